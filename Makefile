@@ -1,0 +1,67 @@
+# fedlib. Needs Python 3.11 or newer and make, nothing else: all packages go into .venv.
+PYTHON   ?= python3
+PROFILE  ?= quick
+NOTEBOOK ?=
+SET      ?=
+JOBS     ?=
+WORKERS  ?= auto
+
+VENV  := .venv
+PY    := $(VENV)/bin/python
+STAMP := $(VENV)/.installed
+BATCH  = --profile $(PROFILE) $(foreach n,$(NOTEBOOK),--notebook '$(n)') $(foreach s,$(SET),--set '$(s)') \
+         $(if $(JOBS),--jobs $(JOBS))
+
+.DEFAULT_GOAL := help
+.PHONY: help figures test lab bench lint lock strip clean distclean
+
+help:  ## This list
+	@echo "make figures makes every table and figure; make lab opens the notebooks."
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+	@echo "Options:  PROFILE=smoke|quick|paper  NOTEBOOK=\"01 02\"  SET=\"rounds=10 seeds=[0,1]\"  JOBS=2  PYTHON=python3.12"
+
+figures: $(STAMP)  ## Run the notebooks; tables and figures land in figures/<profile>/<paper>
+	@$(PY) -m fedlib.batch $(BATCH)
+
+test: $(STAMP) lint  ## Lint, then all tests (real data too where FEDLIB_DATA names their folder)
+	$(PY) -m pytest -n $(WORKERS)
+
+lab: $(STAMP)  ## Open the notebooks in JupyterLab
+	@$(PY) -m jupyter lab --LabApp.default_url=/lab/tree/notebooks
+
+bench: $(STAMP)  ## Measure how fast this machine trains
+	@$(PY) -m fedlib.bench
+
+lint: $(STAMP)  ## Check style and formatting, notebooks included
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+
+strip: $(STAMP)  ## Take the outputs out of the notebook sources (before a commit)
+	@$(PY) -m jupyter nbconvert --log-level=WARN --clear-output --inplace notebooks/*.ipynb
+
+lock:  ## Pin the dependencies of pyproject.toml again (delete requirements.lock first to renew every pin)
+	@$(PYTHON) -m venv .venv-lock && .venv-lock/bin/python -m pip install --quiet uv
+	@.venv-lock/bin/uv pip compile --quiet --no-config --universal --python-version 3.11 --extra test --no-annotate \
+	  --custom-compile-command "make lock" --output-file requirements.lock pyproject.toml
+	@rm -rf .venv-lock
+	@echo "requirements.lock pins $$(grep -c == requirements.lock) packages."
+
+clean:  ## Remove caches and the smoke and quick figures; keeps figures/paper, figures/reference, .venv, runs
+	@rm -rf figures/smoke figures/quick build dist .venv-lock .pytest_cache .ruff_cache .hypothesis
+	@find fedlib notebooks tests \( -name __pycache__ -o -name .ipynb_checkpoints \) -prune -exec rm -rf {} +
+
+distclean: clean  ## Remove .venv and the runs in this folder too
+	@rm -rf $(VENV) runs
+
+# The stamp is written last: an interrupted installation starts anew at the next call.
+$(STAMP): requirements.lock
+	@command -v $(PYTHON) >/dev/null || \
+	  { echo "There is no $(PYTHON) here: say which Python to use, for example make figures PYTHON=python3.12." >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("fedlib needs Python 3.11 or newer, and $(PYTHON) is %d.%d: say which one to use, for example make figures PYTHON=python3.12." % sys.version_info[:2])'
+	@echo "Installing requirements.lock into $(VENV) (once; about 2 minutes on a fast line, 7 GB on Linux) ..."
+	@[ -f $@ ] || $(PYTHON) -m venv --clear $(VENV) || \
+	  { echo "$(PYTHON) cannot make a virtual environment; on Debian and Ubuntu install python3-venv." >&2; exit 1; }
+	@rm -f $@
+	@$(PY) -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	@$(PY) -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	@touch $@

@@ -1,0 +1,57 @@
+"""fedlib: reproducible personalised federated learning, one notebook per paper.
+
+load -> federate -> run -> table, figure, claim. See README.md for the picture.
+"""
+
+from fedlib import algorithms as _algorithms
+from fedlib import report
+from fedlib.algorithm import ALGORITHMS, Algorithm, algorithm
+from fedlib.algorithms import *  # noqa: F403 (one lower-case function per algorithm)
+from fedlib.data import Dataset, datasets, load
+from fedlib.federation import (
+    Federation,
+    Partition,
+    classes_per_client,
+    dirichlet,
+    domains,
+    federate,
+    iid,
+    label_groups,
+    shards,
+)
+from fedlib.runs.loop import run
+from fedlib.runs.result import RunResult
+from fedlib.runs.sweep import Sweep, grid, sweep
+
+__version__ = "0.1.0"
+
+
+def algorithms() -> tuple[str, ...]:
+    """The names of all algorithms, in alphabetical order."""
+    return tuple(sorted(ALGORITHMS))
+
+
+__all__ = [
+    "Algorithm",
+    "Dataset",
+    "Federation",
+    "Partition",
+    "RunResult",
+    "Sweep",
+    "algorithm",
+    "algorithms",
+    "classes_per_client",
+    "datasets",
+    "dirichlet",
+    "domains",
+    "federate",
+    "grid",
+    "iid",
+    "label_groups",
+    "load",
+    "report",
+    "run",
+    "shards",
+    "sweep",
+    *_algorithms.__all__,
+]

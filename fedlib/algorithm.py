@@ -1,0 +1,120 @@
+"""What an algorithm is: a frozen value with explicit state, made by a function of its hyper-parameters."""
+
+import functools
+import hashlib
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from fedlib.checks import check_choice
+from fedlib.federation import Federation
+from fedlib.models import Model
+from fedlib.stack import Params, client_mean, drop, own, put, repeat, select, take
+from fedlib.training.cohort import Cohort
+
+State = Any  # a NamedTuple of tensors and Params
+
+
+class Algorithm(NamedTuple):
+    """A federated learning method.
+
+    init(model, federation) -> State   once, before the first round
+    round(state, cohort) -> State      one communication round; may reuse the buffers of `state`
+    models(state) -> Params            the models that are evaluated: [n_clients, ...], or [1, ...] for one
+                                       model that serves everybody
+    """
+
+    name: str
+    init: Callable[[Model, Federation], State]
+    round: Callable[[State, Cohort], State]
+    models: Callable[[State], Params]
+    hyper: Mapping[str, Any] = {}  # filled in by @algorithm, part of a run's address
+    code: str = ""  # fingerprint of the source, likewise
+
+    def __str__(self) -> str:
+        return f"{self.name}({', '.join(f'{k}={v}' for k, v in self.hyper.items())})"
+
+
+ALGORITHMS: dict[str, Callable[..., Algorithm]] = {}
+
+
+def algorithm(factory: Callable[..., Algorithm]) -> Callable[..., Algorithm]:
+    """Register a function of hyper-parameters that returns an `Algorithm`.
+
+    The bound hyper-parameters and a fingerprint of the function's source become part of the run's address, so
+    that an edited method is never answered with an old result.
+    """
+    signature = inspect.signature(factory)
+    code = hashlib.sha256(inspect.getsource(factory).encode()).hexdigest()[:16]
+
+    @functools.wraps(factory)
+    def make(*args, **kwargs) -> Algorithm:
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        return factory(*args, **kwargs)._replace(hyper=dict(bound.arguments), code=code)
+
+    ALGORITHMS[factory.__name__] = make
+    return make
+
+
+def resolve(method: str | Algorithm) -> Algorithm:
+    """An algorithm from its name (with the paper's hyper-parameters) or as it is."""
+    if isinstance(method, Algorithm):
+        if not method.code:
+            raise ValueError(
+                f"algorithm={method.name!r} cannot be run; put @fl.algorithm on the function that makes it, so that "
+                f"its hyper-parameters become part of the run's address."
+            )
+        return method
+    check_choice("algorithm", method, ALGORITHMS)
+    return ALGORITHMS[method]()
+
+
+class Global(NamedTuple):
+    """State of a method with one model for everybody."""
+
+    w: Params  # [...]
+
+
+def init_global(model: Model, federation: Federation) -> Global:
+    """Everybody starts from the same initial weights."""
+    return Global(model.weights)
+
+
+def broadcast(state: Global) -> Params:
+    """The global model, for everybody: [1, ...]."""
+    return {name: t[None] for name, t in state.w.items()}
+
+
+class Partial(NamedTuple):
+    """State of a method that shares some entries of the model and leaves the others with the clients."""
+
+    w: Params  # shared: [...]
+    v: Params  # personal: [n_clients, ...]
+
+
+def init_partial(personal: Callable[[Model], frozenset[str]]) -> Callable[[Model, Federation], Partial]:
+    """Split the initial weights: `personal(model)` are the names that stay with the clients."""
+
+    def init(model: Model, federation: Federation) -> Partial:
+        names = personal(model)
+        return Partial(drop(model.weights, names), own(select(model.weights, names), federation.n_clients))
+
+    return init
+
+
+def merged(state: Partial) -> Params:
+    """Shared and personal entries of every client: [n_clients, ...] (or [1, ...] if nothing is personal)."""
+    n_clients = next((len(t) for t in state.v.values()), 1)
+    return repeat(state.w, n_clients) | state.v
+
+
+def download(state: Partial, cohort: Cohort) -> Params:
+    """The shared entries, sent, joined with each client's personal ones, at home already: [k, ...]."""
+    return cohort.broadcast(state.w) | take(state.v, cohort.clients)
+
+
+def upload(state: Partial, cohort: Cohort, trained: Params) -> Partial:
+    """The server averages the shared entries of `trained` [k, ...]; the personal ones stay with their clients."""
+    w = client_mean(cohort.gather(select(trained, state.w)), cohort.n_samples)
+    return Partial(w, put(state.v, cohort.clients, select(trained, state.v)))

@@ -1,0 +1,11 @@
+"""One method, one file. Importing this package registers all of them."""
+
+from fedlib.algorithms.fedavg import fedavg
+from fedlib.algorithms.fedbn import fedbn
+from fedlib.algorithms.fedper import fedper
+from fedlib.algorithms.fedprox import fedprox
+from fedlib.algorithms.fedrep import fedrep
+from fedlib.algorithms.local_only import local_only
+from fedlib.algorithms.pfedsim import pfedsim
+
+__all__ = ["fedavg", "fedbn", "fedper", "fedprox", "fedrep", "local_only", "pfedsim"]

@@ -1,0 +1,135 @@
+"""A data set as one `.npz` file: the layout for people's own images and for decoded archives."""
+
+import os
+import secrets
+import zipfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from fedlib.data.dataset import TEST, TRAIN, VALIDATION, Dataset
+
+_SPLITS = {"train": TRAIN, "test": TEST, "validation": VALIDATION}
+_KEYS = {f"{field}_{split}" for field in ("x", "y", "domain", "writer") for split in _SPLITS} | {
+    "classes",
+    "domains",
+}
+_UNREADABLE = (OSError, EOFError, ValueError, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error)
+
+
+def read_npz(path: str | os.PathLike) -> Dataset:
+    """Read a data set; nothing is unpickled, and any fault is one sentence (`ValueError`) naming the file.
+
+    Required: `x_train, x_test` uint8 [N, H, W] or [N, H, W, C] and `y_train, y_test` whole numbers [N].
+    Optional: `x_validation, y_validation`; `classes` (names; else "0", "1", ...); for each split a
+    `domain_*` (positions in `domains`, whose names are "0", "1", ... unless given) or a `writer_*`
+    (any ids; each writer is a domain). Images come in the order train, test, validation.
+    """
+    path = Path(path)
+    arrays = _read_arrays(path)
+    try:
+        return _assemble(path.stem, arrays)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def write_npz(path: str | os.PathLike, data: Dataset) -> None:
+    """Write `data` uncompressed in the layout of `read_npz`: to a temporary file beside, then renamed."""
+    path = Path(path)
+    arrays = {"classes": np.array(data.classes), "domains": np.array(data.domains)}
+    for split, code in _SPLITS.items():
+        rows = data.split == code
+        if rows.any() or split != "validation":
+            arrays[f"x_{split}"] = data.x[rows].transpose(0, 2, 3, 1)
+            arrays[f"y_{split}"] = data.y[rows]
+            arrays[f"domain_{split}"] = data.domain[rows]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        with temporary.open("xb") as file:
+            np.savez(file, **arrays)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _read_arrays(path: Path) -> dict[str, np.ndarray]:
+    try:
+        with zipfile.ZipFile(path):
+            pass
+        with np.load(path, allow_pickle=False) as file:
+            return {key: file[key] for key in file.files if key in _KEYS}
+    except FileNotFoundError:
+        raise
+    except _UNREADABLE as error:
+        reason = "object arrays are not read" if "allow_pickle" in str(error) else "it is damaged or incomplete"
+        raise ValueError(f"{path} cannot be read as a .npz of images: {reason}.") from error
+
+
+def _assemble(name: str, arrays: Mapping[str, np.ndarray]) -> Dataset:
+    missing = [k for k in ("x_train", "y_train", "x_test", "y_test") if k not in arrays]
+    if missing:
+        raise ValueError(f"{', '.join(missing)} missing; a data set needs x_train, y_train, x_test, y_test.")
+    splits = [split for split in _SPLITS if f"x_{split}" in arrays]
+    images = [_images(f"x_{split}", arrays[f"x_{split}"]) for split in splits]
+    if len({part.shape[1:] for part in images}) > 1:
+        shapes = ", ".join(f"x_{s} {part.shape[1:]}" for s, part in zip(splits, images, strict=True))
+        raise ValueError(f"the images of all splits must have one shape [C, H, W], but they are {shapes}.")
+    counts = dict(zip(splits, map(len, images), strict=True))
+    y = _whole_numbers("y", arrays, counts)
+    domain, domains = _domains(name, arrays, counts)
+    classes = _names("classes", arrays, int(y.max(initial=-1)) + 1)
+    split = np.repeat(np.array([_SPLITS[s] for s in splits], np.uint8), list(counts.values()))
+    x = np.empty((len(y), *images[0].shape[1:]), np.uint8)  # contiguous [N, C, H, W]
+    return Dataset(name, np.concatenate(images, out=x), y, classes, split, domain, domains)
+
+
+def _images(key: str, x: np.ndarray) -> np.ndarray:
+    if x.dtype != np.uint8 or x.ndim not in (3, 4):
+        raise ValueError(f"{key} is {x.dtype} of shape {x.shape}; it must be uint8 [N, H, W] or [N, H, W, C].")
+    if x.ndim == 4 and x.shape[3] not in (1, 3):
+        raise ValueError(f"{key} has shape {x.shape}; the last axis of [N, H, W, C] must be 1 (grey) or 3 (colour).")
+    return x[:, None] if x.ndim == 3 else x.transpose(0, 3, 1, 2)  # [N, C, H, W]
+
+
+def _per_image(field: str, arrays: Mapping[str, np.ndarray], counts: Mapping[str, int]) -> np.ndarray:
+    """The arrays `<field>_<split>` in one [N], each as long as its images."""
+    parts = []
+    for split, n in counts.items():
+        key = f"{field}_{split}"
+        if key not in arrays:
+            raise ValueError(f"{key} missing; x_{split} has {n} images.")
+        if arrays[key].shape != (n,):
+            raise ValueError(f"{key} has shape {arrays[key].shape}, but x_{split} has {n} images; both must agree.")
+        parts.append(arrays[key])
+    return np.concatenate(parts)
+
+
+def _whole_numbers(field: str, arrays: Mapping[str, np.ndarray], counts: Mapping[str, int]) -> np.ndarray:
+    values = _per_image(field, arrays, counts)
+    if values.dtype.kind not in "iu":
+        raise ValueError(f"{field}_train and {field}_test are {values.dtype}; they must be whole numbers.")
+    return values.astype(np.int64)
+
+
+def _domains(name: str, arrays: Mapping[str, np.ndarray], counts: Mapping[str, int]) -> tuple[np.ndarray, tuple]:
+    if "domain_train" in arrays:
+        domain = _whole_numbers("domain", arrays, counts)
+        return domain, _names("domains", arrays, int(domain.max(initial=-1)) + 1)
+    if "writer_train" in arrays:
+        writers, domain = np.unique(_per_image("writer", arrays, counts), return_inverse=True)
+        return domain.astype(np.int64), tuple(map(str, writers.tolist()))
+    return np.zeros(sum(counts.values()), np.int64), (name,)
+
+
+def _names(key: str, arrays: Mapping[str, np.ndarray], count: int) -> tuple[str, ...]:
+    """The names given under `key`, or "0", "1", ... up to `count`."""
+    if key not in arrays:
+        return tuple(map(str, range(count)))
+    if arrays[key].ndim != 1:
+        raise ValueError(f"{key} has shape {arrays[key].shape}; it must be a list of names.")
+    return tuple(str(n.decode() if isinstance(n, bytes) else n) for n in arrays[key].tolist())

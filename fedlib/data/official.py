@@ -1,0 +1,118 @@
+"""Official data sets through torchvision's readers: MNIST, EMNIST, USPS, SVHN, CIFAR-10 and CIFAR-100.
+
+Files are fetched by `fedlib.data.download` (resumed, checked) to the places where torchvision expects them,
+so that files which are already there, or put there by hand, are used.
+"""
+
+import string
+import warnings
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedlib.data.dataset import TEST, TRAIN, Dataset
+from fedlib.data.download import fetch
+
+if TYPE_CHECKING:
+    from torchvision.datasets import VisionDataset
+
+DIGITS = tuple(string.digits)
+_File = tuple[str, Path, str]  # URL, path, MD5
+
+
+def cifar10(root: Path) -> Dataset:
+    """CIFAR-10 (Krizhevsky 2009): 50,000 + 10,000 colour images, 3x32x32, 10 classes."""
+    from torchvision.datasets import CIFAR10  # imported late: torchvision takes a second
+
+    return _cifar("cifar10", CIFAR10, root)
+
+
+def cifar100(root: Path) -> Dataset:
+    """CIFAR-100 (Krizhevsky 2009): 50,000 + 10,000 colour images, 3x32x32, 100 fine classes."""
+    from torchvision.datasets import CIFAR100
+
+    return _cifar("cifar100", CIFAR100, root)
+
+
+def mnist(root: Path) -> Dataset:
+    """MNIST (LeCun et al. 1998): 60,000 + 10,000 grey images, 1x28x28, 10 digits."""
+    from torchvision.datasets import MNIST
+
+    raw, mirror = root / "MNIST" / "raw", MNIST.mirrors[0]
+    files = [(mirror + name, raw / name, md5) for name, md5 in MNIST.resources]
+    train, test = _read("mnist", lambda train, **how: MNIST(root, train=train, **how), files)
+    return _join("mnist", *((part.data.numpy()[:, None], part.targets.numpy()) for part in (train, test)), DIGITS)
+
+
+def emnist_byclass(root: Path) -> Dataset:
+    """EMNIST by class (Cohen et al. 2017): 814,255 grey images, 1x28x28, 62 characters 0-9, A-Z, a-z.
+
+    The files hold every image transposed; here they are upright.
+    """
+    from torchvision.datasets import EMNIST
+
+    files = [(EMNIST.url, root / "EMNIST" / "raw" / EMNIST.url.rpartition("/")[2], EMNIST.md5)]
+    parts = _read("emnist_byclass", lambda train, **how: EMNIST(root, "byclass", train=train, **how), files)
+    upright = [(part.data.numpy().transpose(0, 2, 1)[:, None], part.targets.numpy()) for part in parts]
+    return _join("emnist_byclass", *upright, tuple(parts[0].classes))
+
+
+def svhn(root: Path) -> Dataset:
+    """SVHN (Netzer et al. 2011): 73,257 + 26,032 colour images of house numbers, 3x32x32, 10 digits."""
+    from torchvision.datasets import SVHN
+
+    folder, splits = root / "svhn", {True: "train", False: "test"}
+    files = [(url, folder / name, md5) for url, name, md5 in (SVHN.split_list[s] for s in splits.values())]
+    train, test = _read("svhn", lambda train, **how: SVHN(folder, splits[train], **how), files)
+    return _join("svhn", *((part.data, part.labels) for part in (train, test)), DIGITS)
+
+
+def usps(root: Path) -> Dataset:
+    """USPS (Le Cun et al. 1990): 7,291 + 2,007 grey images of postal codes, 1x16x16, 10 digits."""
+    from torchvision.datasets import USPS
+
+    folder = root / "usps"
+    files = [(url, folder / name, md5) for url, name, md5 in (USPS.split_list[s] for s in ("train", "test"))]
+    train, test = _read("usps", lambda train, **how: USPS(folder, train=train, **how), files)
+    return _join("usps", *((part.data[:, None], part.targets) for part in (train, test)), DIGITS)
+
+
+def _cifar(name: str, reader: type, root: Path) -> Dataset:
+    files = [(reader.url, root / reader.filename, reader.tgz_md5)]
+    train, test = _read(name, lambda train, **how: reader(root, train=train, **how), files)
+    parts = ((part.data.transpose(0, 3, 1, 2), part.targets) for part in (train, test))
+    return _join(name, *parts, tuple(train.classes))
+
+
+def _read(
+    name: str, reader: Callable[..., "VisionDataset"], files: Iterable[_File]
+) -> tuple["VisionDataset", "VisionDataset"]:
+    """The train and the test part of what is on disk; fetched when missing or damaged."""
+    unreadable = (OSError, EOFError, RuntimeError, ValueError)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", np.exceptions.VisibleDeprecationWarning)  # old pickles of CIFAR
+        try:
+            return reader(train=True, download=False), reader(train=False, download=False)
+        except unreadable:
+            paths = [fetch(*file) for file in files]
+        try:
+            return reader(train=True, download=True), reader(train=False, download=True)
+        except unreadable as error:
+            where = ", ".join(map(str, paths))
+            raise ValueError(f"{name} could not be read from {where} ({error}); delete what is there.") from error
+
+
+def _join(
+    name: str,
+    train: tuple[np.ndarray, Iterable[int]],
+    test: tuple[np.ndarray, Iterable[int]],
+    classes: tuple[str, ...],
+) -> Dataset:
+    """One data set from two parts of images [n, C, H, W] and labels [n]."""
+    sizes = [len(train[0]), len(test[0])]
+    x = np.concatenate([train[0], test[0]], out=np.empty((sum(sizes), *train[0].shape[1:]), np.uint8))
+    y = np.concatenate([np.asarray(train[1], np.int64), np.asarray(test[1], np.int64)])
+    split = np.repeat(np.array([TRAIN, TEST], np.uint8), sizes)
+    return Dataset(name, x, y, classes, split, np.zeros(len(y), np.int64), (name,))

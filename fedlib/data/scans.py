@@ -1,0 +1,164 @@
+"""Embedded sets from scikit-learn's 1,797 real scans of handwritten digits (Alpaydin and Kaynak 1998).
+
+The scans are split once, class by class, before anything is drawn: no scan is in both train and test.
+"""
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from fedlib.checks import check_count
+from fedlib.data import ink
+from fedlib.data.dataset import Dataset
+
+SIZE = 32
+DIGITS = tuple("0123456789")
+_CHUNK = 512
+
+
+class Scans(NamedTuple):
+    """The scans, enlarged to smooth masks of ink; `held_out` marks the fifth that only test images show."""
+
+    mask: np.ndarray  # float64 [1797, 40, 40]
+    digit: np.ndarray  # int64 [1797]
+    held_out: np.ndarray  # bool [1797]
+
+
+@lru_cache(maxsize=1)
+def scans() -> Scans:
+    """Read and enlarge the scans; every fifth scan of a class, in a fixed shuffled order, is held out."""
+    from sklearn.datasets import load_digits  # imported late: it takes a second
+
+    raw = load_digits()
+    padded = np.pad(raw.images / 16, ((0, 0), (1, 1), (1, 1)))  # [1797, 10, 10]
+    mask = ink.enlarge(padded[:, None], (40, 40))[:, 0]
+    digit = raw.target.astype(np.int64)
+    order = np.random.default_rng(0).permutation(len(digit))
+    held_out = np.zeros(len(digit), bool)
+    for d in range(10):
+        held_out[order[digit[order] == d][::5]] = True
+    return Scans(mask, digit, held_out)
+
+
+@lru_cache(maxsize=4)
+def digits(copies: int = 3, seed: int = 0) -> Dataset:
+    """Coloured digits in clutter, 10 classes, 3x32x32: the stand-in for CIFAR-10 (5,391 images).
+
+    `copies` images of every scan, each with its own pose, pen, colours, textured paper, fragments of other
+    scans and lines.
+    """
+    check_count("copies", copies)
+    rng = generator(1, seed)
+    scan = rng.permutation(np.repeat(np.arange(len(scans().digit)), copies))
+    x = in_chunks(lambda part: cluttered(rng, part), scan)
+    split = scans().held_out[scan].astype(np.uint8)
+    return Dataset("digits", x, scans().digit[scan], DIGITS, split, np.zeros(len(scan), np.int64), ("digits",))
+
+
+@lru_cache(maxsize=4)
+def digit_pairs(per_class: int = 60, seed: int = 0) -> Dataset:
+    """Two-digit numbers "00" to "99", 100 classes, 3x32x32: the stand-in for CIFAR-100 (6,000 images).
+
+    `per_class` images of every number, a fifth of them (at least one) for test, drawn from held-out scans.
+    """
+    check_count("per_class", per_class, low=2)
+    rng = generator(2, seed)
+    number = rng.permutation(np.repeat(np.arange(100), per_class))
+    nth = np.empty_like(number)  # 0, 1, ... within a number
+    nth[np.argsort(number, kind="stable")] = np.tile(np.arange(per_class), 100)
+    held_out = nth < max(1, per_class // 5)
+    tens, units = (_scan_of(rng, digit, held_out) for digit in (number // 10, number % 10))
+    x = in_chunks(lambda left, right: _pair(rng, left, right), tens, units)
+    classes = tuple(f"{n:02d}" for n in range(100))
+    return Dataset("digit_pairs", x, number, classes, held_out.astype(np.uint8), 0 * number, ("digit_pairs",))
+
+
+def _pair(rng: np.random.Generator, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Pictures [n, 3, 32, 32] of two scans side by side in one colour on cloudy paper."""
+    n = len(left)
+    base = ink.uniform(rng, n, (0.05, 0.95), 3)
+    picture = ink.flat(base, SIZE) + ink.uniform(rng, n, (0.03, 0.15), 1, 1, 1) * ink.clouds(rng, n, SIZE, 5)
+    colour = ink.contrasting(rng, base, 0.4)
+    middle = ink.uniform(rng, n, (-0.08, 0.08), 2)
+    for scan, side in ((left, -0.45), (right, 0.45)):
+        centre = middle + np.array([side, 0.0])
+        digit = posed(rng, scan, rotate=8, scale=(0.8, 1.0), shift=0.04, centre=centre, width=0.6, bend=0.02)
+        picture = ink.put(picture, digit, colour)
+    return picture
+
+
+def _scan_of(rng: np.random.Generator, digit: np.ndarray, held_out: np.ndarray) -> np.ndarray:
+    """A random scan of each `digit` [n] from its part."""
+    chosen = np.empty_like(digit)
+    for d in range(10):
+        for part in (False, True):
+            wanted = (digit == d) & (held_out == part)
+            pool = np.flatnonzero((scans().digit == d) & (scans().held_out == part))
+            chosen[wanted] = rng.choice(pool, wanted.sum())
+    return chosen
+
+
+def cluttered(rng: np.random.Generator, scan: np.ndarray) -> np.ndarray:
+    """One picture [n, 3, 32, 32] of each `scan` [n], with clutter of the same part (train or test) only."""
+    n = len(scan)
+    base = ink.uniform(rng, n, (0.05, 0.95), 3)
+    paper = ink.clouds(rng, n, SIZE, 4) + ink.clouds(rng, n, SIZE, 9, channels=1)
+    picture = ink.flat(base, SIZE) + ink.uniform(rng, n, (0.05, 0.22), 1, 1, 1) * paper
+    for _ in range(2):
+        angle = ink.uniform(rng, n, (0, 2 * np.pi))
+        centre = ink.uniform(rng, n, (0.8, 1.1), 1) * np.stack([np.cos(angle), np.sin(angle)], axis=1)
+        fragment = posed(rng, _others(rng, scan), rotate=90, scale=(0.5, 0.8), centre=centre, bend=None)
+        picture = ink.put(picture, fragment, ink.uniform(rng, n, (0, 1), 3), ink.uniform(rng, n, (0.2, 0.7)))
+    lined = rng.random(n) < 0.4
+    picture = ink.put(picture, ink.lines(rng, n, SIZE, (1, 2)), ink.uniform(rng, n, (0, 1), 3), 0.7 * lined)
+    digit = posed(rng, scan, rotate=18, scale=(0.72, 1.0), shift=0.15)
+    colour = ink.contrasting(rng, base, 0.33)
+    picture = ink.put(picture, digit, colour, ink.uniform(rng, n, (0.8, 1.0)))
+    crossed = rng.random(n) < 0.2
+    return ink.put(picture, ink.lines(rng, n, SIZE, (0.8, 1.4)), ink.uniform(rng, n, (0, 1), 3), 0.6 * crossed)
+
+
+def posed(
+    rng: np.random.Generator,
+    scan: np.ndarray,
+    rotate: float = 12,
+    scale: ink.Range = (0.75, 0.95),
+    shift: float = 0.1,
+    centre: np.ndarray | float = 0.0,
+    width: float = 1.0,
+    pen: ink.Range = (-0.05, 0.15),
+    bend: float | None = 0.04,
+) -> np.ndarray:
+    """Masks [n, 32, 32] of the scans turned up to `rotate` degrees, slanted, scaled, shifted, bent."""
+    n = len(scan)
+    maps = ink.affine(
+        angle=ink.uniform(rng, n, (-rotate, rotate)),
+        scale=ink.uniform(rng, n, scale, 1) * ink.uniform(rng, n, (0.85, 1.15), 2) * (1.1 * width, 1.1),
+        slant=ink.uniform(rng, n, (-0.25, 0.25)),
+        shift=centre + ink.uniform(rng, n, (-shift, shift), 2),
+    )
+    bent = None if bend is None else ink.bends(rng, n, bend, SIZE)
+    seen = ink.warp(scans().mask[scan], maps, (SIZE, SIZE), bent)
+    return ink.stroke(seen, ink.uniform(rng, n, pen))
+
+
+def _others(rng: np.random.Generator, scan: np.ndarray) -> np.ndarray:
+    """A random scan of the same part for each `scan`."""
+    held_out = scans().held_out
+    test, train = np.flatnonzero(held_out), np.flatnonzero(~held_out)
+    draw = rng.random(len(scan))
+    return np.where(held_out[scan], test[(draw * len(test)).astype(int)], train[(draw * len(train)).astype(int)])
+
+
+def generator(set_number: int, seed: int) -> np.random.Generator:
+    """The generator of one embedded set: sets with the same seed do not share draws."""
+    check_count("seed", seed, low=0)
+    return np.random.default_rng([set_number, seed])
+
+
+def in_chunks(draw: Callable[..., np.ndarray], *columns: np.ndarray) -> np.ndarray:
+    """uint8 pixels of `draw(*columns)`, some hundred images at a time to keep memory small."""
+    starts = range(0, len(columns[0]), _CHUNK)
+    return np.concatenate([ink.pixels(draw(*(c[i : i + _CHUNK] for c in columns))) for i in starts])

@@ -1,0 +1,24 @@
+"""From images to clients: partitions and the federation they make."""
+
+from fedlib.federation.federation import Federation, federate
+from fedlib.federation.partition import (
+    Partition,
+    classes_per_client,
+    dirichlet,
+    domains,
+    iid,
+    label_groups,
+    shards,
+)
+
+__all__ = [
+    "Federation",
+    "Partition",
+    "classes_per_client",
+    "dirichlet",
+    "domains",
+    "federate",
+    "iid",
+    "label_groups",
+    "shards",
+]

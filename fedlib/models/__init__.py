@@ -1,0 +1,8 @@
+"""Architectures by name. A builder takes (channels, height, width) and n_classes and returns a module."""
+
+from fedlib.models.lenet5 import lenet5
+from fedlib.models.model import Builder, Model, build
+
+MODELS: dict[str, Builder] = {"lenet5": lenet5}
+
+__all__ = ["MODELS", "Builder", "Model", "build", "lenet5"]

@@ -1,0 +1,32 @@
+"""From frames to figures, tables and claims, each beside the paper's numbers."""
+
+from fedlib.report.claims import Ledger
+from fedlib.report.output import Picture, Report, markdown
+from fedlib.report.output import open_report as open
+from fedlib.report.paper import PAPERS, beside, format_pm, over_seeds, reported, wide
+from fedlib.report.partition_plots import plot_partition
+from fedlib.report.plots import plot_curves, plot_heatmaps
+from fedlib.report.style import COLUMN, PALETTE, TEXT, label, method_style, use_style
+
+__all__ = [
+    "COLUMN",
+    "PALETTE",
+    "PAPERS",
+    "TEXT",
+    "Ledger",
+    "Picture",
+    "Report",
+    "beside",
+    "format_pm",
+    "label",
+    "markdown",
+    "method_style",
+    "open",
+    "over_seeds",
+    "plot_curves",
+    "plot_heatmaps",
+    "plot_partition",
+    "reported",
+    "use_style",
+    "wide",
+]

@@ -1,0 +1,66 @@
+"""Who holds which classes: one circle per client and class."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.collections import EllipseCollection
+from matplotlib.ticker import MaxNLocator
+
+from fedlib.report.style import BLUE
+
+
+def plot_partition(
+    counts: np.ndarray,
+    ax: Axes | None = None,
+    classes: Sequence[str] | None = None,
+    *,
+    color: str = BLUE,
+    size_key: bool = True,
+) -> Axes:
+    """Draw sample counts `[n_clients, n_classes]` as circles: x client, y class, area in proportion to count.
+
+    The largest circle fills its cell; with many clients cells are thin and it may reach into the next ones.
+    `size_key=True` says above the axes how many samples the largest circle is. After Fig. 3 of pFedSim.
+    """
+    counts = np.asarray(counts)
+    if counts.ndim != 2 or not counts.size or (counts < 0).any():
+        raise ValueError(f"counts has shape {counts.shape}; it must be [clients, classes] without negative numbers.")
+    clients, labels = counts.shape
+    if classes is not None and len(classes) != labels:
+        raise ValueError(f"classes has {len(classes)} names; counts has {labels} classes.")
+    ax = plt.gca() if ax is None else ax
+    ax.set(xlim=(-0.9, clients - 0.1), ylim=(-0.9, labels - 0.1), xlabel="client", ylabel="class")
+    ax.xaxis.set_major_locator(MaxNLocator("auto", integer=True, steps=[1, 2, 5, 10]))
+    if classes is not None and labels <= 20:
+        ax.set_yticks(range(labels), classes)
+    else:
+        ax.yaxis.set_major_locator(MaxNLocator("auto", integer=True, steps=[1, 2, 5, 10]))
+
+    box = ax.get_window_extent()
+    sides = {"x": box.width / clients, "y": box.height / labels}
+    thin = min(sides, key=sides.get)
+    room = max(sides.values()) / sides[thin]  # how much longer than wide a cell is
+    largest = np.clip({"x": clients, "y": labels}[thin] / 30, 0.95, np.clip(room, 2.0, 3.5))
+    client, label = np.nonzero(counts)
+    diameter = np.sqrt(counts[client, label] / max(counts.max(), 1)) * largest
+    diameter = np.maximum(diameter, 0.1)  # in cells of the thin side; one sample stays visible
+    ax.add_collection(
+        EllipseCollection(
+            diameter,
+            diameter,
+            np.zeros(len(diameter)),
+            units=thin,
+            offsets=np.column_stack([client, label]),
+            offset_transform=ax.transData,
+            facecolors=color,
+            edgecolors="white",
+            linewidths=0.2,
+            alpha=0.8,
+        ),
+        autolim=False,
+    )
+    if size_key:
+        ax.set_title(f"largest circle: {counts.max():,} samples", loc="right", fontsize=7, color="#444444")
+    return ax

@@ -1,0 +1,123 @@
+"""Rows of heat maps and learning curves."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from fedlib.report.style import COLUMN, TEXT, label, method_style
+
+ANNOTATED = 12  # matrices with at most this many rows and columns can have numbers in their cells
+
+
+def plot_heatmaps(
+    matrices: Sequence[np.ndarray],
+    titles: Sequence[str],
+    vmin: float = 0.0,
+    vmax: float = 1.0,
+    *,
+    rows: Sequence[str] | None = None,
+    columns: Sequence[str] | None = None,
+    xlabel: str = "",
+    ylabel: str = "",
+    bar: str = "",
+    cmap: str = "viridis",
+    annotate: bool | None = None,
+    width: float | None = None,
+) -> Figure:
+    """A row of heat maps `[rows, columns]` of one shape, on one scale, with one colour bar (labelled `bar`).
+
+    `rows` and `columns` name the lines. `annotate` writes the numbers into the cells: by default where they
+    can be read at this width. `width` is in inches, by default `TEXT` for several maps and `COLUMN` for one.
+    """
+    matrices = [np.asarray(matrix, dtype=float) for matrix in matrices]
+    shapes = {matrix.shape for matrix in matrices}
+    if len(shapes) != 1 or len(next(iter(shapes))) != 2 or len(titles) != len(matrices):
+        raise ValueError(f"{len(titles)} titles for matrices of shapes {sorted(shapes)}; they must be one shape each.")
+    (height, breadth), n = matrices[0].shape, len(matrices)
+    width = width or (TEXT if n > 1 else COLUMN)
+    cell = (width - 1.0) / n / breadth  # inches
+    if annotate is None:
+        annotate = max(height, breadth) <= ANNOTATED and cell >= 0.17
+    signed = min(np.nanmin(matrix, initial=0) for matrix in matrices) < 0
+    size = min(7.0, cell * 72 / (3.3 if signed else 2.6))  # points: "-0.92" or "0.92" fits into a cell
+    tall = min(max(cell, 0.2 if height < 6 else 0.0), 0.5)  # few rows: not flatter than a line of text
+    figure, axes = plt.subplots(
+        1, n, figsize=(width, tall * height + 0.65), sharey=True, squeeze=False, layout="compressed"
+    )
+    for ax, matrix, title in zip(axes[0], matrices, titles, strict=True):
+        image = ax.imshow(matrix, vmin=vmin, vmax=vmax, cmap=cmap, aspect=tall / cell)
+        ax.set_title(title)
+        ax.set_xlabel(xlabel)
+        ax.grid(False)
+        ax.spines[:].set_visible(False)
+        ax.tick_params(length=0)
+        _name_cells(ax.xaxis, columns, breadth)
+        _name_cells(ax.yaxis, rows, height)
+        if annotate:
+            _write_numbers(ax, image, matrix, size)
+    axes[0, 0].set_ylabel(ylabel)
+    figure.colorbar(image, ax=axes[0].tolist(), label=bar, fraction=0.05, pad=0.02, aspect=12)
+    return figure
+
+
+def _name_cells(axis: object, names: Sequence[str] | None, number: int) -> None:
+    if names is not None:
+        axis.set_ticks(range(number), names)
+    elif number <= ANNOTATED:
+        axis.set_ticks(range(0, number, 1 if number <= 6 else 3))
+    else:
+        axis.set_major_locator(MaxNLocator(5, integer=True, steps=[1, 2, 5, 10]))
+
+
+def _write_numbers(ax: Axes, image: object, matrix: np.ndarray, size: float) -> None:
+    """Two decimals in each cell, black or white, whichever can be read on the cell's colour."""
+    for (row, column), value in np.ndenumerate(matrix):
+        red, green, blue, _ = image.to_rgba(value)
+        dark = 0.299 * red + 0.587 * green + 0.114 * blue < 0.5
+        text = "-" if np.isnan(value) else f"{value:.2f}".replace("-", "\N{MINUS SIGN}")
+        ax.text(column, row, text, ha="center", va="center", fontsize=size, color="white" if dark else "black")
+
+
+def plot_curves(
+    frame: pd.DataFrame,
+    x: str = "round",
+    y: str = "accuracy",
+    hue: str = "method",
+    ax: Axes | None = None,
+    *,
+    markers: int = 6,
+    legend: bool | str = "outside",
+) -> Axes:
+    """One line per method: mean of `y` over the rows with the same `x`, band of one std either side (seeds).
+
+    Colours, markers and lines are those of `method_style`. `markers` is how many markers a line carries.
+    `legend="outside"` puts it to the right of the axes, `"below"` under them, `True` inside, `False` nowhere.
+    """
+    missing = [column for column in (x, y, hue) if column not in frame]
+    if missing or not len(frame):
+        raise ValueError(f"the frame lacks {', '.join(missing) or 'rows'}; it needs {x}, {y} and {hue}.")
+    ax = plt.gca() if ax is None else ax
+    for name, rows in frame.groupby(hue, sort=False):
+        curve = rows.groupby(x)[y].agg(["mean", "std"])
+        style = method_style(name)
+        every = max(1, round(len(curve) / markers))
+        ax.plot(curve.index, curve["mean"], label=label(name), markevery=every, **style)
+        if curve["std"].notna().any():
+            low, high = curve["mean"] - curve["std"], curve["mean"] + curve["std"]
+            ax.fill_between(curve.index, low, high, color=style["color"], alpha=0.15, linewidth=0)
+    ax.set(xlabel=x, ylabel=y)
+    if pd.api.types.is_integer_dtype(frame[x]):
+        ax.xaxis.set_major_locator(MaxNLocator("auto", integer=True, steps=[1, 2, 5, 10]))
+    if legend == "outside":
+        ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.03), borderaxespad=0.3)
+    elif legend == "below":
+        columns = max(1, int(ax.figure.get_figwidth() / 1.1))
+        ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.22), ncols=columns, columnspacing=1.2)
+    elif legend:
+        ax.legend()
+    return ax

@@ -1,0 +1,57 @@
+"""Where results come from: versions of the packages, the commit of the source and the kind of machine."""
+
+import os
+import platform
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+PACKAGES = (
+    "fedlib",
+    "torch",
+    "torchvision",
+    "numpy",
+    "pandas",
+    "scipy",
+    "scikit-learn",
+    "matplotlib",
+    "seaborn",
+)
+
+
+def environment() -> dict:
+    """Python and package versions, commit (None outside a checkout), system and number of processors."""
+    return {
+        "python": platform.python_version(),
+        "packages": {name: _version(name) for name in PACKAGES},
+        "commit": commit(),
+        "machine": {
+            "system": platform.system(),
+            "processor": platform.machine(),
+            "processors": os.cpu_count(),
+        },
+    }
+
+
+def commit(folder: str | Path = Path(__file__).parent) -> str | None:
+    """Commit of the checkout around `folder`, with "+changes" when tracked files differ; None without git."""
+    head = _git(folder, "rev-parse", "HEAD")
+    changed = _git(folder, "status", "--porcelain", "--untracked-files=no")
+    return head and head + ("+changes" if changed else "")
+
+
+def _git(folder: str | Path, *arguments: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=10, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

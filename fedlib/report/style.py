@@ -1,0 +1,135 @@
+"""How figures look: one style for all notebooks, and one colour, marker and line per method."""
+
+import re
+import zlib
+
+import matplotlib as mpl
+import seaborn as sns
+
+from fedlib.checks import check_choice
+
+COLUMN, TEXT = 3.4, 7.0  # figure widths in inches: one column of a paper, the whole text width
+
+# Okabe and Ito's colours, safe for colour-blind readers; their yellow is darkened to be seen on white.
+BLACK, GREY, BLUE, SKY, GREEN = "#000000", "#7A7A7A", "#0072B2", "#56B4E9", "#009E73"
+ORANGE, YELLOW, PINK, BROWN, RED = "#E69F00", "#B5A300", "#CC79A7", "#7B4A21", "#D55E00"
+PALETTE = (BLUE, RED, GREEN, ORANGE, PINK, SKY, BROWN, YELLOW, GREY, BLACK)
+
+SOLID, DASHED, DOTTED, DASHDOT = "-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5))
+
+# name: printed name, colour, marker, line. The five papers' own methods share one colour, red.
+_METHODS = {
+    "local_only": ("Local-Only", GREY, "v", SOLID),
+    "fedavg": ("FedAvg", BLACK, "o", SOLID),
+    "fedprox": ("FedProx", BLUE, "s", SOLID),
+    "feddyn": ("FedDyn", BLUE, "D", DASHED),
+    "fedgen": ("FedGen", SKY, "^", SOLID),
+    "fedbn": ("FedBN", BROWN, "P", SOLID),
+    "perfedavg": ("Per-FedAvg", PINK, "X", SOLID),
+    "fedper": ("FedPer", ORANGE, "<", SOLID),
+    "fedrep": ("FedRep", GREEN, ">", SOLID),
+    "fedfomo": ("FedFomo", YELLOW, "h", SOLID),
+    "fedap": ("f-FedAP", BROWN, "p", DASHED),
+    "pfedsim": ("pFedSim", RED, "*", SOLID),
+    "fedcs": ("FedCS", RED, "d", SOLID),
+    "fedalt": ("PerFL (FedAlt)", SKY, "s", DASHED),
+    "fedsim": ("PerFL (FedSim)", BLUE, "o", DOTTED),
+    "pfedhr": ("pFedHR", RED, "o", SOLID),
+    "fedmd": ("FedMD", SKY, "D", DASHDOT),
+    "fedgh": ("FedGH", GREEN, "^", DASHED),
+    "fedkemf": ("FedKEMF", ORANGE, "P", DASHED),
+    "fccl": ("FCCL", YELLOW, "X", DASHED),
+    "pfedme": ("pFedMe", BROWN, "<", DASHDOT),
+    "pfedbayes": ("pFedBayes", GREY, ">", DASHED),
+    "pfedmb": ("pFedMB", RED, "s", SOLID),
+    "ifca": ("IFCA", SKY, "p", DOTTED),
+    "fedamp": ("FedAMP", GREEN, "h", DOTTED),
+    "fedsimsup": ("FedSimSup", RED, "^", SOLID),
+    "fedproto": ("FedProto", SKY, "v", DASHDOT),
+    "fedpac": ("FedPAC", ORANGE, "d", DOTTED),
+}
+# Variants of a method that a paper prints under its own name: text after the base name, line.
+_VARIANTS = {
+    "fedavg+ft": ("FedAvg+FT", DASHED),
+    "fedavg+bn": ("FedAvg+BN", DOTTED),
+    "fedcs-fc1": ("FedCS-FC1", SOLID),
+    "fedcs-fc2": ("FedCS-FC2", DASHED),
+    "fedcs-fc3": ("FedCS-FC3", DOTTED),
+    "pfedmb-avg": ("pFedMB-avg", DASHED),
+    "fedsimsup-l": ("FedSimSup-L", DASHED),
+    "fedsimsup-c": ("FedSimSup-C", DOTTED),
+    "fedsimsup-t": ("FedSimSup-T", DASHDOT),
+    "fedsimsup-whole": ("FedSimSup, mixed", (0, (8, 2))),
+}
+METHODS = tuple(_METHODS)
+VARIANTS = tuple(_VARIANTS)
+
+
+def use_style() -> None:
+    """Set matplotlib's and seaborn's defaults for every figure of this project; call it after the imports."""
+    sns.set_theme(context="paper", style="ticks", palette=list(PALETTE))
+    mpl.rcParams.update(
+        {
+            "figure.figsize": (COLUMN, 2.4),
+            "figure.dpi": 110,
+            "savefig.dpi": 200,
+            "figure.constrained_layout.use": True,
+            "font.family": "sans-serif",
+            "font.sans-serif": ["DejaVu Sans"],  # comes with matplotlib: the same letters on every machine
+            "font.size": 8,
+            "axes.labelsize": 8,
+            "axes.titlesize": 8,
+            "figure.titlesize": 9,
+            "xtick.labelsize": 7,
+            "ytick.labelsize": 7,
+            "legend.fontsize": 7,
+            "legend.title_fontsize": 7,
+            "legend.frameon": False,
+            "legend.handlelength": 3.2,  # long enough to tell the dashes apart
+            "lines.linewidth": 1.3,
+            "lines.markersize": 4,
+            "axes.linewidth": 0.6,
+            "axes.spines.top": False,
+            "axes.spines.right": False,
+            "axes.grid": True,
+            "axes.axisbelow": True,
+            "grid.color": "#E4E4E4",
+            "grid.linewidth": 0.5,
+            "xtick.major.width": 0.6,
+            "ytick.major.width": 0.6,
+            "image.cmap": "viridis",
+            "svg.hashsalt": "fedlib",
+            "svg.fonttype": "path",
+        }
+    )
+
+
+def base_method(name: str) -> str:
+    """The algorithm behind a variant's name: "fedcs-fc2" -> "fedcs", "pfedsim(rho=0.5)" -> "pfedsim"."""
+    base = re.match(r"\w*", name).group()
+    if base not in _METHODS:
+        check_choice("method", name, (*METHODS, *VARIANTS))
+    return base
+
+
+def label(name: str) -> str:
+    """A method's name as the papers print it: "fedavg" -> "FedAvg"; text after the name is kept."""
+    base = base_method(name)
+    if name in _VARIANTS:
+        return _VARIANTS[name][0]
+    return _METHODS[base][0] + name[len(base) :]
+
+
+def method_style(name: str) -> dict:
+    """Line properties of a method, the same in every figure: `{"color", "marker", "linestyle"}`.
+
+    A variant has its method's colour and marker; an unlisted one gets a line that depends on its name only.
+    """
+    base = base_method(name)
+    _, color, marker, line = _METHODS[base]
+    if name in _VARIANTS:
+        line = _VARIANTS[name][1]
+    elif name != base:
+        lines = [other for other in (SOLID, DASHED, DOTTED, DASHDOT) if other != line]
+        line = lines[zlib.crc32(name.encode()) % len(lines)]
+    return {"color": color, "marker": marker, "linestyle": line}

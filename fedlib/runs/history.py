@@ -1,0 +1,64 @@
+"""What a run remembers: per round its cost, per evaluation every client's hits; as tensors and as tidy tables."""
+
+from dataclasses import dataclass, field
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+COSTS = ("seconds", "bytes_down", "bytes_up", "train_loss")
+
+
+@dataclass
+class History:
+    """Grows by one row per round and per evaluation. `n_test` int64 [n_clients]."""
+
+    n_test: Tensor
+    costs: list[tuple[float, ...]] = field(default_factory=list)
+    marks: list[tuple[int, int]] = field(default_factory=list)  # (rounds done, 1 if after tuning)
+    correct: list[Tensor] = field(default_factory=list)  # int64 [n_clients]
+    loss: list[Tensor] = field(default_factory=list)  # float64 [n_clients]
+
+    def tensors(self) -> dict[str, Tensor]:
+        """For a checkpoint; the inverse of `from_tensors`."""
+        empty = torch.empty(0, len(self.n_test))
+        return {
+            "history/costs": torch.tensor(self.costs, dtype=torch.float64).reshape(-1, len(COSTS)),
+            "history/marks": torch.tensor(self.marks, dtype=torch.int64).reshape(-1, 2),
+            "history/correct": torch.stack(self.correct) if self.correct else empty.long(),
+            "history/loss": torch.stack(self.loss) if self.loss else empty.double(),
+        }
+
+    @classmethod
+    def from_tensors(cls, n_test: Tensor, tensors: dict[str, Tensor]) -> "History":
+        """From a checkpoint's tensors."""
+        return cls(
+            n_test,
+            [tuple(row) for row in tensors["history/costs"].tolist()],
+            [tuple(row) for row in tensors["history/marks"].tolist()],
+            list(tensors["history/correct"]),
+            list(tensors["history/loss"]),
+        )
+
+    def accuracy(self) -> pd.DataFrame:
+        """One row per evaluation and client: round, client, n_test, accuracy [%], loss, when (before/after tuning)."""
+        frames = [
+            pd.DataFrame(
+                {
+                    "round": done,
+                    "client": range(len(self.n_test)),
+                    "n_test": self.n_test.numpy(),
+                    "accuracy": (100 * correct / self.n_test).numpy(),
+                    "loss": loss.numpy(),
+                    "when": "after" if tuned else "before",
+                }
+            )
+            for (done, tuned), correct, loss in zip(self.marks, self.correct, self.loss, strict=True)
+        ]
+        return pd.concat(frames, ignore_index=True)
+
+    def rounds(self) -> pd.DataFrame:
+        """One row per round: round, seconds, bytes_down, bytes_up (sums over the cohort), train_loss."""
+        frame = pd.DataFrame(self.costs, columns=list(COSTS)).astype({"bytes_down": int, "bytes_up": int})
+        frame.insert(0, "round", range(1, len(frame) + 1))
+        return frame

@@ -1,0 +1,49 @@
+"""What a run returns: tidy tables, the final models, and where they are kept."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from fedlib.algorithm import State
+from fedlib.models import Model
+from fedlib.stack import Params
+
+
+@dataclass(frozen=True, eq=False)
+class RunResult:
+    """A finished run.
+
+    accuracy   DataFrame: round, client, n_test, accuracy [%], loss, when ("before"/"after" tuning)
+    rounds     DataFrame: round, seconds, bytes_down, bytes_up, train_loss
+    models     Params [n_clients, ...], or [1, ...]: the models evaluated last, before tuning
+    state      the algorithm's final state; `model` the architecture and initial weights; `folder` in the store
+    """
+
+    config: dict[str, Any]
+    accuracy: pd.DataFrame
+    rounds: pd.DataFrame
+    models: Params
+    state: State
+    model: Model
+    folder: Path
+
+    def curve(self) -> pd.DataFrame:
+        """Per evaluation: round, when, accuracy pooled over test samples, mean and std over clients [%]."""
+        rows = self.accuracy.assign(hits=self.accuracy["accuracy"] * self.accuracy["n_test"])
+        groups = rows.groupby(["round", "when"], sort=True)
+        frame = pd.DataFrame(
+            {
+                "accuracy": groups["hits"].sum() / groups["n_test"].sum(),
+                "client_mean": groups["accuracy"].mean(),
+                "client_std": groups["accuracy"].std(ddof=0),
+            }
+        )
+        return frame.reset_index()
+
+    def summary(self) -> pd.Series:
+        """The last evaluation before tuning (see `curve`) with the cost of all rounds: bytes down and up, seconds."""
+        curve = self.curve()
+        last = curve[curve["when"] == "before"].iloc[-1]
+        return pd.concat([last, self.rounds[["bytes_down", "bytes_up", "seconds"]].sum()])

@@ -1,0 +1,71 @@
+"""The setting of a run: every number besides algorithm, federation and model, checked when it is made."""
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+import torch
+
+from fedlib.checks import check_choice, check_count, check_number
+from fedlib.training.sgd import BACKENDS
+
+EVALUATIONS = 20  # per run, unless `evaluate_every` says otherwise
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """
+    rounds           communication rounds T
+    join_ratio       each round samples max(floor(join_ratio * n_clients), 1) clients, the same for every method
+    local_epochs, batch_size, lr    plain SGD of each sampled client
+    seed             initial weights, cohorts and mini-batches; same seed, same bits
+    evaluate_every   rounds between evaluations (default: about 20 in all); the last round is always evaluated
+    tune_epochs      also evaluate copies of all models after so many epochs on the clients' train parts
+    backend          "loop", "stacked" or "auto" (stacked on a GPU, else loop)
+    device           "cpu", "cuda" or "auto"
+    dtype            "float32" or "float64"
+    """
+
+    rounds: int
+    join_ratio: float = 1.0
+    local_epochs: int = 1
+    batch_size: int = 32
+    lr: float = 0.01
+    seed: int = 0
+    evaluate_every: int | None = None
+    tune_epochs: int = 0
+    backend: str = "auto"
+    device: str = "auto"
+    dtype: str = "float32"
+
+    def __post_init__(self) -> None:
+        for name in ("rounds", "local_epochs", "batch_size"):
+            check_count(name, getattr(self, name))
+        check_number("join_ratio", self.join_ratio, 0, 1, open_low=True)
+        check_number("lr", self.lr, 0, open_low=True)
+        check_count("seed", self.seed, 0)
+        check_count("tune_epochs", self.tune_epochs, 0)
+        check_choice("device", self.device, ("auto", "cpu", "cuda"))
+        check_choice("backend", self.backend, ("auto", *BACKENDS))
+        check_choice("dtype", self.dtype, ("float32", "float64"))
+        if self.evaluate_every is None:
+            self._settle("evaluate_every", max(1, self.rounds // EVALUATIONS))
+        check_count("evaluate_every", self.evaluate_every)
+        gpu = torch.cuda.is_available()
+        if self.device == "cuda" and not gpu:
+            raise ValueError("device='cuda' is not allowed; torch finds no GPU on this machine, use 'cpu' or 'auto'.")
+        if self.device == "auto":
+            self._settle("device", "cuda" if gpu else "cpu")
+        if self.backend == "auto":
+            self._settle("backend", "stacked" if self.device == "cuda" else "loop")
+
+    def _settle(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
+
+
+def setting(**arguments: Any) -> Setting:
+    """`Setting`, with a sentence instead of a `TypeError` for an unknown or a missing argument."""
+    for name in arguments:
+        check_choice("argument", name, [field.name for field in fields(Setting)])
+    if "rounds" not in arguments:
+        raise ValueError("rounds is missing; it must be a whole number, at least 1.")
+    return Setting(**arguments)

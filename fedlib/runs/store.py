@@ -1,0 +1,120 @@
+"""The run store: one folder per run, named by its configuration; one file holds state and history.
+
+    <store>/<algorithm>-<key>/config.json        what was run, readable
+                              run.safetensors    state and history after `round` rounds; replaced in one step
+                              accuracy.csv, rounds.csv    tidy tables, once the run is finished
+
+Nothing here is ever unpickled.
+"""
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import safetensors
+import safetensors.torch
+import torch
+from filelock import FileLock, Timeout
+from platformdirs import user_cache_dir
+from torch import Tensor
+from tqdm import tqdm
+
+from fedlib.files import write_bytes, write_text
+
+FORMAT = "1"  # of the files, and of the numbers an unchanged configuration leads to; raise it when either changes
+
+
+class Checkpoint(NamedTuple):
+    """A run after `round` rounds: tensors by name, `state/...` and `history/...`."""
+
+    round: int
+    tensors: dict[str, Tensor]
+
+
+def store_root(store: str | Path | None = None) -> Path:
+    """The run store: `store`, else the variable FEDLIB_RUNS, else a folder in the user's cache."""
+    return Path(store or os.environ.get("FEDLIB_RUNS") or Path(user_cache_dir("fedlib")) / "runs")
+
+
+def address(config: dict[str, Any]) -> str:
+    """16 hex digits that name a configuration."""
+    return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:16]
+
+
+class RunFolder:
+    """The folder of one run. Use as a context manager: two processes never write the same folder."""
+
+    def __init__(self, config: dict[str, Any], store: str | Path | None = None):
+        self.config = config
+        self.path = store_root(store) / f"{config['algorithm']}-{address(config)}"
+        self.file = self.path / "run.safetensors"
+
+    def __enter__(self) -> "RunFolder":
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock = FileLock(self.path / "lock")
+            try:
+                self._lock.acquire(timeout=0)
+            except Timeout:
+                tqdm.write(f"{self.path.name} is being computed by another process; waiting for it.")
+                self._lock.acquire()
+        except OSError as error:
+            raise OSError(
+                f"The run store {str(self.path.parent)!r} cannot be used ({error.strerror or error}); set FEDLIB_RUNS "
+                f"to a folder that can be written."
+            ) from error
+        return self
+
+    def __exit__(self, *exc_info) -> None:
+        self._lock.release()
+
+    def load(self) -> Checkpoint | None:
+        """The last checkpoint, or None. Raises `ValueError` for a damaged file or one of another version."""
+        if not self.file.exists():
+            return None
+        try:
+            with safetensors.safe_open(self.file, framework="pt") as opened:
+                meta = opened.metadata() or {}
+                tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 (not a dict)
+        except safetensors.SafetensorError as error:
+            raise ValueError(
+                f"The run file {str(self.file)!r} is damaged ({error}); delete it to run again."
+            ) from error
+        if meta.get("format") != FORMAT:
+            raise ValueError(
+                f"The run folder {str(self.path)!r} was written by another version of fedlib (format "
+                f"{meta.get('format')}, this one writes {FORMAT}); delete it, or set FEDLIB_RUNS to another folder."
+            )
+        return Checkpoint(int(meta["round"]), tensors)
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        """Replace the checkpoint; after a crash at any moment the old one or the new one is there, whole."""
+        if not (self.path / "config.json").exists():
+            write_text(self.path / "config.json", json.dumps(self.config, indent=2, sort_keys=True) + "\n")
+        tensors = {name: t.detach().cpu().contiguous() for name, t in checkpoint.tensors.items()}
+        meta = {"format": FORMAT, "round": str(checkpoint.round)}
+        write_bytes(self.file, safetensors.torch.save(tensors, meta))
+
+
+def flatten(state: Any) -> dict[str, Tensor]:
+    """A NamedTuple of tensors and dicts of tensors as one flat dict: `state/field` or `state/field/name`."""
+    flat = {}
+    for field, value in state._asdict().items():
+        entries = {f"/{name}": t for name, t in value.items()} if isinstance(value, dict) else {"": value}
+        flat |= {f"state/{field}{name}": t for name, t in entries.items()}
+    return flat
+
+
+def unflatten(tensors: dict[str, Tensor], template: Any, device: torch.device) -> Any:
+    """The inverse of `flatten`; `template` is a state of the same algorithm, which says what is a dict."""
+    fields = {}
+    for field, value in template._asdict().items():
+        prefix = f"state/{field}"
+        if isinstance(value, dict):
+            own = {name: t for name, t in tensors.items() if name.startswith(prefix + "/")}
+            fields[field] = {name.removeprefix(prefix + "/"): t.to(device) for name, t in own.items()}
+        else:
+            fields[field] = tensors[prefix].to(device)
+    return type(template)(**fields)

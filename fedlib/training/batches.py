@@ -1,0 +1,57 @@
+"""Mini-batches: which samples, in which order, and what a loss sees of them."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedlib.data.dataset import Dataset
+from fedlib.models import Model
+
+
+class Batch(NamedTuple):
+    """What a client's loss sees: normalised images x [batch, C, H, W], labels y [batch], and the architecture."""
+
+    x: Tensor
+    y: Tensor
+    model: Model
+
+
+class Images(NamedTuple):
+    """A data set on the device: x uint8 [N, C, H, W], y int64 [N]; a batch is an index and a normalisation."""
+
+    x: Tensor
+    y: Tensor
+    scale: Tensor  # [C, 1, 1]
+    shift: Tensor
+
+    def batch(self, index: Tensor, model: Model) -> Batch:
+        """The samples `index` (int64 [batch]): pixels to [0, 1], then channel mean 0 and standard deviation 1."""
+        x = torch.addcmul(self.shift, self.x[index].to(self.scale.dtype), self.scale)
+        return Batch(x, self.y[index], model)
+
+
+def on_device(data: Dataset, device: torch.device, dtype: torch.dtype = torch.float32) -> Images:
+    """Put `data` on `device` once; it stays uint8 there."""
+    mean, std = (torch.tensor(v, dtype=dtype, device=device)[:, None, None] for v in (data.mean, data.std))
+    return Images(
+        x=torch.tensor(data.x, device=device),
+        y=torch.tensor(data.y, device=device),
+        scale=1 / (255 * std),
+        shift=-mean / std,
+    )
+
+
+def client_batches(own: np.ndarray, epochs: Iterable[int], batch_size: int, stream: tuple[int, ...]) -> Tensor:
+    """A client's mini-batches, one fresh permutation per epoch: int64 [steps, batch_size].
+
+    `own` are the client's sample indices, `stream` (seed, purpose, round, client) seeds epoch e with (*stream, e):
+    the same batches whatever the method, the backend or the number of workers. The last batch of an epoch is
+    filled up from the epoch's start, so that every batch has the same shape (and BatchNorm never sees one sample).
+    """
+    steps = -(-len(own) // batch_size)
+    permutations = (np.random.default_rng((*stream, epoch)).permutation(own) for epoch in epochs)
+    filled = [np.resize(permutation, (steps, batch_size)) for permutation in permutations]
+    return torch.from_numpy(np.concatenate(filled) if filled else np.empty((0, batch_size), dtype=np.int64))

@@ -1,0 +1,121 @@
+"""Small archives in the layout of the official data sets, and a local server that can break off."""
+
+import bz2
+import gzip
+import hashlib
+import io
+import pickle
+import struct
+import tarfile
+import threading
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+
+class FileServer(ThreadingHTTPServer):
+    """Serves the files of a folder with Range support; `cut` bytes per answer when it is set."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.folder, self.cut, self.ranges = folder, None, []
+        self.url = f"http://127.0.0.1:{self.server_port}/"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.server.ranges.append(self.headers["Range"])
+        path = self.server.folder / self.path[1:]
+        if not path.is_file():
+            return self.send_error(404)
+        body = path.read_bytes()
+        start = int((self.headers["Range"] or "bytes=0-").removeprefix("bytes=").removesuffix("-"))
+        if start >= len(body):
+            return self.send_error(416)
+        self.send_response(206 if self.headers["Range"] else 200)
+        self.send_header("Content-Length", str(len(body) - start))
+        self.end_headers()
+        stop = len(body) if self.server.cut is None else start + self.server.cut
+        self.wfile.write(body[start:stop])
+        return None
+
+    def log_message(self, *_: object) -> None:
+        """Nothing is logged."""
+
+
+@contextmanager
+def serve(folder: Path) -> Iterator[FileServer]:
+    """A server of `folder` on a free port of this machine."""
+    folder.mkdir(exist_ok=True)
+    with FileServer(folder) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def md5(content: bytes) -> str:
+    return hashlib.md5(content, usedforsecurity=False).hexdigest()
+
+
+def pictures(n: int, *shape: int, seed: int = 0) -> np.ndarray:
+    """uint8 [n, *shape] of noise."""
+    return np.random.default_rng(seed).integers(0, 256, (n, *shape), dtype=np.uint8)
+
+
+def tar_gz(files: dict[str, bytes]) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
+        for name, content in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+def zipped(files: dict[str, bytes]) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return buffer.getvalue()
+
+
+def encoded(picture: np.ndarray, kind: str) -> bytes:
+    """A picture as the bytes of a PNG or JPEG file."""
+    buffer = io.BytesIO()
+    Image.fromarray(picture).save(buffer, kind)
+    return buffer.getvalue()
+
+
+def cifar_batch(x: np.ndarray, y: list[int], labels: str) -> bytes:
+    """`x` [n, 3, 32, 32] in the layout of one CIFAR batch."""
+    return pickle.dumps({"data": x.reshape(len(x), -1), labels: y})
+
+
+def cifar_meta(key: str, names: list[str]) -> bytes:
+    """The names of the classes in the layout of CIFAR."""
+    return pickle.dumps({key: names})
+
+
+def idx_gz(values: np.ndarray) -> bytes:
+    """The format of MNIST: magic number, sizes, bytes."""
+    header = struct.pack(f">BBBB{values.ndim}I", 0, 0, 8, values.ndim, *values.shape)
+    return gzip.compress(header + values.astype(np.uint8).tobytes())
+
+
+def libsvm_bz2(x: np.ndarray, y: list[int]) -> bytes:
+    """`x` [n, 16, 16] in [-1, 1] as text, labels from 1 as in USPS."""
+    rows = (
+        f"{label + 1} " + " ".join(f"{i + 1}:{v}" for i, v in enumerate(image.ravel().tolist())) + " \n"
+        for image, label in zip(x, y, strict=True)
+    )
+    return bz2.compress("".join(rows).encode())

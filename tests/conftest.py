@@ -1,0 +1,55 @@
+"""Shared fixtures: a run store of its own for every test, one thread, no randomness left to chance."""
+
+import os
+from pathlib import Path
+
+os.environ["OMP_NUM_THREADS"] = "1"  # before torch is imported; worker processes inherit it
+os.environ["MPLBACKEND"] = "Agg"
+
+import hypothesis
+import numpy as np
+import pytest
+import torch
+
+import fedlib as fl
+from fedlib.data import Dataset
+
+torch.set_num_threads(1)
+hypothesis.settings.register_profile("fedlib", derandomize=True, database=None, deadline=None)
+hypothesis.settings.load_profile("fedlib")
+
+
+@pytest.fixture(autouse=True)
+def run_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty run store: no test reads what another one, or a person, has computed."""
+    store = tmp_path / "runs"
+    monkeypatch.setenv("FEDLIB_RUNS", str(store))
+    return store
+
+
+@pytest.fixture(scope="session")
+def data_root() -> Path:
+    """The folder of the real data sets, named by FEDLIB_DATA; the test is skipped where it is not set."""
+    if not os.environ.get("FEDLIB_DATA"):
+        pytest.skip("FEDLIB_DATA is not set: this test needs real data sets")
+    root = Path(os.environ["FEDLIB_DATA"])
+    assert root.is_dir(), f"FEDLIB_DATA={str(root)!r} is not a folder"
+    return root
+
+
+@pytest.fixture(scope="session")
+def tiny() -> Dataset:
+    """240 images 1x16x16 of 4 classes, 2 domains: a bright corner that says the class, in noise."""
+    rng = np.random.default_rng(0)
+    y = np.arange(240) % 4
+    x = rng.integers(0, 120, (240, 1, 16, 16), dtype=np.uint8)
+    for i, c in enumerate(y):
+        x[i, 0, 8 * (c // 2) : 8 * (c // 2) + 8, 8 * (c % 2) : 8 * (c % 2) + 8] += 100
+    domain = np.arange(240) // 120
+    return Dataset("tiny", x, y, tuple("abcd"), np.zeros(240, np.uint8), domain, ("left", "right"))
+
+
+@pytest.fixture(scope="session")
+def federation(tiny: Dataset) -> fl.Federation:
+    """Six ragged clients of the tiny data set."""
+    return fl.federate(tiny, fl.dirichlet(alpha=0.5, min_size=12), clients=6, seed=1)

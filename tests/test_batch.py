@@ -1,0 +1,144 @@
+"""The batch runner on made-up notebooks, and the committed notebooks' sources."""
+
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+
+from fedlib import batch
+
+SOURCES = sorted((Path(__file__).parent.parent / "notebooks").glob("*.ipynb"))
+PARAMETERS = 'rounds = 2\nlr = 0.1\nseeds = [0]\nname = "a"\nverbose = False\nprofile = "?"\noutput = "."'
+
+
+def write_notebook(folder: Path, stem: str, *cells: str, parameters: str = PARAMETERS) -> Path:
+    """A notebook with a parameters cell, the given code cells and an empty `quick` profile."""
+    first = new_code_cell(parameters, metadata={"tags": ["parameters"]})
+    notebook = new_notebook(cells=[new_markdown_cell("Title"), first, *map(new_code_cell, cells)])
+    (folder / "profiles").mkdir(parents=True, exist_ok=True)
+    (folder / "profiles" / f"{stem}.quick.yaml").write_text("")
+    nbformat.write(notebook, folder / f"{stem}.ipynb")
+    return folder / f"{stem}.ipynb"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "notebooks"
+
+
+def run(folder: Path, *arguments: str) -> int:
+    return batch.main(["--notebooks", str(folder), "--output", str(folder.parent / "figures"), *arguments])
+
+
+def printed(notebook: Path) -> str:
+    cells = nbformat.read(notebook, 4).cells
+    outputs = [output for cell in cells for output in cell.get("outputs", [])]
+    return "".join(output.text for output in outputs if output.output_type == "stream")
+
+
+def test_a_failing_notebook_is_reported_and_the_others_still_run(folder, capsys):
+    show = "print(rounds, lr, seeds, name, verbose, profile, output, sys.executable, os.getcwd())"
+    write_notebook(folder, "01_bad", "before = 1", "raise ValueError('too\\nbad')", "after = 1")
+    write_notebook(folder, "02_good", "import os, sys", show)
+    (folder / "profiles" / "02_good.quick.yaml").write_text("rounds: 7\nlr: 1e-3\n")
+
+    assert run(folder, "--set", "rounds=9", "--set", "seeds=[3, 4]", "--set", "name=1") == 1
+
+    figures = folder.parent / "figures" / "quick"
+    expected = f"9 0.001 [3, 4] 1 False quick ../figures {batch.sys.executable} {folder}\n"
+    assert printed(figures / "good" / "02_good.ipynb") == expected
+    summary = capsys.readouterr().out
+    assert "01_bad.ipynb: FAILED" in summary
+    # In [1] and In [2] are the defaults and the injected parameters
+    assert "cell In [4] raised ValueError: too (see" in summary
+    assert "02_good.ipynb: done" in summary
+    kept = nbformat.read(figures / "bad" / "01_bad.ipynb", 4).cells
+    assert [cell.execution_count for cell in kept if cell.cell_type == "code"] == [1, 2, 3, 4, None]
+
+
+def test_a_kernel_that_dies_is_reported(folder, capsys):
+    write_notebook(folder, "01_dead", "import os; os._exit(1)")
+    assert run(folder) == 1
+    assert "01_dead.ipynb: FAILED" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--set", "round=3"], "'round' is unknown (did you mean 'rounds'?)"),
+        (["--set", "rounds=three"], "rounds='three' is not allowed; 01_a.ipynb takes a value of type int"),
+        (["--set", "rounds=2.5"], "rounds=2.5 is not allowed"),
+        (["--set", "rounds=true"], "rounds=True is not allowed"),
+        (["--set", "verbose=1"], "verbose=1 is not allowed"),
+        (["--set", "lr=fast"], "lr='fast' is not allowed"),
+        (["--set", "lr=true"], "lr=True is not allowed"),
+        (["--set", "seeds=1"], "seeds=1 is not allowed"),
+        (["--set", "seeds=[1, a]"], "seeds=[1, 'a'] is not allowed"),
+        (["--set", "seeds=[1"], "seeds='[1' is not allowed"),
+        (["--set", "rounds"], "must look like name=value"),
+        (["--set", "profile=paper"], "use --profile"),
+        (["--profile", "quik"], "'quik' is unknown (did you mean 'quick'?)"),
+        (["--notebook", "3"], "notebook='3' is unknown"),
+        (["--jobs", "2"], "'jobs' is unknown"),
+    ],
+)
+def test_a_wrong_argument_is_one_sentence_and_nothing_runs(folder, capsys, arguments, sentence):
+    write_notebook(folder, "01_a")
+    assert run(folder, *arguments) == 2
+    message = capsys.readouterr().err
+    assert sentence in message
+    assert message.count("\n") == 1
+    assert not (folder.parent / "figures").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ("rouns: 3", "01_a.quick.yaml: parameter"),
+        ("rounds: '3'", "rounds='3' is not allowed"),
+        ("- 3", "not a list"),
+    ],
+)
+def test_a_wrong_profile_file_is_refused(folder, capsys, content, sentence):
+    write_notebook(folder, "01_a")
+    (folder / "profiles" / "01_a.quick.yaml").write_text(content)
+    assert run(folder) == 2
+    assert sentence in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("line", ["import os", "rounds = 2 * n", "a, b = 1, 2", "'text'"])
+def test_the_parameters_cell_holds_plain_literals_only(folder, capsys, line):
+    write_notebook(folder, "01_a", parameters=line)
+    assert run(folder) == 2
+    assert "may hold `name = literal` lines only" in capsys.readouterr().err
+
+
+def test_notebooks_are_chosen_by_number_paper_or_name(folder):
+    first, second = write_notebook(folder, "01_a"), write_notebook(folder, "02_b")
+    assert batch.select(folder, []) == [first, second]
+    assert batch.select(folder, ["b"]) == batch.select(folder, ["02", "notebooks/02_b.ipynb"]) == [second]
+    with pytest.raises(ValueError, match="holds no notebook"):
+        batch.select(folder / "profiles", [])
+
+
+def test_jobs_reaches_a_notebook_that_takes_it(folder):
+    source = write_notebook(folder, "01_a", parameters="jobs = 1")
+    assert batch.plan(source, "quick", folder, jobs=3).parameters == {"jobs": 3}
+    with pytest.raises(ValueError, match="jobs=0 is not allowed"):
+        batch.plan(source, "quick", folder, jobs=0)
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.stem)
+def test_a_notebook_source_is_clean(source):
+    notebook = nbformat.read(source, 4)
+    nbformat.validate(notebook)
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert [cell for cell in code if cell.outputs or cell.execution_count is not None] == []
+    assert {"profile", "output"} <= set(batch.defaults(source))
+
+
+@pytest.mark.parametrize("profile", ["smoke", "quick", "paper"])
+@pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.stem)
+def test_every_profile_of_a_notebook_is_there_and_fits_it(source, profile):
+    assert batch.plan(source, profile, Path("figures")).parameters["profile"] == profile

@@ -1,0 +1,192 @@
+"""The contract that every algorithm keeps, and the identities that tie the algorithms together."""
+
+import numpy as np
+import pytest
+import torch
+
+import fedlib as fl
+from fedlib.runs.loop import prepare
+
+FACTORIES = {name: getattr(fl, name) for name in fl.algorithms()}
+SETTING = dict(rounds=4, join_ratio=0.5, local_epochs=2, batch_size=8, lr=0.05, progress=False)
+
+
+def distance(a: dict, b: dict) -> float:
+    """Largest difference of two models or stacks, relative to the largest weight; broadcasts [1, ...]."""
+    assert a.keys() == b.keys()
+    return max(((a[name] - b[name]).abs().max() / a[name].abs().max()).item() for name in a)
+
+
+def same_bits(a: dict, b: dict) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+@pytest.fixture(params=sorted(FACTORIES))
+def method(request) -> fl.Algorithm:
+    return FACTORIES[request.param]()
+
+
+def test_models_have_the_shapes_and_dtype_of_the_stack(method, federation):
+    plan = prepare(method, federation, rounds=1)
+    models = fl.run(method, federation, **SETTING).models
+    assert {name: t.shape[1:] for name, t in models.items()} == {
+        name: t.shape for name, t in plan.model.weights.items()
+    }
+    assert {t.shape[0] for t in models.values()} <= {1, federation.n_clients}
+    assert {t.dtype for t in models.values()} == {torch.float32}
+    assert all(t.isfinite().all() for t in models.values())
+
+
+def test_the_same_seed_gives_the_same_bits_and_another_seed_does_not(method, federation, tmp_path):
+    runs = [fl.run(method, federation, **SETTING, seed=s, store=tmp_path / str(i)) for i, s in enumerate([7, 7, 8])]
+    assert same_bits(runs[0].models, runs[1].models)
+    assert not same_bits(runs[0].models, runs[2].models)
+    assert runs[0].accuracy.equals(runs[1].accuracy)
+
+
+def test_training_lowers_the_loss(method, federation):
+    result = fl.run(method, federation, **SETTING | {"rounds": 12, "join_ratio": 1.0, "evaluate_every": 1})
+    loss = result.accuracy.groupby("round")["loss"].mean()
+    assert loss.iloc[-1] < 0.8 * loss.iloc[0]
+
+
+def test_a_client_that_was_never_sampled_keeps_its_personal_entries(method, federation):
+    result = fl.run(method, federation, **SETTING | {"rounds": 1, "join_ratio": 0.2})
+    state, before = result.state, prepare(method, federation, **without_progress(SETTING))
+    personal = getattr(state, "v", {})
+    touched = {name: (t != before.model.weights[name]).flatten(1).any(1) for name, t in personal.items()}
+    for changed in touched.values():
+        assert changed.sum() <= 1  # floor(0.2 * 6) = 1 client took part
+
+
+def without_progress(setting: dict) -> dict:
+    return {name: value for name, value in setting.items() if name != "progress"}
+
+
+def test_stacked_equals_loop_after_a_round_in_float32(method, federation, tmp_path):
+    loop, stacked = (
+        fl.run(method, federation, **SETTING | {"rounds": 1, "local_epochs": 1}, backend=backend)
+        for backend in ("loop", "stacked")
+    )
+    assert loop.folder != stacked.folder
+    assert distance(loop.models, stacked.models) < 1e-5
+
+
+def test_stacked_equals_loop_over_a_run_in_float64(method, federation):
+    setting = SETTING | {"dtype": "float64"}
+    loop, stacked = (fl.run(method, federation, **setting, backend=b) for b in ("loop", "stacked"))
+    assert distance(loop.models, stacked.models) < 1e-5
+    assert {t.dtype for t in stacked.models.values()} == {torch.float64}
+
+
+def test_tuning_is_recorded_and_thrown_away(method, federation):
+    plain = fl.run(method, federation, **SETTING)
+    tuned = fl.run(method, federation, **SETTING, tune_epochs=1)
+    assert same_bits(plain.models, tuned.models)
+    assert set(tuned.accuracy["when"]) == {"before", "after"}
+    before = tuned.accuracy[tuned.accuracy["when"] == "before"].reset_index(drop=True)
+    assert before.equals(plain.accuracy)
+
+
+def test_bytes_are_what_the_tensors_weigh(federation):
+    plan = prepare("fedavg", federation, rounds=1)
+    whole = sum(t.numel() * 4 for t in plan.model.weights.values())
+    classifier = sum(plan.model.weights[name].numel() * 4 for name in plan.model.classifier)
+    norms = sum(plan.model.weights[name].numel() * 4 for name in plan.model.batchnorm)
+    expected = {
+        "local_only": 0,
+        "fedavg": whole,
+        "fedprox": whole,
+        "pfedsim": whole,
+        "fedper": whole - classifier,
+        "fedrep": whole - classifier,
+        "fedbn": whole - norms,
+    }
+    for name, per_client in expected.items():
+        rounds = fl.run(name, federation, **SETTING).rounds
+        assert set(rounds["bytes_down"]) == set(rounds["bytes_up"]) == {3 * per_client}, name
+
+
+IDENTITIES = {
+    "FedProx with mu=0 is FedAvg": (fl.fedprox(mu=0), fl.fedavg()),
+    "pFedSim with rho=1 is FedAvg": (fl.pfedsim(generalization=1), fl.fedavg()),
+}
+
+
+@pytest.mark.parametrize("identity", IDENTITIES)
+def test_identity_to_the_bit(identity, federation):
+    a, b = (fl.run(method, federation, **SETTING) for method in IDENTITIES[identity])
+    assert a.folder != b.folder
+    assert same_bits(a.models, b.models)
+
+
+def test_fedrep_that_trains_the_body_in_every_epoch_leaves_the_classifier_as_it_was(federation):
+    result = fl.run(fl.fedrep(body_epochs=2), federation, **SETTING)
+    initial = prepare("fedrep", federation, **without_progress(SETTING)).model.weights
+    assert all(torch.equal(t, initial[name].expand_as(t)) for name, t in result.state.v.items())
+    assert not all(torch.equal(t, initial[name]) for name, t in result.state.w.items())
+
+
+def test_one_client_federated_is_plain_local_sgd(tiny):
+    """FedAvg, FedPer, FedBN and Local-Only with one client against a bare PyTorch loop."""
+    alone = fl.federate(tiny, fl.iid(), clients=1)
+    setting = SETTING | {"join_ratio": 1.0}
+    plan = prepare("fedavg", alone, **without_progress(setting))
+    from fedlib.training.batches import client_batches, on_device
+    from fedlib.training.cohort import TRAIN
+
+    net, images = plan.model.net, on_device(tiny, torch.device("cpu"))
+    net.load_state_dict(plan.model.weights, strict=False)
+    net.train()
+    sgd = torch.optim.SGD(net.parameters(), 0.05)
+    for t in range(4):
+        for index in client_batches(alone.train[0], range(2), 8, (0, TRAIN, t, 0)):
+            x, y, _ = images.batch(index, plan.model)
+            sgd.zero_grad()
+            torch.nn.functional.cross_entropy(net(x), y).backward()
+            sgd.step()
+    oracle = {name: t[None] for name, t in net.state_dict().items()}
+    for method in ("fedavg", "fedper", "fedbn", "local_only"):
+        assert distance(oracle, fl.run(method, alone, **setting).models) < 1e-6, method
+
+
+def test_the_order_of_clients_changes_nothing(federation):
+    """FedAvg's mean and pFedSim's similarities do not depend on how clients are numbered inside a cohort."""
+    from fedlib.similarity import similarity_matrix
+    from fedlib.stack import client_mean
+
+    torch.manual_seed(0)
+    stack, n_samples = {"w": torch.randn(5, 3, 2)}, torch.tensor([3.0, 1.0, 4.0, 1.0, 5.0])
+    order = torch.tensor([4, 2, 0, 1, 3])
+    mean, permuted = client_mean(stack, n_samples), client_mean({"w": stack["w"][order]}, n_samples[order])
+    assert torch.allclose(mean["w"], permuted["w"], atol=1e-6)
+    phi = similarity_matrix(stack["w"])
+    assert torch.allclose(similarity_matrix(stack["w"][order]), phi[order][:, order])
+
+
+def test_the_weighted_mean_equals_numpy():
+    from fedlib.stack import client_mean
+
+    stack, n = np.random.default_rng(0).normal(size=(4, 3, 2)), np.array([1.0, 2.0, 3.0, 10.0])
+    mean = client_mean({"w": torch.tensor(stack)}, torch.tensor(n))["w"]
+    assert np.allclose(mean.numpy(), np.average(stack, axis=0, weights=n))
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda: fl.fedprox(mu=-1), r"mu=-1 is not allowed; it must be a number in \[0, inf\)"),
+        (lambda: fl.pfedsim(generalization=1.5), r"generalization=1.5 is not allowed"),
+        (lambda: fl.pfedsim(similarity="cosine"), "similarity='cosine' is unknown"),
+        (lambda: fl.pfedsim(cap=0), "cap=0 is not allowed"),
+        (lambda: fl.fedrep(body_epochs=0), "body_epochs=0 is not allowed"),
+    ],
+)
+def test_every_hyper_parameter_has_a_range(make, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        make()
+
+
+def test_fedrep_refuses_more_body_epochs_than_local_epochs(federation):
+    with pytest.raises(ValueError, match="body_epochs=3 is not allowed; it must be a whole number, from 1 to 2"):
+        fl.run(fl.fedrep(body_epochs=3), federation, **SETTING)

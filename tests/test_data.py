@@ -1,0 +1,318 @@
+"""The `Dataset` value, `.npz` files and `load`."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from archives import pictures
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fedlib.data import EMBEDDED, OFFICIAL, Dataset, datasets, load, read_npz, write_npz
+
+
+def tiny(channels: int = 3, split: int = 1) -> Dataset:
+    """Twelve images of three classes in two domains."""
+    i = np.arange(12)
+    x = pictures(12, channels, 5, 4)
+    parts = np.where(i < 8, 0, split).astype(np.uint8)
+    return Dataset("tiny", x, i % 3, ("a", "b", "c"), parts, i // 6, ("left", "right"))
+
+
+def arrays(**changes: np.ndarray) -> dict[str, np.ndarray]:
+    """The content of a good file, with changes; None removes a key."""
+    good = {
+        "x_train": pictures(6, 5, 4, 3),
+        "y_train": np.arange(6) % 3,
+        "x_test": pictures(3, 5, 4, 3, seed=1),
+        "y_test": np.arange(3),
+    }
+    return {key: value for key, value in (good | changes).items() if value is not None}
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("FEDLIB_DATA", str(tmp_path))
+    return tmp_path
+
+
+def test_mean_and_std_equal_numpy_on_the_scaled_pixels() -> None:
+    data = tiny()
+    pixels = data.x.astype(np.float64) / 255
+    np.testing.assert_allclose(data.mean, pixels.mean(axis=(0, 2, 3)), rtol=1e-6)
+    np.testing.assert_allclose(data.std, pixels.std(axis=(0, 2, 3)), rtol=1e-6)
+    assert data.mean.dtype == data.std.dtype == np.float32
+    assert data.mean.shape == data.std.shape == (3,)
+
+
+def test_mean_and_std_do_not_depend_on_the_order_of_the_images() -> None:
+    data, order = tiny(), np.random.default_rng(0).permutation(12)
+    np.testing.assert_array_equal(data.subset(order).mean, data.mean)
+    np.testing.assert_array_equal(data.subset(order).std, data.std)
+
+
+def test_a_constant_channel_has_a_standard_deviation_of_one() -> None:
+    data = replace(tiny(), x=np.full((12, 3, 5, 4), 51, np.uint8))
+    np.testing.assert_allclose(data.mean, 0.2, rtol=1e-6)
+    np.testing.assert_array_equal(data.std, 1)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"x": pictures(12, 3, 5, 4, seed=1)},
+        {"y": (np.arange(12) + 1) % 3},
+        {"split": np.zeros(12, np.uint8)},
+        {"domain": np.zeros(12, np.int64)},
+        {"classes": ("a", "b", "x")},
+        {"domains": ("left", "x")},
+        {"x": tiny().x.reshape(12, 3, 4, 5)},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_the_fingerprint_changes_with_every_part_of_the_content(change: dict) -> None:
+    assert replace(tiny(), **change).fingerprint != tiny().fingerprint
+
+
+def test_the_fingerprint_does_not_depend_on_the_name_or_on_the_memory_layout() -> None:
+    data = tiny()
+    assert re.fullmatch("[0-9a-f]{16}", data.fingerprint)
+    assert replace(data, name="other", x=np.asfortranarray(data.x)).fingerprint == data.fingerprint
+
+
+def test_a_subset_holds_the_images_asked_for_in_their_order() -> None:
+    data, wanted = tiny(), [5, 0, 10]
+    part = data.subset(wanted)
+    np.testing.assert_array_equal(part.x, data.x[wanted])
+    np.testing.assert_array_equal(part.y, data.y[wanted])
+    np.testing.assert_array_equal(part.split, data.split[wanted])
+    np.testing.assert_array_equal(part.domain, data.domain[wanted])
+    mask = np.isin(np.arange(12), wanted)
+    assert data.subset(mask).fingerprint == data.subset(sorted(wanted)).fingerprint
+
+
+@pytest.mark.parametrize(
+    ("indices", "words"),
+    [
+        ([0, 12], "0 to 11"),
+        ([-1, 0], "-1"),
+        ([0, 3], "an empty class"),
+        ([0.5], "whole"),
+        ([], "whole"),
+        ([True], "12"),
+    ],
+)
+def test_a_subset_that_cannot_be_is_refused(indices: list, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        tiny().subset(indices)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"x": tiny().x.astype(np.float32)}, "x is float32"),
+        ({"x": tiny().x[:, 0]}, "x is uint8 of shape"),
+        ({"y": np.arange(12, dtype=np.int32) % 3}, "y is int32"),
+        ({"y": np.arange(11) % 3}, "y is int64 of shape"),
+        ({"y": np.arange(12) % 4}, "y has values from 0 to 3, but there are 3 classes"),
+        ({"y": np.arange(12) % 3 - 1}, "y has values from -1"),
+        ({"y": np.arange(12) % 2}, "an empty class: class 2 ('c') has no sample"),
+        ({"split": np.full(12, 3, np.uint8)}, "split has values from 3 to 3"),
+        ({"domain": np.full(12, 2)}, "domain has values from 2 to 2"),
+    ],
+)
+def test_a_faulty_data_set_is_refused_in_one_sentence(change: dict, words: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(words)) as refusal:
+        replace(tiny(), **change)
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("data", [tiny(), tiny(channels=1), tiny(split=2)], ids=["colour", "grey", "validation"])
+def test_what_is_written_is_read_back(data: Dataset, tmp_path: Path) -> None:
+    if (data.split == 2).any():
+        data = replace(data, split=np.repeat(np.array([0, 1, 2], np.uint8), 4))
+    write_npz(tmp_path / "tiny.npz", data)
+    again = read_npz(tmp_path / "tiny.npz")
+    assert again.fingerprint == data.fingerprint
+    assert again.name == "tiny"
+    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["tiny.npz"]
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_npz(tmp_path / "tiny.npz", tiny())
+
+    def full(file: object, **_: np.ndarray) -> None:
+        file.write(b"half")
+        raise OSError("no space left")
+
+    monkeypatch.setattr(np, "savez", full)
+    with pytest.raises(OSError, match="no space left"):
+        write_npz(tmp_path / "tiny.npz", tiny(channels=1))
+    assert read_npz(tmp_path / "tiny.npz").fingerprint == tiny().fingerprint
+    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["tiny.npz"]
+
+
+def test_images_become_channels_first_and_contiguous(tmp_path: Path) -> None:
+    content = arrays()
+    np.savez(tmp_path / "own.npz", **content)
+    data = read_npz(tmp_path / "own.npz")
+    np.testing.assert_array_equal(data.x[7, 2], content["x_test"][1, :, :, 2])
+    assert data.x.flags.c_contiguous
+    np.testing.assert_array_equal(data.split, [0] * 6 + [1] * 3)
+    assert data.classes == ("0", "1", "2")
+    assert data.domains == ("own",)
+
+
+def test_grey_images_get_one_channel_and_writers_become_domains(tmp_path: Path) -> None:
+    content = arrays(
+        x_train=pictures(6, 5, 4),
+        x_test=pictures(3, 5, 4),
+        classes=np.array(["x", "y", "z"]),
+        writer_train=np.array([7, 7, 3, 3, 9, 9]),
+        writer_test=np.array([9, 3, 11]),
+    )
+    np.savez(tmp_path / "own.npz", **content)
+    data = read_npz(tmp_path / "own.npz")
+    assert data.x.shape == (9, 1, 5, 4)
+    assert data.classes == ("x", "y", "z")
+    assert data.domains == ("3", "7", "9", "11")
+    np.testing.assert_array_equal(data.domain, [1, 1, 0, 0, 2, 2, 2, 0, 3])
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"y_test": None}, "y_test missing"),
+        ({"x_train": None, "y_train": None}, "x_train, y_train missing"),
+        ({"x_train": pictures(6, 5, 4, 3).astype(float)}, "x_train is float64"),
+        ({"x_train": pictures(6, 3, 5, 4)}, "must be 1 (grey) or 3 (colour)"),
+        ({"x_train": pictures(6, 20)}, "x_train is uint8 of shape (6, 20)"),
+        ({"x_test": pictures(3, 5, 5, 3)}, "must have one shape"),
+        ({"y_train": np.arange(5) % 3}, "y_train has shape (5,), but x_train has 6 images"),
+        ({"y_train": np.arange(6) % 3 + 0.5}, "must be whole numbers"),
+        ({"y_train": np.arange(6) % 3 * 2}, "an empty class"),
+        ({"y_train": np.arange(6) % 3 - 1}, "y has values from -1"),
+        ({"classes": np.array(["a", "b", "c", "d"])}, "an empty class: class 3 ('d')"),
+        ({"classes": np.array(["a", "b"])}, "there are 2 classes"),
+        ({"writer_train": np.arange(6)}, "writer_test missing"),
+        ({"domain_train": np.zeros(6, int), "domain_test": np.zeros(2, int)}, "domain_test has shape (2,)"),
+        ({"y_test": np.array([0, 1, None])}, "object arrays are not read"),
+        (
+            {"x_train": pictures(0, 5, 4, 3), "y_train": np.arange(0), "y_test": np.ones(3, int)},
+            "an empty class",
+        ),
+    ],
+)
+def test_a_faulty_file_is_refused_in_one_sentence_that_names_it(change: dict, words: str, tmp_path: Path) -> None:
+    path = tmp_path / "own.npz"
+    np.savez(path, **arrays(**change))
+    with pytest.raises(ValueError, match=re.escape(words)) as refusal:
+        read_npz(path)
+    assert str(path) in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(share=st.floats(0, 0.999), compressed=st.booleans())
+def test_a_truncated_file_is_refused_wherever_it_ends(share: float, compressed: bool, tmp_path: Path) -> None:
+    path = tmp_path / "own.npz"
+    (np.savez_compressed if compressed else np.savez)(path, **arrays())
+    content = path.read_bytes()
+    path.write_bytes(content[: int(share * len(content))])
+    with pytest.raises(ValueError, match="damaged or incomplete") as refusal:
+        read_npz(path)
+    assert str(path) in str(refusal.value)
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(share=st.floats(0, 0.999), flip=st.integers(1, 255))
+def test_a_damaged_byte_is_noticed_or_changes_nothing(share: float, flip: int, tmp_path: Path) -> None:
+    path = tmp_path / "own.npz"
+    np.savez_compressed(path, **arrays())
+    good, content = read_npz(path), bytearray(path.read_bytes())
+    content[int(share * len(content))] ^= flip
+    path.write_bytes(content)
+    try:
+        outcome = read_npz(path).fingerprint
+    except ValueError as error:
+        outcome = str(error)
+    assert outcome == good.fingerprint or str(path) in outcome
+
+
+@pytest.mark.parametrize("flag", [0x01, 0x20, 0x40])
+def test_a_member_that_is_marked_as_encrypted_or_patched_is_refused(flag: int, tmp_path: Path) -> None:
+    path = tmp_path / "own.npz"
+    np.savez(path, **arrays())
+    content = bytearray(path.read_bytes())
+    content[content.rindex(b"PK\x01\x02") + 8] ^= flag  # the general flags of the last member in the directory
+    content[content.rindex(b"PK\x03\x04") + 6] ^= flag
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match="cannot be read"):
+        read_npz(path)
+
+
+def test_text_that_is_called_npz_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "own.npz").write_text("x_train, y_train")
+    with pytest.raises(ValueError, match=r"own\.npz cannot be read"):
+        read_npz(tmp_path / "own.npz")
+
+
+def test_a_file_in_the_root_is_a_data_set_and_comes_before_the_official_one(root: Path) -> None:
+    np.savez(root / "own.npz", **arrays())
+    np.savez(root / "cifar10.npz", **arrays())
+    expected = read_npz(root / "own.npz")
+    assert load("own").fingerprint == expected.fingerprint
+    np.testing.assert_array_equal(load("cifar10", root=root).x, expected.x)
+    assert "own" in datasets()
+    assert set(EMBEDDED) | set(OFFICIAL) <= set(datasets(root / "missing"))
+
+
+def test_a_file_is_read_again_only_when_it_changes(root: Path) -> None:
+    np.savez(root / "own.npz", **arrays())
+    first = load("own")
+    assert load("own") is first
+    np.savez(root / "own.npz", **arrays(classes=np.array(["a", "b", "longer"])))
+    assert load("own").classes == ("a", "b", "longer")
+
+
+def test_an_unknown_name_is_refused_with_a_suggestion_and_a_place_for_the_file(root: Path) -> None:
+    with pytest.raises(ValueError, match="did you mean 'cifar10'") as refusal:
+        load("cifar-10")
+    assert str(root / "cifar-10.npz") in str(refusal.value)
+
+
+def test_the_names_of_embedded_sets_are_reserved(root: Path) -> None:
+    np.savez(root / "digits.npz", **arrays())
+    with pytest.raises(ValueError, match="rename the file"):
+        load("digits")
+
+
+@pytest.mark.parametrize(("name", "allowed"), [("digits", "copies, seed"), ("mnist", "none")])
+def test_an_unknown_option_is_refused(name: str, allowed: str, root: Path) -> None:
+    with pytest.raises(ValueError, match=f"no option 'size'; allowed: {allowed}"):
+        load(name, size=3)
+
+
+def test_a_root_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match=r"the data folder .* cannot be made"):
+        load("cifar10", root=tmp_path / "file" / "root")
+
+
+def test_cifar10_has_the_published_channel_means(data_root: Path) -> None:
+    data = load("cifar10", root=data_root)
+    np.testing.assert_allclose(data.mean, [0.4914, 0.4822, 0.4465], atol=1e-3)
+    assert data.x.shape == (60000, 3, 32, 32)
+    np.testing.assert_array_equal(np.bincount(data.split), [50000, 10000])
+    np.testing.assert_array_equal(np.bincount(data.y), [6000] * 10)
+
+
+def test_the_writers_of_mnist_are_its_domains(data_root: Path) -> None:
+    data = load("mnist", root=data_root)
+    assert data.x.shape == (70000, 1, 28, 28)
+    train, test = (np.unique(data.domain[data.split == part]) for part in (0, 1))
+    assert (len(train), len(test), len(np.intersect1d(train, test))) == (539, 297, 0)

@@ -1,0 +1,348 @@
+"""Downloads, and the official data sets from small archives in their layout, served on this machine."""
+
+import io
+import re
+import string
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torchvision.datasets as tv
+from archives import (
+    FileServer,
+    cifar_batch,
+    cifar_meta,
+    encoded,
+    idx_gz,
+    libsvm_bz2,
+    md5,
+    pictures,
+    serve,
+    tar_gz,
+    zipped,
+)
+from scipy.io import savemat
+
+from fedlib.data import archives, load
+from fedlib.data.download import fetch
+
+CONTENT = pictures(1, 10_000).tobytes()
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[FileServer]:
+    with serve(tmp_path / "served") as running:
+        (running.folder / "file.bin").write_bytes(CONTENT)
+        yield running
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "root"
+
+
+def publish(server: FileServer, name: str, content: bytes) -> tuple[str, str]:
+    """Put a file on the server: its URL and MD5."""
+    (server.folder / name).write_bytes(content)
+    return server.url + name, md5(content)
+
+
+def test_a_file_is_fetched_once_and_leaves_nothing_beside_it(server: FileServer, root: Path) -> None:
+    for _ in range(2):
+        path = fetch(server.url + "file.bin", root / "deep" / "file.bin", md5=md5(CONTENT))
+    assert path.read_bytes() == CONTENT
+    assert server.ranges == [None]
+    assert [p.name for p in path.parent.iterdir()] == ["file.bin"]
+
+
+def test_an_interrupted_transfer_is_resumed_where_it_broke_off(server: FileServer, root: Path) -> None:
+    server.cut = 1500
+    with pytest.raises(ConnectionError, match=r"put the file by hand at .*file\.bin"):
+        fetch(server.url + "file.bin", root / "file.bin")
+    assert server.ranges == [None, "bytes=1500-", "bytes=3000-"]
+    assert (root / "file.bin.part").read_bytes() == CONTENT[:4500]
+    assert not (root / "file.bin").exists()
+    server.cut = None
+    fetch(server.url + "file.bin", root / "file.bin", md5=md5(CONTENT))
+    assert server.ranges[3:] == ["bytes=4500-"]
+    assert (root / "file.bin").read_bytes() == CONTENT
+
+
+def test_a_transfer_that_breaks_off_twice_succeeds_without_help(server: FileServer, root: Path) -> None:
+    server.cut = 4000
+    assert fetch(server.url + "file.bin", root / "file.bin").read_bytes() == CONTENT
+
+
+def test_a_partial_file_that_is_already_complete_is_used(server: FileServer, root: Path) -> None:
+    root.mkdir()
+    (root / "file.bin.part").write_bytes(CONTENT)
+    assert fetch(server.url + "file.bin", root / "file.bin", md5=md5(CONTENT)).read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize("algorithm", ["md5", "sha256"])
+def test_a_wrong_checksum_deletes_the_partial_file(algorithm: str, server: FileServer, root: Path) -> None:
+    with pytest.raises(ValueError, match=f"its {algorithm} is [0-9a-f]+ instead of 00; put the right file") as refusal:
+        fetch(server.url + "file.bin", root / "file.bin", **{algorithm: "00"})
+    assert "\n" not in str(refusal.value)
+    assert list(root.iterdir()) == []
+
+
+def test_a_partial_file_of_other_content_is_noticed_and_the_next_try_is_clean(server: FileServer, root: Path) -> None:
+    root.mkdir()
+    (root / "file.bin.part").write_bytes(b"other")
+    with pytest.raises(ValueError, match="did not deliver the expected file"):
+        fetch(server.url + "file.bin", root / "file.bin", md5=md5(CONTENT))
+    assert fetch(server.url + "file.bin", root / "file.bin", md5=md5(CONTENT)).read_bytes() == CONTENT
+
+
+def test_a_wrong_file_that_was_put_by_hand_is_named_and_kept(server: FileServer, root: Path) -> None:
+    root.mkdir()
+    (root / "file.bin").write_bytes(b"other")
+    with pytest.raises(ValueError, match="is not the expected file"):
+        fetch(server.url + "file.bin", root / "file.bin", md5=md5(CONTENT))
+    assert (root / "file.bin").read_bytes() == b"other"
+    assert server.ranges == []
+
+
+def test_a_missing_file_and_an_absent_server_give_one_sentence(server: FileServer, root: Path) -> None:
+    with pytest.raises(ConnectionError, match="404 Not Found") as missing:
+        fetch(server.url + "none.bin", root / "none.bin")
+    server.shutdown()
+    server.server_close()
+    with pytest.raises(ConnectionError, match="refused") as absent:
+        fetch(server.url + "file.bin", root / "file.bin")
+    for error, name in ((missing, "none.bin"), (absent, "file.bin")):
+        assert str(error.value).startswith(f"{name} could not be downloaded from {server.url}{name}")
+        assert str(error.value).endswith(f"put the file by hand at {root / name}.")
+        assert "\n" not in str(error.value)
+
+
+def serve_cifar10(server: FileServer, monkeypatch: pytest.MonkeyPatch) -> tuple[np.ndarray, np.ndarray]:
+    """A CIFAR-10 of 50 + 10 images: the images and labels it holds."""
+    x, y = pictures(60, 3, 32, 32), np.arange(60) % 10
+    names = [f"data_batch_{i}" for i in range(1, 6)] + ["test_batch"]
+    files = {
+        name: cifar_batch(part, labels.tolist(), "labels")
+        for name, part, labels in zip(names, np.split(x, 6), np.split(y, 6), strict=True)
+    }
+    files["batches.meta"] = cifar_meta("label_names", [f"class {c}" for c in range(10)])
+    sums = [[name, md5(content)] for name, content in files.items()]
+    archive = tar_gz({f"cifar-10-batches-py/{name}": content for name, content in files.items()})
+    url, archive_md5 = publish(server, "cifar-10-python.tar.gz", archive)
+    monkeypatch.setattr(tv.CIFAR10, "url", url)
+    monkeypatch.setattr(tv.CIFAR10, "tgz_md5", archive_md5)
+    monkeypatch.setattr(tv.CIFAR10, "train_list", sums[:5])
+    monkeypatch.setattr(tv.CIFAR10, "test_list", sums[5:6])
+    monkeypatch.setitem(tv.CIFAR10.meta, "md5", sums[6][1])
+    return x, y
+
+
+def test_cifar10_is_downloaded_once_and_read(server: FileServer, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = serve_cifar10(server, monkeypatch)
+    for _ in range(2):
+        data = load("cifar10", root=root)
+    np.testing.assert_array_equal(data.x, x)
+    np.testing.assert_array_equal(data.y, y)
+    np.testing.assert_array_equal(data.split, np.repeat([0, 1], [50, 10]))
+    assert data.classes[3] == "class 3"
+    assert server.ranges == [None]
+
+
+def test_cifar10_is_read_from_an_archive_put_by_hand_and_repaired_when_damaged(
+    server: FileServer, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    serve_cifar10(server, monkeypatch)
+    root.mkdir()
+    (root / "cifar-10-python.tar.gz").write_bytes((server.folder / "cifar-10-python.tar.gz").read_bytes())
+    first = load("cifar10", root=root).fingerprint
+    (root / "cifar-10-batches-py" / "data_batch_2").write_bytes(b"damaged")
+    assert load("cifar10", root=root).fingerprint == first
+    assert server.ranges == []
+
+
+def test_two_that_load_at_the_same_time_download_once(
+    server: FileServer, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    serve_cifar10(server, monkeypatch)
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: load("cifar10", root=root).fingerprint, range(4)))
+    assert len(set(found)) == 1
+    assert server.ranges == [None]
+
+
+def test_without_a_network_the_sentence_says_where_to_put_the_archive(
+    server: FileServer, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tv.CIFAR10, "url", server.url + "none.tar.gz")
+    expected = re.escape(f"put the file by hand at {root / 'cifar-10-python.tar.gz'}.")
+    with pytest.raises(ConnectionError, match=expected):
+        load("cifar10", root=root)
+
+
+def test_cifar100_has_the_fine_classes(server: FileServer, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = pictures(200, 3, 32, 32), np.arange(200) % 100
+    files = {
+        "train": cifar_batch(x[:100], y[:100].tolist(), "fine_labels"),
+        "test": cifar_batch(x[100:], y[100:].tolist(), "fine_labels"),
+        "meta": cifar_meta("fine_label_names", [f"fine {c}" for c in range(100)]),
+    }
+    archive = tar_gz({f"cifar-100-python/{name}": content for name, content in files.items()})
+    url, archive_md5 = publish(server, "cifar-100-python.tar.gz", archive)
+    monkeypatch.setattr(tv.CIFAR100, "url", url)
+    monkeypatch.setattr(tv.CIFAR100, "tgz_md5", archive_md5)
+    monkeypatch.setattr(tv.CIFAR100, "train_list", [["train", md5(files["train"])]])
+    monkeypatch.setattr(tv.CIFAR100, "test_list", [["test", md5(files["test"])]])
+    monkeypatch.setitem(tv.CIFAR100.meta, "md5", md5(files["meta"]))
+    data = load("cifar100", root=root)
+    np.testing.assert_array_equal(data.x, x)
+    np.testing.assert_array_equal(data.y, y)
+    assert data.classes[99] == "fine 99"
+
+
+def test_mnist_is_grey_and_in_its_order(server: FileServer, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = pictures(40, 28, 28), np.arange(40) % 10
+    parts = {
+        "train-images-idx3-ubyte.gz": x[:30],
+        "train-labels-idx1-ubyte.gz": y[:30],
+        "t10k-images-idx3-ubyte.gz": x[30:],
+        "t10k-labels-idx1-ubyte.gz": y[30:],
+    }
+    resources = [(name, publish(server, name, idx_gz(values))[1]) for name, values in parts.items()]
+    monkeypatch.setattr(tv.MNIST, "mirrors", [server.url])
+    monkeypatch.setattr(tv.MNIST, "resources", resources)
+    data = load("mnist", root=root)
+    np.testing.assert_array_equal(data.x[:, 0], x)
+    np.testing.assert_array_equal(data.y, y)
+    assert data.classes == tuple(string.digits)
+
+
+def test_the_images_of_emnist_are_upright(server: FileServer, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = pictures(124, 28, 28), np.arange(124) % 62
+    files = {
+        f"gzip/emnist-byclass-{part}-{kind}-ubyte.gz": idx_gz(values)
+        for part, rows in (("train", slice(62)), ("test", slice(62, None)))
+        for kind, values in (("images-idx3", x[rows].transpose(0, 2, 1)), ("labels-idx1", y[rows]))
+    }
+    url, archive_md5 = publish(server, "gzip.zip", zipped(files))
+    monkeypatch.setattr(tv.EMNIST, "url", url)
+    monkeypatch.setattr(tv.EMNIST, "md5", archive_md5)
+    data = load("emnist_byclass", root=root)
+    np.testing.assert_array_equal(data.x[:, 0], x)
+    assert "".join(data.classes) == string.digits + string.ascii_uppercase + string.ascii_lowercase
+
+
+def test_svhn_has_zero_as_its_first_class(server: FileServer, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y, lists = pictures(20, 3, 32, 32), np.arange(20) % 10, {}
+    for split, rows in (("train", slice(10)), ("test", slice(10, None))):
+        buffer = io.BytesIO()
+        labels = np.where(y[rows] == 0, 10, y[rows]).astype(np.uint8)[:, None]
+        savemat(buffer, {"X": x[rows].transpose(2, 3, 1, 0), "y": labels})
+        url, file_md5 = publish(server, f"{split}_32x32.mat", buffer.getvalue())
+        lists[split] = [url, f"{split}_32x32.mat", file_md5]
+    monkeypatch.setattr(tv.SVHN, "split_list", lists)
+    data = load("svhn", root=root)
+    np.testing.assert_array_equal(data.x, x)
+    np.testing.assert_array_equal(data.y, y)
+
+
+def test_usps_is_scaled_to_bytes(server: FileServer, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y, lists = np.linspace(-1, 1, 20 * 256).reshape(20, 16, 16), np.arange(20) % 10, {}
+    for split, name, rows in (("train", "usps.bz2", slice(10)), ("test", "usps.t.bz2", slice(10, None))):
+        url, file_md5 = publish(server, name, libsvm_bz2(x[rows], y[rows].tolist()))
+        lists[split] = [url, name, file_md5]
+    monkeypatch.setattr(tv.USPS, "split_list", lists)
+    data = load("usps", root=root)
+    np.testing.assert_allclose(data.x[:, 0], (x + 1) / 2 * 255, atol=1.01)
+    np.testing.assert_array_equal(data.y, y)
+
+
+def test_a_damaged_file_without_a_checksum_gives_one_sentence(
+    server: FileServer, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lists = {split: [server.url + "file.bin", name, None] for split, name in (("train", "a.bz2"), ("test", "b.bz2"))}
+    monkeypatch.setattr(tv.USPS, "split_list", lists)
+    with pytest.raises(ValueError, match="usps could not be read from") as refusal:
+        load("usps", root=root)
+    assert str(root / "usps" / "a.bz2") in str(refusal.value)
+
+
+def test_cinic10_is_decoded_once_into_a_file_beside(
+    server: FileServer, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = pictures(9, 32, 32, 3)
+    grey = encoded(x[0, :, :, 0], "PNG")
+    files = {
+        "./valid/dog/b.png": encoded(x[8], "PNG"),  # members come in any order
+        "./README": b"text",
+        "./train/cat/b.png": encoded(x[1], "PNG"),
+        "./train/cat/a.png": grey,
+        "./test/dog/a.png": encoded(x[5], "PNG"),
+        "./train/dog/a.png": encoded(x[2], "PNG"),
+    }
+    url, archive_md5 = publish(server, "CINIC-10.tar.gz", tar_gz(files))
+    monkeypatch.setattr(archives, "CINIC10_URL", url)
+    monkeypatch.setattr(archives, "CINIC10_MD5", archive_md5)
+    data = load("cinic10", root=root)
+    expected = [np.repeat(x[0, :, :, :1], 3, axis=2), x[1], x[2], x[5], x[8]]
+    np.testing.assert_array_equal(data.x.transpose(0, 2, 3, 1), expected)
+    np.testing.assert_array_equal(data.split, [0, 0, 0, 1, 2])
+    np.testing.assert_array_equal(data.y, [0, 0, 1, 1, 1])
+    assert data.classes == ("cat", "dog")
+    (root / "CINIC-10.tar.gz").unlink()
+    assert load("cinic10", root=root).fingerprint == data.fingerprint
+    assert server.ranges == [None]
+
+
+def tinyimagenet_files() -> dict[str, bytes]:
+    base, x = (
+        "tiny-imagenet-200/",
+        [encoded(np.full((64, 64, 3), 40 * i, np.uint8), "JPEG") for i in range(6)],
+    )
+    return {
+        base + "wnids.txt": b"n02\nn01\n",
+        base + "words.txt": b"n01\tgoldfish, Carassius auratus\nn02\ttench\nn03\tunused\n",
+        base + "val/val_annotations.txt": b"val_0.JPEG\tn01\t0\t0\t9\t9\nval_1.JPEG\tn02\t0\t0\t9\t9\n",
+        base + "val/images/val_0.JPEG": x[4],
+        base + "val/images/val_1.JPEG": x[5],
+        base + "train/n01/n01_boxes.txt": b"n01_0.JPEG\t0\t0\t9\t9\n",
+        base + "train/n01/images/n01_1.JPEG": x[1],
+        base + "train/n01/images/n01_0.JPEG": x[0],
+        base + "train/n02/images/n02_0.JPEG": x[2],
+        base + "test/images/test_0.JPEG": x[3],
+    }
+
+
+def test_tinyimagenet_has_the_labelled_images_only(
+    server: FileServer, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, archive_md5 = publish(server, "tiny-imagenet-200.zip", zipped(tinyimagenet_files()))
+    monkeypatch.setattr(archives, "TINYIMAGENET_URL", url)
+    monkeypatch.setattr(archives, "TINYIMAGENET_MD5", archive_md5)
+    data = load("tinyimagenet", root=root)
+    assert data.x.shape == (5, 3, 64, 64)
+    assert data.classes == ("tench", "goldfish")
+    np.testing.assert_array_equal(data.y, [0, 1, 1, 0, 1])
+    np.testing.assert_array_equal(data.split, [0, 0, 0, 1, 1])
+    np.testing.assert_allclose(data.x[:, 0, 0, 0], [80, 0, 40, 200, 160], atol=2)
+
+
+@pytest.mark.parametrize("fault", ["truncated", "no pictures", "not an archive", "not a picture"])
+def test_an_archive_that_cannot_be_decoded_gives_one_sentence_and_no_file(
+    fault: str, server: FileServer, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    png = encoded(pictures(32, 32, 3), "PNG")
+    content = {
+        "truncated": tar_gz({f"train/{c}/a.png": png for c in ("cat", "dog")})[:2000],
+        "no pictures": tar_gz({"README": b"text"}),
+        "not an archive": CONTENT,
+        "not a picture": tar_gz({"train/cat/a.png": b"text"}),
+    }[fault]
+    url, archive_md5 = publish(server, "CINIC-10.tar.gz", content)
+    monkeypatch.setattr(archives, "CINIC10_URL", url)
+    monkeypatch.setattr(archives, "CINIC10_MD5", archive_md5)
+    with pytest.raises(ValueError, match=r"CINIC-10\.tar\.gz could not be decoded") as refusal:
+        load("cinic10", root=root)
+    assert "\n" not in str(refusal.value)
+    assert not (root / "cinic10.npz").exists()

@@ -1,0 +1,171 @@
+"""The embedded data sets: made in memory from scans and fonts, the same every time."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedlib.data import EMBEDDED, glyphs, ink, load, scans, styles
+
+SHAPES = {
+    "characters": (6200, 1, 28, 28),
+    "digit_pairs": (6000, 3, 32, 32),
+    "digit_styles": (6000, 3, 32, 32),
+    "digits": (5391, 3, 32, 32),
+}
+CLASSES = {"characters": 62, "digit_pairs": 100, "digit_styles": 10, "digits": 10}
+DOMAINS = {"characters": 100, "digit_pairs": 1, "digit_styles": 6, "digits": 1}
+each_set = pytest.mark.parametrize("name", EMBEDDED)
+
+
+@each_set
+def test_an_embedded_set_has_its_shape_classes_and_domains(name: str) -> None:
+    data = load(name)
+    assert data.name == name
+    assert data.x.shape == SHAPES[name]
+    assert len(data.classes) == len(set(data.classes)) == CLASSES[name]
+    assert len(data.domains) == len(set(data.domains)) == DOMAINS[name]
+
+
+@each_set
+def test_all_classes_and_domains_are_in_both_splits(name: str) -> None:
+    data = load(name)
+    for part in (0, 1):
+        rows = data.split == part
+        assert np.bincount(data.y[rows], minlength=CLASSES[name]).min() > 0
+        assert np.bincount(data.domain[rows], minlength=DOMAINS[name]).min() > 0
+    assert 0.15 < (data.split == 1).mean() < 0.25
+
+
+@each_set
+def test_no_image_is_blank_or_there_twice(name: str) -> None:
+    data = load(name)
+    flat = data.x.reshape(len(data), -1)
+    assert len(np.unique(flat, axis=0)) == len(flat)
+    assert (flat.max(axis=1).astype(int) - flat.min(axis=1)).min() > 40
+
+
+def test_a_fifth_of_the_scans_of_every_digit_is_held_out() -> None:
+    _, digit, held_out = scans.scans()
+    share = np.bincount(digit[held_out]) / np.bincount(digit)
+    np.testing.assert_allclose(share, 0.2, atol=0.005)
+
+
+@pytest.mark.parametrize("part", [0, 1], ids=["train", "test"])
+@pytest.mark.parametrize(
+    ("make", "options"),
+    [
+        (scans.digits, {"copies": 1}),
+        (scans.digit_pairs, {"per_class": 10}),
+        (styles.digit_styles, {"per_style": 200}),
+    ],
+    ids=["digits", "digit_pairs", "digit_styles"],
+)
+def test_the_images_of_a_split_show_scans_of_that_split_only(
+    make: Callable, options: dict, part: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = make(**options)
+    real = scans.scans()
+    erased = np.where((real.held_out == part)[:, None, None], real.mask, 0.0)  # the other split's scans are blank
+    for module in (scans, styles):
+        monkeypatch.setattr(module, "scans", lambda: real._replace(mask=erased))
+    data = make.__wrapped__(**options)
+    same = (data.x == expected.x).all(axis=(1, 2, 3))
+    assert same[expected.split == part].all()
+    assert not same[expected.split != part].any()
+
+
+def test_no_writer_writes_a_character_in_both_splits() -> None:
+    data = load("characters")
+    pairs = data.domain * 62 + data.y
+    assert len(np.unique(pairs)) == len(pairs) == 100 * 62
+
+
+@each_set
+def test_the_same_seed_gives_the_same_images_and_another_seed_others(name: str) -> None:
+    small = {"digits": {"copies": 1}, "digit_pairs": {"per_class": 5}, "digit_styles": {"per_style": 100}}
+    options = small.get(name, {"writers": 10})
+    make = EMBEDDED[name].__wrapped__
+    first = make(**options, seed=3)
+    assert make(**options, seed=3).fingerprint == first.fingerprint
+    assert make(**options, seed=4).fingerprint != first.fingerprint
+
+
+def test_another_process_with_other_threads_makes_the_same_images() -> None:
+    code = "; ".join(
+        (
+            "from fedlib.data import load",
+            "print(load('digits', copies=1).fingerprint, load('characters', writers=10).fingerprint)",
+        )
+    )
+    other = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "OMP_NUM_THREADS": "2"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    here = [load("digits", copies=1).fingerprint, load("characters", writers=10).fingerprint]
+    assert other.stdout.split() == here
+
+
+def test_an_embedded_set_is_made_once_and_writes_nothing(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    assert load("digits", root=root) is load("digits", root=root)
+    assert not root.exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("digits", {"copies": 0}),
+        ("digits", {"seed": -1}),
+        ("digit_pairs", {"per_class": 1}),
+        ("digit_styles", {"per_style": 2000}),
+        ("characters", {"writers": 1.5}),
+    ],
+)
+def test_a_size_that_cannot_be_is_refused(name: str, options: dict) -> None:
+    argument, value = next(iter(options.items()))
+    with pytest.raises(ValueError, match=f"{argument}={value} is not allowed"):
+        load(name, **options)
+
+
+def test_fonts_have_all_characters_and_no_two_of_a_font_look_alike() -> None:
+    masks = glyphs.glyphs().reshape(len(glyphs.FONTS), 62, -1)
+    assert masks.sum(axis=2).min() > 20
+    for font in masks:
+        assert len(np.unique(font, axis=0)) == 62
+
+
+def test_a_map_moves_ink_to_where_it_says() -> None:
+    mask = np.zeros((1, 9, 9))
+    mask[0, 4, 6] = 1  # half way to the right edge
+    one, none = np.ones((1, 2)), np.zeros(1)
+
+    def place(angle: float = 0, slant: float = 0, shift: tuple[float, float] = (0, 0)) -> list[int]:
+        maps = ink.affine(none + angle, one, none + slant, np.array([shift]))
+        return np.argwhere(ink.warp(mask, maps, (9, 9))[0] > 0.9).tolist()
+
+    assert place() == [[4, 6]]
+    assert place(angle=90) == [[2, 4]]  # counter-clockwise: up
+    assert place(shift=(2 / 9, 4 / 9)) == [[6, 7]]
+    assert place(slant=0.5) == [[4, 6]]  # the middle line stays
+
+
+def test_a_thicker_pen_covers_more_and_keeps_blank_paper_blank() -> None:
+    mask = scans.scans().mask[:20]
+    thin, thick = (ink.stroke(mask, np.full(20, weight)) for weight in (-0.1, 0.2))
+    assert (thick.sum(axis=(1, 2)) > thin.sum(axis=(1, 2))).all()
+    np.testing.assert_array_equal(ink.stroke(np.zeros((1, 4, 4)), np.array([0.2])), 0)
+
+
+def test_contrasting_colours_keep_their_distance() -> None:
+    rng = np.random.default_rng(0)
+    paper = rng.uniform(0.05, 0.95, (500, 3))
+    gap = np.abs(ink.brightness(ink.contrasting(rng, paper, 0.3)) - ink.brightness(paper))
+    assert (gap >= 0.3).mean() > 0.98

@@ -1,0 +1,120 @@
+"""Partitions: nothing dealt twice, nothing lost, and the promise of each."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import fedlib as fl
+
+LABELS = np.arange(600) % 6
+DOMAINS = np.arange(600) // 200
+PARTITIONS = {
+    "iid": fl.iid(),
+    "dirichlet": fl.dirichlet(alpha=0.3, min_size=5),
+    "shards": fl.shards(per_client=2),
+    "classes_per_client": fl.classes_per_client(2),
+    "label_groups": fl.label_groups([[0, 1], [2, 3], [4, 5]]),
+    "domains": fl.domains(),
+}
+
+
+def deal(partition: fl.Partition, clients: int, seed: int) -> list[np.ndarray]:
+    return partition.assign(LABELS, DOMAINS, clients, np.random.default_rng(seed))
+
+
+@given(name=st.sampled_from(sorted(PARTITIONS)), clients=st.sampled_from([3, 6, 12]), seed=st.integers(0, 99))
+def test_every_sample_is_dealt_exactly_once(name, clients, seed):
+    shares = deal(PARTITIONS[name], clients, seed)
+    assert len(shares) == clients
+    assert np.array_equal(np.sort(np.concatenate(shares)), np.arange(600))
+
+
+@pytest.mark.parametrize("name", PARTITIONS)
+def test_a_partition_is_a_pure_function_of_its_seed(name):
+    first, again, other = (deal(PARTITIONS[name], 6, seed) for seed in (0, 0, 1))
+    assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
+    assert not all(np.array_equal(a, b) for a, b in zip(first, other, strict=True))
+
+
+@given(alpha=st.floats(0.05, 10), seed=st.integers(0, 99))
+def test_dirichlet_keeps_its_minimum_size(alpha, seed):
+    assert min(map(len, deal(fl.dirichlet(alpha, min_size=20), 5, seed))) >= 20
+
+
+def test_dirichlet_with_a_large_alpha_is_nearly_iid_and_with_a_small_one_is_not():
+    def top_share(alpha):
+        counts = np.stack([np.bincount(LABELS[own], minlength=6) for own in deal(fl.dirichlet(alpha, 5), 6, 0)])
+        return (counts.max(1) / counts.sum(1)).mean()
+
+    assert top_share(1000.0) < 0.22 < 0.5 < top_share(0.1)
+
+
+def test_dirichlet_gives_nothing_more_to_a_client_that_has_its_share():
+    # Without the cap a client may be drawn nearly all of all classes; with it at most its share plus one class.
+    for seed in range(20):
+        assert max(map(len, deal(fl.dirichlet(0.1, 0), 6, seed))) < 600 / 6 + 100
+
+
+@pytest.mark.parametrize("n_classes", [1, 2, 5])
+def test_classes_per_client_gives_each_exactly_so_many_and_shares_owners_evenly(n_classes):
+    shares = deal(fl.classes_per_client(n_classes), 12, 3)
+    owned = [set(LABELS[own].tolist()) for own in shares]
+    assert {len(classes) for classes in owned} == {n_classes}
+    owners = [sum(c in classes for classes in owned) for c in range(6)]
+    assert max(owners) - min(owners) <= 1
+
+
+def test_label_groups_cut_a_shared_class_into_equal_parts():
+    shares = deal(fl.label_groups([[0, 1], [1, 2]]), 2, 0)
+    assert [np.bincount(LABELS[own], minlength=6).tolist() for own in shares] == [
+        [100, 50, 0, 0, 0, 0],
+        [0, 50, 100, 0, 0, 0],
+    ]
+
+
+def test_domains_keep_every_client_in_one_domain_with_equal_sizes():
+    shares = deal(fl.domains(), 6, 0)
+    assert [set(DOMAINS[own].tolist()) for own in shares] == [{0}, {0}, {1}, {1}, {2}, {2}]
+    assert {len(own) for own in shares} == {100}
+
+
+def test_shards_give_each_client_few_classes():
+    assert max(len(set(LABELS[own].tolist())) for own in deal(fl.shards(2), 6, 0)) <= 4
+
+
+def test_the_split_inside_a_client_is_even_and_disjoint(federation):
+    for train, test in zip(federation.train, federation.test, strict=True):
+        assert 0 <= len(train) - len(test) <= 1
+        assert not set(train) & set(test)
+
+
+def test_counts_and_sizes_agree_with_the_index_sets(federation):
+    assert federation.counts().sum() == 240
+    assert np.array_equal(federation.counts().sum(1), federation.sizes)
+
+
+def test_the_fingerprint_changes_with_the_owner_of_a_sample(tiny, federation):
+    again = fl.federate(tiny, fl.dirichlet(alpha=0.5, min_size=12), clients=6, seed=1)
+    other = fl.federate(tiny, fl.dirichlet(alpha=0.5, min_size=12), clients=6, seed=2)
+    assert again.fingerprint == federation.fingerprint != other.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda d: fl.dirichlet(alpha=0), r"alpha=0 is not allowed; it must be a number in \(0, inf\)"),
+        (lambda d: fl.dirichlet(alpha=float("nan")), "alpha=nan is not allowed"),
+        (lambda d: fl.shards(0), "per_client=0 is not allowed"),
+        (lambda d: fl.federate(d, fl.iid(), clients=121), "clients=121 is not allowed; tiny has 240 samples"),
+        (lambda d: fl.federate(d, fl.iid(), clients=4, test_fraction=1.0), "test_fraction=1.0 is not allowed"),
+        (lambda d: fl.federate(d, fl.domains(), clients=3), "needs a multiple of the 2 domains"),
+        (lambda d: fl.federate(d, fl.classes_per_client(5), clients=4), "n_classes=5 is not allowed"),
+        (lambda d: fl.federate(d, fl.label_groups([[0, 9]]), clients=4), "labels must be among the data set's"),
+        (lambda d: fl.federate(d, fl.dirichlet(0.5, min_size=100), clients=4), "need 400 samples"),
+        (lambda d: fl.federate(d, fl.dirichlet(0.1, min_size=80), clients=3), "was not met in"),
+    ],
+)
+def test_bad_arguments_get_one_sentence(tiny, make, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        make(tiny)

@@ -1,0 +1,158 @@
+"""What lands in the figures folder: same bytes for the same content, clear sentences otherwise."""
+
+import errno
+import json
+import os
+import subprocess
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+
+import fedlib.report as report
+from fedlib.report.provenance import commit
+
+
+@pytest.fixture(autouse=True)
+def _own_style():
+    with mpl.rc_context(), mpl.rc_context({"backend": "agg"}):
+        report.use_style()
+        yield
+    plt.close("all")
+
+
+def drawing():
+    figure, axes = plt.subplots(1, 2)
+    report.plot_partition(np.arange(12).reshape(4, 3), axes[0])
+    axes[1].plot([1, 2], [3, 4], label="line")
+    axes[1].legend()
+    return figure
+
+
+def test_the_folder_is_root_profile_paper_and_appears_with_the_first_file(tmp_path):
+    r = report.open("fedcs", profile="smoke", root=tmp_path)
+    assert r.folder == tmp_path / "smoke" / "fedcs"
+    assert not r.folder.exists()
+    with pytest.raises(ValueError, match="did you mean 'quick'"):
+        report.open("fedcs", profile="quik", root=tmp_path)
+    with pytest.raises(ValueError, match="paper='fedc' is unknown"):
+        report.open("fedc", root=tmp_path)
+
+
+def test_the_same_figure_gives_the_same_bytes_whatever_salt_is_set(tmp_path):
+    first = report.open("pfedsim", root=tmp_path / "a").figure(drawing(), "fig3", alt="circles and a line")
+    mpl.rcParams["svg.hashsalt"] = None
+    second = report.open("pfedsim", root=tmp_path / "b").figure(drawing(), "fig3", alt="circles and a line")
+    assert first.png == second.png
+    for name in ("fig3.png", "fig3.svg"):
+        a, b = (tmp_path / root / "quick" / "pfedsim" / name for root in "ab")
+        assert a.read_bytes() == b.read_bytes()
+        assert len(a.read_bytes()) > 2000
+    text = a.read_text()
+    assert "circles and a line" in text
+    assert "<dc:date>" not in text
+
+
+def test_a_figure_is_shown_once_with_its_alternative_text_and_has_200_dpi(tmp_path):
+    figure, _ = plt.subplots(figsize=(report.COLUMN, 2))
+    picture = report.open("pfedsim", root=tmp_path).figure(figure, "fig1", alt="nothing yet")
+    assert plt.get_fignums() == []
+    data, metadata = picture._repr_png_()
+    assert metadata == {"alt": "nothing yet", "width": 326}
+    assert int.from_bytes(data[16:20]) == 680
+    assert repr(picture) == "Picture('nothing yet')"
+
+
+def test_a_figure_needs_a_plain_name_and_alternative_text(tmp_path):
+    r = report.open("pfedsim", root=tmp_path)
+    with pytest.raises(ValueError, match=r"name='../fig' is not allowed"):
+        r.figure(plt.figure(), "../fig", alt="x")
+    with pytest.raises(ValueError, match="needs alt"):
+        r.figure(plt.figure(), "fig", alt=" ")
+    assert not r.folder.exists()
+
+
+def test_a_table_is_written_as_csv_and_markdown_and_can_be_shown(tmp_path):
+    r = report.open("pfedsim", root=tmp_path)
+    frame = pd.DataFrame({"method": ["a|b", "c"], "value": [1.23456, np.nan], "n": pd.array([3, None], "Int64")})
+    shown = r.table(frame, "table3", caption="Table 3: accuracy")
+    pd.testing.assert_frame_equal(pd.read_csv(r.folder / "table3.csv", dtype={"n": "Int64"}), frame, check_dtype=False)
+    assert (r.folder / "table3.md").read_text() == (
+        "Table 3: accuracy\n\n| method | value | n |\n| --- | ---: | ---: |\n| a\\|b | 1.23 | 3 |\n| c | - | - |\n"
+    )
+    html = shown.to_html()
+    assert "Table 3: accuracy" in html
+    assert "1.23" in html
+    assert html == r.table(frame, "table3", caption="Table 3: accuracy").to_html()
+
+
+def test_a_named_index_becomes_columns_and_column_levels_are_joined(tmp_path):
+    frame = pd.DataFrame({("cifar10", "0.1"): [80 - 86.76]}, index=pd.Index(["FedAvg"], name="method"))
+    r = report.open("pfedsim", root=tmp_path)
+    r.table(frame, "wide")
+    assert (r.folder / "wide.csv").read_text() == "method,cifar10 0.1\nFedAvg,-6.76\n"
+
+
+def test_claims_are_written_in_the_paper_s_order(tmp_path):
+    ledger = report.Ledger("fedcs")
+    ledger.record("cs02", True, "69.1 > 59.4")
+    r = report.open("fedcs", root=tmp_path)
+    html = r.claims(ledger).to_html()
+    written = pd.read_csv(r.folder / "claims.csv", keep_default_na=False)
+    pd.testing.assert_frame_equal(written, ledger.frame(), check_dtype=False)
+    assert "1 holds, 0 does not hold, 20 not tested at this size" in html
+    assert (r.folder / "claims.md").read_text().count("\n") == 21 + 4
+    with pytest.raises(ValueError, match="about 'fedcs'; the ledger is about 'pfedmb'"):
+        r.claims(report.Ledger("pfedmb"))
+
+
+def test_provenance_is_valid_json_with_versions_and_the_notebook_s_facts(tmp_path):
+    r = report.open("pfedmb", root=tmp_path)
+    returned = r.provenance(
+        {
+            "seconds": np.float32(1.5),
+            "fingerprints": {"digits": "ab12"},
+            "nan": float("nan"),
+            "seeds": (0, 1),
+            "at": tmp_path,
+        }
+    )
+    facts = json.loads((r.folder / "provenance.json").read_text())
+    assert facts == returned
+    assert (facts["seconds"], facts["nan"], facts["seeds"], facts["paper"]) == (1.5, None, [0, 1], "pfedmb")
+    assert facts["packages"]["torch"].startswith("2.")
+    assert facts["at"] == str(tmp_path)
+
+
+def test_commit_marks_changed_files_and_is_none_without_a_checkout(tmp_path, monkeypatch):
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    assert commit(tmp_path) is None
+
+    def git(*arguments):
+        identity = ["-c", "user.name=n", "-c", "user.email=e@example.org", "-c", "commit.gpgsign=false"]
+        subprocess.run(["git", "-C", tmp_path, *identity, *arguments], check=True, capture_output=True)
+
+    git("init")
+    (tmp_path / "a").write_text("1")
+    git("add", "a")
+    git("commit", "-m", "first")
+    clean = commit(tmp_path)
+    assert len(clean) == 40
+    (tmp_path / "a").write_text("2")
+    assert commit(tmp_path) == clean + "+changes"
+
+
+def test_a_full_disk_keeps_the_old_table(tmp_path, monkeypatch):
+    r = report.open("pfedsim", root=tmp_path)
+    r.table(pd.DataFrame({"a": [1]}), "table1")
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match=r"table1\.csv' could not be written"):
+        r.table(pd.DataFrame({"a": [2]}), "table1")
+    assert (r.folder / "table1.csv").read_text() == "a\n1\n"
+    assert sorted(p.name for p in r.folder.iterdir()) == ["table1.csv", "table1.md"]

@@ -1,0 +1,126 @@
+"""Plots: what they draw, and one look per method."""
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.collections import EllipseCollection
+
+import fedlib.report as report
+from fedlib.report.style import METHODS, PALETTE, VARIANTS
+
+
+@pytest.fixture(autouse=True)
+def _own_style():
+    with mpl.rc_context(), mpl.rc_context({"backend": "agg"}):
+        report.use_style()
+        yield
+    plt.close("all")
+
+
+def test_no_two_methods_look_alike_and_all_use_the_palette():
+    looks = [tuple(report.method_style(name).values()) for name in METHODS]
+    assert len(set(looks)) == len(METHODS)
+    assert {color for color, _, _ in looks} <= set(PALETTE)
+
+
+def test_a_variant_keeps_its_method_s_colour_and_gets_its_own_line():
+    plain, variant = report.method_style("fedavg"), report.method_style("fedavg+ft")
+    assert (plain["color"], plain["marker"]) == (variant["color"], variant["marker"])
+    assert plain["linestyle"] != variant["linestyle"]
+    unlisted = report.method_style("pfedsim(rho=0.5)")
+    assert unlisted == report.method_style("pfedsim(rho=0.5)")
+    assert unlisted["linestyle"] != report.method_style("pfedsim")["linestyle"]
+    assert all(report.method_style(name) for name in VARIANTS)
+
+
+def test_labels_are_the_printed_names():
+    names = ["pfedsim", "fedavg", "local_only", "perfedavg", "fedap", "fedcs-fc2", "pfedsim(rho=0.5)"]
+    printed = ["pFedSim", "FedAvg", "Local-Only", "Per-FedAvg", "f-FedAP", "FedCS-FC2", "pFedSim(rho=0.5)"]
+    assert [report.label(name) for name in names] == printed
+    for function in (report.label, report.method_style):
+        with pytest.raises(ValueError, match=r"method='fedavgg' is unknown \(did you mean 'fedavg'"):
+            function("fedavgg")
+
+
+def test_partition_circles_have_areas_in_proportion_and_no_circle_for_zero():
+    counts = np.array([[100, 25], [0, 50], [4, 0]])
+    ax = report.plot_partition(counts, classes=["cat", "dog"])
+    (circles,) = [c for c in ax.collections if isinstance(c, EllipseCollection)]
+    np.testing.assert_array_equal(circles.get_offsets(), [[0, 0], [0, 1], [1, 1], [2, 0]])
+    area = circles.get_widths() ** 2
+    np.testing.assert_allclose(area / area[0], [1, 0.25, 0.5, 0.04])
+    assert [t.get_text() for t in ax.get_yticklabels()] == ["cat", "dog"]
+    assert ax.get_title(loc="right") == "largest circle: 100 samples"
+
+
+@pytest.mark.parametrize(
+    ("counts", "classes", "sentence"),
+    [
+        ([1, 2], None, r"counts has shape \(2,\)"),
+        ([[-1]], None, "without negative"),
+        ([[1]], ["a", "b"], "2 names"),
+    ],
+)
+def test_plot_partition_refuses_what_is_no_partition(counts, classes, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        report.plot_partition(counts, classes=classes)
+
+
+def test_heat_maps_share_one_scale_and_one_colour_bar():
+    matrices = [np.full((3, 3), 0.25), np.eye(3)]
+    figure = report.plot_heatmaps(matrices, ["a", "b"], -1, 1, bar="cosine", rows=["x", "y", "z"])
+    *maps, bar = figure.axes
+    assert [ax.get_title() for ax in maps] == ["a", "b"]
+    assert {ax.images[0].get_clim() for ax in maps} == {(-1, 1)}
+    assert bar.get_ylabel() == "cosine"
+    assert [text.get_text() for text in maps[1].texts[:4]] == ["1.00", "0.00", "0.00", "0.00"]
+    assert [tick.get_text() for tick in maps[0].get_yticklabels()] == ["x", "y", "z"]
+
+
+def test_numbers_are_left_out_where_they_could_not_be_read():
+    assert not report.plot_heatmaps([np.eye(10)] * 5, list("abcde")).axes[0].texts
+    assert len(report.plot_heatmaps([np.eye(10)], ["a"], width=report.TEXT).axes[0].texts) == 100
+    assert not report.plot_heatmaps([np.eye(30)], ["a"], width=report.TEXT).axes[0].texts
+    with pytest.raises(ValueError, match="1 titles for matrices of shapes"):
+        report.plot_heatmaps([np.eye(2), np.eye(3)], ["a"])
+
+
+@pytest.mark.parametrize("width", [report.COLUMN, report.TEXT])
+def test_numbers_stay_inside_their_cells(width):
+    values = np.random.default_rng(0).uniform(-1, 1, (4, 11))
+    figure = report.plot_heatmaps([values], ["cosines"], -1, 1, columns=[*map(str, range(10)), "mean"], width=width)
+    figure.canvas.draw()
+    ax = figure.axes[0]
+    cell = ax.get_window_extent().width / 11
+    assert len(ax.texts) == 44
+    assert max(text.get_window_extent().width for text in ax.texts) <= cell
+
+
+def test_a_curve_is_the_mean_over_seeds_with_a_band_of_one_std():
+    frame = pd.DataFrame(
+        {
+            "round": [1, 1, 2, 2] * 2,
+            "method": ["fedavg"] * 4 + ["pfedsim"] * 4,
+            "accuracy": [1.0, 3, 5, 5, 2, 2, 2, 2],
+        }
+    )
+    ax = report.plot_curves(frame)
+    first, second = ax.lines
+    np.testing.assert_array_equal(first.get_ydata(), [2, 5])
+    assert (first.get_color(), second.get_color()) == tuple(
+        report.method_style(m)["color"] for m in ("fedavg", "pfedsim")
+    )
+    band = ax.collections[0].get_paths()[0].vertices
+    assert band[:, 1].min() == pytest.approx(2 - np.sqrt(2))
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["FedAvg", "pFedSim"]
+
+
+def test_one_seed_has_no_band_and_a_missing_column_is_named():
+    frame = pd.DataFrame({"round": [1, 2], "method": "fedavg", "accuracy": [1.0, 2.0]})
+    ax = report.plot_curves(frame, legend=False)
+    assert not ax.collections
+    assert ax.get_legend() is None
+    with pytest.raises(ValueError, match="the frame lacks f1"):
+        report.plot_curves(frame, y="f1")

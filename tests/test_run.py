@@ -1,0 +1,269 @@
+"""Runs: resumed, repeated, refused. Nothing lost on a kill, nothing half-written."""
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import numpy as np
+import pytest
+import torch
+from safetensors import safe_open
+
+import fedlib as fl
+from fedlib import files
+from fedlib.runs import loop
+from fedlib.runs.loop import cohorts
+from fedlib.runs.store import FORMAT
+
+SETTING = dict(rounds=6, join_ratio=0.5, local_epochs=1, batch_size=8, lr=0.05, evaluate_every=2)
+
+
+def same(a: fl.RunResult, b: fl.RunResult) -> bool:
+    """Same models, same evaluations: to the bit."""
+    return all(torch.equal(t, b.models[name]) for name, t in a.models.items()) and a.accuracy.equals(b.accuracy)
+
+
+class Stop(Exception):
+    pass
+
+
+@pytest.mark.parametrize("method", fl.algorithms())
+@pytest.mark.parametrize("after", [1, 3, 5])
+def test_a_run_stopped_anywhere_resumes_to_the_same_bits(method, after, federation, tmp_path):
+    def stop(t):
+        if t == after:
+            raise Stop
+
+    whole = fl.run(method, federation, **SETTING, progress=False, store=tmp_path / "whole")
+    with pytest.raises(Stop):
+        fl.run(method, federation, **SETTING, progress=stop, store=tmp_path / "parts", checkpoint_seconds=0)
+    started = []
+    resumed = fl.run(method, federation, **SETTING, progress=started.append, store=tmp_path / "parts")
+    assert started[0] == after + 1  # it continued, it did not start again
+    assert same(whole, resumed)
+    assert resumed.rounds["round"].tolist() == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_killed_process_loses_nothing(tmp_path):
+    """`kill -9` in mid-run, twice, then the same call: the same bits as an uninterrupted run."""
+    script = tmp_path / "run.py"
+    script.write_text(
+        textwrap.dedent("""
+        import sys, warnings
+        import fedlib as fl
+        fed = fl.federate(fl.load("digits"), fl.dirichlet(alpha=0.5), clients=10, seed=0)
+        result = fl.run("pfedsim", fed, rounds=12, join_ratio=0.3, batch_size=32, seed=3, evaluate_every=4,
+                        store=sys.argv[1], checkpoint_seconds=0, progress=lambda t: print(t, flush=True))
+        """)
+    )
+
+    def start(store):
+        return subprocess.Popen([sys.executable, script, tmp_path / store], stdout=subprocess.PIPE, text=True)
+
+    for stop_at in (3, 8):
+        with start("killed") as process:
+            for line in process.stdout:
+                if int(line) >= stop_at:
+                    os.kill(process.pid, signal.SIGKILL)
+                    break
+        assert process.returncode == -signal.SIGKILL
+    with start("killed") as process:
+        seen = [int(line) for line in process.stdout]
+    assert process.returncode == 0
+    assert seen[0] > 8  # it continued after the second kill
+    with start("whole") as process:
+        process.communicate()
+    assert process.returncode == 0
+    [killed], [whole] = (list((tmp_path / store).glob("pfedsim-*")) for store in ("killed", "whole"))
+    assert killed.name == whole.name
+    assert (killed / "accuracy.csv").read_bytes() == (whole / "accuracy.csv").read_bytes()
+    with safe_open(killed / "run.safetensors", "pt") as a, safe_open(whole / "run.safetensors", "pt") as b:
+        names = [name for name in a.keys() if name != "history/costs"]  # noqa: SIM118
+        assert len(names) > 10
+        assert all(torch.equal(a.get_tensor(name), b.get_tensor(name)) for name in names)
+    assert sorted(p.name for p in killed.iterdir() if p.suffix == ".tmp") == []
+
+
+def test_a_finished_run_is_read_not_repeated(federation, monkeypatch):
+    first = fl.run("fedavg", federation, **SETTING, progress=False)
+    monkeypatch.setattr(loop, "_rounds", lambda *_: pytest.fail("it trained again"))
+    again = fl.run("fedavg", federation, **SETTING, progress=False)
+    assert same(first, again)
+    assert again.summary().equals(first.summary())
+
+
+@pytest.mark.parametrize("change", [{"lr": 0.06}, {"seed": 1}, {"rounds": 7}, {"join_ratio": 0.6}, {"tune_epochs": 1}])
+def test_every_argument_is_part_of_the_address(change, federation):
+    a = fl.run("fedavg", federation, **SETTING, progress=False)
+    b = fl.run("fedavg", federation, **SETTING | change, progress=False)
+    assert a.folder != b.folder
+
+
+def test_an_edited_algorithm_is_not_answered_with_an_old_result(federation):
+    def define(server_lr):
+        source = textwrap.dedent(f"""
+        def mine():
+            def round(state, cohort):
+                w_i = cohort.train(cross_entropy, cohort.broadcast(state.w))
+                w = client_mean(w_i, cohort.n_samples)
+                return Global({{n: state.w[n] + {server_lr} * (t - state.w[n]) for n, t in w.items()}})
+            return Algorithm("mine", init_global, round, broadcast)
+        """)
+        return source
+
+    import linecache
+
+    from fedlib.algorithm import ALGORITHMS, Algorithm, Global, algorithm, broadcast, init_global
+    from fedlib.stack import client_mean
+    from fedlib.training.losses import cross_entropy
+
+    results = []
+    for i, rate in enumerate([1.0, 0.5]):
+        name, source = f"<cell {i}>", define(rate)
+        linecache.cache[name] = (len(source), None, source.splitlines(True), name)
+        scope = dict(
+            Algorithm=Algorithm, Global=Global, broadcast=broadcast, init_global=init_global,
+            cross_entropy=cross_entropy, client_mean=client_mean,
+        )  # fmt: skip
+        exec(compile(source, name, "exec"), scope)
+        results.append(fl.run(algorithm(scope["mine"])(), federation, **SETTING, progress=False))
+    del ALGORITHMS["mine"]
+    assert results[0].folder != results[1].folder
+    assert not same(*results)
+
+
+def test_two_workers_one_worker_and_no_worker_give_the_same_bits(federation, tmp_path):
+    cells = fl.grid(algorithm=[fl.fedavg(), fl.pfedsim()], federation=federation, seed=[0, 1], **SETTING)
+    one, two = (fl.sweep(cells, jobs=n, store=tmp_path / str(n), progress=False) for n in (1, 2))
+    here = [fl.run(**cell, store=tmp_path / "here", progress=False) for cell in cells]
+    for a, b, c in zip(one.results, two.results, here, strict=True):
+        assert same(a, b)
+        assert same(b, c)
+    assert two.cells["algorithm"].tolist() == ["fedavg", "fedavg", "pfedsim", "pfedsim"]
+    assert two.cells["seed"].tolist() == [0, 1, 0, 1]
+    assert len(two.summary()) == 4
+
+
+def test_a_sweep_checks_every_cell_before_it_starts_one(federation, run_store):
+    cells = [dict(algorithm="fedavg", federation=federation, **SETTING | {"lr": lr}) for lr in (0.1, -1)]
+    with pytest.raises(ValueError, match="lr=-1 is not allowed"):
+        fl.sweep(cells, jobs=1, progress=False)
+    assert not run_store.exists()
+
+
+def test_cohorts_have_the_size_of_the_paper_and_depend_on_the_seed_only():
+    plan = cohorts(100, 0.1, 200, seed=5)
+    assert {len(c) for c in plan} == {10}
+    assert all(np.array_equal(a, b) for a, b in zip(plan, cohorts(100, 0.1, 200, seed=5), strict=True))
+    assert all(len(set(c.tolist())) == 10 for c in plan)
+    assert len(cohorts(10, 0.01, 1, 0)[0]) == 1  # max(floor(rn), 1)
+    assert len(cohorts(10, 0.7, 1, 0)[0]) == 7  # 0.7 * 10 is below 7 in floating point
+
+
+def test_the_global_random_state_is_left_alone(federation):
+    torch.manual_seed(3)
+    np.random.seed(3)  # noqa: NPY002
+    expected = torch.rand(1), np.random.rand()  # noqa: NPY002
+    torch.manual_seed(3)
+    np.random.seed(3)  # noqa: NPY002
+    fl.run("fedavg", federation, **SETTING, progress=False)
+    assert (torch.rand(1), np.random.rand()) == expected  # noqa: NPY002
+
+
+BAD = [
+    ({"algorithm": "fedavgg"}, r"algorithm='fedavgg' is unknown \(did you mean 'fedavg'\?\)"),
+    ({"model": "lenet"}, r"model='lenet' is unknown \(did you mean 'lenet5'\?\)"),
+    ({"join_ratio": 0}, r"join_ratio=0 is not allowed; it must be a number in \(0, 1\]"),
+    ({"join_ratio": 1.01}, "join_ratio=1.01 is not allowed"),
+    ({"rounds": 0}, "rounds=0 is not allowed; it must be a whole number, at least 1"),
+    ({"rounds": 2.5}, "rounds=2.5 is not allowed"),
+    ({"lr": 0}, "lr=0 is not allowed"),
+    ({"batch_size": -1}, "batch_size=-1 is not allowed"),
+    ({"local_epoch": 3}, r"argument='local_epoch' is unknown \(did you mean 'local_epochs'\?\)"),
+    ({"backend": "fast"}, "backend='fast' is unknown"),
+    ({"dtype": "float16"}, "dtype='float16' is unknown"),
+    ({"seed": -1}, "seed=-1 is not allowed"),
+]
+
+
+@pytest.mark.parametrize(("change", "sentence"), BAD, ids=[str(change) for change, _ in BAD])
+def test_bad_arguments_get_one_sentence_before_any_work(change, sentence, federation, run_store):
+    arguments = {"algorithm": "fedavg", "federation": federation, **SETTING} | change
+    with pytest.raises(ValueError, match=sentence):
+        fl.run(**arguments)
+    assert not run_store.exists()
+
+
+def test_rounds_are_asked_for(federation):
+    with pytest.raises(ValueError, match="rounds is missing"):
+        fl.run("fedavg", federation)
+
+
+def test_an_algorithm_without_its_hyper_parameters_is_refused(federation):
+    bare = fl.fedavg()._replace(code="")
+    with pytest.raises(ValueError, match=r"put @fl.algorithm on the function"):
+        fl.run(bare, federation, **SETTING)
+
+
+def test_a_damaged_run_file_is_named(federation):
+    result = fl.run("fedavg", federation, **SETTING, progress=False)
+    file = result.folder / "run.safetensors"
+    file.write_bytes(file.read_bytes()[:100])
+    with pytest.raises(ValueError, match=r"run\.safetensors' is damaged .* delete it to run again"):
+        fl.run("fedavg", federation, **SETTING, progress=False)
+
+
+def test_a_run_folder_of_another_version_is_refused(federation, monkeypatch):
+    monkeypatch.setattr("fedlib.runs.store.FORMAT", "0")
+    fl.run("fedavg", federation, **SETTING, progress=False)
+    monkeypatch.setattr("fedlib.runs.store.FORMAT", FORMAT)
+    with pytest.raises(ValueError, match=rf"another version of fedlib \(format 0, this one writes {FORMAT}\)"):
+        fl.run("fedavg", federation, **SETTING, progress=False)
+
+
+def test_a_full_disk_is_one_sentence_and_leaves_the_last_checkpoint(federation, monkeypatch, run_store):
+    real, written = os.fsync, []
+
+    def full(handle):
+        written.append(handle)
+        if len(written) > 8:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(handle)
+
+    monkeypatch.setattr(files.os, "fsync", full)
+    with pytest.raises(OSError, match="could not be written .*No space left on device"):
+        fl.run("fedavg", federation, **SETTING, progress=False, checkpoint_seconds=0)
+    assert not list(run_store.rglob("*.tmp"))
+    monkeypatch.setattr(files.os, "fsync", real)
+    seen = []
+    resumed = fl.run("fedavg", federation, **SETTING, progress=seen.append)
+    assert seen[0] > 1
+    assert same(resumed, fl.run("fedavg", federation, **SETTING, progress=False, store=run_store / "other"))
+
+
+def test_a_store_that_cannot_be_written_is_one_sentence(federation, tmp_path):
+    (tmp_path / "file").write_text("not a folder")
+    with pytest.raises(OSError, match="The run store .* cannot be used"):
+        fl.run("fedavg", federation, **SETTING, progress=False, store=tmp_path / "file")
+
+
+def test_a_second_process_waits_for_the_first(federation, tmp_path):
+    """Two workers with the same cell: one trains, the other reads; nobody writes the other's file."""
+    code = textwrap.dedent("""
+        import sys
+        import fedlib as fl
+        fed = fl.federate(fl.load("digits"), fl.iid(), clients=4)
+        r = fl.run("fedavg", fed, rounds=4, progress=False, store=sys.argv[1])
+        print(r.rounds["seconds"].sum())
+    """)
+    running = [
+        subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    deadline = time.monotonic() + 120
+    times = [process.communicate(timeout=deadline - time.monotonic())[0].split()[-1] for process in running]
+    assert times[0] == times[1]  # measured once

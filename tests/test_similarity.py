@@ -1,0 +1,195 @@
+"""Similarity measures: identities, NumPy oracles and numbers worked out by hand."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from fedlib import similarity as sim
+from fedlib.report.paper import reported
+
+
+def features(seed, *shape):
+    return np.random.default_rng(seed).normal(size=shape)
+
+
+def cka_in_feature_space(x, y):
+    x, y = (a.reshape(len(a), -1) for a in (x, y))
+    x, y = x - x.mean(0), y - y.mean(0)
+    return np.linalg.norm(y.T @ x) ** 2 / (np.linalg.norm(x.T @ x) * np.linalg.norm(y.T @ y))
+
+
+def test_data_similarity_counts_pooled_samples_of_shared_classes():
+    assert sim.data_similarity([0, 0, 1, 2], [2, 2, 3, 3]) == 3 / 8
+    assert sim.data_similarity(np.arange(5), torch.arange(5)) == 1
+    assert sim.data_similarity([0, 1], [2, 3]) == 0
+    with pytest.raises(ValueError, match="got 0 and 1"):
+        sim.data_similarity([], [1])
+
+
+def test_equal_class_cuts_of_the_four_client_study_give_1_a_half_a_third_and_0():
+    owners = {"i": range(5), "i'": range(5), "j": range(2, 7), "k": range(5, 10)}
+    parts = {name: [] for name in owners}
+    for c in range(10):  # 60 samples a class, in equal parts for its owners
+        holders = [name for name in owners if c in owners[name]]
+        for name in holders:
+            parts[name] += [c] * (60 // len(holders))
+    values = [sim.data_similarity(parts[a], parts[b]) for a, b in (("i", "i'"), ("i", "j"), ("j", "k"), ("i", "k"))]
+    assert values[0] == 1
+    assert values[1] == pytest.approx(1 / 2)
+    assert values[2] == pytest.approx(1 / 3)
+    assert values[3] == 0
+
+
+def test_cka_is_one_for_a_rotated_scaled_and_shifted_copy():
+    x = features(0, 40, 6)
+    rotation = np.linalg.qr(features(1, 6, 6))[0]
+    assert sim.linear_cka(x, 3 * x @ rotation + 7) == pytest.approx(1, abs=1e-12)
+
+
+def test_cka_gram_form_equals_the_feature_space_form_and_flattens_maps():
+    x, y = features(2, 30, 2, 3, 3), features(3, 30, 5) ** 3
+    assert sim.linear_cka(x, y) == pytest.approx(cka_in_feature_space(x, y), abs=1e-12)
+    assert sim.linear_cka(x.astype("float32"), y) == pytest.approx(cka_in_feature_space(x, y), abs=1e-5)
+
+
+def test_cka_matrix_is_symmetric_in_0_1_with_unit_diagonal_and_holds_the_pair_values():
+    layers = [torch.as_tensor(features(s, 25, s + 2)) for s in range(4)]
+    matrix = sim.cka_matrix(layers)
+    assert matrix.shape == (4, 4)
+    assert torch.equal(matrix, matrix.T)
+    assert ((matrix >= 0) & (matrix <= 1)).all()
+    torch.testing.assert_close(matrix.diagonal(), torch.ones(4, dtype=torch.float64))
+    assert matrix[3, 1].item() == sim.linear_cka(layers[1], layers[3])
+    assert 0 < matrix[3, 1] < 0.9
+
+
+def test_cka_of_constant_features_is_nan_and_of_different_inputs_an_error():
+    assert math.isnan(sim.linear_cka(np.ones((5, 2)), features(0, 5, 2)))
+    with pytest.raises(ValueError, match=r"got \[5, 6\] inputs"):
+        sim.linear_cka(features(0, 5, 2), features(0, 6, 2))
+
+
+def test_row_cosines_and_classifier_similarity_match_numpy():
+    w = features(4, 3, 5, 7)
+    cosine = (w[0] * w[2]).sum(-1) / np.linalg.norm(w[0], axis=-1) / np.linalg.norm(w[2], axis=-1)
+    np.testing.assert_allclose(sim.row_cosines(w[0], w[2]), cosine, rtol=1e-7)
+    np.testing.assert_allclose(sim.classifier_similarity(w)[0, 2], cosine.mean(), rtol=1e-7)
+    assert cosine.min() < 0  # signed: nothing is clipped
+
+
+@pytest.mark.parametrize("kind", sim.KINDS)
+def test_similarity_matrix_matches_a_loop_over_pairs_and_classes(kind):
+    w, cap = features(5, 4, 6, 3), 1e-4
+    matrix = sim.similarity_matrix(torch.as_tensor(w), kind, cap)
+    for i in range(4):
+        for j in range(4):
+            s = [w[i, c] @ w[j, c] / (np.linalg.norm(w[i, c]) * np.linalg.norm(w[j, c]) + 1e-8) for c in range(6)]
+            mean = max(0, sum(s) / 6)
+            expected = {
+                "per_class": sum(-math.log(1 - min(max(0, v), 1 - cap)) for v in s) / 6,
+                "log_of_mean": -math.log(1 - min(mean, 1 - cap)),
+                "mean_cos": mean,
+            }[kind]
+            if i == j:
+                expected = 1 if kind == "mean_cos" else 9.210340371976182
+            assert matrix[i, j].item() == pytest.approx(expected, rel=1e-9, abs=1e-12)
+
+
+@pytest.mark.parametrize("kind", sim.KINDS)
+def test_similarity_matrix_is_symmetric_finite_non_negative_and_scale_free(kind):
+    w = features(6, 5, 4, 8).astype("float32")
+    w[1] = w[0]  # equal classifiers: the cap keeps them finite
+    w[2] = -w[0]  # opposite ones
+    w[3, 0] = 0
+    matrix = sim.similarity_matrix(w, kind)
+    assert torch.equal(matrix, matrix.T)
+    assert torch.isfinite(matrix).all()
+    assert (matrix >= 0).all()
+    assert matrix[0, 2] == 0
+    assert matrix.max() == matrix[0, 0]
+    assert matrix[0, 1].item() == pytest.approx(matrix[0, 0].item(), rel=1e-6)
+    scaled = w.copy()
+    scaled[4] *= 1000
+    torch.testing.assert_close(sim.similarity_matrix(scaled, kind), matrix, rtol=1e-6, atol=1e-7)
+
+
+def test_a_neighbour_of_cosine_090_weighs_230():
+    rows = np.array([[[1.0, 0.0]], [[0.9, math.sqrt(1 - 0.81)]]])
+    assert sim.similarity_matrix(rows)[0, 1].item() == pytest.approx(math.log(10), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"kind": "per_clas"}, "did you mean 'per_class'"),
+        ({"cap": 0}, "cap=0 is not allowed"),
+        ({"weights": np.ones((2, 3))}, r"\(2, 3\); it must be \[clients, classes, features\]"),
+    ],
+)
+def test_similarity_matrix_refuses_bad_arguments_in_one_sentence(arguments, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        sim.similarity_matrix(**{"weights": np.ones((2, 3, 4)), **arguments})
+
+
+def test_update_cosine_sees_updates_not_weights():
+    start = {"a": torch.full((2,), 100.0), "b": torch.full((1, 1), 100.0)}
+    i = {"a": start["a"] + torch.tensor([3.0, 0.0]), "b": start["b"] + 4}
+    j = {"b": start["b"] + 1, "a": start["a"]}  # another order of names
+    assert sim.update_cosine(i, j, start) == pytest.approx(0.8)
+    assert sim.update_cosine(i, i, start) == pytest.approx(1)
+    assert sim.parameter_distance(i, start) == pytest.approx(5)
+    with pytest.raises(ValueError, match="differ in these parameters: b"):
+        sim.update_cosine({"a": start["a"]}, j, start)
+
+
+def test_ldb_is_positive_when_the_other_model_is_better():
+    assert sim.ldb(1.5, 1.0, 2.0) == 0.25
+    assert sim.ldb(1.0, 1.5, 2.0) == -0.25
+    with pytest.raises(ValueError, match="distance=0"):
+        sim.ldb(1.0, 1.0, 0)
+
+
+def test_bn_distance_is_the_wasserstein_distance_of_gaussians():
+    i = {"bn1": (torch.tensor([0.0, 1.0]), torch.tensor([1.0, 1.0])), "bn2": (torch.zeros(1), torch.ones(1))}
+    j = {
+        "bn1": (torch.tensor([3.0, 1.0]), torch.tensor([1.0, 5.0])),
+        "bn2": (torch.zeros(1), torch.full((1,), 3.0)),
+    }
+    assert sim.bn_distance(i, j) == 5 + 2  # sqrt(3^2 + 4^2) in bn1, 2 in bn2
+    assert sim.wdb(i, j) == 1 / 7
+    assert sim.wdb(i, i) == math.inf
+    with pytest.raises(ValueError, match="BatchNorm layers: bn2"):
+        sim.bn_distance(i, {"bn1": j["bn1"]})
+
+
+def test_bn_statistics_of_a_trained_net_feed_the_distance_matrix():
+    nets = [torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4)) for _ in range(3)]
+    for k, net in enumerate(nets):
+        net[1].running_mean += k
+        net[1].running_var *= (1 + k) ** 2
+    each = [sim.bn_statistics(net.state_dict()) for net in nets]
+    assert set(each[0]) == {"1"}
+    stacked = {"1": tuple(torch.stack([s["1"][part] for s in each]) for part in (0, 1))}
+    distances = sim.bn_distances(stacked)
+    assert distances[0, 2].item() == pytest.approx(math.sqrt(4 * 2**2 + 4 * 2**2))
+    assert distances[1, 2].item() == sim.bn_distance(each[1], each[2])
+    with pytest.raises(ValueError, match="at least one BatchNorm layer"):
+        sim.bn_distances({})
+
+
+@pytest.mark.parametrize(
+    ("metric", "tau", "r"),
+    [("CS", 1, 0.995), ("MDB", 0.67, 0.92), ("LDB", 0.67, 0.92), ("WDB", -0.33, -0.50)],
+)
+def test_the_printed_numbers_of_pfedsim_table_2_agree_with_data_similarity_as_stated(metric, tau, r):
+    table = reported("pfedsim").query("item == 'table2'").pivot(index="setting", columns="method", values="mean")
+    assert len(table) == 4
+    assert sim.agreement(table[metric], table["DataSimilarity"]) == pytest.approx((tau, r), abs=0.005)
+
+
+def test_agreement_with_a_constant_is_nan_and_with_another_length_an_error():
+    assert all(map(math.isnan, sim.agreement([1, 1, 1], [1, 2, 3])))
+    with pytest.raises(ValueError, match=r"\(2,\) and \(3,\)"):
+        sim.agreement([1, 2], [1, 2, 3])
