@@ -11,6 +11,7 @@ import argparse
 import ast
 import logging
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -208,4 +209,5 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # `kill` ends the kernel too, as Ctrl-C does
     sys.exit(main())

@@ -40,7 +40,9 @@ def personalization_round(federation, t, v, similarity, seed=0):
     for a, i in enumerate(clients):
         for b, j in enumerate(clients):
             if i != j:
-                cosines = [x @ y / (np.linalg.norm(x) * np.linalg.norm(y) + 1e-8) for x, y in zip(phi[a], phi[b])]
+                cosines = [
+                    x @ y / (np.linalg.norm(x) * np.linalg.norm(y) + 1e-8) for x, y in zip(phi[a], phi[b], strict=True)
+                ]
                 similarity[i, j] = np.mean([-math.log(1 - min(max(0, s), 1 - 1e-4)) for s in cosines])
     return v, similarity
 

@@ -32,19 +32,19 @@ def drawing():
 
 
 def test_the_folder_is_root_profile_paper_and_appears_with_the_first_file(tmp_path):
-    r = report.open("fedcs", profile="smoke", root=tmp_path)
+    r = report.open("fedcs", "smoke", tmp_path / "smoke" / "fedcs")
     assert r.folder == tmp_path / "smoke" / "fedcs"
     assert not r.folder.exists()
     with pytest.raises(ValueError, match="did you mean 'quick'"):
-        report.open("fedcs", profile="quik", root=tmp_path)
+        report.open("fedcs", "quik", tmp_path)
     with pytest.raises(ValueError, match="paper='fedc' is unknown"):
-        report.open("fedc", root=tmp_path)
+        report.open("fedc", "quick", tmp_path)
 
 
 def test_the_same_figure_gives_the_same_bytes_whatever_salt_is_set(tmp_path):
-    first = report.open("pfedsim", root=tmp_path / "a").figure(drawing(), "fig3", alt="circles and a line")
+    first = report.open("pfedsim", "quick", tmp_path / "a").figure(drawing(), "fig3", alt="circles and a line")
     mpl.rcParams["svg.hashsalt"] = None
-    second = report.open("pfedsim", root=tmp_path / "b").figure(drawing(), "fig3", alt="circles and a line")
+    second = report.open("pfedsim", "quick", tmp_path / "b").figure(drawing(), "fig3", alt="circles and a line")
     assert first.png == second.png
     for name in ("fig3.png", "fig3.svg"):
         a, b = (tmp_path / root / "quick" / "pfedsim" / name for root in "ab")
@@ -57,7 +57,7 @@ def test_the_same_figure_gives_the_same_bytes_whatever_salt_is_set(tmp_path):
 
 def test_a_figure_is_shown_once_with_its_alternative_text_and_has_200_dpi(tmp_path):
     figure, _ = plt.subplots(figsize=(report.COLUMN, 2))
-    picture = report.open("pfedsim", root=tmp_path).figure(figure, "fig1", alt="nothing yet")
+    picture = report.open("pfedsim", "quick", tmp_path).figure(figure, "fig1", alt="nothing yet")
     assert plt.get_fignums() == []
     data, metadata = picture._repr_png_()
     assert metadata == {"alt": "nothing yet", "width": 326}
@@ -66,7 +66,7 @@ def test_a_figure_is_shown_once_with_its_alternative_text_and_has_200_dpi(tmp_pa
 
 
 def test_a_figure_needs_a_plain_name_and_alternative_text(tmp_path):
-    r = report.open("pfedsim", root=tmp_path)
+    r = report.open("pfedsim", "quick", tmp_path)
     with pytest.raises(ValueError, match=r"name='../fig' is not allowed"):
         r.figure(plt.figure(), "../fig", alt="x")
     with pytest.raises(ValueError, match="needs alt"):
@@ -75,7 +75,7 @@ def test_a_figure_needs_a_plain_name_and_alternative_text(tmp_path):
 
 
 def test_a_table_is_written_as_csv_and_markdown_and_can_be_shown(tmp_path):
-    r = report.open("pfedsim", root=tmp_path)
+    r = report.open("pfedsim", "quick", tmp_path)
     frame = pd.DataFrame({"method": ["a|b", "c"], "value": [1.23456, np.nan], "n": pd.array([3, None], "Int64")})
     shown = r.table(frame, "table3", caption="Table 3: accuracy")
     pd.testing.assert_frame_equal(pd.read_csv(r.folder / "table3.csv", dtype={"n": "Int64"}), frame, check_dtype=False)
@@ -90,7 +90,7 @@ def test_a_table_is_written_as_csv_and_markdown_and_can_be_shown(tmp_path):
 
 def test_a_named_index_becomes_columns_and_column_levels_are_joined(tmp_path):
     frame = pd.DataFrame({("cifar10", "0.1"): [80 - 86.76]}, index=pd.Index(["FedAvg"], name="method"))
-    r = report.open("pfedsim", root=tmp_path)
+    r = report.open("pfedsim", "quick", tmp_path)
     r.table(frame, "wide")
     assert (r.folder / "wide.csv").read_text() == "method,cifar10 0.1\nFedAvg,-6.76\n"
 
@@ -98,7 +98,7 @@ def test_a_named_index_becomes_columns_and_column_levels_are_joined(tmp_path):
 def test_claims_are_written_in_the_paper_s_order(tmp_path):
     ledger = report.Ledger("fedcs")
     ledger.record("cs02", True, "69.1 > 59.4")
-    r = report.open("fedcs", root=tmp_path)
+    r = report.open("fedcs", "quick", tmp_path)
     html = r.claims(ledger).to_html()
     written = pd.read_csv(r.folder / "claims.csv", keep_default_na=False)
     pd.testing.assert_frame_equal(written, ledger.frame(), check_dtype=False)
@@ -145,7 +145,7 @@ def test_commit_marks_changed_files_and_is_none_without_a_checkout(tmp_path, mon
 
 
 def test_a_full_disk_keeps_the_old_table(tmp_path, monkeypatch):
-    r = report.open("pfedsim", root=tmp_path)
+    r = report.open("pfedsim", "quick", tmp_path)
     r.table(pd.DataFrame({"a": [1]}), "table1")
 
     def full(*_):

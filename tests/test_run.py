@@ -235,7 +235,7 @@ def test_a_full_disk_is_one_sentence_and_leaves_the_last_checkpoint(federation, 
         real(handle)
 
     monkeypatch.setattr(files.os, "fsync", full)
-    with pytest.raises(OSError, match="could not be written .*No space left on device"):
+    with pytest.raises(OSError, match=r"could not be written .*No space left on device"):
         fl.run("fedavg", federation, **SETTING, progress=False, checkpoint_seconds=0)
     assert not list(run_store.rglob("*.tmp"))
     monkeypatch.setattr(files.os, "fsync", real)
@@ -247,7 +247,7 @@ def test_a_full_disk_is_one_sentence_and_leaves_the_last_checkpoint(federation, 
 
 def test_a_store_that_cannot_be_written_is_one_sentence(federation, tmp_path):
     (tmp_path / "file").write_text("not a folder")
-    with pytest.raises(OSError, match="The run store .* cannot be used"):
+    with pytest.raises(OSError, match=r"The run store .* cannot be used"):
         fl.run("fedavg", federation, **SETTING, progress=False, store=tmp_path / "file")
 
 

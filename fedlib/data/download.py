@@ -61,7 +61,7 @@ def _transfer(url: str, part: Path) -> None:
             return
         raise
     with response:
-        resumed = False
+        resumed = response.status == 206
         have = have if resumed else 0
         length = response.headers.get("Content-Length")
         total = have + int(length) if length else None

@@ -6,6 +6,7 @@ from fedlib.report.output import open_report as open
 from fedlib.report.paper import PAPERS, beside, format_pm, over_seeds, reported, wide
 from fedlib.report.partition_plots import plot_partition
 from fedlib.report.plots import plot_curves, plot_heatmaps
+from fedlib.report.source import source
 from fedlib.report.style import COLUMN, PALETTE, TEXT, label, method_style, use_style
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "plot_heatmaps",
     "plot_partition",
     "reported",
+    "source",
     "use_style",
     "wide",
 ]

@@ -41,7 +41,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Report:
-    """Where one notebook's results go: `folder` is `<root>/<profile>/<paper>`."""
+    """Where one notebook's results go: `folder` is `figures/<profile>/<paper>` unless told otherwise."""
 
     paper: str
     profile: str
@@ -104,11 +104,11 @@ class Report:
         return everything
 
 
-def open_report(paper: str, profile: str = "quick", root: str | Path = "figures") -> Report:
-    """The report of one paper at one size; nothing is written before the first figure or table."""
+def open_report(paper: str, profile: str, folder: str | Path) -> Report:
+    """The report of one paper at one size, into `folder`; nothing is written before the first figure or table."""
     check_choice("paper", paper, PAPERS)
     check_choice("profile", profile, PROFILES)
-    return Report(paper, profile, Path(root) / profile / paper)
+    return Report(paper, profile, Path(folder))
 
 
 def markdown(frame: pd.DataFrame, caption: str = "", digits: int = 2) -> str:

@@ -53,9 +53,9 @@ def run(
     """Run `algorithm` on `federation`, or read the result if this very run is in the store.
 
     `arguments` are the fields of `fedlib.runs.setting.Setting`: rounds (required), join_ratio, local_epochs,
-    batch_size, lr, seed, evaluate_every, tune_epochs, backend, device, dtype. A CPU run uses one thread: run several side by
-    side with `fl.sweep`. `progress` shows a bar, or is a function that is told the number of rounds done; `store`
-    is the run store (default: FEDLIB_RUNS, else the user's cache).
+    batch_size, lr, seed, evaluate_every, tune_epochs, backend, device, dtype. A CPU run uses one thread: run
+    several side by side with `fl.sweep`. `progress` shows a bar, or is a function that is told the number of rounds
+    done; `store` is the run store (default: FEDLIB_RUNS, else the user's cache).
 
     An interrupted run continues from its last checkpoint and ends with the same bits. Raises `ValueError` for an
     argument that is not allowed, before any work starts.

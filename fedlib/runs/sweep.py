@@ -15,7 +15,6 @@ from joblib import Parallel, delayed, parallel_config
 from tqdm.auto import tqdm
 
 from fedlib.checks import check_count
-from fedlib.federation import Federation
 from fedlib.runs.loop import prepare, run
 from fedlib.runs.result import RunResult
 from fedlib.runs.store import address
@@ -75,10 +74,10 @@ def sweep(
     check_count("number of cells", len(cells))
     plans = [prepare(**cell) for cell in cells]  # every cell is checked before the first one starts
     todo = list({address(plan.config): cell for plan, cell in zip(plans, cells, strict=True)}.values())
-    with _board([cell["rounds"] for cell in todo], progress) as board:
-        with parallel_config(backend="loky", inner_max_num_threads=1):
-            work = (delayed(_run_cell)(cell, store, board, i) for i, cell in enumerate(todo))
-            Parallel(n_jobs=jobs, max_nbytes=MEMORY_MAP)(work)
+    one_thread = parallel_config(backend="loky", inner_max_num_threads=1)
+    with _board([cell["rounds"] for cell in todo], progress) as board, one_thread:
+        work = (delayed(_run_cell)(cell, store, board, i) for i, cell in enumerate(todo))
+        Parallel(n_jobs=jobs, max_nbytes=MEMORY_MAP)(work)
     return Sweep(_labels(cells), [run(**cell, store=store, progress=False) for cell in cells])
 
 
@@ -122,15 +121,15 @@ def _is_value(value: Any) -> bool:
 
 
 def _labels(cells: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    """Readable labels: algorithm and its hyper-parameters, data set and partition, and every other argument that varies."""
+    """Algorithm, data set and partition with its parameters, seed, and every other argument that varies."""
     rows = []
     for cell in cells:
         algorithm, federation = cell["algorithm"], cell["federation"]
         row = {"algorithm": getattr(algorithm, "name", algorithm), **getattr(algorithm, "hyper", {})}
-        if isinstance(federation, Federation):
-            row |= {"dataset": federation.data.name, "partition": str(federation.partition)}
+        row |= {"dataset": federation.data.name, "partition": federation.partition.name}
+        row |= federation.partition.params
         rows.append(row | {k: v for k, v in cell.items() if k not in ("algorithm", "federation")})
     frame = pd.DataFrame(rows)
-    fixed = [name for name in frame if name not in ("algorithm", "dataset", "partition", "seed")]
-    varies = [name for name in frame.columns if name not in fixed or frame[name].nunique(dropna=False) > 1]
-    return frame[varies]
+    parameters = {name for cell in cells for name in cell["federation"].partition.params}
+    always = {"algorithm", "dataset", "partition", "seed", *parameters}
+    return frame[[name for name in frame if name in always or len(frame[name].unique()) > 1]]
