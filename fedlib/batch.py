@@ -3,8 +3,8 @@
 A notebook `notebooks/01_pfedsim.ipynb` takes the parameters of `notebooks/profiles/01_pfedsim.quick.yaml`,
 then those of `--set`; its executed copy is `figures/quick/pfedsim/01_pfedsim.ipynb`. The kernel is the
 running Python and works in the notebook's own folder, as JupyterLab's does. A parameter named `profile`
-receives the profile's name, one named `output` the value of `--output` as seen from the notebook's folder
-(`../figures`), one named `jobs` the value of `--jobs`.
+receives the profile's name, one named `output` the folder of the executed copy as seen from the notebook
+(`../figures/quick/pfedsim`), one named `jobs` the value of `--jobs`.
 """
 
 import argparse
@@ -135,10 +135,10 @@ def plan(source: Path, profile: str, output: Path, settings: list[str] | None = 
     folder = output / profile / source.stem.split("_", 1)[1]
     known = defaults(source)
     if jobs is not None:
-        check_count("jobs", jobs)
+        check_count("jobs", jobs, 0)
         check_choice(f"--jobs: parameter of {source.name}", "jobs", known)
         parameters["jobs"] = jobs
-    own = {"profile": profile, "output": Path(os.path.relpath(output, source.parent)).as_posix()}
+    own = {"profile": profile, "output": Path(os.path.relpath(folder, source.parent)).as_posix()}
     parameters |= {name: value for name, value in own.items() if name in known}
     return Job(source, folder / source.name, parameters)
 
@@ -190,7 +190,7 @@ def main(arguments: list[str] | None = None) -> int:
     option("--profile", default="quick", help="smoke, quick (default) or paper")
     option("--notebook", action="append", default=[], help="01, pfedsim or 01_pfedsim; repeatable")
     option("--set", action="append", default=[], metavar="NAME=VALUE", help="one parameter; repeatable")
-    option("--jobs", type=int, help="parallel runs inside a notebook")
+    option("--jobs", type=int, help="runs side by side in a notebook, 0: one per core")
     option("--output", type=Path, default=Path("figures"), help="where results go, default: figures")
     option("--notebooks", type=Path, default=Path("notebooks"), help="their folder, default: notebooks")
     given = parser.parse_args(arguments)

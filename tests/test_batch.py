@@ -46,7 +46,7 @@ def test_a_failing_notebook_is_reported_and_the_others_still_run(folder, capsys)
     assert run(folder, "--set", "rounds=9", "--set", "seeds=[3, 4]", "--set", "name=1") == 1
 
     figures = folder.parent / "figures" / "quick"
-    expected = f"9 0.001 [3, 4] 1 False quick ../figures {batch.sys.executable} {folder}\n"
+    expected = f"9 0.001 [3, 4] 1 False quick ../figures/quick/good {batch.sys.executable} {folder}\n"
     assert printed(figures / "good" / "02_good.ipynb") == expected
     summary = capsys.readouterr().out
     assert "01_bad.ipynb: FAILED" in summary
@@ -125,8 +125,8 @@ def test_notebooks_are_chosen_by_number_paper_or_name(folder):
 def test_jobs_reaches_a_notebook_that_takes_it(folder):
     source = write_notebook(folder, "01_a", parameters="jobs = 1")
     assert batch.plan(source, "quick", folder, jobs=3).parameters == {"jobs": 3}
-    with pytest.raises(ValueError, match="jobs=0 is not allowed"):
-        batch.plan(source, "quick", folder, jobs=0)
+    with pytest.raises(ValueError, match="jobs=-1 is not allowed"):
+        batch.plan(source, "quick", folder, jobs=-1)
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.stem)
