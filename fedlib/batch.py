@@ -20,19 +20,11 @@ from typing import Any, NamedTuple
 import nbformat
 import papermill
 import yaml
-from ipykernel.kernelspec import get_kernel_dict
-from jupyter_client.kernelspec import KernelSpec
-from jupyter_client.manager import AsyncKernelManager
 
 from fedlib.checks import check_choice, check_count
+from fedlib.kernel import RunningPython
 
 BY_OPTION = ("profile", "output", "jobs")  # parameters that have an option of their own
-
-
-class RunningPython(AsyncKernelManager):
-    """Starts kernels with the running interpreter, whatever kernels are registered on this machine."""
-
-    kernel_spec = KernelSpec(**get_kernel_dict(["--log-level=CRITICAL"]))
 
 
 class Job(NamedTuple):

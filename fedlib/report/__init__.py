@@ -1,6 +1,7 @@
 """From frames to figures, tables and claims, each beside the paper's numbers."""
 
 from fedlib.report.claims import Ledger
+from fedlib.report.explore import explore
 from fedlib.report.output import Picture, Report, markdown
 from fedlib.report.output import open_report as open
 from fedlib.report.paper import PAPERS, beside, format_pm, over_seeds, reported, wide
@@ -18,6 +19,7 @@ __all__ = [
     "Picture",
     "Report",
     "beside",
+    "explore",
     "format_pm",
     "label",
     "markdown",
