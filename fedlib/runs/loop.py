@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from tqdm.auto import tqdm
+from tqdm import tqdm
 
 from fedlib.algorithm import Algorithm, State, resolve
 from fedlib.checks import check_choice, check_number
@@ -189,5 +189,5 @@ def _reporter(progress: bool | Report, title: str, rounds: int, done: int) -> It
     if callable(progress):
         yield progress
         return
-    with tqdm(total=rounds, initial=done, desc=title, unit="round", disable=not progress, leave=False) as bar:
+    with tqdm(total=rounds, initial=done, desc=title, unit="round", disable=not progress) as bar:
         yield lambda t: bar.update(t - bar.n)

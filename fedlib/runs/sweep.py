@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 from joblib import Parallel, delayed, parallel_config
-from tqdm.auto import tqdm
+from tqdm import tqdm
 
 from fedlib.checks import check_count
 from fedlib.runs.loop import prepare, run
@@ -100,8 +100,10 @@ def _board(rounds: Sequence[int], progress: bool) -> Iterator[Path]:
         stop = threading.Event()
 
         def show() -> None:
-            with tqdm(total=sum(rounds), unit="round", disable=not progress, leave=False) as bar:
-                while not stop.wait(0.5):
+            with tqdm(total=sum(rounds), unit="round", disable=not progress) as bar:
+                running = True
+                while running:
+                    running = not stop.wait(0.5)
                     finished = int((done >= rounds).sum())
                     bar.set_description(f"cell {finished}/{len(rounds)}", refresh=False)
                     bar.update(int(done.sum()) - bar.n)
