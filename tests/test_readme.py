@@ -14,9 +14,9 @@ CODE = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
 
 
 def test_the_first_example_runs():
-    assert "rounds=30" in CODE[0]
+    assert "rounds=20" in CODE[0]
     scope = {}
-    exec(CODE[0].replace("rounds=30", "rounds=2, progress=False"), scope)
+    exec(CODE[0].replace("rounds=20", "rounds=2, progress=False"), scope)
     assert set(scope["res"].accuracy) == {"round", "client", "n_test", "accuracy", "loss", "when"}
     assert {"accuracy", "bytes_down", "bytes_up", "seconds"} <= set(scope["res"].summary().index)
 
