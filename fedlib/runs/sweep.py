@@ -123,7 +123,7 @@ def _is_value(value: Any) -> bool:
 
 
 def _labels(cells: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    """Algorithm, data set and partition with its parameters, seed, and every other argument that varies."""
+    """Algorithm, data set and partition with their parameters, seed, and every other argument that varies."""
     rows = []
     for cell in cells:
         algorithm, federation = cell["algorithm"], cell["federation"]
@@ -132,6 +132,5 @@ def _labels(cells: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
         row |= federation.partition.params
         rows.append(row | {k: v for k, v in cell.items() if k not in ("algorithm", "federation")})
     frame = pd.DataFrame(rows)
-    parameters = {name for cell in cells for name in cell["federation"].partition.params}
-    always = {"algorithm", "dataset", "partition", "seed", *parameters}
-    return frame[[name for name in frame if name in always or len(frame[name].unique()) > 1]]
+    settings = {name for cell in cells for name in cell} - {"algorithm", "federation", "seed"}
+    return frame[[name for name in frame if name not in settings or len(frame[name].unique()) > 1]]
