@@ -47,7 +47,7 @@ def test_the_same_figure_gives_the_same_bytes_whatever_salt_is_set(tmp_path):
     second = report.open("pfedsim", "quick", tmp_path / "b").figure(drawing(), "fig3", alt="circles and a line")
     assert first.png == second.png
     for name in ("fig3.png", "fig3.svg"):
-        a, b = (tmp_path / root / "quick" / "pfedsim" / name for root in "ab")
+        a, b = (tmp_path / folder / name for folder in "ab")
         assert a.read_bytes() == b.read_bytes()
         assert len(a.read_bytes()) > 2000
     text = a.read_text()
@@ -66,7 +66,7 @@ def test_a_figure_is_shown_once_with_its_alternative_text_and_has_200_dpi(tmp_pa
 
 
 def test_a_figure_needs_a_plain_name_and_alternative_text(tmp_path):
-    r = report.open("pfedsim", "quick", tmp_path)
+    r = report.open("pfedsim", "quick", tmp_path / "figures")
     with pytest.raises(ValueError, match=r"name='../fig' is not allowed"):
         r.figure(plt.figure(), "../fig", alt="x")
     with pytest.raises(ValueError, match="needs alt"):
@@ -109,7 +109,7 @@ def test_claims_are_written_in_the_paper_s_order(tmp_path):
 
 
 def test_provenance_is_valid_json_with_versions_and_the_notebook_s_facts(tmp_path):
-    r = report.open("pfedmb", root=tmp_path)
+    r = report.open("pfedmb", "quick", tmp_path)
     returned = r.provenance(
         {
             "seconds": np.float32(1.5),

@@ -13,7 +13,8 @@ EVALUATIONS = 20  # per run, unless `evaluate_every` says otherwise
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """
+    """The numbers of a run; `ValueError` in one sentence for one that is not allowed.
+
     rounds           communication rounds T
     join_ratio       each round samples max(floor(join_ratio * n_clients), 1) clients, the same for every method
     local_epochs, batch_size, lr    plain SGD of each sampled client
