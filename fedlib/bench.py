@@ -52,7 +52,7 @@ def seconds(work: Callable[[], object], device: torch.device) -> float:
     return perf_counter() - start
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> None:
     """Print one line per backend: samples per second, and the ratio to the bare loop (median, min, max)."""
     parser = argparse.ArgumentParser(prog="python -m fedlib.bench", description=__doc__.split("\n")[0])
     parser.add_argument("--clients", type=int, default=5)
@@ -60,7 +60,7 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=7)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--backends", nargs="+", choices=BACKENDS, default=["loop"])
-    given = parser.parse_args()
+    given = parser.parse_args(arguments)
     torch.set_num_threads(given.threads)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
