@@ -43,3 +43,8 @@ def test_the_readme_lists_the_methods_there_are():
 @pytest.mark.parametrize("link", sorted(set(re.findall(r"\]\(([^):#]+)\)", README))))
 def test_links_lead_somewhere(link):
     assert (Path(__file__).parent.parent / link).exists()
+
+
+def test_the_numbers_of_the_readme_are_those_of_the_reference_run():
+    table = (Path(__file__).parent.parent / "figures/reference/pfedsim/table3_wide.md").read_text(encoding="utf-8")
+    assert table.split("\n\n", 1)[1] in README
