@@ -56,6 +56,7 @@ def test_provenance_says_what_was_run(pfedsim):
     facts = json.loads((pfedsim / "provenance.json").read_text())
     assert facts["parameters"]["clients"] == 6
     assert facts["parameters"]["profile"] == "smoke"
+    assert len(facts["parameters"]) == 22  # the cell tagged `parameters` without `output`, nothing else
     assert len(facts["data"]["digits"]) == 16
     assert facts["packages"]["torch"]
 
