@@ -96,6 +96,15 @@ def test_a_finished_run_is_read_not_repeated(federation, monkeypatch):
     assert again.summary().equals(first.summary())
 
 
+def test_the_tables_of_a_run_killed_after_its_last_checkpoint_are_written_by_the_next_call(federation):
+    first = fl.run("fedavg", federation, **SETTING, progress=False)
+    written = {name: (first.folder / name).read_text() for name in ("accuracy.csv", "rounds.csv")}
+    (first.folder / "accuracy.csv").unlink()
+    (first.folder / "rounds.csv").unlink()
+    fl.run("fedavg", federation, **SETTING, progress=False)
+    assert {name: (first.folder / name).read_text() for name in written} == written
+
+
 @pytest.mark.parametrize("change", [{"lr": 0.06}, {"seed": 1}, {"rounds": 7}, {"join_ratio": 0.6}, {"tune_epochs": 1}])
 def test_every_argument_is_part_of_the_address(change, federation):
     a = fl.run("fedavg", federation, **SETTING, progress=False)
@@ -145,6 +154,8 @@ def test_two_workers_one_worker_and_no_worker_give_the_same_bits(federation, tmp
         assert same(b, c)
     assert two.cells["algorithm"].tolist() == ["fedavg", "fedavg", "pfedsim", "pfedsim"]
     assert two.cells["seed"].tolist() == [0, 1, 0, 1]
+    named = fl.sweep([dict(cells[2], algorithm="pfedsim")], jobs=1, store=tmp_path / "1", progress=False)
+    assert named.cells.equals(two.cells.iloc[[2]][named.cells.columns].reset_index(drop=True))
     assert len(two.summary()) == 4
 
 

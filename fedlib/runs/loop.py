@@ -108,8 +108,9 @@ def _finish(plan: Plan, folder: RunFolder, progress: bool | Report, patience: fl
     with _reporter(progress, str(plan.algorithm), plan.setting.rounds, done) as report:
         if done < plan.setting.rounds:
             state = _rounds(plan, folder, state, history, done, report, patience)
-            write_text(folder.path / "accuracy.csv", history.accuracy().to_csv(index=False))
-            write_text(folder.path / "rounds.csv", history.rounds().to_csv(index=False))
+        for name, table in {"accuracy.csv": history.accuracy, "rounds.csv": history.rounds}.items():
+            if not (folder.path / name).exists():  # also when a kill came between the last checkpoint and here
+                write_text(folder.path / name, table().to_csv(index=False))
         report(plan.setting.rounds)
     models = plan.algorithm.models(state)
     return RunResult(plan.config, history.accuracy(), history.rounds(), models, state, plan.model, folder.path)

@@ -78,7 +78,8 @@ def sweep(
     with _board([cell["rounds"] for cell in todo], progress) as board, one_thread:
         work = (delayed(_run_cell)(cell, store, board, i) for i, cell in enumerate(todo))
         Parallel(n_jobs=jobs, max_nbytes=MEMORY_MAP)(work)
-    return Sweep(_labels(cells), [run(**cell, store=store, progress=False) for cell in cells])
+    labels = _labels([cell | {"algorithm": plan.algorithm} for cell, plan in zip(cells, plans, strict=True)])
+    return Sweep(labels, [run(**cell, store=store, progress=False) for cell in cells])
 
 
 def _run_cell(cell: dict[str, Any], store: str | Path | None, board: Path, i: int) -> None:
@@ -127,7 +128,7 @@ def _labels(cells: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     rows = []
     for cell in cells:
         algorithm, federation = cell["algorithm"], cell["federation"]
-        row = {"algorithm": getattr(algorithm, "name", algorithm), **getattr(algorithm, "hyper", {})}
+        row = {"algorithm": algorithm.name, **algorithm.hyper}
         row |= {"dataset": federation.data.name, "partition": federation.partition.name}
         row |= federation.partition.params
         rows.append(row | {k: v for k, v in cell.items() if k not in ("algorithm", "federation")})
