@@ -14,18 +14,21 @@ from archives import (
     FileServer,
     cifar_batch,
     cifar_meta,
+    domainnet_files,
     encoded,
     idx_gz,
     libsvm_bz2,
     md5,
     pictures,
     serve,
+    sha256,
     tar_gz,
     zipped,
 )
+from PIL import Image
 from scipy.io import savemat
 
-from fedlib.data import archives, load
+from fedlib.data import archives, domainnet, load
 from fedlib.data.download import fetch
 
 CONTENT = pictures(1, 10_000).tobytes()
@@ -346,3 +349,105 @@ def test_an_archive_that_cannot_be_decoded_gives_one_sentence_and_no_file(
         load("cinic10", root=root)
     assert "\n" not in str(refusal.value)
     assert not (root / "cinic10.npz").exists()
+
+
+@pytest.fixture
+def held(server: FileServer, root: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, np.ndarray]:
+    """A small DomainNet on the server: what its images hold, uint8 [9, 12, 3] each."""
+    files, held = domainnet_files()
+    for name, content in files.items():
+        (server.folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (server.folder / name).write_bytes(content)
+    assert files.keys() == domainnet.SHA256.keys()
+    monkeypatch.setattr(domainnet, "BASE", server.url)
+    monkeypatch.setattr(domainnet, "SHA256", {name: sha256(files[name]) for name in domainnet.SHA256})
+    return held
+
+
+def test_domainnet_has_the_listed_images_with_their_split_domain_and_label(held: dict, root: Path) -> None:
+    data = load("domainnet", root=root, n_classes=3, size=4)
+    order = sorted(held, key=lambda member: (member[-5] in "34", member))  # train, then test; domains by name
+    expected = [Image.fromarray(held[member]).resize((4, 4), Image.Resampling.BILINEAR) for member in order]
+    np.testing.assert_array_equal(data.x, np.stack(expected).transpose(0, 3, 1, 2))
+    np.testing.assert_array_equal(data.split, [member[-5] in "34" for member in order])
+    assert [data.domains[d] for d in data.domain] == [member.split("/")[0] for member in order]
+    assert [data.classes[y] for y in data.y] == [member.split("/")[1] for member in order]
+    assert data.name == "domainnet"
+    assert data.classes == ("ant", "bee", "t-shirt")
+
+
+def test_domainnet_is_decoded_once_for_each_choice_of_options(held: dict, server: FileServer, root: Path) -> None:
+    first = load("domainnet", root=root, n_classes=3, size=4)
+    assert load("domainnet", root=root, n_classes=3, size=5).x.shape[2:] == (5, 5)
+    assert server.ranges == [None] * 18
+    for path in (root / "domainnet").glob("*.*"):
+        if path.is_file():
+            path.unlink()
+    assert load("domainnet", root=root, n_classes=3, size=4).fingerprint == first.fingerprint
+
+
+def test_a_part_of_domainnet_is_drawn_from_every_class_in_every_domain(held: dict, root: Path) -> None:
+    def images(**options: float) -> set[bytes]:
+        data = load("domainnet", root=root, size=9, **options)
+        counts = np.bincount(data.domain * len(data.classes) + data.y)
+        assert len(counts) == 6 * len(data.classes)
+        assert set(counts.tolist()) <= {
+            1,
+            max(1, round(5 * options["fraction"])),
+            max(1, round(2 * options["fraction"])),
+        }
+        return {x.tobytes() for x in data.x}
+
+    few, some, all_ = (images(n_classes=3, fraction=fraction) for fraction in (0.01, 0.6, 1))
+    assert few < some < all_
+    assert [len(few), len(some), len(all_)] == [18, 17 * 3 + 1, 17 * 5 + 2]
+    assert images(n_classes=2, fraction=0.6) < some
+    assert images(n_classes=3, fraction=0.6, seed=1) != some
+
+
+@pytest.mark.parametrize(
+    "options", [{"n_classes": 346}, {"n_classes": 0}, {"fraction": 0}, {"fraction": 1.1}, {"size": 0}, {"seed": -1}]
+)
+def test_a_part_of_domainnet_that_cannot_be_is_refused_before_anything_is_fetched(
+    options: dict, held: dict, server: FileServer, root: Path
+) -> None:
+    [(option, value)] = options.items()
+    with pytest.raises(ValueError, match=f"{option}={value} is not allowed"):
+        load("domainnet", root=root, **options)
+    assert server.ranges == []
+
+
+def test_an_own_file_called_domainnet_has_no_options(root: Path) -> None:
+    root.mkdir()
+    (root / "domainnet.npz").write_bytes(b"")
+    with pytest.raises(ValueError, match="'domainnet' has no option 'size'; allowed: none"):
+        load("domainnet", root=root, size=32)
+
+
+def test_a_file_of_domainnet_that_is_missing_or_damaged_is_named(held: dict, server: FileServer, root: Path) -> None:
+    real = server.folder / "real.zip"
+    content = real.read_bytes()
+    real.unlink()
+    with pytest.raises(ConnectionError, match=rf"put the file by hand at {re.escape(str(root))}/domainnet/real\.zip\."):
+        load("domainnet", root=root, n_classes=3)
+    (root / "domainnet" / "real.zip").write_bytes(content[:-1])
+    with pytest.raises(ValueError, match=r"real\.zip is not the expected file: its sha256 is"):
+        load("domainnet", root=root, n_classes=3)
+
+
+@pytest.mark.parametrize("fault", ["not an archive", "an image is missing", "not an image"])
+def test_an_archive_of_domainnet_that_cannot_be_decoded_gives_one_sentence_and_no_file(
+    fault: str, held: dict, server: FileServer, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = {member: b"text" for member in held if member.startswith("sketch/")}
+    content = {
+        "not an archive": CONTENT,
+        "an image is missing": zipped({"sketch/README": b"text"}),
+        "not an image": zipped(files),
+    }[fault]
+    publish(server, "sketch.zip", content)
+    monkeypatch.setitem(domainnet.SHA256, "sketch.zip", sha256(content))
+    with pytest.raises(ValueError, match=r"sketch\.zip could not be decoded") as refusal:
+        load("domainnet", root=root, n_classes=3)
+    assert "\n" not in str(refusal.value)
+    assert not list((root / "domainnet").rglob("*.npz"))

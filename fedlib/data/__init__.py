@@ -11,7 +11,7 @@ from filelock import FileLock
 from platformdirs import user_cache_dir
 
 from fedlib.checks import check_choice
-from fedlib.data import archives, glyphs, official, scans, styles
+from fedlib.data import archives, domainnet, glyphs, official, scans, styles
 from fedlib.data.dataset import Dataset
 from fedlib.data.npz import read_npz, write_npz
 
@@ -27,6 +27,7 @@ OFFICIAL: dict[str, Callable[..., Dataset]] = {
     "cifar10": official.cifar10,
     "cifar100": official.cifar100,
     "cinic10": archives.cinic10,
+    "domainnet": domainnet.domainnet,
     "emnist_byclass": official.emnist_byclass,
     "mnist": official.mnist,
     "svhn": official.svhn,
@@ -35,13 +36,14 @@ OFFICIAL: dict[str, Callable[..., Dataset]] = {
 }
 
 
-def load(name: str, root: str | os.PathLike | None = None, **options: int) -> Dataset:
+def load(name: str, root: str | os.PathLike | None = None, **options: float) -> Dataset:
     """The data set called `name`; one sentence (`ValueError`, `ConnectionError`) when it cannot be had.
 
     Embedded sets (`EMBEDDED`) are made in memory from `options` such as `seed`; they write nothing, and
     their names are reserved. For every other name, `<root>/<name>.npz` comes first (`read_npz` says what
-    is in it); then the official sets (`OFFICIAL`) are read from `root`, downloaded when they are missing.
-    The same object may be returned twice: treat its arrays as read-only.
+    is in it); then the official sets (`OFFICIAL`) are read from `root`, downloaded when they are missing;
+    of these only "domainnet" has options: which part of it, at what size. The same object may be returned
+    twice: treat its arrays as read-only.
     """
     root = data_root(root)
     check_name(name, root)
@@ -49,14 +51,14 @@ def load(name: str, root: str | os.PathLike | None = None, **options: int) -> Da
     if name in EMBEDDED:
         if own.exists():
             raise ValueError(f"{own} has the name of the embedded data set {name!r}; rename the file to load it.")
-        _check_options(name, options, set(inspect.signature(EMBEDDED[name]).parameters))
+        _check_options(name, options, EMBEDDED[name])
         return EMBEDDED[name](**options)
-    _check_options(name, options, set())
+    _check_options(name, options, read_npz if own.exists() else OFFICIAL[name])
     if own.exists():
         found = own.stat()
         return _read_once(own, found.st_mtime_ns, found.st_size)
     with _alone(root, name):
-        return read_npz(own) if own.exists() else OFFICIAL[name](root)
+        return read_npz(own) if own.exists() else OFFICIAL[name](root, **options)
 
 
 def datasets(root: str | os.PathLike | None = None) -> tuple[str, ...]:
@@ -78,7 +80,9 @@ def check_name(name: str, root: str | os.PathLike | None = None) -> None:
         raise ValueError(f"{error} Your own set may be put at {data_root(root) / f'{name}.npz'}.") from None
 
 
-def _check_options(name: str, options: dict[str, int], allowed: set[str]) -> None:
+def _check_options(name: str, options: dict[str, float], make: Callable[..., Dataset]) -> None:
+    """Raise `ValueError` unless `options` are arguments of `make` (its place on the disk is none)."""
+    allowed = set(inspect.signature(make).parameters) - {"root", "path"}
     unknown = sorted(set(options) - allowed)
     if unknown:
         listed = ", ".join(sorted(allowed)) or "none"

@@ -7,7 +7,8 @@ import io
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
 import numpy as np
@@ -44,12 +45,19 @@ def tinyimagenet(root: Path) -> Dataset:
 
 def _keep(path: Path, archive: Path, decode: Callable[[Path, str], Dataset]) -> Dataset:
     """Decode the archive to `path` and read it back."""
-    try:
+    with decoding(archive):
         data = decode(archive, path.stem)
-    except _DAMAGED as error:
-        raise ValueError(f"{archive} could not be decoded ({error}); delete it to download it again.") from error
     write_npz(path, data)
     return read_npz(path)
+
+
+@contextmanager
+def decoding(archive: Path) -> Iterator[None]:
+    """Whatever is wrong with `archive` becomes one sentence (`ValueError`) that names it."""
+    try:
+        yield
+    except _DAMAGED as error:
+        raise ValueError(f"{archive} could not be decoded ({error}); delete it to download it again.") from error
 
 
 def _read_cinic10(archive: Path, name: str) -> Dataset:
@@ -60,7 +68,7 @@ def _read_cinic10(archive: Path, name: str) -> Dataset:
         for member in tqdm(tar, desc=f"decoding {name}", unit=" files", disable=None):
             split, label, file = ("", "", *PurePosixPath(member.name).parts)[-3:]
             if member.isfile() and split in codes and file.endswith(".png"):
-                found.append((codes[split], label, file, _pixels(tar.extractfile(member).read())))
+                found.append((codes[split], label, file, pixels(tar.extractfile(member).read())))
     classes = tuple(sorted({label for _, label, _, _ in found}))
     return _stack(name, ((s, classes.index(label), file, x) for s, label, file, x in found), classes)
 
@@ -78,14 +86,15 @@ def _read_tinyimagenet(archive: Path, name: str) -> Dataset:
             folder, _, file = member.removeprefix(base).rpartition("/")
             if file.endswith(".JPEG") and folder.startswith(("train/", "val/")):
                 split, wnid = (TEST, wnid_of[file]) if folder.startswith("val/") else (TRAIN, folder.split("/")[1])
-                found.append((split, wnids.index(wnid), file, _pixels(zipped.read(member))))
+                found.append((split, wnids.index(wnid), file, pixels(zipped.read(member))))
     return _stack(name, found, tuple(words[wnid].split(",")[0] for wnid in wnids))
 
 
-def _pixels(file: bytes) -> np.ndarray:
-    """uint8 [H, W, 3] of one picture; grey ones are repeated over the three channels."""
+def pixels(file: bytes, size: int | None = None) -> np.ndarray:
+    """uint8 [H, W, 3] of one picture, resized to [size, size, 3] where a size is given; grey ones become RGB."""
     with Image.open(io.BytesIO(file)) as image:
-        return np.asarray(image.convert("RGB"))
+        colour = image.convert("RGB")
+        return np.asarray(colour.resize((size, size), Image.Resampling.BILINEAR) if size else colour)
 
 
 def _stack(name: str, found: Iterable[_Picture], classes: tuple[str, ...]) -> Dataset:
