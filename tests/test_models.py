@@ -1,11 +1,23 @@
 """Models: the paper's sizes, the names of their parts, and what their layers answer."""
 
+import hashlib
+import inspect
+import re
+from pathlib import Path
+
+import numpy as np
 import pytest
 import torch
+from archives import pictures
 
 from fedlib import bench
-from fedlib.models import MODELS, build
+from fedlib.data import Dataset
+from fedlib.models import MODELS, Model, build
 from fedlib.models.features import features
+from fedlib.stack import Params, repeat
+from fedlib.training.batches import on_device
+from fedlib.training.losses import cross_entropy
+from fedlib.training.sgd import BACKENDS
 
 
 @pytest.mark.parametrize(("shape", "n_classes", "parameters"), [((3, 32, 32), 10, 62_050), ((1, 28, 28), 62, 48_890)])
@@ -51,6 +63,96 @@ def test_features_are_what_the_layers_answer_on_the_way_to_the_logits():
     assert torch.allclose(seen["last"], oracle, atol=1e-6)
     with pytest.raises(ValueError, match=r"layers=\['conv9'\] are unknown"):
         features(model, model.weights, x, {"none": "conv9"})
+
+
+def mobilenetv2(name: str = "mobilenetv2", n_classes: int = 4, seed: int = 0) -> Model:
+    return build(name, MODELS[name], (3, 32, 32), n_classes, seed)
+
+
+@pytest.mark.parametrize(("n_classes", "parameters"), [(4, 2_223_872 + 1_280 * 4 + 4), (200, 2_480_072)])
+def test_mobilenetv2_has_the_parameters_of_torchvision_and_one_linear_layer_of_phi(n_classes, parameters):
+    model = mobilenetv2(n_classes=n_classes)
+    assert sum(model.weights[name].numel() for name in model.trainable) == parameters
+    assert {name: tuple(model.weights[name].shape) for name in model.classifier} == {
+        "classifier.1.weight": (n_classes, 1280),
+        "classifier.1.bias": (n_classes,),
+    }
+    assert set(model.trainable) | model.statistics == set(model.weights)
+    assert all(w.is_floating_point() for w in model.weights.values())
+    assert model.net.classifier[0].p == 0.2
+
+
+def test_building_mobilenetv2_leaves_the_global_random_state_alone():
+    before = torch.get_rng_state()
+    first, again, other = (mobilenetv2(seed=seed).weights["features.0.0.weight"] for seed in (1, 1, 2))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+
+
+@pytest.mark.parametrize("shape", [(1, 32, 32), (3, 31, 32), (3, 32, 31)])
+def test_images_that_mobilenetv2_cannot_take_are_refused(shape):
+    with pytest.raises(ValueError, match=re.escape(f"shape={shape} is not allowed; mobilenetv2 needs 3 channels")):
+        build("mobilenetv2", MODELS["mobilenetv2"], shape, 10, seed=0)
+
+
+def one_step(model: Model, backend: str) -> tuple[Params, torch.Tensor]:
+    """Two clients take one step from the same weights, six images each, in float64."""
+    y, one = np.arange(12) % 4, np.zeros(12, np.int64)
+    data = Dataset("tiny", pictures(12, 3, 32, 32), y, tuple("abcd"), one.astype(np.uint8), one, ("tiny",))
+    w = repeat({name: t.double() for name, t in model.weights.items()}, 2)
+    batches = list(torch.arange(12).view(2, 1, 6))
+    images = on_device(data, torch.device("cpu"), torch.float64)
+    return BACKENDS[backend](model, images, cross_entropy, w, batches, (), model.trainable, 0.01)
+
+
+def test_a_step_of_mobilenetv2_is_the_same_by_loop_by_stack_and_without_operations_in_place():
+    model = mobilenetv2()
+    model.net.classifier[0].p = 0.0
+    (loop, loop_loss), (stacked, stacked_loss) = (one_step(model, backend) for backend in ("loop", "stacked"))
+    for name, start in model.weights.items():
+        assert not torch.equal(loop[name][0], start.double())
+        torch.testing.assert_close(stacked[name], loop[name], rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(stacked_loss, loop_loss, rtol=1e-6, atol=0)  # reported in float32
+    for module in model.net.modules():
+        if isinstance(module, torch.nn.ReLU6):
+            module.inplace = False
+    assert all(torch.equal(w, stacked[name]) for name, w in one_step(model, "stacked")[0].items())
+
+
+@pytest.fixture
+def weights_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the pretrained weights belong; nothing is there, nor in torch's cache."""
+    monkeypatch.setenv("FEDLIB_DATA", str(tmp_path / "data"))
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
+    (tmp_path / "data").mkdir()
+    return tmp_path / "data" / "mobilenet_v2-7ebf99e0.pth"
+
+
+def test_pretrained_weights_that_are_not_there_are_asked_for_in_one_sentence(weights_file: Path, tmp_path: Path):
+    with pytest.raises(ValueError, match=r"download it from https://download\.pytorch\.org/models/mobile") as refusal:
+        mobilenetv2("mobilenetv2_pretrained")
+    cached = tmp_path / "torch" / "hub" / "checkpoints" / weights_file.name
+    assert str(refusal.value).endswith(f"put it at {weights_file} or {cached}.")
+    weights_file.write_bytes(b"other")
+    with pytest.raises(
+        ValueError, match=r"mobilenet_v2-7ebf99e0\.pth is not the expected file: its sha256 is d9298a10"
+    ):
+        mobilenetv2("mobilenetv2_pretrained")
+
+
+@pytest.mark.parametrize("place", ["data", "torch/hub/checkpoints"])
+def test_pretrained_weights_are_all_but_phi(place: str, weights_file: Path, tmp_path: Path, monkeypatch):
+    file = tmp_path / place / weights_file.name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    imagenet = MODELS["mobilenetv2"]((3, 32, 32), 1000).state_dict()
+    torch.save(imagenet, file)
+    found = hashlib.sha256(file.read_bytes()).hexdigest()
+    monkeypatch.setattr(inspect.getmodule(MODELS["mobilenetv2"]), "SHA256", found[:8])
+    first, other = (mobilenetv2("mobilenetv2_pretrained", seed=seed) for seed in (1, 2))
+    assert all(torch.equal(w, imagenet[name]) for name, w in first.weights.items() if name not in first.classifier)
+    assert first.weights["classifier.1.weight"].shape == (4, 1280)
+    assert not torch.equal(first.weights["classifier.1.weight"], other.weights["classifier.1.weight"])
 
 
 def test_the_bench_prints_the_ratio_to_a_bare_loop(capsys):

@@ -1,8 +1,13 @@
 """Architectures by name. A builder takes (channels, height, width) and n_classes and returns a module."""
 
 from fedlib.models.lenet5 import lenet5
+from fedlib.models.mobilenetv2 import mobilenetv2, mobilenetv2_pretrained
 from fedlib.models.model import Builder, Model, build
 
-MODELS: dict[str, Builder] = {"lenet5": lenet5}
+MODELS: dict[str, Builder] = {
+    "lenet5": lenet5,
+    "mobilenetv2": mobilenetv2,
+    "mobilenetv2_pretrained": mobilenetv2_pretrained,
+}
 
-__all__ = ["MODELS", "Builder", "Model", "build", "lenet5"]
+__all__ = ["MODELS", "Builder", "Model", "build", "lenet5", "mobilenetv2", "mobilenetv2_pretrained"]

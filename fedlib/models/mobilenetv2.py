@@ -1,0 +1,53 @@
+"""MobileNetV2 (Sandler et al., CVPR 2018) as pFedSim uses it (Tan et al., 2023, Table 9; reading A8)."""
+
+import hashlib
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from fedlib.data import data_root
+
+URL = "https://download.pytorch.org/models/mobilenet_v2-7ebf99e0.pth"  # IMAGENET1K_V2, 14 MB
+SHA256 = "7ebf99e0"  # its first digits, as in the file's name
+
+
+def mobilenetv2(shape: tuple[int, int, int], n_classes: int) -> nn.Module:
+    """torchvision's `mobilenet_v2`, width 1, dropout 0.2: 2,223,872 + 1,281 n_classes parameters, from random weights.
+
+    The paper's table gives the first convolution stride 1 and does not fit together around the stage of 32 channels;
+    torchvision is the definition. Only the last linear layer, `classifier.1` [n_classes, 1280], is phi: the dropout
+    before it has no weights, and all of `features` is omega. The ReLU6 stay in place: each overwrites the output of a
+    BatchNorm, which no gradient needs, and `torch.func.vmap(grad(...))` answers the same bits as without.
+    Dropout draws from torch's global random state, which a run does not seed: its bits differ from run to run.
+    """
+    from torchvision.models import mobilenet_v2  # imported late: torchvision takes a second
+
+    channels, height, width = shape
+    if channels != 3 or min(height, width) < 32:
+        raise ValueError(f"shape={shape} is not allowed; mobilenetv2 needs 3 channels and at least 32x32 pixels.")
+    return mobilenet_v2(num_classes=n_classes)
+
+
+def mobilenetv2_pretrained(shape: tuple[int, int, int], n_classes: int) -> nn.Module:
+    """`mobilenetv2` from torchvision's ImageNet weights (IMAGENET1K_V2), phi from random ones: the paper's start.
+
+    The file is read from the data root (`FEDLIB_DATA`) or torch's hub cache and never downloaded; `ValueError` says
+    in one sentence where to put it.
+    """
+    net = mobilenetv2(shape, n_classes)
+    name = URL.rpartition("/")[2]
+    places = [data_root() / name, Path(torch.hub.get_dir()) / "checkpoints" / name]
+    path = next((place for place in places if place.exists()), None)
+    if path is None:
+        where = " or ".join(map(str, places))
+        raise ValueError(f"mobilenetv2_pretrained needs the file {name}; download it from {URL} and put it at {where}.")
+    with path.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if not found.startswith(SHA256):
+        raise ValueError(
+            f"{path} is not the expected file: its sha256 is {found}, not {SHA256}...; replace it from {URL}."
+        )
+    phi = {key: w for key, w in net.state_dict().items() if key.startswith("classifier.")}
+    net.load_state_dict(torch.load(path, map_location="cpu", weights_only=True) | phi)
+    return net
