@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import fedlib as fl
-from fedlib.runs.loop import cohorts, prepare
+from fedlib.runs.plan import cohorts, prepare
 
 FACTORIES = {name: getattr(fl, name) for name in fl.algorithms()}
 SETTING = dict(rounds=4, join_ratio=0.5, local_epochs=2, batch_size=8, lr=0.05, progress=False)

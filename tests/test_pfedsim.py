@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import fedlib as fl
-from fedlib.runs.loop import cohorts, prepare
+from fedlib.runs.plan import cohorts, prepare
 
 SETTING = dict(rounds=4, join_ratio=0.5, local_epochs=1, batch_size=8, lr=0.05)
 
@@ -17,6 +17,7 @@ def personalization_round(federation, t, v, similarity, seed=0):
     plan = prepare("pfedsim", federation, **SETTING)
     from fedlib.training.batches import on_device
     from fedlib.training.cohort import Cohort
+    from fedlib.training.loop import train_loop
     from fedlib.training.losses import cross_entropy
 
     clients = cohorts(federation.n_clients, 0.5, 4, seed)[t]
@@ -29,8 +30,9 @@ def personalization_round(federation, t, v, similarity, seed=0):
                 rows[row] = sum(weights[j] * stack[j] for j in range(federation.n_clients))
         start[name] = torch.tensor(rows)
     cohort = Cohort(
-        plan.model, on_device(federation.data, torch.device("cpu")), federation, torch.tensor(clients), t, 4, 1, 8,
-        0.05, seed, "loop",
+        model=plan.model, images=on_device(federation.data, torch.device("cpu")), federation=federation, ids=clients,
+        clients=torch.tensor(clients), n_samples=torch.ones(len(clients)), round=t, rounds=4, local_epochs=1,
+        batch_size=8, lr=0.05, seed=seed, trainer=train_loop,
     )  # fmt: skip
     trained = {name: w.numpy() for name, w in cohort.train(cross_entropy, start).items()}
     v = {name: stack.copy() for name, stack in v.items()}

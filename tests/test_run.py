@@ -16,7 +16,7 @@ from safetensors import safe_open
 import fedlib as fl
 from fedlib import files
 from fedlib.runs import loop
-from fedlib.runs.loop import cohorts
+from fedlib.runs.plan import cohorts
 from fedlib.runs.store import FORMAT
 
 SETTING = dict(rounds=6, join_ratio=0.5, local_epochs=1, batch_size=8, lr=0.05, evaluate_every=2)

@@ -1,10 +1,14 @@
 """What a run remembers: per round its cost, per evaluation every client's hits; as tensors and as tidy tables."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import pandas as pd
 import torch
 from torch import Tensor
+
+from fedlib.runs.engine import seconds
+from fedlib.training.cohort import Meter
 
 COSTS = ("seconds", "bytes_down", "bytes_up", "train_loss")
 
@@ -18,9 +22,27 @@ class History:
     marks: list[tuple[int, int]] = field(default_factory=list)  # (rounds done, 1 if after tuning)
     correct: list[Tensor] = field(default_factory=list)  # int64 [n_clients]
     loss: list[Tensor] = field(default_factory=list)  # float64 [n_clients]
+    _pending: list[tuple[Any, Any, Meter]] = field(default_factory=list)  # rounds a GPU may still be busy with
+
+    def add_round(self, start: Any, end: Any, meter: Meter) -> None:
+        """A round between two marks of the clock. Its numbers are read later, so that a GPU is never waited for."""
+        self._pending.append((start, end, meter))
+
+    def add_evaluation(self, done: int, tuned: bool, correct: Tensor, loss: Tensor) -> None:
+        """Every client's correct answers and loss after `done` rounds, before or after tuning."""
+        self.marks.append((done, int(tuned)))
+        self.correct.append(correct)
+        self.loss.append(loss)
+
+    def _settle(self) -> None:
+        for start, end, meter in self._pending:
+            loss = torch.stack([phase.mean() for phase in meter.losses]).mean().item()
+            self.costs.append((seconds(start, end), meter.bytes_down, meter.bytes_up, loss))
+        self._pending.clear()
 
     def tensors(self) -> dict[str, Tensor]:
         """For a checkpoint; the inverse of `from_tensors`."""
+        self._settle()
         empty = torch.empty(0, len(self.n_test))
         return {
             "history/costs": torch.tensor(self.costs, dtype=torch.float64).reshape(-1, len(COSTS)),
@@ -59,6 +81,7 @@ class History:
 
     def rounds(self) -> pd.DataFrame:
         """One row per round: round, seconds, bytes_down, bytes_up (sums over the cohort), train_loss."""
+        self._settle()
         frame = pd.DataFrame(self.costs, columns=list(COSTS)).astype({"bytes_down": int, "bytes_up": int})
         frame.insert(0, "round", range(1, len(frame) + 1))
         return frame

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from fedlib.checks import check_choice, check_count, check_number
-from fedlib.training.sgd import BACKENDS
+from fedlib.training.backends import BACKENDS
 
 EVALUATIONS = 20  # per run, unless `evaluate_every` says otherwise
 
@@ -51,13 +51,14 @@ class Setting:
         if self.evaluate_every is None:
             self._settle("evaluate_every", max(1, self.rounds // EVALUATIONS))
         check_count("evaluate_every", self.evaluate_every)
-        gpu = torch.cuda.is_available()
-        if self.device == "cuda" and not gpu:
-            raise ValueError("device='cuda' is not allowed; torch finds no GPU on this machine, use 'cpu' or 'auto'.")
         if self.device == "auto":
-            self._settle("device", "cuda" if gpu else "cpu")
+            self._settle("device", "cuda" if torch.cuda.is_available() else "cpu")
         if self.backend == "auto":
             self._settle("backend", "stacked" if self.device == "cuda" else "loop")
+
+    @property
+    def torch_dtype(self) -> torch.dtype:
+        return getattr(torch, self.dtype)
 
     def _settle(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)

@@ -10,6 +10,7 @@ Nothing here is ever unpickled.
 import hashlib
 import json
 import os
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -70,14 +71,22 @@ class RunFolder:
     def __exit__(self, *exc_info) -> None:
         self._lock.release()
 
+    def rounds_done(self) -> int:
+        """The round of the last checkpoint, 0 if there is none; raises as `load` does."""
+        return 0 if (saved := self._read(names=())) is None else saved.round
+
     def load(self) -> Checkpoint | None:
         """The last checkpoint, or None. Raises `ValueError` for a damaged file or one of another version."""
+        return self._read(names=None)
+
+    def _read(self, names: Collection[str] | None) -> Checkpoint | None:
+        """The last checkpoint with the tensors `names`, by default all."""
         if not self.file.exists():
             return None
         try:
             with safetensors.safe_open(self.file, framework="pt") as opened:
                 meta = opened.metadata() or {}
-                tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 (not a dict)
+                tensors = {name: opened.get_tensor(name) for name in (opened.keys() if names is None else names)}
         except safetensors.SafetensorError as error:
             raise ValueError(
                 f"The run file {str(self.file)!r} is damaged ({error}); delete it to run again."
@@ -107,8 +116,8 @@ def flatten(state: Any) -> dict[str, Tensor]:
     return flat
 
 
-def unflatten(tensors: dict[str, Tensor], template: Any, device: torch.device) -> Any:
-    """The inverse of `flatten`; `template` is a state of the same algorithm, which says what is a dict."""
+def unflatten(tensors: dict[str, Tensor], template: Any, device: torch.device | str = "cpu") -> Any:
+    """The inverse of `flatten`, on `device`; `template` is a state of the same algorithm: it says what is a dict."""
     fields = {}
     for field, value in template._asdict().items():
         prefix = f"state/{field}"

@@ -1,25 +1,21 @@
-"""A sweep: the cells of a table, run in parallel by local processes, collected in the order of the grid."""
+"""A sweep: the cells of a table, run side by side here or on a cluster, collected in the order of the grid."""
 
 import itertools
 import os
-import tempfile
-import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import pandas as pd
-from joblib import Parallel, delayed, parallel_config
-from tqdm import tqdm
 
 from fedlib.checks import check_count
-from fedlib.runs.loop import prepare, run
+from fedlib.runs import local
+from fedlib.runs.engine import check_device
+from fedlib.runs.loop import carry_out
+from fedlib.runs.plan import Plan, prepare
 from fedlib.runs.result import RunResult
-from fedlib.runs.store import address
-
-MEMORY_MAP = "1M"  # larger arrays (the images) reach the workers as one shared memory map
+from fedlib.runs.store import RunFolder, address
+from fedlib.runs.work import Work, together
 
 
 class Sweep(NamedTuple):
@@ -59,63 +55,52 @@ def sweep(
     cells: Sequence[Mapping[str, Any]],
     *,
     jobs: int | None = None,
+    ray: str | None = None,
+    gpus: float | None = None,
     progress: bool = True,
     store: str | Path | None = None,
 ) -> Sweep:
     """Run every cell (the arguments of `fl.run`) and return the results in the order given.
 
-    `jobs` processes of one thread each (default: one per core this process may use). Cells that are already in the
-    run store are read; equal cells are run once. The numbers do not depend on `jobs`.
+    Cells that are already in the run store are read; equal cells are run once. With the stacked backend cells that
+    differ only in their seed or in who owns which samples are trained as one stack. The rest is side by side:
+
+    - in `jobs` local processes of one thread each (default: one per core this process may use; one for a GPU);
+    - or on the Ray cluster at the address `ray` ("auto", "host:port", "ray://host:port"; default: the environment
+      variable RAY_ADDRESS, else none), each with the share `gpus` of a GPU (default: 0.5 if the cluster has one).
+      Cells of a lost machine are run again elsewhere; only this process writes the run store.
+
+    The numbers do not depend on where a cell runs; those of a GPU and a CPU differ by rounding.
     """
-    jobs = len(os.sched_getaffinity(0)) if jobs is None and hasattr(os, "sched_getaffinity") else jobs
-    jobs = os.cpu_count() if jobs is None else jobs
-    check_count("jobs", jobs)
+    ray = ray or os.environ.get("RAY_ADDRESS") or None
+    if jobs is not None:
+        check_count("jobs", jobs)
     cells = [dict(cell) for cell in cells]
     check_count("number of cells", len(cells))
+    if ray is not None:
+        from fedlib.runs import cluster
+
+        cells, gpus = cluster.connect(ray, cells, gpus)
+    elif gpus is not None:
+        raise ValueError(f"gpus={gpus} is not allowed without a Ray cluster; name one with ray= or RAY_ADDRESS.")
     plans = [prepare(**cell) for cell in cells]  # every cell is checked before the first one starts
-    todo = list({address(plan.config): cell for plan, cell in zip(plans, cells, strict=True)}.values())
-    one_thread = parallel_config(backend="loky", inner_max_num_threads=1)
-    with _board([cell["rounds"] for cell in todo], progress) as board, one_thread:
-        work = (delayed(_run_cell)(cell, store, board, i) for i, cell in enumerate(todo))
-        Parallel(n_jobs=jobs, max_nbytes=MEMORY_MAP)(work)
+    todo = {address(plan.config): (cell, plan) for cell, plan in zip(cells, plans, strict=True)}
+    todo = [(cell, plan) for cell, plan in todo.values() if _unfinished(plan, store)]
+    if ray is None:
+        for _, plan in todo:
+            check_device(plan.setting)
+    work = Work([cell for cell, _ in todo], together([plan for _, plan in todo]), store)
+    if todo and ray is not None:
+        cluster.execute(work, gpus, progress)
+    elif todo:
+        on_gpu = any(plan.setting.device == "cuda" for _, plan in todo)
+        local.execute(work, jobs or (1 if on_gpu else local.cores()), progress)
     labels = _labels([cell | {"algorithm": plan.algorithm} for cell, plan in zip(cells, plans, strict=True)])
-    return Sweep(labels, [run(**cell, store=store, progress=False) for cell in cells])
+    return Sweep(labels, [carry_out(plan, None, False, store) for plan in plans])
 
 
-def _run_cell(cell: dict[str, Any], store: str | Path | None, board: Path, i: int) -> None:
-    """One cell, in a worker: its result goes to the run store, its progress to place i of the board."""
-    done = np.memmap(board, dtype=np.int64, mode="r+")
-
-    def tell(rounds_done: int) -> None:
-        done[i] = rounds_done
-
-    run(**cell, store=store, progress=tell)
-
-
-@contextmanager
-def _board(rounds: Sequence[int], progress: bool) -> Iterator[Path]:
-    """A file of one counter per cell that workers write; a thread shows it as a bar: cells, rounds, ETA."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "board"
-        done = np.memmap(path, dtype=np.int64, mode="w+", shape=(len(rounds),))
-        stop = threading.Event()
-
-        def show() -> None:
-            with tqdm(total=sum(rounds), unit="round", disable=not progress) as bar:
-                running = True
-                while running:
-                    running = not stop.wait(0.5)
-                    finished = int((done >= rounds).sum())
-                    bar.set_description(f"cell {finished}/{len(rounds)}", refresh=False)
-                    bar.update(int(done.sum()) - bar.n)
-
-        watcher = threading.Thread(target=show, daemon=True)
-        watcher.start()
-        try:
-            yield path
-        finally:
-            stop.set()
-            watcher.join()
+def _unfinished(plan: Plan, store: str | Path | None) -> bool:
+    return RunFolder(plan.config, store).rounds_done() < plan.setting.rounds
 
 
 def _is_value(value: Any) -> bool:

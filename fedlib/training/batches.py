@@ -28,7 +28,7 @@ class Images(NamedTuple):
     shift: Tensor
 
     def batch(self, index: Tensor, model: Model) -> Batch:
-        """The samples `index` (int64 [batch]): pixels to [0, 1], then channel mean 0 and standard deviation 1."""
+        """The samples `index` (int64 [..., batch]): pixels to [0, 1], then channel mean 0, standard deviation 1."""
         x = torch.addcmul(self.shift, self.x[index].to(self.scale.dtype), self.scale)
         return Batch(x, self.y[index], model)
 
@@ -42,6 +42,11 @@ def on_device(data: Dataset, device: torch.device, dtype: torch.dtype = torch.fl
         scale=1 / (255 * std),
         shift=-mean / std,
     )
+
+
+def to_device(t: Tensor, device: torch.device) -> Tensor:
+    """Without making a GPU wait: it copies from pinned memory while it works on."""
+    return (t.pin_memory() if device.type == "cuda" else t).to(device, non_blocking=True)
 
 
 def client_batches(own: np.ndarray, epochs: Iterable[int], batch_size: int, stream: tuple[int, ...]) -> Tensor:

@@ -1,0 +1,59 @@
+"""A plan: a run that has been checked and can start."""
+
+import math
+from dataclasses import asdict
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedlib.algorithm import Algorithm, resolve
+from fedlib.checks import check_choice
+from fedlib.federation import Federation
+from fedlib.models import MODELS, Model, build
+from fedlib.runs.setting import Setting, setting
+
+COHORTS = 1  # purpose of the random stream that samples cohorts
+
+
+class Plan(NamedTuple):
+    """`config` is all of the run, in words; it names the run's folder. `model` is on the host."""
+
+    algorithm: Algorithm
+    federation: Federation
+    model: Model
+    setting: Setting
+    config: dict[str, Any]
+
+
+def prepare(algorithm: str | Algorithm, federation: Federation, model: str = "lenet5", **arguments: Any) -> Plan:
+    """Check the arguments of `run` and settle what is left to defaults. Raises `ValueError`."""
+    algorithm, own = resolve(algorithm), setting(**arguments)
+    check_choice("model", model, MODELS)
+    config = {
+        "algorithm": algorithm.name,
+        "hyper": dict(algorithm.hyper),
+        "code": algorithm.code,
+        "data": federation.data.name,
+        "partition": str(federation.partition),
+        "clients": federation.n_clients,
+        "test_fraction": federation.test_fraction,
+        "partition_seed": federation.seed,
+        "federation": federation.fingerprint,
+        "model": model,
+        **asdict(own),
+    }
+    shape, n_classes = federation.data.x.shape[1:], len(federation.data.classes)
+    built = build(model, MODELS[model], shape, n_classes, own.seed)
+    weights = {name: t.to(own.torch_dtype) for name, t in built.weights.items()}
+    return Plan(algorithm, federation, built._replace(weights=weights), own, config)
+
+
+def cohort_size(n_clients: int, join_ratio: float) -> int:
+    """max(floor(join_ratio * n_clients), 1), whatever floating point makes of the product."""
+    return max(math.floor(join_ratio * n_clients + 1e-9), 1)
+
+
+def cohorts(n_clients: int, join_ratio: float, rounds: int, seed: int) -> list[np.ndarray]:
+    """The clients of every round, drawn up front from their own stream: int64 [k] each, ascending."""
+    k, rng = cohort_size(n_clients, join_ratio), np.random.default_rng((seed, COHORTS))
+    return [np.sort(rng.choice(n_clients, k, replace=False)) for _ in range(rounds)]

@@ -1,0 +1,86 @@
+"""Convolutions of many clients at once, in two forms: which one is faster depends on the device and is measured."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+FORMS = ("grouped", "patches")
+
+
+@contextmanager
+def convolutions(net: nn.Module, form: str) -> Iterator[None]:
+    """Inside, the convolutions of `net` have this form: same weights, same numbers up to rounding.
+
+    "grouped" is PyTorch's own, which `vmap` turns into one grouped convolution; "patches" multiplies unfolded
+    images with the kernels, which `vmap` turns into one batched matrix product. Convolutions with groups, strides,
+    dilation or other padding than zeros stay as they are.
+    """
+    changed = [layer for layer in net.modules() if form == "patches" and _is_plain(layer)]
+    for layer in changed:
+        layer._conv_forward = partial(_patches, layer)
+    try:
+        yield
+    finally:
+        for layer in changed:
+            del layer._conv_forward
+
+
+def _is_plain(layer: nn.Module) -> bool:
+    return (
+        isinstance(layer, nn.Conv2d)
+        and layer.groups == 1
+        and layer.stride == layer.dilation == (1, 1)
+        and layer.padding_mode == "zeros"
+        and not isinstance(layer.padding, str)
+    )
+
+
+def _patches(layer: nn.Conv2d, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """`layer` as a matrix product: x [batch, C, H, W] -> [batch, out, H', W']."""
+    top, side = layer.padding
+    out = PatchConvolution.apply(F.pad(x, (side, side, top, top)) if top or side else x, weight)
+    return out if bias is None else out + bias[:, None, None]
+
+
+class PatchConvolution(torch.autograd.Function):
+    """Convolution with stride 1 whose derivatives, too, are patches times a matrix.
+
+    So `vmap` needs no loop over clients, and nothing is scattered: the same bits every time.
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, weight: Tensor) -> Tensor:
+        """x [batch, C, H, W], weight [out, C, high, wide] -> [batch, out, H', W']."""
+        patches = _unfold(x, weight.shape[2:])  # [batch * H' * W', C * high * wide]
+        size = [x.shape[0], *(n - m + 1 for n, m in zip(x.shape[2:], weight.shape[2:], strict=True))]
+        return (patches @ weight.flatten(1).T).unflatten(0, size).permute(0, 3, 1, 2)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, grad: Tensor):
+        """grad [batch, out, H', W']: with respect to x a convolution with the kernels turned round."""
+        x, weight = ctx.saved_tensors
+        high, wide = weight.shape[2:]
+        rows = grad.permute(0, 2, 3, 1).flatten(0, 2)  # [batch * H' * W', out]
+        grad_weight = (rows.T @ _unfold(x, (high, wide))).unflatten(1, weight.shape[1:])
+        if not ctx.needs_input_grad[0]:
+            return None, grad_weight
+        around = F.pad(grad, (wide - 1, wide - 1, high - 1, high - 1))
+        turned = weight.flip(2, 3).transpose(0, 1)  # [C, out, high, wide]
+        grad_x = _unfold(around, (high, wide)) @ turned.flatten(1).T
+        return grad_x.unflatten(0, [x.shape[0], *x.shape[2:]]).permute(0, 3, 1, 2), grad_weight
+
+
+def _unfold(x: Tensor, kernel: tuple[int, int]) -> Tensor:
+    """All patches of x [batch, C, H, W] as rows: [batch * H' * W', C * high * wide]."""
+    patches = x.unfold(2, kernel[0], 1).unfold(3, kernel[1], 1)  # [batch, C, H', W', high, wide]
+    return patches.permute(0, 2, 3, 1, 4, 5).flatten(3).flatten(0, 2)

@@ -1,0 +1,59 @@
+"""A local phase: what the clients of a cohort are told to do between two messages to the server."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedlib.models import Model
+from fedlib.stack import Params
+from fedlib.training.batches import Images
+
+Loss = Callable[..., Tensor]  # (w, batch, *context) -> scalar, for ONE client
+
+
+class Phase(NamedTuple):
+    """k clients take SGD steps, each on its own mini-batches."""
+
+    model: Model
+    images: Images
+    loss: Loss
+    w: Params  # [k, ...]: where the clients start
+    batches: tuple[Tensor, ...]  # k times int64 [steps_i, batch], on the host
+    context: tuple[Params, ...]  # stacks [k, ...]; the loss of a client sees its row
+    trainable: tuple[str, ...]
+    lr: float
+    seed: tuple[int, ...] | None  # of what model and loss draw at random (dropout, say); None: nothing may be drawn
+
+
+Trainer = Callable[[Phase], tuple[Params, Tensor]]  # -> trained stack [k, ...], mean training losses [k]
+
+
+@contextmanager
+def randomness(phase: Phase) -> Iterator[None]:
+    """Inside, PyTorch draws from the phase's seed; afterwards its random state is what it was before."""
+    if phase.seed is None:
+        yield
+        return
+    device = phase.images.y.device
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        torch.manual_seed(int(np.random.SeedSequence(phase.seed).generate_state(1, np.uint64)[0]))
+        yield
+
+
+def join(phases: Sequence[Phase]) -> Phase:
+    """Several cohorts that do the same, as one: clients one after the other. Nothing may be drawn at random."""
+    first = phases[0]
+    return first._replace(
+        w=_cat([phase.w for phase in phases]),
+        batches=tuple(steps for phase in phases for steps in phase.batches),
+        context=tuple(map(_cat, zip(*(phase.context for phase in phases), strict=True))),
+        seed=None,
+    )
+
+
+def _cat(stacks: Sequence[Params]) -> Params:
+    return {name: torch.cat([stack[name] for stack in stacks]) for name in stacks[0]}

@@ -1,0 +1,129 @@
+"""One SGD step of many clients at once, in fixed buffers, so that a GPU can replay it as one CUDA graph."""
+
+import warnings
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+from torch.func import grad_and_value, vmap
+from torch.nn.utils.rnn import pad_sequence
+
+from fedlib.stack import Params
+from fedlib.training.batches import Batch, to_device
+from fedlib.training.convolution import convolutions
+from fedlib.training.phase import Phase
+
+WARM_UP = 3  # steps before a capture: libraries allocate their workspaces there
+
+
+class Program:
+    """The buffers of k clients and the step on them. Clients are sorted: who has most steps comes first.
+
+    A step moves the first `size` clients; those of them whose steps are over stand still. What belongs to the
+    clients lies in buffers with the client axis first, so the step of fewer clients works on their first rows.
+    """
+
+    def __init__(self, phase: Phase, capacity: int, form: str):
+        k, device = len(phase.batches), phase.images.y.device
+        self.model, self.images, self.loss = phase.model, phase.images, phase.loss
+        self.capacity, self.form = capacity, form
+        dtype = phase.images.scale.dtype
+        moving = [name for name in phase.w if name in phase.model.statistics and name not in phase.trainable]
+        fixed = [name for name in phase.w if name not in {*moving, *phase.trainable}]
+
+        def zeros(stack: Params, names: Sequence[str]) -> Params:
+            return {name: torch.zeros_like(stack[name], memory_format=torch.contiguous_format) for name in names}
+
+        shapes = [phase.w[name].shape[1:] for name in phase.trainable]
+        self.flat = torch.zeros(k, sum(shape.numel() for shape in shapes), dtype=dtype, device=device)  # [k, P]
+        parts = self.flat.split([shape.numel() for shape in shapes], dim=1)
+        self.free = {
+            name: part.unflatten(1, shape) if shape else part[:, 0]
+            for name, part, shape in zip(phase.trainable, parts, shapes, strict=True)
+        }
+        self.moving, self.fixed = zeros(phase.w, moving), zeros(phase.w, fixed)
+        self.context = tuple(zeros(stack, list(stack)) for stack in phase.context)
+        self.index = torch.zeros(capacity, k, phase.batches[0].shape[1], dtype=torch.int64, device=device)
+        self.n_steps = torch.zeros(k, dtype=torch.int64, device=device)
+        self.step = torch.zeros(1, dtype=torch.int64, device=device)
+        self.lr = torch.zeros((), dtype=dtype, device=device)
+        self.total = torch.zeros(k, dtype=torch.float32, device=device)
+        randomness = "error" if phase.seed is None else "different"
+        self._gradients = vmap(grad_and_value(self._loss, has_aux=True), randomness=randomness)
+        self._steps: dict[int, Callable[[], object]] = {}
+        self._pool = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
+
+    def run(self, phase: Phase, stages: Sequence[tuple[int, int]]) -> tuple[Params, Tensor]:
+        """Load `phase`, take `stages` of (size, steps), return the trained stack [k, ...] and mean losses [k]."""
+        steps = {size: self._prepared(size) for size, _ in stages}  # before loading: a capture runs the step
+        self._load(phase)
+        for size, n in stages:
+            for _ in range(n):
+                steps[size]()
+        trained = self.free | self.moving | self.fixed
+        return {name: trained[name].clone() for name in phase.w}, self.total / self.n_steps.clamp(min=1)
+
+    def _load(self, phase: Phase) -> None:
+        buffers = [self.free | self.moving | self.fixed, *self.context]
+        for buffer, stack in zip(buffers, (phase.w, *phase.context), strict=True):
+            for name, t in buffer.items():
+                t.copy_(stack[name])
+        index = pad_sequence(list(phase.batches))  # [steps, k, batch]
+        self.index[: len(index)].copy_(to_device(index, self.index.device))
+        n_steps = torch.tensor([len(steps) for steps in phase.batches])
+        self.n_steps.copy_(to_device(n_steps, self.index.device))
+        self.step.zero_()
+        self.total.zero_()
+        self.lr.fill_(phase.lr)
+
+    def _loss(self, free: Params, moving: Params, fixed: Params, x: Tensor, y: Tensor, own: tuple[Params, ...]):
+        """ONE client: its loss, and the BatchNorm statistics that the forward pass leaves."""
+        moving = {name: t.clone() for name, t in moving.items()}  # the forward pass updates them in place
+        batch = Batch(x, y, self.model)
+        return self.loss({**free, **moving, **fixed}, batch, *own), moving
+
+    def _advance(self, size: int) -> None:
+        """One step of the first `size` clients."""
+        free, moving, fixed, *context = (_first(t, size) for t in (self.free, self.moving, self.fixed, *self.context))
+        running = self.step < self.n_steps[:size]  # [size]
+        index = self.index[:, :size].index_select(0, self.step)[0]  # [size, batch]
+        x, y, _ = self.images.batch(index, self.model)
+        grads, (value, moved) = self._gradients(free, moving, fixed, x, y, tuple(context))
+        gradient = torch.cat([grads[name].flatten(1) for name in free], 1)  # [size, P]
+        self.flat[:size].addcmul_(torch.where(running[:, None], gradient, 0), self.lr, value=-1)
+        for name, t in moving.items():
+            t.copy_(torch.where(running.view(-1, *[1] * (t.dim() - 1)), moved[name], t))
+        self.total[:size].add_(torch.where(running, value, 0))
+        self.step += 1
+
+    def _prepared(self, size: int) -> Callable[[], object]:
+        """The step of `size` clients: as it is on a CPU, a CUDA graph on a GPU."""
+        if size not in self._steps:
+
+            def step() -> None:
+                with convolutions(self.model.net, self.form):
+                    self._advance(size)
+
+            self._steps[size] = step if self._pool is None else self._captured(step)
+        return self._steps[size]
+
+    def _captured(self, step: Callable[[], None]) -> Callable[[], object]:
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(WARM_UP):
+                self.step.zero_()
+                step()
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+                step()
+        except RuntimeError as error:
+            warnings.warn(f"trains without a CUDA graph, which is slower: {str(error).splitlines()[0]}", stacklevel=2)
+            return step
+        return graph.replay
+
+
+def _first(stack: Params, size: int) -> Params:
+    return {name: t[:size] for name, t in stack.items()}

@@ -1,0 +1,77 @@
+"""The stacked backend: all clients of a cohort at once (`torch.func.vmap`), the way to keep a GPU busy.
+
+Clients have different numbers of steps. They are sorted by it, and whenever half of those in the stack have come
+to their end the stack is halved, so that little is computed for clients that stand still.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from fedlib.stack import Params
+from fedlib.training.batches import to_device
+from fedlib.training.phase import Phase, randomness
+from fedlib.training.program import Program
+
+AT_ONCE = 128  # clients in one stack: memory is bounded whatever the number of clients
+SMALLEST = 4  # stacks are not halved further: fewer clients would not be faster on a GPU
+KEPT = 16  # programs; a method that makes a new loss in every round must not fill the memory
+
+
+class Stacked:
+    """A `Trainer` that keeps its programs from one phase to the next. `form`: see `convolution.convolutions`."""
+
+    def __init__(self, form: str = "grouped"):
+        self.form = form
+        self._programs: dict[tuple, Program] = {}
+
+    def __call__(self, phase: Phase) -> tuple[Params, Tensor]:
+        """The trained stack [k, ...] and each client's mean training loss [k]."""
+        phase.model.net.train()
+        lengths = [len(steps) for steps in phase.batches]
+        order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
+        blocks = [order[i : i + AT_ONCE] for i in range(0, len(order), AT_ONCE)]
+        with randomness(phase):
+            parts = [self._run(_rows(phase, rows)) for rows in blocks]
+        back = to_device(torch.tensor(order).argsort(), phase.images.y.device)
+        trained = {name: torch.cat([w[name] for w, _ in parts])[back] for name in phase.w}
+        return trained, torch.cat([losses for _, losses in parts])[back]
+
+    def _run(self, phase: Phase) -> tuple[Params, Tensor]:
+        n_steps = [len(steps) for steps in phase.batches]
+        return self._program(phase, n_steps[0]).run(phase, stages(n_steps))
+
+    def _program(self, phase: Phase, steps: int) -> Program:
+        """The program for phases like this one; room for more steps is made by powers of two."""
+        shapes = tuple((name, t.shape[1:]) for stack in (phase.w, *phase.context) for name, t in stack.items())
+        key = (phase.loss, phase.model.net, id(phase.images.x), phase.trainable, phase.batches[0].shape[1:], shapes)
+        key += (len(phase.batches), phase.seed is None)
+        program = self._programs.pop(key, None)
+        if program is None or program.capacity < steps:
+            program = Program(phase, 1 << max(steps - 1, 0).bit_length(), self.form)
+        self._programs[key] = program  # the last one used stands last
+        while len(self._programs) > KEPT:
+            del self._programs[next(iter(self._programs))]
+        return program
+
+
+def stages(n_steps: Sequence[int]) -> list[tuple[int, int]]:
+    """(size, steps) of stacks that are halved as clients come to their end; `n_steps` are descending."""
+    plan, size, done = [], len(n_steps), 0
+    while size:
+        rest = -(-size // 2) if size > SMALLEST else 0
+        until = n_steps[rest] if rest else n_steps[0]
+        plan.append((size, until - done))
+        size, done = rest, until
+    return [(size, n) for size, n in plan if n]
+
+
+def _rows(phase: Phase, rows: Sequence[int]) -> Phase:
+    """The clients `rows` of a phase, in that order."""
+    index = to_device(torch.tensor(rows), phase.images.y.device)
+    return phase._replace(
+        w={name: t[index] for name, t in phase.w.items()},
+        batches=tuple(phase.batches[i] for i in rows),
+        context=tuple({name: t[index] for name, t in stack.items()} for stack in phase.context),
+    )
