@@ -9,15 +9,14 @@ import numpy as np
 import pytest
 import torch
 from archives import pictures
+from phases import phase
 
 from fedlib import bench
 from fedlib.data import Dataset
 from fedlib.models import MODELS, Model, build
 from fedlib.models.features import features
-from fedlib.stack import Params, repeat
-from fedlib.training.batches import on_device
-from fedlib.training.losses import cross_entropy
-from fedlib.training.sgd import BACKENDS
+from fedlib.stack import Params
+from fedlib.training.backends import BACKENDS
 
 
 @pytest.mark.parametrize(("shape", "n_classes", "parameters"), [((3, 32, 32), 10, 62_050), ((1, 28, 28), 62, 48_890)])
@@ -100,10 +99,7 @@ def one_step(model: Model, backend: str) -> tuple[Params, torch.Tensor]:
     """Two clients take one step from the same weights, six images each, in float64."""
     y, one = np.arange(12) % 4, np.zeros(12, np.int64)
     data = Dataset("tiny", pictures(12, 3, 32, 32), y, tuple("abcd"), one.astype(np.uint8), one, ("tiny",))
-    w = repeat({name: t.double() for name, t in model.weights.items()}, 2)
-    batches = list(torch.arange(12).view(2, 1, 6))
-    images = on_device(data, torch.device("cpu"), torch.float64)
-    return BACKENDS[backend](model, images, cross_entropy, w, batches, (), model.trainable, 0.01)
+    return BACKENDS[backend]()(phase(model, data, np.arange(12).reshape(2, 6), batch_size=6))
 
 
 def test_a_step_of_mobilenetv2_is_the_same_by_loop_by_stack_and_without_operations_in_place():

@@ -19,7 +19,7 @@ def mobilenetv2(shape: tuple[int, int, int], n_classes: int) -> nn.Module:
     torchvision is the definition. Only the last linear layer, `classifier.1` [n_classes, 1280], is phi: the dropout
     before it has no weights, and all of `features` is omega. The ReLU6 stay in place: each overwrites the output of a
     BatchNorm, which no gradient needs, and `torch.func.vmap(grad(...))` answers the same bits as without.
-    Dropout draws from torch's global random state, which a run does not seed: its bits differ from run to run.
+    What dropout leaves out is drawn from the run's seed, but not the same by the loop and the stacked backend.
     """
     from torchvision.models import mobilenet_v2  # imported late: torchvision takes a second
 

@@ -31,8 +31,8 @@ class History:
     def add_evaluation(self, done: int, tuned: bool, correct: Tensor, loss: Tensor) -> None:
         """Every client's correct answers and loss after `done` rounds, before or after tuning."""
         self.marks.append((done, int(tuned)))
-        self.correct.append(correct)
-        self.loss.append(loss)
+        self.correct.append(correct.cpu())
+        self.loss.append(loss.cpu())
 
     def _settle(self) -> None:
         for start, end, meter in self._pending:

@@ -51,7 +51,7 @@ class Evaluation:
         y = self.images.y[self.index]
         hit = (out.argmax(1) == y).split(self.sizes)
         loss = F.cross_entropy(out.double(), y, reduction="none").split(self.sizes)
-        return torch.stack([h.sum() for h in hit]).cpu(), torch.stack([value.mean() for value in loss]).cpu()
+        return torch.stack([h.sum() for h in hit]), torch.stack([value.mean() for value in loss])
 
     def _all_at_once(self, model: Model, models: Params) -> Tensor:
         """Logits of all samples [len(index), n_classes], a block of clients at a time."""

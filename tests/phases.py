@@ -1,0 +1,39 @@
+"""A local phase made by hand, for tests that look inside a backend."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from fedlib.data import Dataset
+from fedlib.models import Model
+from fedlib.stack import Params, repeat
+from fedlib.training.batches import client_batches, on_device
+from fedlib.training.losses import cross_entropy
+from fedlib.training.phase import Loss, Phase
+
+
+def phase(
+    model: Model,
+    data: Dataset,
+    shares: Sequence[np.ndarray],
+    *context: Params,
+    loss: Loss = cross_entropy,
+    device: str = "cpu",
+    dtype: torch.dtype = torch.float64,
+    epochs: int = 1,
+    batch_size: int = 8,
+) -> Phase:
+    """Clients that own `shares` of `data` start from the weights of `model`, at a rate of 0.05."""
+    weights = {name: t.to(device, dtype) for name, t in model.weights.items()}
+    return Phase(
+        model=model,
+        images=on_device(data, torch.device(device), dtype),
+        loss=loss,
+        w=repeat(weights, len(shares)),
+        batches=tuple(client_batches(own, range(epochs), batch_size, (0, i)) for i, own in enumerate(shares)),
+        context=context,
+        trainable=model.trainable,
+        lr=0.05,
+        seed=(0,),
+    )
