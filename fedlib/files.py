@@ -2,11 +2,12 @@
 
 import os
 import secrets
+from collections.abc import Callable
 from pathlib import Path
 
 
-def write_bytes(path: str | Path, data: bytes) -> Path:
-    """Put `data` at `path`, making missing folders; an old file is replaced in one step. Returns the path.
+def write_file(path: str | Path, write: Callable[[Path], object]) -> Path:
+    """Let `write` make the file `path`, missing folders too; an old file is replaced in one step. Returns the path.
 
     When writing fails (full disk, no permission), the old file stays as it was, nothing half-written is left,
     and an `OSError` says in one sentence which file could not be written and why; it keeps the `errno`.
@@ -15,9 +16,8 @@ def write_bytes(path: str | Path, data: bytes) -> Path:
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("xb") as stream:
-            stream.write(data)
-            stream.flush()
+        write(temporary)
+        with temporary.open("rb+") as stream:
             os.fsync(stream.fileno())
         os.replace(temporary, path)
         _sync_folder(path.parent)
@@ -25,14 +25,19 @@ def write_bytes(path: str | Path, data: bytes) -> Path:
         _remove(temporary)
         if not isinstance(error, OSError):
             raise
-        failure = OSError(f"{str(path)!r} could not be written ({len(data):,} bytes): {error.strerror or error}.")
+        failure = OSError(f"{str(path)!r} could not be written: {error.strerror or error}.")
         failure.errno = error.errno
         raise failure from error
     return path
 
 
+def write_bytes(path: str | Path, data: bytes) -> Path:
+    """`write_file` for bytes."""
+    return write_file(path, lambda temporary: temporary.write_bytes(data))
+
+
 def write_text(path: str | Path, text: str) -> Path:
-    """`write_bytes` for UTF-8 text; line ends stay as they are."""
+    """`write_file` for UTF-8 text; line ends stay as they are."""
     return write_bytes(path, text.encode("utf-8"))
 
 

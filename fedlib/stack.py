@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 Params = dict[str, Tensor]
+LARGE = 32  # clients per weighted sum
 
 
 def repeat(w: Params, n: int) -> Params:
@@ -45,7 +46,14 @@ def drop(w: Params, names: Collection[str]) -> Params:
 
 
 def mix(weights: Tensor, stack: Params) -> Params:
-    """Weighted sums over the client axis: weights [..., n], stack [n, ...] -> [..., ...]."""
+    """Weighted sums over the client axis: weights [..., n], stack [n, ...] -> [..., ...].
+
+    On a CPU clients that have no weight in a large stack are left out: the cost does not depend on their number.
+    """
+    n = weights.shape[-1]
+    if weights.device.type == "cpu" and n >= LARGE * max(weights.numel() // n, 1):
+        [used] = weights.reshape(-1, n).any(0).nonzero(as_tuple=True)
+        weights, stack = weights[..., used], take(stack, used)
     return {name: torch.tensordot(weights.to(t.dtype), t, dims=1) for name, t in stack.items()}
 
 

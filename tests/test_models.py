@@ -11,7 +11,6 @@ import torch
 from archives import pictures
 from phases import phase
 
-from fedlib import bench
 from fedlib.data import Dataset
 from fedlib.models import MODELS, Model, build
 from fedlib.models.features import features
@@ -99,7 +98,7 @@ def one_step(model: Model, backend: str) -> tuple[Params, torch.Tensor]:
     """Two clients take one step from the same weights, six images each, in float64."""
     y, one = np.arange(12) % 4, np.zeros(12, np.int64)
     data = Dataset("tiny", pictures(12, 3, 32, 32), y, tuple("abcd"), one.astype(np.uint8), one, ("tiny",))
-    return BACKENDS[backend]()(phase(model, data, np.arange(12).reshape(2, 6), batch_size=6))
+    return BACKENDS[backend]("grouped")(phase(model, data, np.arange(12).reshape(2, 6), batch_size=6))
 
 
 def test_a_step_of_mobilenetv2_is_the_same_by_loop_by_stack_and_without_operations_in_place():
@@ -149,8 +148,3 @@ def test_pretrained_weights_are_all_but_phi(place: str, weights_file: Path, tmp_
     assert all(torch.equal(w, imagenet[name]) for name, w in first.weights.items() if name not in first.classifier)
     assert first.weights["classifier.1.weight"].shape == (4, 1280)
     assert not torch.equal(first.weights["classifier.1.weight"], other.weights["classifier.1.weight"])
-
-
-def test_the_bench_prints_the_ratio_to_a_bare_loop(capsys):
-    bench.main(["--clients", "1", "--steps", "2", "--turns", "1", "--backends", "loop"])
-    assert "ratio " in capsys.readouterr().out

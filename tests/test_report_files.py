@@ -30,9 +30,7 @@ def test_a_written_file_has_the_permissions_of_any_new_file(tmp_path):
 def test_a_full_disk_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch, function):
     path = write_text(tmp_path / "a.json", "old")
     monkeypatch.setattr(os, function, full_disk)
-    with pytest.raises(
-        OSError, match=r"a\.json' could not be written \(3 bytes\): No space left on device\.$"
-    ) as caught:
+    with pytest.raises(OSError, match=r"a\.json' could not be written: No space left on device\.$") as caught:
         write_text(path, "new")
     assert caught.value.errno == errno.ENOSPC
     assert path.read_text() == "old"

@@ -11,7 +11,7 @@ import time
 import numpy as np
 import pytest
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 
 import fedlib as fl
 from fedlib import files
@@ -246,7 +246,7 @@ def test_a_full_disk_is_one_sentence_and_leaves_the_last_checkpoint(federation, 
         real(handle)
 
     monkeypatch.setattr(files.os, "fsync", full)
-    with pytest.raises(OSError, match=r"could not be written .*No space left on device"):
+    with pytest.raises(OSError, match=r"could not be written: .*No space left on device"):
         fl.run("fedavg", federation, **SETTING, progress=False, checkpoint_seconds=0)
     assert not list(run_store.rglob("*.tmp"))
     monkeypatch.setattr(files.os, "fsync", real)
@@ -254,6 +254,17 @@ def test_a_full_disk_is_one_sentence_and_leaves_the_last_checkpoint(federation, 
     resumed = fl.run("fedavg", federation, **SETTING, progress=seen.append)
     assert seen[0] > 1
     assert same(resumed, fl.run("fedavg", federation, **SETTING, progress=False, store=run_store / "other"))
+
+
+def test_a_disk_that_fills_up_while_tensors_are_written_is_the_same_sentence(federation, monkeypatch, run_store):
+    def full(tensors, path, meta):
+        path.write_bytes(b"half")
+        raise SafetensorError("I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr("safetensors.torch.save_file", full)
+    with pytest.raises(OSError, match=r"run\.safetensors' could not be written: .*No space left on device"):
+        fl.run("fedavg", federation, **SETTING, progress=False)
+    assert sorted(path.name for path in run_store.glob("*/*")) == ["config.json", "lock"]
 
 
 def test_a_store_that_cannot_be_written_is_one_sentence(federation, tmp_path):

@@ -3,7 +3,6 @@
 import math
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 from fedlib.algorithm import Algorithm, algorithm
@@ -40,8 +39,8 @@ def pfedsim(generalization: float = 0.5, similarity: str = "per_class", cap: flo
         return similarity_matrix(rows, similarity, cap)  # rows: [k, n_classes, p]
 
     def init(model, federation):
-        alone = phi_similarity(repeat(model.weights, 1), model)  # [1, 1]: the similarity of a client to itself
-        return State(model.weights, {}, alone * torch.eye(federation.n_clients).to(alone))
+        [[alone]] = phi_similarity(repeat(model.weights, 1), model)  # the similarity of a client to itself
+        return State(model.weights, {}, alone.repeat(federation.n_clients).diag())
 
     def round(state, cohort):
         if cohort.round < math.floor(generalization * cohort.rounds + 1e-9):
@@ -54,9 +53,8 @@ def pfedsim(generalization: float = 0.5, similarity: str = "per_class", cap: flo
         start = cohort.scatter(omega | take(select(v, phi), clients))
         trained = cohort.gather(cohort.train(cross_entropy, start))  # [k, ...]
 
-        together = state.similarity.clone()
-        together[clients[:, None], clients] = phi_similarity(trained, cohort.model)
-        return State(state.w, put(v, clients, trained), together)
+        state.similarity[clients[:, None], clients] = phi_similarity(trained, cohort.model)  # in place, as `put`
+        return State(state.w, put(v, clients, trained), state.similarity)
 
     def models(state):
         return state.v or {name: t[None] for name, t in state.w.items()}

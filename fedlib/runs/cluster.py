@@ -51,21 +51,10 @@ def execute(work: Work, gpus: float, progress: bool) -> None:
     """Run all groups on the cluster, as many side by side as it has cores and GPU shares."""
     import ray
 
-    @ray.remote(num_cpus=0)
-    class Board:
-        def __init__(self, n: int):
-            self.done = np.zeros(n, dtype=np.int64)
-
-        def tell(self, cell: int, rounds: int) -> None:
-            self.done[cell] = rounds
-
-        def read(self) -> np.ndarray:
-            return self.done
-
     here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), True)
-    tracker = Board.options(scheduling_strategy=here).remote(len(work.cells))  # lives where no worker can take it down
+    tracker = ray.remote(_Board).options(num_cpus=0, scheduling_strategy=here).remote(len(work.cells))
     put = {id(cell["federation"]): ray.put(cell["federation"]) for cell in work.cells}
-    task = ray.remote(_run).options(max_retries=RETRIES, num_cpus=1)
+    task = ray.remote(max_retries=RETRIES, num_cpus=1)(_run)
     groups = {}
     for group in work.groups:
         cells = [work.cells[i] for i in group]
@@ -89,6 +78,19 @@ def execute(work: Work, gpus: float, progress: bool) -> None:
         for ref in groups:
             ray.cancel(ref, force=True)
         ray.kill(tracker)
+
+
+class _Board:
+    """Rounds done in each cell; it lives beside the driver, where the loss of a worker cannot take it down."""
+
+    def __init__(self, n: int):
+        self.done = np.zeros(n, dtype=np.int64)
+
+    def tell(self, cell: int, rounds: int) -> None:
+        self.done[cell] = rounds
+
+    def read(self) -> np.ndarray:
+        return self.done
 
 
 def _run(

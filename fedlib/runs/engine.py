@@ -1,17 +1,23 @@
-"""The engine of a run: images on the device, a trainer, a clock, and the rules under which the device computes."""
+"""The engine of a run: images on the device, a trainer, and the rules under which the device computes."""
 
-import time
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import NamedTuple
 
 import torch
+from filelock import FileLock
 
-from fedlib.data import Dataset
+from fedlib.files import write_text
+from fedlib.runs.plan import Plan, cohort_size
 from fedlib.runs.setting import Setting
-from fedlib.training.backends import BACKENDS
+from fedlib.runs.store import store_root
+from fedlib.stack import repeat
+from fedlib.training.backends import BACKENDS, faster_form
 from fedlib.training.batches import Images, on_device
-from fedlib.training.phase import Trainer
+from fedlib.training.losses import cross_entropy
+from fedlib.training.phase import Phase, Trainer
 
 
 class Engine(NamedTuple):
@@ -22,11 +28,36 @@ class Engine(NamedTuple):
     trainer: Trainer
 
 
-def engine(data: Dataset, own: Setting) -> Engine:
-    """An engine for runs on `data` with the device, dtype and backend of `own`. Raises `ValueError` without a GPU."""
+def engine(plan: Plan, store: str | Path | None = None) -> Engine:
+    """An engine for `plan`, and for others with its data, model and setting. Raises `ValueError` without a GPU."""
+    own = plan.setting
     check_device(own)
     device = torch.device(own.device)
-    return Engine(device, on_device(data, device, own.torch_dtype), BACKENDS[own.backend]())
+    images = on_device(plan.federation.data, device, own.torch_dtype)
+    form = _faster_form(plan, images, store_root(store)) if device.type == "cuda" else "grouped"
+    return Engine(device, images, BACKENDS[own.backend](form))
+
+
+def _faster_form(plan: Plan, images: Images, store: Path) -> str:
+    """Measured once per store, GPU, version and model, then read: the same store gives the same bits."""
+    size = "x".join(map(str, images.x.shape[1:]))
+    case = f"{torch.cuda.get_device_name(images.x.device)}, torch {torch.__version__}, {plan.model.name} {size}"
+    path = store / "convolutions.json"
+    with FileLock(path.with_suffix(".lock")):
+        known = json.loads(path.read_text()) if path.exists() else {}
+        if case not in known:
+            known[case] = faster_form(_sample(plan, images))
+            write_text(path, json.dumps(known, indent=2) + "\n")
+    return known[case]
+
+
+def _sample(plan: Plan, images: Images) -> Phase:
+    """A phase like those of the run: a cohort of equal clients, 20 steps."""
+    own, device = plan.setting, images.y.device
+    k = cohort_size(plan.federation.n_clients, own.join_ratio)
+    index = torch.arange(k * 20 * own.batch_size).remainder(len(images.y)).view(k, 20, own.batch_size)
+    w = repeat({name: t.to(device) for name, t in plan.model.weights.items()}, k)
+    return Phase(plan.model, images, cross_entropy, w, tuple(index), (), plan.model.trainable, own.lr, (own.seed,))
 
 
 def check_device(own: Setting) -> None:
@@ -49,20 +80,3 @@ def rules(device: str) -> Iterator[None]:
             yield
     finally:
         torch.set_num_threads(threads)
-
-
-def mark(device: torch.device) -> Any:
-    """A moment on the device's own clock; the host does not wait for it."""
-    if device.type == "cpu":
-        return time.perf_counter()
-    event = torch.cuda.Event(enable_timing=True)
-    event.record()
-    return event
-
-
-def seconds(start: Any, end: Any) -> float:
-    """Between two marks; waits until the device has come to the second one."""
-    if isinstance(start, float):
-        return end - start
-    end.synchronize()
-    return start.elapsed_time(end) / 1000

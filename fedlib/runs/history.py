@@ -7,7 +7,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from fedlib.runs.engine import seconds
+from fedlib.runs.clock import seconds
 from fedlib.training.cohort import Meter
 
 COSTS = ("seconds", "bytes_down", "bytes_up", "train_loss")

@@ -14,7 +14,7 @@ from typing import Any
 from torch import Tensor
 
 from fedlib.stack import Params
-from fedlib.training.phase import Loss, Phase, Trainer, join
+from fedlib.training.phase import Loss, Phase, Trainer, join, kind
 
 
 class Cancelled(Exception):
@@ -84,20 +84,13 @@ def _train(phases: Sequence[Phase], trainer: Trainer, draws: set[Loss]) -> list[
     """Train the phases, at once where they can share a stack. `draws` collects the losses for which they cannot."""
     groups: dict[Any, list[int]] = defaultdict(list)
     for i, phase in enumerate(phases):
-        groups[i if phase.loss in draws else _kind(phase)].append(i)
+        groups[i if phase.loss in draws else (phase.lr, *kind(phase))].append(i)
     answers = {}
     for members in groups.values():
         own = [phases[i] for i in members]
         parts = _train_together(own, trainer, draws) if len(own) > 1 else None
         answers |= dict(zip(members, parts or map(trainer, own), strict=True))
     return [answers[i] for i in range(len(phases))]
-
-
-def _kind(phase: Phase) -> tuple:
-    """Phases of one kind tell their clients the same."""
-    shapes = tuple((name, t.shape[1:]) for stack in (phase.w, *phase.context) for name, t in stack.items())
-    same = phase.loss, phase.model.name, id(phase.images.x), phase.batches[0].shape[1:], phase.trainable, phase.lr
-    return *same, shapes
 
 
 def _train_together(phases: Sequence[Phase], trainer: Trainer, draws: set[Loss]) -> list[tuple[Params, Tensor]] | None:

@@ -15,7 +15,8 @@ from fedlib.checks import check_number
 from fedlib.federation import Federation
 from fedlib.files import write_text
 from fedlib.models import Model
-from fedlib.runs.engine import Engine, check_device, engine, mark, rules
+from fedlib.runs.clock import mark
+from fedlib.runs.engine import Engine, check_device, engine, rules
 from fedlib.runs.history import History
 from fedlib.runs.plan import Plan, cohorts, prepare
 from fedlib.runs.result import RunResult
@@ -75,7 +76,7 @@ def carry_out(
             history, done = History.from_tensors(n_test, saved.tensors), saved.round
         with _reporter(progress, str(plan.algorithm), plan.setting.rounds, done) as report:
             if done < plan.setting.rounds:
-                own = shared or engine(plan.federation.data, plan.setting)
+                own = shared or engine(plan, store)
                 state = _rounds(plan, own, folder, saved, history, report, checkpoint_seconds)
             else:
                 state = unflatten(saved.tensors, plan.algorithm.init(plan.model, plan.federation))
@@ -109,7 +110,7 @@ def _rounds(
 
     for t in range(saved.round if saved is not None else 0, setting.rounds):
         start = mark(own.device)
-        cohort = _cohort(plan, own, model, n_train, sampled[t], t, TRAIN)
+        cohort = cohort_at(plan, own, model, n_train, sampled[t], t, TRAIN)
         state = plan.algorithm.round(state, cohort)
         history.add_round(start, mark(own.device), cohort.meter)
         last = t + 1 == setting.rounds
@@ -117,7 +118,7 @@ def _rounds(
             models = plan.algorithm.models(state)
             history.add_evaluation(t + 1, False, *test(model, models))
             if setting.tune_epochs:
-                everyone = _cohort(plan, own, model, n_train, np.arange(federation.n_clients), t, TUNE)
+                everyone = cohort_at(plan, own, model, n_train, np.arange(federation.n_clients), t, TUNE)
                 history.add_evaluation(t + 1, True, *test(model, _tuned(models, everyone, setting.tune_epochs)))
         if last or time.monotonic() - last_saved >= patience:
             begin = time.monotonic()
@@ -134,9 +135,13 @@ def _tuned(models: Params, everyone: Cohort, epochs: int) -> Params:
     return everyone.train(cross_entropy, start, epochs=range(epochs))
 
 
-def _cohort(
+def cohort_at(
     plan: Plan, own: Engine, model: Model, n_train: torch.Tensor, ids: np.ndarray, t: int, purpose: int
 ) -> Cohort:
+    """The cohort of round `t`: the clients `ids`, for training or (purpose TUNE) for fine-tuning.
+
+    `model` and `n_train` (float32 [n_clients], training samples) are on the device of the engine `own`.
+    """
     clients = to_device(torch.from_numpy(ids), own.device)
     return Cohort(
         model=model,

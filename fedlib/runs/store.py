@@ -22,7 +22,7 @@ from platformdirs import user_cache_dir
 from torch import Tensor
 from tqdm import tqdm
 
-from fedlib.files import write_bytes, write_text
+from fedlib.files import write_file, write_text
 
 FORMAT = "1"  # of the files, and of the numbers an unchanged configuration leads to; raise it when either changes
 
@@ -104,7 +104,14 @@ class RunFolder:
             write_text(self.path / "config.json", json.dumps(self.config, indent=2, sort_keys=True) + "\n")
         tensors = {name: t.detach().cpu().contiguous() for name, t in checkpoint.tensors.items()}
         meta = {"format": FORMAT, "round": str(checkpoint.round)}
-        write_bytes(self.file, safetensors.torch.save(tensors, meta))
+        write_file(self.file, lambda path: _save(tensors, path, meta))
+
+
+def _save(tensors: dict[str, Tensor], path: Path, meta: dict[str, str]) -> None:
+    try:
+        safetensors.torch.save_file(tensors, path, meta)
+    except safetensors.SafetensorError as error:  # its own name for a full disk
+        raise OSError(str(error)) from error
 
 
 def flatten(state: Any) -> dict[str, Tensor]:

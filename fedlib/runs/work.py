@@ -43,7 +43,7 @@ def run_group(cells: Sequence[Mapping[str, Any]], store: str | Path | None, tell
     """Run the cells of one group; results go to the run store, rounds done to `tells`, one per cell."""
     plans = [prepare(**cell) for cell in cells]
     with rules(plans[0].setting.device):
-        own = engine(plans[0].federation.data, plans[0].setting)
+        own = engine(plans[0], store)
         if len(plans) == 1:
             return [carry_out(plans[0], own, tells[0], store)]
 

@@ -1,5 +1,6 @@
 """Mini-batches: which samples, in which order, and what a loss sees of them."""
 
+import warnings
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -34,14 +35,19 @@ class Images(NamedTuple):
 
 
 def on_device(data: Dataset, device: torch.device, dtype: torch.dtype = torch.float32) -> Images:
-    """Put `data` on `device` once; it stays uint8 there."""
+    """Put `data` on `device` once; it stays uint8 there. On a CPU the arrays are shared, not copied, and only read."""
     mean, std = (torch.tensor(v, dtype=dtype, device=device)[:, None, None] for v in (data.mean, data.std))
     return Images(
-        x=torch.tensor(data.x, device=device),
-        y=torch.tensor(data.y, device=device),
+        x=_shared(data.x).to(device),
+        y=_shared(data.y).to(device),
         scale=1 / (255 * std),
         shift=-mean / std,
     )
+
+
+def _shared(values: np.ndarray) -> Tensor:
+    with warnings.catch_warnings(action="ignore", category=UserWarning):  # of arrays that must not be written
+        return torch.from_numpy(np.ascontiguousarray(values))
 
 
 def to_device(t: Tensor, device: torch.device) -> Tensor:

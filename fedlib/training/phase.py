@@ -32,6 +32,13 @@ class Phase(NamedTuple):
 Trainer = Callable[[Phase], tuple[Params, Tensor]]  # -> trained stack [k, ...], mean training losses [k]
 
 
+def kind(phase: Phase) -> tuple:
+    """What phases have in common that tell their clients the same; weights, samples, rate and seed may differ."""
+    shapes = (tuple(sorted((name, t.shape[1:]) for name, t in stack.items())) for stack in (phase.w, *phase.context))
+    data = id(phase.images.x), phase.batches[0].shape[1:]
+    return phase.loss, phase.model.name, *data, phase.trainable, *shapes
+
+
 @contextmanager
 def randomness(phase: Phase) -> Iterator[None]:
     """Inside, PyTorch draws from the phase's seed; afterwards its random state is what it was before."""

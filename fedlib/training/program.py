@@ -55,6 +55,7 @@ class Program:
 
     def run(self, phase: Phase, stages: Sequence[tuple[int, int]]) -> tuple[Params, Tensor]:
         """Load `phase`, take `stages` of (size, steps), return the trained stack [k, ...] and mean losses [k]."""
+        self.model.net.train()
         steps = {size: self._prepared(size) for size, _ in stages}  # before loading: a capture runs the step
         self._load(phase)
         for size, n in stages:

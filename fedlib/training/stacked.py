@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedlib.stack import Params
 from fedlib.training.batches import to_device
-from fedlib.training.phase import Phase, randomness
+from fedlib.training.phase import Phase, kind, randomness
 from fedlib.training.program import Program
 
 AT_ONCE = 128  # clients in one stack: memory is bounded whatever the number of clients
@@ -28,7 +28,6 @@ class Stacked:
 
     def __call__(self, phase: Phase) -> tuple[Params, Tensor]:
         """The trained stack [k, ...] and each client's mean training loss [k]."""
-        phase.model.net.train()
         lengths = [len(steps) for steps in phase.batches]
         order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
         blocks = [order[i : i + AT_ONCE] for i in range(0, len(order), AT_ONCE)]
@@ -44,9 +43,7 @@ class Stacked:
 
     def _program(self, phase: Phase, steps: int) -> Program:
         """The program for phases like this one; room for more steps is made by powers of two."""
-        shapes = tuple((name, t.shape[1:]) for stack in (phase.w, *phase.context) for name, t in stack.items())
-        key = (phase.loss, phase.model.net, id(phase.images.x), phase.trainable, phase.batches[0].shape[1:], shapes)
-        key += (len(phase.batches), phase.seed is None)
+        key = (*kind(phase), len(phase.batches), phase.seed is None)
         program = self._programs.pop(key, None)
         if program is None or program.capacity < steps:
             program = Program(phase, 1 << max(steps - 1, 0).bit_length(), self.form)

@@ -1,0 +1,88 @@
+"""`python -m fedlib.bench`: one table and one picture in figures/bench; everything is a ratio within this one run."""
+
+import argparse
+import platform
+import sys
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import pandas as pd
+import torch
+from matplotlib.figure import Figure
+
+from fedlib.bench import cases
+from fedlib.report.output import Report, markdown
+from fedlib.report.style import BLUE, GREY, RED, TEXT, use_style
+
+COLUMNS = ["case", "variant", "clients", "cohort", "samples_per_s", "s_per_round", "memory_mib"]
+COLUMNS += ["seconds", "ratio", "least", "most", "to"]
+
+
+def machine(device: torch.device) -> str:
+    """The device by its name."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return f"{names[0] if names else platform.processor() or platform.machine()}, one thread"
+
+
+def picture(table: pd.DataFrame, device: str) -> Figure:
+    """Left: training against a bare loop. Right: the time of a round by number of clients."""
+    use_style()
+    figure, (left, right) = plt.subplots(1, 2, figsize=(TEXT, 2.4), width_ratios=[3, 2])
+    bars = table[table["case"] == "training"]
+    names = [f"{row.variant}, cohort {row.cohort:.0f}" for row in bars.itertuples()]
+    colours = [GREY if row.variant == row.to else BLUE for row in bars.itertuples()]
+    reach = [bars["ratio"] - bars["least"], bars["most"] - bars["ratio"]]
+    left.barh(names, bars["ratio"], color=colours, xerr=reach, error_kw={"linewidth": 0.8})
+    left.invert_yaxis()
+    left.set(xlabel="samples/s relative to the bare loop", title=f"Local training ({device})")
+    left.grid(axis="y", visible=False)
+    rounds = table[(table["case"] == "round") & (table["cohort"] == 10)]
+    for (method, own), colour in zip(rounds.groupby(rounds["variant"].str.split(",").str[0]), (BLUE, RED), strict=True):
+        right.plot(own["clients"], 1000 * own["s_per_round"], marker="o", color=colour, label=method)
+    right.set(xscale="log", xlabel="clients", ylabel="milliseconds per round", title="A round of 10 clients", ylim=0)
+    right.legend()
+    return figure
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measure, print the table, write it with its picture and provenance."""
+    parser = argparse.ArgumentParser(prog="python -m fedlib.bench", description=__doc__.split("\n")[0])
+    parser.add_argument("--turns", type=int, default=5, help="turns of every comparison (default 5)")
+    parser.add_argument("--steps", type=int, default=10, help="SGD steps per client and turn (default 10)")
+    parser.add_argument("--table", action="store_true", help="on a GPU: also time two columns of pFedSim's Table 3")
+    parser.add_argument("--output", type=Path, default=Path("figures/bench"), help="default: figures/bench")
+    given = parser.parse_args(arguments)
+    if min(given.turns, given.steps) < 1:
+        print("turns and steps must be at least 1.", file=sys.stderr)
+        return 2
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    torch.set_num_threads(1)
+    parts = [
+        cases.training(device, given.turns, given.steps),
+        cases.rounds(device, given.turns),
+        cases.sweeps(device, max(given.turns // 2, 1)),
+        cases.checkpoints(device),
+        *([cases.paper(device, given.table)] if device.type == "cuda" else []),
+    ]
+    rows = []
+    for line in (line for part in parts for line in part):
+        rows.append(line)
+        ratio = f", {line['ratio']:.2f} x {line['to']}" if "ratio" in line else ""
+        print(f"{line['case']}: {line['variant']}: {line['seconds']:.3f} s{ratio}", flush=True)
+    table = pd.DataFrame(rows).reindex(columns=COLUMNS)
+    report = Report("bench", device.type, given.output)
+    caption = f"{machine(device)}; ratio: speed relative to `to`, median of turns side by side (least, most)."
+    report.table(table, "bench", caption=caption)
+    alt = "Bars: samples per second of each backend relative to a bare loop. Lines: time of a round by clients."
+    report.figure(picture(table, machine(device)), "bench", alt)
+    report.provenance({"device": machine(device), "turns": given.turns, "steps": given.steps})
+    print(markdown(table, caption))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

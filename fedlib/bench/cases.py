@@ -1,0 +1,212 @@
+"""What is measured: local training, rounds by size of federation and cohort, sweeps, checkpoints, a paper's table."""
+
+import itertools
+import tempfile
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+import fedlib as fl
+from fedlib.bench.measure import Work, in_turns, peak_memory, row, seconds, wall_seconds
+from fedlib.data import Dataset
+from fedlib.federation import Federation
+from fedlib.models import MODELS, build
+from fedlib.runs import loop
+from fedlib.runs.engine import engine
+from fedlib.runs.local import cores
+from fedlib.runs.plan import Plan, cohorts, prepare
+from fedlib.runs.store import RunFolder, flatten
+from fedlib.stack import repeat
+from fedlib.training.batches import client_batches, on_device
+from fedlib.training.convolution import FORMS
+from fedlib.training.loop import train_loop
+from fedlib.training.losses import cross_entropy
+from fedlib.training.phase import Phase
+from fedlib.training.stacked import Stacked
+
+PAPER = dict(rounds=200, join_ratio=0.1, local_epochs=5, batch_size=32, lr=0.01, progress=False)  # pFedSim's
+Rows = Iterator[dict[str, Any]]
+
+
+def pictures(n: int) -> Dataset:
+    """Random images of CIFAR-10's shape: what they show does not matter here."""
+    x = np.random.default_rng(0).integers(0, 256, (n, 3, 32, 32), dtype=np.uint8)
+    zeros = np.zeros(n, np.int64)
+    return Dataset("noise", x, np.arange(n) % 10, tuple("0123456789"), zeros.astype(np.uint8), zeros, ("noise",))
+
+
+# -- local training -----------------------------------------------------------------------------------------------
+
+
+def cohort_phase(k: int, steps: int, device: torch.device) -> Phase:
+    """k clients, `steps` steps of 32 images each, LeNet5."""
+    data = pictures(2048)
+    model = build("lenet5", MODELS["lenet5"], data.x.shape[1:], 10, seed=0)
+    w = repeat({name: t.to(device) for name, t in model.weights.items()}, k)
+    shares = [np.random.default_rng(i).permutation(2048)[: 32 * steps] for i in range(k)]
+    batches = tuple(client_batches(share, [0], 32, (i,)) for i, share in enumerate(shares))
+    return Phase(model, on_device(data, device), cross_entropy, w, batches, (), model.trainable, 0.01, (0,))
+
+
+def bare_loop(phase: Phase) -> None:
+    """What anybody would write: a module, an optimiser, a loop."""
+    net, images, device = phase.model.net.to(phase.images.y.device), phase.images, phase.images.y.device
+    for steps in phase.batches:
+        net.load_state_dict({name: t[0] for name, t in phase.w.items()}, strict=False)
+        net.train()
+        sgd = torch.optim.SGD(net.parameters(), phase.lr)
+        for index in steps.to(device):
+            x = images.x[index].float() * images.scale + images.shift
+            loss = F.cross_entropy(net(x), images.y[index])
+            sgd.zero_grad()
+            loss.backward()
+            sgd.step()
+
+
+TRAINERS = {"bare loop": lambda: bare_loop, "loop": lambda: train_loop} | {
+    f"stacked, {form}": partial(Stacked, form) for form in FORMS
+}
+
+
+def train_once(variant: str, k: int, steps: int, device: str) -> None:
+    """One cohort by one variant, for a process of its own."""
+    TRAINERS[variant]()(cohort_phase(k, steps, torch.device(device)))
+
+
+def training(device: torch.device, turns: int, steps: int) -> Rows:
+    """Samples per second of the backends, against a bare PyTorch loop, by size of the cohort."""
+    for k in (10, 50):
+        phase = cohort_phase(k, steps, device)
+        trainers = {name: make() for name, make in TRAINERS.items()}
+        works = {name: partial(train, phase) for name, train in trainers.items()}
+        taken = in_turns(works, turns, partial(seconds, device=device))
+        for name in works:
+            line = row(taken, name, "bare loop", case="training", cohort=k)
+            memory = peak_memory(train_once, name, k, steps, device.type)
+            yield line | {"samples_per_s": k * steps * 32 / line["seconds"], "memory_mib": memory}
+
+
+# -- rounds -------------------------------------------------------------------------------------------------------
+
+
+def crowd(n_clients: int) -> Federation:
+    """`n_clients` clients of 60 images each, half of them to train on; images may have several owners."""
+    data, rng = pictures(6000), np.random.default_rng(0)
+    shares = rng.integers(0, len(data), (n_clients, 60))
+    return Federation(data, fl.iid(), tuple(shares[:, :30]), tuple(shares[:, 30:]), 0.5, 0)
+
+
+def a_round(method: fl.Algorithm, n_clients: int, cohort: int) -> Work:
+    """A function that runs the next round at each call: 5 local epochs."""
+    plan = prepare(method, crowd(n_clients), rounds=1000, join_ratio=cohort / n_clients, local_epochs=5)
+    own = engine(plan)
+    model = plan.model._replace(weights={name: t.to(own.device) for name, t in plan.model.weights.items()})
+    n_train = torch.full((n_clients,), 30.0, device=own.device)
+    sampled = enumerate(cohorts(n_clients, plan.setting.join_ratio, 1000, 0))
+    state = plan.algorithm.init(model, plan.federation)
+
+    def work() -> None:
+        nonlocal state
+        t, ids = next(sampled)
+        state = plan.algorithm.round(state, loop.cohort_at(plan, own, model, n_train, ids, t, loop.TRAIN))
+
+    return work
+
+
+def two_rounds(personal: bool, n_clients: int, cohort: int) -> None:
+    """For a process of its own: the first round of pFedSim's second phase makes everybody's model."""
+    work = a_round(_method(personal), n_clients, cohort)
+    work()
+    work()
+
+
+def _method(personal: bool) -> fl.Algorithm:
+    return fl.pfedsim(generalization=0) if personal else fl.fedavg()
+
+
+def rounds(device: torch.device, turns: int) -> Rows:
+    """Seconds per round by number of clients and size of the cohort: one model for all, and one for each client."""
+    for personal in (False, True):
+        name = "pFedSim" if personal else "FedAvg"
+        sizes = [(100, 10), (1000, 10), (10_000, 10), (1000, 50)]
+        works = {f"{name}, {n} clients, cohort {k}": a_round(_method(personal), n, k) for n, k in sizes}
+        taken = in_turns(works, turns, partial(seconds, device=device))
+        for (n, k), variant in zip(sizes, works, strict=True):
+            line = row(taken, variant, next(iter(works)), case="round", clients=n, cohort=k)
+            yield line | {"s_per_round": line["seconds"], "memory_mib": peak_memory(two_rounds, personal, n, k)}
+
+
+# -- sweeps and seeds ---------------------------------------------------------------------------------------------
+
+
+def sweeps(device: torch.device, turns: int) -> Rows:
+    """Four runs: one after the other with all cores, as a sweep with one thread per core; and seeds in one stack."""
+    federation, fresh = fl.federate(pictures(6000), fl.iid(), clients=20), itertools.count()
+    setting = PAPER | {"rounds": 4, "join_ratio": 0.5, "local_epochs": 2, "evaluate_every": 4}
+
+    def cells(**more: Any) -> list[dict[str, Any]]:  # seeds never seen before: nothing is read from the store
+        seeds = [next(fresh) for _ in range(4)]
+        return [dict(algorithm="fedavg", federation=federation, **setting, seed=s, **more) for s in seeds]
+
+    def plans() -> list[Plan]:
+        own = [{name: v for name, v in cell.items() if name != "progress"} for cell in cells()]
+        return [prepare(**cell) for cell in own]
+
+    with tempfile.TemporaryDirectory() as store:
+
+        def one_by_one() -> None:
+            before = torch.get_num_threads()
+            torch.set_num_threads(cores())
+            for plan in plans():
+                loop.carry_out(plan, None, False, store)
+            torch.set_num_threads(before)
+
+        def sweep(**more: Any) -> None:
+            own = [{name: v for name, v in cell.items() if name != "progress"} for cell in cells(**more)]
+            fl.sweep(own, progress=False, store=store)
+
+        works = {f"one by one, {cores()} threads": one_by_one, f"sweep, {cores()} workers": sweep}
+        if device.type == "cuda":
+            works = {"one by one": lambda: [fl.run(**cell, store=store) for cell in cells()], "one stack": sweep}
+        taken = in_turns(works, turns, partial(wall_seconds, device=device))
+        for name in works:
+            yield row(taken, name, next(iter(works)), case="four runs", clients=20, cohort=10)
+
+
+def checkpoints(device: torch.device) -> Rows:
+    """Seconds to write the state of pFedSim at the paper's size, and its share of 30 s, the time between two."""
+    plan = prepare(fl.pfedsim(generalization=0), crowd(100), rounds=1)
+    state = plan.algorithm.init(plan.model, plan.federation)
+    v = {name: t.expand(100, *t.shape).clone() for name, t in plan.model.weights.items()}
+    with tempfile.TemporaryDirectory() as store, RunFolder(plan.config, store) as folder:
+        tensors = flatten(state._replace(v=v))
+        taken = wall_seconds(lambda: folder.save(loop.Checkpoint(1, tensors)), device)
+    line = {"case": "checkpoint", "variant": "pFedSim, 100 personal models", "clients": 100, "seconds": taken}
+    yield line | {"ratio": taken / 30, "to": "30 s of training"}
+
+
+# -- a paper's table on a GPU -------------------------------------------------------------------------------------
+
+
+def paper(device: torch.device, whole_table: bool) -> Rows:
+    """Wall time at pFedSim's CIFAR-10 setting: 200 rounds, five seeds together, and two columns of Table 3."""
+    data = pictures(60_000)
+    two = [fl.federate(data, fl.dirichlet(alpha=alpha), clients=100) for alpha in (0.1, 0.5)]
+    setting = {name: value for name, value in PAPER.items() if name != "progress"}
+    grids = {
+        "pFedSim, 200 rounds": fl.grid(algorithm="pfedsim", federation=two[0], seed=0, **setting),
+        "pFedSim, five seeds": fl.grid(algorithm="pfedsim", federation=two[0], seed=[1, 2, 3, 4, 5], **setting),
+    }
+    if whole_table:
+        name = f"Table 3, CIFAR-10: {len(fl.algorithms())} methods x 2 alphas x 5 seeds"
+        methods = list(fl.algorithms())
+        grids[name] = fl.grid(algorithm=methods, federation=two, seed=[6, 7, 8, 9, 10], **setting)
+    for name, cells in grids.items():
+        with tempfile.TemporaryDirectory() as store:
+            taken = wall_seconds(partial(fl.sweep, cells, progress=True, store=Path(store)), device)
+        yield {"case": "paper", "variant": name, "clients": 100, "cohort": 10, "seconds": taken}

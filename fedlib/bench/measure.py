@@ -1,0 +1,66 @@
+"""Measuring: turns side by side, their ratios, and the memory of a process that does nothing else."""
+
+import multiprocessing
+import resource
+import statistics
+import sys
+from collections.abc import Callable, Mapping
+from time import perf_counter, process_time
+from typing import Any
+
+import torch
+
+Work = Callable[[], object]
+
+
+def seconds(work: Work, device: torch.device) -> float:
+    """Time of one call: on a CPU with one thread the thread's own, which neighbours disturb less; else wall time."""
+    if device.type == "cpu" and torch.get_num_threads() == 1:
+        start = process_time()
+        work()
+        return process_time() - start
+    return wall_seconds(work, device)
+
+
+def wall_seconds(work: Work, device: torch.device) -> float:
+    """Wall time of one call, until the device is done."""
+    wait = torch.cuda.synchronize if device.type == "cuda" else lambda: None
+    wait()
+    start = perf_counter()
+    work()
+    wait()
+    return perf_counter() - start
+
+
+def in_turns(works: Mapping[str, Work], turns: int, clock: Callable[[Work], float]) -> dict[str, list[float]]:
+    """Seconds of each work, turn by turn: every work once, then every work again. One turn first to warm up."""
+    for work in works.values():
+        work()
+    taken = [{name: clock(work) for name, work in works.items()} for _ in range(turns)]
+    return {name: [turn[name] for turn in taken] for name in works}
+
+
+def row(taken: Mapping[str, list[float]], name: str, to: str, **facts: Any) -> dict[str, Any]:
+    """One line of the table: the speed of `name` as a ratio to that of `to` (1: as fast; 2: twice as fast).
+
+    The ratio is the median over turns, `least` and `most` its extremes.
+    """
+    ratios = [reference / own for own, reference in zip(taken[name], taken[to], strict=True)]
+    median = {"seconds": statistics.median(taken[name]), "ratio": statistics.median(ratios)}
+    return {"variant": name, **facts, **median, "least": min(ratios), "most": max(ratios), "to": to}
+
+
+def peak_memory(work: Callable[..., object], *arguments: Any) -> float:
+    """MiB that a fresh process holds at most while it does `work(*arguments)`; on a GPU, of the GPU's memory."""
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(1) as pool:
+        return pool.apply(_measured, (work, arguments))
+
+
+def _measured(work: Callable[..., object], arguments: tuple) -> float:
+    torch.set_num_threads(1)
+    work(*arguments)
+    if torch.cuda.is_available():
+        return torch.cuda.max_memory_allocated() / 2**20
+    unit = 2**20 if sys.platform == "darwin" else 2**10
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit

@@ -1,0 +1,89 @@
+"""The bench: what it compares does the same work, and its ratios are what they say. No time is asserted."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import fedlib as fl
+from fedlib.bench import __main__ as bench
+from fedlib.bench import cases
+from fedlib.bench.measure import in_turns, peak_memory, row
+from fedlib.training.loop import train_loop
+
+CPU = torch.device("cpu")
+
+
+def test_ratios_are_those_of_turns_side_by_side():
+    clock = iter([4.0, 2.0, 3.0, 3.0, 9.0, 1.0])
+    calls = []
+    works = {"plain": lambda: calls.append("plain"), "ours": lambda: calls.append("ours")}
+    taken = in_turns(works, 3, lambda work: work() or next(clock))
+    assert calls == ["plain", "ours"] * 4  # one turn to warm up
+    assert taken == {"plain": [4.0, 3.0, 9.0], "ours": [2.0, 3.0, 1.0]}
+    line = row(taken, "ours", "plain", cohort=10)
+    assert line == dict(variant="ours", cohort=10, seconds=2.0, ratio=2.0, least=1.0, most=9.0, to="plain")
+
+
+def test_the_bare_loop_takes_the_same_steps_as_the_library():
+    phase = cases.cohort_phase(2, 3, CPU)
+    cases.bare_loop(phase)
+    net = phase.model.net.state_dict()  # of the client that came last
+    trained, _ = train_loop(phase)
+    for name, t in trained.items():
+        torch.testing.assert_close(net[name], t[1], rtol=1e-5, atol=1e-6)
+
+
+def test_every_variant_is_measured_for_every_cohort(monkeypatch):
+    monkeypatch.setattr(cases, "peak_memory", lambda *_: 1.0)
+    for slow_on_a_cpu in ("stacked, grouped", "stacked, patches"):
+        monkeypatch.delitem(cases.TRAINERS, slow_on_a_cpu)
+    lines = list(cases.training(CPU, turns=1, steps=1))
+    assert [(line["variant"], line["cohort"]) for line in lines] == [(v, k) for k in (10, 50) for v in cases.TRAINERS]
+    assert all(line["samples_per_s"] * line["seconds"] == pytest.approx(line["cohort"] * 32) for line in lines)
+
+
+def test_a_round_of_the_bench_is_a_round_of_the_algorithm():
+    method, seen = fl.fedavg(), []
+
+    def spy(state, cohort):
+        seen.append((cohort.round, cohort.ids.tolist(), cohort.n_samples.tolist()))
+        return method.round(state, cohort)
+
+    work = cases.a_round(method._replace(round=spy), 50, 3)
+    work()
+    work()
+    expected = cases.cohorts(50, 3 / 50, 2, 0)
+    assert seen == [(t, ids.tolist(), [30.0] * 3) for t, ids in enumerate(expected)]
+
+
+def test_a_crowd_needs_no_more_images_than_a_handful():
+    small, large = cases.crowd(10), cases.crowd(5000)
+    assert len(small.data) == len(large.data) == 6000
+    assert large.n_clients == 5000
+    assert {len(part) for part in (*large.train, *large.test)} == {30}
+
+
+def grow(mib: int) -> None:
+    np.ones(mib * 2**20, dtype=np.uint8)
+
+
+def test_peak_memory_is_that_of_the_work():
+    assert 2000 < peak_memory(grow, 2000) < 3000  # PyTorch and the library take the rest
+
+
+def test_the_picture_is_made_of_the_table():
+    lines = [row({"a": [1.0], "b": [0.5]}, name, "a", case="training", cohort=10) for name in "ab"]
+    for method in ("FedAvg", "pFedSim"):
+        for n in (100, 1000):
+            lines.append(dict(case="round", variant=f"{method}, {n}", clients=n, cohort=10, s_per_round=0.1))
+    figure = bench.picture(pd.DataFrame(lines), "a machine")
+    left, right = figure.axes
+    assert [bar.get_width() for bar in left.patches] == [1.0, 2.0]
+    assert [line.get_ydata().tolist() for line in right.lines] == [[100.0, 100.0]] * 2
+
+
+def test_impossible_numbers_are_refused(capsys, tmp_path):
+    assert bench.main(["--turns", "0", "--output", str(tmp_path / "bench")]) == 2
+    assert "turns and steps must be at least 1." in capsys.readouterr().err
+    assert not (tmp_path / "bench").exists()

@@ -1,0 +1,186 @@
+"""A sweep on a real Ray cluster: a head and two nodes, processes of their own on this machine; one is killed."""
+
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+import fedlib as fl
+from fedlib.runs import cluster
+from fedlib.runs.store import RunFolder
+
+ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'fedlib[ray]'")
+pytestmark = [
+    pytest.mark.skipif(not Path("/proc").is_dir(), reason="the processes of a node are found in /proc"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::FutureWarning", "ignore::DeprecationWarning"),
+    pytest.mark.xdist_group("ray"),
+]
+
+PORT = 6398
+ADDRESS = f"127.0.0.1:{PORT}"
+SETTING = dict(rounds=12, join_ratio=1.0, local_epochs=1, batch_size=8, lr=0.05)
+
+
+class Node:
+    """`ray start --block` in a session of its own."""
+
+    def __init__(self, log: Path, *arguments: str):
+        command = [str(Path(sys.executable).with_name("ray")), "start", "--block", "--disable-usage-stats"]
+        command += ["--node-ip-address=127.0.0.1", "--object-store-memory=100000000", *arguments]
+        with log.open("w") as out:
+            self.process = subprocess.Popen(command, stdout=out, stderr=out, start_new_session=True)
+
+    def kill(self) -> None:
+        """Like a machine that loses power: every process of the session, at once."""
+        for entry in Path("/proc").iterdir():
+            try:
+                if entry.name.isdigit() and os.getsid(int(entry.name)) == self.process.pid:
+                    os.kill(int(entry.name), signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        self.process.wait()
+
+
+def wait_for(what: str, ready, seconds: float = 60.0) -> None:
+    end = time.monotonic() + seconds
+    while not ready():
+        assert time.monotonic() < end, f"waited {seconds} s for {what}"
+        time.sleep(0.2)
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Node]]:
+    """A head without cores, then two nodes of one core each; this process is connected as the driver."""
+    logs = tmp_path_factory.mktemp("ray")
+    os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"  # no warning about what Ray does to CUDA_VISIBLE_DEVICES
+    started = [Node(logs / "head", "--head", f"--port={PORT}", "--num-cpus=0", "--include-dashboard=false")]
+    try:
+        wait_for("the head", lambda: _connected())
+        for i in (1, 2):
+            started.append(Node(logs / str(i), f"--address={ADDRESS}", "--num-cpus=1"))
+            wait_for(f"node {i}", lambda i=i: ray.cluster_resources().get("CPU", 0) == i)
+        yield started
+    finally:
+        ray.shutdown()
+        for node in started:
+            node.kill()
+
+
+def _connected() -> bool:
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            ray.init(address=ADDRESS, _node_ip_address="127.0.0.1", log_to_driver=False, logging_level="critical")
+    except ConnectionError:
+        return False
+    return True
+
+
+@pytest.fixture
+def written(monkeypatch) -> Counter:
+    """How often this process has written each run, by folder."""
+    count, real = Counter(), cluster._keep
+
+    def keep(cell, name, files, store):
+        count[name] += 1
+        real(cell, name, files, store)
+
+    monkeypatch.setattr(cluster, "_keep", keep)
+    return count
+
+
+@fl.algorithm
+def slow_average(pause: float = 0.2):
+    """FedAvg that takes its time, so that there is a middle of the sweep to kill a machine in."""
+
+    def round(state, cohort):
+        time.sleep(pause)
+        return fl.fedavg().round(state, cohort)
+
+    return fl.fedavg()._replace(name="slow_average", round=round)
+
+
+del fl.algorithm.__globals__["ALGORITHMS"]["slow_average"]  # not one of the library's
+
+
+def test_a_machine_lost_in_mid_sweep_costs_no_cell_and_no_number(nodes, written, federation, tmp_path):
+    cells = fl.grid(algorithm=slow_average(), federation=federation, seed=[0, 1, 2, 3], **SETTING)
+    seen, killed = [], threading.Event()
+    real = cluster.board
+
+    def watched(rounds, read, progress):
+        def tell():
+            done = read()
+            seen.append(done.copy())
+            if not killed.is_set() and (done > 2).sum() >= 2:  # both nodes are in the middle of a cell
+                killed.set()
+                nodes[1].kill()
+            return done
+
+        return real(rounds, tell, progress)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cluster, "board", watched)
+        there = fl.sweep(cells, ray=ADDRESS, progress=False, store=tmp_path / "cluster")
+    assert killed.is_set()
+    assert any((later < earlier).any() for earlier, later in itertools.pairwise(seen))  # a cell began again
+    assert set(written.values()) == {1}
+    assert len(written) == len(cells)
+    here = fl.sweep(cells, jobs=1, progress=False, store=tmp_path / "here")
+    for a, b in zip(there.results, here.results, strict=True):
+        assert all(torch.equal(t, b.models[name]) for name, t in a.models.items())
+        assert a.accuracy.equals(b.accuracy)
+        assert (a.folder / "accuracy.csv").read_bytes() == (b.folder / "accuracy.csv").read_bytes()
+
+
+def test_the_cluster_goes_on_from_a_checkpoint_and_reads_what_is_finished(nodes, written, federation, run_store):
+    def stop(t):
+        if t == 8:
+            raise KeyboardInterrupt
+
+    cells = fl.grid(algorithm="fedper", federation=federation, seed=[0, 1], **SETTING)
+    with pytest.raises(KeyboardInterrupt):
+        fl.run(**cells[0], progress=stop, checkpoint_seconds=0)
+    half = RunFolder(fl.run(**cells[1], progress=False).config).path.name  # seed 1 is finished
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_ADDRESS", ADDRESS)
+        swept = fl.sweep(cells, progress=False)
+    assert half not in written
+    assert len(written) == 1
+    seconds = swept.results[0].rounds["seconds"]
+    assert len(seconds) == SETTING["rounds"]
+    alone = fl.run(**cells[0], progress=False, store=run_store / "alone")
+    assert all(torch.equal(t, alone.models[name]) for name, t in swept.results[0].models.items())
+
+
+def test_an_error_in_a_cell_is_the_error_of_the_sweep(nodes, federation):
+    cells = [dict(algorithm=fl.fedrep(body_epochs=3), federation=federation, **SETTING)]
+    with pytest.raises(ValueError, match="body_epochs=3 is not allowed; it must be a whole number, from 1 to 1"):
+        fl.sweep(cells, ray=ADDRESS, progress=False)
+
+
+def test_shares_of_gpus_that_are_not_there_are_refused(nodes, federation):
+    cells = [dict(algorithm="fedavg", federation=federation, **SETTING)]
+    with pytest.raises(ValueError, match=r"gpus=0\.5 is not allowed"):
+        fl.sweep(cells, ray=ADDRESS, gpus=0.5, progress=False)
+    with pytest.raises(ValueError, match=r"device='cuda' is not allowed with gpus=0"):
+        fl.sweep([cells[0] | {"device": "cuda"}], ray=ADDRESS, progress=False)
+    with pytest.raises(ValueError, match=r"gpus=0\.5 is not allowed without a Ray cluster"):
+        fl.sweep(cells, gpus=0.5, progress=False)
+
+
+def test_without_ray_one_sentence_says_how_to_get_it(federation, monkeypatch, run_store):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    cells = [dict(algorithm="fedavg", federation=federation, **SETTING)]
+    with pytest.raises(ValueError, match=r"needs Ray, which is not installed: pip install 'fedlib\[ray\]'"):
+        fl.sweep(cells, ray=ADDRESS, progress=False)
+    assert not run_store.exists()

@@ -1,0 +1,376 @@
+"""The engine: stacks equal loops, seeds that share a stack equal seeds that do not, nothing waits for the device."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from phases import phase
+from torch import nn
+
+import fedlib as fl
+from fedlib.models import MODELS, build
+from fedlib.runs import engine, local, lockstep, loop
+from fedlib.runs.engine import Engine
+from fedlib.runs.plan import prepare
+from fedlib.training import evaluate, stacked
+from fedlib.training.batches import on_device
+from fedlib.training.convolution import FORMS, PatchConvolution, convolutions
+from fedlib.training.evaluate import Evaluation
+from fedlib.training.loop import train_loop
+from fedlib.training.losses import cross_entropy
+from fedlib.training.stacked import Stacked, stages
+
+SETTING = dict(rounds=3, join_ratio=0.5, local_epochs=2, batch_size=8, lr=0.05)
+SIZES = (40, 9, 120, 8, 17, 1, 33, 64, 25)  # samples of nine clients: 1 to 15 steps of 8
+
+
+def distance(a: dict, b: dict) -> float:
+    """Largest difference, relative to the largest weight of the tensor."""
+    assert a.keys() == b.keys()
+    return max(((a[name] - b[name]).abs().max() / b[name].abs().max()).item() for name in a)
+
+
+@pytest.fixture(scope="module")
+def model(tiny):
+    return build("lenet5", MODELS["lenet5"], tiny.x.shape[1:], 4, seed=0)
+
+
+@pytest.fixture(scope="module")
+def shares():
+    rng = np.random.default_rng(0)
+    return [rng.choice(240, n, replace=False) for n in SIZES]
+
+
+# -- the stacked backend ------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.integers(0, 60), min_size=1, max_size=40))
+def test_stages_train_every_client_to_its_end_and_halve_the_stack(n_steps):
+    n_steps = sorted(n_steps, reverse=True)
+    done, sizes = 0, [len(n_steps) + 1]
+    for size, steps in stages(n_steps):
+        assert steps > 0
+        assert size < sizes[-1]
+        assert all(n <= done for n in n_steps[size:])  # whoever left the stack has come to its end
+        done, sizes = done + steps, [*sizes, size]
+    assert done == n_steps[0]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("at_once", [128, 4])
+def test_ragged_clients_in_stacks_that_shrink_equal_the_loop(form, at_once, model, tiny, shares, monkeypatch):
+    monkeypatch.setattr(stacked, "AT_ONCE", at_once)
+    monkeypatch.setattr(stacked, "SMALLEST", 1)
+    task = phase(model, tiny, shares, epochs=2)
+    assert {len(steps) for steps in task.batches} == {2 * -(-n // 8) for n in SIZES}
+    (trained, losses), (expected, expected_losses) = Stacked(form)(task), train_loop(task)
+    assert distance(trained, expected) < 1e-12
+    assert torch.allclose(losses, expected_losses, rtol=1e-6)
+    assert not torch.equal(trained["fc1.0.weight"][0], trained["fc1.0.weight"][1])
+
+
+def test_a_program_serves_phases_of_the_same_kind_and_makes_room_for_longer_ones(model, tiny, shares):
+    train = Stacked()
+    for epochs in (1, 1, 3, 2):
+        task = phase(model, tiny, shares, epochs=epochs)
+        expected, _ = train_loop(task)
+        task = task._replace(images=phase_images(tiny, train))
+        assert distance(train(task)[0], expected) < 1e-12
+    [program] = train._programs.values()
+    assert program.capacity == 64  # 45 steps
+
+
+def phase_images(data, owner, kept={}):  # noqa: B006 (one set of images per owner, as in a run)
+    return kept.setdefault(id(owner), on_device(data, torch.device("cpu"), torch.float64))
+
+
+def test_new_losses_do_not_fill_the_memory(model, tiny, shares, monkeypatch):
+    monkeypatch.setattr(stacked, "KEPT", 2)
+    train = Stacked()
+    for _ in range(4):
+        train(phase(model, tiny, shares[3:5], loss=lambda w, batch: cross_entropy(w, batch)))
+    assert len(train._programs) == 2
+
+
+@pytest.mark.parametrize("padding", [0, 2])
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_convolution_of_patches_is_a_convolution(padding, bias):
+    torch.manual_seed(0)
+    layer = nn.Conv2d(3, 4, (3, 5), padding=padding, bias=bias).double()
+    x = torch.randn(2, 3, 9, 8, dtype=torch.float64, requires_grad=True)
+    target = torch.randn_like(layer(x))
+    answers = []
+    for form in FORMS:
+        with convolutions(layer, form):
+            out = layer(x)
+        gradients = torch.autograd.grad((out * target).sum(), [x, *layer.parameters()])
+        answers.append([out, *gradients])
+    for a, b in zip(*answers, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
+    inner = x.detach()[..., :6, :6].requires_grad_()
+    assert torch.autograd.gradcheck(PatchConvolution.apply, (inner, layer.weight))
+
+
+def test_convolutions_that_are_not_plain_stay_as_they_are():
+    layer = nn.Sequential(nn.Conv2d(4, 4, 3, groups=2), nn.Conv2d(4, 4, 3, stride=2), nn.Conv2d(4, 4, 3))
+    with convolutions(layer, "patches"):
+        assert ["_conv_forward" in vars(part) for part in layer] == [False, False, True]
+    assert not any("_conv_forward" in vars(part) for part in layer)
+
+
+def test_stacked_evaluation_counts_the_same_answers(model, tiny, shares, monkeypatch):
+    trained, _ = train_loop(phase(model, tiny, shares))
+    images = on_device(tiny, torch.device("cpu"), torch.float64)
+    expected = Evaluation(images, shares)(model, trained)
+    for chunk in (evaluate.CHUNK_GPU, 70):  # 70: many blocks, one of a single client that is larger than a block
+        monkeypatch.setattr(evaluate, "CHUNK_GPU", chunk)
+        correct, loss = Evaluation(images, shares, stacked=True)(model, trained)
+        assert torch.equal(correct, expected[0])
+        assert torch.allclose(loss, expected[1], rtol=1e-12)
+
+
+# -- what is drawn at random --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def dropout(monkeypatch):
+    """LeNet5 with dropout, as the model "forgetful"."""
+
+    def forgetful(shape, n_classes):
+        net = MODELS["lenet5"](shape, n_classes)
+        net.fc2.append(nn.Dropout(0.5))
+        return net
+
+    monkeypatch.setitem(MODELS, "forgetful", forgetful)
+
+
+@pytest.mark.parametrize("backend", ["loop", "stacked"])
+def test_dropout_draws_from_the_seed_and_survives_a_stop(backend, dropout, federation, tmp_path):
+    def stop(t):
+        if t == 1:
+            raise KeyboardInterrupt
+
+    arguments = dict(algorithm="fedrep", federation=federation, model="forgetful", backend=backend, **SETTING)
+    whole = fl.run(**arguments, progress=False, store=tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        fl.run(**arguments, progress=stop, store=tmp_path / "parts", checkpoint_seconds=0)
+    resumed = fl.run(**arguments, progress=False, store=tmp_path / "parts")
+    other = fl.run(**arguments | {"seed": 1}, progress=False)
+    assert all(torch.equal(t, resumed.models[name]) for name, t in whole.models.items())
+    assert not torch.equal(whole.models["fc1.0.weight"], other.models["fc1.0.weight"])
+
+
+# -- seeds in one stack -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def pooled(monkeypatch):
+    """How many phases were trained together, call by call."""
+    sizes, real = [], lockstep._train_together
+
+    def spy(phases, trainer, draws):
+        answer = real(phases, trainer, draws)
+        sizes.append(len(phases) if answer else 0)
+        return answer
+
+    monkeypatch.setattr(lockstep, "_train_together", spy)
+    return sizes
+
+
+@pytest.mark.parametrize("method", fl.algorithms())
+def test_seeds_and_partitions_that_share_a_stack_equal_separate_runs(method, federation, tiny, pooled, tmp_path):
+    other = fl.federate(tiny, fl.iid(), clients=5, seed=3)
+    setting = SETTING | dict(backend="stacked", dtype="float64", tune_epochs=1)
+    cells = fl.grid(algorithm=method, federation=[federation, other], seed=[0, 1], **setting)
+    together = fl.sweep(cells, jobs=1, progress=False, store=tmp_path / "together")
+    assert pooled
+    assert set(pooled) == {4}
+    for cell, result in zip(cells, together.results, strict=True):
+        alone = fl.run(**cell, progress=False, store=tmp_path / "alone")
+        assert alone.folder.name == result.folder.name
+        assert distance(result.models, alone.models) < 1e-9
+        assert np.allclose(alone.accuracy["loss"], result.accuracy["loss"], rtol=1e-9)
+
+
+def test_runs_that_draw_at_random_do_not_share_a_stack(dropout, federation, pooled, tmp_path):
+    setting = SETTING | dict(backend="stacked", model="forgetful")
+    cells = fl.grid(algorithm="fedavg", federation=federation, seed=[0, 1], **setting)
+    together = fl.sweep(cells, jobs=1, progress=False, store=tmp_path / "together")
+    assert pooled == [0]  # tried once, never again
+    for cell, result in zip(cells, together.results, strict=True):
+        alone = fl.run(**cell, progress=False, store=tmp_path / "alone")
+        assert all(torch.equal(t, alone.models[name]) for name, t in result.models.items())
+
+
+def test_runs_at_different_rounds_go_on_together(federation, pooled, tmp_path):
+    """One seed has done two rounds already: it comes to its end earlier, the other one goes on alone."""
+
+    def stop(t):
+        if t == 2:
+            raise KeyboardInterrupt
+
+    cells = fl.grid(algorithm="fedper", federation=federation, seed=[0, 1], backend="stacked", **SETTING)
+    with pytest.raises(KeyboardInterrupt):
+        fl.run(**cells[0], progress=stop, checkpoint_seconds=0)
+    fl.sweep(cells, jobs=1, progress=False)
+    assert pooled == [2]
+    alone = [fl.run(**cell, progress=False, store=tmp_path / "alone") for cell in cells]
+    for a, b in zip(alone, fl.sweep(cells, jobs=1, progress=False).results, strict=True):
+        assert distance(a.models, b.models) < 1e-5
+
+
+def test_a_failure_ends_all_runs_of_a_group_and_frees_their_folders(federation, run_store):
+    @fl.algorithm
+    def breaks():
+        def round(state, cohort):
+            if cohort.seed == 1 and cohort.round == 1:
+                raise ArithmeticError("seed 1 breaks in round 1")
+            return fl.fedavg().round(state, cohort)
+
+        return fl.fedavg()._replace(name="breaks", round=round)
+
+    cells = fl.grid(algorithm=breaks(), federation=federation, seed=[0, 1, 2], backend="stacked", **SETTING)
+    try:
+        with pytest.raises(ArithmeticError, match="seed 1 breaks in round 1"):
+            fl.sweep(cells, jobs=1, progress=False)
+        assert fl.run(**cells[0], progress=False).folder.parent == run_store  # its lock is free
+    finally:
+        from fedlib.algorithm import ALGORITHMS
+
+        del ALGORITHMS["breaks"]
+
+
+def test_on_a_cpu_every_run_goes_on_its_own(federation):
+    from fedlib.runs.work import together
+
+    cells = fl.grid(algorithm=["fedavg", "fedper"], federation=federation, seed=[0, 1, 2], **SETTING)
+    assert together([prepare(**cell) for cell in cells]) == [[0], [1], [2], [3], [4], [5]]
+    plans = [prepare(**cell, backend="stacked") for cell in cells]
+    assert together(plans) == [[0, 1, 2], [3, 4, 5]]
+    large = [prepare(**cell | {"join_ratio": 1.0}, backend="stacked") for cell in cells[:3]] * 22
+    assert [len(group) for group in together(large)] == [21, 21, 21, 3]  # 6 clients each, 128 in a stack
+
+
+# -- the device ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", fl.algorithms())
+def test_a_round_never_waits_for_the_device(method, federation):
+    """On torch's device without memory every value that is read back, and every mixture of devices, is an error."""
+    plan = prepare(method, federation, **SETTING)
+    nowhere = torch.device("meta")
+    model = plan.model._replace(weights={name: t.to(nowhere) for name, t in plan.model.weights.items()})
+    own = Engine(nowhere, on_device(federation.data, nowhere), Stacked())
+    n_train, state = torch.ones(6, device=nowhere), plan.algorithm.init(model, federation)
+    for t in range(plan.setting.rounds):
+        cohort = loop.cohort_at(plan, own, model, n_train, np.array([0, 2, 5]), t, loop.TRAIN)
+        state = plan.algorithm.round(state, cohort)
+    models = plan.algorithm.models(state)
+    assert {t.device for t in models.values()} == {nowhere}
+    Evaluation(own.images, federation.test, stacked=True)(model, models)
+
+
+def test_a_gpu_that_is_not_there_is_refused_before_any_work(federation, run_store, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ValueError, match="device='cuda' is not allowed; torch finds no GPU on this machine"):
+        fl.run("fedavg", federation, **SETTING, device="cuda", progress=False)
+    with pytest.raises(ValueError, match="torch finds no GPU"):
+        fl.sweep([dict(algorithm="fedavg", federation=federation, **SETTING, device="cuda")], progress=False)
+    assert not run_store.exists()
+
+
+def test_a_run_of_a_gpu_is_read_where_there_is_none(federation, monkeypatch):
+    """The store of a machine with a GPU, opened on a laptop: here the training is done under a false name."""
+    arguments = dict(algorithm="pfedsim", federation=federation, **SETTING, device="cuda", progress=False)
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.cuda, "is_available", lambda: True)
+        real = torch.device
+        patch.setattr("fedlib.runs.engine.torch.device", lambda name: real("cpu"))
+        patch.setattr(torch.cuda, "get_device_name", lambda device=None: "a GPU")
+        trained = fl.run(**arguments)
+    read = fl.run(**arguments)
+    assert read.config["device"] == "cuda"
+    assert read.config["backend"] == "stacked"
+    assert all(torch.equal(t, read.models[name]) for name, t in trained.models.items())
+
+
+def test_the_form_of_convolutions_is_measured_once_and_kept_beside_the_runs(federation, monkeypatch, run_store):
+    plan, measured, real = prepare("fedavg", federation, **SETTING), [], engine.faster_form
+
+    def measure(sample):
+        measured.append(real(sample))
+        return measured[-1]
+
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device=None: "a GPU")
+    monkeypatch.setattr(engine, "faster_form", measure)
+    images = on_device(federation.data, torch.device("cpu"))
+    run_store.mkdir()
+    first, again = (engine._faster_form(plan, images, run_store) for _ in range(2))
+    assert measured == [first] == [again]
+    assert first in FORMS
+    [(case, form)] = json.loads((run_store / "convolutions.json").read_text()).items()
+    assert (case, form) == (f"a GPU, torch {torch.__version__}, lenet5 1x16x16", first)
+
+
+# -- architectures of their own -----------------------------------------------------------------------------------
+
+
+def test_clients_with_another_architecture_are_a_stack_of_their_own(federation):
+    """Half a cohort with LeNet5, half with a linear model: each part trains as it would alone, on one meter."""
+    plan = prepare("fedavg", federation, **SETTING)
+    linear = build("linear", lambda shape, n: nn.Sequential(nn.Flatten(), nn.Linear(256, n)), (1, 16, 16), 4, seed=0)
+    images = on_device(federation.data, torch.device("cpu"))
+    own, n_train = Engine(torch.device("cpu"), images, train_loop), torch.arange(6.0)
+    cohort = loop.cohort_at(plan, own, plan.model, n_train, np.array([1, 2, 4, 5]), 0, loop.TRAIN)
+    first, second = cohort.part([0, 2]), cohort.part([1, 3], linear)
+    assert (first.ids.tolist(), second.ids.tolist(), second.n_samples.tolist()) == ([1, 4], [2, 5], [2.0, 5.0])
+    stacks = [part.train(cross_entropy, part.broadcast(part.model.weights)) for part in (first, second)]
+    assert {name: t.shape for name, t in stacks[1].items()} == {"1.weight": (2, 4, 256), "1.bias": (2, 4)}
+    for part, trained in zip((first, second), stacks, strict=True):
+        alone = replace(part, trainer=Stacked()).train(cross_entropy, part.broadcast(part.model.weights))
+        assert distance(trained, alone) < 1e-5
+    weights = [sum(t.numel() * 4 for t in part.model.weights.values()) for part in (first, second)]
+    assert cohort.meter.bytes_down == 2 * 2 * sum(weights)
+    assert len(cohort.meter.losses) == 4
+
+
+# -- checkpoints --------------------------------------------------------------------------------------------------
+
+
+def test_checkpoints_that_cost_much_are_written_less_often(federation, monkeypatch):
+    saved, real = [], loop.RunFolder.save
+
+    def slow(self, checkpoint):
+        saved.append(checkpoint.round)
+        clock[0] += 1.0  # a second of writing
+        real(self, checkpoint)
+
+    clock = [0.0]
+    monkeypatch.setattr(loop.RunFolder, "save", slow)
+    monkeypatch.setattr(loop.time, "monotonic", lambda: clock[0])
+
+    def second(_):
+        clock[0] += 1.0  # a second of training
+
+    fl.run("local_only", federation, **SETTING | {"rounds": 50}, progress=second, checkpoint_seconds=2)
+    assert saved == [3, 23, 43, 50]  # after 2 seconds, then every 20: 5 % of the time
+
+
+def test_a_machine_without_affinity_still_counts_its_cores(monkeypatch):
+    monkeypatch.delattr(local.os, "sched_getaffinity", raising=False)
+    assert local.cores() == (local.os.cpu_count() or 1)
+
+
+def test_the_mean_loss_of_a_phase_is_that_of_its_steps(model, tiny, shares):
+    """One step of plain SGD by hand: what is reported is the loss before the step."""
+    task = phase(model, tiny, [np.arange(8)])
+    _, losses = train_loop(task)
+    model.net.train()
+    w = {name: t[0].clone() for name, t in task.w.items()}
+    batch = task.images.batch(task.batches[0][0], model)
+    assert torch.isclose(losses[0].double(), F.cross_entropy(model(w, batch.x), batch.y), rtol=1e-6)
