@@ -21,9 +21,17 @@ def test_the_first_example_runs():
     assert {"accuracy", "bytes_down", "bytes_up", "seconds"} <= set(scope["res"].summary().index)
 
 
+def test_the_sweep_of_the_readme_runs(federation):
+    code = next(code for code in CODE if "fl.sweep" in code).replace("rounds=20", "rounds=2")
+    scope = {"fl": fl, "fed": federation}
+    *_, last = code.splitlines()
+    exec(code.replace(last, f"table = {last}".replace("cells)", "cells, jobs=1, progress=False)")), scope)
+    assert len(scope["table"]) == 9
+
+
 def test_the_method_of_the_readme_is_fedavg_when_its_server_goes_all_the_way(federation, tmp_path, monkeypatch):
     file = tmp_path / "mine.py"  # @fl.algorithm reads the source
-    file.write_text(CODE[1])
+    file.write_text(next(code for code in CODE if "@fl.algorithm" in code))
     monkeypatch.syspath_prepend(tmp_path)
     import mine
 

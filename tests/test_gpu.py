@@ -1,0 +1,55 @@
+"""What can only be checked on a GPU: graphs are captured, nothing waits, the numbers are those of the CPU."""
+
+import warnings
+
+import pytest
+import torch
+
+import fedlib as fl
+from fedlib.runs import loop
+from fedlib.runs.engine import engine, rules
+from fedlib.runs.plan import cohorts, prepare
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no GPU on this machine")
+SETTING = dict(rounds=3, join_ratio=0.5, local_epochs=2, batch_size=8, lr=0.05)
+
+
+@pytest.mark.parametrize("method", fl.algorithms())
+def test_a_gpu_gives_the_numbers_of_a_cpu(method, federation):
+    gpu, cpu = (
+        fl.run(method, federation, **SETTING, dtype="float64", device=device, progress=False)
+        for device in ("cuda", "cpu")
+    )
+    assert gpu.config["backend"] == "stacked"
+    for name, t in cpu.models.items():
+        torch.testing.assert_close(gpu.models[name], t, rtol=1e-5, atol=1e-7)
+    assert (gpu.accuracy["accuracy"] == cpu.accuracy["accuracy"]).mean() > 0.99
+
+
+@pytest.mark.parametrize("method", fl.algorithms())
+def test_the_same_seed_gives_the_same_bits_on_a_gpu(method, federation, tmp_path):
+    first = fl.run(method, federation, **SETTING, progress=False, store=tmp_path)
+    (first.folder / "run.safetensors").unlink()
+    again = fl.run(method, federation, **SETTING, progress=False, store=tmp_path)  # same store: same convolutions
+    assert all(torch.equal(t, again.models[name]) for name, t in first.models.items())
+
+
+@pytest.mark.parametrize("method", fl.algorithms())
+def test_a_round_is_replayed_and_never_waited_for(method, federation, run_store):
+    """The same round twice: the first one captures its graphs, in the second every wait for the GPU is an error."""
+    plan, ids = prepare(method, federation, **SETTING), cohorts(federation.n_clients, 0.5, 1, 0)[0]
+    run_store.mkdir()
+    with rules("cuda"), warnings.catch_warnings(action="error"):
+        own = engine(plan, run_store)
+        model = plan.model._replace(weights={name: t.to(own.device) for name, t in plan.model.weights.items()})
+        n_train = torch.tensor([float(len(part)) for part in federation.train], device=own.device)
+        state = plan.algorithm.init(model, federation)
+        for mode in ("default", "error"):
+            torch.cuda.set_sync_debug_mode(mode)
+            try:
+                state = plan.algorithm.round(state, loop.cohort_at(plan, own, model, n_train, ids, 0, loop.TRAIN))
+            finally:
+                torch.cuda.set_sync_debug_mode("default")
+    programs = own.trainer._programs.values()
+    assert programs
+    assert all(step.__name__ == "replay" for program in programs for step in program._steps.values())
