@@ -62,6 +62,11 @@ def client_mean(stack: Params, n_samples: Tensor) -> Params:
     return mix(n_samples / n_samples.sum(), stack)
 
 
+def uniform_mean(stack: Params) -> Params:
+    """The server's average where every client counts alike: [k, ...] -> [...]."""
+    return {name: t.mean(0) for name, t in stack.items()}
+
+
 def sq_distance(w: Params, anchor: Params) -> Tensor:
     """Squared Euclidean distance over the entries of `anchor`: a scalar."""
     return sum(((w[name] - t) ** 2).sum() for name, t in anchor.items())

@@ -151,7 +151,7 @@ def test_one_client_federated_is_plain_local_sgd(tiny):
     sgd = torch.optim.SGD(net.parameters(), 0.05)
     for t in range(4):
         for index in client_batches(alone.train[0], range(2), 8, (0, TRAIN, t, 0)):
-            x, y, _ = images.batch(index, plan.model)
+            x, y, *_ = images.batch(index, plan.model)
             sgd.zero_grad()
             torch.nn.functional.cross_entropy(net(x), y).backward()
             sgd.step()

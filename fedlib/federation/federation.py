@@ -38,6 +38,12 @@ class Federation:
         return np.stack([np.bincount(self.data.y[index], minlength=n_classes) for index in own])
 
     @cached_property
+    def train_counts(self) -> np.ndarray:
+        """Train samples per client and class: int64 [n_clients, n_classes]."""
+        n_classes = len(self.data.classes)
+        return np.stack([np.bincount(self.data.y[index], minlength=n_classes) for index in self.train])
+
+    @cached_property
     def fingerprint(self) -> str:
         """16 hex digits of the data's content and of who owns what."""
         digest = hashlib.sha256(self.data.fingerprint.encode())

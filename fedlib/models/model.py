@@ -32,6 +32,11 @@ class Model(NamedTuple):
         """Logits [batch, n_classes] of images x [batch, C, H, W]; training mode updates the statistics in `w`."""
         return functional_call(self.net, w, (x,))
 
+    def head(self, w: Params) -> tuple[Tensor, Tensor]:
+        """Weight [..., n_classes, p] and bias [..., n_classes] of the classifier in `w`, a model or a stack."""
+        phi = {name.rpartition(".")[2]: w[name] for name in self.classifier}
+        return phi["weight"], phi["bias"]
+
 
 def build(name: str, builder: Builder, shape: tuple[int, int, int], n_classes: int, seed: int) -> Model:
     """The model with initial weights drawn from `seed`; the global random state is left as it was."""

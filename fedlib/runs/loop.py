@@ -119,7 +119,8 @@ def _rounds(
             history.add_evaluation(t + 1, False, *test(model, models))
             if setting.tune_epochs:
                 everyone = cohort_at(plan, own, model, n_train, np.arange(federation.n_clients), t, TUNE)
-                history.add_evaluation(t + 1, True, *test(model, _tuned(models, everyone, setting.tune_epochs)))
+                tuned = _tuned(models, everyone, setting.tune_epochs, plan.algorithm.tune_lr)
+                history.add_evaluation(t + 1, True, *test(model, tuned))
         if last or time.monotonic() - last_saved >= patience:
             begin = time.monotonic()
             folder.save(Checkpoint(t + 1, flatten(state) | history.tensors()))
@@ -129,10 +130,10 @@ def _rounds(
     return unflatten(flatten(state), state)
 
 
-def _tuned(models: Params, everyone: Cohort, epochs: int) -> Params:
+def _tuned(models: Params, everyone: Cohort, epochs: int, lr: float | None) -> Params:
     """Copies of all clients' models [n_clients, ...] after local fine-tuning; nobody keeps them."""
     start = {name: w.expand(everyone.size, *w.shape[1:]) for name, w in models.items()}
-    return everyone.train(cross_entropy, start, epochs=range(epochs))
+    return everyone.train(cross_entropy, start, epochs=range(epochs), lr=lr)
 
 
 def cohort_at(

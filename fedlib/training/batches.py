@@ -1,7 +1,7 @@
 """Mini-batches: which samples, in which order, and what a loss sees of them."""
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -13,11 +13,19 @@ from fedlib.models import Model
 
 
 class Batch(NamedTuple):
-    """What a client's loss sees: normalised images x [batch, C, H, W], labels y [batch], and the architecture."""
+    """What a client's loss sees: normalised images x [batch, C, H, W], labels y [batch], and the architecture.
+
+    `draws` are the random numbers of this step that the method has asked for (`Cohort.train`), by name.
+    """
 
     x: Tensor
     y: Tensor
     model: Model
+    draws: Mapping[str, Tensor] = {}
+
+    def split(self, n: int) -> "list[Batch]":
+        """The `n` mini-batches that a step with `batches_per_step=n` sees joined."""
+        return [self._replace(x=x, y=y) for x, y in zip(self.x.chunk(n), self.y.chunk(n), strict=True)]
 
 
 class Images(NamedTuple):
@@ -55,14 +63,18 @@ def to_device(t: Tensor, device: torch.device) -> Tensor:
     return (t.pin_memory() if device.type == "cuda" else t).to(device, non_blocking=True)
 
 
-def client_batches(own: np.ndarray, epochs: Iterable[int], batch_size: int, stream: tuple[int, ...]) -> Tensor:
-    """A client's mini-batches, one fresh permutation per epoch: int64 [steps, batch_size].
+def client_batches(
+    own: np.ndarray, epochs: Iterable[int], batch_size: int, stream: tuple[int, ...], per_step: int = 1
+) -> Tensor:
+    """A client's mini-batches, one fresh permutation per epoch: int64 [steps, per_step * batch_size].
 
     `own` are the client's sample indices, `stream` (seed, purpose, round, client) seeds epoch e with (*stream, e):
     the same batches whatever the method, the backend or the number of workers. The last batch of an epoch is
     filled up from the epoch's start, so that every batch has the same shape (and BatchNorm never sees one sample).
+    A step takes `per_step` consecutive batches; those left over at the end of an epoch are dropped. A client with
+    fewer batches than that takes one step per epoch, filled up from the epoch's start.
     """
-    steps = -(-len(own) // batch_size)
+    steps, width = max(-(-len(own) // batch_size) // per_step, 1), per_step * batch_size
     permutations = (np.random.default_rng((*stream, epoch)).permutation(own) for epoch in epochs)
-    filled = [np.resize(permutation, (steps, batch_size)) for permutation in permutations]
-    return torch.from_numpy(np.concatenate(filled) if filled else np.empty((0, batch_size), dtype=np.int64))
+    filled = [np.resize(permutation, (steps, width)) for permutation in permutations]
+    return torch.from_numpy(np.concatenate(filled) if filled else np.empty((0, width), dtype=np.int64))

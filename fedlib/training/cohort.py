@@ -1,6 +1,6 @@
 """The cohort: the clients of one round, what they can do, and a meter on every byte they exchange."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -11,9 +11,11 @@ from fedlib.federation import Federation
 from fedlib.models import Model
 from fedlib.stack import Params, n_bytes, repeat
 from fedlib.training.batches import Images, client_batches, to_device
+from fedlib.training.evaluate import Evaluation
 from fedlib.training.phase import Loss, Phase, Trainer
 
-TRAIN, TUNE = 2, 3  # purposes of random streams; 1 is the choice of cohorts
+TRAIN, TUNE, DRAWS, SERVER = 2, 3, 4, 5  # purposes of random streams; 1 is the choice of cohorts
+Draws = Callable[[np.random.Generator, int, int], dict[str, np.ndarray]]  # (rng, client, steps) -> {name: [steps, ...]}
 
 
 @dataclass
@@ -82,6 +84,10 @@ class Cohort:
         epochs: Iterable[int] | None = None,
         trainable: Collection[str] | None = None,
         lr: float | None = None,
+        clip: float | None = None,
+        samples: Sequence[np.ndarray] | None = None,
+        batches_per_step: int = 1,
+        draws: Draws | None = None,
     ) -> Params:
         """Each client runs SGD on its own training samples: [k, ...] -> [k, ...].
 
@@ -90,13 +96,21 @@ class Cohort:
         for the GPU, and seeds share a stack, only if it stays the same function. `epochs` are positions in the round's
         stream of permutations (default: all local epochs), so that phases over range(0, 4) and range(4, 5) see what
         range(0, 5) would. `trainable` are the names that SGD moves (default: all parameters); BatchNorm statistics
-        follow every forward pass.
+        follow every forward pass. `lr` is the step size (default: the run's), `clip` the largest norm of a gradient
+        over all that is trainable. `samples` are the indices each client trains on (default: its train part).
+
+        With `batches_per_step=n` a step takes n consecutive mini-batches of an epoch (what is left over is dropped, a
+        client with fewer takes one step); the loss sees them joined, and `batch.split(n)`. A loss must not draw random
+        numbers: `draws(rng, client, steps)` draws them beforehand, {name: [steps, ...]}, on the host and from a stream
+        that belongs to (seed, round, client, phase); the loss finds those of its step in `batch.draws`.
         """
         epochs = list(range(self.local_epochs) if epochs is None else epochs)
         chosen = self.model.trainable if trainable is None else trainable
-        stream = (self.seed, self.purpose, self.round)
+        samples = [self.federation.train[i] for i in self.ids] if samples is None else samples
+        stream, number = (self.seed, self.purpose, self.round), len(self.meter.losses)
         batches = tuple(
-            client_batches(self.federation.train[i], epochs, self.batch_size, (*stream, i)) for i in self.ids.tolist()
+            client_batches(own, epochs, self.batch_size, (*stream, i), batches_per_step)
+            for i, own in zip(self.ids.tolist(), samples, strict=True)
         )
         phase = Phase(
             model=self.model,
@@ -107,8 +121,43 @@ class Cohort:
             context=context,
             trainable=tuple(name for name in self.model.trainable if name in chosen),
             lr=self.lr if lr is None else lr,
-            seed=(*stream, len(self.meter.losses)),
+            seed=(*stream, number),
+            clip=clip,
+            draws=self._drawn(draws, batches, number),
         )
         trained, losses = self.trainer(phase)
         self.meter.losses.append(losses)
         return trained
+
+    def split(self, held_out: float) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """Each client's train indices without the last share `held_out`, and that share: at least one sample each.
+
+        They are in random order since the federation was made. Raises `ValueError` for a client with one sample.
+        """
+        own = [self.federation.train[i] for i in self.ids]
+        for i, train in zip(self.ids, own, strict=True):
+            if len(train) < 2:
+                raise ValueError(f"client {i} has one training sample; it needs two to hold out a part of them.")
+        sizes = [min(max(round(held_out * len(train)), 1), len(train) - 1) for train in own]
+        cuts = list(zip(own, sizes, strict=True))
+        return [train[:-n] for train, n in cuts], [train[-n:] for train, n in cuts]
+
+    def mean_loss(self, models: Params, samples: Sequence[np.ndarray]) -> Tensor:
+        """Mean cross-entropy, in evaluation mode, of row i of `models` on the indices `samples[i]`: float64 [k]."""
+        return Evaluation(self.images, samples, stacked=self.images.y.is_cuda)(self.model, models)[1]
+
+    def server_rng(self) -> np.random.Generator:
+        """What the server draws from in this round."""
+        return np.random.default_rng((self.seed, SERVER, self.round))
+
+    def _drawn(self, draws: Draws | None, batches: Sequence[Tensor], number: int) -> tuple[Params, ...]:
+        """For phase `number` of the round, as tensors; floating point in the dtype of the images."""
+        if draws is None:
+            return ()
+        stream, drawn = (self.seed, DRAWS, self.purpose, self.round), []
+        for i, steps in zip(self.ids.tolist(), batches, strict=True):
+            arrays = draws(np.random.default_rng((*stream, i, number)), i, len(steps))
+            own = {name: torch.as_tensor(array) for name, array in arrays.items()}
+            dtype = self.images.scale.dtype
+            drawn.append({name: t.to(dtype) if t.is_floating_point() else t for name, t in own.items()})
+        return tuple(drawn)

@@ -69,6 +69,42 @@ def evaluate(model: Model, images: Images, models: Params, samples: Sequence[np.
     return Evaluation(images, samples)(model, models)
 
 
+@torch.no_grad()
+def batchnorm_inputs(
+    model: Model, images: Images, models: Params, samples: Sequence[np.ndarray]
+) -> dict[str, tuple[Tensor, Tensor]]:
+    """Mean and standard deviation of what enters each BatchNorm layer: layer -> two tensors [n_clients, C].
+
+    Row i of `models` [n_clients, ...] sees, in evaluation mode, the samples `samples[i]`, and all pixels count alike.
+    """
+    layers = {name: m for name, m in model.net.named_modules() if f"{name}.running_mean" in model.batchnorm}
+    found = {name: ([], []) for name in layers}
+    for i, own in enumerate(samples):
+        w, chunks = {name: t[i] for name, t in models.items()}, {name: [] for name in layers}
+        hooks = [
+            layer.register_forward_pre_hook(lambda _, inputs, seen=chunks[name]: seen.append(_moments(*inputs)))
+            for name, layer in layers.items()
+        ]
+        try:
+            logits(model, w, images, to_device(torch.from_numpy(own), images.y.device))
+        finally:
+            for hook in hooks:
+                hook.remove()
+        for name, seen in chunks.items():
+            n, total, squares = (sum(part) for part in zip(*seen, strict=True))
+            mean = total / n
+            found[name][0].append(mean)
+            found[name][1].append((squares / n - mean**2).clamp(min=0).sqrt())
+    dtype = images.scale.dtype
+    return {name: tuple(torch.stack(part).to(dtype) for part in pair) for name, pair in found.items()}
+
+
+def _moments(x: Tensor) -> tuple[int, Tensor, Tensor]:
+    """Values per channel, their sum and the sum of their squares (float64 [C]) of x [batch, C, ...]."""
+    x = x.double().transpose(0, 1).flatten(1)
+    return x.shape[1], x.sum(1), (x**2).sum(1)
+
+
 def _blocks(sizes: Sequence[int]) -> Iterator[tuple[Tensor, Tensor]]:
     """Clients of similar size together: (clients [g], places of their samples [g, longest], the last one repeated).
 

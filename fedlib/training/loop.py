@@ -20,12 +20,17 @@ def _train(phase: Phase) -> tuple[Params, Tensor]:
     for i, steps in enumerate(phase.batches):
         w_i = {name: t[i].clone() for name, t in phase.w.items()}
         own = [{name: t[i] for name, t in c.items()} for c in phase.context]
-        sgd = torch.optim.SGD([w_i[name].requires_grad_() for name in phase.trainable], phase.lr)
+        free = [w_i[name].requires_grad_() for name in phase.trainable]
+        sgd = torch.optim.SGD(free, phase.lr)
+        draws = {name: t.to(images.y.device) for name, t in phase.draws[i].items()} if phase.draws else {}
         total = torch.zeros((), device=images.y.device)
-        for index in steps.to(images.y.device):
+        for step, index in enumerate(steps.to(images.y.device)):
             sgd.zero_grad()
-            value = loss(w_i, images.batch(index, model), *own)
+            batch = images.batch(index, model)._replace(draws={name: t[step] for name, t in draws.items()})
+            value = loss(w_i, batch, *own)
             value.backward()
+            if phase.clip is not None:
+                torch.nn.utils.clip_grad_norm_(free, phase.clip)
             sgd.step()
             total += value.detach()
         trained.append({name: t.detach() for name, t in w_i.items()})

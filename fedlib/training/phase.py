@@ -26,7 +26,9 @@ class Phase(NamedTuple):
     context: tuple[Params, ...]  # stacks [k, ...]; the loss of a client sees its row
     trainable: tuple[str, ...]
     lr: float
-    seed: tuple[int, ...] | None  # of what model and loss draw at random (dropout, say); None: nothing may be drawn
+    seed: tuple[int, ...] | None  # of what the model draws at random (dropout, say); None: nothing may be drawn
+    clip: float | None = None  # largest norm of a client's gradient over all that is trainable
+    draws: tuple[Params, ...] = ()  # k times {name: [steps_i, ...]}, on the host: `Batch.draws` of each step
 
 
 Trainer = Callable[[Phase], tuple[Params, Tensor]]  # -> trained stack [k, ...], mean training losses [k]
@@ -34,9 +36,13 @@ Trainer = Callable[[Phase], tuple[Params, Tensor]]  # -> trained stack [k, ...],
 
 def kind(phase: Phase) -> tuple:
     """What phases have in common that tell their clients the same; weights, samples, rate and seed may differ."""
-    shapes = (tuple(sorted((name, t.shape[1:]) for name, t in stack.items())) for stack in (phase.w, *phase.context))
+
+    def shapes(stack: Params) -> tuple:
+        return tuple(sorted((name, t.shape[1:], str(t.dtype)) for name, t in stack.items()))
+
+    stacks = (phase.w, *phase.context, *phase.draws[:1])
     data = id(phase.images.x), phase.batches[0].shape[1:]
-    return phase.loss, phase.model.name, *data, phase.trainable, *shapes
+    return phase.loss, phase.model.name, *data, phase.trainable, phase.clip, *map(shapes, stacks)
 
 
 @contextmanager
@@ -58,6 +64,7 @@ def join(phases: Sequence[Phase]) -> Phase:
         w=_cat([phase.w for phase in phases]),
         batches=tuple(steps for phase in phases for steps in phase.batches),
         context=tuple(map(_cat, zip(*(phase.context for phase in phases), strict=True))),
+        draws=tuple(own for phase in phases for own in phase.draws),
         seed=None,
     )
 

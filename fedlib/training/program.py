@@ -26,7 +26,7 @@ class Program:
     def __init__(self, phase: Phase, capacity: int, form: str):
         k, device = len(phase.batches), phase.images.y.device
         self.model, self.images, self.loss = phase.model, phase.images, phase.loss
-        self.capacity, self.form = capacity, form
+        self.capacity, self.form, self.clip = capacity, form, phase.clip
         dtype = phase.images.scale.dtype
         moving = [name for name in phase.w if name in phase.model.statistics and name not in phase.trainable]
         fixed = [name for name in phase.w if name not in {*moving, *phase.trainable}]
@@ -44,6 +44,10 @@ class Program:
         self.moving, self.fixed = zeros(phase.w, moving), zeros(phase.w, fixed)
         self.context = tuple(zeros(stack, list(stack)) for stack in phase.context)
         self.index = torch.zeros(capacity, k, phase.batches[0].shape[1], dtype=torch.int64, device=device)
+        self.draws = {
+            name: torch.zeros(capacity, k, *t.shape[1:], dtype=t.dtype, device=device)
+            for name, t in (phase.draws[0] if phase.draws else {}).items()
+        }
         self.n_steps = torch.zeros(k, dtype=torch.int64, device=device)
         self.step = torch.zeros(1, dtype=torch.int64, device=device)
         self.lr = torch.zeros((), dtype=dtype, device=device)
@@ -71,26 +75,34 @@ class Program:
                 t.copy_(stack[name])
         index = pad_sequence(list(phase.batches))  # [steps, k, batch]
         self.index[: len(index)].copy_(to_device(index, self.index.device))
+        for name, t in self.draws.items():
+            drawn = pad_sequence([own[name] for own in phase.draws])  # [steps, k, ...]
+            t[: len(drawn)].copy_(to_device(drawn, t.device))
         n_steps = torch.tensor([len(steps) for steps in phase.batches])
         self.n_steps.copy_(to_device(n_steps, self.index.device))
         self.step.zero_()
         self.total.zero_()
         self.lr.fill_(phase.lr)
 
-    def _loss(self, free: Params, moving: Params, fixed: Params, x: Tensor, y: Tensor, own: tuple[Params, ...]):
+    def _loss(
+        self, free: Params, moving: Params, fixed: Params, x: Tensor, y: Tensor, draws: Params, own: tuple[Params, ...]
+    ):
         """ONE client: its loss, and the BatchNorm statistics that the forward pass leaves."""
         moving = {name: t.clone() for name, t in moving.items()}  # the forward pass updates them in place
-        batch = Batch(x, y, self.model)
-        return self.loss({**free, **moving, **fixed}, batch, *own), moving
+        return self.loss({**free, **moving, **fixed}, Batch(x, y, self.model, draws), *own), moving
 
     def _advance(self, size: int) -> None:
         """One step of the first `size` clients."""
         free, moving, fixed, *context = (_first(t, size) for t in (self.free, self.moving, self.fixed, *self.context))
         running = self.step < self.n_steps[:size]  # [size]
-        index = self.index[:, :size].index_select(0, self.step)[0]  # [size, batch]
-        x, y, _ = self.images.batch(index, self.model)
-        grads, (value, moved) = self._gradients(free, moving, fixed, x, y, tuple(context))
+        index, *drawn = (t[:, :size].index_select(0, self.step)[0] for t in (self.index, *self.draws.values()))
+        batch = self.images.batch(index, self.model)  # index: [size, batch], drawn: [size, ...]
+        draws = dict(zip(self.draws, drawn, strict=True))
+        grads, (value, moved) = self._gradients(free, moving, fixed, batch.x, batch.y, draws, tuple(context))
         gradient = torch.cat([grads[name].flatten(1) for name in free], 1)  # [size, P]
+        if self.clip is not None:  # as torch.nn.utils.clip_grad_norm_, for each client
+            norm = gradient.norm(dim=1, keepdim=True)
+            gradient = gradient * (self.clip / (norm + 1e-6)).clamp(max=1)
         self.flat[:size].addcmul_(torch.where(running[:, None], gradient, 0), self.lr, value=-1)
         for name, t in moving.items():
             t.copy_(torch.where(running.view(-1, *[1] * (t.dim() - 1)), moved[name], t))

@@ -71,4 +71,5 @@ def _rows(phase: Phase, rows: Sequence[int]) -> Phase:
         w={name: t[index] for name, t in phase.w.items()},
         batches=tuple(phase.batches[i] for i in rows),
         context=tuple({name: t[index] for name, t in stack.items()} for stack in phase.context),
+        draws=tuple(phase.draws[i] for i in rows) if phase.draws else (),
     )
