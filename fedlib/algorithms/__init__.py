@@ -3,10 +3,11 @@
 from fedlib.algorithms.fedavg import fedavg
 from fedlib.algorithms.fedbn import fedbn
 from fedlib.algorithms.feddyn import feddyn
+from fedlib.algorithms.fedgen import fedgen
 from fedlib.algorithms.fedper import fedper
 from fedlib.algorithms.fedprox import fedprox
 from fedlib.algorithms.fedrep import fedrep
 from fedlib.algorithms.local_only import local_only
 from fedlib.algorithms.pfedsim import pfedsim
 
-__all__ = ["fedavg", "fedbn", "feddyn", "fedper", "fedprox", "fedrep", "local_only", "pfedsim"]
+__all__ = ["fedavg", "fedbn", "feddyn", "fedgen", "fedper", "fedprox", "fedrep", "local_only", "pfedsim"]

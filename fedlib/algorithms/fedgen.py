@@ -1,0 +1,116 @@
+"""FedGen (Zhu et al., ICML 2021, Algorithm 1; baseline of pFedSim, section 5): features from a shared generator."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fedlib.algorithm import Algorithm, algorithm, broadcast
+from fedlib.checks import check_count, check_number
+from fedlib.models.generator import STATISTICS, generate, new_generator
+from fedlib.stack import Params, client_mean, drop
+from fedlib.training.batches import to_device
+from fedlib.training.losses import cross_entropy
+
+
+class State(NamedTuple):
+    w: Params  # [...]
+    generator: Params  # [...]; made in the first round, as are the moments of its Adam
+    first: Params
+    second: Params
+
+
+def generator_loss(g: Params, phi: tuple[Tensor, Tensor], share: Tensor, y: Tensor, noise: Tensor) -> Tensor:
+    """Mean over the batch of sum_i a_iy CE(phi_i(G(y, noise)), y): phi of k clients, share a [k, n_classes]."""
+    weight, bias = phi  # [k, n_classes, p], [k, n_classes]
+    logits = torch.einsum("bp,kcp->kbc", generate(g, y, noise, training=True), weight) + bias[:, None]
+    errors = F.cross_entropy(logits.flatten(0, 1), y.repeat(len(weight)), reduction="none")
+    return (share[:, y] * errors.view(-1, len(y))).sum(0).mean()
+
+
+def adam_steps(state: State, lr: float, taken: int, batches: Sequence[tuple], *given: Tensor) -> State:
+    """The generator after a step per batch (y, noise); Adam has `taken` steps behind it. Reuses the buffers."""
+    free = {name: t.requires_grad_() for name, t in drop(state.generator, STATISTICS).items()}
+    adam = torch.optim.Adam(free.values(), lr)
+    for name, t in free.items():
+        moments = {"exp_avg": state.first[name], "exp_avg_sq": state.second[name]}
+        adam.state[t] = {"step": torch.tensor(float(taken)), **moments}
+    for y, noise in batches:
+        adam.zero_grad()
+        generator_loss(state.generator, *given, y, noise).backward()
+        adam.step()
+    return state._replace(generator={name: t.detach() for name, t in state.generator.items()})
+
+
+@algorithm
+def fedgen(
+    alpha: float = 10.0,
+    beta: float = 10.0,
+    decay: float = 0.98,
+    labels: int = 32,
+    noise: int = 32,
+    hidden: int = 32,
+    generator_steps: int = 5,
+    generator_lr: float = 3e-4,
+) -> Algorithm:
+    """Local loss: CE(w(x), y) + alpha CE(phi(G(y', z')), y') + beta KL(softmax phi(G(y, z)) || softmax w(x)).
+
+    y' are `labels` labels drawn uniformly from the client's own classes, z and z' Gaussian of size `noise`; the first
+    argument of KL is held fixed. In round t alpha, beta and `generator_lr` are multiplied by decay^t; in round 0 there
+    is no generator yet. The server averages as FedAvg does, then takes `generator_steps` steps of Adam, each on
+    `labels` labels that are uniform over the cohort's classes, down `generator_loss`: a_iy is client i's share of class
+    y in the cohort, so the clients upload their label counts. Adam's moments last for the whole run. There is no
+    diversity term (reading A18). BatchNorm is aggregated; the generator's uses the batch on the server and running
+    statistics, which are sent with it, on the clients. `alpha=beta=0` is FedAvg. Evaluated: the global model.
+    """
+    check_number("alpha", alpha, 0)
+    check_number("beta", beta, 0)
+    check_number("decay", decay, 0, 1, open_low=True)
+    check_number("generator_lr", generator_lr, 0, open_low=True)
+    check_count("labels", labels, 2)  # BatchNorm on the server
+    for argument, count in {"noise": noise, "hidden": hidden, "generator_steps": generator_steps}.items():
+        check_count(argument, count)
+
+    def loss(w, batch, g, faded):  # ONE client
+        own, logits = batch.draws["labels"], batch.model(w, batch.x)
+        features = generate(g, torch.cat([own, batch.y]), batch.draws["noise"])
+        guess, target = F.linear(features, *batch.model.head(w)).split([len(own), len(batch.y)])
+        divergence = F.kl_div(logits.log_softmax(1), target.detach().softmax(1), reduction="batchmean")
+        generated = alpha * F.cross_entropy(guess, own) + beta * divergence
+        return F.cross_entropy(logits, batch.y) + faded["factor"] * generated
+
+    def server(state, cohort, phi):
+        rng, counts = cohort.server_rng(), cohort.federation.train_counts[cohort.ids]  # [k, n_classes]
+        [classes], device, like = counts.sum(0).nonzero(), cohort.clients.device, phi[0]
+        if not state.generator:
+            new = new_generator(rng, counts.shape[1], noise, hidden, p=like.shape[2])
+            zeros = [{name: torch.zeros_like(t).to(like) for name, t in new.items()} for _ in range(2)]
+            state = State(state.w, {name: t.to(like) for name, t in new.items()}, *zeros)
+        uploaded = cohort.gather({"counts": to_device(torch.from_numpy(counts), device).to(like)})["counts"]
+        share = uploaded / uploaded.sum(0).clamp(min=1)
+        y = to_device(torch.from_numpy(rng.choice(classes, (generator_steps, labels))), device)
+        z = to_device(torch.from_numpy(rng.standard_normal((generator_steps, labels, noise))), device).to(like)
+        lr, taken = generator_lr * decay**cohort.round, generator_steps * cohort.round
+        return adam_steps(state, lr, taken, list(zip(y, z, strict=True)), phi, share)
+
+    def round(state, cohort):
+        def draws(rng, client, steps):
+            [classes] = cohort.federation.train_counts[client].nonzero()
+            z = rng.standard_normal((steps, labels + cohort.batch_size, noise))
+            return {"labels": rng.choice(classes, (steps, labels)), "noise": z}
+
+        w = cohort.broadcast(state.w)
+        if state.generator:
+            factor = {"factor": torch.full_like(cohort.n_samples, decay**cohort.round)}
+            w_i = cohort.train(loss, w, cohort.broadcast(state.generator), factor, draws=draws)  # [k, ...]
+        else:
+            w_i = cohort.train(cross_entropy, w)
+        w_i = cohort.gather(w_i)
+        return server(state._replace(w=client_mean(w_i, cohort.n_samples)), cohort, cohort.model.head(w_i))
+
+    def init(model, federation):
+        return State(model.weights, {}, {}, {})
+
+    return Algorithm("fedgen", init, round, models=broadcast)
