@@ -8,6 +8,7 @@ from fedlib.algorithms.fedper import fedper
 from fedlib.algorithms.fedprox import fedprox
 from fedlib.algorithms.fedrep import fedrep
 from fedlib.algorithms.local_only import local_only
+from fedlib.algorithms.perfedavg import perfedavg
 from fedlib.algorithms.pfedsim import pfedsim
 
-__all__ = ["fedavg", "fedbn", "feddyn", "fedgen", "fedper", "fedprox", "fedrep", "local_only", "pfedsim"]
+__all__ = ["fedavg", "fedbn", "feddyn", "fedgen", "fedper", "fedprox", "fedrep", "local_only", "perfedavg", "pfedsim"]
