@@ -1,0 +1,77 @@
+"""FedFomo (Zhang et al., ICLR 2021; baseline of pFedSim, section 5): clients mix the models that help them."""
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from fedlib.algorithm import Algorithm, algorithm
+from fedlib.checks import check_count, check_number
+from fedlib.stack import Params, own, put, take
+from fedlib.training.losses import cross_entropy
+
+
+class State(NamedTuple):
+    v: Params  # [n_clients, ...]: every client's model theta_i
+    affinity: Tensor  # P [n_clients, n_clients]
+    last: Tensor  # int64 [k]: the participants of the last round, none before the first
+
+
+def usefulness(losses: Tensor, distances: Tensor) -> Tensor:
+    """v_j = (L_i(theta_i) - L_i(theta_j)) / (||theta_j - theta_i|| + 1e-5): [k, 1 + m], [k, m] -> [k, m].
+
+    `losses` are those of client i on its validation part, in the first column with its own model.
+    """
+    return (losses[:, :1] - losses[:, 1:]) / (distances + 1e-5)
+
+
+def mixing_weights(useful: Tensor) -> Tensor:
+    """v_j^+ / sum_k v_k^+: [k, m] -> [k, m]; zeros for a client to whom nobody is useful."""
+    positive = useful.clamp(min=0)
+    total = positive.sum(1, keepdim=True)
+    return positive / torch.where(total > 0, total, 1)
+
+
+@algorithm
+def fedfomo(neighbours: int = 5, validation: float = 0.2) -> Algorithm:
+    """A client gets its own model and the `neighbours` with largest P_ij of last round, mixes, then trains.
+
+    theta_i += sum_j v_j^+ / sum_k v_k^+ (theta_j - theta_i) and P_ij += v_j, v_j by `usefulness` on the share
+    `validation` of its train part, on which it does not train. P starts as the identity; equal P_ij: lower j first.
+    There is no server average. BatchNorm, affine and statistics alike, is mixed with the same weights; the distance is
+    over the parameters. Where a round has no `neighbours` others, a client's own model fills the place, of weight 0.
+    In the first round nobody has neighbours: it is Local-Only on the rest of the train part. Evaluated: own theta_i.
+    Raises `ValueError` in the round of a client with one training sample.
+    """
+    check_count("neighbours", neighbours)
+    check_number("validation", validation, 0, 1, open_low=True, open_high=True)
+
+    def init(model, federation):
+        n, like = federation.n_clients, next(iter(model.weights.values()))
+        nobody = torch.empty(0, dtype=torch.int64, device=like.device)
+        return State(own(model.weights, n), torch.eye(n, dtype=like.dtype, device=like.device), nobody)
+
+    def round(state, cohort):
+        clients, (train, held_out) = cohort.clients, cohort.split(validation)
+        known = state.affinity[clients][:, state.last]  # [k, participants]
+        known = known.masked_fill(clients[:, None] == state.last, -math.inf)
+        best = known.argsort(dim=1, descending=True, stable=True)[:, :neighbours]  # [k, m]
+        chosen = torch.cat([clients[:, None], state.last[best]], 1)  # [k, 1 + m]: the own model comes first
+        sent = cohort.scatter(take(state.v, chosen))  # [k, 1 + m, ...]
+
+        losses = [
+            cohort.mean_loss({name: t[:, j] for name, t in sent.items()}, held_out) for j in range(chosen.shape[1])
+        ]
+        others = {name: t[:, 1:] - t[:, :1] for name, t in sent.items()}  # theta_j - theta_i: [k, m, ...]
+        distances = sum((others[name] ** 2).flatten(2).sum(2) for name in cohort.model.trainable).sqrt()
+        useful = usefulness(torch.stack(losses, 1).to(distances.dtype), distances)
+        weights = mixing_weights(useful)
+        start = {name: t[:, 0] + torch.einsum("km,km...->k...", weights, others[name]) for name, t in sent.items()}
+
+        v = cohort.gather(cohort.train(cross_entropy, start, samples=train))  # [k, ...]
+        affinity = state.affinity.clone()
+        affinity[clients[:, None], chosen[:, 1:]] += cohort.gather({"v": useful})["v"]
+        return State(put(state.v, clients, v), affinity, clients)
+
+    return Algorithm("fedfomo", init, round, models=lambda state: state.v)
