@@ -1,5 +1,6 @@
 """One method, one file. Importing this package registers all of them."""
 
+from fedlib.algorithms.fedap import fedap
 from fedlib.algorithms.fedavg import fedavg
 from fedlib.algorithms.fedbn import fedbn
 from fedlib.algorithms.feddyn import feddyn
@@ -13,6 +14,7 @@ from fedlib.algorithms.perfedavg import perfedavg
 from fedlib.algorithms.pfedsim import pfedsim
 
 __all__ = [
+    "fedap",
     "fedavg",
     "fedbn",
     "feddyn",

@@ -1,0 +1,75 @@
+"""f-FedAP (Lu et al., 2022; baseline of pFedSim, section 5): clients with alike BatchNorm inputs are averaged."""
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from fedlib.algorithm import Algorithm, algorithm, download, init_partial, merged, upload
+from fedlib.checks import check_number
+from fedlib.similarity import bn_distances
+from fedlib.stack import Params, drop, mix, put, repeat, select, take
+from fedlib.training.evaluate import batchnorm_inputs
+from fedlib.training.losses import cross_entropy
+
+
+class State(NamedTuple):
+    w: Params  # [...]: what FedBN shares in the warm-up
+    v: Params  # [n_clients, ...]: BatchNorm in the warm-up, then every client's whole model
+    weights: Tensor  # W [n_clients, n_clients], rows sum to 1; the identity in the warm-up
+
+
+def neighbour_weights(distances: Tensor, self_weight: float) -> Tensor:
+    """W_ii = self_weight, W_ij = (1 - self_weight) (1/d_ij) / sum_(k != i) 1/d_ik: [n, n] -> [n, n].
+
+    Distances below 1e-12 count as 1e-12; a client that is alone gets 1.
+    """
+    if len(distances) == 1:
+        return torch.ones_like(distances)
+    closeness = (1 / distances.clamp(min=1e-12)).fill_diagonal_(0)
+    weights = (1 - self_weight) * closeness / closeness.sum(1, keepdim=True)
+    return weights.fill_diagonal_(self_weight)
+
+
+@algorithm
+def fedap(warm_up: float = 0.5, self_weight: float = 0.5) -> Algorithm:
+    """FedBN for a fraction `warm_up` of the rounds; then a client starts from sum_j W_ij theta_j, BatchNorm its own.
+
+    W (`neighbour_weights`) is made once, after the warm-up, from d_ij: the 2-Wasserstein distances, summed over
+    BatchNorm layers, of Gaussians with the mean and standard deviation of the layer's inputs over the whole train part
+    of a client. Every client takes part with its own model, in evaluation mode; one that was never sampled in the
+    warm-up has the global rest and its initial BatchNorm. For that, all clients get the global rest once more, and
+    send the statistics. The classifier is mixed like all the rest; BatchNorm stays with its client throughout.
+    Evaluated: own model. `warm_up=1` is FedBN; `self_weight=1` is FedBN followed by Local-Only.
+    """
+    check_number("warm_up", warm_up, 0, 1)
+    check_number("self_weight", self_weight, 0, 1)
+    init_fedbn = init_partial(lambda model: model.batchnorm)
+
+    def init(model, federation):
+        like = next(iter(model.weights.values()))
+        return State(*init_fedbn(model, federation), torch.eye(federation.n_clients).to(like))
+
+    def meet(state, cohort):  # the end of the warm-up: everybody's model and W
+        n_clients = cohort.federation.n_clients
+        v = cohort.scatter(repeat(state.w, n_clients)) | state.v  # [n_clients, ...]
+        statistics = batchnorm_inputs(cohort.model, cohort.images, v, cohort.federation.train)
+        cohort.gather({f"{layer} {part}": t for layer, pair in statistics.items() for part, t in enumerate(pair)})
+        weights = neighbour_weights(bn_distances(statistics), self_weight).to(state.weights)
+        return state._replace(v={name: t.clone() for name, t in v.items()}, weights=weights)
+
+    def round(state, cohort):
+        warm, clients = math.floor(warm_up * cohort.rounds + 1e-9), cohort.clients
+        if cohort.round < warm:
+            trained = cohort.train(cross_entropy, download(state, cohort))  # [k, ...]
+            return State(*upload(state, cohort, trained), state.weights)
+
+        state, norms = meet(state, cohort) if cohort.round == warm else state, cohort.model.batchnorm
+        mixed = mix(state.weights[clients], drop(state.v, norms))  # over all clients: [k, ...]
+        start = cohort.scatter(mixed) | take(select(state.v, norms), clients)
+        v = cohort.train(cross_entropy, start)
+        cohort.gather(drop(v, norms))
+        return state._replace(v=put(state.v, clients, v))
+
+    return Algorithm("fedap", init, round, models=merged)
