@@ -1,13 +1,21 @@
 """The contract that every algorithm keeps, and the identities that tie the algorithms together."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
 
 import fedlib as fl
+from fedlib.runs.engine import Engine
+from fedlib.runs.loop import _cohort
 from fedlib.runs.plan import cohorts, prepare
+from fedlib.training.backends import BACKENDS
+from fedlib.training.batches import on_device
+from fedlib.training.cohort import TRAIN
 
 FACTORIES = {name: getattr(fl, name) for name in fl.algorithms()}
+FACTORIES["perfedavg"] = partial(fl.perfedavg, alpha=0.05, beta=0.05)  # it has rates of its own: here those of SETTING
 SETTING = dict(rounds=4, join_ratio=0.5, local_epochs=2, batch_size=8, lr=0.05, progress=False)
 
 
@@ -81,6 +89,19 @@ def test_stacked_equals_loop_over_a_run_in_float64(method, federation):
     assert {t.dtype for t in stacked.models.values()} == {torch.float64}
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_round_reads_nothing_back_from_the_device(backend, method, federation):
+    """On torch's device "meta" there is nothing to read: the host would fail instead of waiting for a GPU."""
+    plan, meta = prepare(method, federation, **without_progress(SETTING)), torch.device("meta")
+    model = plan.model._replace(weights={name: t.to(meta) for name, t in plan.model.weights.items()})
+    own = Engine(meta, on_device(federation.data, meta), BACKENDS[backend]())
+    n_train = torch.empty(federation.n_clients, device=meta)
+    state = plan.algorithm.init(model, federation)
+    for t, ids in enumerate(cohorts(federation.n_clients, 0.5, 4, seed=0)):
+        state = plan.algorithm.round(state, _cohort(plan, own, model, n_train, ids, t, TRAIN))
+    assert {t.device for t in plan.algorithm.models(state).values()} == {meta}
+
+
 def test_tuning_is_recorded_and_thrown_away(method, federation):
     plain = fl.run(method, federation, **SETTING)
     tuned = fl.run(method, federation, **SETTING, tune_epochs=1)
@@ -99,6 +120,8 @@ def test_bytes_are_what_the_tensors_weigh(federation):
         "local_only": 0,
         "fedavg": whole,
         "fedprox": whole,
+        "feddyn": whole,
+        "perfedavg": whole,
         "pfedsim": whole,
         "fedper": whole - classifier,
         "fedrep": whole - classifier,
@@ -109,9 +132,35 @@ def test_bytes_are_what_the_tensors_weigh(federation):
         assert set(rounds["bytes_down"]) == set(rounds["bytes_up"]) == {3 * per_client}, name
 
 
+def test_bytes_of_the_methods_that_send_more_than_one_model(federation):
+    """Sums over the 3 sampled of 6 clients, round by round; floats of 4 bytes."""
+    plan = prepare("fedavg", federation, rounds=1)
+    n = {name: w.numel() for name, w in plan.model.weights.items()}
+    whole, norms = sum(n.values()), sum(n[name] for name in plan.model.batchnorm)
+    rest, statistics = whole - norms, norms // 2  # mean and std, where BatchNorm has scale and shift, too
+    generator = (4 + 32) * 32 + 32 + 4 * 32 + 84 * 32 + 84  # 4 classes
+    down = {
+        "fedgen": [3 * whole] + 3 * [3 * (whole + generator)],
+        "fedfomo": [3 * whole] + 3 * [3 * (1 + 3) * whole],  # M = 5, but only 3 took part in the last round
+        "fedap": [3 * rest, 3 * rest, (6 + 3) * rest, 3 * rest],
+    }
+    up = {
+        "fedgen": 4 * [3 * (whole + 4)],
+        "fedfomo": [3 * whole] + 3 * [3 * (whole + 3)],
+        "fedap": [3 * rest, 3 * rest, 3 * rest + 6 * statistics, 3 * rest],
+    }
+    for name in down:
+        rounds = fl.run(name, federation, **SETTING).rounds
+        assert rounds["bytes_down"].tolist() == [4 * floats for floats in down[name]], name
+        assert rounds["bytes_up"].tolist() == [4 * floats for floats in up[name]], name
+
+
 IDENTITIES = {
     "FedProx with mu=0 is FedAvg": (fl.fedprox(mu=0), fl.fedavg()),
     "pFedSim with rho=1 is FedAvg": (fl.pfedsim(generalization=1), fl.fedavg()),
+    "FedGen without its generator's terms is FedAvg": (fl.fedgen(alpha=0, beta=0), fl.fedavg()),
+    "f-FedAP that only warms up is FedBN": (fl.fedap(warm_up=1), fl.fedbn()),
+    "f-FedAP alone from the start is Local-Only": (fl.fedap(warm_up=0, self_weight=1), fl.local_only()),
 }
 
 
@@ -142,8 +191,7 @@ def test_one_client_federated_is_plain_local_sgd(tiny):
     alone = fl.federate(tiny, fl.iid(), clients=1)
     setting = SETTING | {"join_ratio": 1.0}
     plan = prepare("fedavg", alone, **without_progress(setting))
-    from fedlib.training.batches import client_batches, on_device
-    from fedlib.training.cohort import TRAIN
+    from fedlib.training.batches import client_batches
 
     net, images = plan.model.net, on_device(tiny, torch.device("cpu"))
     net.load_state_dict(plan.model.weights, strict=False)
@@ -190,6 +238,22 @@ def test_the_weighted_mean_equals_numpy():
         (lambda: fl.pfedsim(similarity="cosine"), "similarity='cosine' is unknown"),
         (lambda: fl.pfedsim(cap=0), "cap=0 is not allowed"),
         (lambda: fl.fedrep(body_epochs=0), "body_epochs=0 is not allowed"),
+        (lambda: fl.feddyn(alpha=-0.1), "alpha=-0.1 is not allowed"),
+        (lambda: fl.feddyn(clip=0), r"clip=0 is not allowed; it must be a number in \(0, inf\)"),
+        (lambda: fl.fedgen(alpha=-1), "alpha=-1 is not allowed"),
+        (lambda: fl.fedgen(beta=-1), "beta=-1 is not allowed"),
+        (lambda: fl.fedgen(decay=1.1), r"decay=1.1 is not allowed; it must be a number in \(0, 1\]"),
+        (lambda: fl.fedgen(labels=1), "labels=1 is not allowed; it must be a whole number, at least 2"),
+        (lambda: fl.fedgen(noise=0), "noise=0 is not allowed"),
+        (lambda: fl.fedgen(hidden=0), "hidden=0 is not allowed"),
+        (lambda: fl.fedgen(generator_steps=0), "generator_steps=0 is not allowed"),
+        (lambda: fl.fedgen(generator_lr=0), "generator_lr=0 is not allowed"),
+        (lambda: fl.perfedavg(alpha=-1), "alpha=-1 is not allowed"),
+        (lambda: fl.perfedavg(beta=0), "beta=0 is not allowed"),
+        (lambda: fl.fedfomo(neighbours=0), "neighbours=0 is not allowed"),
+        (lambda: fl.fedfomo(validation=1), r"validation=1 is not allowed; it must be a number in \(0, 1\)"),
+        (lambda: fl.fedap(warm_up=2), "warm_up=2 is not allowed"),
+        (lambda: fl.fedap(self_weight=-1), "self_weight=-1 is not allowed"),
     ],
 )
 def test_every_hyper_parameter_has_a_range(make, sentence):
