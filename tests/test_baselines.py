@@ -12,19 +12,19 @@ from phases import phase
 import fedlib as fl
 from fedlib.algorithms.fedap import neighbour_weights
 from fedlib.algorithms.fedfomo import mixing_weights, usefulness
-from fedlib.algorithms.fedgen import State as GenState
-from fedlib.algorithms.fedgen import adam_steps, generator_loss
+from fedlib.algorithms.fedgen import generator_loss
 from fedlib.algorithms.perfedavg import first_order
 from fedlib.models.generator import STATISTICS, generate, new_generator
 from fedlib.runs.engine import Engine
-from fedlib.runs.lockstep import _kind
+from fedlib.runs.lockstep import _kind, lockstep
 from fedlib.runs.loop import _cohort
 from fedlib.runs.plan import cohorts, prepare
 from fedlib.similarity import bn_distances
 from fedlib.stack import drop, own, repeat, take
+from fedlib.training.adam import adam
 from fedlib.training.backends import BACKENDS
 from fedlib.training.batches import client_batches, on_device
-from fedlib.training.cohort import TRAIN, Cohort
+from fedlib.training.cohort import TRAIN, Cohort, Meter
 from fedlib.training.evaluate import batchnorm_inputs, evaluate
 from fedlib.training.losses import cross_entropy
 
@@ -94,6 +94,29 @@ def test_draws_are_the_same_in_both_backends_and_differ_between_clients(federati
     assert torch.equal(phases[0][0]["z"], phases[1][0]["z"])
     assert not torch.equal(phases[0][0]["z"], phases[2][0]["z"])
     assert not torch.equal(phases[0][0]["z"], phases[0][1]["z"])
+
+
+def test_seeds_in_lockstep_share_a_stack_and_keep_their_own_draws(federation):
+    def draws(rng, client, steps):
+        return {"z": rng.standard_normal((steps, 4)), "c": rng.integers(0, 84, (steps, 1))}
+
+    def work(cohort):
+        start = repeat(cohort.model.weights, cohort.size)
+        return lambda trainer: replace(cohort, trainer=trainer, meter=Meter()).train(
+            with_draws, start, clip=0.5, draws=draws, batches_per_step=2
+        )
+
+    first, second = (cohort_of(federation, 0, seed=seed) for seed in (0, 1))
+    cohorts_of_two_seeds, together = (first, replace(second, images=first.images)), []
+    stacked = BACKENDS["stacked"]()
+
+    def trainer(phase):
+        together.append(len(phase.batches))
+        return stacked(phase)
+
+    pairs = zip(lockstep([work(c) for c in cohorts_of_two_seeds], trainer), cohorts_of_two_seeds, strict=True)
+    assert all(close(pooled, work(cohort)(cohort.trainer)) for pooled, cohort in pairs)
+    assert together == [6]
 
 
 def test_batches_are_joined_in_their_order_and_the_odd_one_is_dropped():
@@ -425,24 +448,23 @@ def test_the_generators_loss_equals_numpy(generator):
     assert value.item() == pytest.approx(expected)
 
 
-def test_adam_of_the_generator_goes_on_where_it_was(generator):
+def test_adam_of_the_server_goes_on_where_it_was(generator):
     """Two rounds of two steps equal four steps of one optimiser."""
     rng = np.random.default_rng(2)
     phi, share = (torch.tensor(rng.normal(size=(3, 4, 84))), torch.zeros(3, 4)), torch.full((3, 4), 1 / 3)
-    batches = [(torch.tensor(rng.integers(0, 4, 7)), torch.tensor(rng.normal(size=(7, 3)))) for _ in range(4)]
-    expected = {name: t.clone() for name, t in generator.items()}
-    adam = torch.optim.Adam([t.requires_grad_() for t in drop(expected, STATISTICS).values()], 0.01)
-    for y, noise in batches:
-        adam.zero_grad()
-        generator_loss(expected, phi, share, y, noise).backward()
-        adam.step()
-    first, second = ({name: torch.zeros_like(t) for name, t in generator.items()} for _ in range(2))
-    state = GenState({}, {name: t.clone() for name, t in generator.items()}, first, second)
+    batches = [(phi, share, torch.tensor(rng.integers(0, 4, 7)), torch.tensor(rng.normal(size=(7, 3))))] * 4
+    expected, g = ({name: t.clone() for name, t in generator.items()} for _ in range(2))
+    optimiser = torch.optim.Adam([t.requires_grad_() for t in drop(expected, STATISTICS).values()], 0.01)
+    for batch in batches:
+        optimiser.zero_grad()
+        generator_loss(expected, *batch).backward()
+        optimiser.step()
+    first, second = ({name: torch.zeros_like(t) for name, t in drop(g, STATISTICS).items()} for _ in range(2))
     for taken in (0, 2):
-        state = adam_steps(state, 0.01, taken, batches[taken : taken + 2], phi, share)
-    assert close(state.generator, {name: t.detach() for name, t in expected.items()})
-    assert not close(state.generator, generator)
-    assert not any(t.requires_grad for t in state.generator.values())
+        g = adam(generator_loss, g, first, second, taken, batches[taken : taken + 2], lr=0.01)
+    assert close(g, {name: t.detach() for name, t in expected.items()})
+    assert not any(torch.equal(g[name], generator[name]) for name in g)  # statistics follow, too
+    assert not any(t.requires_grad for t in g.values())
 
 
 def test_on_the_clients_the_generator_uses_its_running_statistics(generator):

@@ -40,9 +40,9 @@ def fedfomo(neighbours: int = 5, validation: float = 0.2) -> Algorithm:
     theta_i += sum_j v_j^+ / sum_k v_k^+ (theta_j - theta_i) and P_ij += v_j, v_j by `usefulness` on the share
     `validation` of its train part, on which it does not train. P starts as the identity; equal P_ij: lower j first.
     There is no server average. BatchNorm, affine and statistics alike, is mixed with the same weights; the distance is
-    over the parameters. Where a round has no `neighbours` others, a client's own model fills the place, of weight 0.
-    In the first round nobody has neighbours: it is Local-Only on the rest of the train part. Evaluated: own theta_i.
-    Raises `ValueError` in the round of a client with one training sample.
+    over the parameters. If no more than `neighbours` clients took part in the last round, one of them gets its own
+    model twice, the second time with weight 0. In the first round nobody has neighbours: it is Local-Only on the rest
+    of the train part. Evaluated: own theta_i. Raises `ValueError` in a round with a client of one training sample.
     """
     check_count("neighbours", neighbours)
     check_number("validation", validation, 0, 1, open_low=True, open_high=True)

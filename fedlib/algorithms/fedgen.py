@@ -1,6 +1,5 @@
 """FedGen (Zhu et al., ICML 2021, Algorithm 1; baseline of pFedSim, section 5): features from a shared generator."""
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -11,6 +10,7 @@ from fedlib.algorithm import Algorithm, algorithm, broadcast
 from fedlib.checks import check_count, check_number
 from fedlib.models.generator import STATISTICS, generate, new_generator
 from fedlib.stack import Params, client_mean, drop
+from fedlib.training.adam import adam
 from fedlib.training.batches import to_device
 from fedlib.training.losses import cross_entropy
 
@@ -22,26 +22,16 @@ class State(NamedTuple):
     second: Params
 
 
+def zeros_like(w: Params) -> Params:
+    return {name: torch.zeros_like(t) for name, t in w.items()}
+
+
 def generator_loss(g: Params, phi: tuple[Tensor, Tensor], share: Tensor, y: Tensor, noise: Tensor) -> Tensor:
     """Mean over the batch of sum_i a_iy CE(phi_i(G(y, noise)), y): phi of k clients, share a [k, n_classes]."""
     weight, bias = phi  # [k, n_classes, p], [k, n_classes]
     logits = torch.einsum("bp,kcp->kbc", generate(g, y, noise, training=True), weight) + bias[:, None]
     errors = F.cross_entropy(logits.flatten(0, 1), y.repeat(len(weight)), reduction="none")
     return (share[:, y] * errors.view(-1, len(y))).sum(0).mean()
-
-
-def adam_steps(state: State, lr: float, taken: int, batches: Sequence[tuple], *given: Tensor) -> State:
-    """The generator after a step per batch (y, noise); Adam has `taken` steps behind it. Reuses the buffers."""
-    free = {name: t.requires_grad_() for name, t in drop(state.generator, STATISTICS).items()}
-    adam = torch.optim.Adam(free.values(), lr)
-    for name, t in free.items():
-        moments = {"exp_avg": state.first[name], "exp_avg_sq": state.second[name]}
-        adam.state[t] = {"step": torch.tensor(float(taken)), **moments}
-    for y, noise in batches:
-        adam.zero_grad()
-        generator_loss(state.generator, *given, y, noise).backward()
-        adam.step()
-    return state._replace(generator={name: t.detach() for name, t in state.generator.items()})
 
 
 @algorithm
@@ -81,19 +71,23 @@ def fedgen(
         generated = alpha * F.cross_entropy(guess, own) + beta * divergence
         return F.cross_entropy(logits, batch.y) + faded["factor"] * generated
 
-    def server(state, cohort, phi):
+    def server(state, cohort, phi):  # the generator learns from the clients' classifiers
         rng, counts = cohort.server_rng(), cohort.federation.train_counts[cohort.ids]  # [k, n_classes]
-        [classes], device, like = counts.sum(0).nonzero(), cohort.clients.device, phi[0]
-        if not state.generator:
-            new = new_generator(rng, counts.shape[1], noise, hidden, p=like.shape[2])
-            zeros = [{name: torch.zeros_like(t).to(like) for name, t in new.items()} for _ in range(2)]
-            state = State(state.w, {name: t.to(like) for name, t in new.items()}, *zeros)
-        uploaded = cohort.gather({"counts": to_device(torch.from_numpy(counts), device).to(like)})["counts"]
+        generator = state.generator or new_generator(rng, counts.shape[1], noise, hidden, p=phi[0].shape[2])
+        g = {name: t.to(phi[0]) for name, t in generator.items()}
+        first, second = (moment or zeros_like(drop(g, STATISTICS)) for moment in (state.first, state.second))
+
+        def sent(array):
+            return to_device(torch.from_numpy(array), cohort.clients.device)
+
+        uploaded = cohort.gather({"counts": sent(counts).to(phi[0])})["counts"]
         share = uploaded / uploaded.sum(0).clamp(min=1)
-        y = to_device(torch.from_numpy(rng.choice(classes, (generator_steps, labels))), device)
-        z = to_device(torch.from_numpy(rng.standard_normal((generator_steps, labels, noise))), device).to(like)
+        [classes] = counts.sum(0).nonzero()
+        y = sent(rng.choice(classes, (generator_steps, labels)))
+        z = sent(rng.standard_normal((generator_steps, labels, noise))).to(phi[0])
+        batches = ((phi, share, *batch) for batch in zip(y, z, strict=True))
         lr, taken = generator_lr * decay**cohort.round, generator_steps * cohort.round
-        return adam_steps(state, lr, taken, list(zip(y, z, strict=True)), phi, share)
+        return State(state.w, adam(generator_loss, g, first, second, taken, batches, lr), first, second)
 
     def round(state, cohort):
         def draws(rng, client, steps):
