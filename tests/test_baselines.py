@@ -16,8 +16,8 @@ from fedlib.algorithms.fedgen import generator_loss
 from fedlib.algorithms.perfedavg import first_order
 from fedlib.models.generator import STATISTICS, generate, new_generator
 from fedlib.runs.engine import Engine
-from fedlib.runs.lockstep import _kind, lockstep
-from fedlib.runs.loop import _cohort
+from fedlib.runs.lockstep import lockstep
+from fedlib.runs.loop import cohort_at
 from fedlib.runs.plan import cohorts, prepare
 from fedlib.similarity import bn_distances
 from fedlib.stack import drop, own, repeat, take
@@ -27,6 +27,7 @@ from fedlib.training.batches import client_batches, on_device
 from fedlib.training.cohort import TRAIN, Cohort, Meter
 from fedlib.training.evaluate import batchnorm_inputs, evaluate
 from fedlib.training.losses import cross_entropy
+from fedlib.training.phase import kind
 
 SETTING = dict(rounds=4, join_ratio=0.5, local_epochs=2, batch_size=8, lr=0.05)
 EXACT = SETTING | {"dtype": "float64"}
@@ -35,10 +36,10 @@ EXACT = SETTING | {"dtype": "float64"}
 def cohort_of(federation: fl.Federation, t: int, backend: str = "loop", **setting) -> Cohort:
     """The cohort of round t (the first is 0) of a run with this setting."""
     plan, device = prepare("fedavg", federation, **EXACT | setting), torch.device("cpu")
-    engine = Engine(device, on_device(federation.data, device, plan.setting.torch_dtype), BACKENDS[backend]())
+    engine = Engine(device, on_device(federation.data, device, plan.setting.torch_dtype), BACKENDS[backend]("grouped"))
     n_train = torch.tensor([len(part) for part in federation.train], dtype=torch.float32)
     ids = cohorts(federation.n_clients, plan.setting.join_ratio, plan.setting.rounds, plan.setting.seed)[t]
-    return _cohort(plan, engine, plan.model, n_train, ids, t, TRAIN)
+    return cohort_at(plan, engine, plan.model, n_train, ids, t, TRAIN)
 
 
 def close(a: dict, b: dict, tolerance: float = 1e-9) -> bool:
@@ -108,7 +109,7 @@ def test_seeds_in_lockstep_share_a_stack_and_keep_their_own_draws(federation):
 
     first, second = (cohort_of(federation, 0, seed=seed) for seed in (0, 1))
     cohorts_of_two_seeds, together = (first, replace(second, images=first.images)), []
-    stacked = BACKENDS["stacked"]()
+    stacked = BACKENDS["stacked"]("grouped")
 
     def trainer(phase):
         together.append(len(phase.batches))
@@ -161,7 +162,7 @@ def test_phases_that_clip_or_draw_differently_do_not_share_a_stack(federation):
     model = prepare("fedavg", federation, **SETTING).model
     plain = phase(model, federation.data, federation.train[:2])
     draws = tuple({"z": torch.zeros(len(steps), 4)} for steps in plain.batches)
-    kinds = [_kind(p) for p in (plain, plain._replace(clip=1.0), plain._replace(clip=2.0), plain._replace(draws=draws))]
+    kinds = [kind(p) for p in (plain, plain._replace(clip=1.0), plain._replace(clip=2.0), plain._replace(draws=draws))]
     assert len({(kind[0], *map(str, kind[1:])) for kind in kinds}) == 4
 
 

@@ -8,11 +8,12 @@ import torch
 
 import fedlib as fl
 from fedlib.runs.engine import Engine
-from fedlib.runs.loop import _cohort
+from fedlib.runs.loop import cohort_at
 from fedlib.runs.plan import cohorts, prepare
 from fedlib.training.backends import BACKENDS
 from fedlib.training.batches import on_device
 from fedlib.training.cohort import TRAIN
+from fedlib.training.evaluate import Evaluation
 
 FACTORIES = {name: getattr(fl, name) for name in fl.algorithms()}
 FACTORIES["perfedavg"] = partial(fl.perfedavg, alpha=0.05, beta=0.05)  # it has rates of its own: here those of SETTING
@@ -94,12 +95,14 @@ def test_a_round_reads_nothing_back_from_the_device(backend, method, federation)
     """On torch's device "meta" there is nothing to read: the host would fail instead of waiting for a GPU."""
     plan, meta = prepare(method, federation, **without_progress(SETTING)), torch.device("meta")
     model = plan.model._replace(weights={name: t.to(meta) for name, t in plan.model.weights.items()})
-    own = Engine(meta, on_device(federation.data, meta), BACKENDS[backend]())
+    own = Engine(meta, on_device(federation.data, meta), BACKENDS[backend]("grouped"))
     n_train = torch.empty(federation.n_clients, device=meta)
     state = plan.algorithm.init(model, federation)
     for t, ids in enumerate(cohorts(federation.n_clients, 0.5, 4, seed=0)):
-        state = plan.algorithm.round(state, _cohort(plan, own, model, n_train, ids, t, TRAIN))
-    assert {t.device for t in plan.algorithm.models(state).values()} == {meta}
+        state = plan.algorithm.round(state, cohort_at(plan, own, model, n_train, ids, t, TRAIN))
+    models = plan.algorithm.models(state)
+    assert {t.device for t in models.values()} == {meta}
+    Evaluation(own.images, federation.test, stacked=True)(model, models)
 
 
 def test_tuning_is_recorded_and_thrown_away(method, federation):

@@ -259,22 +259,6 @@ def test_on_a_cpu_every_run_goes_on_its_own(federation):
 # -- the device ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", fl.algorithms())
-def test_a_round_never_waits_for_the_device(method, federation):
-    """On torch's device without memory every value that is read back, and every mixture of devices, is an error."""
-    plan = prepare(method, federation, **SETTING)
-    nowhere = torch.device("meta")
-    model = plan.model._replace(weights={name: t.to(nowhere) for name, t in plan.model.weights.items()})
-    own = Engine(nowhere, on_device(federation.data, nowhere), Stacked())
-    n_train, state = torch.ones(6, device=nowhere), plan.algorithm.init(model, federation)
-    for t in range(plan.setting.rounds):
-        cohort = loop.cohort_at(plan, own, model, n_train, np.array([0, 2, 5]), t, loop.TRAIN)
-        state = plan.algorithm.round(state, cohort)
-    models = plan.algorithm.models(state)
-    assert {t.device for t in models.values()} == {nowhere}
-    Evaluation(own.images, federation.test, stacked=True)(model, models)
-
-
 def test_a_gpu_that_is_not_there_is_refused_before_any_work(federation, run_store, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(ValueError, match="device='cuda' is not allowed; torch finds no GPU on this machine"):

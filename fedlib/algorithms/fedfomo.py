@@ -70,8 +70,7 @@ def fedfomo(neighbours: int = 5, validation: float = 0.2) -> Algorithm:
         start = {name: t[:, 0] + torch.einsum("km,km...->k...", weights, others[name]) for name, t in sent.items()}
 
         v = cohort.gather(cohort.train(cross_entropy, start, samples=train))  # [k, ...]
-        affinity = state.affinity.clone()
-        affinity[clients[:, None], chosen[:, 1:]] += cohort.gather({"v": useful})["v"]
-        return State(put(state.v, clients, v), affinity, clients)
+        state.affinity[clients[:, None], chosen[:, 1:]] += cohort.gather({"v": useful})["v"]  # in place, as `put`
+        return State(put(state.v, clients, v), state.affinity, clients)
 
     return Algorithm("fedfomo", init, round, models=lambda state: state.v)
