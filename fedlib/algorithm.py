@@ -22,13 +22,15 @@ class Algorithm(NamedTuple):
     round(state, cohort) -> State      one communication round; may reuse the buffers of `state`
     models(state) -> Params            the models that are evaluated: [n_clients, ...], or [1, ...] for one
                                        model that serves everybody
-    tune_lr                            step size of the run's `tune_epochs` (None: the run's lr)
+    tune_epochs, tune_lr               a method that is evaluated after local fine-tuning says for how long, and at
+                                       which rate (None: the run's)
     """
 
     name: str
     init: Callable[[Model, Federation], State]
     round: Callable[[State, Cohort], State]
     models: Callable[[State], Params]
+    tune_epochs: int = 0
     tune_lr: float | None = None
     hyper: Mapping[str, Any] = {}  # filled in by @algorithm, part of a run's address
     code: str = ""  # fingerprint of the source, likewise

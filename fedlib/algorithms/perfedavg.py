@@ -35,9 +35,9 @@ def perfedavg(alpha: float = 0.01, beta: float = 0.001) -> Algorithm:
     """Two mini-batches a step: w' = w - alpha grad l_1(w), then w -= beta grad l_2(w'). First order; uniform mean.
 
     An epoch has floor(batches / 2) steps, at least one (a client with a single batch takes its samples again); the
-    run's lr is not used. BatchNorm is aggregated; its statistics follow l_2 only. The model is made to be tuned: run
-    with `tune_epochs=1` and read the rows with when="after", the global model after one epoch of SGD at rate `alpha`
-    on each client's train part (not kept). `alpha=0` is FedAvg with a uniform mean at lr = beta on every second batch.
+    run's lr is not used. BatchNorm is aggregated; its statistics follow l_2 only. Evaluated: the global model after
+    one epoch of SGD at rate `alpha` on each client's train part, on a copy (when="after"). `alpha=0` is FedAvg with a
+    uniform mean at lr = beta on every second batch.
     """
     check_number("alpha", alpha, 0)
     check_number("beta", beta, 0, open_low=True)
@@ -47,4 +47,4 @@ def perfedavg(alpha: float = 0.01, beta: float = 0.001) -> Algorithm:
         w_i = cohort.train(loss, cohort.broadcast(state.w), lr=beta, batches_per_step=2)  # [k, ...]
         return Global(uniform_mean(cohort.gather(w_i)))
 
-    return Algorithm("perfedavg", init_global, round, models=broadcast, tune_lr=alpha)
+    return Algorithm("perfedavg", init_global, round, models=broadcast, tune_epochs=1, tune_lr=alpha)

@@ -43,7 +43,9 @@ def picture(table: pd.DataFrame, device: str) -> Figure:
     rounds = table[(table["case"] == "round") & (table["cohort"] == 10)]
     for (method, own), colour in zip(rounds.groupby(rounds["variant"].str.split(",").str[0]), (BLUE, RED), strict=True):
         right.plot(own["clients"], 1000 * own["s_per_round"], marker="o", color=colour, label=method)
-    right.set(xscale="log", xlabel="clients", ylabel="milliseconds per round", title="A round of 10 clients", ylim=0)
+    top = 1300 * rounds["s_per_round"].max()
+    right.set(xscale="log", xlabel="clients", ylabel="milliseconds per round", title="A round of 10 clients")
+    right.set_ylim(0, top)
     right.legend()
     return figure
 
@@ -52,7 +54,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Measure, print the table, write it with its picture and provenance."""
     parser = argparse.ArgumentParser(prog="python -m fedlib.bench", description=__doc__.split("\n")[0])
     parser.add_argument("--turns", type=int, default=5, help="turns of every comparison (default 5)")
-    parser.add_argument("--steps", type=int, default=10, help="SGD steps per client and turn (default 10)")
+    parser.add_argument("--steps", type=int, default=5, help="SGD steps per client and turn (default 5)")
     parser.add_argument("--table", action="store_true", help="on a GPU: also time two columns of pFedSim's Table 3")
     parser.add_argument("--output", type=Path, default=Path("figures/bench"), help="default: figures/bench")
     given = parser.parse_args(arguments)
@@ -76,11 +78,11 @@ def main(arguments: list[str] | None = None) -> int:
     table = pd.DataFrame(rows).reindex(columns=COLUMNS)
     report = Report("bench", device.type, given.output)
     caption = f"{machine(device)}; ratio: speed relative to `to`, median of turns side by side (least, most)."
-    report.table(table, "bench", caption=caption)
+    report.table(table, "bench", caption=caption, digits=3)
     alt = "Bars: samples per second of each backend relative to a bare loop. Lines: time of a round by clients."
     report.figure(picture(table, machine(device)), "bench", alt)
     report.provenance({"device": machine(device), "turns": given.turns, "steps": given.steps})
-    print(markdown(table, caption))
+    print(markdown(table, caption, digits=3))
     return 0
 
 

@@ -1,10 +1,11 @@
 """Measuring: turns side by side, their ratios, and the memory of a process that does nothing else."""
 
 import multiprocessing
+import re
 import resource
 import statistics
-import sys
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from time import perf_counter, process_time
 from typing import Any
 
@@ -62,5 +63,7 @@ def _measured(work: Callable[..., object], arguments: tuple) -> float:
     work(*arguments)
     if torch.cuda.is_available():
         return torch.cuda.max_memory_allocated() / 2**20
-    unit = 2**20 if sys.platform == "darwin" else 2**10
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
+    status = Path("/proc/self/status")
+    if status.exists():  # Linux counts the parent's memory into ru_maxrss
+        return int(re.search(r"VmHWM:\s+(\d+)", status.read_text())[1]) / 2**10
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20  # macOS: in bytes

@@ -84,8 +84,9 @@ def carry_out(
                 if not (folder.path / name).exists():  # also when a kill came between the last checkpoint and here
                     write_text(folder.path / name, table().to_csv(index=False))
             report(plan.setting.rounds)
-    models = plan.algorithm.models(state)
-    return RunResult(plan.config, history.accuracy(), history.rounds(), models, state, plan.model, folder.path)
+    models, tables = plan.algorithm.models(state), (history.accuracy(), history.rounds())
+    when = "after" if plan.algorithm.tune_epochs and plan.setting.tune_epochs else "before"
+    return RunResult(plan.config, *tables, models, state, plan.model, folder.path, when)
 
 
 def _rounds(

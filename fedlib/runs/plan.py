@@ -27,7 +27,8 @@ class Plan(NamedTuple):
 
 def prepare(algorithm: str | Algorithm, federation: Federation, model: str = "lenet5", **arguments: Any) -> Plan:
     """Check the arguments of `run` and settle what is left to defaults. Raises `ValueError`."""
-    algorithm, own = resolve(algorithm), setting(**arguments)
+    algorithm = resolve(algorithm)
+    own = setting(**{"tune_epochs": algorithm.tune_epochs} | arguments)
     check_choice("model", model, MODELS)
     config = {
         "algorithm": algorithm.name,

@@ -19,6 +19,7 @@ class RunResult:
     rounds     DataFrame: round, seconds, bytes_down, bytes_up, train_loss
     models     Params [n_clients, ...], or [1, ...]: the models evaluated last, before tuning
     state      the algorithm's final state; `model` the architecture and initial weights; `folder` in the store
+    when       "after" for a method that is evaluated after fine-tuning, else "before"
     """
 
     config: dict[str, Any]
@@ -28,6 +29,7 @@ class RunResult:
     state: State
     model: Model
     folder: Path
+    when: str
 
     def curve(self) -> pd.DataFrame:
         """Per evaluation: round, when, accuracy pooled over test samples, mean and std over clients [%]."""
@@ -43,7 +45,10 @@ class RunResult:
         return frame.reset_index()
 
     def summary(self) -> pd.Series:
-        """The last evaluation before tuning (see `curve`) with the cost of all rounds: bytes down and up, seconds."""
+        """The last evaluation (see `curve`) with the cost of all rounds: bytes down and up, seconds.
+
+        It is that before tuning, or after it for a method that is defined so (`when`).
+        """
         curve = self.curve()
-        last = curve[curve["when"] == "before"].iloc[-1]
+        last = curve[curve["when"] == self.when].iloc[-1]
         return pd.concat([last, self.rounds[["bytes_down", "bytes_up", "seconds"]].sum()])

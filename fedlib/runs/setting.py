@@ -20,7 +20,8 @@ class Setting:
     local_epochs, batch_size, lr    plain SGD of each sampled client
     seed             initial weights, cohorts and mini-batches; same seed, same bits
     evaluate_every   rounds between evaluations (default: about 20 in all); the last round is always evaluated
-    tune_epochs      also evaluate copies of all models after so many epochs on the clients' train parts
+    tune_epochs      also evaluate copies of all models after so many epochs on the clients' train parts (default:
+                     as the method says, for most of them 0)
     backend          "loop", "stacked" or "auto" (stacked on a GPU, else loop)
     device           "cpu", "cuda" or "auto"
     dtype            "float32" or "float64"
