@@ -256,6 +256,23 @@ def test_on_a_cpu_every_run_goes_on_its_own(federation):
     assert [len(group) for group in together(large)] == [21, 21, 21, 3]  # 6 clients each, 128 in a stack
 
 
+def test_a_run_on_a_cpu_takes_one_thread_and_gives_the_others_back(federation, monkeypatch):
+    seen, method = [], fl.fedavg()
+
+    def spy(state, cohort):
+        seen.append(torch.get_num_threads())
+        return method.round(state, cohort)
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        fl.run(method._replace(round=spy), federation, **SETTING, progress=False)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+    assert seen == [1] * SETTING["rounds"]
+
+
 # -- the device ---------------------------------------------------------------------------------------------------
 
 

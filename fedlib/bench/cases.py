@@ -134,7 +134,7 @@ def rounds(device: torch.device, turns: int) -> Rows:
     """Seconds per round by number of clients and size of the cohort: one model for all, and one for each client."""
     for personal in (False, True):
         name = "pFedSim" if personal else "FedAvg"
-        sizes = [(100, 10), (1000, 10), (10_000, 10), (1000, 50)]
+        sizes = [(100, 10), (1000, 10), (3597, 10), (10_000, 10), (1000, 50)]  # 3,597: FEMNIST's clients
         works = {f"{name}, {n} clients, cohort {k}": a_round(_method(personal), n, k) for n, k in sizes}
         taken = in_turns(works, turns, partial(seconds, device=device))
         for (n, k), variant in zip(sizes, works, strict=True):
