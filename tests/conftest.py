@@ -19,12 +19,6 @@ hypothesis.settings.register_profile("fedlib", derandomize=True, database=None, 
 hypothesis.settings.load_profile("fedlib")
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Tests that share a cluster stay on one worker."""
-    if getattr(config.option, "dist", "no") == "load":
-        config.option.dist = "loadgroup"
-
-
 @pytest.fixture(autouse=True)
 def run_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty run store: no test reads what another one, or a person, has computed."""

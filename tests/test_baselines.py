@@ -135,12 +135,12 @@ def test_batches_are_joined_in_their_order_and_the_odd_one_is_dropped():
 
 def test_a_part_of_the_train_samples_is_held_out(federation):
     cohort = cohort_of(federation, 0)
-    train, held_out = cohort.split(0.2)
+    train, held_out = cohort.hold_out(0.2)
     for i, a, b in zip(cohort.ids, train, held_out, strict=True):
         assert np.array_equal(np.concatenate([a, b]), federation.train[i])
         assert len(b) == round(0.2 * len(federation.train[i]))
-    assert [len(b) for b in cohort.split(1e-6)[1]] == 3 * [1]
-    assert [len(a) for a in cohort.split(1 - 1e-6)[0]] == 3 * [1]
+    assert [len(b) for b in cohort.hold_out(1e-6)[1]] == 3 * [1]
+    assert [len(a) for a in cohort.hold_out(1 - 1e-6)[0]] == 3 * [1]
     only = replace(federation, train=tuple(own[:1] for own in federation.train))
     with pytest.raises(ValueError, match=r"client \d has one training sample; it needs two"):
         fl.run("fedfomo", only, **SETTING, progress=False)
@@ -150,7 +150,7 @@ def test_the_mean_loss_is_that_of_each_clients_own_samples(federation):
     cohort = cohort_of(federation, 0)
     models = own(cohort.model.weights, cohort.size)
     models["classifier.bias"][1, 0] += 1
-    samples = cohort.split(0.5)[1]
+    samples = cohort.hold_out(0.5)[1]
     cohort.model.net.eval()
     for row, index in enumerate(samples):
         batch = cohort.images.batch(torch.from_numpy(index), cohort.model)
@@ -337,7 +337,7 @@ def test_a_round_of_fedfomo_equals_its_equations(neighbours, federation):
     method = fl.fedfomo(neighbours=neighbours)
     before, after = (fl.run(method, federation, **EXACT | {"rounds": t}, progress=False).state for t in (2, 3))
     cohort = cohort_of(federation, 2)
-    train, held_out = cohort.split(0.2)
+    train, held_out = cohort.hold_out(0.2)
     v = {name: t.numpy() for name, t in before.v.items()}
     affinity, start = before.affinity.numpy().copy(), {name: [] for name in v}
     for row, i in enumerate(cohort.ids):

@@ -23,10 +23,10 @@ ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'fedl
 pytestmark = [
     pytest.mark.skipif(not Path("/proc").is_dir(), reason="the processes of a node are found in /proc"),
     pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::FutureWarning", "ignore::DeprecationWarning"),
-    pytest.mark.xdist_group("ray"),
+    pytest.mark.xdist_group("ray"),  # with --dist loadgroup one worker, and so one cluster, serves them all
 ]
 
-PORT = 6398
+PORT = 6390 + int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 ADDRESS = f"127.0.0.1:{PORT}"
 SETTING = dict(rounds=12, join_ratio=1.0, local_epochs=1, batch_size=8, lr=0.05)
 

@@ -31,8 +31,10 @@ class Stop(Exception):
     pass
 
 
-@pytest.mark.parametrize("method", fl.algorithms())
-@pytest.mark.parametrize("after", [1, 3, 5])
+EVERY_METHOD = [(method, 4) for method in fl.algorithms()]  # of 6 rounds: in the second phase of those that have two
+
+
+@pytest.mark.parametrize(("method", "after"), [*EVERY_METHOD, *[("pfedsim", t) for t in (1, 2, 3, 5)]])
 def test_a_run_stopped_anywhere_resumes_to_the_same_bits(method, after, federation, tmp_path):
     def stop(t):
         if t == after:

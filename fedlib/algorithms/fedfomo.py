@@ -53,7 +53,7 @@ def fedfomo(neighbours: int = 5, validation: float = 0.2) -> Algorithm:
         return State(own(model.weights, n), torch.eye(n, dtype=like.dtype, device=like.device), nobody)
 
     def round(state, cohort):
-        clients, (train, held_out) = cohort.clients, cohort.split(validation)
+        clients, (train, held_out) = cohort.clients, cohort.hold_out(validation)
         known = state.affinity[clients][:, state.last]  # [k, participants]
         known = known.masked_fill(clients[:, None] == state.last, -math.inf)
         best = known.argsort(dim=1, descending=True, stable=True)[:, :neighbours]  # [k, m]

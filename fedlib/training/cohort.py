@@ -129,8 +129,8 @@ class Cohort:
         self.meter.losses.append(losses)
         return trained
 
-    def split(self, held_out: float) -> tuple[list[np.ndarray], list[np.ndarray]]:
-        """Each client's train indices without the last share `held_out`, and that share: at least one sample each.
+    def hold_out(self, share: float) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """Each client's train indices without the last `share`, and that share: at least one sample each.
 
         They are in random order since the federation was made. Raises `ValueError` for a client with one sample.
         """
@@ -138,7 +138,7 @@ class Cohort:
         for i, train in zip(self.ids, own, strict=True):
             if len(train) < 2:
                 raise ValueError(f"client {i} has one training sample; it needs two to hold out a part of them.")
-        sizes = [min(max(round(held_out * len(train)), 1), len(train) - 1) for train in own]
+        sizes = [min(max(round(share * len(train)), 1), len(train) - 1) for train in own]
         cuts = list(zip(own, sizes, strict=True))
         return [train[:-n] for train, n in cuts], [train[-n:] for train, n in cuts]
 
