@@ -24,7 +24,7 @@ figures: $(STAMP)  ## Run the notebooks; tables and figures land in figures/<pro
 	@$(PY) -m fedlib.batch $(BATCH)
 
 test: $(STAMP) lint  ## Lint, then all tests (real data too where FEDLIB_DATA names their folder)
-	$(PY) -m pytest -n $(WORKERS) --dist loadgroup
+	$(PY) -m pytest -n $(WORKERS) --dist loadfile
 
 lab: $(STAMP)  ## Open the notebooks in JupyterLab
 	@$(PY) -m jupyter lab --LabApp.default_url=/lab/tree/notebooks

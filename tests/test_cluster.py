@@ -23,7 +23,6 @@ ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'fedl
 pytestmark = [
     pytest.mark.skipif(not Path("/proc").is_dir(), reason="the processes of a node are found in /proc"),
     pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::FutureWarning", "ignore::DeprecationWarning"),
-    pytest.mark.xdist_group("ray"),  # with --dist loadgroup one worker, and so one cluster, serves them all
 ]
 
 PORT = 6390 + int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
