@@ -70,7 +70,7 @@ def test_provenance_says_what_was_run(pfedsim):
     facts = json.loads((pfedsim / "provenance.json").read_text())
     assert facts["parameters"]["clients"] == 6
     assert facts["parameters"]["profile"] == "smoke"
-    assert len(facts["parameters"]) == 28  # the cell tagged `parameters` without `output`, nothing else
+    assert len(facts["parameters"]) == 29  # the cell tagged `parameters` without `output`, nothing else
     assert len(facts["data"]["digits"]) == 16
     assert facts["packages"]["torch"]
 
