@@ -75,18 +75,12 @@ def test_ragged_clients_in_stacks_that_shrink_equal_the_loop(form, at_once, mode
 
 
 def test_a_program_serves_phases_of_the_same_kind_and_makes_room_for_longer_ones(model, tiny, shares):
-    train = Stacked()
+    train, images = Stacked(), on_device(tiny, torch.device("cpu"), torch.float64)
     for epochs in (1, 1, 3, 2):
-        task = phase(model, tiny, shares, epochs=epochs)
-        expected, _ = train_loop(task)
-        task = task._replace(images=phase_images(tiny, train))
-        assert distance(train(task)[0], expected) < 1e-12
+        task = phase(model, tiny, shares, epochs=epochs)._replace(images=images)
+        assert distance(train(task)[0], train_loop(task)[0]) < 1e-12
     [program] = train._programs.values()
     assert program.capacity == 64  # 45 steps
-
-
-def phase_images(data, owner, kept={}):  # noqa: B006 (one set of images per owner, as in a run)
-    return kept.setdefault(id(owner), on_device(data, torch.device("cpu"), torch.float64))
 
 
 def test_new_losses_do_not_fill_the_memory(model, tiny, shares, monkeypatch):
@@ -310,7 +304,6 @@ def test_the_form_of_convolutions_is_measured_once_and_kept_beside_the_runs(fede
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device=None: "a GPU")
     monkeypatch.setattr(engine, "faster_form", measure)
     images = on_device(federation.data, torch.device("cpu"))
-    run_store.mkdir()
     first, again = (engine._faster_form(plan, images, run_store) for _ in range(2))
     assert measured == [first] == [again]
     assert first in FORMS

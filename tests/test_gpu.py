@@ -38,7 +38,6 @@ def test_the_same_seed_gives_the_same_bits_on_a_gpu(method, federation, tmp_path
 def test_a_round_is_replayed_and_never_waited_for(method, federation, run_store):
     """The same round twice: the first one captures its graphs, in the second every wait for the GPU is an error."""
     plan, ids = prepare(method, federation, **SETTING), cohorts(federation.n_clients, 0.5, 1, 0)[0]
-    run_store.mkdir()
     with rules("cuda"), warnings.catch_warnings(action="error"):
         own = engine(plan, run_store)
         model = plan.model._replace(weights={name: t.to(own.device) for name, t in plan.model.weights.items()})

@@ -19,7 +19,7 @@ from fedlib.models import MODELS, build
 from fedlib.runs import loop
 from fedlib.runs.engine import engine
 from fedlib.runs.local import cores
-from fedlib.runs.plan import Plan, cohorts, prepare
+from fedlib.runs.plan import cohorts, prepare
 from fedlib.runs.store import RunFolder, flatten
 from fedlib.stack import repeat
 from fedlib.training.batches import client_batches, on_device
@@ -29,7 +29,7 @@ from fedlib.training.losses import cross_entropy
 from fedlib.training.phase import Phase
 from fedlib.training.stacked import Stacked
 
-PAPER = dict(rounds=200, join_ratio=0.1, local_epochs=5, batch_size=32, lr=0.01, progress=False)  # pFedSim's
+PAPER = dict(rounds=200, join_ratio=0.1, local_epochs=5, batch_size=32, lr=0.01)  # pFedSim's
 Rows = Iterator[dict[str, Any]]
 
 
@@ -150,30 +150,26 @@ def sweeps(device: torch.device, turns: int) -> Rows:
     federation, fresh = fl.federate(pictures(6000), fl.iid(), clients=20), itertools.count()
     setting = PAPER | {"rounds": 4, "join_ratio": 0.5, "local_epochs": 2, "evaluate_every": 4}
 
-    def cells(**more: Any) -> list[dict[str, Any]]:  # seeds never seen before: nothing is read from the store
+    def cells() -> list[dict[str, Any]]:  # seeds never seen before: nothing is read from the store
         seeds = [next(fresh) for _ in range(4)]
-        return [dict(algorithm="fedavg", federation=federation, **setting, seed=s, **more) for s in seeds]
-
-    def plans() -> list[Plan]:
-        own = [{name: v for name, v in cell.items() if name != "progress"} for cell in cells()]
-        return [prepare(**cell) for cell in own]
+        return [dict(algorithm="fedavg", federation=federation, **setting, seed=s) for s in seeds]
 
     with tempfile.TemporaryDirectory() as store:
 
         def one_by_one() -> None:
             before = torch.get_num_threads()
             torch.set_num_threads(cores())
-            for plan in plans():
+            for plan in [prepare(**cell) for cell in cells()]:
                 loop.carry_out(plan, None, False, store)
             torch.set_num_threads(before)
 
-        def sweep(**more: Any) -> None:
-            own = [{name: v for name, v in cell.items() if name != "progress"} for cell in cells(**more)]
-            fl.sweep(own, progress=False, store=store)
+        def sweep() -> None:
+            fl.sweep(cells(), progress=False, store=store)
 
         works = {f"one by one, {cores()} threads": one_by_one, f"sweep, {cores()} workers": sweep}
         if device.type == "cuda":
-            works = {"one by one": lambda: [fl.run(**cell, store=store) for cell in cells()], "one stack": sweep}
+            one = partial(fl.run, progress=False, store=store)
+            works = {"one by one": lambda: [one(**cell) for cell in cells()], "one stack": sweep}
         taken = in_turns(works, turns, partial(wall_seconds, device=device))
         for name in works:
             yield row(taken, name, next(iter(works)), case="four runs", clients=20, cohort=10)
@@ -198,15 +194,14 @@ def paper(device: torch.device, whole_table: bool) -> Rows:
     """Wall time at pFedSim's CIFAR-10 setting: 200 rounds, five seeds together, and two columns of Table 3."""
     data = pictures(60_000)
     two = [fl.federate(data, fl.dirichlet(alpha=alpha), clients=100) for alpha in (0.1, 0.5)]
-    setting = {name: value for name, value in PAPER.items() if name != "progress"}
     grids = {
-        "pFedSim, 200 rounds": fl.grid(algorithm="pfedsim", federation=two[0], seed=0, **setting),
-        "pFedSim, five seeds": fl.grid(algorithm="pfedsim", federation=two[0], seed=[1, 2, 3, 4, 5], **setting),
+        "pFedSim, 200 rounds": fl.grid(algorithm="pfedsim", federation=two[0], seed=0, **PAPER),
+        "pFedSim, five seeds": fl.grid(algorithm="pfedsim", federation=two[0], seed=[1, 2, 3, 4, 5], **PAPER),
     }
     if whole_table:
         name = f"Table 3, CIFAR-10: {len(fl.algorithms())} methods x 2 alphas x 5 seeds"
         methods = list(fl.algorithms())
-        grids[name] = fl.grid(algorithm=methods, federation=two, seed=[6, 7, 8, 9, 10], **setting)
+        grids[name] = fl.grid(algorithm=methods, federation=two, seed=[6, 7, 8, 9, 10], **PAPER)
     for name, cells in grids.items():
         with tempfile.TemporaryDirectory() as store:
             taken = wall_seconds(partial(fl.sweep, cells, progress=True, store=Path(store)), device)

@@ -34,7 +34,8 @@ def engine(plan: Plan, store: str | Path | None = None) -> Engine:
     check_device(own)
     device = torch.device(own.device)
     images = on_device(plan.federation.data, device, own.torch_dtype)
-    form = _faster_form(plan, images, store_root(store)) if device.type == "cuda" else "grouped"
+    measure = device.type == "cuda" and own.backend == "stacked"  # on a CPU "grouped" is several times faster
+    form = _faster_form(plan, images, store_root(store)) if measure else "grouped"
     return Engine(device, images, BACKENDS[own.backend](form))
 
 
@@ -42,6 +43,7 @@ def _faster_form(plan: Plan, images: Images, store: Path) -> str:
     """Measured once per store, GPU, version and model, then read: the same store gives the same bits."""
     size = "x".join(map(str, images.x.shape[1:]))
     case = f"{torch.cuda.get_device_name(images.x.device)}, torch {torch.__version__}, {plan.model.name} {size}"
+    store.mkdir(parents=True, exist_ok=True)
     path = store / "convolutions.json"
     with FileLock(path.with_suffix(".lock")):
         known = json.loads(path.read_text()) if path.exists() else {}
