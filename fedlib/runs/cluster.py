@@ -51,8 +51,7 @@ def execute(work: Work, gpus: float, progress: bool) -> None:
     """Run all groups on the cluster, as many side by side as it has cores and GPU shares."""
     import ray
 
-    here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), True)
-    tracker = ray.remote(_Board).options(num_cpus=0, scheduling_strategy=here).remote(len(work.cells))
+    tracker = ray.remote(_Board).options(num_cpus=0, max_restarts=-1, max_task_retries=-1).remote(len(work.cells))
     put = {id(cell["federation"]): ray.put(cell["federation"]) for cell in work.cells}
     task = ray.remote(max_retries=RETRIES, num_cpus=1)(_run)
     groups = {}
@@ -62,16 +61,18 @@ def execute(work: Work, gpus: float, progress: bool) -> None:
         federations = [put[id(cell["federation"])] for cell in cells]
         bare = [{name: value for name, value in cell.items() if name != "federation"} for cell in cells]
         share = gpus if any(cell["device"] == "cuda" for cell in cells) else 0
-        groups[task.options(num_gpus=share).remote(bare, group, saved, tracker, *federations)] = cells
+        groups[task.options(num_gpus=share).remote(bare, group, saved, tracker, *federations)] = group
 
-    rounds = [cell["rounds"] for cell in work.cells]
+    rounds = np.array([cell["rounds"] for cell in work.cells])
+    finished = np.zeros_like(rounds)  # the tracker starts again at zero when its machine is lost
     try:
-        with board(rounds, lambda: ray.get(tracker.read.remote()), progress):
+        with board(rounds, lambda: np.maximum(finished, ray.get(tracker.read.remote())), progress):
             waiting = list(groups)
             while waiting:
                 [ready], waiting = ray.wait(waiting)
-                for cell, (name, files) in zip(groups[ready], ray.get(ready), strict=True):
-                    _keep(cell, name, files, work.store)
+                for i, (name, files) in zip(groups[ready], ray.get(ready), strict=True):
+                    _keep(work.cells[i], name, files, work.store)
+                    finished[i] = rounds[i]
     except ray.exceptions.RayTaskError as error:
         raise error.cause from error
     finally:
@@ -81,7 +82,7 @@ def execute(work: Work, gpus: float, progress: bool) -> None:
 
 
 class _Board:
-    """Rounds done in each cell; it lives beside the driver, where the loss of a worker cannot take it down."""
+    """Rounds done in each cell, as told since the tracker started."""
 
     def __init__(self, n: int):
         self.done = np.zeros(n, dtype=np.int64)
