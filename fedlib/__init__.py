@@ -18,6 +18,7 @@ from fedlib.federation import (
     iid,
     label_groups,
     shards,
+    uneven_classes,
 )
 from fedlib.runs.loop import run
 from fedlib.runs.result import RunResult
@@ -53,5 +54,6 @@ __all__ = [
     "run",
     "shards",
     "sweep",
+    "uneven_classes",
     *_algorithms.__all__,
 ]

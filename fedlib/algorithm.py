@@ -22,8 +22,10 @@ class Algorithm(NamedTuple):
     round(state, cohort) -> State      one communication round; may reuse the buffers of `state`
     models(state) -> Params            the models that are evaluated: [n_clients, ...], or [1, ...] for one
                                        model that serves everybody
-    tune_epochs, tune_lr               a method that is evaluated after local fine-tuning says for how long, and at
-                                       which rate (None: the run's)
+    tune_epochs                        a method that is evaluated after local fine-tuning says for how long
+    tune(state, everyone) -> Params    its own way to tune all clients, [n_clients, ...], `local_epochs` of the cohort
+                                       `everyone` long (default: SGD on all of `models`); must not change the state
+    trace(state) -> Params             what is written down at every evaluation besides accuracy, by name
     """
 
     name: str
@@ -31,7 +33,8 @@ class Algorithm(NamedTuple):
     round: Callable[[State, Cohort], State]
     models: Callable[[State], Params]
     tune_epochs: int = 0
-    tune_lr: float | None = None
+    tune: Callable[[State, Cohort], Params] | None = None
+    trace: Callable[[State], Params] | None = None
     hyper: Mapping[str, Any] = {}  # filled in by @algorithm, part of a run's address
     code: str = ""  # fingerprint of the source, likewise
 

@@ -1,5 +1,6 @@
 """One method, one file. Importing this package registers all of them."""
 
+from fedlib.algorithms.fedamp import fedamp
 from fedlib.algorithms.fedap import fedap
 from fedlib.algorithms.fedavg import fedavg
 from fedlib.algorithms.fedbn import fedbn
@@ -9,11 +10,15 @@ from fedlib.algorithms.fedgen import fedgen
 from fedlib.algorithms.fedper import fedper
 from fedlib.algorithms.fedprox import fedprox
 from fedlib.algorithms.fedrep import fedrep
+from fedlib.algorithms.ifca import ifca
 from fedlib.algorithms.local_only import local_only
 from fedlib.algorithms.perfedavg import perfedavg
+from fedlib.algorithms.pfedmb import pfedmb
+from fedlib.algorithms.pfedme import pfedme
 from fedlib.algorithms.pfedsim import pfedsim
 
 __all__ = [
+    "fedamp",
     "fedap",
     "fedavg",
     "fedbn",
@@ -23,7 +28,10 @@ __all__ = [
     "fedper",
     "fedprox",
     "fedrep",
+    "ifca",
     "local_only",
     "perfedavg",
+    "pfedmb",
+    "pfedme",
     "pfedsim",
 ]

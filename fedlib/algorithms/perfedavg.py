@@ -4,7 +4,7 @@ from torch.func import grad
 
 from fedlib.algorithm import Algorithm, Global, algorithm, broadcast, init_global
 from fedlib.checks import check_number
-from fedlib.stack import drop, select, uniform_mean
+from fedlib.stack import drop, repeat, select, uniform_mean
 from fedlib.training.losses import cross_entropy
 from fedlib.training.phase import Loss
 
@@ -47,4 +47,7 @@ def perfedavg(alpha: float = 0.01, beta: float = 0.001) -> Algorithm:
         w_i = cohort.train(loss, cohort.broadcast(state.w), lr=beta, batches_per_step=2)  # [k, ...]
         return Global(uniform_mean(cohort.gather(w_i)))
 
-    return Algorithm("perfedavg", init_global, round, models=broadcast, tune_epochs=1, tune_lr=alpha)
+    def tune(state, everyone):
+        return everyone.train(cross_entropy, repeat(state.w, everyone.size), lr=alpha)
+
+    return Algorithm("perfedavg", init_global, round, models=broadcast, tune_epochs=1, tune=tune)

@@ -9,6 +9,7 @@ from fedlib.federation.partition import (
     iid,
     label_groups,
     shards,
+    uneven_classes,
 )
 
 __all__ = [
@@ -21,4 +22,5 @@ __all__ = [
     "iid",
     "label_groups",
     "shards",
+    "uneven_classes",
 ]

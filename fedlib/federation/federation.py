@@ -1,4 +1,4 @@
-"""A federation: one data set, dealt out to clients as index sets, each cut into a train and a test part."""
+"""A federation: one data set, dealt out to clients as index sets: train, test and, if wanted, validation parts."""
 
 import hashlib
 from dataclasses import dataclass
@@ -7,81 +7,138 @@ from functools import cached_property
 import numpy as np
 
 from fedlib.checks import check_count, check_number
-from fedlib.data.dataset import Dataset
+from fedlib.data.dataset import TEST, Dataset
 from fedlib.federation.partition import Partition
 
 
 @dataclass(frozen=True, eq=False)
 class Federation:
-    """Clients as index sets into `data`. `train[i]` and `test[i]` are disjoint int64 arrays."""
+    """Clients as index sets into `data`. `train[i]`, `validation[i]` and `test[i]` are disjoint int64 arrays.
+
+    `validation` is empty, `()`, unless a share was asked for. `test_fraction` None: the official test part.
+    """
 
     data: Dataset
     partition: Partition
     train: tuple[np.ndarray, ...]
     test: tuple[np.ndarray, ...]
-    test_fraction: float
+    test_fraction: float | None
     seed: int
+    validation: tuple[np.ndarray, ...] = ()
+    validation_fraction: float = 0.0
 
     @property
     def n_clients(self) -> int:
         return len(self.train)
 
     @property
+    def parts(self) -> tuple[tuple[np.ndarray, ...], ...]:
+        """Train, test and, if there is one, validation: each with one index array per client."""
+        return tuple(filter(None, (self.train, self.test, self.validation)))
+
+    @property
     def sizes(self) -> np.ndarray:
-        """Samples per client, train and test together: int64 [n_clients]."""
-        return np.array([len(a) + len(b) for a, b in zip(self.train, self.test, strict=True)])
+        """Samples per client, all parts together: int64 [n_clients]."""
+        return np.array([sum(map(len, own)) for own in zip(*self.parts, strict=True)])
 
     def counts(self) -> np.ndarray:
-        """Samples per client and class, train and test together: int64 [n_clients, n_classes]."""
-        n_classes = len(self.data.classes)
-        own = (np.concatenate(pair) for pair in zip(self.train, self.test, strict=True))
-        return np.stack([np.bincount(self.data.y[index], minlength=n_classes) for index in own])
+        """Samples per client and class, all parts together: int64 [n_clients, n_classes]."""
+        return sum(map(self._counts, self.parts))
 
     @cached_property
     def train_counts(self) -> np.ndarray:
         """Train samples per client and class: int64 [n_clients, n_classes]."""
-        n_classes = len(self.data.classes)
-        return np.stack([np.bincount(self.data.y[index], minlength=n_classes) for index in self.train])
+        return self._counts(self.train)
 
     @cached_property
     def fingerprint(self) -> str:
         """16 hex digits of the data's content and of who owns what."""
         digest = hashlib.sha256(self.data.fingerprint.encode())
-        for index in (*self.train, *self.test):
+        for index in (own for part in self.parts for own in part):
             digest.update(len(index).to_bytes(8, "little") + index.astype("<i8").tobytes())
         return digest.hexdigest()[:16]
+
+    def _counts(self, part: tuple[np.ndarray, ...]) -> np.ndarray:
+        n_classes = len(self.data.classes)
+        return np.stack([np.bincount(self.data.y[index], minlength=n_classes) for index in part])
 
     def __str__(self) -> str:
         return f"{self.data.name} {self.partition}, {self.n_clients} clients"
 
 
 def federate(
-    data: Dataset, partition: Partition, clients: int, test_fraction: float = 0.5, seed: int = 0
+    data: Dataset,
+    partition: Partition,
+    clients: int,
+    test_fraction: float | None = 0.5,
+    seed: int = 0,
+    validation_fraction: float = 0.0,
 ) -> Federation:
     """Deal `data` out to `clients` and cut each client's share at random into train and test.
 
     All samples take part, whatever their official split (pFedSim, section 5). The first
-    `1 - test_fraction` of each shuffled client trains, the rest tests.
-    Raises `ValueError` for more clients than samples or a client without a train or test sample.
+    `1 - test_fraction` of each shuffled client trains, the rest tests. With `test_fraction=None` the partition deals
+    out the official train part, and the official test part follows it: a client gets of each class (and domain) the
+    share of test samples that it has of the train samples (pFedMB, section V-A; FedSimSup, section 4.1).
+    The last `validation_fraction` of what would train is kept for validation.
+    Raises `ValueError` for more clients than samples or a client with an empty part.
     """
-    n = len(data.y)
     check_count("clients", clients)
-    check_number("test_fraction", test_fraction, 0, 1, open_low=True, open_high=True)
+    if test_fraction is not None:
+        check_number("test_fraction", test_fraction, 0, 1, open_low=True, open_high=True)
+    check_number("validation_fraction", validation_fraction, 0, 1, open_high=True)
     check_count("seed", seed, 0)
-    if 2 * clients > n:
+    dealt = np.arange(len(data)) if test_fraction is not None else np.flatnonzero(data.split != TEST)
+    wanted = {"train": "train on", "test": "test on", "validation": "validate on"}
+    if not validation_fraction:
+        del wanted["validation"]
+    if len(wanted) * clients > len(data) or clients > len(dealt):
         raise ValueError(
-            f"clients={clients} is not allowed; {data.name} has {n} samples and every client needs one to train "
-            f"on and one to test on."
+            f"clients={clients} is not allowed; {data.name} has {len(data)} samples and every client needs one to "
+            f"{' and one to '.join(wanted.values())}."
         )
     rng = np.random.default_rng(seed)
-    shares = [rng.permutation(share) for share in partition.assign(data.y, data.domain, clients, rng)]
-    cuts = [len(share) - round(len(share) * test_fraction) for share in shares]
-    train = tuple(share[:cut] for share, cut in zip(shares, cuts, strict=True))
-    test = tuple(share[cut:] for share, cut in zip(shares, cuts, strict=True))
-    empty = [i for i in range(clients) if not (len(train[i]) and len(test[i]))]
-    if empty:
-        raise ValueError(
-            f"{partition} leaves client {empty[0]} without a train or a test sample; take fewer clients than "
-            f"{clients}, a larger data set or a test_fraction other than {test_fraction}."
-        )
-    return Federation(data, partition, train, test, test_fraction, seed)
+    shares = [
+        dealt[rng.permutation(share)] for share in partition.assign(data.y[dealt], data.domain[dealt], clients, rng)
+    ]
+    if test_fraction is None:
+        train, test = shares, _follow(data, shares, rng)
+    else:
+        train, test = _cut(shares, test_fraction)
+    parts = {"train": train, "test": test}
+    if validation_fraction:
+        parts["train"], parts["validation"] = _cut(train, validation_fraction)
+    for name, part in parts.items():
+        if empty := [i for i, own in enumerate(part) if not len(own)]:
+            raise ValueError(
+                f"{partition} leaves client {empty[0]} without a sample to {wanted[name]}; take fewer clients than "
+                f"{clients}, a larger data set or another test_fraction or validation_fraction."
+            )
+    parts = {name: tuple(part) for name, part in parts.items()}
+    return Federation(
+        data, partition, **parts, test_fraction=test_fraction, seed=seed, validation_fraction=validation_fraction
+    )
+
+
+def _cut(shares: list[np.ndarray], fraction: float) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Each share without its last `fraction`, and that."""
+    cuts = [len(share) - round(len(share) * fraction) for share in shares]
+    own = list(zip(shares, cuts, strict=True))
+    return [share[:cut] for share, cut in own], [share[cut:] for share, cut in own]
+
+
+def _follow(data: Dataset, shares: list[np.ndarray], rng: np.random.Generator) -> list[np.ndarray]:
+    """The official test samples, dealt out class by class and domain by domain as `shares` were.
+
+    A class of a domain in which nobody has a train sample is left out.
+    """
+    kinds = data.domain * len(data.classes) + data.y
+    n_kinds = len(data.domains) * len(data.classes)
+    held = np.stack([np.bincount(kinds[share], minlength=n_kinds) for share in shares])  # [n_clients, n_kinds]
+    followed = [[] for _ in shares]
+    for kind in np.flatnonzero(held.sum(0)):
+        own = rng.permutation(np.flatnonzero((kinds == kind) & (data.split == TEST)))
+        cuts = np.round(held[:, kind].cumsum()[:-1] / held[:, kind].sum() * len(own)).astype(int)
+        for share, piece in zip(followed, np.split(own, cuts), strict=True):
+            share.append(piece)
+    return [rng.permutation(np.concatenate(share)) for share in followed]

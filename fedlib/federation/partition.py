@@ -110,6 +110,33 @@ def classes_per_client(n_classes: int) -> Partition:
     return Partition("classes_per_client", {"n_classes": n_classes}, assign)
 
 
+def uneven_classes(n_classes: int = 20, low: float = 0.3, high: float = 0.7) -> Partition:
+    """Every client owns `n_classes` classes at random; a class is cut in proportion to draws from U(low, high).
+
+    Client i gets u_ic / sum_j u_jc of class c, the sum over its owners (pFedMB, section V-C, CIFAR-100). Classes that
+    nobody owns are left out.
+    """
+    check_count("n_classes", n_classes)
+    check_number("low", low, 0, open_low=True)
+    check_number("high", high, low)
+
+    def assign(y, domain, n_clients, rng):
+        classes = np.unique(y)
+        check_count("n_classes", n_classes, 1, len(classes))
+        owned = np.stack([rng.permutation(len(classes)) < n_classes for _ in range(n_clients)])
+        weights = rng.uniform(low, high, owned.shape) * owned  # [n_clients, classes]
+        shares = [[] for _ in range(n_clients)]
+        for c, w in zip(classes, weights.T, strict=True):
+            own = rng.permutation(np.flatnonzero(y == c))
+            if w.any():
+                cuts = np.round(w.cumsum()[:-1] / w.sum() * len(own)).astype(int)
+                for share, piece in zip(shares, np.split(own, cuts), strict=True):
+                    share.append(piece)
+        return [np.concatenate(share) for share in shares]
+
+    return Partition("uneven_classes", {"n_classes": n_classes, "low": low, "high": high}, assign)
+
+
 def label_groups(groups: Sequence[Sequence[int]]) -> Partition:
     """Each client owns the labels of its group; each class is split evenly among its owners.
 

@@ -1,13 +1,14 @@
 """Architectures by name. A builder takes (channels, height, width) and n_classes and returns a module."""
 
-from fedlib.models.lenet5 import lenet5
+from fedlib.models.lenet5 import lenet5, lenet5_plain
 from fedlib.models.mobilenetv2 import mobilenetv2, mobilenetv2_pretrained
 from fedlib.models.model import Builder, Model, build
 
 MODELS: dict[str, Builder] = {
     "lenet5": lenet5,
+    "lenet5_plain": lenet5_plain,
     "mobilenetv2": mobilenetv2,
     "mobilenetv2_pretrained": mobilenetv2_pretrained,
 }
 
-__all__ = ["MODELS", "Builder", "Model", "build", "lenet5", "mobilenetv2", "mobilenetv2_pretrained"]
+__all__ = ["MODELS", "Builder", "Model", "build", "lenet5", "lenet5_plain", "mobilenetv2", "mobilenetv2_pretrained"]

@@ -1,4 +1,4 @@
-"""LeNet5 with BatchNorm as pFedSim uses it (Tan et al., 2023, Table 5; readings A7 and A17)."""
+"""LeNet5: with BatchNorm as pFedSim uses it (Table 5; readings A7 and A17), and plain, as the other papers do."""
 
 from collections import OrderedDict
 
@@ -6,18 +6,27 @@ from torch import nn
 
 
 def lenet5(shape: tuple[int, int, int], n_classes: int) -> nn.Module:
-    """Two convolution blocks and three linear layers; 62,050 parameters for 3x32x32 and 10 classes.
+    """Two convolution blocks with BatchNorm and three linear layers; 62,050 parameters for 3x32x32 and 10 classes.
 
-    The paper's table gives the second convolution 3 input channels and leaves out a pooling and the ReLUs of the
+    The table of pFedSim gives the second convolution 3 input channels and leaves out a pooling and the ReLUs of the
     hidden linear layers; with them as here its output shapes come out right.
     """
+    return _lenet("lenet5", shape, n_classes, nn.BatchNorm2d)
+
+
+def lenet5_plain(shape: tuple[int, int, int], n_classes: int) -> nn.Module:
+    """LeNet5 without BatchNorm (pFedMB, section V-A; FedSimSup, section 4.1); 62,006 parameters for 3x32x32 and 10."""
+    return _lenet("lenet5_plain", shape, n_classes, None)
+
+
+def _lenet(name: str, shape: tuple[int, int, int], n_classes: int, norm: type[nn.Module] | None) -> nn.Module:
     channels, height, width = shape
     side = [((size - 4) // 2 - 4) // 2 for size in (height, width)]
     if min(side) < 1:
-        raise ValueError(f"shape={shape} is not allowed; lenet5 needs images of at least 16x16 pixels.")
+        raise ValueError(f"shape={shape} is not allowed; {name} needs images of at least 16x16 pixels.")
 
     def conv(c_in, c_out):
-        return [nn.Conv2d(c_in, c_out, 5), nn.BatchNorm2d(c_out), nn.ReLU(), nn.MaxPool2d(2)]
+        return [nn.Conv2d(c_in, c_out, 5), *([norm(c_out)] if norm else []), nn.ReLU(), nn.MaxPool2d(2)]
 
     layers = OrderedDict(
         conv1=nn.Sequential(*conv(channels, 6)),  # [batch, 6, 14, 14]

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
@@ -12,12 +13,18 @@ from fedlib.stack import Params
 Builder = Callable[[tuple[int, int, int], int], nn.Module]  # (channels, height, width), n_classes -> module
 
 
+def is_statistic(name: str) -> bool:
+    """Is it the name of a BatchNorm running mean or variance, which follow the data and are not trained?"""
+    return name.endswith((".running_mean", ".running_var"))
+
+
 class Model(NamedTuple):
     """Weights are kept outside of the module: `model(w, x)` runs the architecture on any weights `w`.
 
     `weights` holds trainable parameters and BatchNorm statistics alike, all floating point.
     The name sets say which entry is what: `trainable`, `statistics` (BatchNorm running mean and variance),
-    `batchnorm` (affine and statistics), `classifier` (the last linear layer: weight and bias).
+    `batchnorm` (affine and statistics), `classifier` (the last linear layer: weight and bias). `redraw(j)` are initial
+    weights j = 1, 2, ... on the host, independent of `weights`.
     """
 
     name: str
@@ -27,6 +34,7 @@ class Model(NamedTuple):
     statistics: frozenset[str]
     batchnorm: frozenset[str]
     classifier: frozenset[str]
+    redraw: Callable[[int], Params]
 
     def __call__(self, w: Params, x: Tensor) -> Tensor:
         """Logits [batch, n_classes] of images x [batch, C, H, W]; training mode updates the statistics in `w`."""
@@ -37,23 +45,42 @@ class Model(NamedTuple):
         phi = {name.rpartition(".")[2]: w[name] for name in self.classifier}
         return phi["weight"], phi["bias"]
 
+    def independent(self, n: int) -> Params:
+        """n independent draws of the initial weights, the first of them `weights`: [n, ...]."""
+        draws = [self.redraw(j) for j in range(1, n)]
+        return {name: torch.stack([t, *(own[name].to(t) for own in draws)]) for name, t in self.weights.items()}
+
 
 def build(name: str, builder: Builder, shape: tuple[int, int, int], n_classes: int, seed: int) -> Model:
     """The model with initial weights drawn from `seed`; the global random state is left as it was."""
+    net, norms = _draw(builder, shape, n_classes, seed)
+    linear = [name for name, m in net.named_modules() if isinstance(m, nn.Linear)][-1]
+    return Model(
+        name=name,
+        net=net,
+        weights=_weights(net),
+        trainable=tuple(name for name, _ in net.named_parameters()),
+        statistics=frozenset(name for name, _ in net.named_buffers()),
+        batchnorm=frozenset(f"{layer}.{name}" for layer, m in norms.items() for name in m.state_dict()),
+        classifier=frozenset(f"{linear}.{name}" for name in ("weight", "bias")),
+        redraw=lambda j: _weights(_draw(builder, shape, n_classes, _seed(seed, j))[0]),
+    )
+
+
+def _draw(builder: Builder, shape: tuple[int, int, int], n_classes: int, seed: int) -> tuple[nn.Module, dict]:
+    """A module with weights drawn from `seed`, and its BatchNorm layers by name."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         net = builder(shape, n_classes)
     norms = {name: m for name, m in net.named_modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)}
     for norm in norms.values():
         norm.num_batches_tracked = None  # only used with momentum=None; an integer that cannot be averaged
-    weights = {name: t.detach().clone() for name, t in net.state_dict().items()}
-    linear = [name for name, m in net.named_modules() if isinstance(m, nn.Linear)][-1]
-    return Model(
-        name=name,
-        net=net,
-        weights=weights,
-        trainable=tuple(name for name, _ in net.named_parameters()),
-        statistics=frozenset(name for name, _ in net.named_buffers()),
-        batchnorm=frozenset(f"{layer}.{name}" for layer, m in norms.items() for name in m.state_dict()),
-        classifier=frozenset(f"{linear}.{name}" for name in ("weight", "bias")),
-    )
+    return net, norms
+
+
+def _weights(net: nn.Module) -> Params:
+    return {name: t.detach().clone() for name, t in net.state_dict().items()}
+
+
+def _seed(*stream: int) -> int:
+    return int(np.random.SeedSequence(stream).generate_state(1, np.uint64)[0])

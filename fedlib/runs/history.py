@@ -1,5 +1,6 @@
 """What a run remembers: per round its cost, per evaluation every client's hits; as tensors and as tidy tables."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -7,7 +8,9 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from fedlib.federation import Federation
 from fedlib.runs.clock import seconds
+from fedlib.stack import Params
 from fedlib.training.cohort import Meter
 
 COSTS = ("seconds", "bytes_down", "bytes_up", "train_loss")
@@ -15,24 +18,35 @@ COSTS = ("seconds", "bytes_down", "bytes_up", "train_loss")
 
 @dataclass
 class History:
-    """Grows by one row per round and per evaluation. `n_test` int64 [n_clients]."""
+    """Grows by one row per round and per evaluation. `sizes` int64 [parts, n_clients]: samples to test, to validate."""
 
-    n_test: Tensor
+    sizes: Tensor
     costs: list[tuple[float, ...]] = field(default_factory=list)
     marks: list[tuple[int, int]] = field(default_factory=list)  # (rounds done, 1 if after tuning)
-    correct: list[Tensor] = field(default_factory=list)  # int64 [n_clients]
-    loss: list[Tensor] = field(default_factory=list)  # float64 [n_clients]
+    correct: list[Tensor] = field(default_factory=list)  # int64 [parts, n_clients]
+    loss: list[Tensor] = field(default_factory=list)  # float64 [parts, n_clients]
+    trace: dict[str, list[Tensor]] = field(default_factory=dict)
     _pending: list[tuple[Any, Any, Meter]] = field(default_factory=list)  # rounds a GPU may still be busy with
+
+    @classmethod
+    def of(cls, federation: Federation) -> "History":
+        """Of a run that has not begun."""
+        return cls(torch.tensor([[len(own) for own in part] for part in federation.parts[1:]]))
 
     def add_round(self, start: Any, end: Any, meter: Meter) -> None:
         """A round between two marks of the clock. Its numbers are read later, so that a GPU is never waited for."""
         self._pending.append((start, end, meter))
 
-    def add_evaluation(self, done: int, tuned: bool, correct: Tensor, loss: Tensor) -> None:
-        """Every client's correct answers and loss after `done` rounds, before or after tuning."""
+    def add_evaluation(self, done: int, tuned: bool, answers: Sequence[tuple[Tensor, Tensor]]) -> None:
+        """Every client's correct answers and loss after `done` rounds, before or after tuning, for each part."""
         self.marks.append((done, int(tuned)))
-        self.correct.append(correct.cpu())
-        self.loss.append(loss.cpu())
+        for kept, values in zip((self.correct, self.loss), zip(*answers, strict=True), strict=True):
+            kept.append(torch.stack(values).cpu())
+
+    def add_trace(self, values: Params) -> None:
+        """What the algorithm writes down at this evaluation."""
+        for name, t in values.items():
+            self.trace.setdefault(name, []).append(t.detach().to("cpu", copy=True))
 
     def _settle(self) -> None:
         for start, end, meter in self._pending:
@@ -41,37 +55,46 @@ class History:
         self._pending.clear()
 
     def tensors(self) -> dict[str, Tensor]:
-        """For a checkpoint; the inverse of `from_tensors`."""
+        """For a checkpoint; the inverse of `load`."""
         self._settle()
-        empty = torch.empty(0, len(self.n_test))
+        empty = torch.empty(0, *self.sizes.shape)
         return {
             "history/costs": torch.tensor(self.costs, dtype=torch.float64).reshape(-1, len(COSTS)),
             "history/marks": torch.tensor(self.marks, dtype=torch.int64).reshape(-1, 2),
             "history/correct": torch.stack(self.correct) if self.correct else empty.long(),
             "history/loss": torch.stack(self.loss) if self.loss else empty.double(),
-        }
+        } | {f"trace/{name}": t for name, t in self.traced().items()}
 
-    @classmethod
-    def from_tensors(cls, n_test: Tensor, tensors: dict[str, Tensor]) -> "History":
-        """From a checkpoint's tensors."""
-        return cls(
-            n_test,
-            [tuple(row) for row in tensors["history/costs"].tolist()],
-            [tuple(row) for row in tensors["history/marks"].tolist()],
-            list(tensors["history/correct"]),
-            list(tensors["history/loss"]),
-        )
+    def load(self, tensors: dict[str, Tensor]) -> None:
+        """Go on from a checkpoint's tensors."""
+        self.costs = [tuple(row) for row in tensors["history/costs"].tolist()]
+        self.marks = [tuple(row) for row in tensors["history/marks"].tolist()]
+        self.correct, self.loss = list(tensors["history/correct"]), list(tensors["history/loss"])
+        traced = {name: t for name, t in tensors.items() if name.startswith("trace/")}
+        self.trace = {name.removeprefix("trace/"): list(t) for name, t in traced.items()}
 
     def accuracy(self) -> pd.DataFrame:
         """One row per evaluation and client: round, client, n_test, accuracy [%], loss, when (before/after tuning)."""
+        return self._part(0)
+
+    def validation(self) -> pd.DataFrame:
+        """`accuracy` on the validation parts."""
+        return self._part(1)
+
+    def traced(self) -> Params:
+        """What was written down, by name: [n_evaluations, ...]."""
+        return {name: torch.stack(values) for name, values in self.trace.items()}
+
+    def _part(self, part: int) -> pd.DataFrame:
+        n = self.sizes[part]
         frames = [
             pd.DataFrame(
                 {
                     "round": done,
-                    "client": range(len(self.n_test)),
-                    "n_test": self.n_test.numpy(),
-                    "accuracy": (100 * correct / self.n_test).numpy(),
-                    "loss": loss.numpy(),
+                    "client": range(len(n)),
+                    "n_test": n.numpy(),
+                    "accuracy": (100 * correct[part] / n).numpy(),
+                    "loss": loss[part].numpy(),
                     "when": "after" if tuned else "before",
                 }
             )

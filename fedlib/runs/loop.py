@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -70,23 +71,34 @@ def carry_out(
     if not folder.file.exists():
         check_device(plan.setting)
     with folder:
-        saved, n_test = folder.load(), torch.tensor([len(own) for own in plan.federation.test])
-        history, done = History(n_test), 0
+        saved = folder.load()
+        history, done = History.of(plan.federation), 0
         if saved is not None:
-            history, done = History.from_tensors(n_test, saved.tensors), saved.round
+            history.load(saved.tensors)
+            done = saved.round
         with _reporter(progress, str(plan.algorithm), plan.setting.rounds, done) as report:
             if done < plan.setting.rounds:
                 own = shared or engine(plan, store)
                 state = _rounds(plan, own, folder, saved, history, report, checkpoint_seconds)
             else:
                 state = unflatten(saved.tensors, plan.algorithm.init(plan.model, plan.federation))
-            for name, table in {"accuracy.csv": history.accuracy, "rounds.csv": history.rounds}.items():
-                if not (folder.path / name).exists():  # also when a kill came between the last checkpoint and here
-                    write_text(folder.path / name, table().to_csv(index=False))
+            tables = {"accuracy": history.accuracy(), "rounds": history.rounds()}
+            if plan.federation.validation:
+                tables["validation"] = history.validation()
+            for name, table in tables.items():
+                if not (folder.path / f"{name}.csv").exists():  # also after a kill behind the last checkpoint
+                    write_text(folder.path / f"{name}.csv", table.to_csv(index=False))
             report(plan.setting.rounds)
-    models, tables = plan.algorithm.models(state), (history.accuracy(), history.rounds())
-    when = "after" if plan.algorithm.tune_epochs and plan.setting.tune_epochs else "before"
-    return RunResult(plan.config, *tables, models, state, plan.model, folder.path, when)
+    return RunResult(
+        config=plan.config,
+        **tables,
+        trace=history.traced(),
+        models=plan.algorithm.models(state),
+        state=state,
+        model=plan.model,
+        folder=folder.path,
+        when="after" if plan.algorithm.tune_epochs and plan.setting.tune_epochs else "before",
+    )
 
 
 def _rounds(
@@ -103,7 +115,7 @@ def _rounds(
     model = plan.model._replace(weights={name: t.to(own.device) for name, t in plan.model.weights.items()})
     sampled = cohorts(federation.n_clients, setting.join_ratio, setting.rounds, setting.seed)
     n_train = torch.tensor([len(part) for part in federation.train], dtype=torch.float32, device=own.device)
-    test = Evaluation(own.images, federation.test, stacked=setting.backend == "stacked")
+    tests = [Evaluation(own.images, part, stacked=setting.backend == "stacked") for part in federation.parts[1:]]
     state = plan.algorithm.init(model, federation)
     if saved is not None:
         state = unflatten(saved.tensors, state, own.device)
@@ -117,11 +129,13 @@ def _rounds(
         last = t + 1 == setting.rounds
         if last or (t + 1) % setting.evaluate_every == 0:
             models = plan.algorithm.models(state)
-            history.add_evaluation(t + 1, False, *test(model, models))
+            history.add_evaluation(t + 1, False, [test(model, models) for test in tests])
+            if plan.algorithm.trace is not None:
+                history.add_trace(plan.algorithm.trace(state))
             if setting.tune_epochs:
                 everyone = cohort_at(plan, own, model, n_train, np.arange(federation.n_clients), t, TUNE)
-                tuned = _tuned(models, everyone, setting.tune_epochs, plan.algorithm.tune_lr)
-                history.add_evaluation(t + 1, True, *test(model, tuned))
+                tuned = _tuned(plan.algorithm, state, replace(everyone, local_epochs=setting.tune_epochs))
+                history.add_evaluation(t + 1, True, [test(model, tuned) for test in tests])
         if last or time.monotonic() - last_saved >= patience:
             begin = time.monotonic()
             folder.save(Checkpoint(t + 1, flatten(state) | history.tensors()))
@@ -131,10 +145,12 @@ def _rounds(
     return unflatten(flatten(state), state)
 
 
-def _tuned(models: Params, everyone: Cohort, epochs: int, lr: float | None) -> Params:
+def _tuned(algorithm: Algorithm, state: State, everyone: Cohort) -> Params:
     """Copies of all clients' models [n_clients, ...] after local fine-tuning; nobody keeps them."""
-    start = {name: w.expand(everyone.size, *w.shape[1:]) for name, w in models.items()}
-    return everyone.train(cross_entropy, start, epochs=range(epochs), lr=lr)
+    if algorithm.tune is not None:
+        return algorithm.tune(state, everyone)
+    start = {name: w.expand(everyone.size, *w.shape[1:]) for name, w in algorithm.models(state).items()}
+    return everyone.train(cross_entropy, start)
 
 
 def cohort_at(

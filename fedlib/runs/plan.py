@@ -38,6 +38,7 @@ def prepare(algorithm: str | Algorithm, federation: Federation, model: str = "le
         "partition": str(federation.partition),
         "clients": federation.n_clients,
         "test_fraction": federation.test_fraction,
+        "validation_fraction": federation.validation_fraction,
         "partition_seed": federation.seed,
         "federation": federation.fingerprint,
         "model": model,

@@ -16,7 +16,9 @@ class RunResult:
     """A finished run.
 
     accuracy   DataFrame: round, client, n_test, accuracy [%], loss, when ("before"/"after" tuning)
+    validation the same on the clients' validation parts, n_test being their size; None if the federation has none
     rounds     DataFrame: round, seconds, bytes_down, bytes_up, train_loss
+    trace      what the algorithm writes down at every evaluation: {name: [n_evaluations, ...]}; often empty
     models     Params [n_clients, ...], or [1, ...]: the models evaluated last, before tuning
     state      the algorithm's final state; `model` the architecture and initial weights; `folder` in the store
     when       "after" for a method that is evaluated after fine-tuning, else "before"
@@ -25,11 +27,13 @@ class RunResult:
     config: dict[str, Any]
     accuracy: pd.DataFrame
     rounds: pd.DataFrame
+    trace: Params
     models: Params
     state: State
     model: Model
     folder: Path
     when: str
+    validation: pd.DataFrame | None = None
 
     def curve(self) -> pd.DataFrame:
         """Per evaluation: round, when, accuracy pooled over test samples, mean and std over clients [%]."""

@@ -24,11 +24,11 @@ from tqdm import tqdm
 
 from fedlib.files import write_file, write_text
 
-FORMAT = "1"  # of the files, and of the numbers an unchanged configuration leads to; raise it when either changes
+FORMAT = "2"  # of the files, and of the numbers an unchanged configuration leads to; raise it when either changes
 
 
 class Checkpoint(NamedTuple):
-    """A run after `round` rounds: tensors by name, `state/...` and `history/...`."""
+    """A run after `round` rounds: tensors by name, `state/...`, `history/...` and `trace/...`."""
 
     round: int
     tensors: dict[str, Tensor]
@@ -129,8 +129,8 @@ def unflatten(tensors: dict[str, Tensor], template: Any, device: torch.device | 
     for field, value in template._asdict().items():
         prefix = f"state/{field}"
         if isinstance(value, dict):
-            own = {name: t for name, t in tensors.items() if name.startswith(prefix + "/")}
-            fields[field] = {name.removeprefix(prefix + "/"): t.to(device) for name, t in own.items()}
+            own = {n.removeprefix(prefix + "/"): t.to(device) for n, t in tensors.items() if n.startswith(prefix + "/")}
+            fields[field] = {name: own[name] for name in sorted(own, key=[*value, *own].index)}  # as in the template
         else:
             fields[field] = tensors[prefix].to(device)
     return type(template)(**fields)

@@ -87,6 +87,7 @@ class Cohort:
         clip: float | None = None,
         samples: Sequence[np.ndarray] | None = None,
         batches_per_step: int = 1,
+        repeats: int = 1,
         draws: Draws | None = None,
     ) -> Params:
         """Each client runs SGD on its own training samples: [k, ...] -> [k, ...].
@@ -95,23 +96,27 @@ class Cohort:
         sees its row. Make the loss once, outside of `round`, and hand it what changes as context: a loss is compiled
         for the GPU, and seeds share a stack, only if it stays the same function. `epochs` are positions in the round's
         stream of permutations (default: all local epochs), so that phases over range(0, 4) and range(4, 5) see what
-        range(0, 5) would. `trainable` are the names that SGD moves (default: all parameters); BatchNorm statistics
-        follow every forward pass. `lr` is the step size (default: the run's), `clip` the largest norm of a gradient
-        over all that is trainable. `samples` are the indices each client trains on (default: its train part).
+        range(0, 5) would. `trainable` are the names in `w` that SGD moves (default: all parameters of the model);
+        BatchNorm statistics follow every forward pass. `lr` is the step size (default: the run's), `clip` the largest
+        norm of a gradient over all that is trainable. `samples` are the indices each client trains on (default: its
+        train part).
 
         With `batches_per_step=n` a step takes n consecutive mini-batches of an epoch (what is left over is dropped, a
-        client with fewer takes one step); the loss sees them joined, and `batch.split(n)`. A loss must not draw random
+        client with fewer takes one step); the loss sees them joined, and `batch.split(n)`. With `repeats=n` every step
+        is taken n times in a row. A loss must not draw random
         numbers: `draws(rng, client, steps)` draws them beforehand, {name: [steps, ...]}, on the host and from a stream
         that belongs to (seed, round, client, phase); the loss finds those of its step in `batch.draws`.
         """
         epochs = list(range(self.local_epochs) if epochs is None else epochs)
         chosen = self.model.trainable if trainable is None else trainable
+        added = [name for name in w if name not in self.model.weights]  # by the method
         samples = [self.federation.train[i] for i in self.ids] if samples is None else samples
         stream, number = (self.seed, self.purpose, self.round), len(self.meter.losses)
         batches = tuple(
             client_batches(own, epochs, self.batch_size, (*stream, i), batches_per_step)
             for i, own in zip(self.ids.tolist(), samples, strict=True)
         )
+        batches = tuple(steps.repeat_interleave(repeats, 0) for steps in batches)
         phase = Phase(
             model=self.model,
             images=self.images,
@@ -119,7 +124,7 @@ class Cohort:
             w=w,
             batches=batches,
             context=context,
-            trainable=tuple(name for name in self.model.trainable if name in chosen),
+            trainable=tuple(name for name in (*self.model.trainable, *added) if name in chosen),
             lr=self.lr if lr is None else lr,
             seed=(*stream, number),
             clip=clip,

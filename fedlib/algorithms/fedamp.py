@@ -1,0 +1,67 @@
+"""FedAMP (Huang et al., AAAI 2021, Algorithm 1): every client gets a cloud model of its own, mostly of its likes."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from fedlib.algorithm import Algorithm, algorithm
+from fedlib.checks import check_number
+from fedlib.models.model import is_statistic
+from fedlib.stack import Params, mix, own, put, sq_distance
+from fedlib.training.losses import cross_entropy
+
+
+class State(NamedTuple):
+    v: Params  # [n_clients, ...]: every client's last model
+
+
+def sq_distances(v: Params, clients: Tensor) -> Tensor:
+    """||w_i - w_j||^2 over the parameters, i in `clients` (int64 [k]), j all n clients: [k, n]."""
+    flat = torch.cat([t.flatten(1) for name, t in v.items() if not is_statistic(name)], 1)  # [n, P]
+    return torch.cdist(flat[clients], flat, compute_mode="donot_use_mm_for_euclid_dist") ** 2
+
+
+def cloud_weights(sq: Tensor, clients: Tensor, alpha: float, sigma: float) -> Tensor:
+    """xi_ij = alpha exp(-||w_i - w_j||^2 / sigma) / sigma for j != i, and what is left of 1 for i itself: [k, n].
+
+    Others get no more than 1 in all: beyond, their weights are divided by their sum.
+    """
+    self = clients[:, None] == torch.arange(sq.shape[1], device=sq.device)
+    others = (alpha / sigma * torch.exp(-sq / sigma)).masked_fill(self, 0)
+    others = others / others.sum(1, keepdim=True).clamp(min=1)
+    return others + self * (1 - others.sum(1, keepdim=True))
+
+
+@algorithm
+def fedamp(sigma: float = 10.0, alpha: float = 1.0, lam: float = 1.0) -> Algorithm:
+    """u_i = sum_j xi_ij w_j over the last models of all clients; local loss f_i(w) + lam / (2 alpha) ||w - u_i||^2.
+
+    xi by `cloud_weights`. A client starts from its cloud model u_i. BatchNorm, affine and statistics alike, is mixed
+    with the same weights; the distances are over the parameters. As sigma grows all others weigh alike. `alpha -> 0`
+    leaves every client its own model. Evaluated: u_i; tuned: after fine-tuning of u_i.
+    """
+    check_number("sigma", sigma, 0, open_low=True)
+    check_number("alpha", alpha, 0, open_low=True)
+    check_number("lam", lam, 0)
+
+    def loss(w, batch, cloud):
+        anchor = {name: cloud[name] for name in batch.model.trainable}
+        return cross_entropy(w, batch) + lam / (2 * alpha) * sq_distance(w, anchor)
+
+    def clouds(v, clients):  # u_i of `clients`: [k, ...]
+        return mix(cloud_weights(sq_distances(v, clients), clients, alpha, sigma), v)
+
+    def init(model, federation):
+        return State(own(model.weights, federation.n_clients))
+
+    def round(state, cohort):
+        u = cohort.scatter(clouds(state.v, cohort.clients))  # [k, ...]
+        v = cohort.gather(cohort.train(loss, u, u))
+        return State(put(state.v, cohort.clients, v))
+
+    def models(state):
+        n, device = next((len(t), t.device) for t in state.v.values())
+        return clouds(state.v, torch.arange(n, device=device))
+
+    return Algorithm("fedamp", init, round, models)
