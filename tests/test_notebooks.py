@@ -7,28 +7,51 @@ import pandas as pd
 import pytest
 
 from fedlib import batch
-from fedlib.report import reported
+from fedlib.report import Ledger, reported
 
 NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
 
 
-@pytest.fixture(scope="module")
-def pfedsim(tmp_path_factory) -> Path:
-    """The output folder of notebook 01 in the smoke profile."""
-    root = tmp_path_factory.mktemp("figures")
+IN_SMOKE = {  # paper: notebook, claims, parameters (without `output`), figures
+    "pfedsim": ("01", 25, 29, "fig1 fig2 fig3 curves learned table6_curve fig5a table8_map"),
+    "pfedmb": ("04", 20, 30, "partitions fig3 fig3_rand fig4 fig5"),
+}
+
+
+def execute(paper: str, root: Path) -> Path:
+    """The output folder of a paper's notebook in the smoke profile."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FEDLIB_RUNS", str(root / "runs"))
-        arguments = ["--profile", "smoke", "--notebook", "01", "--output", str(root), "--notebooks", str(NOTEBOOKS)]
-        assert batch.main(arguments) == 0
-    return root / "smoke" / "pfedsim"
+        chosen = ["--notebook", IN_SMOKE[paper][0], "--output", str(root), "--notebooks", str(NOTEBOOKS)]
+        assert batch.main(["--profile", "smoke", *chosen]) == 0
+    return root / "smoke" / paper
 
 
-def test_every_claim_of_the_paper_is_in_the_ledger(pfedsim):
-    ledger = pd.read_csv(pfedsim / "claims.csv", keep_default_na=False)
-    assert ledger["id"].tolist() == [f"ps{i:02d}" for i in range(1, 26)]
+@pytest.fixture(scope="module")
+def pfedsim(tmp_path_factory) -> Path:
+    return execute("pfedsim", tmp_path_factory.mktemp("pfedsim"))
+
+
+@pytest.fixture(scope="module")
+def pfedmb(tmp_path_factory) -> Path:
+    return execute("pfedmb", tmp_path_factory.mktemp("pfedmb"))
+
+
+@pytest.fixture(params=IN_SMOKE)
+def executed(request) -> Path:
+    """Each of them in turn."""
+    return request.getfixturevalue(request.param)
+
+
+def test_every_claim_of_the_paper_is_in_the_ledger(executed):
+    paper = executed.name
+    ledger = pd.read_csv(executed / "claims.csv", keep_default_na=False)
+    assert len(ledger) == IN_SMOKE[paper][1]
+    assert ledger["id"].tolist() == Ledger(paper).frame()["id"].tolist()
     judged = ledger[ledger["verdict"] != "not tested at this size"]
     assert (judged["measured"] != "").all()
-    assert ledger.set_index("id").loc["ps15", "verdict"] == "holds"  # an identity, whatever the size
+    identities = {"pfedsim": ["ps15"], "pfedmb": ["pb18", "pb19"]}[paper]  # these hold whatever the size
+    assert set(ledger.set_index("id").loc[identities, "verdict"]) == {"holds"}
 
 
 def test_tables_stand_beside_the_papers_numbers(pfedsim):
@@ -60,27 +83,45 @@ def test_pfedsim_without_personalization_is_fedavg_in_the_tables_too(pfedsim):
     assert average == all_warm
 
 
-def test_every_figure_is_there_as_png_and_svg(pfedsim):
-    for name in ("fig1", "fig2", "fig3", "curves", "learned", "table6_curve", "fig5a", "table8_map"):
-        assert (pfedsim / f"{name}.png").read_bytes().startswith(b"\x89PNG")
-        assert "<svg" in (pfedsim / f"{name}.svg").read_text()
+def test_every_figure_is_there_as_png_and_svg(executed):
+    for name in IN_SMOKE[executed.name][3].split():
+        assert (executed / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        assert "<svg" in (executed / f"{name}.svg").read_text()
 
 
-def test_provenance_says_what_was_run(pfedsim):
-    facts = json.loads((pfedsim / "provenance.json").read_text())
-    assert facts["parameters"]["clients"] == 6
+def test_provenance_says_what_was_run(executed):
+    facts = json.loads((executed / "provenance.json").read_text())
     assert facts["parameters"]["profile"] == "smoke"
-    assert len(facts["parameters"]) == 29  # the cell tagged `parameters` without `output`, nothing else
+    assert len(facts["parameters"]) == IN_SMOKE[executed.name][2]
     assert len(facts["data"]["digits"]) == 16
     assert facts["packages"]["torch"]
 
 
-def test_the_executed_notebook_shows_figures_with_alternative_text(pfedsim):
-    notebook = json.loads((pfedsim / "01_pfedsim.ipynb").read_text())
+def test_the_executed_notebook_shows_figures_with_alternative_text(executed):
+    paper = executed.name
+    number, *_, figures = IN_SMOKE[paper]
+    notebook = json.loads((executed / f"{number}_{paper}.ipynb").read_text())
     outputs = [output for cell in notebook["cells"] for output in cell.get("outputs", [])]
     pictures = [output for output in outputs if "image/png" in output.get("data", {})]
     described = [output for output in pictures if output["metadata"].get("image/png", {}).get("alt")]
-    assert len(described) == 8
+    assert len(described) == len(figures.split())
     said = "".join(line for output in outputs if output.get("name") == "stderr" for line in output["text"])
     assert "100%" in said  # the bars of the sweeps, at their end
     assert "Warning" not in said
+
+
+def test_tables_of_pfedmb_stand_beside_the_papers_numbers(pfedmb):
+    printed = reported("pfedmb")
+    for item, n_rows in {"table1": 4, "table2": 27, "table3": 3}.items():
+        table = pd.read_csv(pfedmb / f"{item}.csv")
+        assert len(table) == n_rows, item
+        assert table["value"].notna().all(), item
+        assert table["paper"].notna().all(), item
+        assert set(table["paper"]) <= set(printed.loc[printed["item"] == item, "mean"]), item
+
+
+def test_what_a_prediction_costs_does_not_depend_on_the_number_of_branches(pfedmb):
+    cost = pd.read_csv(pfedmb / "cost.csv").set_index("branches")
+    assert set(cost["parameters, merged"]) == {62_006}
+    assert cost.loc[2, "parameters"] == 2 * 62_006
+    assert cost.loc[2, "floats up"] == 2 * 62_006 + 2 * 5  # and alpha, of two branches in each of five layers
