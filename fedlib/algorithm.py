@@ -25,7 +25,7 @@ class Algorithm(NamedTuple):
     tune_epochs                        a method that is evaluated after local fine-tuning says for how long
     tune(state, everyone) -> Params    its own way to tune all clients, [n_clients, ...], `local_epochs` of the cohort
                                        `everyone` long (default: SGD on all of `models`); must not change the state
-    trace(state) -> Params             what is written down at every evaluation besides accuracy, by name
+    trace(state) -> Params             what is written down at every evaluation (before tuning), by name
     """
 
     name: str

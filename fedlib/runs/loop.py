@@ -45,8 +45,8 @@ def run(
     """Run `algorithm` on `federation`, or read the result if this very run is in the store.
 
     `arguments` are the fields of `fedlib.runs.setting.Setting`: rounds (required), join_ratio, local_epochs,
-    batch_size, lr, seed, evaluate_every, tune_epochs, backend, device, dtype. A CPU run uses one thread: run
-    several side by side with `fl.sweep`. `progress` shows a bar, or is a function that is told the number of rounds
+    batch_size, lr, seed, evaluate_every, tune_epochs, tune_every, backend, device, dtype. A CPU run uses one thread:
+    run several side by side with `fl.sweep`. `progress` shows a bar, or is a function that is told the number of rounds
     done; `store` is the run store (default: FEDLIB_RUNS, else the user's cache). A checkpoint is written every
     `checkpoint_seconds`, less often where that would take more than 5 % of the time; 0: after every round.
 
@@ -132,10 +132,10 @@ def _rounds(
             history.add_evaluation(t + 1, False, [test(model, models) for test in tests])
             if plan.algorithm.trace is not None:
                 history.add_trace(plan.algorithm.trace(state))
-            if setting.tune_epochs:
-                everyone = cohort_at(plan, own, model, n_train, np.arange(federation.n_clients), t, TUNE)
-                tuned = _tuned(plan.algorithm, state, replace(everyone, local_epochs=setting.tune_epochs))
-                history.add_evaluation(t + 1, True, [test(model, tuned) for test in tests])
+        if setting.tune_epochs and (last or (t + 1) % setting.tune_every == 0):
+            everyone = cohort_at(plan, own, model, n_train, np.arange(federation.n_clients), t, TUNE)
+            tuned = _tuned(plan.algorithm, state, replace(everyone, local_epochs=setting.tune_epochs))
+            history.add_evaluation(t + 1, True, [test(model, tuned) for test in tests])
         if last or time.monotonic() - last_saved >= patience:
             begin = time.monotonic()
             folder.save(Checkpoint(t + 1, flatten(state) | history.tensors()))

@@ -22,6 +22,7 @@ class Setting:
     evaluate_every   rounds between evaluations (default: about 20 in all); the last round is always evaluated
     tune_epochs      also evaluate copies of all models after so many epochs on the clients' train parts (default:
                      as the method says, for most of them 0)
+    tune_every       rounds between these (default: as evaluate_every); likewise in the last round
     backend          "loop", "stacked" or "auto" (stacked on a GPU, else loop)
     device           "cpu", "cuda" or "auto"
     dtype            "float32" or "float64"
@@ -35,6 +36,7 @@ class Setting:
     seed: int = 0
     evaluate_every: int | None = None
     tune_epochs: int = 0
+    tune_every: int | None = None
     backend: str = "auto"
     device: str = "auto"
     dtype: str = "float32"
@@ -52,6 +54,9 @@ class Setting:
         if self.evaluate_every is None:
             self._settle("evaluate_every", max(1, self.rounds // EVALUATIONS))
         check_count("evaluate_every", self.evaluate_every)
+        if self.tune_every is None:
+            self._settle("tune_every", self.evaluate_every)
+        check_count("tune_every", self.tune_every)
         if self.device == "auto":
             self._settle("device", "cuda" if torch.cuda.is_available() else "cpu")
         if self.backend == "auto":
