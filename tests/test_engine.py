@@ -61,6 +61,21 @@ def test_stages_train_every_client_to_its_end_and_halve_the_stack(n_steps):
     assert done == n_steps[0]
 
 
+def test_momentum_starts_anew_in_every_phase_and_is_the_same_in_both_backends(model, tiny, shares):
+    """Against v <- 0.9 v + g, w <- w - lr v, by hand; the second phase on the same program shows what is left of v."""
+    task, backend = phase(model, tiny, shares, epochs=2)._replace(momentum=0.9), Stacked()
+    w = {name: t[0].clone().requires_grad_(name in model.trainable) for name, t in task.w.items()}
+    v = {name: torch.zeros_like(w[name]) for name in model.trainable}
+    for index in task.batches[0]:
+        grads = torch.autograd.grad(task.loss(w, task.images.batch(index, model)), [w[name] for name in v])
+        with torch.no_grad():
+            for (name, velocity), g in zip(v.items(), grads, strict=True):
+                w[name] -= 0.05 * velocity.mul_(0.9).add_(g)
+    for trained, _ in (train_loop(task), backend(task), backend(task)):
+        assert distance({name: t[0] for name, t in trained.items()}, {name: t.detach() for name, t in w.items()}) < 1e-9
+    assert distance(train_loop(task._replace(momentum=0.0))[0], train_loop(task)[0]) > 1e-3
+
+
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("at_once", [128, 4])
 def test_ragged_clients_in_stacks_that_shrink_equal_the_loop(form, at_once, model, tiny, shares, monkeypatch):

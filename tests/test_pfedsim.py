@@ -32,7 +32,7 @@ def personalization_round(federation, t, v, similarity, seed=0):
     cohort = Cohort(
         model=plan.model, images=on_device(federation.data, torch.device("cpu")), federation=federation, ids=clients,
         clients=torch.tensor(clients), n_samples=torch.ones(len(clients)), round=t, rounds=4, local_epochs=1,
-        batch_size=8, lr=0.05, seed=seed, trainer=train_loop,
+        batch_size=8, lr=0.05, momentum=0.0, seed=seed, trainer=train_loop,
     )  # fmt: skip
     trained = {name: w.numpy() for name, w in cohort.train(cross_entropy, start).items()}
     v = {name: stack.copy() for name, stack in v.items()}

@@ -177,6 +177,35 @@ def test_cohorts_have_the_size_of_the_paper_and_depend_on_the_seed_only():
     assert len(cohorts(10, 0.7, 1, 0)[0]) == 7  # 0.7 * 10 is below 7 in floating point
 
 
+def test_the_step_size_decays_by_rounds(federation):
+    seen = []
+
+    @fl.algorithm
+    def curious():
+        def round(state, cohort):
+            seen.append(cohort.lr)
+            return fl.fedavg().round(state, cohort)
+
+        return fl.fedavg()._replace(name="curious", round=round)
+
+    del fl.algorithm.__globals__["ALGORITHMS"]["curious"]  # not one of the library's
+    fl.run(curious(), federation, **SETTING | {"lr": 0.1}, lr_decay=0.5, lr_decay_every=2, progress=False)
+    assert seen == pytest.approx([0.1, 0.1, 0.05, 0.05, 0.025, 0.025])
+
+
+def test_unseen_clients_never_train_and_are_evaluated_and_tuned(tiny):
+    federation = fl.federate(tiny, fl.iid(), clients=6, unseen=2)
+    result = fl.run("fedper", federation, **SETTING | {"join_ratio": 1.0}, tune_epochs=1, tune_every=3, progress=False)
+    moved = (result.models["classifier.weight"] != result.model.weights["classifier.weight"]).flatten(1).any(1)
+    assert moved.tolist() == [True] * 4 + [False] * 2
+    assert set(result.accuracy["client"]) == set(range(6))
+    rounds = result.accuracy.groupby("when")["round"].unique()
+    assert rounds["before"].tolist() == [2, 4, 6]
+    assert rounds["after"].tolist() == [3, 6]
+    with pytest.raises(ValueError, match="unseen=6 is not allowed; it must be a whole number, from 0 to 5"):
+        fl.federate(tiny, fl.iid(), clients=6, unseen=6)
+
+
 def test_the_global_random_state_is_left_alone(federation):
     torch.manual_seed(3)
     np.random.seed(3)  # noqa: NPY002
@@ -196,6 +225,10 @@ BAD = [
     ({"rounds": 2.5}, "rounds=2.5 is not allowed"),
     ({"lr": 0}, "lr=0 is not allowed"),
     ({"batch_size": -1}, "batch_size=-1 is not allowed"),
+    ({"momentum": 1}, r"momentum=1 is not allowed; it must be a number in \[0, 1\)"),
+    ({"lr_decay": 0}, r"lr_decay=0 is not allowed; it must be a number in \(0, 1\]"),
+    ({"lr_decay_every": 0}, "lr_decay_every=0 is not allowed"),
+    ({"tune_every": 0}, "tune_every=0 is not allowed"),
     ({"local_epoch": 3}, r"argument='local_epoch' is unknown \(did you mean 'local_epochs'\?\)"),
     ({"backend": "fast"}, "backend='fast' is unknown"),
     ({"dtype": "float16"}, "dtype='float16' is unknown"),

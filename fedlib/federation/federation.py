@@ -16,6 +16,7 @@ class Federation:
     """Clients as index sets into `data`. `train[i]`, `validation[i]` and `test[i]` are disjoint int64 arrays.
 
     `validation` is empty, `()`, unless a share was asked for. `test_fraction` None: the official test part.
+    The last `unseen` clients never take part in training.
     """
 
     data: Dataset
@@ -26,6 +27,7 @@ class Federation:
     seed: int
     validation: tuple[np.ndarray, ...] = ()
     validation_fraction: float = 0.0
+    unseen: int = 0
 
     @property
     def n_clients(self) -> int:
@@ -73,6 +75,7 @@ def federate(
     test_fraction: float | None = 0.5,
     seed: int = 0,
     validation_fraction: float = 0.0,
+    unseen: int = 0,
 ) -> Federation:
     """Deal `data` out to `clients` and cut each client's share at random into train and test.
 
@@ -80,7 +83,8 @@ def federate(
     `1 - test_fraction` of each shuffled client trains, the rest tests. With `test_fraction=None` the partition deals
     out the official train part, and the official test part follows it: a client gets of each class (and domain) the
     share of test samples that it has of the train samples (pFedMB, section V-A; FedSimSup, section 4.1).
-    The last `validation_fraction` of what would train is kept for validation.
+    The last `validation_fraction` of what would train is kept for validation. The last `unseen` clients are never
+    sampled: they are evaluated, and fine-tuned for that where a run fine-tunes (FedCS, section 5).
     Raises `ValueError` for more clients than samples or a client with an empty part.
     """
     check_count("clients", clients)
@@ -88,6 +92,7 @@ def federate(
         check_number("test_fraction", test_fraction, 0, 1, open_low=True, open_high=True)
     check_number("validation_fraction", validation_fraction, 0, 1, open_high=True)
     check_count("seed", seed, 0)
+    check_count("unseen", unseen, 0, clients - 1)
     dealt = np.arange(len(data)) if test_fraction is not None else np.flatnonzero(data.split != TEST)
     wanted = {"train": "train on", "test": "test on", "validation": "validate on"}
     if not validation_fraction:
@@ -115,9 +120,8 @@ def federate(
                 f"{clients}, a larger data set or another test_fraction or validation_fraction."
             )
     parts = {name: tuple(part) for name, part in parts.items()}
-    return Federation(
-        data, partition, **parts, test_fraction=test_fraction, seed=seed, validation_fraction=validation_fraction
-    )
+    given = {"test_fraction": test_fraction, "seed": seed, "validation_fraction": validation_fraction, "unseen": unseen}
+    return Federation(data, partition, **parts, **given)
 
 
 def _cut(shares: list[np.ndarray], fraction: float) -> tuple[list[np.ndarray], list[np.ndarray]]:

@@ -45,10 +45,11 @@ def run(
     """Run `algorithm` on `federation`, or read the result if this very run is in the store.
 
     `arguments` are the fields of `fedlib.runs.setting.Setting`: rounds (required), join_ratio, local_epochs,
-    batch_size, lr, seed, evaluate_every, tune_epochs, tune_every, backend, device, dtype. A CPU run uses one thread:
-    run several side by side with `fl.sweep`. `progress` shows a bar, or is a function that is told the number of rounds
-    done; `store` is the run store (default: FEDLIB_RUNS, else the user's cache). A checkpoint is written every
-    `checkpoint_seconds`, less often where that would take more than 5 % of the time; 0: after every round.
+    batch_size, lr, momentum, lr_decay, lr_decay_every, seed, evaluate_every, tune_epochs, tune_every, backend, device,
+    dtype. A CPU run uses one thread: run several side by side with `fl.sweep`. `progress` shows a bar, or is a function
+    that is told the number of rounds done; `store` is the run store (default: FEDLIB_RUNS, else the user's cache). A
+    checkpoint is written every `checkpoint_seconds`, less often where that would take more than 5 % of the time; 0:
+    after every round.
 
     An interrupted run continues from its last checkpoint and ends with the same bits. Raises `ValueError` for an
     argument that is not allowed, before any work starts.
@@ -113,7 +114,7 @@ def _rounds(
     """The round loop; returns the final state, on the host."""
     setting, federation = plan.setting, plan.federation
     model = plan.model._replace(weights={name: t.to(own.device) for name, t in plan.model.weights.items()})
-    sampled = cohorts(federation.n_clients, setting.join_ratio, setting.rounds, setting.seed)
+    sampled = cohorts(federation.n_clients - federation.unseen, setting.join_ratio, setting.rounds, setting.seed)
     n_train = torch.tensor([len(part) for part in federation.train], dtype=torch.float32, device=own.device)
     tests = [Evaluation(own.images, part, stacked=setting.backend == "stacked") for part in federation.parts[1:]]
     state = plan.algorithm.init(model, federation)
@@ -172,7 +173,8 @@ def cohort_at(
         rounds=plan.setting.rounds,
         local_epochs=plan.setting.local_epochs,
         batch_size=plan.setting.batch_size,
-        lr=plan.setting.lr,
+        lr=plan.setting.lr * plan.setting.lr_decay ** (t // plan.setting.lr_decay_every),
+        momentum=plan.setting.momentum,
         seed=plan.setting.seed,
         trainer=own.trainer,
         purpose=purpose,

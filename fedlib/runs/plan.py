@@ -39,6 +39,7 @@ def prepare(algorithm: str | Algorithm, federation: Federation, model: str = "le
         "clients": federation.n_clients,
         "test_fraction": federation.test_fraction,
         "validation_fraction": federation.validation_fraction,
+        "unseen": federation.unseen,
         "partition_seed": federation.seed,
         "federation": federation.fingerprint,
         "model": model,

@@ -17,7 +17,8 @@ class Setting:
 
     rounds           communication rounds T
     join_ratio       each round samples max(floor(join_ratio * n_clients), 1) clients, the same for every method
-    local_epochs, batch_size, lr    plain SGD of each sampled client
+    local_epochs, batch_size, lr, momentum    SGD of each sampled client; the momentum starts anew in every phase
+    lr_decay, lr_decay_every    every so many rounds lr is multiplied by lr_decay
     seed             initial weights, cohorts and mini-batches; same seed, same bits
     evaluate_every   rounds between evaluations (default: about 20 in all); the last round is always evaluated
     tune_epochs      also evaluate copies of all models after so many epochs on the clients' train parts (default:
@@ -33,6 +34,9 @@ class Setting:
     local_epochs: int = 1
     batch_size: int = 32
     lr: float = 0.01
+    momentum: float = 0.0
+    lr_decay: float = 1.0
+    lr_decay_every: int = 1
     seed: int = 0
     evaluate_every: int | None = None
     tune_epochs: int = 0
@@ -42,10 +46,12 @@ class Setting:
     dtype: str = "float32"
 
     def __post_init__(self) -> None:
-        for name in ("rounds", "local_epochs", "batch_size"):
+        for name in ("rounds", "local_epochs", "batch_size", "lr_decay_every"):
             check_count(name, getattr(self, name))
         check_number("join_ratio", self.join_ratio, 0, 1, open_low=True)
         check_number("lr", self.lr, 0, open_low=True)
+        check_number("momentum", self.momentum, 0, 1, open_high=True)
+        check_number("lr_decay", self.lr_decay, 0, 1, open_low=True)
         check_count("seed", self.seed, 0)
         check_count("tune_epochs", self.tune_epochs, 0)
         check_choice("device", self.device, ("auto", "cpu", "cuda"))

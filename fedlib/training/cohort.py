@@ -42,6 +42,7 @@ class Cohort:
     local_epochs: int
     batch_size: int
     lr: float
+    momentum: float
     seed: int
     trainer: Trainer
     purpose: int = TRAIN
@@ -90,7 +91,7 @@ class Cohort:
         repeats: int = 1,
         draws: Draws | None = None,
     ) -> Params:
-        """Each client runs SGD on its own training samples: [k, ...] -> [k, ...].
+        """Each client runs SGD, with the run's momentum, on its own training samples: [k, ...] -> [k, ...].
 
         `loss(w, batch, *context)` is the loss of ONE client; each `context` is a stack [k, ...] of which a client
         sees its row. Make the loss once, outside of `round`, and hand it what changes as context: a loss is compiled
@@ -128,6 +129,7 @@ class Cohort:
             lr=self.lr if lr is None else lr,
             seed=(*stream, number),
             clip=clip,
+            momentum=self.momentum,
             draws=self._drawn(draws, batches, number),
         )
         trained, losses = self.trainer(phase)

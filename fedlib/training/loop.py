@@ -21,7 +21,7 @@ def _train(phase: Phase) -> tuple[Params, Tensor]:
         w_i = {name: t[i].clone() for name, t in phase.w.items()}
         own = [{name: t[i] for name, t in c.items()} for c in phase.context]
         free = [w_i[name].requires_grad_() for name in phase.trainable]
-        sgd = torch.optim.SGD(free, phase.lr)
+        sgd = torch.optim.SGD(free, phase.lr, phase.momentum)
         draws = {name: t.to(images.y.device) for name, t in phase.draws[i].items()} if phase.draws else {}
         total = torch.zeros((), device=images.y.device)
         for step, index in enumerate(steps.to(images.y.device)):

@@ -28,6 +28,7 @@ class Phase(NamedTuple):
     lr: float
     seed: tuple[int, ...] | None  # of what the model draws at random (dropout, say); None: nothing may be drawn
     clip: float | None = None  # largest norm of a client's gradient over all that is trainable
+    momentum: float = 0.0
     draws: tuple[Params, ...] = ()  # k times {name: [steps_i, ...]}, on the host: `Batch.draws` of each step
 
 
@@ -42,7 +43,7 @@ def kind(phase: Phase) -> tuple:
 
     stacks = (phase.w, *phase.context, *phase.draws[:1])
     data = id(phase.images.x), phase.batches[0].shape[1:]
-    return phase.loss, phase.model.name, *data, phase.trainable, phase.clip, *map(shapes, stacks)
+    return phase.loss, phase.model.name, *data, phase.trainable, phase.clip, phase.momentum, *map(shapes, stacks)
 
 
 @contextmanager

@@ -26,7 +26,7 @@ class Program:
     def __init__(self, phase: Phase, capacity: int, form: str):
         k, device = len(phase.batches), phase.images.y.device
         self.model, self.images, self.loss = phase.model, phase.images, phase.loss
-        self.capacity, self.form, self.clip = capacity, form, phase.clip
+        self.capacity, self.form, self.clip, self.momentum = capacity, form, phase.clip, phase.momentum
         dtype = phase.images.scale.dtype
         moving = [name for name in phase.w if name in phase.model.statistics and name not in phase.trainable]
         fixed = [name for name in phase.w if name not in {*moving, *phase.trainable}]
@@ -36,6 +36,7 @@ class Program:
 
         shapes = [phase.w[name].shape[1:] for name in phase.trainable]
         self.flat = torch.zeros(k, sum(shape.numel() for shape in shapes), dtype=dtype, device=device)  # [k, P]
+        self.velocity = torch.zeros_like(self.flat) if self.momentum else None
         parts = self.flat.split([shape.numel() for shape in shapes], dim=1)
         self.free = {
             name: part.unflatten(1, shape) if shape else part[:, 0]
@@ -82,6 +83,8 @@ class Program:
         self.n_steps.copy_(to_device(n_steps, self.index.device))
         self.step.zero_()
         self.total.zero_()
+        if self.velocity is not None:
+            self.velocity.zero_()
         self.lr.fill_(phase.lr)
 
     def _loss(
@@ -103,6 +106,8 @@ class Program:
         if self.clip is not None:  # as torch.nn.utils.clip_grad_norm_, for each client
             norm = gradient.norm(dim=1, keepdim=True)
             gradient = gradient * (self.clip / (norm + 1e-6)).clamp(max=1)
+        if self.velocity is not None:  # of a client that stands still it does not matter
+            gradient = self.velocity[:size].mul_(self.momentum).add_(gradient).clone()
         self.flat[:size].addcmul_(torch.where(running[:, None], gradient, 0), self.lr, value=-1)
         for name, t in moving.items():
             t.copy_(torch.where(running.view(-1, *[1] * (t.dim() - 1)), moved[name], t))
