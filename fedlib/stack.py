@@ -59,6 +59,7 @@ def mix(weights: Tensor, stack: Params) -> Params:
 
 def client_mean(stack: Params, n_samples: Tensor) -> Params:
     """The server's average (McMahan et al., 2017): weights n_samples / sum; [k, ...] -> [...]."""
+    n_samples = n_samples.double()  # rounded once, to the dtype of the stack
     return mix(n_samples / n_samples.sum(), stack)
 
 

@@ -10,6 +10,7 @@ import fedlib as fl
 from fedlib.runs.engine import Engine
 from fedlib.runs.loop import cohort_at
 from fedlib.runs.plan import cohorts, prepare
+from fedlib.runs.store import flatten
 from fedlib.training.backends import BACKENDS
 from fedlib.training.batches import on_device
 from fedlib.training.cohort import TRAIN
@@ -110,9 +111,12 @@ def test_tuning_is_recorded_and_thrown_away(method, federation):
     plain = fl.run(method, federation, **SETTING, tune_epochs=0)
     tuned = fl.run(method, federation, **SETTING, tune_epochs=1)
     assert same_bits(plain.models, tuned.models)
-    assert set(tuned.accuracy["when"]) == {"before", "after"}
-    before = tuned.accuracy[tuned.accuracy["when"] == "before"].reset_index(drop=True)
+    assert same_bits(flatten(plain.state), flatten(tuned.state))
+    before, after = (
+        tuned.accuracy[tuned.accuracy["when"] == when].reset_index(drop=True) for when in ("before", "after")
+    )
     assert before.equals(plain.accuracy)
+    assert (before["loss"] != after["loss"]).all()
 
 
 def test_bytes_are_what_the_tensors_weigh(federation):
@@ -127,6 +131,8 @@ def test_bytes_are_what_the_tensors_weigh(federation):
         "feddyn": whole,
         "perfedavg": whole,
         "pfedsim": whole,
+        "pfedme": whole,
+        "fedamp": whole,
         "fedper": whole - classifier,
         "fedrep": whole - classifier,
         "fedbn": whole - norms,
@@ -143,15 +149,20 @@ def test_bytes_of_the_methods_that_send_more_than_one_model(federation):
     whole, norms = sum(n.values()), sum(n[name] for name in plan.model.batchnorm)
     rest, statistics = whole - norms, norms // 2  # mean and std, where BatchNorm has scale and shift, too
     generator = (4 + 32) * 32 + 32 + 4 * 32 + 84 * 32 + 84  # 4 classes
+    branches, layers = 5 * (whole - statistics), 7  # 5 linear and convolution layers, 2 of BatchNorm
     down = {
         "fedgen": [3 * whole] + 3 * [3 * (whole + generator)],
         "fedfomo": [3 * whole] + 3 * [3 * (1 + 3) * whole],  # M = 5, but only 3 took part in the last round
         "fedap": [3 * rest, 3 * rest, (6 + 3) * rest, 3 * rest],
+        "pfedmb": 4 * [3 * branches],
+        "ifca": 4 * [3 * 3 * whole],
     }
     up = {
         "fedgen": 4 * [3 * (whole + 4)],
         "fedfomo": [3 * whole] + 3 * [3 * (whole + 3)],
         "fedap": [3 * rest, 3 * rest, 3 * rest + 6 * statistics, 3 * rest],
+        "pfedmb": 4 * [3 * (branches + 5 * layers)],
+        "ifca": 4 * [3 * whole],
     }
     for name in down:
         rounds = fl.run(name, federation, **SETTING).rounds
@@ -258,6 +269,16 @@ def test_the_weighted_mean_equals_numpy():
         (lambda: fl.fedfomo(validation=1), r"validation=1 is not allowed; it must be a number in \(0, 1\)"),
         (lambda: fl.fedap(warm_up=2), "warm_up=2 is not allowed"),
         (lambda: fl.fedap(self_weight=-1), "self_weight=-1 is not allowed"),
+        (lambda: fl.pfedmb(branches=0), "branches=0 is not allowed; it must be a whole number, at least 1"),
+        (lambda: fl.pfedmb(alpha_lr=-1), "alpha_lr=-1 is not allowed"),
+        (lambda: fl.pfedme(lam=0), r"lam=0 is not allowed; it must be a number in \(0, inf\)"),
+        (lambda: fl.pfedme(personal_lr=0), "personal_lr=0 is not allowed"),
+        (lambda: fl.pfedme(steps=0), "steps=0 is not allowed"),
+        (lambda: fl.pfedme(beta=0), "beta=0 is not allowed"),
+        (lambda: fl.ifca(clusters=0), "clusters=0 is not allowed; it must be a whole number, at least 1"),
+        (lambda: fl.fedamp(sigma=0), "sigma=0 is not allowed"),
+        (lambda: fl.fedamp(alpha=0), "alpha=0 is not allowed"),
+        (lambda: fl.fedamp(lam=-1), "lam=-1 is not allowed"),
     ],
 )
 def test_every_hyper_parameter_has_a_range(make, sentence):

@@ -113,6 +113,14 @@ def test_the_fingerprint_changes_with_the_owner_of_a_sample(tiny, federation):
         (lambda d: fl.federate(d, fl.label_groups([[0, 9]]), clients=4), "labels must be among the data set's"),
         (lambda d: fl.federate(d, fl.dirichlet(0.5, min_size=100), clients=4), "need 400 samples"),
         (lambda d: fl.federate(d, fl.dirichlet(0.1, min_size=80), clients=3), "was not met in"),
+        (lambda d: fl.uneven_classes(n_classes=0), "n_classes=0 is not allowed"),
+        (lambda d: fl.uneven_classes(low=0), r"low=0 is not allowed; it must be a number in \(0, inf\)"),
+        (lambda d: fl.uneven_classes(low=1, high=0.4), r"high=0.4 is not allowed; it must be a number in \[1, inf\)"),
+        (lambda d: fl.federate(d, fl.uneven_classes(5), 4), "n_classes=5 is not allowed; .*, from 1 to 4"),
+        (lambda d: fl.federate(d, fl.iid(), 4, validation_fraction=1), "validation_fraction=1 is not allowed"),
+        (lambda d: fl.federate(d, fl.iid(), 81, validation_fraction=0.5), "needs one to train on and .* validate on"),
+        (lambda d: fl.federate(d, fl.iid(), 4, validation_fraction=0.01), "leaves client 0 without .* to validate on"),
+        (lambda d: fl.federate(d, fl.iid(), 4, None), "leaves client 0 without a sample to test on"),
     ],
 )
 def test_bad_arguments_get_one_sentence(tiny, make, sentence):

@@ -23,7 +23,7 @@ def cluster_mean(w: Params, cluster: Tensor, n_samples: Tensor, before: Params) 
     """
     n = len(next(iter(before.values())))
     member = cluster == torch.arange(n, device=cluster.device)[:, None]  # [clusters, k]
-    weights = member * n_samples
+    weights = member * n_samples.double()  # rounded once, as in `client_mean`
     weights = weights / weights.sum(1, keepdim=True).clamp(min=torch.finfo(weights.dtype).tiny)
     means = {name: torch.tensordot(weights.to(t.dtype), t, dims=1) for name, t in w.items()}
     taken = member.any(1)

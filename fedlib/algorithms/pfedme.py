@@ -45,7 +45,7 @@ def pfedme(lam: float = 15.0, personal_lr: float = 0.01, steps: int = 5, beta: f
     def local_update(theta, cohort):  # [k, ...] -> theta_i, w_i
         check_number("lr * lam", cohort.lr * lam, 0, 1)
         w = {LEASH + name: theta[name] for name in cohort.model.trainable}
-        rate = {"rate": (cohort.lr * lam) * cohort.n_samples.new_ones(cohort.size).to(next(iter(theta.values())).dtype)}
+        rate = {"rate": next(iter(theta.values())).new_full((cohort.size,), cohort.lr * lam)}
         moved = cohort.train(
             loss, theta | w, rate, trainable=[*cohort.model.trainable, *w], lr=personal_lr, repeats=steps, draws=first
         )
