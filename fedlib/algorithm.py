@@ -3,12 +3,14 @@
 import functools
 import hashlib
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from fedlib.checks import check_choice
 from fedlib.federation import Federation
-from fedlib.models import Model
+from fedlib.models import Group, Model
 from fedlib.stack import Params, client_mean, drop, own, put, repeat, select, take
 from fedlib.training.cohort import Cohort
 
@@ -26,6 +28,9 @@ class Algorithm(NamedTuple):
     tune(state, everyone) -> Params    its own way to tune all clients, [n_clients, ...], `local_epochs` of the cohort
                                        `everyone` long (default: SGD on all of `models`); must not change the state
     trace(state) -> Params             what is written down at every evaluation (before tuning), by name
+    groups(model, federation) -> [Group]    who has which architecture, where not everybody has the run's; `models`
+                                       then has the entries of all of them, and a client is evaluated, and by default
+                                       tuned, with those of its own
     """
 
     name: str
@@ -35,6 +40,7 @@ class Algorithm(NamedTuple):
     tune_epochs: int = 0
     tune: Callable[[State, Cohort], Params] | None = None
     trace: Callable[[State], Params] | None = None
+    groups: Callable[[Model, Federation], Sequence[Group]] | None = None
     hyper: Mapping[str, Any] = {}  # filled in by @algorithm, part of a run's address
     code: str = ""  # fingerprint of the source, likewise
 
@@ -75,6 +81,13 @@ def resolve(method: str | Algorithm) -> Algorithm:
         return method
     check_choice("algorithm", method, ALGORITHMS)
     return ALGORITHMS[method]()
+
+
+def groups_of(algorithm: Algorithm, model: Model, federation: Federation) -> Sequence[Group]:
+    """Who has which architecture: everybody the run's, unless the algorithm says otherwise."""
+    if algorithm.groups is None:
+        return [Group(model, np.arange(federation.n_clients))]
+    return algorithm.groups(model, federation)
 
 
 class Global(NamedTuple):

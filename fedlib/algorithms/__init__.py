@@ -10,6 +10,7 @@ from fedlib.algorithms.fedgen import fedgen
 from fedlib.algorithms.fedper import fedper
 from fedlib.algorithms.fedprox import fedprox
 from fedlib.algorithms.fedrep import fedrep
+from fedlib.algorithms.fedsimsup import fedsimsup
 from fedlib.algorithms.ifca import ifca
 from fedlib.algorithms.local_only import local_only
 from fedlib.algorithms.perfedavg import perfedavg
@@ -28,6 +29,7 @@ __all__ = [
     "fedper",
     "fedprox",
     "fedrep",
+    "fedsimsup",
     "ifca",
     "local_only",
     "perfedavg",

@@ -2,7 +2,7 @@
 
 from fedlib.models.lenet5 import lenet5, lenet5_plain
 from fedlib.models.mobilenetv2 import mobilenetv2, mobilenetv2_pretrained
-from fedlib.models.model import Builder, Model, build
+from fedlib.models.model import Builder, Group, Model, build
 
 MODELS: dict[str, Builder] = {
     "lenet5": lenet5,
@@ -11,4 +11,14 @@ MODELS: dict[str, Builder] = {
     "mobilenetv2_pretrained": mobilenetv2_pretrained,
 }
 
-__all__ = ["MODELS", "Builder", "Model", "build", "lenet5", "lenet5_plain", "mobilenetv2", "mobilenetv2_pretrained"]
+__all__ = [
+    "MODELS",
+    "Builder",
+    "Group",
+    "Model",
+    "build",
+    "lenet5",
+    "lenet5_plain",
+    "mobilenetv2",
+    "mobilenetv2_pretrained",
+]

@@ -11,16 +11,23 @@ def lenet5(shape: tuple[int, int, int], n_classes: int) -> nn.Module:
     The table of pFedSim gives the second convolution 3 input channels and leaves out a pooling and the ReLUs of the
     hidden linear layers; with them as here its output shapes come out right.
     """
-    return _lenet("lenet5", shape, n_classes, nn.BatchNorm2d)
+    return layers("lenet5", shape, n_classes, nn.BatchNorm2d)
 
 
 def lenet5_plain(shape: tuple[int, int, int], n_classes: int) -> nn.Module:
     """LeNet5 without BatchNorm (pFedMB, section V-A; FedSimSup, section 4.1); 62,006 parameters for 3x32x32 and 10."""
-    return _lenet("lenet5_plain", shape, n_classes, None)
+    return layers("lenet5_plain", shape, n_classes)
 
 
-def _lenet(name: str, shape: tuple[int, int, int], n_classes: int, norm: type[nn.Module] | None) -> nn.Module:
-    channels, height, width = shape
+def layers(
+    name: str,
+    shape: tuple[int, int, int],
+    n_classes: int,
+    norm: type[nn.Module] | None = None,
+    widths: tuple[int, int, int, int] = (6, 16, 120, 84),
+) -> nn.Module:
+    """Two convolutions and two hidden linear layers of these `widths`, each convolution followed by `norm`."""
+    (channels, height, width), (first, second, third, fourth) = shape, widths
     side = [((size - 4) // 2 - 4) // 2 for size in (height, width)]
     if min(side) < 1:
         raise ValueError(f"shape={shape} is not allowed; {name} needs images of at least 16x16 pixels.")
@@ -28,11 +35,11 @@ def _lenet(name: str, shape: tuple[int, int, int], n_classes: int, norm: type[nn
     def conv(c_in, c_out):
         return [nn.Conv2d(c_in, c_out, 5), *([norm(c_out)] if norm else []), nn.ReLU(), nn.MaxPool2d(2)]
 
-    layers = OrderedDict(
-        conv1=nn.Sequential(*conv(channels, 6)),  # [batch, 6, 14, 14]
-        conv2=nn.Sequential(*conv(6, 16), nn.Flatten()),  # [batch, 400]
-        fc1=nn.Sequential(nn.Linear(16 * side[0] * side[1], 120), nn.ReLU()),
-        fc2=nn.Sequential(nn.Linear(120, 84), nn.ReLU()),  # the extractor omega ends here: [batch, 84]
-        classifier=nn.Linear(84, n_classes),  # phi
+    parts = OrderedDict(
+        conv1=nn.Sequential(*conv(channels, first)),  # [batch, 6, 14, 14]
+        conv2=nn.Sequential(*conv(first, second), nn.Flatten()),  # [batch, 400]
+        fc1=nn.Sequential(nn.Linear(second * side[0] * side[1], third), nn.ReLU()),
+        fc2=nn.Sequential(nn.Linear(third, fourth), nn.ReLU()),  # the extractor omega ends here: [batch, 84]
+        classifier=nn.Linear(fourth, n_classes),  # phi
     )
-    return nn.Sequential(layers)
+    return nn.Sequential(parts)

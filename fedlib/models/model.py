@@ -24,7 +24,8 @@ class Model(NamedTuple):
     `weights` holds trainable parameters and BatchNorm statistics alike, all floating point.
     The name sets say which entry is what: `trainable`, `statistics` (BatchNorm running mean and variance),
     `batchnorm` (affine and statistics), `classifier` (the last linear layer: weight and bias). `redraw(j)` are initial
-    weights j = 1, 2, ... on the host, independent of `weights`.
+    weights j = 1, 2, ... on the host, independent of `weights`, which were drawn from `seed`. Images have `shape`
+    (C, H, W).
     """
 
     name: str
@@ -35,10 +36,24 @@ class Model(NamedTuple):
     batchnorm: frozenset[str]
     classifier: frozenset[str]
     redraw: Callable[[int], Params]
+    shape: tuple[int, int, int]
+    n_classes: int
+    seed: int
 
     def __call__(self, w: Params, x: Tensor) -> Tensor:
         """Logits [batch, n_classes] of images x [batch, C, H, W]; training mode updates the statistics in `w`."""
         return functional_call(self.net, w, (x,))
+
+    def penultimate(self, w: Params, x: Tensor) -> tuple[Tensor, Tensor]:
+        """What the classifier sees, features z [batch, p], and what it answers, the logits [batch, n_classes]."""
+        seen = []
+        classifier = self.net.get_submodule(next(iter(self.classifier)).rpartition(".")[0])
+        hook = classifier.register_forward_pre_hook(lambda _, inputs: seen.extend(inputs))
+        try:
+            logits = self(w, x)
+        finally:
+            hook.remove()
+        return seen[0], logits
 
     def head(self, w: Params) -> tuple[Tensor, Tensor]:
         """Weight [..., n_classes, p] and bias [..., n_classes] of the classifier in `w`, a model or a stack."""
@@ -49,6 +64,19 @@ class Model(NamedTuple):
         """n independent draws of the initial weights, the first of them `weights`: [n, ...]."""
         draws = [self.redraw(j) for j in range(1, n)]
         return {name: torch.stack([t, *(own[name].to(t) for own in draws)]) for name, t in self.weights.items()}
+
+    def sibling(self, name: str, builder: Builder) -> "Model":
+        """Another architecture for the same images; its weights, drawn independently of these, lie where these do."""
+        like = next(iter(self.weights.values()))
+        other = build(name, builder, self.shape, self.n_classes, _seed(self.seed, *name.encode()))
+        return other._replace(weights={key: t.to(like) for key, t in other.weights.items()})
+
+
+class Group(NamedTuple):
+    """Clients that have the same architecture."""
+
+    model: Model
+    clients: np.ndarray  # int64, ascending
 
 
 def build(name: str, builder: Builder, shape: tuple[int, int, int], n_classes: int, seed: int) -> Model:
@@ -64,6 +92,9 @@ def build(name: str, builder: Builder, shape: tuple[int, int, int], n_classes: i
         batchnorm=frozenset(f"{layer}.{name}" for layer, m in norms.items() for name in m.state_dict()),
         classifier=frozenset(f"{linear}.{name}" for name in ("weight", "bias")),
         redraw=lambda j: _weights(_draw(builder, shape, n_classes, _seed(seed, j))[0]),
+        shape=shape,
+        n_classes=n_classes,
+        seed=seed,
     )
 
 

@@ -1,7 +1,7 @@
 """One run: the only round loop, from a plan to a `RunResult`, resumable at any moment."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -11,21 +11,21 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from fedlib.algorithm import Algorithm, State
+from fedlib.algorithm import Algorithm, State, groups_of
 from fedlib.checks import check_number
 from fedlib.federation import Federation
 from fedlib.files import write_text
-from fedlib.models import Model
+from fedlib.models import Group, Model
 from fedlib.runs.clock import mark
 from fedlib.runs.engine import Engine, check_device, engine, rules
 from fedlib.runs.history import History
 from fedlib.runs.plan import Plan, cohorts, prepare
 from fedlib.runs.result import RunResult
 from fedlib.runs.store import Checkpoint, RunFolder, flatten, unflatten
-from fedlib.stack import Params
+from fedlib.stack import Params, put, select, take
 from fedlib.training.batches import to_device
 from fedlib.training.cohort import TRAIN, TUNE, Cohort
-from fedlib.training.evaluate import Evaluation
+from fedlib.training.evaluate import GroupEvaluation
 from fedlib.training.losses import cross_entropy
 
 SHARE = 0.05  # of a run's time that checkpoints may take, unless one is asked for after every round
@@ -97,6 +97,7 @@ def carry_out(
         models=plan.algorithm.models(state),
         state=state,
         model=plan.model,
+        groups=groups_of(plan.algorithm, plan.model, plan.federation),
         folder=folder.path,
         when="after" if plan.algorithm.tune_epochs and plan.setting.tune_epochs else "before",
     )
@@ -116,7 +117,8 @@ def _rounds(
     model = plan.model._replace(weights={name: t.to(own.device) for name, t in plan.model.weights.items()})
     sampled = cohorts(federation.n_clients - federation.unseen, setting.join_ratio, setting.rounds, setting.seed)
     n_train = torch.tensor([len(part) for part in federation.train], dtype=torch.float32, device=own.device)
-    tests = [Evaluation(own.images, part, stacked=setting.backend == "stacked") for part in federation.parts[1:]]
+    groups, stacked = groups_of(plan.algorithm, model, federation), setting.backend == "stacked"
+    tests = [GroupEvaluation(own.images, part, groups, stacked) for part in federation.parts[1:]]
     state = plan.algorithm.init(model, federation)
     if saved is not None:
         state = unflatten(saved.tensors, state, own.device)
@@ -124,19 +126,19 @@ def _rounds(
 
     for t in range(saved.round if saved is not None else 0, setting.rounds):
         start = mark(own.device)
-        cohort = cohort_at(plan, own, model, n_train, sampled[t], t, TRAIN)
+        cohort = cohort_at(plan, own, model, n_train, sampled[t], t, TRAIN, groups)
         state = plan.algorithm.round(state, cohort)
         history.add_round(start, mark(own.device), cohort.meter)
         last = t + 1 == setting.rounds
         if last or (t + 1) % setting.evaluate_every == 0:
             models = plan.algorithm.models(state)
-            history.add_evaluation(t + 1, False, [test(model, models) for test in tests])
+            history.add_evaluation(t + 1, False, [test(models) for test in tests])
             if plan.algorithm.trace is not None:
                 history.add_trace(plan.algorithm.trace(state))
         if setting.tune_epochs and (last or (t + 1) % setting.tune_every == 0):
-            everyone = cohort_at(plan, own, model, n_train, np.arange(federation.n_clients), t, TUNE)
+            everyone = cohort_at(plan, own, model, n_train, np.arange(federation.n_clients), t, TUNE, groups)
             tuned = _tuned(plan.algorithm, state, replace(everyone, local_epochs=setting.tune_epochs))
-            history.add_evaluation(t + 1, True, [test(model, tuned) for test in tests])
+            history.add_evaluation(t + 1, True, [test(tuned) for test in tests])
         if last or time.monotonic() - last_saved >= patience:
             begin = time.monotonic()
             folder.save(Checkpoint(t + 1, flatten(state) | history.tensors()))
@@ -150,16 +152,27 @@ def _tuned(algorithm: Algorithm, state: State, everyone: Cohort) -> Params:
     """Copies of all clients' models [n_clients, ...] after local fine-tuning; nobody keeps them."""
     if algorithm.tune is not None:
         return algorithm.tune(state, everyone)
-    start = {name: w.expand(everyone.size, *w.shape[1:]) for name, w in algorithm.models(state).items()}
-    return everyone.train(cross_entropy, start)
+    tuned = {name: w.expand(everyone.size, *w.shape[1:]).clone() for name, w in algorithm.models(state).items()}
+    for part in everyone.parts():
+        own = select(tuned, part.model.weights)
+        put(own, part.clients, part.train(cross_entropy, take(own, part.clients)))
+    return tuned
 
 
 def cohort_at(
-    plan: Plan, own: Engine, model: Model, n_train: torch.Tensor, ids: np.ndarray, t: int, purpose: int
+    plan: Plan,
+    own: Engine,
+    model: Model,
+    n_train: torch.Tensor,
+    ids: np.ndarray,
+    t: int,
+    purpose: int,
+    groups: Sequence[Group] | None = None,
 ) -> Cohort:
     """The cohort of round `t`: the clients `ids`, for training or (purpose TUNE) for fine-tuning.
 
-    `model` and `n_train` (float32 [n_clients], training samples) are on the device of the engine `own`.
+    `model` and `n_train` (float32 [n_clients], training samples) are on the device of the engine `own`; so are
+    `groups`, those of the algorithm.
     """
     clients = to_device(torch.from_numpy(ids), own.device)
     return Cohort(
@@ -177,6 +190,7 @@ def cohort_at(
         momentum=plan.setting.momentum,
         seed=plan.setting.seed,
         trainer=own.trainer,
+        groups=groups_of(plan.algorithm, model, plan.federation) if groups is None else groups,
         purpose=purpose,
     )
 

@@ -1,5 +1,6 @@
 """What a run returns: tidy tables, the final models, and where they are kept."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from fedlib.algorithm import State
-from fedlib.models import Model
+from fedlib.models import Group, Model
 from fedlib.stack import Params
 
 
@@ -20,6 +21,7 @@ class RunResult:
     rounds     DataFrame: round, seconds, bytes_down, bytes_up, train_loss
     trace      what the algorithm writes down at every evaluation: {name: [n_evaluations, ...]}; often empty
     models     Params [n_clients, ...], or [1, ...]: the models evaluated last, before tuning
+    groups     who has which architecture: [Group(model, clients)], one group of all clients for most methods
     state      the algorithm's final state; `model` the architecture and initial weights; `folder` in the store
     when       "after" for a method that is evaluated after fine-tuning, else "before"
     """
@@ -31,6 +33,7 @@ class RunResult:
     models: Params
     state: State
     model: Model
+    groups: Sequence[Group]
     folder: Path
     when: str
     validation: pd.DataFrame | None = None

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from fedlib.federation import Federation
-from fedlib.models import Model
+from fedlib.models import Group, Model
 from fedlib.stack import Params, n_bytes, repeat
 from fedlib.training.batches import Images, client_batches, to_device
-from fedlib.training.evaluate import Evaluation
+from fedlib.training.evaluate import Evaluation, class_features
 from fedlib.training.phase import Loss, Phase, Trainer
 
 TRAIN, TUNE, DRAWS, SERVER = 2, 3, 4, 5  # purposes of random streams; 1 is the choice of cohorts
@@ -45,6 +45,7 @@ class Cohort:
     momentum: float
     seed: int
     trainer: Trainer
+    groups: Sequence[Group] = ()  # who has which architecture
     purpose: int = TRAIN
     meter: Meter = field(default_factory=Meter)
 
@@ -57,10 +58,15 @@ class Cohort:
 
         A method with several architectures has one stack, and one part of the cohort, for each of them.
         """
-        place = torch.as_tensor(rows)
-        on_device = to_device(place, self.clients.device)
+        place = np.asarray(rows)
+        on_device = to_device(torch.from_numpy(place), self.clients.device)
         own = {"ids": self.ids[place], "clients": self.clients[on_device], "n_samples": self.n_samples[on_device]}
         return replace(self, model=model or self.model, **own)
+
+    def parts(self) -> "list[Cohort]":
+        """One part for every architecture that clients of the cohort have (`Algorithm.groups`)."""
+        rows = [np.flatnonzero(np.isin(self.ids, group.clients)) for group in self.groups]
+        return [self.part(own, group.model) for own, group in zip(rows, self.groups, strict=True) if len(own)]
 
     def broadcast(self, w: Params) -> Params:
         """Send the same to every client of the cohort: [...] -> [k, ...]; counted as download."""
@@ -83,6 +89,7 @@ class Cohort:
         w: Params,
         *context: Params,
         epochs: Iterable[int] | None = None,
+        steps: int | None = None,
         trainable: Collection[str] | None = None,
         lr: float | None = None,
         clip: float | None = None,
@@ -97,7 +104,7 @@ class Cohort:
         sees its row. Make the loss once, outside of `round`, and hand it what changes as context: a loss is compiled
         for the GPU, and seeds share a stack, only if it stays the same function. `epochs` are positions in the round's
         stream of permutations (default: all local epochs), so that phases over range(0, 4) and range(4, 5) see what
-        range(0, 5) would. `trainable` are the names in `w` that SGD moves (default: all parameters of the model);
+        range(0, 5) would; `steps` is the largest number of steps, by default all. `trainable` are the names in `w` that SGD moves (default: all parameters of the model);
         BatchNorm statistics follow every forward pass. `lr` is the step size (default: the run's), `clip` the largest
         norm of a gradient over all that is trainable. `samples` are the indices each client trains on (default: its
         train part).
@@ -114,7 +121,7 @@ class Cohort:
         samples = [self.federation.train[i] for i in self.ids] if samples is None else samples
         stream, number = (self.seed, self.purpose, self.round), len(self.meter.losses)
         batches = tuple(
-            client_batches(own, epochs, self.batch_size, (*stream, i), batches_per_step)
+            client_batches(own, epochs, self.batch_size, (*stream, i), batches_per_step)[:steps]
             for i, own in zip(self.ids.tolist(), samples, strict=True)
         )
         batches = tuple(steps.repeat_interleave(repeats, 0) for steps in batches)
@@ -152,6 +159,13 @@ class Cohort:
     def mean_loss(self, models: Params, samples: Sequence[np.ndarray]) -> Tensor:
         """Mean cross-entropy, in evaluation mode, of row i of `models` on the indices `samples[i]`: float64 [k]."""
         return Evaluation(self.images, samples, stacked=self.images.y.is_cuda)(self.model, models)[1]
+
+    def class_features(self, models: Params) -> tuple[Tensor, Tensor]:
+        """Of the features z [p] that the classifier of row i of `models` sees, in evaluation mode, on client i's train
+        part: the mean for each class [k, n_classes, p], zeros for one it does not have, and the mean of ||z||^2 [k].
+        """
+        own = [self.federation.train[i] for i in self.ids]
+        return class_features(self.model, self.images, models, own, stacked=self.images.y.is_cuda)
 
     def server_rng(self) -> np.random.Generator:
         """What the server draws from in this round."""

@@ -1,6 +1,6 @@
 """Evaluation: every client's own model on its own test samples."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import torch
@@ -8,20 +8,21 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.func import vmap
 
-from fedlib.models import Model
-from fedlib.stack import Params
+from fedlib.models import Group, Model
+from fedlib.stack import Params, select, take
 from fedlib.training.batches import Images, to_device
 
 CHUNK = 512  # samples per forward pass; twice as fast on a CPU as 1024
 CHUNK_GPU = 16_384
+Answer = Callable[[Params, Tensor], Tensor]  # (w, x) -> [batch, ...] of ONE model, by default its logits
 
 
 @torch.no_grad()
-def logits(model: Model, w: Params, images: Images, index: Tensor) -> Tensor:
-    """Logits [len(index), n_classes] in evaluation mode of one model on the samples `index`."""
+def logits(model: Model, w: Params, images: Images, index: Tensor, answer: Answer | None = None) -> Tensor:
+    """Logits [len(index), n_classes] in evaluation mode of one model on the samples `index`, or another `answer`."""
     model.net.eval()
-    chunk = CHUNK_GPU if index.is_cuda else CHUNK
-    return torch.cat([model(w, images.batch(part, model).x) for part in index.split(chunk)])
+    chunk, answer = CHUNK_GPU if index.is_cuda else CHUNK, answer or model
+    return torch.cat([answer(w, images.batch(part, model).x) for part in index.split(chunk)])
 
 
 class Evaluation:
@@ -39,29 +40,57 @@ class Evaluation:
 
         `models` is a stack [n_clients, ...], or [1, ...]: one model for everybody, run over all samples at once.
         """
-        model.net.eval()
-        if next(iter(models.values())).shape[0] == 1:
-            out = logits(model, {name: t[0] for name, t in models.items()}, self.images, self.index)
-        elif self.stacked:
-            out = self._all_at_once(model, models)
-        else:
-            rows = ({name: t[i] for name, t in models.items()} for i in range(len(self.sizes)))
-            own = zip(rows, self.index.split(self.sizes), strict=True)
-            out = torch.cat([logits(model, w, self.images, index) for w, index in own])
-        y = self.images.y[self.index]
+        out, y = self.outputs(model, models), self.images.y[self.index]
         hit = (out.argmax(1) == y).split(self.sizes)
         loss = F.cross_entropy(out.double(), y, reduction="none").split(self.sizes)
         return torch.stack([h.sum() for h in hit]), torch.stack([value.mean() for value in loss])
 
-    def _all_at_once(self, model: Model, models: Params) -> Tensor:
-        """Logits of all samples [len(index), n_classes], a block of clients at a time."""
-        forward, out = vmap(model), None
+    @torch.no_grad()
+    def outputs(self, model: Model, models: Params, answer: Answer | None = None) -> Tensor:
+        """Logits [len(index), n_classes] of every client's model on its samples, or another `answer` [len(index), p].
+
+        They come client by client: those of client i are `sizes[i]` rows.
+        """
+        model.net.eval()
+        if next(iter(models.values())).shape[0] == 1:
+            return logits(model, {name: t[0] for name, t in models.items()}, self.images, self.index, answer)
+        if self.stacked:
+            return self._all_at_once(model, models, answer)
+        rows = ({name: t[i] for name, t in models.items()} for i in range(len(self.sizes)))
+        own = zip(rows, self.index.split(self.sizes), strict=True)
+        return torch.cat([logits(model, w, self.images, index, answer) for w, index in own])
+
+    def _all_at_once(self, model: Model, models: Params, answer: Answer | None) -> Tensor:
+        """`outputs`, a block of clients at a time."""
+        forward, out = vmap(answer or model), None
         for clients, places in self.blocks:
             x = self.images.batch(self.index[places], model).x  # [g, longest, C, H, W]
             answers = forward({name: t[clients] for name, t in models.items()}, x)
             out = answers.new_empty(len(self.index), answers.shape[-1]) if out is None else out
             out[places.flatten()] = answers.flatten(0, 1)
         return out
+
+
+class GroupEvaluation:
+    """`Evaluation` of clients that may have different architectures: who has which is in `groups`."""
+
+    def __init__(self, images: Images, samples: Sequence[np.ndarray], groups: Sequence[Group], stacked: bool = False):
+        self.parts = [(own, Evaluation(images, [samples[i] for i in own.clients], stacked)) for own in groups]
+        order = np.concatenate([own.clients for own in groups]).argsort()
+        self.order = to_device(torch.from_numpy(order), images.y.device)
+
+    def __call__(self, models: Params) -> tuple[Tensor, Tensor]:
+        """As `Evaluation`; a client's model are the entries of `models` that its architecture has."""
+        answers = [test(own.model, _members(models, own)) for own, test in self.parts]
+        correct, loss = (torch.cat(part)[self.order] for part in zip(*answers, strict=True))
+        return correct, loss
+
+
+def _members(models: Params, group: Group) -> Params:
+    """The models of a group: its entries of `models` [n_clients, ...], of its clients; [1, ...] stays as it is."""
+    own = select(models, group.model.weights)
+    n = len(next(iter(own.values())))
+    return own if n in (1, len(group.clients)) else take(own, torch.from_numpy(group.clients))
 
 
 def evaluate(model: Model, images: Images, models: Params, samples: Sequence[np.ndarray]) -> tuple[Tensor, Tensor]:
@@ -97,6 +126,21 @@ def batchnorm_inputs(
             found[name][1].append((squares / n - mean**2).clamp(min=0).sqrt())
     dtype = images.scale.dtype
     return {name: tuple(torch.stack(part).to(dtype) for part in pair) for name, pair in found.items()}
+
+
+def class_features(
+    model: Model, images: Images, models: Params, samples: Sequence[np.ndarray], stacked: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Means of the classifier's inputs z by class [n_clients, n_classes, p], zeros where a client has none of a class,
+    and of ||z||^2 [n_clients]. Row i of `models` [n_clients, ...] sees, in evaluation mode, the samples `samples[i]`.
+    """
+    own, means, squares = Evaluation(images, samples, stacked), [], []
+    z = own.outputs(model, models, lambda w, x: model.penultimate(w, x)[0])  # [len(index), p]
+    member = images.y[own.index, None] == torch.arange(model.n_classes, device=z.device)
+    for z_i, member_i in zip(z.split(own.sizes), member.to(z.dtype).split(own.sizes), strict=True):
+        means.append(member_i.T @ z_i / member_i.sum(0).clamp(min=1)[:, None])
+        squares.append((z_i**2).sum(1).mean())
+    return torch.stack(means), torch.stack(squares)
 
 
 def _moments(x: Tensor) -> tuple[int, Tensor, Tensor]:

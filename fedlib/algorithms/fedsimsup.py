@@ -1,0 +1,100 @@
+"""FedSimSup (anonymous, submitted to ICLR 2025, equations 3-11): the logits of a personal model and a supervisor."""
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fedlib.algorithm import Algorithm, algorithm
+from fedlib.checks import check_choice, check_count
+from fedlib.models import Group
+from fedlib.models.pair import THETA, pair, prefixed
+from fedlib.models.supervisors import SUPERVISORS
+from fedlib.stack import Params, own, put, select, take
+from fedlib.training.losses import cross_entropy
+
+MIXED = "mixed"
+KINDS = 6  # purpose of the random stream that draws the kinds of mixed supervisors
+
+
+class State(NamedTuple):
+    theta: Params  # [n_clients, ...]: every client's personalised model, kept by the server
+    v: Params  # [n_clients, ...]: supervisors s_i, private; of each kind one stack, of which a client uses its own
+    counts: Tensor  # [n_clients, n_classes]: train samples, M p_i; sent once
+
+
+def label_similarity(counts: Tensor, others: Tensor) -> Tensor:
+    """s_ij: cosines of label counts, or shares, [n, n_classes] and [k, n_classes] -> [n, k], in [0, 1]."""
+    return (F.normalize(counts, dim=1) @ F.normalize(others, dim=1).T).clamp(max=1)
+
+
+def self_weight(m_i: Tensor, m: Tensor) -> Tensor:
+    """alpha_i = K m_i / (sum_j m_j + K m_i), eq. 9: of clients with m_i samples [n] beside participants with m [k]."""
+    return len(m) * m_i / (m.sum() + len(m) * m_i)
+
+
+def pull(theta: Params, uploads: Params, similarity: Tensor, alpha: Tensor) -> Params:
+    """alpha_i theta_i + (1 - alpha_i) sum_j s_ij / sum_k s_ik theta_j, eq. 8: theta [n, ...], uploads [k, ...].
+
+    `similarity` is [n, k], `alpha` [n]. A client like none of the participants keeps its theta_i (reading A4).
+    """
+    total = similarity.sum(1)
+    keep = torch.where(total > 0, alpha, 1)
+    weights = similarity * ((1 - keep) / torch.where(total > 0, total, 1))[:, None]  # [n, k]
+    return {
+        name: keep.view(-1, *[1] * (t.dim() - 1)) * t + torch.tensordot(weights, uploads[name], dims=1)
+        for name, t in theta.items()
+    }
+
+
+@algorithm
+def fedsimsup(supervisor: str = "small_lenet", supervisor_epochs: int = 2, similarity: bool = True) -> Algorithm:
+    """First s_i, theta_i frozen, for `supervisor_epochs` of the local epochs (eq. 4), then theta_i, s_i frozen (eq. 5).
+
+    Both on the cross-entropy of the summed logits (eq. 3), whose largest is the answer. Participants keep what they
+    send, theta_i (eq. 7); all others are pulled towards it (eq. 8, 9). `supervisor` is "small_lenet" (L), "small_cnn"
+    (C), "small_vit" (T) or "mixed": each client draws one of them. With `similarity=False` all s_ij are 1 (Fig. 3).
+    theta_i start alike, s_i are independent draws. BatchNorm belongs to its network and does not move while that is
+    frozen. Evaluated: every client's pair of theta_i and s_i. If all clients take part in every round, nobody is
+    pulled: it is local training. Raises `ValueError` in the first round if supervisor_epochs > local epochs.
+    """
+    check_choice("supervisor", supervisor, [*SUPERVISORS, MIXED])
+    check_count("supervisor_epochs", supervisor_epochs, 0)
+    kinds = list(SUPERVISORS) if supervisor == MIXED else [supervisor]
+
+    def groups(model, federation):  # by kind of supervisor
+        drawn = np.random.default_rng((model.seed, KINDS)).integers(len(kinds), size=federation.n_clients)
+        members = {kind: np.flatnonzero(drawn == j) for j, kind in enumerate(kinds)}
+        pairs = {kind: pair(model, model.sibling(kind, SUPERVISORS[kind])) for kind in kinds if len(members[kind])}
+        return [Group(both, members[kind]) for kind, both in pairs.items()]
+
+    def init(model, federation):
+        n, like = federation.n_clients, next(iter(model.weights.values()))
+        drawn = {kind: model.sibling(kind, SUPERVISORS[kind]).independent(n) for kind in kinds}
+        v = {name: t for kind, s in drawn.items() for name, t in prefixed(kind, s).items()}
+        counts = torch.as_tensor(federation.train_counts, dtype=like.dtype, device=like.device)
+        return State(prefixed(THETA, own(model.weights, n)), v, counts)
+
+    def round(state, cohort):
+        check_count("supervisor_epochs", supervisor_epochs, 0, cohort.local_epochs)
+        first, second = range(supervisor_epochs), range(supervisor_epochs, cohort.local_epochs)
+        if cohort.round == 0:
+            cohort.gather({"counts": state.counts})
+        for part in cohort.parts():  # clients with the same kind of supervisor
+            theta, s = part.scatter(take(state.theta, part.clients)), select(state.v, part.model.weights)
+            both = theta | take(s, part.clients)  # [k, ...]
+            both |= select(part.train(cross_entropy, both, epochs=first, trainable=s), s)
+            both |= select(part.train(cross_entropy, both, epochs=second, trainable=theta), theta)
+            put(s, part.clients, both)
+            put(state.theta, part.clients, part.gather(select(both, theta)))
+
+        participants = state.counts[cohort.clients]  # [k, n_classes]
+        s_ij = label_similarity(state.counts, participants)  # [n_clients, k]
+        alpha = self_weight(state.counts.sum(1), participants.sum(1))
+        uploads = take(state.theta, cohort.clients)
+        pulled = pull(state.theta, uploads, s_ij if similarity else torch.ones_like(s_ij), alpha)
+        return state._replace(theta=put(pulled, cohort.clients, uploads))
+
+    return Algorithm("fedsimsup", init, round, models=lambda state: state.theta | state.v, groups=groups)
