@@ -7,8 +7,10 @@ from fedlib.algorithms.fedbn import fedbn
 from fedlib.algorithms.feddyn import feddyn
 from fedlib.algorithms.fedfomo import fedfomo
 from fedlib.algorithms.fedgen import fedgen
+from fedlib.algorithms.fedpac import fedpac
 from fedlib.algorithms.fedper import fedper
 from fedlib.algorithms.fedprox import fedprox
+from fedlib.algorithms.fedproto import fedproto
 from fedlib.algorithms.fedrep import fedrep
 from fedlib.algorithms.fedsimsup import fedsimsup
 from fedlib.algorithms.ifca import ifca
@@ -26,7 +28,9 @@ __all__ = [
     "feddyn",
     "fedfomo",
     "fedgen",
+    "fedpac",
     "fedper",
+    "fedproto",
     "fedprox",
     "fedrep",
     "fedsimsup",

@@ -53,6 +53,11 @@ class Cohort:
     def size(self) -> int:
         return len(self.ids)
 
+    @property
+    def class_counts(self) -> Tensor:
+        """Train samples per client and class: int64 [k, n_classes]."""
+        return to_device(torch.from_numpy(self.federation.train_counts[self.ids]), self.clients.device)
+
     def part(self, rows: Sequence[int], model: Model | None = None) -> "Cohort":
         """The clients at `rows` (positions in the cohort), for example those with the architecture `model`.
 
