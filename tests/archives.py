@@ -4,6 +4,7 @@ import bz2
 import gzip
 import hashlib
 import io
+import json
 import pickle
 import struct
 import tarfile
@@ -147,3 +148,10 @@ def domainnet_files() -> tuple[dict[str, bytes], dict[str, np.ndarray]]:
         files[f"{folder}{domain}.zip"] = zipped(archive)
         files |= {f"domainnet/txt/{domain}_{part}.txt": text.encode() for part, text in lists.items()}
     return files, held
+
+
+def leaf_json(writers: dict[str, tuple[np.ndarray, list[int]]]) -> bytes:
+    """Images uint8 [n, 28, 28] and labels by writer in the layout of LEAF."""
+    data = {name: {"x": (x.reshape(len(x), -1) / 255).tolist(), "y": y} for name, (x, y) in writers.items()}
+    sizes = [len(y) for _, y in writers.values()]
+    return json.dumps({"users": list(writers), "num_samples": sizes, "user_data": data}).encode()

@@ -17,6 +17,7 @@ from archives import (
     domainnet_files,
     encoded,
     idx_gz,
+    leaf_json,
     libsvm_bz2,
     md5,
     pictures,
@@ -28,7 +29,8 @@ from archives import (
 from PIL import Image
 from scipy.io import savemat
 
-from fedlib.data import archives, domainnet, load
+import fedlib as fl
+from fedlib.data import archives, domainnet, femnist, load
 from fedlib.data.download import fetch
 
 CONTENT = pictures(1, 10_000).tobytes()
@@ -451,3 +453,83 @@ def test_an_archive_of_domainnet_that_cannot_be_decoded_gives_one_sentence_and_n
         load("domainnet", root=root, n_classes=3)
     assert "\n" not in str(refusal.value)
     assert not list((root / "domainnet").rglob("*.npz"))
+
+
+def writers() -> dict[str, tuple[np.ndarray, list[int]]]:
+    """Three writers of 20, 31 and 62 characters; the last one writes all of them."""
+    sizes = {"f0002_b": 20, "f0000_c": 31, "f0001_a": 62}
+    return {name: (pictures(n, 28, 28, seed=n), np.arange(n).tolist()) for name, n in sizes.items()}
+
+
+def publish_femnist(server: FileServer, monkeypatch: pytest.MonkeyPatch, files: dict[str, bytes] | bytes) -> None:
+    content = files if isinstance(files, bytes) else zipped(files)
+    monkeypatch.setattr(femnist, "URL", publish(server, "femnist_all_data.zip", content)[0])
+
+
+def all_data() -> dict[str, bytes]:
+    """As many files as LEAF likes, and what a Mac leaves in an archive."""
+    parts = {name: leaf_json({name: own}) for name, own in writers().items()}
+    files = {f"all_data/all_data_{i}.json": content for i, content in enumerate(parts.values())}
+    return files | {"all_data/": b"", "__MACOSX/._all_data_0.json": leaf_json({}), "README.md": b"text"}
+
+
+def test_the_writers_of_femnist_are_its_domains_and_may_be_its_clients(
+    server: FileServer, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish_femnist(server, monkeypatch, all_data())
+    data = load("femnist", root=root)
+    assert data.domains == ("f0000_c", "f0001_a", "f0002_b")
+    for i, name in enumerate(data.domains):
+        x, y = writers()[name]
+        np.testing.assert_array_equal(data.x[data.domain == i, 0], x)
+        np.testing.assert_array_equal(data.y[data.domain == i], y)
+    assert not data.split.any()
+    assert "".join(data.classes) == string.digits + string.ascii_uppercase + string.ascii_lowercase
+    federation = fl.federate(data, fl.domains(), clients=len(data.domains), test_fraction=0.1)
+    assert [np.unique(data.domain[own]).tolist() for own in federation.train] == [[0], [1], [2]]
+    assert [len(own) for own in federation.test] == [3, 6, 2]
+    (root / "femnist_all_data.zip").unlink()
+    assert load("femnist", root=root).fingerprint == data.fingerprint
+    assert server.ranges == [None]
+
+
+def test_what_leafs_scripts_have_made_is_read_from_its_folder(
+    server: FileServer, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish_femnist(server, monkeypatch, all_data())
+    for part, rows in {"train": slice(15), "test": slice(15, None)}.items():
+        folder = root / "femnist" / part
+        folder.mkdir(parents=True)
+        content = leaf_json({name: (x[rows], y[rows]) for name, (x, y) in writers().items()})
+        (folder / f"all_data_0_{part}_9.json").write_bytes(content)
+    data = load("femnist", root=root)
+    assert server.ranges == []
+    assert np.bincount(data.split).tolist() == [3 * 15, 5 + 16 + 47]
+    x, y = writers()["f0001_a"]
+    order = np.argsort(data.split[data.domain == 1], kind="stable")
+    np.testing.assert_array_equal(data.x[data.domain == 1, 0][order], x)
+    np.testing.assert_array_equal(data.y[data.domain == 1][order], y)
+
+
+FAULTS = {
+    "not an archive": (CONTENT, "not a zip file"),
+    "no file": ({"README.md": b"text"}, "it holds no JSON files"),
+    "not JSON": ({"all_data/a.json": b"text"}, "Expecting value"),
+    "a list": ({"all_data/a.json": b"[]"}, r"a\.json is not in LEAF's format"),
+    "a wrong size": ({"all_data/a.json": leaf_json({"w": (pictures(2, 28, 28), [1])})}, "says 1 images for w"),
+    "another size": ({"all_data/a.json": leaf_json({"w": (pictures(2, 27, 28), [1, 2])})}, "says 2 images for w"),
+    "bytes": ({"all_data/a.json": leaf_json({"w": (np.full((1, 28, 28), 65_025), [1])})}, "outside of 0 to 1"),
+    "few classes": ({"all_data/a.json": leaf_json({"w": (pictures(2, 28, 28), [1, 2])})}, "an empty class"),
+}
+
+
+@pytest.mark.parametrize("fault", sorted(FAULTS))
+def test_an_archive_of_femnist_that_cannot_be_decoded_gives_one_sentence_and_no_file(
+    fault: str, server: FileServer, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files, reason = FAULTS[fault]
+    publish_femnist(server, monkeypatch, files)
+    with pytest.raises(ValueError, match=rf"femnist_all_data\.zip could not be decoded \(.*{reason}") as refusal:
+        load("femnist", root=root)
+    assert "\n" not in str(refusal.value)
+    assert not (root / "femnist.npz").exists()

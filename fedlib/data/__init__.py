@@ -11,7 +11,7 @@ from filelock import FileLock
 from platformdirs import user_cache_dir
 
 from fedlib.checks import check_choice
-from fedlib.data import archives, domainnet, glyphs, official, scans, styles
+from fedlib.data import archives, domainnet, femnist, glyphs, official, scans, styles
 from fedlib.data.dataset import Dataset
 from fedlib.data.npz import read_npz, write_npz
 
@@ -29,6 +29,7 @@ OFFICIAL: dict[str, Callable[..., Dataset]] = {
     "cinic10": archives.cinic10,
     "domainnet": domainnet.domainnet,
     "emnist_byclass": official.emnist_byclass,
+    "femnist": femnist.femnist,
     "mnist": official.mnist,
     "svhn": official.svhn,
     "tinyimagenet": archives.tinyimagenet,
