@@ -11,6 +11,7 @@ import time
 import numpy as np
 import pytest
 import torch
+from methods import FACTORIES
 from safetensors import SafetensorError, safe_open
 
 import fedlib as fl
@@ -40,11 +41,12 @@ def test_a_run_stopped_anywhere_resumes_to_the_same_bits(method, after, federati
         if t == after:
             raise Stop
 
-    whole = fl.run(method, federation, **SETTING, progress=False, store=tmp_path / "whole")
+    method, setting = FACTORIES[method](), SETTING | {"local_epochs": 2}
+    whole = fl.run(method, federation, **setting, progress=False, store=tmp_path / "whole")
     with pytest.raises(Stop):
-        fl.run(method, federation, **SETTING, progress=stop, store=tmp_path / "parts", checkpoint_seconds=0)
+        fl.run(method, federation, **setting, progress=stop, store=tmp_path / "parts", checkpoint_seconds=0)
     started = []
-    resumed = fl.run(method, federation, **SETTING, progress=started.append, store=tmp_path / "parts")
+    resumed = fl.run(method, federation, **setting, progress=started.append, store=tmp_path / "parts")
     assert started[0] == after + 1  # it continued, it did not start again
     assert same(whole, resumed)
     assert resumed.rounds["round"].tolist() == [1, 2, 3, 4, 5, 6]

@@ -9,8 +9,8 @@ from fedlib.algorithms.fedfomo import fedfomo
 from fedlib.algorithms.fedgen import fedgen
 from fedlib.algorithms.fedpac import fedpac
 from fedlib.algorithms.fedper import fedper
-from fedlib.algorithms.fedprox import fedprox
 from fedlib.algorithms.fedproto import fedproto
+from fedlib.algorithms.fedprox import fedprox
 from fedlib.algorithms.fedrep import fedrep
 from fedlib.algorithms.fedsimsup import fedsimsup
 from fedlib.algorithms.ifca import ifca

@@ -109,16 +109,16 @@ class Cohort:
         sees its row. Make the loss once, outside of `round`, and hand it what changes as context: a loss is compiled
         for the GPU, and seeds share a stack, only if it stays the same function. `epochs` are positions in the round's
         stream of permutations (default: all local epochs), so that phases over range(0, 4) and range(4, 5) see what
-        range(0, 5) would; `steps` is the largest number of steps, by default all. `trainable` are the names in `w` that SGD moves (default: all parameters of the model);
-        BatchNorm statistics follow every forward pass. `lr` is the step size (default: the run's), `clip` the largest
-        norm of a gradient over all that is trainable. `samples` are the indices each client trains on (default: its
-        train part).
+        range(0, 5) would; a client takes no more than `steps` steps in all (default: no limit). `trainable` are the
+        names in `w` that SGD moves (default: all parameters of the model); BatchNorm statistics follow every forward
+        pass. `lr` is the step size (default: the run's), `clip` the largest norm of a gradient over all that is
+        trainable. `samples` are the indices each client trains on (default: its train part).
 
         With `batches_per_step=n` a step takes n consecutive mini-batches of an epoch (what is left over is dropped, a
         client with fewer takes one step); the loss sees them joined, and `batch.split(n)`. With `repeats=n` every step
-        is taken n times in a row. A loss must not draw random
-        numbers: `draws(rng, client, steps)` draws them beforehand, {name: [steps, ...]}, on the host and from a stream
-        that belongs to (seed, round, client, phase); the loss finds those of its step in `batch.draws`.
+        is taken n times in a row. A loss must not draw random numbers: `draws(rng, client, steps)` draws them
+        beforehand, {name: [steps, ...]}, on the host and from a stream that belongs to (seed, round, client, phase);
+        the loss finds those of its step in `batch.draws`.
         """
         epochs = list(range(self.local_epochs) if epochs is None else epochs)
         chosen = self.model.trainable if trainable is None else trainable
