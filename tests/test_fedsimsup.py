@@ -1,0 +1,585 @@
+"""FedSimSup, its supervisors and the baselines that came with it: FedProto, FedPAC and Per-FedAvg without a Hessian."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from archives import pictures
+from phases import phase
+from torch.func import grad, jvp
+
+import fedlib as fl
+from fedlib.algorithm import groups_of
+from fedlib.algorithms.fedpac import head_weights, simplex_minimum
+from fedlib.algorithms.fedproto import Prototypes, mean_prototypes
+from fedlib.algorithms.fedsimsup import label_similarity, pull, self_weight
+from fedlib.algorithms.perfedavg import hessian_free
+from fedlib.data import Dataset
+from fedlib.models import MODELS, Model, build
+from fedlib.models.pair import pair, prefixed
+from fedlib.models.supervisors import SUPERVISORS
+from fedlib.runs.engine import Engine
+from fedlib.runs.loop import cohort_at
+from fedlib.runs.plan import cohorts, prepare
+from fedlib.stack import client_mean, drop, repeat, select, take
+from fedlib.training.backends import BACKENDS
+from fedlib.training.batches import client_batches, on_device
+from fedlib.training.cohort import TRAIN, Cohort
+from fedlib.training.evaluate import class_features
+from fedlib.training.losses import cross_entropy
+
+SETTING = dict(rounds=3, join_ratio=0.5, local_epochs=2, batch_size=16, lr=0.05, model="lenet5_plain")
+EXACT = SETTING | {"dtype": "float64"}
+KINDS = sorted(SUPERVISORS)
+
+
+def cohort_of(federation: fl.Federation, t: int, method="fedavg", backend: str = "loop", **setting) -> Cohort:
+    """The cohort of round t (the first is 0) of a run with this setting."""
+    plan, device = prepare(method, federation, **EXACT | setting), torch.device("cpu")
+    engine = Engine(device, on_device(federation.data, device, plan.setting.torch_dtype), BACKENDS[backend]("grouped"))
+    n_train = torch.tensor([len(part) for part in federation.train], dtype=torch.float32)
+    ids = cohorts(federation.n_clients, plan.setting.join_ratio, plan.setting.rounds, plan.setting.seed)[t]
+    return cohort_at(plan, engine, plan.model, n_train, ids, t, TRAIN)
+
+
+def start_of(method: fl.Algorithm, federation: fl.Federation, **setting) -> tuple[Model, object]:
+    """The run's model and the initial state."""
+    plan = prepare(method, federation, **EXACT | setting)
+    return plan.model, plan.algorithm.init(plan.model, federation)
+
+
+def close(a: dict, b: dict, tolerance: float = 1e-9) -> bool:
+    return a.keys() == b.keys() and all(torch.allclose(a[name], b[name], rtol=tolerance, atol=tolerance) for name in a)
+
+
+def same_bits(a: dict, b: dict) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+# Supervisors, and two networks as one
+
+
+@pytest.mark.parametrize(
+    ("kind", "parameters"),
+    [
+        ("small_lenet", (10_318, 11_778, 8_074)),
+        ("small_cnn", (1_562, 3_092, 2_302)),
+        ("small_vit", (142_026, 147_876, 142_398)),
+    ],
+)
+def test_supervisors_have_their_sizes_on_cifar10_cifar100_and_femnist(kind, parameters):
+    for expected, shape, n_classes in zip(
+        parameters, [(3, 32, 32), (3, 32, 32), (1, 28, 28)], (10, 100, 62), strict=True
+    ):
+        model = build(kind, SUPERVISORS[kind], shape, n_classes, seed=0)
+        assert sum(w.numel() for w in model.weights.values()) == expected
+        assert model.classifier == {"classifier.weight", "classifier.bias"}
+        assert model(model.weights, torch.zeros(2, *shape)).shape == (2, n_classes)
+    assert kind not in MODELS
+
+
+def test_the_small_lenet_is_a_sixth_of_lenet5():
+    for shape, n_classes in (((3, 32, 32), 10), ((3, 32, 32), 100), ((1, 28, 28), 62)):
+        small, large = (
+            sum(w.numel() for w in build("m", builder, shape, n_classes, 0).weights.values())
+            for builder in (SUPERVISORS["small_lenet"], MODELS["lenet5_plain"])
+        )
+        assert small * 6 / large == pytest.approx(1, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape", "reason"),
+    [
+        ("small_lenet", (3, 15, 32), "small_lenet needs images of at least 16x16 pixels"),
+        ("small_cnn", (3, 7, 32), "small_cnn needs images of at least 8x8 pixels"),
+        ("small_vit", (3, 30, 32), "small_vit needs a height and a width divisible by 4"),
+    ],
+)
+def test_images_that_a_supervisor_cannot_take_are_refused(kind, shape, reason):
+    with pytest.raises(ValueError, match=reason):
+        build(kind, SUPERVISORS[kind], shape, 10, seed=0)
+
+
+def test_a_block_of_the_transformer_is_that_of_pytorch():
+    net = SUPERVISORS["small_vit"]((3, 8, 8), 10).double().eval()
+    block, oracle = net.blocks[0], torch.nn.TransformerEncoderLayer(64, 4, 128, 0.0, "gelu", 1e-5, True, True).double()
+    names = {"self_attn.in_proj_": "qkv.", "self_attn.out_proj.": "out.", "linear1.": "mlp.0.", "linear2.": "mlp.2."}
+    own = block.state_dict()
+    for theirs, mine in names.items():
+        own |= {theirs + part: own.pop(mine + part) for part in ("weight", "bias")}
+    oracle.load_state_dict(own)
+    z = torch.randn(3, 5, 64, dtype=torch.float64)
+    torch.testing.assert_close(block(z), oracle.train()(z))
+
+
+def test_the_transformer_sees_patches_in_their_order():
+    net, x = SUPERVISORS["small_vit"]((3, 8, 12), 10), torch.randn(2, 3, 8, 12)
+    seen = []
+    net.embedding.register_forward_pre_hook(lambda _, inputs: seen.extend(inputs))
+    net(x)
+    assert seen[0].shape == (2, 6, 48)
+    assert torch.equal(seen[0][:, 5].unflatten(1, (3, 4, 4)), x[:, :, 4:, 8:])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_step_of_a_pair_is_the_same_by_loop_and_by_stack(kind):
+    theta = build("lenet5_plain", MODELS["lenet5_plain"], (3, 16, 16), 4, seed=0)
+    both, one = pair(theta, theta.sibling(kind, SUPERVISORS[kind])), np.zeros(12, np.int64)
+    data = Dataset(
+        "tiny", pictures(12, 3, 16, 16), np.arange(12) % 4, tuple("abcd"), one.astype(np.uint8), one, ("tiny",)
+    )
+    clients = phase(both, data, np.arange(12).reshape(2, 6), batch_size=6)
+    (loop, _), (stacked, _) = (BACKENDS[backend]("grouped")(clients) for backend in ("loop", "stacked"))
+    assert close(loop, stacked)
+    assert not any(torch.equal(loop[name][0], w.double()) for name, w in both.weights.items())
+
+
+def test_a_pair_answers_with_the_sum_of_its_logits():
+    theta = build("lenet5", MODELS["lenet5"], (3, 16, 16), 4, seed=0)
+    s = theta.sibling("small_cnn", SUPERVISORS["small_cnn"])
+    both, x = pair(theta, s), torch.randn(5, 3, 16, 16)
+    assert both.weights.keys() == {*prefixed("theta", theta.weights), *prefixed("small_cnn", s.weights)}
+    assert set(both.trainable) | both.statistics == set(both.weights)
+    assert both.classifier == {"theta.classifier.weight", "theta.classifier.bias"}
+    both.net.eval()
+    assert torch.equal(both(both.weights, x), theta(theta.weights, x) + s(s.weights, x))
+
+
+def test_a_sibling_is_drawn_from_the_same_seed_but_independently():
+    theta, again, other = (build("lenet5_plain", MODELS["lenet5_plain"], (3, 16, 16), 4, seed) for seed in (1, 1, 2))
+    first, same, else_ = (m.sibling("small_lenet", SUPERVISORS["small_lenet"]) for m in (theta, again, other))
+    assert same_bits(first.weights, same.weights)
+    assert not torch.equal(first.weights["classifier.weight"], else_.weights["classifier.weight"])
+    kernels = first.weights["conv1.0.weight"].flatten()
+    assert not torch.isin(kernels, theta.weights["conv1.0.weight"]).any()
+
+
+# The equations of FedSimSup
+
+
+def test_the_similarity_of_labels_by_hand():
+    counts = torch.tensor([[3.0, 1.0, 0.0], [6.0, 2.0, 0.0], [0.0, 0.0, 5.0], [4.0, 0.0, 3.0]], dtype=torch.float64)
+    s = label_similarity(counts, counts)
+    assert torch.allclose(s[0, 1], torch.ones(()).double())  # the same distribution
+    assert s[0, 2] == 0  # no class in common
+    assert s[0, 3].item() == pytest.approx(12 / (10**0.5 * 5))
+    assert torch.equal(s, s.T)
+    assert torch.allclose(s.diagonal(), torch.ones(4).double())
+    assert (s <= 1).all()
+    shares = counts / counts.sum(1, keepdim=True)
+    assert torch.allclose(s, label_similarity(shares, shares))  # counts or proportions
+
+
+def test_the_self_weight_by_hand():
+    assert self_weight(torch.tensor([30.0]), torch.tensor([30.0, 30.0, 30.0])).item() == 0.5
+    alpha = self_weight(torch.tensor([40.0, 20.0, 1.0, 1e6]), torch.tensor([10.0, 30.0]))  # 20 on average
+    assert alpha[:3].tolist() == pytest.approx([2 / 3, 1 / 2, 1 / 21])
+    assert ((alpha > 0) & (alpha < 1)).all()
+
+
+def test_the_server_step_equals_numpy():
+    rng = np.random.default_rng(0)
+    theta, uploads, alpha = rng.normal(size=(5, 3, 2)), rng.normal(size=(2, 3, 2)), rng.uniform(size=5)
+    similarity = rng.uniform(size=(5, 2)) * (np.arange(5) != 3)[:, None]
+    pulled = pull({"w": torch.tensor(theta)}, {"w": torch.tensor(uploads)}, *map(torch.tensor, (similarity, alpha)))
+    for i in (0, 1, 2, 4):
+        expected = alpha[i] * theta[i] + (1 - alpha[i]) * np.average(uploads, axis=0, weights=similarity[i])
+        np.testing.assert_allclose(pulled["w"][i], expected)
+    assert torch.equal(pulled["w"][3], torch.tensor(theta[3]))  # like none of them: to the bit
+
+
+def test_the_server_step_on_equal_models_is_the_identity():
+    w = torch.randn(3, 2, dtype=torch.float64)
+    similarity, alpha = torch.rand(4, 3).double(), torch.rand(4).double()
+    pulled = pull({"w": w.expand(4, 3, 2)}, {"w": w.expand(3, 3, 2)}, similarity, alpha)
+    torch.testing.assert_close(pulled["w"], w.expand(4, 3, 2))
+
+
+def sgd(nets, moved: int, federation, images, model, i: int, t: int, epochs: range) -> None:
+    """Bare PyTorch: one client's networks, of which `moved` (0 theta, 1 s) is trained in these epochs of round t."""
+    optimiser = torch.optim.SGD(nets[moved].parameters(), 0.05)
+    for index in client_batches(federation.train[i], epochs, 16, (0, TRAIN, t, i)):
+        x, y, *_ = images.batch(index, model)
+        optimiser.zero_grad()
+        F.cross_entropy(nets[0](x) + nets[1](x), y).backward()
+        optimiser.step()
+
+
+@pytest.mark.parametrize(("supervisor", "join_ratio"), [("small_lenet", 0.5), ("mixed", 0.5), ("small_cnn", 1.0)])
+def test_a_run_equals_its_equations_in_bare_pytorch(supervisor, join_ratio, federation):
+    """Every client its two modules; the server as the paper writes it, and not at all if everybody takes part."""
+    method, n = fl.fedsimsup(supervisor, supervisor_epochs=1), federation.n_clients
+    model, state = start_of(method, federation)
+    images = on_device(federation.data, torch.device("cpu"), torch.float64)
+    names, nets = {}, {}
+    for group in groups_of(method, model, federation):
+        kind = group.model.name.partition("+")[2]
+        for i in group.clients.tolist():
+            builders = {"theta": MODELS["lenet5_plain"], kind: SUPERVISORS[kind]}
+            nets[i], names[i] = [b((1, 16, 16), 4).double() for b in builders.values()], list(builders)
+            for prefix, net, stack in zip(builders, nets[i], (state.theta, state.v), strict=True):
+                net.load_state_dict({name: stack[f"{prefix}.{name}"][i].clone() for name in net.state_dict()})
+    p = federation.train_counts / federation.train_counts.sum(1, keepdims=True)
+    m = np.array([len(own) for own in federation.train])
+    for t, clients in enumerate(cohorts(n, join_ratio, 3, seed=0)):
+        for i in clients:
+            sgd(nets[i], 1, federation, images, model, i, t, range(1))
+            sgd(nets[i], 0, federation, images, model, i, t, range(1, 2))
+        for i in set(range(n)) - set(clients.tolist()):
+            s = [p[i] @ p[j] / np.linalg.norm(p[i]) / np.linalg.norm(p[j]) for j in clients]
+            alpha = len(clients) * m[i] / (m[clients].sum() + len(clients) * m[i])
+            if sum(s) > 0:
+                with torch.no_grad():
+                    for name, own in nets[i][0].named_parameters():
+                        others = [nets[j][0].get_parameter(name) for j in clients]
+                        pulled = sum(s_j / sum(s) * w for s_j, w in zip(s, others, strict=True))
+                        own.copy_(alpha * own + (1 - alpha) * pulled)
+    result = fl.run(method, federation, **EXACT | {"join_ratio": join_ratio}, progress=False)
+    for i in range(n):
+        for prefix, net in zip(names[i], nets[i], strict=True):
+            for name, w in net.named_parameters():
+                torch.testing.assert_close(result.models[f"{prefix}.{name}"][i], w.detach(), rtol=1e-6, atol=1e-9)
+    for i, row in result.accuracy[result.accuracy["round"] == 3].set_index("client").iterrows():
+        x, y, *_ = images.batch(torch.from_numpy(federation.test[i]), model)
+        with torch.no_grad():
+            logits = nets[i][0](x) + nets[i][1](x)
+        assert row["accuracy"] == pytest.approx(100 * (logits.argmax(1) == y).double().mean().item())
+        assert row["loss"] == pytest.approx(F.cross_entropy(logits, y).item())
+
+
+@pytest.mark.parametrize("model", ["lenet5", "lenet5_plain"])
+def test_what_is_frozen_stays_to_the_bit(model, federation):
+    once = EXACT | {"rounds": 1, "model": model}
+    only_s, only_theta = (
+        fl.run(fl.fedsimsup(supervisor_epochs=epochs), federation, **once, progress=False).state for epochs in (2, 0)
+    )
+    _, before = start_of(fl.fedsimsup(), federation, model=model)
+    [sampled] = cohorts(6, 0.5, 1, seed=0)
+    assert close(only_s.theta, before.theta, 1e-12)  # the server mixes what is equal
+    assert same_bits(take(only_s.theta, torch.from_numpy(sampled)), take(before.theta, torch.from_numpy(sampled)))
+    assert same_bits(only_theta.v, before.v)
+    moved = torch.stack([(t != before.v[name]).flatten(1).any(1) for name, t in only_s.v.items()]).any(0)
+    assert moved.nonzero().flatten().tolist() == sampled.tolist()
+    assert not close(only_theta.theta, before.theta, 1e-3)
+
+
+def test_a_silent_supervisor_leaves_local_sgd(federation):
+    """Supervisor weights 0, no epochs for it, everybody takes part: Local-Only to the bit."""
+    whole = EXACT | {"join_ratio": 1.0}
+    method = fl.fedsimsup(supervisor_epochs=0)
+    _, state = start_of(method, federation, join_ratio=1.0)
+    state = state._replace(v={name: torch.zeros_like(t) for name, t in state.v.items()})
+    for t in range(3):
+        state = method.round(state, cohort_of(federation, t, method, join_ratio=1.0))
+    local = fl.run("local_only", federation, **whole, progress=False).models
+    assert same_bits(state.theta, prefixed("theta", local))
+    assert not any(t.any() for t in state.v.values())
+
+
+def test_without_similarity_all_participants_weigh_the_same(federation):
+    once = EXACT | {"rounds": 1}
+    plain, similar = (
+        fl.run(fl.fedsimsup(supervisor_epochs=1, similarity=s), federation, **once, progress=False).state.theta
+        for s in (False, True)
+    )
+    _, before = start_of(fl.fedsimsup(), federation)
+    clients = torch.from_numpy(cohorts(6, 0.5, 1, seed=0)[0])
+    m = before.counts.sum(1)
+    idle = [i for i in range(6) if i not in clients.tolist()]
+    for name, t in plain.items():
+        assert torch.equal(t[clients], similar[name][clients])
+        for i in idle:
+            alpha = m[i] / (m[clients].mean() + m[i])
+            torch.testing.assert_close(t[i], alpha * before.theta[name][i] + (1 - alpha) * t[clients].mean(0))
+    assert not close(take(plain, torch.tensor(idle)), take(similar, torch.tensor(idle)), 1e-6)
+
+
+def test_everybody_starts_from_one_theta_and_a_supervisor_of_their_own(federation):
+    model, state = start_of(fl.fedsimsup(), federation)
+    assert same_bits(state.theta, {name: t.expand(6, *t.shape) for name, t in prefixed("theta", model.weights).items()})
+    kernels = state.v["small_lenet.conv1.0.weight"].flatten(1)
+    assert len(kernels.unique(dim=0)) == 6
+
+
+@pytest.mark.parametrize("supervisor", [*KINDS, "mixed"])
+def test_stacked_equals_loop(supervisor, federation):
+    method = fl.fedsimsup(supervisor, supervisor_epochs=1)
+    loop, stacked = (
+        fl.run(method, federation, **EXACT | {"rounds": 2}, tune_epochs=1, backend=b, progress=False) for b in BACKENDS
+    )
+    assert close(loop.models, stacked.models)
+    assert np.allclose(loop.accuracy["loss"], stacked.accuracy["loss"], rtol=1e-9)
+
+
+def test_mixed_supervisors_are_drawn_anew_for_every_seed(federation):
+    method, drawn = fl.fedsimsup("mixed"), []
+    for seed in range(4):
+        plan = prepare(method, federation, **EXACT | {"seed": seed})
+        groups = groups_of(method, plan.model, federation)
+        assert sorted(np.concatenate([group.clients for group in groups]).tolist()) == list(range(6))
+        assert all((np.diff(group.clients) > 0).all() for group in groups)
+        drawn.append({i: group.model.name for group in groups for i in group.clients.tolist()})
+    assert {name for kinds in drawn for name in kinds.values()} == {f"lenet5_plain+{kind}" for kind in KINDS}
+    assert all(a != b for a, b in pairwise(drawn))
+
+
+def test_seeds_with_mixed_supervisors_equal_separate_runs(federation, tmp_path):
+    setting = EXACT | dict(algorithm=fl.fedsimsup("mixed", 1), federation=federation, backend="stacked", rounds=2)
+    cells = fl.grid(seed=[0, 1], **setting)
+    together = fl.sweep(cells, jobs=1, progress=False, store=tmp_path / "together")
+    for cell, result in zip(cells, together.results, strict=True):
+        alone = fl.run(**cell, progress=False, store=tmp_path / "alone")
+        assert close(alone.models, result.models)
+        assert [g.clients.tolist() for g in alone.groups] == [g.clients.tolist() for g in result.groups]
+
+
+def test_more_supervisor_epochs_than_local_epochs_are_refused(federation):
+    with pytest.raises(ValueError, match="supervisor_epochs=3 is not allowed; it must be a whole number, from 0 to 2"):
+        fl.run(fl.fedsimsup(supervisor_epochs=3), federation, **SETTING, progress=False)
+
+
+def test_writers_of_the_embedded_characters_are_clients():
+    data = fl.load("characters", writers=12)
+    federation = fl.federate(data, fl.domains(), clients=12, test_fraction=0.1)
+    assert [np.unique(data.domain[own]).tolist() for own in federation.train] == [[i] for i in range(12)]
+    assert [np.unique(data.domain[own]).tolist() for own in federation.test] == [[i] for i in range(12)]
+    assert federation.sizes.tolist() == 12 * [62]
+    assert {len(own) for own in federation.test} == {6}
+
+
+# Features, and FedProto
+
+
+@pytest.mark.parametrize("stacked", [False, True])
+@pytest.mark.parametrize("name", ["lenet5", "lenet5_plain"])
+def test_the_means_of_features_equal_numpy(name, stacked, federation):
+    cohort = cohort_of(federation, 0, model=name)
+    models = {key: t + 0.01 * torch.arange(2.0).view(2, *[1] * t.dim()) for key, t in cohort.model.weights.items()}
+    means, squares = class_features(cohort.model, cohort.images, models, federation.train[:2], stacked)
+    net = cohort.model.net.double().eval()
+    for i, own in enumerate(federation.train[:2]):
+        net.load_state_dict({key: t[i] for key, t in models.items()}, strict=False)
+        x, y, *_ = cohort.images.batch(torch.from_numpy(own), cohort.model)
+        z = net[:-1](x).detach().numpy()
+        assert squares[i].item() == pytest.approx((z**2).sum(1).mean())
+        for c in range(4):
+            mine = z[y.numpy() == c]
+            expected = mine.mean(0) if len(mine) else np.zeros(84)
+            np.testing.assert_allclose(means[i, c], expected, rtol=1e-9)
+    assert not cohort.model.net.classifier._forward_pre_hooks
+
+
+def test_prototypes_by_hand():
+    """Two clients, three classes: both have the first, one the second, nobody the third."""
+    z, counts = torch.tensor([[[1.0], [5.0], [0.0]], [[4.0], [0.0], [0.0]]]), torch.tensor([[2.0, 1.0, 0], [1.0, 0, 0]])
+    mean = mean_prototypes(z, counts, Prototypes(torch.tensor([[9.0], [9.0], [7.0]]), torch.tensor([0.0, 0.0, 1.0])))
+    assert mean.z.flatten().tolist() == [2.0, 5.0, 7.0]
+    assert mean.known.tolist() == [1.0, 1.0, 1.0]
+    nothing = mean_prototypes(z, 0 * counts, Prototypes(torch.zeros(3, 1), torch.zeros(3)))
+    assert not nothing.known.any()
+
+
+def features_loss(net, x, y, target, known, lam):
+    """CE + lam * mean squared error of the features to the known targets of their classes, in bare PyTorch."""
+    z = net[:-1](x)
+    return F.cross_entropy(net[-1](z), y) + lam * (((z - target[y]) ** 2).mean(1) * known[y]).mean()
+
+
+def test_a_run_of_fedproto_equals_its_equations_in_bare_pytorch(federation):
+    method, lam = fl.fedproto(lam=2.0), 2.0
+    model, _ = start_of(method, federation)
+    images, builder = on_device(federation.data, torch.device("cpu"), torch.float64), MODELS["lenet5_plain"]
+    nets = [builder((1, 16, 16), 4).double() for _ in range(6)]
+    for net in nets:
+        net.load_state_dict(model.weights)
+    target, known = torch.zeros(4, 84).double(), torch.zeros(4).double()
+    for t, clients in enumerate(cohorts(6, 0.5, 3, seed=0)):
+        sums, counts = torch.zeros(4, 84).double(), torch.zeros(4).double()
+        for i in clients:
+            optimiser = torch.optim.SGD(nets[i].parameters(), 0.05)
+            for index in client_batches(federation.train[i], range(2), 16, (0, TRAIN, t, i)):
+                x, y, *_ = images.batch(index, model)
+                optimiser.zero_grad()
+                features_loss(nets[i], x, y, target, known, lam).backward()
+                optimiser.step()
+            x, y, *_ = images.batch(torch.from_numpy(federation.train[i]), model)
+            with torch.no_grad():
+                sums.index_add_(0, y, nets[i][:-1](x))
+            counts += torch.bincount(y, minlength=4)
+        for c in counts.nonzero().flatten():
+            target[c], known[c] = sums[c] / counts[c], 1
+    result = fl.run(method, federation, **EXACT, progress=False)
+    torch.testing.assert_close(result.state.z, target, rtol=1e-6, atol=1e-9)
+    for i, net in enumerate(nets):
+        for name, w in net.named_parameters():
+            torch.testing.assert_close(result.models[name][i], w.detach(), rtol=1e-6, atol=1e-9)
+
+
+# FedPAC
+
+
+@pytest.mark.parametrize("k", [2, 3])
+@pytest.mark.parametrize("seed", range(4))
+def test_the_weights_of_fedpac_are_those_of_a_search_over_the_simplex(k, seed):
+    rng = np.random.default_rng(seed)
+    h, v = rng.normal(size=(k, 4, 5)) * rng.choice([0.1, 1]), rng.uniform(0.1, 3, k)
+    weights = head_weights(torch.tensor(h), torch.tensor(v)).numpy()
+    assert (weights >= 0).all()
+    np.testing.assert_allclose(weights.sum(1), 1)
+    steps = np.linspace(0, 1, 401)
+    first = np.stack(np.meshgrid(*[steps] * (k - 1)), -1).reshape(-1, k - 1)
+    grid = np.column_stack([first, 1 - first.sum(1)])
+    grid = grid[(grid >= 0).all(1)]
+    for i in range(k):
+
+        def objective(a, i=i):
+            return (a**2 * v).sum(-1) + ((h[i].ravel() - a @ h.reshape(k, -1)) ** 2).sum(-1)
+
+        assert objective(weights[i]) <= objective(grid).min() + 1e-5
+        assert np.abs(weights[i] - grid[objective(grid).argmin()]).max() < 0.02
+
+
+def test_the_weights_of_fedpac_in_the_limits():
+    same, v = torch.ones(4, 3, 2), torch.full((4,), 0.5)
+    assert torch.allclose(head_weights(same, v), torch.full((4, 4), 0.25), atol=1e-6)  # equal clients share
+    far = torch.eye(3).reshape(3, 3, 1) * 100
+    assert torch.equal(head_weights(far, torch.full((3,), 1e-6)), torch.eye(3))  # below 1e-3: 0
+    assert torch.equal(head_weights(far * torch.nan, torch.ones(3)), torch.eye(3))  # no solution: the own classifier
+    np.testing.assert_allclose(simplex_minimum(np.diag([1.0, 3.0])), [0.75, 0.25])
+    assert simplex_minimum(np.zeros((2, 2))).sum() == 1
+
+
+def test_a_whole_run_of_fedpac_equals_its_equations(federation):
+    """Statistics, prototypes and classifiers in NumPy; local training by the library, the classifier's epoch first."""
+    method, lam = fl.fedpac(lam=0.5), 0.5
+    model, _ = start_of(method, federation)
+
+    def loss(w, batch, prototypes):
+        z, logits = batch.model.penultimate(w, batch.x)
+        return F.cross_entropy(logits, batch.y) + lam * ((z - prototypes["z"][batch.y]) ** 2).mean()
+
+    w, v = model.weights, repeat(select(model.weights, model.classifier), 6)
+    v = {name: t.clone() for name, t in v.items()}
+    target, known = np.zeros((4, 84)), np.zeros(4, bool)
+    for t in range(3):
+        cohort = cohort_of(federation, t)
+        start = repeat(drop(w, v), cohort.size) | take(v, cohort.clients)
+        net, mu, h, variances = model.net.double().eval(), [], [], []
+        net.load_state_dict(w)
+        for i in cohort.ids:
+            x, y, *_ = cohort.images.batch(torch.from_numpy(federation.train[i]), model)
+            z, m = net[:-1](x).detach().numpy(), len(y)
+            mu.append([z[y.numpy() == c].mean(0) if (y == c).any() else np.zeros(84) for c in range(4)])
+            p = np.bincount(y, minlength=4) / m
+            h.append(p[:, None] * np.array(mu[-1]))
+            inner = sum(p[c] * (z[y.numpy() == c] ** 2).sum(1).mean() for c in range(4) if p[c])
+            variances.append((inner - (h[-1] ** 2).sum()) / m)
+        aims = np.stack([np.where(known[:, None], target, own) for own in mu])
+        trained = cohort.train(cross_entropy, start, epochs=[0], trainable=model.classifier)
+        body = set(w) - set(model.classifier)
+        trained = cohort.train(loss, trained, {"z": torch.tensor(aims)}, epochs=[1], trainable=body)
+        weights = head_weights(torch.tensor(np.stack(h)), torch.tensor(variances))
+        w = client_mean(trained, cohort.n_samples)
+        for name, t in v.items():
+            t[cohort.clients] = torch.einsum("ij,j...->i...", weights, trained[name])
+        counts = federation.train_counts[cohort.ids]
+        for c in counts.sum(0).nonzero()[0]:
+            target[c], known[c] = np.average(np.array(mu)[:, c], axis=0, weights=counts[:, c]), True
+    state = fl.run(method, federation, **EXACT, progress=False).state
+    assert close(state.w, drop(w, v), 1e-6)
+    assert close(state.v, v, 1e-6)
+    np.testing.assert_allclose(state.z, target, rtol=1e-6, atol=1e-9)
+
+
+def test_more_head_epochs_than_local_epochs_are_refused(federation):
+    with pytest.raises(ValueError, match="head_epochs=3 is not allowed; it must be a whole number, from 0 to 2"):
+        fl.run(fl.fedpac(head_epochs=3), federation, **SETTING, progress=False)
+
+
+# Per-FedAvg without a Hessian
+
+A = torch.tensor([[2.0, 0.5, 0, 0], [0.5, 1, 0, 0.3], [0, 0, 3, 0], [0, 0.3, 0, 1]], dtype=torch.float64)
+
+
+def quadratic(w, batch):
+    """1/2 (b - m)' A (b - m), m the shares of the labels: gradient A (b - m), Hessian A."""
+    b = w["classifier.bias"] - (batch.y[:, None] == torch.arange(4)).to(A.dtype).mean(0)
+    return b @ A @ b / 2
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_step_of_per_fedavg_on_a_quadratic_has_the_exact_hessian(backend, federation):
+    """b' = b - alpha A (b - m1); b -= beta (I - alpha A) A (b' - m2)."""
+    alpha, beta = 0.3, 0.1
+    cohort = cohort_of(federation, 0, backend=backend, batch_size=6)
+    start = repeat(cohort.model.weights, cohort.size)
+    loss = hessian_free(quadratic, alpha, delta=1e-3)
+    trained = cohort.train(loss, start, lr=beta, batches_per_step=3)["classifier.bias"]
+    for row, i in enumerate(cohort.ids):
+        b = cohort.model.weights["classifier.bias"]
+        for index in client_batches(federation.train[i], range(2), 6, (0, TRAIN, 0, i), per_step=3):
+            y = torch.tensor(federation.data.y)[index].split(6)
+            m1, m2, _ = ((own[:, None] == torch.arange(4)).double().mean(0) for own in y)
+            g = A @ (b - alpha * A @ (b - m1) - m2)
+            b = b - beta * (g - alpha * A @ g)
+        torch.testing.assert_close(trained[row], b)
+
+
+def test_the_gradient_without_a_hessian_is_that_with_it(federation):
+    """On the network: g - alpha H g, H by forward over reverse on the third batch."""
+    cohort, alpha = cohort_of(federation, 0), 0.1
+    model, w = cohort.model, cohort.model.weights
+    batch = cohort.images.batch(torch.from_numpy(federation.train[0][:12]), model)
+    parts = batch.split(3)
+    slopes = [grad(lambda w, part=part: cross_entropy(w, part)) for part in parts]
+    v = {name: t - alpha * slopes[0](w)[name] for name, t in w.items()}
+    g = slopes[1](v)
+    _, product = jvp(slopes[2], (w,), (g,))
+    found = grad(lambda w: hessian_free(cross_entropy, alpha, 1e-4)(w, batch))(w)
+    for name, t in found.items():
+        torch.testing.assert_close(t, g[name] - alpha * product[name], rtol=1e-5, atol=1e-9)
+    value = hessian_free(cross_entropy, alpha, 1e-4)(w, batch)
+    assert value.item() == pytest.approx(cross_entropy(v, parts[1]).item())
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_batchnorm_follows_the_second_of_three_batches_only(backend, federation):
+    cohort = cohort_of(federation, 0, backend=backend, batch_size=4, model="lenet5")
+    few = [federation.train[i][:12] for i in cohort.ids]  # three batches: one step
+    start = repeat(cohort.model.weights, cohort.size)
+    trained = cohort.train(hessian_free(cross_entropy, 0.0, 1e-3), start, epochs=[0], samples=few, batches_per_step=3)
+    for row, (i, own) in enumerate(zip(cohort.ids, few, strict=True)):
+        [index] = client_batches(own, [0], 4, (0, TRAIN, 0, i), per_step=3)
+        w = {name: t.clone() for name, t in cohort.model.weights.items()}
+        cohort.model.net.train()
+        cohort.model(w, cohort.images.batch(index[4:8], cohort.model).x)
+        for name in cohort.model.statistics:
+            assert torch.allclose(trained[name][row], w[name]), name
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("steps", [1, 4])
+def test_a_client_takes_no_more_steps_than_it_is_told(steps, backend, federation):
+    """A slope of 1, whatever the samples: the way is the number of steps; a client with one batch an epoch, too."""
+    few = replace(federation, train=(federation.train[0][:5], *federation.train[1:]))
+    cohort = cohort_of(few, 0, backend=backend, join_ratio=1.0)
+    start = repeat(cohort.model.weights, cohort.size)
+
+    def slope_of_one(w, batch):
+        return w["classifier.bias"].sum()
+
+    trained = cohort.train(slope_of_one, start, epochs=range(steps), steps=steps, lr=0.5, batches_per_step=3)
+    way = start["classifier.bias"] - trained["classifier.bias"]
+    torch.testing.assert_close(way, torch.full_like(way, 0.5 * steps))
+
+
+@pytest.mark.parametrize("hessian", ["first_order", "free"])
+def test_per_fedavg_with_a_number_of_steps_does_not_depend_on_the_local_epochs(hessian, federation):
+    method = fl.perfedavg(alpha=0.05, beta=0.05, hessian=hessian, steps=4)
+    one, five = (
+        fl.run(method, federation, **EXACT | {"local_epochs": e, "rounds": 1}, progress=False).models for e in (1, 5)
+    )
+    assert same_bits(one, five)
