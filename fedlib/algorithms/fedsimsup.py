@@ -22,7 +22,7 @@ KINDS = 6  # purpose of the random stream that draws the kinds of mixed supervis
 class State(NamedTuple):
     theta: Params  # [n_clients, ...]: every client's personalised model, kept by the server
     v: Params  # [n_clients, ...]: supervisors s_i, private; of each kind one stack, of which a client uses its own
-    counts: Tensor  # [n_clients, n_classes]: train samples, M p_i; sent once
+    counts: Tensor  # [n_clients, n_classes]: train samples, m_i p_i; sent once
 
 
 def label_similarity(counts: Tensor, others: Tensor) -> Tensor:
