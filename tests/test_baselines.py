@@ -33,9 +33,9 @@ SETTING = dict(rounds=4, join_ratio=0.5, local_epochs=2, batch_size=8, lr=0.05)
 EXACT = SETTING | {"dtype": "float64"}
 
 
-def cohort_of(federation: fl.Federation, t: int, backend: str = "loop", **setting) -> Cohort:
+def cohort_of(federation: fl.Federation, t: int, backend: str = "loop", method="fedavg", **setting) -> Cohort:
     """The cohort of round t (the first is 0) of a run with this setting."""
-    plan, device = prepare("fedavg", federation, **EXACT | setting), torch.device("cpu")
+    plan, device = prepare(method, federation, **EXACT | setting), torch.device("cpu")
     engine = Engine(device, on_device(federation.data, device, plan.setting.torch_dtype), BACKENDS[backend]("grouped"))
     n_train = torch.tensor([len(part) for part in federation.train], dtype=torch.float32)
     ids = cohorts(federation.n_clients, plan.setting.join_ratio, plan.setting.rounds, plan.setting.seed)[t]

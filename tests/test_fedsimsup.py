@@ -5,10 +5,12 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+import test_baselines
 import torch
 import torch.nn.functional as F
 from archives import pictures
 from phases import phase
+from test_baselines import close
 from torch.func import grad
 
 import fedlib as fl
@@ -21,8 +23,6 @@ from fedlib.data import Dataset
 from fedlib.models import MODELS, Model, build
 from fedlib.models.pair import pair, prefixed
 from fedlib.models.supervisors import SUPERVISORS
-from fedlib.runs.engine import Engine
-from fedlib.runs.loop import cohort_at
 from fedlib.runs.plan import cohorts, prepare
 from fedlib.stack import client_mean, drop, repeat, select, take
 from fedlib.training.backends import BACKENDS
@@ -38,21 +38,13 @@ KINDS = sorted(SUPERVISORS)
 
 def cohort_of(federation: fl.Federation, t: int, method="fedavg", backend: str = "loop", **setting) -> Cohort:
     """The cohort of round t (the first is 0) of a run with this setting."""
-    plan, device = prepare(method, federation, **EXACT | setting), torch.device("cpu")
-    engine = Engine(device, on_device(federation.data, device, plan.setting.torch_dtype), BACKENDS[backend]("grouped"))
-    n_train = torch.tensor([len(part) for part in federation.train], dtype=torch.float32)
-    ids = cohorts(federation.n_clients, plan.setting.join_ratio, plan.setting.rounds, plan.setting.seed)[t]
-    return cohort_at(plan, engine, plan.model, n_train, ids, t, TRAIN)
+    return test_baselines.cohort_of(federation, t, backend, method, **EXACT | setting)
 
 
 def start_of(method: fl.Algorithm, federation: fl.Federation, **setting) -> tuple[Model, object]:
     """The run's model and the initial state."""
     plan = prepare(method, federation, **EXACT | setting)
     return plan.model, plan.algorithm.init(plan.model, federation)
-
-
-def close(a: dict, b: dict, tolerance: float = 1e-9) -> bool:
-    return a.keys() == b.keys() and all(torch.allclose(a[name], b[name], rtol=tolerance, atol=tolerance) for name in a)
 
 
 def same_bits(a: dict, b: dict) -> bool:

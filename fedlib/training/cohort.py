@@ -129,7 +129,7 @@ class Cohort:
             client_batches(own, epochs, self.batch_size, (*stream, i), batches_per_step)[:steps]
             for i, own in zip(self.ids.tolist(), samples, strict=True)
         )
-        batches = tuple(steps.repeat_interleave(repeats, 0) for steps in batches)
+        batches = tuple(own.repeat_interleave(repeats, 0) for own in batches)
         phase = Phase(
             model=self.model,
             images=self.images,
