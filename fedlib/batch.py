@@ -4,7 +4,7 @@ A notebook `notebooks/01_pfedsim.ipynb` takes the parameters of `notebooks/profi
 then those of `--set`; its executed copy is `figures/quick/pfedsim/01_pfedsim.ipynb`. The kernel is the
 running Python and works in the notebook's own folder, as JupyterLab's does. A parameter named `profile`
 receives the profile's name, one named `output` the folder of the executed copy as seen from the notebook
-(`../figures/quick/pfedsim`), one named `jobs` the value of `--jobs`.
+(`../figures/quick/pfedsim`), one named `jobs` the value of `--jobs`. `figures/quick/index.html` shows all results.
 """
 
 import argparse
@@ -23,6 +23,7 @@ import yaml
 
 from fedlib.checks import check_choice, check_count
 from fedlib.kernel import RunningPython
+from fedlib.report import write_gallery
 
 BY_OPTION = ("profile", "output", "jobs")  # parameters that have an option of their own
 
@@ -193,7 +194,11 @@ def main(arguments: list[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 2
     try:
-        return 1 if run_all(jobs) else 0
+        failed = run_all(jobs)
+        index = write_gallery(given.output / given.profile)
+        if index:
+            print(f"All results on one page: {index}")
+        return 1 if failed else 0
     except KeyboardInterrupt:
         logging.disable()  # of what the kernel's client left undone
         print("\nInterrupted; finished runs are kept, the same command goes on from there.", file=sys.stderr)

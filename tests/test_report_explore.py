@@ -24,4 +24,6 @@ def test_moving_the_slider_redraws_the_picture_and_closes_the_figures():
     assert bytes(picture.value).startswith(b"\x89PNG")
     assert bytes(picture.value) != before
     assert not plt.get_fignums()
-    assert base64.b64decode(explorer._repr_mimebundle_()["image/png"]) == bytes(picture.value)
+    data, about = explorer._repr_mimebundle_()
+    assert base64.b64decode(data["image/png"]) == bytes(picture.value)
+    assert about["image/png"]["alt"] == "The picture for alpha = 1.0."

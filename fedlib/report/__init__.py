@@ -2,6 +2,7 @@
 
 from fedlib.report.claims import Ledger
 from fedlib.report.explore import explore
+from fedlib.report.gallery import write_gallery
 from fedlib.report.output import Picture, Report, markdown
 from fedlib.report.output import open_report as open
 from fedlib.report.paper import PAPERS, beside, format_pm, over_seeds, reported, wide
@@ -33,4 +34,5 @@ __all__ = [
     "source",
     "use_style",
     "wide",
+    "write_gallery",
 ]

@@ -21,8 +21,12 @@ class Explorer(widgets.VBox):
         super().__init__([slider, self._picture])
         slider.observe(lambda change: setattr(self._picture, "value", _png(draw(change["new"]))), "value")
 
-    def _repr_mimebundle_(self, **options) -> dict:
-        return super()._repr_mimebundle_(**options) | {"image/png": base64.b64encode(self._picture.value).decode()}
+    def _repr_mimebundle_(self, **options) -> tuple[dict, dict]:
+        picture = {"image/png": base64.b64encode(self._picture.value).decode()}
+        slider = self.children[0]
+        return super()._repr_mimebundle_(**options) | picture, {
+            "image/png": {"alt": f"The picture for {slider.description} = {slider.value}."}
+        }
 
 
 def explore(draw: Callable[[float], Figure], name: str, options: Sequence[float], value: float) -> Explorer:

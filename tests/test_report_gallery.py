@@ -1,0 +1,102 @@
+"""The page of all results: complete, readable without a network, a mouse or eyes."""
+
+import matplotlib.pyplot as plt
+import nbformat
+import pandas as pd
+import pytest
+from bs4 import BeautifulSoup
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+
+import fedlib.report as report
+
+
+def finished(folder, paper="pfedmb", rows=3):
+    """A report as a notebook leaves it, with its executed copy."""
+    own = report.open(paper, "quick", folder / paper)
+    figure, ax = plt.subplots()
+    ax.plot([0, 1])
+    picture = own.figure(figure, "fig1", alt="A line that rises from 0 to 1.")
+    own.table(pd.DataFrame({"method": "<b>", "value": range(rows)}), "table1", caption="Table I.")
+    ledger = report.Ledger(paper)
+    ledger.record(ledger.frame()["id"][0], True, "3 > 2")
+    own.claims(ledger)
+    own.provenance({"seconds": 1.5})
+    shown = new_output("display_data", data={"image/png": "aGk="}, metadata={"image/png": {"alt": picture.alt}})
+    progress = new_output("stream", name="stderr", text="cell 0/2: 10%")
+    cells = [new_markdown_cell("# Title\n\n$\\alpha_i$ and $$x = 1$$"), new_code_cell("1", outputs=[shown, progress])]
+    nbformat.write(new_notebook(cells=cells), folder / paper / f"04_{paper}.ipynb")
+    return own
+
+
+def read(path):
+    return BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    finished(tmp_path / "quick")
+    assert report.write_gallery(tmp_path / "quick") == tmp_path / "quick" / "index.html"
+    return tmp_path / "quick"
+
+
+@pytest.fixture(params=["index.html", "pfedmb/04_pfedmb.html"])
+def page(request, folder):
+    return folder / request.param
+
+
+def test_a_page_makes_no_request(page):
+    html = read(page)
+    assert not html.find_all(["script", "link", "iframe", "object"])
+    assert html.find_all("img")
+    assert all(image["src"].startswith("data:") for image in html.find_all("img"))
+    assert not any(word in style.text for style in html.find_all("style") for word in ("url(", "@import"))
+
+
+def test_a_page_can_be_read_without_eyes_and_walked_without_a_mouse(page):
+    html = read(page)
+    assert html.html["lang"] == "en"
+    assert [image["alt"] for image in html.find_all("img")] == ["A line that rises from 0 to 1."]
+    assert html.find("a")["href"] == "#content"  # the first stop of the Tab key skips to the content
+    assert all(scroller["tabindex"] == "0" for scroller in html.select(".wide"))
+    assert html.find("meta", {"name": "viewport"})
+
+
+def test_every_link_of_a_page_leads_somewhere(page):
+    html = read(page)
+    ids = [tag["id"] for tag in html.find_all(id=True)]
+    assert len(ids) == len(set(ids))
+    for link in html.find_all("a"):
+        target = link["href"]
+        assert target[1:] in ids if target.startswith("#") else (page.parent / target).exists()
+
+
+def test_the_index_has_everything(folder):
+    html = read(folder / "index.html")
+    counts = [int(cell.text) for cell in html.select("main > .wide td.number")[:3]]
+    assert counts == [1, 0, 19]
+    assert len(html.select("table.claims tbody tr")) == 20
+    assert html.find("summary").text == "table1: Table I."
+    assert html.find("details").find("td").text == "<b>"
+    assert "FedCS, pFedHR, FedSimSup" in html.text  # what is missing is said
+    assert '"seconds": 1.5' in html.text
+
+
+def test_formulas_are_drawn_by_the_browser_and_progress_is_left_out(folder):
+    html = read(folder / "pfedmb" / "04_pfedmb.html")
+    assert [math["display"] for math in html.find_all("math")] == ["inline", "block"]
+    assert "$" not in html.main.text
+    assert "10%" not in html.text
+
+
+def test_a_long_table_is_cut_and_says_so(tmp_path):
+    finished(tmp_path, rows=61)
+    html = read(report.write_gallery(tmp_path))
+    assert len(html.find("details").select("tbody tr")) == 60
+    assert "The first 60 of 61 rows" in html.text
+
+
+def test_an_unfinished_report_is_left_out(tmp_path):
+    assert report.write_gallery(tmp_path / "nothing") is None
+    finished(tmp_path)
+    (tmp_path / "pfedmb" / "provenance.json").unlink()
+    assert report.write_gallery(tmp_path) is None
