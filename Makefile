@@ -4,6 +4,8 @@ PROFILE  ?= quick
 NOTEBOOK ?=
 SET      ?=
 JOBS     ?=
+A        ?= figures/quick
+B        ?=
 WORKERS  ?= auto
 
 VENV  := .venv
@@ -13,7 +15,7 @@ BATCH  = --profile $(PROFILE) $(foreach n,$(NOTEBOOK),--notebook '$(n)') $(forea
          $(if $(JOBS),--jobs $(JOBS))
 
 .DEFAULT_GOAL := help
-.PHONY: help figures test lab bench lint lock strip clean distclean
+.PHONY: help figures test lab bench diff setup lint lock strip clean distclean
 
 help:  ## This list
 	@echo "make figures makes every table and figure; make lab opens the notebooks."
@@ -31,6 +33,19 @@ lab: $(STAMP)  ## Open the notebooks in JupyterLab
 
 bench: $(STAMP)  ## Measure how fast this machine trains
 	@$(PY) -m fedlib.bench
+
+diff: $(STAMP)  ## Compare two runs cell by cell: make diff A=figures/quick B=/another/figures/quick
+	@[ -n "$(B)" ] || { echo "Say what to compare: make diff A=figures/quick B=/another/figures/quick." >&2; exit 2; }
+	@$(PY) -m fedlib.compare '$(A)' '$(B)'
+
+# git runs these from any folder and without .venv in its path, so they are named in full.
+setup: $(STAMP)  ## Let git diff and merge notebooks of this clone with nbdime, cell by cell
+	@git config diff.jupyternotebook.command '"$(abspath $(VENV))/bin/git-nbdiffdriver" diff'
+	@git config merge.jupyternotebook.name 'notebooks, merged by nbdime'
+	@git config merge.jupyternotebook.driver '"$(abspath $(VENV))/bin/git-nbmergedriver" merge %O %A %B %L %P'
+	@git config difftool.nbdime.cmd '"$(abspath $(VENV))/bin/git-nbdifftool" diff "$$LOCAL" "$$REMOTE" "$$BASE"'
+	@git config mergetool.nbdime.cmd '"$(abspath $(VENV))/bin/git-nbmergetool" merge "$$BASE" "$$LOCAL" "$$REMOTE" "$$MERGED"'
+	@echo "git diff and git merge show notebooks cell by cell in this clone; git difftool --tool nbdime shows them rendered."
 
 lint: $(STAMP)  ## Check style and formatting, notebooks included
 	$(PY) -m ruff check .
