@@ -4,6 +4,7 @@ PROFILE  ?= quick
 NOTEBOOK ?=
 SET      ?=
 JOBS     ?=
+PARALLEL ?= 1
 A        ?= figures/quick
 B        ?=
 WORKERS  ?= auto
@@ -12,7 +13,7 @@ VENV  := .venv
 PY    := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 BATCH  = --profile $(PROFILE) $(foreach n,$(NOTEBOOK),--notebook '$(n)') $(foreach s,$(SET),--set '$(s)') \
-         $(if $(JOBS),--jobs $(JOBS))
+         $(if $(JOBS),--jobs $(JOBS)) --parallel $(PARALLEL)
 
 .DEFAULT_GOAL := help
 .PHONY: help figures test lab bench diff setup lint lock strip clean distclean
@@ -20,7 +21,7 @@ BATCH  = --profile $(PROFILE) $(foreach n,$(NOTEBOOK),--notebook '$(n)') $(forea
 help:  ## This list
 	@echo "make figures makes every table and figure; make lab opens the notebooks."
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
-	@echo "Options:  PROFILE=smoke|quick|paper  NOTEBOOK=\"01 02\"  SET=\"rounds=10 seeds=[0,1]\"  JOBS=2  PYTHON=python3.12"
+	@echo "Options:  PROFILE=smoke|quick|paper  NOTEBOOK=\"01 02\"  SET=\"rounds=10 seeds=[0,1]\"  JOBS=2  PARALLEL=2  PYTHON=python3.12"
 
 figures: $(STAMP)  ## Run the notebooks; tables and figures land in figures/<profile>/<paper>
 	@$(PY) -m fedlib.batch $(BATCH)

@@ -1,5 +1,9 @@
 """The batch runner on made-up notebooks, and the committed notebooks' sources."""
 
+import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import nbformat
@@ -46,7 +50,7 @@ def test_a_failing_notebook_is_reported_and_the_others_still_run(folder, capsys)
     assert run(folder, "--set", "rounds=9", "--set", "seeds=[3, 4]", "--set", "name=1") == 1
 
     figures = folder.parent / "figures" / "quick"
-    expected = f"9 0.001 [3, 4] 1 False quick ../figures/quick/good {batch.sys.executable} {folder}\n"
+    expected = f"9 0.001 [3, 4] 1 False quick ../figures/quick/good {sys.executable} {folder}\n"
     assert printed(figures / "good" / "02_good.ipynb") == expected
     summary = capsys.readouterr().out
     assert "01_bad.ipynb: FAILED" in summary
@@ -55,6 +59,54 @@ def test_a_failing_notebook_is_reported_and_the_others_still_run(folder, capsys)
     assert "02_good.ipynb: done" in summary
     kept = nbformat.read(figures / "bad" / "01_bad.ipynb", 4).cells
     assert [cell.execution_count for cell in kept if cell.cell_type == "code"] == [1, 2, 3, 4, None]
+
+
+def test_notebooks_run_at_the_same_time_and_a_failing_one_does_not_hide_the_others(folder, capsys):
+    meet = "import pathlib, time; pathlib.Path({0!r}).touch()\nwhile not pathlib.Path({1!r}).exists(): time.sleep(0.05)"
+    write_notebook(folder, "01_a", meet.format("a", "b"))  # each waits for the other
+    write_notebook(folder, "02_b", meet.format("b", "a"))
+    write_notebook(folder, "03_bad", "1 / 0")
+    write_notebook(folder, "04_dead", "import os; os._exit(1)")
+    assert run(folder, "--parallel", "2") == 1
+    summary = capsys.readouterr().out.splitlines()[4:]
+    assert [line.split()[:2] for line in summary[:2]] == [["01_a.ipynb:", "done"], ["02_b.ipynb:", "done"]]
+    assert "03_bad.ipynb: FAILED" in summary[2]
+    assert "ZeroDivisionError: division by zero" in summary[2]
+    assert "04_dead.ipynb: FAILED" in summary[3]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals as POSIX has them")
+@pytest.mark.parametrize("parallel", ["1", "2"])
+def test_a_batch_that_is_ended_ends_its_kernels_and_starts_no_more(folder, parallel):
+    wait = "import os, pathlib, time; pathlib.Path({!r}).write_text(str(os.getpid())); time.sleep(60)"
+    for name in ("01_a", "02_b", "03_c"):
+        write_notebook(folder, name, wait.format(name))
+    arguments = ["--notebooks", str(folder), "--output", str(folder.parent), "--parallel", parallel]
+    process = subprocess.Popen([sys.executable, "-m", "fedlib.batch", *arguments], stderr=subprocess.PIPE, text=True)
+    started = ["01_a", "02_b"][: int(parallel)]
+    wait_for(lambda: all((folder / name).exists() and (folder / name).read_text() for name in started))
+    process.terminate()
+    assert "Interrupted; finished runs are kept" in process.communicate(timeout=30)[1]
+    assert process.returncode == 130
+    wait_for(lambda: not any(alive(int((folder / name).read_text())) for name in started))
+    assert not (folder / "03_c").exists()
+
+
+def wait_for(condition) -> None:
+    """Until it holds; an error after half a minute."""
+    end = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def alive(pid: int) -> bool:
+    """Whether there is such a process."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def test_a_kernel_that_dies_is_reported(folder, capsys):
@@ -81,6 +133,7 @@ def test_a_kernel_that_dies_is_reported(folder, capsys):
         (["--profile", "quik"], "'quik' is unknown (did you mean 'quick'?)"),
         (["--notebook", "3"], "notebook='3' is unknown"),
         (["--jobs", "2"], "'jobs' is unknown"),
+        (["--parallel", "0"], "parallel=0 is not allowed"),
     ],
 )
 def test_a_wrong_argument_is_one_sentence_and_nothing_runs(folder, capsys, arguments, sentence):

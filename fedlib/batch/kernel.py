@@ -1,5 +1,10 @@
 """The Jupyter kernel that executes notebooks in batch: the running Python, and a client that never waits in vain."""
 
+import os
+import secrets
+import tempfile
+from weakref import WeakSet
+
 from ipykernel.kernelspec import get_kernel_dict
 from jupyter_client.asynchronous import AsyncKernelClient
 from jupyter_client.channels import AsyncZMQSocketChannel
@@ -27,8 +32,29 @@ class WatchfulClient(AsyncKernelClient):
     shell_channel_class = WatchfulChannel
 
 
+RUNNING: "WeakSet[RunningPython]" = WeakSet()
+
+
 class RunningPython(AsyncKernelManager):
-    """Starts kernels with the running interpreter, whatever kernels are registered on this machine."""
+    """Starts kernels with the running interpreter, whatever kernels are registered on this machine.
+
+    They talk through sockets with names of their own where the system has such, not through ports, which two kernels
+    that start at the same time might both find free.
+    """
 
     kernel_spec = KernelSpec(**get_kernel_dict(["--log-level=CRITICAL"]))
     client_factory = WatchfulClient
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        RUNNING.add(self)
+        if os.name == "posix":
+            self.transport, self.ip = "ipc", f"{tempfile.gettempdir()}/fedlib-{secrets.token_hex(8)}"
+
+
+def end_kernels() -> None:
+    """End all kernels that this process has started; whoever waits for one learns that it has died."""
+    for kernel in list(RUNNING):
+        process = getattr(kernel.provisioner, "process", None)
+        if process is not None:
+            process.kill()

@@ -1,0 +1,7 @@
+import signal
+import sys
+
+from fedlib.batch.command import main
+
+signal.signal(signal.SIGTERM, signal.default_int_handler)  # `kill` ends the kernels too, as Ctrl-C does
+sys.exit(main())

@@ -1,0 +1,68 @@
+"""The command line: arguments checked, notebooks executed, a summary, and the page of all results."""
+
+import argparse
+import logging
+import sys
+import time
+from pathlib import Path
+
+from fedlib.batch.execute import execute
+from fedlib.batch.plan import Job, plan, select
+from fedlib.batch.side_by_side import side_by_side
+from fedlib.checks import check_count
+from fedlib.report import write_gallery
+
+
+def run_all(jobs: list[Job], at_once: int = 1) -> int:
+    """Run the jobs one after the other, or some at once, and print a summary; returns how many failed."""
+    lines, failed = {}, []
+
+    def done(job: Job, problem: str | None, seconds: float) -> None:
+        if problem is None:
+            ending = f"done in {seconds:.0f} s, tables and figures in {job.target.parent}"
+        else:
+            ending = f"FAILED after {seconds:.0f} s: {problem} (see {job.target})"
+            failed.append(job)
+        lines[job.source] = f"{job.source.name}: {ending}"
+
+    if at_once > 1:
+        print(*(f"{job.source.name} -> {job.target}" for job in jobs), sep="\n", flush=True)
+        side_by_side(jobs, at_once, done)
+    else:
+        for job in jobs:
+            print(f"{job.source.name} -> {job.target}", flush=True)
+            start = time.perf_counter()
+            done(job, execute(job), time.perf_counter() - start)
+    print(*(lines[job.source] for job in jobs), sep="\n", flush=True)
+    return len(failed)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command line; returns 0, 1 if a notebook failed, 2 if an argument is wrong, 130 if interrupted."""
+    parser = argparse.ArgumentParser(prog="python -m fedlib.batch", description="Execute the notebooks.")
+    option = parser.add_argument
+    option("--profile", default="quick", help="smoke, quick (default) or paper")
+    option("--notebook", action="append", default=[], help="01, pfedsim or 01_pfedsim; repeatable")
+    option("--set", action="append", default=[], metavar="NAME=VALUE", help="one parameter; repeatable")
+    option("--jobs", type=int, help="runs side by side in a notebook, 0: one per core")
+    option("--parallel", type=int, default=1, help="notebooks executed at once, default: 1")
+    option("--output", type=Path, default=Path("figures"), help="where results go, default: figures")
+    option("--notebooks", type=Path, default=Path("notebooks"), help="their folder, default: notebooks")
+    given = parser.parse_args(arguments)
+    try:
+        check_count("parallel", given.parallel)
+        sources = select(given.notebooks, given.notebook)
+        jobs = [plan(source, given.profile, given.output, given.set, given.jobs) for source in sources]
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
+    try:
+        failed = run_all(jobs, given.parallel)
+        index = write_gallery(given.output / given.profile)
+    except KeyboardInterrupt:
+        logging.disable()  # of what the kernel's client left undone
+        print("\nInterrupted; finished runs are kept, the same command goes on from there.", file=sys.stderr)
+        return 130
+    if index:
+        print(f"All results on one page: {index}")
+    return 1 if failed else 0

@@ -1,0 +1,87 @@
+"""The parameters of a notebook: what it takes, what a profile and `--set` give, checked before anything runs."""
+
+import ast
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import yaml
+
+from fedlib.checks import check_choice
+
+BY_OPTION = ("profile", "output", "jobs")  # parameters that have an option of their own
+
+
+def defaults(source: Path) -> dict[str, Any]:
+    """Names and default values in the notebook's cell tagged `parameters`: lines of `name = literal` only."""
+    cells = [cell for cell in nbformat.read(source, 4).cells if "parameters" in cell.metadata.get("tags", [])]
+    if len(cells) != 1:
+        raise ValueError(f"{source.name} has {len(cells)} cells tagged 'parameters'; it needs exactly one.")
+    values = {}
+    for line in ast.parse(cells[0].source).body:
+        try:
+            (target,) = line.targets if isinstance(line, ast.Assign) else [line.target]
+            values[target.id] = ast.literal_eval(line.value)
+        except (AttributeError, ValueError):
+            raise ValueError(
+                f"{source.name}: its cell tagged 'parameters' may hold `name = literal` lines only, "
+                f"not `{ast.unparse(line)}`."
+            ) from None
+    return values
+
+
+def cast(value: Any, default: Any) -> Any:
+    """`value` if it has the type of `default` (items of lists too), else `TypeError` or `ValueError`."""
+    if isinstance(default, float) and isinstance(value, int | str) and not isinstance(value, bool):
+        return float(value)  # text too: YAML takes 1e-3 for text
+    if type(value) is not type(default):
+        raise TypeError
+    if isinstance(value, list) and default:
+        return [cast(item, default[0]) for item in value]
+    return value
+
+
+def settle(source: Path, given: dict[str, Any], origin: str) -> dict[str, Any]:
+    """`given` parameters with the types of the notebook's defaults; `ValueError` names a wrong one."""
+    known = defaults(source)
+    settled = {}
+    for name, value in given.items():
+        if name in BY_OPTION:
+            raise ValueError(f"{origin}: {name}={value!r} is not allowed; use --{name}.")
+        check_choice(f"{origin}: parameter of {source.name}", name, set(known) - set(BY_OPTION))
+        try:
+            settled[name] = cast(value, known[name])
+        except (TypeError, ValueError):
+            kind = type(known[name]).__name__
+            raise ValueError(
+                f"{origin}: {name}={value!r} is not allowed; {source.name} takes a value of type {kind} "
+                f"such as its default {known[name]!r}."
+            ) from None
+    return settled
+
+
+def read_profile(source: Path, profile: str) -> dict[str, Any]:
+    """The parameters that `profiles/<notebook>.<profile>.yaml` gives, checked."""
+    folder = source.parent / "profiles"
+    there = {path.name.split(".")[1] for path in folder.glob(f"{source.stem}.*.yaml")}
+    check_choice(f"profile of {source.name}", profile, there)
+    path = folder / f"{source.stem}.{profile}.yaml"
+    content = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    if not isinstance(content, dict):
+        raise ValueError(f"{path.name} must hold `name: value` lines, not a {type(content).__name__}.")
+    return settle(source, content, path.name)
+
+
+def read_settings(source: Path, settings: list[str]) -> dict[str, Any]:
+    """The parameters that `--set name=value` gives, checked; text parameters are taken as they are typed."""
+    known = defaults(source)
+    given = {}
+    for setting in settings:
+        name, equals, text = setting.partition("=")
+        if not equals:
+            raise ValueError(f"--set {setting!r} is not allowed; it must look like name=value.")
+        try:
+            given[name] = text if isinstance(known.get(name), str) else yaml.safe_load(text)
+        except yaml.YAMLError:
+            given[name] = text
+    return settle(source, given, "--set")
