@@ -16,6 +16,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
+import torch
 from PIL import Image
 
 
@@ -155,3 +156,10 @@ def leaf_json(writers: dict[str, tuple[np.ndarray, list[int]]]) -> bytes:
     data = {name: {"x": (x.reshape(len(x), -1) / 255).tolist(), "y": y} for name, (x, y) in writers.items()}
     sizes = [len(y) for _, y in writers.values()]
     return json.dumps({"users": list(writers), "num_samples": sizes, "user_data": data}).encode()
+
+
+def torch_file(x: np.ndarray, y: np.ndarray) -> bytes:
+    """Images uint8 [n, H, W, 3] and labels [n] as torch.save writes them."""
+    buffer = io.BytesIO()
+    torch.save((torch.from_numpy(x), torch.from_numpy(y)), buffer)
+    return buffer.getvalue()

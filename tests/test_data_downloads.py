@@ -1,7 +1,9 @@
 """Downloads, and the official data sets from small archives in their layout, served on this machine."""
 
+import gzip
 import io
 import re
+import shutil
 import string
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -24,13 +26,14 @@ from archives import (
     serve,
     sha256,
     tar_gz,
+    torch_file,
     zipped,
 )
 from PIL import Image
 from scipy.io import savemat
 
 import fedlib as fl
-from fedlib.data import archives, domainnet, femnist, load
+from fedlib.data import archives, digit5, domainnet, femnist, load
 from fedlib.data.download import fetch
 
 CONTENT = pictures(1, 10_000).tobytes()
@@ -533,3 +536,98 @@ def test_an_archive_of_femnist_that_cannot_be_decoded_gives_one_sentence_and_no_
         load("femnist", root=root)
     assert "\n" not in str(refusal.value)
     assert not (root / "femnist.npz").exists()
+
+
+DIGITS_5 = {  # name: side of its images, how a file is packed
+    "mnist_m": (28, lambda split, content: tar_gz({f"mnist_m_{split}.pt": content})),
+    "synthetic_digits": (32, lambda split, content: gzip.compress(content)),
+}
+
+
+def publish_digits(server: FileServer, monkeypatch: pytest.MonkeyPatch, name: str) -> tuple[np.ndarray, np.ndarray]:
+    """A small release of one of Digit-5's domains, 20 + 10 images: what it holds."""
+    side, pack = DIGITS_5[name]
+    x, y = pictures(30, side, side, 3), np.arange(30) % 10
+    files = getattr(digit5, name.upper())
+    for file, rows in zip(list(files), (slice(20), slice(20, None)), strict=True):
+        content = pack("train" if rows.stop else "test", torch_file(x[rows], y[rows]))
+        monkeypatch.setitem(files, file, publish(server, file, content)[1])
+    monkeypatch.setattr(digit5, "RELEASES", server.url)
+    return x, y
+
+
+@pytest.mark.parametrize("name", DIGITS_5)
+def test_mnist_m_and_synthetic_digits_are_decoded_once_into_a_file_beside(
+    name: str, server: FileServer, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, y = publish_digits(server, monkeypatch, name)
+    data = load(name, root=root)
+    np.testing.assert_array_equal(data.x, x.transpose(0, 3, 1, 2))
+    np.testing.assert_array_equal(data.y, y)
+    np.testing.assert_array_equal(data.split, np.repeat([0, 1], [20, 10]))
+    assert data.domains == (name,)
+    shutil.rmtree(root / name)
+    assert load(name, root=root).fingerprint == data.fingerprint
+    assert server.ranges == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (tar_gz({"mnist_m_train.pt": b"text"}), "it does not hold images and labels"),
+        (tar_gz({"mnist_m_train.pt": b""}), "it does not hold images and labels"),
+        (CONTENT, "not a gzip file"),
+        (tar_gz({}), "not enough values"),
+    ],
+)
+def test_a_file_of_mnist_m_that_cannot_be_decoded_gives_one_sentence_and_no_file(
+    content: bytes, reason: str, server: FileServer, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish_digits(server, monkeypatch, "mnist_m")
+    file = "mnist_m_train.pt.tar.gz"
+    monkeypatch.setitem(digit5.MNIST_M, file, publish(server, file, content)[1])
+    with pytest.raises(ValueError, match=rf"mnist_m_train\.pt\.tar\.gz could not be decoded \(.*{reason}") as refusal:
+        load("mnist_m", root=root)
+    assert "\n" not in str(refusal.value)
+    assert not (root / "mnist_m.npz").exists()
+
+
+def test_digit5_joins_as_many_images_of_each_domain_in_colour(
+    server: FileServer, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish_digits(server, monkeypatch, "synthetic_digits")
+    root.mkdir()
+    grey, y = pictures(24, 16, 16), np.arange(24) % 10
+    np.savez(root / "usps.npz", x_train=grey[:20], y_train=y[:20], x_test=grey[20:], y_test=y[20:])
+    data = load("digit5", root=root, domains=("usps", "synthetic_digits"))
+    assert data.x.shape == (48, 3, 32, 32)
+    assert data.domains == ("usps", "synthetic_digits")
+    assert np.bincount(data.domain).tolist() == [24, 24]
+    larger = [np.asarray(Image.fromarray(image).resize((32, 32), Image.Resampling.BILINEAR)) for image in grey]
+    np.testing.assert_array_equal(data.x[:24], np.repeat(np.stack(larger)[:, None], 3, axis=1))
+    np.testing.assert_array_equal(data.y[:24], y)
+    np.testing.assert_array_equal(data.split[:24], np.repeat([0, 1], [20, 4]))
+    drawn = {image.tobytes() for image in data.x[24:]}
+    assert drawn < {image.tobytes() for image in load("synthetic_digits", root=root).x}
+    few, other = (load("digit5", root=root, domains=data.domains, per_domain=22, seed=s) for s in (0, 1))
+    assert np.bincount(few.domain).tolist() == [22, 22]
+    assert few.fingerprint != other.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"domains": ("usps",)}, "number of domains=1 is not allowed; it must be a whole number, at least 2"),
+        ({"domains": ("usps", "letters")}, "dataset='letters' is unknown"),
+        ({"domains": ("usps", "usps2"), "per_domain": 25}, "per_domain=25 is not allowed; .*, from 10 to 24"),
+        ({"domains": ("usps", "usps2"), "seed": -1}, "seed=-1 is not allowed"),
+        ({"size": 28}, "'digit5' has no option 'size'; allowed: domains, per_domain, seed"),
+    ],
+)
+def test_a_digit5_that_cannot_be_is_refused(options: dict, sentence: str, root: Path) -> None:
+    root.mkdir()
+    x, y = pictures(24, 16, 16), np.arange(24) % 10
+    for name in ("usps", "usps2"):
+        np.savez(root / f"{name}.npz", x_train=x[:20], y_train=y[:20], x_test=x[20:], y_test=y[20:])
+    with pytest.raises(ValueError, match=sentence):
+        load("digit5", root=root, **options)

@@ -2,7 +2,7 @@
 
 import inspect
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import lru_cache
 from pathlib import Path
@@ -11,7 +11,7 @@ from filelock import FileLock
 from platformdirs import user_cache_dir
 
 from fedlib.checks import check_choice
-from fedlib.data import archives, domainnet, femnist, glyphs, official, scans, styles
+from fedlib.data import archives, digit5, domainnet, femnist, glyphs, official, scans, styles
 from fedlib.data.dataset import Dataset
 from fedlib.data.npz import read_npz, write_npz
 
@@ -27,24 +27,27 @@ OFFICIAL: dict[str, Callable[..., Dataset]] = {
     "cifar10": official.cifar10,
     "cifar100": official.cifar100,
     "cinic10": archives.cinic10,
+    "digit5": digit5.digit5,
     "domainnet": domainnet.domainnet,
     "emnist_byclass": official.emnist_byclass,
     "femnist": femnist.femnist,
     "mnist": official.mnist,
+    "mnist_m": digit5.mnist_m,
     "svhn": official.svhn,
+    "synthetic_digits": digit5.synthetic_digits,
     "tinyimagenet": archives.tinyimagenet,
     "usps": official.usps,
 }
 
 
-def load(name: str, root: str | os.PathLike | None = None, **options: float) -> Dataset:
+def load(name: str, root: str | os.PathLike | None = None, **options: float | Sequence[str]) -> Dataset:
     """The data set called `name`; one sentence (`ValueError`, `ConnectionError`) when it cannot be had.
 
     Embedded sets (`EMBEDDED`) are made in memory from `options` such as `seed`; they write nothing, and
     their names are reserved. For every other name, `<root>/<name>.npz` comes first (`read_npz` says what
     is in it); then the official sets (`OFFICIAL`) are read from `root`, downloaded when they are missing;
-    of these only "domainnet" has options: which part of it, at what size. The same object may be returned
-    twice: treat its arrays as read-only.
+    of these only two have options: "domainnet", which part of it, at what size; "digit5", which domains,
+    of how many images. The same object may be returned twice: treat its arrays as read-only.
     """
     root = data_root(root)
     check_name(name, root)
@@ -81,7 +84,7 @@ def check_name(name: str, root: str | os.PathLike | None = None) -> None:
         raise ValueError(f"{error} Your own set may be put at {data_root(root) / f'{name}.npz'}.") from None
 
 
-def _check_options(name: str, options: dict[str, float], make: Callable[..., Dataset]) -> None:
+def _check_options(name: str, options: dict[str, object], make: Callable[..., Dataset]) -> None:
     """Raise `ValueError` unless `options` are arguments of `make` (its place on the disk is none)."""
     allowed = set(inspect.signature(make).parameters) - {"root", "path"}
     unknown = sorted(set(options) - allowed)
