@@ -16,6 +16,7 @@ PARTITIONS = {
     "classes_per_client": fl.classes_per_client(2),
     "label_groups": fl.label_groups([[0, 1], [2, 3], [4, 5]]),
     "domains": fl.domains(),
+    "dirichlet_groups": fl.dirichlet_groups(alpha=2.0, groups=3, min_size=5),
 }
 
 
@@ -79,6 +80,26 @@ def test_domains_keep_every_client_in_one_domain_with_equal_sizes():
     assert {len(own) for own in shares} == {100}
 
 
+def test_dirichlet_groups_are_alike_inside_and_differ_between():
+    shares = deal(fl.dirichlet_groups(0.3, groups=3, min_size=20), 12, 0)
+    counts = np.stack([np.bincount(LABELS[own], minlength=6) for own in shares])
+    share = (counts / counts.sum(1, keepdims=True)).reshape(3, 4, 6)
+    assert np.abs(share - share.mean(1, keepdims=True)).mean() < 0.3 * np.abs(share.mean(1) - share.mean((0, 1))).mean()
+    sizes = counts.sum(1).reshape(3, 4)
+    assert (sizes.max(1) - sizes.min(1) <= 1).all()
+    assert sizes.min() >= 20
+
+
+def test_mixed_domains_take_turns_and_end_with_clients_that_mix_all():
+    domain = np.repeat([0, 1, 2], [300, 200, 250])
+    shares = fl.mixed_domains(mixed=0.1).assign(domain % 2, domain, 15, np.random.default_rng(0))
+    held = np.stack([np.bincount(domain[own], minlength=3) for own in shares])
+    assert (held[:12] == 45 * np.tile(np.eye(3), (4, 1))).all()  # (200 - 20) / 4
+    assert (held[12:].sum(0) == 20).all()
+    assert ((held[12:] >= 6) & (held[12:] <= 7)).all()
+    assert len(np.unique(np.concatenate(shares))) == 600
+
+
 def test_shards_give_each_client_few_classes():
     assert max(len(set(LABELS[own].tolist())) for own in deal(fl.shards(2), 6, 0)) <= 4
 
@@ -109,6 +130,12 @@ def test_the_fingerprint_changes_with_the_owner_of_a_sample(tiny, federation):
         (lambda d: fl.federate(d, fl.iid(), clients=121), "clients=121 is not allowed; tiny has 240 samples"),
         (lambda d: fl.federate(d, fl.iid(), clients=4, test_fraction=1.0), "test_fraction=1.0 is not allowed"),
         (lambda d: fl.federate(d, fl.domains(), clients=3), "needs a multiple of the 2 domains"),
+        (lambda d: fl.dirichlet_groups(alpha=0), "alpha=0 is not allowed"),
+        (lambda d: fl.dirichlet_groups(1.0, groups=0), "groups=0 is not allowed"),
+        (lambda d: fl.federate(d, fl.dirichlet_groups(1.0, groups=4), clients=6), "needs a multiple of 4"),
+        (lambda d: fl.federate(d, fl.dirichlet_groups(0.1, 2, min_size=80), clients=4), "was not met in"),
+        (lambda d: fl.mixed_domains(mixed=1), r"mixed=1 is not allowed; it must be a number in \(0, 1\)"),
+        (lambda d: fl.federate(d, fl.mixed_domains(), clients=2), "needs twice the 2 domains or another multiple"),
         (lambda d: fl.federate(d, fl.classes_per_client(5), clients=4), "n_classes=5 is not allowed"),
         (lambda d: fl.federate(d, fl.label_groups([[0, 9]]), clients=4), "labels must be among the data set's"),
         (lambda d: fl.federate(d, fl.dirichlet(0.5, min_size=100), clients=4), "need 400 samples"),

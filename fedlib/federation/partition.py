@@ -158,6 +158,64 @@ def label_groups(groups: Sequence[Sequence[int]]) -> Partition:
     return Partition("label_groups", {"groups": groups}, assign)
 
 
+def dirichlet_groups(alpha: float, groups: int = 10, min_size: int = 100) -> Partition:
+    """Groups with different label distributions: each class is cut by Dir(alpha) over groups, a group evenly at random.
+
+    Client i is in group i * groups // n_clients. The whole draw is repeated until every client has `min_size` samples
+    (FedCS, appendix B.1.1, after Hsu et al., 2019).
+    """
+    check_number("alpha", alpha, 0, open_low=True)
+    check_count("groups", groups)
+    check_count("min_size", min_size, 0)
+
+    def assign(y, domain, n_clients, rng):
+        if n_clients % groups:
+            raise ValueError(f"clients={n_clients} is not allowed; dirichlet_groups() needs a multiple of {groups}.")
+        each = n_clients // groups
+        for _ in range(MAX_DRAWS):
+            shares = [[] for _ in range(groups)]
+            for c in np.unique(y):
+                own = rng.permutation(np.flatnonzero(y == c))
+                cuts = (rng.dirichlet(np.full(groups, alpha)).cumsum()[:-1] * len(own)).astype(int)
+                for share, piece in zip(shares, np.split(own, cuts), strict=True):
+                    share.append(piece)
+            if min(sum(map(len, share)) // each for share in shares) >= min_size:
+                mixed = [rng.permutation(np.concatenate(share)) for share in shares]
+                return [own for share in mixed for own in np.array_split(share, each)]
+        raise ValueError(
+            f"min_size={min_size} with alpha={alpha} and {n_clients} clients was not met in {MAX_DRAWS} draws; "
+            f"lower min_size, raise alpha or take fewer clients."
+        )
+
+    return Partition("dirichlet_groups", {"alpha": alpha, "groups": groups, "min_size": min_size}, assign)
+
+
+def mixed_domains(mixed: float = 0.1) -> Partition:
+    """Feature skew with newcomers: clients of one domain each, and at the end as many clients as domains that mix all.
+
+    Every domain gives the same number of samples, that of the smallest, and sets the share `mixed` of them aside, which
+    is dealt out evenly to the last clients; the rest is cut into equal clients (FedCS, appendix B.1.2). With D domains
+    client i lives in domain i % D, but for the last D.
+    """
+    check_number("mixed", mixed, 0, 1, open_low=True, open_high=True)
+
+    def assign(y, domain, n_clients, rng):
+        ids, size = np.unique(domain, return_counts=True)
+        n = len(ids)
+        if n_clients % n or n_clients == n:
+            raise ValueError(
+                f"clients={n_clients} is not allowed; mixed_domains() needs twice the {n} domains or another multiple."
+            )
+        drawn = [rng.permutation(np.flatnonzero(domain == d))[: size.min()] for d in ids]
+        aside = max(round(mixed * size.min()), n)
+        own = [np.array_split(samples[aside:], n_clients // n - 1) for samples in drawn]
+        pools = [np.array_split(samples[:aside], n) for samples in drawn]
+        of_one = [pieces[g] for g in range(n_clients // n - 1) for pieces in own]
+        return of_one + [np.concatenate([pieces[g] for pieces in pools]) for g in range(n)]
+
+    return Partition("mixed_domains", {"mixed": mixed}, assign)
+
+
 def domains() -> Partition:
     """Feature skew: every client lives in one domain; each domain's samples are cut at random into equal clients."""
 

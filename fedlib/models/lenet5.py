@@ -19,14 +19,20 @@ def lenet5_plain(shape: tuple[int, int, int], n_classes: int) -> nn.Module:
     return layers("lenet5_plain", shape, n_classes)
 
 
+def lenet5_bn(shape: tuple[int, int, int], n_classes: int) -> nn.Module:
+    """LeNet5 with BatchNorm before every ReLU, of the linear layers too: FedAvg+BN and FedBN in FedCS (Table 1)."""
+    return layers("lenet5_bn", shape, n_classes, nn.BatchNorm2d, linear_norm=nn.BatchNorm1d)
+
+
 def layers(
     name: str,
     shape: tuple[int, int, int],
     n_classes: int,
     norm: type[nn.Module] | None = None,
     widths: tuple[int, int, int, int] = (6, 16, 120, 84),
+    linear_norm: type[nn.Module] | None = None,
 ) -> nn.Module:
-    """Two convolutions and two hidden linear layers of these `widths`, each convolution followed by `norm`."""
+    """Two convolutions, each followed by `norm`, and two hidden linear layers, by `linear_norm`, of these `widths`."""
     (channels, height, width), (first, second, third, fourth) = shape, widths
     side = [((size - 4) // 2 - 4) // 2 for size in (height, width)]
     if min(side) < 1:
@@ -35,11 +41,14 @@ def layers(
     def conv(c_in, c_out):
         return [nn.Conv2d(c_in, c_out, 5), *([norm(c_out)] if norm else []), nn.ReLU(), nn.MaxPool2d(2)]
 
+    def linear(n_in, n_out):
+        return nn.Sequential(nn.Linear(n_in, n_out), *([linear_norm(n_out)] if linear_norm else []), nn.ReLU())
+
     parts = OrderedDict(
         conv1=nn.Sequential(*conv(channels, first)),  # [batch, 6, 14, 14]
         conv2=nn.Sequential(*conv(first, second), nn.Flatten()),  # [batch, 400]
-        fc1=nn.Sequential(nn.Linear(second * side[0] * side[1], third), nn.ReLU()),
-        fc2=nn.Sequential(nn.Linear(third, fourth), nn.ReLU()),  # the extractor omega ends here: [batch, 84]
+        fc1=linear(second * side[0] * side[1], third),
+        fc2=linear(third, fourth),  # the extractor omega ends here: [batch, 84]
         classifier=nn.Linear(fourth, n_classes),  # phi
     )
     return nn.Sequential(parts)
