@@ -13,6 +13,7 @@ from fedlib.federation import Federation
 from fedlib.models import Group, Model
 from fedlib.stack import Params, client_mean, drop, own, put, repeat, select, take
 from fedlib.training.cohort import Cohort
+from fedlib.training.losses import cross_entropy
 
 State = Any  # a NamedTuple of tensors and Params
 
@@ -26,7 +27,8 @@ class Algorithm(NamedTuple):
                                        model that serves everybody
     tune_epochs                        a method that is evaluated after local fine-tuning says for how long
     tune(state, everyone) -> Params    its own way to tune all clients, [n_clients, ...], `local_epochs` of the cohort
-                                       `everyone` long (default: SGD on all of `models`); must not change the state
+                                       `everyone` long (default: SGD on all of `models`, see `tuned`; for only what is
+                                       personal there is `tune_personal`); must not change the state
     trace(state) -> Params             what is written down at every evaluation (before tuning), by name
     groups(model, federation) -> [Group]    who has which architecture, where not everybody has the run's; `models`
                                        then has the entries of all of them, and a client is evaluated, and by default
@@ -55,16 +57,18 @@ def algorithm(factory: Callable[..., Algorithm]) -> Callable[..., Algorithm]:
     """Register a function of hyper-parameters that returns an `Algorithm`.
 
     The bound hyper-parameters and a fingerprint of the function's source become part of the run's address, so
-    that an edited method is never answered with an old result.
+    that an edited method is never answered with an old result. A method made from another one passes on its `code`.
     """
     signature = inspect.signature(factory)
-    code = hashlib.sha256(inspect.getsource(factory).encode()).hexdigest()[:16]
+    own_code = hashlib.sha256(inspect.getsource(factory).encode()).hexdigest()[:16]
 
     @functools.wraps(factory)
     def make(*args, **kwargs) -> Algorithm:
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
-        return factory(*args, **kwargs)._replace(hyper=dict(bound.arguments), code=code)
+        made = factory(*args, **kwargs)
+        hyper = {name: str(value) if isinstance(value, Algorithm) else value for name, value in bound.arguments.items()}
+        return made._replace(hyper=hyper, code=own_code + made.code)
 
     ALGORITHMS[factory.__name__] = make
     return make
@@ -88,6 +92,17 @@ def groups_of(algorithm: Algorithm, model: Model, federation: Federation) -> Seq
     if algorithm.groups is None:
         return [Group(model, np.arange(federation.n_clients))]
     return algorithm.groups(model, federation)
+
+
+def tuned(algorithm: Algorithm, state: State, everyone: Cohort) -> Params:
+    """Copies of all clients' models [n_clients, ...] after local fine-tuning; nobody keeps them."""
+    if algorithm.tune is not None:
+        return algorithm.tune(state, everyone)
+    copies = {name: w.expand(everyone.size, *w.shape[1:]).clone() for name, w in algorithm.models(state).items()}
+    for part in everyone.parts():
+        own = select(copies, part.model.weights)
+        put(own, part.clients, part.train(cross_entropy, take(own, part.clients)))
+    return copies
 
 
 class Global(NamedTuple):
@@ -132,6 +147,15 @@ def merged(state: Partial) -> Params:
 def download(state: Partial, cohort: Cohort) -> Params:
     """The shared entries, sent, joined with each client's personal ones, at home already: [k, ...]."""
     return cohort.broadcast(state.w) | take(state.v, cohort.clients)
+
+
+def tune_personal(state: Partial, everyone: Cohort) -> Params:
+    """Copies of all clients' models [n_clients, ...] after fine-tuning of their personal entries only.
+
+    A client that has never been sampled starts from the personal entries that the state has for it, the initial ones.
+    """
+    start = repeat(state.w, everyone.size) | take(state.v, everyone.clients)
+    return everyone.train(cross_entropy, start, trainable=state.v)
 
 
 def upload(state: Partial, cohort: Cohort, trained: Params) -> Partial:

@@ -150,7 +150,7 @@ def test_bytes_of_the_methods_that_send_more_than_one_model(federation):
     n = {name: w.numel() for name, w in plan.model.weights.items()}
     whole, norms = sum(n.values()), sum(n[name] for name in plan.model.batchnorm)
     rest, statistics = whole - norms, norms // 2  # mean and std, where BatchNorm has scale and shift, too
-    prototypes = 4 * 84 + 4  # means and counts of 4 classes
+    phi = prototypes = 4 * 84 + 4  # means and counts of 4 classes
     generator = (4 + 32) * 32 + 32 + 4 * 32 + 84 * 32 + 84  # 4 classes
     branches, layers = 5 * (whole - statistics), 7  # 5 linear and convolution layers, 2 of BatchNorm
     down = {
@@ -161,6 +161,7 @@ def test_bytes_of_the_methods_that_send_more_than_one_model(federation):
         "ifca": 4 * [3 * 3 * whole],
         "fedsimsup": 4 * [3 * whole],
         "fedproto": [0] + 3 * [3 * prototypes],
+        "fedalt": 2 * [3 * whole] + 2 * [3 * (whole - phi)],
         "fedpac": [3 * whole] + 3 * [3 * (whole + prototypes)],  # the combined classifiers come after the body
     }
     up = {
@@ -171,6 +172,7 @@ def test_bytes_of_the_methods_that_send_more_than_one_model(federation):
         "ifca": 4 * [3 * whole],
         "fedsimsup": [3 * whole + 6 * 4] + 3 * [3 * whole],  # label counts of all clients, once
         "fedproto": 4 * [3 * prototypes],
+        "fedalt": 2 * [3 * whole] + 2 * [3 * (whole - phi)],
         "fedpac": 4 * [3 * (whole + prototypes + 1)],
     }
     for name in down:
@@ -283,6 +285,9 @@ def test_the_weighted_mean_equals_numpy():
         (lambda: fl.fedproto(lam=-1), "lam=-1 is not allowed"),
         (lambda: fl.fedpac(lam=-1), "lam=-1 is not allowed"),
         (lambda: fl.fedpac(head_epochs=-1), "head_epochs=-1 is not allowed"),
+        (lambda: fl.fedalt(warm_up=1.5), r"warm_up=1.5 is not allowed; it must be a number in \[0, 1\]"),
+        (lambda: fl.fedalt(part="body"), "part='body' is unknown; allowed: input, output"),
+        (lambda: fl.fedsim(warm_up=-1), "warm_up=-1 is not allowed"),
         (lambda: fl.fedfomo(neighbours=0), "neighbours=0 is not allowed"),
         (lambda: fl.fedfomo(validation=1), r"validation=1 is not allowed; it must be a number in \(0, 1\)"),
         (lambda: fl.fedap(warm_up=2), "warm_up=2 is not allowed"),

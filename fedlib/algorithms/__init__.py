@@ -1,5 +1,6 @@
 """One method, one file. Importing this package registers all of them."""
 
+from fedlib.algorithms.fedalt import fedalt
 from fedlib.algorithms.fedamp import fedamp
 from fedlib.algorithms.fedap import fedap
 from fedlib.algorithms.fedavg import fedavg
@@ -12,6 +13,7 @@ from fedlib.algorithms.fedper import fedper
 from fedlib.algorithms.fedproto import fedproto
 from fedlib.algorithms.fedprox import fedprox
 from fedlib.algorithms.fedrep import fedrep
+from fedlib.algorithms.fedsim import fedsim
 from fedlib.algorithms.fedsimsup import fedsimsup
 from fedlib.algorithms.ifca import ifca
 from fedlib.algorithms.local_only import local_only
@@ -21,6 +23,7 @@ from fedlib.algorithms.pfedme import pfedme
 from fedlib.algorithms.pfedsim import pfedsim
 
 __all__ = [
+    "fedalt",
     "fedamp",
     "fedap",
     "fedavg",
@@ -33,6 +36,7 @@ __all__ = [
     "fedproto",
     "fedprox",
     "fedrep",
+    "fedsim",
     "fedsimsup",
     "ifca",
     "local_only",

@@ -12,6 +12,7 @@ from fedlib.federation import Federation
 from fedlib.runs.clock import seconds
 from fedlib.stack import Params
 from fedlib.training.cohort import Meter
+from fedlib.training.metrics import METRICS
 
 COSTS = ("seconds", "bytes_down", "bytes_up", "train_loss")
 
@@ -25,6 +26,7 @@ class History:
     marks: list[tuple[int, int]] = field(default_factory=list)  # (rounds done, 1 if after tuning)
     correct: list[Tensor] = field(default_factory=list)  # int64 [parts, n_clients]
     loss: list[Tensor] = field(default_factory=list)  # float64 [parts, n_clients]
+    metrics: list[Tensor] = field(default_factory=list)  # float64 [parts, n_clients, 2]; empty unless asked for
     trace: dict[str, list[Tensor]] = field(default_factory=dict)
     _pending: list[tuple[Any, Any, Meter]] = field(default_factory=list)  # rounds a GPU may still be busy with
 
@@ -37,10 +39,10 @@ class History:
         """A round between two marks of the clock. Its numbers are read later, so that a GPU is never waited for."""
         self._pending.append((start, end, meter))
 
-    def add_evaluation(self, done: int, tuned: bool, answers: Sequence[tuple[Tensor, Tensor]]) -> None:
-        """Every client's correct answers and loss after `done` rounds, before or after tuning, for each part."""
+    def add_evaluation(self, done: int, tuned: bool, answers: Sequence[tuple[Tensor, ...]]) -> None:
+        """Every client's correct answers, loss [and metrics] after `done` rounds, before or after tuning, by part."""
         self.marks.append((done, int(tuned)))
-        for kept, values in zip((self.correct, self.loss), zip(*answers, strict=True), strict=True):
+        for kept, values in zip((self.correct, self.loss, self.metrics), zip(*answers, strict=True), strict=False):
             kept.append(torch.stack(values).cpu())
 
     def add_trace(self, values: Params) -> None:
@@ -63,6 +65,7 @@ class History:
             "history/marks": torch.tensor(self.marks, dtype=torch.int64).reshape(-1, 2),
             "history/correct": torch.stack(self.correct) if self.correct else empty.long(),
             "history/loss": torch.stack(self.loss) if self.loss else empty.double(),
+            "history/metrics": torch.stack(self.metrics) if self.metrics else empty[..., None],
         } | {f"trace/{name}": t for name, t in self.traced().items()}
 
     def load(self, tensors: dict[str, Tensor]) -> None:
@@ -70,11 +73,15 @@ class History:
         self.costs = [tuple(row) for row in tensors["history/costs"].tolist()]
         self.marks = [tuple(row) for row in tensors["history/marks"].tolist()]
         self.correct, self.loss = list(tensors["history/correct"]), list(tensors["history/loss"])
+        self.metrics = list(tensors.get("history/metrics", ()))  # no such entry in older files
         traced = {name: t for name, t in tensors.items() if name.startswith("trace/")}
         self.trace = {name.removeprefix("trace/"): list(t) for name, t in traced.items()}
 
     def accuracy(self) -> pd.DataFrame:
-        """One row per evaluation and client: round, client, n_test, accuracy [%], loss, when (before/after tuning)."""
+        """One row per evaluation and client: round, client, n_test, accuracy [%], loss, when (before/after tuning).
+
+        Where they were asked for, f1 and auc [%] as well (`training.metrics`).
+        """
         return self._part(0)
 
     def validation(self) -> pd.DataFrame:
@@ -100,6 +107,8 @@ class History:
             )
             for (done, tuned), correct, loss in zip(self.marks, self.correct, self.loss, strict=True)
         ]
+        for frame, values in zip(frames, self.metrics, strict=False):
+            frame[list(METRICS)] = 100 * values[part].numpy()
         return pd.concat(frames, ignore_index=True)
 
     def rounds(self) -> pd.DataFrame:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from fedlib.algorithm import Algorithm, State, groups_of
+from fedlib.algorithm import Algorithm, State, groups_of, tune_personal, tuned
 from fedlib.checks import check_number
 from fedlib.federation import Federation
 from fedlib.files import write_text
@@ -22,11 +22,9 @@ from fedlib.runs.history import History
 from fedlib.runs.plan import Plan, cohorts, prepare
 from fedlib.runs.result import RunResult
 from fedlib.runs.store import Checkpoint, RunFolder, flatten, unflatten
-from fedlib.stack import Params, put, select, take
 from fedlib.training.batches import to_device
 from fedlib.training.cohort import TRAIN, TUNE, Cohort
 from fedlib.training.evaluate import GroupEvaluation
-from fedlib.training.losses import cross_entropy
 
 SHARE = 0.05  # of a run's time that checkpoints may take, unless one is asked for after every round
 Report = Callable[[int], None]  # is told the number of rounds done
@@ -45,11 +43,11 @@ def run(
     """Run `algorithm` on `federation`, or read the result if this very run is in the store.
 
     `arguments` are the fields of `fedlib.runs.setting.Setting`: rounds (required), join_ratio, local_epochs,
-    batch_size, lr, momentum, lr_decay, lr_decay_every, seed, evaluate_every, tune_epochs, tune_every, backend, device,
-    dtype. A CPU run uses one thread: run several side by side with `fl.sweep`. `progress` shows a bar, or is a function
-    that is told the number of rounds done; `store` is the run store (default: FEDLIB_RUNS, else the user's cache). A
-    checkpoint is written every `checkpoint_seconds`, less often where that would take more than 5 % of the time; 0:
-    after every round.
+    batch_size, lr, momentum, lr_decay, lr_decay_every, seed, evaluate_every, tune_epochs, tune_every, tune_part,
+    client_metrics, backend, device, dtype. A CPU run uses one thread: run several side by side with `fl.sweep`.
+    `progress` shows a bar, or is a function that is told the number of rounds done; `store` is the run store (default:
+    FEDLIB_RUNS, else the user's cache). A checkpoint is written every `checkpoint_seconds`, less often where that would
+    take more than 5 % of the time; 0: after every round.
 
     An interrupted run continues from its last checkpoint and ends with the same bits. Raises `ValueError` for an
     argument that is not allowed, before any work starts.
@@ -118,7 +116,8 @@ def _rounds(
     sampled = cohorts(federation.n_clients - federation.unseen, setting.join_ratio, setting.rounds, setting.seed)
     n_train = torch.tensor([len(part) for part in federation.train], dtype=torch.float32, device=own.device)
     groups, stacked = groups_of(plan.algorithm, model, federation), setting.backend == "stacked"
-    tests = [GroupEvaluation(own.images, part, groups, stacked) for part in federation.parts[1:]]
+    metrics = bool(setting.client_metrics)
+    tests = [GroupEvaluation(own.images, part, groups, stacked, metrics) for part in federation.parts[1:]]
     state = plan.algorithm.init(model, federation)
     if saved is not None:
         state = unflatten(saved.tensors, state, own.device)
@@ -137,8 +136,9 @@ def _rounds(
                 history.add_trace(plan.algorithm.trace(state))
         if setting.tune_epochs and (last or (t + 1) % setting.tune_every == 0):
             everyone = cohort_at(plan, own, model, n_train, np.arange(federation.n_clients), t, TUNE, groups)
-            tuned = _tuned(plan.algorithm, state, replace(everyone, local_epochs=setting.tune_epochs))
-            history.add_evaluation(t + 1, True, [test(tuned) for test in tests])
+            everyone = replace(everyone, local_epochs=setting.tune_epochs)
+            models = tune_personal(state, everyone) if setting.tune_part else tuned(plan.algorithm, state, everyone)
+            history.add_evaluation(t + 1, True, [test(models) for test in tests])
         if last or time.monotonic() - last_saved >= patience:
             begin = time.monotonic()
             folder.save(Checkpoint(t + 1, flatten(state) | history.tensors()))
@@ -146,17 +146,6 @@ def _rounds(
             patience = checkpoint_seconds and max(checkpoint_seconds, (last_saved - begin) / SHARE)
         report(t + 1)
     return unflatten(flatten(state), state)
-
-
-def _tuned(algorithm: Algorithm, state: State, everyone: Cohort) -> Params:
-    """Copies of all clients' models [n_clients, ...] after local fine-tuning; nobody keeps them."""
-    if algorithm.tune is not None:
-        return algorithm.tune(state, everyone)
-    tuned = {name: w.expand(everyone.size, *w.shape[1:]).clone() for name, w in algorithm.models(state).items()}
-    for part in everyone.parts():
-        own = select(tuned, part.model.weights)
-        put(own, part.clients, part.train(cross_entropy, take(own, part.clients)))
-    return tuned
 
 
 def cohort_at(

@@ -1,12 +1,11 @@
 """A plan: a run that has been checked and can start."""
 
 import math
-from dataclasses import asdict
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedlib.algorithm import Algorithm, resolve
+from fedlib.algorithm import Algorithm, Partial, resolve, tune_personal
 from fedlib.checks import check_choice
 from fedlib.federation import Federation
 from fedlib.models import MODELS, Model, build
@@ -43,12 +42,22 @@ def prepare(algorithm: str | Algorithm, federation: Federation, model: str = "le
         "partition_seed": federation.seed,
         "federation": federation.fingerprint,
         "model": model,
-        **asdict(own),
+        **own.described(),
     }
     shape, n_classes = federation.data.x.shape[1:], len(federation.data.classes)
     built = build(model, MODELS[model], shape, n_classes, own.seed)
     weights = {name: t.to(own.torch_dtype) for name, t in built.weights.items()}
+    if own.tune_part is not None:
+        _check_personal(algorithm, built, federation)
     return Plan(algorithm, federation, built._replace(weights=weights), own, config)
+
+
+def _check_personal(algorithm: Algorithm, model: Model, federation: Federation) -> None:
+    """`ValueError` unless `tune_personal` can tune for the algorithm."""
+    if algorithm.tune not in (None, tune_personal):
+        raise ValueError(f"tune_part='personal' is not allowed; {algorithm.name} says itself what is tuned.")
+    if not isinstance(algorithm.init(model, federation), Partial):
+        raise ValueError(f"tune_part='personal' is not allowed; {algorithm.name} has no part that is personal.")
 
 
 def cohort_size(n_clients: int, join_ratio: float) -> int:

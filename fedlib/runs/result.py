@@ -16,7 +16,8 @@ from fedlib.stack import Params
 class RunResult:
     """A finished run.
 
-    accuracy   DataFrame: round, client, n_test, accuracy [%], loss, when ("before"/"after" tuning)
+    accuracy   DataFrame: round, client, n_test, accuracy [%], loss, when ("before"/"after" tuning); with
+               `client_metrics` also weighted f1 and auc [%]
     validation the same on the clients' validation parts, n_test being their size; None if the federation has none
     rounds     DataFrame: round, seconds, bytes_down, bytes_up, train_loss
     trace      what the algorithm writes down at every evaluation: {name: [n_evaluations, ...]}; often empty

@@ -1,6 +1,6 @@
 """The setting of a run: every number besides algorithm, federation and model, checked when it is made."""
 
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import torch
@@ -24,6 +24,9 @@ class Setting:
     tune_epochs      also evaluate copies of all models after so many epochs on the clients' train parts (default:
                      as the method says, for most of them 0)
     tune_every       rounds between these (default: as evaluate_every); likewise in the last round
+    tune_part        "personal": only what a client keeps to itself is tuned (default: as the method says, for most of
+                     them the whole model)
+    client_metrics   True: an evaluation also has every client's weighted F1 and AUC (`training.metrics`)
     backend          "loop", "stacked" or "auto" (stacked on a GPU, else loop)
     device           "cpu", "cuda" or "auto"
     dtype            "float32" or "float64"
@@ -41,6 +44,8 @@ class Setting:
     evaluate_every: int | None = None
     tune_epochs: int = 0
     tune_every: int | None = None
+    tune_part: str | None = None
+    client_metrics: bool | None = None
     backend: str = "auto"
     device: str = "auto"
     dtype: str = "float32"
@@ -63,10 +68,19 @@ class Setting:
         if self.tune_every is None:
             self._settle("tune_every", self.evaluate_every)
         check_count("tune_every", self.tune_every)
+        if self.tune_part is not None:
+            check_choice("tune_part", self.tune_part, ("personal",))
+        if not (self.client_metrics is None or isinstance(self.client_metrics, bool)):
+            raise ValueError(f"client_metrics={self.client_metrics!r} is not allowed; it must be True or False.")
+        self._settle("client_metrics", self.client_metrics or None)
         if self.device == "auto":
             self._settle("device", "cuda" if torch.cuda.is_available() else "cpu")
         if self.backend == "auto":
             self._settle("backend", "stacked" if self.device == "cuda" else "loop")
+
+    def described(self) -> dict[str, Any]:
+        """What is set, by name. What is None was not asked for and is left out, also of a run's address."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
     @property
     def torch_dtype(self) -> torch.dtype:

@@ -114,23 +114,31 @@ def _save(tensors: dict[str, Tensor], path: Path, meta: dict[str, str]) -> None:
         raise OSError(str(error)) from error
 
 
-def flatten(state: Any) -> dict[str, Tensor]:
-    """A NamedTuple of tensors and dicts of tensors as one flat dict: `state/field` or `state/field/name`."""
+def flatten(state: Any, place: str = "state") -> dict[str, Tensor]:
+    """A NamedTuple of tensors, dicts of tensors and other such NamedTuples as one flat dict: `state/field/name`."""
     flat = {}
     for field, value in state._asdict().items():
-        entries = {f"/{name}": t for name, t in value.items()} if isinstance(value, dict) else {"": value}
-        flat |= {f"state/{field}{name}": t for name, t in entries.items()}
+        if isinstance(value, Tensor):
+            flat[f"{place}/{field}"] = value
+        elif isinstance(value, dict):
+            flat |= {f"{place}/{field}/{name}": t for name, t in value.items()}
+        else:
+            flat |= flatten(value, f"{place}/{field}")
     return flat
 
 
-def unflatten(tensors: dict[str, Tensor], template: Any, device: torch.device | str = "cpu") -> Any:
-    """The inverse of `flatten`, on `device`; `template` is a state of the same algorithm: it says what is a dict."""
+def unflatten(
+    tensors: dict[str, Tensor], template: Any, device: torch.device | str = "cpu", place: str = "state"
+) -> Any:
+    """The inverse of `flatten`, on `device`; `template` is a state of the same algorithm: it says what is what."""
     fields = {}
     for field, value in template._asdict().items():
-        prefix = f"state/{field}"
-        if isinstance(value, dict):
+        prefix = f"{place}/{field}"
+        if isinstance(value, Tensor):
+            fields[field] = tensors[prefix].to(device)
+        elif isinstance(value, dict):
             own = {n.removeprefix(prefix + "/"): t.to(device) for n, t in tensors.items() if n.startswith(prefix + "/")}
             fields[field] = {name: own[name] for name in sorted(own, key=[*value, *own].index)}  # as in the template
         else:
-            fields[field] = tensors[prefix].to(device)
+            fields[field] = unflatten(tensors, value, device, prefix)
     return type(template)(**fields)

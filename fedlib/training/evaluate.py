@@ -11,6 +11,7 @@ from torch.func import vmap
 from fedlib.models import Group, Model
 from fedlib.stack import Params, select, take
 from fedlib.training.batches import Images, to_device
+from fedlib.training.metrics import client_metrics
 
 CHUNK = 512  # samples per forward pass; twice as fast on a CPU as 1024
 CHUNK_GPU = 16_384
@@ -28,22 +29,25 @@ def logits(model: Model, w: Params, images: Images, index: Tensor, answer: Answe
 class Evaluation:
     """A set of samples per client, put on the device once: `samples[i]` are the indices of client i."""
 
-    def __init__(self, images: Images, samples: Sequence[np.ndarray], stacked: bool = False):
+    def __init__(self, images: Images, samples: Sequence[np.ndarray], stacked: bool = False, metrics: bool = False):
         device = images.y.device
-        self.images, self.stacked, self.sizes = images, stacked, [len(own) for own in samples]
+        self.images, self.stacked, self.metrics = images, stacked, metrics
+        self.sizes = [len(own) for own in samples]
         self.index = to_device(torch.from_numpy(np.concatenate(samples)), device)  # one client after the other
         self.blocks = [tuple(to_device(t, device) for t in block) for block in _blocks(self.sizes)] if stacked else []
 
     @torch.no_grad()
-    def __call__(self, model: Model, models: Params) -> tuple[Tensor, Tensor]:
+    def __call__(self, model: Model, models: Params) -> tuple[Tensor, ...]:
         """Correct answers (int64 [n_clients]) and mean cross-entropy (float64 [n_clients]).
 
-        `models` is a stack [n_clients, ...], or [1, ...]: one model for everybody, run over all samples at once.
+        With `metrics` also what `client_metrics` answers (float64 [n_clients, 2], on the host). `models` is a stack
+        [n_clients, ...], or [1, ...]: one model for everybody, run over all samples at once.
         """
         out, y = self.outputs(model, models), self.images.y[self.index]
         hit = (out.argmax(1) == y).split(self.sizes)
         loss = F.cross_entropy(out.double(), y, reduction="none").split(self.sizes)
-        return torch.stack([h.sum() for h in hit]), torch.stack([value.mean() for value in loss])
+        answers = torch.stack([h.sum() for h in hit]), torch.stack([value.mean() for value in loss])
+        return (*answers, client_metrics(out, y, self.sizes)) if self.metrics else answers
 
     @torch.no_grad()
     def outputs(self, model: Model, models: Params, answer: Answer | None = None) -> Tensor:
@@ -74,16 +78,22 @@ class Evaluation:
 class GroupEvaluation:
     """`Evaluation` of clients that may have different architectures: who has which is in `groups`."""
 
-    def __init__(self, images: Images, samples: Sequence[np.ndarray], groups: Sequence[Group], stacked: bool = False):
-        self.parts = [(own, Evaluation(images, [samples[i] for i in own.clients], stacked)) for own in groups]
+    def __init__(
+        self,
+        images: Images,
+        samples: Sequence[np.ndarray],
+        groups: Sequence[Group],
+        stacked: bool = False,
+        metrics: bool = False,
+    ):
+        self.parts = [(own, Evaluation(images, [samples[i] for i in own.clients], stacked, metrics)) for own in groups]
         order = np.concatenate([own.clients for own in groups]).argsort()
         self.order = to_device(torch.from_numpy(order), images.y.device)
 
-    def __call__(self, models: Params) -> tuple[Tensor, Tensor]:
+    def __call__(self, models: Params) -> tuple[Tensor, ...]:
         """As `Evaluation`; a client's model are the entries of `models` that its architecture has."""
         answers = [test(own.model, _members(models, own)) for own, test in self.parts]
-        correct, loss = (torch.cat(part)[self.order] for part in zip(*answers, strict=True))
-        return correct, loss
+        return tuple(torch.cat(part)[self.order.to(part[0].device)] for part in zip(*answers, strict=True))
 
 
 def _members(models: Params, group: Group) -> Params:

@@ -1,0 +1,84 @@
+"""Weighted F1 and AUC against scikit-learn and by counting; a run that has them at every evaluation."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import f1_score, roc_auc_score
+
+import fedlib as fl
+from fedlib.training.metrics import client_metrics, weighted_auc, weighted_f1
+
+SETTING = dict(rounds=2, join_ratio=0.5, batch_size=8, lr=0.05, evaluate_every=1, progress=False)
+
+
+def sample(n: int, n_classes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Labels and probabilities [n, n_classes], rounded so that some are equal."""
+    rng = np.random.default_rng(seed)
+    q = rng.dirichlet(np.ones(n_classes), n).round(2) + 1e-3
+    return rng.integers(0, n_classes, n), q / q.sum(1, keepdims=True)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_with_all_labels_present_they_are_those_of_scikit_learn(seed):
+    y, q = sample(80, 4, seed)
+    ours = weighted_auc(y, q, smoothing=0)
+    assert ours == pytest.approx(roc_auc_score(y, q, average="weighted", multi_class="ovr"), abs=1e-12)
+    guess = q.argmax(1)
+    assert weighted_f1(y, guess) == pytest.approx(f1_score(y, guess, average="weighted"), abs=1e-12)
+
+
+def test_f1_of_a_client_that_lacks_labels_is_that_of_scikit_learn_too():
+    for y, guess in itertools.product(([3, 3, 3], [0, 3, 3]), ([3, 3, 3], [1, 2, 0], [3, 5, 0])):
+        expected = f1_score(y, guess, average="weighted", zero_division=0)
+        assert weighted_f1(np.array(y), np.array(guess)) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("labels", [[0, 0, 2, 2, 2], [1, 1, 1, 1, 1]])
+def test_the_smoothed_auc_by_counting_pairs(labels):
+    y, (_, q) = np.array(labels), sample(5, 4, 0)
+    total = 0.0
+    for c in set(labels):
+        pairs = [(j, k) for j in range(5) for k in range(5) if labels[j] == c != labels[k]]
+        right = sum((q[j, c] > q[k, c]) + 0.5 * (q[j, c] == q[k, c]) for j, k in pairs)
+        total += labels.count(c) / 5 * (right + 0.5) / (len(pairs) + 1)
+    assert weighted_auc(y, q) == pytest.approx(total)
+    assert weighted_auc(np.ones(5, dtype=int), q) == 0.5  # nothing to tell apart
+
+
+def test_a_run_has_them_for_every_client_and_evaluation_where_they_are_asked_for(federation):
+    plain = fl.run("fedavg", federation, **SETTING, tune_epochs=1)
+    result = fl.run("fedavg", federation, **SETTING, tune_epochs=1, client_metrics=True)
+    assert result.folder != plain.folder
+    assert result.accuracy.drop(columns=["f1", "auc"]).equals(plain.accuracy)
+    assert result.accuracy[["f1", "auc"]].stack().between(0, 100).all()
+    last = result.accuracy.query("round == 2 and when == 'before'").set_index("client")
+    w = {name: t[0] for name, t in result.models.items()}
+    images = (torch.from_numpy(federation.data.x) / 255 - federation.data.mean.item()) / federation.data.std.item()
+    result.model.net.eval()
+    for i, own in enumerate(federation.test):
+        y, out = federation.data.y[own], result.model(w, images[own])
+        assert last["f1"][i] == pytest.approx(100 * f1_score(y, out.argmax(1), average="weighted"))
+        assert last["auc"][i] == pytest.approx(100 * weighted_auc(y, out.softmax(1).detach().numpy()), abs=0.5)
+    again = fl.run("fedavg", federation, **SETTING, tune_epochs=1, client_metrics=True)  # read back
+    assert again.accuracy.equals(result.accuracy)
+
+
+def test_what_is_not_asked_for_is_not_in_the_address(federation):
+    plain = fl.run("fedavg", federation, **SETTING)
+    assert not {"client_metrics", "tune_part"} & set(plain.config)
+    assert fl.run("fedavg", federation, **SETTING, client_metrics=False).folder == plain.folder
+    with pytest.raises(ValueError, match="client_metrics='f1' is not allowed; it must be True or False"):
+        fl.run("fedavg", federation, **SETTING, client_metrics="f1")
+
+
+def test_metrics_come_client_by_client():
+    y, q = torch.tensor([0, 1, 1, 0, 1]), torch.tensor([[2.0, 0], [0, 1], [3, 0], [1, 0], [0, 1]])
+    expected = [[weighted_f1(y[:2].numpy(), np.array([0, 1])), 1.0], [4 / 9, 0.75 * 2 / 3 + 0.75 / 3]]
+    found = client_metrics(q, y, [2, 3])
+    assert found.shape == (2, 2)
+    assert found[0, 0].item() == expected[0][0] == 1
+    assert found[0, 1].item() == 0.75  # one pair and the smoothing
+    parts = [client_metrics(q[:2], y[:2], [2]), client_metrics(q[2:], y[2:], [3])]
+    assert torch.equal(found, torch.cat(parts))
