@@ -152,6 +152,7 @@ def test_bytes_of_the_methods_that_send_more_than_one_model(federation):
     rest, statistics = whole - norms, norms // 2  # mean and std, where BatchNorm has scale and shift, too
     phi = prototypes = 4 * 84 + 4  # means and counts of 4 classes
     generator = (4 + 32) * 32 + 32 + 4 * 32 + 84 * 32 + 84  # 4 classes
+    d = 16  # what the first linear layer sees of 16x16 pixels
     branches, layers = 5 * (whole - statistics), 7  # 5 linear and convolution layers, 2 of BatchNorm
     down = {
         "fedgen": [3 * whole] + 3 * [3 * (whole + generator)],
@@ -161,6 +162,7 @@ def test_bytes_of_the_methods_that_send_more_than_one_model(federation):
         "ifca": 4 * [3 * 3 * whole],
         "fedsimsup": 4 * [3 * whole],
         "fedproto": [0] + 3 * [3 * prototypes],
+        "fedcs": [3 * (whole + d**2)] + 3 * [3 * (whole + d**2)],  # Phi, then P
         "fedalt": 2 * [3 * whole] + 2 * [3 * (whole - phi)],
         "fedpac": [3 * whole] + 3 * [3 * (whole + prototypes)],  # the combined classifiers come after the body
     }
@@ -172,6 +174,7 @@ def test_bytes_of_the_methods_that_send_more_than_one_model(federation):
         "ifca": 4 * [3 * whole],
         "fedsimsup": [3 * whole + 6 * 4] + 3 * [3 * whole],  # label counts of all clients, once
         "fedproto": 4 * [3 * prototypes],
+        "fedcs": [3 * (whole + 2 * d**2 + d)] + 3 * [3 * whole],  # S, Phi and the mean of z
         "fedalt": 2 * [3 * whole] + 2 * [3 * (whole - phi)],
         "fedpac": 4 * [3 * (whole + prototypes + 1)],
     }
@@ -285,6 +288,12 @@ def test_the_weighted_mean_equals_numpy():
         (lambda: fl.fedproto(lam=-1), "lam=-1 is not allowed"),
         (lambda: fl.fedpac(lam=-1), "lam=-1 is not allowed"),
         (lambda: fl.fedpac(head_epochs=-1), "head_epochs=-1 is not allowed"),
+        (lambda: fl.fedcs(at="fc4"), r"at='fc4' is unknown.*allowed: fc1, fc2, fc3"),
+        (lambda: fl.fedcs(base="fedcr"), "algorithm='fedcr' is unknown"),
+        (lambda: fl.fedcs(every=0), "every=0 is not allowed; it must be a whole number, at least 1"),
+        (lambda: fl.fedcs(steps="printed"), "steps='printed' is unknown; allowed: normalised, paper"),
+        (lambda: fl.fedcs(beta=0), r"beta=0 is not allowed; it must be a number in \(0, 1\]"),
+        (lambda: fl.fedcs(side="behind"), "side='behind' is unknown; allowed: input, output"),
         (lambda: fl.fedalt(warm_up=1.5), r"warm_up=1.5 is not allowed; it must be a number in \[0, 1\]"),
         (lambda: fl.fedalt(part="body"), "part='body' is unknown; allowed: input, output"),
         (lambda: fl.fedsim(warm_up=-1), "warm_up=-1 is not allowed"),

@@ -24,6 +24,15 @@ def test_lenet5_has_the_parameters_of_the_paper(shape, n_classes, parameters):
     assert sum(model.weights[name].numel() for name in model.trainable) == parameters
 
 
+def test_lenet5_bn_normalises_before_every_relu():
+    model = build("lenet5_bn", MODELS["lenet5_bn"], (3, 32, 32), 10, seed=0)
+    assert sum(model.weights[name].numel() for name in model.trainable) == 62_006 + 2 * (6 + 16 + 120 + 84)
+    kinds = [type(m).__name__ for m in model.net.modules() if not list(m.children())]
+    before = [kinds[i - 1] for i, kind in enumerate(kinds) if kind == "ReLU"]
+    assert before == 2 * ["BatchNorm2d"] + 2 * ["BatchNorm1d"]
+    assert len(model.batchnorm) == 4 * 4
+
+
 def test_the_parts_of_a_model_are_named_once_each():
     model = build("lenet5", MODELS["lenet5"], (3, 32, 32), 10, seed=0)
     assert set(model.trainable) | model.statistics == set(model.weights)
@@ -59,6 +68,9 @@ def test_features_are_what_the_layers_answer_on_the_way_to_the_logits():
     assert torch.equal(seen["last"], model(model.weights, x))
     oracle = seen["hidden"] @ model.weights["classifier.weight"].T + model.weights["classifier.bias"]
     assert torch.allclose(seen["last"], oracle, atol=1e-6)
+    z, logits = model.entering("classifier", model.weights, x)
+    assert torch.equal(z, seen["hidden"])
+    assert torch.equal(logits, seen["last"])
     with pytest.raises(ValueError, match=r"layers=\['conv9'\] are unknown"):
         features(model, model.weights, x, {"none": "conv9"})
 

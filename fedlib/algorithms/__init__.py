@@ -5,6 +5,7 @@ from fedlib.algorithms.fedamp import fedamp
 from fedlib.algorithms.fedap import fedap
 from fedlib.algorithms.fedavg import fedavg
 from fedlib.algorithms.fedbn import fedbn
+from fedlib.algorithms.fedcs import fedcs
 from fedlib.algorithms.feddyn import feddyn
 from fedlib.algorithms.fedfomo import fedfomo
 from fedlib.algorithms.fedgen import fedgen
@@ -28,6 +29,7 @@ __all__ = [
     "fedap",
     "fedavg",
     "fedbn",
+    "fedcs",
     "feddyn",
     "fedfomo",
     "fedgen",

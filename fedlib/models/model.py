@@ -46,9 +46,12 @@ class Model(NamedTuple):
 
     def penultimate(self, w: Params, x: Tensor) -> tuple[Tensor, Tensor]:
         """What the classifier sees, features z [batch, p], and what it answers, the logits [batch, n_classes]."""
+        return self.entering(next(iter(self.classifier)).rpartition(".")[0], w, x)
+
+    def entering(self, layer: str, w: Params, x: Tensor) -> tuple[Tensor, Tensor]:
+        """What the module called `layer` sees, [batch, ...], and the logits [batch, n_classes]."""
         seen = []
-        classifier = self.net.get_submodule(next(iter(self.classifier)).rpartition(".")[0])
-        hook = classifier.register_forward_pre_hook(lambda _, inputs: seen.extend(inputs))
+        hook = self.net.get_submodule(layer).register_forward_pre_hook(lambda _, inputs: seen.extend(inputs))
         try:
             logits = self(w, x)
         finally:

@@ -123,13 +123,9 @@ class Cohort:
         epochs = list(range(self.local_epochs) if epochs is None else epochs)
         chosen = self.model.trainable if trainable is None else trainable
         added = [name for name in w if name not in self.model.weights]  # by the method
-        samples = [self.federation.train[i] for i in self.ids] if samples is None else samples
-        stream, number = (self.seed, self.purpose, self.round), len(self.meter.losses)
-        batches = tuple(
-            client_batches(own, epochs, self.batch_size, (*stream, i), batches_per_step)[:steps]
-            for i, own in zip(self.ids.tolist(), samples, strict=True)
-        )
-        batches = tuple(own.repeat_interleave(repeats, 0) for own in batches)
+        number = len(self.meter.losses)
+        batches = self.batches(epochs, samples, batches_per_step)
+        batches = tuple(own[:steps].repeat_interleave(repeats, 0) for own in batches)
         phase = Phase(
             model=self.model,
             images=self.images,
@@ -139,7 +135,7 @@ class Cohort:
             context=context,
             trainable=tuple(name for name in (*self.model.trainable, *added) if name in chosen),
             lr=self.lr if lr is None else lr,
-            seed=(*stream, number),
+            seed=(self.seed, self.purpose, self.round, number),
             clip=clip,
             momentum=self.momentum,
             draws=self._drawn(draws, batches, number),
@@ -147,6 +143,17 @@ class Cohort:
         trained, losses = self.trainer(phase)
         self.meter.losses.append(losses)
         return trained
+
+    def batches(
+        self, epochs: Sequence[int], samples: Sequence[np.ndarray] | None = None, batches_per_step: int = 1
+    ) -> tuple[Tensor, ...]:
+        """What `train` goes through in these epochs of the round: k times int64 [steps_i, batch], on the host."""
+        samples = [self.federation.train[i] for i in self.ids] if samples is None else samples
+        stream = self.seed, self.purpose, self.round
+        return tuple(
+            client_batches(own, epochs, self.batch_size, (*stream, i), batches_per_step)
+            for i, own in zip(self.ids.tolist(), samples, strict=True)
+        )
 
     def hold_out(self, share: float) -> tuple[list[np.ndarray], list[np.ndarray]]:
         """Each client's train indices without the last `share`, and that share: at least one sample each.

@@ -1,0 +1,122 @@
+"""FedCS (Yan and Long, ICME 2024, Algorithms 1 and 2): one model whose features tell which client they come from."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedlib.algorithm import Algorithm, algorithm, resolve, tuned
+from fedlib.alignment import (
+    batch_moments,
+    first_whitening,
+    orthonormal,
+    rotation_rate,
+    rotation_step,
+    whitening_rate,
+    whitening_step,
+)
+from fedlib.checks import check_choice, check_count, check_number
+from fedlib.models.aligned import SIDES, Alignment, linear_layer, plugged_in
+from fedlib.stack import Params, client_mean
+from fedlib.training.batches import to_device
+from fedlib.training.evaluate import logits
+
+LAYERS = ("fc1", "fc2", "fc3")
+STEPS = {"normalised": (whitening_rate, rotation_rate, 0.01), "paper": (lambda S, W: 0.001, lambda u: 0.001, 0.0)}
+ROTATION = 6  # purpose of a random stream; 1 to 5 are those of a run
+
+
+class State(NamedTuple):
+    base: Any  # of the method that is aligned
+    ra: Params  # P, Phi [d, d], and after the first alignment S [d, d], z_g [d]
+
+
+def ra_pass(z: Tensor, ra: Params, steps: str, centred: bool = True) -> Params:
+    """Algorithm 1 for ONE client and its batches of latents z [batches, batch, d]: its S and Phi, and its mean z."""
+    S, Phi = ra.get("S"), ra["Phi"]
+    eta, lam, shrinkage = STEPS[steps]
+    for batch in z:
+        z_l, W = batch_moments(batch, shrinkage)  # C5
+        S = first_whitening(W) if S is None else S
+        S = whitening_step(S, W, eta(S, W))  # C6
+        if "z_g" in ra:
+            u = S @ (z_l - ra["z_g"] if centred else z_l)
+            Phi = rotation_step(Phi, u, lam(u))  # C7
+    return {"S": S, "Phi": Phi, "z": z.mean((0, 1))}
+
+
+@algorithm
+def fedcs(
+    at: str = "fc1",
+    base: str | Algorithm = "fedavg",
+    every: int = 5,
+    steps: str = "normalised",
+    beta: float = 0.1,
+    side: str = "input",
+    centred: bool = True,
+    shifted: bool = False,
+) -> Algorithm:
+    """The method `base` with a map c = P'z at the linear layer `at` (its `side`), where P follows LDA, not the loss.
+
+    Local training is that of `base`, P fixed. In rounds 0, `every`, 2 `every`, ... a client then goes once over its
+    batches with its freshly trained weights and takes the steps C6 and C7; the server averages S and Phi with weights
+    n_i, makes Phi orthonormal, moves z_g by `beta` and sets P = S Phi (C11). `steps` has the safe rates C9
+    ("normalised") or the printed 0.001 without safeguards ("paper", C10). Other readings: `centred=False` leaves z_g
+    out of C7, `shifted=True` has c = P'(z - z_g). Evaluated, for every client, seen or not: the models of `base` and
+    the one P, folded into the layer. Raises `ValueError` for a base whose clients do not train the run's model.
+    """
+    check_choice("at", at, LAYERS)
+    check_count("every", every)
+    check_choice("steps", steps, STEPS)
+    check_number("beta", beta, 0, 1, open_low=True)
+    check_choice("side", side, SIDES)
+    method, number = resolve(base), LAYERS.index(at) + 1
+    if method.groups is not None:
+        raise ValueError(f"base={method.name!r} is not allowed; its clients do not train the run's model.")
+
+    def placed(ra, w, stacked=False):
+        return Alignment(linear_layer(w, number, stacked), side, ra["P"], ra.get("z_g") if shifted else None)
+
+    def init(model, federation):
+        W = model.weights[f"{linear_layer(model.weights, number)}.weight"]
+        d = W.shape[1 if side == "input" else 0]
+        drawn = np.random.default_rng((model.seed, ROTATION)).standard_normal((d, d))
+        Phi = orthonormal(torch.from_numpy(drawn).to(W))  # not the identity: units that never fire would stay ahead
+        S = {} if steps == "normalised" else {"S": torch.eye(d).to(W)}
+        return State(method.init(model, federation), {"P": Phi, "Phi": Phi} | S)
+
+    def align(w, place, cohort, ra):  # the clients' freshly trained weights w [k, ...]
+        if any(w[name].shape[1:] != t.shape for name, t in cohort.model.weights.items()):
+            raise ValueError(f"base={method.name!r} is not allowed; its clients do not train the run's model.")
+        rows = []
+        for k, index in enumerate(cohort.batches([0])):
+            own, samples = {name: t[k] for name, t in w.items()}, to_device(index.flatten(), cohort.clients.device)
+            z = logits(cohort.model, own, cohort.images, samples, lambda w, x: place.latents(cohort.model, w, x))
+            rows.append(ra_pass(z.unflatten(0, index.shape), ra, steps, centred))
+        sent = cohort.gather({name: torch.stack([row[name] for row in rows]) for name in rows[0]})
+        mean = client_mean(sent, cohort.n_samples)  # C11
+        S, Phi, z = mean["S"], orthonormal(mean["Phi"]), mean["z"]
+        z_g = ra["z_g"] + beta * (z - ra["z_g"]) if "z_g" in ra else z
+        return {"P": S @ Phi, "Phi": Phi, "S": S, "z_g": z_g}
+
+    def round(state, cohort):
+        ra, aligning = state.ra, cohort.round % every == 0
+        cohort.broadcast(
+            {name: t for name, t in ra.items() if (name != "P") == aligning or (name == "z_g" and shifted)}
+        )
+        place = placed(ra, cohort.model.weights)
+        theirs, trained = plugged_in(cohort, place)
+        base_state = method.round(state.base, theirs)
+        return State(base_state, align(trained, place, cohort, ra) if aligning else ra)
+
+    def models(state):
+        w = method.models(state.base)
+        return placed(state.ra, w, stacked=True).fold(w)
+
+    def tune(state, everyone):
+        w = tuned(method, state.base, plugged_in(everyone, placed(state.ra, everyone.model.weights))[0])
+        return placed(state.ra, w, stacked=True).fold(w)
+
+    trace = method.trace and (lambda state: method.trace(state.base))
+    return Algorithm("fedcs", init, round, models, method.tune_epochs, tune, trace, code=method.code)

@@ -1,0 +1,440 @@
+"""FedCS: the recursions against the eigenproblem and scikit-learn, the map in a model, and the method around others."""
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from methods import FACTORIES
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from test_baselines import close, cohort_of
+from test_pfedmb import lenet, normal, watched
+from torch import Tensor
+from torch.func import vmap
+
+import fedlib as fl
+from fedlib.algorithms.fedcs import ra_pass
+from fedlib.alignment import (
+    batch_moments,
+    closed_form,
+    first_whitening,
+    orthonormal,
+    rotation_rate,
+    rotation_step,
+    scatters,
+    trace_ratio,
+    whitening_rate,
+    whitening_step,
+)
+from fedlib.models.aligned import Aligned, Alignment, linear_layer, plugged_in
+from fedlib.models.features import features
+from fedlib.runs.store import flatten
+from fedlib.stack import client_mean
+from fedlib.training.backends import BACKENDS
+from fedlib.training.cohort import TUNE, Meter
+
+SETTING = dict(rounds=3, join_ratio=0.5, local_epochs=1, batch_size=8, lr=0.05, progress=False)
+OTHERS = sorted(set(FACTORIES) - {"fedcs", "pfedmb", "fedsimsup"})  # methods whose clients train the run's model
+D, CLIENTS = 20, 40
+
+
+class Toy(NamedTuple):
+    """Gaussian clients whose means differ in four directions."""
+
+    root: Tensor  # W^(1/2) [D, D]
+    means: Tensor  # [CLIENTS, D], their mean is 0
+    vectors: Tensor  # eigenvectors [D, 4] of W^(-1/2) B W^(-1/2)
+    W: Tensor  # eigenvalues 0.1 to 10
+    B: Tensor
+
+
+@pytest.fixture(scope="module")
+def toy() -> Toy:
+    Q, vectors, A = orthonormal(normal(D, D)), orthonormal(normal(D, 4, seed=2)), normal(CLIENTS, 4, seed=1)
+    root = Q @ torch.diag(torch.logspace(-0.5, 0.5, D, dtype=torch.float64)) @ Q.T
+    spread = torch.tensor([41, 10, 2.9, 0.5], dtype=torch.float64).sqrt()
+    means = orthonormal(A - A.mean(0)) * CLIENTS**0.5 * spread @ vectors.T @ root
+    return Toy(root, means, vectors, root @ root, means.T @ means / CLIENTS)
+
+
+def cosines(Phi, vectors):
+    """|cos| of the leading columns with the eigenvectors."""
+    columns = Phi[:, : vectors.shape[1]]
+    return ((columns * vectors).sum(0) / columns.norm(dim=0)).abs()
+
+
+def residual(S, W):
+    return ((S @ W @ S - torch.eye(len(W))).norm() / len(W) ** 0.5).item()
+
+
+# The recursions
+
+
+@pytest.mark.parametrize("start", ["identity", "first"])
+def test_the_whitening_recursion_reaches_the_inverse_square_root(toy, start):
+    S = torch.eye(D, dtype=torch.float64) if start == "identity" else first_whitening(toy.W)
+    for _ in range(2000):
+        S = whitening_step(S, toy.W, 0.05)
+    assert residual(S, toy.W) < 1e-10
+    assert torch.equal(S, S.T)
+
+
+def test_the_whitening_recursion_diverges_at_a_rate_that_theory_forbids(toy):
+    S = torch.eye(D, dtype=torch.float64)
+    for _ in range(60):
+        S = whitening_step(S, toy.W, 0.35)  # rate * sqrt(largest eigenvalue) > 1
+    assert not residual(S, toy.W) < 1
+
+
+def test_the_safe_rate_keeps_the_whitening_positive_definite():
+    for seed in range(100):
+        A, Z = normal(6, 6, seed=seed), 10.0 ** (seed % 7 - 3) * normal(3, 6, seed=1000 + seed)
+        S, W = A @ A.T + 1e-3 * torch.eye(6), Z.T @ Z  # of rank 3
+        assert torch.linalg.eigvalsh(whitening_step(S, W, whitening_rate(S, W))).min() > 0
+
+
+def printed(Phi, u, rate, tau=torch.triu):
+    """Equation 12: Phi + rate (u u' Phi - Phi tau[Phi' u u' Phi])."""
+    uu = torch.outer(u, u)
+    return Phi + rate * (uu @ Phi - Phi @ tau(Phi.T @ uu @ Phi))
+
+
+@pytest.mark.parametrize("r", [5, 3])
+def test_a_rotation_step_is_equation_12(r):
+    Phi, u = normal(5, r), normal(5, seed=1)
+    assert torch.allclose(rotation_step(Phi, u, 0.1), printed(Phi, u, 0.1), rtol=1e-12, atol=1e-14)
+    assert rotation_rate(u).item() == pytest.approx(0.1 / (u @ u).item())
+    assert torch.equal(rotation_step(Phi, 0 * u, rotation_rate(0 * u)), Phi)
+
+
+def test_the_rotation_recursion_finds_the_eigenvectors_in_order_only_with_the_upper_triangle(toy):
+    u = torch.linalg.solve(toy.root, toy.means.T).T  # W^(-1/2) (mean of a client - mean of all)
+    steps = {
+        "upper": rotation_step,
+        "lower": lambda Phi, u, rate: printed(Phi, u, rate, torch.tril),
+        "none": lambda Phi, u, rate: printed(Phi, u, rate, lambda A: A),
+    }
+    found = {}
+    for name, step in steps.items():
+        Phi = orthonormal(normal(D, D, seed=3))
+        for _ in range(1200):  # clients take one step each, the server averages
+            Phi = vmap(step, (None, 0, None))(Phi, u, 0.02).mean(0)
+        found[name] = cosines(Phi, toy.vectors)
+    assert (found["upper"] > 0.999).all()
+    assert (found["lower"] < 0.1).all()
+    assert (found["none"] < 0.9).all()
+
+
+def test_equation_9_without_its_transpose_diverges(toy):
+    def step(Phi, u):
+        uu = torch.outer(u, u)
+        return Phi + 0.02 * (uu @ Phi - Phi @ (Phi @ uu @ Phi).triu())
+
+    u, Phi = torch.linalg.solve(toy.root, toy.means.T).T, orthonormal(normal(D, D, seed=3))
+    for _ in range(20):
+        Phi = vmap(step, (None, 0))(Phi, u).mean(0)
+    assert not Phi.norm() < 1e6
+
+
+@pytest.fixture(scope="module")
+def federated(toy) -> dict:
+    """What 25 rounds with 10 of the clients make of the toy problem."""
+    rng, ra = torch.Generator().manual_seed(0), {"Phi": orthonormal(normal(D, D, seed=5))}
+    for _ in range(25):
+        cohort = torch.randperm(CLIENTS, generator=rng)[:10]
+        z = torch.randn(10, 8, 64, D, generator=rng, dtype=torch.float64) @ toy.root + toy.means[cohort, None, None]
+        rows = [ra_pass(own, ra, "normalised") for own in z]
+        mean = {name: torch.stack([row[name] for row in rows]).mean(0) for name in rows[0]}
+        z_g = ra["z_g"] + 0.1 * (mean["z"] - ra["z_g"]) if "z_g" in ra else mean["z"]
+        ra = {"S": mean["S"], "Phi": orthonormal(mean["Phi"]), "z_g": z_g}
+    return ra
+
+
+def test_clients_that_see_batches_only_come_close_to_the_optimum(toy, federated):
+    assert residual(federated["S"], toy.W) < 0.1
+    P = (federated["S"] @ federated["Phi"])[:, :4]
+    best = trace_ratio(closed_form(toy.W, toy.B, 4), toy.W, toy.B)
+    assert best.item() == pytest.approx(41 + 10 + 2.9 + 0.5)
+    assert 0.96 < (trace_ratio(P, toy.W, toy.B) / best).item() <= 1
+    assert cosines(federated["Phi"], toy.vectors)[0] > 0.95
+
+
+def test_a_pass_does_not_depend_on_the_scale_of_the_features(toy):
+    z, ra = normal(6, 16, D) @ toy.root + toy.means[0], {"Phi": orthonormal(normal(D, D)), "z_g": toy.means[1]}
+    one, many = ra_pass(z, ra, "normalised"), ra_pass(100 * z, ra | {"z_g": 100 * ra["z_g"]}, "normalised")
+    assert close(one, {"S": 100 * many["S"], "Phi": many["Phi"], "z": many["z"] / 100})
+
+
+@pytest.mark.parametrize("steps", ["normalised", "paper"])
+def test_a_pass_is_the_recursion_of_the_pseudo_code(steps, toy):
+    z, z_g, Phi = normal(3, 16, D) @ toy.root, toy.means[1], orthonormal(normal(D, D))
+    for first in (True, False):
+        ra = {"Phi": Phi} if first else {"Phi": Phi, "z_g": z_g}
+        S, P = (np.eye(D) if steps == "paper" else None), Phi.numpy().copy()
+        for batch in z.numpy():
+            W = np.cov(batch, rowvar=False, bias=True)
+            if steps == "normalised":
+                W = 0.99 * W + 0.01 * np.trace(W) / D * np.eye(D)
+                S = np.eye(D) / np.trace(W) ** 0.5 if S is None else S
+            eta = 0.001 if steps == "paper" else 0.3 / max(np.trace(W) ** 0.5, np.linalg.norm(S @ W))
+            S = S + eta * (np.eye(D) - S @ W @ S)
+            S = (S + S.T) / 2
+            u = S @ (batch.mean(0) - z_g.numpy())
+            lam = 0.001 if steps == "paper" else 0.1 / (u @ u)
+            if not first:
+                P = P + lam * (np.outer(u, u) @ P - P @ np.triu(P.T @ np.outer(u, u) @ P))
+        known = ra | ({"S": torch.eye(D, dtype=torch.float64)} if steps == "paper" else {})
+        expected = {"S": torch.from_numpy(S), "Phi": torch.from_numpy(P), "z": z.mean((0, 1))}
+        assert close(ra_pass(z, known, steps), expected)
+
+
+def test_one_step_of_everybody_is_one_step_on_the_mean_scatter(toy):
+    S, W = first_whitening(toy.W), torch.stack([normal(D, D, seed=i) @ normal(D, D, seed=i).T for i in range(4)])
+    each = torch.stack([whitening_step(S, own, 0.01) for own in W])
+    assert torch.allclose(each.mean(0), whitening_step(S, W.mean(0), 0.01), rtol=1e-12, atol=1e-12)
+
+
+def test_units_that_never_fire_and_batches_without_scatter_do_no_harm(toy):
+    z = normal(40, 16, D).float() @ toy.root.float() + toy.means[0].float()
+    z[..., :5] = 0
+    ra = ra_pass(z, {"Phi": orthonormal(normal(D, D).float()), "z_g": toy.means[1].float()}, "normalised")
+    assert all(t.isfinite().all() for t in ra.values())
+    assert torch.linalg.eigvalsh(ra["S"]).min() > 0
+    nothing = ra_pass(torch.zeros(3, 16, D), {"Phi": ra["Phi"], "z_g": torch.zeros(D)}, "normalised")
+    assert torch.equal(nothing["S"], torch.eye(D))
+    assert torch.equal(nothing["Phi"], ra["Phi"])
+
+
+def test_the_shrinkage_keeps_the_trace():
+    z = normal(7, 4)
+    (mean, W), (_, plain) = batch_moments(z), batch_moments(z, 0.0)
+    assert torch.allclose(plain, torch.from_numpy(np.cov(z.numpy(), rowvar=False, bias=True)))
+    assert torch.allclose(mean, z.mean(0))
+    assert W.trace().item() == pytest.approx(plain.trace().item())
+    assert torch.allclose(W - 0.99 * plain, 0.01 / 4 * plain.trace() * torch.eye(4, dtype=torch.float64), atol=1e-12)
+
+
+# The eigenproblem
+
+
+@pytest.fixture(scope="module")
+def clients() -> tuple[Tensor, Tensor]:
+    """Latents [240, 6] of four clients of different sizes, and whose they are."""
+    client = torch.from_numpy(np.repeat([2, 5, 7, 9], [30, 90, 50, 70]))
+    return normal(240, 6) @ normal(6, 6, seed=1) + 2 * normal(10, 6, seed=2)[client], client
+
+
+def test_scatters_are_those_of_numpy_and_add_up_to_the_covariance(clients):
+    z, client = clients
+    within, between = scatters(z, client)
+    shares = {i: z[client == i].numpy() for i in client.unique().tolist()}
+    expected = sum(len(own) * np.cov(own, rowvar=False, bias=True) for own in shares.values()) / len(z)
+    assert np.allclose(within, expected)
+    assert np.allclose(within + between, np.cov(z.numpy(), rowvar=False, bias=True))
+
+
+def test_the_closed_form_is_scikit_learns_discriminant_analysis(clients):
+    z, client = clients
+    within, between = scatters(z, client)
+    P, lda = closed_form(within, between, 3), LinearDiscriminantAnalysis(solver="eigen").fit(z.numpy(), client.numpy())
+    theirs = torch.from_numpy(lda.scalings_[:, :3])
+    assert torch.allclose((P * theirs.sign()).abs(), theirs.abs(), rtol=1e-8)
+    assert torch.allclose(P.T @ within @ P, torch.eye(3, dtype=torch.float64), atol=1e-10)
+    values = torch.linalg.eigvals(torch.linalg.solve(within, between)).real.sort(descending=True).values
+    assert trace_ratio(P, within, between).item() == pytest.approx(values[:3].sum().item())
+    assert trace_ratio(P @ normal(3, 3), within, between).item() == pytest.approx(values[:3].sum().item())
+    assert trace_ratio(normal(6, 3, seed=4), within, between) < values[:3].sum()
+
+
+def test_the_closed_form_leaves_out_units_that_never_fire(clients):
+    z, client = clients
+    P = closed_form(*scatters(torch.cat([z, torch.zeros(len(z), 2).double()], 1), client), 3)
+    assert torch.allclose(P[:6].abs(), closed_form(*scatters(z, client), 3).abs(), rtol=1e-6)
+    assert P[6:].abs().max() == 0
+
+
+# The map in a model
+
+
+@pytest.mark.parametrize("shifted", [False, True])
+@pytest.mark.parametrize("side", ["input", "output"])
+@pytest.mark.parametrize("at", [1, 2, 3])
+def test_the_folded_map_is_the_map_as_a_layer(at, side, shifted):
+    model = lenet()
+    w = {name: t.double().requires_grad_() for name, t in model.weights.items()}
+    layer, x, y = linear_layer(w, at), normal(5, 3, 32, 32), torch.arange(5)
+    d = w[f"{layer}.weight"].shape[side == "input"]
+    P, shift = normal(d, d) / d**0.5, normal(d, seed=1) if shifted else None
+    place, module = Alignment(layer, side, P, shift), model.net.get_submodule(layer)
+
+    def as_layer(z):
+        return (z if shift is None else z - shift) @ P
+
+    if side == "input":
+        hook = module.register_forward_pre_hook(lambda _, z: (as_layer(*z),))
+    else:
+        hook = module.register_forward_hook(lambda _, __, z: as_layer(z))
+    try:
+        expected = model(w, x)
+    finally:
+        hook.remove()
+    answer = Aligned(model, place)(w, x)
+    assert torch.allclose(answer, expected, rtol=1e-10, atol=1e-12)
+    slopes = [torch.autograd.grad(F.cross_entropy(out, y), list(w.values())) for out in (answer, expected)]
+    assert all(torch.allclose(a, b, rtol=1e-8, atol=1e-11) for a, b in zip(*slopes, strict=True))
+    stack = {name: torch.stack([t, 2 * t]).detach() for name, t in w.items()}
+    folded = place.fold(stack)
+    assert close({name: t[0] for name, t in folded.items()}, place.fold(w))
+    assert linear_layer(stack, at, stacked=True) == layer
+    outputs = features(model, w, x, {"before": {1: "conv2", 2: "fc1", 3: "fc2"}[at], "behind": layer})
+    assert torch.equal(place.latents(model, w, x), outputs["before" if side == "input" else "behind"])
+
+
+def test_a_model_with_fewer_linear_layers_is_refused(federation):
+    with pytest.raises(ValueError, match=r"fc4 is not there; the model has 3 linear layer\(s\)"):
+        linear_layer(lenet().weights, 4)
+
+
+# Around another method
+
+
+def by_hand(cohort, w, place):
+    """Bare SGD on the cross-entropy of the model with the map folded in: [...] -> [k, ...]."""
+    trained = []
+    for steps in cohort.batches(range(cohort.local_epochs)):
+        own = {name: t.clone().requires_grad_() for name, t in w.items()}
+        optimiser = torch.optim.SGD(own.values(), cohort.lr)
+        for index in steps:
+            x, y, *_ = cohort.images.batch(index, cohort.model)
+            optimiser.zero_grad()
+            F.cross_entropy(cohort.model(place.fold(own), x), y).backward()
+            optimiser.step()
+        trained.append({name: t.detach() for name, t in own.items()})
+    return {name: torch.stack([own[name] for own in trained]) for name in w}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_any_method_with_the_identity_plugged_in_is_that_method(name, federation):
+    method = FACTORIES[name]()
+    cohort = cohort_of(federation, 1, model="lenet5_plain", local_epochs=2 if name == "fedrep" else 1)
+    identity = Alignment("fc2.0", "input", torch.eye(120, dtype=torch.float64))
+    states = []
+    for own in (cohort, plugged_in(cohort, identity)[0]):
+        own = replace(own, meter=Meter())
+        state = method.round(method.init(cohort.model, federation), replace(own, round=0))
+        states.append(flatten(method.round(state, own)))
+    assert close(*states)
+
+
+@pytest.mark.parametrize("name", ["fedprox", "fedper", "fedproto", "perfedavg", "ifca"])
+def test_a_map_is_in_all_that_a_method_does(name, federation):
+    """With P in front of FC2 a method does what it does with W P' for W, if only the other layers are trained."""
+    method = FACTORIES[name]()
+    cohort = cohort_of(federation, 0, model="lenet5_plain")
+    place = Alignment("fc2.0", "input", normal(120, 120) / 120**0.5)
+    fixed = tuple(n for n in cohort.model.trainable if not n.startswith("fc2.0"))
+    draw = {name: t.double() for name, t in cohort.model.redraw(1).items()}
+    model = cohort.model._replace(trainable=fixed, redraw=lambda j: draw)
+    folded = model._replace(weights=place.fold(model.weights), redraw=lambda j: place.fold(draw))
+    plugged = plugged_in(replace(cohort, model=model), place)[0]
+    a = method.round(method.init(model, federation), plugged)
+    b = method.round(method.init(folded, federation), replace(cohort, model=folded, meter=Meter()))
+    assert close(place.fold(method.models(a)), method.models(b), 1e-8)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("steps", ["normalised", "paper"])
+def test_a_round_trains_with_the_map_then_aligns_and_averages(steps, backend, federation):
+    method, beta = fl.fedcs("fc2", every=1, steps=steps, beta=0.3), 0.3
+    cohort, seen = watched(cohort_of(federation, 0, backend, model="lenet5_plain"))
+    state = method.init(cohort.model, federation)
+    assert torch.allclose(state.ra["P"].T @ state.ra["P"], torch.eye(120, dtype=torch.float64), atol=1e-12)
+    assert not torch.allclose(state.ra["P"], torch.eye(120, dtype=torch.float64), atol=0.1)
+    for _ in range(2):
+        before, state = state, method.round(state, replace(cohort, meter=Meter()))
+        _, trained = seen[-1]
+        place = Alignment("fc2.0", "input", before.ra["P"])
+        assert close(trained, by_hand(cohort, before.base.w, place), 1e-8)
+        rows = []
+        for k, index in enumerate(cohort.batches([0])):
+            w = {name: t[k] for name, t in trained.items()}
+            images = cohort.images.batch(index.flatten(), cohort.model).x
+            z = features(cohort.model, w, images, {"z": "fc1"})["z"].unflatten(0, index.shape)
+            rows.append(ra_pass(z, before.ra, steps))
+        mean = client_mean({name: torch.stack([row[name] for row in rows]) for name in rows[0]}, cohort.n_samples)
+        z_g = before.ra["z_g"] + beta * (mean["z"] - before.ra["z_g"]) if "z_g" in before.ra else mean["z"]
+        Phi = orthonormal(mean["Phi"])
+        assert close(state.ra, {"P": mean["S"] @ Phi, "Phi": Phi, "S": mean["S"], "z_g": z_g})
+        assert close(state.base.w, client_mean(trained, cohort.n_samples))
+    evaluated = {name: t[0] for name, t in method.models(state).items()}
+    assert close(evaluated, Alignment("fc2.0", "input", state.ra["P"]).fold(state.base.w))
+
+
+def test_alignments_take_place_every_so_many_rounds(federation):
+    ends = [fl.run(fl.fedcs(every=2), federation, **SETTING | {"rounds": t}).state.ra["P"] for t in (1, 2, 3)]
+    assert torch.equal(ends[0], ends[1])
+    assert not torch.equal(ends[1], ends[2])
+
+
+@pytest.mark.parametrize("base", [fl.fedper(), fl.fedprox(0.1), "fedalt"])
+def test_other_methods_are_aligned_too(base, federation):
+    result = fl.run(fl.fedcs("fc3", base=base, every=1), federation, **SETTING, tune_epochs=1)
+    assert all(t.isfinite().all() for t in result.models.values())
+    assert len(result.models["classifier.weight"]) == (1 if "fedprox" in str(base) else 6)
+    assert result.accuracy.groupby("when")["loss"].mean().loc["after"] > 0
+    plain = fl.run(fl.fedcs("fc3", every=1), federation, **SETTING)
+    assert result.folder != plain.folder
+    assert set(result.rounds["bytes_up"] - plain.rounds["bytes_up"]) <= {0, -3 * 4 * 85 * 4}  # without phi, where it is
+
+
+def test_tuning_trains_with_the_map_in_its_place(federation):
+    everyone = replace(cohort_of(federation, 0, model="lenet5_plain", join_ratio=1.0), purpose=TUNE)
+    method = fl.fedcs("fc1", every=1)
+    state = method.round(method.init(everyone.model, federation), everyone)
+    place = Alignment("fc1.0", "input", state.ra["P"])
+    assert close(method.tune(state, everyone), place.fold(by_hand(everyone, state.base.w, place)), 1e-8)
+
+
+def test_one_set_of_parameters_serves_everybody_and_newcomers_leave_no_trace(tiny):
+    def run(swap):
+        federation = fl.federate(tiny, fl.iid(), clients=6, unseen=2)
+        train, test = list(federation.train), list(federation.test)
+        if swap:  # what the newcomers own
+            train[4], test[4] = test[4], train[4]
+            train[5], test[5] = test[5], train[5]
+        federation = replace(federation, train=tuple(train), test=tuple(test))
+        return fl.run(fl.fedcs(every=1), federation, **SETTING | {"join_ratio": 1.0})
+
+    one, other = run(False), run(True)
+    assert one.folder != other.folder
+    assert {t.shape[0] for t in one.models.values()} == {1}
+    assert close(flatten(one.state), flatten(other.state), 0)
+
+
+@pytest.mark.parametrize("option", [{"centred": False}, {"shifted": True}, {"side": "output"}, {"steps": "paper"}])
+def test_the_other_readings_differ_and_are_finite(option, federation):
+    usual, other = (fl.run(fl.fedcs(every=1, **kind), federation, **SETTING).models for kind in ({}, option))
+    assert all(t.isfinite().all() for t in other.values())
+    assert not close(usual, other, 1e-4)
+
+
+def test_a_shifted_map_is_centred_on_the_clients(federation):
+    state = fl.run(fl.fedcs(every=1, shifted=True), federation, **SETTING).state
+    place = Alignment("fc1.0", "input", state.ra["P"], state.ra["z_g"])
+    models = fl.run(fl.fedcs(every=1, shifted=True), federation, **SETTING).models
+    assert close({name: t[0] for name, t in models.items()}, place.fold(state.base.w), 1e-6)
+
+
+@pytest.mark.parametrize("base", ["fedsimsup", "pfedmb"])
+def test_methods_with_models_of_their_own_are_refused(base, federation):
+    with pytest.raises(ValueError, match=f"base='{base}' is not allowed; its clients do not train the run's model"):
+        fl.run(fl.fedcs(base=FACTORIES[base]()), federation, **SETTING)
+
+
+def test_the_source_of_the_base_is_part_of_the_address():
+    named, made = fl.fedcs(base="fedprox"), fl.fedcs(base=fl.fedprox(0.5))
+    assert named.code == made.code != fl.fedcs().code
+    assert made.hyper["base"] == "fedprox(mu=0.5)"
+    assert fl.fedavg().code in fl.fedcs().code
