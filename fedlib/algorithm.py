@@ -6,11 +6,10 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from fedlib.checks import check_choice
 from fedlib.federation import Federation
 from fedlib.models import Group, Model
+from fedlib.models.mixture import deal, stacks
 from fedlib.stack import Params, client_mean, drop, own, put, repeat, select, take
 from fedlib.training.cohort import Cohort
 from fedlib.training.losses import cross_entropy
@@ -30,9 +29,11 @@ class Algorithm(NamedTuple):
                                        `everyone` long (default: SGD on all of `models`, see `tuned`; for only what is
                                        personal there is `tune_personal`); must not change the state
     trace(state) -> Params             what is written down at every evaluation (before tuning), by name
-    groups(model, federation) -> [Group]    who has which architecture, where not everybody has the run's; `models`
-                                       then has the entries of all of them, and a client is evaluated, and by default
-                                       tuned, with those of its own
+    groups(model, federation) -> [Group]    who has which architecture, where that is not as the run deals them out
+                                       (`mixture.deal`). With several of them `models` has the entries of all, with a
+                                       row for every client or for every client that has it; a client is evaluated,
+                                       and by default tuned, with those of its own
+    mixed                              clients of a run may have different architectures
     """
 
     name: str
@@ -43,6 +44,7 @@ class Algorithm(NamedTuple):
     tune: Callable[[State, Cohort], Params] | None = None
     trace: Callable[[State], Params] | None = None
     groups: Callable[[Model, Federation], Sequence[Group]] | None = None
+    mixed: bool = False
     hyper: Mapping[str, Any] = {}  # filled in by @algorithm, part of a run's address
     code: str = ""  # fingerprint of the source, likewise
 
@@ -88,9 +90,9 @@ def resolve(method: str | Algorithm) -> Algorithm:
 
 
 def groups_of(algorithm: Algorithm, model: Model, federation: Federation) -> Sequence[Group]:
-    """Who has which architecture: everybody the run's, unless the algorithm says otherwise."""
+    """Who has which architecture: as the run deals them out, unless the algorithm says otherwise."""
     if algorithm.groups is None:
-        return [Group(model, np.arange(federation.n_clients))]
+        return deal(model, federation.n_clients)
     return algorithm.groups(model, federation)
 
 
@@ -98,11 +100,19 @@ def tuned(algorithm: Algorithm, state: State, everyone: Cohort) -> Params:
     """Copies of all clients' models [n_clients, ...] after local fine-tuning; nobody keeps them."""
     if algorithm.tune is not None:
         return algorithm.tune(state, everyone)
-    copies = {name: w.expand(everyone.size, *w.shape[1:]).clone() for name, w in algorithm.models(state).items()}
+    models = algorithm.models(state)
+    copies = {name: (w.expand(everyone.size, *w.shape[1:]) if len(w) == 1 else w).clone() for name, w in models.items()}
     for part in everyone.parts():
         own = select(copies, part.model.weights)
-        put(own, part.clients, part.train(cross_entropy, take(own, part.clients)))
+        rows = part.clients if len(next(iter(own.values()))) == everyone.size else part.rows
+        put(own, rows, part.train(cross_entropy, take(own, rows)))
     return copies
+
+
+def need_public(name: str, federation: Federation) -> None:
+    """`ValueError` for a method that needs public images and a federation without any."""
+    if federation.public is None:
+        raise ValueError(f"{name} needs public images; give some to federate(..., public=0.1) or with_public(...).")
 
 
 class Global(NamedTuple):
@@ -119,6 +129,17 @@ def init_global(model: Model, federation: Federation) -> Global:
 def broadcast(state: Global) -> Params:
     """The global model, for everybody: [1, ...]."""
     return {name: t[None] for name, t in state.w.items()}
+
+
+class Personal(NamedTuple):
+    """State of a method whose clients have models of their own."""
+
+    v: Params  # for every architecture a stack with a row for each of its clients
+
+
+def init_personal(model: Model, federation: Federation) -> Personal:
+    """Clients with the same architecture start alike."""
+    return Personal(stacks(deal(model, federation.n_clients)))
 
 
 class Partial(NamedTuple):

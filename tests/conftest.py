@@ -37,19 +37,25 @@ def data_root() -> Path:
     return root
 
 
-@pytest.fixture(scope="session")
-def tiny() -> Dataset:
-    """240 images 1x16x16 of 4 classes, 2 domains: a bright corner that says the class, in noise."""
-    rng = np.random.default_rng(0)
-    y = np.arange(240) % 4
-    x = rng.integers(0, 120, (240, 1, 16, 16), dtype=np.uint8)
+def corners(n: int, seed: int) -> Dataset:
+    """n images 1x16x16 of 4 classes, 2 domains: a bright corner that says the class, in noise."""
+    rng = np.random.default_rng(seed)
+    y = np.arange(n) % 4
+    x = rng.integers(0, 120, (n, 1, 16, 16), dtype=np.uint8)
     for i, c in enumerate(y):
         x[i, 0, 8 * (c // 2) : 8 * (c // 2) + 8, 8 * (c % 2) : 8 * (c % 2) + 8] += 100
-    domain = np.arange(240) // 120
-    return Dataset("tiny", x, y, tuple("abcd"), np.zeros(240, np.uint8), domain, ("left", "right"))
+    domain = 2 * np.arange(n) // n
+    return Dataset("tiny", x, y, tuple("abcd"), np.zeros(n, np.uint8), domain, ("left", "right"))
+
+
+@pytest.fixture(scope="session")
+def tiny() -> Dataset:
+    """240 of the `corners`."""
+    return corners(240, seed=0)
 
 
 @pytest.fixture(scope="session")
 def federation(tiny: Dataset) -> fl.Federation:
-    """Six ragged clients of the tiny data set."""
-    return fl.federate(tiny, fl.dirichlet(alpha=0.5, min_size=12), clients=6, seed=1)
+    """Six ragged clients of the tiny data set, and 40 public images like theirs."""
+    dealt = fl.federate(tiny, fl.dirichlet(alpha=0.5, min_size=12), clients=6, seed=1)
+    return dealt.with_public(corners(40, seed=1))

@@ -1,7 +1,7 @@
 """A federation: one data set, dealt out to clients as index sets: train, test and, if wanted, validation parts."""
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -10,13 +10,16 @@ from fedlib.checks import check_count, check_number
 from fedlib.data.dataset import TEST, Dataset
 from fedlib.federation.partition import Partition
 
+PUBLIC = 1  # purpose of the random stream that chooses public images
+
 
 @dataclass(frozen=True, eq=False)
 class Federation:
     """Clients as index sets into `data`. `train[i]`, `validation[i]` and `test[i]` are disjoint int64 arrays.
 
     `validation` is empty, `()`, unless a share was asked for. `test_fraction` None: the official test part.
-    The last `unseen` clients never take part in training.
+    The last `unseen` clients never take part in training. `public` images belong to nobody: the server has them, and
+    everybody may see them.
     """
 
     data: Dataset
@@ -28,6 +31,7 @@ class Federation:
     validation: tuple[np.ndarray, ...] = ()
     validation_fraction: float = 0.0
     unseen: int = 0
+    public: Dataset | None = None
 
     @property
     def n_clients(self) -> int:
@@ -58,7 +62,19 @@ class Federation:
         digest = hashlib.sha256(self.data.fingerprint.encode())
         for index in (own for part in self.parts for own in part):
             digest.update(len(index).to_bytes(8, "little") + index.astype("<i8").tobytes())
+        if self.public is not None:
+            digest.update(self.public.fingerprint.encode())
         return digest.hexdigest()[:16]
+
+    def with_public(self, public: Dataset) -> "Federation":
+        """The same clients, and all of `public` as the public images; as large as theirs, and of as many classes."""
+        shape, n_classes = self.data.x.shape[1:], len(self.data.classes)
+        if public.x.shape[1:] != shape or len(public.classes) != n_classes:
+            raise ValueError(
+                f"{public.name} cannot be public for {self.data.name}: it has images of {public.x.shape[1:]} and "
+                f"{len(public.classes)} classes instead of {shape} and {n_classes}."
+            )
+        return replace(self, public=public)
 
     def _counts(self, part: tuple[np.ndarray, ...]) -> np.ndarray:
         n_classes = len(self.data.classes)
@@ -76,6 +92,7 @@ def federate(
     seed: int = 0,
     validation_fraction: float = 0.0,
     unseen: int = 0,
+    public: float = 0.0,
 ) -> Federation:
     """Deal `data` out to `clients` and cut each client's share at random into train and test.
 
@@ -84,7 +101,8 @@ def federate(
     out the official train part, and the official test part follows it: a client gets of each class (and domain) the
     share of test samples that it has of the train samples (pFedMB, section V-A; FedSimSup, section 4.1).
     The last `validation_fraction` of what would train is kept for validation. The last `unseen` clients are never
-    sampled: they are evaluated, and fine-tuned for that where a run fine-tunes (FedCS, section 5).
+    sampled: they are evaluated, and fine-tuned for that where a run fine-tunes (FedCS, section 5). The share `public`
+    of what would train is dealt to nobody: the same share of every class, in random order (pFedHR, section 4.1).
     Raises `ValueError` for more clients than samples or a client with an empty part.
     """
     check_count("clients", clients)
@@ -93,7 +111,11 @@ def federate(
     check_number("validation_fraction", validation_fraction, 0, 1, open_high=True)
     check_count("seed", seed, 0)
     check_count("unseen", unseen, 0, clients - 1)
+    check_number("public", public, 0, 1, open_high=True)
     dealt = np.arange(len(data)) if test_fraction is not None else np.flatnonzero(data.split != TEST)
+    share = public * (1 - (test_fraction or 0))  # of all that could be dealt
+    drawn = _stratified(data.y[dealt], share, np.random.default_rng((seed, PUBLIC))) if public else []
+    shown, dealt = dealt[drawn], np.delete(dealt, drawn)
     wanted = {"train": "train on", "test": "test on", "validation": "validate on"}
     if not validation_fraction:
         del wanted["validation"]
@@ -109,7 +131,7 @@ def federate(
     if test_fraction is None:
         train, test = shares, _follow(data, shares, rng)
     else:
-        train, test = _cut(shares, test_fraction)
+        train, test = _cut(shares, test_fraction / (1 - share))
     parts = {"train": train, "test": test}
     if validation_fraction:
         parts["train"], parts["validation"] = _cut(train, validation_fraction)
@@ -121,7 +143,13 @@ def federate(
             )
     parts = {name: tuple(part) for name, part in parts.items()}
     given = {"test_fraction": test_fraction, "seed": seed, "validation_fraction": validation_fraction, "unseen": unseen}
-    return Federation(data, partition, **parts, **given)
+    return Federation(data, partition, **parts, **given, public=data.subset(shown) if public else None)
+
+
+def _stratified(y: np.ndarray, share: float, rng: np.random.Generator) -> np.ndarray:
+    """Positions of a random share of each class, at least one, in random order."""
+    own = (rng.permutation(np.flatnonzero(y == c)) for c in np.unique(y))
+    return rng.permutation(np.concatenate([c[: max(round(share * len(c)), 1)] for c in own]))
 
 
 def _cut(shares: list[np.ndarray], fraction: float) -> tuple[list[np.ndarray], list[np.ndarray]]:

@@ -1,13 +1,19 @@
 """Architectures by name. A builder takes (channels, height, width) and n_classes and returns a module."""
 
+from functools import partial
+
 from fedlib.models.lenet5 import lenet5, lenet5_bn, lenet5_plain
+from fedlib.models.m1_to_m4 import m1, m2, m3, m4
 from fedlib.models.mobilenetv2 import mobilenetv2, mobilenetv2_pretrained
 from fedlib.models.model import Builder, Group, Model, build
 
+M1_TO_M4 = {"m1": m1, "m2": m2, "m3": m3, "m4": m4}
 MODELS: dict[str, Builder] = {
     "lenet5": lenet5,
     "lenet5_bn": lenet5_bn,
     "lenet5_plain": lenet5_plain,
+    **M1_TO_M4,
+    **{f"{name}_thin": partial(builder, thin=4) for name, builder in M1_TO_M4.items()},
     "mobilenetv2": mobilenetv2,
     "mobilenetv2_pretrained": mobilenetv2_pretrained,
 }

@@ -1,6 +1,6 @@
 """A model as the library sees it: an architecture, its initial weights and the names of its parts."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -25,7 +25,8 @@ class Model(NamedTuple):
     The name sets say which entry is what: `trainable`, `statistics` (BatchNorm running mean and variance),
     `batchnorm` (affine and statistics), `classifier` (the last linear layer: weight and bias). `redraw(j)` are initial
     weights j = 1, 2, ... on the host, independent of `weights`, which were drawn from `seed`. Images have `shape`
-    (C, H, W).
+    (C, H, W). `others` are the architectures, by name, that clients of the same run may have
+    instead (`mixture.deal`).
     """
 
     name: str
@@ -39,6 +40,7 @@ class Model(NamedTuple):
     shape: tuple[int, int, int]
     n_classes: int
     seed: int
+    others: Mapping[str, Builder] = {}
 
     def __call__(self, w: Params, x: Tensor) -> Tensor:
         """Logits [batch, n_classes] of images x [batch, C, H, W]; training mode updates the statistics in `w`."""

@@ -28,7 +28,13 @@ def prepare(algorithm: str | Algorithm, federation: Federation, model: str = "le
     """Check the arguments of `run` and settle what is left to defaults. Raises `ValueError`."""
     algorithm = resolve(algorithm)
     own = setting(**{"tune_epochs": algorithm.tune_epochs} | arguments)
-    check_choice("model", model, MODELS)
+    names = model.split("+")
+    for name in names:
+        check_choice("model", name, MODELS)
+    if len(names) > 1 and not algorithm.mixed:
+        raise ValueError(f"model={model!r} is not allowed; {algorithm.name} needs one architecture for all clients.")
+    if len(set(names)) < len(names):
+        raise ValueError(f"model={model!r} is not allowed; it may name an architecture once.")
     config = {
         "algorithm": algorithm.name,
         "hyper": dict(algorithm.hyper),
@@ -44,12 +50,17 @@ def prepare(algorithm: str | Algorithm, federation: Federation, model: str = "le
         "model": model,
         **own.described(),
     }
+    if own.optimizer == "sgd":
+        del config["optimizer"]  # it was the only one once: its runs keep their addresses
+    if federation.public is not None:
+        config["public"] = f"{len(federation.public)} images of {federation.public.name}"
     shape, n_classes = federation.data.x.shape[1:], len(federation.data.classes)
-    built = build(model, MODELS[model], shape, n_classes, own.seed)
+    built = build(names[0], MODELS[names[0]], shape, n_classes, own.seed)
     weights = {name: t.to(own.torch_dtype) for name, t in built.weights.items()}
+    built = built._replace(weights=weights, others={name: MODELS[name] for name in names[1:]})
     if own.tune_part is not None:
         _check_personal(algorithm, built, federation)
-    return Plan(algorithm, federation, built._replace(weights=weights), own, config)
+    return Plan(algorithm, federation, built, own, config)
 
 
 def _check_personal(algorithm: Algorithm, model: Model, federation: Federation) -> None:

@@ -7,6 +7,7 @@ import torch
 
 from fedlib.checks import check_choice, check_count, check_number
 from fedlib.training.backends import BACKENDS
+from fedlib.training.phase import OPTIMIZERS
 
 EVALUATIONS = 20  # per run, unless `evaluate_every` says otherwise
 
@@ -18,6 +19,7 @@ class Setting:
     rounds           communication rounds T
     join_ratio       each round samples max(floor(join_ratio * n_clients), 1) clients, the same for every method
     local_epochs, batch_size, lr, momentum    SGD of each sampled client; the momentum starts anew in every phase
+    optimizer        "sgd", or "adam" (moments 0.9 and 0.999, which start anew in every phase; no momentum then)
     lr_decay, lr_decay_every    every so many rounds lr is multiplied by lr_decay
     seed             initial weights, cohorts and mini-batches; same seed, same bits
     evaluate_every   rounds between evaluations (default: about 20 in all); the last round is always evaluated
@@ -38,6 +40,7 @@ class Setting:
     batch_size: int = 32
     lr: float = 0.01
     momentum: float = 0.0
+    optimizer: str = "sgd"
     lr_decay: float = 1.0
     lr_decay_every: int = 1
     seed: int = 0
@@ -59,6 +62,9 @@ class Setting:
         check_number("lr_decay", self.lr_decay, 0, 1, open_low=True)
         check_count("seed", self.seed, 0)
         check_count("tune_epochs", self.tune_epochs, 0)
+        check_choice("optimizer", self.optimizer, OPTIMIZERS)
+        if self.optimizer == "adam" and self.momentum:
+            raise ValueError(f"momentum={self.momentum!r} is not allowed with optimizer='adam'; Adam has its own.")
         check_choice("device", self.device, ("auto", "cpu", "cuda"))
         check_choice("backend", self.backend, ("auto", *BACKENDS))
         check_choice("dtype", self.dtype, ("float32", "float64"))

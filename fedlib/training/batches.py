@@ -15,17 +15,20 @@ from fedlib.models import Model
 class Batch(NamedTuple):
     """What a client's loss sees: normalised images x [batch, C, H, W], labels y [batch], and the architecture.
 
-    `draws` are the random numbers of this step that the method has asked for (`Cohort.train`), by name.
+    `draws` are the random numbers of this step that the method has asked for (`Cohort.train`), by name; `index`
+    int64 [batch] says which of the `Images` these are.
     """
 
     x: Tensor
     y: Tensor
     model: Model
     draws: Mapping[str, Tensor] = {}
+    index: Tensor | None = None
 
     def split(self, n: int) -> "list[Batch]":
         """The `n` mini-batches that a step with `batches_per_step=n` sees joined."""
-        return [self._replace(x=x, y=y) for x, y in zip(self.x.chunk(n), self.y.chunk(n), strict=True)]
+        parts = zip(*(t.chunk(n) for t in (self.x, self.y, self.index)), strict=True)
+        return [self._replace(x=x, y=y, index=index) for x, y, index in parts]
 
 
 class Images(NamedTuple):
@@ -41,7 +44,7 @@ class Images(NamedTuple):
         x = torch.addcmul(self.shift, self.x[index].to(self.scale.dtype), self.scale)
         if index.dim() == 1 and x.device.type == "cpu" and not model.batchnorm:
             x = x.contiguous(memory_format=torch.channels_last)  # faster, but for BatchNorm
-        return Batch(x, self.y[index], model)
+        return Batch(x, self.y[index], model, index=index)
 
 
 def on_device(data: Dataset, device: torch.device, dtype: torch.dtype = torch.float32) -> Images:
@@ -53,6 +56,11 @@ def on_device(data: Dataset, device: torch.device, dtype: torch.dtype = torch.fl
         scale=1 / (255 * std),
         shift=-mean / std,
     )
+
+
+def beside(images: Images, data: Dataset) -> Images:
+    """`data` on the device of `images`, normalised as they are."""
+    return images._replace(x=_shared(data.x).to(images.x.device), y=_shared(data.y).to(images.y.device))
 
 
 def _shared(values: np.ndarray) -> Tensor:

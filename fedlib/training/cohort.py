@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedlib.federation import Federation
 from fedlib.models import Group, Model
-from fedlib.stack import Params, n_bytes, repeat
+from fedlib.stack import Params, n_bytes, put, repeat, select, take
 from fedlib.training.batches import Images, client_batches, to_device
 from fedlib.training.evaluate import Evaluation, class_features
 from fedlib.training.phase import Loss, Phase, Trainer
@@ -45,7 +45,10 @@ class Cohort:
     momentum: float
     seed: int
     trainer: Trainer
+    optimizer: str = "sgd"
     groups: Sequence[Group] = ()  # who has which architecture
+    rows: Tensor | None = None  # int64 [k]: where the clients of a part stand among those with their architecture
+    public: Images | None = None
     purpose: int = TRAIN
     meter: Meter = field(default_factory=Meter)
 
@@ -66,12 +69,31 @@ class Cohort:
         place = np.asarray(rows)
         on_device = to_device(torch.from_numpy(place), self.clients.device)
         own = {"ids": self.ids[place], "clients": self.clients[on_device], "n_samples": self.n_samples[on_device]}
+        own["rows"] = None if self.rows is None else self.rows[on_device]
         return replace(self, model=model or self.model, **own)
 
     def parts(self) -> "list[Cohort]":
         """One part for every architecture that clients of the cohort have (`Algorithm.groups`)."""
-        rows = [np.flatnonzero(np.isin(self.ids, group.clients)) for group in self.groups]
-        return [self.part(own, group.model) for own, group in zip(rows, self.groups, strict=True) if len(own)]
+        parts = []
+        for group in self.groups:
+            part = self.part(np.flatnonzero(np.isin(self.ids, group.clients)), group.model)
+            rows = torch.from_numpy(np.searchsorted(group.clients, part.ids))
+            parts.append(replace(part, rows=to_device(rows, self.clients.device)))
+        return [part for part in parts if part.size]
+
+    def own(self, v: Params) -> Params:
+        """The models of the clients of a part: [k, ...]; `v` has one row for each client with their architecture."""
+        return take(select(v, self.model.weights), self.rows)
+
+    def keep(self, v: Params, w: Params) -> None:
+        """Put the models `w` [k, ...] of the clients of a part into their rows of `v`."""
+        put(select(v, self.model.weights), self.rows, w)
+
+    def on_public(self, chosen: np.ndarray | None = None) -> "Cohort":
+        """The same clients with public images in the place of their train parts: all, or those `chosen`, for each."""
+        data = self.federation.public
+        train = (np.arange(len(data)) if chosen is None else chosen,) * self.federation.n_clients
+        return replace(self, images=self.public, federation=replace(self.federation, data=data, train=train))
 
     def broadcast(self, w: Params) -> Params:
         """Send the same to every client of the cohort: [...] -> [k, ...]; counted as download."""
@@ -103,7 +125,7 @@ class Cohort:
         repeats: int = 1,
         draws: Draws | None = None,
     ) -> Params:
-        """Each client runs SGD, with the run's momentum, on its own training samples: [k, ...] -> [k, ...].
+        """Each client runs the run's optimiser on its own training samples: [k, ...] -> [k, ...].
 
         `loss(w, batch, *context)` is the loss of ONE client; each `context` is a stack [k, ...] of which a client
         sees its row. Make the loss once, outside of `round`, and hand it what changes as context: a loss is compiled
@@ -138,6 +160,7 @@ class Cohort:
             seed=(self.seed, self.purpose, self.round, number),
             clip=clip,
             momentum=self.momentum,
+            optimizer=self.optimizer,
             draws=self._drawn(draws, batches, number),
         )
         trained, losses = self.trainer(phase)
@@ -178,6 +201,16 @@ class Cohort:
         """
         own = [self.federation.train[i] for i in self.ids]
         return class_features(self.model, self.images, models, own, stacked=self.images.y.is_cuda)
+
+    def logits(self, models: Params) -> tuple[Tensor, ...]:
+        """What row i of `models` answers, in evaluation mode, to client i's train part: k times [n_i, n_classes]."""
+        own = Evaluation(self.images, [self.federation.train[i] for i in self.ids], stacked=self.images.y.is_cuda)
+        return own.outputs(self.model, models).split(own.sizes)
+
+    def write_logits(self, table: Tensor, models: Params) -> None:
+        """Write `logits` into the rows of `table` [len(data), n_classes] that belong to the clients' samples."""
+        for i, z in zip(self.ids, self.logits(models), strict=True):
+            table[to_device(torch.from_numpy(self.federation.train[i]), table.device)] = z.to(table.dtype)
 
     def server_rng(self) -> np.random.Generator:
         """What the server draws from in this round."""

@@ -21,17 +21,18 @@ def _train(phase: Phase) -> tuple[Params, Tensor]:
         w_i = {name: t[i].clone() for name, t in phase.w.items()}
         own = [{name: t[i] for name, t in c.items()} for c in phase.context]
         free = [w_i[name].requires_grad_() for name in phase.trainable]
-        sgd = torch.optim.SGD(free, phase.lr, phase.momentum)
+        adam = phase.optimizer == "adam"
+        optimiser = torch.optim.Adam(free, phase.lr) if adam else torch.optim.SGD(free, phase.lr, phase.momentum)
         draws = {name: t.to(images.y.device) for name, t in phase.draws[i].items()} if phase.draws else {}
         total = torch.zeros((), device=images.y.device)
         for step, index in enumerate(steps.to(images.y.device)):
-            sgd.zero_grad()
+            optimiser.zero_grad()
             batch = images.batch(index, model)._replace(draws={name: t[step] for name, t in draws.items()})
             value = loss(w_i, batch, *own)
             value.backward()
             if phase.clip is not None:
                 torch.nn.utils.clip_grad_norm_(free, phase.clip)
-            sgd.step()
+            optimiser.step()
             total += value.detach()
         trained.append({name: t.detach() for name, t in w_i.items()})
         losses.append(total / max(len(steps), 1))

@@ -1,7 +1,7 @@
 """A local phase: what the clients of a cohort are told to do between two messages to the server."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import NamedTuple
 
 import numpy as np
@@ -12,11 +12,12 @@ from fedlib.models import Model
 from fedlib.stack import Params
 from fedlib.training.batches import Images
 
+OPTIMIZERS = ("sgd", "adam")
 Loss = Callable[..., Tensor]  # (w, batch, *context) -> scalar, for ONE client
 
 
 class Phase(NamedTuple):
-    """k clients take SGD steps, each on its own mini-batches."""
+    """k clients take steps of SGD, or of Adam, each on its own mini-batches."""
 
     model: Model
     images: Images
@@ -28,7 +29,8 @@ class Phase(NamedTuple):
     lr: float
     seed: tuple[int, ...] | None  # of what the model draws at random (dropout, say); None: nothing may be drawn
     clip: float | None = None  # largest norm of a client's gradient over all that is trainable
-    momentum: float = 0.0
+    momentum: float = 0.0  # of SGD
+    optimizer: str = "sgd"  # one of OPTIMIZERS; its moments start at zero
     draws: tuple[Params, ...] = ()  # k times {name: [steps_i, ...]}, on the host: `Batch.draws` of each step
 
 
@@ -43,18 +45,22 @@ def kind(phase: Phase) -> tuple:
 
     stacks = (phase.w, *phase.context, *phase.draws[:1])
     data = id(phase.images.x), phase.batches[0].shape[1:]
-    return phase.loss, phase.model.name, *data, phase.trainable, phase.clip, phase.momentum, *map(shapes, stacks)
+    steps = phase.trainable, phase.clip, phase.momentum, phase.optimizer
+    return phase.loss, phase.model.name, *data, *steps, *map(shapes, stacks)
 
 
 @contextmanager
 def randomness(phase: Phase) -> Iterator[None]:
     """Inside, PyTorch draws from the phase's seed; afterwards its random state is what it was before."""
-    if phase.seed is None:
+    with nullcontext() if phase.seed is None else drawing(phase.seed, phase.images.y.device):
         yield
-        return
-    device = phase.images.y.device
+
+
+@contextmanager
+def drawing(seed: tuple[int, ...], device: torch.device) -> Iterator[None]:
+    """Inside, PyTorch draws from `seed`, on the host and on `device`; afterwards its random state is as before."""
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
-        torch.manual_seed(int(np.random.SeedSequence(phase.seed).generate_state(1, np.uint64)[0]))
+        torch.manual_seed(int(np.random.SeedSequence(seed).generate_state(1, np.uint64)[0]))
         yield
 
 

@@ -13,6 +13,7 @@ from fedlib.training.batches import Batch, to_device
 from fedlib.training.convolution import convolutions
 from fedlib.training.phase import Phase
 
+BETAS, EPSILON = (0.9, 0.999), 1e-8  # of Adam, as in torch.optim
 WARM_UP = 3  # steps before a capture: libraries allocate their workspaces there
 
 
@@ -37,6 +38,7 @@ class Program:
         shapes = [phase.w[name].shape[1:] for name in phase.trainable]
         self.flat = torch.zeros(k, sum(shape.numel() for shape in shapes), dtype=dtype, device=device)  # [k, P]
         self.velocity = torch.zeros_like(self.flat) if self.momentum else None
+        self.moments = tuple(torch.zeros_like(self.flat) for _ in BETAS if phase.optimizer == "adam")
         parts = self.flat.split([shape.numel() for shape in shapes], dim=1)
         self.free = {
             name: part.unflatten(1, shape) if shape else part[:, 0]
@@ -83,16 +85,17 @@ class Program:
         self.n_steps.copy_(to_device(n_steps, self.index.device))
         self.step.zero_()
         self.total.zero_()
+        for t in self.moments:
+            t.zero_()
         if self.velocity is not None:
             self.velocity.zero_()
         self.lr.fill_(phase.lr)
 
-    def _loss(
-        self, free: Params, moving: Params, fixed: Params, x: Tensor, y: Tensor, draws: Params, own: tuple[Params, ...]
-    ):
-        """ONE client: its loss, and the BatchNorm statistics that the forward pass leaves."""
+    def _loss(self, free: Params, moving: Params, fixed: Params, seen: tuple[Tensor, ...], draws: Params, *own: Params):
+        """ONE client, which has `seen` (x, y, index): its loss, and the BatchNorm statistics that the pass leaves."""
         moving = {name: t.clone() for name, t in moving.items()}  # the forward pass updates them in place
-        return self.loss({**free, **moving, **fixed}, Batch(x, y, self.model, draws), *own), moving
+        x, y, index = seen
+        return self.loss({**free, **moving, **fixed}, Batch(x, y, self.model, draws, index), *own), moving
 
     def _advance(self, size: int) -> None:
         """One step of the first `size` clients."""
@@ -101,18 +104,30 @@ class Program:
         index, *drawn = (t[:, :size].index_select(0, self.step)[0] for t in (self.index, *self.draws.values()))
         batch = self.images.batch(index, self.model)  # index: [size, batch], drawn: [size, ...]
         draws = dict(zip(self.draws, drawn, strict=True))
-        grads, (value, moved) = self._gradients(free, moving, fixed, batch.x, batch.y, draws, tuple(context))
+        seen = batch.x, batch.y, index
+        grads, (value, moved) = self._gradients(free, moving, fixed, seen, draws, *context)
         gradient = torch.cat([grads[name].flatten(1) for name in free], 1)  # [size, P]
         if self.clip is not None:  # as torch.nn.utils.clip_grad_norm_, for each client
             norm = gradient.norm(dim=1, keepdim=True)
             gradient = gradient * (self.clip / (norm + 1e-6)).clamp(max=1)
         if self.velocity is not None:  # of a client that stands still it does not matter
             gradient = self.velocity[:size].mul_(self.momentum).add_(gradient).clone()
+        if self.moments:
+            gradient = self._by_adam(gradient, size)
         self.flat[:size].addcmul_(torch.where(running[:, None], gradient, 0), self.lr, value=-1)
         for name, t in moving.items():
             t.copy_(torch.where(running.view(-1, *[1] * (t.dim() - 1)), moved[name], t))
         self.total[:size].add_(torch.where(running, value, 0))
         self.step += 1
+
+    def _by_adam(self, gradient: Tensor, size: int) -> Tensor:
+        """The direction [size, P] of a step of Adam. All clients begin together: `step` lie behind each of them."""
+        taken, unbiased = self.step.double() + 1, []
+        for moment, power, beta in zip(self.moments, (gradient, gradient**2), BETAS, strict=True):
+            moment[:size].lerp_(power, 1 - beta)
+            unbiased.append(moment[:size] / (1 - beta**taken).to(moment.dtype))
+        first, second = unbiased
+        return first / (second.sqrt() + EPSILON)
 
     def _prepared(self, size: int) -> Callable[[], object]:
         """The step of `size` clients: as it is on a CPU, a CUDA graph on a GPU."""

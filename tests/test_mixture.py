@@ -1,0 +1,264 @@
+"""Clients with different architectures, public images, Adam on the clients, and the networks M1 to M4."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from archives import pictures
+from test_baselines import close, cohort_of
+
+import fedlib as fl
+from fedlib.algorithm import groups_of
+from fedlib.data import Dataset
+from fedlib.models import MODELS, build
+from fedlib.models.mixture import deal, named, stacks
+from fedlib.runs.plan import prepare
+from fedlib.stack import repeat, select
+from fedlib.training.backends import BACKENDS
+from fedlib.training.batches import client_batches, on_device
+from fedlib.training.cohort import TRAIN
+from fedlib.training.losses import cross_entropy
+
+SIZES = {"m1": 97_384, "m2": 245_224, "m3": 2_510_178, "m4": 5_980_938}
+MIXTURE = "lenet5+lenet5_plain"
+SETTING = dict(rounds=2, join_ratio=0.5, local_epochs=2, batch_size=8, lr=0.05, progress=False)
+EXACT = SETTING | {"dtype": "float64"}
+
+
+# Public images
+
+
+def test_public_images_are_the_same_share_of_every_class_and_nobodys(tiny):
+    alone, shown = (fl.federate(tiny, fl.iid(), 4, test_fraction=0.25, public=share) for share in (0.0, 0.2))
+    assert alone.public is None
+    assert np.bincount(shown.public.y).tolist() == [9, 9, 9, 9]  # of 60: 3/4 would train, a fifth of that
+    dealt = np.concatenate([*shown.train, *shown.test])
+    assert len(dealt) == len(set(dealt.tolist())) == 240 - 36
+    assert sum(map(len, shown.test)) == 60  # a quarter of all, as without public images
+    pixels = {x.tobytes() for x in tiny.x[dealt]}
+    assert not any(x.tobytes() in pixels for x in shown.public.x)
+    assert not np.array_equal(shown.public.y, np.sort(shown.public.y))
+    again, other = (fl.federate(tiny, fl.iid(), 4, seed=seed, public=0.2).fingerprint for seed in (0, 1))
+    assert fl.federate(tiny, fl.iid(), 4, public=0.2).fingerprint == again != other
+
+
+def test_public_images_come_out_of_the_official_train_part(tiny):
+    split = (np.arange(240) >= 160).astype(np.uint8)
+    shown = fl.federate(replace(tiny, split=split), fl.iid(), 4, test_fraction=None, public=0.1)
+    assert len(shown.public) == 16
+    assert (shown.public.split == 0).all()
+    assert (sum(map(len, shown.train)), sum(map(len, shown.test))) == (144, 80)
+
+
+def test_other_public_images_leave_the_clients_as_they_were_and_make_another_run(tiny, federation):
+    bare = replace(federation, public=None)
+    assert len({bare.fingerprint, federation.fingerprint, federation.with_public(tiny).fingerprint}) == 3
+    runs = [fl.run("fedavg", own, **SETTING) for own in (bare, federation)]
+    assert runs[0].folder != runs[1].folder
+    assert all(torch.equal(t, runs[1].models[name]) for name, t in runs[0].models.items())
+    assert runs[1].config["public"] == "40 images of tiny"
+    assert "public" not in runs[0].config
+
+
+def test_public_images_of_another_kind_are_refused(federation):
+    one = np.zeros(4, np.int64)
+    other = Dataset("other", pictures(4, 3, 16, 16), np.arange(4), tuple("abcd"), one.astype(np.uint8), one, ("a",))
+    with pytest.raises(ValueError, match=r"other cannot be public for tiny: it has images of \(3, 16, 16\) and 4"):
+        federation.with_public(other)
+    with pytest.raises(ValueError, match=r"public=1 is not allowed; it must be a number in \[0, 1\)"):
+        fl.federate(federation.data, fl.iid(), 2, public=1)
+
+
+def test_on_public_the_clients_train_on_the_public_images(federation):
+    cohort = cohort_of(federation, 0)
+    everybody = cohort.on_public()
+    start = repeat(cohort.model.weights, cohort.size)
+    trained = everybody.train(cross_entropy, start, epochs=[0])
+    net, images = cohort.model.net.double().train(), on_device(federation.public, torch.device("cpu"), torch.float64)
+    net.load_state_dict(cohort.model.weights, strict=False)
+    sgd = torch.optim.SGD(net.parameters(), 0.05)
+    for index in client_batches(np.arange(40), [0], 8, (0, TRAIN, 0, int(cohort.ids[1]))):
+        raw = federation.public.x[index.numpy()]
+        x = torch.addcmul(cohort.images.shift, torch.from_numpy(raw).double(), cohort.images.scale)  # as the clients'
+        sgd.zero_grad()
+        F.cross_entropy(net(x), images.y[index]).backward()
+        sgd.step()
+    for name, t in net.named_parameters():
+        torch.testing.assert_close(trained[name][1], t.detach())
+    assert everybody.class_counts.tolist() == [[10] * 4] * cohort.size
+    assert [len(own) for own in cohort.on_public(np.arange(7)).logits(start)] == [7] * cohort.size
+
+
+def test_logits_are_written_to_the_places_of_the_samples(federation):
+    cohort = cohort_of(federation, 0)
+    table, w = torch.full((240, 4), torch.nan, dtype=torch.float64), cohort.model.weights
+    cohort.write_logits(table, repeat(w, cohort.size))
+    there = np.concatenate([federation.train[i] for i in cohort.ids])
+    assert sorted(there) == table[:, 0].isfinite().nonzero().flatten().tolist()
+    cohort.model.net.eval()
+    x = cohort.images.batch(torch.from_numpy(there), cohort.model).x
+    torch.testing.assert_close(table[there], cohort.model(w, x))
+
+
+# Adam, and the places of samples
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_clients_step_as_torchs_adam_does(backend, federation):
+    cohort = cohort_of(federation, 0, backend, optimizer="adam", lr=0.003)
+    trained = cohort.train(cross_entropy, repeat(cohort.model.weights, cohort.size))
+    for row, i in enumerate(cohort.ids):
+        net = cohort.model.net.double().train()
+        net.load_state_dict(cohort.model.weights, strict=False)
+        adam = torch.optim.Adam(net.parameters(), 0.003)
+        for index in client_batches(federation.train[i], range(2), 8, (0, TRAIN, 0, int(i))):
+            batch = cohort.images.batch(index, cohort.model)
+            adam.zero_grad()
+            F.cross_entropy(net(batch.x), batch.y).backward()
+            adam.step()
+        for name, t in net.named_parameters():
+            torch.testing.assert_close(trained[name][row], t.detach(), rtol=1e-6, atol=1e-9)
+
+
+def test_adam_is_part_of_the_address_and_has_no_momentum(federation):
+    runs = [fl.run("fedavg", federation, **SETTING, **own) for own in ({}, {"optimizer": "adam"})]
+    assert runs[0].folder != runs[1].folder
+    assert "optimizer" not in runs[0].config
+    with pytest.raises(ValueError, match=r"momentum=0\.9 is not allowed with optimizer='adam'; Adam has its own\."):
+        fl.run("fedavg", federation, **SETTING, optimizer="adam", momentum=0.9)
+    with pytest.raises(ValueError, match="optimizer='adamw' is unknown"):
+        fl.run("fedavg", federation, **SETTING, optimizer="adamw")
+
+
+def seen_twice(w, batch, table):
+    """A loss that looks its samples up by their place."""
+    return cross_entropy(w, batch) + (table["y"][batch.index] - batch.y).abs().sum() + batch.split(2)[1].index.sum()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_batch_says_which_samples_it_holds(backend, federation):
+    cohort = cohort_of(federation, 0, backend)
+    start, labels = repeat(cohort.model.weights, cohort.size), torch.from_numpy(federation.data.y)
+    cohort.train(seen_twice, start, {"y": labels.expand(cohort.size, -1)}, epochs=[0], batches_per_step=2)
+    seen = cohort.meter.losses.pop().double()
+    cohort.train(cross_entropy, start, epochs=[0], batches_per_step=2)
+    steps = [client_batches(federation.train[i], [0], 8, (0, TRAIN, 0, int(i)), 2) for i in cohort.ids]
+    expected = torch.tensor([own[:, 8:].sum(1).double().mean() for own in steps])
+    torch.testing.assert_close(seen - cohort.meter.losses[0], expected, rtol=1e-5, atol=1e-3)
+
+
+# M1 to M4
+
+
+@pytest.mark.parametrize(("name", "parameters"), SIZES.items())
+def test_m1_to_m4_have_their_sizes_and_their_thin_forms_the_same_layers(name, parameters):
+    model, thin = (build(name, MODELS[n], (3, 32, 32), 10, seed=0) for n in (name, f"{name}_thin"))
+    assert sum(model.weights[n].numel() for n in model.trainable) == parameters
+    assert parameters / 17 < sum(thin.weights[n].numel() for n in thin.trainable) < parameters / 14
+    assert thin.weights.keys() == model.weights.keys()
+    assert model(model.weights, torch.zeros(2, 3, 32, 32)).shape == (2, 10)
+    for n, t in thin.weights.items():
+        assert [-(-size // 4) for size in model.weights[n].shape[:1]] == list(t.shape[:1]) or n in model.classifier
+
+
+@pytest.mark.parametrize(("name", "least"), [("m1", 16), ("m2", 32), ("m3", 26), ("m4", 8)])
+def test_images_that_m1_to_m4_cannot_take_are_refused(name, least):
+    assert MODELS[name]((1, least, least), 4)(torch.zeros(2, 1, least, least)).shape == (2, 4)
+    with pytest.raises(ValueError, match=f"{name} needs images of at least {least}x{least} pixels"):
+        MODELS[name]((1, least - 1, least), 4)
+
+
+# Mixtures
+
+
+def test_architectures_are_dealt_out_evenly_and_from_the_seed():
+    first, again, other = (
+        deal(build("lenet5", MODELS["lenet5"], (1, 16, 16), 4, seed)._replace(others={"m1": MODELS["m1"]}), 7)
+        for seed in (0, 0, 1)
+    )
+    assert [len(group.clients) for group in first] == [4, 3]
+    assert sorted(np.concatenate([group.clients for group in first]).tolist()) == list(range(7))
+    assert all((np.diff(group.clients) > 0).all() for group in first)
+    assert [g.clients.tolist() for g in first] == [g.clients.tolist() for g in again]
+    assert [g.clients.tolist() for g in first] != [g.clients.tolist() for g in other]
+    assert not set(first[0].model.weights) & set(first[1].model.weights)
+    assert all(torch.equal(t, again[1].model.weights[name]) for name, t in first[1].model.weights.items())
+    stack = stacks(first)
+    assert stack["lenet5.classifier.weight"].shape == (4, 4, 84)
+    assert stack["m1.fc4.0.weight"].shape == (3, 4, 50)
+
+
+def test_a_named_model_is_the_same_model():
+    model = build("lenet5", MODELS["lenet5"], (1, 16, 16), 4, seed=0)
+    same, x = named(model), torch.randn(3, 1, 16, 16)
+    model.net.eval()
+    assert torch.equal(same(same.weights, x), model(model.weights, x))
+    assert same.classifier == {"lenet5.classifier.weight", "lenet5.classifier.bias"}
+    assert {len(names) for names in (same.trainable, model.trainable)} == {len(model.trainable)}
+    assert same.redraw(1).keys() == same.weights.keys()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_clients_of_a_mixture_train_as_they_would_among_their_likes(backend, federation):
+    """Local-Only with two architectures against bare PyTorch; evaluated and tuned with their own."""
+    setting = EXACT | {"backend": backend, "tune_epochs": 1}
+    result = fl.run("local_only", federation, MIXTURE, **setting)
+    plan = prepare("local_only", federation, MIXTURE, **{k: v for k, v in EXACT.items() if k != "progress"})
+    groups = groups_of(plan.algorithm, plan.model, federation)
+    assert [g.clients.tolist() for g in result.groups] == [g.clients.tolist() for g in groups]
+    images = on_device(federation.data, torch.device("cpu"), torch.float64)
+    ids = [cohort_of(federation, t, method="local_only").ids for t in (0, 1)]
+    last = result.accuracy[(result.accuracy["round"] == 2)].set_index(["client", "when"])["loss"]
+    for group in groups:
+        for row, i in enumerate(group.clients.tolist()):
+            net = group.model.net.double().train()
+            net.load_state_dict(group.model.weights, strict=False)
+            for t in [t for t in (0, 1) if i in ids[t]]:
+                step(net, images, group.model, client_batches(federation.train[i], range(2), 8, (0, TRAIN, t, i)))
+            for name, t in net.state_dict().items():
+                torch.testing.assert_close(result.models[name][row], t, rtol=1e-6, atol=1e-9)
+            assert last[i, "before"] == pytest.approx(loss(net, images, group.model, federation.test[i]))
+            step(net, images, group.model, client_batches(federation.train[i], [0], 8, (0, 3, 1, i)))
+            assert last[i, "after"] == pytest.approx(loss(net, images, group.model, federation.test[i]))
+
+
+def step(net, images, model, batches) -> None:
+    sgd = torch.optim.SGD(net.train().parameters(), 0.05)
+    for index in batches:
+        batch = images.batch(index, model)
+        sgd.zero_grad()
+        F.cross_entropy(net(batch.x), batch.y).backward()
+        sgd.step()
+
+
+def loss(net, images, model, index) -> float:
+    batch = images.batch(torch.from_numpy(index), model)
+    with torch.no_grad():
+        return F.cross_entropy(net.eval()(batch.x), batch.y).item()
+
+
+def test_a_mixture_keeps_one_row_for_each_client_of_an_architecture(federation):
+    result = fl.run("local_only", federation, "lenet5+lenet5_plain+m1", **SETTING | {"rounds": 1})
+    for group in result.groups:
+        assert {len(t) for t in select(result.models, group.model.weights).values()} == {len(group.clients)} == {2}
+
+
+def test_mixtures_are_refused_where_they_make_no_sense(federation):
+    with pytest.raises(ValueError, match=r"model='lenet5\+m1' is not allowed; fedavg needs one architecture for all"):
+        fl.run("fedavg", federation, "lenet5+m1", **SETTING)
+    with pytest.raises(ValueError, match=r"model='m1\+m1' is not allowed; it may name an architecture once"):
+        fl.run("local_only", federation, "m1+m1", **SETTING)
+    with pytest.raises(ValueError, match="model='m5' is unknown"):
+        fl.run("local_only", federation, "m1+m5", **SETTING)
+
+
+def test_seeds_with_mixtures_equal_separate_runs(federation, tmp_path):
+    setting = EXACT | dict(algorithm="local_only", federation=federation, model=MIXTURE, backend="stacked")
+    del setting["progress"]
+    cells = fl.grid(seed=[0, 1], **setting)
+    together = fl.sweep(cells, jobs=1, progress=False, store=tmp_path / "together")
+    for cell, result in zip(cells, together.results, strict=True):
+        alone = fl.run(**cell, progress=False, store=tmp_path / "alone")
+        assert close(alone.models, result.models)
