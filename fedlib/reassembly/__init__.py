@@ -1,0 +1,1 @@
+"""Taking sequential networks apart and putting their blocks together again (pFedHR, section 3)."""

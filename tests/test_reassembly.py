@@ -1,0 +1,334 @@
+"""Taking networks apart, grouping their blocks, searching chains, stitching: rules, identities and oracles."""
+
+from itertools import pairwise, product
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from fedlib.models import MODELS, build
+from fedlib.reassembly.blocks import CONV, FC, decompose, outputs
+from fedlib.reassembly.grouping import block_distances, group
+from fedlib.reassembly.reassemble import Network, reassemble
+from fedlib.reassembly.record import NOTHING, appended, record
+from fedlib.reassembly.search import Piece, chains, thinned
+from fedlib.reassembly.stitch import Link, Resize, added, assemble, stitch
+from fedlib.similarity import linear_cka
+
+THIN = [f"m{i}_thin" for i in (1, 2, 3, 4)]
+X = torch.from_numpy(np.random.default_rng(0).normal(size=(24, 3, 32, 32))).float()
+
+
+def model_of(name: str, seed: int = 0):
+    return build(name, MODELS[name], (3, 32, 32), 10, seed)
+
+
+def pool_of(names=THIN, seed: int = 0) -> list[Network]:
+    models = [model_of(name, seed + i) for i, name in enumerate(names)]
+    return [Network(model, model.weights) for model in models]
+
+
+# Blocks
+
+
+def test_m1_to_m4_are_taken_apart_as_the_papers_blocks():
+    """Types, channels and sides, features: the table of the four architectures."""
+    expected = {
+        "m1": "C10x14 C64x5 F50 F10",
+        "m2": "C10x14 C64x5 C128x1 F128 F50 F10",
+        "m3": "C6x28 C16x24 C32x20 C64x8 C128x4 F1024 F128 F64 F10",
+        "m4": "C32x32 C64x16 C128x16 C128x8 C256x8 C256x4 F1024 F512 F256 F10",
+    }
+    for name, text in expected.items():
+        blocks = decompose(model_of(name))
+        said = [f"{'CF'[b.op]}{b.out_shape[0]}" + (f"x{b.out_shape[1]}" if b.op == CONV else "") for b in blocks]
+        assert " ".join(said) == text
+        assert [b.h for b in blocks] == list(range(1, len(blocks) + 1))
+        assert [b.head for b in blocks] == [False] * (len(blocks) - 1) + [True]
+        assert [b.in_shape for b in blocks] == [(3, 32, 32), *(b.out_shape for b in blocks[:-1])]
+    widths = {"m1": [3, 10, 1600, 50], "m2": [3, 10, 64, 128, 128, 50]}
+    assert all([b.width for b in decompose(model_of(name))] == own for name, own in widths.items())
+
+
+@pytest.mark.parametrize("name", [*THIN, "lenet5", "lenet5_plain"])
+def test_blocks_one_after_the_other_are_the_network(name):
+    model = model_of(name)
+    blocks = decompose(model)
+    answers = outputs(blocks, model.weights, X)
+    model.net.eval()
+    assert torch.equal(answers[-1], model(model.weights, X))
+    assert [tuple(t.shape[1:]) for t in answers] == [b.out_shape for b in blocks]
+    names = [whole for block in blocks for whole in block.names.values()]
+    assert sorted(names) == sorted(model.weights)  # every entry once
+
+
+def test_networks_that_are_no_sequence_are_refused():
+    with pytest.raises(ValueError, match="model='mobilenetv2' cannot be taken apart; only a sequence of layers can"):
+        decompose(model_of("mobilenetv2"))
+    odd = build("odd", lambda s, n: nn.Sequential(nn.Flatten(), nn.LayerNorm(12), nn.Linear(12, n)), (3, 2, 2), 4, 0)
+    with pytest.raises(ValueError, match="model='odd' cannot be taken apart; 1 is a LayerNorm, no known layer"):
+        decompose(odd)
+
+
+# Distances and groups
+
+
+def cka(a: np.ndarray, b: np.ndarray) -> float:
+    """Equation (2), as it is written."""
+    a, b = (t.reshape(len(t), -1).astype(float) for t in (a, b))
+    centre = np.eye(len(a)) - 1 / len(a)
+    left, right = centre @ a @ a.T @ centre, centre @ b @ b.T @ centre
+    return (left * right).sum() / np.linalg.norm(left) / np.linalg.norm(right)
+
+
+def test_distances_are_those_of_the_equation():
+    pool = pool_of(["m1_thin", "m2_thin"])
+    answers = [outputs(decompose(model), w, X) for model, w in pool]
+    distances = block_distances(X, answers)
+    inputs = [[X, *own[:-1]] for own in answers]
+    flat_in, flat_out = ([t.numpy() for own in side for t in own] for side in (inputs, answers))
+    oracle = [
+        [1 / (cka(x, u) + cka(y, v)) for u, v in zip(flat_in, flat_out, strict=True)]
+        for x, y in zip(flat_in, flat_out, strict=True)
+    ]
+    np.testing.assert_allclose(distances, oracle, rtol=1e-4)
+    np.testing.assert_allclose(np.diag(distances), 0.5, rtol=1e-6)
+    assert np.array_equal(distances, distances.T)
+    assert distances.min() >= 0.5
+
+
+def test_distances_do_not_change_with_rotation_scale_and_shift_and_dead_blocks_are_far():
+    rng = np.random.default_rng(0)
+    x, y = (torch.from_numpy(rng.normal(size=(20, 5))) for _ in range(2))
+    turn = torch.from_numpy(np.linalg.qr(rng.normal(size=(5, 5)))[0])
+    distances = block_distances(x, [[y], [3 * y @ turn + 7], [torch.zeros(20, 4, dtype=torch.float64)]])
+    np.testing.assert_allclose(distances[:2, :2], 0.5)
+    assert linear_cka(x, 3 * x @ turn + 7) == pytest.approx(1)
+    np.testing.assert_allclose(distances[2], 1)  # the images are the same, the answers are like nothing
+    dead = [[torch.zeros(20, 4, dtype=torch.float64), y]]
+    assert block_distances(torch.zeros_like(x), dead)[0, 1] == pytest.approx(1e8)  # in and out: the cap of eq. 3
+
+
+def test_groups_of_a_distance_made_by_hand():
+    places = np.array([0.0, 10.0, 0.1, 20.0, 10.2, 0.2])
+    distances = 0.5 + np.abs(places[:, None] - places)
+    depth = [3, 1, 4, 2, 1, 5]
+    assert group(distances, depth, 3) == [[1, 4], [3], [0, 2, 5]]  # in the order of their mean depth: 1, 2, 4
+    assert group(distances, depth, 1) == [[0, 1, 2, 3, 4, 5]]
+    assert group(distances, depth, 9) == [[1], [4], [3], [0], [2], [5]]
+    same = np.full((4, 4), 0.5)  # no block is nearer to another one than to itself
+    assert sorted(map(len, group(same, [1, 2, 3, 4], 4))) == [1, 1, 1, 1]
+
+
+@given(seed=st.integers(0, 10_000), n=st.integers(2, 12), k=st.integers(1, 12))
+def test_groups_share_all_blocks_and_none_is_nearer_to_another_medoid(seed, n, k):
+    rng = np.random.default_rng(seed)
+    distances, depth = rng.uniform(0.5, 9, (n, n)), rng.integers(1, 9, n)
+    distances = (distances + distances.T) / 2 * (1 - np.eye(n))
+    found = group(distances + 0.5 * np.eye(n), depth, k)
+    assert found == group(distances + 0.5 * np.eye(n), depth, k)
+    assert sorted(i for members in found for i in members) == list(range(n))
+    assert [len(found), min(map(len, found)) > 0] == [min(n, k), True]
+    means = [np.mean(depth[members]) for members in found]
+    assert means == sorted(means)
+    totals = [distances[np.ix_(members, members)].sum(0) for members in found]
+    best = [np.array(own)[total == total.min()] for own, total in zip(found, totals, strict=True)]  # of two: both
+
+    def settled(medoids):
+        own = zip(medoids, found, strict=True)
+        return all((distances[rows, m] <= distances[rows][:, medoids].min(1)).all() for m, rows in own)
+
+    assert any(settled(list(medoids)) for medoids in product(*best))
+
+
+# The search
+
+
+@st.composite
+def grouped(draw):
+    """Blocks of up to four networks, convolutions and then linear layers each, dealt to groups in any order."""
+    shapes = draw(st.lists(st.tuples(st.integers(1, 5), st.integers(1, 4)), min_size=1, max_size=4))
+    pieces = [
+        Piece(b, h, CONV if h <= n_conv else FC, h == n_conv + n_fc)
+        for b, (n_conv, n_fc) in enumerate(shapes)
+        for h in range(1, n_conv + n_fc + 1)
+    ]
+    k = draw(st.integers(2, min(6, len(pieces))))
+    labels = draw(st.lists(st.integers(0, k - 1), min_size=len(pieces), max_size=len(pieces)))
+    groups = [[i for i, label in enumerate(labels) if label == j] for j in range(k)]
+    return pieces, [members for members in groups if members]
+
+
+@given(grouped())
+def test_every_candidate_keeps_the_rules(case):
+    pieces, groups = case
+    found = chains(pieces, groups)
+    of = {i: j for j, members in enumerate(groups) for i in members}
+    every = [chain for own in found for chain in own]
+    assert len(set(every)) == len(every) <= sum(not piece.head for piece in pieces)
+    for own, candidates in enumerate(found):
+        for chain in candidates:
+            steps = [pieces[i] for i in chain]
+            assert all(b.h > a.h for a, b in pairwise(steps))  # R1
+            assert all(b.op >= a.op for a, b in pairwise(steps))  # R2
+            assert {step.op for step in steps} == {CONV, FC}  # R3
+            drawn = [of[i] for i in chain]
+            assert set(drawn) == set(range(len(groups)))  # R4
+            assert drawn[0] == own
+            assert len(drawn) - len(groups) in (0, 1)
+            assert drawn.count(own) == 1 + len(drawn) - len(groups)  # only its own group may give two
+            assert not any(step.head for step in steps[:-1])
+    assert found == chains(pieces, groups)
+
+
+@given(grouped(), st.integers(1, 8))
+def test_the_search_is_the_papers_algorithm(case, most):
+    """Algorithm 1 as the specification has it, group by group, seed by seed."""
+    pieces, groups = case
+    size, candidates, seeds = 1 + max(p.b for p in pieces), [], []
+    for k in range(len(groups)):
+        for s in sorted((pieces[i] for i in groups[k]), key=lambda p: (p.h, p.b)):
+            if s.head:
+                continue
+            c, used = [s], {k}
+            for k2 in range(len(groups)):
+                last = c[-1]
+                if last.head:
+                    break
+                allowed = [p for p in (pieces[i] for i in groups[k2]) if p.h > last.h and p.op >= last.op]
+                if allowed:
+                    c.append(min(allowed, key=lambda p, last=last: (p.head, p.h, (p.b - last.b - 1) % size)))
+                    used.add(k2)
+            if {p.op for p in c} == {CONV, FC} and len(used) == len(groups) and c not in candidates:
+                candidates.append(c)
+                seeds.append(k)
+    found = chains(pieces, groups)
+    assert [[pieces[i] for i in chain] for own in found for chain in own] == candidates
+    turns = [seeds[:i].count(k) for i, k in enumerate(seeds)]  # of a group's candidates, which one it is
+    kept = sorted(sorted(range(len(seeds)), key=lambda i: (turns[i], seeds[i]))[:most])
+    assert [[pieces[i] for i in chain] for chain in thinned(found, most)] == [candidates[i] for i in kept]
+
+
+def test_the_candidate_of_figure_7_comes_out_of_its_groups():
+    """Conv2-M1, Conv3-M2, Conv4-M3, Conv5-M3, FC3-M2: blocks 2 to 6, five of them in four groups."""
+    blocks = [(0, 2, CONV), (1, 3, CONV), (2, 4, CONV), (2, 5, CONV), (1, 6, FC), (3, 7, FC)]
+    pieces = [Piece(b, h, op, (b, h) == (1, 6)) for b, h, op in blocks]
+    found = chains(pieces, [[0, 1], [2], [3], [4]])
+    assert found[0][0] == (0, 1, 2, 3, 4)
+    assert chains(pieces, [[0, 1], [2], [3], [4, 5]])[0][0] == (0, 1, 2, 3, 5)  # a head only where nothing else fits
+
+
+def test_of_equal_blocks_that_of_the_next_network_is_taken():
+    pieces = [Piece(b, h, CONV if h == 1 else FC, False) for b in range(3) for h in (1, 2)]
+    found = chains(pieces, [[0, 2, 4], [1, 3, 5]])
+    assert found[0] == [(0, 3), (2, 5), (4, 1)]
+
+
+# Stitches
+
+
+@pytest.mark.parametrize(("size", "to"), [((8, 8), (3, 3)), ((5, 5), (16, 16)), ((7, 7), (7, 4)), ((1, 1), (8, 8))])
+def test_resizing_is_pooling_or_interpolation(size, to):
+    x = torch.randn(2, 3, *size, dtype=torch.float64)
+    oracle = F.adaptive_avg_pool2d(x, to) if to[1] <= size[1] else F.interpolate(x, to, mode="bilinear")
+    torch.testing.assert_close(Resize(size, to)(x), oracle, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_a_stitch_has_the_parameters_of_the_equation_and_answers_what_the_block_takes(depth):
+    m3, m4 = (decompose(model_of(name)) for name in ("m3", "m4"))
+    cases = [((6, 28, 28), m4[2], 6, 64), ((128, 4, 4), m4[6], 128 * 16, 4096), ((50,), m3[7], 50, 128)]
+    for shape, block, d_i, d_j in cases:
+        layers = stitch(shape, block, depth)
+        size = sum(p.numel() for p in layers.parameters())
+        assert size == (d_i + 1) * d_j + (depth - 1) * (d_j + 1) * d_j
+        answer = layers(torch.randn(2, *shape))
+        assert (answer >= 0).all()
+        assert block(model_of("m4" if d_i != 50 else "m3").weights, answer).shape == (2, *block.out_shape)
+
+
+@pytest.mark.parametrize("name", [*THIN, "lenet5"])
+def test_all_blocks_of_one_network_need_no_stitch_and_answer_its_logits(name):
+    model = model_of(name)
+    chain = [Link(0, block) for block in decompose(model)]
+    candidate = assemble(chain, [model.weights], model, depth=1, seed=3)
+    model.net.eval()
+    candidate.net.eval()
+    assert torch.equal(candidate(candidate.weights, X), model(model.weights, X))
+    assert added(candidate) == 0
+
+
+def test_candidates_hold_copies_of_the_blocks_and_drawn_stitches():
+    pool = pool_of()
+    blocks = [decompose(model) for model, _ in pool]
+    before = [{name: t.clone() for name, t in w.items()} for _, w in pool]
+    chain = [Link(0, blocks[0][1]), Link(2, blocks[2][2]), Link(3, blocks[3][3]), Link(1, blocks[1][3])]
+    first, again, other = (assemble(chain, [w for _, w in pool], pool[0].model, 2, seed) for seed in (0, 0, 1))
+    assert all(torch.equal(t, again.weights[name]) for name, t in first.weights.items())
+    drawn = [name for name, t in first.weights.items() if not torch.equal(t, other.weights[name])]
+    assert {name.partition(".")[0] for name in drawn} == {"stitch1", "stitch2", "stitch3", "stitch4", "classifier"}
+    assert torch.equal(first.weights["block2.0.weight"], pool[2].w["conv3.0.weight"])
+    assert added(first) == sum(first.weights[name].numel() for name in drawn)
+    assert first.net.train()(X).shape == (24, 10)
+    for t in first.weights.values():
+        t.add_(1)
+    assert all(torch.equal(t, before[b][name]) for b, (_, w) in enumerate(pool) for name, t in w.items())
+
+
+@given(grouped=st.integers(2, 6), seed=st.integers(0, 3))
+def test_every_candidate_of_m1_to_m4_answers_logits(grouped, seed):
+    tried = reassemble(pool_of(seed=seed), X, grouped, most=4, depth=1, seed=(seed,))
+    assert 1 <= len(tried.candidates) <= 4
+    for candidate in tried.candidates:
+        assert candidate(candidate.weights, X[:2]).shape == (2, 10)
+
+
+# A whole reassembly, and its record
+
+
+def test_fewer_groups_are_tried_until_there_is_a_candidate_and_the_rest_is_counted():
+    pool = pool_of()
+    tried = reassemble(pool, X, 9, most=10, depth=1, seed=(0,))
+    k = len(tried.groups)
+    assert (tried.found, k < 9, len(tried.candidates) > 0) == (0, True, True)
+    alone = {asked: reassemble(pool, X, asked, 10, 1, (0,)) for asked in range(k, 9)}
+    assert [asked for asked, own in alone.items() if own.found] == [k]
+    assert (tried.groups, tried.chains) == (alone[k].groups, alone[k].chains)
+
+
+def test_a_pool_without_convolutions_gives_no_candidate():
+    def linear(shape, n_classes):
+        return nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 8), nn.ReLU(), nn.Linear(8, n_classes))
+
+    model = build("linear", linear, (3, 32, 32), 10, 0)
+    tried = reassemble([Network(model, model.weights)] * 2, X, 4, 10, 1, (0,))
+    assert (tried.found, tried.candidates, len(tried.groups)) == (0, [], 2)
+
+
+def test_a_record_says_what_was_tried():
+    pool = pool_of()
+    tried = reassemble(pool, X, 4, most=3, depth=1, seed=(0,))
+    answer = {"similarity": torch.zeros(4, 3), "match": torch.zeros(4, dtype=torch.int64)}
+    row = record(tried, [0, 1, 2, 3], 10, 3, 5, torch.tensor([2, 5, 7, 9]), answer)
+    log = appended(appended({}, row), row)
+    assert {name: tuple(t.shape) for name, t in log.items()} == {
+        "clients": (2, 4), "network": (2, 4), "group": (2, 4, 10), "distance": (2, 4, 10, 4, 10), "found": (2,),
+        "used": (2,), "chain": (2, 3, 5, 2), "added": (2, 3), "size": (2, 3), "similarity": (2, 4, 3), "match": (2, 4),
+    }  # fmt: skip
+    lengths = [4, 6, 9, 10]
+    for b, n in enumerate(lengths):
+        assert (row["group"][b, n:] == NOTHING).all()
+        assert (row["group"][b, :n] != NOTHING).all()
+    assert row["distance"][3, 9, 3, 9].item() == pytest.approx(0.5, rel=1e-5)
+    assert row["distance"][0, 4, 0, 0].isinf()
+    for m, (chain, candidate) in enumerate(zip(tried.chains, tried.candidates, strict=True)):
+        said = [tuple(link) for link in row["chain"][m].tolist() if link[0] != NOTHING]
+        assert said == [(tried.pieces[i].b, tried.pieces[i].h) for i in chain]
+        groups = [row["group"][b, h - 1].item() for b, h in said]
+        assert set(groups) == set(range(row["used"]))
+        assert row["size"][m] == sum(candidate.weights[name].numel() for name in candidate.trainable)
+        assert row["added"][m] == added(candidate)
