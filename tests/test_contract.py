@@ -153,6 +153,8 @@ def test_bytes_of_the_methods_that_send_more_than_one_model(federation):
     phi = prototypes = 4 * 84 + 4  # means and counts of 4 classes
     generator = (4 + 32) * 32 + 32 + 4 * 32 + 84 * 32 + 84  # 4 classes
     d = 16  # what the first linear layer sees of 16x16 pixels
+    header = 4 * 64 + 4  # 64 features
+    knowledge = whole - norms  # LeNet5 without BatchNorm
     branches, layers = 5 * (whole - statistics), 7  # 5 linear and convolution layers, 2 of BatchNorm
     down = {
         "fedgen": [3 * whole] + 3 * [3 * (whole + generator)],
@@ -165,6 +167,11 @@ def test_bytes_of_the_methods_that_send_more_than_one_model(federation):
         "fedcs": [3 * (whole + d**2)] + 3 * [3 * (whole + d**2)],  # Phi, then P
         "fedalt": 2 * [3 * whole] + 2 * [3 * (whole - phi)],
         "fedpac": [3 * whole] + 3 * [3 * (whole + prototypes)],  # the combined classifiers come after the body
+        "fedmd": 4 * [3 * 40 * 4],  # logits of 40 public images
+        "fccl": 4 * [3 * 40 * 4],
+        "fedgh": 4 * [3 * header],
+        "fedkemf": 4 * [3 * knowledge],
+        "pfedbayes": 4 * [3 * 2 * rest],  # mean and deviation
     }
     up = {
         "fedgen": 4 * [3 * (whole + 4)],
@@ -177,6 +184,11 @@ def test_bytes_of_the_methods_that_send_more_than_one_model(federation):
         "fedcs": [3 * (whole + 2 * d**2 + d)] + 3 * [3 * whole],  # S, Phi and the mean of z
         "fedalt": 2 * [3 * whole] + 2 * [3 * (whole - phi)],
         "fedpac": 4 * [3 * (whole + prototypes + 1)],
+        "fedmd": 4 * [3 * 40 * 4],
+        "fccl": 4 * [3 * 40 * 4],
+        "fedgh": 4 * [3 * 2 * header],  # class means of train part and public images; and who has which class
+        "fedkemf": 4 * [3 * knowledge],
+        "pfedbayes": 4 * [3 * 2 * rest],
     }
     for name in down:
         rounds = fl.run(FACTORIES[name](), federation, **SETTING).rounds
@@ -188,6 +200,7 @@ IDENTITIES = {
     "FedProx with mu=0 is FedAvg": (fl.fedprox(mu=0), fl.fedavg()),
     "pFedSim with rho=1 is FedAvg": (fl.pfedsim(generalization=1), fl.fedavg()),
     "FedGen without its generator's terms is FedAvg": (fl.fedgen(alpha=0, beta=0), fl.fedavg()),
+    "pFedHR without its teachers is Local-Only": (fl.pfedhr(lam=0, server_epochs=1), fl.local_only()),
     "FedProto without its regulariser is Local-Only": (fl.fedproto(lam=0), fl.local_only()),
     "f-FedAP that only warms up is FedBN": (fl.fedap(warm_up=1), fl.fedbn()),
     "f-FedAP alone from the start is Local-Only": (fl.fedap(warm_up=0, self_weight=1), fl.local_only()),
@@ -308,6 +321,32 @@ def test_the_weighted_mean_equals_numpy():
         (lambda: fl.pfedme(steps=0), "steps=0 is not allowed"),
         (lambda: fl.pfedme(beta=0), "beta=0 is not allowed"),
         (lambda: fl.ifca(clusters=0), "clusters=0 is not allowed; it must be a whole number, at least 1"),
+        (lambda: fl.pfedhr(groups=1), "groups=1 is not allowed; it must be a whole number, at least 2"),
+        (lambda: fl.pfedhr(lam=-1), "lam=-1 is not allowed"),
+        (lambda: fl.pfedhr(server_epochs=0), "server_epochs=0 is not allowed"),
+        (lambda: fl.pfedhr(stitch_depth=0), "stitch_depth=0 is not allowed"),
+        (lambda: fl.pfedhr(match="best"), "match='best' is unknown; allowed: random, similar"),
+        (lambda: fl.pfedhr(most=0), "most=0 is not allowed"),
+        (lambda: fl.pfedhr(probes=1), "probes=1 is not allowed; it must be a whole number, at least 2"),
+        (lambda: fl.pfedhr(temperature=0), "temperature=0 is not allowed"),
+        (lambda: fl.pfedhr(server_lr=0), "server_lr=0 is not allowed"),
+        (lambda: fl.pfedhr(server_batch=1), "server_batch=1 is not allowed"),
+        (lambda: fl.fedmd(warm_up=-1), "warm_up=-1 is not allowed"),
+        (lambda: fl.fedmd(digest_epochs=0), "digest_epochs=0 is not allowed"),
+        (lambda: fl.fedmd(shown=0), "shown=0 is not allowed"),
+        (lambda: fl.fedgh(width=0), "width=0 is not allowed"),
+        (lambda: fl.fedgh(header_steps=0), "header_steps=0 is not allowed"),
+        (lambda: fl.fedgh(header_lr=0), "header_lr=0 is not allowed"),
+        (lambda: fl.fedkemf(knowledge="m5"), "knowledge='m5' is unknown"),
+        (lambda: fl.fedkemf(server_epochs=-1), "server_epochs=-1 is not allowed"),
+        (lambda: fl.fedkemf(server_lr=0), "server_lr=0 is not allowed"),
+        (lambda: fl.fedkemf(server_batch=0), "server_batch=0 is not allowed"),
+        (lambda: fl.fccl(warm_up=-1), "warm_up=-1 is not allowed"),
+        (lambda: fl.fccl(weight=-1), "weight=-1 is not allowed"),
+        (lambda: fl.fccl(public_epochs=0), "public_epochs=0 is not allowed"),
+        (lambda: fl.fccl(public_batch=1), "public_batch=1 is not allowed"),
+        (lambda: fl.pfedbayes(zeta=-1), "zeta=-1 is not allowed"),
+        (lambda: fl.pfedbayes(rho=float("nan")), "rho=nan is not allowed"),
         (lambda: fl.fedamp(sigma=0), "sigma=0 is not allowed"),
         (lambda: fl.fedamp(alpha=0), "alpha=0 is not allowed"),
         (lambda: fl.fedamp(lam=-1), "lam=-1 is not allowed"),

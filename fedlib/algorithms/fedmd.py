@@ -1,0 +1,66 @@
+"""FedMD (Li and Wang, NeurIPS workshop 2019, Algorithm 1): different networks agree on the scores of public images."""
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fedlib.algorithm import Algorithm, algorithm, need_public
+from fedlib.checks import check_count
+from fedlib.models.mixture import deal, stacks
+from fedlib.stack import Params
+from fedlib.training.losses import cross_entropy
+
+
+class State(NamedTuple):
+    v: Params  # for every architecture a stack with a row for each of its clients
+    met: Tensor  # [n_clients]: 1 for a client that has taken part, else 0
+
+
+@algorithm
+def fedmd(warm_up: int = 10, digest_epochs: int = 1, shown: int = 5000) -> Algorithm:
+    """Clients send logits of `shown` random public images; each learns their mean, then its own train part again.
+
+    The mean counts all clients of the round alike. Digest: `digest_epochs` on the mean absolute difference to it;
+    revisit: the local epochs on cross-entropy. Before its first round a client warms up for `warm_up` epochs on the
+    labelled public images, then as many on its train part (the paper: all clients before the first round, which is the
+    same for everybody who takes part). Logits are those of evaluation mode. Models are private, BatchNorm included.
+    Evaluated: own model.
+    """
+    check_count("warm_up", warm_up, 0)
+    check_count("digest_epochs", digest_epochs)
+    check_count("shown", shown)
+
+    def digest(w, batch, mean):  # ONE client
+        return F.l1_loss(batch.model(w, batch.x), mean["logits"][batch.index])
+
+    def init(model, federation):
+        need_public("fedmd", federation)
+        groups, like = deal(model, federation.n_clients), next(iter(model.weights.values()))
+        return State(stacks(groups), like.new_zeros(federation.n_clients))
+
+    def prepare(state, part):  # the warm-up of clients that are here for the first time
+        new = part.part(np.flatnonzero(state.met[part.clients].cpu().numpy() == 0))
+        if new.size and warm_up:
+            epochs = range(new.local_epochs, new.local_epochs + warm_up)  # other batches than in the round itself
+            w = new.on_public().train(cross_entropy, new.own(state.v), epochs=epochs)
+            new.keep(state.v, new.train(cross_entropy, w, epochs=epochs))
+
+    def round(state, cohort):
+        parts, n = cohort.parts(), len(cohort.public.y)
+        for part in parts:
+            prepare(state, part)
+        chosen = np.sort(cohort.server_rng().permutation(n)[:shown])
+        sent = [torch.stack(part.on_public(chosen).logits(part.own(state.v))) for part in parts]
+        mean = torch.cat([part.gather({"logits": z})["logits"] for part, z in zip(parts, sent, strict=True)]).mean(0)
+        table = mean.new_zeros(n, mean.shape[1])
+        table[torch.from_numpy(chosen).to(mean.device)] = cohort.broadcast({"logits": mean})["logits"][0]
+        for part in parts:
+            answers, everybody = {"logits": table.expand(part.size, -1, -1)}, part.on_public(chosen)
+            w = everybody.train(digest, part.own(state.v), answers, epochs=range(digest_epochs))
+            part.keep(state.v, part.train(cross_entropy, w))
+        return state._replace(met=state.met.index_fill(0, cohort.clients, 1))
+
+    return Algorithm("fedmd", init, round, models=lambda state: state.v, mixed=True)

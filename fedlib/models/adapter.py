@@ -1,0 +1,26 @@
+"""A network with another ending: an adapter to features of a common width, and a linear header on them (FedGH)."""
+
+import copy
+
+from torch import nn
+
+from fedlib.models.model import Model, build
+
+
+def adapted(model: Model, width: int) -> Model:
+    """`model` with its last linear layer replaced by Linear(p, width), ReLU and Linear(width, n_classes).
+
+    All other initial weights are those of `model`.
+    """
+    place, _, leaf = next(iter(model.classifier)).rpartition(".")[0].rpartition(".")
+
+    def builder(shape, n_classes):
+        net = copy.deepcopy(model.net)
+        inside = net.get_submodule(place)
+        ending = nn.Linear(getattr(inside, leaf).in_features, width), nn.ReLU(), nn.Linear(width, n_classes)
+        setattr(inside, leaf, nn.Sequential(*ending))
+        return net
+
+    other = build(f"{model.name}-{width}", builder, model.shape, model.n_classes, model.seed)
+    like = next(iter(model.weights.values()))
+    return other._replace(weights={name: model.weights.get(name, t.to(like)) for name, t in other.weights.items()})

@@ -1,0 +1,29 @@
+"""Normal numbers that are a function of a seed and a position: the same in every backend, drawn inside a loss."""
+
+import math
+
+import torch
+from torch import Tensor
+
+GOLDEN, FIRST, SECOND = (n - (1 << 64) for n in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
+
+
+def mixed(counter: Tensor) -> Tensor:
+    """splitmix64 (Steele et al., OOPSLA 2014) of int64 numbers of any shape: 64 random bits each."""
+    z = counter * GOLDEN
+    z = (z ^ _right(z, 30)) * FIRST
+    z = (z ^ _right(z, 27)) * SECOND
+    return z ^ _right(z, 31)
+
+
+def normal(seed: Tensor, like: Tensor) -> Tensor:
+    """Standard normal numbers [n] for `seed` (int64 scalar), one for each place in `like` [n] (Box-Muller)."""
+    bits = mixed(mixed(seed) + torch.arange(like.numel(), device=like.device))
+    unit = 2.0**-32
+    radius, angle = (_right(bits, 32) + 0.5) * unit, (bits & 0xFFFFFFFF) * unit
+    return ((-2 * radius.log()).sqrt() * (2 * math.pi * angle).cos()).to(like.dtype)
+
+
+def _right(z: Tensor, n: int) -> Tensor:
+    """Shifted to the right by n bits, zeros following: PyTorch's own shift keeps the sign."""
+    return (z >> n) & ((1 << (64 - n)) - 1)
