@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fedlib.models.model import Model
-from fedlib.stack import Params, repeat
+from fedlib.stack import Params, repeat, select
 
 if TYPE_CHECKING:
     from fedlib.training.cohort import Cohort
@@ -67,16 +67,19 @@ def plugged_in(cohort: "Cohort", alignment: Alignment) -> "tuple[Cohort, Params]
     """The cohort as a method sees it whose clients are to train with the map in their model, the map being fixed.
 
     Also what they trained last, [k, ...], once they have. The map reaches a loss as context, so that losses stay the
-    same functions from round to round.
+    same functions from round to round. Raises `ValueError` when they train something else than the cohort's model.
     """
     model, last = cohort.model, {}
     told = {"P": alignment.P} | ({} if alignment.shift is None else {"shift": alignment.shift})
 
     def trainer(phase):
+        theirs = {name: t.shape[1:] for name, t in phase.w.items() if name in model.weights}
+        if phase.model.trainable != model.trainable or theirs != {name: t.shape for name, t in model.weights.items()}:
+            raise ValueError("there is no place for the map: the method's clients do not train the run's model.")
         loss = aligned_loss(phase.loss, alignment.layer, alignment.side)
         context = *phase.context, repeat(told, len(phase.batches))
         trained, losses = cohort.trainer(phase._replace(model=model, loss=loss, context=context))
-        last.update(trained)
+        last.update(select(trained, model.weights))
         return trained, losses
 
     return replace(cohort, model=Aligned(model, alignment), trainer=trainer), last
