@@ -79,6 +79,24 @@ def test_the_images_of_a_split_show_scans_of_that_split_only(
     assert not same[expected.split != part].any()
 
 
+def test_the_mask_of_a_digit_is_where_its_colour_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    real, pictures = ink.contrasting, []
+    for shade in (0.0, 1.0):
+        monkeypatch.setattr(ink, "contrasting", lambda *args, shade=shade: np.full_like(real(*args), shade))
+        pictures.append(scans.digits.__wrapped__(copies=1, seed=2).x[:, 0].astype(int))
+    changed, mask = pictures[1] - pictures[0], scans.digit_masks(copies=1, seed=2)
+    assert mask.shape == changed.shape
+    assert (changed[mask == 0] <= 1).all()  # rounded
+    assert (changed[mask >= 128] > 25).all()  # at least 0.8 ink, of which a line leaves 0.4
+    assert 0.02 < (mask >= 128).mean(axis=(1, 2)).min() < (mask >= 128).mean(axis=(1, 2)).max() < 0.5
+
+
+def test_writers_may_write_every_character_several_times() -> None:
+    data = load("characters", writers=5, copies=3)
+    assert (np.bincount(data.domain * 62 + data.y) == 3).all()
+    assert len(np.unique(data.x.reshape(len(data), -1), axis=0)) == 5 * 62 * 3
+
+
 def test_no_writer_writes_a_character_in_both_splits() -> None:
     data = load("characters")
     pairs = data.domain * 62 + data.y
@@ -127,6 +145,7 @@ def test_an_embedded_set_is_made_once_and_writes_nothing(tmp_path: Path) -> None
         ("digit_pairs", {"per_class": 1}),
         ("digit_styles", {"per_style": 2000}),
         ("characters", {"writers": 1.5}),
+        ("characters", {"copies": 0}),
     ],
 )
 def test_a_size_that_cannot_be_is_refused(name: str, options: dict) -> None:

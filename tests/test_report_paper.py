@@ -101,6 +101,13 @@ def test_beside_compares_a_stand_in_data_set_without_renaming_it():
     )
 
 
+def test_beside_compares_a_setting_with_the_one_it_stands_for():
+    ours = measured(("fedavg", "characters", "clients=30;natural", 50.0, 0.5, 3))
+    stands_for = {"characters": "femnist", "clients=30;natural": "clients=3597;natural"}
+    table = report.beside(ours, "fedsimsup", "table1", stands_for=stands_for)
+    assert table.loc[0, ["dataset", "setting", "paper"]].tolist() == ["characters", "clients=30;natural", 79.76]
+
+
 def test_beside_tells_metrics_apart_and_asks_for_the_column_that_does():
     row = {"method": "fedcs-fc1", "dataset": "mnist", "setting": "label-shift", "mean": 90.0}
     table = report.beside(

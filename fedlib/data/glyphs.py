@@ -47,14 +47,15 @@ def _face(font: Path) -> ImageFont.FreeTypeFont:
 
 
 @lru_cache(maxsize=4)
-def characters(writers: int = 100, seed: int = 0) -> Dataset:
+def characters(writers: int = 100, seed: int = 0, copies: int = 1) -> Dataset:
     """The 62 characters 0-9, A-Z, a-z once by every writer, 1x28x28: the stand-in for EMNIST and FEMNIST.
 
     A writer (a domain) is a font with a slant, a pen, a size, proportions and a bend of its own; every
     image adds a little pose and bend. A fifth of each writer's characters is for test, in turn, so
-    that every character is in both parts. 6,200 images.
+    that every character is in both parts. 6,200 images. With `copies` a writer writes every character so often.
     """
     check_count("writers", writers, low=5)
+    check_count("copies", copies)
     rng = generator(4, seed)
     habit = {
         "font": rng.permutation(np.arange(writers) % len(FONTS)),
@@ -64,7 +65,7 @@ def characters(writers: int = 100, seed: int = 0) -> Dataset:
         "pen": ink.uniform(rng, writers, (0.0, 0.28)),
         "bend": ink.bends(rng, writers, 0.06, SIZE),
     }
-    writer, character = (a.ravel() for a in np.indices((writers, len(CHARACTERS))))
+    writer, character, _ = (a.ravel() for a in np.indices((writers, len(CHARACTERS), copies)))
     order = rng.permutation(len(writer))
     writer, character = writer[order], character[order]
     split = ((writer + character) % 5 == 0).astype(np.uint8)

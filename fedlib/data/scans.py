@@ -49,12 +49,26 @@ def digits(copies: int = 3, seed: int = 0) -> Dataset:
     `copies` images of every scan, each with its own pose, pen, colours, textured paper, fragments of other
     scans and lines.
     """
-    check_count("copies", copies)
-    rng = generator(1, seed)
-    scan = rng.permutation(np.repeat(np.arange(len(scans().digit)), copies))
+    rng, scan = _scans_of_digits(copies, seed)
     x = in_chunks(lambda part: cluttered(rng, part), scan)
     split = scans().held_out[scan].astype(np.uint8)
     return Dataset("digits", x, scans().digit[scan], DIGITS, split, np.zeros(len(scan), np.int64), ("digits",))
+
+
+def digit_masks(copies: int = 3, seed: int = 0) -> np.ndarray:
+    """Where the digit itself is in each image of `digits(copies, seed)`: uint8 [N, 32, 32], 255 is all ink.
+
+    Without the clutter, and as if no line crossed the digit.
+    """
+    rng, scan = _scans_of_digits(copies, seed)
+    return in_chunks(lambda part: digit_in_clutter(rng, part)[1], scan)
+
+
+def _scans_of_digits(copies: int, seed: int) -> tuple[np.random.Generator, np.ndarray]:
+    """The generator of `digits`, and which scan each of its images shows: int64 [N]."""
+    check_count("copies", copies)
+    rng = generator(1, seed)
+    return rng, rng.permutation(np.repeat(np.arange(len(scans().digit)), copies))
 
 
 @lru_cache(maxsize=4)
@@ -102,6 +116,11 @@ def _scan_of(rng: np.random.Generator, digit: np.ndarray, held_out: np.ndarray) 
 
 def cluttered(rng: np.random.Generator, scan: np.ndarray) -> np.ndarray:
     """One picture [n, 3, 32, 32] of each `scan` [n], with clutter of the same part (train or test) only."""
+    return digit_in_clutter(rng, scan)[0]
+
+
+def digit_in_clutter(rng: np.random.Generator, scan: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """`cluttered`, and the mask [n, 32, 32] of the digit itself."""
     n = len(scan)
     base = ink.uniform(rng, n, (0.05, 0.95), 3)
     paper = ink.clouds(rng, n, SIZE, 4) + ink.clouds(rng, n, SIZE, 9, channels=1)
@@ -117,7 +136,8 @@ def cluttered(rng: np.random.Generator, scan: np.ndarray) -> np.ndarray:
     colour = ink.contrasting(rng, base, 0.33)
     picture = ink.put(picture, digit, colour, ink.uniform(rng, n, (0.8, 1.0)))
     crossed = rng.random(n) < 0.2
-    return ink.put(picture, ink.lines(rng, n, SIZE, (0.8, 1.4)), ink.uniform(rng, n, (0, 1), 3), 0.6 * crossed)
+    picture = ink.put(picture, ink.lines(rng, n, SIZE, (0.8, 1.4)), ink.uniform(rng, n, (0, 1), 3), 0.6 * crossed)
+    return picture, digit
 
 
 def posed(
@@ -159,6 +179,6 @@ def generator(set_number: int, seed: int) -> np.random.Generator:
 
 
 def in_chunks(draw: Callable[..., np.ndarray], *columns: np.ndarray) -> np.ndarray:
-    """uint8 pixels of `draw(*columns)`, some hundred images at a time to keep memory small."""
+    """uint8 pixels of `draw(*columns)`, pictures or masks, some hundred at a time to keep memory small."""
     starts = range(0, len(columns[0]), _CHUNK)
     return np.concatenate([ink.pixels(draw(*(c[i : i + _CHUNK] for c in columns))) for i in starts])

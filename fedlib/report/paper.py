@@ -99,7 +99,7 @@ def beside(
 
     `measured` has method, the columns `on`, mean and, if known, std and n_seeds (see `over_seeds`). Rows are
     matched by method and `on`, and by metric if `measured` has it. `stands_for={"digits": "cifar10"}`
-    compares a measured data set with another one of the paper. Rows without a printed number keep NaN there.
+    compares a measured data set, or setting, with another one of the paper. Rows without a printed number keep NaN.
     """
     printed = reported(paper)
     check_choice("item", item, printed["item"].unique())
@@ -115,8 +115,8 @@ def beside(
     _need_unique(printed, keys, f"the paper's {item}")
 
     lookup = rows[keys].copy()
-    if stands_for and "dataset" in keys:
-        lookup["dataset"] = lookup["dataset"].replace(dict(stands_for))
+    for column in on if stands_for else ():
+        lookup[column] = lookup[column].replace(dict(stands_for))
     there = printed[[*keys, "mean", "std"]].rename(columns={"mean": "paper", "std": "paper_std"})
     matched = lookup.merge(there, on=keys, how="left")
     if matched["paper"].isna().all():
