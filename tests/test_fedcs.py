@@ -268,23 +268,15 @@ def test_the_folded_map_is_the_map_as_a_layer(at, side, shifted):
     layer, x, y = linear_layer(w, at), normal(5, 3, 32, 32), torch.arange(5)
     d = w[f"{layer}.weight"].shape[side == "input"]
     P, shift = normal(d, d) / d**0.5, normal(d, seed=1) if shifted else None
-    place, module = Alignment(layer, side, P, shift), model.net.get_submodule(layer)
-
-    def as_layer(z):
-        return (z if shift is None else z - shift) @ P
-
-    if side == "input":
-        hook = module.register_forward_pre_hook(lambda _, z: (as_layer(*z),))
-    else:
-        hook = module.register_forward_hook(lambda _, __, z: as_layer(z))
-    try:
-        expected = model(w, x)
-    finally:
-        hook.remove()
-    answer = Aligned(model, place)(w, x)
-    assert torch.allclose(answer, expected, rtol=1e-10, atol=1e-12)
-    slopes = [torch.autograd.grad(F.cross_entropy(out, y), list(w.values())) for out in (answer, expected)]
+    place = Alignment(layer, side, P, shift)
+    answers = Aligned(model, place)(w, x), model(place.fold(w), x)
+    assert torch.allclose(*answers, rtol=1e-10, atol=1e-12)
+    assert not torch.allclose(answers[0], model(w, x), rtol=1e-2)
+    slopes = [torch.autograd.grad(F.cross_entropy(out, y), list(w.values())) for out in answers]
     assert all(torch.allclose(a, b, rtol=1e-8, atol=1e-11) for a, b in zip(*slopes, strict=True))
+    z, logits = Aligned(model, place).penultimate(w, x)
+    assert torch.allclose(F.linear(z, *Aligned(model, place).head(w)), logits, rtol=1e-10, atol=1e-12)
+    assert torch.equal(logits, answers[0])
     stack = {name: torch.stack([t, 2 * t]).detach() for name, t in w.items()}
     folded = place.fold(stack)
     assert close({name: t[0] for name, t in folded.items()}, place.fold(w))

@@ -1,6 +1,7 @@
 """The RA module of FedCS: a linear map c = P'(z - shift) in front of one of a model's linear layers, or behind it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,15 +19,32 @@ SIDES = ("input", "output")
 
 
 class Alignment(NamedTuple):
-    """Where the map is, and what it is: being linear it can be folded into the weights of the layer."""
+    """Where the map is, and what it is. Models train with it as a layer; a trained one has it folded in."""
 
     layer: str  # name of the linear layer
     side: str  # "input" or "output" of it
     P: Tensor  # [d, d]
     shift: Tensor | None = None  # [d]; None: 0
 
+    @contextmanager
+    def inserted(self, model: Model) -> Iterator[None]:
+        """Inside, the map is part of the model."""
+
+        def c(z: Tensor) -> Tensor:
+            return (z if self.shift is None else z - self.shift) @ self.P
+
+        module = model.net.get_submodule(self.layer)
+        if self.side == "input":
+            hook = module.register_forward_pre_hook(lambda _, inputs: (c(*inputs),))
+        else:
+            hook = module.register_forward_hook(lambda _, __, output: c(output))
+        try:
+            yield
+        finally:
+            hook.remove()
+
     def fold(self, w: Params) -> Params:
-        """The weights, of one model or a stack [n, ...], that answer as `w` do with the map in its place.
+        """The weights, of one model or a stack [n, ...], with which the model without the map answers the same.
 
         In front of the layer W P'(z - shift) + b = (W P') z + (b - W P' shift), behind it P'(W z + b - shift).
         """
@@ -48,16 +66,18 @@ class Aligned:
     """A model with the map in its place: called like the model, on the model's weights, and with all that it has."""
 
     def __init__(self, model: Model, alignment: Alignment):
-        self._model, self._fold = model, alignment.fold
+        self._model, self._alignment = model, alignment
 
     def __call__(self, w: Params, x: Tensor) -> Tensor:
-        return self._model(self._fold(w), x)
+        with self._alignment.inserted(self._model):
+            return self._model(w, x)
 
     def penultimate(self, w: Params, x: Tensor) -> tuple[Tensor, Tensor]:
-        return self._model.penultimate(self._fold(w), x)
+        with self._alignment.inserted(self._model):
+            return self._model.penultimate(w, x)
 
     def head(self, w: Params) -> tuple[Tensor, Tensor]:
-        return self._model.head(self._fold(w))
+        return self._model.head(self._alignment.fold(w) if self._alignment.side == "output" else w)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._model, name)
