@@ -304,7 +304,7 @@ def test_the_weighted_mean_equals_numpy():
         (lambda: fl.fedcs(at="fc4"), r"at='fc4' is unknown.*allowed: fc1, fc2, fc3"),
         (lambda: fl.fedcs(base="fedcr"), "algorithm='fedcr' is unknown"),
         (lambda: fl.fedcs(every=0), "every=0 is not allowed; it must be a whole number, at least 1"),
-        (lambda: fl.fedcs(steps="printed"), "steps='printed' is unknown; allowed: normalised, paper"),
+        (lambda: fl.fedcs(steps="printed"), "steps='printed' is unknown; allowed: normalised, paper, whitening"),
         (lambda: fl.fedcs(beta=0), r"beta=0 is not allowed; it must be a number in \(0, 1\]"),
         (lambda: fl.fedcs(side="behind"), "side='behind' is unknown; allowed: input, output"),
         (lambda: fl.fedalt(warm_up=1.5), r"warm_up=1.5 is not allowed; it must be a number in \[0, 1\]"),

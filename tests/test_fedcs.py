@@ -30,6 +30,7 @@ from fedlib.alignment import (
 )
 from fedlib.models.aligned import Aligned, Alignment, linear_layer, plugged_in
 from fedlib.models.features import features
+from fedlib.runs.plan import prepare
 from fedlib.runs.store import flatten
 from fedlib.stack import client_mean
 from fedlib.training.backends import BACKENDS
@@ -404,6 +405,14 @@ def test_one_set_of_parameters_serves_everybody_and_newcomers_leave_no_trace(tin
     assert one.folder != other.folder
     assert {t.shape[0] for t in one.models.values()} == {1}
     assert close(flatten(one.state), flatten(other.state), 0)
+
+
+def test_the_control_whitens_and_does_not_rotate(federation):
+    method = fl.fedcs(every=1, steps="whitening")
+    start = method.init(prepare(method, federation, rounds=1).model, federation)
+    state = fl.run(method, federation, **SETTING).state
+    assert torch.allclose(state.ra["Phi"], start.ra["Phi"], atol=1e-5)
+    assert torch.allclose(state.ra["P"], state.ra["S"] @ start.ra["Phi"], atol=1e-4 * state.ra["S"].abs().max())
 
 
 @pytest.mark.parametrize("option", [{"centred": False}, {"shifted": True}, {"side": "output"}, {"steps": "paper"}])

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from fedlib.algorithm import Algorithm, algorithm, resolve, tuned
 from fedlib.alignment import (
+    SHRINKAGE,
     batch_moments,
     first_whitening,
     orthonormal,
@@ -23,7 +24,11 @@ from fedlib.training.batches import to_device
 from fedlib.training.evaluate import logits
 
 LAYERS = ("fc1", "fc2", "fc3")
-STEPS = {"normalised": (whitening_rate, rotation_rate, 0.01), "paper": (lambda S, W: 0.001, lambda u: 0.001, 0.0)}
+STEPS = {  # rates of C6 and C7, shrinkage of C5
+    "normalised": (whitening_rate, rotation_rate, SHRINKAGE),
+    "paper": (lambda S, W: 0.001, lambda u: 0.001, 0.0),
+    "whitening": (whitening_rate, lambda u: 0.0, SHRINKAGE),
+}
 ROTATION = 6  # purpose of a random stream; 1 to 5 are those of a run
 
 
@@ -61,10 +66,11 @@ def fedcs(
 
     Local training is that of `base`, P fixed. In rounds 0, `every`, 2 `every`, ... a client then goes once over its
     batches with its freshly trained weights and takes the steps C6 and C7; the server averages S and Phi with weights
-    n_i, makes Phi orthonormal, moves z_g by `beta` and sets P = S Phi (C11). `steps` has the safe rates C9
-    ("normalised") or the printed 0.001 without safeguards ("paper", C10). Other readings: `centred=False` leaves z_g
-    out of C7, `shifted=True` has c = P'(z - z_g). Evaluated, for every client, seen or not: the models of `base` and
-    the one P, folded into the layer. Raises `ValueError` for a base whose clients do not train the run's model.
+    n_i, makes Phi orthonormal, moves z_g by `beta` and sets P = S Phi (C11). `steps`: the safe rates C9 ("normalised"),
+    the printed 0.001 without safeguards ("paper", C10), or C9 with Phi left as it was drawn ("whitening", a control
+    that does without the client means). Other readings: `centred=False` leaves z_g out of C7, `shifted=True` has
+    c = P'(z - z_g). Evaluated, for every client, seen or not: the models of `base` and the one P, folded into the
+    layer. Raises `ValueError` for a base whose clients do not train the run's model.
     """
     check_choice("at", at, LAYERS)
     check_count("every", every)
@@ -83,7 +89,7 @@ def fedcs(
         d = W.shape[1 if side == "input" else 0]
         drawn = np.random.default_rng((model.seed, ROTATION)).standard_normal((d, d))
         Phi = orthonormal(torch.from_numpy(drawn).to(W))  # not the identity: units that never fire would stay ahead
-        S = {} if steps == "normalised" else {"S": torch.eye(d).to(W)}
+        S = {"S": torch.eye(d).to(W)} if steps == "paper" else {}
         return State(method.init(model, federation), {"P": Phi, "Phi": Phi} | S)
 
     def align(w, place, cohort, ra):  # the clients' freshly trained weights w [k, ...]
