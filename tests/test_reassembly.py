@@ -14,7 +14,7 @@ from fedlib.models import MODELS, build
 from fedlib.reassembly.blocks import CONV, FC, decompose, outputs
 from fedlib.reassembly.grouping import block_distances, group
 from fedlib.reassembly.reassemble import Network, reassemble
-from fedlib.reassembly.record import NOTHING, appended, record
+from fedlib.reassembly.record import NOTHING, appended, record, replay
 from fedlib.reassembly.search import Piece, chains, thinned
 from fedlib.reassembly.stitch import Link, Resize, added, assemble, stitch
 from fedlib.similarity import linear_cka
@@ -332,3 +332,19 @@ def test_a_record_says_what_was_tried():
         assert set(groups) == set(range(row["used"]))
         assert row["size"][m] == sum(candidate.weights[name].numel() for name in candidate.trainable)
         assert row["added"][m] == added(candidate)
+
+
+def test_a_record_is_read_back_as_it_was_tried():
+    pool = pool_of(["m2_thin", "m1_thin"])
+    tried = reassemble(pool, X, 3, most=4, depth=1, seed=(0,))
+    assert tried.candidates
+    answer = {"similarity": torch.rand(3, 4), "match": torch.tensor([1, 0, 1])}
+    row = record(tried, [5, 7], 6, 4, 4, torch.tensor([2, 5, 9]), answer)
+    said = replay(appended(appended({}, row), row), 1)
+    places = [(piece.b, piece.h) for piece in tried.pieces]
+    assert (said.clients, said.networks, said.match, said.found) == ([2, 5, 9], [5, 7], [1, 0, 1], tried.found)
+    assert said.group == {places[i]: j for j, members in enumerate(tried.groups) for i in members}
+    assert list(said.group) == places
+    np.testing.assert_allclose(said.distance, tried.distances, rtol=1e-6)
+    assert said.candidates == [[places[i] for i in chain] for chain in tried.chains]
+    assert said.similarity.shape == (3, len(tried.candidates))

@@ -124,3 +124,45 @@ def test_one_seed_has_no_band_and_a_missing_column_is_named():
     assert ax.get_legend() is None
     with pytest.raises(ValueError, match="the frame lacks f1"):
         report.plot_curves(frame, y="f1")
+
+
+# Networks put together again
+
+NETWORKS = [["Conv1", "Conv2", "FC1"], ["Conv1", "FC1", "FC2"]]
+
+
+@pytest.mark.parametrize(
+    ("chain", "stitches", "new"),
+    [
+        ([(0, 1), (0, 2), (0, 3)], 0, 0),  # a whole network
+        ([(0, 2), (1, 3)], 2, 0),  # not its first block; another network
+        ([(1, 1), (0, 2)], 1, 1),  # no head
+        ([(0, 1), (0, 3)], 1, 0),  # the same network, but not its next block
+    ],
+)
+def test_a_chain_shows_its_blocks_its_stitches_and_a_new_classifier(chain, stitches, new):
+    _, ax = plt.subplots()
+    report.plot_chain(NETWORKS, ["a", "b"], chain, ax)
+    boxes = [patch for patch in ax.patches if isinstance(patch, mpl.patches.Rectangle)]
+    filled = [box for box in boxes if mpl.colors.to_hex(box.get_facecolor()) != "#ffffff"]
+    assert (len(boxes), len(filled)) == (6 + new, len(chain) + new)
+    assert len(ax.lines) == stitches
+    assert len([text for text in ax.texts if text.get_text() == "new"]) == new
+    assert len(ax.patches) - len(boxes) == len(chain) + new  # an arrow to each of them
+
+
+def test_candidates_are_rows_with_their_stitches_and_notes():
+    _, ax = plt.subplots()
+    report.plot_candidates(NETWORKS, [[(0, 1), (0, 2)], [(0, 2), (1, 2), (1, 3)]], ["to 4", "to nobody"], ax)
+    texts = [text.get_text() for text in ax.texts]
+    assert texts == ["Conv1", "Conv2", "to 4", "Conv2", "FC1", "FC2", "to nobody"]
+    assert len(ax.lines) == 2
+
+
+def test_the_map_of_blocks_is_ordered_by_group():
+    distances = np.array([[0.5, 2.0, 1.0], [2.0, 0.5, 4.0], [1.0, 4.0, 0.5]])
+    _, ax = plt.subplots()
+    report.plot_block_map(distances, ["a", "b", "c"], [0, 1, 0], ax)
+    assert [text.get_text() for text in ax.get_yticklabels()] == ["a", "c", "b"]
+    np.testing.assert_allclose(ax.images[0].get_array(), [[2, 1, 0.5], [1, 2, 0.25], [0.5, 0.25, 2]])
+    assert [patch.get_width() for patch in ax.patches] == [2, 1]

@@ -69,6 +69,11 @@ def decompose(model: Model) -> list[Block]:
     return blocks
 
 
+def block_names(blocks: list[Block]) -> list[str]:
+    """As the paper counts them, each type for itself: Conv1, Conv2, FC1, ..."""
+    return [f"{TYPES[block.op]}{sum(own.op == block.op for own in blocks[: block.h])}" for block in blocks]
+
+
 @torch.no_grad()
 def outputs(blocks: list[Block], w: Params, x: Tensor) -> list[Tensor]:
     """What every block of one network answers in evaluation mode to images x [n, C, H, W]: [n, *out_shape] each."""

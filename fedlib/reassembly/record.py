@@ -1,6 +1,7 @@
 """What the server tried, round by round, as tensors that lie in the state of a run."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -53,3 +54,35 @@ def record(
 def appended(log: Params, row: Params) -> Params:
     """`log` [rounds, ...] with one more round."""
     return {name: torch.cat([log[name], t[None]]) if log else t[None].clone() for name, t in row.items()}
+
+
+class Round(NamedTuple):
+    """What was tried in one round, read from a log. A link is (network in the pool, h), as in `record`."""
+
+    clients: list[int]
+    networks: list[int]  # the architecture of each network in the pool, by number
+    group: dict[tuple[int, int], int]  # of every link
+    distance: np.ndarray  # float32 [n, n], of the links in `group`, in that order
+    found: int
+    candidates: list[list[tuple[int, int]]]
+    similarity: np.ndarray  # float [k, candidates]
+    match: list[int]  # NOTHING if there was no candidate
+
+
+def replay(log: Params, t: int) -> Round:
+    """Round t of a log, the first is 0."""
+    row = {name: values[t].cpu().numpy() for name, values in log.items()}
+    links = [(b, h + 1) for b, h in np.argwhere(row["group"] != NOTHING).tolist()]
+    b, h = np.array([(b, h - 1) for b, h in links]).T
+    chains = [[tuple(link) for link in chain.tolist() if link[0] != NOTHING] for chain in row["chain"]]
+    candidates = [chain for chain in chains if chain]
+    return Round(
+        clients=row["clients"].tolist(),
+        networks=[n for n in row["network"].tolist() if n != NOTHING],
+        group=dict(zip(links, row["group"][b, h].tolist(), strict=True)),
+        distance=row["distance"][b[:, None], h[:, None], b, h],
+        found=int(row["found"]),
+        candidates=candidates,
+        similarity=row["similarity"][:, : len(candidates)],
+        match=row["match"].tolist(),
+    )

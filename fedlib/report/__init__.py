@@ -8,6 +8,7 @@ from fedlib.report.output import open_report as open
 from fedlib.report.paper import PAPERS, beside, format_pm, over_seeds, reported, wide
 from fedlib.report.partition_plots import plot_partition
 from fedlib.report.plots import plot_curves, plot_heatmaps
+from fedlib.report.reassembly_plots import plot_block_map, plot_candidates, plot_chain
 from fedlib.report.source import source
 from fedlib.report.style import COLUMN, PALETTE, TEXT, label, method_style, use_style
 
@@ -27,6 +28,9 @@ __all__ = [
     "method_style",
     "open",
     "over_seeds",
+    "plot_block_map",
+    "plot_candidates",
+    "plot_chain",
     "plot_curves",
     "plot_heatmaps",
     "plot_partition",

@@ -21,8 +21,7 @@ def _train(phase: Phase) -> tuple[Params, Tensor]:
         w_i = {name: t[i].clone() for name, t in phase.w.items()}
         own = [{name: t[i] for name, t in c.items()} for c in phase.context]
         free = [w_i[name].requires_grad_() for name in phase.trainable]
-        adam = phase.optimizer == "adam"
-        optimiser = torch.optim.Adam(free, phase.lr) if adam else torch.optim.SGD(free, phase.lr, phase.momentum)
+        optimiser = _optimiser(phase, free)
         draws = {name: t.to(images.y.device) for name, t in phase.draws[i].items()} if phase.draws else {}
         total = torch.zeros((), device=images.y.device)
         for step, index in enumerate(steps.to(images.y.device)):
@@ -37,3 +36,9 @@ def _train(phase: Phase) -> tuple[Params, Tensor]:
         trained.append({name: t.detach() for name, t in w_i.items()})
         losses.append(total / max(len(steps), 1))
     return {name: torch.stack([w_i[name] for w_i in trained]) for name in phase.w}, torch.stack(losses)
+
+
+def _optimiser(phase: Phase, free: list[Tensor]) -> torch.optim.Optimizer:
+    if phase.optimizer == "adam":
+        return torch.optim.Adam(free, phase.lr, fused=True)
+    return torch.optim.SGD(free, phase.lr, phase.momentum)

@@ -41,7 +41,7 @@ def fine_tuned(
     first, second = ({name: torch.zeros_like(t) for name, t in select(w, model.trainable).items()} for _ in range(2))
     model.net.train()
     with drawing(stream, next(iter(w.values())).device):
-        return adam(loss, w, first, second, 0, batches, lr)
+        return adam(loss, w, first, second, 0, batches, lr, fused=True)
 
 
 def public_training(

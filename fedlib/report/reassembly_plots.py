@@ -1,0 +1,104 @@
+"""Networks taken apart and put together again: which blocks, from whom, and where a stitch joins them (pFedHR)."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.patches import FancyArrowPatch, Rectangle
+from matplotlib.path import Path
+
+from fedlib.report.style import PALETTE
+
+Link = tuple[int, int]  # (network in the pool, h): h counts blocks from 1
+WIDE, HIGH = 0.8, 0.62  # of a block, in a cell of 1 x 1
+STITCH = dict(marker="D", markersize=4, markerfacecolor="white", markeredgecolor="black", linestyle="none", zorder=4)
+
+
+def stitched(before: Link | None, link: Link) -> bool:
+    """Does a stitch stand in front of the block `link`? Not after its own neighbour, and not before a first block."""
+    return link[1] != 1 if before is None else before != (link[0], link[1] - 1)
+
+
+def plot_chain(networks: Sequence[Sequence[str]], labels: Sequence[str], chain: Sequence[Link], ax: Axes) -> Axes:
+    """One row per network, one box per block (its name in `networks`), the blocks of `chain` filled and joined.
+
+    A diamond is a stitch, `new` a classifier of the candidate's own: its last block is not the head of its network.
+    """
+    chosen, ends = set(chain), max(map(len, networks)) + 1
+    for b, names in enumerate(networks):
+        for h, name in enumerate(names, 1):
+            _box(ax, (h, b), name, PALETTE[b], (b, h) in chosen)
+    before = None
+    for b, h in chain:
+        start = (0, b) if before is None else (before[1], before[0])
+        _arrow(ax, start, (h, b), stitched(before, (b, h)))
+        before = b, h
+    b, h = before
+    if h < len(networks[b]):
+        _box(ax, (ends, b), "new", "#7A7A7A", True)
+        _arrow(ax, (h, b), (ends, b), stitch=False)
+    ax.text(0, chain[0][0], "x", ha="center", va="center")
+    ax.set(xlim=(-0.4, ends + 0.6), ylim=(len(networks) - 0.4, -0.6), xticks=range(1, ends))
+    ax.set_yticks(range(len(networks)), labels)
+    return _bare(ax)
+
+
+def plot_candidates(
+    networks: Sequence[Sequence[str]], candidates: Sequence[Sequence[Link]], notes: Sequence[str], ax: Axes
+) -> Axes:
+    """One row per candidate: its blocks, coloured by network, a diamond where a stitch stands; `notes` to the right."""
+    longest = max(map(len, candidates))
+    for m, (chain, note) in enumerate(zip(candidates, notes, strict=True)):
+        before = None
+        for place, (b, h) in enumerate(chain):
+            _box(ax, (place, m), networks[b][h - 1], PALETTE[b], True)
+            if stitched(before, (b, h)):
+                ax.plot(place - 0.5, m, **STITCH)
+            before = b, h
+        ax.text(longest - 0.35, m, note, va="center", fontsize=7)
+    ax.set(xlim=(-0.8, longest + 1.2), ylim=(len(candidates) - 0.4, -0.6), xticks=[])
+    ax.set_yticks(range(len(candidates)), [str(m + 1) for m in range(len(candidates))])
+    return _bare(ax)
+
+
+def plot_block_map(distances: np.ndarray, names: Sequence[str], groups: Sequence[int], ax: Axes) -> Axes:
+    """CKA of inputs plus CKA of outputs, 1 / distance, of all pairs of blocks in the order of their groups, framed."""
+    order = np.argsort(groups, kind="stable")
+    alike = 1 / distances[np.ix_(order, order)]
+    image = ax.imshow(alike, vmin=0, vmax=2, cmap="viridis")
+    edges = [0, *(np.flatnonzero(np.diff(np.asarray(groups)[order])) + 1), len(order)]
+    for low, high in pairwise(edges):
+        size = high - low
+        ax.add_patch(Rectangle((low - 0.5, low - 0.5), size, size, fill=False, edgecolor="white", linewidth=1.5))
+    ax.set_yticks(range(len(order)), [names[i] for i in order], fontsize=min(7, 180 / len(order)))
+    ax.set_xticks([])
+    ax.grid(False)
+    ax.tick_params(length=0)
+    ax.figure.colorbar(image, ax=ax, label="CKA in + CKA out", fraction=0.05, pad=0.02, aspect=20)
+    return ax
+
+
+def _box(ax: Axes, place: tuple[float, float], name: str, color: str, chosen: bool) -> None:
+    x, y = place
+    look = dict(facecolor=color, edgecolor="black") if chosen else dict(facecolor="white", edgecolor="#C8C8C8")
+    ax.add_patch(Rectangle((x - WIDE / 2, y - HIGH / 2), WIDE, HIGH, linewidth=0.8, zorder=2, **look))
+    ax.text(x, y, name, ha="center", va="center", fontsize=5.5, color="white" if chosen else "#8A8A8A", zorder=5)
+
+
+def _arrow(ax: Axes, start: tuple[float, float], end: tuple[float, float], stitch: bool) -> None:
+    """Straight to the next row or the next block; along a row it goes round the blocks between."""
+    tail, tip = (start[0] + (WIDE / 2 if start[0] else 0.15), start[1]), (end[0] - WIDE / 2, end[1])
+    lane = start[1] - (0.43 if start[1] == end[1] and end[0] > start[0] + 1 else 0)
+    way = [tail, (tail[0] + 0.1, lane), (tip[0] - 0.1, lane), tip] if lane != start[1] else [tail, tip]
+    look = dict(arrowstyle="-|>", mutation_scale=7, linewidth=1.0, color="black", zorder=3)
+    ax.add_patch(FancyArrowPatch(path=Path(way), **look))
+    if stitch:
+        ax.plot((tail[0] + tip[0]) / 2, (way[1][1] + way[-2][1]) / 2, **STITCH)
+
+
+def _bare(ax: Axes) -> Axes:
+    ax.grid(False)
+    ax.spines[:].set_visible(False)
+    ax.tick_params(length=0)
+    return ax
