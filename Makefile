@@ -30,7 +30,7 @@ test: $(STAMP) lint  ## Lint, then all tests (real data too where FEDLIB_DATA na
 	$(PY) -m pytest -n $(WORKERS) --dist loadfile
 
 lab: $(STAMP)  ## Open the notebooks in JupyterLab
-	@$(PY) -m jupyter lab --LabApp.default_url=/lab/tree/notebooks
+	@$(PY) -m jupyter lab --LabApp.default_url=/lab/tree/notebooks/start.md?factory=Markdown%20Preview
 
 bench: $(STAMP)  ## Measure how fast this machine trains
 	@$(PY) -m fedlib.bench

@@ -1,0 +1,33 @@
+"""The pages that people start from: every link leads to a file, every term to the code that is its meaning."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
+PAGES = sorted(NOTEBOOKS.glob("*.md"))
+LINK = re.compile(r"\[([^\]]+)\]\(([^)#]+)(#[^)]*)?\)")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_leads_to_a_file_and_every_name_is_defined_there(page):
+    links = LINK.findall(page.read_text(encoding="utf-8"))
+    assert links
+    for text, target, _ in links:
+        path = (page.parent / target).resolve()
+        assert path.is_file(), target
+        if text.startswith("`"):
+            defined = re.findall(r"^(?:def|class) (\w+)", path.read_text(encoding="utf-8"), re.MULTILINE)
+            assert text.strip("`") in defined, target
+
+
+def test_the_first_page_lists_every_notebook():
+    page = (NOTEBOOKS / "start.md").read_text(encoding="utf-8")
+    assert [path.name for path in sorted(NOTEBOOKS.glob("*.ipynb")) if f"({path.name})" not in page] == []
+
+
+def test_every_paper_has_a_term_of_its_own():
+    page = (NOTEBOOKS / "glossary.md").read_text(encoding="utf-8")
+    own = page.partition("## The five papers")[2].partition("##")[0]
+    assert all(f"({paper})" in own for paper in ("pFedSim", "FedCS", "pFedHR", "pFedMB", "FedSimSup"))
