@@ -57,6 +57,30 @@ def orthonormal(Phi: Tensor) -> Tensor:
     return (Q * torch.where(R.diagonal() < 0, -1, 1).to(Q.dtype)).contiguous()  # as a checkpoint keeps it
 
 
+STEPS = {  # rates of C6 and C7, shrinkage of C5
+    "normalised": (whitening_rate, rotation_rate, SHRINKAGE),
+    "paper": (lambda S, W: 0.001, lambda u: 0.001, 0.0),
+    "whitening": (whitening_rate, lambda u: 0.0, SHRINKAGE),
+}
+
+
+def ra_pass(z: Tensor, ra: dict[str, Tensor], steps: str, centred: bool = True) -> dict[str, Tensor]:
+    """Algorithm 1 for ONE client and its batches of latents z [batches, batch, d]: its S and Phi, and its mean z.
+
+    `ra` has what the server sent: Phi [d, d], and S [d, d] and the global mean z_g [d] once there are such.
+    """
+    S, Phi = ra.get("S"), ra["Phi"]
+    eta, lam, shrinkage = STEPS[steps]
+    for batch in z:
+        z_l, W = batch_moments(batch, shrinkage)  # C5
+        S = first_whitening(W) if S is None else S
+        S = whitening_step(S, W, eta(S, W))  # C6
+        if "z_g" in ra:
+            u = S @ (z_l - ra["z_g"] if centred else z_l)
+            Phi = rotation_step(Phi, u, lam(u))  # C7
+    return {"S": S, "Phi": Phi, "z": z.mean((0, 1))}
+
+
 def scatters(z: Tensor, client: Tensor) -> tuple[Tensor, Tensor]:
     """C1 (3, 4): covariance [d, d] within clients and between them, of latents z [N, d] with clients int64 [N]."""
     of_client = (client == client.unique()[:, None]).to(z.dtype)  # [clients, N]

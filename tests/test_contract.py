@@ -306,6 +306,7 @@ def test_the_weighted_mean_equals_numpy():
         (lambda: fl.fedcs(every=0), "every=0 is not allowed; it must be a whole number, at least 1"),
         (lambda: fl.fedcs(steps="printed"), "steps='printed' is unknown; allowed: normalised, paper, whitening"),
         (lambda: fl.fedcs(beta=0), r"beta=0 is not allowed; it must be a number in \(0, 1\]"),
+        (lambda: fl.fedcs(rank=0), "rank=0 is not allowed; it must be a whole number, at least 1"),
         (lambda: fl.fedcs(side="behind"), "side='behind' is unknown; allowed: input, output"),
         (lambda: fl.fedalt(warm_up=1.5), r"warm_up=1.5 is not allowed; it must be a number in \[0, 1\]"),
         (lambda: fl.fedalt(part="body"), "part='body' is unknown; allowed: input, output"),

@@ -15,12 +15,12 @@ from torch import Tensor
 from torch.func import vmap
 
 import fedlib as fl
-from fedlib.algorithms.fedcs import ra_pass
 from fedlib.alignment import (
     batch_moments,
     closed_form,
     first_whitening,
     orthonormal,
+    ra_pass,
     rotation_rate,
     rotation_step,
     scatters,
@@ -420,6 +420,16 @@ def test_the_other_readings_differ_and_are_finite(option, federation):
     usual, other = (fl.run(fl.fedcs(every=1, **kind), federation, **SETTING).models for kind in ({}, option))
     assert all(t.isfinite().all() for t in other.values())
     assert not close(usual, other, 1e-4)
+
+
+def test_a_map_of_lower_rank_has_the_leading_columns(federation):
+    full, low = (fl.run(fl.fedcs(every=1, rank=rank), federation, **SETTING | {"rounds": 1}) for rank in (None, 5))
+    assert close(low.state.ra | {"P": low.state.ra["P"][:, 5:]}, low.state.ra | {"P": torch.zeros(16, 11)}, 0)
+    assert not torch.equal(full.state.ra["P"][:, :5], low.state.ra["P"][:, :5])  # it trained with five from the start
+    assert torch.equal(low.state.ra["P"][:, :5], (low.state.ra["S"] @ low.state.ra["Phi"])[:, :5])
+    assert torch.linalg.matrix_rank(low.models["fc1.0.weight"][0]) <= 5
+    same = fl.run(fl.fedcs(every=1, rank=16), federation, **SETTING | {"rounds": 1})
+    assert close(flatten(same.state), flatten(full.state), 0)
 
 
 def test_a_shifted_map_is_centred_on_the_clients(federation):

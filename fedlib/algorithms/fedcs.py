@@ -4,19 +4,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from fedlib.algorithm import Algorithm, algorithm, resolve, tuned
-from fedlib.alignment import (
-    SHRINKAGE,
-    batch_moments,
-    first_whitening,
-    orthonormal,
-    rotation_rate,
-    rotation_step,
-    whitening_rate,
-    whitening_step,
-)
+from fedlib.alignment import STEPS, orthonormal, ra_pass
 from fedlib.checks import check_choice, check_count, check_number
 from fedlib.models.aligned import SIDES, Alignment, linear_layer, plugged_in
 from fedlib.stack import Params, client_mean
@@ -24,31 +14,12 @@ from fedlib.training.batches import to_device
 from fedlib.training.evaluate import logits
 
 LAYERS = ("fc1", "fc2", "fc3")
-STEPS = {  # rates of C6 and C7, shrinkage of C5
-    "normalised": (whitening_rate, rotation_rate, SHRINKAGE),
-    "paper": (lambda S, W: 0.001, lambda u: 0.001, 0.0),
-    "whitening": (whitening_rate, lambda u: 0.0, SHRINKAGE),
-}
 ROTATION = 6  # purpose of a random stream; 1 to 5 are those of a run
 
 
 class State(NamedTuple):
     base: Any  # of the method that is aligned
     ra: Params  # P, Phi [d, d], and after the first alignment S [d, d], z_g [d]
-
-
-def ra_pass(z: Tensor, ra: Params, steps: str, centred: bool = True) -> Params:
-    """Algorithm 1 for ONE client and its batches of latents z [batches, batch, d]: its S and Phi, and its mean z."""
-    S, Phi = ra.get("S"), ra["Phi"]
-    eta, lam, shrinkage = STEPS[steps]
-    for batch in z:
-        z_l, W = batch_moments(batch, shrinkage)  # C5
-        S = first_whitening(W) if S is None else S
-        S = whitening_step(S, W, eta(S, W))  # C6
-        if "z_g" in ra:
-            u = S @ (z_l - ra["z_g"] if centred else z_l)
-            Phi = rotation_step(Phi, u, lam(u))  # C7
-    return {"S": S, "Phi": Phi, "z": z.mean((0, 1))}
 
 
 @algorithm
@@ -61,6 +32,7 @@ def fedcs(
     side: str = "input",
     centred: bool = True,
     shifted: bool = False,
+    rank: int | None = None,
 ) -> Algorithm:
     """The method `base` with a map c = P'z at the linear layer `at` (its `side`), where P follows LDA, not the loss.
 
@@ -69,17 +41,23 @@ def fedcs(
     n_i, makes Phi orthonormal, moves z_g by `beta` and sets P = S Phi (C11). `steps`: the safe rates C9 ("normalised"),
     the printed 0.001 without safeguards ("paper", C10), or C9 with Phi left as it was drawn ("whitening", a control
     that does without the client means). Other readings: `centred=False` leaves z_g out of C7, `shifted=True` has
-    c = P'(z - z_g). Evaluated, for every client, seen or not: the models of `base` and the one P, folded into the
-    layer. Raises `ValueError` for a base whose clients do not train the run's model.
+    c = P'(z - z_g), `rank` sets the columns of P behind the first so many to 0. Evaluated, for every client, seen or
+    not: the models of `base` and the one P, folded into the layer. Raises `ValueError` for a base whose clients do not
+    train the run's model.
     """
     check_choice("at", at, LAYERS)
     check_count("every", every)
     check_choice("steps", steps, STEPS)
     check_number("beta", beta, 0, 1, open_low=True)
     check_choice("side", side, SIDES)
+    if rank is not None:
+        check_count("rank", rank)
     method, number = resolve(base), LAYERS.index(at) + 1
     if method.groups is not None:
         raise ValueError(f"base={method.name!r} is not allowed; its clients do not train the run's model.")
+
+    def leading(P):  # [d, d], columns beyond the rank set to 0
+        return P if rank is None else P * (torch.arange(P.shape[1], device=P.device) < rank)
 
     def placed(ra, w, stacked=False):
         return Alignment(linear_layer(w, number, stacked), side, ra["P"], ra.get("z_g") if shifted else None)
@@ -90,7 +68,7 @@ def fedcs(
         drawn = np.random.default_rng((model.seed, ROTATION)).standard_normal((d, d))
         Phi = orthonormal(torch.from_numpy(drawn).to(W))  # not the identity: units that never fire would stay ahead
         S = {"S": torch.eye(d).to(W)} if steps == "paper" else {}
-        return State(method.init(model, federation), {"P": Phi, "Phi": Phi} | S)
+        return State(method.init(model, federation), {"P": leading(Phi), "Phi": Phi} | S)
 
     def align(w, place, cohort, ra):  # the clients' freshly trained weights w [k, ...]
         rows = []
@@ -102,7 +80,7 @@ def fedcs(
         mean = client_mean(sent, cohort.n_samples)  # C11
         S, Phi, z = mean["S"], orthonormal(mean["Phi"]), mean["z"]
         z_g = ra["z_g"] + beta * (z - ra["z_g"]) if "z_g" in ra else z
-        return {"P": S @ Phi, "Phi": Phi, "S": S, "z_g": z_g}
+        return {"P": leading(S @ Phi), "Phi": Phi, "S": S, "z_g": z_g}
 
     def round(state, cohort):
         ra, aligning = state.ra, cohort.round % every == 0
