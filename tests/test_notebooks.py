@@ -15,6 +15,7 @@ NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
 IN_SMOKE = {  # paper: notebook, claims, parameters (without `output`), figures
     "pfedsim": ("01", 25, 29, "fig1 fig2 fig3 curves learned table6_curve fig5a table8_map"),
     "pfedmb": ("04", 20, 31, "partitions fig3 fig3_rand fig4 fig5"),
+    "fedsimsup": ("05", 20, 39, "fig5 similarity fig2 fig3 fig4 fig4_clients moves"),
 }
 
 
@@ -37,6 +38,11 @@ def pfedmb(tmp_path_factory) -> Path:
     return execute("pfedmb", tmp_path_factory.mktemp("pfedmb"))
 
 
+@pytest.fixture(scope="module")
+def fedsimsup(tmp_path_factory) -> Path:
+    return execute("fedsimsup", tmp_path_factory.mktemp("fedsimsup"))
+
+
 @pytest.fixture(params=IN_SMOKE)
 def executed(request) -> Path:
     """Each of them in turn."""
@@ -50,7 +56,8 @@ def test_every_claim_of_the_paper_is_in_the_ledger(executed):
     assert ledger["id"].tolist() == Ledger(paper).frame()["id"].tolist()
     judged = ledger[ledger["verdict"] != "not tested at this size"]
     assert (judged["measured"] != "").all()
-    identities = {"pfedsim": ["ps15"], "pfedmb": ["pb18", "pb19"]}[paper]  # these hold whatever the size
+    identities = {"pfedsim": ["ps15"], "pfedmb": ["pb18", "pb19"], "fedsimsup": ["fs19", "fs20"]}
+    identities = identities[paper]  # these hold whatever the size
     assert set(ledger.set_index("id").loc[identities, "verdict"]) == {"holds"}
 
 
@@ -125,3 +132,31 @@ def test_what_a_prediction_costs_does_not_depend_on_the_number_of_branches(pfedm
     assert set(cost["parameters, merged"]) == {62_006}
     assert cost.loc[2, "parameters"] == 2 * 62_006
     assert cost.loc[2, "floats up"] == 2 * 62_006 + 2 * 5  # and alpha, of two branches in each of five layers
+
+
+def test_tables_of_fedsimsup_stand_beside_the_papers_numbers(fedsimsup):
+    printed = reported("fedsimsup")
+    for item, n_rows in {"table1": 10, "table2": 2, "table3": 5}.items():  # no CIFAR-100, two methods by writer
+        table = pd.read_csv(fedsimsup / f"{item}.csv")
+        assert len(table) == n_rows, item
+        assert table["value"].notna().all(), item
+        assert table["paper"].notna().all(), item
+        assert set(table["paper"]) <= set(printed.loc[printed["item"] == item, "mean"]), item
+
+
+def test_maps_of_fedsimsup_are_measured_against_chance(fedsimsup):
+    energies = pd.read_csv(fedsimsup / "cam_ink.csv").set_index(["laid", "network"])
+    assert energies[["energy", "another image's ink", "area"]].apply(lambda column: column.between(0, 1)).all(axis=None)
+    assert energies["area"].nunique() == 2  # a uniform map: the same for both networks
+    assert (energies.loc["in place", "area"] > energies.loc["stretched", "area"]).all()  # digits are in the middle
+    compared = pd.read_csv(fedsimsup / "cam.csv").set_index("class")
+    assert compared.loc["all", "images"] == compared["images"].sum() / 2
+    assert compared.loc["all", ["correlation", "with another image"]].between(-1, 1).all()
+
+
+def test_the_same_clients_make_up_both_sides_of_the_table_of_supervisors(fedsimsup):
+    paired = pd.read_csv(fedsimsup / "table3_paired.csv").set_index("method")
+    kinds = paired.drop(index="fedsimsup-whole")
+    assert kinds["clients"].sum() == paired.loc["fedsimsup-whole", "clients"] == 6
+    for side in ("accuracy", "same clients, all L"):
+        assert (kinds["clients"] * kinds[side]).sum() / 6 == pytest.approx(paired.loc["fedsimsup-whole", side])
