@@ -15,7 +15,7 @@ NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
 IN_SMOKE = {  # paper: notebook, claims, parameters (without `output`), figures
     "pfedsim": ("01", 25, 29, "fig1 fig2 fig3 curves learned table6_curve fig5a table8_map"),
     "pfedmb": ("04", 20, 31, "partitions fig3 fig3_rand fig4 fig5"),
-    "fedsimsup": ("05", 20, 39, "fig5 similarity fig2 fig3 fig4 fig4_clients moves"),
+    "fedsimsup": ("05", 20, 40, "fig5 similarity fig2 fig3 fig4 fig4_clients moves"),
 }
 
 
