@@ -579,6 +579,7 @@ def test_mnist_m_and_synthetic_digits_are_decoded_once_into_a_file_beside(
         (CONTENT, "not a gzip file"),
         (tar_gz({}), "not enough values"),
     ],
+    ids=["text", "an empty file", "not an archive", "no file"],
 )
 def test_a_file_of_mnist_m_that_cannot_be_decoded_gives_one_sentence_and_no_file(
     content: bytes, reason: str, server: FileServer, root: Path, monkeypatch: pytest.MonkeyPatch
