@@ -50,7 +50,7 @@ class Node:
         self.process.wait()
 
 
-def wait_for(what: str, ready, seconds: float = 60.0) -> None:
+def wait_for(what: str, ready, seconds: float = 180.0) -> None:
     end = time.monotonic() + seconds
     while not ready():
         assert time.monotonic() < end, f"waited {seconds} s for {what}"
