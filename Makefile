@@ -27,7 +27,7 @@ figures: $(STAMP)  ## Run the notebooks; tables and figures land in figures/<pro
 	@$(PY) -m fedlib.batch $(BATCH)
 
 test: $(STAMP) lint  ## Lint, then all tests (real data too where FEDLIB_DATA names their folder)
-	$(PY) -m pytest -n $(WORKERS) --dist loadfile
+	$(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 lab: $(STAMP)  ## Open the notebooks in JupyterLab
 	@$(PY) -m jupyter lab --LabApp.default_url=/lab/tree/notebooks/start.md?factory=Markdown%20Preview

@@ -19,6 +19,15 @@ hypothesis.settings.register_profile("fedlib", derandomize=True, database=None, 
 hypothesis.settings.load_profile("fedlib")
 
 
+SLOW = ("test_notebooks", "test_cluster", "test_run", "test_contract")  # files
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The slow files first, so that no worker is left with one of them at the end."""
+    rank = {name: place for place, name in enumerate(SLOW)}
+    items.sort(key=lambda item: rank.get(item.path.stem, len(SLOW)))
+
+
 @pytest.fixture(autouse=True)
 def run_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty run store: no test reads what another one, or a person, has computed."""
