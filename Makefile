@@ -30,7 +30,7 @@ test: $(STAMP) lint  ## Lint, then all tests (real data too where FEDLIB_DATA na
 	$(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 lab: $(STAMP)  ## Open the notebooks in JupyterLab
-	@$(PY) -m jupyter lab --LabApp.default_url=/lab/tree/notebooks/start.md?factory=Markdown%20Preview
+	@$(PY) -m jupyter lab --LabApp.default_url=/lab/tree/notebooks/start.ipynb
 
 bench: $(STAMP)  ## Measure how fast this machine trains
 	@$(PY) -m fedlib.bench

@@ -12,7 +12,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from fedlib import batch
 
-SOURCES = sorted((Path(__file__).parent.parent / "notebooks").glob("*.ipynb"))
+SOURCES = sorted((Path(__file__).parent.parent / "notebooks").glob("[0-9][0-9]_*.ipynb"))
 PARAMETERS = 'rounds = 2\nlr = 0.1\nseeds = [0]\nname = "a"\nverbose = False\nprofile = "?"\noutput = "."'
 
 

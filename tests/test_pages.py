@@ -3,16 +3,24 @@
 import re
 from pathlib import Path
 
+import nbformat
 import pytest
 
 NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
-PAGES = sorted(NOTEBOOKS.glob("*.md"))
+PAGES = [NOTEBOOKS / "start.ipynb", NOTEBOOKS / "glossary.ipynb"]  # notebooks, because JupyterLab opens them rendered
 LINK = re.compile(r"\[([^\]]+)\]\(([^)#]+)(#[^)]*)?\)")
+
+
+def text_of(page):
+    """The page's Markdown; it has nothing else."""
+    cells = nbformat.read(page, 4).cells
+    assert {cell.cell_type for cell in cells} == {"markdown"}
+    return "\n\n".join(cell.source for cell in cells)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_link_leads_to_a_file_and_every_name_is_defined_there(page):
-    links = LINK.findall(page.read_text(encoding="utf-8"))
+    links = LINK.findall(text_of(page))
     assert links
     for text, target, _ in links:
         path = (page.parent / target).resolve()
@@ -23,11 +31,11 @@ def test_every_link_leads_to_a_file_and_every_name_is_defined_there(page):
 
 
 def test_the_first_page_lists_every_notebook():
-    page = (NOTEBOOKS / "start.md").read_text(encoding="utf-8")
-    assert [path.name for path in sorted(NOTEBOOKS.glob("*.ipynb")) if f"({path.name})" not in page] == []
+    page = text_of(NOTEBOOKS / "start.ipynb")
+    assert [path.name for path in sorted(NOTEBOOKS.glob("[0-9][0-9]_*.ipynb")) if f"({path.name})" not in page] == []
 
 
 def test_every_paper_has_a_term_of_its_own():
-    page = (NOTEBOOKS / "glossary.md").read_text(encoding="utf-8")
+    page = text_of(NOTEBOOKS / "glossary.ipynb")
     own = page.partition("## The five papers")[2].partition("##")[0]
     assert all(f"({paper})" in own for paper in ("pFedSim", "FedCS", "pFedHR", "pFedMB", "FedSimSup"))
