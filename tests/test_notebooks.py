@@ -16,6 +16,7 @@ IN_SMOKE = {  # paper: notebook, claims, parameters (without `output`), figures
     "pfedsim": ("01", 25, 29, "fig1 fig2 fig3 curves learned table6_curve fig5a table8_map"),
     "pfedmb": ("04", 20, 31, "partitions fig3 fig3_rand fig4 fig5"),
     "fedsimsup": ("05", 20, 40, "fig5 similarity fig2 fig3 fig4 fig4_clients moves"),
+    "fedcs": ("02", 21, 28, "fig1 fig2 fig3 fig4 fig5 fig6_7_8 fig9 fig10 toy"),
 }
 
 
@@ -43,6 +44,11 @@ def fedsimsup(tmp_path_factory) -> Path:
     return execute("fedsimsup", tmp_path_factory.mktemp("fedsimsup"))
 
 
+@pytest.fixture(scope="module")
+def fedcs(tmp_path_factory) -> Path:
+    return execute("fedcs", tmp_path_factory.mktemp("fedcs"))
+
+
 @pytest.fixture(params=IN_SMOKE)
 def executed(request) -> Path:
     """Each of them in turn."""
@@ -56,8 +62,8 @@ def test_every_claim_of_the_paper_is_in_the_ledger(executed):
     assert ledger["id"].tolist() == Ledger(paper).frame()["id"].tolist()
     judged = ledger[ledger["verdict"] != "not tested at this size"]
     assert (judged["measured"] != "").all()
-    identities = {"pfedsim": ["ps15"], "pfedmb": ["pb18", "pb19"], "fedsimsup": ["fs19", "fs20"]}
-    identities = identities[paper]  # these hold whatever the size
+    always = {"pfedsim": ["ps15"], "pfedmb": ["pb18", "pb19"], "fedsimsup": ["fs19", "fs20"], "fedcs": ["cs18", "cs21"]}
+    identities = always[paper]  # these hold whatever the size
     assert set(ledger.set_index("id").loc[identities, "verdict"]) == {"holds"}
 
 
@@ -100,7 +106,7 @@ def test_provenance_says_what_was_run(executed):
     facts = json.loads((executed / "provenance.json").read_text())
     assert facts["parameters"]["profile"] == "smoke"
     assert len(facts["parameters"]) == IN_SMOKE[executed.name][2]
-    assert len(facts["data"]["digits"]) == 16
+    assert {len(fingerprint) for fingerprint in facts["data"].values()} == {16}
     assert facts["packages"]["torch"]
 
 
@@ -161,3 +167,23 @@ def test_the_same_clients_make_up_both_sides_of_the_table_of_supervisors(fedsims
     assert kinds["clients"].sum() == paired.loc["fedsimsup-whole", "clients"] == 6
     for side in ("accuracy", "same clients, all L"):
         assert (kinds["clients"] * kinds[side]).sum() / 6 == pytest.approx(paired.loc["fedsimsup-whole", side])
+
+
+def test_tables_of_fedcs_stand_beside_the_papers_numbers(fedcs):
+    printed = reported("fedcs")
+    for item in ("table1", "table2", "table3"):
+        table = pd.read_csv(fedcs / f"{item}.csv")
+        assert len(table) == 2 * 10, item  # the nine methods of the paper and FedAvg, two metrics
+        assert table[["value", "std"]].notna().all().all(), item
+        assert table["paper"].notna().sum() == 2 * 9, item
+        assert set(table["paper"].dropna()) == set(printed.loc[printed["item"] == item, "mean"]), item
+
+
+def test_clients_unseen_in_training_are_reported_with_and_without_tuning(fedcs):
+    table = pd.read_csv(fedcs / "unseen.csv")
+    both = table.groupby(["study", "method"])["when"].apply(set)
+    assert {method for (_, method), when in both.items() if when == {"before"}} == {
+        "local_only", "fedcs-fc1", "fedcs-fc2", "fedcs-fc3",
+    }  # fmt: skip
+    assert {"fedavg+ft", "fedbn", "fedrep", "fedalt"} <= {m for (_, m), when in both.items() if "after" in when}
+    assert table[["training clients", "unseen clients"]].notna().all().all()
