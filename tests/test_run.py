@@ -195,6 +195,15 @@ def test_the_step_size_decays_by_rounds(federation):
     assert seen == pytest.approx([0.1, 0.1, 0.05, 0.05, 0.025, 0.025])
 
 
+def test_a_run_that_diverges_says_from_which_round_on(federation):
+    with pytest.warns(UserWarning, match=r"fedavg\(\): the training loss is not finite from round \d on \(lr=1000"):
+        lost = fl.run("fedavg", federation, **SETTING | dict(lr=1000.0), progress=False)
+    finite = np.isfinite(lost.rounds["train_loss"])
+    assert finite[: lost.diverged - 1].all()
+    assert not finite[lost.diverged - 1]
+    assert fl.run("fedavg", federation, **SETTING, progress=False).diverged is None
+
+
 def test_unseen_clients_never_train_and_are_evaluated_and_tuned(tiny):
     federation = fl.federate(tiny, fl.iid(), clients=6, unseen=2)
     result = fl.run("fedper", federation, **SETTING | {"join_ratio": 1.0}, tune_epochs=1, tune_every=3, progress=False)

@@ -1,6 +1,7 @@
 """One run: the only round loop, from a plan to a `RunResult`, resumable at any moment."""
 
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -89,7 +90,7 @@ def carry_out(
                 if not (folder.path / f"{name}.csv").exists():  # also after a kill behind the last checkpoint
                     write_text(folder.path / f"{name}.csv", table.to_csv(index=False))
             report(plan.setting.rounds)
-    return RunResult(
+    result = RunResult(
         config=plan.config,
         **tables,
         trace=history.traced(),
@@ -100,6 +101,10 @@ def carry_out(
         folder=folder.path,
         when="after" if plan.algorithm.tune_epochs and plan.setting.tune_epochs else "before",
     )
+    if result.diverged is not None:
+        about = f"the training loss is not finite from round {result.diverged} on (lr={plan.setting.lr})"
+        warnings.warn(f"{plan.algorithm}: {about}", stacklevel=2)
+    return result
 
 
 def _rounds(

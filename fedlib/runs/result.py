@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from fedlib.algorithm import State
@@ -38,6 +39,12 @@ class RunResult:
     folder: Path
     when: str
     validation: pd.DataFrame | None = None
+
+    @property
+    def diverged(self) -> int | None:
+        """The first round whose training loss is not finite; None if there is none."""
+        lost = self.rounds.loc[~np.isfinite(self.rounds["train_loss"]), "round"]
+        return None if lost.empty else int(lost.iloc[0])
 
     def curve(self) -> pd.DataFrame:
         """Per evaluation: round, when, accuracy pooled over test samples, mean and std over clients [%]."""
