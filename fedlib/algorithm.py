@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from fedlib.checks import check_choice
+from fedlib.checks import check_choice, check_flag
 from fedlib.federation import Federation
 from fedlib.models import Group, Model
 from fedlib.models.mixture import deal, stacks
@@ -68,6 +68,9 @@ def algorithm(factory: Callable[..., Algorithm]) -> Callable[..., Algorithm]:
     def make(*args, **kwargs) -> Algorithm:
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
+        for name, value in bound.arguments.items():
+            if signature.parameters[name].annotation is bool:
+                check_flag(name, value)
         made = factory(*args, **kwargs)
         hyper = {name: str(value) if isinstance(value, Algorithm) else value for name, value in bound.arguments.items()}
         return made._replace(hyper=hyper, code=own_code + made.code)

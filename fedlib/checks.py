@@ -3,6 +3,7 @@
 import difflib
 import math
 from collections.abc import Iterable
+from types import UnionType
 
 
 def check_choice(argument: str, value: object, allowed: Iterable[str]) -> None:
@@ -37,3 +38,15 @@ def check_count(argument: str, value: int, low: int = 1, high: float = math.inf)
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
         limit = f"at least {low}" if high == math.inf else f"from {low} to {high:g}"
         raise ValueError(f"{argument}={value!r} is not allowed; it must be a whole number, {limit}.")
+
+
+def check_flag(argument: str, value: bool) -> None:
+    """Raise `ValueError` unless `value` is True or False."""
+    if not isinstance(value, bool):
+        raise ValueError(f"{argument}={value!r} is not allowed; it must be True or False.")
+
+
+def check_kind(argument: str, value: object, kind: type | UnionType, wanted: str) -> None:
+    """Raise `ValueError` unless `value` is an instance of `kind`; `wanted` says in words what that is."""
+    if not isinstance(value, kind):
+        raise ValueError(f"{argument} is of type {type(value).__name__}; it must be {wanted}.")

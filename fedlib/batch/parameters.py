@@ -1,6 +1,7 @@
 """The parameters of a notebook: what it takes, what a profile and `--set` give, checked before anything runs."""
 
 import ast
+import math
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +32,18 @@ def defaults(source: Path) -> dict[str, Any]:
 
 
 def cast(value: Any, default: Any) -> Any:
-    """`value` if it has the type of `default` (items of lists too), else `TypeError` or `ValueError`."""
+    """`value` if it has the type of `default` (items of lists too), else `TypeError` or `ValueError`.
+
+    No parameter of a notebook is a negative or an infinite number.
+    """
     if isinstance(default, float) and isinstance(value, int | str) and not isinstance(value, bool):
-        return float(value)  # text too: YAML takes 1e-3 for text
+        value = float(value)  # text too: YAML takes 1e-3 for text
     if type(value) is not type(default):
         raise TypeError
     if isinstance(value, list) and default:
         return [cast(item, default[0]) for item in value]
+    if isinstance(value, int | float) and not 0 <= value < math.inf:
+        raise ValueError
     return value
 
 
@@ -55,7 +61,7 @@ def settle(source: Path, given: dict[str, Any], origin: str) -> dict[str, Any]:
             kind = type(known[name]).__name__
             raise ValueError(
                 f"{origin}: {name}={value!r} is not allowed; {source.name} takes a value of type {kind} "
-                f"such as its default {known[name]!r}."
+                f"such as its default {known[name]!r} (no negative or infinite number)."
             ) from None
     return settled
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from filelock import FileLock
 from platformdirs import user_cache_dir
 
-from fedlib.checks import check_choice
+from fedlib.checks import check_choice, check_kind
 from fedlib.data import archives, digit5, domainnet, femnist, glyphs, official, scans, styles
 from fedlib.data.dataset import Dataset
 from fedlib.data.npz import read_npz, write_npz
@@ -73,6 +73,7 @@ def datasets(root: str | os.PathLike | None = None) -> tuple[str, ...]:
 
 def data_root(root: str | os.PathLike | None = None) -> Path:
     """The folder of the data: `root`, else the environment variable `FEDLIB_DATA`, else the user's cache."""
+    check_kind("root", root, str | os.PathLike | None, "the path of a folder")
     return Path(root or os.environ.get("FEDLIB_DATA") or user_cache_dir("fedlib")).expanduser()
 
 

@@ -6,7 +6,7 @@ from functools import cached_property
 
 import numpy as np
 
-from fedlib.checks import check_count, check_number
+from fedlib.checks import check_count, check_kind, check_number
 from fedlib.data.dataset import TEST, Dataset
 from fedlib.federation.partition import Partition
 
@@ -105,6 +105,8 @@ def federate(
     of what would train is dealt to nobody: the same share of every class, in random order (pFedHR, section 4.1).
     Raises `ValueError` for more clients than samples or a client with an empty part.
     """
+    check_kind("data", data, Dataset, "a Dataset, as fl.load makes it")
+    check_kind("partition", partition, Partition, "a Partition such as fl.iid()")
     check_count("clients", clients)
     if test_fraction is not None:
         check_number("test_fraction", test_fraction, 0, 1, open_low=True, open_high=True)

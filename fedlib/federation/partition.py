@@ -142,7 +142,10 @@ def label_groups(groups: Sequence[Sequence[int]]) -> Partition:
 
     With more clients than groups, neighbouring clients form equal groups: client i is in group i * G // n_clients.
     """
-    groups = [[int(c) for c in group] for group in groups]
+    try:
+        groups = [[int(c) for c in group] for group in groups]
+    except (TypeError, ValueError):
+        raise ValueError(f"groups={groups!r} is not allowed; it must be a list of lists of labels.") from None
     if not groups or not all(groups):
         raise ValueError(f"groups={groups!r} is not allowed; give at least one group and at least one label in each.")
 

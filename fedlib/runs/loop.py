@@ -13,7 +13,7 @@ import torch
 from tqdm import tqdm
 
 from fedlib.algorithm import Algorithm, State, groups_of, tune_personal, tuned
-from fedlib.checks import check_number
+from fedlib.checks import check_flag, check_number
 from fedlib.federation import Federation
 from fedlib.files import write_text
 from fedlib.models import Group, Model
@@ -55,6 +55,8 @@ def run(
     argument that is not allowed, before any work starts.
     """
     check_number("checkpoint_seconds", checkpoint_seconds, 0)
+    if not callable(progress):
+        check_flag("progress", progress)
     plan = prepare(algorithm, federation, model, **arguments)
     with rules(plan.setting.device):
         return carry_out(plan, None, progress, store, checkpoint_seconds)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedlib.algorithm import Algorithm, Partial, resolve, tune_personal
-from fedlib.checks import check_choice
+from fedlib.checks import check_choice, check_kind
 from fedlib.federation import Federation
 from fedlib.models import MODELS, Model, build
 from fedlib.runs.setting import Setting, setting
@@ -27,6 +27,8 @@ class Plan(NamedTuple):
 def prepare(algorithm: str | Algorithm, federation: Federation, model: str = "lenet5", **arguments: Any) -> Plan:
     """Check the arguments of `run` and settle what is left to defaults. Raises `ValueError`."""
     algorithm = resolve(algorithm)
+    check_kind("federation", federation, Federation, "a Federation, as fl.federate makes it")
+    check_kind("model", model, str, "the name of a model")
     own = setting(**{"tune_epochs": algorithm.tune_epochs} | arguments)
     names = model.split("+")
     for name in names:

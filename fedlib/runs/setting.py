@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from fedlib.checks import check_choice, check_count, check_number
+from fedlib.checks import check_choice, check_count, check_flag, check_number
 from fedlib.training.backends import BACKENDS
 from fedlib.training.phase import OPTIMIZERS
 
@@ -76,8 +76,8 @@ class Setting:
         check_count("tune_every", self.tune_every)
         if self.tune_part is not None:
             check_choice("tune_part", self.tune_part, ("personal",))
-        if not (self.client_metrics is None or isinstance(self.client_metrics, bool)):
-            raise ValueError(f"client_metrics={self.client_metrics!r} is not allowed; it must be True or False.")
+        if self.client_metrics is not None:
+            check_flag("client_metrics", self.client_metrics)
         self._settle("client_metrics", self.client_metrics or None)
         if self.device == "auto":
             self._settle("device", "cuda" if torch.cuda.is_available() else "cpu")

@@ -22,6 +22,7 @@ from platformdirs import user_cache_dir
 from torch import Tensor
 from tqdm import tqdm
 
+from fedlib.checks import check_kind
 from fedlib.files import write_file, write_text
 
 FORMAT = "2"  # of the files, and of the numbers an unchanged configuration leads to; raise it when either changes
@@ -36,6 +37,7 @@ class Checkpoint(NamedTuple):
 
 def store_root(store: str | Path | None = None) -> Path:
     """The run store: `store`, else the variable FEDLIB_RUNS, else a folder in the user's cache."""
+    check_kind("store", store, str | os.PathLike | None, "the path of a folder")
     return Path(store or os.environ.get("FEDLIB_RUNS") or Path(user_cache_dir("fedlib")) / "runs")
 
 

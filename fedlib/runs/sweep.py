@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from fedlib.checks import check_count
+from fedlib.checks import check_count, check_flag, check_kind
 from fedlib.runs import local
 from fedlib.runs.engine import check_device
 from fedlib.runs.loop import carry_out
@@ -72,9 +72,16 @@ def sweep(
 
     The numbers do not depend on where a cell runs; those of a GPU and a CPU differ by rounding.
     """
+    check_kind("ray", ray, str | None, "the address of a Ray cluster")
     ray = ray or os.environ.get("RAY_ADDRESS") or None
     if jobs is not None:
         check_count("jobs", jobs)
+    check_flag("progress", progress)
+    check_kind("cells", cells, Sequence, "a list of dicts, as fl.grid makes it")
+    for position, cell in enumerate(cells):
+        check_kind(f"cells[{position}]", cell, Mapping, "a dict of arguments of fl.run")
+        if missing := {"algorithm", "federation"} - set(cell):
+            raise ValueError(f"cells[{position}] lacks {min(missing)!r}; a cell holds the arguments of fl.run.")
     cells = [dict(cell) for cell in cells]
     check_count("number of cells", len(cells))
     if ray is not None:

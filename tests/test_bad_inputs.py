@@ -1,0 +1,114 @@
+"""Wrong values for every argument of a public function and every parameter of a notebook: one sentence, no trace."""
+
+import inspect
+import math
+from pathlib import Path
+
+import pytest
+
+import fedlib as fl
+from fedlib import batch
+from fedlib.batch.parameters import BY_OPTION, read_settings, settle
+
+SOURCES = sorted((Path(__file__).parent.parent / "notebooks").glob("[0-9][0-9]_*.ipynb"))
+FUNCTIONS = {name: getattr(fl, name) for name in fl.__all__ if inspect.isfunction(getattr(fl, name))}
+WRONG = ["no such value", [], math.nan, None, -1, object()]
+CALLED = {"name": "dataset", "base": "algorithm"}  # arguments that the sentence calls by another word
+FREE = {"grid", "algorithm"}  # one takes any arguments, the other decorates a function
+
+
+def refused(name: str, parameter: inspect.Parameter) -> list:
+    """The values of WRONG that are wrong for this argument."""
+    kind = str(parameter.annotation)
+    allowed = {parameter.default} if parameter.default.__hash__ else set()
+    allowed |= {None} if "None" in kind else set()
+    allowed |= {"no such value"} if parameter.name in ("root", "store", "ray") else set()
+    allowed |= {-1} if (name, parameter.name) == ("pfedbayes", "rho") else set()
+    return [value for value in WRONG if not any(value is one or value == one for one in allowed)]
+
+
+ARGUMENTS = [
+    pytest.param(name, parameter.name, refused(name, parameter), id=f"{name}-{parameter.name}")
+    for name, function in FUNCTIONS.items()
+    if name not in FREE
+    for parameter in inspect.signature(function).parameters.values()
+    if parameter.kind is not parameter.VAR_KEYWORD
+]
+
+
+def test_every_public_function_with_arguments_is_in_the_matrix():
+    without = {name for name, function in FUNCTIONS.items() if not inspect.signature(function).parameters}
+    assert {argument.values[0] for argument in ARGUMENTS} | without | FREE == set(FUNCTIONS)
+    assert all(argument.values[2] for argument in ARGUMENTS)
+
+
+@pytest.fixture
+def valid(federation) -> dict:
+    """Arguments that are right, for the functions that need some."""
+    cell = {"algorithm": "fedavg", "federation": federation, "rounds": 1}
+    return {
+        "dirichlet": {"alpha": 0.5},
+        "dirichlet_groups": {"alpha": 0.5},
+        "federate": {"data": federation.data, "partition": fl.iid(), "clients": 4},
+        "load": {"name": "digits"},
+        "run": cell,
+        "sweep": {"cells": [cell]},
+    }
+
+
+@pytest.mark.parametrize(("name", "argument", "values"), ARGUMENTS)
+def test_a_wrong_value_is_one_sentence_that_names_the_argument(name, argument, values, valid, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for value in values:
+        with pytest.raises(ValueError, match=CALLED.get(argument, argument)) as refusal:
+            FUNCTIONS[name](**valid.get(name, {}) | {argument: value})
+        assert "\n" not in str(refusal.value)
+        assert str(refusal.value).endswith(".")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("setting", [name for name in fl.runs.setting.Setting.__dataclass_fields__])
+def test_a_wrong_setting_of_a_run_is_one_sentence_too(setting, valid, run_store):
+    default = fl.runs.setting.Setting.__dataclass_fields__[setting].default
+    for value in WRONG:
+        if value is not default:
+            with pytest.raises(ValueError, match=f"{setting}=") as refusal:
+                fl.run(**valid["run"] | {setting: value})
+            assert "\n" not in str(refusal.value)
+    assert not run_store.exists()
+
+
+@pytest.mark.parametrize(
+    ("cells", "sentence"),
+    [
+        ([], "number of cells=0 is not allowed"),
+        ([3], r"cells\[0\] is of type int; it must be a dict"),
+        ([{"algorithm": "fedavg"}], r"cells\[0\] lacks 'federation'"),
+    ],
+)
+def test_a_wrong_cell_of_a_sweep_is_named(cells, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        fl.sweep(cells, progress=False)
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.stem)
+def test_a_wrong_parameter_of_a_notebook_is_one_sentence(source, monkeypatch):
+    known = batch.defaults(source)
+    monkeypatch.setattr("fedlib.batch.parameters.defaults", lambda source: known)  # read once
+    for name, default in known.items():
+        assert name in BY_OPTION or settle(source, {name: default}, "a profile") == {name: default}
+        for value in wrong(default):
+            with pytest.raises(ValueError, match=f"{name}=") as refusal:
+                read_settings(source, [f"{name}={value}"])
+            assert "\n" not in str(refusal.value)
+
+
+def wrong(default) -> list[str]:
+    """What a parameter with this default does not take, as it is typed."""
+    if isinstance(default, list):
+        return ["1", "text", *(f"[{value}]" for value in wrong(default[0]) if default)] if default else ["1", "text"]
+    if isinstance(default, bool):
+        return ["1", "text"]
+    if isinstance(default, int | float):
+        return ["text", "true", "-1", "[1]", ".nan", ".inf"]
+    return []  # what is typed is the text
