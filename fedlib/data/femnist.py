@@ -13,7 +13,7 @@ from fedlib.data.archives import decoding
 from fedlib.data.dataset import TEST, TRAIN, Dataset
 from fedlib.data.download import fetch
 from fedlib.data.glyphs import CHARACTERS
-from fedlib.data.npz import read_npz, write_npz
+from fedlib.data.npz import check_expansion, read_npz, write_npz
 
 # LEAF publishes the scripts that make the files, not the files; these are FederatedScope's (Xie et al. 2023), for which
 # no checksum is given. What the files say about themselves is checked instead.
@@ -61,6 +61,7 @@ def _files(source: Path) -> Iterator[tuple[PurePosixPath, Any]]:
             yield PurePosixPath(path.as_posix()), json.loads(path.read_bytes())
         return
     with zipfile.ZipFile(source) as zipped:
+        check_expansion(zipped)
         for name in tqdm(sorted(zipped.namelist()), desc="decoding femnist", unit=" files", disable=None):
             if name.endswith(".json"):
                 yield PurePosixPath(name), json.loads(zipped.read(name))

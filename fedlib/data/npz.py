@@ -16,7 +16,8 @@ _KEYS = {f"{field}_{split}" for field in ("x", "y", "domain", "writer") for spli
     "classes",
     "domains",
 }
-_UNREADABLE = (OSError, EOFError, ValueError, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error)
+_UNREADABLE = (OSError, EOFError, ValueError, KeyError, RuntimeError, MemoryError, zipfile.BadZipFile, zlib.error)
+LARGE, DENSE = 2**30, 200  # bytes and expansion of a file that nobody's images lead to
 
 
 def read_npz(path: str | os.PathLike) -> Dataset:
@@ -57,16 +58,24 @@ def write_npz(path: str | os.PathLike, data: Dataset) -> None:
         temporary.unlink(missing_ok=True)
 
 
+def check_expansion(zipped: zipfile.ZipFile) -> None:
+    """Raise `ValueError` for an archive made to fill the memory: a small file that holds a very large one."""
+    for member in zipped.infolist():
+        if member.file_size > max(LARGE, DENSE * member.compress_size):
+            raise ValueError(f"{member.filename} would expand to {member.file_size} bytes")
+
+
 def _read_arrays(path: Path) -> dict[str, np.ndarray]:
     try:
-        with zipfile.ZipFile(path):
-            pass
+        with zipfile.ZipFile(path) as zipped:
+            check_expansion(zipped)
         with np.load(path, allow_pickle=False) as file:
             return {key: file[key] for key in file.files if key in _KEYS}
     except FileNotFoundError:
         raise
     except _UNREADABLE as error:
-        reason = "object arrays are not read" if "allow_pickle" in str(error) else "it is damaged or incomplete"
+        known = {"allow_pickle": "object arrays are not read", "would expand": str(error)}
+        reason = next((known[sign] for sign in known if sign in str(error)), "it is damaged or incomplete")
         raise ValueError(f"{path} cannot be read as a .npz of images: {reason}.") from error
 
 
