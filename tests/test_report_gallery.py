@@ -95,6 +95,14 @@ def test_a_long_table_is_cut_and_says_so(tmp_path):
     assert "The first 60 of 61 rows" in html.text
 
 
+def test_a_notebook_that_a_kill_has_cut_off_keeps_its_last_page(folder):
+    page = (folder / "pfedmb" / "04_pfedmb.html").read_text(encoding="utf-8")
+    (folder / "pfedmb" / "04_pfedmb.ipynb").write_text('{"cells": [')
+    index = report.write_gallery(folder)
+    assert (folder / "pfedmb" / "04_pfedmb.html").read_text(encoding="utf-8") == page
+    assert "pfedmb/04_pfedmb.html" in {link["href"] for link in read(index).find_all("a")}
+
+
 def test_an_unfinished_report_is_left_out(tmp_path):
     assert report.write_gallery(tmp_path / "nothing") is None
     finished(tmp_path)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import jinja2
 import pandas as pd
+from nbformat.reader import NotJSONError
 from PIL import Image
 from pygments.formatters import HtmlFormatter
 
@@ -93,7 +94,7 @@ def paper(folder: Path) -> dict:
         "tables": tables(folder),
         "facts": facts,
         "provenance": json.dumps(facts, indent=2, ensure_ascii=False),
-        "notebooks": [f"{folder.name}/{path.stem}.html" for path in in_order(folder, "*.ipynb")],
+        "notebooks": [f"{folder.name}/{path.name}" for path in in_order(folder, "*.html")],
     }
 
 
@@ -109,7 +110,11 @@ def write_gallery(folder: str | Path) -> Path | None:
     look = TEMPLATES.get_template("style.css").render(code=HtmlFormatter(style="default").get_style_defs(".highlight"))
     for own in finished:
         for path in own.glob("*.ipynb"):
-            page = TEMPLATES.get_template("notebook.html").render(title=path.stem, style=look, body=notebook_body(path))
+            try:
+                body = notebook_body(path)
+            except NotJSONError:  # being written, or a kill has cut it off: its last page stays
+                continue
+            page = TEMPLATES.get_template("notebook.html").render(title=path.stem, style=look, body=body)
             write_text(path.with_suffix(".html"), page)
     papers = [paper(own) for own in finished]
     missing = [label(name) for name in PAPERS if folder / name not in finished]
