@@ -7,7 +7,8 @@ import pytest
 from bs4 import BeautifulSoup
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-import fedlib.report as report
+from fedlib import report
+from fedlib.report.gallery import write_gallery
 
 
 def finished(folder, paper="pfedmb", rows=3):
@@ -35,7 +36,7 @@ def read(path):
 @pytest.fixture
 def folder(tmp_path):
     finished(tmp_path / "quick")
-    assert report.write_gallery(tmp_path / "quick") == tmp_path / "quick" / "index.html"
+    assert write_gallery(tmp_path / "quick") == tmp_path / "quick" / "index.html"
     return tmp_path / "quick"
 
 
@@ -90,7 +91,7 @@ def test_formulas_are_drawn_by_the_browser_and_progress_is_left_out(folder):
 
 def test_a_long_table_is_cut_and_says_so(tmp_path):
     finished(tmp_path, rows=61)
-    html = read(report.write_gallery(tmp_path))
+    html = read(write_gallery(tmp_path))
     assert len(html.find("details").select("tbody tr")) == 60
     assert "The first 60 of 61 rows" in html.text
 
@@ -98,13 +99,13 @@ def test_a_long_table_is_cut_and_says_so(tmp_path):
 def test_a_notebook_that_a_kill_has_cut_off_keeps_its_last_page(folder):
     page = (folder / "pfedmb" / "04_pfedmb.html").read_text(encoding="utf-8")
     (folder / "pfedmb" / "04_pfedmb.ipynb").write_text('{"cells": [')
-    index = report.write_gallery(folder)
+    index = write_gallery(folder)
     assert (folder / "pfedmb" / "04_pfedmb.html").read_text(encoding="utf-8") == page
     assert "pfedmb/04_pfedmb.html" in {link["href"] for link in read(index).find_all("a")}
 
 
 def test_an_unfinished_report_is_left_out(tmp_path):
-    assert report.write_gallery(tmp_path / "nothing") is None
+    assert write_gallery(tmp_path / "nothing") is None
     finished(tmp_path)
     (tmp_path / "pfedmb" / "provenance.json").unlink()
-    assert report.write_gallery(tmp_path) is None
+    assert write_gallery(tmp_path) is None

@@ -10,7 +10,7 @@ from fedlib.batch.execute import execute
 from fedlib.batch.plan import Job, plan, select
 from fedlib.batch.side_by_side import side_by_side
 from fedlib.checks import check_count
-from fedlib.report import write_gallery
+from fedlib.report.gallery import write_gallery
 
 
 def run_all(jobs: list[Job], at_once: int = 1) -> int:

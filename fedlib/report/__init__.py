@@ -1,8 +1,10 @@
-"""From frames to figures, tables and claims, each beside the paper's numbers."""
+"""From frames to figures, tables and claims, each beside the paper's numbers.
+
+`fedlib.report.gallery`, the page of all results, is imported by those who need it: it takes a second.
+"""
 
 from fedlib.report.claims import Ledger
 from fedlib.report.explore import explore
-from fedlib.report.gallery import write_gallery
 from fedlib.report.output import Picture, Report, markdown
 from fedlib.report.output import open_report as open
 from fedlib.report.paper import PAPERS, beside, format_pm, over_seeds, reported, wide
@@ -38,5 +40,4 @@ __all__ = [
     "source",
     "use_style",
     "wide",
-    "write_gallery",
 ]
