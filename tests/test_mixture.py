@@ -12,7 +12,7 @@ from test_baselines import close, cohort_of
 import fedlib as fl
 from fedlib.algorithm import groups_of
 from fedlib.data import Dataset
-from fedlib.models import MODELS, build
+from fedlib.models import MODELS, THIN, build
 from fedlib.models.mixture import deal, named, stacks
 from fedlib.runs.plan import prepare
 from fedlib.stack import repeat, select
@@ -156,11 +156,13 @@ def test_a_batch_says_which_samples_it_holds(backend, federation):
 def test_m1_to_m4_have_their_sizes_and_their_thin_forms_the_same_layers(name, parameters):
     model, thin = (build(name, MODELS[n], (3, 32, 32), 10, seed=0) for n in (name, f"{name}_thin"))
     assert sum(model.weights[n].numel() for n in model.trainable) == parameters
-    assert parameters / 17 < sum(thin.weights[n].numel() for n in thin.trainable) < parameters / 14
+    factor = parameters / sum(thin.weights[n].numel() for n in thin.trainable)
+    assert factor == pytest.approx(THIN[name] ** 2, rel=0.15)
     assert thin.weights.keys() == model.weights.keys()
     assert model(model.weights, torch.zeros(2, 3, 32, 32)).shape == (2, 10)
     for n, t in thin.weights.items():
-        assert [-(-size // 4) for size in model.weights[n].shape[:1]] == list(t.shape[:1]) or n in model.classifier
+        width = [-(-size // THIN[name]) for size in model.weights[n].shape[:1]]
+        assert n in model.classifier or list(t.shape[:1]) == width
 
 
 @pytest.mark.parametrize(("name", "least"), [("m1", 16), ("m2", 32), ("m3", 26), ("m4", 8)])

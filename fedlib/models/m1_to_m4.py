@@ -1,7 +1,7 @@
 """M1 to M4, the four architectures of pFedHR (section 4.1; sizes by the authors' code, readings A24 and A25).
 
 Each is one sequence of blocks: `conv1`, `conv2`, ..., then `fc` blocks, the last of them the classifier. `thin` divides
-all widths but the classes: the same networks at a fraction of the cost, for trying things out.
+all widths but the classes: the same networks at a fraction of the cost, for trying things out (`m1_thin` to `m4_thin`).
 """
 
 from collections import OrderedDict
