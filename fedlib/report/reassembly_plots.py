@@ -5,6 +5,8 @@ from itertools import pairwise
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
+from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrowPatch, Rectangle
 from matplotlib.path import Path
 
@@ -13,6 +15,7 @@ from fedlib.report.style import PALETTE
 Link = tuple[int, int]  # (network in the pool, h): h counts blocks from 1
 WIDE, HIGH = 0.8, 0.62  # of a block, in a cell of 1 x 1
 STITCH = dict(marker="D", markersize=4, markerfacecolor="white", markeredgecolor="black", linestyle="none", zorder=4)
+LEAST_ROWS = 4  # so that boxes keep their form where there are few candidates
 
 
 def stitched(before: Link | None, link: Link) -> bool:
@@ -21,7 +24,7 @@ def stitched(before: Link | None, link: Link) -> bool:
 
 
 def plot_chain(networks: Sequence[Sequence[str]], labels: Sequence[str], chain: Sequence[Link], ax: Axes) -> Axes:
-    """One row per network, one box per block (its name in `networks`), the blocks of `chain` filled and joined.
+    """A row and a colour per network, a box per block (its name in `networks`), those of `chain` filled and joined.
 
     A diamond is a stitch, `new` a classifier of the candidate's own: its last block is not the head of its network.
     """
@@ -41,6 +44,8 @@ def plot_chain(networks: Sequence[Sequence[str]], labels: Sequence[str], chain: 
     ax.text(0, chain[0][0], "x", ha="center", va="center")
     ax.set(xlim=(-0.4, ends + 0.6), ylim=(len(networks) - 0.4, -0.6), xticks=range(1, ends))
     ax.set_yticks(range(len(networks)), labels)
+    key = [Line2D([], [], label="stitch", **STITCH)]
+    ax.legend(handles=key, loc="lower right", bbox_to_anchor=(1, 1), borderaxespad=0.1, frameon=False)
     return _bare(ax)
 
 
@@ -57,7 +62,7 @@ def plot_candidates(
                 ax.plot(place - 0.5, m, **STITCH)
             before = b, h
         ax.text(longest - 0.35, m, note, va="center", fontsize=7)
-    ax.set(xlim=(-0.8, longest + 1.2), ylim=(len(candidates) - 0.4, -0.6), xticks=[])
+    ax.set(xlim=(-0.8, longest + 1.2), ylim=(max(len(candidates), LEAST_ROWS) - 0.4, -0.6), xticks=[])
     ax.set_yticks(range(len(candidates)), [str(m + 1) for m in range(len(candidates))])
     return _bare(ax)
 
@@ -81,9 +86,11 @@ def plot_block_map(distances: np.ndarray, names: Sequence[str], groups: Sequence
 
 def _box(ax: Axes, place: tuple[float, float], name: str, color: str, chosen: bool) -> None:
     x, y = place
-    look = dict(facecolor=color, edgecolor="black") if chosen else dict(facecolor="white", edgecolor="#C8C8C8")
+    look = dict(facecolor=color, edgecolor="black") if chosen else dict(facecolor="white", edgecolor=color, alpha=0.6)
     ax.add_patch(Rectangle((x - WIDE / 2, y - HIGH / 2), WIDE, HIGH, linewidth=0.8, zorder=2, **look))
-    ax.text(x, y, name, ha="center", va="center", fontsize=5.5, color="white" if chosen else "#8A8A8A", zorder=5)
+    bright = np.dot(to_rgb(color), (0.2126, 0.7152, 0.0722)) > 0.5  # relative luminance
+    ink = ("black" if bright else "white") if chosen else "#6E6E6E"
+    ax.text(x, y, name, ha="center", va="center", fontsize=5.5, color=ink, zorder=5)
 
 
 def _arrow(ax: Axes, start: tuple[float, float], end: tuple[float, float], stitch: bool) -> None:
