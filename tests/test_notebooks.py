@@ -1,6 +1,7 @@
 """Every notebook runs from top to bottom in the smoke profile and leaves what it promises."""
 
 import json
+import re
 from pathlib import Path
 
 import pandas as pd
@@ -15,6 +16,7 @@ NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
 IN_SMOKE = {  # paper: notebook, claims, parameters (without `output`), figures
     "pfedsim": ("01", 25, 29, "fig1 fig2 fig3 curves learned table6_curve fig5a table8_map"),
     "pfedmb": ("04", 20, 31, "partitions fig3 fig3_rand fig4 fig5"),
+    "pfedhr": ("03", 20, 43, "partitions round fig1 fig3_to_6 fig7"),
     "fedsimsup": ("05", 20, 40, "fig5 similarity fig2 fig3 fig4 fig4_clients moves"),
     "fedcs": ("02", 21, 28, "fig1 fig2 fig3 fig4 fig5 fig6_7_8 fig9 fig10 toy"),
 }
@@ -32,6 +34,11 @@ def execute(paper: str, root: Path) -> Path:
 @pytest.fixture(scope="module")
 def pfedsim(tmp_path_factory) -> Path:
     return execute("pfedsim", tmp_path_factory.mktemp("pfedsim"))
+
+
+@pytest.fixture(scope="module")
+def pfedhr(tmp_path_factory) -> Path:
+    return execute("pfedhr", tmp_path_factory.mktemp("pfedhr"))
 
 
 @pytest.fixture(scope="module")
@@ -62,9 +69,15 @@ def test_every_claim_of_the_paper_is_in_the_ledger(executed):
     assert ledger["id"].tolist() == Ledger(paper).frame()["id"].tolist()
     judged = ledger[ledger["verdict"] != "not tested at this size"]
     assert (judged["measured"] != "").all()
-    always = {"pfedsim": ["ps15"], "pfedmb": ["pb18", "pb19"], "fedsimsup": ["fs19", "fs20"], "fedcs": ["cs18", "cs21"]}
-    identities = always[paper]  # these hold whatever the size
-    assert set(ledger.set_index("id").loc[identities, "verdict"]) == {"holds"}
+
+
+@pytest.mark.parametrize(
+    ("paper", "identities"),
+    [("pfedsim", ["ps15"]), ("pfedmb", ["pb18", "pb19"]), ("fedsimsup", ["fs19", "fs20"]), ("fedcs", ["cs18", "cs21"])],
+)  # no claim of pfedhr is one: what it says of the rules of its search has a test of its own
+def test_claims_that_hold_whatever_the_size_hold(paper, identities, request):
+    ledger = pd.read_csv(request.getfixturevalue(paper) / "claims.csv").set_index("id")
+    assert set(ledger.loc[identities, "verdict"]) == {"holds"}
 
 
 def test_tables_stand_beside_the_papers_numbers(pfedsim):
@@ -187,3 +200,44 @@ def test_clients_unseen_in_training_are_reported_with_and_without_tuning(fedcs):
     }  # fmt: skip
     assert {"fedavg+ft", "fedbn", "fedrep", "fedalt"} <= {m for (_, m), when in both.items() if "after" in when}
     assert table[["training clients", "unseen clients"]].notna().all().all()
+
+
+def test_tables_of_pfedhr_stand_beside_the_papers_numbers(pfedhr):
+    printed = reported("pfedhr")
+    for item, n_rows in {"table2": 14, "table3": 6, "table4": 6}.items():
+        table = pd.read_csv(pfedhr / f"{item}.csv")
+        assert len(table) == n_rows, item
+        assert table["value"].notna().all(), item
+        assert (table["paper"].isna() == (table["method"] == "local_only")).all(), item
+        assert set(table["paper"].dropna()) <= set(printed.loc[printed["item"] == item, "mean"]), item
+
+
+def test_what_pfedhr_and_its_baselines_need_is_measured(pfedhr):
+    facts = pd.read_csv(pfedhr / "table1.csv").set_index(["method", "public images"])
+    assert (facts["uses their labels"] == (facts.index.get_level_values(1) == "labeled")).all()
+    assert facts["sends"].to_dict() == {
+        ("FedMD", "labeled"): "public logits",
+        ("FedGH", "labeled"): "class means",
+        ("pFedHR", "labeled"): "own model",
+        ("FedKEMF", "unlabeled"): "knowledge network",
+        ("FCCL", "unlabeled"): "public logits",
+        ("pFedHR", "unlabeled"): "own model",
+    }
+
+
+def test_every_candidate_of_pfedhr_keeps_the_rules(pfedhr):
+    ledger = pd.read_csv(pfedhr / "claims.csv").set_index("id")
+    kept, candidates = map(int, re.search(r"(\d+) of (\d+) keep R1 to R4", ledger.loc["ph18", "measured"]).groups())
+    assert kept == candidates > 0
+
+
+def test_the_server_of_pfedhr_counts_its_candidates_and_its_time(pfedhr):
+    candidates = pd.read_csv(pfedhr / "candidates.csv").set_index("K")
+    assert candidates.index.tolist() == list(range(2, 9))
+    assert (candidates["M, least"] <= candidates["M, most"]).all()
+    tried = pd.read_csv(pfedhr / "tried.csv")
+    assert (tried["kept"] <= 2).all()  # `most`
+    assert tried[["fewer groups", "without"]].isin([0, 0.5, 1]).all(axis=None)  # two rounds, all clients or none
+    share = pd.read_csv(pfedhr / "cost_paper.csv")["share of the server"]
+    assert share.is_monotonic_decreasing  # with the public images
+    assert share.between(0, 1).all()
