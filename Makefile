@@ -16,11 +16,11 @@ BATCH  = --profile $(PROFILE) $(foreach n,$(NOTEBOOK),--notebook '$(n)') $(forea
          $(if $(JOBS),--jobs $(JOBS)) --parallel $(PARALLEL)
 
 .DEFAULT_GOAL := help
-.PHONY: help figures test lab bench diff setup lint lock strip clean distclean
+.PHONY: help figures test test-browser lab bench diff setup lint lock strip clean distclean
 
 help:  ## This list
 	@echo "make figures makes every table and figure; make lab opens the notebooks."
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 	@echo "Options:  PROFILE=smoke|quick|paper  NOTEBOOK=\"01 02\"  SET=\"rounds=10 seeds=[0,1]\"  JOBS=2  PARALLEL=2  PYTHON=python3.12"
 
 figures: $(STAMP)  ## Run the notebooks; tables and figures land in figures/<profile>/<paper>
@@ -28,6 +28,9 @@ figures: $(STAMP)  ## Run the notebooks; tables and figures land in figures/<pro
 
 test: $(STAMP) lint  ## Lint, then all tests (real data too where FEDLIB_DATA names their folder)
 	$(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+
+test-browser: $(STAMP)  ## Run a notebook in JupyterLab in a real browser; FEDLIB_SCREENSHOTS names a folder for pictures
+	$(PY) -m pytest -s tests/test_browser.py
 
 lab: $(STAMP)  ## Open the notebooks in JupyterLab
 	@$(PY) -m jupyter lab --LabApp.default_url=/lab/tree/notebooks/start.ipynb

@@ -19,7 +19,7 @@ hypothesis.settings.register_profile("fedlib", derandomize=True, database=None, 
 hypothesis.settings.load_profile("fedlib")
 
 
-SLOW = ("test_notebooks", "test_cluster", "test_run", "test_contract")  # files
+SLOW = ("test_browser", "test_notebooks", "test_reliability", "test_cluster", "test_run", "test_contract")  # files
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

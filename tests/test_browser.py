@@ -1,0 +1,165 @@
+"""JupyterLab in a real browser: the first page opens, a notebook runs to its end, its slider redraws a picture.
+
+FEDLIB_SCREENSHOTS names a folder for pictures of what the browser showed.
+"""
+
+import json
+import os
+import re
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import nbformat
+import papermill
+import pytest
+
+from fedlib import batch
+
+ROOT = Path(__file__).parent.parent
+SHOTS = os.environ.get("FEDLIB_SCREENSHOTS")
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+MINUTE = 60_000  # milliseconds
+NOTEBOOK = ".jp-NotebookPanel:visible"  # JupyterLab keeps those in other tabs in the page, hidden
+
+if BROWSER is None:
+    pytest.skip("no chromium and no google-chrome here: install one to test in a browser", allow_module_level=True)
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory) -> Path:
+    """The folder that JupyterLab shows: the pages, notebook 01 with the parameters of `smoke`, and the run store."""
+    root = tmp_path_factory.mktemp("lab")
+    shutil.copytree(ROOT / "notebooks", root / "notebooks", ignore=shutil.ignore_patterns("profiles", ".*"))
+    job = batch.plan(ROOT / "notebooks" / "01_pfedsim.ipynb", "smoke", root / "figures")
+    changed = job.parameters | {"output": "../figures/smoke/pfedsim"}
+    (root / "figures").mkdir()
+    (root / "figures" / "reference").symlink_to(ROOT / "figures" / "reference")  # it is shown beside what is measured
+    target = root / "notebooks" / "01_pfedsim.ipynb"
+    papermill.execute_notebook(job.source, target, parameters=changed, prepare_only=True, progress_bar=False)
+    everything = {"windowingMode": "none"}  # cells out of sight are in the page too
+    write_settings(root, "notebook-extension/tracker", everything)
+    write_settings(root, "apputils-extension/notification", {"fetchNews": "false", "checkForUpdates": False})
+    return root
+
+
+def write_settings(root: Path, plugin: str, content: dict) -> None:
+    path = root / "settings" / "@jupyterlab" / f"{plugin}.jupyterlab-settings"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content))
+
+
+@pytest.fixture(scope="module")
+def lab(root):
+    """The address of a running JupyterLab without its query, and its token."""
+    port, token = free_port(), secrets.token_hex(16)
+    names = {"JUPYTER_RUNTIME_DIR": "runtime", "JUPYTER_CONFIG_DIR": "config", "JUPYTERLAB_SETTINGS_DIR": "settings"}
+    own = {variable: str(root / name) for variable, name in (names | {"FEDLIB_RUNS": "runs"}).items()}
+    options = [f"--ServerApp.port={port}", f"--IdentityProvider.token={token}", f"--ServerApp.root_dir={root}"]
+    options += ["--no-browser", "--allow-root", "--ServerApp.port_retries=0", "--LabApp.news_url="]
+    with (root / "server.log").open("w") as log:
+        command = [sys.executable, "-m", "jupyter", "lab", *options]
+        server = subprocess.Popen(command, env=os.environ | own | {"PYTHONPATH": str(ROOT)}, stdout=log, stderr=log)
+        try:
+            wait_for_server(f"http://127.0.0.1:{port}/api?token={token}", server)
+            yield f"http://127.0.0.1:{port}", token
+        finally:
+            server.terminate()  # its kernels too
+            server.wait(60)
+
+
+def wait_for_server(url: str, server: subprocess.Popen) -> None:
+    for _ in range(600):
+        assert server.poll() is None, "the server has ended"
+        try:
+            urllib.request.urlopen(url, timeout=5).close()
+            return
+        except (urllib.error.URLError, ConnectionError, TimeoutError):
+            time.sleep(0.1)
+    raise AssertionError("the server does not answer")
+
+
+@pytest.fixture
+def visit(lab):
+    """A function that opens a file in JupyterLab, no other tab beside it; it returns the browser's page."""
+    with playwright.sync_playwright() as p:
+        browser = p.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"], timeout=2 * MINUTE)
+        page = browser.new_page(viewport={"width": 1200, "height": 1000})
+        page.set_default_timeout(2 * MINUTE)
+
+        def visited(path: str):
+            page.goto(f"{lab[0]}/lab/tree/{path}?reset&token={lab[1]}")
+            return page
+
+        try:
+            yield visited
+        finally:
+            photograph(page, "last")
+            browser.close()
+
+
+def photograph(page, name: str) -> None:
+    if SHOTS:
+        Path(SHOTS).mkdir(parents=True, exist_ok=True)
+        page.screenshot(path=f"{SHOTS}/{name}.png")
+
+
+def run_all_cells(page, ends_with: int) -> float:
+    """Run the notebook in sight, whose last cell gets the number `ends_with`; returns the seconds that it took."""
+    page.locator("#jp-bottom-panel").get_by_text("| Idle").wait_for()  # before, JupyterLab drops what it should run
+    start = time.monotonic()
+    page.get_by_role("menuitem", name="Run", exact=True).click()
+    page.get_by_text("Run All Cells", exact=True).click()
+    prompts = page.locator(f"{NOTEBOOK} .jp-CodeCell .jp-InputPrompt")
+    playwright.expect(prompts.filter(has_text="[*]:")).not_to_have_count(0)
+    playwright.expect(prompts.filter(has_text="[*]:")).to_have_count(0, timeout=10 * MINUTE)
+    assert page.locator(f"{NOTEBOOK} pre").filter(has_text="Traceback").all_inner_texts() == []
+    playwright.expect(prompts.last).to_have_text(f"[{ends_with}]:")
+    return time.monotonic() - start
+
+
+def test_the_first_page_opens_as_make_lab_opens_it_and_leads_to_a_notebook(visit):
+    [first] = re.findall(r"default_url=/lab/tree/(\S+)", (ROOT / "Makefile").read_text())
+    page = visit(first)
+    link = page.locator(NOTEBOOK).get_by_role("link", name="01 pFedSim")
+    link.wait_for()
+    photograph(page, "start")
+    link.click()
+    page.locator(f"{NOTEBOOK} h1").filter(has_text="pFedSim").wait_for()
+
+
+def test_a_notebook_runs_twice_but_trains_once_and_its_slider_redraws_the_picture(visit, root):
+    n = sum(cell.cell_type == "code" for cell in nbformat.read(root / "notebooks" / "01_pfedsim.ipynb", 4).cells)
+    page = visit("notebooks/01_pfedsim.ipynb")
+    playwright.expect(page.locator(f"{NOTEBOOK} .jp-CodeCell")).to_have_count(n, timeout=2 * MINUTE)
+    first = run_all_cells(page, ends_with=n)
+    trained = {path: path.stat().st_mtime_ns for path in (root / "runs").glob("*/run.safetensors")}
+    assert trained
+    again = run_all_cells(page, ends_with=2 * n)
+    assert {path: path.stat().st_mtime_ns for path in (root / "runs").glob("*/run.safetensors")} == trained
+
+    picture = page.locator(f"{NOTEBOOK} .widget-image").first
+    picture.scroll_into_view_if_needed()
+    photograph(page, "slider_before")
+    before = picture.get_attribute("src")
+    slider = page.locator(f"{NOTEBOOK} .widget-slider .noUi-handle").first
+    slider.focus()
+    start = time.monotonic()
+    slider.press("ArrowRight")
+    playwright.expect(picture).not_to_have_attribute("src", before, timeout=MINUTE)
+    redrawn = time.monotonic() - start
+    photograph(page, "slider_after")
+    print(f"Notebook 01 ran in {first:.0f} s and again in {again:.0f} s; its slider redraws in {redrawn:.2f} s.")
