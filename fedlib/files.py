@@ -41,6 +41,12 @@ def write_text(path: str | Path, text: str) -> Path:
     return write_bytes(path, text.encode("utf-8"))
 
 
+def remove_unfinished(folder: Path) -> None:
+    """Remove what `write_file` had begun in a folder when its process was killed; no other may be writing there."""
+    for path in folder.glob(".*.tmp"):
+        _remove(path)
+
+
 def _remove(path: Path) -> None:
     """Remove a file if it is there; a failure here must not hide the one being reported."""
     try:

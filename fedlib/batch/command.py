@@ -6,7 +6,7 @@ import sys
 import time
 from pathlib import Path
 
-from fedlib.batch.execute import execute
+from fedlib.batch.execute import check_results_folder, execute
 from fedlib.batch.plan import Job, plan, select
 from fedlib.batch.side_by_side import side_by_side
 from fedlib.checks import check_count
@@ -53,6 +53,8 @@ def main(arguments: list[str] | None = None) -> int:
         check_count("parallel", given.parallel)
         sources = select(given.notebooks, given.notebook)
         jobs = [plan(source, given.profile, given.output, given.set, given.jobs) for source in sources]
+        for job in jobs:
+            check_results_folder(job)
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
@@ -63,6 +65,9 @@ def main(arguments: list[str] | None = None) -> int:
         logging.disable()  # of what the kernel's client left undone
         print("\nInterrupted; finished runs are kept, the same command goes on from there.", file=sys.stderr)
         return 130
+    except OSError as error:
+        print(error, file=sys.stderr)
+        return 1
     if index:
         print(f"All results on one page: {index}")
     return 1 if failed else 0

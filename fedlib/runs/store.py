@@ -23,7 +23,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from fedlib.checks import check_kind
-from fedlib.files import write_file, write_text
+from fedlib.files import remove_unfinished, write_file, write_text
 
 FORMAT = "2"  # of the files, and of the numbers an unchanged configuration leads to; raise it when either changes
 
@@ -63,6 +63,7 @@ class RunFolder:
             except Timeout:
                 tqdm.write(f"{self.path.name} is being computed by another process; waiting for it.")
                 self._lock.acquire()
+            remove_unfinished(self.path)
         except OSError as error:
             raise OSError(
                 f"The run store {str(self.path.parent)!r} cannot be used ({error.strerror or error}); set FEDLIB_RUNS "

@@ -1,0 +1,121 @@
+"""`make figures` when things go wrong: killed, twice at once, where nothing can be written."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import nbformat
+import pandas as pd
+import pytest
+from nbformat.v4 import new_code_cell, new_notebook
+
+from fedlib import batch
+from fedlib.data import write_npz
+
+PARAMETERS = 'profile = "?"\noutput = "."'
+EXPERIMENT = """
+import pandas as pd
+import fedlib as fl
+federation = fl.federate(fl.load("own"), fl.iid(), 4)
+setting = dict(model="m1_thin", rounds=3, batch_size=20, lr=0.1, progress=False)
+runs = [fl.run(name, federation, seed=seed, **setting) for name in ("fedavg", "fedper", "pfedsim") for seed in (0, 1)]
+report = fl.report.open("pfedmb", profile, output)
+report.table(pd.DataFrame([run.summary() for run in runs]).drop(columns="seconds"), "table1")
+"""
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    """Where one notebook is, with `cells` put into it by `write`."""
+    (tmp_path / "notebooks" / "profiles").mkdir(parents=True)
+    (tmp_path / "notebooks" / "profiles" / "04_pfedmb.smoke.yaml").write_text("")
+    return tmp_path
+
+
+def write(folder: Path, *cells: str) -> None:
+    first = new_code_cell(PARAMETERS, metadata={"tags": ["parameters"]})
+    nbformat.write(new_notebook(cells=[first, *map(new_code_cell, cells)]), folder / "notebooks" / "04_pfedmb.ipynb")
+
+
+def arguments(folder: Path, output: str = "figures") -> list[str]:
+    return ["--profile", "smoke", "--notebooks", str(folder / "notebooks"), "--output", str(folder / output)]
+
+
+def start(folder: Path) -> subprocess.Popen:
+    command = [sys.executable, "-m", "fedlib.batch", *arguments(folder)]
+    return subprocess.Popen(command, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+
+def wait_for(condition) -> None:
+    """Until it holds; an error after two minutes."""
+    end = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals as POSIX has them")
+def test_after_a_kill_at_any_moment_the_same_command_ends_with_the_same_tables(folder, run_store, tiny, monkeypatch):
+    monkeypatch.setenv("FEDLIB_DATA", str(folder))
+    write_npz(folder / "own.npz", tiny)
+    write(folder, EXPERIMENT)
+    chance = random.Random(0)
+    for done in (0, 2):
+        with start(folder) as process:
+            wait_for(lambda done=done: len(list(run_store.glob("*/run.safetensors"))) > done)
+            time.sleep(chance.uniform(0, 0.2))
+            os.killpg(process.pid, signal.SIGKILL)  # the kernel notices by itself
+            process.communicate()
+        assert process.returncode == -signal.SIGKILL
+    assert batch.main(arguments(folder)) == 0
+    made = folder / "figures" / "smoke" / "pfedmb" / "table1.csv"
+    assert not list(folder.rglob("*.tmp"))
+
+    monkeypatch.setenv("FEDLIB_RUNS", str(folder / "other"))
+    exec(EXPERIMENT, {"profile": "smoke", "output": folder / "uninterrupted"})
+    assert made.read_bytes() == (folder / "uninterrupted" / "table1.csv").read_bytes()
+    assert len(pd.read_csv(made)) == 6
+
+
+def test_two_at_once_take_turns(folder, capsys):
+    log = folder / "log"
+    note = f"with open({str(log)!r}, 'a') as file:\n    file.write('{{}} ')"
+    write(folder, note.format("start"), "import time; time.sleep(3)", note.format("end"))
+    with start(folder) as first:
+        wait_for(log.exists)
+        assert batch.main(arguments(folder)) == 0
+        first.communicate()
+    assert first.returncode == 0
+    assert log.read_text().split() == ["start", "end", "start", "end"]
+    assert "is being made by another process; waiting for it." in capsys.readouterr().err
+
+
+def test_a_results_folder_that_cannot_be_written_is_one_sentence_and_nothing_runs(folder, capsys):
+    write(folder, f"open({str(folder / 'log')!r}, 'w')")
+    (folder / "figures").write_text("a file")
+    assert batch.main(arguments(folder)) == 2
+    message = capsys.readouterr().err
+    assert "The results folder" in message
+    assert message.count("\n") == 1
+    assert not (folder / "log").exists()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="limits as POSIX has them")
+def test_a_full_disk_is_reported_as_a_failure_of_the_notebook(folder, capsys):
+    import resource
+
+    write(folder, "print('x' * 40_000)", f"open({str(folder / 'log')!r}, 'w')")
+    usual = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, usual[1]))
+    try:
+        assert batch.main(arguments(folder)) == 1
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, usual)
+    summary = capsys.readouterr().out
+    assert "04_pfedmb.ipynb: FAILED" in summary
+    assert "File too large" in summary
+    assert not (folder / "log").exists()
