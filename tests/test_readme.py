@@ -1,5 +1,6 @@
 """The README's code runs, and what it lists is what there is."""
 
+import importlib
 import re
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import torch
 
 import fedlib as fl
 from fedlib.algorithm import ALGORITHMS
+from fedlib.report import PAPERS, label, reported
 
 README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
 CODE = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
@@ -56,3 +58,16 @@ def test_links_lead_somewhere(link):
 def test_the_numbers_of_the_readme_are_those_of_the_reference_run():
     table = (Path(__file__).parent.parent / "figures/reference/pfedsim/table3_wide.md").read_text(encoding="utf-8")
     assert table.split("\n\n", 1)[1] in README
+
+
+@pytest.mark.parametrize("name", fl.algorithms())
+def test_the_table_of_methods_says_what_source_papers_and_tests_say(name):
+    [row] = re.findall(rf"^\| `{name}` \| (.*) \|$", README, re.MULTILINE)
+    source, papers, tests = row.split(" | ")
+    first = importlib.import_module(f"fedlib.algorithms.{name}").__doc__.splitlines()[0]
+    assert source == first.partition(":")[0].rstrip(".")
+    printed = [paper for paper in PAPERS if name in set(reported(paper)["method"].str.split(r"[-+]").str[0])]
+    assert papers == (", ".join(map(label, printed)) or "-")
+    for file in re.findall(r"\((tests/\S+)\)", tests):
+        text = (Path(__file__).parent.parent / file).read_text(encoding="utf-8")
+        assert re.search(rf"\b{name}\(|[\"']{name}[\"']", text), file
