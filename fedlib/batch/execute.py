@@ -31,7 +31,7 @@ def execute(job: Job, console: TextIO | None = None) -> str | None:
             job.source,
             job.target,
             parameters=job.parameters,
-            cwd=job.source.parent,
+            resources={"metadata": {"path": str(job.source.parent)}},  # where the kernel starts; `cwd` moves us all
             kernel_name="python3",
             language="python",
             kernel_manager_class=RunningPython,
