@@ -68,12 +68,15 @@ def test_notebooks_run_at_the_same_time_and_a_failing_one_does_not_hide_the_othe
     write_notebook(folder, "02_b", meet.format("b", "a"))
     write_notebook(folder, "03_bad", "1 / 0")
     write_notebook(folder, "04_dead", "import os; os._exit(1)")
+    moves = []
+    monkeypatch.setattr(os, "chdir", moves.append)  # it would move the other notebook, too
     assert run(Path(folder.name), "--parallel", "2") == 1  # a relative path, as make gives it
     summary = capsys.readouterr().out.splitlines()[4:]
     assert [line.split()[:2] for line in summary[:2]] == [["01_a.ipynb:", "done"], ["02_b.ipynb:", "done"]]
     assert "03_bad.ipynb: FAILED" in summary[2]
     assert "ZeroDivisionError: division by zero" in summary[2]
     assert "04_dead.ipynb: FAILED" in summary[3]
+    assert set(map(Path, moves)) <= {folder.parent}
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals as POSIX has them")
