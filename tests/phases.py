@@ -8,7 +8,9 @@ import torch
 from fedlib.data import Dataset
 from fedlib.models import Model
 from fedlib.stack import Params, repeat
+from fedlib.streams import Stream
 from fedlib.training.batches import client_batches, on_device
+from fedlib.training.cohort import TRAIN
 from fedlib.training.losses import cross_entropy
 from fedlib.training.phase import Loss, Phase
 
@@ -35,5 +37,10 @@ def phase(
         context=context,
         trainable=model.trainable,
         lr=0.05,
-        seed=(0,),
+        stream=(0,),
     )
+
+
+def batches_of(t: int, i: int, name: str = "local") -> Stream:
+    """The stream of client i's mini-batches in round t of a run with seed 0."""
+    return 0, TRAIN, t, "batches", int(i), name

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from phases import phase
+from phases import batches_of, phase
 
 import fedlib as fl
+from fedlib import streams
 from fedlib.algorithms.fedap import neighbour_weights
 from fedlib.algorithms.fedfomo import mixing_weights, usefulness
 from fedlib.algorithms.fedgen import generator_loss
@@ -194,7 +195,7 @@ def sgd(federation, t, client, start, penalty, clip):
     images, net = on_device(federation.data, torch.device("cpu"), torch.float64), plan.model.net.double().train()
     net.load_state_dict(start, strict=False)
     optimiser = torch.optim.SGD(net.parameters(), 0.05)
-    for index in client_batches(federation.train[client], range(2), 8, (0, TRAIN, t, client)):
+    for index in client_batches(federation.train[client], range(2), 8, batches_of(t, client)):
         x, y, *_ = images.batch(index, plan.model)
         optimiser.zero_grad()
         (F.cross_entropy(net(x), y) + penalty(dict(net.named_parameters()))).backward()
@@ -268,7 +269,7 @@ def test_a_step_of_per_fedavg_on_a_quadratic_has_a_closed_form(backend, federati
     trained = cohort.train(first_order(quadratic, alpha), start, lr=beta, batches_per_step=2)["classifier.bias"][:, 0]
     for row, i in enumerate(cohort.ids):
         a = cohort.model.weights["classifier.bias"][0].item()
-        for index in client_batches(federation.train[i], range(2), 8, (0, TRAIN, 0, i), per_step=2):
+        for index in client_batches(federation.train[i], range(2), 8, batches_of(0, i), per_step=2):
             m1, m2 = (federation.data.y[part].mean() for part in np.split(index.numpy(), 2))
             a -= beta * (a - alpha * (a - m1) - m2)
         assert trained[row].item() == pytest.approx(a)
@@ -281,7 +282,7 @@ def test_batchnorm_follows_the_second_batch_of_per_fedavg_only(backend, federati
     few = [own[:12] for own in take_samples(cohort)]  # two batches: one step
     trained = cohort.train(first_order(cross_entropy, 0.0), start, epochs=[0], samples=few, batches_per_step=2)
     for row, (i, own_samples) in enumerate(zip(cohort.ids, few, strict=True)):
-        [index] = client_batches(own_samples, [0], 6, (0, TRAIN, 0, i), per_step=2)
+        [index] = client_batches(own_samples, [0], 6, batches_of(0, i), per_step=2)
         second = cohort.images.batch(index[6:], cohort.model).x
         w = {name: t.clone() for name, t in cohort.model.weights.items()}
         cohort.model.net.train()
@@ -485,11 +486,11 @@ def test_a_clients_loss_in_fedgen_equals_numpy(federation):
     g, losses = {name: t.numpy() for name, t in half.generator.items()}, []
     weight, bias = (t.numpy() for t in cohort.model.head(half.w))
     for i in cohort.ids:
-        [index] = client_batches(federation.train[i], [0], 64, (0, TRAIN, 1, i))
+        [index] = client_batches(federation.train[i], [0], 64, batches_of(1, i))
         x, y, *_ = cohort.images.batch(index, cohort.model)
         cohort.model.net.train()
         answers = softmax(cohort.model({name: t.clone() for name, t in half.w.items()}, x).numpy())
-        rng = np.random.default_rng((0, 4, TRAIN, 1, i, 0))  # the stream of draws
+        rng = streams.generator(0, TRAIN, 1, "draws", int(i), 0)
         z = rng.standard_normal((1, 32 + 64, 32))[0]
         own_y = rng.choice(np.unique(federation.data.y[federation.train[i]]), (1, 32))[0]
         guess = softmax(features_in_numpy(g, np.concatenate([own_y, y.numpy()]), z, training=False) @ weight.T + bias)

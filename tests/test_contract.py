@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from methods import FACTORIES, READ_BACK
+from phases import batches_of
 
 import fedlib as fl
 from fedlib.algorithm import groups_of
@@ -241,7 +242,7 @@ def test_one_client_federated_is_plain_local_sgd(tiny):
     net.train()
     sgd = torch.optim.SGD(net.parameters(), 0.05)
     for t in range(4):
-        for index in client_batches(alone.train[0], range(2), 8, (0, TRAIN, t, 0)):
+        for index in client_batches(alone.train[0], range(2), 8, batches_of(t, 0)):
             x, y, *_ = images.batch(index, plan.model)
             sgd.zero_grad()
             torch.nn.functional.cross_entropy(net(x), y).backward()

@@ -9,7 +9,7 @@ import test_baselines
 import torch
 import torch.nn.functional as F
 from archives import pictures
-from phases import phase
+from phases import batches_of, phase
 from test_baselines import close
 from torch.func import grad
 
@@ -27,7 +27,7 @@ from fedlib.runs.plan import cohorts, prepare
 from fedlib.stack import client_mean, drop, repeat, select, take
 from fedlib.training.backends import BACKENDS
 from fedlib.training.batches import client_batches, on_device
-from fedlib.training.cohort import TRAIN, Cohort
+from fedlib.training.cohort import Cohort
 from fedlib.training.evaluate import class_features
 from fedlib.training.losses import cross_entropy
 
@@ -193,7 +193,7 @@ def test_the_server_step_on_equal_models_is_the_identity():
 def sgd(nets, moved: int, federation, images, model, i: int, t: int, epochs: range) -> None:
     """Bare PyTorch: one client's networks, of which `moved` (0 theta, 1 s) is trained in these epochs of round t."""
     optimiser = torch.optim.SGD(nets[moved].parameters(), 0.05)
-    for index in client_batches(federation.train[i], epochs, 16, (0, TRAIN, t, i)):
+    for index in client_batches(federation.train[i], epochs, 16, batches_of(t, i)):
         x, y, *_ = images.batch(index, model)
         optimiser.zero_grad()
         F.cross_entropy(nets[0](x) + nets[1](x), y).backward()
@@ -392,7 +392,7 @@ def test_a_run_of_fedproto_equals_its_equations_in_bare_pytorch(federation):
         sums, counts = torch.zeros(4, 84).double(), torch.zeros(4).double()
         for i in clients:
             optimiser = torch.optim.SGD(nets[i].parameters(), 0.05)
-            for index in client_batches(federation.train[i], range(2), 16, (0, TRAIN, t, i)):
+            for index in client_batches(federation.train[i], range(2), 16, batches_of(t, i)):
                 x, y, *_ = images.batch(index, model)
                 optimiser.zero_grad()
                 features_loss(nets[i], x, y, target, known, lam).backward()
@@ -512,7 +512,7 @@ def test_a_step_of_per_fedavg_on_a_quadratic_has_the_exact_hessian(backend, fede
     trained = cohort.train(loss, start, lr=beta, batches_per_step=3)["classifier.bias"]
     for row, i in enumerate(cohort.ids):
         b = cohort.model.weights["classifier.bias"]
-        for index in client_batches(federation.train[i], range(2), 6, (0, TRAIN, 0, i), per_step=3):
+        for index in client_batches(federation.train[i], range(2), 6, batches_of(0, i), per_step=3):
             y = torch.tensor(federation.data.y)[index].split(6)
             m1, m2, _ = ((own[:, None] == torch.arange(4)).double().mean(0) for own in y)
             g = A @ (b - alpha * A @ (b - m1) - m2)
@@ -544,7 +544,7 @@ def test_batchnorm_follows_the_second_of_three_batches_only(backend, federation)
     start = repeat(cohort.model.weights, cohort.size)
     trained = cohort.train(hessian_free(cross_entropy, 0.0, 1e-3), start, epochs=[0], samples=few, batches_per_step=3)
     for row, (i, own) in enumerate(zip(cohort.ids, few, strict=True)):
-        [index] = client_batches(own, [0], 4, (0, TRAIN, 0, i), per_step=3)
+        [index] = client_batches(own, [0], 4, batches_of(0, i), per_step=3)
         w = {name: t.clone() for name, t in cohort.model.weights.items()}
         cohort.model.net.train()
         cohort.model(w, cohort.images.batch(index[4:8], cohort.model).x)

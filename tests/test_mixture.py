@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from archives import pictures
+from phases import batches_of
 from test_baselines import close, cohort_of
 
 import fedlib as fl
@@ -18,7 +19,6 @@ from fedlib.runs.plan import prepare
 from fedlib.stack import repeat, select
 from fedlib.training.backends import BACKENDS
 from fedlib.training.batches import client_batches, on_device
-from fedlib.training.cohort import TRAIN
 from fedlib.training.losses import cross_entropy
 
 SIZES = {"m1": 97_384, "m2": 245_224, "m3": 2_510_178, "m4": 5_980_938}
@@ -79,7 +79,7 @@ def test_on_public_the_clients_train_on_the_public_images(federation):
     net, images = cohort.model.net.double().train(), on_device(federation.public, torch.device("cpu"), torch.float64)
     net.load_state_dict(cohort.model.weights, strict=False)
     sgd = torch.optim.SGD(net.parameters(), 0.05)
-    for index in client_batches(np.arange(40), [0], 8, (0, TRAIN, 0, int(cohort.ids[1]))):
+    for index in client_batches(np.arange(40), [0], 8, batches_of(0, cohort.ids[1])):
         raw = federation.public.x[index.numpy()]
         x = torch.addcmul(cohort.images.shift, torch.from_numpy(raw).double(), cohort.images.scale)  # as the clients'
         sgd.zero_grad()
@@ -113,7 +113,7 @@ def test_clients_step_as_torchs_adam_does(backend, federation):
         net = cohort.model.net.double().train()
         net.load_state_dict(cohort.model.weights, strict=False)
         adam = torch.optim.Adam(net.parameters(), 0.003)
-        for index in client_batches(federation.train[i], range(2), 8, (0, TRAIN, 0, int(i))):
+        for index in client_batches(federation.train[i], range(2), 8, batches_of(0, i)):
             batch = cohort.images.batch(index, cohort.model)
             adam.zero_grad()
             F.cross_entropy(net(batch.x), batch.y).backward()
@@ -144,7 +144,7 @@ def test_a_batch_says_which_samples_it_holds(backend, federation):
     cohort.train(seen_twice, start, {"y": labels.expand(cohort.size, -1)}, epochs=[0], batches_per_step=2)
     seen = cohort.meter.losses.pop().double()
     cohort.train(cross_entropy, start, epochs=[0], batches_per_step=2)
-    steps = [client_batches(federation.train[i], [0], 8, (0, TRAIN, 0, int(i)), 2) for i in cohort.ids]
+    steps = [client_batches(federation.train[i], [0], 8, batches_of(0, i), 2) for i in cohort.ids]
     expected = torch.tensor([own[:, 8:].sum(1).double().mean() for own in steps])
     torch.testing.assert_close(seen - cohort.meter.losses[0], expected, rtol=1e-5, atol=1e-3)
 
@@ -218,11 +218,16 @@ def test_clients_of_a_mixture_train_as_they_would_among_their_likes(backend, fed
             net = group.model.net.double().train()
             net.load_state_dict(group.model.weights, strict=False)
             for t in [t for t in (0, 1) if i in ids[t]]:
-                step(net, images, group.model, client_batches(federation.train[i], range(2), 8, (0, TRAIN, t, i)))
+                step(net, images, group.model, client_batches(federation.train[i], range(2), 8, batches_of(t, i)))
             for name, t in net.state_dict().items():
                 torch.testing.assert_close(result.models[name][row], t, rtol=1e-6, atol=1e-9)
             assert last[i, "before"] == pytest.approx(loss(net, images, group.model, federation.test[i]))
-            step(net, images, group.model, client_batches(federation.train[i], [0], 8, (0, 3, 1, i)))
+            step(
+                net,
+                images,
+                group.model,
+                client_batches(federation.train[i], [0], 8, (0, "tune", 1, "batches", i, "local")),
+            )
             assert last[i, "after"] == pytest.approx(loss(net, images, group.model, federation.test[i]))
 
 

@@ -106,7 +106,7 @@ def test_shards_give_each_client_few_classes():
 
 def test_the_split_inside_a_client_is_even_and_disjoint(federation):
     for train, test in zip(federation.train, federation.test, strict=True):
-        assert 0 <= len(train) - len(test) <= 1
+        assert abs(len(train) - len(test)) <= 1
         assert not set(train) & set(test)
 
 

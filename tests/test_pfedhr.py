@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from phases import batches_of
 from test_baselines import close, cohort_of
 from torch.distributions import Normal, kl_divergence
 from torch.func import grad
@@ -18,9 +19,9 @@ from fedlib.models.pair import pair, prefixed
 from fedlib.reassembly.reassemble import Network, reassemble
 from fedlib.runs.plan import prepare
 from fedlib.stack import client_mean, select
+from fedlib.streams import generator
 from fedlib.training.backends import BACKENDS
 from fedlib.training.batches import Batch, client_batches
-from fedlib.training.cohort import SERVER, TRAIN
 from fedlib.training.contrastive import nt_xent, view
 from fedlib.training.evaluate import logits
 from fedlib.training.noise import mixed, normal
@@ -112,7 +113,7 @@ def test_both_views_of_a_batch_are_normalised_as_the_images_are(federation):
 @pytest.mark.parametrize("labelled", [True, False])
 def test_training_on_public_images_equals_bare_pytorch_and_leaves_the_weights_as_they_were(labelled, federation):
     cohort = cohort_of(federation, 0, **EXACT)
-    model, images, stream = cohort.model, cohort.public, (0, SERVER, 0)
+    model, images, stream = cohort.model, cohort.public, (0, "server", 0)
     before = {name: t.clone() for name, t in model.weights.items()}
     trained = public_training(images, labelled, 2, 16, 1e-3, 0.5, stream)(model, model.weights, 0)
     assert same_bits(model.weights, before)
@@ -157,13 +158,13 @@ def test_two_rounds_equal_distillation_from_the_teacher_itself(labelled, keep, f
     nets, teachers, since = {}, {}, {}
     for t in range(3):
         cohort = cohort_of(federation, t, method=method, **EXACT | {"rounds": 3})
-        model, stream = cohort.model, (0, SERVER, t)
+        model, stream = cohort.model, (0, "server", t)
         for i in cohort.ids.tolist():
             nets.setdefault(i, model.weights)
             told = i in teachers and (keep or since[i] == t - 1)
             nets[i] = distilled(cohort, nets[i], i, t, 0.7, teachers[i] if told else None)
         pool = [Network(model, nets[i]) for i in cohort.ids.tolist()]
-        chosen = np.random.default_rng((0, 9)).permutation(40)[:24]
+        chosen = generator(0, "pfedhr", "probes").permutation(40)[:24]
         tried = reassemble(pool, cohort.public.batch(torch.from_numpy(chosen), model).x, 3, 4, 1, stream)
         train = public_training(cohort.public, labelled, 1, 20, 1e-3, 0.5, stream)
         tuned = [(c, train(c, c.weights, m)) for m, c in enumerate(tried.candidates)]
@@ -187,7 +188,7 @@ def distilled(cohort, w, i, t, lam, teacher):
     net = cohort.model.net.double()
     net.load_state_dict(w)
     sgd = torch.optim.SGD(net.parameters(), 0.05)
-    for index in client_batches(cohort.federation.train[i], range(2), 8, (0, TRAIN, t, i)):
+    for index in client_batches(cohort.federation.train[i], range(2), 8, batches_of(t, i)):
         batch = cohort.images.batch(index, cohort.model)
         own = net.train()(batch.x)
         error = F.cross_entropy(own, batch.y)
@@ -287,14 +288,14 @@ def test_fedmd_digests_the_mean_and_then_revisits(shown, federation):
     method = fl.fedmd(warm_up=1, shown=shown)
     result = run(method, federation, rounds=1, model=MIXTURE)
     cohort = cohort_of(federation, 0, method=method, **EXACT | {"rounds": 1, "model": MIXTURE})
-    chosen = np.sort(np.random.default_rng((0, SERVER, 0)).permutation(40)[:shown])
+    chosen = np.sort(generator(0, "server", 0, "shown").permutation(40)[:shown])
     nets, answers = {}, []
     for part in cohort.parts():
         for i in part.ids.tolist():
             net = part.model.net.double()
             net.load_state_dict(part.model.weights, strict=False)
-            steps(net, part, part.public, client_batches(np.arange(40), [2], 8, (0, TRAIN, 0, i)))
-            steps(net, part, part.images, client_batches(federation.train[i], [2], 8, (0, TRAIN, 0, i)))
+            steps(net, part, part.public, client_batches(np.arange(40), [0], 8, batches_of(0, i, "public warm up")))
+            steps(net, part, part.images, client_batches(federation.train[i], [0], 8, batches_of(0, i, "warm up")))
             nets[i] = {name: t.clone() for name, t in net.state_dict().items()}
             answers.append(logits(part.model, nets[i], part.public, torch.from_numpy(chosen)))
     mean = torch.zeros(40, 4).double()
@@ -303,8 +304,8 @@ def test_fedmd_digests_the_mean_and_then_revisits(shown, federation):
         for i in part.ids.tolist():
             net = part.model.net.double()
             net.load_state_dict(nets[i], strict=False)
-            steps(net, part, part.public, client_batches(chosen, [0], 8, (0, TRAIN, 0, i)), mean)
-            steps(net, part, part.images, client_batches(federation.train[i], range(2), 8, (0, TRAIN, 0, i)))
+            steps(net, part, part.public, client_batches(chosen, [0], 8, batches_of(0, i, "digest")), mean)
+            steps(net, part, part.images, client_batches(federation.train[i], range(2), 8, batches_of(0, i)))
             [group] = [group for group in result.groups if i in group.clients]
             row = np.searchsorted(group.clients, i)
             for name, t in net.named_parameters():
@@ -467,18 +468,18 @@ def test_fccl_learns_from_the_mean_and_forgets_neither_its_last_round_nor_its_wa
         model, net = cohort.model, cohort.model.net.double()
         for i in range(6 if t == 0 else 0):
             net.load_state_dict(model.weights)
-            steps(net, cohort, cohort.images, client_batches(federation.train[i], [2], 8, (0, TRAIN, 0, i)))
+            steps(net, cohort, cohort.images, client_batches(federation.train[i], [0], 8, batches_of(0, i, "warm up")))
             nets[i] = first[i] = {name: value.clone() for name, value in net.state_dict().items()}
         mean = torch.stack([logits(model, nets[i], cohort.public, torch.arange(40)) for i in range(6)]).mean(0)
         for i in range(6):
             net.load_state_dict(nets[i])
             sgd = torch.optim.SGD(net.parameters(), 0.05)
-            for index in client_batches(np.arange(40), [0], 16, (0, TRAIN, t, i)):
+            for index in client_batches(np.arange(40), [0], 16, batches_of(t, i, "public")):
                 sgd.zero_grad()
                 answer = net.train()(cohort.public.batch(index, model).x)
                 module("fccl").correlation_loss(answer, mean[index], 0.1).backward()
                 sgd.step()
-            for index in client_batches(federation.train[i], range(2), 8, (0, TRAIN, t, i)):
+            for index in client_batches(federation.train[i], range(2), 8, batches_of(t, i)):
                 batch, learnt = cohort.images.batch(index, model), net.state_dict()
                 teachers = [logits(model, own[i], cohort.images, index).softmax(1) for own in (nets, first)]
                 own = net.train()(batch.x)

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 import torch
 import torch.nn.functional as F
+from phases import batches_of
 from test_baselines import EXACT, SETTING, close, cohort_of, quadratic, sgd
 
 import fedlib as fl
@@ -20,7 +21,6 @@ from fedlib.models.branches import SHARED, layer, merge, new_branches
 from fedlib.stack import own
 from fedlib.training.backends import BACKENDS
 from fedlib.training.batches import client_batches
-from fedlib.training.cohort import TRAIN
 from fedlib.training.evaluate import evaluate
 
 PLAIN = {"model": "lenet5_plain", "progress": False}
@@ -207,7 +207,7 @@ def test_pfedme_on_a_quadratic_equals_its_algorithm_in_numpy(backend, federation
     start = cohort.model.weights["classifier.bias"][0].item()
     for i in cohort.ids:
         theta = w = start
-        for index in client_batches(federation.train[i], range(2), 8, (0, TRAIN, 0, i)):
+        for index in client_batches(federation.train[i], range(2), 8, batches_of(0, i)):
             for _ in range(3):
                 theta -= rate * (theta - federation.data.y[index].mean() + lam * (theta - w))
             w -= 0.05 * lam * (w - theta)
@@ -222,7 +222,7 @@ def test_pfedme_on_a_quadratic_equals_its_algorithm_in_numpy(backend, federation
         assert tuned["classifier.bias"][:, 0].tolist() == pytest.approx(personal, rel=1e-9)
     settled = fl.pfedme(lam=4.0, personal_lr=0.1, steps=60)  # on one batch, at (a + lam w) / (1 + lam)
     settled = settled.tune(state._replace(w=cohort.model.weights), replace(cohort, batch_size=200, local_epochs=1))
-    filled = [client_batches(federation.train[i], [0], 200, (0, TRAIN, 0, i))[0] for i in cohort.ids]
+    filled = [client_batches(federation.train[i], [0], 200, batches_of(0, i))[0] for i in cohort.ids]
     expected = [(federation.data.y[index].mean() + 4 * start) / 5 for index in filled]
     assert settled["classifier.bias"][:, 0].tolist() == pytest.approx(expected, rel=1e-9)
 

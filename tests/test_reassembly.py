@@ -255,7 +255,7 @@ def test_a_stitch_has_the_parameters_of_the_equation_and_answers_what_the_block_
 def test_all_blocks_of_one_network_need_no_stitch_and_answer_its_logits(name):
     model = model_of(name)
     chain = [Link(0, block) for block in decompose(model)]
-    candidate = assemble(chain, [model.weights], model, depth=1, seed=3)
+    candidate = assemble(chain, [model.weights], model, depth=1, stream=(3,))
     model.net.eval()
     candidate.net.eval()
     assert torch.equal(candidate(candidate.weights, X), model(model.weights, X))
@@ -267,7 +267,7 @@ def test_candidates_hold_copies_of_the_blocks_and_drawn_stitches():
     blocks = [decompose(model) for model, _ in pool]
     before = [{name: t.clone() for name, t in w.items()} for _, w in pool]
     chain = [Link(0, blocks[0][1]), Link(2, blocks[2][2]), Link(3, blocks[3][3]), Link(1, blocks[1][3])]
-    first, again, other = (assemble(chain, [w for _, w in pool], pool[0].model, 2, seed) for seed in (0, 0, 1))
+    first, again, other = (assemble(chain, [w for _, w in pool], pool[0].model, 2, (seed,)) for seed in (0, 0, 1))
     assert all(torch.equal(t, again.weights[name]) for name, t in first.weights.items())
     drawn = [name for name, t in first.weights.items() if not torch.equal(t, other.weights[name])]
     assert {name.partition(".")[0] for name in drawn} == {"stitch1", "stitch2", "stitch3", "stitch4", "classifier"}
@@ -281,7 +281,7 @@ def test_candidates_hold_copies_of_the_blocks_and_drawn_stitches():
 
 @given(grouped=st.integers(2, 6), seed=st.integers(0, 3))
 def test_every_candidate_of_m1_to_m4_answers_logits(grouped, seed):
-    tried = reassemble(pool_of(seed=seed), X, grouped, most=4, depth=1, seed=(seed,))
+    tried = reassemble(pool_of(seed=seed), X, grouped, most=4, depth=1, stream=(seed,))
     assert 1 <= len(tried.candidates) <= 4
     for candidate in tried.candidates:
         assert candidate(candidate.weights, X[:2]).shape == (2, 10)
@@ -292,7 +292,7 @@ def test_every_candidate_of_m1_to_m4_answers_logits(grouped, seed):
 
 def test_fewer_groups_are_tried_until_there_is_a_candidate_and_the_rest_is_counted():
     pool = pool_of()
-    tried = reassemble(pool, X, 9, most=10, depth=1, seed=(0,))
+    tried = reassemble(pool, X, 9, most=10, depth=1, stream=(0,))
     k = len(tried.groups)
     assert (tried.found, k < 9, len(tried.candidates) > 0) == (0, True, True)
     alone = {asked: reassemble(pool, X, asked, 10, 1, (0,)) for asked in range(k, 9)}
@@ -311,7 +311,7 @@ def test_a_pool_without_convolutions_gives_no_candidate():
 
 def test_a_record_says_what_was_tried():
     pool = pool_of()
-    tried = reassemble(pool, X, 4, most=3, depth=1, seed=(0,))
+    tried = reassemble(pool, X, 4, most=3, depth=1, stream=(0,))
     answer = {"similarity": torch.zeros(4, 3), "match": torch.zeros(4, dtype=torch.int64)}
     row = record(tried, [0, 1, 2, 3], 10, 3, 5, torch.tensor([2, 5, 7, 9]), answer)
     log = appended(appended({}, row), row)
@@ -336,7 +336,7 @@ def test_a_record_says_what_was_tried():
 
 def test_a_record_is_read_back_as_it_was_tried():
     pool = pool_of(["m2_thin", "m1_thin"])
-    tried = reassemble(pool, X, 3, most=4, depth=1, seed=(0,))
+    tried = reassemble(pool, X, 3, most=4, depth=1, stream=(0,))
     assert tried.candidates
     answer = {"similarity": torch.rand(3, 4), "match": torch.tensor([1, 0, 1])}
     row = record(tried, [5, 7], 6, 4, 4, torch.tensor([2, 5, 9]), answer)

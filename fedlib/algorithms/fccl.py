@@ -66,8 +66,7 @@ def fccl(warm_up: int = 10, weight: float = 0.0051, public_epochs: int = 1, publ
     def prepare(state, part):  # the warm-up of clients that are here for the first time
         new = part.part(np.flatnonzero(state.met[part.clients].cpu().numpy() == 0))
         if new.size:
-            epochs = range(new.local_epochs, new.local_epochs + warm_up)  # other batches than in the round itself
-            w = new.train(cross_entropy, new.own(state.v), epochs=epochs)
+            w = new.train(cross_entropy, new.own(state.v), name="warm up", epochs=range(warm_up))
             new.keep(state.v, w)
             new.write_logits(state.intra, w)
 
@@ -81,9 +80,8 @@ def fccl(warm_up: int = 10, weight: float = 0.0051, public_epochs: int = 1, publ
         mean = cohort.broadcast({"logits": torch.cat(sent).mean(0)})["logits"]  # [k, P, n_classes]
         for part in parts:
             everybody = replace(part.on_public(), batch_size=min(public_batch, mean.shape[1]))
-            w = everybody.train(
-                collaborative, part.own(state.v), {"logits": mean[: part.size]}, epochs=range(public_epochs)
-            )
+            answers, epochs = {"logits": mean[: part.size]}, range(public_epochs)
+            w = everybody.train(collaborative, part.own(state.v), answers, name="public", epochs=epochs)
             before = {name: t.expand(part.size, -1, -1) for name, t in (("inter", inter), ("intra", state.intra))}
             part.keep(state.v, part.train(private, w, before))
         return state._replace(met=state.met.index_fill(0, cohort.clients, 1))

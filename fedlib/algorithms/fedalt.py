@@ -62,8 +62,7 @@ def fedalt(warm_up: float = 0.5, part: str = "output") -> Algorithm:
     """
 
     def update(w, state, cohort):
-        epochs = cohort.local_epochs
-        w = cohort.train(cross_entropy, w, epochs=range(epochs, 2 * epochs), trainable=state.v)
+        w = cohort.train(cross_entropy, w, name="personal", trainable=state.v)
         return cohort.train(cross_entropy, w, trainable=state.w)  # the batches of FedAvg
 
     return personalise("fedalt", update, warm_up, part)

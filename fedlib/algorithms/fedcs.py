@@ -2,7 +2,6 @@
 
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 
 from fedlib.algorithm import Algorithm, algorithm, resolve, tuned
@@ -10,11 +9,11 @@ from fedlib.alignment import STEPS, orthonormal, ra_pass
 from fedlib.checks import check_choice, check_count, check_number
 from fedlib.models.aligned import SIDES, Alignment, linear_layer, plugged_in
 from fedlib.stack import Params, client_mean
+from fedlib.streams import generator
 from fedlib.training.batches import to_device
 from fedlib.training.evaluate import logits
 
 LAYERS = ("fc1", "fc2", "fc3")
-ROTATION = 6  # purpose of a random stream; 1 to 5 are those of a run
 
 
 class State(NamedTuple):
@@ -65,7 +64,7 @@ def fedcs(
     def init(model, federation):
         W = model.weights[f"{linear_layer(model.weights, number)}.weight"]
         d = W.shape[1 if side == "input" else 0]
-        drawn = np.random.default_rng((model.seed, ROTATION)).standard_normal((d, d))
+        drawn = generator(model.seed, "fedcs", "rotation").standard_normal((d, d))
         Phi = orthonormal(torch.from_numpy(drawn).to(W))  # not the identity: units that never fire would stay ahead
         S = {"S": torch.eye(d).to(W)} if steps == "paper" else {}
         return State(method.init(model, federation), {"P": leading(Phi), "Phi": Phi} | S)

@@ -10,6 +10,7 @@ from fedlib.algorithm import Algorithm, algorithm, broadcast
 from fedlib.checks import check_count, check_number
 from fedlib.models.generator import STATISTICS, generate, new_generator
 from fedlib.stack import Params, client_mean, drop
+from fedlib.streams import generator
 from fedlib.training.adam import adam
 from fedlib.training.batches import to_device
 from fedlib.training.losses import cross_entropy
@@ -72,9 +73,10 @@ def fedgen(
         return F.cross_entropy(logits, batch.y) + faded["factor"] * generated
 
     def server(state, cohort, phi):  # the generator learns from the clients' classifiers
-        rng, counts = cohort.server_rng(), cohort.federation.train_counts[cohort.ids]  # [k, n_classes]
-        generator = state.generator or new_generator(rng, counts.shape[1], noise, hidden, p=phi[0].shape[2])
-        g = {name: t.to(phi[0]) for name, t in generator.items()}
+        rng = generator(*cohort.server_stream, "generator")
+        counts = cohort.federation.train_counts[cohort.ids]  # [k, n_classes]
+        before = state.generator or new_generator(rng, counts.shape[1], noise, hidden, p=phi[0].shape[2])
+        g = {name: t.to(phi[0]) for name, t in before.items()}
         first, second = (moment or zeros_like(drop(g, STATISTICS)) for moment in (state.first, state.second))
 
         def sent(array):

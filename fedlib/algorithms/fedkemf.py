@@ -15,7 +15,6 @@ from fedlib.models.mixture import deal, stacks
 from fedlib.models.pair import THETA, pair, prefixed, unprefixed
 from fedlib.stack import Params, client_mean
 from fedlib.training.batches import Batch
-from fedlib.training.cohort import SERVER
 from fedlib.training.server import fine_tuned, server_batches
 
 
@@ -61,7 +60,7 @@ def fedkemf(
         return State(stacks(deal(model, federation.n_clients)), known(model).weights)
 
     def distilled(cohort, model, w, copies):
-        public, stream = cohort.public, (cohort.seed, SERVER, cohort.round)
+        public, stream = cohort.public, cohort.server_stream
         everybody = replace(cohort, model=model).on_public()
         mean = torch.stack(everybody.logits(copies)).softmax(2).mean(0)  # [P, n_classes]
 

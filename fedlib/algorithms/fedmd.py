@@ -11,6 +11,7 @@ from fedlib.algorithm import Algorithm, algorithm, need_public
 from fedlib.checks import check_count
 from fedlib.models.mixture import deal, stacks
 from fedlib.stack import Params
+from fedlib.streams import generator
 from fedlib.training.losses import cross_entropy
 
 
@@ -44,22 +45,22 @@ def fedmd(warm_up: int = 10, digest_epochs: int = 1, shown: int = 5000) -> Algor
     def prepare(state, part):  # the warm-up of clients that are here for the first time
         new = part.part(np.flatnonzero(state.met[part.clients].cpu().numpy() == 0))
         if new.size and warm_up:
-            epochs = range(new.local_epochs, new.local_epochs + warm_up)  # other batches than in the round itself
-            w = new.on_public().train(cross_entropy, new.own(state.v), epochs=epochs)
-            new.keep(state.v, new.train(cross_entropy, w, epochs=epochs))
+            epochs = range(warm_up)
+            w = new.on_public().train(cross_entropy, new.own(state.v), name="public warm up", epochs=epochs)
+            new.keep(state.v, new.train(cross_entropy, w, name="warm up", epochs=epochs))
 
     def round(state, cohort):
         parts, n = cohort.parts(), len(cohort.public.y)
         for part in parts:
             prepare(state, part)
-        chosen = np.sort(cohort.server_rng().permutation(n)[:shown])
+        chosen = np.sort(generator(*cohort.server_stream, "shown").permutation(n)[:shown])
         sent = [torch.stack(part.on_public(chosen).logits(part.own(state.v))) for part in parts]
         mean = torch.cat([part.gather({"logits": z})["logits"] for part, z in zip(parts, sent, strict=True)]).mean(0)
         table = mean.new_zeros(n, mean.shape[1])
         table[torch.from_numpy(chosen).to(mean.device)] = cohort.broadcast({"logits": mean})["logits"][0]
         for part in parts:
             answers, everybody = {"logits": table.expand(part.size, -1, -1)}, part.on_public(chosen)
-            w = everybody.train(digest, part.own(state.v), answers, epochs=range(digest_epochs))
+            w = everybody.train(digest, part.own(state.v), answers, name="digest", epochs=range(digest_epochs))
             part.keep(state.v, part.train(cross_entropy, w))
         return state._replace(met=state.met.index_fill(0, cohort.clients, 1))
 

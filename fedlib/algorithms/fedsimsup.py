@@ -13,10 +13,10 @@ from fedlib.models import Group
 from fedlib.models.pair import THETA, pair, prefixed
 from fedlib.models.supervisors import SUPERVISORS
 from fedlib.stack import Params, own, put, select, take
+from fedlib.streams import generator
 from fedlib.training.losses import cross_entropy
 
 MIXED = "mixed"
-KINDS = 6  # purpose of the random stream that draws the kinds of mixed supervisors
 
 
 class State(NamedTuple):
@@ -65,7 +65,7 @@ def fedsimsup(supervisor: str = "small_lenet", supervisor_epochs: int = 2, simil
     kinds = list(SUPERVISORS) if supervisor == MIXED else [supervisor]
 
     def groups(model, federation):  # by kind of supervisor
-        drawn = np.random.default_rng((model.seed, KINDS)).integers(len(kinds), size=federation.n_clients)
+        drawn = generator(model.seed, "fedsimsup", "supervisors").integers(len(kinds), size=federation.n_clients)
         members = {kind: np.flatnonzero(drawn == j) for j, kind in enumerate(kinds)}
         pairs = {kind: pair(model, model.sibling(kind, SUPERVISORS[kind])) for kind in kinds if len(members[kind])}
         return [Group(both, members[kind]) for kind, both in pairs.items()]

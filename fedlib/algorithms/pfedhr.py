@@ -2,7 +2,6 @@
 
 from typing import NamedTuple
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -14,11 +13,11 @@ from fedlib.reassembly.blocks import decompose
 from fedlib.reassembly.reassemble import Network, reassemble
 from fedlib.reassembly.record import NOTHING, appended, record
 from fedlib.stack import Params, client_mean
-from fedlib.training.cohort import SERVER
+from fedlib.streams import generator
 from fedlib.training.evaluate import logits
 from fedlib.training.server import public_training
 
-PROBES, NEVER = 9, -2  # purpose of the random stream that chooses probes; the round of a match that was not made
+NEVER = -2  # the round of a match that was not made
 
 
 class State(NamedTuple):
@@ -96,7 +95,7 @@ def pfedhr(
         return uploads, means if average else uploads
 
     def teach(state, cohort, candidates, uploads):  # -> similarity [k, most], match [k]
-        public, stream = cohort.public, (cohort.seed, SERVER, cohort.round)
+        public, stream = cohort.public, cohort.server_stream
         train = public_training(public, labelled, server_epochs, server_batch, server_lr, temperature, stream)
         everything = torch.arange(len(public.y), device=public.y.device)
         networks = [*(Network(own, own.weights) for own in candidates), *uploads]
@@ -106,7 +105,7 @@ def pfedhr(
         similarity = alike(torch.stack(answers[n:]), torch.stack(answers[:n]))  # [k, n]
         chosen = similarity.argmax(1).tolist()
         if match == "random":
-            chosen = cohort.server_rng().integers(n, size=len(uploads)).tolist()
+            chosen = generator(*stream, "match").integers(n, size=len(uploads)).tolist()
         for i, m in enumerate(chosen):
             sent = cohort.scatter({name: t[None] for name, t in tuned[m].items()})
             cohort.part([i], candidates[m]).write_logits(state.taught, sent)
@@ -114,10 +113,10 @@ def pfedhr(
 
     def round(state, cohort):
         uploads, pool = local_update(state, cohort)
-        public, rng = cohort.public, np.random.default_rng((cohort.seed, PROBES))
+        public, rng = cohort.public, generator(cohort.seed, "pfedhr", "probes")
         chosen = torch.from_numpy(rng.permutation(len(public.y))[:probes]).to(public.y.device)
-        stream = (cohort.seed, SERVER, cohort.round)
-        tried = reassemble(pool, public.batch(chosen, cohort.model).x, groups, most, stitch_depth, stream)
+        x = public.batch(chosen, cohort.model).x
+        tried = reassemble(pool, x, groups, most, stitch_depth, cohort.server_stream)
 
         answer = state.taught.new_full((cohort.size, most), -torch.inf), torch.full_like(cohort.clients, NOTHING)
         if tried.candidates:

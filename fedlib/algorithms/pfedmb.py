@@ -71,8 +71,8 @@ def pfedmb(
         return Partial(new_branches(model, branches, gain), z | statistics)
 
     def local_update(w, cohort):
-        z, epochs = [name for name in w if name.startswith(PREFIX)], cohort.local_epochs
-        w = cohort.train(loss, w, epochs=range(epochs, 2 * epochs), trainable=z, lr=alpha_lr)
+        z = [name for name in w if name.startswith(PREFIX)]
+        w = cohort.train(loss, w, name="alpha", trainable=z, lr=alpha_lr)
         return cohort.train(loss, w)  # the batches of FedAvg
 
     def round(state, cohort):

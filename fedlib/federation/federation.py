@@ -9,8 +9,7 @@ import numpy as np
 from fedlib.checks import check_count, check_kind, check_number
 from fedlib.data.dataset import TEST, Dataset
 from fedlib.federation.partition import Partition
-
-PUBLIC = 1  # purpose of the random stream that chooses public images
+from fedlib.streams import generator
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +115,7 @@ def federate(
     check_number("public", public, 0, 1, open_high=True)
     dealt = np.arange(len(data)) if test_fraction is not None else np.flatnonzero(data.split != TEST)
     share = public * (1 - (test_fraction or 0))  # of all that could be dealt
-    drawn = _stratified(data.y[dealt], share, np.random.default_rng((seed, PUBLIC))) if public else []
+    drawn = _stratified(data.y[dealt], share, generator(seed, "public")) if public else []
     shown, dealt = dealt[drawn], np.delete(dealt, drawn)
     wanted = {"train": "train on", "test": "test on", "validation": "validate on"}
     if not validation_fraction:
@@ -126,7 +125,7 @@ def federate(
             f"clients={clients} is not allowed; {data.name} has {len(data)} samples and every client needs one to "
             f"{' and one to '.join(wanted.values())}."
         )
-    rng = np.random.default_rng(seed)
+    rng = generator(seed, "partition")
     shares = [
         dealt[rng.permutation(share)] for share in partition.assign(data.y[dealt], data.domain[dealt], clients, rng)
     ]

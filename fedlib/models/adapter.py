@@ -21,6 +21,6 @@ def adapted(model: Model, width: int) -> Model:
         setattr(inside, leaf, nn.Sequential(*ending))
         return net
 
-    other = build(f"{model.name}-{width}", builder, model.shape, model.n_classes, model.seed)
+    other = build(f"{model.name}-{width}", builder, model.shape, model.n_classes, *model.stream, "adapter")
     like = next(iter(model.weights.values()))
     return other._replace(weights={name: model.weights.get(name, t.to(like)) for name, t in other.weights.items()})

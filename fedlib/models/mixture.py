@@ -9,8 +9,7 @@ from torch import nn
 from fedlib.models.model import Group, Model
 from fedlib.models.pair import joined
 from fedlib.stack import Params, own
-
-DEAL = 7  # purpose of the random stream that says who has which architecture
+from fedlib.streams import generator
 
 
 def named(model: Model) -> Model:
@@ -26,7 +25,7 @@ def deal(model: Model, n_clients: int) -> list[Group]:
     if not model.others:
         return [Group(model, np.arange(n_clients))]
     others = [model.sibling(name, builder) for name, builder in model.others.items()]
-    order = np.random.default_rng((model.seed, DEAL)).permutation(n_clients)
+    order = generator(model.seed, "architectures").permutation(n_clients)
     architectures = [named(own) for own in (model, *others)]
     groups = [Group(own, np.sort(order[j :: len(architectures)])) for j, own in enumerate(architectures)]
     return [group for group in groups if len(group.clients)]

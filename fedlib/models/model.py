@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from fedlib.stack import Params
+from fedlib.streams import Stream, torch_seed
 
 Builder = Callable[[tuple[int, int, int], int], nn.Module]  # (channels, height, width), n_classes -> module
 
@@ -24,8 +25,8 @@ class Model(NamedTuple):
     `weights` holds trainable parameters and BatchNorm statistics alike, all floating point.
     The name sets say which entry is what: `trainable`, `statistics` (BatchNorm running mean and variance),
     `batchnorm` (affine and statistics), `classifier` (the last linear layer: weight and bias). `redraw(j)` are initial
-    weights j = 1, 2, ... on the host, independent of `weights`, which were drawn from `seed`. Images have `shape`
-    (C, H, W). `others` are the architectures, by name, that clients of the same run may have
+    weights j = 1, 2, ... on the host, independent of `weights`, which are draw 0; `stream` begins with the run's seed.
+    Images have `shape` (C, H, W). `others` are the architectures, by name, that clients of the same run may have
     instead (`mixture.deal`).
     """
 
@@ -39,8 +40,13 @@ class Model(NamedTuple):
     redraw: Callable[[int], Params]
     shape: tuple[int, int, int]
     n_classes: int
-    seed: int
+    stream: Stream
     others: Mapping[str, Builder] = {}
+
+    @property
+    def seed(self) -> int:
+        """That of the run."""
+        return self.stream[0]
 
     def __call__(self, w: Params, x: Tensor) -> Tensor:
         """Logits [batch, n_classes] of images x [batch, C, H, W]; training mode updates the statistics in `w`."""
@@ -73,7 +79,7 @@ class Model(NamedTuple):
     def sibling(self, name: str, builder: Builder) -> "Model":
         """Another architecture for the same images; its weights, drawn independently of these, lie where these do."""
         like = next(iter(self.weights.values()))
-        other = build(name, builder, self.shape, self.n_classes, _seed(self.seed, *name.encode()))
+        other = build(name, builder, self.shape, self.n_classes, *self.stream, name)
         return other._replace(weights={key: t.to(like) for key, t in other.weights.items()})
 
 
@@ -84,9 +90,15 @@ class Group(NamedTuple):
     clients: np.ndarray  # int64, ascending
 
 
-def build(name: str, builder: Builder, shape: tuple[int, int, int], n_classes: int, seed: int) -> Model:
-    """The model with initial weights drawn from `seed`; the global random state is left as it was."""
-    net, norms = _draw(builder, shape, n_classes, seed)
+def build(
+    name: str, builder: Builder, shape: tuple[int, int, int], n_classes: int, seed: int, *names: int | str
+) -> Model:
+    """The model with initial weights drawn from (seed, *names); the global random state is left as it was."""
+
+    def draw(j: int) -> tuple[nn.Module, dict[str, nn.Module]]:
+        return _draw(builder, shape, n_classes, torch_seed(seed, "weights", *names, j))
+
+    net, norms = draw(0)
     linear = [name for name, m in net.named_modules() if isinstance(m, nn.Linear)][-1]
     return Model(
         name=name,
@@ -96,10 +108,10 @@ def build(name: str, builder: Builder, shape: tuple[int, int, int], n_classes: i
         statistics=frozenset(name for name, _ in net.named_buffers()),
         batchnorm=frozenset(f"{layer}.{name}" for layer, m in norms.items() for name in m.state_dict()),
         classifier=frozenset(f"{linear}.{name}" for name in ("weight", "bias")),
-        redraw=lambda j: _weights(_draw(builder, shape, n_classes, _seed(seed, j))[0]),
+        redraw=lambda j: _weights(draw(j)[0]),
         shape=shape,
         n_classes=n_classes,
-        seed=seed,
+        stream=(seed, *names),
     )
 
 
@@ -116,7 +128,3 @@ def _draw(builder: Builder, shape: tuple[int, int, int], n_classes: int, seed: i
 
 def _weights(net: nn.Module) -> Params:
     return {name: t.detach().clone() for name, t in net.state_dict().items()}
-
-
-def _seed(*stream: int) -> int:
-    return int(np.random.SeedSequence(stream).generate_state(1, np.uint64)[0])

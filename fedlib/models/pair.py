@@ -55,7 +55,7 @@ def joined(name: str, net: nn.Module, parts: dict[str, Model]) -> Model:
         redraw=lambda j: whole(lambda model: model.redraw(j)),
         shape=first.shape,
         n_classes=first.n_classes,
-        seed=first.seed,
+        stream=first.stream,
     )
 
 

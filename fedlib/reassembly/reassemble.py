@@ -12,6 +12,7 @@ from fedlib.reassembly.grouping import block_distances, group
 from fedlib.reassembly.search import SMALLEST, Chain, Piece, chains, thinned
 from fedlib.reassembly.stitch import Link, assemble
 from fedlib.stack import Params
+from fedlib.streams import Stream
 
 
 class Network(NamedTuple):
@@ -35,13 +36,11 @@ class Reassembly(NamedTuple):
     candidates: list[Model]
 
 
-def reassemble(
-    pool: Sequence[Network], x: Tensor, n_groups: int, most: int, depth: int, seed: tuple[int, ...]
-) -> Reassembly:
+def reassemble(pool: Sequence[Network], x: Tensor, n_groups: int, most: int, depth: int, stream: Stream) -> Reassembly:
     """At most `most` candidates out of the blocks of `pool`, grouped by what they do on images x [probes, C, H, W].
 
     If `n_groups` groups give no candidate, one group less is tried, and so on down to two. `depth` is that of the
-    stitches, which are drawn from `seed`; the weights in `pool` are copied.
+    stitches, which are drawn from `stream`; the weights in `pool` are copied.
     """
     taken = {model.name: decompose(model) for model, _ in pool}
     links = [Link(b, block) for b, (model, _) in enumerate(pool) for block in taken[model.name]]
@@ -58,7 +57,9 @@ def reassemble(
             break
 
     weights = [w for _, w in pool]
-    seeds = [int(np.random.SeedSequence((*seed, m)).generate_state(1, np.uint64)[0]) for m in range(len(kept))]
-    own = zip(kept, seeds, strict=True)
-    candidates = [assemble([links[i] for i in chain], weights, pool[0].model, depth, s) for chain, s in own]
+    like = pool[0].model
+    candidates = [
+        assemble([links[i] for i in chain], weights, like, depth, (*stream, "candidate", m))
+        for m, chain in enumerate(kept)
+    ]
     return Reassembly(pieces, distances, first, groups, kept, candidates)

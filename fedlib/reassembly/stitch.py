@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from fedlib.models import Model, build
 from fedlib.reassembly.blocks import CONV, Block
 from fedlib.stack import Params
+from fedlib.streams import Stream
 
 LARGEST = 4  # side of a feature map, in pixels, that a stitch flattens
 
@@ -74,8 +75,8 @@ def classifier(shape: tuple[int, ...], n_classes: int) -> nn.Module:
     return nn.Linear(shape[0], n_classes)
 
 
-def assemble(chain: Sequence[Link], uploads: Sequence[Params], like: Model, depth: int, seed: int) -> Model:
-    """The stitched candidate with copies of the weights in `uploads` [b]; stitches are drawn from `seed`.
+def assemble(chain: Sequence[Link], uploads: Sequence[Params], like: Model, depth: int, stream: Stream) -> Model:
+    """The stitched candidate with copies of the weights in `uploads` [b]; stitches are drawn from `stream`.
 
     Neighbours in their own network need no stitch, nor does a first block before the images; the last block is
     followed by a new classifier unless it is a head. `like` is a model for the same images.
@@ -94,7 +95,7 @@ def assemble(chain: Sequence[Link], uploads: Sequence[Params], like: Model, dept
         return nn.Sequential(OrderedDict(layers))
 
     first = next(iter(like.weights.values()))
-    model = build("candidate", builder, like.shape, like.n_classes, seed)
+    model = build("candidate", builder, like.shape, like.n_classes, *stream)
     own = {
         f"block{place}.{name}": t
         for place, (b, block) in enumerate(chain, 1)

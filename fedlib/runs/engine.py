@@ -59,7 +59,8 @@ def _sample(plan: Plan, images: Images) -> Phase:
     k = cohort_size(plan.federation.n_clients, own.join_ratio)
     index = torch.arange(k * 20 * own.batch_size).remainder(len(images.y)).view(k, 20, own.batch_size)
     w = repeat({name: t.to(device) for name, t in plan.model.weights.items()}, k)
-    return Phase(plan.model, images, cross_entropy, w, tuple(index), (), plan.model.trainable, own.lr, (own.seed,))
+    stream = own.seed, "form"
+    return Phase(plan.model, images, cross_entropy, w, tuple(index), (), plan.model.trainable, own.lr, stream)
 
 
 def check_device(own: Setting) -> None:

@@ -164,7 +164,7 @@ def cohort_at(
     n_train: torch.Tensor,
     ids: np.ndarray,
     t: int,
-    purpose: int,
+    purpose: str,
     groups: Sequence[Group] | None = None,
     public: Images | None = None,
 ) -> Cohort:

@@ -10,8 +10,7 @@ from fedlib.checks import check_choice, check_kind
 from fedlib.federation import Federation
 from fedlib.models import MODELS, Model, build
 from fedlib.runs.setting import Setting, setting
-
-COHORTS = 1  # purpose of the random stream that samples cohorts
+from fedlib.streams import generator
 
 
 class Plan(NamedTuple):
@@ -80,5 +79,5 @@ def cohort_size(n_clients: int, join_ratio: float) -> int:
 
 def cohorts(n_clients: int, join_ratio: float, rounds: int, seed: int) -> list[np.ndarray]:
     """The clients of every round, drawn up front from their own stream: int64 [k] each, ascending."""
-    k, rng = cohort_size(n_clients, join_ratio), np.random.default_rng((seed, COHORTS))
+    k, rng = cohort_size(n_clients, join_ratio), generator(seed, "cohorts")
     return [np.sort(rng.choice(n_clients, k, replace=False)) for _ in range(rounds)]

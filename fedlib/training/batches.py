@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fedlib.data.dataset import Dataset
 from fedlib.models import Model
+from fedlib.streams import Stream, generator
 
 
 class Batch(NamedTuple):
@@ -74,17 +75,17 @@ def to_device(t: Tensor, device: torch.device) -> Tensor:
 
 
 def client_batches(
-    own: np.ndarray, epochs: Iterable[int], batch_size: int, stream: tuple[int, ...], per_step: int = 1
+    own: np.ndarray, epochs: Iterable[int], batch_size: int, stream: Stream, per_step: int = 1
 ) -> Tensor:
     """A client's mini-batches, one fresh permutation per epoch: int64 [steps, per_step * batch_size].
 
-    `own` are the client's sample indices, `stream` (seed, purpose, round, client) seeds epoch e with (*stream, e):
-    the same batches whatever the method, the backend or the number of workers. The last batch of an epoch is
+    `own` are the client's sample indices; the permutation of epoch e is drawn from the stream (*stream, e): the same
+    batches whatever the method, the backend or the number of workers. The last batch of an epoch is
     filled up from the epoch's start, so that every batch has the same shape (and BatchNorm never sees one sample).
     A step takes `per_step` consecutive batches; those left over at the end of an epoch are dropped. A client with
     fewer batches than that takes one step per epoch, filled up from the epoch's start.
     """
     steps, width = max(-(-len(own) // batch_size) // per_step, 1), per_step * batch_size
-    permutations = (np.random.default_rng((*stream, epoch)).permutation(own) for epoch in epochs)
+    permutations = (generator(*stream, epoch).permutation(own) for epoch in epochs)
     filled = [np.resize(permutation, (steps, width)) for permutation in permutations]
     return torch.from_numpy(np.concatenate(filled) if filled else np.empty((0, width), dtype=np.int64))

@@ -10,11 +10,12 @@ from torch import Tensor
 from fedlib.federation import Federation
 from fedlib.models import Group, Model
 from fedlib.stack import Params, n_bytes, put, repeat, select, take
+from fedlib.streams import Stream, generator
 from fedlib.training.batches import Images, client_batches, to_device
 from fedlib.training.evaluate import Evaluation, class_features
 from fedlib.training.phase import Loss, Phase, Trainer
 
-TRAIN, TUNE, DRAWS, SERVER = 2, 3, 4, 5  # purposes of random streams; 1 is the choice of cohorts
+TRAIN, TUNE = "train", "tune"  # what a cohort is for
 Draws = Callable[[np.random.Generator, int, int], dict[str, np.ndarray]]  # (rng, client, steps) -> {name: [steps, ...]}
 
 
@@ -49,7 +50,7 @@ class Cohort:
     groups: Sequence[Group] = ()  # who has which architecture
     rows: Tensor | None = None  # int64 [k]: where the clients of a part stand among those with their architecture
     public: Images | None = None
-    purpose: int = TRAIN
+    purpose: str = TRAIN
     meter: Meter = field(default_factory=Meter)
 
     @property
@@ -115,6 +116,7 @@ class Cohort:
         loss: Loss,
         w: Params,
         *context: Params,
+        name: str = "local",
         epochs: Iterable[int] | None = None,
         steps: int | None = None,
         trainable: Collection[str] | None = None,
@@ -130,8 +132,9 @@ class Cohort:
         `loss(w, batch, *context)` is the loss of ONE client; each `context` is a stack [k, ...] of which a client
         sees its row. Make the loss once, outside of `round`, and hand it what changes as context: a loss is compiled
         for the GPU, and seeds share a stack, only if it stays the same function. `epochs` are positions in the round's
-        stream of permutations (default: all local epochs), so that phases over range(0, 4) and range(4, 5) see what
-        range(0, 5) would; a client takes no more than `steps` steps in all (default: no limit). `trainable` are the
+        stream of permutations called `name` (default: all local epochs), so that phases over range(0, 4) and
+        range(4, 5) see what range(0, 5) would; one that is not a part of the local epochs has a name of its own. A
+        client takes no more than `steps` steps in all (default: no limit). `trainable` are the
         names in `w` that SGD moves (default: all parameters of the model); BatchNorm statistics follow every forward
         pass. `lr` is the step size (default: the run's), `clip` the largest norm of a gradient over all that is
         trainable. `samples` are the indices each client trains on (default: its train part).
@@ -139,14 +142,14 @@ class Cohort:
         With `batches_per_step=n` a step takes n consecutive mini-batches of an epoch (what is left over is dropped, a
         client with fewer takes one step); the loss sees them joined, and `batch.split(n)`. With `repeats=n` every step
         is taken n times in a row. A loss must not draw random numbers: `draws(rng, client, steps)` draws them
-        beforehand, {name: [steps, ...]}, on the host and from a stream that belongs to (seed, round, client, phase);
-        the loss finds those of its step in `batch.draws`.
+        beforehand, {name: [steps, ...]}, on the host and from a stream of this round, client and phase; the loss finds
+        those of its step in `batch.draws`.
         """
         epochs = list(range(self.local_epochs) if epochs is None else epochs)
         chosen = self.model.trainable if trainable is None else trainable
         added = [name for name in w if name not in self.model.weights]  # by the method
         number = len(self.meter.losses)
-        batches = self.batches(epochs, samples, batches_per_step)
+        batches = self.batches(epochs, samples, batches_per_step, name)
         batches = tuple(own[:steps].repeat_interleave(repeats, 0) for own in batches)
         phase = Phase(
             model=self.model,
@@ -157,7 +160,7 @@ class Cohort:
             context=context,
             trainable=tuple(name for name in (*self.model.trainable, *added) if name in chosen),
             lr=self.lr if lr is None else lr,
-            seed=(self.seed, self.purpose, self.round, number),
+            stream=(*self.stream, "dropout", number),
             clip=clip,
             momentum=self.momentum,
             optimizer=self.optimizer,
@@ -168,13 +171,16 @@ class Cohort:
         return trained
 
     def batches(
-        self, epochs: Sequence[int], samples: Sequence[np.ndarray] | None = None, batches_per_step: int = 1
+        self,
+        epochs: Sequence[int],
+        samples: Sequence[np.ndarray] | None = None,
+        batches_per_step: int = 1,
+        name: str = "local",
     ) -> tuple[Tensor, ...]:
         """What `train` goes through in these epochs of the round: k times int64 [steps_i, batch], on the host."""
         samples = [self.federation.train[i] for i in self.ids] if samples is None else samples
-        stream = self.seed, self.purpose, self.round
         return tuple(
-            client_batches(own, epochs, self.batch_size, (*stream, i), batches_per_step)
+            client_batches(own, epochs, self.batch_size, (*self.stream, "batches", i, name), batches_per_step)
             for i, own in zip(self.ids.tolist(), samples, strict=True)
         )
 
@@ -212,17 +218,23 @@ class Cohort:
         for i, z in zip(self.ids, self.logits(models), strict=True):
             table[to_device(torch.from_numpy(self.federation.train[i]), table.device)] = z.to(table.dtype)
 
-    def server_rng(self) -> np.random.Generator:
-        """What the server draws from in this round."""
-        return np.random.default_rng((self.seed, SERVER, self.round))
+    @property
+    def stream(self) -> Stream:
+        """The random streams of the clients in this round begin so."""
+        return self.seed, self.purpose, self.round
+
+    @property
+    def server_stream(self) -> Stream:
+        """Those of the server in this round."""
+        return self.seed, "server", self.round
 
     def _drawn(self, draws: Draws | None, batches: Sequence[Tensor], number: int) -> tuple[Params, ...]:
         """For phase `number` of the round, as tensors; floating point in the dtype of the images."""
         if draws is None:
             return ()
-        stream, drawn = (self.seed, DRAWS, self.purpose, self.round), []
+        drawn = []
         for i, steps in zip(self.ids.tolist(), batches, strict=True):
-            arrays = draws(np.random.default_rng((*stream, i, number)), i, len(steps))
+            arrays = draws(generator(*self.stream, "draws", i, number), i, len(steps))
             own = {name: torch.as_tensor(array) for name, array in arrays.items()}
             dtype = self.images.scale.dtype
             drawn.append({name: t.to(dtype) if t.is_floating_point() else t for name, t in own.items()})

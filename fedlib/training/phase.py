@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from fedlib.models import Model
 from fedlib.stack import Params
+from fedlib.streams import Stream, torch_seed
 from fedlib.training.batches import Images
 
 OPTIMIZERS = ("sgd", "adam")
@@ -27,7 +27,7 @@ class Phase(NamedTuple):
     context: tuple[Params, ...]  # stacks [k, ...]; the loss of a client sees its row
     trainable: tuple[str, ...]
     lr: float
-    seed: tuple[int, ...] | None  # of what the model draws at random (dropout, say); None: nothing may be drawn
+    stream: Stream | None  # of what the model draws at random (dropout, say); None: nothing may be drawn
     clip: float | None = None  # largest norm of a client's gradient over all that is trainable
     momentum: float = 0.0  # of SGD
     optimizer: str = "sgd"  # one of OPTIMIZERS; its moments start at zero
@@ -51,16 +51,16 @@ def kind(phase: Phase) -> tuple:
 
 @contextmanager
 def randomness(phase: Phase) -> Iterator[None]:
-    """Inside, PyTorch draws from the phase's seed; afterwards its random state is what it was before."""
-    with nullcontext() if phase.seed is None else drawing(phase.seed, phase.images.y.device):
+    """Inside, PyTorch draws from the phase's stream; afterwards its random state is what it was before."""
+    with nullcontext() if phase.stream is None else drawing(phase.stream, phase.images.y.device):
         yield
 
 
 @contextmanager
-def drawing(seed: tuple[int, ...], device: torch.device) -> Iterator[None]:
-    """Inside, PyTorch draws from `seed`, on the host and on `device`; afterwards its random state is as before."""
+def drawing(stream: Stream, device: torch.device) -> Iterator[None]:
+    """Inside, PyTorch draws from `stream`, on the host and on `device`; afterwards its random state is as before."""
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
-        torch.manual_seed(int(np.random.SeedSequence(seed).generate_state(1, np.uint64)[0]))
+        torch.manual_seed(torch_seed(*stream))
         yield
 
 
@@ -72,7 +72,7 @@ def join(phases: Sequence[Phase]) -> Phase:
         batches=tuple(steps for phase in phases for steps in phase.batches),
         context=tuple(map(_cat, zip(*(phase.context for phase in phases), strict=True))),
         draws=tuple(own for phase in phases for own in phase.draws),
-        seed=None,
+        stream=None,
     )
 
 

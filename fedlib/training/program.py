@@ -55,7 +55,7 @@ class Program:
         self.step = torch.zeros(1, dtype=torch.int64, device=device)
         self.lr = torch.zeros((), dtype=dtype, device=device)
         self.total = torch.zeros(k, dtype=torch.float32, device=device)
-        randomness = "error" if phase.seed is None else "different"
+        randomness = "error" if phase.stream is None else "different"
         self._gradients = vmap(grad_and_value(self._loss, has_aux=True), randomness=randomness)
         self._steps: dict[int, Callable[[], object]] = {}
         self._pool = torch.cuda.graph_pool_handle() if device.type == "cuda" else None

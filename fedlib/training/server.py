@@ -9,23 +9,22 @@ from torch import Tensor
 
 from fedlib.models import Model
 from fedlib.stack import Params, select
+from fedlib.streams import Stream, generator
 from fedlib.training.adam import adam
 from fedlib.training.batches import Images, client_batches
 from fedlib.training.contrastive import nt_xent, view
 from fedlib.training.phase import drawing
 
-Stream = tuple[int, ...]  # seed of a random stream
-
 
 def server_batches(images: Images, epochs: int, batch_size: int, stream: Stream) -> Tensor:
     """Indices of all `images` in random order, once an epoch: int64 [steps, batch]; see `client_batches`."""
     n = len(images.y)
-    return client_batches(np.arange(n), range(epochs), min(batch_size, n), stream).to(images.y.device)
+    return client_batches(np.arange(n), range(epochs), min(batch_size, n), (*stream, "batches")).to(images.y.device)
 
 
 def views(images: Images, batches: Tensor, stream: Stream) -> list[Tensor]:
     """Two views of every image of each batch [steps, batch], normalised: the first ones, then the second ones."""
-    rng, pairs = np.random.default_rng(stream), []
+    rng, pairs = generator(*stream, "views"), []
     for index in batches:
         x = images.x[index].to(images.scale.dtype) / 255
         x = torch.cat([view(x, rng), view(x, rng)])
@@ -36,11 +35,11 @@ def views(images: Images, batches: Tensor, stream: Stream) -> list[Tensor]:
 def fine_tuned(
     model: Model, w: Params, loss: Callable[..., Tensor], batches: Iterable[tuple], lr: float, stream: Stream
 ) -> Params:
-    """A copy of `w` after one step of Adam down loss(w, *batch) for each batch; dropout is drawn from `stream`."""
+    """A copy of `w` after one step of Adam down loss(w, *batch) for each batch; `stream` is that of its dropout."""
     w = {name: t.clone() for name, t in w.items()}
     first, second = ({name: torch.zeros_like(t) for name, t in select(w, model.trainable).items()} for _ in range(2))
     model.net.train()
-    with drawing(stream, next(iter(w.values())).device):
+    with drawing((*stream, "dropout"), next(iter(w.values())).device):
         return adam(loss, w, first, second, 0, batches, lr, fused=True)
 
 

@@ -43,7 +43,7 @@ class Stacked:
 
     def _program(self, phase: Phase, steps: int) -> Program:
         """The program for phases like this one; room for more steps is made by powers of two."""
-        key = (*kind(phase), len(phase.batches), phase.seed is None)
+        key = (*kind(phase), len(phase.batches), phase.stream is None)
         program = self._programs.pop(key, None)
         if program is None or program.capacity < steps:
             program = Program(phase, 1 << max(steps - 1, 0).bit_length(), self.form)
