@@ -1,13 +1,13 @@
 """What an algorithm is: a frozen value with explicit state, made by a function of its hyper-parameters."""
 
 import functools
-import hashlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fedlib.checks import check_choice, check_flag
 from fedlib.federation import Federation
+from fedlib.fingerprint import Registry
 from fedlib.models import Group, Model
 from fedlib.models.mixture import deal, stacks
 from fedlib.stack import Params, client_mean, drop, own, put, repeat, select, take
@@ -46,23 +46,23 @@ class Algorithm(NamedTuple):
     groups: Callable[[Model, Federation], Sequence[Group]] | None = None
     mixed: bool = False
     hyper: Mapping[str, Any] = {}  # filled in by @algorithm, part of a run's address
-    code: str = ""  # fingerprint of the source, likewise
+    made_of: tuple[Any, ...] = ()  # code that is part of the address with all it reaches, or its fingerprint; likewise
 
     def __str__(self) -> str:
         return f"{self.name}({', '.join(f'{k}={v}' for k, v in self.hyper.items())})"
 
 
-ALGORITHMS: dict[str, Callable[..., Algorithm]] = {}
+ALGORITHMS: dict[str, Callable[..., Algorithm]] = Registry()
 
 
 def algorithm(factory: Callable[..., Algorithm]) -> Callable[..., Algorithm]:
     """Register a function of hyper-parameters that returns an `Algorithm`.
 
-    The bound hyper-parameters and a fingerprint of the function's source become part of the run's address, so
-    that an edited method is never answered with an old result. A method made from another one passes on its `code`.
+    The bound hyper-parameters and the fingerprint of the function's code, with all helpers that it reaches, become part
+    of the run's address, so that an edited method is never answered with an old result. What is taken from a registry
+    (another method, a model by its name) is passed on in `made_of`.
     """
     signature = inspect.signature(factory)
-    own_code = hashlib.sha256(inspect.getsource(factory).encode()).hexdigest()[:16]
 
     @functools.wraps(factory)
     def make(*args, **kwargs) -> Algorithm:
@@ -73,7 +73,7 @@ def algorithm(factory: Callable[..., Algorithm]) -> Callable[..., Algorithm]:
                 check_flag(name, value)
         made = factory(*args, **kwargs)
         hyper = {name: str(value) if isinstance(value, Algorithm) else value for name, value in bound.arguments.items()}
-        return made._replace(hyper=hyper, code=own_code + made.code)
+        return made._replace(hyper=hyper, made_of=(make, *made.made_of))
 
     ALGORITHMS[factory.__name__] = make
     return make
@@ -82,7 +82,7 @@ def algorithm(factory: Callable[..., Algorithm]) -> Callable[..., Algorithm]:
 def resolve(method: str | Algorithm) -> Algorithm:
     """An algorithm from its name (with the paper's hyper-parameters) or as it is."""
     if isinstance(method, Algorithm):
-        if not method.code:
+        if not method.made_of:
             raise ValueError(
                 f"algorithm={method.name!r} cannot be run; put @fl.algorithm on the function that makes it, so that "
                 f"its hyper-parameters become part of the run's address."

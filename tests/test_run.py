@@ -94,7 +94,7 @@ def test_a_killed_process_loses_nothing(tmp_path):
 
 def test_a_finished_run_is_read_not_repeated(federation, monkeypatch):
     first = fl.run("fedavg", federation, **SETTING, progress=False)
-    monkeypatch.setattr(loop, "_rounds", lambda *_: pytest.fail("it trained again"))
+    monkeypatch.setattr(loop, "engine", lambda *_: pytest.fail("it trained again"))
     again = fl.run("fedavg", federation, **SETTING, progress=False)
     assert same(first, again)
     assert again.summary().equals(first.summary())
@@ -261,7 +261,7 @@ def test_rounds_are_asked_for(federation):
 
 
 def test_an_algorithm_without_its_hyper_parameters_is_refused(federation):
-    bare = fl.fedavg()._replace(code="")
+    bare = fl.fedavg()._replace(made_of=())
     with pytest.raises(ValueError, match=r"put @fl.algorithm on the function"):
         fl.run(bare, federation, **SETTING)
 

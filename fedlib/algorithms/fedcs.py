@@ -100,4 +100,4 @@ def fedcs(
         return placed(state.ra, w, stacked=True).fold(w)
 
     trace = method.trace and (lambda state: method.trace(state.base))
-    return Algorithm("fedcs", init, round, models, method.tune_epochs, tune, trace, code=method.code)
+    return Algorithm("fedcs", init, round, models, method.tune_epochs, tune, trace, made_of=method.made_of)

@@ -84,4 +84,5 @@ def fedkemf(
         mean = client_mean(copies, torch.cat(order))
         return State(state.v, distilled(cohort, model, mean, copies))
 
-    return Algorithm("fedkemf", init, round, models=lambda state: state.v, mixed=True)
+    made_of = (MODELS[knowledge],)
+    return Algorithm("fedkemf", init, round, models=lambda state: state.v, mixed=True, made_of=made_of)

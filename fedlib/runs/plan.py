@@ -8,9 +8,11 @@ import numpy as np
 from fedlib.algorithm import Algorithm, Partial, resolve, tune_personal
 from fedlib.checks import check_choice, check_kind
 from fedlib.federation import Federation
+from fedlib.fingerprint import fingerprint
 from fedlib.models import MODELS, Model, build
 from fedlib.runs.setting import Setting, setting
 from fedlib.streams import generator
+from fedlib.training.backends import BACKENDS
 
 
 class Plan(NamedTuple):
@@ -39,7 +41,8 @@ def prepare(algorithm: str | Algorithm, federation: Federation, model: str = "le
     config = {
         "algorithm": algorithm.name,
         "hyper": dict(algorithm.hyper),
-        "code": algorithm.code,
+        "code": [fingerprint_of(code) for code in (*algorithm.made_of, *(MODELS[name] for name in names))],
+        "library": _library(own.backend),
         "data": federation.data.name,
         "partition": str(federation.partition),
         "clients": federation.n_clients,
@@ -62,6 +65,28 @@ def prepare(algorithm: str | Algorithm, federation: Federation, model: str = "le
     if own.tune_part is not None:
         _check_personal(algorithm, built, federation)
     return Plan(algorithm, federation, built, own, config)
+
+
+def portable(algorithm: Algorithm) -> Algorithm:
+    """For other processes, which have only the library's source: in the place of other code stands its fingerprint."""
+    own = [code if _is_of_library(code) else fingerprint_of(code) for code in algorithm.made_of]
+    return algorithm._replace(made_of=tuple(own))
+
+
+def fingerprint_of(code: Any) -> str:
+    """The fingerprint of code, or the one that has been taken of it."""
+    return code if isinstance(code, str) else fingerprint(code)
+
+
+def _is_of_library(code: Any) -> bool:
+    return getattr(code, "__module__", "").startswith("fedlib.")
+
+
+def _library(backend: str) -> str:
+    """The fingerprint of what all runs have in common: initial weights, rounds, local training, evaluation."""
+    from fedlib.runs import engine, loop  # which import this module
+
+    return fingerprint(build, loop._rounds, engine.rules, BACKENDS[backend])
 
 
 def _check_personal(algorithm: Algorithm, model: Model, federation: Federation) -> None:

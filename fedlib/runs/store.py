@@ -25,7 +25,7 @@ from tqdm import tqdm
 from fedlib.checks import check_kind
 from fedlib.files import remove_unfinished, write_file, write_text
 
-FORMAT = "2"  # of the files, and of the numbers an unchanged configuration leads to; raise it when either changes
+FORMAT = "2"  # of the files
 
 
 class Checkpoint(NamedTuple):

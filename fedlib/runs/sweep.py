@@ -12,7 +12,7 @@ from fedlib.checks import check_count, check_flag, check_kind
 from fedlib.runs import local
 from fedlib.runs.engine import check_device
 from fedlib.runs.loop import carry_out
-from fedlib.runs.plan import Plan, prepare
+from fedlib.runs.plan import Plan, portable, prepare
 from fedlib.runs.result import RunResult
 from fedlib.runs.store import RunFolder, address
 from fedlib.runs.work import Work, together
@@ -91,6 +91,7 @@ def sweep(
     elif gpus is not None:
         raise ValueError(f"gpus={gpus} is not allowed without a Ray cluster; name one with ray= or RAY_ADDRESS.")
     plans = [prepare(**cell) for cell in cells]  # every cell is checked before the first one starts
+    cells = [cell | {"algorithm": portable(plan.algorithm)} for cell, plan in zip(cells, plans, strict=True)]
     todo = {address(plan.config): (cell, plan) for cell, plan in zip(cells, plans, strict=True)}
     todo = [(cell, plan) for cell, plan in todo.values() if _unfinished(plan, store)]
     if ray is None:
@@ -102,8 +103,7 @@ def sweep(
     elif todo:
         on_gpu = any(plan.setting.device == "cuda" for _, plan in todo)
         local.execute(work, jobs or (1 if on_gpu else local.cores()), progress)
-    labels = _labels([cell | {"algorithm": plan.algorithm} for cell, plan in zip(cells, plans, strict=True)])
-    return Sweep(labels, [carry_out(plan, None, False, store) for plan in plans])
+    return Sweep(_labels(cells), [carry_out(plan, None, False, store) for plan in plans])
 
 
 def _unfinished(plan: Plan, store: str | Path | None) -> bool:

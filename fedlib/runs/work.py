@@ -31,7 +31,7 @@ def together(plans: Sequence[Plan]) -> list[list[int]]:
             groups[i] = [[i]]
             continue
         setting = tuple((asdict(own) | {"seed": None}).items())
-        method = plan.algorithm.name, repr(plan.algorithm.hyper), plan.algorithm.code
+        method = plan.algorithm.name, repr(plan.algorithm.hyper), repr(plan.config["code"])
         same = groups[*method, federation.data.fingerprint, plan.model.name, setting]
         if not same or (len(same[-1]) + 1) * cohort_size(federation.n_clients, own.join_ratio) > AT_ONCE:
             same.append([])

@@ -3,12 +3,13 @@
 import time
 from collections.abc import Callable
 
+from fedlib.fingerprint import Registry
 from fedlib.training.convolution import FORMS
 from fedlib.training.loop import train_loop
 from fedlib.training.phase import Phase, Trainer
 from fedlib.training.stacked import Stacked
 
-BACKENDS: dict[str, Callable[[str], Trainer]] = {"loop": lambda form: train_loop, "stacked": Stacked}
+BACKENDS: dict[str, Callable[[str], Trainer]] = Registry(loop=lambda form: train_loop, stacked=Stacked)
 
 
 def faster_form(phase: Phase) -> str:

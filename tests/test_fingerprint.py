@@ -1,0 +1,282 @@
+"""A number is never older than its code: what is edited is a new run, what is only reworded is the old one."""
+
+import importlib
+import json
+import linecache
+import pickle
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import cloudpickle
+import pytest
+import torch
+
+import fedlib as fl
+from fedlib.fingerprint import fingerprint
+from fedlib.runs.plan import portable, prepare
+
+PACKAGE = Path(fl.__file__).parent
+SETTING = dict(rounds=1, join_ratio=0.5, batch_size=8, lr=0.05, progress=False)
+EVERY_RUN = {"library loop", "library stacked"}  # what all runs with a backend have in common
+AVERAGING = {"fedavg", "fedalt", "fedsim", "pfedsim", "fedcs"}  # by `fedavg_round`; fedcs around FedAvg
+
+EDITS = {  # a helper of every kind: file, what stands there, what shall, and what is to be run again
+    "server rule of one method": ("algorithms/pfedmb.py", "total > 1e-12).view", "total > 1e-9).view", {"pfedmb"}),
+    "round that five share": ("algorithms/fedavg.py", "_samples)\n\n\n@", "_samples**2)\n\n\n@", AVERAGING),
+    "constant beside a method": ("algorithms/fedpac.py", "SMALLEST = 1e-3", "SMALLEST = 1e-2", {"fedpac"}),
+    "similarity": ("similarity.py", "distance.clamp(min=cap).log()", "distance.clamp(min=cap).sqrt()", {"pfedsim"}),
+    "alignment": ("alignment.py", "(moved + moved.T) / 2", "(moved + moved.T) / 3", {"fedcs"}),
+    "lambda in a table": ("alignment.py", '"paper": (lambda S, W: 0.001', '"paper": (lambda S, W: 0.002', {"fedcs"}),
+    "search": ("reassembly/search.py", "return piece.head, piece.h,", "return piece.h, piece.head,", {"pfedhr"}),
+    "class that others hold": ("training/cohort.py", "self.size * n_bytes", "2 * n_bytes", EVERY_RUN),
+    "batches": ("training/batches.py", "// per_step, 1), per_step", "// per_step, 2), per_step", EVERY_RUN),
+    "loss": ("training/losses.py", "batch.x), batch.y)", "batch.x), batch.y, label_smoothing=0.1)", EVERY_RUN),
+    "loop backend": ("training/loop.py", "phase.lr, phase.momentum)", "phase.lr, 0.9)", {"library loop"}),
+    "stacked backend": ("training/program.py", "1e-8  # of Adam", "1e-7  # of Adam", {"library stacked"}),
+    "evaluation": ("training/evaluate.py", "out.argmax(1) == y", "out.argmin(1) == y", EVERY_RUN),
+    "random streams": ("streams.py", "json.dumps(stream)", "json.dumps([*stream, 0])", EVERY_RUN),
+    "initial weights": ("models/model.py", '"weights", *names, j', '"weights", j, *names', EVERY_RUN),
+    "widths of a model": ("models/m1_to_m4.py", "(10, 64, 50)", "(10, 64, 51)", {"m1", "m1_thin", "fedkemf"}),
+    "how thin a model is": ("models/__init__.py", '"m1": 2, "m2"', '"m1": 3, "m2"', {"m1_thin"}),
+    "a supervisor": ("models/supervisors.py", "nn.Linear(16, n_", "nn.Linear(16, 1 * n_", {"fedsimsup"}),
+}  # fmt: skip
+REWORDED = {  # nothing is to be run again
+    "a docstring": ("algorithms/fedavg.py", "With a single client this is local SGD.", "Local SGD for one client."),
+    "a comment": ("algorithms/fedprox.py", "# ONE client", "# one client"),
+    "formatting": ("training/losses.py", "return F.cross_entropy(batch.model(w, batch.x), batch.y)",
+                   "return F.cross_entropy(\n        batch.model(w, batch.x),\n        batch.y,\n    )"),
+    "annotations": ("algorithms/fedprox.py", "(mu: float = 1.0) -> Algorithm:", "(mu: 'int' = 1.0) -> object:"),
+    "the words of an error": ("algorithm.py", "public images; give some", "public images: give some"),
+    "a check": ("checks.py", "allowed = sorted(allowed)", "allowed = sorted(set(allowed))"),
+    "the store": ("runs/store.py", "remove_unfinished(self.path)", "remove_unfinished(Path(self.path))"),
+    "a new model": ("models/__init__.py", "    mobilenetv2=mobilenetv2,", "    other=m1, mobilenetv2=mobilenetv2,"),
+    "a partition": ("federation/partition.py", "MAX_DRAWS = 1_000", "MAX_DRAWS = 2_000"),  # who owns what counts
+}  # fmt: skip
+
+READ = """
+import json, os, shutil, sys
+import torch, torchvision, pandas, seaborn, scipy.optimize, kmedoids, captum.attr, ipywidgets
+package, work, edits = sys.argv[1], sys.argv[2], json.loads(sys.stdin.read())
+sys.path.insert(0, work)
+sys.dont_write_bytecode = True
+def read(edit):
+    shutil.rmtree(f"{work}/fedlib", ignore_errors=True)
+    shutil.copytree(package, f"{work}/fedlib", ignore=shutil.ignore_patterns("__pycache__"))
+    for file, old, new in edit:
+        path = f"{work}/fedlib/{file}"
+        source = open(path).read()
+        assert source.count(old) == 1, (file, old, source.count(old))
+        open(path, "w").write(source.replace(old, new))
+    for name in [name for name in sys.modules if name.partition(".")[0] == "fedlib"]:
+        del sys.modules[name]
+    import fedlib
+    from fedlib.fingerprint import fingerprint
+    from fedlib.models import MODELS
+    from fedlib.runs.plan import _library
+    assert fedlib.__file__.startswith(work)
+    found = {name: fingerprint(*getattr(fedlib, name)().made_of) for name in fedlib.algorithms()}
+    found |= {name: fingerprint(builder) for name, builder in MODELS.items() if name != "other"}
+    return found | {f"library {backend}": _library(backend) for backend in ("loop", "stacked")}
+print(json.dumps({name: read(edit) for name, edit in edits.items()}))
+"""
+
+
+@pytest.fixture(scope="module")
+def changed(tmp_path_factory) -> dict[str, set[str]]:
+    """For every edit of a copy of the package: the methods, models and backends that get another fingerprint."""
+    edits = {"": []} | {name: [edit[:3]] for name, edit in EDITS.items()} | {"reworded": list(REWORDED.values())}
+    arguments = [sys.executable, "-c", READ, str(PACKAGE), str(tmp_path_factory.mktemp("copy"))]
+    done = subprocess.run(arguments, input=json.dumps(edits), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    plain = found.pop("")
+    assert len(set(plain.values())) > len(plain) - 4  # SiloBN and the like apart, no two are the same
+    return {name: {what for what, value in own.items() if value != plain[what]} for name, own in found.items()}
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_an_edited_helper_is_a_new_run_of_whatever_reaches_it(edit, changed):
+    expected = EDITS[edit][3]
+    assert (changed[edit] >= EVERY_RUN) if expected is EVERY_RUN else (changed[edit] == expected)
+
+
+def test_what_is_only_reworded_is_the_same_run(changed):
+    assert changed["reworded"] == set()
+
+
+def test_an_edited_helper_is_a_new_run_and_the_old_one_is_still_there(federation, monkeypatch):
+    def halved(w, alpha, n_samples, before):
+        return {name: t / 2 for name, t in before.items()}
+
+    first = fl.run("pfedmb", federation, **SETTING)
+    with monkeypatch.context() as edited:
+        edited.setattr(importlib.import_module("fedlib.algorithms.pfedmb"), "branch_mean", halved)
+        second = fl.run("pfedmb", federation, **SETTING)
+    assert first.folder != second.folder
+    assert not torch.equal(first.models["classifier.bias"], second.models["classifier.bias"])
+    assert fl.run("pfedmb", federation, **SETTING).folder == first.folder
+
+
+# The user's own code
+
+MINE = """
+    import numpy as np
+    import torch
+    import fedlib as fl
+    from fedlib.algorithm import Algorithm, Global, broadcast, init_global
+    from fedlib.stack import client_mean
+    from fedlib.training.losses import cross_entropy
+
+    RATE, TABLE = 0.5, {"rates": [0.1, np.float64(0.2)], "one": torch.ones(2)}
+
+    def weight(n):
+        \"\"\"Of a client.\"\"\"
+        return n * RATE
+
+    class Twice:
+        def __init__(self, times=2):
+            self.times = times
+
+    @fl.algorithm
+    def mine(power: int = 1):
+        def round(state, cohort):
+            w = cohort.gather(cohort.train(cross_entropy, cohort.broadcast(state.w)))
+            assert TABLE and Twice
+            return Global(client_mean(w, weight(cohort.n_samples) ** power))
+
+        return Algorithm("mine", init_global, round, models=broadcast)
+"""
+
+
+def in_a_file(source: str, folder: Path, name: str = "my_method"):
+    """A module of the user's, imported from a file."""
+    (folder / f"{name}.py").write_text(textwrap.dedent(source))
+    sys.modules.pop(name, None)
+    importlib.invalidate_caches()
+    return importlib.import_module(name)
+
+
+def in_a_cell(source: str, place: str, space: dict) -> dict:
+    """What a notebook does: the source is only in Python's cache of lines."""
+    source = textwrap.dedent(source)
+    linecache.cache[place] = len(source), None, source.splitlines(keepends=True), place
+    exec(compile(source, place, "exec"), space)
+    return space
+
+
+def code_of(method) -> str:
+    return fingerprint(*method.made_of)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch) -> Path:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    yield tmp_path
+    sys.modules.pop("my_method", None)
+
+
+OWN_EDITS = {
+    "a helper": ("n * RATE", "n + RATE", True),
+    "a constant": ("RATE, TABLE = 0.5", "RATE, TABLE = 0.25", True),
+    "a number in a table": ("[0.1,", "[0.3,", True),
+    "a tensor": ("torch.ones(2)", "torch.zeros(2)", True),
+    "a class": ("times=2", "times=3", True),
+    "the method": ("** power", "* power", True),
+    "a docstring": ("Of a client", "Of one client", False),
+    "a default": ("power: int = 1", "power: int = 2", True),
+    "an annotation": ("power: int = 1", "power: float = 1", False),
+}
+
+
+@pytest.mark.parametrize("edit", OWN_EDITS)
+def test_the_users_own_helpers_count_as_well(edit, folder):
+    old, new, other = OWN_EDITS[edit]
+    codes = [code_of(in_a_file(source, folder).mine()) for source in (MINE, MINE.replace(old, new), MINE)]
+    assert old in MINE
+    assert codes[0] == codes[2]
+    assert (codes[0] != codes[1]) == other
+
+
+def test_a_helper_that_is_defined_again_in_a_notebook_counts_at_the_next_run(federation):
+    space = in_a_cell(MINE, "<cell 1>", {"__name__": "__main__"})
+    method = space["mine"]()
+    folders = [fl.run(method, federation, **SETTING).folder]
+    in_a_cell("def weight(n):\n    return n * 0 + 1", "<cell 2>", space)
+    folders.append(fl.run(method, federation, **SETTING).folder)
+    in_a_cell("def weight(n):\n    return n * RATE  # as before", "<cell 3>", space)
+    folders.append(fl.run(method, federation, **SETTING).folder)
+    assert folders[0] == folders[2] != folders[1]
+
+
+def test_a_closure_a_partial_and_a_lambda_count_with_what_they_hold():
+    def builder(width, wide=lambda n: n):
+        return lambda shape, n_classes: torch.nn.Linear(wide(width), n_classes)
+
+    import functools
+
+    makers = [builder(3), builder(4), builder(3, lambda n: n + 1), functools.partial(builder, 3)]
+    codes = [fingerprint(make) for make in (*makers, functools.partial(builder, 4), builder(3))]
+    assert codes[0] == codes[-1]
+    assert len(set(codes)) == len(codes) - 1
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("RNG = np.random.default_rng(0)", "weight cannot be fingerprinted: no source tells what is in a Generator"),
+        ("RNG = Twice()", "weight cannot be fingerprinted: no source tells what is in a Twice; make it inside"),
+        ("RNG = torch.nn.Linear(2, 2)", "weight cannot be fingerprinted: no source tells what is in a Linear"),
+    ],
+)
+def test_what_no_source_tells_is_refused_before_anything_runs(line, sentence, folder, federation, run_store):
+    method = in_a_file(MINE.replace("n * RATE", "n * RATE if RNG else n") + f"\n    {line}\n", folder).mine()
+    with pytest.raises(ValueError, match=sentence):
+        fl.run(method, federation, **SETTING)
+    assert not run_store.exists()
+
+
+def test_what_was_imported_keeps_its_address_while_its_file_changes(folder, federation):
+    method = in_a_file(MINE, folder).mine()
+    first = fl.run(method, federation, **SETTING).folder
+    (folder / "my_method.py").write_text(textwrap.dedent(MINE.replace("n * RATE", "n + RATE")))
+    assert fl.run(method, federation, **SETTING).folder == first
+
+
+@pytest.mark.parametrize("new", ["n + RATE", "n * RATE * 1"])
+def test_code_that_has_changed_between_its_import_and_its_first_run_is_refused(new, folder, federation, run_store):
+    """What is in the memory is the old code; its numbers must not get the address of the new one."""
+    method = in_a_file(MINE, folder).mine()
+    (folder / "my_method.py").write_text(textwrap.dedent(MINE.replace("n * RATE", new)))
+    with pytest.raises(ValueError, match="has changed since weight was imported from it; start Python anew"):
+        fl.run(method, federation, **SETTING)
+    assert not run_store.exists()
+    (folder / "my_method.py").write_text("\n\n# a comment\n" + textwrap.dedent(MINE).replace("Of a client", "Of each"))
+    assert fl.run(method, federation, **SETTING).folder.exists()
+
+
+def test_code_that_is_replaced_in_its_place_counts(folder):
+    """As the extension autoreload does it: the function stays, its code is another one."""
+    module = in_a_file(MINE, folder)
+    method, before = module.mine(), code_of(module.mine())
+    (folder / "my_method.py").write_text(textwrap.dedent(MINE.replace("n * RATE", "n + RATE")))
+    module.weight.__code__ = in_a_cell("def weight(n):\n    return n + RATE", module.__file__, {})["weight"].__code__
+    assert code_of(method) != before
+
+
+def test_a_worker_without_the_source_takes_the_fingerprint_that_was_taken_where_it_is(federation):
+    space = in_a_cell(MINE, "<cell 9>", {"__name__": "__main__"})
+    method = space["mine"]()
+    plan = prepare(method, federation, rounds=1)
+    sent, bare = (pickle.loads(cloudpickle.dumps(own)) for own in (portable(method), method))
+    del linecache.cache["<cell 9>"]
+    assert prepare(sent, federation, rounds=1).config == plan.config
+    with pytest.raises(ValueError, match="the source of mine is not there; define it in a file or in a notebook"):
+        prepare(bare, federation, rounds=1)
+
+
+def test_a_worker_fingerprints_the_librarys_own_methods_itself():
+    """So one with another version of a method is noticed."""
+    assert portable(fl.fedcs()).made_of == fl.fedcs().made_of
