@@ -88,6 +88,13 @@ def test_nobody_in_a_notebook_is_tested_on_an_original_that_somebody_trains_on(s
         assert (federation.data.source is None) == (federation.data.name == "characters")
 
 
+def test_the_images_of_fig_1_of_pfedsim_are_new_to_its_models():
+    _, made = federations_of(NOTEBOOKS[0], "quick", {"held_out"})
+    source, subsets = made["study"].source, made["subsets"]
+    assert len(np.unique(made["held_out"])) == 500
+    assert not np.isin(source[made["held_out"]], source[np.concatenate(subsets.train)]).any()
+
+
 def with_sources(source: np.ndarray) -> Dataset:
     """As many images of four classes in two domains, a fifth of the sources for test."""
     n = len(source)
