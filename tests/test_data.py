@@ -69,6 +69,7 @@ def test_a_constant_channel_has_a_standard_deviation_of_one() -> None:
         {"classes": ("a", "b", "x")},
         {"domains": ("left", "x")},
         {"x": tiny().x.reshape(12, 3, 4, 5)},
+        {"source": np.arange(12)},
     ],
     ids=lambda change: next(iter(change)),
 )
@@ -89,6 +90,8 @@ def test_a_subset_holds_the_images_asked_for_in_their_order() -> None:
     np.testing.assert_array_equal(part.y, data.y[wanted])
     np.testing.assert_array_equal(part.split, data.split[wanted])
     np.testing.assert_array_equal(part.domain, data.domain[wanted])
+    assert part.source is None
+    np.testing.assert_array_equal(replace(data, source=np.arange(12) - 3).subset(wanted).source, [2, -3, 7])
     mask = np.isin(np.arange(12), wanted)
     assert data.subset(mask).fingerprint == data.subset(sorted(wanted)).fingerprint
 
@@ -121,6 +124,9 @@ def test_a_subset_that_cannot_be_is_refused(indices: list, words: str) -> None:
         ({"y": np.arange(12) % 2}, "an empty class: class 2 ('c') has no sample"),
         ({"split": np.full(12, 3, np.uint8)}, "split has values from 3 to 3"),
         ({"domain": np.full(12, 2)}, "domain has values from 2 to 2"),
+        ({"source": np.zeros(12)}, "source is float64 of shape (12,)"),
+        ({"source": np.zeros(11, int)}, "source is int64 of shape (11,)"),
+        ({"source": np.arange(12) % 7}, "source 1 is in the official test part and in another one"),
     ],
 )
 def test_a_faulty_data_set_is_refused_in_one_sentence(change: dict, words: str) -> None:
@@ -129,7 +135,11 @@ def test_a_faulty_data_set_is_refused_in_one_sentence(change: dict, words: str) 
     assert "\n" not in str(refusal.value)
 
 
-@pytest.mark.parametrize("data", [tiny(), tiny(channels=1), tiny(split=2)], ids=["colour", "grey", "validation"])
+@pytest.mark.parametrize(
+    "data",
+    [tiny(), tiny(channels=1), tiny(split=2), replace(tiny(), source=np.arange(12) // 2 - 1)],
+    ids=["colour", "grey", "validation", "sources"],
+)
 def test_what_is_written_is_read_back(data: Dataset, tmp_path: Path) -> None:
     if (data.split == 2).any():
         data = replace(data, split=np.repeat(np.array([0, 1, 2], np.uint8), 4))
@@ -200,6 +210,8 @@ def test_grey_images_get_one_channel_and_writers_become_domains(tmp_path: Path) 
         ({"classes": np.array(["a", "b"])}, "there are 2 classes"),
         ({"writer_train": np.arange(6)}, "writer_test missing"),
         ({"domain_train": np.zeros(6, int), "domain_test": np.zeros(2, int)}, "domain_test has shape (2,)"),
+        ({"source_train": np.arange(6)}, "source_test missing"),
+        ({"source_train": np.arange(6), "source_test": np.arange(3)}, "source 0 is in the official test part"),
         ({"y_test": np.array([0, 1, None])}, "object arrays are not read"),
         (
             {"x_train": pictures(0, 5, 4, 3), "y_train": np.arange(0), "y_test": np.ones(3, int)},

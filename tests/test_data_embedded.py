@@ -50,13 +50,12 @@ def test_no_image_is_blank_or_there_twice(name: str) -> None:
 
 
 def test_a_fifth_of_the_scans_of_every_digit_is_held_out() -> None:
-    _, digit, held_out = scans.scans()
+    _, digit, _, held_out = scans.scans()
     share = np.bincount(digit[held_out]) / np.bincount(digit)
     np.testing.assert_allclose(share, 0.2, atol=0.005)
 
 
-@pytest.mark.parametrize("part", [0, 1], ids=["train", "test"])
-@pytest.mark.parametrize(
+of_scans = pytest.mark.parametrize(
     ("make", "options"),
     [
         (scans.digits, {"copies": 1}),
@@ -65,6 +64,30 @@ def test_a_fifth_of_the_scans_of_every_digit_is_held_out() -> None:
     ],
     ids=["digits", "digit_pairs", "digit_styles"],
 )
+
+
+def test_every_sheet_has_scans_of_all_digits_and_is_held_out_as_a_whole() -> None:
+    _, digit, sheet, held_out = scans.scans()
+    counts = np.bincount(10 * sheet + digit, minlength=500)
+    assert (counts.min(), counts.max()) == (3, 4)
+    np.testing.assert_array_equal(held_out, sheet % 5 == 0)
+
+
+@of_scans
+def test_images_show_scans_of_their_source_only(make: Callable, options: dict, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, made = scans.scans(), []
+    source = real.sheet if make is scans.digit_pairs else np.arange(len(real.digit))
+    monkeypatch.setattr(scans, "_others", lambda rng, scan: 0 * scan)  # fragments are of scan 0
+    for mask in (real.mask, np.where((source % 2 == 0)[:, None, None], real.mask, 0.0)):  # odd sources are blank
+        for module in (scans, styles):
+            monkeypatch.setattr(module, "scans", lambda mask=mask: real._replace(mask=mask))
+        made.append(make.__wrapped__(**options))
+    same = (made[0].x == made[1].x).all(axis=(1, 2, 3))
+    np.testing.assert_array_equal(same, made[0].source % 2 == 0)
+
+
+@pytest.mark.parametrize("part", [0, 1], ids=["train", "test"])
+@of_scans
 def test_the_images_of_a_split_show_scans_of_that_split_only(
     make: Callable, options: dict, part: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -95,6 +118,7 @@ def test_writers_may_write_every_character_several_times() -> None:
     data = load("characters", writers=5, copies=3)
     assert (np.bincount(data.domain * 62 + data.y) == 3).all()
     assert len(np.unique(data.x.reshape(len(data), -1), axis=0)) == 5 * 62 * 3
+    assert data.source is None  # every one is written anew
 
 
 def test_no_writer_writes_a_character_in_both_splits() -> None:

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -15,7 +15,8 @@ class Dataset:
     """Labelled images on the host; checked when made (`ValueError`); treat them as read-only.
 
     `name` is for people; `fingerprint` identifies the content. Labels are positions in `classes`, and
-    every class has at least one sample.
+    every class has at least one sample. Images that were made from the same original have the same `source`;
+    an original of which official test images were made is in no other part.
     """
 
     name: str
@@ -25,11 +26,15 @@ class Dataset:
     split: np.ndarray  # uint8 [N]: 0 train, 1 test, 2 validation (the official split)
     domain: np.ndarray  # int64 [N]: position in `domains` (zeros when there is one domain)
     domains: tuple[str, ...]
+    source: np.ndarray | None = None  # int64 [N]: any numbers; None where every image is an original of its own
 
     def __post_init__(self) -> None:
         n = len(self.x)
         _check_array("x", self.x, np.uint8, f"({n}, C, H, W)", self.x.ndim == 4 and min(self.x.shape) > 0)
-        for field, dtype in (("y", np.int64), ("split", np.uint8), ("domain", np.int64)):
+        per_image = {"y": np.int64, "split": np.uint8, "domain": np.int64}
+        if self.source is not None:
+            per_image["source"] = np.int64
+        for field, dtype in per_image.items():
             values = getattr(self, field)
             _check_array(field, values, dtype, f"({n},), one per image", values.shape == (n,))
         _check_range("y", self.y, len(self.classes), "classes")
@@ -40,6 +45,10 @@ class Dataset:
             first = f"class {empty[0]} ({self.classes[empty[0]]!r})"
             more = f" and {len(empty) - 1} more have" if len(empty) > 1 else " has"
             raise ValueError(f"an empty class: {first}{more} no sample; every class needs at least one.")
+        if self.source is not None:
+            torn = np.intersect1d(self.source[self.split == TEST], self.source[self.split != TEST])
+            if len(torn):
+                raise ValueError(f"source {torn[0]} is in the official test part and in another one; it may be in one.")
 
     def __len__(self) -> int:
         return len(self.y)
@@ -60,14 +69,16 @@ class Dataset:
             i = np.flatnonzero(i)
         elif i.min() < 0 or i.max() >= len(self):
             raise ValueError(f"indices from {i.min()} to {i.max()} are not allowed; allowed: 0 to {len(self) - 1}.")
-        return Dataset(self.name, self.x[i], self.y[i], self.classes, self.split[i], self.domain[i], self.domains)
+        source = None if self.source is None else self.source[i]
+        return replace(self, x=self.x[i], y=self.y[i], split=self.split[i], domain=self.domain[i], source=source)
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 of the content (pixels, labels, split, domains, class names), 16 hex digits."""
+        """SHA-256 of the content (pixels, labels, split, domains, class names, sources if any), 16 hex digits."""
         digest = hashlib.sha256(repr((self.x.shape, self.classes, self.domains)).encode())
-        for values in (self.x, self.y, self.split, self.domain):
-            digest.update(np.ascontiguousarray(values).data)
+        for values in (self.x, self.y, self.split, self.domain, self.source):
+            if values is not None:
+                digest.update(np.ascontiguousarray(values).data)
         return digest.hexdigest()[:16]
 
     @cached_property

@@ -53,6 +53,8 @@ def characters(writers: int = 100, seed: int = 0, copies: int = 1) -> Dataset:
     A writer (a domain) is a font with a slant, a pen, a size, proportions and a bend of its own; every
     image adds a little pose and bend. A fifth of each writer's characters is for test, in turn, so
     that every character is in both parts. 6,200 images. With `copies` a writer writes every character so often.
+    Every image is an original, drawn anew (no `source`): in other splits than this one a writer is tested on
+    characters that it has also written for training, as in FEMNIST.
     """
     check_count("writers", writers, low=5)
     check_count("copies", copies)

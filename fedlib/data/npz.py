@@ -12,7 +12,7 @@ import numpy as np
 from fedlib.data.dataset import TEST, TRAIN, VALIDATION, Dataset
 
 _SPLITS = {"train": TRAIN, "test": TEST, "validation": VALIDATION}
-_KEYS = {f"{field}_{split}" for field in ("x", "y", "domain", "writer") for split in _SPLITS} | {
+_KEYS = {f"{field}_{split}" for field in ("x", "y", "domain", "writer", "source") for split in _SPLITS} | {
     "classes",
     "domains",
 }
@@ -26,7 +26,8 @@ def read_npz(path: str | os.PathLike) -> Dataset:
     Required: `x_train, x_test` uint8 [N, H, W] or [N, H, W, C] and `y_train, y_test` whole numbers [N].
     Optional: `x_validation, y_validation`; `classes` (names; else "0", "1", ...); for each split a
     `domain_*` (positions in `domains`, whose names are "0", "1", ... unless given) or a `writer_*`
-    (any ids; each writer is a domain). Images come in the order train, test, validation.
+    (any ids; each writer is a domain), and a `source_*` (whole numbers, alike for images made from the same
+    original). Images come in the order train, test, validation.
     """
     path = Path(path)
     arrays = _read_arrays(path)
@@ -46,6 +47,8 @@ def write_npz(path: str | os.PathLike, data: Dataset) -> None:
             arrays[f"x_{split}"] = data.x[rows].transpose(0, 2, 3, 1)
             arrays[f"y_{split}"] = data.y[rows]
             arrays[f"domain_{split}"] = data.domain[rows]
+            if data.source is not None:
+                arrays[f"source_{split}"] = data.source[rows]
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
@@ -91,10 +94,11 @@ def _assemble(name: str, arrays: Mapping[str, np.ndarray]) -> Dataset:
     counts = dict(zip(splits, map(len, images), strict=True))
     y = _whole_numbers("y", arrays, counts)
     domain, domains = _domains(name, arrays, counts)
+    source = _whole_numbers("source", arrays, counts) if "source_train" in arrays else None
     classes = _names("classes", arrays, int(y.max(initial=-1)) + 1)
     split = np.repeat(np.array([_SPLITS[s] for s in splits], np.uint8), list(counts.values()))
     x = np.empty((len(y), *images[0].shape[1:]), np.uint8)  # contiguous [N, C, H, W]
-    return Dataset(name, np.concatenate(images, out=x), y, classes, split, domain, domains)
+    return Dataset(name, np.concatenate(images, out=x), y, classes, split, domain, domains, source)
 
 
 def _images(key: str, x: np.ndarray) -> np.ndarray:

@@ -1,6 +1,7 @@
 """Embedded sets from scikit-learn's 1,797 real scans of handwritten digits (Alpaydin and Kaynak 1998).
 
-The scans are split once, class by class, before anything is drawn: no scan is in both train and test.
+The scans are split once, class by class, before anything is drawn: officially, no scan is in both train and test.
+For other splits, `Dataset.source` says which images show the same scan, or may do so.
 """
 
 from collections.abc import Callable
@@ -15,20 +16,25 @@ from fedlib.data.dataset import Dataset
 
 SIZE = 32
 DIGITS = tuple("0123456789")
+SHEETS = 50
 _CHUNK = 512
 
 
 class Scans(NamedTuple):
-    """The scans, enlarged to smooth masks of ink; `held_out` marks the fifth that only test images show."""
+    """The scans, enlarged to smooth masks of ink; `held_out` marks the fifth that only test images show.
+
+    They lie on 50 sheets with three or four scans of every digit each; every fifth sheet is held out.
+    """
 
     mask: np.ndarray  # float64 [1797, 40, 40]
     digit: np.ndarray  # int64 [1797]
+    sheet: np.ndarray  # int64 [1797]
     held_out: np.ndarray  # bool [1797]
 
 
 @lru_cache(maxsize=1)
 def scans() -> Scans:
-    """Read and enlarge the scans; every fifth scan of a class, in a fixed shuffled order, is held out."""
+    """Read and enlarge the scans; those of a class are dealt out to the sheets in a fixed shuffled order."""
     from sklearn.datasets import load_digits  # imported late: it takes a second
 
     raw = load_digits()
@@ -36,10 +42,11 @@ def scans() -> Scans:
     mask = ink.enlarge(padded[:, None], (40, 40))[:, 0]
     digit = raw.target.astype(np.int64)
     order = np.random.default_rng(0).permutation(len(digit))
-    held_out = np.zeros(len(digit), bool)
+    sheet = np.empty_like(digit)
     for d in range(10):
-        held_out[order[digit[order] == d][::5]] = True
-    return Scans(mask, digit, held_out)
+        own = order[digit[order] == d]
+        sheet[own] = np.arange(len(own)) % SHEETS
+    return Scans(mask, digit, sheet, sheet % 5 == 0)
 
 
 @lru_cache(maxsize=4)
@@ -47,12 +54,13 @@ def digits(copies: int = 3, seed: int = 0) -> Dataset:
     """Coloured digits in clutter, 10 classes, 3x32x32: the stand-in for CIFAR-10 (5,391 images).
 
     `copies` images of every scan, each with its own pose, pen, colours, textured paper, fragments of other
-    scans and lines.
+    scans and lines. The `source` of an image is the scan that gives it its label. Its fragments are of the same
+    official part; in any other split, a fragment of a test scan may lie in the clutter of a train image.
     """
     rng, scan = _scans_of_digits(copies, seed)
     x = in_chunks(lambda part: cluttered(rng, part), scan)
     split = scans().held_out[scan].astype(np.uint8)
-    return Dataset("digits", x, scans().digit[scan], DIGITS, split, np.zeros(len(scan), np.int64), ("digits",))
+    return Dataset("digits", x, scans().digit[scan], DIGITS, split, 0 * scan, ("digits",), source=scan)
 
 
 def digit_masks(copies: int = 3, seed: int = 0) -> np.ndarray:
@@ -75,7 +83,8 @@ def _scans_of_digits(copies: int, seed: int) -> tuple[np.random.Generator, np.nd
 def digit_pairs(per_class: int = 60, seed: int = 0) -> Dataset:
     """Two-digit numbers "00" to "99", 100 classes, 3x32x32: the stand-in for CIFAR-100 (6,000 images).
 
-    `per_class` images of every number, a fifth of them (at least one) for test, drawn from held-out scans.
+    `per_class` images of every number, a fifth of them (at least one) for test, drawn from held-out scans. Both scans
+    of an image lie on one sheet, its `source`.
     """
     check_count("per_class", per_class, low=2)
     rng = generator(2, seed)
@@ -83,10 +92,14 @@ def digit_pairs(per_class: int = 60, seed: int = 0) -> Dataset:
     nth = np.empty_like(number)  # 0, 1, ... within a number
     nth[np.argsort(number, kind="stable")] = np.tile(np.arange(per_class), 100)
     held_out = nth < max(1, per_class // 5)
-    tens, units = (_scan_of(rng, digit, held_out) for digit in (number // 10, number % 10))
+    turn = number + nth  # sheets take turns
+    to_train = np.flatnonzero(np.arange(SHEETS) % 5)
+    sheet = np.where(held_out, 5 * turn % SHEETS, to_train[turn % len(to_train)])
+    tens, units = (_scan_of(rng, digit, sheet) for digit in (number // 10, number % 10))
     x = in_chunks(lambda left, right: _pair(rng, left, right), tens, units)
     classes = tuple(f"{n:02d}" for n in range(100))
-    return Dataset("digit_pairs", x, number, classes, held_out.astype(np.uint8), 0 * number, ("digit_pairs",))
+    split = held_out.astype(np.uint8)
+    return Dataset("digit_pairs", x, number, classes, split, 0 * number, ("digit_pairs",), source=sheet)
 
 
 def _pair(rng: np.random.Generator, left: np.ndarray, right: np.ndarray) -> np.ndarray:
@@ -103,14 +116,12 @@ def _pair(rng: np.random.Generator, left: np.ndarray, right: np.ndarray) -> np.n
     return picture
 
 
-def _scan_of(rng: np.random.Generator, digit: np.ndarray, held_out: np.ndarray) -> np.ndarray:
-    """A random scan of each `digit` [n] from its part."""
+def _scan_of(rng: np.random.Generator, digit: np.ndarray, sheet: np.ndarray) -> np.ndarray:
+    """A random scan of each `digit` [n] from its `sheet` [n]."""
     chosen = np.empty_like(digit)
-    for d in range(10):
-        for part in (False, True):
-            wanted = (digit == d) & (held_out == part)
-            pool = np.flatnonzero((scans().digit == d) & (scans().held_out == part))
-            chosen[wanted] = rng.choice(pool, wanted.sum())
+    for d, s in np.ndindex(10, SHEETS):
+        wanted = (digit == d) & (sheet == s)
+        chosen[wanted] = rng.choice(np.flatnonzero((scans().digit == d) & (scans().sheet == s)), wanted.sum())
     return chosen
 
 

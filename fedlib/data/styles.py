@@ -66,7 +66,8 @@ STYLES = {
 def digit_styles(per_style: int = 1000, seed: int = 0) -> Dataset:
     """Digits in six drawing styles (the domains), 10 classes, 3x32x32, `per_style` scans each (6,000 images).
 
-    A style draws every scan at most once, and the scans that are held out are the same in all styles.
+    A style draws every scan at most once, and the scans that are held out are the same in all styles. The `source`
+    of an image is its scan; of fragments in clutter, `digits` says more.
     """
     check_count("per_style", per_style, low=100, high=len(scans().digit))
     rng = generator(3, seed)
@@ -78,4 +79,5 @@ def digit_styles(per_style: int = 1000, seed: int = 0) -> Dataset:
     scan = np.concatenate(scan)
     domain = np.repeat(np.arange(len(STYLES)), per_style)
     split = scans().held_out[scan].astype(np.uint8)
-    return Dataset("digit_styles", np.concatenate(x), scans().digit[scan], DIGITS, split, domain, tuple(STYLES))
+    x, y = np.concatenate(x), scans().digit[scan]
+    return Dataset("digit_styles", x, y, DIGITS, split, domain, tuple(STYLES), source=scan)

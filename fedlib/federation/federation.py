@@ -8,7 +8,7 @@ import numpy as np
 
 from fedlib.checks import check_count, check_kind, check_number
 from fedlib.data.dataset import TEST, Dataset
-from fedlib.federation.partition import Partition
+from fedlib.federation.partition import Partition, Shares
 from fedlib.streams import generator
 
 
@@ -66,13 +66,19 @@ class Federation:
         return digest.hexdigest()[:16]
 
     def with_public(self, public: Dataset) -> "Federation":
-        """The same clients, and all of `public` as the public images; as large as theirs, and of as many classes."""
+        """The same clients, and `public` as the public images; as large as theirs, and of as many classes.
+
+        Images of a `source` that somebody is tested or validates on are left out; both sets must number them alike.
+        """
         shape, n_classes = self.data.x.shape[1:], len(self.data.classes)
         if public.x.shape[1:] != shape or len(public.classes) != n_classes:
             raise ValueError(
                 f"{public.name} cannot be public for {self.data.name}: it has images of {public.x.shape[1:]} and "
                 f"{len(public.classes)} classes instead of {shape} and {n_classes}."
             )
+        if self.data.source is not None and public.source is not None:
+            kept_apart = self.data.source[np.concatenate([*self.test, *self.validation])]
+            public = public.subset(~np.isin(public.source, kept_apart))
         return replace(self, public=public)
 
     def _counts(self, part: tuple[np.ndarray, ...]) -> np.ndarray:
@@ -102,6 +108,10 @@ def federate(
     The last `validation_fraction` of what would train is kept for validation. The last `unseen` clients are never
     sampled: they are evaluated, and fine-tuned for that where a run fine-tunes (FedCS, section 5). The share `public`
     of what would train is dealt to nobody: the same share of every class, in random order (pFedHR, section 4.1).
+
+    Images with the same `source`, as the embedded digits have them, stay together, whoever owns them: what somebody is
+    tested on is nowhere else, and what somebody validates on is neither trained on nor public. Sources are then cut off
+    whole, in random order, so that every client comes near to the shares above.
     Raises `ValueError` for more clients than samples or a client with an empty part.
     """
     check_kind("data", data, Dataset, "a Dataset, as fl.load makes it")
@@ -132,10 +142,10 @@ def federate(
     if test_fraction is None:
         train, test = shares, _follow(data, shares, rng)
     else:
-        train, test = _cut(shares, test_fraction / (1 - share))
+        train, test = _cut(data, shares, test_fraction / (1 - share), shown)
     parts = {"train": train, "test": test}
     if validation_fraction:
-        parts["train"], parts["validation"] = _cut(train, validation_fraction)
+        parts["train"], parts["validation"] = _cut(data, train, validation_fraction, shown)
     for name, part in parts.items():
         if empty := [i for i, own in enumerate(part) if not len(own)]:
             raise ValueError(
@@ -153,11 +163,36 @@ def _stratified(y: np.ndarray, share: float, rng: np.random.Generator) -> np.nda
     return rng.permutation(np.concatenate([c[: max(round(share * len(c)), 1)] for c in own]))
 
 
-def _cut(shares: list[np.ndarray], fraction: float) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Each share without its last `fraction`, and that."""
-    cuts = [len(share) - round(len(share) * fraction) for share in shares]
-    own = list(zip(shares, cuts, strict=True))
-    return [share[:cut] for share, cut in own], [share[cut:] for share, cut in own]
+def _cut(data: Dataset, shares: Shares, fraction: float, public: np.ndarray) -> tuple[Shares, Shares]:
+    """Each share without its last `fraction`, and that; of data with sources, whole ones that are not `public`."""
+    sizes = [len(share) for share in shares]
+    wanted = np.array([round(size * fraction) for size in sizes])
+    if data.source is None:
+        off = [np.arange(size) >= size - n for size, n in zip(sizes, wanted, strict=True)]
+    else:
+        off = np.split(_whole(data.source, shares, wanted, public), np.cumsum(sizes)[:-1])
+    own = list(zip(shares, off, strict=True))
+    return [share[~cut] for share, cut in own], [share[cut] for share, cut in own]
+
+
+def _whole(source: np.ndarray, shares: Shares, wanted: np.ndarray, public: np.ndarray) -> np.ndarray:
+    """Which images to cut off, about the last `wanted` of each share, but whole sources: bool, all shares in a row.
+
+    Sources come in the order in which their first images (by index) stand, seen from the ends of the shares. One is cut
+    off if that makes `missing`, what its owners still want, a shorter vector.
+    """
+    dealt, missing = np.concatenate(shares), wanted.copy()
+    owner = np.repeat(np.arange(len(shares)), [len(share) for share in shares])
+    place = np.concatenate([np.arange(len(share), 0, -1) / (len(share) + 1) for share in shares])  # near 0 at the end
+    order = np.lexsort((dealt, source[dealt]))
+    groups = np.split(order, np.flatnonzero(np.diff(source[dealt[order]])) + 1)  # the images of each source
+    off, shown = np.zeros(len(dealt), bool), np.isin(source[dealt], source[public])
+    for images in sorted(groups, key=lambda images: place[images[0]]):
+        held = np.bincount(owner[images], minlength=len(shares))
+        if held @ (2 * missing - held) > 0 and not shown[images[0]]:
+            missing -= held
+            off[images] = True
+    return off
 
 
 def _follow(data: Dataset, shares: list[np.ndarray], rng: np.random.Generator) -> list[np.ndarray]:
