@@ -1,0 +1,184 @@
+"""A second implementation of what every run is made of, for oracles: plain PyTorch modules, NumPy, and nothing faster.
+
+It shares with the library only the data, the architectures and their initial weights, and the names of the random
+streams. An oracle is a whole run: unequal clients, some of them absent, one never seen, every setting off its default.
+"""
+
+import copy
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from conftest import corners
+from torch import Tensor, nn
+
+import fedlib as fl
+from fedlib.federation import Federation
+from fedlib.runs.plan import prepare
+from fedlib.streams import generator
+
+SETTING = dict(rounds=3, join_ratio=0.5, local_epochs=3, batch_size=5, lr=0.05, momentum=0.3, lr_decay=0.7, seed=3)
+EXACT = SETTING | {"dtype": "float64", "evaluate_every": 1, "progress": False}
+Weights = dict[str, Tensor]
+Loss = Callable[[nn.Module, Tensor, Tensor, Tensor], Tensor]  # (net, x, y, indices of the samples) -> scalar
+
+
+def ragged() -> Federation:
+    """Seven clients with 4 to 31 images to train on and other ones to test on; the last one is never seen.
+
+    Client 1 has images of one class only; 30 images are public.
+    """
+    data, rng = corners(320, seed=2), np.random.default_rng(0)
+    left = {c: rng.permutation(np.flatnonzero(data.y == c)).tolist() for c in range(4)}
+    train = [[3, 9, 6, 2], [0, 7, 0, 0], [9, 1, 1, 20], [1, 1, 1, 1], [5, 5, 8, 1], [0, 14, 3, 0], [4, 4, 4, 4]]
+    test = [[2, 4, 3, 1], [0, 5, 0, 0], [4, 1, 1, 9], [1, 1, 1, 0], [2, 2, 3, 1], [0, 6, 2, 0], [3, 3, 3, 3]]
+
+    def deal(counts: list[list[int]]) -> tuple[np.ndarray, ...]:
+        return tuple(
+            rng.permutation([left[c].pop() for c, n in enumerate(own) for _ in range(n)]).astype(np.int64)
+            for own in counts
+        )
+
+    parts = {"train": deal(train), "test": deal(test)}
+    federation = Federation(data, fl.iid(), **parts, test_fraction=0.3, seed=0, unseen=1)
+    return federation.with_public(corners(30, seed=5))
+
+
+class Oracle:
+    """The run of a method with the setting `EXACT`, or another one: who takes part, and what a client can do."""
+
+    def __init__(self, model: str = "lenet5", federation: Federation | None = None, **setting: Any):
+        self.federation = federation or ragged()
+        self.setting = EXACT | {"model": model} | setting
+        plan = prepare("fedavg", self.federation, **{k: v for k, v in self.setting.items() if k != "progress"})
+        self.model, self.weights = plan.model, plan.model.weights
+        self.rounds, self.n_clients = range(self.setting["rounds"]), self.federation.n_clients
+        self.n = np.array([len(own) for own in self.federation.train])
+        rng, seen = generator(self.seed, "cohorts"), self.n_clients - self.federation.unseen
+        k = int(self.setting["join_ratio"] * seen)
+        self.cohorts = [sorted(rng.choice(seen, k, replace=False).tolist()) for _ in self.rounds]
+
+    def run(self, method: fl.Algorithm, **setting: Any) -> fl.RunResult:
+        """What the library makes of it."""
+        return fl.run(method, self.federation, **self.setting | setting)
+
+    @property
+    def seed(self) -> int:
+        return self.setting["seed"]
+
+    def rate(self, t: int) -> float:
+        return self.setting["lr"] * self.setting["lr_decay"] ** t
+
+    def net(self, w: Mapping[str, Tensor]) -> nn.Module:
+        """The architecture with these weights, to be trained."""
+        net = copy.deepcopy(self.model.net).double().train()
+        net.load_state_dict(w, strict=False)
+        return net
+
+    def images(self, index: Iterable[int], public: bool = False) -> tuple[Tensor, Tensor]:
+        """Samples with channel mean 0 and standard deviation 1 over all images of the data set, and their labels."""
+        whole = self.federation.data
+        pixels = whole.x / 255
+        mean, std = (f(axis=(0, 2, 3))[:, None, None] for f in (pixels.mean, pixels.std))
+        data, index = self.federation.public if public else whole, np.asarray(index)
+        mean, std = (
+            mean.astype(np.float32).astype(float),
+            std.astype(np.float32).astype(float),
+        )  # as the library keeps them
+        return torch.tensor((data.x[index] / 255 - mean) / std), torch.tensor(data.y[index])
+
+    def batches(
+        self,
+        i: int,
+        t: int,
+        epochs: Iterable[int] | None = None,
+        samples: np.ndarray | None = None,
+        name: str = "local",
+        size: int | None = None,
+        purpose: str = "train",
+    ) -> Iterator[np.ndarray]:
+        """Client i's mini-batches in round t: a fresh order each epoch, the last batch filled up from its start."""
+        samples, size = self.federation.train[i] if samples is None else samples, size or self.setting["batch_size"]
+        for epoch in range(self.setting["local_epochs"]) if epochs is None else epochs:
+            order = generator(self.seed, purpose, t, "batches", i, name, epoch).permutation(samples).tolist()
+            missing = -len(order) % size
+            whole = [order[place % len(order)] for place in range(len(order) + missing)]
+            yield from (np.array(whole[start : start + size]) for start in range(0, len(whole), size))
+
+    def train(
+        self,
+        net: nn.Module,
+        i: int,
+        t: int,
+        loss: Loss | None = None,
+        parameters: Iterable[Tensor] | None = None,
+        rate: float | None = None,
+        public: bool = False,
+        **which: Any,
+    ) -> float:
+        """Client i's SGD of round t, on `net`, in its place; what `batches` takes says on what. Its mean loss."""
+        parameters = list(net.parameters() if parameters is None else parameters)
+        rate, errors = self.rate(t) if rate is None else rate, []
+        optimiser = torch.optim.SGD(parameters, rate, momentum=self.setting["momentum"])
+        for index in self.batches(i, t, **which):
+            x, y = self.images(index, public)
+            net.zero_grad()
+            error = F.cross_entropy(net(x), y) if loss is None else loss(net, x, y, torch.tensor(index))
+            error.backward()
+            optimiser.step()
+            errors.append(error.item())
+        return float(np.mean(errors))
+
+    def classifier(self, net: nn.Module) -> list[nn.Parameter]:
+        """Weight and bias of the last linear layer."""
+        return [p for name, p in net.named_parameters() if name.startswith("classifier.")]
+
+    def extractor(self, net: nn.Module) -> list[nn.Parameter]:
+        """All other parameters."""
+        return [p for name, p in net.named_parameters() if not name.startswith("classifier.")]
+
+
+def weights_of(net: nn.Module) -> Weights:
+    """A copy of a network's weights, BatchNorm statistics included."""
+    return {
+        name: t.detach().clone() for name, t in net.state_dict().items() if not name.endswith("num_batches_tracked")
+    }
+
+
+def mean(models: Iterable[Mapping[str, Tensor]], weights: Iterable[float] | None = None) -> Weights:
+    """Of models, entry by entry, with weights that need not sum up to 1 (default: all alike)."""
+    models = list(models)
+    shares = None if weights is None else np.asarray(list(weights), float)
+    return {
+        name: torch.from_numpy(np.average([w[name].numpy() for w in models], axis=0, weights=shares))
+        for name in models[0]
+    }
+
+
+def assert_models(result: fl.RunResult, models: Mapping[int, Mapping[str, Tensor]] | Mapping[str, Tensor]) -> None:
+    """The run ends with these models: of every client by its number, or one for all of them."""
+    models = models if 0 in models else {0: models}
+    for i, own in models.items():
+        for name, t in own.items():
+            torch.testing.assert_close(result.models[name][i], t, rtol=1e-7, atol=1e-10, msg=partial(_which, i, name))
+    assert {len(t) for t in result.models.values()} == {len(models)}
+
+
+def _which(i: int, name: str, found: str) -> str:
+    return f"{name} of client {i}: {found}"
+
+
+def assert_tested(result: fl.RunResult, oracle: Oracle, nets: Callable[[int], nn.Module]) -> None:
+    """The last evaluation has, for every client, the accuracy and the loss of `nets(i)` on its test part."""
+    last = result.accuracy[(result.accuracy["round"] == len(oracle.rounds)) & (result.accuracy["when"] == result.when)]
+    for i, row in last.set_index("client").iterrows():
+        x, y = oracle.images(oracle.federation.test[i])
+        with torch.no_grad():
+            logits = nets(i).eval()(x)
+        assert row["n_test"] == len(y)
+        assert row["accuracy"] == pytest.approx(100 * (logits.argmax(1) == y).double().mean().item())
+        assert row["loss"] == pytest.approx(F.cross_entropy(logits, y).item())
