@@ -36,6 +36,7 @@ EDITS = {  # a helper of every kind: file, what stands there, what shall, and wh
     "loop backend": ("training/loop.py", "phase.lr, phase.momentum)", "phase.lr, 0.9)", {"library loop"}),
     "stacked backend": ("training/program.py", "1e-8  # of Adam", "1e-7  # of Adam", {"library stacked"}),
     "evaluation": ("training/evaluate.py", "out.argmax(1) == y", "out.argmin(1) == y", EVERY_RUN),
+    "normalisation": ("training/batches.py", "shift=-mean / std", "shift=-mean", EVERY_RUN),
     "random streams": ("streams.py", "json.dumps(stream)", "json.dumps([*stream, 0])", EVERY_RUN),
     "initial weights": ("models/model.py", '"weights", *names, j', '"weights", j, *names', EVERY_RUN),
     "widths of a model": ("models/m1_to_m4.py", "(10, 64, 50)", "(10, 64, 51)", {"m1", "m1_thin", "fedkemf"}),

@@ -33,7 +33,7 @@ def engine(plan: Plan, store: str | Path | None = None) -> Engine:
     own = plan.setting
     check_device(own)
     device = torch.device(own.device)
-    images = on_device(plan.federation.data, device, own.torch_dtype)
+    images = on_device(plan.federation.data, device, own.torch_dtype, own.pixels)
     measure = device.type == "cuda" and own.backend == "stacked"  # on a CPU "grouped" is several times faster
     form = _faster_form(plan, images, store_root(store)) if measure else "grouped"
     return Engine(device, images, BACKENDS[own.backend](form))

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from fedlib.algorithm import Algorithm, State, groups_of, tune_personal, tuned
+from fedlib.algorithm import Algorithm, State, groups_of, tuned
 from fedlib.checks import check_flag, check_number
 from fedlib.federation import Federation
 from fedlib.files import write_text
@@ -146,7 +146,7 @@ def _rounds(
         if setting.tune_epochs and (last or (t + 1) % setting.tune_every == 0):
             everyone = cohort_at(plan, own, model, n_train, np.arange(federation.n_clients), t, TUNE, groups, public)
             everyone = replace(everyone, local_epochs=setting.tune_epochs)
-            models = tune_personal(state, everyone) if setting.tune_part else tuned(plan.algorithm, state, everyone)
+            models = tuned(plan.algorithm, state, everyone)
             history.add_evaluation(t + 1, True, [test(models) for test in tests])
         if last or time.monotonic() - last_saved >= patience:
             begin = time.monotonic()

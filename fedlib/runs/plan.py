@@ -9,10 +9,12 @@ from fedlib.algorithm import Algorithm, Partial, resolve, tune_personal
 from fedlib.checks import check_choice, check_kind
 from fedlib.federation import Federation
 from fedlib.fingerprint import fingerprint
+from fedlib.local_statistics import keeping_statistics
 from fedlib.models import MODELS, Model, build
 from fedlib.runs.setting import Setting, setting
 from fedlib.streams import generator
 from fedlib.training.backends import BACKENDS
+from fedlib.training.batches import on_device
 
 
 class Plan(NamedTuple):
@@ -36,8 +38,18 @@ def prepare(algorithm: str | Algorithm, federation: Federation, model: str = "le
         check_choice("model", name, MODELS)
     if len(names) > 1 and not algorithm.mixed:
         raise ValueError(f"model={model!r} is not allowed; {algorithm.name} needs one architecture for all clients.")
+    if len(names) > 1 and own.statistics == "local":
+        raise ValueError(f"model={model!r} is not allowed with statistics='local'; it needs one for all clients.")
     if len(set(names)) < len(names):
         raise ValueError(f"model={model!r} is not allowed; it may name an architecture once.")
+    shape, n_classes = federation.data.x.shape[1:], len(federation.data.classes)
+    built = build(names[0], MODELS[names[0]], shape, n_classes, own.seed)
+    weights = {name: t.to(own.torch_dtype) for name, t in built.weights.items()}
+    built = built._replace(weights=weights, others={name: MODELS[name] for name in names[1:]})
+    if own.tune_part is not None:
+        algorithm = _tuning_personal(algorithm, built, federation)
+    if own.statistics == "local":
+        algorithm = keeping_statistics(algorithm)
     config = {
         "algorithm": algorithm.name,
         "hyper": dict(algorithm.hyper),
@@ -58,12 +70,6 @@ def prepare(algorithm: str | Algorithm, federation: Federation, model: str = "le
         del config["optimizer"]  # it was the only one once: its runs keep their addresses
     if federation.public is not None:
         config["public"] = f"{len(federation.public)} images of {federation.public.name}"
-    shape, n_classes = federation.data.x.shape[1:], len(federation.data.classes)
-    built = build(names[0], MODELS[names[0]], shape, n_classes, own.seed)
-    weights = {name: t.to(own.torch_dtype) for name, t in built.weights.items()}
-    built = built._replace(weights=weights, others={name: MODELS[name] for name in names[1:]})
-    if own.tune_part is not None:
-        _check_personal(algorithm, built, federation)
     return Plan(algorithm, federation, built, own, config)
 
 
@@ -83,18 +89,19 @@ def _is_of_library(code: Any) -> bool:
 
 
 def _library(backend: str) -> str:
-    """The fingerprint of what all runs have in common: initial weights, rounds, local training, evaluation."""
+    """The fingerprint of what all runs have in common: initial weights, images, rounds, local training, evaluation."""
     from fedlib.runs import engine, loop  # which import this module
 
-    return fingerprint(build, loop._rounds, engine.rules, BACKENDS[backend])
+    return fingerprint(build, on_device, loop._rounds, engine.rules, BACKENDS[backend])
 
 
-def _check_personal(algorithm: Algorithm, model: Model, federation: Federation) -> None:
-    """`ValueError` unless `tune_personal` can tune for the algorithm."""
+def _tuning_personal(algorithm: Algorithm, model: Model, federation: Federation) -> Algorithm:
+    """The algorithm with `tune_personal` for its tuning; `ValueError` unless that can tune for it."""
     if algorithm.tune not in (None, tune_personal):
         raise ValueError(f"tune_part='personal' is not allowed; {algorithm.name} says itself what is tuned.")
     if not isinstance(algorithm.init(model, federation), Partial):
         raise ValueError(f"tune_part='personal' is not allowed; {algorithm.name} has no part that is personal.")
+    return algorithm._replace(tune=tune_personal, made_of=(*algorithm.made_of, tune_personal))
 
 
 def cohort_size(n_clients: int, join_ratio: float) -> int:

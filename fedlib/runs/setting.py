@@ -7,6 +7,7 @@ import torch
 
 from fedlib.checks import check_choice, check_count, check_flag, check_number
 from fedlib.training.backends import BACKENDS
+from fedlib.training.batches import BRIGHTEST
 from fedlib.training.phase import OPTIMIZERS
 
 EVALUATIONS = 20  # per run, unless `evaluate_every` says otherwise
@@ -28,6 +29,10 @@ class Setting:
     tune_every       rounds between these (default: as evaluate_every); likewise in the last round
     tune_part        "personal": only what a client keeps to itself is tuned (default: as the method says, for most of
                      them the whole model)
+    statistics       of BatchNorm: "shared", a part of the model like its weights; or "local": they never leave their
+                     client, who has its own in whatever it trains or is tested with (as published code of pFedSim)
+    pixels           "unit": from 0 to 1, less their mean, over their standard deviation; or "raw": from 0 to 255, less
+                     the same mean, over the same standard deviation (likewise)
     client_metrics   True: an evaluation also has every client's weighted F1 and AUC (`training.metrics`)
     backend          "loop", "stacked" or "auto" (stacked on a GPU, else loop)
     device           "cpu", "cuda" or "auto"
@@ -48,6 +53,8 @@ class Setting:
     tune_epochs: int = 0
     tune_every: int | None = None
     tune_part: str | None = None
+    statistics: str = "shared"
+    pixels: str = "unit"
     client_metrics: bool | None = None
     backend: str = "auto"
     device: str = "auto"
@@ -68,6 +75,8 @@ class Setting:
         check_choice("device", self.device, ("auto", "cpu", "cuda"))
         check_choice("backend", self.backend, ("auto", *BACKENDS))
         check_choice("dtype", self.dtype, ("float32", "float64"))
+        check_choice("statistics", self.statistics, ("shared", "local"))
+        check_choice("pixels", self.pixels, BRIGHTEST)
         if self.evaluate_every is None:
             self._settle("evaluate_every", max(1, self.rounds // EVALUATIONS))
         check_count("evaluate_every", self.evaluate_every)

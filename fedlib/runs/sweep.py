@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
+from fedlib.algorithm import resolve
 from fedlib.checks import check_count, check_flag, check_kind
 from fedlib.runs import local
 from fedlib.runs.engine import check_device
@@ -91,7 +92,7 @@ def sweep(
     elif gpus is not None:
         raise ValueError(f"gpus={gpus} is not allowed without a Ray cluster; name one with ray= or RAY_ADDRESS.")
     plans = [prepare(**cell) for cell in cells]  # every cell is checked before the first one starts
-    cells = [cell | {"algorithm": portable(plan.algorithm)} for cell, plan in zip(cells, plans, strict=True)]
+    cells = [cell | {"algorithm": portable(resolve(cell["algorithm"]))} for cell in cells]
     todo = {address(plan.config): (cell, plan) for cell, plan in zip(cells, plans, strict=True)}
     todo = [(cell, plan) for cell, plan in todo.values() if _unfinished(plan, store)]
     if ray is None:

@@ -12,6 +12,8 @@ from fedlib.data.dataset import Dataset
 from fedlib.models import Model
 from fedlib.streams import Stream, generator
 
+BRIGHTEST = {"unit": 1.0, "raw": 255.0}  # value of a white pixel
+
 
 class Batch(NamedTuple):
     """What a client's loss sees: normalised images x [batch, C, H, W], labels y [batch], and the architecture.
@@ -41,20 +43,24 @@ class Images(NamedTuple):
     shift: Tensor
 
     def batch(self, index: Tensor, model: Model) -> Batch:
-        """The samples `index` (int64 [..., batch]): pixels to [0, 1], then channel mean 0, standard deviation 1."""
+        """The samples `index` (int64 [..., batch]), normalised as `on_device` says."""
         x = torch.addcmul(self.shift, self.x[index].to(self.scale.dtype), self.scale)
         if index.dim() == 1 and x.device.type == "cpu" and not model.batchnorm:
             x = x.contiguous(memory_format=torch.channels_last)  # faster, but for BatchNorm
         return Batch(x, self.y[index], model, index=index)
 
 
-def on_device(data: Dataset, device: torch.device, dtype: torch.dtype = torch.float32) -> Images:
-    """Put `data` on `device` once; it stays uint8 there. On a CPU the arrays are shared, not copied, and only read."""
+def on_device(data: Dataset, device: torch.device, dtype: torch.dtype = torch.float32, pixels: str = "unit") -> Images:
+    """Put `data` on `device` once; it stays uint8 there. On a CPU the arrays are shared, not copied, and only read.
+
+    A batch has (pixel - mean) / std, by channel, with the mean and std of pixels from 0 to 1 over the whole data set;
+    with `pixels="raw"` the pixels themselves are from 0 to 255 all the same.
+    """
     mean, std = (torch.tensor(v, dtype=dtype, device=device)[:, None, None] for v in (data.mean, data.std))
     return Images(
         x=_shared(data.x).to(device),
         y=_shared(data.y).to(device),
-        scale=1 / (255 * std),
+        scale=BRIGHTEST[pixels] / (255 * std),
         shift=-mean / std,
     )
 

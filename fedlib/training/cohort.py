@@ -9,6 +9,7 @@ from torch import Tensor
 
 from fedlib.federation import Federation
 from fedlib.models import Group, Model
+from fedlib.models.model import is_statistic
 from fedlib.stack import Params, n_bytes, put, repeat, select, take
 from fedlib.streams import Stream, generator
 from fedlib.training.batches import Images, client_batches, to_device
@@ -51,6 +52,7 @@ class Cohort:
     rows: Tensor | None = None  # int64 [k]: where the clients of a part stand among those with their architecture
     public: Images | None = None
     purpose: str = TRAIN
+    statistics: Params | None = None  # [n_clients, ...], where BatchNorm statistics never leave the clients
     meter: Meter = field(default_factory=Meter)
 
     @property
@@ -98,17 +100,17 @@ class Cohort:
 
     def broadcast(self, w: Params) -> Params:
         """Send the same to every client of the cohort: [...] -> [k, ...]; counted as download."""
-        self.meter.bytes_down += self.size * n_bytes(w)
+        self.meter.bytes_down += self.size * self._weight(w)
         return repeat(w, self.size)
 
     def scatter(self, stack: Params) -> Params:
         """Send each client its own row of `stack` [k, ...]; counted as download."""
-        self.meter.bytes_down += n_bytes(stack)
+        self.meter.bytes_down += self._weight(stack)
         return stack
 
     def gather(self, stack: Params) -> Params:
         """Receive each client's row of `stack` [k, ...]; counted as upload."""
-        self.meter.bytes_up += n_bytes(stack)
+        self.meter.bytes_up += self._weight(stack)
         return stack
 
     def train(
@@ -155,7 +157,7 @@ class Cohort:
             model=self.model,
             images=self.images,
             loss=loss,
-            w=w,
+            w=self._with_own_statistics(w),
             batches=batches,
             context=context,
             trainable=tuple(name for name in (*self.model.trainable, *added) if name in chosen),
@@ -168,6 +170,8 @@ class Cohort:
         )
         trained, losses = self.trainer(phase)
         self.meter.losses.append(losses)
+        if self.statistics is not None:
+            put(select(self.statistics, trained), self.clients, trained)
         return trained
 
     def batches(
@@ -199,19 +203,22 @@ class Cohort:
 
     def mean_loss(self, models: Params, samples: Sequence[np.ndarray]) -> Tensor:
         """Mean cross-entropy, in evaluation mode, of row i of `models` on the indices `samples[i]`: float64 [k]."""
-        return Evaluation(self.images, samples, stacked=self.images.y.is_cuda)(self.model, models)[1]
+        return Evaluation(self.images, samples, stacked=self.images.y.is_cuda)(
+            self.model, self._with_own_statistics(models)
+        )[1]
 
     def class_features(self, models: Params) -> tuple[Tensor, Tensor]:
         """Of the features z [p] that the classifier of row i of `models` sees, in evaluation mode, on client i's train
         part: the mean for each class [k, n_classes, p], zeros for one it does not have, and the mean of ||z||^2 [k].
         """
         own = [self.federation.train[i] for i in self.ids]
+        models = self._with_own_statistics(models)
         return class_features(self.model, self.images, models, own, stacked=self.images.y.is_cuda)
 
     def logits(self, models: Params) -> tuple[Tensor, ...]:
         """What row i of `models` answers, in evaluation mode, to client i's train part: k times [n_i, n_classes]."""
         own = Evaluation(self.images, [self.federation.train[i] for i in self.ids], stacked=self.images.y.is_cuda)
-        return own.outputs(self.model, models).split(own.sizes)
+        return own.outputs(self.model, self._with_own_statistics(models)).split(own.sizes)
 
     def write_logits(self, table: Tensor, models: Params) -> None:
         """Write `logits` into the rows of `table` [len(data), n_classes] that belong to the clients' samples."""
@@ -227,6 +234,14 @@ class Cohort:
     def server_stream(self) -> Stream:
         """Those of the server in this round."""
         return self.seed, "server", self.round
+
+    def _with_own_statistics(self, w: Params) -> Params:
+        """What each client has in its hands when it has received its row of `w` [k, ...]."""
+        return w | take(select(self.statistics or {}, w), self.clients)
+
+    def _weight(self, w: Params) -> int:
+        """Bytes of what is sent of `w`."""
+        return n_bytes(w if self.statistics is None else {name: t for name, t in w.items() if not is_statistic(name)})
 
     def _drawn(self, draws: Draws | None, batches: Sequence[Tensor], number: int) -> tuple[Params, ...]:
         """For phase `number` of the round, as tensors; floating point in the dtype of the images."""

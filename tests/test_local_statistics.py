@@ -1,0 +1,97 @@
+"""The published protocol: BatchNorm statistics that stay with the clients, pixels from 0 to 255."""
+
+import numpy as np
+import pytest
+import torch
+from methods import FACTORIES
+from oracle import Oracle, assert_models, assert_tested, mean, weights_of
+from test_contract import distance, same_bits, without_progress
+
+import fedlib as fl
+from fedlib.runs.plan import cohorts, prepare
+from fedlib.training.backends import BACKENDS
+
+SETTING = dict(rounds=3, join_ratio=0.5, local_epochs=2, batch_size=8, lr=0.05, progress=False)
+LOCAL = SETTING | {"statistics": "local"}
+
+
+def test_fedavg_with_statistics_at_home_and_raw_pixels_against_plain_pytorch(monkeypatch):
+    oracle = Oracle(statistics="local", pixels="raw", lr=1e-3)
+    images = oracle.images
+    whole = oracle.federation.data.x / 255
+    shift = torch.tensor(whole.mean(axis=(0, 2, 3)) / whole.std(axis=(0, 2, 3)))[:, None, None]
+    monkeypatch.setattr(oracle, "images", lambda *which: (255 * (images(*which)[0] + shift) - shift, images(*which)[1]))
+    w, kept = oracle.weights, {i: {k: t for k, t in oracle.weights.items() if "running" in k} for i in range(7)}
+    for t in oracle.rounds:
+        nets = [oracle.net(w | kept[i]) for i in oracle.cohorts[t]]
+        for i, net in zip(oracle.cohorts[t], nets, strict=True):
+            oracle.train(net, i, t)
+            kept[i] = {k: t for k, t in weights_of(net).items() if "running" in k}
+        w = mean(map(weights_of, nets), oracle.n[oracle.cohorts[t]])
+    result = oracle.run(fl.fedavg())
+    assert_models(result, {i: w | own for i, own in kept.items()}, tolerance=1e-5)
+    assert_tested(result, oracle, lambda i: oracle.net(w | kept[i]), tolerance=1e-5)
+
+
+@pytest.mark.parametrize("tune_epochs", [0, 1])
+def test_fedavg_with_statistics_at_home_is_silobn(tune_epochs, federation):
+    """Andreux et al., 2020: to the bit, tuned or not; and what is sent is as much."""
+    ours, silo = (
+        fl.run(method, federation, **SETTING, **how, tune_epochs=tune_epochs)
+        for method, how in ((fl.fedavg(), {"statistics": "local"}), (fl.fedbn(affine=False), {}))
+    )
+    assert same_bits(ours.models, silo.models)
+    assert ours.accuracy.equals(silo.accuracy)
+    columns = ["bytes_up", "bytes_down"]
+    assert ours.rounds[columns].equals(silo.rounds[columns])
+    assert not same_bits(ours.models, fl.run("fedavg", federation, **SETTING).models)
+
+
+@pytest.mark.parametrize("name", sorted(FACTORIES))
+def test_a_client_has_its_own_statistics_whatever_the_method(name, federation):
+    """In float64, loop and stack alike; a client that never took part has the initial ones."""
+    method, setting = FACTORIES[name](), LOCAL | {"dtype": "float64", "tune_epochs": 1}
+    loop, stacked = (fl.run(method, federation, **setting, backend=backend) for backend in BACKENDS)
+    assert distance(loop.models, stacked.models) < 1e-5
+    plan = prepare(method, federation, **without_progress(setting))
+    initial = plan.algorithm.init(plan.model, federation).statistics
+    trained = set(np.concatenate(cohorts(6, 0.5, 3, seed=0)).tolist())
+    for key, kept in loop.state.statistics.items():
+        assert torch.equal(loop.models.get(key, kept), kept)
+        moved = {i for i in range(6) if not torch.equal(kept[i], initial[key][i])}
+        assert moved == (set() if name == "fedkemf" else trained), key
+
+
+@pytest.mark.parametrize("name", ["fedavg", "pfedsim", "fedfomo"])
+def test_without_batchnorm_nothing_changes(name, federation):
+    plain, local = (fl.run(name, federation, **how, model="lenet5_plain") for how in (SETTING, LOCAL))
+    assert plain.folder != local.folder
+    assert same_bits(plain.models, local.models)
+
+
+def test_an_interrupted_run_goes_on_with_everybodys_statistics(federation, tmp_path):
+    def stop(t):
+        if t == 2:
+            raise InterruptedError
+
+    whole = fl.run("fedper", federation, **LOCAL)
+    with pytest.raises(InterruptedError):
+        fl.run("fedper", federation, **LOCAL | {"progress": stop}, store=tmp_path, checkpoint_seconds=0)
+    resumed, read = (fl.run("fedper", federation, **LOCAL, store=tmp_path) for _ in range(2))
+    assert same_bits(whole.models, resumed.models)
+    assert same_bits(whole.models, read.models)
+
+
+def test_a_sweep_trains_with_them_too(federation):
+    cells = fl.grid(algorithm="fedper", federation=federation, seed=[0, 1], **without_progress(LOCAL))
+    swept = fl.sweep(cells, jobs=1, progress=False).results[0]
+    assert swept.folder == fl.run("fedper", federation, **LOCAL).folder
+
+
+def test_what_cannot_be_is_refused(federation):
+    with pytest.raises(ValueError, match="not allowed with statistics='local'; it needs one for all clients"):
+        fl.run("local_only", federation, **LOCAL, model="lenet5+lenet5_plain")
+    with pytest.raises(ValueError, match="statistics='home' is unknown; allowed: local, shared"):
+        fl.run("fedavg", federation, **SETTING | {"statistics": "home"})
+    with pytest.raises(ValueError, match="pixels='bytes' is unknown; allowed: raw, unit"):
+        fl.run("fedavg", federation, **SETTING | {"pixels": "bytes"})
