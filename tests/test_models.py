@@ -24,6 +24,18 @@ def test_lenet5_has_the_parameters_of_the_paper(shape, n_classes, parameters):
     assert sum(model.weights[name].numel() for name in model.trainable) == parameters
 
 
+def test_lenet4_has_two_convolutions_and_two_linear_layers():
+    model = build("lenet4", MODELS["lenet4"], (3, 32, 32), 10, seed=0)
+    shapes = {name: tuple(model.weights[name].shape) for name in model.trainable if name.endswith("weight")}
+    assert shapes == {
+        "conv1.0.weight": (32, 3, 5, 5),
+        "conv2.0.weight": (64, 32, 5, 5),
+        "fc1.0.weight": (512, 1600),
+        "classifier.weight": (10, 512),
+    }
+    assert sum(w.numel() for w in model.weights.values()) == 878_538
+
+
 def test_lenet5_bn_normalises_before_every_relu():
     model = build("lenet5_bn", MODELS["lenet5_bn"], (3, 32, 32), 10, seed=0)
     assert sum(model.weights[name].numel() for name in model.trainable) == 62_006 + 2 * (6 + 16 + 120 + 84)

@@ -20,6 +20,14 @@ def small_lenet(shape: tuple[int, int, int], n_classes: int) -> nn.Module:
     return layers("small_lenet", shape, n_classes, widths=(3, 6, 50, 34) if n_classes <= 10 else (3, 6, 44, 30))
 
 
+def small_lenet4(shape: tuple[int, int, int], n_classes: int) -> nn.Module:
+    """L beside `lenet4`: widths 13-26-207, or 13-26-192 for more than 10 classes: a sixth of its parameters.
+
+    146,301 for 3x32x32 and 10 classes, 153,756 for 100, 100,844 for 1x28x28 and 62.
+    """
+    return layers("small_lenet4", shape, n_classes, widths=(13, 26, 207) if n_classes <= 10 else (13, 26, 192))
+
+
 def small_cnn(shape: tuple[int, int, int], n_classes: int) -> nn.Module:
     """C: two 3x3 convolutions and the average over the image; 1,562 parameters for 3x32x32 and 10 classes."""
     channels, height, width = shape

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from fedlib.algorithm import State
+from fedlib.checks import check_choice, check_count
 from fedlib.models import Group, Model
 from fedlib.stack import Params
 
@@ -58,6 +59,39 @@ class RunResult:
             }
         )
         return frame.reset_index()
+
+    def score(
+        self,
+        metric: str = "accuracy",
+        *,
+        over: str = "samples",
+        part: str = "test",
+        last: int = 1,
+        until: float = np.inf,
+        clients: Sequence[int] | None = None,
+        when: str | None = None,
+    ) -> float:
+        """One number [%]: `metric` of the last evaluation, or the mean of the `last` ones, no later than round `until`.
+
+        Each is a mean over `clients` (default: all): over "samples", a client counting as often as it has samples to
+        test (pooled), or over "clients", all alike. `part` may be "validation", `when` "before" or "after" tuning
+        (default: as the method is defined).
+        """
+        check_choice("over", over, ("samples", "clients"))
+        check_choice("part", part, ("test", "validation"))
+        check_count("last", last)
+        rows = self.accuracy if part == "test" else self.validation
+        rows = rows[(rows["when"] == (when or self.when)) & (rows["round"] <= until)]
+        rows = rows if clients is None else rows[rows["client"].isin(clients)]
+        weights = rows["n_test"] if over == "samples" else rows["n_test"] ** 0
+        sums = pd.DataFrame({"round": rows["round"], "value": rows[metric] * weights, "weight": weights})
+        sums = sums.groupby("round").sum()
+        return float((sums["value"] / sums["weight"]).tail(last).mean())
+
+    def best_round(self, over: str = "clients") -> int:
+        """The evaluation with the best accuracy on the validation parts, the first of equal ones; see `score`."""
+        rounds = sorted(self.validation.loc[self.validation["when"] == self.when, "round"].unique())
+        return int(max(rounds, key=lambda t: self.score(over=over, part="validation", until=t)))
 
     def summary(self) -> pd.Series:
         """The last evaluation (see `curve`) with the cost of all rounds: bytes down and up, seconds.

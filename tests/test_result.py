@@ -1,0 +1,137 @@
+"""What a table says of a run, by hand: three clients with 2, 3 and 10 images to test, three evaluations."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import fedlib as fl
+from fedlib.runs.history import History
+from fedlib.runs.result import RunResult
+from fedlib.runs.sweep import Sweep
+from fedlib.training.cohort import Meter
+
+N, N_VALID = [2, 3, 10], [5, 4, 1]  # right answers by (round, tuned):
+RIGHT = {
+    (2, 0): [2, 0, 5],
+    (4, 0): [1, 3, 4],
+    (4, 1): [0, 3, 9],
+    (6, 0): [1, 1, 10],
+    (6, 1): [2, 2, 4],
+}
+VALID = {(2, 0): [5, 0, 0], (4, 0): [1, 4, 1], (4, 1): [0, 4, 0], (6, 0): [0, 0, 1], (6, 1): [4, 0, 1]}
+
+
+def result(when: str, seed: int = 0) -> RunResult:
+    """A finished run that nobody ran."""
+    history = History(torch.tensor([N, N_VALID]))
+    for (t, tuned), hits in RIGHT.items():
+        both = torch.tensor(hits), torch.tensor(VALID[t, tuned])
+        parts = [(h, 0.1 * t + torch.arange(3).double(), torch.full((3, 2), 0.01 * t).double()) for h in both]
+        history.add_evaluation(t, bool(tuned), parts)
+    for t in range(6):
+        meter = Meter(100 + t, 10 + t, [torch.tensor([1.0, 3.0]), torch.tensor([4.0 + seed])])
+        history.add_round(float(t), float(t) + 0.5, meter)
+    frames = dict(accuracy=history.accuracy(), rounds=history.rounds(), validation=history.validation())
+    return RunResult(
+        {"seed": seed}, trace={}, models={}, state=None, model=None, groups=(), folder=Path(), when=when, **frames
+    )
+
+
+def test_the_frame_has_a_row_for_every_client_and_evaluation():
+    frame = result("before").accuracy
+    assert frame["n_test"].tolist() == 5 * N
+    assert frame["accuracy"].tolist() == pytest.approx(
+        [100 * hit / n for hits in RIGHT.values() for hit, n in zip(hits, N, strict=True)]
+    )
+    assert frame["round"].tolist() == [t for t, _ in RIGHT for _ in range(3)]
+    assert frame["when"].tolist() == [("before", "after")[tuned] for _, tuned in RIGHT for _ in range(3)]
+    assert frame["loss"].tolist() == pytest.approx([0.1 * t + i for t, _ in RIGHT for i in range(3)])
+    assert frame["f1"].tolist() == pytest.approx([t for t, _ in RIGHT for _ in range(3)])
+
+
+def test_the_headline_is_pooled_over_samples_and_the_mean_over_clients_stands_beside_it():
+    before, after = (result(when).summary() for when in ("before", "after"))
+    assert before["round"] == after["round"] == 6
+    assert before["accuracy"] == pytest.approx(100 * 12 / 15)
+    assert before["client_mean"] == pytest.approx((50 + 100 / 3 + 100) / 3)
+    assert before["client_std"] == pytest.approx(np.std([50, 100 / 3, 100]))
+    assert after["accuracy"] == pytest.approx(100 * 8 / 15)
+    assert after["client_mean"] == pytest.approx((100 + 200 / 3 + 40) / 3)
+    assert before[["bytes_down", "bytes_up", "seconds"]].tolist() == [615, 75, 3.0]
+
+
+def test_a_curve_has_a_point_for_every_evaluation():
+    curve = result("before").curve()
+    assert list(zip(curve["round"], curve["when"], strict=True)) == [
+        (2, "before"), (4, "after"), (4, "before"), (6, "after"), (6, "before"),
+    ]  # fmt: skip
+    assert curve["accuracy"].tolist() == pytest.approx([100 * n / 15 for n in (7, 12, 8, 8, 12)])
+    assert curve["client_mean"][0] == pytest.approx((100 + 0 + 50) / 3)
+
+
+def test_the_rounds_add_up():
+    rounds = result("before").rounds
+    assert rounds["round"].tolist() == [1, 2, 3, 4, 5, 6]
+    assert rounds["bytes_down"].tolist() == [100, 101, 102, 103, 104, 105]
+    assert rounds["train_loss"].tolist() == 6 * [(2 + 4) / 2]  # of phases, each a mean over its clients
+    assert rounds["seconds"].tolist() == 6 * [0.5]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({}, 12 / 15),
+        ({"over": "clients"}, (1 / 2 + 1 / 3 + 1) / 3),
+        ({"when": "after"}, 8 / 15),
+        ({"until": 4}, 8 / 15),
+        ({"until": 5, "when": "after", "over": "clients"}, (0 + 1 + 0.9) / 3),
+        ({"last": 2}, (8 / 15 + 12 / 15) / 2),
+        ({"last": 2, "until": 4, "over": "clients"}, ((1 + 0 + 1 / 2) / 3 + (1 / 2 + 1 + 0.4) / 3) / 2),
+        ({"last": 9}, (7 / 15 + 8 / 15 + 12 / 15) / 3),
+        ({"clients": [0, 2]}, 11 / 12),
+        ({"clients": [0, 2], "over": "clients"}, (1 / 2 + 1) / 2),
+        ({"part": "validation"}, 1 / 10),
+        ({"part": "validation", "over": "clients", "when": "after"}, (4 / 5 + 0 + 1) / 3),
+        ({"metric": "f1", "until": 4}, 0.04),
+    ],
+)
+def test_a_score_is_a_mean_over_samples_or_clients_and_over_evaluations(arguments, expected):
+    assert result("before").score(**arguments) == pytest.approx(100 * expected)
+
+
+def test_the_default_of_a_score_is_what_the_method_is_defined_by():
+    assert result("after").score() == pytest.approx(100 * 8 / 15) == result("after").summary()["accuracy"]
+    with pytest.raises(ValueError, match="over='images' is unknown; allowed: clients, samples"):
+        result("after").score(over="images")
+    with pytest.raises(ValueError, match="last=0 is not allowed"):
+        result("after").score(last=0)
+
+
+def test_the_best_round_is_the_one_that_validates_best_not_the_one_that_tests_best():
+    assert result("before").best_round() == 4  # clients 1/5, 1, 1; test samples have their best in round 6
+    assert result("before").best_round(over="samples") == 4  # 6 of 10, before 5 and 1
+    assert result("after").best_round() == 6
+    assert result("after").best_round(over="samples") == 6
+
+
+def test_a_sweep_has_a_line_for_every_run_and_seeds_have_a_mean_and_a_sample_deviation():
+    both = Sweep(pd.DataFrame({"method": ["a", "a"], "seed": [0, 1]}), [result("before"), result("after", seed=1)])
+    summary = both.summary()
+    assert summary["accuracy"].tolist() == pytest.approx([80, 160 / 3])
+    assert summary["seed"].tolist() == [0, 1]
+    [row] = fl.report.over_seeds(summary, by=["method"]).to_dict("records")
+    assert row["mean"] == pytest.approx((80 + 160 / 3) / 2)
+    assert row["std"] == pytest.approx((80 - 160 / 3) / 2**0.5)
+    assert row["n_seeds"] == 2
+    assert both.accuracy()["seed"].tolist() == 15 * [0] + 15 * [1]
+    assert len(both.curves()) == 10
+
+
+def test_a_run_that_has_lost_its_way_says_in_which_round():
+    lost = result("before")
+    assert lost.diverged is None
+    lost.rounds.loc[[3, 5], "train_loss"] = [np.nan, np.inf]
+    assert lost.diverged == 4
