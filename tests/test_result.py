@@ -113,7 +113,7 @@ def test_the_default_of_a_score_is_what_the_method_is_defined_by():
 def test_the_best_round_is_the_one_that_validates_best_not_the_one_that_tests_best():
     assert result("before").best_round() == 4  # clients 1/5, 1, 1; test samples have their best in round 6
     assert result("before").best_round(over="samples") == 4  # 6 of 10, before 5 and 1
-    assert result("after").best_round() == 6
+    assert result("after").best_round() == result("before").best_round(when="after") == 6
     assert result("after").best_round(over="samples") == 6
 
 

@@ -88,10 +88,10 @@ class RunResult:
         sums = sums.groupby("round").sum()
         return float((sums["value"] / sums["weight"]).tail(last).mean())
 
-    def best_round(self, over: str = "clients") -> int:
+    def best_round(self, over: str = "clients", when: str | None = None) -> int:
         """The evaluation with the best accuracy on the validation parts, the first of equal ones; see `score`."""
-        rounds = sorted(self.validation.loc[self.validation["when"] == self.when, "round"].unique())
-        return int(max(rounds, key=lambda t: self.score(over=over, part="validation", until=t)))
+        rounds = sorted(self.validation.loc[self.validation["when"] == (when or self.when), "round"].unique())
+        return int(max(rounds, key=lambda t: self.score(over=over, part="validation", until=t, when=when)))
 
     def summary(self) -> pd.Series:
         """The last evaluation (see `curve`) with the cost of all rounds: bytes down and up, seconds.
