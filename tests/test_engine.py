@@ -286,6 +286,40 @@ def test_a_run_on_a_cpu_takes_one_thread_and_gives_the_others_back(federation, m
 # -- the device ---------------------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def precisions():
+    """What PyTorch says about float32 on a GPU; whatever a test sets, afterwards it is as it was."""
+
+    def now():
+        products, convolutions = torch.backends.cuda.matmul, torch.backends.cudnn.conv
+        return products.fp32_precision, convolutions.fp32_precision, torch.backends.cudnn.deterministic
+
+    legacy, mine, cudnn = torch.get_float32_matmul_precision(), *now()[:2]
+    yield now
+    torch.set_float32_matmul_precision(legacy)
+    torch.backends.cuda.matmul.fp32_precision, torch.backends.cudnn.conv.fp32_precision = mine, cudnn
+    torch.backends.fp32_precision = "none"
+
+
+@pytest.mark.parametrize(
+    "allow",
+    [
+        lambda: None,
+        lambda: torch.set_float32_matmul_precision("high"),
+        lambda: setattr(torch.backends, "fp32_precision", "tf32"),
+        lambda: setattr(torch.backends.cuda.matmul, "fp32_precision", "tf32"),
+        lambda: setattr(torch.backends.cudnn.conv, "fp32_precision", "ieee"),
+    ],
+    ids=["default", "high", "all tf32", "products tf32", "convolutions ieee"],
+)
+def test_a_run_computes_in_full_float32_whatever_is_allowed_and_leaves_that_as_it_was(allow, precisions):
+    allow()
+    before = precisions()
+    with engine.rules("cpu"):
+        assert precisions() == ("ieee", "ieee", True)
+    assert precisions() == before
+
+
 def test_a_gpu_that_is_not_there_is_refused_before_any_work(federation, run_store, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(ValueError, match="device='cuda' is not allowed; torch finds no GPU on this machine"):

@@ -68,17 +68,29 @@ def check_device(own: Setting) -> None:
         raise ValueError("device='cuda' is not allowed; torch finds no GPU on this machine, use 'cpu' or 'auto'.")
 
 
+PINNED = (  # where, name, value: what decides the bits of a float32 product or convolution on a GPU
+    (torch.backends.cudnn, "enabled", True),
+    (torch.backends.cudnn, "benchmark", False),
+    (torch.backends.cudnn, "deterministic", True),
+    (torch.backends.cudnn.conv, "fp32_precision", "ieee"),  # no TF32
+    (torch.backends.cuda.matmul, "fp32_precision", "ieee"),
+)
+
+
 @contextmanager
 def rules(device: str) -> Iterator[None]:
     """Inside, the same seed gives the same bits.
 
     On a CPU: one thread, whatever the machine has (run several side by side with `fl.sweep`). On a GPU: full
-    float32 convolutions and those of cuDNN's kernels that always add up in the same order.
+    float32 products and convolutions, and those of cuDNN's kernels that always add up in the same order.
     """
-    threads = torch.get_num_threads()
+    threads, before = torch.get_num_threads(), [getattr(where, name) for where, name, _ in PINNED]
     torch.set_num_threads(1 if device == "cpu" else threads)
     try:
-        with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False):
-            yield
+        for where, name, value in PINNED:
+            setattr(where, name, value)
+        yield
     finally:
+        for (where, name, _), value in zip(PINNED, before, strict=True):
+            setattr(where, name, value)
         torch.set_num_threads(threads)
