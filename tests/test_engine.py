@@ -126,6 +126,15 @@ def test_a_convolution_of_patches_is_a_convolution(padding, bias):
     assert torch.autograd.gradcheck(PatchConvolution.apply, (inner, layer.weight))
 
 
+@pytest.mark.parametrize(("side", "kernel"), [(8, 3), (3, 3), (1, 1)], ids=["images", "to a pixel", "pixels"])
+def test_a_convolution_of_patches_answers_images_with_their_channels_first(side, kernel):
+    """BatchNorm on a GPU takes no others inside `vmap`; of images of one pixel, too, it looks at the strides."""
+    x, weight = torch.randn(5, 2, 3, side, side), torch.randn(5, 4, 3, kernel, kernel)  # five clients
+    out, pullback = torch.func.vjp(torch.func.vmap(PatchConvolution.apply), x, weight)
+    for t in (out, pullback(torch.randn_like(out))[0]):
+        assert t.stride() == torch.empty(t.shape).stride()
+
+
 def test_convolutions_that_are_not_plain_stay_as_they_are():
     layer = nn.Sequential(nn.Conv2d(4, 4, 3, groups=2), nn.Conv2d(4, 4, 3, stride=2), nn.Conv2d(4, 4, 3))
     with convolutions(layer, "patches"):
