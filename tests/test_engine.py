@@ -1,6 +1,8 @@
 """The engine: stacks equal loops, seeds that share a stack equal seeds that do not, nothing waits for the device."""
 
+import gc
 import json
+import weakref
 from dataclasses import replace
 
 import numpy as np
@@ -105,6 +107,21 @@ def test_new_losses_do_not_fill_the_memory(model, tiny, shares, monkeypatch):
     for _ in range(4):
         train(phase(model, tiny, shares[3:5], loss=lambda w, batch: cross_entropy(w, batch)))
     assert len(train._programs) == 2
+
+
+def test_a_program_that_is_no_longer_kept_is_freed_at_once(model, tiny, shares, monkeypatch):
+    """By counting references: the garbage collector does not know when a GPU's memory is full."""
+    monkeypatch.setattr(stacked, "KEPT", 1)
+    train, task = Stacked(), phase(model, tiny, shares[3:5])
+    gc.collect()
+    gc.disable()
+    try:
+        train(task)
+        [program] = map(weakref.ref, train._programs.values())
+        train(task._replace(loss=lambda w, batch: cross_entropy(w, batch)))
+        assert program() is None
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("padding", [0, 2])

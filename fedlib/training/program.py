@@ -2,16 +2,18 @@
 
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
 from torch.func import grad_and_value, vmap
 from torch.nn.utils.rnn import pad_sequence
 
+from fedlib.models import Model
 from fedlib.stack import Params
 from fedlib.training.batches import Batch, to_device
 from fedlib.training.convolution import convolutions
-from fedlib.training.phase import Phase
+from fedlib.training.phase import Loss, Phase
 
 BETAS, EPSILON = (0.9, 0.999), 1e-8  # of Adam, as in torch.optim
 WARM_UP = 3  # steps before a capture: libraries allocate their workspaces there
@@ -22,11 +24,12 @@ class Program:
 
     A step moves the first `size` clients; those of them whose steps are over stand still. What belongs to the
     clients lies in buffers with the client axis first, so the step of fewer clients works on their first rows.
+    Nothing in a program refers back to it: its memory is free as soon as nobody needs it.
     """
 
     def __init__(self, phase: Phase, capacity: int, form: str):
         k, device = len(phase.batches), phase.images.y.device
-        self.model, self.images, self.loss = phase.model, phase.images, phase.loss
+        self.model, self.images = phase.model, phase.images
         self.capacity, self.form, self.clip, self.momentum = capacity, form, phase.clip, phase.momentum
         dtype = phase.images.scale.dtype
         moving = [name for name in phase.w if name in phase.model.statistics and name not in phase.trainable]
@@ -56,8 +59,9 @@ class Program:
         self.lr = torch.zeros((), dtype=dtype, device=device)
         self.total = torch.zeros(k, dtype=torch.float32, device=device)
         randomness = "error" if phase.seed is None else "different"
-        self._gradients = vmap(grad_and_value(self._loss, has_aux=True), randomness=randomness)
-        self._steps: dict[int, Callable[[], object]] = {}
+        one_client = partial(_loss, phase.loss, phase.model)
+        self._gradients = vmap(grad_and_value(one_client, has_aux=True), randomness=randomness)
+        self._graphs: dict[int, Callable[[], object]] = {}  # their replays, by size
         self._pool = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
 
     def run(self, phase: Phase, stages: Sequence[tuple[int, int]]) -> tuple[Params, Tensor]:
@@ -91,12 +95,6 @@ class Program:
             self.velocity.zero_()
         self.lr.fill_(phase.lr)
 
-    def _loss(self, free: Params, moving: Params, fixed: Params, seen: tuple[Tensor, ...], draws: Params, *own: Params):
-        """ONE client, which has `seen` (x, y, index): its loss, and the BatchNorm statistics that the pass leaves."""
-        moving = {name: t.clone() for name, t in moving.items()}  # the forward pass updates them in place
-        x, y, index = seen
-        return self.loss({**free, **moving, **fixed}, Batch(x, y, self.model, draws, index), *own), moving
-
     def _advance(self, size: int) -> None:
         """One step of the first `size` clients."""
         free, moving, fixed, *context = (_first(t, size) for t in (self.free, self.moving, self.fixed, *self.context))
@@ -105,7 +103,8 @@ class Program:
         batch = self.images.batch(index, self.model)  # index: [size, batch], drawn: [size, ...]
         draws = dict(zip(self.draws, drawn, strict=True))
         seen = batch.x, batch.y, index
-        grads, (value, moved) = self._gradients(free, moving, fixed, seen, draws, *context)
+        with convolutions(self.model.net, self.form):
+            grads, (value, moved) = self._gradients(free, moving, fixed, seen, draws, *context)
         gradient = torch.cat([grads[name].flatten(1) for name in free], 1)  # [size, P]
         if self.clip is not None:  # as torch.nn.utils.clip_grad_norm_, for each client
             norm = gradient.norm(dim=1, keepdim=True)
@@ -131,16 +130,14 @@ class Program:
 
     def _prepared(self, size: int) -> Callable[[], object]:
         """The step of `size` clients: as it is on a CPU, a CUDA graph on a GPU."""
-        if size not in self._steps:
+        step = partial(self._advance, size)
+        if self._pool is None:
+            return step
+        if size not in self._graphs:
+            self._graphs[size] = self._captured(step)
+        return self._graphs[size]
 
-            def step() -> None:
-                with convolutions(self.model.net, self.form):
-                    self._advance(size)
-
-            self._steps[size] = step if self._pool is None else self._captured(step)
-        return self._steps[size]
-
-    def _captured(self, step: Callable[[], None]) -> Callable[[], object]:
+    def _captured(self, step: Callable[[], object]) -> Callable[[], object]:
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
@@ -156,6 +153,22 @@ class Program:
             warnings.warn(f"trains without a CUDA graph, which is slower: {str(error).splitlines()[0]}", stacklevel=2)
             return step
         return graph.replay
+
+
+def _loss(
+    loss: Loss,
+    model: Model,
+    free: Params,
+    moving: Params,
+    fixed: Params,
+    seen: tuple[Tensor, ...],
+    draws: Params,
+    *context: Params,
+) -> tuple[Tensor, Params]:
+    """ONE client, which has `seen` (x, y, index): its loss, and the BatchNorm statistics that the pass leaves."""
+    moving = {name: t.clone() for name, t in moving.items()}  # the forward pass updates them in place
+    x, y, index = seen
+    return loss({**free, **moving, **fixed}, Batch(x, y, model, draws, index), *context), moving
 
 
 def _first(stack: Params, size: int) -> Params:
