@@ -101,6 +101,19 @@ def test_a_program_serves_phases_of_the_same_kind_and_makes_room_for_longer_ones
     assert program.capacity == 64  # 45 steps
 
 
+def test_smaller_cohorts_share_the_program_of_a_larger_one(model, tiny, shares):
+    train, images, programs = Stacked(), on_device(tiny, torch.device("cpu"), torch.float64), []
+    for k in (5, 9, 3, 9, 1, 4):
+        task = phase(model, tiny, shares[:k], epochs=2)._replace(images=images)
+        (trained, losses), (expected, expected_losses) = train(task), train_loop(task)
+        assert distance(trained, expected) < 1e-12
+        assert torch.allclose(losses, expected_losses, rtol=1e-6)
+        [program] = train._programs.values()
+        programs.append(program)
+    assert [program.clients for program in programs] == [5, 9, 9, 9, 9, 9]
+    assert len(set(programs)) == 2
+
+
 def test_new_losses_do_not_fill_the_memory(model, tiny, shares, monkeypatch):
     monkeypatch.setattr(stacked, "KEPT", 2)
     train = Stacked()

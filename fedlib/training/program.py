@@ -20,26 +20,28 @@ WARM_UP = 3  # steps before a capture: libraries allocate their workspaces there
 
 
 class Program:
-    """The buffers of k clients and the step on them. Clients are sorted: who has most steps comes first.
+    """Buffers for `clients` clients and `capacity` steps, and the step on them, for all phases of one `kind`.
 
-    A step moves the first `size` clients; those of them whose steps are over stand still. What belongs to the
-    clients lies in buffers with the client axis first, so the step of fewer clients works on their first rows.
-    Nothing in a program refers back to it: its memory is free as soon as nobody needs it.
+    Clients are sorted: who has most steps comes first. A step moves the first `size` clients; those of them whose
+    steps are over stand still. What belongs to the clients lies in buffers with the client axis first, so the step of
+    fewer clients works on their first rows. Nothing in a program refers back to it: its memory is free as soon as
+    nobody needs it.
     """
 
-    def __init__(self, phase: Phase, capacity: int, form: str):
-        k, device = len(phase.batches), phase.images.y.device
+    def __init__(self, phase: Phase, clients: int, capacity: int, form: str):
+        device = phase.images.y.device
         self.model, self.images = phase.model, phase.images
-        self.capacity, self.form, self.clip, self.momentum = capacity, form, phase.clip, phase.momentum
+        self.clients, self.capacity, self.form = clients, capacity, form
+        self.clip, self.momentum = phase.clip, phase.momentum
         dtype = phase.images.scale.dtype
         moving = [name for name in phase.w if name in phase.model.statistics and name not in phase.trainable]
         fixed = [name for name in phase.w if name not in {*moving, *phase.trainable}]
 
         def zeros(stack: Params, names: Sequence[str]) -> Params:
-            return {name: torch.zeros_like(stack[name], memory_format=torch.contiguous_format) for name in names}
+            return {name: stack[name].new_zeros(clients, *stack[name].shape[1:]) for name in names}
 
         shapes = [phase.w[name].shape[1:] for name in phase.trainable]
-        self.flat = torch.zeros(k, sum(shape.numel() for shape in shapes), dtype=dtype, device=device)  # [k, P]
+        self.flat = torch.zeros(clients, sum(shape.numel() for shape in shapes), dtype=dtype, device=device)  # [., P]
         self.velocity = torch.zeros_like(self.flat) if self.momentum else None
         self.moments = tuple(torch.zeros_like(self.flat) for _ in BETAS if phase.optimizer == "adam")
         parts = self.flat.split([shape.numel() for shape in shapes], dim=1)
@@ -49,15 +51,15 @@ class Program:
         }
         self.moving, self.fixed = zeros(phase.w, moving), zeros(phase.w, fixed)
         self.context = tuple(zeros(stack, list(stack)) for stack in phase.context)
-        self.index = torch.zeros(capacity, k, phase.batches[0].shape[1], dtype=torch.int64, device=device)
+        self.index = torch.zeros(capacity, clients, phase.batches[0].shape[1], dtype=torch.int64, device=device)
         self.draws = {
-            name: torch.zeros(capacity, k, *t.shape[1:], dtype=t.dtype, device=device)
+            name: torch.zeros(capacity, clients, *t.shape[1:], dtype=t.dtype, device=device)
             for name, t in (phase.draws[0] if phase.draws else {}).items()
         }
-        self.n_steps = torch.zeros(k, dtype=torch.int64, device=device)
+        self.n_steps = torch.zeros(clients, dtype=torch.int64, device=device)
         self.step = torch.zeros(1, dtype=torch.int64, device=device)
         self.lr = torch.zeros((), dtype=dtype, device=device)
-        self.total = torch.zeros(k, dtype=torch.float32, device=device)
+        self.total = torch.zeros(clients, dtype=torch.float32, device=device)
         randomness = "error" if phase.seed is None else "different"
         one_client = partial(_loss, phase.loss, phase.model)
         self._gradients = vmap(grad_and_value(one_client, has_aux=True), randomness=randomness)
@@ -66,6 +68,7 @@ class Program:
 
     def run(self, phase: Phase, stages: Sequence[tuple[int, int]]) -> tuple[Params, Tensor]:
         """Load `phase`, take `stages` of (size, steps), return the trained stack [k, ...] and mean losses [k]."""
+        k = len(phase.batches)
         self.model.net.train()
         steps = {size: self._prepared(size) for size, _ in stages}  # before loading: a capture runs the step
         self._load(phase)
@@ -73,20 +76,22 @@ class Program:
             for _ in range(n):
                 steps[size]()
         trained = self.free | self.moving | self.fixed
-        return {name: trained[name].clone() for name in phase.w}, self.total / self.n_steps.clamp(min=1)
+        losses = self.total[:k] / self.n_steps[:k].clamp(min=1)
+        return {name: trained[name][:k].clone() for name in phase.w}, losses
 
     def _load(self, phase: Phase) -> None:
+        k = len(phase.batches)
         buffers = [self.free | self.moving | self.fixed, *self.context]
         for buffer, stack in zip(buffers, (phase.w, *phase.context), strict=True):
             for name, t in buffer.items():
-                t.copy_(stack[name])
+                t[:k].copy_(stack[name])
         index = pad_sequence(list(phase.batches))  # [steps, k, batch]
-        self.index[: len(index)].copy_(to_device(index, self.index.device))
+        self.index[: len(index), :k].copy_(to_device(index, self.index.device))
         for name, t in self.draws.items():
             drawn = pad_sequence([own[name] for own in phase.draws])  # [steps, k, ...]
-            t[: len(drawn)].copy_(to_device(drawn, t.device))
+            t[: len(drawn), :k].copy_(to_device(drawn, t.device))
         n_steps = torch.tensor([len(steps) for steps in phase.batches])
-        self.n_steps.copy_(to_device(n_steps, self.index.device))
+        self.n_steps[:k].copy_(to_device(n_steps, self.index.device))
         self.step.zero_()
         self.total.zero_()
         for t in self.moments:

@@ -42,15 +42,16 @@ class Stacked:
         return self._program(phase, n_steps[0]).run(phase, stages(n_steps))
 
     def _program(self, phase: Phase, steps: int) -> Program:
-        """The program for phases like this one; room for more steps is made by powers of two."""
-        key = (*kind(phase), len(phase.batches), phase.seed is None)
-        program = self._programs.pop(key, None)
-        if program is None or program.capacity < steps:
-            program = Program(phase, 1 << max(steps - 1, 0).bit_length(), self.form)
-        self._programs[key] = program  # the last one used stands last
+        """The program for phases like this one. Room for more clients is made as needed, for steps by powers of two."""
+        key, clients = (*kind(phase), phase.seed is None), len(phase.batches)
+        program, capacity = self._programs.pop(key, None), 1 << max(steps - 1, 0).bit_length()
+        if program is not None and (program.clients < clients or program.capacity < steps):
+            clients, capacity = max(clients, program.clients), max(capacity, program.capacity)
+            program = None  # its memory is free for the new one
+        self._programs[key] = program or Program(phase, clients, capacity, self.form)  # the last one used stands last
         while len(self._programs) > KEPT:
             del self._programs[next(iter(self._programs))]
-        return program
+        return self._programs[key]
 
 
 def stages(n_steps: Sequence[int]) -> list[tuple[int, int]]:
