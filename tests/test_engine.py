@@ -114,6 +114,17 @@ def test_smaller_cohorts_share_the_program_of_a_larger_one(model, tiny, shares):
     assert len(set(programs)) == 2
 
 
+def test_public_images_are_on_the_device_once_however_many_cohorts_see_them(federation):
+    plan = prepare("fedmd", federation, **SETTING)
+    own = engine.engine(plan)
+    again = replace(own, trainer=Stacked())  # as seeds that share a stack have it
+    cohorts = [
+        loop.cohort_at(plan, one, plan.model, torch.zeros(6), np.arange(2), t, loop.TRAIN)
+        for t, one in enumerate((own, own, again))
+    ]
+    assert len({id(cohort.public.x) for cohort in cohorts}) == 1
+
+
 def test_new_losses_do_not_fill_the_memory(model, tiny, shares, monkeypatch):
     monkeypatch.setattr(stacked, "KEPT", 2)
     train = Stacked()

@@ -3,29 +3,38 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 from filelock import FileLock
 
+from fedlib.data import Dataset
 from fedlib.files import write_text
 from fedlib.runs.plan import Plan, cohort_size
 from fedlib.runs.setting import Setting
 from fedlib.runs.store import store_root
 from fedlib.stack import repeat
 from fedlib.training.backends import BACKENDS, faster_form
-from fedlib.training.batches import Images, on_device
+from fedlib.training.batches import Images, beside, on_device
 from fedlib.training.losses import cross_entropy
 from fedlib.training.phase import Phase, Trainer
 
 
-class Engine(NamedTuple):
+@dataclass(frozen=True)
+class Engine:
     """What runs on the same data share."""
 
     device: torch.device
     images: Images
     trainer: Trainer
+    placed: dict[str, Images] = field(default_factory=dict)  # by fingerprint
+
+    def beside(self, data: Dataset) -> Images:
+        """`data` on the device, normalised as `images` are: put there once, so that programs on it are used again."""
+        if data.fingerprint not in self.placed:
+            self.placed[data.fingerprint] = beside(self.images, data)
+        return self.placed[data.fingerprint]
 
 
 def engine(plan: Plan, store: str | Path | None = None) -> Engine:
