@@ -3,7 +3,10 @@
 import gc
 import json
 import weakref
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -26,6 +29,7 @@ from fedlib.training.convolution import FORMS, PatchConvolution, convolutions
 from fedlib.training.evaluate import Evaluation
 from fedlib.training.loop import train_loop
 from fedlib.training.losses import cross_entropy
+from fedlib.training.program import WARM_UP, Program
 from fedlib.training.stacked import Stacked, stages
 
 SETTING = dict(rounds=3, join_ratio=0.5, local_epochs=2, batch_size=8, lr=0.05)
@@ -133,10 +137,68 @@ def test_new_losses_do_not_fill_the_memory(model, tiny, shares, monkeypatch):
     assert len(train._programs) == 2
 
 
-def test_a_program_that_is_no_longer_kept_is_freed_at_once(model, tiny, shares, monkeypatch):
+# -- CUDA graphs, pretended on a CPU ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def captured(monkeypatch) -> list:
+    """Graphs, in the order of their capture, which runs the step (a real one does not); so does every replay."""
+    graphs, capturing, init, advance = [], [], Program.__init__, Program._advance
+
+    class Graph:
+        def replay(self):
+            self.step()
+
+    @contextmanager
+    def capture(graph, **_):
+        capturing.append(graph)
+        yield
+        graphs.append(capturing.pop())
+
+    def made(program, phase, clients, capacity, form, graphs):
+        init(program, phase, clients, capacity, form, graphs)
+        program._graphs = {} if graphs else None
+
+    def stepped(program, *arguments):
+        for graph in capturing:
+            graph.step = partial(advance, weakref.proxy(program), *arguments)
+        advance(program, *arguments)
+
+    monkeypatch.setattr(Program, "__init__", made)
+    monkeypatch.setattr(Program, "_advance", stepped)
+    stream = SimpleNamespace(wait_stream=lambda _: None)
+    for name in ("Stream", "current_stream"):
+        monkeypatch.setattr(torch.cuda, name, lambda: stream)
+    monkeypatch.setattr(torch.cuda, "stream", lambda _: nullcontext())
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
+    monkeypatch.setattr(torch.cuda, "graph", capture)
+    return graphs
+
+
+def test_steps_are_captured_once_for_each_size_of_the_stack_and_give_the_numbers_of_the_loop(
+    captured, model, tiny, shares
+):
+    train, images = Stacked(), on_device(tiny, torch.device("cpu"), torch.float64)
+    for k in (9, 9, 5, 4):  # 9, 5, 3 clients; the same again; 5, 3; 4
+        task = phase(model, tiny, shares[:k])._replace(images=images)
+        assert distance(train(task)[0], train_loop(task)[0]) < 1e-12
+    assert len(captured) == 4
+
+
+def test_without_graphs_nothing_is_captured_and_the_bits_are_the_same(captured, model, tiny, shares):
+    task = phase(model, tiny, shares)
+    plain, _ = Stacked(graphs=False)(task)
+    assert not captured
+    replayed, _ = Stacked()(task)
+    assert captured
+    assert all(torch.equal(t, replayed[name]) for name, t in plain.items())
+
+
+@pytest.mark.parametrize("graphs", [True, False])
+def test_a_program_that_is_no_longer_kept_is_freed_at_once(graphs, captured, model, tiny, shares, monkeypatch):
     """By counting references: the garbage collector does not know when a GPU's memory is full."""
     monkeypatch.setattr(stacked, "KEPT", 1)
-    train, task = Stacked(), phase(model, tiny, shares[3:5])
+    train, task = Stacked(graphs=graphs), phase(model, tiny, shares[3:5])
     gc.collect()
     gc.disable()
     try:
@@ -146,6 +208,29 @@ def test_a_program_that_is_no_longer_kept_is_freed_at_once(model, tiny, shares, 
         assert program() is None
     finally:
         gc.enable()
+
+
+def test_a_graph_that_cannot_be_captured_ends_the_run_in_one_sentence(captured, model, tiny, shares, monkeypatch):
+    calls, cause = [], RuntimeError("operation not permitted when stream is capturing")
+
+    def loss(w, batch):
+        calls.append(None)
+        if len(calls) > WARM_UP:
+            raise cause
+        return cross_entropy(w, batch)
+
+    with pytest.raises(RuntimeError, match=r"could not be captured .*; start again with graphs=False\.$") as refusal:
+        Stacked()(phase(model, tiny, shares, loss=loss))
+    assert refusal.value.__cause__ is cause
+
+
+def test_whether_steps_are_graphs_is_no_part_of_a_runs_address_and_reaches_the_trainer(federation):
+    plans = [prepare("fedavg", federation, **SETTING, backend="stacked", graphs=graphs) for graphs in (True, False)]
+    assert plans[0].config == plans[1].config
+    assert [engine.engine(plan).trainer.graphs for plan in plans] == [True, False]
+
+
+# -- convolutions -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("padding", [0, 2])
@@ -397,8 +482,8 @@ def test_a_run_of_a_gpu_is_read_where_there_is_none(federation, monkeypatch):
 def test_the_form_of_convolutions_is_measured_once_and_kept_beside_the_runs(federation, monkeypatch, run_store):
     plan, measured, real = prepare("fedavg", federation, **SETTING), [], engine.faster_form
 
-    def measure(sample):
-        measured.append(real(sample))
+    def measure(sample, graphs):
+        measured.append(real(sample, graphs))
         return measured[-1]
 
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device=None: "a GPU")

@@ -45,7 +45,7 @@ def engine(plan: Plan, store: str | Path | None = None) -> Engine:
     images = on_device(plan.federation.data, device, own.torch_dtype)
     measure = device.type == "cuda" and own.backend == "stacked"  # on a CPU "grouped" is several times faster
     form = _faster_form(plan, images, store_root(store)) if measure else "grouped"
-    return Engine(device, images, BACKENDS[own.backend](form))
+    return Engine(device, images, BACKENDS[own.backend](form, own.graphs))
 
 
 def _faster_form(plan: Plan, images: Images, store: Path) -> str:
@@ -57,7 +57,7 @@ def _faster_form(plan: Plan, images: Images, store: Path) -> str:
     with FileLock(path.with_suffix(".lock")):
         known = json.loads(path.read_text()) if path.exists() else {}
         if case not in known:
-            known[case] = faster_form(_sample(plan, images))
+            known[case] = faster_form(_sample(plan, images), plan.setting.graphs)
             write_text(path, json.dumps(known, indent=2) + "\n")
     return known[case]
 

@@ -46,10 +46,11 @@ def run(
     `model` is an architecture, or several of them, "m1+m2", dealt out evenly to the clients where a method allows it.
     `arguments` are the fields of `fedlib.runs.setting.Setting`: rounds (required), join_ratio, local_epochs,
     batch_size, lr, momentum, optimizer, lr_decay, lr_decay_every, seed, evaluate_every, tune_epochs, tune_every,
-    tune_part, client_metrics, backend, device, dtype. A CPU run uses one thread: run several side by side with
-    `fl.sweep`. `progress` shows a bar, or is a function that is told the number of rounds done; `store` is the run
-    store (default: FEDLIB_RUNS, else the user's cache). A checkpoint is written every `checkpoint_seconds`, less often
-    where that would take more than 5 % of the time; 0: after every round.
+    tune_part, client_metrics, backend, device, dtype, graphs (False where a GPU cannot capture a CUDA graph: slower,
+    the same numbers). A CPU run uses one thread: run several side by side with `fl.sweep`. `progress` shows a bar, or
+    is a function that is told the number of rounds done; `store` is the run store (default: FEDLIB_RUNS, else the
+    user's cache). A checkpoint is written every `checkpoint_seconds`, less often where that would take more than 5 %
+    of the time; 0: after every round.
 
     An interrupted run continues from its last checkpoint and ends with the same bits. Raises `ValueError` for an
     argument that is not allowed, before any work starts.

@@ -8,10 +8,10 @@ from fedlib.training.loop import train_loop
 from fedlib.training.phase import Phase, Trainer
 from fedlib.training.stacked import Stacked
 
-BACKENDS: dict[str, Callable[[str], Trainer]] = {"loop": lambda form: train_loop, "stacked": Stacked}
+BACKENDS: dict[str, Callable[..., Trainer]] = {"loop": lambda form, graphs=True: train_loop, "stacked": Stacked}
 
 
-def faster_form(phase: Phase) -> str:
+def faster_form(phase: Phase, graphs: bool) -> str:
     """The form of convolution (see `convolution.convolutions`) with which `phase` is trained in less time here."""
 
     def seconds(train: Trainer) -> float:
@@ -20,7 +20,7 @@ def faster_form(phase: Phase) -> str:
         losses.sum().item()  # wait for the device
         return time.perf_counter() - start
 
-    trainers = {form: Stacked(form) for form in FORMS}
+    trainers = {form: Stacked(form, graphs) for form in FORMS}
     for train in trainers.values():
         train(phase)  # graphs are captured, libraries warm up
     return min(FORMS, key=lambda form: min(seconds(trainers[form]) for _ in range(3)))

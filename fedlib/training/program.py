@@ -1,6 +1,5 @@
 """One SGD step of many clients at once, in fixed buffers, so that a GPU can replay it as one CUDA graph."""
 
-import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -19,16 +18,20 @@ BETAS, EPSILON = (0.9, 0.999), 1e-8  # of Adam, as in torch.optim
 WARM_UP = 3  # steps before a capture: libraries allocate their workspaces there
 
 
+class CaptureError(RuntimeError):
+    """A step could not be captured. PyTorch cannot go on then: its memory of the GPU still belongs to the capture."""
+
+
 class Program:
     """Buffers for `clients` clients and `capacity` steps, and the step on them, for all phases of one `kind`.
 
     Clients are sorted: who has most steps comes first. A step moves the first `size` clients; those of them whose
     steps are over stand still. What belongs to the clients lies in buffers with the client axis first, so the step of
-    fewer clients works on their first rows. Nothing in a program refers back to it: its memory is free as soon as
-    nobody needs it.
+    fewer clients works on their first rows. With `graphs` a GPU replays it as a CUDA graph. Nothing in a program refers
+    back to it: its memory is free as soon as nobody needs it.
     """
 
-    def __init__(self, phase: Phase, clients: int, capacity: int, form: str):
+    def __init__(self, phase: Phase, clients: int, capacity: int, form: str, graphs: bool):
         device = phase.images.y.device
         self.model, self.images = phase.model, phase.images
         self.clients, self.capacity, self.form = clients, capacity, form
@@ -63,8 +66,9 @@ class Program:
         randomness = "error" if phase.seed is None else "different"
         one_client = partial(_loss, phase.loss, phase.model)
         self._gradients = vmap(grad_and_value(one_client, has_aux=True), randomness=randomness)
-        self._graphs: dict[int, Callable[[], object]] = {}  # their replays, by size
-        self._pool = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
+        replays = graphs and device.type == "cuda"
+        self._graphs: dict[int, torch.cuda.CUDAGraph] | None = {} if replays else None  # by size
+        self._pool = torch.cuda.graph_pool_handle() if replays else None  # they share their memory
 
     def run(self, phase: Phase, stages: Sequence[tuple[int, int]]) -> tuple[Params, Tensor]:
         """Load `phase`, take `stages` of (size, steps), return the trained stack [k, ...] and mean losses [k]."""
@@ -134,15 +138,15 @@ class Program:
         return first / (second.sqrt() + EPSILON)
 
     def _prepared(self, size: int) -> Callable[[], object]:
-        """The step of `size` clients: as it is on a CPU, a CUDA graph on a GPU."""
+        """The step of `size` clients: as it is, or a CUDA graph, captured when it is needed first."""
         step = partial(self._advance, size)
-        if self._pool is None:
+        if self._graphs is None:
             return step
         if size not in self._graphs:
             self._graphs[size] = self._captured(step)
-        return self._graphs[size]
+        return self._graphs[size].replay
 
-    def _captured(self, step: Callable[[], object]) -> Callable[[], object]:
+    def _captured(self, step: Callable[[], object]) -> torch.cuda.CUDAGraph:
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
@@ -155,9 +159,11 @@ class Program:
             with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
                 step()
         except RuntimeError as error:
-            warnings.warn(f"trains without a CUDA graph, which is slower: {str(error).splitlines()[0]}", stacklevel=2)
-            return step
-        return graph.replay
+            raise CaptureError(
+                "A training step could not be captured as a CUDA graph, after which this process cannot go on with the "
+                "GPU; start again with graphs=False."
+            ) from error
+        return graph
 
 
 def _loss(

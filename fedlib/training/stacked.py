@@ -20,10 +20,13 @@ KEPT = 16  # programs; a method that makes a new loss in every round must not fi
 
 
 class Stacked:
-    """A `Trainer` that keeps its programs from one phase to the next. `form`: see `convolution.convolutions`."""
+    """A `Trainer` that keeps its programs from one phase to the next.
 
-    def __init__(self, form: str = "grouped"):
-        self.form = form
+    `form`: see `convolution.convolutions`; `graphs`: see `runs.setting.Setting`.
+    """
+
+    def __init__(self, form: str = "grouped", graphs: bool = True):
+        self.form, self.graphs = form, graphs
         self._programs: dict[tuple, Program] = {}
 
     def __call__(self, phase: Phase) -> tuple[Params, Tensor]:
@@ -48,10 +51,11 @@ class Stacked:
         if program is not None and (program.clients < clients or program.capacity < steps):
             clients, capacity = max(clients, program.clients), max(capacity, program.capacity)
             program = None  # its memory is free for the new one
-        self._programs[key] = program or Program(phase, clients, capacity, self.form)  # the last one used stands last
+        program = program or Program(phase, clients, capacity, self.form, self.graphs)
+        self._programs[key] = program  # the last one used stands last
         while len(self._programs) > KEPT:
             del self._programs[next(iter(self._programs))]
-        return self._programs[key]
+        return program
 
 
 def stages(n_steps: Sequence[int]) -> list[tuple[int, int]]:
