@@ -310,6 +310,19 @@ def test_dropout_draws_from_the_seed_and_survives_a_stop(backend, dropout, feder
     assert not torch.equal(whole.models["fc1.0.weight"], other.models["fc1.0.weight"])
 
 
+def test_what_dropout_leaves_out_does_not_depend_on_when_a_step_is_captured(captured, dropout, tiny, shares):
+    model = build("forgetful", MODELS["forgetful"], tiny.x.shape[1:], 4, seed=0)
+    train, images = Stacked(), on_device(tiny, torch.device("cpu"), torch.float64)
+    task = phase(model, tiny, shares)._replace(images=images)
+    expected, _ = Stacked(graphs=False)(task)
+    for _ in range(2):  # captured in the first phase only
+        before, n = torch.get_rng_state(), len(captured)
+        trained, _ = train(task)
+        assert all(torch.equal(t, expected[name]) for name, t in trained.items())
+        assert torch.equal(torch.get_rng_state(), before)
+    assert len(captured) == n > 0
+
+
 # -- seeds in one stack -------------------------------------------------------------------------------------------
 
 

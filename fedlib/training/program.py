@@ -147,22 +147,23 @@ class Program:
         return self._graphs[size].replay
 
     def _captured(self, step: Callable[[], object]) -> torch.cuda.CUDAGraph:
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(WARM_UP):
-                self.step.zero_()
-                step()
-        torch.cuda.current_stream().wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        try:
-            with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
-                step()
-        except RuntimeError as error:
-            raise CaptureError(
-                "A training step could not be captured as a CUDA graph, after which this process cannot go on with the "
-                "GPU; start again with graphs=False."
-            ) from error
+        """A graph of the step. The random state stays as it was: the steps to come draw what they would without it."""
+        graph, side, device = torch.cuda.CUDAGraph(), torch.cuda.Stream(), self.step.device
+        with torch.random.fork_rng([device] if device.type == "cuda" else []):
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                for _ in range(WARM_UP):
+                    self.step.zero_()
+                    step()
+            torch.cuda.current_stream().wait_stream(side)
+            try:
+                with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+                    step()
+            except RuntimeError as error:
+                raise CaptureError(
+                    "A training step could not be captured as a CUDA graph, after which this process cannot go on with "
+                    "the GPU; start again with graphs=False."
+                ) from error
         return graph
 
 
