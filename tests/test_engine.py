@@ -23,13 +23,13 @@ from fedlib.models import MODELS, build
 from fedlib.runs import engine, local, lockstep, loop
 from fedlib.runs.engine import Engine
 from fedlib.runs.plan import prepare
-from fedlib.training import evaluate, stacked
+from fedlib.training import backends, evaluate, program, stacked
 from fedlib.training.batches import on_device
 from fedlib.training.convolution import FORMS, PatchConvolution, convolutions
 from fedlib.training.evaluate import Evaluation
 from fedlib.training.loop import train_loop
 from fedlib.training.losses import cross_entropy
-from fedlib.training.program import WARM_UP, Program
+from fedlib.training.program import WARM_UP, CaptureError, Program
 from fedlib.training.stacked import Stacked, stages
 
 SETTING = dict(rounds=3, join_ratio=0.5, local_epochs=2, batch_size=8, lr=0.05)
@@ -492,21 +492,70 @@ def test_a_run_of_a_gpu_is_read_where_there_is_none(federation, monkeypatch):
     assert all(torch.equal(t, read.models[name]) for name, t in trained.models.items())
 
 
-def test_the_form_of_convolutions_is_measured_once_and_kept_beside_the_runs(federation, monkeypatch, run_store):
-    plan, measured, real = prepare("fedavg", federation, **SETTING), [], engine.faster_form
+def test_the_form_of_convolutions_is_measured_once_for_each_size_and_kept_beside_the_runs(
+    model, tiny, shares, monkeypatch, run_store
+):
+    task, measured, real = phase(model, tiny, shares), [], engine.faster_form
 
-    def measure(sample, graphs):
-        measured.append(real(sample, graphs))
-        return measured[-1]
+    def measure(phase, size, graphs):
+        measured.append((size, real(phase, size, graphs)))
+        return measured[-1][1]
 
+    monkeypatch.setattr(backends, "STEPS", 1)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device=None: "a GPU")
     monkeypatch.setattr(engine, "faster_form", measure)
-    images = on_device(federation.data, torch.device("cpu"))
-    first, again = (engine._faster_form(plan, images, run_store) for _ in range(2))
-    assert measured == [first] == [again]
-    assert first in FORMS
-    [(case, form)] = json.loads((run_store / "convolutions.json").read_text()).items()
-    assert (case, form) == (f"a GPU, torch {torch.__version__}, lenet5 1x16x16", first)
+    form = partial(engine._faster_form, run_store, True)
+    forms = [form(task, size) for size in (3, 4, 2, 3)]
+    assert [size for size, _ in measured] == [4, 2]  # 3 clients count as 4
+    first, second = (form for _, form in measured)
+    assert forms == [first, first, second, first]
+    assert json.loads((run_store / "convolutions.json").read_text()) == {
+        f"a GPU, torch {torch.__version__}, lenet5 1x16x16, {size} clients": form for size, form in measured
+    }
+
+
+def test_every_size_of_a_stack_has_its_own_form(model, tiny, shares, monkeypatch):
+    seen, real = set(), program.convolutions
+
+    def spy(net, form):
+        seen.add(form)
+        return real(net, form)
+
+    monkeypatch.setattr(program, "convolutions", spy)
+    task, asked = phase(model, tiny, shares), []
+    train = Stacked(lambda phase, size: asked.append(size) or FORMS[size == 5])
+    for _ in range(2):
+        assert distance(train(task)[0], train_loop(task)[0]) < 1e-12
+    assert asked == [9, 5, 3]
+    assert seen == set(FORMS)
+
+
+@pytest.mark.parametrize(("broken", "faster"), [({"patches"}, "grouped"), ({"grouped"}, "patches")])
+def test_a_form_that_fails_is_slower_than_any_other(broken, faster, model, tiny, shares, monkeypatch):
+    monkeypatch.setattr(backends, "Stacked", partial(failing, broken))
+    assert backends.faster_form(phase(model, tiny, shares), 2, graphs=True) == faster
+
+
+def test_where_no_form_works_the_first_error_is_raised_and_after_a_failed_capture_no_other_is_tried(
+    model, tiny, shares, monkeypatch
+):
+    monkeypatch.setattr(backends, "Stacked", partial(failing, set(FORMS)))
+    with pytest.raises(RuntimeError, match="grouped fails"):
+        backends.faster_form(phase(model, tiny, shares), 2, graphs=True)
+    monkeypatch.setattr(backends, "Stacked", partial(failing, {"grouped"}, error=CaptureError))
+    with pytest.raises(CaptureError, match="grouped fails"):
+        backends.faster_form(phase(model, tiny, shares), 2, graphs=True)
+
+
+def failing(broken, form, graphs, error=RuntimeError):
+    """A trainer that does nothing, or raises if its form is one of the `broken`."""
+
+    def train(phase):
+        if form in broken:
+            raise error(f"{form} fails")
+        return phase.w, torch.zeros(len(phase.batches))
+
+    return train
 
 
 # -- architectures of their own -----------------------------------------------------------------------------------

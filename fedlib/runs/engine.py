@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -11,13 +12,11 @@ from filelock import FileLock
 
 from fedlib.data import Dataset
 from fedlib.files import write_text
-from fedlib.runs.plan import Plan, cohort_size
+from fedlib.runs.plan import Plan
 from fedlib.runs.setting import Setting
 from fedlib.runs.store import store_root
-from fedlib.stack import repeat
 from fedlib.training.backends import BACKENDS, faster_form
 from fedlib.training.batches import Images, beside, on_device
-from fedlib.training.losses import cross_entropy
 from fedlib.training.phase import Phase, Trainer
 
 
@@ -43,32 +42,27 @@ def engine(plan: Plan, store: str | Path | None = None) -> Engine:
     check_device(own)
     device = torch.device(own.device)
     images = on_device(plan.federation.data, device, own.torch_dtype)
-    measure = device.type == "cuda" and own.backend == "stacked"  # on a CPU "grouped" is several times faster
-    form = _faster_form(plan, images, store_root(store)) if measure else "grouped"
+    measured = device.type == "cuda" and own.backend == "stacked"  # on a CPU "grouped" is several times faster
+    form = partial(_faster_form, store_root(store), own.graphs) if measured else "grouped"
     return Engine(device, images, BACKENDS[own.backend](form, own.graphs))
 
 
-def _faster_form(plan: Plan, images: Images, store: Path) -> str:
-    """Measured once per store, GPU, version and model, then read: the same store gives the same bits."""
-    size = "x".join(map(str, images.x.shape[1:]))
-    case = f"{torch.cuda.get_device_name(images.x.device)}, torch {torch.__version__}, {plan.model.name} {size}"
+def _faster_form(store: Path, graphs: bool, phase: Phase, size: int) -> str:
+    """Measured once per store, GPU, version, model and size of the stack, then read: the same store, the same bits.
+
+    A size counts as the next power of two, so that few are measured.
+    """
+    gpu, shape = torch.cuda.get_device_name(phase.images.y.device), "x".join(map(str, phase.images.x.shape[1:]))
+    size = 1 << (size - 1).bit_length()
+    case = f"{gpu}, torch {torch.__version__}, {phase.model.name} {shape}, {size} clients"
     store.mkdir(parents=True, exist_ok=True)
     path = store / "convolutions.json"
     with FileLock(path.with_suffix(".lock")):
         known = json.loads(path.read_text()) if path.exists() else {}
         if case not in known:
-            known[case] = faster_form(_sample(plan, images), plan.setting.graphs)
+            known[case] = faster_form(phase, size, graphs)
             write_text(path, json.dumps(known, indent=2) + "\n")
     return known[case]
-
-
-def _sample(plan: Plan, images: Images) -> Phase:
-    """A phase like those of the run: a cohort of equal clients, 20 steps."""
-    own, device = plan.setting, images.y.device
-    k = cohort_size(plan.federation.n_clients, own.join_ratio)
-    index = torch.arange(k * 20 * own.batch_size).remainder(len(images.y)).view(k, 20, own.batch_size)
-    w = repeat({name: t.to(device) for name, t in plan.model.weights.items()}, k)
-    return Phase(plan.model, images, cross_entropy, w, tuple(index), (), plan.model.trainable, own.lr, (own.seed,))
 
 
 def check_device(own: Setting) -> None:

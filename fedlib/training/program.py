@@ -16,6 +16,7 @@ from fedlib.training.phase import Loss, Phase
 
 BETAS, EPSILON = (0.9, 0.999), 1e-8  # of Adam, as in torch.optim
 WARM_UP = 3  # steps before a capture: libraries allocate their workspaces there
+Form = str | Callable[[Phase, int], str]  # of convolutions: always the same, or chosen for each size of the stack
 
 
 class CaptureError(RuntimeError):
@@ -31,7 +32,7 @@ class Program:
     back to it: its memory is free as soon as nobody needs it.
     """
 
-    def __init__(self, phase: Phase, clients: int, capacity: int, form: str, graphs: bool):
+    def __init__(self, phase: Phase, clients: int, capacity: int, form: Form, graphs: bool):
         device = phase.images.y.device
         self.model, self.images = phase.model, phase.images
         self.clients, self.capacity, self.form = clients, capacity, form
@@ -67,6 +68,7 @@ class Program:
         one_client = partial(_loss, phase.loss, phase.model)
         self._gradients = vmap(grad_and_value(one_client, has_aux=True), randomness=randomness)
         replays = graphs and device.type == "cuda"
+        self._forms: dict[int, str] = {}  # by size
         self._graphs: dict[int, torch.cuda.CUDAGraph] | None = {} if replays else None  # by size
         self._pool = torch.cuda.graph_pool_handle() if replays else None  # they share their memory
 
@@ -74,7 +76,7 @@ class Program:
         """Load `phase`, take `stages` of (size, steps), return the trained stack [k, ...] and mean losses [k]."""
         k = len(phase.batches)
         self.model.net.train()
-        steps = {size: self._prepared(size) for size, _ in stages}  # before loading: a capture runs the step
+        steps = {size: self._prepared(phase, size) for size, _ in stages}  # before loading: a capture runs the step
         self._load(phase)
         for size, n in stages:
             for _ in range(n):
@@ -104,15 +106,15 @@ class Program:
             self.velocity.zero_()
         self.lr.fill_(phase.lr)
 
-    def _advance(self, size: int) -> None:
-        """One step of the first `size` clients."""
+    def _advance(self, size: int, form: str) -> None:
+        """One step of the first `size` clients, with this form of convolutions."""
         free, moving, fixed, *context = (_first(t, size) for t in (self.free, self.moving, self.fixed, *self.context))
         running = self.step < self.n_steps[:size]  # [size]
         index, *drawn = (t[:, :size].index_select(0, self.step)[0] for t in (self.index, *self.draws.values()))
         batch = self.images.batch(index, self.model)  # index: [size, batch], drawn: [size, ...]
         draws = dict(zip(self.draws, drawn, strict=True))
         seen = batch.x, batch.y, index
-        with convolutions(self.model.net, self.form):
+        with convolutions(self.model.net, form):
             grads, (value, moved) = self._gradients(free, moving, fixed, seen, draws, *context)
         gradient = torch.cat([grads[name].flatten(1) for name in free], 1)  # [size, P]
         if self.clip is not None:  # as torch.nn.utils.clip_grad_norm_, for each client
@@ -137,9 +139,11 @@ class Program:
         first, second = unbiased
         return first / (second.sqrt() + EPSILON)
 
-    def _prepared(self, size: int) -> Callable[[], object]:
+    def _prepared(self, phase: Phase, size: int) -> Callable[[], object]:
         """The step of `size` clients: as it is, or a CUDA graph, captured when it is needed first."""
-        step = partial(self._advance, size)
+        if size not in self._forms:
+            self._forms[size] = self.form if isinstance(self.form, str) else self.form(phase, size)
+        step = partial(self._advance, size, self._forms[size])
         if self._graphs is None:
             return step
         if size not in self._graphs:

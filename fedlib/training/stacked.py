@@ -12,7 +12,7 @@ from torch import Tensor
 from fedlib.stack import Params
 from fedlib.training.batches import to_device
 from fedlib.training.phase import Phase, kind, randomness
-from fedlib.training.program import Program
+from fedlib.training.program import Form, Program
 
 AT_ONCE = 128  # clients in one stack: memory is bounded whatever the number of clients
 SMALLEST = 4  # stacks are not halved further: fewer clients would not be faster on a GPU
@@ -25,7 +25,7 @@ class Stacked:
     `form`: see `convolution.convolutions`; `graphs`: see `runs.setting.Setting`.
     """
 
-    def __init__(self, form: str = "grouped", graphs: bool = True):
+    def __init__(self, form: Form = "grouped", graphs: bool = True):
         self.form, self.graphs = form, graphs
         self._programs: dict[tuple, Program] = {}
 
