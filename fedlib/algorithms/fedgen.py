@@ -74,7 +74,7 @@ def fedgen(
     def server(state, cohort, phi):  # the generator learns from the clients' classifiers
         rng, counts = cohort.server_rng(), cohort.federation.train_counts[cohort.ids]  # [k, n_classes]
         generator = state.generator or new_generator(rng, counts.shape[1], noise, hidden, p=phi[0].shape[2])
-        g = {name: t.to(phi[0]) for name, t in generator.items()}
+        g = {name: to_device(t, phi[0].device).to(phi[0].dtype) for name, t in generator.items()}
         first, second = (moment or zeros_like(drop(g, STATISTICS)) for moment in (state.first, state.second))
 
         def sent(array):

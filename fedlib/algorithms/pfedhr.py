@@ -14,6 +14,7 @@ from fedlib.reassembly.blocks import decompose
 from fedlib.reassembly.reassemble import Network, reassemble
 from fedlib.reassembly.record import NOTHING, appended, record
 from fedlib.stack import Params, client_mean
+from fedlib.training.batches import to_device
 from fedlib.training.cohort import SERVER
 from fedlib.training.evaluate import logits
 from fedlib.training.server import public_training
@@ -110,12 +111,13 @@ def pfedhr(
         for i, m in enumerate(chosen):
             sent = cohort.scatter({name: t[None] for name, t in tuned[m].items()})
             cohort.part([i], candidates[m]).write_logits(state.taught, sent)
-        return F.pad(similarity, (0, most - n), value=-torch.inf), torch.tensor(chosen, device=cohort.clients.device)
+        similarity = F.pad(similarity, (0, most - n), value=-torch.inf)
+        return similarity, to_device(torch.tensor(chosen), cohort.clients.device)
 
     def round(state, cohort):
         uploads, pool = local_update(state, cohort)
         public, rng = cohort.public, np.random.default_rng((cohort.seed, PROBES))
-        chosen = torch.from_numpy(rng.permutation(len(public.y))[:probes]).to(public.y.device)
+        chosen = to_device(torch.from_numpy(rng.permutation(len(public.y))[:probes]), public.y.device)
         stream = (cohort.seed, SERVER, cohort.round)
         tried = reassemble(pool, public.batch(chosen, cohort.model).x, groups, most, stitch_depth, stream)
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from fedlib.models import Model
 from fedlib.stack import Params, select
 from fedlib.training.adam import adam
-from fedlib.training.batches import Images, client_batches
+from fedlib.training.batches import Images, client_batches, to_device
 from fedlib.training.contrastive import nt_xent, view
 from fedlib.training.phase import drawing
 
@@ -20,7 +20,7 @@ Stream = tuple[int, ...]  # seed of a random stream
 def server_batches(images: Images, epochs: int, batch_size: int, stream: Stream) -> Tensor:
     """Indices of all `images` in random order, once an epoch: int64 [steps, batch]; see `client_batches`."""
     n = len(images.y)
-    return client_batches(np.arange(n), range(epochs), min(batch_size, n), stream).to(images.y.device)
+    return to_device(client_batches(np.arange(n), range(epochs), min(batch_size, n), stream), images.y.device)
 
 
 def views(images: Images, batches: Tensor, stream: Stream) -> list[Tensor]:
