@@ -19,12 +19,12 @@ hypothesis.settings.register_profile("fedlib", derandomize=True, database=None, 
 hypothesis.settings.load_profile("fedlib")
 
 
-SLOW = ("test_browser", "test_notebooks", "test_reliability", "test_cluster", "test_run", "test_contract")  # files
+SLOW = ("browser", "notebooks", "reliability", "cluster", "run", "contract", "fake_gpu")  # files test_*.py
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The slow files first, so that no worker is left with one of them at the end."""
-    rank = {name: place for place, name in enumerate(SLOW)}
+    rank = {f"test_{name}": place for place, name in enumerate(SLOW)}
     items.sort(key=lambda item: rank.get(item.path.stem, len(SLOW)))
 
 

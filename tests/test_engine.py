@@ -1,7 +1,12 @@
 """The engine: stacks equal loops, seeds that share a stack equal seeds that do not, nothing waits for the device."""
 
+import gc
 import json
+import weakref
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,12 +23,13 @@ from fedlib.models import MODELS, build
 from fedlib.runs import engine, local, lockstep, loop
 from fedlib.runs.engine import Engine
 from fedlib.runs.plan import prepare
-from fedlib.training import evaluate, stacked
+from fedlib.training import backends, evaluate, program, stacked
 from fedlib.training.batches import on_device
 from fedlib.training.convolution import FORMS, PatchConvolution, convolutions
 from fedlib.training.evaluate import Evaluation
 from fedlib.training.loop import train_loop
 from fedlib.training.losses import cross_entropy
+from fedlib.training.program import WARM_UP, CaptureError, Program
 from fedlib.training.stacked import Stacked, stages
 
 SETTING = dict(rounds=3, join_ratio=0.5, local_epochs=2, batch_size=8, lr=0.05)
@@ -99,12 +105,132 @@ def test_a_program_serves_phases_of_the_same_kind_and_makes_room_for_longer_ones
     assert program.capacity == 64  # 45 steps
 
 
+def test_smaller_cohorts_share_the_program_of_a_larger_one(model, tiny, shares):
+    train, images, programs = Stacked(), on_device(tiny, torch.device("cpu"), torch.float64), []
+    for k in (5, 9, 3, 9, 1, 4):
+        task = phase(model, tiny, shares[:k], epochs=2)._replace(images=images)
+        (trained, losses), (expected, expected_losses) = train(task), train_loop(task)
+        assert distance(trained, expected) < 1e-12
+        assert torch.allclose(losses, expected_losses, rtol=1e-6)
+        [program] = train._programs.values()
+        programs.append(program)
+    assert [program.clients for program in programs] == [5, 9, 9, 9, 9, 9]
+    assert len(set(programs)) == 2
+
+
+def test_public_images_are_on_the_device_once_however_many_cohorts_see_them(federation):
+    plan = prepare("fedmd", federation, **SETTING)
+    own = engine.engine(plan)
+    again = replace(own, trainer=Stacked())  # as seeds that share a stack have it
+    cohorts = [
+        loop.cohort_at(plan, one, plan.model, torch.zeros(6), np.arange(2), t, loop.TRAIN)
+        for t, one in enumerate((own, own, again))
+    ]
+    assert len({id(cohort.public.x) for cohort in cohorts}) == 1
+
+
 def test_new_losses_do_not_fill_the_memory(model, tiny, shares, monkeypatch):
     monkeypatch.setattr(stacked, "KEPT", 2)
     train = Stacked()
     for _ in range(4):
         train(phase(model, tiny, shares[3:5], loss=lambda w, batch: cross_entropy(w, batch)))
     assert len(train._programs) == 2
+
+
+# -- CUDA graphs, pretended on a CPU ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def captured(monkeypatch) -> list:
+    """Graphs, in the order of their capture, which runs the step (a real one does not); so does every replay."""
+    graphs, capturing, init, advance = [], [], Program.__init__, Program._advance
+
+    class Graph:
+        def replay(self):
+            self.step()
+
+    @contextmanager
+    def capture(graph, **_):
+        capturing.append(graph)
+        yield
+        graphs.append(capturing.pop())
+
+    def made(program, phase, clients, capacity, form, graphs):
+        init(program, phase, clients, capacity, form, graphs)
+        program._graphs = {} if graphs else None
+
+    def stepped(program, *arguments):
+        for graph in capturing:
+            graph.step = partial(advance, weakref.proxy(program), *arguments)
+        advance(program, *arguments)
+
+    monkeypatch.setattr(Program, "__init__", made)
+    monkeypatch.setattr(Program, "_advance", stepped)
+    stream = SimpleNamespace(wait_stream=lambda _: None)
+    for name in ("Stream", "current_stream"):
+        monkeypatch.setattr(torch.cuda, name, lambda: stream)
+    monkeypatch.setattr(torch.cuda, "stream", lambda _: nullcontext())
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
+    monkeypatch.setattr(torch.cuda, "graph", capture)
+    return graphs
+
+
+def test_steps_are_captured_once_for_each_size_of_the_stack_and_give_the_numbers_of_the_loop(
+    captured, model, tiny, shares
+):
+    train, images = Stacked(), on_device(tiny, torch.device("cpu"), torch.float64)
+    for k in (9, 9, 5, 4):  # 9, 5, 3 clients; the same again; 5, 3; 4
+        task = phase(model, tiny, shares[:k])._replace(images=images)
+        assert distance(train(task)[0], train_loop(task)[0]) < 1e-12
+    assert len(captured) == 4
+
+
+def test_without_graphs_nothing_is_captured_and_the_bits_are_the_same(captured, model, tiny, shares):
+    task = phase(model, tiny, shares)
+    plain, _ = Stacked(graphs=False)(task)
+    assert not captured
+    replayed, _ = Stacked()(task)
+    assert captured
+    assert all(torch.equal(t, replayed[name]) for name, t in plain.items())
+
+
+@pytest.mark.parametrize("graphs", [True, False])
+def test_a_program_that_is_no_longer_kept_is_freed_at_once(graphs, captured, model, tiny, shares, monkeypatch):
+    """By counting references: the garbage collector does not know when a GPU's memory is full."""
+    monkeypatch.setattr(stacked, "KEPT", 1)
+    train, task = Stacked(graphs=graphs), phase(model, tiny, shares[3:5])
+    gc.collect()
+    gc.disable()
+    try:
+        train(task)
+        [program] = map(weakref.ref, train._programs.values())
+        train(task._replace(loss=lambda w, batch: cross_entropy(w, batch)))
+        assert program() is None
+    finally:
+        gc.enable()
+
+
+def test_a_graph_that_cannot_be_captured_ends_the_run_in_one_sentence(captured, model, tiny, shares, monkeypatch):
+    calls, cause = [], RuntimeError("operation not permitted when stream is capturing")
+
+    def loss(w, batch):
+        calls.append(None)
+        if len(calls) > WARM_UP:
+            raise cause
+        return cross_entropy(w, batch)
+
+    with pytest.raises(RuntimeError, match=r"could not be captured .*; start again with graphs=False\.$") as refusal:
+        Stacked()(phase(model, tiny, shares, loss=loss))
+    assert refusal.value.__cause__ is cause
+
+
+def test_whether_steps_are_graphs_is_no_part_of_a_runs_address_and_reaches_the_trainer(federation):
+    plans = [prepare("fedavg", federation, **SETTING, backend="stacked", graphs=graphs) for graphs in (True, False)]
+    assert plans[0].config == plans[1].config
+    assert [engine.engine(plan).trainer.graphs for plan in plans] == [True, False]
+
+
+# -- convolutions -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("padding", [0, 2])
@@ -124,6 +250,15 @@ def test_a_convolution_of_patches_is_a_convolution(padding, bias):
         torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
     inner = x.detach()[..., :6, :6].requires_grad_()
     assert torch.autograd.gradcheck(PatchConvolution.apply, (inner, layer.weight))
+
+
+@pytest.mark.parametrize(("side", "kernel"), [(8, 3), (3, 3), (1, 1)], ids=["images", "to a pixel", "pixels"])
+def test_a_convolution_of_patches_answers_images_with_their_channels_first(side, kernel):
+    """BatchNorm on a GPU takes no others inside `vmap`; of images of one pixel, too, it looks at the strides."""
+    x, weight = torch.randn(5, 2, 3, side, side), torch.randn(5, 4, 3, kernel, kernel)  # five clients
+    out, pullback = torch.func.vjp(torch.func.vmap(PatchConvolution.apply), x, weight)
+    for t in (out, pullback(torch.randn_like(out))[0]):
+        assert t.stride() == torch.empty(t.shape).stride()
 
 
 def test_convolutions_that_are_not_plain_stay_as_they_are():
@@ -173,6 +308,19 @@ def test_dropout_draws_from_the_seed_and_survives_a_stop(backend, dropout, feder
     other = fl.run(**arguments | {"seed": 1}, progress=False)
     assert all(torch.equal(t, resumed.models[name]) for name, t in whole.models.items())
     assert not torch.equal(whole.models["fc1.0.weight"], other.models["fc1.0.weight"])
+
+
+def test_what_dropout_leaves_out_does_not_depend_on_when_a_step_is_captured(captured, dropout, tiny, shares):
+    model = build("forgetful", MODELS["forgetful"], tiny.x.shape[1:], 4, seed=0)
+    train, images = Stacked(), on_device(tiny, torch.device("cpu"), torch.float64)
+    task = phase(model, tiny, shares)._replace(images=images)
+    expected, _ = Stacked(graphs=False)(task)
+    for _ in range(2):  # captured in the first phase only
+        before, n = torch.get_rng_state(), len(captured)
+        trained, _ = train(task)
+        assert all(torch.equal(t, expected[name]) for name, t in trained.items())
+        assert torch.equal(torch.get_rng_state(), before)
+    assert len(captured) == n > 0
 
 
 # -- seeds in one stack -------------------------------------------------------------------------------------------
@@ -286,6 +434,40 @@ def test_a_run_on_a_cpu_takes_one_thread_and_gives_the_others_back(federation, m
 # -- the device ---------------------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def precisions():
+    """What PyTorch says about float32 on a GPU; whatever a test sets, afterwards it is as it was."""
+
+    def now():
+        products, convolutions = torch.backends.cuda.matmul, torch.backends.cudnn.conv
+        return products.fp32_precision, convolutions.fp32_precision, torch.backends.cudnn.deterministic
+
+    legacy, mine, cudnn = torch.get_float32_matmul_precision(), *now()[:2]
+    yield now
+    torch.set_float32_matmul_precision(legacy)
+    torch.backends.cuda.matmul.fp32_precision, torch.backends.cudnn.conv.fp32_precision = mine, cudnn
+    torch.backends.fp32_precision = "none"
+
+
+@pytest.mark.parametrize(
+    "allow",
+    [
+        lambda: None,
+        lambda: torch.set_float32_matmul_precision("high"),
+        lambda: setattr(torch.backends, "fp32_precision", "tf32"),
+        lambda: setattr(torch.backends.cuda.matmul, "fp32_precision", "tf32"),
+        lambda: setattr(torch.backends.cudnn.conv, "fp32_precision", "ieee"),
+    ],
+    ids=["default", "high", "all tf32", "products tf32", "convolutions ieee"],
+)
+def test_a_run_computes_in_full_float32_whatever_is_allowed_and_leaves_that_as_it_was(allow, precisions):
+    allow()
+    before = precisions()
+    with engine.rules("cpu"):
+        assert precisions() == ("ieee", "ieee", True)
+    assert precisions() == before
+
+
 def test_a_gpu_that_is_not_there_is_refused_before_any_work(federation, run_store, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(ValueError, match="device='cuda' is not allowed; torch finds no GPU on this machine"):
@@ -310,21 +492,70 @@ def test_a_run_of_a_gpu_is_read_where_there_is_none(federation, monkeypatch):
     assert all(torch.equal(t, read.models[name]) for name, t in trained.models.items())
 
 
-def test_the_form_of_convolutions_is_measured_once_and_kept_beside_the_runs(federation, monkeypatch, run_store):
-    plan, measured, real = prepare("fedavg", federation, **SETTING), [], engine.faster_form
+def test_the_form_of_convolutions_is_measured_once_for_each_size_and_kept_beside_the_runs(
+    model, tiny, shares, monkeypatch, run_store
+):
+    task, measured, real = phase(model, tiny, shares), [], engine.faster_form
 
-    def measure(sample):
-        measured.append(real(sample))
-        return measured[-1]
+    def measure(phase, size, graphs):
+        measured.append((size, real(phase, size, graphs)))
+        return measured[-1][1]
 
+    monkeypatch.setattr(backends, "STEPS", 1)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device=None: "a GPU")
     monkeypatch.setattr(engine, "faster_form", measure)
-    images = on_device(federation.data, torch.device("cpu"))
-    first, again = (engine._faster_form(plan, images, run_store) for _ in range(2))
-    assert measured == [first] == [again]
-    assert first in FORMS
-    [(case, form)] = json.loads((run_store / "convolutions.json").read_text()).items()
-    assert (case, form) == (f"a GPU, torch {torch.__version__}, lenet5 1x16x16", first)
+    form = partial(engine._faster_form, run_store, True)
+    forms = [form(task, size) for size in (3, 4, 2, 3)]
+    assert [size for size, _ in measured] == [4, 2]  # 3 clients count as 4
+    first, second = (form for _, form in measured)
+    assert forms == [first, first, second, first]
+    assert json.loads((run_store / "convolutions.json").read_text()) == {
+        f"a GPU, torch {torch.__version__}, lenet5 1x16x16, {size} clients": form for size, form in measured
+    }
+
+
+def test_every_size_of_a_stack_has_its_own_form(model, tiny, shares, monkeypatch):
+    seen, real = set(), program.convolutions
+
+    def spy(net, form):
+        seen.add(form)
+        return real(net, form)
+
+    monkeypatch.setattr(program, "convolutions", spy)
+    task, asked = phase(model, tiny, shares), []
+    train = Stacked(lambda phase, size: asked.append(size) or FORMS[size == 5])
+    for _ in range(2):
+        assert distance(train(task)[0], train_loop(task)[0]) < 1e-12
+    assert asked == [9, 5, 3]
+    assert seen == set(FORMS)
+
+
+@pytest.mark.parametrize(("broken", "faster"), [({"patches"}, "grouped"), ({"grouped"}, "patches")])
+def test_a_form_that_fails_is_slower_than_any_other(broken, faster, model, tiny, shares, monkeypatch):
+    monkeypatch.setattr(backends, "Stacked", partial(failing, broken))
+    assert backends.faster_form(phase(model, tiny, shares), 2, graphs=True) == faster
+
+
+def test_where_no_form_works_the_first_error_is_raised_and_after_a_failed_capture_no_other_is_tried(
+    model, tiny, shares, monkeypatch
+):
+    monkeypatch.setattr(backends, "Stacked", partial(failing, set(FORMS)))
+    with pytest.raises(RuntimeError, match="grouped fails"):
+        backends.faster_form(phase(model, tiny, shares), 2, graphs=True)
+    monkeypatch.setattr(backends, "Stacked", partial(failing, {"grouped"}, error=CaptureError))
+    with pytest.raises(CaptureError, match="grouped fails"):
+        backends.faster_form(phase(model, tiny, shares), 2, graphs=True)
+
+
+def failing(broken, form, graphs, error=RuntimeError):
+    """A trainer that does nothing, or raises if its form is one of the `broken`."""
+
+    def train(phase):
+        if form in broken:
+            raise error(f"{form} fails")
+        return phase.w, torch.zeros(len(phase.batches))
+
+    return train
 
 
 # -- architectures of their own -----------------------------------------------------------------------------------

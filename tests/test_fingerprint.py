@@ -30,7 +30,7 @@ EDITS = {  # a helper of every kind: file, what stands there, what shall, and wh
     "alignment": ("alignment.py", "(moved + moved.T) / 2", "(moved + moved.T) / 3", {"fedcs"}),
     "lambda in a table": ("alignment.py", '"paper": (lambda S, W: 0.001', '"paper": (lambda S, W: 0.002', {"fedcs"}),
     "search": ("reassembly/search.py", "return piece.head, piece.h,", "return piece.h, piece.head,", {"pfedhr"}),
-    "class that others hold": ("training/cohort.py", "self.size * n_bytes", "2 * n_bytes", EVERY_RUN),
+    "class that others hold": ("training/cohort.py", "self.size * self._weight", "2 * self._weight", EVERY_RUN),
     "batches": ("training/batches.py", "// per_step, 1), per_step", "// per_step, 2), per_step", EVERY_RUN),
     "loss": ("training/losses.py", "batch.x), batch.y)", "batch.x), batch.y, label_smoothing=0.1)", EVERY_RUN),
     "loop backend": ("training/loop.py", "phase.lr, phase.momentum)", "phase.lr, 0.9)", {"library loop"}),

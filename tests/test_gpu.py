@@ -1,12 +1,11 @@
 """What can only be checked on a GPU: graphs are captured, nothing waits, the numbers are those of the CPU."""
 
-import warnings
-
 import pytest
 import torch
 from methods import FACTORIES, READ_BACK
 
 import fedlib as fl
+from fedlib.algorithm import groups_of
 from fedlib.runs import loop
 from fedlib.runs.engine import engine, rules
 from fedlib.runs.plan import cohorts, prepare
@@ -31,27 +30,39 @@ def test_a_gpu_gives_the_numbers_of_a_cpu(method, federation):
 def test_the_same_seed_gives_the_same_bits_on_a_gpu(method, federation, tmp_path):
     first = fl.run(FACTORIES[method](), federation, **SETTING, progress=False, store=tmp_path)
     (first.folder / "run.safetensors").unlink()
-    again = fl.run(
-        FACTORIES[method](), federation, **SETTING, progress=False, store=tmp_path
-    )  # same store: same convolutions
+    again = fl.run(FACTORIES[method](), federation, **SETTING, progress=False, store=tmp_path)  # the same convolutions
     assert all(torch.equal(t, again.models[name]) for name, t in first.models.items())
 
 
+@pytest.mark.parametrize("model", ["lenet5", "m1"])  # without and with dropout
+def test_steps_that_are_no_graphs_give_the_same_bits(model, federation, tmp_path):
+    setting = SETTING | dict(model=model, progress=False, store=tmp_path)  # one store: the same convolutions
+    replayed = fl.run("fedavg", federation, **setting)
+    (replayed.folder / "run.safetensors").unlink()
+    plain = fl.run("fedavg", federation, **setting, graphs=False)
+    assert plain.folder == replayed.folder
+    assert all(torch.equal(t, plain.models[name]) for name, t in replayed.models.items())
+
+
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype feature")
 @pytest.mark.parametrize("method", sorted(set(FACTORIES) - READ_BACK))
 def test_a_round_is_replayed_and_never_waited_for(method, federation, run_store):
     """The same round twice: the first one captures its graphs, in the second every wait for the GPU is an error."""
-    plan, ids = prepare(FACTORIES[method](), federation, **SETTING), cohorts(federation.n_clients, 0.5, 1, 0)[0]
-    with rules("cuda"), warnings.catch_warnings(action="error"):
+    plan = prepare(FACTORIES[method](), federation, **SETTING, device="cuda")
+    [ids] = cohorts(federation.n_clients, 0.5, 1, 0)
+    with rules("cuda"):
         own = engine(plan, run_store)
         model = plan.model._replace(weights={name: t.to(own.device) for name, t in plan.model.weights.items()})
         n_train = torch.tensor([float(len(part)) for part in federation.train], device=own.device)
+        groups = groups_of(plan.algorithm, model, federation)
         state = plan.algorithm.init(model, federation)
         for mode in ("default", "error"):
             torch.cuda.set_sync_debug_mode(mode)
             try:
-                state = plan.algorithm.round(state, loop.cohort_at(plan, own, model, n_train, ids, 0, loop.TRAIN))
+                cohort = loop.cohort_at(plan, own, model, n_train, ids, 0, loop.TRAIN, groups)
+                state = plan.algorithm.round(state, cohort)
             finally:
                 torch.cuda.set_sync_debug_mode("default")
     programs = own.trainer._programs.values()
     assert programs
-    assert all(step.__name__ == "replay" for program in programs for step in program._steps.values())
+    assert all(program._graphs for program in programs)

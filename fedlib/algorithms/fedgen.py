@@ -76,7 +76,7 @@ def fedgen(
         rng = generator(*cohort.server_stream, "generator")
         counts = cohort.federation.train_counts[cohort.ids]  # [k, n_classes]
         before = state.generator or new_generator(rng, counts.shape[1], noise, hidden, p=phi[0].shape[2])
-        g = {name: t.to(phi[0]) for name, t in before.items()}
+        g = {name: to_device(t, phi[0].device).to(phi[0].dtype) for name, t in before.items()}
         first, second = (moment or zeros_like(drop(g, STATISTICS)) for moment in (state.first, state.second))
 
         def sent(array):

@@ -10,7 +10,7 @@ from torch.func import functional_call
 
 from fedlib.algorithm import Algorithm, algorithm, need_public
 from fedlib.checks import check_choice, check_count, check_number
-from fedlib.models import MODELS
+from fedlib.models import MODELS, build
 from fedlib.models.mixture import deal, stacks
 from fedlib.models.pair import THETA, pair, prefixed, unprefixed
 from fedlib.stack import Params, client_mean
@@ -52,12 +52,14 @@ def fedkemf(
     check_count("server_epochs", server_epochs, 0)
     check_count("server_batch", server_batch)
 
-    def known(model):
-        return model.sibling(knowledge, MODELS[knowledge])
-
     def init(model, federation):
         need_public("fedkemf", federation)
-        return State(stacks(deal(model, federation.n_clients)), known(model).weights)
+        return State(stacks(deal(model, federation.n_clients)), model.sibling(knowledge, MODELS[knowledge]).weights)
+
+    def known(model, w):  # the knowledge network with the weights w
+        return build(knowledge, MODELS[knowledge], model.shape, model.n_classes, *model.stream, knowledge)._replace(
+            weights=w
+        )
 
     def distilled(cohort, model, w, copies):
         public, stream = cohort.public, cohort.server_stream
@@ -72,7 +74,7 @@ def fedkemf(
         return fine_tuned(model, w, loss, ((index,) for index in batches), server_lr, stream)
 
     def round(state, cohort):
-        model, copies, order = known(cohort.model), [], []
+        model, copies, order = known(cohort.model, state.w), [], []
         for part in cohort.parts():
             both = replace(part, model=pair(part.model, model))
             start = prefixed(THETA, part.own(state.v)) | prefixed(knowledge, part.broadcast(state.w))  # [k, ...]

@@ -12,6 +12,7 @@ from fedlib.checks import check_count
 from fedlib.models.mixture import deal, stacks
 from fedlib.stack import Params
 from fedlib.streams import generator
+from fedlib.training.batches import to_device
 from fedlib.training.losses import cross_entropy
 
 
@@ -57,7 +58,7 @@ def fedmd(warm_up: int = 10, digest_epochs: int = 1, shown: int = 5000) -> Algor
         sent = [torch.stack(part.on_public(chosen).logits(part.own(state.v))) for part in parts]
         mean = torch.cat([part.gather({"logits": z})["logits"] for part, z in zip(parts, sent, strict=True)]).mean(0)
         table = mean.new_zeros(n, mean.shape[1])
-        table[torch.from_numpy(chosen).to(mean.device)] = cohort.broadcast({"logits": mean})["logits"][0]
+        table[to_device(torch.from_numpy(chosen), mean.device)] = cohort.broadcast({"logits": mean})["logits"][0]
         for part in parts:
             answers, everybody = {"logits": table.expand(part.size, -1, -1)}, part.on_public(chosen)
             w = everybody.train(digest, part.own(state.v), answers, name="digest", epochs=range(digest_epochs))

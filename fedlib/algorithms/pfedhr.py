@@ -14,6 +14,7 @@ from fedlib.reassembly.reassemble import Network, reassemble
 from fedlib.reassembly.record import NOTHING, appended, record
 from fedlib.stack import Params, client_mean
 from fedlib.streams import generator
+from fedlib.training.batches import to_device
 from fedlib.training.evaluate import logits
 from fedlib.training.server import public_training
 
@@ -109,12 +110,13 @@ def pfedhr(
         for i, m in enumerate(chosen):
             sent = cohort.scatter({name: t[None] for name, t in tuned[m].items()})
             cohort.part([i], candidates[m]).write_logits(state.taught, sent)
-        return F.pad(similarity, (0, most - n), value=-torch.inf), torch.tensor(chosen, device=cohort.clients.device)
+        similarity = F.pad(similarity, (0, most - n), value=-torch.inf)
+        return similarity, to_device(torch.tensor(chosen), cohort.clients.device)
 
     def round(state, cohort):
         uploads, pool = local_update(state, cohort)
         public, rng = cohort.public, generator(cohort.seed, "pfedhr", "probes")
-        chosen = torch.from_numpy(rng.permutation(len(public.y))[:probes]).to(public.y.device)
+        chosen = to_device(torch.from_numpy(rng.permutation(len(public.y))[:probes]), public.y.device)
         x = public.batch(chosen, cohort.model).x
         tried = reassemble(pool, x, groups, most, stitch_depth, cohort.server_stream)
 

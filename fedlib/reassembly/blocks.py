@@ -56,7 +56,7 @@ def decompose(model: Model) -> list[Block]:
             cuts.append([])
         cuts[-1].append((name, layer))
 
-    blocks, x = [], torch.zeros(1, *model.shape).to(next(iter(model.weights.values())))
+    blocks, x = [], next(iter(model.weights.values())).new_zeros(1, *model.shape)
     model.net.eval()
     for h, cut in enumerate(cuts, 1):
         [op] = [OPERATIONS[type(layer)] for _, layer in cut if type(layer) in OPERATIONS]

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from fedlib.similarity import cka_matrix
+from fedlib.training.batches import to_device
 
 EPSILON = 1e-8  # of CKA; below it a sum of two counts as this (reading A3)
 ITERATIONS = 50
@@ -28,7 +29,7 @@ def block_distances(x: Tensor, answers: Sequence[Sequence[Tensor]]) -> np.ndarra
             before = len(seen)
             seen.append(answer)
     cka = cka_matrix(seen).nan_to_num(0.0)
-    inputs, outputs = (torch.tensor(place, device=cka.device) for place in zip(*places, strict=True))
+    inputs, outputs = (to_device(torch.tensor(place), cka.device) for place in zip(*places, strict=True))
     alike = cka[inputs][:, inputs] + cka[outputs][:, outputs]
     return (1 / alike.clamp(min=EPSILON)).cpu().numpy()
 

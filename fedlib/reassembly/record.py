@@ -10,6 +10,7 @@ from torch import Tensor
 from fedlib.reassembly.reassemble import Reassembly
 from fedlib.reassembly.stitch import added
 from fedlib.stack import Params
+from fedlib.training.batches import to_device
 
 NOTHING = -1  # where there is no network, block, group or candidate
 
@@ -48,7 +49,8 @@ def record(
         "size": sizes[1],
     }
     row |= {"found": np.array(tried.found), "used": np.array(len(tried.groups))}
-    return {"clients": clients} | {name: torch.from_numpy(t).to(clients.device) for name, t in row.items()} | answer
+    there = {name: to_device(torch.from_numpy(t), clients.device) for name, t in row.items()}
+    return {"clients": clients} | there | answer
 
 
 def appended(log: Params, row: Params) -> Params:

@@ -13,6 +13,7 @@ from fedlib.models import Model, build
 from fedlib.reassembly.blocks import CONV, Block
 from fedlib.stack import Params
 from fedlib.streams import Stream
+from fedlib.training.batches import to_device
 
 LARGEST = 4  # side of a feature map, in pixels, that a stitch flattens
 
@@ -28,7 +29,8 @@ class Resize(nn.Module):
         self.sides = [_resizing(*both) for both in zip(size, to, strict=True)]
 
     def forward(self, x: Tensor) -> Tensor:
-        rows, columns = (side.to(x) for side in self.sides)
+        self.sides = [to_device(side, x.device).to(x.dtype) for side in self.sides]  # where they stay
+        rows, columns = self.sides
         return rows @ x @ columns.T
 
 
@@ -102,7 +104,8 @@ def assemble(chain: Sequence[Link], uploads: Sequence[Params], like: Model, dept
         for name, t in block.weights(uploads[b]).items()
     }
     weights = model.weights | own
-    return model._replace(weights={name: t.detach().to(first, copy=True) for name, t in weights.items()})
+    there = {name: to_device(t.detach(), first.device) for name, t in weights.items()}
+    return model._replace(weights={name: t.to(first.dtype, copy=True) for name, t in there.items()})
 
 
 def added(model: Model) -> int:

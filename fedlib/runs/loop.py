@@ -23,7 +23,7 @@ from fedlib.runs.history import History
 from fedlib.runs.plan import Plan, cohorts, prepare
 from fedlib.runs.result import RunResult
 from fedlib.runs.store import Checkpoint, RunFolder, flatten, unflatten
-from fedlib.training.batches import Images, beside, to_device
+from fedlib.training.batches import to_device
 from fedlib.training.cohort import TRAIN, TUNE, Cohort
 from fedlib.training.evaluate import GroupEvaluation
 
@@ -46,10 +46,11 @@ def run(
     `model` is an architecture, or several of them, "m1+m2", dealt out evenly to the clients where a method allows it.
     `arguments` are the fields of `fedlib.runs.setting.Setting`: rounds (required), join_ratio, local_epochs,
     batch_size, lr, momentum, optimizer, lr_decay, lr_decay_every, seed, evaluate_every, tune_epochs, tune_every,
-    tune_part, client_metrics, backend, device, dtype. A CPU run uses one thread: run several side by side with
-    `fl.sweep`. `progress` shows a bar, or is a function that is told the number of rounds done; `store` is the run
-    store (default: FEDLIB_RUNS, else the user's cache). A checkpoint is written every `checkpoint_seconds`, less often
-    where that would take more than 5 % of the time; 0: after every round.
+    tune_part, client_metrics, backend, device, dtype, graphs (False where a GPU cannot capture a CUDA graph: slower,
+    the same numbers). A CPU run uses one thread: run several side by side with `fl.sweep`. `progress` shows a bar, or
+    is a function that is told the number of rounds done; `store` is the run store (default: FEDLIB_RUNS, else the
+    user's cache). A checkpoint is written every `checkpoint_seconds`, less often where that would take more than 5 %
+    of the time; 0: after every round.
 
     An interrupted run continues from its last checkpoint and ends with the same bits. Raises `ValueError` for an
     argument that is not allowed, before any work starts.
@@ -123,7 +124,6 @@ def _rounds(
     model = plan.model._replace(weights={name: t.to(own.device) for name, t in plan.model.weights.items()})
     sampled = cohorts(federation.n_clients - federation.unseen, setting.join_ratio, setting.rounds, setting.seed)
     n_train = torch.tensor([len(part) for part in federation.train], dtype=torch.float32, device=own.device)
-    public = federation.public and beside(own.images, federation.public)
     groups, stacked = groups_of(plan.algorithm, model, federation), setting.backend == "stacked"
     metrics = bool(setting.client_metrics)
     tests = [GroupEvaluation(own.images, part, groups, stacked, metrics) for part in federation.parts[1:]]
@@ -134,7 +134,7 @@ def _rounds(
 
     for t in range(saved.round if saved is not None else 0, setting.rounds):
         start = mark(own.device)
-        cohort = cohort_at(plan, own, model, n_train, sampled[t], t, TRAIN, groups, public)
+        cohort = cohort_at(plan, own, model, n_train, sampled[t], t, TRAIN, groups)
         state = plan.algorithm.round(state, cohort)
         history.add_round(start, mark(own.device), cohort.meter)
         last = t + 1 == setting.rounds
@@ -144,7 +144,7 @@ def _rounds(
             if plan.algorithm.trace is not None:
                 history.add_trace(plan.algorithm.trace(state))
         if setting.tune_epochs and (last or (t + 1) % setting.tune_every == 0):
-            everyone = cohort_at(plan, own, model, n_train, np.arange(federation.n_clients), t, TUNE, groups, public)
+            everyone = cohort_at(plan, own, model, n_train, np.arange(federation.n_clients), t, TUNE, groups)
             everyone = replace(everyone, local_epochs=setting.tune_epochs)
             models = tuned(plan.algorithm, state, everyone)
             history.add_evaluation(t + 1, True, [test(models) for test in tests])
@@ -166,15 +166,12 @@ def cohort_at(
     t: int,
     purpose: str,
     groups: Sequence[Group] | None = None,
-    public: Images | None = None,
 ) -> Cohort:
     """The cohort of round `t`: the clients `ids`, for training or (purpose TUNE) for fine-tuning.
 
     `model` and `n_train` (float32 [n_clients], training samples) are on the device of the engine `own`; so are
-    `groups`, those of the algorithm, and the `public` images.
+    `groups`, those of the algorithm.
     """
-    if public is None and plan.federation.public is not None:
-        public = beside(own.images, plan.federation.public)
     clients = to_device(torch.from_numpy(ids), own.device)
     return Cohort(
         model=model,
@@ -193,7 +190,7 @@ def cohort_at(
         seed=plan.setting.seed,
         trainer=own.trainer,
         groups=groups_of(plan.algorithm, model, plan.federation) if groups is None else groups,
-        public=public,
+        public=plan.federation.public and own.beside(plan.federation.public),
         purpose=purpose,
     )
 

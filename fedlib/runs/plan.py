@@ -92,7 +92,7 @@ def _library(backend: str) -> str:
     """The fingerprint of what all runs have in common: initial weights, images, rounds, local training, evaluation."""
     from fedlib.runs import engine, loop  # which import this module
 
-    return fingerprint(build, on_device, loop._rounds, engine.rules, BACKENDS[backend])
+    return fingerprint(build, on_device, engine.Engine, engine.rules, loop._rounds, BACKENDS[backend])
 
 
 def _tuning_personal(algorithm: Algorithm, model: Model, federation: Federation) -> Algorithm:

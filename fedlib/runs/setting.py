@@ -37,6 +37,9 @@ class Setting:
     backend          "loop", "stacked" or "auto" (stacked on a GPU, else loop)
     device           "cpu", "cuda" or "auto"
     dtype            "float32" or "float64"
+    graphs           True: a GPU replays each training step as one CUDA graph; False: it starts every kernel of a step
+                     by itself, which is slower, for where a graph cannot be captured. The kernels, their order and
+                     what they are given are the same, so the bits are, and it is no part of a run's address
     """
 
     rounds: int
@@ -59,6 +62,7 @@ class Setting:
     backend: str = "auto"
     device: str = "auto"
     dtype: str = "float32"
+    graphs: bool = True
 
     def __post_init__(self) -> None:
         for name in ("rounds", "local_epochs", "batch_size", "lr_decay_every"):
@@ -77,6 +81,7 @@ class Setting:
         check_choice("dtype", self.dtype, ("float32", "float64"))
         check_choice("statistics", self.statistics, ("shared", "local"))
         check_choice("pixels", self.pixels, BRIGHTEST)
+        check_flag("graphs", self.graphs)
         if self.evaluate_every is None:
             self._settle("evaluate_every", max(1, self.rounds // EVALUATIONS))
         check_count("evaluate_every", self.evaluate_every)
@@ -94,8 +99,10 @@ class Setting:
             self._settle("backend", "stacked" if self.device == "cuda" else "loop")
 
     def described(self) -> dict[str, Any]:
-        """What is set, by name. What is None was not asked for and is left out, also of a run's address."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
+        """What is set, by name, as it stands in a run's address: without what changes no bit, and without what is None,
+        which was not asked for.
+        """
+        return {name: value for name, value in asdict(self).items() if value is not None and name != "graphs"}
 
     @property
     def torch_dtype(self) -> torch.dtype:

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -49,7 +49,7 @@ def run_group(cells: Sequence[Mapping[str, Any]], store: str | Path | None, tell
 
         def start(plan: Plan, tell: Callable[[int], None]) -> Callable[[Trainer], Any]:
             plan = plan._replace(algorithm=plans[0].algorithm)  # equal, and its loss the same function
-            return lambda trainer: carry_out(plan, own._replace(trainer=trainer), tell, store)
+            return lambda trainer: carry_out(plan, replace(own, trainer=trainer), tell, store)
 
         works = [start(plan, tell) for plan, tell in zip(plans, tells, strict=True)]
         return lockstep(works, own.trainer)

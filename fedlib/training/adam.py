@@ -27,7 +27,7 @@ def adam(
     free = {name: w[name].requires_grad_() for name in first}
     optimiser = torch.optim.Adam(free.values(), lr, fused=fused)
     for name, t in free.items():
-        step = torch.tensor(float(taken), device=t.device if fused else None)
+        step = torch.full((), float(taken), device=t.device if fused else None)  # nothing is copied there
         optimiser.state[t] = {"step": step, "exp_avg": first[name], "exp_avg_sq": second[name]}
     for batch in batches:
         optimiser.zero_grad()

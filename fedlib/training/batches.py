@@ -76,8 +76,9 @@ def _shared(values: np.ndarray) -> Tensor:
 
 
 def to_device(t: Tensor, device: torch.device) -> Tensor:
-    """Without making a GPU wait: it copies from pinned memory while it works on."""
-    return (t.pin_memory() if device.type == "cuda" else t).to(device, non_blocking=True)
+    """Without making a GPU wait: what is not there yet it copies from pinned memory while it works on."""
+    leaves = t.device.type == "cpu" and device.type == "cuda"
+    return (t.pin_memory() if leaves else t).to(device, non_blocking=True)
 
 
 def client_batches(

@@ -7,6 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fedlib.training.batches import to_device
+
 MIRRORED, JITTERED, GREY = 0.5, 0.8, 0.2  # shares of the images
 SMALLEST, RATIO = 0.8, math.log(4 / 3)  # of a crop: its area, and the logarithm of its sides' largest ratio
 JITTER, HUE = 0.4, 0.1
@@ -32,7 +34,7 @@ def view(x: Tensor, rng: np.random.Generator) -> Tensor:
     """
 
     def put(values: np.ndarray) -> Tensor:
-        return torch.from_numpy(values).to(x)
+        return to_device(torch.from_numpy(values), x.device).to(x.dtype)
 
     n, jittered = len(x), rng.random(len(x)) < JITTERED
     area, ratio = rng.uniform(SMALLEST, 1, n), np.exp(rng.uniform(-RATIO, RATIO, n))

@@ -59,7 +59,7 @@ class PatchConvolution(torch.autograd.Function):
         """x [batch, C, H, W], weight [out, C, high, wide] -> [batch, out, H', W']."""
         patches = _unfold(x, weight.shape[2:])  # [batch * H' * W', C * high * wide]
         size = [x.shape[0], *(n - m + 1 for n, m in zip(x.shape[2:], weight.shape[2:], strict=True))]
-        return (patches @ weight.flatten(1).T).unflatten(0, size).permute(0, 3, 1, 2)
+        return _channels_first(patches @ weight.flatten(1).T, size)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -77,10 +77,19 @@ class PatchConvolution(torch.autograd.Function):
         around = F.pad(grad, (wide - 1, wide - 1, high - 1, high - 1))
         turned = weight.flip(2, 3).transpose(0, 1)  # [C, out, high, wide]
         grad_x = _unfold(around, (high, wide)) @ turned.flatten(1).T
-        return grad_x.unflatten(0, [x.shape[0], *x.shape[2:]]).permute(0, 3, 1, 2), grad_weight
+        return _channels_first(grad_x, [x.shape[0], *x.shape[2:]]), grad_weight
 
 
 def _unfold(x: Tensor, kernel: tuple[int, int]) -> Tensor:
     """All patches of x [batch, C, H, W] as rows: [batch * H' * W', C * high * wide]."""
     patches = x.unfold(2, kernel[0], 1).unfold(3, kernel[1], 1)  # [batch, C, H', W', high, wide]
     return patches.permute(0, 2, 3, 1, 4, 5).flatten(3).flatten(0, 2)
+
+
+def _channels_first(rows: Tensor, size: list[int]) -> Tensor:
+    """Rows [batch * H * W, C], of `size` (batch, H, W), as images [batch, C, H, W].
+
+    Copied, also images of one pixel, which are contiguous already: on a GPU, BatchNorm looks at their strides alone,
+    and where channels come last it asks for what `vmap` does not have.
+    """
+    return rows.unflatten(0, size).permute(0, 3, 1, 2).clone(memory_format=torch.contiguous_format)

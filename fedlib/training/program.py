@@ -1,42 +1,51 @@
 """One SGD step of many clients at once, in fixed buffers, so that a GPU can replay it as one CUDA graph."""
 
-import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
 from torch.func import grad_and_value, vmap
 from torch.nn.utils.rnn import pad_sequence
 
+from fedlib.models import Model
 from fedlib.stack import Params
 from fedlib.training.batches import Batch, to_device
 from fedlib.training.convolution import convolutions
-from fedlib.training.phase import Phase
+from fedlib.training.phase import Loss, Phase
 
 BETAS, EPSILON = (0.9, 0.999), 1e-8  # of Adam, as in torch.optim
 WARM_UP = 3  # steps before a capture: libraries allocate their workspaces there
+Form = str | Callable[[Phase, int], str]  # of convolutions: always the same, or chosen for each size of the stack
+
+
+class CaptureError(RuntimeError):
+    """A step could not be captured. PyTorch cannot go on then: its memory of the GPU still belongs to the capture."""
 
 
 class Program:
-    """The buffers of k clients and the step on them. Clients are sorted: who has most steps comes first.
+    """Buffers for `clients` clients and `capacity` steps, and the step on them, for all phases of one `kind`.
 
-    A step moves the first `size` clients; those of them whose steps are over stand still. What belongs to the
-    clients lies in buffers with the client axis first, so the step of fewer clients works on their first rows.
+    Clients are sorted: who has most steps comes first. A step moves the first `size` clients; those of them whose
+    steps are over stand still. What belongs to the clients lies in buffers with the client axis first, so the step of
+    fewer clients works on their first rows. With `graphs` a GPU replays it as a CUDA graph. Nothing in a program refers
+    back to it: its memory is free as soon as nobody needs it.
     """
 
-    def __init__(self, phase: Phase, capacity: int, form: str):
-        k, device = len(phase.batches), phase.images.y.device
-        self.model, self.images, self.loss = phase.model, phase.images, phase.loss
-        self.capacity, self.form, self.clip, self.momentum = capacity, form, phase.clip, phase.momentum
+    def __init__(self, phase: Phase, clients: int, capacity: int, form: Form, graphs: bool):
+        device = phase.images.y.device
+        self.model, self.images = phase.model, phase.images
+        self.clients, self.capacity, self.form = clients, capacity, form
+        self.clip, self.momentum = phase.clip, phase.momentum
         dtype = phase.images.scale.dtype
         moving = [name for name in phase.w if name in phase.model.statistics and name not in phase.trainable]
         fixed = [name for name in phase.w if name not in {*moving, *phase.trainable}]
 
         def zeros(stack: Params, names: Sequence[str]) -> Params:
-            return {name: torch.zeros_like(stack[name], memory_format=torch.contiguous_format) for name in names}
+            return {name: stack[name].new_zeros(clients, *stack[name].shape[1:]) for name in names}
 
         shapes = [phase.w[name].shape[1:] for name in phase.trainable]
-        self.flat = torch.zeros(k, sum(shape.numel() for shape in shapes), dtype=dtype, device=device)  # [k, P]
+        self.flat = torch.zeros(clients, sum(shape.numel() for shape in shapes), dtype=dtype, device=device)  # [., P]
         self.velocity = torch.zeros_like(self.flat) if self.momentum else None
         self.moments = tuple(torch.zeros_like(self.flat) for _ in BETAS if phase.optimizer == "adam")
         parts = self.flat.split([shape.numel() for shape in shapes], dim=1)
@@ -46,43 +55,49 @@ class Program:
         }
         self.moving, self.fixed = zeros(phase.w, moving), zeros(phase.w, fixed)
         self.context = tuple(zeros(stack, list(stack)) for stack in phase.context)
-        self.index = torch.zeros(capacity, k, phase.batches[0].shape[1], dtype=torch.int64, device=device)
+        self.index = torch.zeros(capacity, clients, phase.batches[0].shape[1], dtype=torch.int64, device=device)
         self.draws = {
-            name: torch.zeros(capacity, k, *t.shape[1:], dtype=t.dtype, device=device)
+            name: torch.zeros(capacity, clients, *t.shape[1:], dtype=t.dtype, device=device)
             for name, t in (phase.draws[0] if phase.draws else {}).items()
         }
-        self.n_steps = torch.zeros(k, dtype=torch.int64, device=device)
+        self.n_steps = torch.zeros(clients, dtype=torch.int64, device=device)
         self.step = torch.zeros(1, dtype=torch.int64, device=device)
         self.lr = torch.zeros((), dtype=dtype, device=device)
-        self.total = torch.zeros(k, dtype=torch.float32, device=device)
+        self.total = torch.zeros(clients, dtype=torch.float32, device=device)
         randomness = "error" if phase.stream is None else "different"
-        self._gradients = vmap(grad_and_value(self._loss, has_aux=True), randomness=randomness)
-        self._steps: dict[int, Callable[[], object]] = {}
-        self._pool = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
+        one_client = partial(_loss, phase.loss, phase.model)
+        self._gradients = vmap(grad_and_value(one_client, has_aux=True), randomness=randomness)
+        replays = graphs and device.type == "cuda"
+        self._forms: dict[int, str] = {}  # by size
+        self._graphs: dict[int, torch.cuda.CUDAGraph] | None = {} if replays else None  # by size
+        self._pool = torch.cuda.graph_pool_handle() if replays else None  # they share their memory
 
     def run(self, phase: Phase, stages: Sequence[tuple[int, int]]) -> tuple[Params, Tensor]:
         """Load `phase`, take `stages` of (size, steps), return the trained stack [k, ...] and mean losses [k]."""
+        k = len(phase.batches)
         self.model.net.train()
-        steps = {size: self._prepared(size) for size, _ in stages}  # before loading: a capture runs the step
+        steps = {size: self._prepared(phase, size) for size, _ in stages}  # before loading: a capture runs the step
         self._load(phase)
         for size, n in stages:
             for _ in range(n):
                 steps[size]()
         trained = self.free | self.moving | self.fixed
-        return {name: trained[name].clone() for name in phase.w}, self.total / self.n_steps.clamp(min=1)
+        losses = self.total[:k] / self.n_steps[:k].clamp(min=1)
+        return {name: trained[name][:k].clone() for name in phase.w}, losses
 
     def _load(self, phase: Phase) -> None:
+        k = len(phase.batches)
         buffers = [self.free | self.moving | self.fixed, *self.context]
         for buffer, stack in zip(buffers, (phase.w, *phase.context), strict=True):
             for name, t in buffer.items():
-                t.copy_(stack[name])
+                t[:k].copy_(stack[name])
         index = pad_sequence(list(phase.batches))  # [steps, k, batch]
-        self.index[: len(index)].copy_(to_device(index, self.index.device))
+        self.index[: len(index), :k].copy_(to_device(index, self.index.device))
         for name, t in self.draws.items():
             drawn = pad_sequence([own[name] for own in phase.draws])  # [steps, k, ...]
-            t[: len(drawn)].copy_(to_device(drawn, t.device))
+            t[: len(drawn), :k].copy_(to_device(drawn, t.device))
         n_steps = torch.tensor([len(steps) for steps in phase.batches])
-        self.n_steps.copy_(to_device(n_steps, self.index.device))
+        self.n_steps[:k].copy_(to_device(n_steps, self.index.device))
         self.step.zero_()
         self.total.zero_()
         for t in self.moments:
@@ -91,21 +106,16 @@ class Program:
             self.velocity.zero_()
         self.lr.fill_(phase.lr)
 
-    def _loss(self, free: Params, moving: Params, fixed: Params, seen: tuple[Tensor, ...], draws: Params, *own: Params):
-        """ONE client, which has `seen` (x, y, index): its loss, and the BatchNorm statistics that the pass leaves."""
-        moving = {name: t.clone() for name, t in moving.items()}  # the forward pass updates them in place
-        x, y, index = seen
-        return self.loss({**free, **moving, **fixed}, Batch(x, y, self.model, draws, index), *own), moving
-
-    def _advance(self, size: int) -> None:
-        """One step of the first `size` clients."""
+    def _advance(self, size: int, form: str) -> None:
+        """One step of the first `size` clients, with this form of convolutions."""
         free, moving, fixed, *context = (_first(t, size) for t in (self.free, self.moving, self.fixed, *self.context))
         running = self.step < self.n_steps[:size]  # [size]
         index, *drawn = (t[:, :size].index_select(0, self.step)[0] for t in (self.index, *self.draws.values()))
         batch = self.images.batch(index, self.model)  # index: [size, batch], drawn: [size, ...]
         draws = dict(zip(self.draws, drawn, strict=True))
         seen = batch.x, batch.y, index
-        grads, (value, moved) = self._gradients(free, moving, fixed, seen, draws, *context)
+        with convolutions(self.model.net, form):
+            grads, (value, moved) = self._gradients(free, moving, fixed, seen, draws, *context)
         gradient = torch.cat([grads[name].flatten(1) for name in free], 1)  # [size, P]
         if self.clip is not None:  # as torch.nn.utils.clip_grad_norm_, for each client
             norm = gradient.norm(dim=1, keepdim=True)
@@ -129,33 +139,52 @@ class Program:
         first, second = unbiased
         return first / (second.sqrt() + EPSILON)
 
-    def _prepared(self, size: int) -> Callable[[], object]:
-        """The step of `size` clients: as it is on a CPU, a CUDA graph on a GPU."""
-        if size not in self._steps:
-
-            def step() -> None:
-                with convolutions(self.model.net, self.form):
-                    self._advance(size)
-
-            self._steps[size] = step if self._pool is None else self._captured(step)
-        return self._steps[size]
-
-    def _captured(self, step: Callable[[], None]) -> Callable[[], object]:
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(WARM_UP):
-                self.step.zero_()
-                step()
-        torch.cuda.current_stream().wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        try:
-            with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
-                step()
-        except RuntimeError as error:
-            warnings.warn(f"trains without a CUDA graph, which is slower: {str(error).splitlines()[0]}", stacklevel=2)
+    def _prepared(self, phase: Phase, size: int) -> Callable[[], object]:
+        """The step of `size` clients: as it is, or a CUDA graph, captured when it is needed first."""
+        if size not in self._forms:
+            self._forms[size] = self.form if isinstance(self.form, str) else self.form(phase, size)
+        step = partial(self._advance, size, self._forms[size])
+        if self._graphs is None:
             return step
-        return graph.replay
+        if size not in self._graphs:
+            self._graphs[size] = self._captured(step)
+        return self._graphs[size].replay
+
+    def _captured(self, step: Callable[[], object]) -> torch.cuda.CUDAGraph:
+        """A graph of the step. The random state stays as it was: the steps to come draw what they would without it."""
+        graph, side, device = torch.cuda.CUDAGraph(), torch.cuda.Stream(), self.step.device
+        with torch.random.fork_rng([device] if device.type == "cuda" else []):
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                for _ in range(WARM_UP):
+                    self.step.zero_()
+                    step()
+            torch.cuda.current_stream().wait_stream(side)
+            try:
+                with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+                    step()
+            except RuntimeError as error:
+                raise CaptureError(
+                    "A training step could not be captured as a CUDA graph, after which this process cannot go on with "
+                    "the GPU; start again with graphs=False."
+                ) from error
+        return graph
+
+
+def _loss(
+    loss: Loss,
+    model: Model,
+    free: Params,
+    moving: Params,
+    fixed: Params,
+    seen: tuple[Tensor, ...],
+    draws: Params,
+    *context: Params,
+) -> tuple[Tensor, Params]:
+    """ONE client, which has `seen` (x, y, index): its loss, and the BatchNorm statistics that the pass leaves."""
+    moving = {name: t.clone() for name, t in moving.items()}  # the forward pass updates them in place
+    x, y, index = seen
+    return loss({**free, **moving, **fixed}, Batch(x, y, model, draws, index), *context), moving
 
 
 def _first(stack: Params, size: int) -> Params:

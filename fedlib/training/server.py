@@ -11,7 +11,7 @@ from fedlib.models import Model
 from fedlib.stack import Params, select
 from fedlib.streams import Stream, generator
 from fedlib.training.adam import adam
-from fedlib.training.batches import Images, client_batches
+from fedlib.training.batches import Images, client_batches, to_device
 from fedlib.training.contrastive import nt_xent, view
 from fedlib.training.phase import drawing
 
@@ -19,7 +19,8 @@ from fedlib.training.phase import drawing
 def server_batches(images: Images, epochs: int, batch_size: int, stream: Stream) -> Tensor:
     """Indices of all `images` in random order, once an epoch: int64 [steps, batch]; see `client_batches`."""
     n = len(images.y)
-    return client_batches(np.arange(n), range(epochs), min(batch_size, n), (*stream, "batches")).to(images.y.device)
+    batches = client_batches(np.arange(n), range(epochs), min(batch_size, n), (*stream, "batches"))
+    return to_device(batches, images.y.device)
 
 
 def views(images: Images, batches: Tensor, stream: Stream) -> list[Tensor]:

@@ -12,7 +12,7 @@ from torch import Tensor
 from fedlib.stack import Params
 from fedlib.training.batches import to_device
 from fedlib.training.phase import Phase, kind, randomness
-from fedlib.training.program import Program
+from fedlib.training.program import Form, Program
 
 AT_ONCE = 128  # clients in one stack: memory is bounded whatever the number of clients
 SMALLEST = 4  # stacks are not halved further: fewer clients would not be faster on a GPU
@@ -20,10 +20,13 @@ KEPT = 16  # programs; a method that makes a new loss in every round must not fi
 
 
 class Stacked:
-    """A `Trainer` that keeps its programs from one phase to the next. `form`: see `convolution.convolutions`."""
+    """A `Trainer` that keeps its programs from one phase to the next.
 
-    def __init__(self, form: str = "grouped"):
-        self.form = form
+    `form`: see `convolution.convolutions`; `graphs`: see `runs.setting.Setting`.
+    """
+
+    def __init__(self, form: Form = "grouped", graphs: bool = True):
+        self.form, self.graphs = form, graphs
         self._programs: dict[tuple, Program] = {}
 
     def __call__(self, phase: Phase) -> tuple[Params, Tensor]:
@@ -42,11 +45,13 @@ class Stacked:
         return self._program(phase, n_steps[0]).run(phase, stages(n_steps))
 
     def _program(self, phase: Phase, steps: int) -> Program:
-        """The program for phases like this one; room for more steps is made by powers of two."""
-        key = (*kind(phase), len(phase.batches), phase.stream is None)
-        program = self._programs.pop(key, None)
-        if program is None or program.capacity < steps:
-            program = Program(phase, 1 << max(steps - 1, 0).bit_length(), self.form)
+        """The program for phases like this one. Room for more clients is made as needed, for steps by powers of two."""
+        key, clients = (*kind(phase), phase.stream is None), len(phase.batches)
+        program, capacity = self._programs.pop(key, None), 1 << max(steps - 1, 0).bit_length()
+        if program is not None and (program.clients < clients or program.capacity < steps):
+            clients, capacity = max(clients, program.clients), max(capacity, program.capacity)
+            program = None  # its memory is free for the new one
+        program = program or Program(phase, clients, capacity, self.form, self.graphs)
         self._programs[key] = program  # the last one used stands last
         while len(self._programs) > KEPT:
             del self._programs[next(iter(self._programs))]
