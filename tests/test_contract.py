@@ -316,6 +316,7 @@ def test_the_weighted_mean_equals_numpy():
         (lambda: fl.fedfomo(validation=1), r"validation=1 is not allowed; it must be a number in \(0, 1\)"),
         (lambda: fl.fedap(warm_up=2), "warm_up=2 is not allowed"),
         (lambda: fl.fedap(self_weight=-1), "self_weight=-1 is not allowed"),
+        (lambda: fl.fedap(evaluate="after"), "evaluate='after' is unknown; allowed: mixed, own"),
         (lambda: fl.pfedmb(branches=0), "branches=0 is not allowed; it must be a whole number, at least 1"),
         (lambda: fl.pfedmb(alpha_lr=-1), "alpha_lr=-1 is not allowed"),
         (lambda: fl.pfedme(lam=0), r"lam=0 is not allowed; it must be a number in \(0, inf\)"),
