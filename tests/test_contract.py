@@ -314,6 +314,8 @@ def test_the_weighted_mean_equals_numpy():
         (lambda: fl.fedsim(warm_up=-1), "warm_up=-1 is not allowed"),
         (lambda: fl.fedfomo(neighbours=0), "neighbours=0 is not allowed"),
         (lambda: fl.fedfomo(validation=1), r"validation=1 is not allowed; it must be a number in \(0, 1\)"),
+        (lambda: fl.fedfomo(explore=1.1), r"explore=1.1 is not allowed; it must be a number in \[0, 1\]"),
+        (lambda: fl.fedfomo(explore_decay=-1), "explore_decay=-1 is not allowed"),
         (lambda: fl.fedap(warm_up=2), "warm_up=2 is not allowed"),
         (lambda: fl.fedap(self_weight=-1), "self_weight=-1 is not allowed"),
         (lambda: fl.fedap(evaluate="after"), "evaluate='after' is unknown; allowed: mixed, own"),
