@@ -222,14 +222,6 @@ def test_fedrep_that_trains_the_body_in_every_epoch_leaves_the_classifier_as_it_
     assert not all(torch.equal(t, initial[name]) for name, t in result.state.w.items())
 
 
-@pytest.mark.parametrize(("affine", "part"), [(True, "batchnorm"), (False, "statistics")])
-def test_fedbn_leaves_exactly_its_part_of_batchnorm_on_the_clients(affine, part, federation):
-    plan = prepare("fedbn", federation, **without_progress(SETTING))
-    state = fl.run(fl.fedbn(affine=affine), federation, **SETTING).state
-    assert set(state.v) == getattr(plan.model, part)
-    assert set(state.w) == set(plan.model.weights) - set(state.v)
-
-
 def test_one_client_federated_is_plain_local_sgd(tiny):
     """FedAvg, FedPer, FedBN and Local-Only with one client against a bare PyTorch loop."""
     alone = fl.federate(tiny, fl.iid(), clients=1)
