@@ -222,14 +222,6 @@ def test_fedrep_that_trains_the_body_in_every_epoch_leaves_the_classifier_as_it_
     assert not all(torch.equal(t, initial[name]) for name, t in result.state.w.items())
 
 
-@pytest.mark.parametrize(("affine", "part"), [(True, "batchnorm"), (False, "statistics")])
-def test_fedbn_leaves_exactly_its_part_of_batchnorm_on_the_clients(affine, part, federation):
-    plan = prepare("fedbn", federation, **without_progress(SETTING))
-    state = fl.run(fl.fedbn(affine=affine), federation, **SETTING).state
-    assert set(state.v) == getattr(plan.model, part)
-    assert set(state.w) == set(plan.model.weights) - set(state.v)
-
-
 def test_one_client_federated_is_plain_local_sgd(tiny):
     """FedAvg, FedPer, FedBN and Local-Only with one client against a bare PyTorch loop."""
     alone = fl.federate(tiny, fl.iid(), clients=1)
@@ -314,8 +306,11 @@ def test_the_weighted_mean_equals_numpy():
         (lambda: fl.fedsim(warm_up=-1), "warm_up=-1 is not allowed"),
         (lambda: fl.fedfomo(neighbours=0), "neighbours=0 is not allowed"),
         (lambda: fl.fedfomo(validation=1), r"validation=1 is not allowed; it must be a number in \(0, 1\)"),
+        (lambda: fl.fedfomo(explore=1.1), r"explore=1.1 is not allowed; it must be a number in \[0, 1\]"),
+        (lambda: fl.fedfomo(explore_decay=-1), "explore_decay=-1 is not allowed"),
         (lambda: fl.fedap(warm_up=2), "warm_up=2 is not allowed"),
         (lambda: fl.fedap(self_weight=-1), "self_weight=-1 is not allowed"),
+        (lambda: fl.fedap(evaluate="after"), "evaluate='after' is unknown; allowed: mixed, own"),
         (lambda: fl.pfedmb(branches=0), "branches=0 is not allowed; it must be a whole number, at least 1"),
         (lambda: fl.pfedmb(alpha_lr=-1), "alpha_lr=-1 is not allowed"),
         (lambda: fl.pfedme(lam=0), r"lam=0 is not allowed; it must be a number in \(0, inf\)"),

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from fedlib.algorithm import Algorithm, algorithm, download, init_partial, merged, upload
-from fedlib.checks import check_number
+from fedlib.checks import check_choice, check_number
 from fedlib.similarity import bn_distances
-from fedlib.stack import Params, drop, mix, put, repeat, select, take
+from fedlib.stack import Params, drop, mix, own, put, repeat, select, take
 from fedlib.training.evaluate import batchnorm_inputs
 from fedlib.training.losses import cross_entropy
 
@@ -17,7 +17,7 @@ from fedlib.training.losses import cross_entropy
 class State(NamedTuple):
     w: Params  # [...]: what FedBN shares in the warm-up
     v: Params  # [n_clients, ...]: BatchNorm in the warm-up, then every client's whole model
-    weights: Tensor  # W [n_clients, n_clients], rows sum to 1; the identity in the warm-up
+    weights: Tensor  # W [n_clients, n_clients], rows sum to 1; the identity in the warm-up and for unseen clients
 
 
 def neighbour_weights(distances: Tensor, self_weight: float) -> Tensor:
@@ -33,31 +33,37 @@ def neighbour_weights(distances: Tensor, self_weight: float) -> Tensor:
 
 
 @algorithm
-def fedap(warm_up: float = 0.5, self_weight: float = 0.5) -> Algorithm:
+def fedap(warm_up: float = 0.5, self_weight: float = 0.5, evaluate: str = "mixed") -> Algorithm:
     """FedBN for a fraction `warm_up` of the rounds; then a client starts from sum_j W_ij theta_j, BatchNorm its own.
 
     W (`neighbour_weights`) is made once, after the warm-up, from d_ij: the 2-Wasserstein distances, summed over
     BatchNorm layers, of Gaussians with the mean and standard deviation of the layer's inputs over the whole train part
-    of a client. Every client takes part with its own model, in evaluation mode; one that was never sampled in the
-    warm-up has the global rest and its initial BatchNorm. For that, all clients get the global rest once more, and
-    send the statistics. The classifier is mixed like all the rest; BatchNorm stays with its client throughout.
-    Evaluated: own model. `warm_up=1` is FedBN; `self_weight=1` is FedBN followed by Local-Only.
+    of a client, in its own model and evaluation mode. For that, all clients but the unseen ones get the global rest
+    once more, and send the statistics: also one that was never sampled in the warm-up, with its initial BatchNorm, as
+    the sums run over everybody who can be sampled later. The classifier is mixed like all the rest; BatchNorm stays
+    with its client throughout. Evaluated: sum_j W_ij theta_j with the client's own BatchNorm, as in both published
+    codes, or, with `evaluate="own"`, theta_i as its last training has left it; in the warm-up, and for an unseen client
+    ever after, as FedBN. `warm_up=1` is FedBN; `self_weight=1` is FedBN followed by Local-Only.
     """
     check_number("warm_up", warm_up, 0, 1)
     check_number("self_weight", self_weight, 0, 1)
+    check_choice("evaluate", evaluate, ("mixed", "own"))
     init_fedbn = init_partial(lambda model: model.batchnorm)
 
     def init(model, federation):
         like = next(iter(model.weights.values()))
         return State(*init_fedbn(model, federation), torch.eye(federation.n_clients).to(like))
 
-    def meet(state, cohort):  # the end of the warm-up: everybody's model and W
-        n_clients = cohort.federation.n_clients
-        v = cohort.scatter(repeat(state.w, n_clients)) | state.v  # [n_clients, ...]
-        statistics = batchnorm_inputs(cohort.model, cohort.images, v, cohort.federation.train)
+    def meet(state, cohort):  # the end of the warm-up: everybody's model, and W
+        federation = cohort.federation
+        seen = federation.n_clients - federation.unseen
+        v = own(state.w, federation.n_clients) | state.v  # [n_clients, ...]
+        cohort.scatter(repeat(state.w, seen))
+        theirs = {name: t[:seen] for name, t in v.items()}
+        statistics = batchnorm_inputs(cohort.model, cohort.images, theirs, federation.train[:seen])
         cohort.gather({f"{layer} {part}": t for layer, pair in statistics.items() for part, t in enumerate(pair)})
-        weights = neighbour_weights(bn_distances(statistics), self_weight).to(state.weights)
-        return state._replace(v={name: t.clone() for name, t in v.items()}, weights=weights)
+        state.weights[:seen, :seen] = neighbour_weights(bn_distances(statistics), self_weight)  # in place, as `put`
+        return state._replace(v=v)
 
     def round(state, cohort):
         warm, clients = math.floor(warm_up * cohort.rounds + 1e-9), cohort.clients
@@ -72,4 +78,10 @@ def fedap(warm_up: float = 0.5, self_weight: float = 0.5) -> Algorithm:
         cohort.gather(drop(v, norms))
         return state._replace(v=put(state.v, clients, v))
 
-    return Algorithm("fedap", init, round, models=merged)
+    def models(state):
+        theta = select(state.v, state.w)  # without BatchNorm; empty in the warm-up
+        if evaluate == "own" or not theta:
+            return merged(state)
+        return mix(state.weights, theta) | drop(state.v, theta)
+
+    return Algorithm("fedap", init, round, models)

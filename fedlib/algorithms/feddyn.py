@@ -13,7 +13,7 @@ from fedlib.training.losses import cross_entropy
 class State(NamedTuple):
     w: Params  # theta [...]
     drift: Params  # -g_i / alpha [n_clients, ...]: the sum of client i's updates theta_i - theta^t
-    mean_drift: Params  # -h / alpha [...]: its mean over all clients
+    mean_drift: Params  # -h / alpha [...]: its mean over all clients that may take part
 
 
 @algorithm
@@ -21,9 +21,10 @@ def feddyn(alpha: float = 0.01, clip: float | None = 10.0) -> Algorithm:
     """Local loss: cross-entropy - <g_i, w> + alpha/2 ||w - theta^t||^2; the gradient's norm is at most `clip`.
 
     Afterwards g_i -= alpha (theta_i - theta^t), h -= alpha/n sum_i (theta_i - theta^t), and the server takes
-    theta^(t+1) = mean_i theta_i - h / alpha: a uniform mean, over the cohort. g_i and h are kept divided by -alpha, so
-    `alpha=0` is the limit of these equations: local training as in FedAvg, and a server that adds the sum of all
-    updates so far, over n. (It is not FedAvg: with everybody in the cohort the first step is twice as long.)
+    theta^(t+1) = mean_i theta_i - h / alpha: a uniform mean, over the cohort; n counts the clients that may take part.
+    g_i and h are kept divided by -alpha, so `alpha=0` is the limit of these equations: local training as in FedAvg, and
+    a server that adds the sum of all updates so far, over n. (It is not FedAvg: with everybody in the cohort the first
+    step is twice as long.)
     BatchNorm is aggregated; its statistics, which have no gradient, only by the uniform mean. `clip=None` does not
     clip. Evaluated: the global model theta.
     """
@@ -45,8 +46,8 @@ def feddyn(alpha: float = 0.01, clip: float | None = 10.0) -> Algorithm:
         w_i = cohort.gather(w_i)
         update = {name: w_i[name] - t for name, t in theta.items()}  # [k, ...]
         drift = {name: drift[name] + t for name, t in update.items()}
-        n_clients = cohort.federation.n_clients
-        mean_drift = {name: t + update[name].sum(0) / n_clients for name, t in state.mean_drift.items()}
+        n = cohort.federation.n_clients - cohort.federation.unseen
+        mean_drift = {name: t + update[name].sum(0) / n for name, t in state.mean_drift.items()}
         mean = uniform_mean(w_i)
         w = mean | {name: mean[name] + t for name, t in mean_drift.items()}
         return State(w, put(state.drift, cohort.clients, drift), mean_drift)

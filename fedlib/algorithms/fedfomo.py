@@ -9,6 +9,9 @@ from torch import Tensor
 from fedlib.algorithm import Algorithm, algorithm
 from fedlib.checks import check_count, check_number
 from fedlib.stack import Params, own, put, take
+from fedlib.streams import generator
+from fedlib.training.batches import to_device
+from fedlib.training.cohort import Cohort
 from fedlib.training.losses import cross_entropy
 
 
@@ -33,19 +36,46 @@ def mixing_weights(useful: Tensor) -> Tensor:
     return positive / torch.where(total > 0, total, 1)
 
 
-@algorithm
-def fedfomo(neighbours: int = 5, validation: float = 0.2) -> Algorithm:
-    """A client gets its own model and the `neighbours` with largest P_ij of last round, mixes, then trains.
+def models_for(cohort: Cohort, state: State, neighbours: int, explore: float) -> Tensor:
+    """Whose models each client gets: int64 [k, 1 + m], its own one, then m slots that are filled one after the other.
 
+    A slot goes to the largest P_ij that is left, at random among equal ones, or, with probability `explore`, to anybody
+    who is left; to the client itself only where nobody else is.
+    """
+    clients, shape, m = cohort.clients, (cohort.size, len(state.last)), min(neighbours, len(state.last))
+    rng = generator(*cohort.server_stream, "neighbours")
+    drawn = rng.random(shape).argsort(1), rng.random(shape), rng.random((m, cohort.size, 1)) < explore
+    order, lots, explores = (to_device(torch.from_numpy(array), clients.device) for array in drawn)
+    candidates = state.last[order]  # [k, participants]
+    itself, known = candidates == clients[:, None], state.affinity[clients[:, None], candidates]
+    lots, known = (t.masked_fill(itself, torch.finfo(t.dtype).min) for t in (lots, known))
+    chosen = [clients[:, None]]
+    for exploring in explores:
+        best = torch.where(exploring, lots, known).argmax(1, keepdim=True)  # the first of equal ones
+        chosen.append(candidates.gather(1, best))
+        lots, known = (t.scatter(1, best, -math.inf) for t in (lots, known))
+    return torch.cat(chosen, 1)
+
+
+@algorithm
+def fedfomo(
+    neighbours: int = 5, validation: float = 0.2, explore: float = 0.3, explore_decay: float = 0.05
+) -> Algorithm:
+    """A client gets its own model and those of `neighbours` participants of last round, mixes them, then trains.
+
+    The neighbours are those with the largest P_ij (`models_for`); in round t = 0, 1, ... each is a random one instead
+    with probability explore - explore_decay t, as in the authors' code (`explore=0`: never, pFedSim's reading A22).
     theta_i += sum_j v_j^+ / sum_k v_k^+ (theta_j - theta_i) and P_ij += v_j, v_j by `usefulness` on the share
-    `validation` of its train part, on which it does not train. P starts as the identity; equal P_ij: lower j first.
-    There is no server average. BatchNorm, affine and statistics alike, is mixed with the same weights; the distance is
-    over the parameters. If no more than `neighbours` clients took part in the last round, one of them gets its own
-    model twice, the second time with weight 0. In the first round nobody has neighbours: it is Local-Only on the rest
-    of the train part. Evaluated: own theta_i. Raises `ValueError` in a round with a client of one training sample.
+    `validation` of its train part, on which it does not train; P starts as the identity. There is no server average.
+    BatchNorm, affine and statistics alike, is mixed with the same weights; the distance is over the parameters. If no
+    more than `neighbours` clients took part in the last round, one of them gets its own model twice, the second time
+    with weight 0. In the first round nobody has neighbours: it is Local-Only on the rest of the train part. Evaluated:
+    own theta_i. Raises `ValueError` in a round with a client of one training sample.
     """
     check_count("neighbours", neighbours)
     check_number("validation", validation, 0, 1, open_low=True, open_high=True)
+    check_number("explore", explore, 0, 1)
+    check_number("explore_decay", explore_decay, 0, 1)
 
     def init(model, federation):
         n, like = federation.n_clients, next(iter(model.weights.values()))
@@ -54,10 +84,7 @@ def fedfomo(neighbours: int = 5, validation: float = 0.2) -> Algorithm:
 
     def round(state, cohort):
         clients, (train, held_out) = cohort.clients, cohort.hold_out(validation)
-        known = state.affinity[clients][:, state.last]  # [k, participants]
-        known = known.masked_fill(clients[:, None] == state.last, -math.inf)
-        best = known.argsort(dim=1, descending=True, stable=True)[:, :neighbours]  # [k, m]
-        chosen = torch.cat([clients[:, None], state.last[best]], 1)  # [k, 1 + m]: the own model comes first
+        chosen = models_for(cohort, state, neighbours, explore - explore_decay * cohort.round)  # [k, 1 + m]
         sent = cohort.scatter(take(state.v, chosen))  # [k, 1 + m, ...]
 
         losses = [

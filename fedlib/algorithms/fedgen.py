@@ -99,8 +99,8 @@ def fedgen(
 
         w = cohort.broadcast(state.w)
         if state.generator:
-            factor = {"factor": torch.full_like(cohort.n_samples, decay**cohort.round)}
-            w_i = cohort.train(loss, w, cohort.broadcast(state.generator), factor, draws=draws)  # [k, ...]
+            factor = torch.full_like(cohort.n_samples, decay**cohort.round, dtype=cohort.images.scale.dtype)
+            w_i = cohort.train(loss, w, cohort.broadcast(state.generator), {"factor": factor}, draws=draws)  # [k, ...]
         else:
             w_i = cohort.train(cross_entropy, w)
         w_i = cohort.gather(w_i)
