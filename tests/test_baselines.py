@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from methods import FACTORIES
 from phases import batches_of, phase
 
 import fedlib as fl
@@ -184,22 +183,6 @@ def test_the_statistics_of_batchnorm_inputs_equal_numpy(federation):
             rows = t.detach().numpy().swapaxes(0, 1).reshape(t.shape[1], -1)
             assert np.allclose(found[layer][0][i], rows.mean(1))
             assert np.allclose(found[layer][1][i], rows.std(1))
-
-
-# All of them
-
-
-@pytest.mark.parametrize(
-    "name", ["local_only", "feddyn", "fedgen", "fedbn", "perfedavg", "fedper", "fedfomo", "fedap", "pfedsim", "fedalt"]
-)
-def test_training_depends_on_nobody_unseen_and_on_no_test_part(name, federation):
-    """The same models come out where the unseen client is not there, and the others have each other's test parts."""
-    whole = replace(federation, unseen=1)
-    less = replace(whole, train=whole.train[:5], test=(*whole.test[1:5], whole.test[0]), unseen=0)
-    found, expected = (fl.run(FACTORIES[name](), own, **EXACT, progress=False) for own in (whole, less))
-    assert close({key: t[:5] for key, t in found.models.items()}, expected.models)
-    for way in ("bytes_down", "bytes_up"):
-        assert found.rounds[way].equals(expected.rounds[way])
 
 
 # FedDyn
