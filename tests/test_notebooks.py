@@ -18,7 +18,7 @@ IN_SMOKE = {  # paper: notebook, claims, parameters (without `output`), figures
     "pfedmb": ("04", 20, 31, "partitions fig3 fig3_rand fig4 fig5"),
     "pfedhr": ("03", 20, 41, "partitions round fig1 fig3_to_6 fig7"),
     "fedsimsup": ("05", 20, 40, "fig5 similarity fig2 fig3 fig4 fig4_clients moves"),
-    "fedcs": ("02", 21, 28, "fig1 fig2 fig3 fig4 fig5 fig6_7_8 fig9 fig10 toy"),
+    "fedcs": ("02", 21, 32, "lag fig1 fig2 fig3 fig4 fig5 fig6_7_8 fig9 fig10 toy"),
 }
 
 
