@@ -1,6 +1,5 @@
 """pFedMB and the three baselines that came with it; official test parts, validation parts and traces."""
 
-import inspect
 import math
 from dataclasses import replace
 
@@ -9,8 +8,7 @@ import pandas as pd
 import pytest
 import torch
 import torch.nn.functional as F
-from phases import batches_of
-from test_baselines import EXACT, SETTING, close, cohort_of, quadratic
+from test_baselines import EXACT, SETTING, close, cohort_of
 
 import fedlib as fl
 from fedlib.algorithms.fedamp import cloud_weights, sq_distances
@@ -19,8 +17,6 @@ from fedlib.algorithms.pfedmb import PREFIX, alphas, branch_mean
 from fedlib.models import MODELS, build
 from fedlib.models.branches import SHARED, layer, merge, new_branches
 from fedlib.stack import own
-from fedlib.training.backends import BACKENDS
-from fedlib.training.batches import client_batches
 from fedlib.training.evaluate import evaluate
 
 PLAIN = {"model": "lenet5_plain", "progress": False}
@@ -197,34 +193,6 @@ def test_the_trace_holds_every_evaluation_and_survives_an_interruption(case, fed
 
 
 # pFedMe
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_pfedme_on_a_quadratic_equals_its_algorithm_in_numpy(backend, federation, monkeypatch):
-    """l(theta) = 1/2 (theta - a)^2, a being the mean label of a batch; K = 3 steps on each of several batches."""
-    monkeypatch.setattr(inspect.getmodule(fl.pfedme), "cross_entropy", quadratic)
-    cohort, lam, rate, uploads, personal = cohort_of(federation, 0, backend), 7.0, 0.02, [], []
-    start = cohort.model.weights["classifier.bias"][0].item()
-    for i in cohort.ids:
-        theta = w = start
-        for index in client_batches(federation.train[i], range(2), 8, batches_of(0, i)):
-            for _ in range(3):
-                theta -= rate * (theta - federation.data.y[index].mean() + lam * (theta - w))
-            w -= 0.05 * lam * (w - theta)
-        uploads.append(w)
-        personal.append(theta)
-    for beta in (1.0, 0.5):
-        method = fl.pfedme(lam=lam, personal_lr=rate, steps=3, beta=beta)
-        state = method.round(method.init(cohort.model, federation), cohort)
-        assert state.v["classifier.bias"][cohort.clients, 0].tolist() == pytest.approx(personal, rel=1e-9)
-        assert state.w["classifier.bias"][0].item() == pytest.approx((1 - beta) * start + beta * np.mean(uploads), 1e-9)
-        tuned = method.tune(state._replace(w=cohort.model.weights), cohort)  # starts from w, whatever theta_i is
-        assert tuned["classifier.bias"][:, 0].tolist() == pytest.approx(personal, rel=1e-9)
-    settled = fl.pfedme(lam=4.0, personal_lr=0.1, steps=60)  # on one batch, at (a + lam w) / (1 + lam)
-    settled = settled.tune(state._replace(w=cohort.model.weights), replace(cohort, batch_size=200, local_epochs=1))
-    filled = [client_batches(federation.train[i], [0], 200, batches_of(0, i))[0] for i in cohort.ids]
-    expected = [(federation.data.y[index].mean() + 4 * start) / 5 for index in filled]
-    assert settled["classifier.bias"][:, 0].tolist() == pytest.approx(expected, rel=1e-9)
 
 
 def test_pfedme_refuses_steps_of_w_that_overshoot(federation):
