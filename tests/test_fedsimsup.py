@@ -24,7 +24,7 @@ from fedlib.models import MODELS, Model, build
 from fedlib.models.pair import pair, prefixed
 from fedlib.models.supervisors import SUPERVISORS
 from fedlib.runs.plan import cohorts, prepare
-from fedlib.stack import client_mean, drop, repeat, select, take
+from fedlib.stack import repeat, take
 from fedlib.training.backends import BACKENDS
 from fedlib.training.batches import client_batches, on_device
 from fedlib.training.cohort import Cohort
@@ -374,40 +374,14 @@ def test_prototypes_by_hand():
     assert not nothing.known.any()
 
 
-def features_loss(net, x, y, target, known, lam):
-    """CE + lam * mean squared error of the features to the known targets of their classes, in bare PyTorch."""
-    z = net[:-1](x)
-    return F.cross_entropy(net[-1](z), y) + lam * (((z - target[y]) ** 2).mean(1) * known[y]).mean()
-
-
-def test_a_run_of_fedproto_equals_its_equations_in_bare_pytorch(federation):
-    method, lam = fl.fedproto(lam=2.0), 2.0
-    model, _ = start_of(method, federation)
-    images, builder = on_device(federation.data, torch.device("cpu"), torch.float64), MODELS["lenet5_plain"]
-    nets = [builder((1, 16, 16), 4).double() for _ in range(6)]
-    for net in nets:
-        net.load_state_dict(model.weights)
-    target, known = torch.zeros(4, 84).double(), torch.zeros(4).double()
-    for t, clients in enumerate(cohorts(6, 0.5, 3, seed=0)):
-        sums, counts = torch.zeros(4, 84).double(), torch.zeros(4).double()
-        for i in clients:
-            optimiser = torch.optim.SGD(nets[i].parameters(), 0.05)
-            for index in client_batches(federation.train[i], range(2), 16, batches_of(t, i)):
-                x, y, *_ = images.batch(index, model)
-                optimiser.zero_grad()
-                features_loss(nets[i], x, y, target, known, lam).backward()
-                optimiser.step()
-            x, y, *_ = images.batch(torch.from_numpy(federation.train[i]), model)
-            with torch.no_grad():
-                sums.index_add_(0, y, nets[i][:-1](x))
-            counts += torch.bincount(y, minlength=4)
-        for c in counts.nonzero().flatten():
-            target[c], known[c] = sums[c] / counts[c], 1
-    result = fl.run(method, federation, **EXACT, progress=False)
-    torch.testing.assert_close(result.state.z, target, rtol=1e-6, atol=1e-9)
-    for i, net in enumerate(nets):
-        for name, w in net.named_parameters():
-            torch.testing.assert_close(result.models[name][i], w.detach(), rtol=1e-6, atol=1e-9)
+def test_nobody_is_pulled_in_a_first_round_without_prototypes(federation):
+    """FedProto is Local-Only, and FedPAC that trains the body alone has the body of a FedRep that does so, too."""
+    once = SETTING | {"rounds": 1, "progress": False}
+    a, b = (fl.run(method, federation, **once).models for method in (fl.fedproto(lam=9), "local_only"))
+    assert same_bits(a, b)
+    pac, rep = fl.fedpac(lam=9, head_epochs=0), fl.fedrep(body_epochs=2)
+    a, b = (fl.run(method, federation, **once).state.w for method in (pac, rep))
+    assert same_bits(a, b)
 
 
 # FedPAC
@@ -442,48 +416,6 @@ def test_the_weights_of_fedpac_in_the_limits():
     assert torch.equal(head_weights(far * torch.nan, torch.ones(3)), torch.eye(3))  # no solution: the own classifier
     np.testing.assert_allclose(simplex_minimum(np.diag([1.0, 3.0])), [0.75, 0.25])
     assert simplex_minimum(np.zeros((2, 2))).sum() == 1
-
-
-def test_a_whole_run_of_fedpac_equals_its_equations(federation):
-    """Statistics, prototypes and classifiers in NumPy; local training by the library, the classifier's epoch first."""
-    method, lam = fl.fedpac(lam=0.5), 0.5
-    model, _ = start_of(method, federation)
-
-    def loss(w, batch, prototypes):
-        z, logits = batch.model.penultimate(w, batch.x)
-        return F.cross_entropy(logits, batch.y) + lam * ((z - prototypes["z"][batch.y]) ** 2).mean()
-
-    w, v = model.weights, repeat(select(model.weights, model.classifier), 6)
-    v = {name: t.clone() for name, t in v.items()}
-    target, known = np.zeros((4, 84)), np.zeros(4, bool)
-    for t in range(3):
-        cohort = cohort_of(federation, t)
-        start = repeat(drop(w, v), cohort.size) | take(v, cohort.clients)
-        net, mu, h, variances = model.net.double().eval(), [], [], []
-        net.load_state_dict(w)
-        for i in cohort.ids:
-            x, y, *_ = cohort.images.batch(torch.from_numpy(federation.train[i]), model)
-            z, m = net[:-1](x).detach().numpy(), len(y)
-            mu.append([z[y.numpy() == c].mean(0) if (y == c).any() else np.zeros(84) for c in range(4)])
-            p = np.bincount(y, minlength=4) / m
-            h.append(p[:, None] * np.array(mu[-1]))
-            inner = sum(p[c] * (z[y.numpy() == c] ** 2).sum(1).mean() for c in range(4) if p[c])
-            variances.append((inner - (h[-1] ** 2).sum()) / m)
-        aims = np.stack([np.where(known[:, None], target, own) for own in mu])
-        trained = cohort.train(cross_entropy, start, epochs=[0], trainable=model.classifier)
-        body = set(w) - set(model.classifier)
-        trained = cohort.train(loss, trained, {"z": torch.tensor(aims)}, epochs=[1], trainable=body)
-        weights = head_weights(torch.tensor(np.stack(h)), torch.tensor(variances))
-        w = client_mean(trained, cohort.n_samples)
-        for name, t in v.items():
-            t[cohort.clients] = torch.einsum("ij,j...->i...", weights, trained[name])
-        counts = federation.train_counts[cohort.ids]
-        for c in counts.sum(0).nonzero()[0]:
-            target[c], known[c] = np.average(np.array(mu)[:, c], axis=0, weights=counts[:, c]), True
-    state = fl.run(method, federation, **EXACT, progress=False).state
-    assert close(state.w, drop(w, v), 1e-6)
-    assert close(state.v, v, 1e-6)
-    np.testing.assert_allclose(state.z, target, rtol=1e-6, atol=1e-9)
 
 
 def test_more_head_epochs_than_local_epochs_are_refused(federation):

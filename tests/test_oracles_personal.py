@@ -1,6 +1,7 @@
 """Whole runs of the methods that give every client a model of its own, and of FedCS, against their equations."""
 
 from dataclasses import replace
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -101,3 +102,107 @@ def test_pfedme(optimizer):
     assert_models(result, thetas)
     assert_tested(result, oracle, lambda i: oracle.net(thetas[i]))
     assert_tuned(result, oracle, {i: local_update(i, t, epochs=range(1), purpose="tune")[0] for i in thetas})
+
+
+FEW = dict(rounds=4, join_ratio=0.34, seed=198)  # two clients a round; those of the first and the last lack two classes
+
+
+def class_means(oracle, net, i):
+    """What enters the classifier, in evaluation mode, on client i's train part: z, y, and the mean z of each class."""
+    x, y = oracle.images(oracle.federation.train[i])
+    with torch.no_grad():
+        z = net.eval()[:-1](x)
+    net.train()
+    return z, y, {c: z[y == c].mean(0) for c in y.unique().tolist()}
+
+
+def towards(prototypes, lam):
+    """Cross-entropy + lam R: mean squared error of the features to the prototype of their class, where there is one."""
+
+    def loss(net, x, y, _):
+        z = net[:-1](x)
+        R = sum(((z[k] - prototypes[c]) ** 2).mean() for k, c in enumerate(y.tolist()) if c in prototypes) / len(y)
+        return F.cross_entropy(net[-1](z), y) + lam * R
+
+    return loss
+
+
+def average_prototypes(before, means, counts):
+    """By counts, over those of `means` [client] that have the class; all others stay what they were."""
+    after = dict(before)
+    for c in sorted({c for own in means.values() for c in own}):
+        owners = [i for i in means if c in means[i]]
+        after[c] = sum(counts[i, c] * means[i][c] for i in owners) / counts[owners, c].sum()
+    return after
+
+
+def assert_prototypes(state, prototypes):
+    assert state.known.nonzero().flatten().tolist() == sorted(prototypes)
+    for c, z in prototypes.items():
+        torch.testing.assert_close(state.z[c], z, rtol=1e-7, atol=1e-10)
+
+
+def test_fedproto():
+    """Tan et al., Algorithm 1: private models with cross-entropy + lam R; prototypes after training, by counts."""
+    oracle, lam, prototypes = Oracle(**FEW), 2.5, {}
+    nets = {i: oracle.net(oracle.weights) for i in range(oracle.n_clients)}
+    for t, cohort in enumerate(oracle.cohorts):
+        for i in cohort:
+            oracle.train(nets[i], i, t, towards(prototypes, lam))
+        means = {i: class_means(oracle, nets[i], i)[2] for i in cohort}
+        prototypes = average_prototypes(prototypes, means, oracle.federation.train_counts)
+        assert len(prototypes) == (2 if t == 0 else 4)
+    result = oracle.run(fl.fedproto(lam=lam), **TUNED)
+    assert_models(result, {i: weights_of(net) for i, net in nets.items()})
+    assert_prototypes(result.state, prototypes)
+    assert_tested(result, oracle, nets.get)
+    assert_tuned(result, oracle, tuned(oracle, {i: weights_of(net) for i, net in nets.items()}))
+
+
+def simplex_minimum(Q):
+    """argmin a'Qa over the simplex: of all supports the best on which Qa = constant has a nonnegative solution."""
+    best = None
+    for size in range(1, len(Q) + 1):
+        for support in map(list, combinations(range(len(Q)), size)):
+            a = np.zeros(len(Q))
+            a[support] = np.linalg.solve(Q[np.ix_(support, support)], np.ones(size))
+            a /= a.sum()
+            if (a >= 0).all() and (best is None or a @ Q @ a < best @ Q @ best):
+                best = a
+    return best
+
+
+@pytest.mark.parametrize("setting", [{}, FEW], ids=["three clients a round", "two clients a round"])
+def test_fedpac(setting):
+    """Xu et al., Algorithm 1: classifier, then body, with lam R from round 1 on; each client gets a mix of classifiers.
+
+    V and h, for the combination, are of the received model; prototypes are of the trained one.
+    """
+    oracle, lam, prototypes = Oracle(**setting), 0.8, {}
+    counts, body = oracle.federation.train_counts, oracle.weights
+    phi = {i: oracle.weights for i in range(oracle.n_clients)}
+
+    def joined(i):
+        return body | {name: phi[i][name] for name in oracle.model.classifier}
+
+    for t, cohort in enumerate(oracle.cohorts):
+        nets, h, V, means = {i: oracle.net(joined(i)) for i in cohort}, {}, {}, {}
+        for i, net in nets.items():
+            z, y, own = class_means(oracle, net, i)
+            h[i] = np.concatenate([(z[y == c].sum(0) / len(y)).numpy() for c in range(4)])  # p_ic mu_ic
+            V[i] = ((z**2).sum(1).mean().item() - h[i] @ h[i]) / len(y)
+            aims = own | prototypes if t else {}
+            oracle.train(net, i, t, parameters=oracle.classifier(net), epochs=range(2))
+            oracle.train(net, i, t, towards(aims, lam), parameters=oracle.extractor(net), epochs=range(2, 3))
+            means[i] = class_means(oracle, net, i)[2]
+        uploads = {i: weights_of(net) for i, net in nets.items()}
+        body = mean(uploads.values(), oracle.n[cohort])
+        for i in cohort:
+            Q = np.array([[(h[i] - h[j]) @ (h[i] - h[k]) + V[j] * (j == k) for k in cohort] for j in cohort])
+            phi[i] = mean(uploads.values(), [a if a >= 1e-3 else 0 for a in simplex_minimum(Q)])
+        prototypes = average_prototypes(prototypes, means, counts)
+    result = oracle.run(fl.fedpac(lam=lam, head_epochs=2), **TUNED)
+    assert_prototypes(result.state, prototypes)
+    assert_models(result, {i: joined(i) for i in phi})
+    assert_tested(result, oracle, lambda i: oracle.net(joined(i)))
+    assert_tuned(result, oracle, tuned(oracle, {i: joined(i) for i in phi}))
