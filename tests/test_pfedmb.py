@@ -13,7 +13,7 @@ from test_baselines import EXACT, SETTING, close, cohort_of
 import fedlib as fl
 from fedlib.algorithms.fedamp import cloud_weights, sq_distances
 from fedlib.algorithms.ifca import cluster_mean
-from fedlib.algorithms.pfedmb import PREFIX, alphas, branch_mean
+from fedlib.algorithms.pfedmb import PREFIX, branch_mean
 from fedlib.models import MODELS, build
 from fedlib.models.branches import SHARED, layer, merge, new_branches
 from fedlib.stack import own
@@ -80,42 +80,6 @@ def test_branches_are_independent_and_their_mean_is_as_large_as_one_draw():
     fc = scaled["fc1.0.weight"]  # 48,000 entries
     assert np.abs(np.corrcoef(fc.flatten(1)) - np.eye(4)).max() < 0.02
     assert fc.mean(0).std().item() == pytest.approx(model.weights["fc1.0.weight"].std().item(), rel=0.02)
-
-
-@pytest.mark.parametrize(("shared", "weighted"), [(False, True), (True, True), (True, False)])
-def test_one_step_of_alpha_and_one_of_the_branches_have_closed_forms(shared, weighted, federation):
-    """dz_b = -lr alpha_b (h_b - sum_r alpha_r h_r); dW_b = -lr alpha_b G, so that dW = -lr sum_b alpha_b^2 G."""
-    cohort, seen = watched(cohort_of(federation, 0, local_epochs=1, batch_size=200, model="lenet5_plain"))
-    method, model = fl.pfedmb(3, share_alpha=shared, weighted=weighted, alpha_lr=0.7), cohort.model
-    state = method.init(model, federation)
-    z = {name: normal(6, 3, seed=i) for i, name in enumerate(state.v)}
-    after = method.round(state._replace(v=z), cohort)
-    (first, adapted), (second, trained) = seen
-    assert (set(first.trainable), second.trainable) == (set(z), model.trainable)
-
-    def gradient(phase, row, stack):  # of the loss by the merged weights; those weights; alpha of every entry
-        w, batch = {name: t[row] for name, t in stack.items()}, cohort.images.batch(phase.batches[row][0], model)
-        alpha = {name: alphas(w)[SHARED if shared else layer(name)] for name in model.trainable}
-        merged = {name: torch.einsum("b,b...->...", a, w[name]).requires_grad_() for name, a in alpha.items()}
-        found = torch.autograd.grad(F.cross_entropy(model(merged, batch.x), batch.y), list(merged.values()))
-        return dict(zip(merged, found, strict=True)), merged, alpha
-
-    for row in range(cohort.size):
-        G, _, alpha = gradient(first, row, first.w)
-        for key in z:
-            inside = [name for name in G if shared or key == PREFIX + layer(name)]
-            h, a = sum((first.w[name][row] * G[name]).flatten(1).sum(1) for name in inside), alpha[inside[0]]
-            moved = adapted[key][row] - first.w[key][row]
-            assert torch.allclose(moved, -0.7 * a * (h - a @ h), rtol=1e-9, atol=1e-12)
-        G, before, alpha = gradient(second, row, adapted)
-        for name, a in alpha.items():
-            moved = trained[name][row] - first.w[name][row]
-            assert torch.allclose(moved, -0.05 * torch.einsum("b,...->b...", a, G[name]), rtol=1e-9, atol=1e-12)
-            mixture = torch.einsum("b,b...->...", a, trained[name][row]) - before[name]
-            assert torch.allclose(mixture, -0.05 * (a @ a) * G[name], rtol=1e-9, atol=1e-12)
-    assert all(torch.equal(after.v[name][cohort.clients], trained[name]) for name in z)
-    sent = {name: a if weighted else torch.ones_like(a) for name, a in alphas(trained).items()}  # eq. 5 or 6
-    assert close(after.w, branch_mean({name: trained[name] for name in state.w}, sent, cohort.n_samples, state.w))
 
 
 def test_equal_branches_with_equal_alphas_stay_so_for_ever(federation):
@@ -207,20 +171,6 @@ def test_the_mean_of_a_cluster_by_hand():
     w, before = {"a": torch.tensor([[1.0], [2.0], [5.0]])}, {"a": torch.tensor([[7.0], [8.0], [9.0]])}
     mean = cluster_mean(w, torch.tensor([2, 0, 2]), torch.tensor([3.0, 5.0, 1.0]), before)
     assert mean["a"].tolist() == [[2.0], [8.0], [2.0]]  # nobody is in the second one; (3 * 1 + 1 * 5) / 4
-
-
-def test_clients_of_ifca_choose_the_cluster_with_the_lowest_loss_and_groups_separate(tiny):
-    """Two groups of three clients with labels that the others do not have."""
-    grouped, method = fl.federate(tiny, fl.label_groups([[0, 1], [2, 3]]), clients=6), fl.ifca(clusters=3)
-    state, cohort = fl.run(method, grouped, **EXACT | PLAIN).state, cohort_of(grouped, 2, model="lenet5_plain")
-    clusters = [{name: t[[j]].clone() for name, t in state.w.items()} for j in range(3)]
-    losses = [evaluate(cohort.model, cohort.images, w, grouped.train)[1] for w in clusters]
-    best = torch.stack(losses).argmin(0)
-    after = method.round(state, cohort)
-    assert torch.equal(after.cluster[cohort.clients], best[cohort.clients])
-    stayed = [close({name: t[[j]] for name, t in after.w.items()}, clusters[j], 0) for j in range(3)]
-    assert stayed == [j not in best[cohort.clients] for j in range(3)]
-    assert not set(best[:3].tolist()) & set(best[3:].tolist())
 
 
 # FedAMP
