@@ -1,7 +1,8 @@
 """Representation alignment (FedCS): linear discriminant analysis with the client as the class, in small steps.
 
 Pure functions. z [b, d] are the latents of a batch of one client; they never leave it. C1 to C11 are the equations of
-notebook 02; the numbers in brackets are those of the paper (Yan and Long, 2024).
+notebook 02; the numbers in brackets are those of the paper (Yan and Long, 2024). The steps reach their limits for a W
+that stays as it is. In a run the features move: S lags behind W^(-1/2), and S^2 is not the inverse of W.
 """
 
 import torch

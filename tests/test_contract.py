@@ -184,7 +184,7 @@ def test_bytes_of_the_methods_that_send_more_than_one_model(federation):
         "fedproto": 4 * [3 * prototypes],
         "fedcs": [3 * (whole + 2 * d**2 + d)] + 3 * [3 * whole],  # S, Phi and the mean of z
         "fedalt": 2 * [3 * whole] + 2 * [3 * (whole - phi)],
-        "fedpac": 4 * [3 * (whole + prototypes + 1)],
+        "fedpac": 4 * [3 * (whole + prototypes + 4 * 84 + 1)],  # h and V of the received model
         "fedmd": 4 * [3 * 40 * 4],
         "fccl": 4 * [3 * 40 * 4],
         "fedgh": 4 * [3 * 2 * header],  # class means of train part and public images; and who has which class

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from methods import FACTORIES
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from test_baselines import close, cohort_of
-from test_pfedmb import lenet, normal, watched
+from test_pfedmb import lenet, normal
 from torch import Tensor
 from torch.func import vmap
 
@@ -30,11 +30,8 @@ from fedlib.alignment import (
 )
 from fedlib.models.aligned import Aligned, Alignment, linear_layer, plugged_in
 from fedlib.models.features import features
-from fedlib.runs.plan import prepare
 from fedlib.runs.store import flatten
-from fedlib.stack import client_mean
-from fedlib.training.backends import BACKENDS
-from fedlib.training.cohort import TUNE, Meter
+from fedlib.training.cohort import Meter
 
 SETTING = dict(rounds=3, join_ratio=0.5, local_epochs=1, batch_size=8, lr=0.05, progress=False)
 REFUSED = ["fedgh", "fedkemf", "fedsimsup", "pfedmb"]  # their clients train something else than the run's model
@@ -294,21 +291,6 @@ def test_a_model_with_fewer_linear_layers_is_refused(federation):
 # Around another method
 
 
-def by_hand(cohort, w, place):
-    """Bare SGD on the cross-entropy of the model with the map folded in: [...] -> [k, ...]."""
-    trained = []
-    for steps in cohort.batches(range(cohort.local_epochs)):
-        own = {name: t.clone().requires_grad_() for name, t in w.items()}
-        optimiser = torch.optim.SGD(own.values(), cohort.lr)
-        for index in steps:
-            x, y, *_ = cohort.images.batch(index, cohort.model)
-            optimiser.zero_grad()
-            F.cross_entropy(cohort.model(place.fold(own), x), y).backward()
-            optimiser.step()
-        trained.append({name: t.detach() for name, t in own.items()})
-    return {name: torch.stack([own[name] for own in trained]) for name in w}
-
-
 @pytest.mark.parametrize("name", OTHERS)
 def test_any_method_with_the_identity_plugged_in_is_that_method(name, federation):
     method = FACTORIES[name]()
@@ -322,10 +304,13 @@ def test_any_method_with_the_identity_plugged_in_is_that_method(name, federation
     assert close(*states)
 
 
-@pytest.mark.parametrize("name", ["fedprox", "fedper", "fedproto", "perfedavg", "ifca"])
+ALIGNED = FACTORIES | {"fedalt": lambda: fl.fedalt(warm_up=0)}
+
+
+@pytest.mark.parametrize("name", ["fedprox", "fedper", "fedproto", "perfedavg", "ifca", "fedrep", "fedalt"])
 def test_a_map_is_in_all_that_a_method_does(name, federation):
     """With P in front of FC2 a method does what it does with W P' for W, if only the other layers are trained."""
-    method = FACTORIES[name]()
+    method = ALIGNED[name]()
     cohort = cohort_of(federation, 0, model="lenet5_plain")
     place = Alignment("fc2.0", "input", normal(120, 120) / 120**0.5)
     fixed = tuple(n for n in cohort.model.trainable if not n.startswith("fc2.0"))
@@ -336,59 +321,6 @@ def test_a_map_is_in_all_that_a_method_does(name, federation):
     a = method.round(method.init(model, federation), plugged)
     b = method.round(method.init(folded, federation), replace(cohort, model=folded, meter=Meter()))
     assert close(place.fold(method.models(a)), method.models(b), 1e-8)
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("steps", ["normalised", "paper"])
-def test_a_round_trains_with_the_map_then_aligns_and_averages(steps, backend, federation):
-    method, beta = fl.fedcs("fc2", every=1, steps=steps, beta=0.3), 0.3
-    cohort, seen = watched(cohort_of(federation, 0, backend, model="lenet5_plain"))
-    state = method.init(cohort.model, federation)
-    assert torch.allclose(state.ra["P"].T @ state.ra["P"], torch.eye(120, dtype=torch.float64), atol=1e-12)
-    assert not torch.allclose(state.ra["P"], torch.eye(120, dtype=torch.float64), atol=0.1)
-    for _ in range(2):
-        before, state = state, method.round(state, replace(cohort, meter=Meter()))
-        _, trained = seen[-1]
-        place = Alignment("fc2.0", "input", before.ra["P"])
-        assert close(trained, by_hand(cohort, before.base.w, place), 1e-8)
-        rows = []
-        for k, index in enumerate(cohort.batches([0])):
-            w = {name: t[k] for name, t in trained.items()}
-            images = cohort.images.batch(index.flatten(), cohort.model).x
-            z = features(cohort.model, w, images, {"z": "fc1"})["z"].unflatten(0, index.shape)
-            rows.append(ra_pass(z, before.ra, steps))
-        mean = client_mean({name: torch.stack([row[name] for row in rows]) for name in rows[0]}, cohort.n_samples)
-        z_g = before.ra["z_g"] + beta * (mean["z"] - before.ra["z_g"]) if "z_g" in before.ra else mean["z"]
-        Phi = orthonormal(mean["Phi"])
-        assert close(state.ra, {"P": mean["S"] @ Phi, "Phi": Phi, "S": mean["S"], "z_g": z_g})
-        assert close(state.base.w, client_mean(trained, cohort.n_samples))
-    evaluated = {name: t[0] for name, t in method.models(state).items()}
-    assert close(evaluated, Alignment("fc2.0", "input", state.ra["P"]).fold(state.base.w))
-
-
-def test_alignments_take_place_every_so_many_rounds(federation):
-    ends = [fl.run(fl.fedcs(every=2), federation, **SETTING | {"rounds": t}).state.ra["P"] for t in (1, 2, 3)]
-    assert torch.equal(ends[0], ends[1])
-    assert not torch.equal(ends[1], ends[2])
-
-
-@pytest.mark.parametrize("base", [fl.fedper(), fl.fedprox(0.1), "fedalt"])
-def test_other_methods_are_aligned_too(base, federation):
-    result = fl.run(fl.fedcs("fc3", base=base, every=1), federation, **SETTING, tune_epochs=1)
-    assert all(t.isfinite().all() for t in result.models.values())
-    assert len(result.models["classifier.weight"]) == (1 if "fedprox" in str(base) else 6)
-    assert result.accuracy.groupby("when")["loss"].mean().loc["after"] > 0
-    plain = fl.run(fl.fedcs("fc3", every=1), federation, **SETTING)
-    assert result.folder != plain.folder
-    assert set(result.rounds["bytes_up"] - plain.rounds["bytes_up"]) <= {0, -3 * 4 * 85 * 4}  # without phi, where it is
-
-
-def test_tuning_trains_with_the_map_in_its_place(federation):
-    everyone = replace(cohort_of(federation, 0, model="lenet5_plain", join_ratio=1.0), purpose=TUNE)
-    method = fl.fedcs("fc1", every=1)
-    state = method.round(method.init(everyone.model, federation), everyone)
-    place = Alignment("fc1.0", "input", state.ra["P"])
-    assert close(method.tune(state, everyone), place.fold(by_hand(everyone, state.base.w, place)), 1e-8)
 
 
 def test_one_set_of_parameters_serves_everybody_and_newcomers_leave_no_trace(tiny):
@@ -405,38 +337,6 @@ def test_one_set_of_parameters_serves_everybody_and_newcomers_leave_no_trace(tin
     assert one.folder != other.folder
     assert {t.shape[0] for t in one.models.values()} == {1}
     assert close(flatten(one.state), flatten(other.state), 0)
-
-
-def test_the_control_whitens_and_does_not_rotate(federation):
-    method = fl.fedcs(every=1, steps="whitening")
-    start = method.init(prepare(method, federation, rounds=1).model, federation)
-    state = fl.run(method, federation, **SETTING).state
-    assert torch.allclose(state.ra["Phi"], start.ra["Phi"], atol=1e-5)
-    assert torch.allclose(state.ra["P"], state.ra["S"] @ start.ra["Phi"], atol=1e-4 * state.ra["S"].abs().max())
-
-
-@pytest.mark.parametrize("option", [{"centred": False}, {"shifted": True}, {"side": "output"}, {"steps": "paper"}])
-def test_the_other_readings_differ_and_are_finite(option, federation):
-    usual, other = (fl.run(fl.fedcs(every=1, **kind), federation, **SETTING).models for kind in ({}, option))
-    assert all(t.isfinite().all() for t in other.values())
-    assert not close(usual, other, 1e-4)
-
-
-def test_a_map_of_lower_rank_has_the_leading_columns(federation):
-    full, low = (fl.run(fl.fedcs(every=1, rank=rank), federation, **SETTING | {"rounds": 1}) for rank in (None, 5))
-    assert close(low.state.ra | {"P": low.state.ra["P"][:, 5:]}, low.state.ra | {"P": torch.zeros(16, 11)}, 0)
-    assert not torch.equal(full.state.ra["P"][:, :5], low.state.ra["P"][:, :5])  # it trained with five from the start
-    assert torch.equal(low.state.ra["P"][:, :5], (low.state.ra["S"] @ low.state.ra["Phi"])[:, :5])
-    assert torch.linalg.matrix_rank(low.models["fc1.0.weight"][0]) <= 5
-    same = fl.run(fl.fedcs(every=1, rank=16), federation, **SETTING | {"rounds": 1})
-    assert close(flatten(same.state), flatten(full.state), 0)
-
-
-def test_a_shifted_map_is_centred_on_the_clients(federation):
-    state = fl.run(fl.fedcs(every=1, shifted=True), federation, **SETTING).state
-    place = Alignment("fc1.0", "input", state.ra["P"], state.ra["z_g"])
-    models = fl.run(fl.fedcs(every=1, shifted=True), federation, **SETTING).models
-    assert close({name: t[0] for name, t in models.items()}, place.fold(state.base.w), 1e-6)
 
 
 @pytest.mark.parametrize("base", REFUSED)

@@ -1,6 +1,5 @@
 """pFedMB and the three baselines that came with it; official test parts, validation parts and traces."""
 
-import inspect
 import math
 from dataclasses import replace
 
@@ -9,18 +8,15 @@ import pandas as pd
 import pytest
 import torch
 import torch.nn.functional as F
-from phases import batches_of
-from test_baselines import EXACT, SETTING, close, cohort_of, quadratic, sgd
+from test_baselines import EXACT, SETTING, close, cohort_of
 
 import fedlib as fl
 from fedlib.algorithms.fedamp import cloud_weights, sq_distances
 from fedlib.algorithms.ifca import cluster_mean
-from fedlib.algorithms.pfedmb import PREFIX, alphas, branch_mean
+from fedlib.algorithms.pfedmb import PREFIX, branch_mean
 from fedlib.models import MODELS, build
 from fedlib.models.branches import SHARED, layer, merge, new_branches
 from fedlib.stack import own
-from fedlib.training.backends import BACKENDS
-from fedlib.training.batches import client_batches
 from fedlib.training.evaluate import evaluate
 
 PLAIN = {"model": "lenet5_plain", "progress": False}
@@ -84,42 +80,6 @@ def test_branches_are_independent_and_their_mean_is_as_large_as_one_draw():
     fc = scaled["fc1.0.weight"]  # 48,000 entries
     assert np.abs(np.corrcoef(fc.flatten(1)) - np.eye(4)).max() < 0.02
     assert fc.mean(0).std().item() == pytest.approx(model.weights["fc1.0.weight"].std().item(), rel=0.02)
-
-
-@pytest.mark.parametrize(("shared", "weighted"), [(False, True), (True, True), (True, False)])
-def test_one_step_of_alpha_and_one_of_the_branches_have_closed_forms(shared, weighted, federation):
-    """dz_b = -lr alpha_b (h_b - sum_r alpha_r h_r); dW_b = -lr alpha_b G, so that dW = -lr sum_b alpha_b^2 G."""
-    cohort, seen = watched(cohort_of(federation, 0, local_epochs=1, batch_size=200, model="lenet5_plain"))
-    method, model = fl.pfedmb(3, share_alpha=shared, weighted=weighted, alpha_lr=0.7), cohort.model
-    state = method.init(model, federation)
-    z = {name: normal(6, 3, seed=i) for i, name in enumerate(state.v)}
-    after = method.round(state._replace(v=z), cohort)
-    (first, adapted), (second, trained) = seen
-    assert (set(first.trainable), second.trainable) == (set(z), model.trainable)
-
-    def gradient(phase, row, stack):  # of the loss by the merged weights; those weights; alpha of every entry
-        w, batch = {name: t[row] for name, t in stack.items()}, cohort.images.batch(phase.batches[row][0], model)
-        alpha = {name: alphas(w)[SHARED if shared else layer(name)] for name in model.trainable}
-        merged = {name: torch.einsum("b,b...->...", a, w[name]).requires_grad_() for name, a in alpha.items()}
-        found = torch.autograd.grad(F.cross_entropy(model(merged, batch.x), batch.y), list(merged.values()))
-        return dict(zip(merged, found, strict=True)), merged, alpha
-
-    for row in range(cohort.size):
-        G, _, alpha = gradient(first, row, first.w)
-        for key in z:
-            inside = [name for name in G if shared or key == PREFIX + layer(name)]
-            h, a = sum((first.w[name][row] * G[name]).flatten(1).sum(1) for name in inside), alpha[inside[0]]
-            moved = adapted[key][row] - first.w[key][row]
-            assert torch.allclose(moved, -0.7 * a * (h - a @ h), rtol=1e-9, atol=1e-12)
-        G, before, alpha = gradient(second, row, adapted)
-        for name, a in alpha.items():
-            moved = trained[name][row] - first.w[name][row]
-            assert torch.allclose(moved, -0.05 * torch.einsum("b,...->b...", a, G[name]), rtol=1e-9, atol=1e-12)
-            mixture = torch.einsum("b,b...->...", a, trained[name][row]) - before[name]
-            assert torch.allclose(mixture, -0.05 * (a @ a) * G[name], rtol=1e-9, atol=1e-12)
-    assert all(torch.equal(after.v[name][cohort.clients], trained[name]) for name in z)
-    sent = {name: a if weighted else torch.ones_like(a) for name, a in alphas(trained).items()}  # eq. 5 or 6
-    assert close(after.w, branch_mean({name: trained[name] for name in state.w}, sent, cohort.n_samples, state.w))
 
 
 def test_equal_branches_with_equal_alphas_stay_so_for_ever(federation):
@@ -199,34 +159,6 @@ def test_the_trace_holds_every_evaluation_and_survives_an_interruption(case, fed
 # pFedMe
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_pfedme_on_a_quadratic_equals_its_algorithm_in_numpy(backend, federation, monkeypatch):
-    """l(theta) = 1/2 (theta - a)^2, a being the mean label of a batch; K = 3 steps on each of several batches."""
-    monkeypatch.setattr(inspect.getmodule(fl.pfedme), "cross_entropy", quadratic)
-    cohort, lam, rate, uploads, personal = cohort_of(federation, 0, backend), 7.0, 0.02, [], []
-    start = cohort.model.weights["classifier.bias"][0].item()
-    for i in cohort.ids:
-        theta = w = start
-        for index in client_batches(federation.train[i], range(2), 8, batches_of(0, i)):
-            for _ in range(3):
-                theta -= rate * (theta - federation.data.y[index].mean() + lam * (theta - w))
-            w -= 0.05 * lam * (w - theta)
-        uploads.append(w)
-        personal.append(theta)
-    for beta in (1.0, 0.5):
-        method = fl.pfedme(lam=lam, personal_lr=rate, steps=3, beta=beta)
-        state = method.round(method.init(cohort.model, federation), cohort)
-        assert state.v["classifier.bias"][cohort.clients, 0].tolist() == pytest.approx(personal, rel=1e-9)
-        assert state.w["classifier.bias"][0].item() == pytest.approx((1 - beta) * start + beta * np.mean(uploads), 1e-9)
-        tuned = method.tune(state._replace(w=cohort.model.weights), cohort)  # starts from w, whatever theta_i is
-        assert tuned["classifier.bias"][:, 0].tolist() == pytest.approx(personal, rel=1e-9)
-    settled = fl.pfedme(lam=4.0, personal_lr=0.1, steps=60)  # on one batch, at (a + lam w) / (1 + lam)
-    settled = settled.tune(state._replace(w=cohort.model.weights), replace(cohort, batch_size=200, local_epochs=1))
-    filled = [client_batches(federation.train[i], [0], 200, batches_of(0, i))[0] for i in cohort.ids]
-    expected = [(federation.data.y[index].mean() + 4 * start) / 5 for index in filled]
-    assert settled["classifier.bias"][:, 0].tolist() == pytest.approx(expected, rel=1e-9)
-
-
 def test_pfedme_refuses_steps_of_w_that_overshoot(federation):
     with pytest.raises(ValueError, match=r"lr \* lam=1.5 is not allowed; it must be a number in \[0, 1\]"):
         fl.run(fl.pfedme(lam=30), federation, **SETTING | PLAIN)
@@ -241,55 +173,28 @@ def test_the_mean_of_a_cluster_by_hand():
     assert mean["a"].tolist() == [[2.0], [8.0], [2.0]]  # nobody is in the second one; (3 * 1 + 1 * 5) / 4
 
 
-def test_clients_of_ifca_choose_the_cluster_with_the_lowest_loss_and_groups_separate(tiny):
-    """Two groups of three clients with labels that the others do not have."""
-    grouped, method = fl.federate(tiny, fl.label_groups([[0, 1], [2, 3]]), clients=6), fl.ifca(clusters=3)
-    state, cohort = fl.run(method, grouped, **EXACT | PLAIN).state, cohort_of(grouped, 2, model="lenet5_plain")
-    clusters = [{name: t[[j]].clone() for name, t in state.w.items()} for j in range(3)]
-    losses = [evaluate(cohort.model, cohort.images, w, grouped.train)[1] for w in clusters]
-    best = torch.stack(losses).argmin(0)
-    after = method.round(state, cohort)
-    assert torch.equal(after.cluster[cohort.clients], best[cohort.clients])
-    stayed = [close({name: t[[j]] for name, t in after.w.items()}, clusters[j], 0) for j in range(3)]
-    assert stayed == [j not in best[cohort.clients] for j in range(3)]
-    assert not set(best[:3].tolist()) & set(best[3:].tolist())
-
-
 # FedAMP
 
 
 def test_the_cloud_weights_of_fedamp_by_hand():
     """Three clients on a line, at 0, 1 and 3; xi_ij = 0.5 exp(-d^2 / 2) / 2."""
-    clients, sq = torch.tensor([0, 2]), torch.tensor([[0.0, 1.0, 9.0], [9.0, 4.0, 0.0]])
+    clients, all_, sq = torch.tensor([0, 2]), torch.ones(3), torch.tensor([[0.0, 1.0, 9.0], [9.0, 4.0, 0.0]])
     near, far, middle = (0.25 * math.exp(-d / 2) for d in (1, 9, 4))
-    weights = cloud_weights(sq, clients, alpha=0.5, sigma=2.0)
+    weights = cloud_weights(sq, clients, all_, alpha=0.5, sigma=2.0)
     assert torch.allclose(weights, torch.tensor([[1 - near - far, near, far], [far, middle, 1 - far - middle]]))
-    alike = cloud_weights(sq, clients, alpha=1e9, sigma=1e9)  # no more than 1 for the others
+    alike = cloud_weights(sq, clients, all_, alpha=1e9, sigma=1e9)  # no more than 1 for the others
     assert torch.allclose(alike, torch.tensor([[0.0, 0.5, 0.5], [0.5, 0.5, 0.0]]))
-    assert torch.allclose(cloud_weights(sq, clients, 1e-12, 2.0), torch.eye(3)[clients])
+    assert torch.allclose(cloud_weights(sq, clients, all_, 1e-12, 2.0), torch.eye(3)[clients])
+    first = cloud_weights(sq, clients, torch.tensor([1.0, 0.0, 0.0]), alpha=0.5, sigma=2.0)  # who has uploaded so far
+    assert torch.allclose(first, torch.tensor([[1.0, 0.0, 0.0], [far, 0.0, 1 - far]]))
+    assert torch.equal(cloud_weights(sq, clients, 0 * all_, 0.5, 2.0), torch.eye(3)[clients])
     v = {"a.weight": normal(4, 3, 2), "a.running_mean": normal(4, 3)}  # distances are over the parameters
     expected = ((v["a.weight"][[1, 3], None] - v["a.weight"]).numpy() ** 2).sum((2, 3))
     assert np.allclose(sq_distances(v, torch.tensor([1, 3])), expected)
 
 
-def test_a_round_of_fedamp_equals_its_equations(federation):
-    """Cloud models in NumPy, local training with its leash in bare PyTorch."""
-    method, setting = fl.fedamp(alpha=0.5, sigma=5.0, lam=3.0), EXACT | {"progress": False}
-    before, after = (fl.run(method, federation, **setting | {"rounds": t}).state.v for t in (2, 3))
-    cohort = cohort_of(federation, 2)
-    flat = np.concatenate([before[name].flatten(1) for name in cohort.model.trainable], 1)
-    for i in cohort.ids:
-        xi = 0.5 / 5 * np.exp(-((flat[i] - flat) ** 2).sum(1) / 5) * (np.arange(6) != i)
-        xi[i] = 1 - xi.sum()
-        assert 0.1 < xi[i] < 0.9
-        u = {name: torch.einsum("j,j...->...", torch.tensor(xi), t) for name, t in before.items()}
-
-        def leash(w, u=u):
-            return 3 / (2 * 0.5) * sum(((t - u[name]) ** 2).sum() for name, t in w.items())
-
-        expected = sgd(federation, 2, i, u, leash, clip=1e9)
-        assert close({name: t[i] for name, t in after.items()}, expected, 1e-8)
-    alone, local = (fl.run(m, federation, **setting) for m in (fl.fedamp(alpha=1e-12, lam=0), "local_only"))
+def test_fedamp_whose_others_weigh_nothing_is_local_only(federation):
+    alone, local = (fl.run(m, federation, **EXACT | PLAIN) for m in (fl.fedamp(alpha=1e-12, lam=0), "local_only"))
     assert close(alone.models, local.models)
 
 

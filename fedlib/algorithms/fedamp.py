@@ -14,6 +14,7 @@ from fedlib.training.losses import cross_entropy
 
 class State(NamedTuple):
     v: Params  # [n_clients, ...]: every client's last model
+    uploaded: Tensor  # [n_clients]: 1 for a client that has taken part, else 0
 
 
 def sq_distances(v: Params, clients: Tensor) -> Tensor:
@@ -22,24 +23,26 @@ def sq_distances(v: Params, clients: Tensor) -> Tensor:
     return torch.cdist(flat[clients], flat, compute_mode="donot_use_mm_for_euclid_dist") ** 2
 
 
-def cloud_weights(sq: Tensor, clients: Tensor, alpha: float, sigma: float) -> Tensor:
+def cloud_weights(sq: Tensor, clients: Tensor, uploaded: Tensor, alpha: float, sigma: float) -> Tensor:
     """xi_ij = alpha exp(-||w_i - w_j||^2 / sigma) / sigma for j != i, and what is left of 1 for i itself: [k, n].
 
-    Others get no more than 1 in all: beyond, their weights are divided by their sum.
+    0 for a j that has not `uploaded` [n] a model yet. Others get no more than 1 in all: beyond, their weights are
+    divided by their sum.
     """
     self = clients[:, None] == torch.arange(sq.shape[1], device=sq.device)
-    others = (alpha / sigma * torch.exp(-sq / sigma)).masked_fill(self, 0)
+    others = (alpha / sigma * torch.exp(-sq / sigma) * uploaded).masked_fill(self, 0)
     others = others / others.sum(1, keepdim=True).clamp(min=1)
     return others + self * (1 - others.sum(1, keepdim=True))
 
 
 @algorithm
 def fedamp(sigma: float = 10.0, alpha: float = 1.0, lam: float = 1.0) -> Algorithm:
-    """u_i = sum_j xi_ij w_j over the last models of all clients; local loss f_i(w) + lam / (2 alpha) ||w - u_i||^2.
+    """u_i = sum_j xi_ij w_j over the last uploads and the own model; local loss f_i(w) + lam / (2 alpha) ||w - u_i||^2.
 
-    xi by `cloud_weights`. A client starts from its cloud model u_i. BatchNorm, affine and statistics alike, is mixed
-    with the same weights; the distances are over the parameters. As sigma grows all others weigh alike. `alpha -> 0`
-    leaves every client its own model. Evaluated: u_i; tuned: after fine-tuning of u_i.
+    xi by `cloud_weights`. A client starts from its cloud model u_i: before anybody has uploaded, from its own one. A
+    client that never took part has the initial model as its own, and nobody else gets any of it. BatchNorm, affine and
+    statistics alike, is mixed with the same weights; the distances are over the parameters. As sigma grows all others
+    weigh alike. `alpha -> 0` leaves every client its own model. Evaluated: u_i; tuned: after fine-tuning of u_i.
     """
     check_number("sigma", sigma, 0, open_low=True)
     check_number("alpha", alpha, 0, open_low=True)
@@ -49,19 +52,20 @@ def fedamp(sigma: float = 10.0, alpha: float = 1.0, lam: float = 1.0) -> Algorit
         anchor = {name: cloud[name] for name in batch.model.trainable}
         return cross_entropy(w, batch) + lam / (2 * alpha) * sq_distance(w, anchor)
 
-    def clouds(v, clients):  # u_i of `clients`: [k, ...]
-        return mix(cloud_weights(sq_distances(v, clients), clients, alpha, sigma), v)
+    def clouds(state, clients):  # u_i of `clients`: [k, ...]
+        sq = sq_distances(state.v, clients)
+        return mix(cloud_weights(sq, clients, state.uploaded, alpha, sigma), state.v)
 
     def init(model, federation):
-        return State(own(model.weights, federation.n_clients))
+        n, like = federation.n_clients, next(iter(model.weights.values()))
+        return State(own(model.weights, n), like.new_zeros(n))
 
     def round(state, cohort):
-        u = cohort.scatter(clouds(state.v, cohort.clients))  # [k, ...]
+        u = cohort.scatter(clouds(state, cohort.clients))  # [k, ...]
         v = cohort.gather(cohort.train(loss, u, u))
-        return State(put(state.v, cohort.clients, v))
+        return State(put(state.v, cohort.clients, v), state.uploaded.index_fill(0, cohort.clients, 1))
 
     def models(state):
-        n, device = next((len(t), t.device) for t in state.v.values())
-        return clouds(state.v, torch.arange(n, device=device))
+        return clouds(state, torch.arange(len(state.uploaded), device=state.uploaded.device))
 
     return Algorithm("fedamp", init, round, models)

@@ -33,16 +33,17 @@ def fedcs(
     shifted: bool = False,
     rank: int | None = None,
 ) -> Algorithm:
-    """The method `base` with a map c = P'z at the linear layer `at` (its `side`), where P follows LDA, not the loss.
+    """The method `base` with a map c = P'z at the linear layer `at` (its `side`); P heads for LDA, it is not trained.
 
     Local training is that of `base`, P fixed. In rounds 0, `every`, 2 `every`, ... a client then goes once over its
     batches with its freshly trained weights and takes the steps C6 and C7; the server averages S and Phi with weights
-    n_i, makes Phi orthonormal, moves z_g by `beta` and sets P = S Phi (C11). `steps`: the safe rates C9 ("normalised"),
-    the printed 0.001 without safeguards ("paper", C10), or C9 with Phi left as it was drawn ("whitening", a control
-    that does without the client means). Other readings: `centred=False` leaves z_g out of C7, `shifted=True` has
-    c = P'(z - z_g), `rank` sets the columns of P behind the first so many to 0. Evaluated, for every client, seen or
-    not: the models of `base` and the one P, folded into the layer. Raises `ValueError` for a base whose clients do not
-    train the run's model.
+    n_i, makes Phi orthonormal, moves z_g by `beta` and sets P = S Phi (C11). S is on its way to W^(-1/2), W being the
+    covariance within clients, but lags behind while the features move: in a run S^2 is not the inverse of W, nor P the
+    solution of LDA. `steps`: the safe rates C9 ("normalised"), the printed 0.001 without safeguards ("paper", C10), or
+    C9 with Phi left as it was drawn ("whitening", a control that does without the client means). Other readings:
+    `centred=False` leaves z_g out of C7, `shifted=True` has c = P'(z - z_g), `rank` sets the columns of P behind the
+    first so many to 0. Evaluated, for every client, seen or not: the models of `base` and the one P, folded into the
+    layer. Raises `ValueError` for a base whose clients do not train the run's model.
     """
     check_choice("at", at, LAYERS)
     check_count("every", every)

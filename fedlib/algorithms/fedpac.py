@@ -62,19 +62,21 @@ def head_weights(h: Tensor, variance: Tensor) -> Tensor:
 def fedpac(lam: float = 1.0, head_epochs: int = 1) -> Algorithm:
     """The first `head_epochs` local epochs train phi_i, the others the body with cross-entropy + lam R; it is averaged.
 
-    R is the mean squared error of the features to the global prototype of their class, or the client's own where there
-    is none. Before it trains, a client takes the statistics of the model it received on its train part: class means
-    mu_ic (its prototypes), p_ic, and V_i = (mean ||z||^2 - sum_c ||p_ic mu_ic||^2) / m_i. The server averages the
-    prototypes by counts and sends each participant sum_j a_ij phi_j (`head_weights`); this needs the host. BatchNorm
-    belongs to the body and is averaged with it; its statistics follow the data in both phases. Evaluated: global
-    body + own latest phi_i. Raises `ValueError` in the first round if head_epochs > local epochs.
+    R is the mean squared error of the features to the global prototype of their class. In round 0 there are none, and
+    R is 0; later the client's own mean mu_ic takes the place of one that is still missing. Before it trains, a client
+    takes the statistics of the model it received on its train part: class means mu_ic, shares p_ic, h_ic = p_ic mu_ic
+    and V_i = (mean ||z||^2 - sum_c ||h_ic||^2) / m_i; after it has trained, the class means of its new model, which are
+    its prototypes. The server averages prototypes by counts, and sends each participant sum_j a_ij phi_j
+    (`head_weights`); this needs the host. BatchNorm belongs to the body and is averaged with it; its statistics follow
+    the data in both phases. Evaluated: global body + own latest phi_i. Raises `ValueError` in the first round if
+    head_epochs > local epochs.
     """
     check_number("lam", lam, 0)
     check_count("head_epochs", head_epochs, 0)
 
     def loss(w, batch, prototypes):  # ONE client
         z, logits = batch.model.penultimate(w, batch.x)
-        return F.cross_entropy(logits, batch.y) + lam * F.mse_loss(z, prototypes["z"][batch.y])
+        return F.cross_entropy(logits, batch.y) + prototypes["lam"] * F.mse_loss(z, prototypes["z"][batch.y])
 
     def init(model, federation):
         phi = own(select(model.weights, model.classifier), federation.n_clients)
@@ -92,13 +94,15 @@ def fedpac(lam: float = 1.0, head_epochs: int = 1) -> Algorithm:
         h = (counts / n_samples[:, None])[:, :, None] * mu
         variance = (square - (h**2).sum((1, 2))) / n_samples
 
-        prototypes = {"z": torch.where(server["known"][:, :, None] > 0, server["z"], mu)}
+        aims = torch.where(server["known"][:, :, None] > 0, server["z"], mu)
+        prototypes = {"z": aims, "lam": torch.full_like(variance, lam if cohort.round else 0)}
         trained = cohort.train(cross_entropy, start, epochs=head, trainable=state.v)
         trained = cohort.train(loss, trained, prototypes, epochs=body, trainable=state.w)
+        z, _ = cohort.class_features(trained)
 
-        cohort.gather(trained | {"mu": mu, "counts": counts, "V": variance})
+        cohort.gather(trained | {"z": z, "counts": counts, "h": h, "V": variance})
         w = client_mean(select(trained, state.w), cohort.n_samples)
         phi = cohort.scatter(mix(head_weights(h, variance), select(trained, state.v)))  # [k, ...]
-        return State(w, put(state.v, cohort.clients, phi), *mean_prototypes(mu, counts, before))
+        return State(w, put(state.v, cohort.clients, phi), *mean_prototypes(z, counts, before))
 
     return Algorithm("fedpac", init, round, models=merged)

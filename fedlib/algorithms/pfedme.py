@@ -1,13 +1,21 @@
 """pFedMe (Dinh et al., NeurIPS 2020, Algorithm 1): personal models theta_i on a leash to the global model w."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from fedlib.algorithm import Algorithm, Partial, algorithm
 from fedlib.checks import check_count, check_number
-from fedlib.stack import Params, drop, own, put, sq_distance, uniform_mean
+from fedlib.stack import Params, own, put, sq_distance, uniform_mean
 from fedlib.training.losses import cross_entropy
 
 LEASH = "leash of "  # a client's weights are theta_i, under the model's own names, and w_i, under these
+
+
+def parted(weights: Params) -> tuple[Params, Params]:
+    """theta_i and w_i, both under the model's own names."""
+    w = {name.removeprefix(LEASH): t for name, t in weights.items() if name.startswith(LEASH)}
+    return {name: t for name, t in weights.items() if not name.startswith(LEASH)}, w
 
 
 def pull(w: Params, theta: Params, rate: float) -> Params:
@@ -17,40 +25,37 @@ def pull(w: Params, theta: Params, rate: float) -> Params:
 
 @algorithm
 def pfedme(lam: float = 15.0, personal_lr: float = 0.01, steps: int = 5, beta: float = 1.0) -> Algorithm:
-    """`steps` steps of theta_i -= personal_lr (grad l(theta_i) + lam (theta_i - w_i)) on a batch, then w_i follows.
+    """`steps` steps down l(theta_i) + lam/2 ||theta_i - w_i||^2 on a batch, then w_i -= lr lam (w_i - theta_i).
 
-    w_i -= lr lam (w_i - theta_i) with the run's lr; theta_i = w_i = w at the start of a round and theta_i is carried
-    over from batch to batch. w <- (1 - beta) w + beta mean_i w_i, every client counting alike. BatchNorm's affine part
-    is part of theta and w, its statistics follow theta_i and are averaged. Evaluated: theta_i of the client's last
-    round; tuned: theta_i after as many epochs started from w. Raises `ValueError` in the first round if lr lam > 1.
+    theta_i moves by the run's optimiser at the rate `personal_lr`, momentum included, w_i by plain steps at the run's
+    lr; theta_i = w_i = w at the start of a round and theta_i is carried over from batch to batch. w <- (1 - beta) w +
+    beta mean_i w_i, every client counting alike. BatchNorm's affine part is part of theta and w, its statistics follow
+    theta_i and are averaged. Evaluated: theta_i of the client's last round; tuned: theta_i after as many epochs started
+    from w. Raises `ValueError` in the first round if lr lam > 1.
     """
     check_number("lam", lam, 0, open_low=True)
     check_number("personal_lr", personal_lr, 0, open_low=True)
     check_count("steps", steps)
     check_number("beta", beta, 0, open_low=True)
 
-    def loss(
-        weights, batch, rate
-    ):  # ONE client; at the first of the steps on a batch w_i follows those on the last one
-        theta = {name: t for name, t in weights.items() if not name.startswith(LEASH)}
-        w = {name.removeprefix(LEASH): t for name, t in weights.items() if name.startswith(LEASH)}
-        rate = batch.draws["first"] * rate["rate"]
-        followed = {name: t.detach() for name, t in pull(w, theta, rate).items()}
-        follow = sq_distance(w, {name: theta[name].detach() for name in w}) * rate / (2 * personal_lr)
-        return cross_entropy(theta, batch) + lam / 2 * sq_distance(theta, followed) + follow
+    def loss(weights, batch, rate):  # ONE client
+        theta, w = parted(weights)
+        followed = pull(w, theta, batch.draws["first"] * rate["rate"])  # on a new batch: the steps on the last one
+        for name, t in followed.items():
+            w[name].copy_(t.detach())  # in place, as BatchNorm moves its statistics: no step of the optimiser
+        return cross_entropy(theta, batch) + lam / 2 * sq_distance(theta, w)
 
     def first(rng, client, n_steps):
         return {"first": (np.arange(n_steps) % steps == 0).astype(float)}
 
-    def local_update(theta, cohort):  # [k, ...] -> theta_i, w_i
-        check_number("lr * lam", cohort.lr * lam, 0, 1)
-        w = {LEASH + name: theta[name] for name in cohort.model.trainable}
-        rate = {"rate": next(iter(theta.values())).new_full((cohort.size,), cohort.lr * lam)}
-        moved = cohort.train(
-            loss, theta | w, rate, trainable=[*cohort.model.trainable, *w], lr=personal_lr, repeats=steps, draws=first
-        )
-        theta, w = drop(moved, w), {name.removeprefix(LEASH): moved[name] for name in w}
-        return theta, theta | pull(w, theta, cohort.lr * lam)
+    def local_update(start, cohort):  # [k, ...] -> theta_i, w_i
+        rate, model = cohort.lr * lam, cohort.model
+        check_number("lr * lam", rate, 0, 1)
+        w = {LEASH + name: start[name] for name in model.trainable}
+        leashed = replace(cohort, model=model._replace(statistics=model.statistics.union(w)))
+        rates = {"rate": next(iter(start.values())).new_full((cohort.size,), rate)}
+        theta, w = parted(leashed.train(loss, start | w, rates, lr=personal_lr, repeats=steps, draws=first))
+        return theta, theta | pull(w, theta, rate)
 
     def init(model, federation):
         return Partial(model.weights, own(model.weights, federation.n_clients))

@@ -96,9 +96,10 @@ def plugged_in(cohort: "Cohort", alignment: Alignment) -> "tuple[Cohort, Params]
         theirs = {name: t.shape[1:] for name, t in phase.w.items() if name in model.weights}
         if phase.model.trainable != model.trainable or theirs != {name: t.shape for name, t in model.weights.items()}:
             raise ValueError("there is no place for the map: the method's clients do not train the run's model.")
+        bare = model._replace(statistics=phase.model.statistics)  # of which a method may have more
         loss = aligned_loss(phase.loss, alignment.layer, alignment.side)
         context = *phase.context, repeat(told, len(phase.batches))
-        trained, losses = cohort.trainer(phase._replace(model=model, loss=loss, context=context))
+        trained, losses = cohort.trainer(phase._replace(model=bare, loss=loss, context=context))
         last.update(select(trained, model.weights))
         return trained, losses
 
