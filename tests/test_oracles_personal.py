@@ -212,10 +212,16 @@ class Pair(nn.Module):
         return self.theta(x) + self.s(x)
 
 
-@pytest.mark.parametrize(("supervisor", "similarity"), [("small_cnn", True), ("small_lenet", False), ("mixed", True)])
+MIXED = ["small_lenet", "small_cnn", "small_vit"]
+
+
+@pytest.mark.parametrize(
+    ("supervisor", "similarity"),
+    [("small_cnn", True), ("small_lenet", False), ("mixed", True), ("small_vit+small_lenet4", True)],
+)
 def test_fedsimsup(supervisor, similarity):
     """Equations 3 to 9: s_i, then theta_i; participants keep theirs, all others are pulled towards similar uploads."""
-    oracle, kinds = Oracle(), list(SUPERVISORS) if supervisor == "mixed" else [supervisor]
+    oracle, kinds = Oracle(), MIXED if supervisor == "mixed" else supervisor.split("+")
     drawn = generator(oracle.seed, "fedsimsup", "supervisors").integers(len(kinds), size=oracle.n_clients)
     kind = {i: kinds[j] for i, j in enumerate(drawn)}
     nets, counts, m = {}, oracle.federation.train_counts, oracle.n

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fedlib.algorithm import Algorithm, algorithm
-from fedlib.checks import check_choice, check_count
+from fedlib.checks import check_choice, check_count, check_kind
 from fedlib.models import Group
 from fedlib.models.pair import THETA, pair, prefixed
 from fedlib.models.supervisors import SUPERVISORS
@@ -16,7 +16,7 @@ from fedlib.stack import Params, own, put, select, take
 from fedlib.streams import generator
 from fedlib.training.losses import cross_entropy
 
-MIXED = "mixed"
+MIXED = "small_lenet+small_cnn+small_vit"
 
 
 class State(NamedTuple):
@@ -54,15 +54,18 @@ def fedsimsup(supervisor: str = "small_lenet", supervisor_epochs: int = 2, simil
     """First s_i, theta_i frozen, for `supervisor_epochs` of the local epochs (eq. 4), then theta_i, s_i frozen (eq. 5).
 
     Both on the cross-entropy of the summed logits (eq. 3), whose largest is the answer. Participants keep what they
-    send, theta_i (eq. 7); all others are pulled towards it (eq. 8, 9). `supervisor` is "small_lenet" (L), "small_cnn"
-    (C), "small_vit" (T) or "mixed": each client draws one of them. With `similarity=False` all s_ij are 1 (Fig. 3).
+    send, theta_i (eq. 7); all others are pulled towards it (eq. 8, 9). `supervisor` is "small_lenet" (L, of a sixth of
+    LeNet5; of `lenet4` it is "small_lenet4"), "small_cnn" (C) or "small_vit" (T), or several of them, as in
+    "small_lenet+small_cnn", of which each client draws one; "mixed": L, C, T. With `similarity=False` all s_ij are 1.
     theta_i start alike, s_i are independent draws. BatchNorm belongs to its network and does not move while that is
     frozen. Evaluated: every client's pair of theta_i and s_i. If all clients take part in every round, nobody is
     pulled: it is local training. Raises `ValueError` in the first round if supervisor_epochs > local epochs.
     """
-    check_choice("supervisor", supervisor, [*SUPERVISORS, MIXED])
+    check_kind("supervisor", supervisor, str, "the name of a supervisor")
+    kinds = supervisor.replace("mixed", MIXED).split("+")
+    for kind in kinds:
+        check_choice("supervisor", kind, [*SUPERVISORS, "mixed"])
     check_count("supervisor_epochs", supervisor_epochs, 0)
-    kinds = list(SUPERVISORS) if supervisor == MIXED else [supervisor]
 
     def groups(model, federation):  # by kind of supervisor
         drawn = generator(model.seed, "fedsimsup", "supervisors").integers(len(kinds), size=federation.n_clients)
@@ -81,7 +84,7 @@ def fedsimsup(supervisor: str = "small_lenet", supervisor_epochs: int = 2, simil
         check_count("supervisor_epochs", supervisor_epochs, 0, cohort.local_epochs)
         first, second = range(supervisor_epochs), range(supervisor_epochs, cohort.local_epochs)
         if cohort.round == 0:
-            cohort.gather({"counts": state.counts})
+            cohort.gather({"counts": state.counts[: len(state.counts) - cohort.federation.unseen]})
         for part in cohort.parts():  # clients with the same kind of supervisor
             theta, s = part.scatter(take(state.theta, part.clients)), select(state.v, part.model.weights)
             both = theta | take(s, part.clients)  # [k, ...]

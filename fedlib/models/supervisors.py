@@ -52,7 +52,12 @@ def small_vit(shape: tuple[int, int, int], n_classes: int) -> nn.Module:
     return _Transformer(shape, n_classes)
 
 
-SUPERVISORS: dict[str, Builder] = {"small_lenet": small_lenet, "small_cnn": small_cnn, "small_vit": small_vit}
+SUPERVISORS: dict[str, Builder] = {
+    "small_lenet": small_lenet,
+    "small_lenet4": small_lenet4,
+    "small_cnn": small_cnn,
+    "small_vit": small_vit,
+}
 
 PATCH, WIDTH, DEPTH, HEADS, HIDDEN = 4, 64, 4, 4, 128
 
