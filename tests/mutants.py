@@ -1,7 +1,7 @@
 """Plants one error after the other into copies of the library and looks whether its tests notice: `make mutants`.
 
-The errors are those of cosmic-ray (another operator, number, comparison, truth value, no pass through a loop), and those
-of `mutants.toml`: mistakes that somebody made. A mutant that the tests do not notice has survived.
+The errors are those of cosmic-ray (another operator, number, comparison, truth value, no pass through a loop), and the
+mistakes in `mutants.toml`, which somebody made. A mutant that the tests do not notice has survived.
 """
 
 import argparse
