@@ -6,6 +6,7 @@ streams. An oracle is a whole run: unequal clients, some of them absent, one nev
 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -18,8 +19,9 @@ from torch import Tensor, nn
 
 import fedlib as fl
 from fedlib.federation import Federation
+from fedlib.models import Model
 from fedlib.runs.plan import prepare
-from fedlib.streams import generator
+from fedlib.streams import generator, torch_seed
 
 SETTING = dict(rounds=3, join_ratio=0.5, local_epochs=3, batch_size=5, lr=0.05, momentum=0.3, lr_decay=0.7, seed=3)
 EXACT = SETTING | {"dtype": "float64", "evaluate_every": 1, "progress": False}
@@ -54,7 +56,7 @@ class Oracle:
     def __init__(self, model: str = "lenet5", federation: Federation | None = None, **setting: Any):
         self.federation = federation or ragged()
         self.setting = EXACT | {"model": model} | setting
-        plan = prepare("fedavg", self.federation, **{k: v for k, v in self.setting.items() if k != "progress"})
+        plan = prepare("local_only", self.federation, **{k: v for k, v in self.setting.items() if k != "progress"})
         self.model, self.weights = plan.model, plan.model.weights
         self.rounds, self.n_clients = range(self.setting["rounds"]), self.federation.n_clients
         self.n = np.array([len(own) for own in self.federation.train])
@@ -81,15 +83,18 @@ class Oracle:
 
     def images(self, index: Iterable[int], public: bool = False) -> tuple[Tensor, Tensor]:
         """Samples with channel mean 0 and standard deviation 1 over all images of the data set, and their labels."""
-        whole = self.federation.data
-        pixels = whole.x / 255
-        mean, std = (f(axis=(0, 2, 3))[:, None, None] for f in (pixels.mean, pixels.std))
-        data, index = self.federation.public if public else whole, np.asarray(index)
+        data, index = self.federation.public if public else self.federation.data, np.asarray(index)
+        return self.normalised(data.x[index] / 255), torch.tensor(data.y[index])
+
+    def normalised(self, pixels: np.ndarray) -> Tensor:
+        """Pixels from 0 to 1 with channel mean 0 and standard deviation 1 over all images of the data set."""
+        whole = self.federation.data.x / 255
+        mean, std = (f(axis=(0, 2, 3))[:, None, None] for f in (whole.mean, whole.std))
         mean, std = (
             mean.astype(np.float32).astype(float),
             std.astype(np.float32).astype(float),
         )  # as the library keeps them
-        return torch.tensor((data.x[index] / 255 - mean) / std), torch.tensor(data.y[index])
+        return torch.tensor((pixels - mean) / std)
 
     def batches(
         self,
@@ -120,10 +125,13 @@ class Oracle:
         public: bool = False,
         **which: Any,
     ) -> float:
-        """Client i's SGD of round t, on `net`, in its place; what `batches` takes says on what. Its mean loss."""
+        """Client i's SGD or Adam of round t, on `net`, in its place; `batches` says on what. Its mean loss."""
         parameters = list(net.parameters() if parameters is None else parameters)
         rate, errors = self.rate(t) if rate is None else rate, []
-        optimiser = torch.optim.SGD(parameters, rate, momentum=self.setting["momentum"])
+        if self.setting.get("optimizer") == "adam":
+            optimiser = torch.optim.Adam(parameters, rate)
+        else:
+            optimiser = torch.optim.SGD(parameters, rate, momentum=self.setting["momentum"])
         for index in self.batches(i, t, **which):
             x, y = self.images(index, public)
             net.zero_grad()
@@ -140,6 +148,49 @@ class Oracle:
     def extractor(self, net: nn.Module) -> list[nn.Parameter]:
         """All other parameters."""
         return [p for name, p in net.named_parameters() if not name.startswith("classifier.")]
+
+
+class Mixture(Oracle):
+    """A run in which clients have different architectures: its `model` is "a+b+c"."""
+
+    def __init__(self, model: str, federation: Federation | None = None, **setting: Any):
+        super().__init__(model, federation, **setting)
+        others = (self.model.sibling(name, builder) for name, builder in self.model.others.items())
+        self.architectures = [self.model, *others]
+        order = generator(self.seed, "architectures").permutation(self.n_clients).tolist()
+        self.kind = {i: place % len(self.architectures) for place, i in enumerate(order)}
+
+    def of(self, i: int) -> Model:
+        """Client i's architecture and its initial weights."""
+        return self.architectures[self.kind[i]]
+
+    def own(self, i: int, w: Mapping[str, Tensor] | None = None) -> nn.Module:
+        """A new network of client i's architecture, with these weights or the initial ones."""
+        net = copy.deepcopy(self.of(i).net).double().train()
+        net.load_state_dict(self.of(i).weights if w is None else w, strict=False)
+        return net
+
+    def alike(self, t: int) -> list[list[int]]:
+        """The clients of a cohort by their architecture."""
+        parts = ([i for i in self.cohorts[t] if self.kind[i] == j] for j in range(len(self.architectures)))
+        return [part for part in parts if part]
+
+    def assert_models(self, result: fl.RunResult, nets: Mapping[int, nn.Module]) -> None:
+        """The run ends with these networks, of every client by its number."""
+        assert sorted(nets) == list(range(self.n_clients))
+        for i, net in nets.items():
+            row, model = sorted(j for j in self.kind if self.kind[j] == self.kind[i]).index(i), self.of(i)
+            for name, t in weights_of(net).items():
+                found = result.models[f"{model.name}.{name}"][row]
+                torch.testing.assert_close(found, t, rtol=1e-7, atol=1e-10, msg=partial(_which, i, name))
+
+
+@contextmanager
+def drawing(*stream: int | str) -> Iterator[None]:
+    """Inside, PyTorch draws from this stream: dropout, initial weights."""
+    with torch.random.fork_rng():
+        torch.manual_seed(torch_seed(*stream))
+        yield
 
 
 def weights_of(net: nn.Module) -> Weights:

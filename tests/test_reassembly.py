@@ -66,6 +66,13 @@ def test_blocks_one_after_the_other_are_the_network(name):
     assert sorted(names) == sorted(model.weights)  # every entry once
 
 
+def test_dropout_stays_with_its_network():
+    for name, n in {"m1": 1, "m2": 1, "m3": 1, "m4": 2}.items():
+        model = model_of(name)
+        nets = [model.net, nn.Sequential(*(block.net for block in decompose(model)))]
+        assert [sum(isinstance(m, nn.Dropout | nn.Dropout2d) for m in net.modules()) for net in nets] == [n, 0]
+
+
 def test_networks_that_are_no_sequence_are_refused():
     with pytest.raises(ValueError, match="model='mobilenetv2' cannot be taken apart; only a sequence of layers can"):
         decompose(model_of("mobilenetv2"))
@@ -149,15 +156,16 @@ def test_groups_share_all_blocks_and_none_is_nearer_to_another_medoid(seed, n, k
 
 
 @st.composite
-def grouped(draw):
-    """Blocks of up to four networks, convolutions and then linear layers each, dealt to groups in any order."""
-    shapes = draw(st.lists(st.tuples(st.integers(1, 5), st.integers(1, 4)), min_size=1, max_size=4))
+def grouped(draw, networks=4, convolutions=5, linear=4, most=6):
+    """Blocks of networks, convolutions and then linear layers each, dealt to groups in any order."""
+    shape = st.tuples(st.integers(1, convolutions), st.integers(1, linear))
+    shapes = draw(st.lists(shape, min_size=1, max_size=networks))
     pieces = [
         Piece(b, h, CONV if h <= n_conv else FC, h == n_conv + n_fc)
         for b, (n_conv, n_fc) in enumerate(shapes)
         for h in range(1, n_conv + n_fc + 1)
     ]
-    k = draw(st.integers(2, min(6, len(pieces))))
+    k = draw(st.integers(2, min(most, len(pieces))))
     labels = draw(st.lists(st.integers(0, k - 1), min_size=len(pieces), max_size=len(pieces)))
     groups = [[i for i, label in enumerate(labels) if label == j] for j in range(k)]
     return pieces, [members for members in groups if members]
@@ -185,41 +193,81 @@ def test_every_candidate_keeps_the_rules(case):
     assert found == chains(pieces, groups)
 
 
-@given(grouped(), st.integers(1, 8))
-def test_the_search_is_the_papers_algorithm(case, most):
-    """Algorithm 1 as the specification has it, group by group, seed by seed."""
-    pieces, groups = case
-    size, candidates, seeds = 1 + max(p.b for p in pieces), [], []
-    for k in range(len(groups)):
-        for s in sorted((pieces[i] for i in groups[k]), key=lambda p: (p.h, p.b)):
-            if s.head:
-                continue
-            c, used = [s], {k}
-            for k2 in range(len(groups)):
-                last = c[-1]
-                if last.head:
+def by_the_rules(pieces, groups, end_in_head):
+    """All seeds with a block, or none, from each group in turn, less those that break a rule."""
+    size = 1 + max(p.b for p in pieces)
+
+    def legal(last, members, pick, heads_first):
+        def better(a, b):
+            if a.head != b.head:
+                return a.head == heads_first
+            return (a.h, (a.b - last.b - 1) % size) < (b.h, (b.b - last.b - 1) % size)
+
+        fit = [
+            pieces[i] for i in members if pieces[i].h > last.h and pieces[i].op >= last.op and not last.head
+        ]  # R1, R2
+        return not fit if pick is None else pick in fit and not any(better(other, pick) for other in fit)
+
+    for own, seeds in enumerate(groups):
+        for seed, picks in product(seeds, product(*([None, *(pieces[i] for i in members)] for members in groups))):
+            steps, drawn = [pieces[seed]], {own}
+            for k, pick in enumerate(picks):
+                if not legal(steps[-1], groups[k], pick, end_in_head and k + 1 == len(groups)):
                     break
-                allowed = [p for p in (pieces[i] for i in groups[k2]) if p.h > last.h and p.op >= last.op]
-                if allowed:
-                    c.append(min(allowed, key=lambda p, last=last: (p.head, p.h, (p.b - last.b - 1) % size)))
-                    used.add(k2)
-            if {p.op for p in c} == {CONV, FC} and len(used) == len(groups) and c not in candidates:
-                candidates.append(c)
-                seeds.append(k)
-    found = chains(pieces, groups)
-    assert [[pieces[i] for i in chain] for own in found for chain in own] == candidates
-    turns = [seeds[:i].count(k) for i, k in enumerate(seeds)]  # of a group's candidates, which one it is
-    kept = sorted(sorted(range(len(seeds)), key=lambda i: (turns[i], seeds[i]))[:most])
-    assert [[pieces[i] for i in chain] for chain in thinned(found, most)] == [candidates[i] for i in kept]
+                if pick is not None:
+                    steps.append(pick)
+                    drawn.add(k)
+            else:
+                if {p.op for p in steps} == {CONV, FC} and len(drawn) == len(groups) and not steps[0].head:  # R3, R4
+                    yield tuple(pieces.index(p) for p in steps)
+
+
+@given(grouped(networks=3, convolutions=2, linear=3, most=4), st.booleans())
+def test_the_search_finds_what_the_rules_leave_and_nothing_else(case, end_in_head):
+    pieces, groups = case
+    found = chains(pieces, groups, end_in_head)
+    assert {chain for own in found for chain in own} == set(by_the_rules(pieces, groups, end_in_head))
+    for own, candidates in enumerate(found):  # seed by seed, by depth and place
+        seeds = [(pieces[i].h, pieces[i].b) for i, *_ in candidates]
+        assert seeds == sorted(set(seeds))
+        assert {i for i, *_ in candidates} <= set(groups[own])
+
+
+def test_candidates_are_thinned_by_turns():
+    found = [[(0,), (1,), (2,)], [], [(3,)], [(4,), (5,)]]
+    assert thinned(found, 2) == [(0,), (3,)]
+    assert thinned(found, 4) == [(0,), (1,), (3,), (4,)]
+    assert thinned(found, 5) == [(0,), (1,), (3,), (4,), (5,)]
+    assert thinned(found, 9) == [(0,), (1,), (2,), (3,), (4,), (5,)]
 
 
 def test_the_candidate_of_figure_7_comes_out_of_its_groups():
-    """Conv2-M1, Conv3-M2, Conv4-M3, Conv5-M3, FC3-M2: blocks 2 to 6, five of them in four groups."""
-    blocks = [(0, 2, CONV), (1, 3, CONV), (2, 4, CONV), (2, 5, CONV), (1, 6, FC), (3, 7, FC)]
-    pieces = [Piece(b, h, op, (b, h) == (1, 6)) for b, h, op in blocks]
-    found = chains(pieces, [[0, 1], [2], [3], [4]])
-    assert found[0][0] == (0, 1, 2, 3, 4)
-    assert chains(pieces, [[0, 1], [2], [3], [4, 5]])[0][0] == (0, 1, 2, 3, 5)  # a head only where nothing else fits
+    """Conv2-M1, Conv3-M2, Conv4-M3, Conv5-M3, FC3-M2: all blocks of M1 to M4 are there, several fit at each step."""
+    pieces, place = [], {}
+    for b, (n_conv, n_fc) in enumerate([(2, 2), (3, 3), (5, 4), (6, 4)]):
+        for h in range(1, n_conv + n_fc + 1):
+            place[f"Conv{h}-M{b + 1}" if h <= n_conv else f"FC{h - n_conv}-M{b + 1}"] = len(pieces)
+            pieces.append(Piece(b, h, CONV if h <= n_conv else FC, h == n_conv + n_fc))
+    words = [
+        "Conv1-M1 Conv1-M2 Conv1-M3 Conv1-M4 Conv2-M1 Conv2-M2 Conv2-M3 Conv2-M4 Conv3-M2 Conv3-M3 Conv3-M4 FC1-M1",
+        "Conv4-M3 Conv4-M4 Conv5-M4 FC1-M2 FC2-M2",
+        "Conv5-M3 Conv6-M4 FC1-M3 FC1-M4",
+        "FC2-M1 FC3-M2 FC4-M3 FC4-M4",
+    ]
+    heads, hidden = words[-1], "FC2-M3 FC3-M3 FC2-M4 FC3-M4"
+
+    def from_conv2_m1(last, **reading):
+        groups = [[place[name] for name in text.split()] for text in (*words[:3], last)]
+        assert sum(map(len, groups)) == 29 - (last == heads) * len(hidden.split())
+        (own, *others) = chains(pieces, groups, **reading)
+        assert others == [[], [], []]  # nothing of the first group is deep enough to follow
+        [chain] = [chain for chain in own if chain[0] == place["Conv2-M1"]]
+        return [list(place)[i] for i in chain]
+
+    printed = ["Conv2-M1", "Conv3-M2", "Conv4-M3", "Conv5-M3", "FC3-M2"]
+    assert from_conv2_m1(heads) == printed
+    assert from_conv2_m1(f"{heads} {hidden}") == [*printed[:4], "FC2-M3"]  # a head only where nothing else fits
+    assert from_conv2_m1(f"{heads} {hidden}", end_in_head=True) == printed
 
 
 def test_of_equal_blocks_that_of_the_next_network_is_taken():
@@ -238,16 +286,17 @@ def test_resizing_is_pooling_or_interpolation(size, to):
     torch.testing.assert_close(Resize(size, to)(x), oracle, rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.parametrize("relu", [True, False])
 @pytest.mark.parametrize("depth", [1, 2, 3])
-def test_a_stitch_has_the_parameters_of_the_equation_and_answers_what_the_block_takes(depth):
+def test_a_stitch_has_the_parameters_of_the_equation_and_answers_what_the_block_takes(depth, relu):
     m3, m4 = (decompose(model_of(name)) for name in ("m3", "m4"))
     cases = [((6, 28, 28), m4[2], 6, 64), ((128, 4, 4), m4[6], 128 * 16, 4096), ((50,), m3[7], 50, 128)]
     for shape, block, d_i, d_j in cases:
-        layers = stitch(shape, block, depth)
+        layers = stitch(shape, block, depth, relu)
         size = sum(p.numel() for p in layers.parameters())
         assert size == (d_i + 1) * d_j + (depth - 1) * (d_j + 1) * d_j
         answer = layers(torch.randn(2, *shape))
-        assert (answer >= 0).all()
+        assert bool((answer >= 0).all()) == relu
         assert block(model_of("m4" if d_i != 50 else "m3").weights, answer).shape == (2, *block.out_shape)
 
 
@@ -312,12 +361,11 @@ def test_a_pool_without_convolutions_gives_no_candidate():
 def test_a_record_says_what_was_tried():
     pool = pool_of()
     tried = reassemble(pool, X, 4, most=3, depth=1, stream=(0,))
-    answer = {"similarity": torch.zeros(4, 3), "match": torch.zeros(4, dtype=torch.int64)}
-    row = record(tried, [0, 1, 2, 3], 10, 3, 5, torch.tensor([2, 5, 7, 9]), answer)
+    row = record(tried, pool, [model for model, _ in pool], 3, torch.tensor([2, 5, 7, 9]), torch.zeros(4, 3), [0] * 4)
     log = appended(appended({}, row), row)
     assert {name: tuple(t.shape) for name, t in log.items()} == {
         "clients": (2, 4), "network": (2, 4), "group": (2, 4, 10), "distance": (2, 4, 10, 4, 10), "found": (2,),
-        "used": (2,), "chain": (2, 3, 5, 2), "added": (2, 3), "size": (2, 3), "similarity": (2, 4, 3), "match": (2, 4),
+        "used": (2,), "chain": (2, 3, 10, 2), "added": (2, 3), "size": (2, 3), "similarity": (2, 4, 3), "match": (2, 4),
     }  # fmt: skip
     lengths = [4, 6, 9, 10]
     for b, n in enumerate(lengths):
@@ -338,13 +386,14 @@ def test_a_record_is_read_back_as_it_was_tried():
     pool = pool_of(["m2_thin", "m1_thin"])
     tried = reassemble(pool, X, 3, most=4, depth=1, stream=(0,))
     assert tried.candidates
-    answer = {"similarity": torch.rand(3, 4), "match": torch.tensor([1, 0, 1])}
-    row = record(tried, [5, 7], 6, 4, 4, torch.tensor([2, 5, 9]), answer)
+    models, similarity = [model_of(name) for name in ("m3_thin", "m1_thin", "m2_thin")], torch.rand(3, 4)
+    similarity = similarity[:, : len(tried.candidates)]
+    row = record(tried, pool, models, 4, torch.tensor([2, 5, 9]), similarity, [1, 0, 1])
     said = replay(appended(appended({}, row), row), 1)
     places = [(piece.b, piece.h) for piece in tried.pieces]
-    assert (said.clients, said.networks, said.match, said.found) == ([2, 5, 9], [5, 7], [1, 0, 1], tried.found)
+    assert (said.clients, said.networks, said.match, said.found) == ([2, 5, 9], [2, 1], [1, 0, 1], tried.found)
     assert said.group == {places[i]: j for j, members in enumerate(tried.groups) for i in members}
     assert list(said.group) == places
     np.testing.assert_allclose(said.distance, tried.distances, rtol=1e-6)
     assert said.candidates == [[places[i] for i in chain] for chain in tried.chains]
-    assert said.similarity.shape == (3, len(tried.candidates))
+    np.testing.assert_array_equal(said.similarity, similarity)

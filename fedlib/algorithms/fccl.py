@@ -30,7 +30,7 @@ def standardised(z: Tensor) -> Tensor:
 def correlation_loss(own: Tensor, mean: Tensor, weight: float) -> Tensor:
     """sum_u (1 - M_uu)^2 + weight sum_(u != v) (1 + M_uv)^2 with M the correlation of logits [batch, n_classes]."""
     matrix = standardised(own).T @ standardised(mean) / len(own)  # [n_classes, n_classes]
-    same = torch.eye(len(matrix), device=matrix.device)
+    same = torch.eye(len(matrix), dtype=matrix.dtype, device=matrix.device)
     return (same * (1 - matrix) ** 2 + weight * (1 - same) * (1 + matrix) ** 2).sum()
 
 

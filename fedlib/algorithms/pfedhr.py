@@ -9,29 +9,25 @@ from torch import Tensor
 from fedlib.algorithm import Algorithm, algorithm, need_public
 from fedlib.checks import check_choice, check_count, check_number
 from fedlib.models.mixture import deal, stacks
-from fedlib.reassembly.blocks import decompose
+from fedlib.reassembly.match import alike, trained
 from fedlib.reassembly.reassemble import Network, reassemble
 from fedlib.reassembly.record import NOTHING, appended, record
-from fedlib.stack import Params, client_mean
+from fedlib.stack import Params, client_mean, n_bytes
 from fedlib.streams import generator
 from fedlib.training.batches import to_device
-from fedlib.training.evaluate import logits
 from fedlib.training.server import public_training
 
 NEVER = -2  # the round of a match that was not made
 
 
 class State(NamedTuple):
+    """Teachers stay with the server until they are sent; what they will answer is written down when they are made."""
+
     v: Params  # for every architecture a stack with a row for each of its clients
     taught: Tensor  # [samples, n_classes]: what the teacher of its client answers to each train sample
-    since: Tensor  # int64 [n_clients]: the round in which a client got its teacher
+    since: Tensor  # int64 [n_clients]: the round in which a client was matched with its teacher
+    size: Tensor  # int64 [n_clients]: bytes of that teacher
     log: Params  # [rounds, ...]: what the server tried, see `reassembly.record`
-
-
-def alike(own: Tensor, candidates: Tensor) -> Tensor:
-    """Mean cosine of logits (eq. 8): own [k, P, n_classes], candidates [M, P, n_classes] -> [k, M]."""
-    unit, others = (F.normalize(z, dim=2).flatten(1) for z in (own, candidates))
-    return unit @ others.T / own.shape[1]
 
 
 @algorithm
@@ -41,6 +37,8 @@ def pfedhr(
     labelled: bool = True,
     server_epochs: int = 3,
     stitch_depth: int = 1,
+    stitch_relu: bool = True,
+    end_in_head: bool = False,
     average: bool = False,
     match: str = "similar",
     keep_teacher: bool = False,
@@ -48,19 +46,21 @@ def pfedhr(
     probes: int = 512,
     temperature: float = 0.5,
     server_lr: float = 1e-3,
-    server_batch: int = 64,
+    server_batch: int = 8,
 ) -> Algorithm:
-    """Local loss: cross-entropy + lam KL(teacher || own), the teacher frozen (eq. 9); own models are never replaced.
+    """Local loss: cross-entropy + lam KL(teacher || own), the teacher frozen (eq. 6); own models are never replaced.
 
     The server cuts the uploads into blocks, makes `groups` groups of blocks that do the same on `probes` public
     images, searches at most `most` candidates (`reassembly.search`; with fewer groups if there is none), stitches
     them with `stitch_depth` layers and trains them, and copies of the uploads, on the public images for `server_epochs`
-    with Adam: on their labels, or without them on two views of each (`public_training`). A client is sent the candidate
-    whose logits are most like those of its copy (eq. 8), or with `match="random"` any. The teacher counts in the next
-    round only, or with `keep_teacher` whenever the client takes part again; what it answers to the client's train part
-    is kept, not the teacher. With `average` uploads of the same architecture are averaged before they are cut (section
-    4.3). BatchNorm is part of its block. A client without a teacher trains alone, so `lam=0` is Local-Only.
-    Evaluated: own model.
+    with Adam: on their labels, or without them on two views of each (`public_training`). A client's teacher is the
+    candidate whose logits are most like those of its copy (eq. 5), or with `match="random"` any. It is sent if the
+    client takes part in the next round, or with `keep_teacher` whenever it takes part again. With `average` uploads of
+    the same architecture are averaged before they are cut (section 4.2). BatchNorm is part of its block, dropout of
+    none. A client without a teacher trains alone, so `lam=0` is Local-Only. Evaluated: own model.
+
+    Two readings: the paper prints a ReLU behind every stitch, its published code has none (`stitch_relu=False`); its
+    Fig. 7 ends in the head of a client, as candidates do with `end_in_head` wherever one fits.
     """
     check_number("lam", lam, 0)
     check_choice("match", match, ("similar", "random"))
@@ -81,54 +81,43 @@ def pfedhr(
         like = next(iter(model.weights.values()))
         taught = like.new_zeros(len(federation.data), model.n_classes)
         since = torch.full((federation.n_clients,), NEVER, device=like.device)
-        return State(stacks(deal(model, federation.n_clients)), taught, since, {})
+        return State(stacks(deal(model, federation.n_clients)), taught, since, torch.zeros_like(since), {})
 
-    def local_update(state, cohort):  # -> the uploads, in the order of the cohort, and the networks to be cut
-        present = state.since > NEVER if keep_teacher else state.since == cohort.round - 1
-        weight, uploads, means = lam * present.to(state.taught.dtype), {}, []
+    def local_update(state, cohort):  # -> the uploads, in the order of the cohort, and their means by architecture
+        told = state.since > NEVER if keep_teacher else state.since == cohort.round - 1
+        cohort.meter.bytes_down += (told * state.size)[cohort.clients].sum().item()
+        weight, uploads, means = lam * told.to(state.taught.dtype), {}, []
         for part in cohort.parts():
             teacher = {"logits": state.taught.expand(part.size, -1, -1), "weight": weight[part.clients]}
             v = part.gather(part.train(loss, part.own(state.v), teacher))  # [k, ...]
             part.keep(state.v, v)
             uploads |= {i: Network(part.model, {n: t[row] for n, t in v.items()}) for row, i in enumerate(part.ids)}
             means.append(Network(part.model, client_mean(v, part.n_samples)))
-        uploads = [uploads[i] for i in cohort.ids]
-        return uploads, means if average else uploads
+        return [uploads[i] for i in cohort.ids], means
 
-    def teach(state, cohort, candidates, uploads):  # -> similarity [k, most], match [k]
-        public, stream = cohort.public, cohort.server_stream
-        train = public_training(public, labelled, server_epochs, server_batch, server_lr, temperature, stream)
-        everything = torch.arange(len(public.y), device=public.y.device)
-        networks = [*(Network(own, own.weights) for own in candidates), *uploads]
-        tuned = [train(model, w, number) for number, (model, w) in enumerate(networks)]
-        answers = [logits(model, w, public, everything) for (model, _), w in zip(networks, tuned, strict=True)]
-        n = len(candidates)
-        similarity = alike(torch.stack(answers[n:]), torch.stack(answers[:n]))  # [k, n]
-        chosen = similarity.argmax(1).tolist()
-        if match == "random":
-            chosen = generator(*stream, "match").integers(n, size=len(uploads)).tolist()
-        for i, m in enumerate(chosen):
-            sent = cohort.scatter({name: t[None] for name, t in tuned[m].items()})
-            cohort.part([i], candidates[m]).write_logits(state.taught, sent)
-        similarity = F.pad(similarity, (0, most - n), value=-torch.inf)
-        return similarity, to_device(torch.tensor(chosen), cohort.clients.device)
+    def matched(similarity, stream):  # the number of each client's candidate
+        k, n = similarity.shape
+        if n and match == "random":
+            return generator(*stream, "match").integers(n, size=k).tolist()
+        return similarity.argmax(1).tolist() if n else [NOTHING] * k
 
     def round(state, cohort):
-        uploads, pool = local_update(state, cohort)
-        public, rng = cohort.public, generator(cohort.seed, "pfedhr", "probes")
-        chosen = to_device(torch.from_numpy(rng.permutation(len(public.y))[:probes]), public.y.device)
-        x = public.batch(chosen, cohort.model).x
-        tried = reassemble(pool, x, groups, most, stitch_depth, cohort.server_stream)
-
-        answer = state.taught.new_full((cohort.size, most), -torch.inf), torch.full_like(cohort.clients, NOTHING)
-        if tried.candidates:
-            answer = teach(state, cohort, tried.candidates, uploads)
-            state = state._replace(since=state.since.index_fill(0, cohort.clients, cohort.round))
-        names = [group.model.name for group in cohort.groups]
-        networks = [names.index(model.name) for model, _ in pool]
-        deepest = max(len(decompose(group.model)) for group in cohort.groups)
-        answer = dict(zip(("similarity", "match"), answer, strict=True))
-        row = record(tried, networks, deepest, most, groups + 1, cohort.clients, answer)
+        uploads, means = local_update(state, cohort)  # (6)
+        pool, public, stream = means if average else uploads, cohort.public, cohort.server_stream
+        probed = generator(cohort.seed, "pfedhr", "probes").permutation(len(public.y))[:probes]
+        x = public.batch(to_device(torch.from_numpy(probed), public.y.device), cohort.model).x
+        tried = reassemble(pool, x, groups, most, stitch_depth, stream, stitch_relu, end_in_head)  # (1), (3), (4)
+        train = public_training(public, labelled, server_epochs, server_batch, server_lr, temperature, stream)
+        tuned, own, theirs = trained(uploads, tried.candidates, public, train)
+        similarity = alike(own, theirs)  # (5)
+        chosen = matched(similarity, stream)  # (2)
+        for i, m in enumerate(chosen):
+            if m != NOTHING:
+                teacher = {name: t[None] for name, t in tuned[m].items()}
+                cohort.part([i], tried.candidates[m]).write_logits(state.taught, teacher)
+                state.since[cohort.ids[i]], state.size[cohort.ids[i]] = cohort.round, n_bytes(teacher)
+        architectures = [group.model for group in cohort.groups]
+        row = record(tried, pool, architectures, most, cohort.clients, similarity, chosen)
         return state._replace(log=appended(state.log, row))
 
     return Algorithm("pfedhr", init, round, models=lambda state: state.v, mixed=True)

@@ -1,4 +1,4 @@
-"""Layer-wise decomposition (pFedHR, equation 1): a sequential network as a list of operation blocks."""
+"""Layer-wise decomposition (pFedHR, section 3.1.2): a sequential network as a list of operation blocks."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -12,15 +12,16 @@ from fedlib.stack import Params
 
 CONV, FC = 0, 1  # operation types, in the order in which a network may have them
 OPERATIONS = {nn.Conv2d: CONV, nn.Linear: FC}
+DROPOUT = nn.modules.dropout._DropoutNd
 TYPES = ("Conv", "FC")  # their names
 
 
 class Block(NamedTuple):
-    """One convolution or linear layer with all that follows until the next one: BatchNorm, ReLU, pooling, dropout.
+    """One convolution or linear layer with all that follows until the next one: BatchNorm, ReLU, pooling.
 
-    `h` counts from 1. `names` says what an entry of `net` is called in the whole model. Shapes are those of one sample;
-    a flattening before the first linear layer belongs to that block, whose `in_shape` is still [C, H, W]. The last
-    linear block is the head: it answers logits.
+    Dropout stays behind: it belongs to the training of the whole network. `h` counts from 1. `names` says what an entry
+    of `net` is called in the whole model. Shapes are those of one sample; a flattening before the first linear layer
+    belongs to that block, whose `in_shape` is still [C, H, W]. The last linear block is the head: it answers logits.
     """
 
     h: int
@@ -90,12 +91,14 @@ def _entries(layer: nn.Module) -> list[str]:
 
 
 def _layers(model: Model, net: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Module]]:
-    """The layers inside nested sequences, by name."""
+    """The layers inside nested sequences, by name, without dropout."""
     if not isinstance(net, nn.Sequential):
         raise ValueError(f"model={model.name!r} cannot be taken apart; only a sequence of layers can.")
     for name, layer in net.named_children():
         if isinstance(layer, nn.Sequential):
             yield from _layers(model, layer, f"{prefix}{name}.")
+        elif isinstance(layer, DROPOUT):
+            continue
         elif type(layer) in (*OPERATIONS, nn.BatchNorm2d) or not list(layer.state_dict()):
             yield f"{prefix}{name}", layer
         else:

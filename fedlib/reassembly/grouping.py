@@ -37,8 +37,8 @@ def block_distances(x: Tensor, answers: Sequence[Sequence[Tensor]]) -> np.ndarra
 def group(distances: np.ndarray, order: Sequence[float], n_groups: int) -> list[list[int]]:
     """k-medoids (eq. 4): min(n_groups, n) groups of positions, numbered by the mean `order` of their members.
 
-    `order` [n] is how deep each block lies. Greedy seeding, then assignment and medoids by turns; nothing is drawn at
-    random. A block is nearest to itself, so no group is empty.
+    `order` [n] is how deep each block lies. Greedy seeding, then assignment and medoids by turns, where a medoid stays
+    that is as good as any; nothing is drawn at random. A block is nearest to itself, so no group is empty.
     """
     own = distances - np.diag(np.diag(distances))
     n = min(n_groups, len(own))

@@ -36,11 +36,20 @@ class Reassembly(NamedTuple):
     candidates: list[Model]
 
 
-def reassemble(pool: Sequence[Network], x: Tensor, n_groups: int, most: int, depth: int, stream: Stream) -> Reassembly:
+def reassemble(
+    pool: Sequence[Network],
+    x: Tensor,
+    n_groups: int,
+    most: int,
+    depth: int,
+    stream: Stream,
+    relu: bool = True,
+    end_in_head: bool = False,
+) -> Reassembly:
     """At most `most` candidates out of the blocks of `pool`, grouped by what they do on images x [probes, C, H, W].
 
-    If `n_groups` groups give no candidate, one group less is tried, and so on down to two. `depth` is that of the
-    stitches, which are drawn from `stream`; the weights in `pool` are copied.
+    If `n_groups` groups give no candidate, one group less is tried, and so on down to two. `depth` and `relu` are those
+    of the stitches, which are drawn from `stream`; the weights in `pool` are copied. `end_in_head`: see `chains`.
     """
     taken = {model.name: decompose(model) for model, _ in pool}
     links = [Link(b, block) for b, (model, _) in enumerate(pool) for block in taken[model.name]]
@@ -50,7 +59,7 @@ def reassemble(pool: Sequence[Network], x: Tensor, n_groups: int, most: int, dep
     first, kept = None, []
     for k in range(n_groups, SMALLEST - 1, -1):
         groups = group(distances, [piece.h for piece in pieces], k)
-        by_seed = chains(pieces, groups)
+        by_seed = chains(pieces, groups, end_in_head)
         kept = thinned(by_seed, most)
         first = sum(map(len, by_seed)) if first is None else first
         if kept:
@@ -59,7 +68,7 @@ def reassemble(pool: Sequence[Network], x: Tensor, n_groups: int, most: int, dep
     weights = [w for _, w in pool]
     like = pool[0].model
     candidates = [
-        assemble([links[i] for i in chain], weights, like, depth, (*stream, "candidate", m))
+        assemble([links[i] for i in chain], weights, like, depth, (*stream, "candidate", m), relu)
         for m, chain in enumerate(kept)
     ]
     return Reassembly(pieces, distances, first, groups, kept, candidates)

@@ -5,9 +5,12 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from fedlib.reassembly.reassemble import Reassembly
+from fedlib.models import Model
+from fedlib.reassembly.blocks import decompose
+from fedlib.reassembly.reassemble import Network, Reassembly
 from fedlib.reassembly.stitch import added
 from fedlib.stack import Params
 from fedlib.training.batches import to_device
@@ -16,41 +19,41 @@ NOTHING = -1  # where there is no network, block, group or candidate
 
 
 def record(
-    tried: Reassembly, networks: Sequence[int], blocks: int, most: int, length: int, clients: Tensor, answer: Params
+    tried: Reassembly,
+    pool: Sequence[Network],
+    architectures: Sequence[Model],
+    most: int,
+    clients: Tensor,
+    similarity: Tensor,
+    match: Sequence[int],
 ) -> Params:
-    """One round: its tensors have the same shapes in every round.
+    """One round: its tensors have the same shapes in every round, with `blocks` those of the deepest architecture.
 
     clients [k]; network [k], the architecture of each network in the pool, by number; group [k, blocks] of each block;
     distance [k, blocks, k, blocks], else infinite; found [] candidates with as many groups as asked for; used []
-    groups in the end; chain [most, length, 2], the blocks (network in the pool, h) of the candidates that were kept;
-    added and size [most], the parameters of their stitches and all they have; and `answer`: similarity [k, most],
-    match [k].
+    groups in the end; chain [most, blocks, 2], the blocks (network in the pool, h) of the candidates that were kept;
+    added and size [most], the parameters of their stitches and all they have; similarity [k, most]; match [k].
     """
-    k, shape = len(clients), (len(clients), blocks)
-    network, group = np.full(k, NOTHING), np.full(shape, NOTHING)
-    distance, chain = np.full((*shape, *shape), np.inf, np.float32), np.full((most, length, 2), NOTHING)
-    sizes = np.full((2, most), NOTHING)
-    network[: len(networks)] = networks
-    place = [(piece.b, piece.h - 1) for piece in tried.pieces]
-    for j, members in enumerate(tried.groups):
-        for i in members:
-            group[place[i]] = j
-    b, h = np.array(place).T
+    k, blocks = len(clients), max(len(decompose(model)) for model in architectures)
+    network, group, distance = _nothing(k), _nothing(k, blocks), np.full((k, blocks, k, blocks), np.inf, np.float32)
+    names = [model.name for model in architectures]
+    network[: len(pool)] = [names.index(model.name) for model, _ in pool]
+    b, h = np.array([(piece.b, piece.h - 1) for piece in tried.pieces]).T
     distance[b[:, None], h[:, None], b, h] = tried.distances
+    for j, members in enumerate(tried.groups):
+        group[b[members], h[members]] = j
+    chain, (added_, size) = _nothing(most, blocks, 2), _nothing(2, most)
     for m, (own, candidate) in enumerate(zip(tried.chains, tried.candidates, strict=True)):
         chain[m, : len(own)] = [(tried.pieces[i].b, tried.pieces[i].h) for i in own]
-        sizes[:, m] = added(candidate), sum(candidate.weights[name].numel() for name in candidate.trainable)
-    row = {
-        "network": network,
-        "group": group,
-        "distance": distance,
-        "chain": chain,
-        "added": sizes[0],
-        "size": sizes[1],
-    }
-    row |= {"found": np.array(tried.found), "used": np.array(len(tried.groups))}
-    there = {name: to_device(torch.from_numpy(t), clients.device) for name, t in row.items()}
-    return {"clients": clients} | there | answer
+        added_[m], size[m] = added(candidate), sum(candidate.weights[name].numel() for name in candidate.trainable)
+    row = {"network": network, "group": group, "distance": distance, "chain": chain, "added": added_, "size": size}
+    row |= {"found": np.array(tried.found), "used": np.array(len(tried.groups)), "match": np.array(match)}
+    row = {"clients": clients} | {name: to_device(torch.from_numpy(t), clients.device) for name, t in row.items()}
+    return row | {"similarity": F.pad(similarity, (0, most - similarity.shape[1]), value=-torch.inf)}
+
+
+def _nothing(*shape: int) -> np.ndarray:
+    return np.full(shape, NOTHING)
 
 
 def appended(log: Params, row: Params) -> Params:

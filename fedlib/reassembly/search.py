@@ -22,12 +22,13 @@ class Piece(NamedTuple):
     head: bool
 
 
-def chains(pieces: Sequence[Piece], groups: Sequence[Sequence[int]]) -> list[list[Chain]]:
+def chains(pieces: Sequence[Piece], groups: Sequence[Sequence[int]], end_in_head: bool = False) -> list[list[Chain]]:
     """For every group the candidates that start in it, in the order in which they are found; no chain comes twice.
 
     A seed gives one candidate at most: the groups are visited in their order, also its own once more, and each gives
     the shallowest block that R1 and R2 allow, if there is one; ties go to the network that comes next in the pool. A
-    head closes a candidate and starts none.
+    head closes a candidate, starts none, and is taken only where nothing else fits; with `end_in_head` the last group
+    gives a head wherever one fits.
     """
     n_networks = 1 + max(piece.b for piece in pieces)
     found, known = [], set()
@@ -42,6 +43,8 @@ def chains(pieces: Sequence[Piece], groups: Sequence[Sequence[int]]) -> list[lis
                 if last.head:
                     break
                 deeper = [i for i in others if pieces[i].h > last.h and pieces[i].op >= last.op]  # R1, R2
+                if end_in_head and k + 1 == len(groups):
+                    deeper = [i for i in deeper if pieces[i].head] or deeper
                 if deeper:
                     chain.append(min(deeper, key=lambda i: _preference(pieces[i], last, n_networks)))
                     used.add(k)

@@ -1,4 +1,4 @@
-"""Stitching (pFedHR, equation 5, reading A12): small layers between blocks that were not made for each other."""
+"""Stitching (pFedHR, section 3.1.3, reading A12): small layers between blocks that were not made for each other."""
 
 import copy
 from collections import OrderedDict
@@ -36,7 +36,7 @@ class Resize(nn.Module):
 
 def _resizing(size: int, to: int) -> Tensor:
     """The matrix [to, size] that resizes one side."""
-    one = torch.eye(size)[None]  # [1, size, size]
+    one = torch.eye(size, dtype=torch.float64)[None]  # [1, size, size]
     pooled = F.adaptive_avg_pool1d(one, to) if to <= size else F.interpolate(one, to, mode="linear")
     return pooled[0].T
 
@@ -48,8 +48,8 @@ class Link(NamedTuple):
     block: Block
 
 
-def stitch(shape: tuple[int, ...], block: Block, depth: int) -> nn.Sequential:
-    """Layers from answers of `shape` to what `block` takes: `depth` linear maps, each with a ReLU.
+def stitch(shape: tuple[int, ...], block: Block, depth: int, relu: bool = True) -> nn.Sequential:
+    """Layers from answers of `shape` to what `block` takes: `depth` linear maps, each with a ReLU, or none with one.
 
     Between convolutions they are 1x1 convolutions on maps resized to the block's; before a linear layer maps are
     pooled to 4x4 pixels at most and flattened. The first map has (d_i + 1) d_j parameters.
@@ -67,7 +67,7 @@ def stitch(shape: tuple[int, ...], block: Block, depth: int) -> nn.Sequential:
             shape = (shape[0] * side * side,)
         kind, n = nn.Linear, shape[0]
     for _ in range(depth):
-        layers += [kind(n, width), nn.ReLU()]
+        layers += [kind(n, width), *([nn.ReLU()] if relu else [])]
         n = width
     return nn.Sequential(*layers)
 
@@ -77,7 +77,9 @@ def classifier(shape: tuple[int, ...], n_classes: int) -> nn.Module:
     return nn.Linear(shape[0], n_classes)
 
 
-def assemble(chain: Sequence[Link], uploads: Sequence[Params], like: Model, depth: int, stream: Stream) -> Model:
+def assemble(
+    chain: Sequence[Link], uploads: Sequence[Params], like: Model, depth: int, stream: Stream, relu: bool = True
+) -> Model:
     """The stitched candidate with copies of the weights in `uploads` [b]; stitches are drawn from `stream`.
 
     Neighbours in their own network need no stitch, nor does a first block before the images; the last block is
@@ -89,7 +91,8 @@ def assemble(chain: Sequence[Link], uploads: Sequence[Params], like: Model, dept
         for place, (b, block) in enumerate(chain, 1):
             native = block.h == 1 if before is None else (before.b, before.block.h + 1) == (b, block.h)
             if not native:
-                layers.append((f"stitch{place}", stitch(before.block.out_shape if before else shape, block, depth)))
+                ends = before.block.out_shape if before else shape
+                layers.append((f"stitch{place}", stitch(ends, block, depth, relu)))
             layers.append((f"block{place}", copy.deepcopy(block.net)))
             before = chain[place - 1]
         if not before.block.head:

@@ -18,7 +18,7 @@ YIQ = torch.tensor([[0.299, 0.587, 0.114], [0.596, -0.274, -0.322], [0.211, -0.5
 def nt_xent(z: Tensor, temperature: float) -> Tensor:
     """Mean over i of -log(exp(cos(z_i, z_j) / t) / sum_(k != i) exp(cos(z_i, z_k) / t)), j the partner of i: a scalar.
 
-    z [2n, p] holds the first views of n images, then the second ones in the same order (pFedHR, equation 7).
+    z [2n, p] holds the first views of n images, then the second ones in the same order (pFedHR, section 3.1.3).
     """
     z = F.normalize(z, dim=1)
     cosines = (z @ z.T / temperature).fill_diagonal_(-math.inf)

@@ -19,9 +19,9 @@ def mixed(counter: Tensor) -> Tensor:
 def normal(seed: Tensor, like: Tensor) -> Tensor:
     """Standard normal numbers [n] for `seed` (int64 scalar), one for each place in `like` [n] (Box-Muller)."""
     bits = mixed(mixed(seed) + torch.arange(like.numel(), device=like.device))
-    unit = 2.0**-32
-    radius, angle = (_right(bits, 32) + 0.5) * unit, (bits & 0xFFFFFFFF) * unit
-    return ((-2 * radius.log()).sqrt() * (2 * math.pi * angle).cos()).to(like.dtype)
+    high, low = (half.to(like.dtype) for half in (_right(bits, 32), bits & 0xFFFFFFFF))
+    radius, angle = (high + 0.5) * 2.0**-32, low * 2.0**-32
+    return (-2 * radius.log()).sqrt() * (2 * math.pi * angle).cos()
 
 
 def _right(z: Tensor, n: int) -> Tensor:

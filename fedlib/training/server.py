@@ -49,8 +49,8 @@ def public_training(
 ) -> Callable[[Model, Params, int], Params]:
     """A function (model, w, number) that answers a copy of `w` trained on all `images`; `number` seeds its dropout.
 
-    With `labelled` on the cross-entropy (pFedHR, equation 6), else on `nt_xent` of the logits of two views (equation
-    7). All networks see the same batches, and the same views.
+    With `labelled` on the cross-entropy, else on `nt_xent` of the logits of two views (pFedHR, section 3.1.3). All
+    networks see the same batches, and the same views.
     """
     batches = server_batches(images, epochs, batch_size, stream)
     pairs = [] if labelled else views(images, batches, stream)
