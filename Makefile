@@ -8,6 +8,9 @@ PARALLEL ?= 1
 A        ?= figures/quick
 B        ?=
 WORKERS  ?= auto
+SAMPLE   ?= 0
+SEED     ?= 0
+FILES    ?=
 
 VENV  := .venv
 PY    := $(VENV)/bin/python
@@ -16,7 +19,7 @@ BATCH  = --profile $(PROFILE) $(foreach n,$(NOTEBOOK),--notebook '$(n)') $(forea
          $(if $(JOBS),--jobs $(JOBS)) --parallel $(PARALLEL)
 
 .DEFAULT_GOAL := help
-.PHONY: help figures test test-browser lab bench diff setup lint lock strip clean distclean
+.PHONY: help figures test test-browser mutants lab bench diff setup lint lock strip clean distclean
 
 help:  ## This list
 	@echo "make figures makes every table and figure; make lab opens the notebooks."
@@ -31,6 +34,9 @@ test: $(STAMP) lint  ## Lint, then all tests (real data too where FEDLIB_DATA na
 
 test-browser: $(STAMP)  ## Run a notebook in JupyterLab in a real browser; FEDLIB_SCREENSHOTS names a folder for pictures
 	$(PY) -m pytest -s tests/test_browser.py
+
+mutants: $(STAMP)  ## Plant errors in copies of the library and see which the tests miss: SAMPLE=100 SEED=1 FILES=fedlib/stack.py
+	@$(PY) tests/mutants.py --sample $(SAMPLE) --seed $(SEED) $(if $(JOBS),--jobs $(JOBS)) $(FILES)
 
 lab: $(STAMP)  ## Open the notebooks in JupyterLab
 	@$(PY) -m jupyter lab --LabApp.default_url=/lab/tree/notebooks/start.ipynb

@@ -182,7 +182,7 @@ def _has_guards(path: Path) -> bool:
 
 
 def run(every: list[Mutant], jobs: int) -> dict[int, str]:
-    """What became of each mutant, by number; survivors are shown as they come."""
+    """What became of each mutant, by number; survivors are shown as they come. Ctrl-C leaves out what is not done."""
     context, outcomes = multiprocessing.get_context("spawn"), {}
     todo, done = context.Queue(), context.Queue()
     for item in [*enumerate(every), *[None] * jobs]:
@@ -193,7 +193,10 @@ def run(every: list[Mutant], jobs: int) -> dict[int, str]:
         for worker in workers:
             worker.start()
         while len(outcomes) < len(every):
-            number, outcome, seconds, log = done.get()
+            try:
+                number, outcome, seconds, log = done.get()
+            except KeyboardInterrupt:
+                break
             outcomes[number] = outcome
             mutant = every[number]
             if mutant.kind == "as it is" and outcome != "survived":
@@ -206,8 +209,8 @@ def run(every: list[Mutant], jobs: int) -> dict[int, str]:
 def report(every: list[Mutant], outcomes: dict[int, str]) -> int:
     """A line per file and one for all; 1 if any planted mistake has survived."""
     scores = {
-        file: [outcomes[i] != "survived" for i, m in enumerate(every) if m.file == file]
-        for file in dict.fromkeys(m.file for m in every)
+        file: [outcomes[i] != "survived" for i, m in enumerate(every) if m.file == file and i in outcomes]
+        for file in sorted({every[i].file for i in outcomes})
     }
     for file, noticed in scores.items():
         print(f"{100 * sum(noticed) / len(noticed):5.1f} %  {sum(noticed):4d} of {len(noticed):4d}  {file}")

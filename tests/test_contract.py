@@ -1,5 +1,8 @@
 """The contract that every algorithm keeps, and the identities that tie the algorithms together."""
 
+import inspect
+from dataclasses import fields
+
 import numpy as np
 import pytest
 import torch
@@ -7,10 +10,11 @@ from methods import FACTORIES, READ_BACK
 from phases import batches_of
 
 import fedlib as fl
-from fedlib.algorithm import groups_of
+from fedlib.algorithm import ALGORITHMS, groups_of
 from fedlib.runs.engine import Engine
 from fedlib.runs.loop import cohort_at
 from fedlib.runs.plan import cohorts, prepare
+from fedlib.runs.setting import Setting
 from fedlib.runs.store import flatten
 from fedlib.training.backends import BACKENDS
 from fedlib.training.batches import on_device
@@ -18,6 +22,45 @@ from fedlib.training.cohort import TRAIN
 from fedlib.training.evaluate import GroupEvaluation
 
 SETTING = dict(rounds=4, join_ratio=0.5, local_epochs=2, batch_size=8, lr=0.05, progress=False)
+
+# What a method or a run has that says nothing else; it is part of every number, so it changes knowingly.
+DEFAULTS = {
+    "fccl": dict(warm_up=10, weight=0.0051, public_epochs=1, public_batch=256),
+    "fedalt": dict(warm_up=0.5, part="output"),
+    "fedamp": dict(sigma=10, alpha=1, lam=1),
+    "fedap": dict(warm_up=0.5, self_weight=0.5, evaluate="mixed"),
+    "fedavg": dict(),
+    "fedbn": dict(affine=True),
+    "fedcs": dict(at="fc1", base="fedavg", every=5, steps="normalised", beta=0.1)
+    | dict(side="input", centred=True, shifted=False, rank=None),
+    "feddyn": dict(alpha=0.01, clip=10),
+    "fedfomo": dict(neighbours=5, validation=0.2, explore=0.3, explore_decay=0.05),
+    "fedgen": dict(alpha=10, beta=10, decay=0.98, labels=32, noise=32, hidden=32, generator_steps=5, generator_lr=3e-4),
+    "fedgh": dict(width=64, header_steps=100, header_lr=0.01, public=True),
+    "fedkemf": dict(knowledge="m1", server_epochs=3, server_lr=1e-3, server_batch=64),
+    "fedmd": dict(warm_up=10, digest_epochs=1, shown=5000),
+    "fedpac": dict(lam=1, head_epochs=1),
+    "fedper": dict(),
+    "fedproto": dict(lam=1),
+    "fedprox": dict(mu=1),
+    "fedrep": dict(body_epochs=1),
+    "fedsim": dict(warm_up=0.5, part="output"),
+    "fedsimsup": dict(supervisor="small_lenet", supervisor_epochs=2, similarity=True),
+    "ifca": dict(clusters=3),
+    "local_only": dict(),
+    "perfedavg": dict(alpha=0.01, beta=1e-3, hessian="first_order", delta=1e-3, steps=None),
+    "pfedbayes": dict(zeta=10, rho=-2.5),
+    "pfedhr": dict(groups=4, lam=0.2, labelled=True, server_epochs=3, stitch_depth=1, stitch_relu=True)
+    | dict(end_in_head=False, average=False, match="similar", keep_teacher=False, most=10, probes=512)
+    | dict(temperature=0.5, server_lr=1e-3, server_batch=8),
+    "pfedmb": dict(branches=5, share_alpha=False, weighted=True, alpha_lr=1, gain=True),
+    "pfedme": dict(lam=15, personal_lr=0.01, steps=5, beta=1),
+    "pfedsim": dict(generalization=0.5, similarity="per_class", cap=1e-4),
+}
+SETTINGS = dict(join_ratio=1, local_epochs=1, batch_size=32, lr=0.01, momentum=0, optimizer="sgd", lr_decay=1) | dict(
+    lr_decay_every=1, seed=0, evaluate_every=None, tune_epochs=0, tune_every=None, tune_part=None, statistics="shared"
+)
+SETTINGS |= dict(pixels="unit", client_metrics=None, backend="auto", device="auto", dtype="float32", graphs=True)
 
 
 def distance(a: dict, b: dict) -> float:
@@ -33,6 +76,16 @@ def same_bits(a: dict, b: dict) -> bool:
 @pytest.fixture(params=sorted(FACTORIES))
 def method(request) -> fl.Algorithm:
     return FACTORIES[request.param]()
+
+
+@pytest.mark.parametrize("name", fl.algorithms())
+def test_defaults_of_hyper_parameters(name):
+    parameters = inspect.signature(ALGORITHMS[name]).parameters.values()
+    assert {own.name: own.default for own in parameters} == DEFAULTS[name]
+
+
+def test_defaults_of_a_run():
+    assert {own.name: own.default for own in fields(Setting) if own.name != "rounds"} == SETTINGS
 
 
 def test_models_have_the_shapes_and_dtype_of_the_stack(method, federation):
