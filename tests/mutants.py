@@ -167,9 +167,10 @@ def main() -> int:
         every = random.Random(given.seed).sample(every, min(given.sample, len(every)))
     every += [] if given.no_planted else [mutant for mutant in planted() if mutant.file in files]
     files = list(dict.fromkeys(mutant.file for mutant in every))
-    sound = [Mutant(file, "as it is", (ROOT / file).read_text(encoding="utf-8")) for file in files]
+    once = {tuple(guards(file)): file for file in files}.values()
+    sound = [Mutant(file, "as it is", (ROOT / file).read_text(encoding="utf-8")) for file in once]
     print(f"{len(every)} mutants of {len(files)} files, {given.jobs} side by side", flush=True)
-    broken = [files[i] for i, outcome in run(sound, given.jobs).items() if outcome != "survived"]
+    broken = [sound[i].file for i, outcome in run(sound, given.jobs).items() if outcome != "survived"]
     if broken:
         print(f"the tests of these files fail without any error in them: {', '.join(broken)}.", file=sys.stderr)
         return 2
@@ -187,9 +188,9 @@ def run(every: list[Mutant], jobs: int) -> dict[int, str]:
     todo, done = context.Queue(), context.Queue()
     for item in [*enumerate(every), *[None] * jobs]:
         todo.put(item)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         copies = [tree(Path(folder) / str(i)) for i in range(jobs)]
-        workers = [context.Process(target=work, args=(str(copy), todo, done), daemon=True) for copy in copies]
+        workers = [context.Process(target=work, args=(str(copy), todo, done)) for copy in copies]
         for worker in workers:
             worker.start()
         while len(outcomes) < len(every):
@@ -203,6 +204,8 @@ def run(every: list[Mutant], jobs: int) -> dict[int, str]:
                 print(log[-2000:])
             elif mutant.kind != "as it is" and outcome == "survived":
                 print(f"\nSURVIVED {mutant.file} ({mutant.kind}, {seconds:.0f} s)\n{mutant.difference()}", flush=True)
+        for worker in workers:
+            worker.terminate()
     return outcomes
 
 

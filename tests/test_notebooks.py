@@ -16,7 +16,7 @@ NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
 IN_SMOKE = {  # paper: notebook, claims, parameters (without `output`), figures
     "pfedsim": ("01", 25, 31, "fig1 fig2 fig3 curves learned table6_curve fig5a table8_map"),
     "pfedmb": ("04", 20, 31, "partitions fig3 fig3_rand fig4 fig5"),
-    "pfedhr": ("03", 20, 41, "partitions round fig1 fig3_to_6 fig7"),
+    "pfedhr": ("03", 20, 43, "partitions round fig1 fig3_to_6 fig7"),
     "fedsimsup": ("05", 20, 46, "fig5 similarity fig2 fig3 fig4 fig4_clients moves"),
     "fedcs": ("02", 21, 32, "lag fig1 fig2 fig3 fig4 fig5 fig6_7_8 fig9 fig10 toy"),
 }
