@@ -5,6 +5,7 @@ import dis
 from dataclasses import replace
 from pathlib import Path
 from types import CodeType
+from unittest import mock
 
 import nbformat
 import numpy as np
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 import fedlib as fl
 from fedlib import batch
+from fedlib.algorithm import ALGORITHMS
 from fedlib.data import Dataset
 from fedlib.federation.federation import _cut
 
@@ -59,7 +61,7 @@ def federations_of(source: Path, profile: str, needed: set[str] = frozenset()) -
 
         return call
 
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, mock.patch.dict(ALGORITHMS):  # methods of a notebook stay there
         patch.setattr(fl, "federate", noted(fl.federate))
         patch.setattr(fl.Federation, "with_public", noted(fl.Federation.with_public))
         for code in federating(source, profile, needed):
