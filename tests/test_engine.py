@@ -610,6 +610,7 @@ def test_a_machine_without_affinity_still_counts_its_cores(monkeypatch):
 def test_the_mean_loss_of_a_phase_is_that_of_its_steps(model, tiny, shares):
     """One step of plain SGD by hand: what is reported is the loss before the step."""
     task = phase(model, tiny, [np.arange(8)])
+    assert [len(steps) for steps in task.batches] == [1]
     _, losses = train_loop(task)
     model.net.train()
     w = {name: t[0].clone() for name, t in task.w.items()}

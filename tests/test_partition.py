@@ -1,5 +1,7 @@
 """Partitions: nothing dealt twice, nothing lost, and the promise of each."""
 
+import inspect
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -29,6 +31,33 @@ def test_every_sample_is_dealt_exactly_once(name, clients, seed):
     shares = deal(PARTITIONS[name], clients, seed)
     assert len(shares) == clients
     assert np.array_equal(np.sort(np.concatenate(shares)), np.arange(600))
+
+
+DEFAULTS = {
+    fl.iid: dict(),
+    fl.dirichlet: dict(min_size=40),
+    fl.shards: dict(per_client=2),
+    fl.classes_per_client: dict(),
+    fl.uneven_classes: dict(n_classes=20, low=0.3, high=0.7),
+    fl.label_groups: dict(),
+    fl.dirichlet_groups: dict(groups=10, min_size=100),
+    fl.mixed_domains: dict(mixed=0.1),
+    fl.domains: dict(),
+    fl.federate: dict(test_fraction=0.5, seed=0, validation_fraction=0, unseen=0, public=0),
+}
+
+
+@pytest.mark.parametrize("function", DEFAULTS, ids=lambda function: function.__name__)
+def test_defaults(function):
+    parameters = inspect.signature(function).parameters.values()
+    assert {own.name: own.default for own in parameters if own.default is not own.empty} == DEFAULTS[function]
+
+
+def test_a_draw_that_gives_a_class_to_nobody_is_repeated():
+    """With a tiny alpha a class goes to one client, who may be full already."""
+    for seed in range(20):
+        shares = deal(fl.dirichlet(alpha=1e-3, min_size=0), 3, seed)
+        assert np.array_equal(np.sort(np.concatenate(shares)), np.arange(600))
 
 
 @pytest.mark.parametrize("name", PARTITIONS)
@@ -128,6 +157,7 @@ def test_the_fingerprint_changes_with_the_owner_of_a_sample(tiny):
         (lambda d: fl.shards(0), "per_client=0 is not allowed"),
         (lambda d: fl.federate(d, fl.iid(), clients=121), "clients=121 is not allowed; tiny has 240 samples"),
         (lambda d: fl.federate(d, fl.iid(), clients=4, test_fraction=1.0), "test_fraction=1.0 is not allowed"),
+        (lambda d: fl.federate(d, fl.iid(), clients=4, public=1), r"public=1 is not allowed; .* in \[0, 1\)"),
         (lambda d: fl.federate(d, fl.domains(), clients=3), "needs a multiple of the 2 domains"),
         (lambda d: fl.dirichlet_groups(alpha=0), "alpha=0 is not allowed"),
         (lambda d: fl.dirichlet_groups(1.0, groups=0), "groups=0 is not allowed"),

@@ -135,3 +135,11 @@ def test_a_run_that_has_lost_its_way_says_in_which_round():
     assert lost.diverged is None
     lost.rounds.loc[[3, 5], "train_loss"] = [np.nan, np.inf]
     assert lost.diverged == 4
+
+
+def test_what_is_written_down_stays_as_it_was_when_the_run_goes_on():
+    history, state = History(torch.tensor([N])), torch.tensor([1.0, 2.0])
+    for _ in range(2):
+        history.add_trace({"alpha": state})
+        state += 10  # in its place, as rounds do
+    assert history.traced()["alpha"].tolist() == [[1.0, 2.0], [11.0, 12.0]]
