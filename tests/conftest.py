@@ -1,17 +1,21 @@
 """Shared fixtures: a run store of its own for every test, one thread, no randomness left to chance."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from unittest import mock
 
 os.environ["OMP_NUM_THREADS"] = "1"  # before torch is imported; worker processes inherit it
 os.environ["MPLBACKEND"] = "Agg"
 
 import hypothesis
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
 
 import fedlib as fl
+from fedlib.algorithm import ALGORITHMS
 from fedlib.data import Dataset
 
 torch.set_num_threads(1)
@@ -34,6 +38,14 @@ def run_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     store = tmp_path / "runs"
     monkeypatch.setenv("FEDLIB_RUNS", str(store))
     return store
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left() -> Iterator[None]:
+    """The methods that a test writes and the figures that it draws are gone after it."""
+    with mock.patch.dict(ALGORITHMS):
+        yield
+    plt.close("all")
 
 
 @pytest.fixture(scope="session")

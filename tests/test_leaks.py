@@ -5,7 +5,6 @@ import dis
 from dataclasses import replace
 from pathlib import Path
 from types import CodeType
-from unittest import mock
 
 import nbformat
 import numpy as np
@@ -15,7 +14,6 @@ from hypothesis import strategies as st
 
 import fedlib as fl
 from fedlib import batch
-from fedlib.algorithm import ALGORITHMS
 from fedlib.data import Dataset
 from fedlib.federation.federation import _cut
 
@@ -61,7 +59,7 @@ def federations_of(source: Path, profile: str, needed: set[str] = frozenset()) -
 
         return call
 
-    with pytest.MonkeyPatch.context() as patch, mock.patch.dict(ALGORITHMS):  # methods of a notebook stay there
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fl, "federate", noted(fl.federate))
         patch.setattr(fl.Federation, "with_public", noted(fl.Federation.with_public))
         for code in federating(source, profile, needed):
