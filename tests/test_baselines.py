@@ -141,6 +141,8 @@ def test_a_part_of_the_train_samples_is_held_out(federation):
         assert len(b) == round(0.2 * len(federation.train[i]))
     assert [len(b) for b in cohort.hold_out(1e-6)[1]] == 3 * [1]
     assert [len(a) for a in cohort.hold_out(1 - 1e-6)[0]] == 3 * [1]
+    two = replace(cohort, federation=replace(federation, train=tuple(own[:2] for own in federation.train)))
+    assert [[len(own) for own in part] for part in two.hold_out(0.2)] == [3 * [1], 3 * [1]]
     only = replace(federation, train=tuple(own[:1] for own in federation.train))
     with pytest.raises(ValueError, match=r"client \d has one training sample; it needs two"):
         fl.run("fedfomo", only, **SETTING, progress=False)

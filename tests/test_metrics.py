@@ -73,6 +73,11 @@ def test_what_is_not_asked_for_is_not_in_the_address(federation):
         fl.run("fedavg", federation, **SETTING, client_metrics="f1")
 
 
+def test_the_auc_of_a_single_class_is_a_number_without_smoothing_too():
+    assert weighted_auc(np.zeros(3, int), np.full((3, 2), 0.5), smoothing=0) == 0
+    assert weighted_auc(np.zeros(3, int), np.full((3, 2), 0.5)) == 0.5
+
+
 def test_metrics_come_client_by_client():
     y, q = torch.tensor([0, 1, 1, 0, 1]), torch.tensor([[2.0, 0], [0, 1], [3, 0], [1, 0], [0, 1]])
     expected = [[weighted_f1(y[:2].numpy(), np.array([0, 1])), 1.0], [4 / 9, 0.75 * 2 / 3 + 0.75 / 3]]

@@ -53,6 +53,13 @@ def test_defaults(function):
     assert {own.name: own.default for own in parameters if own.default is not own.empty} == DEFAULTS[function]
 
 
+def test_dirichlet_gives_nothing_more_to_a_client_that_has_exactly_its_share():
+    y = np.arange(400) % 2
+    for seed in range(10):  # one client gets all of class 0, which is half of everything
+        shares = fl.dirichlet(alpha=1e-6, min_size=0).assign(y, y, 2, np.random.default_rng(seed))
+        assert sorted(len(own) for own in shares) == [200, 200]
+
+
 def test_a_draw_that_gives_a_class_to_nobody_is_repeated():
     """With a tiny alpha a class goes to one client, who may be full already."""
     for seed in range(20):

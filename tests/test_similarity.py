@@ -191,5 +191,6 @@ def test_the_printed_numbers_of_pfedsim_table_2_agree_with_data_similarity_as_st
 
 def test_agreement_with_a_constant_is_nan_and_with_another_length_an_error():
     assert all(map(math.isnan, sim.agreement([1, 1, 1], [1, 2, 3])))
+    assert all(map(math.isnan, sim.agreement([1, 2, 3], [2, 2, 2])))
     with pytest.raises(ValueError, match=r"\(2,\) and \(3,\)"):
         sim.agreement([1, 2], [1, 2, 3])
