@@ -342,6 +342,13 @@ def test_the_weights_of_fedpac_in_the_limits():
     assert simplex_minimum(np.zeros((2, 2))).sum() == 1
 
 
+def test_fedpac_without_head_epochs_never_trains_the_classifier(federation):
+    result = fl.run(fl.fedpac(head_epochs=0), federation, **SETTING | {"rounds": 1}, progress=False)
+    plan = prepare("fedpac", federation, **SETTING | {"rounds": 1})
+    phi = {name: plan.model.weights[name] for name in plan.model.classifier}
+    assert all(torch.allclose(result.state.v[name][i], t) for name, t in phi.items() for i in range(6))
+
+
 def test_more_head_epochs_than_local_epochs_are_refused(federation):
     with pytest.raises(ValueError, match="head_epochs=3 is not allowed; it must be a whole number, from 0 to 2"):
         fl.run(fl.fedpac(head_epochs=3), federation, **SETTING, progress=False)
