@@ -1,5 +1,6 @@
 """FedSimSup, its supervisors and the baselines that came with it: FedProto, FedPAC and Per-FedAvg without a Hessian."""
 
+import importlib
 from dataclasses import replace
 from itertools import pairwise
 
@@ -340,6 +341,20 @@ def test_the_weights_of_fedpac_in_the_limits():
     assert torch.equal(head_weights(far * torch.nan, torch.ones(3)), torch.eye(3))  # no solution: the own classifier
     np.testing.assert_allclose(simplex_minimum(np.diag([1.0, 3.0])), [0.75, 0.25])
     assert simplex_minimum(np.zeros((2, 2))).sum() == 1
+
+
+def test_a_client_whose_weights_fedpac_cannot_find_keeps_its_own_classifier(monkeypatch):
+    module, calls = importlib.import_module("fedlib.algorithms.fedpac"), []
+
+    def solve(Q):
+        calls.append(Q)
+        if len(calls) == 1:
+            raise RuntimeError("no convergence")
+        return np.array([0.25, 0.25, 0.5])
+
+    monkeypatch.setattr(module, "simplex_minimum", solve)
+    weights = head_weights(torch.zeros(3, 2, 2), torch.ones(3))
+    assert weights.tolist() == [[1, 0, 0], [0.25, 0.25, 0.5], [0.25, 0.25, 0.5]]
 
 
 def test_fedpac_without_head_epochs_never_trains_the_classifier(federation):
