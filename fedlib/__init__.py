@@ -3,10 +3,9 @@
 load -> federate -> run -> table, figure, claim. See README.md for the picture.
 """
 
-from fedlib import algorithms as _algorithms
+from fedlib import methods as _methods
 from fedlib import report
 from fedlib.algorithm import ALGORITHMS, Algorithm, algorithm
-from fedlib.algorithms import *  # noqa: F403 (one lower-case function per algorithm)
 from fedlib.data import Dataset, datasets, load
 from fedlib.federation import (
     Federation,
@@ -22,8 +21,9 @@ from fedlib.federation import (
     shards,
     uneven_classes,
 )
-from fedlib.runs.loop import run
+from fedlib.methods import *  # noqa: F403 (one lower-case function per algorithm)
 from fedlib.runs.result import RunResult
+from fedlib.runs.rounds import run
 from fedlib.runs.sweep import Sweep, grid, sweep
 
 __version__ = "0.1.0"
@@ -59,5 +59,5 @@ __all__ = [
     "shards",
     "sweep",
     "uneven_classes",
-    *_algorithms.__all__,
+    *_methods.__all__,
 ]

@@ -3,14 +3,27 @@
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_type_hints
 
-from fedlib.checks import check_choice, check_flag
+from fedlib.checks import check_annotation, check_choice
 from fedlib.federation import Federation
 from fedlib.fingerprint import Registry
 from fedlib.models import Group, Model
-from fedlib.models.mixture import deal, stacks
-from fedlib.stack import Params, client_mean, drop, own, put, repeat, select, take
+from fedlib.models.mixture import deal, initial
+from fedlib.stack import (
+    Params,
+    PerArchitecture,
+    Shared,
+    Tree,
+    client_mean,
+    copies,
+    drop,
+    for_each,
+    put,
+    repeat,
+    select,
+    take,
+)
 from fedlib.training.cohort import Cohort
 from fedlib.training.losses import cross_entropy
 
@@ -22,8 +35,8 @@ class Algorithm(NamedTuple):
 
     init(model, federation) -> State   once, before the first round
     round(state, cohort) -> State      one communication round; may reuse the buffers of `state`
-    models(state) -> Params            the models that are evaluated: [n_clients, ...], or [1, ...] for one
-                                       model that serves everybody
+    models(state) -> stack             the models that are evaluated: [n_clients, ...]; `Shared`, one for everybody;
+                                       or `PerArchitecture`
     tune_epochs                        a method that is evaluated after local fine-tuning says for how long
     tune(state, everyone) -> Params    its own way to tune all clients, [n_clients, ...], `local_epochs` of the cohort
                                        `everyone` long (default: SGD on all of `models`, see `tuned`; for only what is
@@ -39,7 +52,7 @@ class Algorithm(NamedTuple):
     name: str
     init: Callable[[Model, Federation], State]
     round: Callable[[State, Cohort], State]
-    models: Callable[[State], Params]
+    models: Callable[[State], Tree | Shared | PerArchitecture]
     tune_epochs: int = 0
     tune: Callable[[State, Cohort], Params] | None = None
     trace: Callable[[State], Params] | None = None
@@ -58,19 +71,20 @@ ALGORITHMS: dict[str, Callable[..., Algorithm]] = Registry()
 def algorithm(factory: Callable[..., Algorithm]) -> Callable[..., Algorithm]:
     """Register a function of hyper-parameters that returns an `Algorithm`.
 
+    The annotations of its parameters are their ranges (`checks.check_annotation`); a value out of range is refused.
+
     The bound hyper-parameters and the fingerprint of the function's code, with all helpers that it reaches, become part
     of the run's address, so that an edited method is never answered with an old result. What is taken from a registry
     (another method, a model by its name) is passed on in `made_of`.
     """
-    signature = inspect.signature(factory)
+    signature, hints = inspect.signature(factory), get_type_hints(factory, include_extras=True)
 
     @functools.wraps(factory)
     def make(*args, **kwargs) -> Algorithm:
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
         for name, value in bound.arguments.items():
-            if signature.parameters[name].annotation is bool:
-                check_flag(name, value)
+            check_annotation(name, value, hints.get(name))
         made = factory(*args, **kwargs)
         hyper = {name: str(value) if isinstance(value, Algorithm) else value for name, value in bound.arguments.items()}
         return made._replace(hyper=hyper, made_of=(make, *made.made_of))
@@ -103,13 +117,11 @@ def tuned(algorithm: Algorithm, state: State, everyone: Cohort) -> Params:
     """Copies of all clients' models [n_clients, ...] after local fine-tuning; nobody keeps them."""
     if algorithm.tune is not None:
         return algorithm.tune(state, everyone)
-    models = algorithm.models(state)
-    copies = {name: (w.expand(everyone.size, *w.shape[1:]) if len(w) == 1 else w).clone() for name, w in models.items()}
-    for part in everyone.parts():
-        own = select(copies, part.model.weights)
-        rows = part.clients if len(next(iter(own.values()))) == everyone.size else part.rows
-        put(own, rows, part.train(cross_entropy, take(own, rows)))
-    return copies
+    models, parts = algorithm.models(state), everyone.parts()
+    if not isinstance(models, PerArchitecture):
+        [part] = parts
+        return part.train(cross_entropy, for_each(models, everyone.size))
+    return PerArchitecture(tuple(p.train(cross_entropy, v) for p, v in zip(parts, models.stacks, strict=True)))
 
 
 def need_public(name: str, federation: Federation) -> None:
@@ -129,20 +141,20 @@ def init_global(model: Model, federation: Federation) -> Global:
     return Global(model.weights)
 
 
-def broadcast(state: Global) -> Params:
-    """The global model, for everybody: [1, ...]."""
-    return {name: t[None] for name, t in state.w.items()}
+def one_for_all(state: Global) -> Shared:
+    """The global model, for everybody."""
+    return Shared(state.w)
 
 
 class Personal(NamedTuple):
     """State of a method whose clients have models of their own."""
 
-    v: Params  # for every architecture a stack with a row for each of its clients
+    v: PerArchitecture
 
 
 def init_personal(model: Model, federation: Federation) -> Personal:
     """Clients with the same architecture start alike."""
-    return Personal(stacks(deal(model, federation.n_clients)))
+    return Personal(initial(deal(model, federation.n_clients)))
 
 
 class Partial(NamedTuple):
@@ -157,15 +169,16 @@ def init_partial(personal: Callable[[Model], frozenset[str]]) -> Callable[[Model
 
     def init(model: Model, federation: Federation) -> Partial:
         names = personal(model)
-        return Partial(drop(model.weights, names), own(select(model.weights, names), federation.n_clients))
+        return Partial(drop(model.weights, names), copies(select(model.weights, names), federation.n_clients))
 
     return init
 
 
-def merged(state: Partial) -> Params:
-    """Shared and personal entries of every client: [n_clients, ...] (or [1, ...] if nothing is personal)."""
-    n_clients = next((len(t) for t in state.v.values()), 1)
-    return repeat(state.w, n_clients) | state.v
+def merged(state: Partial) -> Params | Shared:
+    """Shared and personal entries of every client: [n_clients, ...]; or `Shared` if nothing is personal."""
+    if not state.v:
+        return Shared(state.w)
+    return repeat(state.w, len(next(iter(state.v.values())))) | state.v
 
 
 def download(state: Partial, cohort: Cohort) -> Params:
@@ -184,5 +197,5 @@ def tune_personal(state: Partial, everyone: Cohort) -> Params:
 
 def upload(state: Partial, cohort: Cohort, trained: Params) -> Partial:
     """The server averages the shared entries of `trained` [k, ...]; the personal ones stay with their clients."""
-    w = client_mean(cohort.gather(select(trained, state.w)), cohort.n_samples)
+    w = client_mean(cohort.receive(select(trained, state.w)), cohort.n_samples)
     return Partial(w, put(state.v, cohort.clients, select(trained, state.v)))

@@ -3,7 +3,58 @@
 import difflib
 import math
 from collections.abc import Iterable
-from types import UnionType
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
+
+
+class Limit(NamedTuple):
+    """What an annotation says of a number: `Annotated[float, at_least(0), below(1)]`."""
+
+    name: str
+    value: float
+
+    def __repr__(self) -> str:
+        return f"{self.name}({self.value:g})"
+
+
+def at_least(low: float) -> Limit:
+    return Limit("at_least", low)
+
+
+def above(low: float) -> Limit:
+    return Limit("above", low)
+
+
+def at_most(high: float) -> Limit:
+    return Limit("at_most", high)
+
+
+def below(high: float) -> Limit:
+    return Limit("below", high)
+
+
+def check_annotation(argument: str, value: object, annotation: Any) -> None:
+    """Raise `ValueError` unless `value` is what `annotation` says.
+
+    It may be bool, int, float, a `Literal` of strings, a number with limits (`Annotated`), or one of these or None.
+    Anything else says nothing.
+    """
+    if get_origin(annotation) is UnionType or NoneType in get_args(annotation):
+        if value is not None:
+            for kind in get_args(annotation):
+                check_annotation(argument, value, kind)
+        return
+    kind, *limits = get_args(annotation) if get_origin(annotation) is Annotated else (annotation,)
+    limit = dict(limits)
+    low, high = limit.get("at_least", limit.get("above", -math.inf)), limit.get("at_most", limit.get("below", math.inf))
+    if get_origin(kind) is Literal:
+        check_choice(argument, value, get_args(kind))
+    elif kind is bool:
+        check_flag(argument, value)
+    elif kind is int:
+        check_count(argument, value, low, high)
+    elif kind is float:
+        check_number(argument, value, low, high, open_low="above" in limit, open_high="below" in limit)
 
 
 def check_choice(argument: str, value: object, allowed: Iterable[str]) -> None:

@@ -31,7 +31,7 @@ from torch.utils._pytree import tree_leaves
 import fedlib as fl
 from fedlib.bench.cases import pictures
 from fedlib.models import MODELS, build
-from fedlib.runs import engine, loop
+from fedlib.runs import rounds, session
 from fedlib.runs.plan import prepare
 from fedlib.training import backends, program
 from fedlib.training.batches import to_device
@@ -243,7 +243,7 @@ def run(method: str, store: str) -> list[str]:
         found.extend(f"{note} in round {cohort.round}" for note in seen)
         return state
 
-    loop.carry_out(plan._replace(algorithm=algorithm._replace(round=round)), None, False, store)
+    rounds.carry_out(plan._replace(algorithm=algorithm._replace(round=round)), None, False, store)
     return found
 
 
@@ -251,8 +251,8 @@ def main(library: str, store: str) -> dict[str, Any]:
     graphs = outcome(pretend, library)
     if isinstance(graphs, str):
         return {"unusable": graphs}
-    loop.check_device = engine.check_device = lambda _: None
-    engine.faster_form = WATCH.looking()(engine.faster_form)  # it has to wait, once
+    rounds.check_device = session.check_device = lambda _: None
+    backends.faster_form = WATCH.looking()(backends.faster_form)  # it has to wait, once
     program.WARM_UP, backends.STEPS = 0, 1
     with Gpu():
         if (problem := outcome(bare_step)) is not None:

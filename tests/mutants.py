@@ -61,8 +61,9 @@ class Mutant(NamedTuple):
 def guards(file: str) -> list[str]:
     """Arguments of pytest: the tests that must notice an error in a file."""
     path, known = Path(file), KNOWN["guards"]
-    arguments = known.get(file) or known[f"{path.parent}/"]
-    every = (ORACLES if argument == "ORACLES" else [argument.replace("NAME", path.stem)] for argument in arguments)
+    place = next(place for place in (file, *(f"{folder}/" for folder in path.parents)) if place in known)
+    method = path.parent.name if path.parent.parent.name == "methods" else path.stem
+    every = (ORACLES if argument == "ORACLES" else [argument.replace("NAME", method)] for argument in known[place])
     return [argument for own in every for argument in own]
 
 
@@ -179,8 +180,8 @@ def main() -> int:
 
 
 def _has_guards(path: Path) -> bool:
-    file = str(path.relative_to(ROOT))
-    return path.stem != "__init__" and (file in KNOWN["guards"] or f"{Path(file).parent}/" in KNOWN["guards"])
+    file, known = path.relative_to(ROOT), KNOWN["guards"]
+    return path.stem != "__init__" and (str(file) in known or any(f"{folder}/" in known for folder in file.parents))
 
 
 def run(every: list[Mutant], jobs: int) -> dict[int, str]:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+from torch.utils._pytree import tree_map
 
 from fedlib.data import Dataset
 from fedlib.models import Model
@@ -12,7 +13,7 @@ from fedlib.streams import Stream
 from fedlib.training.batches import client_batches, on_device
 from fedlib.training.cohort import TRAIN
 from fedlib.training.losses import cross_entropy
-from fedlib.training.phase import Loss, Phase
+from fedlib.training.phase import Loss, Phase, roles
 
 
 def phase(
@@ -27,7 +28,7 @@ def phase(
     batch_size: int = 8,
 ) -> Phase:
     """Clients that own `shares` of `data` start from the weights of `model`, at a rate of 0.05."""
-    weights = {name: t.to(device, dtype) for name, t in model.weights.items()}
+    weights = tree_map(lambda t: t.to(device, dtype), model.weights)
     return Phase(
         model=model,
         images=on_device(data, torch.device(device), dtype),
@@ -35,7 +36,7 @@ def phase(
         w=repeat(weights, len(shares)),
         batches=tuple(client_batches(own, range(epochs), batch_size, (0, i)) for i, own in enumerate(shares)),
         context=context,
-        trainable=model.trainable,
+        roles=roles(weights),
         lr=0.05,
         stream=(0,),
     )

@@ -3,6 +3,8 @@
 import inspect
 import math
 from pathlib import Path
+from types import NoneType
+from typing import get_args
 
 import pytest
 
@@ -19,9 +21,8 @@ FREE = {"grid", "algorithm"}  # one takes any arguments, the other decorates a f
 
 def refused(name: str, parameter: inspect.Parameter) -> list:
     """The values of WRONG that are wrong for this argument."""
-    kind = str(parameter.annotation)
     allowed = {parameter.default} if parameter.default.__hash__ else set()
-    allowed |= {None} if "None" in kind else set()
+    allowed |= {None} if NoneType in get_args(parameter.annotation) else set()
     allowed |= {"no such value"} if parameter.name in ("root", "store", "ray") else set()
     allowed |= {-1} if (name, parameter.name) == ("pfedbayes", "rho") else set()
     return [value for value in WRONG if not any(value is one or value == one for one in allowed)]

@@ -8,23 +8,23 @@ import pytest
 import torch
 import torch.nn.functional as F
 from phases import batches_of, phase
+from trees import close
 
 import fedlib as fl
-from fedlib.algorithms.fedap import neighbour_weights
-from fedlib.algorithms.fedfomo import mixing_weights, usefulness
-from fedlib.algorithms.fedgen import generator_loss
-from fedlib.algorithms.perfedavg import first_order
-from fedlib.models.generator import STATISTICS, generate, new_generator
-from fedlib.runs.engine import Engine
+from fedlib.methods.fedap import neighbour_weights
+from fedlib.methods.fedfomo import mixing_weights, usefulness
+from fedlib.methods.fedgen.fedgen import generator_loss
+from fedlib.methods.fedgen.generator import STATISTICS, generate, new_generator
+from fedlib.methods.perfedavg import first_order
 from fedlib.runs.lockstep import lockstep
-from fedlib.runs.loop import cohort_at
-from fedlib.runs.plan import cohorts, prepare
+from fedlib.runs.plan import prepare
+from fedlib.runs.session import Session
 from fedlib.similarity import bn_distances
-from fedlib.stack import drop, own, repeat
+from fedlib.stack import copies, drop, repeat
 from fedlib.training.adam import adam
 from fedlib.training.backends import BACKENDS
 from fedlib.training.batches import client_batches, on_device
-from fedlib.training.cohort import TRAIN, Cohort, Meter
+from fedlib.training.cohort import Cohort, Meter
 from fedlib.training.evaluate import batchnorm_inputs
 from fedlib.training.losses import cross_entropy
 from fedlib.training.phase import kind
@@ -35,15 +35,7 @@ EXACT = SETTING | {"dtype": "float64"}
 
 def cohort_of(federation: fl.Federation, t: int, backend: str = "loop", method="fedavg", **setting) -> Cohort:
     """The cohort of round t (the first is 0) of a run with this setting."""
-    plan, device = prepare(method, federation, **EXACT | setting), torch.device("cpu")
-    engine = Engine(device, on_device(federation.data, device, plan.setting.torch_dtype), BACKENDS[backend]("grouped"))
-    n_train = torch.tensor([len(part) for part in federation.train], dtype=torch.float32)
-    ids = cohorts(federation.n_clients, plan.setting.join_ratio, plan.setting.rounds, plan.setting.seed)[t]
-    return cohort_at(plan, engine, plan.model, n_train, ids, t, TRAIN)
-
-
-def close(a: dict, b: dict, tolerance: float = 1e-9) -> bool:
-    return a.keys() == b.keys() and all(torch.allclose(a[name], b[name], rtol=tolerance, atol=tolerance) for name in a)
+    return Session(prepare(method, federation, **EXACT | setting, backend=backend)).cohort(t)
 
 
 # What the library has for them: both backends, one meaning
@@ -109,7 +101,7 @@ def test_seeds_in_lockstep_share_a_stack_and_keep_their_own_draws(federation):
 
     first, second = (cohort_of(federation, 0, seed=seed) for seed in (0, 1))
     cohorts_of_two_seeds, together = (first, replace(second, images=first.images)), []
-    stacked = BACKENDS["stacked"]("grouped")
+    stacked = BACKENDS["stacked"](torch.device("cpu"), None, True)
 
     def trainer(phase):
         together.append(len(phase.batches))
@@ -150,7 +142,7 @@ def test_a_part_of_the_train_samples_is_held_out(federation):
 
 def test_the_mean_loss_is_that_of_each_clients_own_samples(federation):
     cohort = cohort_of(federation, 0)
-    models = own(cohort.model.weights, cohort.size)
+    models = copies(cohort.model.weights, cohort.size)
     models["classifier.bias"][1, 0] += 1
     samples = cohort.hold_out(0.5)[1]
     cohort.model.net.eval()
@@ -170,7 +162,7 @@ def test_phases_that_clip_or_draw_differently_do_not_share_a_stack(federation):
 
 def test_the_statistics_of_batchnorm_inputs_equal_numpy(federation):
     cohort = cohort_of(federation, 0)
-    models = own(cohort.model.weights, 2)
+    models = copies(cohort.model.weights, 2)
     models["conv1.1.running_mean"][1] += 0.5  # evaluation mode: changes what enters the second layer only
     found = batchnorm_inputs(cohort.model, cohort.images, models, federation.train[:2])
     net = cohort.model.net

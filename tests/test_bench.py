@@ -10,6 +10,7 @@ import fedlib as fl
 from fedlib.bench import __main__ as bench
 from fedlib.bench import cases
 from fedlib.bench.measure import in_turns, peak_memory, row
+from fedlib.runs.plan import cohorts
 from fedlib.training.loop import train_loop
 
 CPU = torch.device("cpu")
@@ -54,7 +55,7 @@ def test_a_round_of_the_bench_is_a_round_of_the_algorithm():
     work = cases.a_round(method._replace(round=spy), 50, 3)
     work()
     work()
-    expected = cases.cohorts(50, 3 / 50, 2, 0)
+    expected = cohorts(50, 3 / 50, 2, 0)
     assert seen == [(t, ids.tolist(), [30.0] * 3) for t, ids in enumerate(expected)]
 
 

@@ -8,17 +8,18 @@ import pytest
 import torch
 from methods import FACTORIES, READ_BACK
 from phases import batches_of
+from torch.utils._pytree import tree_leaves
+from trees import distance, same_bits
 
 import fedlib as fl
 from fedlib.algorithm import ALGORITHMS, groups_of
-from fedlib.runs.engine import Engine
-from fedlib.runs.loop import cohort_at
 from fedlib.runs.plan import cohorts, prepare
+from fedlib.runs.session import Session
 from fedlib.runs.setting import Setting
 from fedlib.runs.store import flatten
+from fedlib.stack import PerArchitecture, keys
 from fedlib.training.backends import BACKENDS
 from fedlib.training.batches import on_device
-from fedlib.training.cohort import TRAIN
 from fedlib.training.evaluate import GroupEvaluation
 
 SETTING = dict(rounds=4, join_ratio=0.5, local_epochs=2, batch_size=8, lr=0.05, progress=False)
@@ -63,16 +64,6 @@ SETTINGS = dict(join_ratio=1, local_epochs=1, batch_size=32, lr=0.01, momentum=0
 SETTINGS |= dict(pixels="unit", client_metrics=None, backend="auto", device="auto", dtype="float32", graphs=True)
 
 
-def distance(a: dict, b: dict) -> float:
-    """Largest difference of two models or stacks, relative to the largest weight; broadcasts [1, ...]."""
-    assert a.keys() == b.keys()
-    return max(((a[name] - b[name]).abs().max() / a[name].abs().max()).item() for name in a)
-
-
-def same_bits(a: dict, b: dict) -> bool:
-    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
-
-
 @pytest.fixture(params=sorted(FACTORIES))
 def method(request) -> fl.Algorithm:
     return FACTORIES[request.param]()
@@ -90,14 +81,13 @@ def test_defaults_of_a_run():
 
 def test_models_have_the_shapes_and_dtype_of_the_stack(method, federation):
     plan = prepare(method, federation, rounds=1)
+    [group] = groups_of(method, plan.model, federation)
     models = fl.run(method, federation, **SETTING).models
-    weights = [own.model.weights for own in groups_of(method, plan.model, federation)]  # of all architectures
-    assert {name: t.shape[1:] for name, t in models.items()} == {
-        name: t.shape for w in weights for name, t in w.items()
-    }
-    assert {t.shape[0] for t in models.values()} <= {1, federation.n_clients}
-    assert {t.dtype for t in models.values()} == {torch.float32}
-    assert all(t.isfinite().all() for t in models.values())
+    shapes = dict(zip(keys(models), (t.shape for t in tree_leaves(models)), strict=True))
+    initial = zip(keys(group.model.weights), tree_leaves(group.model.weights), strict=True)
+    assert shapes == {way: (federation.n_clients, *t.shape) for way, t in initial}
+    assert {t.dtype for t in tree_leaves(models)} == {torch.float32}
+    assert all(t.isfinite().all() for t in tree_leaves(models))
 
 
 def test_the_same_seed_gives_the_same_bits_and_another_seed_does_not(method, federation, tmp_path):
@@ -117,10 +107,14 @@ def test_a_client_that_was_never_sampled_keeps_its_personal_entries(method, fede
     result = fl.run(method, federation, **SETTING | {"rounds": 1, "join_ratio": 0.2})
     state, before = result.state, prepare(method, federation, **without_progress(SETTING))
     if "v" not in state._fields:  # nothing is personal: one model serves everybody, or one of IFCA's clusters
-        assert method.name == "ifca" or {len(t) for t in result.models.values()} == {1}
+        alike = all((t == t[:1]).all() for t in tree_leaves(result.models))
+        assert alike or method.name in ("ifca", "fedsimsup")
         return
-    initial = before.model.weights | before.algorithm.init(before.model, federation).v
-    changed = torch.stack([(t != initial[name]).flatten(1).any(1) for name, t in state.v.items()]).any(0)
+    v, first = state.v, before.algorithm.init(before.model, federation).v
+    if isinstance(v, PerArchitecture):
+        [v], [first] = v.stacks, first.stacks
+    initial = before.model.weights | first
+    changed = torch.stack([(t != initial[name]).flatten(1).any(1) for name, t in v.items()]).any(0)
     [sampled] = cohorts(federation.n_clients, 0.2, 1, seed=0)  # floor(0.2 * 6) = 1 client
     assert changed.nonzero().flatten().tolist() == sampled.tolist()
 
@@ -142,7 +136,7 @@ def test_stacked_equals_loop_over_a_run_in_float64(method, federation):
     setting = SETTING | {"dtype": "float64"}
     loop, stacked = (fl.run(method, federation, **setting, backend=b) for b in ("loop", "stacked"))
     assert distance(loop.models, stacked.models) < 1e-5
-    assert {t.dtype for t in stacked.models.values()} == {torch.float64}
+    assert {t.dtype for t in tree_leaves(stacked.models)} == {torch.float64}
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -151,16 +145,13 @@ def test_a_round_reads_nothing_back_from_the_device(backend, method, federation)
     if method.name in READ_BACK:
         pytest.skip("its server works on the host")
     plan, meta = prepare(method, federation, **without_progress(SETTING)), torch.device("meta")
-    model = plan.model._replace(weights={name: t.to(meta) for name, t in plan.model.weights.items()})
-    own = Engine(meta, on_device(federation.data, meta), BACKENDS[backend]("grouped"))
-    n_train = torch.empty(federation.n_clients, device=meta)
-    state = plan.algorithm.init(model, federation)
-    for t, ids in enumerate(cohorts(federation.n_clients, 0.5, 4, seed=0)):
-        state = plan.algorithm.round(state, cohort_at(plan, own, model, n_train, ids, t, TRAIN))
+    session = Session(plan, meta, trainer=BACKENDS[backend](torch.device("cpu"), None, True))
+    state = session.init()
+    for t in range(4):
+        state = plan.algorithm.round(state, session.cohort(t))
     models = plan.algorithm.models(state)
-    assert {t.device for t in models.values()} == {meta}
-    groups = groups_of(plan.algorithm, model, federation)
-    GroupEvaluation(own.images, federation.test, groups, stacked=True)(models)
+    assert {t.device for t in tree_leaves(models)} == {meta}
+    GroupEvaluation(session.images, federation.test, session.groups, stacked=True)(models)
 
 
 def test_tuning_is_recorded_and_thrown_away(method, federation):

@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from methods import FACTORIES
 from phases import phase
 from torch import nn
+from trees import distance
 
 import fedlib as fl
 from fedlib.models import MODELS, build
-from fedlib.runs import engine, local, lockstep, loop
-from fedlib.runs.engine import Engine
+from fedlib.runs import lockstep, rounds, session, work
 from fedlib.runs.plan import prepare
 from fedlib.training import backends, evaluate, program, stacked
 from fedlib.training.batches import on_device
@@ -34,12 +34,6 @@ from fedlib.training.stacked import Stacked, stages
 
 SETTING = dict(rounds=3, join_ratio=0.5, local_epochs=2, batch_size=8, lr=0.05)
 SIZES = (40, 9, 120, 8, 17, 1, 33, 64, 25)  # samples of nine clients: 1 to 15 steps of 8
-
-
-def distance(a: dict, b: dict) -> float:
-    """Largest difference, relative to the largest weight of the tensor."""
-    assert a.keys() == b.keys()
-    return max(((a[name] - b[name]).abs().max() / b[name].abs().max()).item() for name in a)
 
 
 @pytest.fixture(scope="module")
@@ -120,12 +114,9 @@ def test_smaller_cohorts_share_the_program_of_a_larger_one(model, tiny, shares):
 
 def test_public_images_are_on_the_device_once_however_many_cohorts_see_them(federation):
     plan = prepare("fedmd", federation, **SETTING)
-    own = engine.engine(plan)
-    again = replace(own, trainer=Stacked())  # as seeds that share a stack have it
-    cohorts = [
-        loop.cohort_at(plan, one, plan.model, torch.zeros(6), np.arange(2), t, loop.TRAIN)
-        for t, one in enumerate((own, own, again))
-    ]
+    first = session.Session(plan)
+    again = session.Session(plan, like=first, trainer=Stacked())  # as seeds that share a stack have it
+    cohorts = [one.cohort(t) for t, one in enumerate((first, first, again))]
     assert len({id(cohort.public.x) for cohort in cohorts}) == 1
 
 
@@ -227,7 +218,7 @@ def test_a_graph_that_cannot_be_captured_ends_the_run_in_one_sentence(captured, 
 def test_whether_steps_are_graphs_is_no_part_of_a_runs_address_and_reaches_the_trainer(federation):
     plans = [prepare("fedavg", federation, **SETTING, backend="stacked", graphs=graphs) for graphs in (True, False)]
     assert plans[0].config == plans[1].config
-    assert [engine.engine(plan).trainer.graphs for plan in plans] == [True, False]
+    assert [session.Session(plan).trainer.graphs for plan in plans] == [True, False]
 
 
 # -- convolutions -------------------------------------------------------------------------------------------------
@@ -463,7 +454,7 @@ def precisions():
 def test_a_run_computes_in_full_float32_whatever_is_allowed_and_leaves_that_as_it_was(allow, precisions):
     allow()
     before = precisions()
-    with engine.rules("cpu"):
+    with session.rules("cpu"):
         assert precisions() == ("ieee", "ieee", True)
     assert precisions() == before
 
@@ -483,7 +474,7 @@ def test_a_run_of_a_gpu_is_read_where_there_is_none(federation, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(torch.cuda, "is_available", lambda: True)
         real = torch.device
-        patch.setattr("fedlib.runs.engine.torch.device", lambda name: real("cpu"))
+        patch.setattr("fedlib.runs.session.torch.device", lambda name: real("cpu"))
         patch.setattr(torch.cuda, "get_device_name", lambda device=None: "a GPU")
         trained = fl.run(**arguments)
     read = fl.run(**arguments)
@@ -495,7 +486,7 @@ def test_a_run_of_a_gpu_is_read_where_there_is_none(federation, monkeypatch):
 def test_the_form_of_convolutions_is_measured_once_for_each_size_and_kept_beside_the_runs(
     model, tiny, shares, monkeypatch, run_store
 ):
-    task, measured, real = phase(model, tiny, shares), [], engine.faster_form
+    task, measured, real = phase(model, tiny, shares), [], backends.faster_form
 
     def measure(phase, size, graphs):
         measured.append((size, real(phase, size, graphs)))
@@ -503,8 +494,8 @@ def test_the_form_of_convolutions_is_measured_once_for_each_size_and_kept_beside
 
     monkeypatch.setattr(backends, "STEPS", 1)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device=None: "a GPU")
-    monkeypatch.setattr(engine, "faster_form", measure)
-    form = partial(engine._faster_form, run_store, True)
+    monkeypatch.setattr(backends, "faster_form", measure)
+    form = partial(backends.measured_form, run_store, True)
     forms = [form(task, size) for size in (3, 4, 2, 3)]
     assert [size for size, _ in measured] == [4, 2]  # 3 clients count as 4
     first, second = (form for _, form in measured)
@@ -565,9 +556,9 @@ def test_clients_with_another_architecture_are_a_stack_of_their_own(federation):
     """Half a cohort with LeNet5, half with a linear model: each part trains as it would alone, on one meter."""
     plan = prepare("fedavg", federation, **SETTING)
     linear = build("linear", lambda shape, n: nn.Sequential(nn.Flatten(), nn.Linear(256, n)), (1, 16, 16), 4, seed=0)
-    images = on_device(federation.data, torch.device("cpu"))
-    own, n_train = Engine(torch.device("cpu"), images, train_loop), torch.arange(6.0)
-    cohort = loop.cohort_at(plan, own, plan.model, n_train, np.array([1, 2, 4, 5]), 0, loop.TRAIN)
+    alone = session.Session(plan)
+    alone.n_samples = torch.arange(6.0)
+    cohort = alone.cohort(0, np.array([1, 2, 4, 5]))
     first, second = cohort.part([0, 2]), cohort.part([1, 3], linear)
     assert (first.ids.tolist(), second.ids.tolist(), second.n_samples.tolist()) == ([1, 4], [2, 5], [2.0, 5.0])
     stacks = [part.train(cross_entropy, part.broadcast(part.model.weights)) for part in (first, second)]
@@ -584,7 +575,7 @@ def test_clients_with_another_architecture_are_a_stack_of_their_own(federation):
 
 
 def test_checkpoints_that_cost_much_are_written_less_often(federation, monkeypatch):
-    saved, real = [], loop.RunFolder.save
+    saved, real = [], rounds.RunFolder.save
 
     def slow(self, checkpoint):
         saved.append(checkpoint.round)
@@ -592,8 +583,8 @@ def test_checkpoints_that_cost_much_are_written_less_often(federation, monkeypat
         real(self, checkpoint)
 
     clock = [0.0]
-    monkeypatch.setattr(loop.RunFolder, "save", slow)
-    monkeypatch.setattr(loop.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(rounds.RunFolder, "save", slow)
+    monkeypatch.setattr(rounds.time, "monotonic", lambda: clock[0])
 
     def second(_):
         clock[0] += 1.0  # a second of training
@@ -603,8 +594,8 @@ def test_checkpoints_that_cost_much_are_written_less_often(federation, monkeypat
 
 
 def test_a_machine_without_affinity_still_counts_its_cores(monkeypatch):
-    monkeypatch.delattr(local.os, "sched_getaffinity", raising=False)
-    assert local.cores() == (local.os.cpu_count() or 1)
+    monkeypatch.delattr(work.os, "sched_getaffinity", raising=False)
+    assert work.cores() == (work.os.cpu_count() or 1)
 
 
 def test_the_mean_loss_of_a_phase_is_that_of_its_steps(model, tiny, shares):

@@ -12,17 +12,19 @@ from archives import pictures
 from phases import batches_of, phase
 from test_baselines import close
 from torch.func import grad
+from torch.utils._pytree import tree_leaves, tree_map
+from trees import same_bits
 
 import fedlib as fl
 from fedlib.algorithm import groups_of
-from fedlib.algorithms.fedpac import head_weights, simplex_minimum
-from fedlib.algorithms.fedproto import Prototypes, mean_prototypes
-from fedlib.algorithms.fedsimsup import label_similarity, pull, self_weight
-from fedlib.algorithms.perfedavg import hessian_free
 from fedlib.data import Dataset
+from fedlib.methods.fedpac import head_weights, simplex_minimum
+from fedlib.methods.fedproto import Prototypes, mean_prototypes
+from fedlib.methods.fedsimsup.fedsimsup import Pair, label_similarity, pull, self_weight
+from fedlib.methods.fedsimsup.supervisors import SUPERVISORS
+from fedlib.methods.perfedavg import hessian_free
 from fedlib.models import MODELS, Model, build
-from fedlib.models.pair import pair, prefixed
-from fedlib.models.supervisors import SUPERVISORS
+from fedlib.models.ensemble import Ensemble
 from fedlib.runs.plan import cohorts, prepare
 from fedlib.stack import repeat, take
 from fedlib.training.backends import BACKENDS
@@ -45,10 +47,6 @@ def start_of(method: fl.Algorithm, federation: fl.Federation, **setting) -> tupl
     """The run's model and the initial state."""
     plan = prepare(method, federation, **EXACT | setting)
     return plan.model, plan.algorithm.init(plan.model, federation)
-
-
-def same_bits(a: dict, b: dict) -> bool:
-    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
 # Supervisors, and two networks as one
@@ -121,23 +119,24 @@ def test_the_transformer_sees_patches_in_their_order():
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_step_of_a_pair_is_the_same_by_loop_and_by_stack(kind):
     theta = build("lenet5_plain", MODELS["lenet5_plain"], (3, 16, 16), 4, seed=0)
-    both, one = pair(theta, theta.sibling(kind, SUPERVISORS[kind])), np.zeros(12, np.int64)
+    both, one = Ensemble(Pair(theta, theta.sibling(kind, SUPERVISORS[kind]))), np.zeros(12, np.int64)
     data = Dataset(
         "tiny", pictures(12, 3, 16, 16), np.arange(12) % 4, tuple("abcd"), one.astype(np.uint8), one, ("tiny",)
     )
     clients = phase(both, data, np.arange(12).reshape(2, 6), batch_size=6)
-    (loop, _), (stacked, _) = (BACKENDS[backend]("grouped")(clients) for backend in ("loop", "stacked"))
+    (loop, _), (stacked, _) = (
+        BACKENDS[backend](torch.device("cpu"), None, True)(clients) for backend in ("loop", "stacked")
+    )
     assert close(loop, stacked)
-    assert not any(torch.equal(loop[name][0], w.double()) for name, w in both.weights.items())
+    before = zip(tree_leaves(loop), tree_leaves(both.weights), strict=True)
+    assert not any(torch.equal(t[0], w.double()) for t, w in before)
 
 
 def test_a_pair_answers_with_the_sum_of_its_logits():
     theta = build("lenet5", MODELS["lenet5"], (3, 16, 16), 4, seed=0)
     s = theta.sibling("small_cnn", SUPERVISORS["small_cnn"])
-    both, x = pair(theta, s), torch.randn(5, 3, 16, 16)
-    assert both.weights.keys() == {*prefixed("theta", theta.weights), *prefixed("small_cnn", s.weights)}
-    assert set(both.trainable) | both.statistics == set(both.weights)
-    assert both.classifier == {"theta.classifier.weight", "theta.classifier.bias"}
+    both, x = Ensemble(Pair(theta, s)), torch.randn(5, 3, 16, 16)
+    assert both.weights == Pair(theta.weights, s.weights)
     both.net.eval()
     assert torch.equal(both(both.weights, x), theta(theta.weights, x) + s(s.weights, x))
 
@@ -201,8 +200,9 @@ def test_what_is_frozen_stays_to_the_bit(federation):
     [sampled] = cohorts(6, 0.5, 1, seed=0)
     assert close(only_s.theta, before.theta, 1e-12)  # the server mixes what is equal
     assert same_bits(take(only_s.theta, torch.from_numpy(sampled)), take(before.theta, torch.from_numpy(sampled)))
-    assert same_bits(only_theta.v, before.v)
-    moved = torch.stack([(t != before.v[name]).flatten(1).any(1) for name, t in only_s.v.items()]).any(0)
+    assert same_bits(only_theta.s, before.s)
+    [s], [first] = only_s.s.stacks, before.s.stacks
+    moved = torch.stack([(t != first[name]).flatten(1).any(1) for name, t in s.items()]).any(0)
     assert moved.nonzero().flatten().tolist() == sampled.tolist()
     assert not close(only_theta.theta, before.theta, 1e-3)
 
@@ -212,12 +212,12 @@ def test_a_silent_supervisor_leaves_local_sgd(federation):
     whole = EXACT | {"join_ratio": 1.0}
     method = fl.fedsimsup(supervisor_epochs=0)
     _, state = start_of(method, federation, join_ratio=1.0)
-    state = state._replace(v={name: torch.zeros_like(t) for name, t in state.v.items()})
+    state = state._replace(s=tree_map(torch.zeros_like, state.s))
     for t in range(3):
         state = method.round(state, cohort_of(federation, t, method, join_ratio=1.0))
     local = fl.run("local_only", federation, **whole, progress=False).models
-    assert same_bits(state.theta, prefixed("theta", local))
-    assert not any(t.any() for t in state.v.values())
+    assert same_bits(state.theta, local)
+    assert not any(t.any() for t in tree_leaves(state.s))
 
 
 def test_mixed_supervisors_stacked_equal_loop(federation):
@@ -344,7 +344,7 @@ def test_the_weights_of_fedpac_in_the_limits():
 
 
 def test_a_client_whose_weights_fedpac_cannot_find_keeps_its_own_classifier(monkeypatch):
-    module, calls = importlib.import_module("fedlib.algorithms.fedpac"), []
+    module, calls = importlib.import_module("fedlib.methods.fedpac"), []
 
     def solve(Q):
         calls.append(Q)

@@ -23,13 +23,13 @@ EVERY_RUN = {"library loop", "library stacked"}  # what all runs with a backend 
 AVERAGING = {"fedavg", "fedalt", "fedsim", "pfedsim", "fedcs"}  # by `fedavg_round`; fedcs around FedAvg
 
 EDITS = {  # a helper of every kind: file, what stands there, what shall, and what is to be run again
-    "server rule of one method": ("algorithms/pfedmb.py", "total > 1e-12).view", "total > 1e-9).view", {"pfedmb"}),
-    "round that five share": ("algorithms/fedavg.py", "_samples)\n\n\n@", "_samples**2)\n\n\n@", AVERAGING),
-    "constant beside a method": ("algorithms/fedpac.py", "SMALLEST = 1e-3", "SMALLEST = 1e-2", {"fedpac"}),
+    "server rule of one method": ("methods/pfedmb/pfedmb.py", "total > 1e-12).view", "total > 1e-9).view", {"pfedmb"}),
+    "round that five share": ("methods/fedavg.py", "_samples)\n\n\n@", "_samples**2)\n\n\n@", AVERAGING),
+    "constant beside a method": ("methods/fedpac.py", "SMALLEST = 1e-3", "SMALLEST = 1e-2", {"fedpac"}),
     "similarity": ("similarity.py", "distance.clamp(min=cap).log()", "distance.clamp(min=cap).sqrt()", {"pfedsim"}),
-    "alignment": ("alignment.py", "(moved + moved.T) / 2", "(moved + moved.T) / 3", {"fedcs"}),
-    "lambda in a table": ("alignment.py", '"paper": (lambda S, W: 0.001', '"paper": (lambda S, W: 0.002', {"fedcs"}),
-    "search": ("reassembly/search.py", "return piece.head, piece.h,", "return piece.h, piece.head,", {"pfedhr"}),
+    "alignment": ("methods/fedcs/alignment.py", "(moved + moved.T) / 2", "(moved + moved.T) / 3", {"fedcs"}),
+    "lambda in a table": ("methods/fedcs/alignment.py", "S, W: 0.001, lambda", "S, W: 0.002, lambda", {"fedcs"}),
+    "search": ("methods/pfedhr/search.py", "return piece.head, piece.h,", "return piece.h, piece.head,", {"pfedhr"}),
     "class that others hold": ("training/cohort.py", "self.size * self._weight", "2 * self._weight", EVERY_RUN),
     "batches": ("training/batches.py", "// per_step, 1), per_step", "// per_step, 2), per_step", EVERY_RUN),
     "loss": ("training/losses.py", "batch.x), batch.y)", "batch.x), batch.y, label_smoothing=0.1)", EVERY_RUN),
@@ -41,14 +41,14 @@ EDITS = {  # a helper of every kind: file, what stands there, what shall, and wh
     "initial weights": ("models/model.py", '"weights", *names, j', '"weights", j, *names', EVERY_RUN),
     "widths of a model": ("models/m1_to_m4.py", "(10, 64, 50)", "(10, 64, 51)", {"m1", "m1_thin", "fedkemf"}),
     "how thin a model is": ("models/__init__.py", '"m1": 2, "m2"', '"m1": 3, "m2"', {"m1_thin"}),
-    "a supervisor": ("models/supervisors.py", "nn.Linear(16, n_", "nn.Linear(16, 1 * n_", {"fedsimsup"}),
+    "a supervisor": ("methods/fedsimsup/supervisors.py", "nn.Linear(16, n_", "nn.Linear(16, 1 * n_", {"fedsimsup"}),
 }  # fmt: skip
 REWORDED = {  # nothing is to be run again
-    "a docstring": ("algorithms/fedavg.py", "With a single client this is local SGD.", "Local SGD for one client."),
-    "a comment": ("algorithms/fedprox.py", "# ONE client", "# one client"),
+    "a docstring": ("methods/fedavg.py", "With a single client this is local SGD.", "Local SGD for one client."),
+    "a comment": ("methods/fedprox.py", "# ONE client", "# one client"),
     "formatting": ("training/losses.py", "return F.cross_entropy(batch.model(w, batch.x), batch.y)",
                    "return F.cross_entropy(\n        batch.model(w, batch.x),\n        batch.y,\n    )"),
-    "annotations": ("algorithms/fedprox.py", "(mu: float = 1.0) -> Algorithm:", "(mu: 'int' = 1.0) -> object:"),
+    "annotations": ("methods/fedprox.py", "at_least(0)] = 1.0) -> Algorithm:", "at_least(-1)] = 1.0) -> object:"),
     "the words of an error": ("algorithm.py", "public images; give some", "public images: give some"),
     "a check": ("checks.py", "allowed = sorted(allowed)", "allowed = sorted(set(allowed))"),
     "the store": ("runs/store.py", "remove_unfinished(self.path)", "remove_unfinished(Path(self.path))"),
@@ -113,7 +113,7 @@ def test_an_edited_helper_is_a_new_run_and_the_old_one_is_still_there(federation
 
     first = fl.run("pfedmb", federation, **SETTING)
     with monkeypatch.context() as edited:
-        edited.setattr(importlib.import_module("fedlib.algorithms.pfedmb"), "branch_mean", halved)
+        edited.setattr(importlib.import_module("fedlib.methods.pfedmb.pfedmb"), "branch_mean", halved)
         second = fl.run("pfedmb", federation, **SETTING)
     assert first.folder != second.folder
     assert not torch.equal(first.models["classifier.bias"], second.models["classifier.bias"])
@@ -126,7 +126,7 @@ MINE = """
     import numpy as np
     import torch
     import fedlib as fl
-    from fedlib.algorithm import Algorithm, Global, broadcast, init_global
+    from fedlib.algorithm import Algorithm, Global, one_for_all, init_global
     from fedlib.stack import client_mean
     from fedlib.training.losses import cross_entropy
 
@@ -143,11 +143,11 @@ MINE = """
     @fl.algorithm
     def mine(power: int = 1):
         def round(state, cohort):
-            w = cohort.gather(cohort.train(cross_entropy, cohort.broadcast(state.w)))
+            w = cohort.receive(cohort.train(cross_entropy, cohort.broadcast(state.w)))
             assert TABLE and Twice
             return Global(client_mean(w, weight(cohort.n_samples) ** power))
 
-        return Algorithm("mine", init_global, round, models=broadcast)
+        return Algorithm("mine", init_global, round, models=one_for_all)
 """
 
 

@@ -5,10 +5,8 @@ import torch
 from methods import FACTORIES, READ_BACK
 
 import fedlib as fl
-from fedlib.algorithm import groups_of
-from fedlib.runs import loop
-from fedlib.runs.engine import engine, rules
-from fedlib.runs.plan import cohorts, prepare
+from fedlib.runs.plan import prepare
+from fedlib.runs.session import Session, rules
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no GPU on this machine")
 SETTING = dict(rounds=3, join_ratio=0.5, local_epochs=2, batch_size=8, lr=0.05)
@@ -49,20 +47,15 @@ def test_steps_that_are_no_graphs_give_the_same_bits(model, federation, tmp_path
 def test_a_round_is_replayed_and_never_waited_for(method, federation, run_store):
     """The same round twice: the first one captures its graphs, in the second every wait for the GPU is an error."""
     plan = prepare(FACTORIES[method](), federation, **SETTING, device="cuda")
-    [ids] = cohorts(federation.n_clients, 0.5, 1, 0)
     with rules("cuda"):
-        own = engine(plan, run_store)
-        model = plan.model._replace(weights={name: t.to(own.device) for name, t in plan.model.weights.items()})
-        n_train = torch.tensor([float(len(part)) for part in federation.train], device=own.device)
-        groups = groups_of(plan.algorithm, model, federation)
-        state = plan.algorithm.init(model, federation)
+        session = Session(plan, store=run_store)
+        state = session.init()
         for mode in ("default", "error"):
             torch.cuda.set_sync_debug_mode(mode)
             try:
-                cohort = loop.cohort_at(plan, own, model, n_train, ids, 0, loop.TRAIN, groups)
-                state = plan.algorithm.round(state, cohort)
+                state = plan.algorithm.round(state, session.cohort(0))
             finally:
                 torch.cuda.set_sync_debug_mode("default")
-    programs = own.trainer._programs.values()
+    programs = session.trainer._programs.values()
     assert programs
     assert all(program._graphs for program in programs)

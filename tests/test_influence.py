@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 from methods import FACTORIES
 from oracle import ragged
 from test_contract import same_bits
@@ -62,9 +61,9 @@ def without_the_unseen(federation: Federation) -> Federation:
     return replace(federation, **parts, unseen=0)
 
 
-def of_participants(result: fl.RunResult) -> dict[str, torch.Tensor]:
-    """The models of those who took part; one for all counts."""
-    return {name: t if len(t) == 1 else t[PRESENT] for name, t in result.models.items()}
+def of_participants(result: fl.RunResult) -> tuple:
+    """The models of those who took part."""
+    return tuple(result.weights(i) for i in PRESENT)
 
 
 @pytest.fixture(scope="module")

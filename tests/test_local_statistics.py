@@ -6,9 +6,11 @@ import torch
 from methods import FACTORIES
 from oracle import Oracle, assert_models, assert_tested, mean, weights_of
 from test_contract import distance, same_bits, without_progress
+from torch.utils._pytree import tree_leaves
 
 import fedlib as fl
 from fedlib.runs.plan import cohorts, prepare
+from fedlib.stack import keys
 from fedlib.training.backends import BACKENDS
 
 SETTING = dict(rounds=3, join_ratio=0.5, local_epochs=2, batch_size=8, lr=0.05, progress=False)
@@ -56,8 +58,10 @@ def test_a_client_has_its_own_statistics_whatever_the_method(name, federation):
     plan = prepare(method, federation, **without_progress(setting))
     initial = plan.algorithm.init(plan.model, federation).statistics
     trained = set(np.concatenate(cohorts(6, 0.5, 3, seed=0)).tolist())
-    for key, kept in loop.state.statistics.items():
-        assert torch.equal(loop.models.get(key, kept), kept)
+    served = dict(zip(keys(loop.models), tree_leaves(loop.models), strict=True))
+    [stack], [initial] = loop.state.statistics.stacks, initial.stacks
+    for key, kept in stack.items():
+        assert torch.equal(served.get(tuple(key.split("/")), kept), kept)
         moved = {i for i in range(6) if not torch.equal(kept[i], initial[key][i])}
         assert moved == (set() if name == "fedkemf" else trained), key
 

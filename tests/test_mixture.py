@@ -14,9 +14,9 @@ import fedlib as fl
 from fedlib.algorithm import groups_of
 from fedlib.data import Dataset
 from fedlib.models import MODELS, THIN, build
-from fedlib.models.mixture import deal, named, stacks
+from fedlib.models.mixture import deal, initial
 from fedlib.runs.plan import prepare
-from fedlib.stack import repeat, select
+from fedlib.stack import repeat
 from fedlib.training.backends import BACKENDS
 from fedlib.training.batches import client_batches, on_device
 from fedlib.training.losses import cross_entropy
@@ -185,21 +185,10 @@ def test_architectures_are_dealt_out_evenly_and_from_the_seed():
     assert all((np.diff(group.clients) > 0).all() for group in first)
     assert [g.clients.tolist() for g in first] == [g.clients.tolist() for g in again]
     assert [g.clients.tolist() for g in first] != [g.clients.tolist() for g in other]
-    assert not set(first[0].model.weights) & set(first[1].model.weights)
     assert all(torch.equal(t, again[1].model.weights[name]) for name, t in first[1].model.weights.items())
-    stack = stacks(first)
-    assert stack["lenet5.classifier.weight"].shape == (4, 4, 84)
-    assert stack["m1.fc4.0.weight"].shape == (3, 4, 50)
-
-
-def test_a_named_model_is_the_same_model():
-    model = build("lenet5", MODELS["lenet5"], (1, 16, 16), 4, seed=0)
-    same, x = named(model), torch.randn(3, 1, 16, 16)
-    model.net.eval()
-    assert torch.equal(same(same.weights, x), model(model.weights, x))
-    assert same.classifier == {"lenet5.classifier.weight", "lenet5.classifier.bias"}
-    assert {len(names) for names in (same.trainable, model.trainable)} == {len(model.trainable)}
-    assert same.redraw(1).keys() == same.weights.keys()
+    lenet5, m1 = initial(first).stacks
+    assert lenet5["classifier.weight"].shape == (4, 4, 84)
+    assert m1["fc4.0.weight"].shape == (3, 4, 50)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -213,14 +202,14 @@ def test_clients_of_a_mixture_train_as_they_would_among_their_likes(backend, fed
     images = on_device(federation.data, torch.device("cpu"), torch.float64)
     ids = [cohort_of(federation, t, method="local_only").ids for t in (0, 1)]
     last = result.accuracy[(result.accuracy["round"] == 2)].set_index(["client", "when"])["loss"]
-    for group in groups:
+    for group, stack in zip(groups, result.models.stacks, strict=True):
         for row, i in enumerate(group.clients.tolist()):
             net = group.model.net.double().train()
             net.load_state_dict(group.model.weights, strict=False)
             for t in [t for t in (0, 1) if i in ids[t]]:
                 step(net, images, group.model, client_batches(federation.train[i], range(2), 8, batches_of(t, i)))
             for name, t in net.state_dict().items():
-                torch.testing.assert_close(result.models[name][row], t, rtol=1e-6, atol=1e-9)
+                torch.testing.assert_close(stack[name][row], t, rtol=1e-6, atol=1e-9)
             assert last[i, "before"] == pytest.approx(loss(net, images, group.model, federation.test[i]))
             step(
                 net,
@@ -248,8 +237,8 @@ def loss(net, images, model, index) -> float:
 
 def test_a_mixture_keeps_one_row_for_each_client_of_an_architecture(federation):
     result = fl.run("local_only", federation, "lenet5+lenet5_plain+m1", **SETTING | {"rounds": 1})
-    for group in result.groups:
-        assert {len(t) for t in select(result.models, group.model.weights).values()} == {len(group.clients)} == {2}
+    for group, stack in zip(result.groups, result.models.stacks, strict=True):
+        assert {len(t) for t in stack.values()} == {len(group.clients)} == {2}
 
 
 def test_mixtures_are_refused_where_they_make_no_sense(federation):

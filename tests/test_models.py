@@ -122,7 +122,9 @@ def one_step(model: Model, backend: str) -> tuple[Params, torch.Tensor]:
     """Two clients take one step from the same weights, six images each, in float64."""
     y, one = np.arange(12) % 4, np.zeros(12, np.int64)
     data = Dataset("tiny", pictures(12, 3, 32, 32), y, tuple("abcd"), one.astype(np.uint8), one, ("tiny",))
-    return BACKENDS[backend]("grouped")(phase(model, data, np.arange(12).reshape(2, 6), batch_size=6))
+    return BACKENDS[backend](torch.device("cpu"), None, True)(
+        phase(model, data, np.arange(12).reshape(2, 6), batch_size=6)
+    )
 
 
 def test_a_step_of_mobilenetv2_is_the_same_by_loop_by_stack_and_without_operations_in_place():

@@ -13,7 +13,7 @@ from torch import nn
 from torch.func import functional_call
 
 import fedlib as fl
-from fedlib.models.supervisors import SUPERVISORS
+from fedlib.methods.fedsimsup.supervisors import SUPERVISORS
 from fedlib.streams import generator
 
 TUNED = {"tune_epochs": 1, "tune_every": 3}
@@ -244,12 +244,11 @@ def test_fedsimsup(supervisor, similarity):
             pulled = mean([weights_of(nets[i].theta), *uploads.values()], [alpha, *(1 - alpha) * s_ij / s_ij.sum()])
             nets[i].theta.load_state_dict(pulled, strict=False)
 
-    def named(i, net):
-        parts = {"theta": net.theta, kind[i]: net.s}
-        return {f"{part}.{name}": t for part, own in parts.items() for name, t in weights_of(own).items()}
-
     result = oracle.run(fl.fedsimsup(supervisor, supervisor_epochs=1, similarity=similarity), **TUNED)
-    assert_models(result, {i: named(i, net) for i, net in nets.items()})
+    assert_models(replace(result, models=result.state.theta), {i: weights_of(net.theta) for i, net in nets.items()})
+    for members, stack in zip(result.state.members, result.state.s.stacks, strict=True):
+        for row, i in enumerate(members.tolist()):
+            torch.testing.assert_close({name: t[row] for name, t in stack.items()}, weights_of(nets[i].s))
     assert_tested(result, oracle, nets.get)
     for i, net in nets.items():
         oracle.train(net.train(), i, oracle.rounds[-1], epochs=range(1), purpose="tune")

@@ -14,7 +14,7 @@ from oracle import Oracle, Weights, assert_models, assert_tested, mean, weights_
 from torch import Tensor, nn
 
 import fedlib as fl
-from fedlib.models.generator import new_generator
+from fedlib.methods.fedgen.generator import new_generator
 from fedlib.streams import generator
 
 PHI = {"classifier.weight", "classifier.bias"}

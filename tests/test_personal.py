@@ -5,17 +5,15 @@ from dataclasses import replace
 import pytest
 import torch
 from test_baselines import cohort_of
+from trees import same_bits
 
 import fedlib as fl
 from fedlib.algorithm import tune_personal
+from fedlib.stack import for_each
 from fedlib.training.cohort import TUNE
 
 SETTING = dict(rounds=4, join_ratio=0.5, local_epochs=2, batch_size=8, lr=0.05, progress=False)
 FC3 = {"classifier.weight", "classifier.bias"}
-
-
-def same_bits(a, b):
-    return a.keys() == b.keys() and all(torch.equal(t, b[name]) for name, t in a.items())
 
 
 @pytest.mark.parametrize(
@@ -36,7 +34,7 @@ def test_only_the_personal_part_is_tuned(method, names, federation):
     everyone = replace(cohort_of(federation, 0, join_ratio=1.0, model="lenet5_bn"), purpose=TUNE)
     made = getattr(fl, method)()
     state = made.init(everyone.model, federation)
-    models = {name: t.expand(6, *t.shape[1:]) for name, t in made.models(state).items()}
+    models = for_each(made.models(state), 6)
     tuned = tune_personal(state, everyone) if made.tune is None else made.tune(state, everyone)
     moved = {name for name, t in tuned.items() if not torch.equal(t, models[name])}
     if names is None:  # BatchNorm, statistics included

@@ -1,5 +1,6 @@
 """pFedHR and its baselines: what whole runs against their equations (test_oracles_pfedhr) leave open."""
 
+import importlib
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -8,17 +9,18 @@ import pytest
 import torch
 from test_baselines import close, cohort_of
 from torch import nn
+from trees import same_bits
 
 import fedlib as fl
+from fedlib.methods.pfedbayes.noise import mixed, normal
+from fedlib.methods.pfedhr.public import public_training
+from fedlib.methods.pfedhr.reassemble import Network, reassemble
 from fedlib.models import MODELS, build
-from fedlib.reassembly.reassemble import Network, reassemble
 from fedlib.runs.plan import prepare
 from fedlib.stack import select
 from fedlib.training.backends import BACKENDS
 from fedlib.training.batches import on_device
 from fedlib.training.evaluate import evaluate
-from fedlib.training.noise import mixed, normal
-from fedlib.training.server import public_training
 
 PLAIN = "lenet5_plain"
 MIXTURE = "lenet5_plain+lenet5"
@@ -29,10 +31,6 @@ QUICK = dict(server_epochs=1, server_batch=20, probes=24)
 
 def run(method, federation, **setting) -> fl.RunResult:
     return fl.run(method, federation, **EXACT | setting, progress=False)
-
-
-def same_bits(a: dict, b: dict) -> bool:
-    return a.keys() == b.keys() and all(torch.equal(t, b[name]) for name, t in a.items())
 
 
 @pytest.mark.parametrize("method", ["pfedhr", "fedmd", "fedgh", "fedkemf", "fccl"])
@@ -73,7 +71,11 @@ def test_a_candidate_is_better_than_a_fresh_network_of_its_size():
 
 def test_no_candidate_is_handled_and_counted(federation, monkeypatch):
     """No chain fits: everybody trains alone and keeps the model it has."""
-    monkeypatch.setattr("fedlib.reassembly.reassemble.chains", lambda pieces, groups, _: [[] for _ in groups])
+    monkeypatch.setattr(
+        importlib.import_module("fedlib.methods.pfedhr.reassemble"),
+        "chains",
+        lambda pieces, groups, _: [[] for _ in groups],
+    )
     ours, local = (run(m, federation, join_ratio=1.0) for m in (fl.pfedhr(**QUICK), fl.local_only()))
     assert same_bits(ours.models, local.models)
     log = ours.state.log

@@ -11,12 +11,12 @@ import torch.nn.functional as F
 from test_baselines import EXACT, SETTING, close, cohort_of
 
 import fedlib as fl
-from fedlib.algorithms.fedamp import cloud_weights, sq_distances
-from fedlib.algorithms.ifca import cluster_mean
-from fedlib.algorithms.pfedmb import PREFIX, branch_mean
+from fedlib.methods.fedamp import cloud_weights, sq_distances
+from fedlib.methods.ifca import cluster_mean
+from fedlib.methods.pfedmb.branches import SHARED, layer, merge, new_branches
+from fedlib.methods.pfedmb.pfedmb import PREFIX, branch_mean
 from fedlib.models import MODELS, build
-from fedlib.models.branches import SHARED, layer, merge, new_branches
-from fedlib.stack import own
+from fedlib.stack import copies
 from fedlib.training.evaluate import evaluate
 
 PLAIN = {"model": "lenet5_plain", "progress": False}
@@ -87,7 +87,7 @@ def test_equal_branches_with_equal_alphas_stay_so_for_ever(federation):
     method = fl.pfedmb(branches=4)
     state = method.init(cohort.model, federation)
     method.round(state, cohort)
-    method.round(method.init(cohort.model, federation)._replace(w=own(cohort.model.weights, 4)), cohort)
+    method.round(method.init(cohort.model, federation)._replace(w=copies(cohort.model.weights, 4)), cohort)
     [(_, free), _, (_, adapted), (_, trained)] = seen
     for name, t in adapted.items():
         if name.startswith(PREFIX):

@@ -1,6 +1,6 @@
 """The README's code runs, and what it lists is what there is."""
 
-import importlib
+import inspect
 import re
 from pathlib import Path
 
@@ -64,7 +64,7 @@ def test_the_numbers_of_the_readme_are_those_of_the_reference_run():
 def test_the_table_of_methods_says_what_source_papers_and_tests_say(name):
     [row] = re.findall(rf"^\| `{name}` \| (.*) \|$", README, re.MULTILINE)
     source, papers, tests = row.split(" | ")
-    first = importlib.import_module(f"fedlib.algorithms.{name}").__doc__.splitlines()[0]
+    first = inspect.getmodule(inspect.unwrap(ALGORITHMS[name])).__doc__.splitlines()[0]
     assert source == first.partition(":")[0].rstrip(".")
     printed = [paper for paper in PAPERS if name in set(reported(paper)["method"].str.split(r"[-+]").str[0])]
     assert papers == (", ".join(map(label, printed)) or "-")

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from fedlib.methods.pfedhr.blocks import CONV, FC, decompose, outputs
+from fedlib.methods.pfedhr.grouping import block_distances, group
+from fedlib.methods.pfedhr.reassemble import Network, reassemble
+from fedlib.methods.pfedhr.record import NOTHING, appended, record, replay
+from fedlib.methods.pfedhr.search import Piece, chains, thinned
+from fedlib.methods.pfedhr.stitch import Link, Resize, added, assemble, stitch
 from fedlib.models import MODELS, build
-from fedlib.reassembly.blocks import CONV, FC, decompose, outputs
-from fedlib.reassembly.grouping import block_distances, group
-from fedlib.reassembly.reassemble import Network, reassemble
-from fedlib.reassembly.record import NOTHING, appended, record, replay
-from fedlib.reassembly.search import Piece, chains, thinned
-from fedlib.reassembly.stitch import Link, Resize, added, assemble, stitch
 from fedlib.similarity import linear_cka
 
 THIN = [f"m{i}_thin" for i in (1, 2, 3, 4)]

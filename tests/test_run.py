@@ -13,10 +13,11 @@ import pytest
 import torch
 from methods import FACTORIES
 from safetensors import SafetensorError, safe_open
+from trees import same_bits
 
 import fedlib as fl
 from fedlib import files
-from fedlib.runs import loop
+from fedlib.runs import rounds
 from fedlib.runs.plan import cohorts
 from fedlib.runs.store import FORMAT
 
@@ -25,7 +26,7 @@ SETTING = dict(rounds=6, join_ratio=0.5, local_epochs=1, batch_size=8, lr=0.05, 
 
 def same(a: fl.RunResult, b: fl.RunResult) -> bool:
     """Same models, same evaluations: to the bit."""
-    return all(torch.equal(t, b.models[name]) for name, t in a.models.items()) and a.accuracy.equals(b.accuracy)
+    return same_bits(a.models, b.models) and a.accuracy.equals(b.accuracy)
 
 
 class Stop(Exception):
@@ -94,7 +95,7 @@ def test_a_killed_process_loses_nothing(tmp_path):
 
 def test_a_finished_run_is_read_not_repeated(federation, monkeypatch):
     first = fl.run("fedavg", federation, **SETTING, progress=False)
-    monkeypatch.setattr(loop, "engine", lambda *_: pytest.fail("it trained again"))
+    monkeypatch.setattr(rounds, "Session", lambda *_: pytest.fail("it trained again"))
     again = fl.run("fedavg", federation, **SETTING, progress=False)
     assert same(first, again)
     assert again.summary().equals(first.summary())
@@ -124,13 +125,13 @@ def test_an_edited_algorithm_is_not_answered_with_an_old_result(federation):
                 w_i = cohort.train(cross_entropy, cohort.broadcast(state.w))
                 w = client_mean(w_i, cohort.n_samples)
                 return Global({{n: state.w[n] + {server_lr} * (t - state.w[n]) for n, t in w.items()}})
-            return Algorithm("mine", init_global, round, broadcast)
+            return Algorithm("mine", init_global, round, one_for_all)
         """)
         return source
 
     import linecache
 
-    from fedlib.algorithm import ALGORITHMS, Algorithm, Global, algorithm, broadcast, init_global
+    from fedlib.algorithm import ALGORITHMS, Algorithm, Global, algorithm, init_global, one_for_all
     from fedlib.stack import client_mean
     from fedlib.training.losses import cross_entropy
 
@@ -139,7 +140,7 @@ def test_an_edited_algorithm_is_not_answered_with_an_old_result(federation):
         name, source = f"<cell {i}>", define(rate)
         linecache.cache[name] = (len(source), None, source.splitlines(True), name)
         scope = dict(
-            Algorithm=Algorithm, Global=Global, broadcast=broadcast, init_global=init_global,
+            Algorithm=Algorithm, Global=Global, one_for_all=one_for_all, init_global=init_global,
             cross_entropy=cross_entropy, client_mean=client_mean,
         )  # fmt: skip
         exec(compile(source, name, "exec"), scope)

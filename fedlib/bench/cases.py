@@ -16,17 +16,16 @@ from fedlib.bench.measure import Work, in_turns, peak_memory, row, seconds, wall
 from fedlib.data import Dataset
 from fedlib.federation import Federation
 from fedlib.models import MODELS, build
-from fedlib.runs import loop
-from fedlib.runs.engine import engine
-from fedlib.runs.local import cores
-from fedlib.runs.plan import cohorts, prepare
-from fedlib.runs.store import RunFolder, flatten
+from fedlib.runs.plan import prepare
+from fedlib.runs.session import Session
+from fedlib.runs.store import Checkpoint, RunFolder, flatten
+from fedlib.runs.work import cores
 from fedlib.stack import repeat
 from fedlib.training.batches import client_batches, on_device
 from fedlib.training.convolution import FORMS
 from fedlib.training.loop import train_loop
 from fedlib.training.losses import cross_entropy
-from fedlib.training.phase import Phase
+from fedlib.training.phase import Phase, roles
 from fedlib.training.stacked import Stacked
 
 PAPER = dict(rounds=200, join_ratio=0.1, local_epochs=5, batch_size=32, lr=0.01)  # pFedSim's
@@ -50,7 +49,7 @@ def cohort_phase(k: int, steps: int, device: torch.device) -> Phase:
     w = repeat({name: t.to(device) for name, t in model.weights.items()}, k)
     shares = [np.random.default_rng(i).permutation(2048)[: 32 * steps] for i in range(k)]
     batches = tuple(client_batches(share, [0], 32, (i,)) for i, share in enumerate(shares))
-    return Phase(model, on_device(data, device), cross_entropy, w, batches, (), model.trainable, 0.01, (0,))
+    return Phase(model, on_device(data, device), cross_entropy, w, batches, (), roles(w), 0.01, (0,))
 
 
 def bare_loop(phase: Phase) -> None:
@@ -105,16 +104,12 @@ def crowd(n_clients: int) -> Federation:
 def a_round(method: fl.Algorithm, n_clients: int, cohort: int) -> Work:
     """A function that runs the next round at each call: 5 local epochs."""
     plan = prepare(method, crowd(n_clients), rounds=1000, join_ratio=cohort / n_clients, local_epochs=5)
-    own = engine(plan)
-    model = plan.model._replace(weights={name: t.to(own.device) for name, t in plan.model.weights.items()})
-    n_train = torch.full((n_clients,), 30.0, device=own.device)
-    sampled = enumerate(cohorts(n_clients, plan.setting.join_ratio, 1000, 0))
-    state = plan.algorithm.init(model, plan.federation)
+    session = Session(plan)
+    state, rounds = session.init(), itertools.count()
 
     def work() -> None:
         nonlocal state
-        t, ids = next(sampled)
-        state = plan.algorithm.round(state, loop.cohort_at(plan, own, model, n_train, ids, t, loop.TRAIN))
+        state = plan.algorithm.round(state, session.cohort(next(rounds)))
 
     return work
 
@@ -160,7 +155,7 @@ def sweeps(device: torch.device, turns: int) -> Rows:
             before = torch.get_num_threads()
             torch.set_num_threads(cores())
             for plan in [prepare(**cell) for cell in cells()]:
-                loop.carry_out(plan, None, False, store)
+                rounds.carry_out(plan, None, False, store)
             torch.set_num_threads(before)
 
         def sweep() -> None:
@@ -182,7 +177,7 @@ def checkpoints(device: torch.device) -> Rows:
     v = {name: t.expand(100, *t.shape).clone() for name, t in plan.model.weights.items()}
     with tempfile.TemporaryDirectory() as store, RunFolder(plan.config, store) as folder:
         tensors = flatten(state._replace(v=v))
-        taken = wall_seconds(lambda: folder.save(loop.Checkpoint(1, tensors)), device)
+        taken = wall_seconds(lambda: folder.save(Checkpoint(1, tensors)), device)
     line = {"case": "checkpoint", "variant": "pFedSim, 100 personal models", "clients": 100, "seconds": taken}
     yield line | {"ratio": taken / 30, "to": "30 s of training"}
 

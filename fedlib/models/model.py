@@ -48,6 +48,11 @@ class Model(NamedTuple):
         """That of the run."""
         return self.stream[0]
 
+    @property
+    def frozen(self) -> frozenset[str]:
+        """The entries that are neither trained nor follow the data."""
+        return frozenset(self.weights) - frozenset(self.trainable) - self.statistics
+
     def __call__(self, w: Params, x: Tensor) -> Tensor:
         """Logits [batch, n_classes] of images x [batch, C, H, W]; training mode updates the statistics in `w`."""
         return functional_call(self.net, w, (x,))

@@ -3,6 +3,7 @@
 `fedlib.report.gallery`, the page of all results, is imported by those who need it: it takes a second.
 """
 
+from fedlib.methods.pfedhr.plots import plot_block_map, plot_candidates, plot_chain
 from fedlib.report.claims import Ledger
 from fedlib.report.explore import explore
 from fedlib.report.output import Picture, Report, markdown
@@ -10,7 +11,6 @@ from fedlib.report.output import open_report as open
 from fedlib.report.paper import PAPERS, beside, format_pm, over_seeds, reported, wide
 from fedlib.report.partition_plots import plot_partition
 from fedlib.report.plots import plot_curves, plot_heatmaps
-from fedlib.report.reassembly_plots import plot_block_map, plot_candidates, plot_chain
 from fedlib.report.source import source
 from fedlib.report.style import COLUMN, PALETTE, TEXT, label, method_style, use_style
 

@@ -10,7 +10,7 @@ from fedlib.checks import check_choice
 from fedlib.report.style import label
 
 PAPERS = ("pfedsim", "fedcs", "pfedhr", "pfedmb", "fedsimsup")
-FOLDER = Path(__file__).resolve().parent.parent / "reported"
+FOLDER = Path(__file__).resolve().parent.parent / "papers"
 
 # Printed name -> name used here. Text after "+" or "-" marks a variant of the algorithm before it.
 PRINTED_METHODS = {

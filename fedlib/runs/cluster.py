@@ -14,9 +14,8 @@ import numpy as np
 from fedlib.checks import check_number
 from fedlib.files import write_bytes
 from fedlib.runs.plan import prepare
-from fedlib.runs.progress import board
 from fedlib.runs.store import RunFolder
-from fedlib.runs.work import Work, run_group
+from fedlib.runs.work import Work, board, run_group
 
 RETRIES = 5  # of a group whose machine was lost
 SHARE = 0.5  # of a GPU, for each group

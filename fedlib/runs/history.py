@@ -1,5 +1,6 @@
 """What a run remembers: per round its cost, per evaluation every client's hits; as tensors and as tidy tables."""
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,7 +10,6 @@ import torch
 from torch import Tensor
 
 from fedlib.federation import Federation
-from fedlib.runs.clock import seconds
 from fedlib.stack import Params
 from fedlib.training.cohort import Meter
 from fedlib.training.metrics import METRICS
@@ -117,3 +117,20 @@ class History:
         frame = pd.DataFrame(self.costs, columns=list(COSTS)).astype({"bytes_down": int, "bytes_up": int})
         frame.insert(0, "round", range(1, len(frame) + 1))
         return frame
+
+
+def mark(device: torch.device) -> Any:
+    """A moment on the device's own clock; the host does not wait for it."""
+    if device.type == "cpu":
+        return time.perf_counter()
+    event = torch.cuda.Event(enable_timing=True)
+    event.record()
+    return event
+
+
+def seconds(start: Any, end: Any) -> float:
+    """Between two marks; waits until the device has come to the second one."""
+    if isinstance(start, float):
+        return end - start
+    end.synchronize()
+    return start.elapsed_time(end) / 1000

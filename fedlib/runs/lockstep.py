@@ -8,12 +8,14 @@ once, and every run gets its clients back.
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from itertools import accumulate, pairwise
 from queue import SimpleQueue
 from typing import Any
 
 from torch import Tensor
+from torch.utils._pytree import tree_map
 
-from fedlib.stack import Params
+from fedlib.stack import Tree
 from fedlib.training.phase import Loss, Phase, Trainer, join, kind
 
 
@@ -48,7 +50,7 @@ class _Run:
         self._thread = threading.Thread(target=self._work, args=(work,), daemon=True)
         self._thread.start()
 
-    def advance(self, answer: tuple[Params, Tensor] | None) -> bool:
+    def advance(self, answer: tuple[Tree, Tensor] | None) -> bool:
         """Let the work go on with the answer to its last phase; is it waiting for another one?"""
         self._answers.put(answer)
         self.phase, self.result, error = self._questions.get()
@@ -69,7 +71,7 @@ class _Run:
         except BaseException as error:
             self._questions.put((None, None, error))
 
-    def _ask(self, phase: Phase) -> tuple[Params, Tensor]:
+    def _ask(self, phase: Phase) -> tuple[Tree, Tensor]:
         self._questions.put((phase, None, None))
         return self._next()
 
@@ -80,7 +82,7 @@ class _Run:
         return answer
 
 
-def _train(phases: Sequence[Phase], trainer: Trainer, draws: set[Loss]) -> list[tuple[Params, Tensor]]:
+def _train(phases: Sequence[Phase], trainer: Trainer, draws: set[Loss]) -> list[tuple[Tree, Tensor]]:
     """Train the phases, at once where they can share a stack. `draws` collects the losses for which they cannot."""
     groups: dict[Any, list[int]] = defaultdict(list)
     for i, phase in enumerate(phases):
@@ -93,7 +95,7 @@ def _train(phases: Sequence[Phase], trainer: Trainer, draws: set[Loss]) -> list[
     return [answers[i] for i in range(len(phases))]
 
 
-def _train_together(phases: Sequence[Phase], trainer: Trainer, draws: set[Loss]) -> list[tuple[Params, Tensor]] | None:
+def _train_together(phases: Sequence[Phase], trainer: Trainer, draws: set[Loss]) -> list[tuple[Tree, Tensor]] | None:
     """None if model or loss draw random numbers: what a run draws must not depend on its neighbours."""
     try:
         w, losses = trainer(join(phases))
@@ -103,6 +105,6 @@ def _train_together(phases: Sequence[Phase], trainer: Trainer, draws: set[Loss])
         draws.add(phases[0].loss)
         return None
     sizes = [len(phase.batches) for phase in phases]
-    stacks = {name: t.split(sizes) for name, t in w.items()}
-    rows = [{name: parts[i] for name, parts in stacks.items()} for i in range(len(phases))]
+    ends = list(accumulate(sizes, initial=0))
+    rows = [tree_map(lambda t, a=a, b=b: t[a:b], w) for a, b in pairwise(ends)]
     return list(zip(rows, losses.split(sizes), strict=True))

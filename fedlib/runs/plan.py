@@ -9,12 +9,11 @@ from fedlib.algorithm import Algorithm, Partial, resolve, tune_personal
 from fedlib.checks import check_choice, check_kind
 from fedlib.federation import Federation
 from fedlib.fingerprint import fingerprint
-from fedlib.local_statistics import keeping_statistics
 from fedlib.models import MODELS, Model, build
 from fedlib.runs.setting import Setting, setting
 from fedlib.streams import generator
 from fedlib.training.backends import BACKENDS
-from fedlib.training.batches import on_device
+from fedlib.training.local_statistics import keeping_statistics
 
 
 class Plan(NamedTuple):
@@ -90,9 +89,9 @@ def _is_of_library(code: Any) -> bool:
 
 def _library(backend: str) -> str:
     """The fingerprint of what all runs have in common: initial weights, images, rounds, local training, evaluation."""
-    from fedlib.runs import engine, loop  # which import this module
+    from fedlib.runs import rounds, session  # which import this module
 
-    return fingerprint(build, on_device, engine.Engine, engine.rules, loop._rounds, BACKENDS[backend])
+    return fingerprint(build, session.Session, session.rules, rounds._rounds, BACKENDS[backend])
 
 
 def _tuning_personal(algorithm: Algorithm, model: Model, federation: Federation) -> Algorithm:

@@ -11,7 +11,7 @@ import pandas as pd
 from fedlib.algorithm import State
 from fedlib.checks import check_choice, check_count
 from fedlib.models import Group, Model
-from fedlib.stack import Params
+from fedlib.stack import Params, PerArchitecture, Tree, row
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,7 +23,7 @@ class RunResult:
     validation the same on the clients' validation parts, n_test being their size; None if the federation has none
     rounds     DataFrame: round, seconds, bytes_down, bytes_up, train_loss
     trace      what the algorithm writes down at every evaluation: {name: [n_evaluations, ...]}; often empty
-    models     Params [n_clients, ...], or [1, ...]: the models evaluated last, before tuning
+    models     the models evaluated last, before tuning: a stack [n_clients, ...], or `PerArchitecture`
     groups     who has which architecture: [Group(model, clients)], one group of all clients for most methods
     state      the algorithm's final state; `model` the architecture and initial weights; `folder` in the store
     when       "after" for a method that is evaluated after fine-tuning, else "before"
@@ -33,13 +33,22 @@ class RunResult:
     accuracy: pd.DataFrame
     rounds: pd.DataFrame
     trace: Params
-    models: Params
+    models: Tree | PerArchitecture
     state: State
     model: Model
     groups: Sequence[Group]
     folder: Path
     when: str
     validation: pd.DataFrame | None = None
+
+    def weights(self, client: int) -> Tree:
+        """The weights with which `client` (an int from 0) was evaluated last, before tuning: [...]."""
+        if not isinstance(self.models, PerArchitecture):
+            return row(self.models, client)
+        for group, stack in zip(self.groups, self.models.stacks, strict=True):
+            if client in group.clients:
+                return row(stack, int(np.searchsorted(group.clients, client)))
+        raise ValueError(f"client={client} is not allowed; there is none with this number.")
 
     @property
     def diverged(self) -> int | None:

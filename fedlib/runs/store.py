@@ -20,10 +20,12 @@ import torch
 from filelock import FileLock, Timeout
 from platformdirs import user_cache_dir
 from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_structure, tree_unflatten
 from tqdm import tqdm
 
 from fedlib.checks import check_kind
 from fedlib.files import remove_unfinished, write_file, write_text
+from fedlib.stack import keys
 
 FORMAT = "2"  # of the files
 
@@ -123,11 +125,18 @@ def flatten(state: Any, place: str = "state") -> dict[str, Tensor]:
     for field, value in state._asdict().items():
         if isinstance(value, Tensor):
             flat[f"{place}/{field}"] = value
-        elif isinstance(value, dict):
+        elif _is_flat(value):
             flat |= {f"{place}/{field}/{name}": t for name, t in value.items()}
+        elif isinstance(value, dict | tuple) and not hasattr(value, "_asdict"):
+            ways = zip(keys(value), tree_leaves(value), strict=True)
+            flat |= {"/".join((place, field, *way)): t for way, t in ways}
         else:
             flat |= flatten(value, f"{place}/{field}")
     return flat
+
+
+def _is_flat(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(t, Tensor) for t in value.values())
 
 
 def unflatten(
@@ -139,6 +148,9 @@ def unflatten(
         prefix = f"{place}/{field}"
         if isinstance(value, Tensor):
             fields[field] = tensors[prefix].to(device)
+        elif isinstance(value, dict | tuple) and not _is_flat(value) and not hasattr(value, "_asdict"):
+            leaves = [tensors["/".join((prefix, *way))].to(device) for way in keys(value)]
+            fields[field] = tree_unflatten(leaves, tree_structure(value))
         elif isinstance(value, dict):
             own = {n.removeprefix(prefix + "/"): t.to(device) for n, t in tensors.items() if n.startswith(prefix + "/")}
             fields[field] = {name: own[name] for name in sorted(own, key=[*value, *own].index)}  # as in the template

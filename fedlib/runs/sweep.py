@@ -10,13 +10,12 @@ import pandas as pd
 
 from fedlib.algorithm import resolve
 from fedlib.checks import check_count, check_flag, check_kind
-from fedlib.runs import local
-from fedlib.runs.engine import check_device
-from fedlib.runs.loop import carry_out
 from fedlib.runs.plan import Plan, portable, prepare
 from fedlib.runs.result import RunResult
+from fedlib.runs.rounds import carry_out
+from fedlib.runs.session import check_device
 from fedlib.runs.store import RunFolder, address
-from fedlib.runs.work import Work, together
+from fedlib.runs.work import Work, cores, execute, together
 
 
 class Sweep(NamedTuple):
@@ -103,7 +102,7 @@ def sweep(
         cluster.execute(work, gpus, progress)
     elif todo:
         on_gpu = any(plan.setting.device == "cuda" for _, plan in todo)
-        local.execute(work, jobs or (1 if on_gpu else local.cores()), progress)
+        execute(work, jobs or (1 if on_gpu else cores()), progress)
     return Sweep(_labels(cells), [carry_out(plan, None, False, store) for plan in plans])
 
 

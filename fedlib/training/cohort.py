@@ -6,15 +6,16 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from fedlib.federation import Federation
 from fedlib.models import Group, Model
 from fedlib.models.model import is_statistic
-from fedlib.stack import Params, n_bytes, put, repeat, select, take
+from fedlib.stack import Params, PerArchitecture, Tree, keys, n_bytes, put, repeat, select, take
 from fedlib.streams import Stream, generator
 from fedlib.training.batches import Images, client_batches, to_device
 from fedlib.training.evaluate import Evaluation, class_features
-from fedlib.training.phase import Loss, Phase, Trainer
+from fedlib.training.phase import Loss, Phase, Trainer, roles
 
 TRAIN, TUNE = "train", "tune"  # what a cohort is for
 Draws = Callable[[np.random.Generator, int, int], dict[str, np.ndarray]]  # (rng, client, steps) -> {name: [steps, ...]}
@@ -49,10 +50,11 @@ class Cohort:
     trainer: Trainer
     optimizer: str = "sgd"
     groups: Sequence[Group] = ()  # who has which architecture
-    rows: Tensor | None = None  # int64 [k]: where the clients of a part stand among those with their architecture
+    group: int | None = None  # the number of their architecture, if all have the same
+    rows: Tensor | None = None  # int64 [k]: and where they stand among those who have it
     public: Images | None = None
     purpose: str = TRAIN
-    statistics: Params | None = None  # [n_clients, ...], where BatchNorm statistics never leave the clients
+    statistics: PerArchitecture | None = None  # of BatchNorm, where they never leave the clients
     meter: Meter = field(default_factory=Meter)
 
     @property
@@ -78,19 +80,22 @@ class Cohort:
     def parts(self) -> "list[Cohort]":
         """One part for every architecture that clients of the cohort have (`Algorithm.groups`)."""
         parts = []
-        for group in self.groups:
+        for number, group in enumerate(self.groups):
             part = self.part(np.flatnonzero(np.isin(self.ids, group.clients)), group.model)
             rows = torch.from_numpy(np.searchsorted(group.clients, part.ids))
-            parts.append(replace(part, rows=to_device(rows, self.clients.device)))
+            parts.append(replace(part, group=number, rows=to_device(rows, self.clients.device)))
         return [part for part in parts if part.size]
 
-    def own(self, v: Params) -> Params:
-        """The models of the clients of a part: [k, ...]; `v` has one row for each client with their architecture."""
-        return take(select(v, self.model.weights), self.rows)
+    def mine(self, v: Tree | PerArchitecture) -> Tree:
+        """What these clients have of `v`: [n_clients, ...] -> [k, ...], a copy."""
+        return take(v.stacks[self.group], self.rows) if isinstance(v, PerArchitecture) else take(v, self.clients)
 
-    def keep(self, v: Params, w: Params) -> None:
-        """Put the models `w` [k, ...] of the clients of a part into their rows of `v`."""
-        put(select(v, self.model.weights), self.rows, w)
+    def keep(self, v: Tree | PerArchitecture, rows: Tree) -> Tree | PerArchitecture:
+        """`v` with what these clients have replaced by `rows` [k, ...]; its buffers are used again."""
+        if isinstance(v, PerArchitecture):
+            put(v.stacks[self.group], self.rows, rows)
+            return v
+        return put(v, self.clients, rows)
 
     def on_public(self, chosen: np.ndarray | None = None) -> "Cohort":
         """The same clients with public images in the place of their train parts: all, or those `chosen`, for each."""
@@ -98,17 +103,17 @@ class Cohort:
         train = (np.arange(len(data)) if chosen is None else chosen,) * self.federation.n_clients
         return replace(self, images=self.public, federation=replace(self.federation, data=data, train=train))
 
-    def broadcast(self, w: Params) -> Params:
+    def broadcast(self, w: Tree) -> Tree:
         """Send the same to every client of the cohort: [...] -> [k, ...]; counted as download."""
         self.meter.bytes_down += self.size * self._weight(w)
         return repeat(w, self.size)
 
-    def scatter(self, stack: Params) -> Params:
+    def send(self, stack: Tree) -> Tree:
         """Send each client its own row of `stack` [k, ...]; counted as download."""
         self.meter.bytes_down += self._weight(stack)
         return stack
 
-    def gather(self, stack: Params) -> Params:
+    def receive(self, stack: Tree) -> Tree:
         """Receive each client's row of `stack` [k, ...]; counted as upload."""
         self.meter.bytes_up += self._weight(stack)
         return stack
@@ -116,19 +121,20 @@ class Cohort:
     def train(
         self,
         loss: Loss,
-        w: Params,
-        *context: Params,
+        w: Tree,
+        *context: Tree,
         name: str = "local",
         epochs: Iterable[int] | None = None,
         steps: int | None = None,
         trainable: Collection[str] | None = None,
+        written: Collection[str] = (),
         lr: float | None = None,
         clip: float | None = None,
         samples: Sequence[np.ndarray] | None = None,
         batches_per_step: int = 1,
         repeats: int = 1,
         draws: Draws | None = None,
-    ) -> Params:
+    ) -> Tree:
         """Each client runs the run's optimiser on its own training samples: [k, ...] -> [k, ...].
 
         `loss(w, batch, *context)` is the loss of ONE client; each `context` is a stack [k, ...] of which a client
@@ -136,10 +142,11 @@ class Cohort:
         for the GPU, and seeds share a stack, only if it stays the same function. `epochs` are positions in the round's
         stream of permutations called `name` (default: all local epochs), so that phases over range(0, 4) and
         range(4, 5) see what range(0, 5) would; one that is not a part of the local epochs has a name of its own. A
-        client takes no more than `steps` steps in all (default: no limit). `trainable` are the
-        names in `w` that SGD moves (default: all parameters of the model); BatchNorm statistics follow every forward
-        pass. `lr` is the step size (default: the run's), `clip` the largest norm of a gradient over all that is
-        trainable. `samples` are the indices each client trains on (default: its train part).
+        client takes no more than `steps` steps in all (default: no limit). `trainable` names what SGD moves in the tree
+        `w`: entries or whole fields (default: everything); BatchNorm statistics follow every forward pass, and what
+        `written` names is written by the loss, in place. `lr` is the step size (default: the run's), `clip` the largest
+        norm of a gradient over all that is trainable. `samples` are the indices each client trains on (default: its
+        train part).
 
         With `batches_per_step=n` a step takes n consecutive mini-batches of an epoch (what is left over is dropped, a
         client with fewer takes one step); the loss sees them joined, and `batch.split(n)`. With `repeats=n` every step
@@ -148,19 +155,18 @@ class Cohort:
         those of its step in `batch.draws`.
         """
         epochs = list(range(self.local_epochs) if epochs is None else epochs)
-        chosen = self.model.trainable if trainable is None else trainable
-        added = [name for name in w if name not in self.model.weights]  # by the method
         number = len(self.meter.losses)
         batches = self.batches(epochs, samples, batches_per_step, name)
         batches = tuple(own[:steps].repeat_interleave(repeats, 0) for own in batches)
+        start = self._with_own_statistics(w)
         phase = Phase(
             model=self.model,
             images=self.images,
             loss=loss,
-            w=self._with_own_statistics(w),
+            w=start,
             batches=batches,
             context=context,
-            trainable=tuple(name for name in (*self.model.trainable, *added) if name in chosen),
+            roles=roles(start, trainable, written, self.model.frozen),
             lr=self.lr if lr is None else lr,
             stream=(*self.stream, "dropout", number),
             clip=clip,
@@ -171,7 +177,7 @@ class Cohort:
         trained, losses = self.trainer(phase)
         self.meter.losses.append(losses)
         if self.statistics is not None:
-            put(select(self.statistics, trained), self.clients, trained)
+            self._keep_statistics(trained)
         return trained
 
     def batches(
@@ -235,13 +241,23 @@ class Cohort:
         """Those of the server in this round."""
         return self.seed, "server", self.round
 
-    def _with_own_statistics(self, w: Params) -> Params:
+    def _with_own_statistics(self, w: Tree) -> Tree:
         """What each client has in its hands when it has received its row of `w` [k, ...]."""
-        return w | take(select(self.statistics or {}, w), self.clients)
+        if self.statistics is None:
+            return w
+        return with_statistics(w, self.mine(self.statistics))
 
-    def _weight(self, w: Params) -> int:
+    def _keep_statistics(self, w: Tree) -> None:
+        """Put those of the trained `w` [k, ...] where the clients keep theirs."""
+        trained = {"/".join(way): t for way, t in zip(keys(w), tree_leaves(w), strict=True)}
+        kept = select(self.statistics.stacks[self.group], trained)
+        put(kept, self.rows, select(trained, kept))
+
+    def _weight(self, w: Tree) -> int:
         """Bytes of what is sent of `w`."""
-        return n_bytes(w if self.statistics is None else {name: t for name, t in w.items() if not is_statistic(name)})
+        if self.statistics is None:
+            return n_bytes(w)
+        return sum(n_bytes(t) for way, t in zip(keys(w), tree_leaves(w), strict=True) if not is_statistic(way[-1]))
 
     def _drawn(self, draws: Draws | None, batches: Sequence[Tensor], number: int) -> tuple[Params, ...]:
         """For phase `number` of the round, as tensors; floating point in the dtype of the images."""
@@ -254,3 +270,10 @@ class Cohort:
             dtype = self.images.scale.dtype
             drawn.append({name: t.to(dtype) if t.is_floating_point() else t for name, t in own.items()})
         return tuple(drawn)
+
+
+def with_statistics(w: Tree, statistics: Params) -> Tree:
+    """`w` with these BatchNorm statistics, by the way to each of them."""
+    leaves, structure = tree_flatten(w)
+    chosen = [statistics.get("/".join(way), t) for way, t in zip(keys(w), leaves, strict=True)]
+    return tree_unflatten(chosen, structure)

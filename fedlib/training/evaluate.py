@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.func import vmap
 
 from fedlib.models import Group, Model
-from fedlib.stack import Params, select, take
+from fedlib.stack import Params, PerArchitecture, Shared, Tree, row, take
 from fedlib.training.batches import Images, to_device
 from fedlib.training.metrics import client_metrics
 
@@ -37,11 +37,11 @@ class Evaluation:
         self.blocks = [tuple(to_device(t, device) for t in block) for block in _blocks(self.sizes)] if stacked else []
 
     @torch.no_grad()
-    def __call__(self, model: Model, models: Params) -> tuple[Tensor, ...]:
+    def __call__(self, model: Model, models: Tree | Shared) -> tuple[Tensor, ...]:
         """Correct answers (int64 [n_clients]) and mean cross-entropy (float64 [n_clients]).
 
         With `metrics` also what `client_metrics` answers (float64 [n_clients, 2], on the host). `models` is a stack
-        [n_clients, ...], or [1, ...]: one model for everybody, run over all samples at once.
+        [n_clients, ...], or `Shared`: one model for everybody, run over all samples at once.
         """
         out, y = self.outputs(model, models), self.images.y[self.index]
         hit = (out.argmax(1) == y).split(self.sizes)
@@ -50,26 +50,25 @@ class Evaluation:
         return (*answers, client_metrics(out, y, self.sizes)) if self.metrics else answers
 
     @torch.no_grad()
-    def outputs(self, model: Model, models: Params, answer: Answer | None = None) -> Tensor:
+    def outputs(self, model: Model, models: Tree | Shared, answer: Answer | None = None) -> Tensor:
         """Logits [len(index), n_classes] of every client's model on its samples, or another `answer` [len(index), p].
 
         They come client by client: those of client i are `sizes[i]` rows.
         """
         model.net.eval()
-        if next(iter(models.values())).shape[0] == 1:
-            return logits(model, {name: t[0] for name, t in models.items()}, self.images, self.index, answer)
+        if isinstance(models, Shared):
+            return logits(model, models.tree, self.images, self.index, answer)
         if self.stacked:
             return self._all_at_once(model, models, answer)
-        rows = ({name: t[i] for name, t in models.items()} for i in range(len(self.sizes)))
-        own = zip(rows, self.index.split(self.sizes), strict=True)
+        own = zip((row(models, i) for i in range(len(self.sizes))), self.index.split(self.sizes), strict=True)
         return torch.cat([logits(model, w, self.images, index, answer) for w, index in own])
 
-    def _all_at_once(self, model: Model, models: Params, answer: Answer | None) -> Tensor:
+    def _all_at_once(self, model: Model, models: Tree, answer: Answer | None) -> Tensor:
         """`outputs`, a block of clients at a time."""
         forward, out = vmap(answer or model), None
         for clients, places in self.blocks:
             x = self.images.batch(self.index[places], model).x  # [g, longest, C, H, W]
-            answers = forward({name: t[clients] for name, t in models.items()}, x)
+            answers = forward(take(models, clients), x)
             out = answers.new_empty(len(self.index), answers.shape[-1]) if out is None else out
             out[places.flatten()] = answers.flatten(0, 1)
         return out
@@ -90,17 +89,11 @@ class GroupEvaluation:
         order = np.concatenate([own.clients for own in groups]).argsort()
         self.order = to_device(torch.from_numpy(order), images.y.device)
 
-    def __call__(self, models: Params) -> tuple[Tensor, ...]:
-        """As `Evaluation`; a client's model are the entries of `models` that its architecture has."""
-        answers = [test(own.model, _members(models, own)) for own, test in self.parts]
+    def __call__(self, models: Tree | Shared | PerArchitecture) -> tuple[Tensor, ...]:
+        """As `Evaluation`."""
+        stacks = models.stacks if isinstance(models, PerArchitecture) else (models,)
+        answers = [test(own.model, v) for (own, test), v in zip(self.parts, stacks, strict=True)]
         return tuple(torch.cat(part)[self.order.to(part[0].device)] for part in zip(*answers, strict=True))
-
-
-def _members(models: Params, group: Group) -> Params:
-    """The models of a group: its entries of `models` [n_clients, ...], of its clients; [1, ...] stays as it is."""
-    own = select(models, group.model.weights)
-    n = len(next(iter(own.values())))
-    return own if n in (1, len(group.clients)) else take(own, torch.from_numpy(group.clients))
 
 
 def evaluate(model: Model, images: Images, models: Params, samples: Sequence[np.ndarray]) -> tuple[Tensor, Tensor]:

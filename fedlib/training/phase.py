@@ -1,18 +1,21 @@
 """A local phase: what the clients of a cohort are told to do between two messages to the server."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 from fedlib.models import Model
-from fedlib.stack import Params
+from fedlib.models.model import is_statistic
+from fedlib.stack import Params, Tree, cat, keys
 from fedlib.streams import Stream, torch_seed
 from fedlib.training.batches import Images
 
 OPTIMIZERS = ("sgd", "adam")
+TRAINED, WRITTEN, FROZEN = "trained", "written", "frozen"  # what becomes of a tensor that a phase starts from
 Loss = Callable[..., Tensor]  # (w, batch, *context) -> scalar, for ONE client
 
 
@@ -22,10 +25,10 @@ class Phase(NamedTuple):
     model: Model
     images: Images
     loss: Loss
-    w: Params  # [k, ...]: where the clients start
+    w: Tree  # [k, ...]: where the clients start
     batches: tuple[Tensor, ...]  # k times int64 [steps_i, batch], on the host
-    context: tuple[Params, ...]  # stacks [k, ...]; the loss of a client sees its row
-    trainable: tuple[str, ...]
+    context: tuple[Tree, ...]  # stacks [k, ...]; the loss of a client sees its row
+    roles: tuple[str, ...]  # of the tensors of `w`: TRAINED; WRITTEN in place by a forward pass or the loss; FROZEN
     lr: float
     stream: Stream | None  # of what the model draws at random (dropout, say); None: nothing may be drawn
     clip: float | None = None  # largest norm of a client's gradient over all that is trainable
@@ -34,18 +37,34 @@ class Phase(NamedTuple):
     draws: tuple[Params, ...] = ()  # k times {name: [steps_i, ...]}, on the host: `Batch.draws` of each step
 
 
-Trainer = Callable[[Phase], tuple[Params, Tensor]]  # -> trained stack [k, ...], mean training losses [k]
+Trainer = Callable[[Phase], tuple[Tree, Tensor]]  # -> trained stack [k, ...], mean training losses [k]
+
+
+def roles(
+    w: Tree, trainable: Collection[str] | None = None, written: Collection[str] = (), frozen: Collection[str] = ()
+) -> tuple[str, ...]:
+    """The role of each tensor of `w`: WRITTEN if it is a BatchNorm statistic or a name on the way to it is in
+    `written`; else FROZEN if one is in `frozen` or none in `trainable` (default: all are); else TRAINED.
+    """
+
+    def role(way: tuple[str, ...]) -> str:
+        if is_statistic(way[-1]) or any(name in written for name in way):
+            return WRITTEN
+        moves = trainable is None or any(name in trainable for name in way)
+        return TRAINED if moves and not any(name in frozen for name in way) else FROZEN
+
+    return tuple(map(role, keys(w)))
 
 
 def kind(phase: Phase) -> tuple:
     """What phases have in common that tell their clients the same; weights, samples, rate and seed may differ."""
 
-    def shapes(stack: Params) -> tuple:
-        return tuple(sorted((name, t.shape[1:], str(t.dtype)) for name, t in stack.items()))
+    def shapes(stack: Tree) -> tuple:
+        return tuple((way, t.shape[1:], str(t.dtype)) for way, t in zip(keys(stack), tree_leaves(stack), strict=True))
 
     stacks = (phase.w, *phase.context, *phase.draws[:1])
     data = id(phase.images.x), phase.batches[0].shape[1:]
-    steps = phase.trainable, phase.clip, phase.momentum, phase.optimizer
+    steps = phase.roles, phase.clip, phase.momentum, phase.optimizer
     return phase.loss, phase.model.name, *data, *steps, *map(shapes, stacks)
 
 
@@ -68,13 +87,9 @@ def join(phases: Sequence[Phase]) -> Phase:
     """Several cohorts that do the same, as one: clients one after the other. Nothing may be drawn at random."""
     first = phases[0]
     return first._replace(
-        w=_cat([phase.w for phase in phases]),
+        w=cat([phase.w for phase in phases]),
         batches=tuple(steps for phase in phases for steps in phase.batches),
-        context=tuple(map(_cat, zip(*(phase.context for phase in phases), strict=True))),
+        context=cat([phase.context for phase in phases]),
         draws=tuple(own for phase in phases for own in phase.draws),
         stream=None,
     )
-
-
-def _cat(stacks: Sequence[Params]) -> Params:
-    return {name: torch.cat([stack[name] for stack in stacks]) for name in stacks[0]}

@@ -7,12 +7,13 @@ import torch
 from torch import Tensor
 from torch.func import grad_and_value, vmap
 from torch.nn.utils.rnn import pad_sequence
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_map, tree_unflatten
 
 from fedlib.models import Model
-from fedlib.stack import Params
+from fedlib.stack import Params, Tree
 from fedlib.training.batches import Batch, to_device
 from fedlib.training.convolution import convolutions
-from fedlib.training.phase import Loss, Phase
+from fedlib.training.phase import FROZEN, TRAINED, WRITTEN, Loss, Phase
 
 BETAS, EPSILON = (0.9, 0.999), 1e-8  # of Adam, as in torch.optim
 WARM_UP = 3  # steps before a capture: libraries allocate their workspaces there
@@ -38,23 +39,22 @@ class Program:
         self.clients, self.capacity, self.form = clients, capacity, form
         self.clip, self.momentum = phase.clip, phase.momentum
         dtype = phase.images.scale.dtype
-        moving = [name for name in phase.w if name in phase.model.statistics and name not in phase.trainable]
-        fixed = [name for name in phase.w if name not in {*moving, *phase.trainable}]
 
-        def zeros(stack: Params, names: Sequence[str]) -> Params:
-            return {name: stack[name].new_zeros(clients, *stack[name].shape[1:]) for name in names}
+        def zeros(t: Tensor) -> Tensor:
+            return t.new_zeros(clients, *t.shape[1:])
 
-        shapes = [phase.w[name].shape[1:] for name in phase.trainable]
+        leaves, self.structure = tree_flatten(phase.w)
+        self.roles = phase.roles
+        shapes = [t.shape[1:] for t in self._of(leaves, TRAINED)]
         self.flat = torch.zeros(clients, sum(shape.numel() for shape in shapes), dtype=dtype, device=device)  # [., P]
         self.velocity = torch.zeros_like(self.flat) if self.momentum else None
         self.moments = tuple(torch.zeros_like(self.flat) for _ in BETAS if phase.optimizer == "adam")
         parts = self.flat.split([shape.numel() for shape in shapes], dim=1)
-        self.free = {
-            name: part.unflatten(1, shape) if shape else part[:, 0]
-            for name, part, shape in zip(phase.trainable, parts, shapes, strict=True)
-        }
-        self.moving, self.fixed = zeros(phase.w, moving), zeros(phase.w, fixed)
-        self.context = tuple(zeros(stack, list(stack)) for stack in phase.context)
+        self.trained = [
+            part.unflatten(1, shape) if shape else part[:, 0] for part, shape in zip(parts, shapes, strict=True)
+        ]
+        self.written, self.frozen = (list(map(zeros, self._of(leaves, role))) for role in (WRITTEN, FROZEN))
+        self.context = tree_map(zeros, phase.context)
         self.index = torch.zeros(capacity, clients, phase.batches[0].shape[1], dtype=torch.int64, device=device)
         self.draws = {
             name: torch.zeros(capacity, clients, *t.shape[1:], dtype=t.dtype, device=device)
@@ -65,14 +65,17 @@ class Program:
         self.lr = torch.zeros((), dtype=dtype, device=device)
         self.total = torch.zeros(clients, dtype=torch.float32, device=device)
         randomness = "error" if phase.stream is None else "different"
-        one_client = partial(_loss, phase.loss, phase.model)
+        one_client = partial(_loss, phase.loss, phase.model, self.roles, self.structure)
         self._gradients = vmap(grad_and_value(one_client, has_aux=True), randomness=randomness)
         replays = graphs and device.type == "cuda"
         self._forms: dict[int, str] = {}  # by size
         self._graphs: dict[int, torch.cuda.CUDAGraph] | None = {} if replays else None  # by size
         self._pool = torch.cuda.graph_pool_handle() if replays else None  # they share their memory
 
-    def run(self, phase: Phase, stages: Sequence[tuple[int, int]]) -> tuple[Params, Tensor]:
+    def _of(self, leaves: list[Tensor], role: str) -> list[Tensor]:
+        return [t for t, own in zip(leaves, self.roles, strict=True) if own == role]
+
+    def run(self, phase: Phase, stages: Sequence[tuple[int, int]]) -> tuple[Tree, Tensor]:
         """Load `phase`, take `stages` of (size, steps), return the trained stack [k, ...] and mean losses [k]."""
         k = len(phase.batches)
         self.model.net.train()
@@ -81,16 +84,15 @@ class Program:
         for size, n in stages:
             for _ in range(n):
                 steps[size]()
-        trained = self.free | self.moving | self.fixed
+        w = _whole(self.roles, self.structure, self.trained, self.written, self.frozen)
         losses = self.total[:k] / self.n_steps[:k].clamp(min=1)
-        return {name: trained[name][:k].clone() for name in phase.w}, losses
+        return tree_map(lambda t: t[:k].clone(), w), losses
 
     def _load(self, phase: Phase) -> None:
         k = len(phase.batches)
-        buffers = [self.free | self.moving | self.fixed, *self.context]
-        for buffer, stack in zip(buffers, (phase.w, *phase.context), strict=True):
-            for name, t in buffer.items():
-                t[:k].copy_(stack[name])
+        w = _whole(self.roles, self.structure, self.trained, self.written, self.frozen)
+        for t, value in zip(tree_leaves((w, self.context)), tree_leaves((phase.w, phase.context)), strict=True):
+            t[:k].copy_(value)
         index = pad_sequence(list(phase.batches))  # [steps, k, batch]
         self.index[: len(index), :k].copy_(to_device(index, self.index.device))
         for name, t in self.draws.items():
@@ -108,15 +110,16 @@ class Program:
 
     def _advance(self, size: int, form: str) -> None:
         """One step of the first `size` clients, with this form of convolutions."""
-        free, moving, fixed, *context = (_first(t, size) for t in (self.free, self.moving, self.fixed, *self.context))
+        lists = self.trained, self.written, self.frozen, self.context
+        trained, written, frozen, context = tree_map(lambda t: t[:size], lists)
         running = self.step < self.n_steps[:size]  # [size]
         index, *drawn = (t[:, :size].index_select(0, self.step)[0] for t in (self.index, *self.draws.values()))
         batch = self.images.batch(index, self.model)  # index: [size, batch], drawn: [size, ...]
         draws = dict(zip(self.draws, drawn, strict=True))
         seen = batch.x, batch.y, index
         with convolutions(self.model.net, form):
-            grads, (value, moved) = self._gradients(free, moving, fixed, seen, draws, *context)
-        gradient = torch.cat([grads[name].flatten(1) for name in free], 1)  # [size, P]
+            grads, (value, left) = self._gradients(trained, written, frozen, seen, draws, context)
+        gradient = torch.cat([t.flatten(1) for t in grads], 1)  # [size, P]
         if self.clip is not None:  # as torch.nn.utils.clip_grad_norm_, for each client
             norm = gradient.norm(dim=1, keepdim=True)
             gradient = gradient * (self.clip / (norm + 1e-6)).clamp(max=1)
@@ -125,8 +128,8 @@ class Program:
         if self.moments:
             gradient = self._by_adam(gradient, size)
         self.flat[:size].addcmul_(torch.where(running[:, None], gradient, 0), self.lr, value=-1)
-        for name, t in moving.items():
-            t.copy_(torch.where(running.view(-1, *[1] * (t.dim() - 1)), moved[name], t))
+        for t, new in zip(written, left, strict=True):
+            t.copy_(torch.where(running.view(-1, *[1] * (t.dim() - 1)), new, t))
         self.total[:size].add_(torch.where(running, value, 0))
         self.step += 1
 
@@ -174,18 +177,22 @@ class Program:
 def _loss(
     loss: Loss,
     model: Model,
-    free: Params,
-    moving: Params,
-    fixed: Params,
+    roles: Sequence[str],
+    structure: TreeSpec,
+    trained: list[Tensor],
+    written: list[Tensor],
+    frozen: list[Tensor],
     seen: tuple[Tensor, ...],
     draws: Params,
-    *context: Params,
-) -> tuple[Tensor, Params]:
-    """ONE client, which has `seen` (x, y, index): its loss, and the BatchNorm statistics that the pass leaves."""
-    moving = {name: t.clone() for name, t in moving.items()}  # the forward pass updates them in place
+    context: tuple[Tree, ...],
+) -> tuple[Tensor, list[Tensor]]:
+    """ONE client, which has `seen` (x, y, index): its loss, and what the pass leaves in the tensors that it writes."""
+    written = [t.clone() for t in written]  # in place
     x, y, index = seen
-    return loss({**free, **moving, **fixed}, Batch(x, y, model, draws, index), *context), moving
+    return loss(_whole(roles, structure, trained, written, frozen), Batch(x, y, model, draws, index), *context), written
 
 
-def _first(stack: Params, size: int) -> Params:
-    return {name: t[:size] for name, t in stack.items()}
+def _whole(roles: Sequence[str], structure: TreeSpec, *lists: list[Tensor]) -> Tree:
+    """The tree whose tensors with the roles TRAINED, WRITTEN and FROZEN are in `lists`."""
+    tensors = {role: iter(own) for role, own in zip((TRAINED, WRITTEN, FROZEN), lists, strict=True)}
+    return tree_unflatten([next(tensors[role]) for role in roles], structure)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from fedlib.stack import Params
+from fedlib.stack import Tree, cat, take
 from fedlib.training.batches import to_device
 from fedlib.training.phase import Phase, kind, randomness
 from fedlib.training.program import Form, Program
@@ -29,7 +29,7 @@ class Stacked:
         self.form, self.graphs = form, graphs
         self._programs: dict[tuple, Program] = {}
 
-    def __call__(self, phase: Phase) -> tuple[Params, Tensor]:
+    def __call__(self, phase: Phase) -> tuple[Tree, Tensor]:
         """The trained stack [k, ...] and each client's mean training loss [k]."""
         lengths = [len(steps) for steps in phase.batches]
         order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
@@ -37,10 +37,9 @@ class Stacked:
         with randomness(phase):
             parts = [self._run(_rows(phase, rows)) for rows in blocks]
         back = to_device(torch.tensor(order).argsort(), phase.images.y.device)
-        trained = {name: torch.cat([w[name] for w, _ in parts])[back] for name in phase.w}
-        return trained, torch.cat([losses for _, losses in parts])[back]
+        return take(cat([w for w, _ in parts]), back), torch.cat([losses for _, losses in parts])[back]
 
-    def _run(self, phase: Phase) -> tuple[Params, Tensor]:
+    def _run(self, phase: Phase) -> tuple[Tree, Tensor]:
         n_steps = [len(steps) for steps in phase.batches]
         return self._program(phase, n_steps[0]).run(phase, stages(n_steps))
 
@@ -73,8 +72,8 @@ def _rows(phase: Phase, rows: Sequence[int]) -> Phase:
     """The clients `rows` of a phase, in that order."""
     index = to_device(torch.tensor(rows), phase.images.y.device)
     return phase._replace(
-        w={name: t[index] for name, t in phase.w.items()},
+        w=take(phase.w, index),
         batches=tuple(phase.batches[i] for i in rows),
-        context=tuple({name: t[index] for name, t in stack.items()} for stack in phase.context),
+        context=take(phase.context, index),
         draws=tuple(phase.draws[i] for i in rows) if phase.draws else (),
     )

@@ -1,0 +1,1 @@
+"""pFedBayes: the method is in `pfedbayes.py`, what it is made of beside it."""

@@ -1,0 +1,74 @@
+"""The server's reassembly (pFedHR, Algorithm 1): from a pool of networks to stitched candidates."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from torch import Tensor
+
+from fedlib.methods.pfedhr.blocks import decompose, outputs
+from fedlib.methods.pfedhr.grouping import block_distances, group
+from fedlib.methods.pfedhr.search import SMALLEST, Chain, Piece, chains, thinned
+from fedlib.methods.pfedhr.stitch import Link, assemble
+from fedlib.models import Model
+from fedlib.stack import Params
+from fedlib.streams import Stream
+
+
+class Network(NamedTuple):
+    """An architecture with the weights of one client, or their mean over clients."""
+
+    model: Model
+    w: Params  # [...]
+
+
+class Reassembly(NamedTuple):
+    """What the server tried: all blocks of the pool, their distances, the groups, and the candidates it kept.
+
+    `found` candidates were there with as many groups as asked for; where that is 0, `groups` are fewer.
+    """
+
+    pieces: list[Piece]
+    distances: np.ndarray  # float64 [n, n]
+    found: int
+    groups: list[list[int]]
+    chains: list[Chain]
+    candidates: list[Model]
+
+
+def reassemble(
+    pool: Sequence[Network],
+    x: Tensor,
+    n_groups: int,
+    most: int,
+    depth: int,
+    stream: Stream,
+    relu: bool = True,
+    end_in_head: bool = False,
+) -> Reassembly:
+    """At most `most` candidates out of the blocks of `pool`, grouped by what they do on images x [probes, C, H, W].
+
+    If `n_groups` groups give no candidate, one group less is tried, and so on down to two. `depth` and `relu` are those
+    of the stitches, which are drawn from `stream`; the weights in `pool` are copied. `end_in_head`: see `chains`.
+    """
+    taken = {model.name: decompose(model) for model, _ in pool}
+    links = [Link(b, block) for b, (model, _) in enumerate(pool) for block in taken[model.name]]
+    pieces = [Piece(b, block.h, block.op, block.head) for b, block in links]
+    distances = block_distances(x, [outputs(taken[model.name], w, x) for model, w in pool])
+
+    first, kept = None, []
+    for k in range(n_groups, SMALLEST - 1, -1):
+        groups = group(distances, [piece.h for piece in pieces], k)
+        by_seed = chains(pieces, groups, end_in_head)
+        kept = thinned(by_seed, most)
+        first = sum(map(len, by_seed)) if first is None else first
+        if kept:
+            break
+
+    weights = [w for _, w in pool]
+    like = pool[0].model
+    candidates = [
+        assemble([links[i] for i in chain], weights, like, depth, (*stream, "candidate", m), relu)
+        for m, chain in enumerate(kept)
+    ]
+    return Reassembly(pieces, distances, first, groups, kept, candidates)

@@ -1,0 +1,93 @@
+"""What the server tried, round by round, as tensors that lie in the state of a run."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fedlib.methods.pfedhr.blocks import decompose
+from fedlib.methods.pfedhr.reassemble import Network, Reassembly
+from fedlib.methods.pfedhr.stitch import added
+from fedlib.models import Model
+from fedlib.stack import Params
+from fedlib.training.batches import to_device
+
+NOTHING = -1  # where there is no network, block, group or candidate
+
+
+def record(
+    tried: Reassembly,
+    pool: Sequence[Network],
+    architectures: Sequence[Model],
+    most: int,
+    clients: Tensor,
+    similarity: Tensor,
+    match: Sequence[int],
+) -> Params:
+    """One round: its tensors have the same shapes in every round, with `blocks` those of the deepest architecture.
+
+    clients [k]; network [k], the architecture of each network in the pool, by number; group [k, blocks] of each block;
+    distance [k, blocks, k, blocks], else infinite; found [] candidates with as many groups as asked for; used []
+    groups in the end; chain [most, blocks, 2], the blocks (network in the pool, h) of the candidates that were kept;
+    added and size [most], the parameters of their stitches and all they have; similarity [k, most]; match [k].
+    """
+    k, blocks = len(clients), max(len(decompose(model)) for model in architectures)
+    network, group, distance = _nothing(k), _nothing(k, blocks), np.full((k, blocks, k, blocks), np.inf, np.float32)
+    names = [model.name for model in architectures]
+    network[: len(pool)] = [names.index(model.name) for model, _ in pool]
+    b, h = np.array([(piece.b, piece.h - 1) for piece in tried.pieces]).T
+    distance[b[:, None], h[:, None], b, h] = tried.distances
+    for j, members in enumerate(tried.groups):
+        group[b[members], h[members]] = j
+    chain, (added_, size) = _nothing(most, blocks, 2), _nothing(2, most)
+    for m, (own, candidate) in enumerate(zip(tried.chains, tried.candidates, strict=True)):
+        chain[m, : len(own)] = [(tried.pieces[i].b, tried.pieces[i].h) for i in own]
+        added_[m], size[m] = added(candidate), sum(candidate.weights[name].numel() for name in candidate.trainable)
+    row = {"network": network, "group": group, "distance": distance, "chain": chain, "added": added_, "size": size}
+    row |= {"found": np.array(tried.found), "used": np.array(len(tried.groups)), "match": np.array(match)}
+    row = {"clients": clients} | {name: to_device(torch.from_numpy(t), clients.device) for name, t in row.items()}
+    return row | {"similarity": F.pad(similarity, (0, most - similarity.shape[1]), value=-torch.inf)}
+
+
+def _nothing(*shape: int) -> np.ndarray:
+    return np.full(shape, NOTHING)
+
+
+def appended(log: Params, row: Params) -> Params:
+    """`log` [rounds, ...] with one more round."""
+    return {name: torch.cat([log[name], t[None]]) if log else t[None].clone() for name, t in row.items()}
+
+
+class Round(NamedTuple):
+    """What was tried in one round, read from a log. A link is (network in the pool, h), as in `record`."""
+
+    clients: list[int]
+    networks: list[int]  # the architecture of each network in the pool, by number
+    group: dict[tuple[int, int], int]  # of every link
+    distance: np.ndarray  # float32 [n, n], of the links in `group`, in that order
+    found: int
+    candidates: list[list[tuple[int, int]]]
+    similarity: np.ndarray  # float [k, candidates]
+    match: list[int]  # NOTHING if there was no candidate
+
+
+def replay(log: Params, t: int) -> Round:
+    """Round t of a log, the first is 0."""
+    row = {name: values[t].cpu().numpy() for name, values in log.items()}
+    links = [(b, h + 1) for b, h in np.argwhere(row["group"] != NOTHING).tolist()]
+    b, h = np.array([(b, h - 1) for b, h in links]).T
+    chains = [[tuple(link) for link in chain.tolist() if link[0] != NOTHING] for chain in row["chain"]]
+    candidates = [chain for chain in chains if chain]
+    return Round(
+        clients=row["clients"].tolist(),
+        networks=[n for n in row["network"].tolist() if n != NOTHING],
+        group=dict(zip(links, row["group"][b, h].tolist(), strict=True)),
+        distance=row["distance"][b[:, None], h[:, None], b, h],
+        found=int(row["found"]),
+        candidates=candidates,
+        similarity=row["similarity"][:, : len(candidates)],
+        match=row["match"].tolist(),
+    )

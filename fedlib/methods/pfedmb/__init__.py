@@ -1,0 +1,1 @@
+"""pFedMB: the method is in `pfedmb.py`, what it is made of beside it."""
