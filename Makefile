@@ -21,35 +21,35 @@ BATCH  = --profile $(PROFILE) $(foreach n,$(NOTEBOOK),--notebook '$(n)') $(forea
 .DEFAULT_GOAL := help
 .PHONY: help figures test test-browser mutants lab bench diff setup lint lock strip clean distclean
 
-help:  ## This list
-	@echo "make figures makes every table and figure; make lab opens the notebooks."
+help:  ## Show this list
+	@echo "make figures makes all tables and figures; make lab opens the notebooks."
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 	@echo "Options:  PROFILE=smoke|quick|paper  NOTEBOOK=\"01 02\"  SET=\"rounds=10 seeds=[0,1]\"  JOBS=2  PARALLEL=2  PYTHON=python3.12"
 
-figures: $(STAMP)  ## Run the notebooks; tables and figures land in figures/<profile>/<paper>
+figures: $(STAMP)  ## Execute the notebooks; tables and figures are written to figures/<profile>/<paper>
 	@$(PY) -m fedlib.batch $(BATCH)
 
-test: $(STAMP) lint  ## Lint, then all tests (real data too where FEDLIB_DATA names their folder)
+test: $(STAMP) lint  ## Run lint, then all tests; those on real data only if FEDLIB_DATA is set to their folder
 	$(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-test-browser: $(STAMP)  ## Run a notebook in JupyterLab in a real browser; FEDLIB_SCREENSHOTS names a folder for pictures
+test-browser: $(STAMP)  ## Run a notebook in JupyterLab in a real browser; FEDLIB_SCREENSHOTS sets a folder for screenshots
 	$(PY) -m pytest -s tests/test_browser.py
 
-mutants: $(STAMP)  ## Plant errors in copies of the library and see which the tests miss: SAMPLE=100 SEED=1 FILES=fedlib/stack.py
+mutants: $(STAMP)  ## Mutation testing: plant errors in copies of the library and list those that no test finds: SAMPLE=100 SEED=1 FILES=fedlib/stack.py
 	@$(PY) tests/mutants.py --sample $(SAMPLE) --seed $(SEED) $(if $(JOBS),--jobs $(JOBS)) $(FILES)
 
 lab: $(STAMP)  ## Open the notebooks in JupyterLab
 	@$(PY) -m jupyter lab --LabApp.default_url=/lab/tree/notebooks/start.ipynb
 
-bench: $(STAMP)  ## Measure how fast this machine trains
+bench: $(STAMP)  ## Measure the training speed of this machine
 	@$(PY) -m fedlib.bench
 
-diff: $(STAMP)  ## Compare two runs cell by cell: make diff A=figures/quick B=/another/figures/quick
+diff: $(STAMP)  ## Compare executed notebooks cell by cell: make diff A=figures/quick B=/another/figures/quick
 	@[ -n "$(B)" ] || { echo "Say what to compare: make diff A=figures/quick B=/another/figures/quick." >&2; exit 2; }
 	@$(PY) -m fedlib.compare '$(A)' '$(B)'
 
 # git runs these from any folder and without .venv in its path, so they are named in full.
-setup: $(STAMP)  ## Let git diff and merge notebooks of this clone with nbdime, cell by cell
+setup: $(STAMP)  ## Configure git in this clone to diff and merge notebooks cell by cell with nbdime
 	@git config diff.jupyternotebook.command '"$(abspath $(VENV))/bin/git-nbdiffdriver" diff'
 	@git config merge.jupyternotebook.name 'notebooks, merged by nbdime'
 	@git config merge.jupyternotebook.driver '"$(abspath $(VENV))/bin/git-nbmergedriver" merge %O %A %B %L %P'
@@ -57,25 +57,26 @@ setup: $(STAMP)  ## Let git diff and merge notebooks of this clone with nbdime, 
 	@git config mergetool.nbdime.cmd '"$(abspath $(VENV))/bin/git-nbmergetool" merge "$$BASE" "$$LOCAL" "$$REMOTE" "$$MERGED"'
 	@echo "git diff and git merge show notebooks cell by cell in this clone; git difftool --tool nbdime shows them rendered."
 
-lint: $(STAMP)  ## Check style and formatting, notebooks included
+lint: $(STAMP)  ## Check style, docstrings, formatting (also of notebooks) and types
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
+	PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(PY) -m pyright --pythonpath $(PY)
 
-strip: $(STAMP)  ## Take the outputs out of the notebook sources (before a commit)
+strip: $(STAMP)  ## Remove the outputs from the notebooks in notebooks/ (before a commit)
 	@$(PY) -m jupyter nbconvert --log-level=WARN --clear-output --inplace notebooks/*.ipynb
 
-lock:  ## Pin the dependencies of pyproject.toml again (delete requirements.lock first to renew every pin)
+lock:  ## Update requirements.lock from pyproject.toml (delete it first to update every pin)
 	@$(PYTHON) -m venv .venv-lock && .venv-lock/bin/python -m pip install --quiet uv
 	@.venv-lock/bin/uv pip compile --quiet --no-config --universal --python-version 3.11 --extra test --no-annotate \
 	  --custom-compile-command "make lock" --output-file requirements.lock pyproject.toml
 	@rm -rf .venv-lock
 	@echo "requirements.lock pins $$(grep -c == requirements.lock) packages."
 
-clean:  ## Remove caches and the smoke and quick figures; keeps figures/paper, figures/reference, .venv, runs
+clean:  ## Remove caches and the smoke and quick figures; keep figures/paper, figures/reference, .venv and runs
 	@rm -rf figures/smoke figures/quick build dist .venv-lock .pytest_cache .ruff_cache .hypothesis
 	@find fedlib notebooks tests \( -name __pycache__ -o -name .ipynb_checkpoints \) -prune -exec rm -rf {} +
 
-distclean: clean  ## Remove .venv and the runs in this folder too
+distclean: clean  ## As clean; also remove .venv and the runs in this folder
 	@rm -rf $(VENV) runs
 
 # The stamp is written last: an interrupted installation starts anew at the next call.

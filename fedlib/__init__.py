@@ -3,25 +3,14 @@
 load -> federate -> run -> table, figure, claim. See README.md for the picture.
 """
 
+from fedlib import federation as _federation
 from fedlib import methods as _methods
 from fedlib import report
 from fedlib.algorithm import ALGORITHMS, Algorithm, algorithm
 from fedlib.data import Dataset, datasets, load
-from fedlib.federation import (
-    Federation,
-    Partition,
-    classes_per_client,
-    dirichlet,
-    dirichlet_groups,
-    domains,
-    federate,
-    iid,
-    label_groups,
-    mixed_domains,
-    shards,
-    uneven_classes,
-)
+from fedlib.federation import *  # noqa: F403 (federate and one function per partition)
 from fedlib.methods import *  # noqa: F403 (one lower-case function per algorithm)
+from fedlib.models import MODELS
 from fedlib.runs.result import RunResult
 from fedlib.runs.rounds import run
 from fedlib.runs.sweep import Sweep, grid, sweep
@@ -30,34 +19,47 @@ __version__ = "0.1.0"
 
 
 def algorithms() -> tuple[str, ...]:
-    """The names of all algorithms, in alphabetical order."""
+    """List the names of all algorithms.
+
+    Returns:
+        The names in alphabetical order: those of this library and those that you have registered with `algorithm`.
+
+    Example:
+        >>> import fedlib as fl
+        >>> fl.algorithms()[:4]
+        ('fccl', 'fedalt', 'fedamp', 'fedap')
+    """
     return tuple(sorted(ALGORITHMS))
+
+
+def models() -> tuple[str, ...]:
+    """List the architectures that `run(..., model=...)` knows by name.
+
+    Returns:
+        Their names in alphabetical order.
+
+    Example:
+        >>> import fedlib as fl
+        >>> fl.models()[:4]
+        ('lenet4', 'lenet5', 'lenet5_bn', 'lenet5_plain')
+    """
+    return tuple(sorted(MODELS))
 
 
 __all__ = [
     "Algorithm",
     "Dataset",
-    "Federation",
-    "Partition",
     "RunResult",
     "Sweep",
     "algorithm",
     "algorithms",
-    "classes_per_client",
     "datasets",
-    "dirichlet",
-    "dirichlet_groups",
-    "domains",
-    "federate",
     "grid",
-    "iid",
-    "label_groups",
     "load",
-    "mixed_domains",
+    "models",
     "report",
     "run",
-    "shards",
     "sweep",
-    "uneven_classes",
-    *_methods.__all__,
 ]
+__all__ += _federation.__all__
+__all__ += _methods.__all__

@@ -1,14 +1,14 @@
-"""What an algorithm is: a frozen value with explicit state, made by a function of its hyper-parameters."""
+"""An algorithm: an immutable value with explicit state, made by a function of its hyper-parameters."""
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple, get_type_hints
 
 from fedlib.checks import check_annotation, check_choice
 from fedlib.federation import Federation
 from fedlib.fingerprint import Registry
-from fedlib.models import Group, Model
+from fedlib.models import Assignment, Model
 from fedlib.models.mixture import deal, initial
 from fedlib.stack import (
     Params,
@@ -19,34 +19,34 @@ from fedlib.stack import (
     copies,
     drop,
     for_each,
-    put,
     repeat,
     select,
-    take,
 )
-from fedlib.training.cohort import Cohort
-from fedlib.training.losses import cross_entropy
+from fedlib.training import Cohort, cross_entropy, train
 
-State = Any  # a NamedTuple of tensors and Params
+State = Any  # a NamedTuple of trees; each method has its own
 
 
 class Algorithm(NamedTuple):
-    """A federated learning method.
+    """A federated learning method: a value whose functions take a state and return a new one.
 
-    init(model, federation) -> State   once, before the first round
-    round(state, cohort) -> State      one communication round; may reuse the buffers of `state`
-    models(state) -> stack             the models that are evaluated: [n_clients, ...]; `Shared`, one for everybody;
-                                       or `PerArchitecture`
-    tune_epochs                        a method that is evaluated after local fine-tuning says for how long
-    tune(state, everyone) -> Params    its own way to tune all clients, [n_clients, ...], `local_epochs` of the cohort
-                                       `everyone` long (default: SGD on all of `models`, see `tuned`; for only what is
-                                       personal there is `tune_personal`); must not change the state
-    trace(state) -> Params             what is written down at every evaluation (before tuning), by name
-    groups(model, federation) -> [Group]    who has which architecture, where that is not as the run deals them out
-                                       (`mixture.deal`). With several of them `models` has the entries of all, with a
-                                       row for every client or for every client that has it; a client is evaluated,
-                                       and by default tuned, with those of its own
-    mixed                              clients of a run may have different architectures
+    Attributes:
+        name: name for tables.
+        init: `init(model, federation) -> state`, once, before the first round. A state is a NamedTuple of trees.
+        round: `round(state, cohort) -> state`, one communication round; it may reuse the buffers of `state`.
+        models: `models(state)` are the models that are evaluated: a stack [n_clients, ...], `Shared`, one for
+            all clients, or `PerArchitecture`.
+        tune_epochs: default number of epochs of fine-tuning before an evaluation.
+        tune: `tune(state, everyone)` are the models [n_clients, ...] after fine-tuning of all clients, for the local
+            epochs of the cohort `everyone`. Default: all entries of `models` are trained; `tune_personal` trains only
+            the personal ones. It must not change the state.
+        trace: `trace(state)` are tensors by name that are recorded at every evaluation, before fine-tuning.
+        architectures: `architectures(model, federation)` are the architectures with their clients. Default: as the run
+            assigns them (`mixture.deal`). With several, `models` has one stack for each.
+        mixed: whether clients of a run may have different architectures.
+        hyper: the hyper-parameters; filled in by `@algorithm`, part of a run's address.
+        made_of: code that is part of the address together with all code that it calls, or its fingerprint; filled in by
+            `@algorithm`.
     """
 
     name: str
@@ -56,10 +56,10 @@ class Algorithm(NamedTuple):
     tune_epochs: int = 0
     tune: Callable[[State, Cohort], Params] | None = None
     trace: Callable[[State], Params] | None = None
-    groups: Callable[[Model, Federation], Sequence[Group]] | None = None
+    architectures: Callable[[Model, Federation], Sequence[Assignment]] | None = None
     mixed: bool = False
-    hyper: Mapping[str, Any] = {}  # filled in by @algorithm, part of a run's address
-    made_of: tuple[Any, ...] = ()  # code that is part of the address with all it reaches, or its fingerprint; likewise
+    hyper: Mapping[str, Any] = {}
+    made_of: tuple[Any, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.name}({', '.join(f'{k}={v}' for k, v in self.hyper.items())})"
@@ -71,11 +71,12 @@ ALGORITHMS: dict[str, Callable[..., Algorithm]] = Registry()
 def algorithm(factory: Callable[..., Algorithm]) -> Callable[..., Algorithm]:
     """Register a function of hyper-parameters that returns an `Algorithm`.
 
-    The annotations of its parameters are their ranges (`checks.check_annotation`); a value out of range is refused.
+    The annotations of its parameters are their ranges (`checks.check_annotation`); a value out of range raises
+    `ValueError`.
 
-    The bound hyper-parameters and the fingerprint of the function's code, with all helpers that it reaches, become part
-    of the run's address, so that an edited method is never answered with an old result. What is taken from a registry
-    (another method, a model by its name) is passed on in `made_of`.
+    The hyper-parameters and the fingerprint of the function's code, with all helpers that it calls, become part of the
+    run's address, so that an edited method never reads an old result. Code that the function takes from a registry
+    (another method, a model by its name) must be listed in `made_of`.
     """
     signature, hints = inspect.signature(factory), get_type_hints(factory, include_extras=True)
 
@@ -94,7 +95,7 @@ def algorithm(factory: Callable[..., Algorithm]) -> Callable[..., Algorithm]:
 
 
 def resolve(method: str | Algorithm) -> Algorithm:
-    """An algorithm from its name (with the paper's hyper-parameters) or as it is."""
+    """The algorithm of a name, with the paper's hyper-parameters, or `method` itself if it is an `Algorithm`."""
     if isinstance(method, Algorithm):
         if not method.made_of:
             raise ValueError(
@@ -106,22 +107,22 @@ def resolve(method: str | Algorithm) -> Algorithm:
     return ALGORITHMS[method]()
 
 
-def groups_of(algorithm: Algorithm, model: Model, federation: Federation) -> Sequence[Group]:
-    """Who has which architecture: as the run deals them out, unless the algorithm says otherwise."""
-    if algorithm.groups is None:
+def architectures_of(algorithm: Algorithm, model: Model, federation: Federation) -> Sequence[Assignment]:
+    """The architectures with their clients: those of the algorithm, or as the run assigns them."""
+    if algorithm.architectures is None:
         return deal(model, federation.n_clients)
-    return algorithm.groups(model, federation)
+    return algorithm.architectures(model, federation)
 
 
-def tuned(algorithm: Algorithm, state: State, everyone: Cohort) -> Params:
-    """Copies of all clients' models [n_clients, ...] after local fine-tuning; nobody keeps them."""
+def tuned(algorithm: Algorithm, state: State, everyone: Cohort) -> Tree | PerArchitecture:
+    """Copies of all clients' models [n_clients, ...] after local fine-tuning; the state is not changed."""
     if algorithm.tune is not None:
         return algorithm.tune(state, everyone)
-    models, parts = algorithm.models(state), everyone.parts()
-    if not isinstance(models, PerArchitecture):
-        [part] = parts
-        return part.train(cross_entropy, for_each(models, everyone.size))
-    return PerArchitecture(tuple(p.train(cross_entropy, v) for p, v in zip(parts, models.stacks, strict=True)))
+    models = for_each(algorithm.models(state), everyone.size)
+    cohorts, several = everyone.by_architecture(), isinstance(models, PerArchitecture)
+    stacks = zip(cohorts, models.stacks if several else (models,), strict=True)
+    trained = tuple(train(cohort, cross_entropy, v) for cohort, v in stacks)
+    return PerArchitecture(trained) if several else trained[0]
 
 
 def need_public(name: str, federation: Federation) -> None:
@@ -131,41 +132,41 @@ def need_public(name: str, federation: Federation) -> None:
 
 
 class Global(NamedTuple):
-    """State of a method with one model for everybody."""
+    """State of a method with one model for all clients."""
 
     w: Params  # [...]
 
 
 def init_global(model: Model, federation: Federation) -> Global:
-    """Everybody starts from the same initial weights."""
+    """The initial weights as the global model."""
     return Global(model.weights)
 
 
 def one_for_all(state: Global) -> Shared:
-    """The global model, for everybody."""
+    """The global model as the model of every client."""
     return Shared(state.w)
 
 
 class Personal(NamedTuple):
-    """State of a method whose clients have models of their own."""
+    """State of a method in which each client has its own model."""
 
     v: PerArchitecture
 
 
 def init_personal(model: Model, federation: Federation) -> Personal:
-    """Clients with the same architecture start alike."""
+    """The initial weights of its architecture for every client."""
     return Personal(initial(deal(model, federation.n_clients)))
 
 
 class Partial(NamedTuple):
-    """State of a method that shares some entries of the model and leaves the others with the clients."""
+    """State of a method that shares some entries of the model and keeps the others personal."""
 
     w: Params  # shared: [...]
     v: Params  # personal: [n_clients, ...]
 
 
-def init_partial(personal: Callable[[Model], frozenset[str]]) -> Callable[[Model, Federation], Partial]:
-    """Split the initial weights: `personal(model)` are the names that stay with the clients."""
+def init_partial(personal: Callable[[Model], Collection[str]]) -> Callable[[Model, Federation], Partial]:
+    """Split the initial weights: `personal(model)` are the names of the personal entries."""
 
     def init(model: Model, federation: Federation) -> Partial:
         names = personal(model)
@@ -175,27 +176,24 @@ def init_partial(personal: Callable[[Model], frozenset[str]]) -> Callable[[Model
 
 
 def merged(state: Partial) -> Params | Shared:
-    """Shared and personal entries of every client: [n_clients, ...]; or `Shared` if nothing is personal."""
+    """Shared and personal entries of every client, [n_clients, ...]; `Shared` if no entry is personal."""
     if not state.v:
         return Shared(state.w)
     return repeat(state.w, len(next(iter(state.v.values())))) | state.v
 
 
 def download(state: Partial, cohort: Cohort) -> Params:
-    """The shared entries, sent, joined with each client's personal ones, at home already: [k, ...]."""
-    return cohort.broadcast(state.w) | take(state.v, cohort.clients)
-
-
-def tune_personal(state: Partial, everyone: Cohort) -> Params:
-    """Copies of all clients' models [n_clients, ...] after fine-tuning of their personal entries only.
-
-    A client that has never been sampled starts from the personal entries that the state has for it, the initial ones.
-    """
-    start = repeat(state.w, everyone.size) | take(state.v, everyone.clients)
-    return everyone.train(cross_entropy, start, trainable=state.v)
+    """The clients receive the shared entries and add their personal ones: [k, ...]."""
+    return cohort.broadcast(state.w) | cohort.mine(state.v)
 
 
 def upload(state: Partial, cohort: Cohort, trained: Params) -> Partial:
-    """The server averages the shared entries of `trained` [k, ...]; the personal ones stay with their clients."""
+    """The server averages the shared entries of `trained` [k, ...]; the clients keep the personal ones."""
     w = client_mean(cohort.receive(select(trained, state.w)), cohort.n_samples)
-    return Partial(w, put(state.v, cohort.clients, select(trained, state.v)))
+    return Partial(w, cohort.keep(state.v, select(trained, state.v)))
+
+
+def tune_personal(state: Partial, everyone: Cohort) -> Params:
+    """Copies of all clients' models [n_clients, ...] after fine-tuning of their personal entries only."""
+    start = repeat(state.w, everyone.size) | everyone.mine(state.v)
+    return train(everyone, cross_entropy, start, trainable=state.v)

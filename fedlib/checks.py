@@ -1,14 +1,26 @@
-"""Argument checks: every refusal is one sentence that names the argument, the value and what is allowed."""
+"""Argument checks: every error is one sentence that names the argument, its value and the allowed values."""
 
 import difflib
 import math
 from collections.abc import Iterable
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
+from typing import Annotated, Literal, NamedTuple, get_args, get_origin
 
 
 class Limit(NamedTuple):
-    """What an annotation says of a number: `Annotated[float, at_least(0), below(1)]`."""
+    """A limit of a hyper-parameter in its annotation.
+
+    Attributes:
+        name: "at_least", "above", "at_most" or "below".
+        value: the limit.
+
+    Example:
+        >>> from typing import Annotated
+        >>> from fedlib.checks import at_least, below, check_annotation
+        >>> check_annotation("momentum", 1.5, Annotated[float, at_least(0), below(1)])
+        Traceback (most recent call last):
+        ValueError: momentum=1.5 is not allowed; it must be a number in [0, 1).
+    """
 
     name: str
     value: float
@@ -18,26 +30,30 @@ class Limit(NamedTuple):
 
 
 def at_least(low: float) -> Limit:
+    """The value may be `low` or more."""
     return Limit("at_least", low)
 
 
 def above(low: float) -> Limit:
+    """The value must be more than `low`."""
     return Limit("above", low)
 
 
 def at_most(high: float) -> Limit:
+    """The value may be `high` or less."""
     return Limit("at_most", high)
 
 
 def below(high: float) -> Limit:
+    """The value must be less than `high`."""
     return Limit("below", high)
 
 
-def check_annotation(argument: str, value: object, annotation: Any) -> None:
-    """Raise `ValueError` unless `value` is what `annotation` says.
+def check_annotation(argument: str, value: object, annotation: object) -> None:
+    """Raise `ValueError` unless `value` fits `annotation`.
 
-    It may be bool, int, float, a `Literal` of strings, a number with limits (`Annotated`), or one of these or None.
-    Anything else says nothing.
+    The annotation is bool, int, float, a `Literal` of strings, a number with limits (`Annotated`), or one of these
+    `| None`. Values with any other annotation are not checked.
     """
     if get_origin(annotation) is UnionType or NoneType in get_args(annotation):
         if value is not None:
@@ -68,7 +84,7 @@ def check_choice(argument: str, value: object, allowed: Iterable[str]) -> None:
 
 def check_number(
     argument: str,
-    value: float,
+    value: object,
     low: float = -math.inf,
     high: float = math.inf,
     *,
@@ -76,28 +92,31 @@ def check_number(
     open_high: bool = False,
 ) -> None:
     """Raise `ValueError` unless `value` is a finite number in the interval from `low` to `high`."""
-    number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    above = number and (value > low or (value == low and not open_low))
-    below = number and (value < high or (value == high and not open_high))
-    if not (above and below):
+    if not (
+        isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and math.isfinite(value)
+        and (low < value if open_low else low <= value)
+        and (value < high if open_high else value <= high)
+    ):
         left, right = "(" if open_low or low == -math.inf else "[", ")" if open_high or high == math.inf else "]"
         raise ValueError(f"{argument}={value!r} is not allowed; it must be a number in {left}{low:g}, {high:g}{right}.")
 
 
-def check_count(argument: str, value: int, low: int = 1, high: float = math.inf) -> None:
+def check_count(argument: str, value: object, low: float = 1, high: float = math.inf) -> None:
     """Raise `ValueError` unless `value` is an integer with `low <= value <= high`."""
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-        limit = f"at least {low}" if high == math.inf else f"from {low} to {high:g}"
+        limit = f"at least {low:g}" if high == math.inf else f"from {low} to {high:g}"
         raise ValueError(f"{argument}={value!r} is not allowed; it must be a whole number, {limit}.")
 
 
-def check_flag(argument: str, value: bool) -> None:
+def check_flag(argument: str, value: object) -> None:
     """Raise `ValueError` unless `value` is True or False."""
     if not isinstance(value, bool):
         raise ValueError(f"{argument}={value!r} is not allowed; it must be True or False.")
 
 
 def check_kind(argument: str, value: object, kind: type | UnionType, wanted: str) -> None:
-    """Raise `ValueError` unless `value` is an instance of `kind`; `wanted` says in words what that is."""
+    """Raise `ValueError` unless `value` is an instance of `kind`; `wanted` describes it in the error."""
     if not isinstance(value, kind):
         raise ValueError(f"{argument} is of type {type(value).__name__}; it must be {wanted}.")

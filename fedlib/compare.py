@@ -1,8 +1,8 @@
-"""`python -m fedlib.compare A B`: do two executed notebooks, or two folders of them, show the same?
+"""`python -m fedlib.compare A B`: compare two executed notebooks, or two folders of them, cell by cell with nbdime.
 
-Compared cell by cell with nbdime. Left out is what two runs of the same code may differ in: metadata, progress and
-other stderr, the ids of widgets, the parameters that `make figures` sets (where results go, how many runs side by
-side), the outputs of cells tagged `timing`, and rows of tables that speak of time.
+Ignored are differences that two runs of the same code may have: metadata, progress and other stderr, the ids of
+widgets, the parameters that `make figures` sets (output folder, number of jobs), the outputs of cells tagged `timing`,
+and rows of tables about time.
 """
 
 import argparse
@@ -24,7 +24,7 @@ WIDGET = "application/vnd.jupyter.widget-view+json"
 
 
 def essence(notebook: NotebookNode) -> NotebookNode:
-    """The notebook with only what a repeated run must show again."""
+    """The notebook without what a repeated run may change."""
     cells = []
     for number, cell in enumerate(notebook.cells):
         tags = cell.metadata.get("tags", [])
@@ -39,7 +39,7 @@ def essence(notebook: NotebookNode) -> NotebookNode:
 
 
 def shown(output: NotebookNode) -> NotebookNode:
-    """An output without metadata; of a table its rows, not the address of the object."""
+    """An output without metadata; of a table only its HTML, without rows about time."""
     kept = NotebookNode({name: value for name, value in output.items() if name not in ("metadata", "execution_count")})
     if "data" not in output:
         return kept
@@ -50,7 +50,7 @@ def shown(output: NotebookNode) -> NotebookNode:
 
 
 def notebooks(a: Path, b: Path) -> list[tuple[Path, Path]]:
-    """The pairs to compare: two notebooks, or those of the same name in two folders; `ValueError` if one lacks."""
+    """The pairs to compare: two notebooks, or notebooks of one name in two folders; `ValueError` if one is missing."""
     missing = [str(path) for path in (a, b) if not path.exists()]
     if missing:
         raise ValueError(f"{missing[0]!r} does not exist; A and B are executed notebooks or folders of them.")
@@ -64,7 +64,7 @@ def notebooks(a: Path, b: Path) -> list[tuple[Path, Path]]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command line; returns 0 if all is the same, 1 if something differs, 2 if an argument is wrong."""
+    """The command line; returns 0 without differences, 1 with differences, 2 for a wrong argument."""
     parser = argparse.ArgumentParser(prog="python -m fedlib.compare", description="Compare executed notebooks.")
     parser.add_argument("a", type=Path)
     parser.add_argument("b", type=Path)

@@ -1,4 +1,4 @@
-"""Writing a file so that it is there whole or not at all: temporary file, fsync, rename."""
+"""Atomic writes: a file is complete or does not exist. Temporary file, fsync, rename."""
 
 import os
 import secrets
@@ -6,11 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 
-def write_file(path: str | Path, write: Callable[[Path], object]) -> Path:
-    """Let `write` make the file `path`, missing folders too; an old file is replaced in one step. Returns the path.
+def write_file(path: str | os.PathLike[str], write: Callable[[Path], object]) -> Path:
+    """Let `write` write the file `path` and make missing folders; replaces an old file in one step. Returns the path.
 
-    When writing fails (full disk, no permission), the old file stays as it was, nothing half-written is left,
-    and an `OSError` says in one sentence which file could not be written and why; it keeps the `errno`.
+    If writing fails (full disk, no permission), the old file is unchanged, no partial file remains, and an `OSError`
+    with the same `errno` names the file and the reason.
     """
     path = Path(path)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
@@ -42,13 +42,13 @@ def write_text(path: str | Path, text: str) -> Path:
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Remove what `write_file` had begun in a folder when its process was killed; no other may be writing there."""
+    """Remove temporary files of killed `write_file` calls from a folder, to which no other process may be writing."""
     for path in folder.glob(".*.tmp"):
         _remove(path)
 
 
 def _remove(path: Path) -> None:
-    """Remove a file if it is there; a failure here must not hide the one being reported."""
+    """Remove a file if it exists. An error here is ignored: it must not hide the error being reported."""
     try:
         path.unlink(missing_ok=True)
     except OSError:

@@ -1,8 +1,7 @@
-"""The fingerprint of code: all that a function or class reaches in this project and in the user's files, as it stands.
+"""The fingerprint of code: a hash of all code that a function or class uses, in this project and in the user's files.
 
-It is taken from syntax trees, so docstrings, comments, formatting, annotations of functions and the words of errors do
-not count, and helpers in other files do. Constants count by their value. Of installed packages only the names that are
-used count.
+It is computed from syntax trees: helpers in other files and the values of constants change it; docstrings, comments,
+formatting, annotations of functions and error messages do not. Code of installed packages enters only by its name.
 """
 
 import ast
@@ -26,7 +25,7 @@ import numpy as np
 import torch
 
 Code = types.FunctionType | type
-WITHOUT_NUMBERS = ("fedlib.checks", "fedlib.files", "fedlib.runs.store", "fedlib.runs.clock", "fedlib.fingerprint")
+WITHOUT_NUMBERS = ("fedlib.checks", "fedlib.files", "fedlib.runs.store", "fedlib.fingerprint")
 INSTALLED = tuple(sysconfig.get_path(name) for name in ("purelib", "platlib"))
 PLAIN = (type(None), bool, int, float, complex, str, bytes, range, slice, type(...), Path, Enum)
 OF_NUMPY_AND_TORCH = (np.generic, np.dtype, np.ufunc, torch.dtype, torch.device, torch.memory_format)
@@ -34,14 +33,14 @@ OF_TYPING = (types.GenericAlias, types.UnionType, typing.TypeVar, typing._Generi
 
 
 class Registry(dict):
-    """A table by name. What a run takes out of it belongs to the run's fingerprint, the rest does not."""
+    """A dict whose entries are not part of the fingerprint of code that uses the dict."""
 
 
 def fingerprint(*roots: Any) -> str:
-    """16 hex digits of all that `roots`, functions and classes or values made of them, can reach.
+    """16 hex digits of all code that `roots`, functions and classes or values that contain them, use.
 
-    Raises `ValueError` for what cannot be read: a source that is not there, or that has changed since it was imported,
-    or an object whose state no source tells.
+    Raises `ValueError` for a source that does not exist or has changed since it was imported, and for an object whose
+    content cannot be described.
     """
     walk = _Walk()
     lines = {walk.written(root) for root in roots}
@@ -51,14 +50,14 @@ def fingerprint(*roots: Any) -> str:
 
 
 class _Walk:
-    """The way through the code: what has been met, and what of it has yet to be read."""
+    """A walk through the code: the functions and classes found so far, and those still to be read."""
 
     def __init__(self):
         self.waiting: list[Code] = []
         self._met: dict[int, Code] = {}
 
     def written(self, value: Any) -> str:
-        """A value in words. Functions and classes in it are to be read."""
+        """A value as text; functions and classes in it are queued to be read."""
         if isinstance(value, (*PLAIN, *OF_NUMPY_AND_TORCH, *OF_TYPING)):
             return repr(value)
         if isinstance(value, Registry):
@@ -86,28 +85,28 @@ class _Walk:
         raise ValueError(f"no source tells what is in a {kind}; make it inside of the function that uses it.")
 
     def _name(self, code: Any) -> str:
-        """The full name of a function or class, which is to be read unless it is installed."""
+        """The full name of a function or class, which is queued to be read unless it is of an installed package."""
         code = inspect.unwrap(code) if inspect.isfunction(code) else code
         module = getattr(code, "__module__", None) or "builtins"
-        nameless = module == "builtins" and inspect.isfunction(code)  # made by exec in a space without a name
-        if isinstance(code, Code) and (nameless or _is_own(module)) and id(code) not in self._met:
+        nameless = module == "builtins" and inspect.isfunction(code)  # made by exec without a module name
+        if isinstance(code, Code) and (nameless or _is_read(module)) and id(code) not in self._met:
             self._met[id(code)] = code
             self.waiting.append(code)
         return f"{module}.{code.__qualname__}"
 
     def definition(self, code: Code) -> str:
-        """The tree of a function or class, its defaults, and the values of names in it that are defined elsewhere."""
+        """The syntax tree of a function or class, its defaults, and the values of the outside names that it uses."""
         functions = _functions(code)
-        tree, paths = _read(code, tuple((own.__code__, own.__code__.co_filename) for own in functions))
-        known, found = _surroundings(code, functions), {}
-        found = {f"{own.__qualname__}(...)": (own.__defaults__, own.__kwdefaults__) for own in functions}
+        tree, paths = _read(code, tuple((f.__code__, f.__code__.co_filename) for f in functions))
+        known = _surroundings(code, functions)
+        found = {f"{f.__qualname__}(...)": (f.__defaults__, f.__kwdefaults__) for f in functions}
         for first, *others in paths:
             if first in known:
                 value = found[first] = known[first]
-                for place, name in enumerate(others):
-                    if not (isinstance(value, types.ModuleType) and _is_own(value.__name__) and hasattr(value, name)):
+                for i, name in enumerate(others):
+                    if not (isinstance(value, types.ModuleType) and _is_read(value.__name__) and hasattr(value, name)):
                         break
-                    value = found[".".join([first, *others[: place + 1]])] = getattr(value, name)
+                    value = found[".".join([first, *others[: i + 1]])] = getattr(value, name)
         try:
             values = ", ".join(f"{path} = {self.written(value)}" for path, value in sorted(found.items()))
         except ValueError as error:
@@ -115,8 +114,8 @@ class _Walk:
         return f"{code.__module__}.{code.__qualname__}: {tree}; {values}"
 
 
-def _is_own(module: str) -> bool:
-    """Is a module this project's or the user's, and do numbers depend on it?"""
+def _is_read(module: str) -> bool:
+    """Whether the code of a module is read: it is of this project or the user, and results can depend on it."""
     package = module.partition(".")[0]
     if package in ("fedlib", "__main__"):
         return not module.startswith(WITHOUT_NUMBERS)
@@ -125,16 +124,16 @@ def _is_own(module: str) -> bool:
 
 
 def _functions(code: Code) -> list[types.FunctionType]:
-    """A function, or the methods of a class that somebody has written."""
+    """A function itself, or the methods of a class that have a source."""
     if inspect.isfunction(code):
         return [code]
-    methods = [getattr(own, "__func__", getattr(own, "fget", getattr(own, "func", own))) for own in vars(code).values()]
-    written = [own for own in methods if inspect.isfunction(own) and linecache.getlines(own.__code__.co_filename)]
-    return [own for own in written if own.__code__.co_qualname.startswith(f"{code.__qualname__}.")]
+    methods = [getattr(v, "__func__", getattr(v, "fget", getattr(v, "func", v))) for v in vars(code).values()]
+    written = [m for m in methods if inspect.isfunction(m) and linecache.getlines(m.__code__.co_filename)]
+    return [m for m in written if m.__code__.co_qualname.startswith(f"{code.__qualname__}.")]
 
 
 def _surroundings(code: Code, functions: Sequence[types.FunctionType]) -> dict[str, Any]:
-    """What the names that a function or class does not define itself stand for."""
+    """The values of names that a function or class uses and does not define itself."""
     if isinstance(code, type):
         return functions[0].__globals__ if functions else vars(sys.modules[code.__module__])
     return code.__globals__ | (inspect.getclosurevars(code).nonlocals if code.__closure__ else {})
@@ -142,9 +141,9 @@ def _surroundings(code: Code, functions: Sequence[types.FunctionType]) -> dict[s
 
 @functools.lru_cache(maxsize=4096)
 def _read(code: Code, loaded: tuple[tuple[types.CodeType, str], ...]) -> tuple[str, list[tuple[str, ...]]]:
-    """The tree of a function or class in words, and the dotted names in it that begin outside of it.
+    """The syntax tree of a function or class as text, and the dotted names in it that begin outside of it.
 
-    `loaded` is what Python has made of its functions, and of which files.
+    `loaded` are the code objects of its functions, each with its file.
     """
     nodes = _nodes(code, loaded)
     if nodes is None and isinstance(code, type) and hasattr(code, "_fields"):  # made in a notebook, without methods
@@ -156,34 +155,34 @@ def _read(code: Code, loaded: tuple[tuple[types.CodeType, str], ...]) -> tuple[s
     table = symtable.symtable(ast.unparse(ast.Module(body, [])), "source", "exec")
     free = set(_free(table))
     paths = {path for node in nodes for path in map(_path, ast.walk(node)) if path and path[0] in free}
-    return _words(nodes), sorted(paths)
+    return _text(nodes), sorted(paths)
 
 
 def _nodes(code: Code, loaded: Sequence[tuple[types.CodeType, str]]) -> list[ast.AST] | None:
-    """The definition of a function or class (of lambdas: all in the line); None if there is no source."""
+    """The definition of a function or class (of a lambda: all lambdas of its line); None without a source."""
     file = loaded[0][1] if loaded else getattr(sys.modules.get(code.__module__), "__file__", None) or ""
     linecache.checkcache(file)
     source = "".join(linecache.getlines(file))
     if not source:
         return None
     trees, codes = _definitions(source, file)
-    place = code.__code__.co_firstlineno if code.__name__ == "<lambda>" else code.__qualname__
-    known = all(any(_same(own, other) for other in codes.get(own.co_qualname, ())) for own, _ in loaded)
-    if not (known and place in trees) and Path(file).exists():
+    key = code.__code__.co_firstlineno if code.__name__ == "<lambda>" else code.__qualname__
+    known = all(any(_same(old, new) for new in codes.get(old.co_qualname, ())) for old, _ in loaded)
+    if not (known and key in trees) and Path(file).exists():
         raise ValueError(f"{file} has changed since {code.__qualname__} was imported from it; start Python anew.")
-    return trees.get(place)
+    return trees.get(key)
 
 
 @functools.lru_cache(maxsize=512)
 def _definitions(source: str, file: str) -> tuple[dict[str | int, list[ast.AST]], dict[str, list[types.CodeType]]]:
-    """Of a source: trees by qualified name (lambdas: by line), and what Python makes of them, by qualified name."""
+    """Syntax trees of a source by qualified name (lambdas: by line), and code objects by qualified name."""
     module, trees, codes = ast.parse(source), {}, {}
 
     def collect(node: ast.AST, prefix: str) -> None:
         for child in ast.iter_child_nodes(node):
             inside = prefix
             if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-                trees[prefix + child.name] = [child]  # of several with this name the last one
+                trees[prefix + child.name] = [child]  # the last one of this name
                 inside += child.name + ("." if isinstance(child, ast.ClassDef) else ".<locals>.")
             elif isinstance(child, ast.Lambda):
                 trees.setdefault(child.lineno, []).append(child)
@@ -203,11 +202,11 @@ def _definitions(source: str, file: str) -> tuple[dict[str | int, list[ast.AST]]
 
 
 def _same(one: types.CodeType, other: types.CodeType) -> bool:
-    """Do two code objects do the same? Where they stand, and their docstrings, do not matter."""
+    """Whether two code objects are the same except for line numbers and docstrings."""
     if (one.co_code, one.co_names, len(one.co_consts)) != (other.co_code, other.co_names, len(other.co_consts)):
         return False
     pairs = list(zip(one.co_consts, other.co_consts, strict=True))
-    if pairs and all(isinstance(own, str) for own in pairs[0]):  # docstrings
+    if pairs and all(isinstance(const, str) for const in pairs[0]):  # docstrings
         del pairs[0]
     codes = [pair for pair in pairs if isinstance(pair[0], types.CodeType) and isinstance(pair[1], types.CodeType)]
     plain = [pair for pair in pairs if pair not in codes]
@@ -215,7 +214,7 @@ def _same(one: types.CodeType, other: types.CodeType) -> bool:
 
 
 class _Bare(ast.NodeTransformer):
-    """Takes out of a tree what no number depends on."""
+    """Removes from a syntax tree what no result depends on."""
 
     def visit_FunctionDef(self, node: Any) -> Any:
         self.generic_visit(node)
@@ -257,9 +256,9 @@ def _path(node: ast.AST) -> tuple[str, ...]:
     return (*before, node.attr) if before else ()
 
 
-def _words(node: Any) -> str:
-    """A tree in words that are the same for every version of Python."""
+def _text(node: Any) -> str:
+    """A syntax tree as text that is the same for every version of Python."""
     if isinstance(node, ast.AST):
-        said = [(name, value) for name, value in ast.iter_fields(node) if name not in ("ctx", "kind", "type_comment")]
-        return f"{type(node).__name__}({', '.join(f'{n}={_words(v)}' for n, v in said if v is not None and v != [])})"
-    return f"[{', '.join(map(_words, node))}]" if isinstance(node, list) else repr(node)
+        entries = [(name, v) for name, v in ast.iter_fields(node) if name not in ("ctx", "kind", "type_comment")]
+        return f"{type(node).__name__}({', '.join(f'{n}={_text(v)}' for n, v in entries if v is not None and v != [])})"
+    return f"[{', '.join(map(_text, node))}]" if isinstance(node, list) else repr(node)

@@ -1,6 +1,6 @@
 """How alike two clients are: by their labels, classifiers, updates, losses, BatchNorm statistics or features.
 
-Pure functions. Arguments may be tensors or NumPy arrays; results are tensors (float64 unless said otherwise).
+Pure functions. Arguments may be tensors or NumPy arrays; results are tensors, float64 by default.
 """
 
 import math
@@ -19,9 +19,26 @@ KINDS = ("per_class", "log_of_mean", "mean_cos")
 
 
 def data_similarity(labels_i: Array, labels_j: Array) -> float:
-    """Share of the pooled samples of two clients whose class both clients own (pFedSim, equation (1)).
+    """Compute the share of the pooled samples of two clients whose class both clients have.
 
-    The union is that of multisets: every sample counts. 1 = the same classes, 0 = none shared.
+    Args:
+        labels_i: labels of one client, [N_i].
+        labels_j: labels of the other one, [N_j].
+
+    Returns:
+        The share: 1 if both have the same classes, 0 if they share none.
+
+    Raises:
+        ValueError: a client has no labels.
+
+    Source:
+        pFedSim, equation (1); the union is that of multisets.
+
+    Example:
+        >>> import numpy as np
+        >>> from fedlib.similarity import data_similarity
+        >>> data_similarity(np.array([0, 0, 1]), np.array([1]))
+        0.5
     """
     labels_i, labels_j = np.asarray(labels_i).ravel(), np.asarray(labels_j).ravel()
     if not labels_i.size or not labels_j.size:
@@ -42,10 +59,31 @@ def _gram(x: Array) -> Tensor:
 
 
 def cka_matrix(activations: Sequence[Array]) -> Tensor:
-    """Linear CKA of all pairs: n activations `[N, ...]` of the same N inputs -> `[n, n]`, entries in [0, 1].
+    """Compute linear CKA, centred kernel alignment, of all pairs of activations.
 
-    Features are flattened and centred per column; widths may differ, as the N x N Gram form is used
-    (Kornblith et al., ICML 2019). NaN where features do not vary over the inputs.
+    Features are flattened and centred per column. Widths may differ, as the N x N Gram form is used.
+
+    Args:
+        activations: n activations [N, ...] of the same N inputs, N >= 2.
+
+    Returns:
+        Symmetric matrix [n, n] with entries in [0, 1], float64; NaN for features that do not vary over the inputs.
+
+    Raises:
+        ValueError: there are fewer than 2 inputs, or different numbers of them.
+
+    Source:
+        Kornblith et al., ICML 2019.
+
+    Example:
+        >>> import torch
+        >>> from fedlib.similarity import cka_matrix
+        >>> x = torch.tensor([[0.0], [1.0], [2.0]])
+        >>> y = torch.tensor([[1.0], [-2.0], [1.0]])  # uncorrelated with x
+        >>> cka_matrix([x, -2 * x, y]).round(decimals=4).abs()
+        tensor([[1., 1., 0.],
+                [1., 1., 0.],
+                [0., 0., 1.]], dtype=torch.float64)
     """
     sizes = [len(x) for x in activations]
     if len(set(sizes)) != 1 or sizes[0] < 2:
@@ -59,7 +97,28 @@ def cka_matrix(activations: Sequence[Array]) -> Tensor:
 
 
 def linear_cka(x: Array, y: Array) -> float:
-    """Linear CKA of two activations `[N, ...]`; 1 for features equal up to rotation and scale."""
+    """Compute linear CKA of two activations; see `cka_matrix`.
+
+    Args:
+        x: activations [N, ...] of N inputs.
+        y: activations [N, ...] of the same inputs.
+
+    Returns:
+        CKA in [0, 1]; 1 for features that are equal up to rotation and scale.
+
+    Raises:
+        ValueError: there are fewer than 2 inputs, or different numbers of them.
+
+    Source:
+        Kornblith et al., ICML 2019.
+
+    Example:
+        >>> import torch
+        >>> from fedlib.similarity import linear_cka
+        >>> x = torch.tensor([[0.0, 1.0], [1.0, 0.0], [2.0, 5.0]])
+        >>> round(linear_cka(x, 3 * x.flip(1)), 4)
+        1.0
+    """
     return float(cka_matrix([x, y])[0, 1])
 
 
@@ -75,21 +134,81 @@ def _stacked_cosines(weights: Array) -> Tensor:
 
 
 def row_cosines(phi_i: Array, phi_j: Array) -> Tensor:
-    """Cosine of each class's two rows (pFedSim, Fig. 2): twice `[classes, p]` -> `[classes]`."""
+    """Compute, for every class, the cosine of its rows in two classifiers.
+
+    Args:
+        phi_i: weight of one classifier, [classes, features].
+        phi_j: weight of the other one, of the same shape.
+
+    Returns:
+        Cosines [classes].
+
+    Raises:
+        ValueError: a weight has another number of dimensions.
+
+    Source:
+        pFedSim, Fig. 2.
+
+    Example:
+        >>> import torch
+        >>> from fedlib.similarity import row_cosines
+        >>> row_cosines(torch.tensor([[1.0, 0.0], [0.0, 2.0]]), torch.tensor([[3.0, 0.0], [1.0, 0.0]]))
+        tensor([1.0000, 0.0000], dtype=torch.float64)
+    """
     return _stacked_cosines(torch.stack([torch.as_tensor(phi_i), torch.as_tensor(phi_j)]))[0, 1]
 
 
 def classifier_similarity(weights: Array) -> Tensor:
-    """CS: signed mean over classes of row cosines (pFedSim, equation (2)): `[k, classes, p]` -> `[k, k]`."""
+    """Compute CS, the mean over classes of the row cosines, for all pairs of classifiers.
+
+    Args:
+        weights: weights of k classifiers, [k, classes, features].
+
+    Returns:
+        Symmetric matrix [k, k] with entries in [-1, 1].
+
+    Raises:
+        ValueError: `weights` has another number of dimensions.
+
+    Source:
+        pFedSim, equation (2).
+
+    Example:
+        >>> import torch
+        >>> from fedlib.similarity import classifier_similarity
+        >>> phi = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+        >>> classifier_similarity(torch.stack([phi, -phi])).round(decimals=4)
+        tensor([[ 1., -1.],
+                [-1.,  1.]], dtype=torch.float64)
+    """
     return _stacked_cosines(weights).mean(-1)
 
 
 def similarity_matrix(weights: Array, kind: str = "per_class", cap: float = 1e-4) -> Tensor:
-    """Aggregation weights of pFedSim (equation (3)) from stacked classifiers: `[k, classes, p]` -> `[k, k]`.
+    """Compute the aggregation weights of pFedSim for all pairs of classifiers.
 
-    `kind="per_class"`: minus log(1 - cosine), averaged over classes, negative cosines set to 0;
-    `"log_of_mean"`: the mean cosine inside the logarithm; `"mean_cos"`: the mean cosine, no logarithm.
-    Negative means become 0. `cap` is the least 1 - cosine; the diagonal is -log(cap), for `"mean_cos"` 1.
+    Args:
+        weights: weights of k classifiers, [k, classes, features].
+        kind: "per_class": -log(1 - cosine), averaged over classes, with negative cosines set to 0; "log_of_mean": the
+            mean cosine inside the logarithm; "mean_cos": the mean cosine without a logarithm. Negative means become 0.
+        cap: least value of 1 - cosine, in (0, 1).
+
+    Returns:
+        Symmetric matrix [k, k]; its diagonal is -log(cap), for "mean_cos" 1.
+
+    Raises:
+        ValueError: `weights` has another number of dimensions, or `kind` or `cap` is not allowed.
+
+    Source:
+        pFedSim, equation (3).
+
+    Example:
+        >>> import torch
+        >>> from fedlib.similarity import similarity_matrix
+        >>> phi = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+        >>> similarity_matrix(torch.stack([phi, -phi]), cap=0.01).round(decimals=2).abs()
+        tensor([[4.6100, 0.0000],
+                [0.0000, 4.6100]], dtype=torch.float64)
     """
     check_choice("kind", kind, KINDS)
     check_number("cap", cap, 0, 1, open_low=True, open_high=True)
@@ -111,29 +230,92 @@ def _flat(params: Mapping[str, Array], like: Mapping[str, Array]) -> Tensor:
 
 
 def update_cosine(theta_i: Mapping[str, Array], theta_j: Mapping[str, Array], theta_0: Mapping[str, Array]) -> float:
-    """MDB: cosine of two clients' updates from their common start; pass trainable parameters only."""
+    """Compute MDB, the cosine of two clients' updates from their common start.
+
+    Args:
+        theta_i: trainable parameters of one client by name.
+        theta_j: those of the other one.
+        theta_0: those of the model from which both have trained.
+
+    Returns:
+        Cosine in [-1, 1].
+
+    Raises:
+        ValueError: the parameters have different names.
+
+    Example:
+        >>> import torch
+        >>> from fedlib.similarity import update_cosine
+        >>> start, theta = {"w": torch.zeros(2)}, {"w": torch.tensor([1.0, 1.0])}
+        >>> round(update_cosine(theta, {"w": torch.tensor([2.0, 0.0])}, start), 4)
+        0.7071
+    """
     start = _flat(theta_0, theta_0)
     return float(torch.cosine_similarity(_flat(theta_i, theta_0) - start, _flat(theta_j, theta_0) - start, dim=0))
 
 
 def parameter_distance(theta_i: Mapping[str, Array], theta_j: Mapping[str, Array]) -> float:
-    """Euclidean distance of two models over all the parameters given."""
+    """Compute the Euclidean distance of two models.
+
+    Args:
+        theta_i: parameters of one model by name.
+        theta_j: those of the other one.
+
+    Returns:
+        The distance over all parameters.
+
+    Raises:
+        ValueError: the parameters have different names.
+
+    Example:
+        >>> import torch
+        >>> from fedlib.similarity import parameter_distance
+        >>> parameter_distance({"w": torch.tensor([3.0, 0.0])}, {"w": torch.tensor([0.0, 4.0])})
+        5.0
+    """
     return float((_flat(theta_i, theta_i) - _flat(theta_j, theta_i)).norm())
 
 
 def ldb(loss_i_on_i: float, loss_j_on_i: float, distance: float) -> float:
-    """LDB: how much lower model j's loss is than model i's on client i's data, per unit of model distance.
+    """Compute LDB: how much lower the loss of model j is than that of model i on the data of client i, per distance.
 
-    The weight of FedFomo (Zhang et al., ICLR 2021); `distance` > 0 is `parameter_distance(theta_i, theta_j)`.
+    Args:
+        loss_i_on_i: loss of model i on the data of client i.
+        loss_j_on_i: loss of model j on the same data.
+        distance: `parameter_distance(theta_i, theta_j)`, above 0.
+
+    Returns:
+        The loss difference per unit of distance; positive if model j is better.
+
+    Raises:
+        ValueError: `distance` is not above 0.
+
+    Source:
+        FedFomo, Zhang et al., ICLR 2021.
+
+    Example:
+        >>> from fedlib.similarity import ldb
+        >>> ldb(loss_i_on_i=2.0, loss_j_on_i=1.0, distance=4.0)
+        0.25
     """
     check_number("distance", distance, 0, open_low=True)
     return (loss_i_on_i - loss_j_on_i) / distance
 
 
 def bn_statistics(buffers: Mapping[str, Array]) -> dict[str, tuple[Tensor, Tensor]]:
-    """Running mean and standard deviation of every BatchNorm layer: layer name -> two tensors `[..., C]`.
+    """Look up the running mean and standard deviation of every BatchNorm layer.
 
-    `buffers` may be a whole state dict; only `*.running_mean` and `*.running_var` are read.
+    Args:
+        buffers: tensors by name, such as a state dict; only `*.running_mean` and `*.running_var`, [..., C], are read.
+
+    Returns:
+        Mean and standard deviation, [..., C] each, by the name of the layer.
+
+    Example:
+        >>> import torch
+        >>> from fedlib.similarity import bn_statistics
+        >>> bn_statistics({"bn.running_mean": torch.zeros(2), "bn.running_var": torch.full((2,), 4.0)})
+        {'bn': (tensor([0., 0.]), tensor([2., 2.]))}
     """
     layers = [name.removesuffix("running_mean") for name in buffers if name.endswith("running_mean")]
     return {
@@ -146,9 +328,29 @@ def bn_statistics(buffers: Mapping[str, Array]) -> dict[str, tuple[Tensor, Tenso
 
 
 def bn_distances(statistics: Mapping[str, tuple[Array, Array]]) -> Tensor:
-    """Wasserstein distances between all clients: layer -> (mean `[k, C]`, std `[k, C]`) gives `[k, k]`.
+    """Compute the distance between the BatchNorm statistics of all pairs of clients.
 
-    Per layer the 2-Wasserstein distance of Gaussians with independent channels, summed over layers (FedAP).
+    It is the sum over layers of the 2-Wasserstein distance of Gaussians with independent channels.
+
+    Args:
+        statistics: mean and standard deviation, [k, C] each, by the name of the layer; see `bn_statistics`.
+
+    Returns:
+        Symmetric matrix [k, k].
+
+    Raises:
+        ValueError: there is no layer.
+
+    Source:
+        FedAP, Lu et al., 2022.
+
+    Example:
+        >>> import torch
+        >>> from fedlib.similarity import bn_distances
+        >>> mean, std = torch.tensor([[0.0], [3.0]]), torch.tensor([[1.0], [5.0]])
+        >>> bn_distances({"bn": (mean, std)})
+        tensor([[0., 5.],
+                [5., 0.]], dtype=torch.float64)
     """
     if not statistics:
         raise ValueError("bn_distances needs the statistics of at least one BatchNorm layer; got none.")
@@ -158,31 +360,81 @@ def bn_distances(statistics: Mapping[str, tuple[Array, Array]]) -> Tensor:
 
 
 def bn_distance(bn_i: Mapping[str, tuple[Array, Array]], bn_j: Mapping[str, tuple[Array, Array]]) -> float:
-    """Wasserstein distance of two clients' BatchNorm statistics: layer -> (mean `[C]`, std `[C]`), twice."""
+    """Compute the distance between the BatchNorm statistics of two clients; see `bn_distances`.
+
+    Args:
+        bn_i: mean and standard deviation, [C] each, by the name of the layer.
+        bn_j: those of the other client.
+
+    Returns:
+        The distance.
+
+    Raises:
+        ValueError: the layers have different names, or there are none.
+
+    Example:
+        >>> import torch
+        >>> from fedlib.similarity import bn_distance
+        >>> zero, one = torch.zeros(1), torch.ones(1)
+        >>> bn_distance({"bn": (3 * one, one)}, {"bn": (zero, 5 * one)})
+        5.0
+    """
     if bn_i.keys() != bn_j.keys():
         raise ValueError(f"clients differ in these BatchNorm layers: {', '.join(sorted(bn_i.keys() ^ bn_j.keys()))}.")
-    pairs = {name: zip(bn_i[name], bn_j[name], strict=True) for name in bn_i}
-    stacked = {
-        name: tuple(torch.stack([torch.as_tensor(a), torch.as_tensor(b)]) for a, b in pair)
-        for name, pair in pairs.items()
-    }
-    return float(bn_distances(stacked)[0, 1])
+
+    def both(name: str, moment: int) -> Tensor:  # [2, C]
+        return torch.stack([torch.as_tensor(bn[name][moment]) for bn in (bn_i, bn_j)])
+
+    return float(bn_distances({name: (both(name, 0), both(name, 1)) for name in bn_i})[0, 1])
 
 
 def wdb(bn_i: Mapping[str, tuple[Array, Array]], bn_j: Mapping[str, tuple[Array, Array]]) -> float:
-    """WDB: 1 / `bn_distance`; infinite for equal statistics."""
+    """Compute WDB, 1 / `bn_distance`.
+
+    Args:
+        bn_i: mean and standard deviation, [C] each, by the name of the layer.
+        bn_j: those of the other client.
+
+    Returns:
+        The inverse distance; infinite for equal statistics.
+
+    Raises:
+        ValueError: the layers have different names, or there are none.
+
+    Example:
+        >>> import torch
+        >>> from fedlib.similarity import wdb
+        >>> zero, one = torch.zeros(1), torch.ones(1)
+        >>> wdb({"bn": (3 * one, one)}, {"bn": (zero, 5 * one)})
+        0.2
+    """
     distance = bn_distance(bn_i, bn_j)
     return 1 / distance if distance > 0 else math.inf
 
 
 def agreement(values: Sequence[float], reference: Sequence[float]) -> tuple[float, float]:
-    """Kendall's tau (b) and Pearson's r of two lists of 2 or more numbers; NaN where one list is constant."""
-    values, reference = np.asarray(values, float), np.asarray(reference, float)
-    if values.ndim != 1 or values.shape != reference.shape or len(values) < 2:
-        raise ValueError(
-            f"agreement needs two lists of one length >= 2; got shapes {values.shape} and {reference.shape}."
-        )
-    if np.ptp(values) == 0 or np.ptp(reference) == 0:
+    """Compute Kendall's tau-b and Pearson's r of two lists of numbers.
+
+    Args:
+        values: at least 2 numbers.
+        reference: as many numbers.
+
+    Returns:
+        Tau and r, in [-1, 1] each; NaN if a list is constant.
+
+    Raises:
+        ValueError: the lists have different lengths or fewer than 2 numbers.
+
+    Example:
+        >>> from fedlib.similarity import agreement
+        >>> tau, r = agreement([1, 2, 3], [10, 20, 60])
+        >>> round(tau, 2), round(r, 2)
+        (1.0, 0.94)
+    """
+    x, y = np.asarray(values, float), np.asarray(reference, float)
+    if x.ndim != 1 or x.shape != y.shape or len(x) < 2:
+        raise ValueError(f"agreement needs two lists of one length >= 2; got shapes {x.shape} and {y.shape}.")
+    if np.ptp(x) == 0 or np.ptp(y) == 0:
         return math.nan, math.nan
-    tau, r = stats.kendalltau(values, reference), stats.pearsonr(values, reference)
-    return float(tau.statistic), float(r.statistic)
+    tau, r = stats.kendalltau(x, y), stats.pearsonr(x, y)
+    return float(tau.statistic), float(r.statistic)  # pyright: ignore[reportAttributeAccessIssue] - scipy has no types

@@ -1,17 +1,17 @@
-"""Random streams by name: everything that is drawn has one of its own, whatever else is drawn, and in which order.
+"""Named random streams: every draw has its own stream, so it does not depend on other draws or on their order.
 
-A stream is a seed, then words and numbers that say what is drawn. The streams of a federation and of a run:
+A stream is a seed followed by words and numbers that name the draw. The streams of a federation and of a run:
 
-    seed, "partition"                                           who owns which sample
+    seed, "partition"                                           which client has which sample
     seed, "public"                                              which images are public
     seed, "cohorts"                                             which clients take part, all rounds
     seed, "architectures"                                       which client has which architecture
     seed, "weights", [architecture, ...,] j                     initial weights, draw j = 0, 1, ...
     seed, "train" or "tune", round, "batches", client, phase, epoch    the order of a client's samples
-    seed, "train" or "tune", round, "draws", client, number     what a loss has asked for (`Cohort.train`)
-    seed, "train" or "tune", round, "dropout", number           what a model drops, in local phase `number` of the round
-    seed, "server", round, what, ...                            whatever the server draws in a round
-    seed, method, what                                          what a method draws once
+    seed, "train" or "tune", round, "draws", client, number     random numbers of a loss (`draws` of `train`)
+    seed, "train" or "tune", round, "dropout", number           dropout in local training `number` of the round
+    seed, "server", round, what, ...                            draws of the server in a round
+    seed, method, what                                          draws of a method before the first round
 """
 
 import hashlib
@@ -19,11 +19,11 @@ import json
 
 import numpy as np
 
-Stream = tuple[int | str, ...]
+Stream = tuple[int, *tuple[int | str, ...]]  # the seed comes first
 
 
-def entropy(stream: Stream) -> int:
-    """256 bits, others for every stream: the hash of its names and numbers."""
+def entropy(stream: tuple[int | str, ...]) -> int:
+    """256 bits that are different for every stream: the hash of its names and numbers."""
     return int.from_bytes(hashlib.sha256(json.dumps(stream).encode()).digest(), "little")
 
 

@@ -38,7 +38,7 @@ from fedlib.training.batches import to_device
 from fedlib.training.convolution import FORMS
 from fedlib.training.stacked import Stacked
 
-SETTING = dict(rounds=3, local_epochs=2, batch_size=8, lr=0.05, tune_epochs=1, tune_every=3)
+SETTING = dict(rounds=3, local_epochs=2, batch_size=16, lr=0.05, tune_epochs=1, tune_every=3)
 COPIES = {torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default}
 REPLAYED = ("fedgh", "fedkemf")  # with groups of their own, and with public images
 READS = {Tensor.cpu, Tensor.item, Tensor.tolist}

@@ -7,7 +7,7 @@ streams. An oracle is a whole run: unequal clients, some of them absent, one nev
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from fedlib.models import Model
 from fedlib.runs.plan import prepare
 from fedlib.streams import generator, torch_seed
 
-SETTING = dict(rounds=3, join_ratio=0.5, local_epochs=3, batch_size=5, lr=0.05, momentum=0.3, lr_decay=0.7, seed=3)
+SETTING = dict(rounds=3, join_ratio=0.5, local_epochs=3, batch_size=8, lr=0.05, momentum=0.3, lr_decay=0.7, seed=3)
 EXACT = SETTING | {"dtype": "float64", "evaluate_every": 1, "progress": False}
 Weights = dict[str, Tensor]
 Loss = Callable[[nn.Module, Tensor, Tensor, Tensor], Tensor]  # (net, x, y, indices of the samples) -> scalar
@@ -88,13 +88,15 @@ class Oracle:
 
     def normalised(self, pixels: np.ndarray) -> Tensor:
         """Pixels from 0 to 1 with channel mean 0 and standard deviation 1 over all images of the data set."""
+        mean, std = self.moments
+        return torch.tensor((pixels - mean) / std)
+
+    @cached_property
+    def moments(self) -> tuple[np.ndarray, np.ndarray]:
+        """Channel means and standard deviations of all images of the data set, in float32 as the library keeps them."""
         whole = self.federation.data.x / 255
         mean, std = (f(axis=(0, 2, 3))[:, None, None] for f in (whole.mean, whole.std))
-        mean, std = (
-            mean.astype(np.float32).astype(float),
-            std.astype(np.float32).astype(float),
-        )  # as the library keeps them
-        return torch.tensor((pixels - mean) / std)
+        return mean.astype(np.float32).astype(float), std.astype(np.float32).astype(float)
 
     def batches(
         self,

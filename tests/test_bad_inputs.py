@@ -68,17 +68,6 @@ def test_a_wrong_value_is_one_sentence_that_names_the_argument(name, argument, v
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("setting", [name for name in fl.runs.setting.Setting.__dataclass_fields__])
-def test_a_wrong_setting_of_a_run_is_one_sentence_too(setting, valid, run_store):
-    default = fl.runs.setting.Setting.__dataclass_fields__[setting].default
-    for value in WRONG:
-        if value is not default:
-            with pytest.raises(ValueError, match=f"{setting}=") as refusal:
-                fl.run(**valid["run"] | {setting: value})
-            assert "\n" not in str(refusal.value)
-    assert not run_store.exists()
-
-
 @pytest.mark.parametrize(
     ("cells", "sentence"),
     [

@@ -12,7 +12,7 @@ from trees import close
 
 import fedlib as fl
 from fedlib.methods.fedap import neighbour_weights
-from fedlib.methods.fedfomo import mixing_weights, usefulness
+from fedlib.methods.fedfomo import hold_out, mixing_weights, usefulness
 from fedlib.methods.fedgen.fedgen import generator_loss
 from fedlib.methods.fedgen.generator import STATISTICS, generate, new_generator
 from fedlib.methods.perfedavg import first_order
@@ -24,8 +24,10 @@ from fedlib.stack import copies, drop, repeat
 from fedlib.training.adam import adam
 from fedlib.training.backends import BACKENDS
 from fedlib.training.batches import client_batches, on_device
-from fedlib.training.cohort import Cohort, Meter
-from fedlib.training.evaluate import batchnorm_inputs
+from fedlib.training.channel import Channel
+from fedlib.training.cohort import Cohort
+from fedlib.training.evaluation import batchnorm_inputs, mean_loss
+from fedlib.training.local import _drawn, train
 from fedlib.training.losses import cross_entropy
 from fedlib.training.phase import kind
 
@@ -45,7 +47,7 @@ def cohort_of(federation: fl.Federation, t: int, backend: str = "loop", method="
 def test_a_clipped_step_is_as_long_as_the_clip_says(backend, federation):
     cohort = cohort_of(federation, 0, backend, batch_size=200)  # one step per epoch
     start = repeat(cohort.model.weights, cohort.size)
-    free, clipped = (cohort.train(cross_entropy, start, epochs=[0], clip=clip) for clip in (None, 0.01))
+    free, clipped = (train(cohort, cross_entropy, start, epochs=[0], clip=clip) for clip in (None, 0.01))
     names = cohort.model.trainable
     step = {name: free[name] - start[name] for name in names}
     norm = torch.cat([t.flatten(1) for t in step.values()], 1).norm(dim=1)  # lr * gradient, [k]
@@ -55,7 +57,7 @@ def test_a_clipped_step_is_as_long_as_the_clip_says(backend, federation):
         assert torch.allclose(
             clipped[name] - start[name], step[name] * (0.05 * 0.01 / norm).view(shape), rtol=1e-4, atol=1e-12
         )
-    assert close(free, cohort.train(cross_entropy, start, epochs=[0], clip=1e6))
+    assert close(free, train(cohort, cross_entropy, start, epochs=[0], clip=1e6))
 
 
 def with_draws(w, batch):
@@ -77,13 +79,13 @@ def test_draws_are_the_same_in_both_backends_and_differ_between_clients(federati
     for backend in BACKENDS:
         cohort = cohort_of(federation, 1, backend)
         start = repeat(cohort.model.weights, cohort.size)
-        answers.append(cohort.train(with_draws, start, draws=draws))
-        assert not close(answers[-1], cohort.train(with_draws, start, draws=no_draws))
-        assert not close(answers[-1], cohort.train(with_draws, start, draws=draws))  # another phase of the round
+        answers.append(train(cohort, with_draws, start, draws=draws))
+        assert not close(answers[-1], train(cohort, with_draws, start, draws=no_draws))
+        assert not close(answers[-1], train(cohort, with_draws, start, draws=draws))  # another phase of the round
     assert close(*answers)
     assert [client for client, _ in told] == 4 * cohort.ids.tolist()
     assert [steps for _, steps in told] == 4 * [2 * math.ceil(len(federation.train[i]) / 8) for i in cohort.ids]
-    phases = [cohort._drawn(draws, [torch.zeros(3, 8)] * cohort.size, number) for number in (0, 0, 1)]
+    phases = [_drawn(cohort, draws, [torch.zeros(3, 8)] * cohort.size, number) for number in (0, 0, 1)]
     assert torch.equal(phases[0][0]["z"], phases[1][0]["z"])
     assert not torch.equal(phases[0][0]["z"], phases[2][0]["z"])
     assert not torch.equal(phases[0][0]["z"], phases[0][1]["z"])
@@ -95,8 +97,12 @@ def test_seeds_in_lockstep_share_a_stack_and_keep_their_own_draws(federation):
 
     def work(cohort):
         start = repeat(cohort.model.weights, cohort.size)
-        return lambda trainer: replace(cohort, trainer=trainer, meter=Meter()).train(
-            with_draws, start, clip=0.5, draws=draws, batches_per_step=2
+        return lambda trainer: train(
+            replace(cohort, trainer=trainer, channel=Channel(), losses=[]),
+            *(with_draws, start),
+            clip=0.5,
+            draws=draws,
+            batches_per_step=2,
         )
 
     first, second = (cohort_of(federation, 0, seed=seed) for seed in (0, 1))
@@ -127,14 +133,14 @@ def test_batches_are_joined_in_their_order_and_the_odd_one_is_dropped():
 
 def test_a_part_of_the_train_samples_is_held_out(federation):
     cohort = cohort_of(federation, 0)
-    train, held_out = cohort.hold_out(0.2)
-    for i, a, b in zip(cohort.ids, train, held_out, strict=True):
+    kept, held_out = hold_out(cohort, 0.2)
+    for i, a, b in zip(cohort.ids, kept, held_out, strict=True):
         assert np.array_equal(np.concatenate([a, b]), federation.train[i])
         assert len(b) == round(0.2 * len(federation.train[i]))
-    assert [len(b) for b in cohort.hold_out(1e-6)[1]] == 3 * [1]
-    assert [len(a) for a in cohort.hold_out(1 - 1e-6)[0]] == 3 * [1]
+    assert [len(b) for b in hold_out(cohort, 1e-6)[1]] == 3 * [1]
+    assert [len(a) for a in hold_out(cohort, 1 - 1e-6)[0]] == 3 * [1]
     two = replace(cohort, federation=replace(federation, train=tuple(own[:2] for own in federation.train)))
-    assert [[len(own) for own in part] for part in two.hold_out(0.2)] == [3 * [1], 3 * [1]]
+    assert [[len(own) for own in part] for part in hold_out(two, 0.2)] == [3 * [1], 3 * [1]]
     only = replace(federation, train=tuple(own[:1] for own in federation.train))
     with pytest.raises(ValueError, match=r"client \d has one training sample; it needs two"):
         fl.run("fedfomo", only, **SETTING, progress=False)
@@ -144,12 +150,12 @@ def test_the_mean_loss_is_that_of_each_clients_own_samples(federation):
     cohort = cohort_of(federation, 0)
     models = copies(cohort.model.weights, cohort.size)
     models["classifier.bias"][1, 0] += 1
-    samples = cohort.hold_out(0.5)[1]
+    samples = hold_out(cohort, 0.5)[1]
     cohort.model.net.eval()
     for row, index in enumerate(samples):
         batch = cohort.images.batch(torch.from_numpy(index), cohort.model)
         expected = F.cross_entropy(cohort.model({name: t[row] for name, t in models.items()}, batch.x), batch.y)
-        assert torch.allclose(cohort.mean_loss(models, samples)[row], expected)
+        assert torch.allclose(mean_loss(cohort, models, samples)[row], expected)
 
 
 def test_phases_that_clip_or_draw_differently_do_not_share_a_stack(federation):
@@ -225,7 +231,7 @@ def test_a_step_of_per_fedavg_on_a_quadratic_has_a_closed_form(backend, federati
     alpha, beta = 0.3, 0.1
     cohort = cohort_of(federation, 0, backend)
     start = repeat(cohort.model.weights, cohort.size)
-    trained = cohort.train(first_order(quadratic, alpha), start, lr=beta, batches_per_step=2)["classifier.bias"][:, 0]
+    trained = train(cohort, first_order(quadratic, alpha), start, lr=beta, batches_per_step=2)["classifier.bias"][:, 0]
     for row, i in enumerate(cohort.ids):
         a = cohort.model.weights["classifier.bias"][0].item()
         for index in client_batches(federation.train[i], range(2), 8, batches_of(0, i), per_step=2):

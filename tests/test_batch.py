@@ -1,7 +1,6 @@
 """The batch runner on made-up notebooks, and the committed notebooks' sources."""
 
 import os
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -9,6 +8,7 @@ from pathlib import Path
 import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+from processes import command, start
 
 from fedlib import batch
 
@@ -86,15 +86,16 @@ def test_a_batch_that_is_ended_ends_its_kernels_and_starts_no_more(folder, paral
     for name in ("01_a", "02_b", "03_c"):
         write_notebook(folder, name, wait.format(name))
     arguments = ["--notebooks", str(folder), "--output", str(folder.parent), "--parallel", parallel]
-    process = subprocess.Popen([sys.executable, "-m", "fedlib.batch", *arguments], stderr=subprocess.PIPE, text=True)
+    log = folder / "log"
+    process, _ = start(command, "fedlib.batch", arguments, str(log))
     started = ["01_a", "02_b"][: int(parallel)]
-    with process:
-        try:
-            wait_for(lambda: all((folder / name).exists() and (folder / name).read_text() for name in started))
-        finally:
-            process.terminate()
-        assert "Interrupted; finished runs are kept" in process.communicate(timeout=120)[1]
-    assert process.returncode == 130
+    try:
+        wait_for(lambda: all((folder / name).exists() and (folder / name).read_text() for name in started))
+    finally:
+        process.terminate()
+    process.join(120)
+    assert "Interrupted; finished runs are kept" in log.read_text()
+    assert process.exitcode == 130
     wait_for(lambda: not any(alive(int((folder / name).read_text())) for name in started))
     assert not (folder / "03_c").exists()
 
@@ -184,9 +185,9 @@ def test_notebooks_are_chosen_by_number_paper_or_name(folder):
 
 def test_jobs_reaches_a_notebook_that_takes_it(folder):
     source = write_notebook(folder, "01_a", parameters="jobs = 1")
-    assert batch.plan(source, "quick", folder, jobs=3).parameters == {"jobs": 3}
+    assert batch.make_job(source, "quick", folder, jobs=3).parameters == {"jobs": 3}
     with pytest.raises(ValueError, match="jobs=-1 is not allowed"):
-        batch.plan(source, "quick", folder, jobs=-1)
+        batch.make_job(source, "quick", folder, jobs=-1)
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.stem)
@@ -201,4 +202,4 @@ def test_a_notebook_source_is_clean(source):
 @pytest.mark.parametrize("profile", ["smoke", "quick", "paper"])
 @pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.stem)
 def test_every_profile_of_a_notebook_is_there_and_fits_it(source, profile):
-    assert batch.plan(source, profile, Path("figures")).parameters["profile"] == profile
+    assert batch.make_job(source, profile, Path("figures")).parameters["profile"] == profile

@@ -44,7 +44,7 @@ def root(tmp_path_factory) -> Path:
     """The folder that JupyterLab shows: the pages, notebook 01 with the parameters of `smoke`, and the run store."""
     root = tmp_path_factory.mktemp("lab")
     shutil.copytree(ROOT / "notebooks", root / "notebooks", ignore=shutil.ignore_patterns("profiles", ".*"))
-    job = batch.plan(ROOT / "notebooks" / "01_pfedsim.ipynb", "smoke", root / "figures")
+    job = batch.make_job(ROOT / "notebooks" / "01_pfedsim.ipynb", "smoke", root / "figures")
     changed = job.parameters | {"output": "../figures/smoke/pfedsim", "jobs": 1}  # the other core has other tests
     (root / "figures").mkdir()
     (root / "figures" / "reference").symlink_to(ROOT / "figures" / "reference")  # it is shown beside what is measured

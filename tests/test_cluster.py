@@ -152,7 +152,10 @@ def test_the_cluster_goes_on_from_a_checkpoint_and_reads_what_is_finished(nodes,
         if t == 8:
             raise KeyboardInterrupt
 
-    cells = fl.grid(algorithm="fedper", federation=federation, seed=[0, 1], **SETTING)
+    from test_own_models import in_a_notebook  # not at the top: the workers import this file
+
+    model = in_a_notebook("<own>")
+    cells = fl.grid(algorithm="fedper", federation=federation, model=model, seed=[0, 1], **SETTING)
     with pytest.raises(KeyboardInterrupt):
         fl.run(**cells[0], progress=stop, checkpoint_seconds=0)
     half = RunFolder(fl.run(**cells[1], progress=False).config).path.name  # seed 1 is finished

@@ -23,10 +23,11 @@ import fedlib as fl
 from fedlib.models import MODELS, build
 from fedlib.runs import lockstep, rounds, session, work
 from fedlib.runs.plan import prepare
-from fedlib.training import backends, evaluate, program, stacked
+from fedlib.training import backends, evaluation, program, stacked
 from fedlib.training.batches import on_device
 from fedlib.training.convolution import FORMS, PatchConvolution, convolutions
-from fedlib.training.evaluate import Evaluation
+from fedlib.training.evaluation import Evaluation
+from fedlib.training.local import train
 from fedlib.training.loop import train_loop
 from fedlib.training.losses import cross_entropy
 from fedlib.training.program import WARM_UP, CaptureError, Program
@@ -263,8 +264,8 @@ def test_stacked_evaluation_counts_the_same_answers(model, tiny, shares, monkeyp
     trained, _ = train_loop(phase(model, tiny, shares))
     images = on_device(tiny, torch.device("cpu"), torch.float64)
     expected = Evaluation(images, shares)(model, trained)
-    for chunk in (evaluate.CHUNK_GPU, 70):  # 70: many blocks, one of a single client that is larger than a block
-        monkeypatch.setattr(evaluate, "CHUNK_GPU", chunk)
+    for chunk in (evaluation.CHUNK_GPU, 70):  # 70: many blocks, one of a single client that is larger than a block
+        monkeypatch.setattr(evaluation, "CHUNK_GPU", chunk)
         correct, loss = Evaluation(images, shares, stacked=True)(model, trained)
         assert torch.equal(correct, expected[0])
         assert torch.allclose(loss, expected[1], rtol=1e-12)
@@ -334,7 +335,8 @@ def pooled(monkeypatch):
 @pytest.mark.parametrize("method", fl.algorithms())
 def test_seeds_and_partitions_that_share_a_stack_equal_separate_runs(method, federation, tiny, pooled, tmp_path):
     other = fl.federate(tiny, fl.iid(), clients=5, seed=3).with_public(federation.public)
-    setting = SETTING | dict(algorithm=FACTORIES[method](), backend="stacked", dtype="float64", tune_epochs=1)
+    setting = SETTING | dict(batch_size=16, backend="stacked", dtype="float64", tune_epochs=1)
+    setting["algorithm"] = FACTORIES[method]()
     cells = [dict(federation=federation, seed=0, **setting), dict(federation=other, seed=1, **setting)]
     together = fl.sweep(cells, jobs=1, progress=False, store=tmp_path / "together")
     assert pooled
@@ -557,18 +559,18 @@ def test_clients_with_another_architecture_are_a_stack_of_their_own(federation):
     plan = prepare("fedavg", federation, **SETTING)
     linear = build("linear", lambda shape, n: nn.Sequential(nn.Flatten(), nn.Linear(256, n)), (1, 16, 16), 4, seed=0)
     alone = session.Session(plan)
-    alone.n_samples = torch.arange(6.0)
     cohort = alone.cohort(0, np.array([1, 2, 4, 5]))
-    first, second = cohort.part([0, 2]), cohort.part([1, 3], linear)
-    assert (first.ids.tolist(), second.ids.tolist(), second.n_samples.tolist()) == ([1, 4], [2, 5], [2.0, 5.0])
-    stacks = [part.train(cross_entropy, part.broadcast(part.model.weights)) for part in (first, second)]
+    first, second = cohort.subset([0, 2]), cohort.subset([1, 3], linear)
+    sizes = [float(len(federation.train[i])) for i in (2, 5)]
+    assert (first.ids.tolist(), second.ids.tolist(), second.n_samples.tolist()) == ([1, 4], [2, 5], sizes)
+    stacks = [train(part, cross_entropy, part.broadcast(part.model.weights)) for part in (first, second)]
     assert {name: t.shape for name, t in stacks[1].items()} == {"1.weight": (2, 4, 256), "1.bias": (2, 4)}
     for part, trained in zip((first, second), stacks, strict=True):
-        alone = replace(part, trainer=Stacked()).train(cross_entropy, part.broadcast(part.model.weights))
+        alone = train(replace(part, trainer=Stacked()), cross_entropy, part.broadcast(part.model.weights))
         assert distance(trained, alone) < 1e-5
     weights = [sum(t.numel() * 4 for t in part.model.weights.values()) for part in (first, second)]
-    assert cohort.meter.bytes_down == 2 * 2 * sum(weights)
-    assert len(cohort.meter.losses) == 4
+    assert cohort.channel.bytes_down == 2 * 2 * sum(weights)
+    assert len(cohort.losses) == 4
 
 
 # -- checkpoints --------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ DIRECT = [Requirement(text) for text in PROJECT["dependencies"] + PROJECT["optio
 LOCK = [line for line in (ROOT / "requirements.lock").read_text().splitlines() if not line.startswith("#")]
 PINS = [Requirement(line) for line in LOCK]
 TOP_LEVEL = {"README.md", "LICENSE", "Makefile", "environment.yml", "pyproject.toml", "requirements.lock"}
-TOP_LEVEL |= {"fedlib", "figures", "notebooks", "tests", "CITATION.cff"}
+TOP_LEVEL |= {"fedlib", "figures", "notebooks", "tests", "CITATION.cff", "CONTRIBUTING.md", "CHANGELOG.md"}
 
 
 def pinned(name: str) -> list[str]:

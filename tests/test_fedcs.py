@@ -32,7 +32,7 @@ from fedlib.methods.fedcs.alignment import (
 from fedlib.models.features import features
 from fedlib.runs.store import flatten
 from fedlib.stack import for_each
-from fedlib.training.cohort import Meter
+from fedlib.training.channel import Channel
 
 SETTING = dict(rounds=3, join_ratio=0.5, local_epochs=1, batch_size=8, lr=0.05, progress=False)
 REFUSED = ["fedgh", "fedkemf", "fedsimsup", "pfedmb"]  # their clients train something else than the run's model
@@ -299,7 +299,7 @@ def test_any_method_with_the_identity_plugged_in_is_that_method(name, federation
     identity = Alignment("fc2.0", "input", torch.eye(120, dtype=torch.float64))
     states = []
     for own in (cohort, plugged_in(cohort, identity)[0]):
-        own = replace(own, meter=Meter())
+        own = replace(own, channel=Channel(), losses=[])
         state = method.round(method.init(cohort.model, federation), replace(own, round=0))
         states.append(flatten(method.round(state, own)))
     assert close(*states)
@@ -320,7 +320,7 @@ def test_a_map_is_in_all_that_a_method_does(name, federation):
     folded = model._replace(weights=place.fold(model.weights), redraw=lambda j: place.fold(draw))
     plugged = plugged_in(replace(cohort, model=model), place)[0]
     a = method.round(method.init(model, federation), plugged)
-    b = method.round(method.init(folded, federation), replace(cohort, model=folded, meter=Meter()))
+    b = method.round(method.init(folded, federation), replace(cohort, model=folded, channel=Channel(), losses=[]))
     ours, theirs = (for_each(method.models(state), 6) for state in (a, b))
     assert close(place.fold(ours), theirs, 1e-8)
 

@@ -2,6 +2,7 @@
 
 import importlib
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -16,7 +17,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from trees import same_bits
 
 import fedlib as fl
-from fedlib.algorithm import groups_of
+from fedlib.algorithm import architectures_of
 from fedlib.data import Dataset
 from fedlib.methods.fedpac import head_weights, simplex_minimum
 from fedlib.methods.fedproto import Prototypes, mean_prototypes
@@ -30,7 +31,8 @@ from fedlib.stack import repeat, take
 from fedlib.training.backends import BACKENDS
 from fedlib.training.batches import client_batches
 from fedlib.training.cohort import Cohort
-from fedlib.training.evaluate import class_features
+from fedlib.training.evaluation import Evaluation, class_features
+from fedlib.training.local import train
 from fedlib.training.losses import cross_entropy
 
 SETTING = dict(rounds=3, join_ratio=0.5, local_epochs=2, batch_size=16, lr=0.05, model="lenet5_plain")
@@ -233,7 +235,7 @@ def test_mixed_supervisors_are_drawn_anew_for_every_seed(federation):
     method, drawn = fl.fedsimsup("mixed"), []
     for seed in range(4):
         plan = prepare(method, federation, **EXACT | {"seed": seed})
-        groups = groups_of(method, plan.model, federation)
+        groups = architectures_of(method, plan.model, federation)
         assert sorted(np.concatenate([group.clients for group in groups]).tolist()) == list(range(6))
         assert all((np.diff(group.clients) > 0).all() for group in groups)
         drawn.append({i: group.model.name for group in groups for i in group.clients.tolist()})
@@ -250,7 +252,7 @@ def test_seeds_with_mixed_supervisors_equal_separate_runs(federation, tmp_path):
     for cell, result in zip(cells, together.results, strict=True):
         alone = fl.run(**cell, progress=False, store=tmp_path / "alone")
         assert close(alone.models, result.models)
-        assert [g.clients.tolist() for g in alone.groups] == [g.clients.tolist() for g in result.groups]
+        assert [g.clients.tolist() for g in alone.architectures] == [g.clients.tolist() for g in result.architectures]
 
 
 def test_more_supervisor_epochs_than_local_epochs_are_refused(federation):
@@ -270,14 +272,20 @@ def test_writers_of_the_embedded_characters_are_clients():
 # Features, and FedProto
 
 
+def evaluation(all_at_once, images, samples, stacked):
+    """As on this device, or as on a GPU."""
+    return Evaluation(images, samples, stacked=all_at_once)
+
+
 @pytest.mark.parametrize("stacked", [False, True])
 @pytest.mark.parametrize("name", ["lenet5", "lenet5_plain"])
-def test_the_means_of_features_equal_numpy(name, stacked, federation):
+def test_the_means_of_features_equal_numpy(name, stacked, federation, monkeypatch):
+    monkeypatch.setattr("fedlib.training.evaluation.Evaluation", partial(evaluation, stacked))
     cohort = cohort_of(federation, 0, model=name)
     models = {key: t + 0.01 * torch.arange(2.0).view(2, *[1] * t.dim()) for key, t in cohort.model.weights.items()}
-    means, squares = class_features(cohort.model, cohort.images, models, federation.train[:2], stacked)
+    means, squares = class_features(cohort.subset([0, 1]), models)
     net = cohort.model.net.double().eval()
-    for i, own in enumerate(federation.train[:2]):
+    for i, own in enumerate(cohort.samples[:2]):
         net.load_state_dict({key: t[i] for key, t in models.items()}, strict=False)
         x, y, *_ = cohort.images.batch(torch.from_numpy(own), cohort.model)
         z = net[:-1](x).detach().numpy()
@@ -387,7 +395,7 @@ def test_a_step_of_per_fedavg_on_a_quadratic_has_the_exact_hessian(backend, fede
     cohort = cohort_of(federation, 0, backend=backend, batch_size=6)
     start = repeat(cohort.model.weights, cohort.size)
     loss = hessian_free(quadratic, alpha, delta=1e-3)
-    trained = cohort.train(loss, start, lr=beta, batches_per_step=3)["classifier.bias"]
+    trained = train(cohort, loss, start, lr=beta, batches_per_step=3)["classifier.bias"]
     for row, i in enumerate(cohort.ids):
         b = cohort.model.weights["classifier.bias"]
         for index in client_batches(federation.train[i], range(2), 6, batches_of(0, i), per_step=3):
@@ -420,7 +428,7 @@ def test_batchnorm_follows_the_second_of_three_batches_only(backend, federation)
     cohort = cohort_of(federation, 0, backend=backend, batch_size=4, model="lenet5")
     few = [federation.train[i][:12] for i in cohort.ids]  # three batches: one step
     start = repeat(cohort.model.weights, cohort.size)
-    trained = cohort.train(hessian_free(cross_entropy, 0.0, 1e-3), start, epochs=[0], samples=few, batches_per_step=3)
+    trained = train(cohort, hessian_free(cross_entropy, 0.0, 1e-3), start, epochs=[0], samples=few, batches_per_step=3)
     for row, (i, own) in enumerate(zip(cohort.ids, few, strict=True)):
         [index] = client_batches(own, [0], 4, batches_of(0, i), per_step=3)
         w = {name: t.clone() for name, t in cohort.model.weights.items()}
@@ -441,7 +449,7 @@ def test_a_client_takes_no_more_steps_than_it_is_told(steps, backend, federation
     def slope_of_one(w, batch):
         return w["classifier.bias"].sum()
 
-    trained = cohort.train(slope_of_one, start, epochs=range(steps), steps=steps, lr=0.5, batches_per_step=3)
+    trained = train(cohort, slope_of_one, start, epochs=range(steps), steps=steps, lr=0.5, batches_per_step=3)
     way = start["classifier.bias"] - trained["classifier.bias"]
     torch.testing.assert_close(way, torch.full_like(way, 0.5 * steps))
 

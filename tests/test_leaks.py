@@ -29,7 +29,7 @@ def read(code: CodeType, operations: set[str]) -> set[str]:
 
 def federating(source: Path, profile: str, needed: set[str]) -> list[CodeType]:
     """The statements of a notebook that make federations or the variables `needed`, and all that they rely on."""
-    given = batch.defaults(source) | batch.plan(source, profile, Path()).parameters
+    given = batch.defaults(source) | batch.make_job(source, profile, Path()).parameters
     parameters = "\n".join(f"{name} = {value!r}" for name, value in given.items())
     cells = [cell for cell in nbformat.read(source, 4).cells if cell.cell_type == "code"]
     sources = [parameters if "parameters" in cell.metadata.get("tags", []) else cell.source for cell in cells]

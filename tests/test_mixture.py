@@ -11,7 +11,7 @@ from phases import batches_of
 from test_baselines import close, cohort_of
 
 import fedlib as fl
-from fedlib.algorithm import groups_of
+from fedlib.algorithm import architectures_of
 from fedlib.data import Dataset
 from fedlib.models import MODELS, THIN, build
 from fedlib.models.mixture import deal, initial
@@ -19,6 +19,8 @@ from fedlib.runs.plan import prepare
 from fedlib.stack import repeat
 from fedlib.training.backends import BACKENDS
 from fedlib.training.batches import client_batches, on_device
+from fedlib.training.evaluation import client_logits, write_logits
+from fedlib.training.local import train
 from fedlib.training.losses import cross_entropy
 
 SIZES = {"m1": 97_384, "m2": 245_224, "m3": 2_510_178, "m4": 5_980_938}
@@ -75,7 +77,7 @@ def test_on_public_the_clients_train_on_the_public_images(federation):
     cohort = cohort_of(federation, 0)
     everybody = cohort.on_public()
     start = repeat(cohort.model.weights, cohort.size)
-    trained = everybody.train(cross_entropy, start, epochs=[0])
+    trained = train(everybody, cross_entropy, start, epochs=[0])
     net, images = cohort.model.net.double().train(), on_device(federation.public, torch.device("cpu"), torch.float64)
     net.load_state_dict(cohort.model.weights, strict=False)
     sgd = torch.optim.SGD(net.parameters(), 0.05)
@@ -88,13 +90,13 @@ def test_on_public_the_clients_train_on_the_public_images(federation):
     for name, t in net.named_parameters():
         torch.testing.assert_close(trained[name][1], t.detach())
     assert everybody.class_counts.tolist() == [[10] * 4] * cohort.size
-    assert [len(own) for own in cohort.on_public(np.arange(7)).logits(start)] == [7] * cohort.size
+    assert [len(own) for own in client_logits(cohort.on_public(np.arange(7)), start)] == [7] * cohort.size
 
 
 def test_logits_are_written_to_the_places_of_the_samples(federation):
     cohort = cohort_of(federation, 0)
     table, w = torch.full((240, 4), torch.nan, dtype=torch.float64), cohort.model.weights
-    cohort.write_logits(table, repeat(w, cohort.size))
+    write_logits(table, cohort, repeat(w, cohort.size))
     there = np.concatenate([federation.train[i] for i in cohort.ids])
     assert sorted(there) == table[:, 0].isfinite().nonzero().flatten().tolist()
     cohort.model.net.eval()
@@ -108,7 +110,7 @@ def test_logits_are_written_to_the_places_of_the_samples(federation):
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_clients_step_as_torchs_adam_does(backend, federation):
     cohort = cohort_of(federation, 0, backend, optimizer="adam", lr=0.003)
-    trained = cohort.train(cross_entropy, repeat(cohort.model.weights, cohort.size))
+    trained = train(cohort, cross_entropy, repeat(cohort.model.weights, cohort.size))
     for row, i in enumerate(cohort.ids):
         net = cohort.model.net.double().train()
         net.load_state_dict(cohort.model.weights, strict=False)
@@ -141,12 +143,12 @@ def seen_twice(w, batch, table):
 def test_a_batch_says_which_samples_it_holds(backend, federation):
     cohort = cohort_of(federation, 0, backend)
     start, labels = repeat(cohort.model.weights, cohort.size), torch.from_numpy(federation.data.y)
-    cohort.train(seen_twice, start, {"y": labels.expand(cohort.size, -1)}, epochs=[0], batches_per_step=2)
-    seen = cohort.meter.losses.pop().double()
-    cohort.train(cross_entropy, start, epochs=[0], batches_per_step=2)
+    train(cohort, seen_twice, start, {"y": labels.expand(cohort.size, -1)}, epochs=[0], batches_per_step=2)
+    seen = cohort.losses.pop().double()
+    train(cohort, cross_entropy, start, epochs=[0], batches_per_step=2)
     steps = [client_batches(federation.train[i], [0], 8, batches_of(0, i), 2) for i in cohort.ids]
     expected = torch.tensor([own[:, 8:].sum(1).double().mean() for own in steps])
-    torch.testing.assert_close(seen - cohort.meter.losses[0], expected, rtol=1e-5, atol=1e-3)
+    torch.testing.assert_close(seen - cohort.losses[0], expected, rtol=1e-5, atol=1e-3)
 
 
 # M1 to M4
@@ -197,12 +199,12 @@ def test_clients_of_a_mixture_train_as_they_would_among_their_likes(backend, fed
     setting = EXACT | {"backend": backend, "tune_epochs": 1}
     result = fl.run("local_only", federation, MIXTURE, **setting)
     plan = prepare("local_only", federation, MIXTURE, **{k: v for k, v in EXACT.items() if k != "progress"})
-    groups = groups_of(plan.algorithm, plan.model, federation)
-    assert [g.clients.tolist() for g in result.groups] == [g.clients.tolist() for g in groups]
+    dealt = architectures_of(plan.algorithm, plan.model, federation)
+    assert [g.clients.tolist() for g in result.architectures] == [g.clients.tolist() for g in dealt]
     images = on_device(federation.data, torch.device("cpu"), torch.float64)
     ids = [cohort_of(federation, t, method="local_only").ids for t in (0, 1)]
     last = result.accuracy[(result.accuracy["round"] == 2)].set_index(["client", "when"])["loss"]
-    for group, stack in zip(groups, result.models.stacks, strict=True):
+    for group, stack in zip(dealt, result.models.stacks, strict=True):
         for row, i in enumerate(group.clients.tolist()):
             net = group.model.net.double().train()
             net.load_state_dict(group.model.weights, strict=False)
@@ -237,7 +239,7 @@ def loss(net, images, model, index) -> float:
 
 def test_a_mixture_keeps_one_row_for_each_client_of_an_architecture(federation):
     result = fl.run("local_only", federation, "lenet5+lenet5_plain+m1", **SETTING | {"rounds": 1})
-    for group, stack in zip(result.groups, result.models.stacks, strict=True):
+    for group, stack in zip(result.architectures, result.models.stacks, strict=True):
         assert {len(t) for t in stack.values()} == {len(group.clients)} == {2}
 
 

@@ -10,7 +10,10 @@ import pytest
 import torch
 from archives import pictures
 from phases import phase
+from torchvision.models import resnet18
+from trees import distance
 
+import fedlib as fl
 from fedlib.data import Dataset
 from fedlib.models import MODELS, Model, build
 from fedlib.models.features import features
@@ -139,6 +142,48 @@ def test_a_step_of_mobilenetv2_is_the_same_by_loop_by_stack_and_without_operatio
         if isinstance(module, torch.nn.ReLU6):
             module.inplace = False
     assert all(torch.equal(w, stacked[name]) for name, w in one_step(model, "stacked")[0].items())
+
+
+@pytest.mark.parametrize("name", ["resnet18", "resnet18_gn"])
+def test_resnet18_is_that_of_torchvision_with_a_stem_for_small_images(name):
+    model, theirs = build(name, MODELS[name], (3, 32, 32), 10, seed=0), resnet18(num_classes=10)
+    own = {entry: tuple(model.weights[entry].shape) for entry in model.trainable}
+    expected = {entry: tuple(w.shape) for entry, w in theirs.named_parameters()}
+    assert own == expected | {"conv1.weight": (64, 3, 3, 3)}
+    assert sum(model.weights[entry].numel() for entry in own) == 11_173_962
+    assert model.classifier == {"fc.weight", "fc.bias"}
+    stem = model.weights["conv1.weight"].std().item()  # sqrt(2 / fan out)
+    assert stem == pytest.approx((2 / (64 * 3 * 3)) ** 0.5, rel=0.05)
+    stages = features(model, model.weights, torch.randn(2, 3, 32, 32), {n: n for n in ("conv1", "layer1", "layer4")})
+    assert [tuple(t.shape) for t in stages.values()] == [(2, 64, 32, 32), (2, 64, 32, 32), (2, 512, 4, 4)]
+
+
+def test_resnet18_has_statistics_and_with_groupnorm_it_has_none():
+    normed, grouped = (build(name, MODELS[name], (1, 8, 8), 4, seed=0) for name in ("resnet18", "resnet18_gn"))
+    assert (len(normed.statistics), len(normed.batchnorm)) == (2 * 20, 4 * 20)
+    assert set(normed.weights) == set(normed.trainable) | normed.statistics
+    assert (grouped.statistics, grouped.batchnorm) == (frozenset(), frozenset())
+    assert set(grouped.weights) == set(grouped.trainable) == set(normed.trainable)
+    norms = [m for m in grouped.net.modules() if isinstance(m, torch.nn.GroupNorm)]
+    assert [m.num_groups for m in norms] == [32] * 20
+    x, w = torch.randn(3, 1, 8, 8), grouped.weights  # what it answers to an image does not depend on the others
+    torch.testing.assert_close(grouped(w, x)[:1], grouped(w, x[:1]))
+
+
+@pytest.mark.parametrize("name", ["resnet18", "resnet18_gn"])
+def test_a_run_of_resnet18_is_the_same_by_loop_and_by_stack(name, tmp_path):
+    y, one = np.arange(12) % 4, np.zeros(12, np.int64)
+    data = Dataset("tiny", pictures(12, 2, 8, 10), y, tuple("abcd"), one.astype(np.uint8), one, ("tiny",))
+    setting = dict(rounds=1, batch_size=4, dtype="float64", statistics="local", progress=False)
+    loop, stacked = (
+        fl.run(
+            "fedper", fl.federate(data, fl.iid(), clients=2), name, **setting, backend=backend, store=tmp_path / backend
+        )
+        for backend in BACKENDS
+    )
+    assert distance(stacked.models, loop.models) < 1e-9
+    own = [entry for entry, t in loop.models.items() if not torch.equal(t[0], t[1])]
+    assert set(own) == loop.model.statistics | loop.model.classifier
 
 
 @pytest.fixture

@@ -288,9 +288,9 @@ def average_prototypes(before, means, counts):
 
 
 def assert_prototypes(state, prototypes):
-    assert state.known.nonzero().flatten().tolist() == sorted(prototypes)
+    assert state.prototypes.known.nonzero().flatten().tolist() == sorted(prototypes)
     for c, z in prototypes.items():
-        torch.testing.assert_close(state.z[c], z, rtol=1e-7, atol=1e-10)
+        torch.testing.assert_close(state.prototypes.z[c], z, rtol=1e-7, atol=1e-10)
 
 
 def test_fedproto():

@@ -120,7 +120,7 @@ def test_fedgen():
 
     def client(i, t):
         rng, n = generator(oracle.seed, "train", t, "draws", i, 0), len(list(oracle.batches(i, t)))
-        z = torch.tensor(rng.standard_normal((n, labels + 5, d)))
+        z = torch.tensor(rng.standard_normal((n, labels + oracle.setting["batch_size"], d)))
         drawn = zip(z, torch.tensor(rng.choice(np.flatnonzero(counts[i]), (n, labels))), strict=True)
 
         def loss(net, x, y, _):
@@ -136,11 +136,11 @@ def test_fedgen():
         oracle.train(net, i, t, loss if t else None)
         return net
 
+    initial = new_generator(generator(oracle.seed, "fedgen", "generator"), 4, d, hidden, p=84).values()
+    make.load_state_dict(dict(zip(weights_of(make), initial, strict=True)), strict=False)
+
     def server(nets, t):
         rng, here = generator(oracle.seed, "server", t, "generator"), counts[oracle.cohorts[t]]
-        if t == 0:
-            initial = new_generator(rng, 4, d, hidden, p=84).values()
-            make.load_state_dict(dict(zip(weights_of(make), initial, strict=True)), strict=False)
         share = torch.tensor(here / np.maximum(here.sum(0), 1))
         ys = torch.tensor(rng.choice(np.flatnonzero(here.sum(0)), (steps, labels)))
         adam.param_groups[0]["lr"] = rate * decay**t
@@ -164,9 +164,9 @@ def test_fedgen():
 def joined(oracle: Oracle, i: int, t: int, n: int, steps: int | None) -> Iterator[tuple[np.ndarray, ...]]:
     """Client i's mini-batches of round t, n for each step; who has fewer takes its samples again, for one step."""
     for epoch in range(steps or oracle.setting["local_epochs"]):
-        batches = list(oracle.batches(i, t, [epoch]))
+        batches, size = list(oracle.batches(i, t, [epoch])), n * oracle.setting["batch_size"]
         if len(batches) < n:
-            batches = [own for whole in oracle.batches(i, t, [epoch], size=5 * n) for own in np.split(whole, n)]
+            batches = [own for whole in oracle.batches(i, t, [epoch], size=size) for own in np.split(whole, n)]
         yield from zip(*[iter(batches)] * n, strict=False)
 
 

@@ -42,13 +42,14 @@ def test_every_paper_has_a_term_of_its_own():
 
 
 @pytest.mark.parametrize("source", sorted(NOTEBOOKS.glob("[0-9][0-9]_*.ipynb")), ids=lambda source: source.stem)
-def test_every_notebook_has_something_to_play_with_and_exercises_with_folded_solutions_that_run(source):
+def test_every_notebook_has_something_to_play_with_its_readings_and_exercises_with_folded_solutions_that_run(source):
     heading, cells = "", {}
     for cell in nbformat.read(source, 4).cells:
         *_, heading = [heading, *re.findall(r"^## (?:\d+\. )?(.*)", cell.source, re.MULTILINE)]
         cells.setdefault(heading, []).append(cell)
     code = {name: [cell for cell in own if cell.cell_type == "code"] for name, own in cells.items()}
     assert any("fl.report.explore(" in cell.source for cell in code["Play with it"])
+    assert any(cell.source == "report.readings()" for cell in code["What differed from the paper, and why"])
     assert code["Exercises"]
     assert all(cell.metadata["tags"] == ["solution"] for cell in code["Exercises"])
     assert all(cell.metadata["jupyter"] == {"source_hidden": True} for cell in code["Exercises"])

@@ -1,4 +1,4 @@
-"""The README's code runs, and what it lists is what there is."""
+"""The README's code runs, and what it and the documents beside it name is there."""
 
 import inspect
 import re
@@ -11,7 +11,10 @@ import fedlib as fl
 from fedlib.algorithm import ALGORITHMS
 from fedlib.report import PAPERS, label, reported
 
-README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parent.parent
+README, CONTRIBUTING, CHANGELOG = (
+    (ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")
+)
 CODE = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
 
 
@@ -33,7 +36,7 @@ def test_the_sweep_of_the_readme_runs(federation):
 
 def test_the_method_of_the_readme_is_fedavg_when_its_server_goes_all_the_way(federation, tmp_path, monkeypatch):
     file = tmp_path / "mine.py"  # @fl.algorithm reads the source
-    file.write_text(next(code for code in CODE if "@fl.algorithm" in code))
+    file.write_text(next(code for code in CODE if "def slow_server" in code))
     monkeypatch.syspath_prepend(tmp_path)
     import mine
 
@@ -45,18 +48,57 @@ def test_the_method_of_the_readme_is_fedavg_when_its_server_goes_all_the_way(fed
     assert not all(torch.allclose(half[name], w, atol=1e-3) for name, w in average.items())
 
 
-def test_the_readme_lists_the_methods_there_are():
+def test_the_personal_method_of_the_readme_is_local_only_when_nothing_pulls(federation, tmp_path, monkeypatch):
+    file = tmp_path / "personal.py"
+    file.write_text(next(code for code in CODE if "def pulled" in code))
+    monkeypatch.syspath_prepend(tmp_path)
+    import personal
+
+    setting = dict(rounds=3, join_ratio=0.5, lr=0.05, progress=False)
+    free, pulled = (fl.run(personal.pulled(lam), federation, **setting).models for lam in (0.0, 1.0))
+    alone = fl.run("local_only", federation, **setting).models
+    assert all(torch.equal(free[name], w) for name, w in alone.items())
+    assert not all(torch.allclose(pulled[name], w, atol=1e-3) for name, w in alone.items())
+
+
+def test_the_model_of_the_readme_runs(federation, tmp_path, monkeypatch):
+    model, run = next(code for code in CODE if "def mlp" in code).split("\n\n\nres = ")
+    (tmp_path / "own_model.py").write_text(model)  # a run reads the source
+    monkeypatch.syspath_prepend(tmp_path)
+    from own_model import mlp
+
+    result = eval(run.replace("rounds=20", "rounds=1, progress=False"), {"fl": fl, "fed": federation, "mlp": mlp})
+    assert result.config["model"] == "mlp"
+    assert (result.models["3.weight"][0] != result.models["3.weight"][1]).any()
+
+
+def test_the_readme_lists_the_methods_and_models_there_are():
     (listed,) = re.findall(r"\| Methods \| `([^`]*)`", README)
     assert listed.split() == sorted(fl.algorithms())
+    (listed,) = re.findall(r"\| Models \| `([^`]*)`", README)
+    assert listed.split() == [name for name in fl.models() if not name.endswith("_thin")]
 
 
-@pytest.mark.parametrize("link", sorted(set(re.findall(r"\]\(([^):#]+)\)", README))))
+@pytest.mark.parametrize("link", sorted(set(re.findall(r"\]\(([^):#]+)", README + CONTRIBUTING))))
 def test_links_lead_somewhere(link):
-    assert (Path(__file__).parent.parent / link).exists()
+    assert (ROOT / link).exists()
+
+
+def test_the_files_and_targets_that_contributors_are_told_of_are_there():
+    files = set(re.findall(r"\b(?:fedlib|notebooks|tests)/[\w/]+\.(?:py|toml|ipynb)\b", CONTRIBUTING))
+    targets = set(re.findall(r"\bmake ([a-z-]+)", CONTRIBUTING))
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert len(files) > 15
+    assert {file for file in files if not (ROOT / file).exists()} == set()
+    assert {"lint", "test"} <= targets <= set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
+
+
+def test_the_version_has_its_changes():
+    assert f"## [{fl.__version__}]" in CHANGELOG
 
 
 def test_the_numbers_of_the_readme_are_those_of_the_reference_run():
-    table = (Path(__file__).parent.parent / "figures/reference/pfedsim/table3_wide.md").read_text(encoding="utf-8")
+    table = (ROOT / "figures/reference/pfedsim/table3_wide.md").read_text(encoding="utf-8")
     assert table.split("\n\n", 1)[1] in README
 
 
@@ -69,5 +111,5 @@ def test_the_table_of_methods_says_what_source_papers_and_tests_say(name):
     printed = [paper for paper in PAPERS if name in set(reported(paper)["method"].str.split(r"[-+]").str[0])]
     assert papers == (", ".join(map(label, printed)) or "-")
     for file in re.findall(r"\((tests/\S+)\)", tests):
-        text = (Path(__file__).parent.parent / file).read_text(encoding="utf-8")
+        text = (ROOT / file).read_text(encoding="utf-8")
         assert re.search(rf"\b{name}\(|[\"']{name}[\"']", text), file

@@ -3,15 +3,15 @@
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import nbformat
 import pandas as pd
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook
+from processes import command, start
 
 from fedlib import batch
 from fedlib.data import write_npz
@@ -45,9 +45,9 @@ def arguments(folder: Path, output: str = "figures") -> list[str]:
     return ["--profile", "smoke", "--notebooks", str(folder / "notebooks"), "--output", str(folder / output)]
 
 
-def start(folder: Path) -> subprocess.Popen:
-    command = [sys.executable, "-m", "fedlib.batch", *arguments(folder)]
-    return subprocess.Popen(command, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+def make(folder: Path) -> BaseProcess:
+    """`make figures`, beside this process."""
+    return start(command, "fedlib.batch", arguments(folder))[0]
 
 
 def wait_for(condition) -> None:
@@ -65,12 +65,12 @@ def test_after_a_kill_at_any_moment_the_same_command_ends_with_the_same_tables(f
     write(folder, EXPERIMENT)
     chance = random.Random(0)
     for done in (0, 2):
-        with start(folder) as process:
-            wait_for(lambda done=done: len(list(run_store.glob("*/run.safetensors"))) > done)
-            time.sleep(chance.uniform(0, 0.2))
-            os.killpg(process.pid, signal.SIGKILL)  # the kernel notices by itself
-            process.communicate()
-        assert process.returncode == -signal.SIGKILL
+        process = make(folder)
+        wait_for(lambda done=done: len(list(run_store.glob("*/run.safetensors"))) > done)
+        time.sleep(chance.uniform(0, 0.2))
+        os.killpg(process.pid, signal.SIGKILL)  # the kernel notices by itself
+        process.join()
+        assert process.exitcode == -signal.SIGKILL
     assert batch.main(arguments(folder)) == 0
     made = folder / "figures" / "smoke" / "pfedmb" / "table1.csv"
     assert not list(folder.rglob("*.tmp"))
@@ -85,11 +85,11 @@ def test_two_at_once_take_turns(folder, capsys):
     log = folder / "log"
     note = f"with open({str(log)!r}, 'a') as file:\n    file.write('{{}} ')"
     write(folder, note.format("start"), "import time; time.sleep(3)", note.format("end"))
-    with start(folder) as first:
-        wait_for(log.exists)
-        assert batch.main(arguments(folder)) == 0
-        first.communicate()
-    assert first.returncode == 0
+    first = make(folder)
+    wait_for(log.exists)
+    assert batch.main(arguments(folder)) == 0
+    first.join()
+    assert first.exitcode == 0
     assert log.read_text().split() == ["start", "end", "start", "end"]
     assert "is being made by another process; waiting for it." in capsys.readouterr().err
 

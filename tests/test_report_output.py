@@ -10,6 +10,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
+from bs4 import BeautifulSoup
 
 import fedlib.report as report
 from fedlib.report.provenance import commit
@@ -106,6 +107,16 @@ def test_claims_are_written_in_the_paper_s_order(tmp_path):
     assert (r.folder / "claims.md").read_text().count("\n") == 21 + 4
     with pytest.raises(ValueError, match="about 'fedcs'; the ledger is about 'pfedmb'"):
         r.claims(report.Ledger("pfedmb"))
+
+
+def test_readings_are_shown_folded_and_complete_and_leave_no_file(tmp_path):
+    r = report.open("pfedmb", "quick", tmp_path / "figures")
+    html, frame = r.readings().data, report.readings("pfedmb")
+    assert html.startswith(f"<details><summary>{len(frame)} questions")
+    assert html.endswith("</details>")
+    shown = [cell.get_text() for cell in BeautifulSoup(html, "html.parser").find_all("td")]
+    assert shown == frame.to_numpy().ravel().tolist()
+    assert not r.folder.exists()
 
 
 def test_provenance_is_valid_json_with_versions_and_the_notebook_s_facts(tmp_path):

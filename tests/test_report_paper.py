@@ -1,15 +1,25 @@
-"""The papers' numbers: names, merging with measured rows, claims."""
+"""The papers' numbers: names, merging with measured rows, readings, claims."""
 
+import ast
+import inspect
 import math
+import pkgutil
+import re
+from collections.abc import Iterator
+from pathlib import Path
 
+import nbformat
 import numpy as np
 import pandas as pd
 import pytest
 
+import fedlib as fl
 import fedlib.report as report
+from fedlib.models import MODELS
 from fedlib.report.claims import VERDICTS, Ledger
 from fedlib.report.paper import FOLDER, PAPERS, PRINTED_METHODS, QUANTITIES
 from fedlib.report.style import METHODS, VARIANTS, base_method
+from fedlib.runs.setting import setting
 
 ROWS = {
     "pfedsim": (296, 25),
@@ -18,6 +28,9 @@ ROWS = {
     "pfedmb": (64, 20),
     "fedsimsup": (176, 20),
 }
+ROOT = Path(__file__).parent.parent
+PLACE = r"Section|Table|Fig\.|Figs\.|Equation|Algorithm|Appendix"
+NAMED = re.compile(r"(?:(\w+)'s\s+readings?\s+)?(?<![#\w])(A\d\d?(?:(?:,\s+|\s+and\s+)A\d\d?)*)(?!\w)")
 
 
 def measured(*rows):
@@ -149,6 +162,73 @@ def test_format_pm_shows_what_is_known():
     assert report.format_pm(79.1) == "79.10"
     assert report.format_pm(float("nan"), 1.0) == "-"
     assert report.format_pm(0.9166, 0.01, digits=3) == "0.917 ± 0.010"
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_every_reading_has_its_number_and_says_what_is_open_where_and_what_is_done(paper):
+    frame = report.readings(paper)
+    assert list(frame.columns) == ["reading", "question", "choice", "where"]
+    assert list(frame["reading"]) == [f"A{i}" for i in range(1, len(frame) + 1)]
+    assert frame["question"].str.contains(PLACE, flags=re.IGNORECASE).all()
+    for column in ("question", "choice"):
+        assert frame[column].str.fullmatch(r"\S.*\S\.").all()
+    with pytest.raises(ValueError, match="did you mean 'fedcs'"):
+        report.readings("fedc")
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_what_decides_a_reading_is_there(paper):
+    for where in filter(None, "; ".join(report.readings(paper)["where"]).split("; ")):
+        if where.startswith("fedlib."):
+            assert pkgutil.resolve_name(where) is not None
+            continue
+        tree = ast.parse(where, mode="eval").body
+        if not isinstance(tree, ast.Call):  # a name of the public surface
+            assert eval(where, vars(fl)) is not None
+            continue
+        name, arguments = ast.unparse(tree.func), {own.arg: ast.literal_eval(own.value) for own in tree.keywords}
+        if name == "run":
+            assert set(arguments.pop("model", "lenet5").split("+")) <= set(MODELS)
+            setting(**{"rounds": 1} | arguments)
+        elif name == "load":
+            assert {ast.literal_eval(own) for own in tree.args} <= set(fl.datasets())
+        elif name == "federate":
+            inspect.signature(fl.federate).bind_partial(**arguments)
+        else:
+            assert isinstance(eval(where, vars(fl)), fl.Algorithm | fl.Partition)
+
+
+def named_readings(path: Path, text: str) -> Iterator[tuple[str, str]]:
+    """Paper and number of each reading that a text names; the paper is said before it, or by the file's path."""
+    [own] = [paper for paper in PAPERS if paper in path.as_posix()] or [""]
+    for said, numbers in NAMED.findall(text):
+        yield from ((said.lower() or own, number) for number in re.findall(r"A\d+", numbers))
+
+
+def test_a_reading_is_found_with_its_paper():
+    def found(path, text):
+        return list(named_readings(Path(path), text))
+
+    both = "two of them (readings A1, A3 and A12), and pFedHR's\n    reading A5"
+    assert found("methods/fedcs/x.py", both) == [("fedcs", "A1"), ("fedcs", "A3"), ("fedcs", "A12"), ("pfedhr", "A5")]
+    assert found("models/x.py", "pFedMB's readings A1 and A2; reading A4") == [
+        ("pfedmb", "A1"), ("pfedmb", "A2"), ("", "A4"),
+    ]  # fmt: skip
+    assert found("methods/pfedsim.py", "#A34700, #A3, BA2, A100, A7b") == []
+
+
+def test_every_reading_that_code_and_notebooks_name_is_in_the_table_of_its_paper():
+    texts = {path: path.read_text(encoding="utf-8") for path in [*ROOT.glob("fedlib/**/*.py"), *ROOT.glob("*.md")]}
+    texts |= {path: path.read_text(encoding="utf-8") for path in ROOT.glob("fedlib/papers/*/claims.csv")}
+    texts |= {path: path.read_text(encoding="utf-8") for path in ROOT.glob("tests/*.py") if path != Path(__file__)}
+    for path in ROOT.glob("notebooks/*.ipynb"):
+        texts[path] = "\n\n".join(cell.source for cell in nbformat.read(path, 4).cells)
+    named = {
+        (path.relative_to(ROOT), *one) for path in texts for one in named_readings(path.relative_to(ROOT), texts[path])
+    }
+    there = {(paper, reading) for paper in PAPERS for reading in report.readings(paper)["reading"]}
+    assert len(named) > 20
+    assert {one for one in named if one[1:] not in there} == set()
 
 
 @pytest.mark.parametrize("paper", PAPERS)

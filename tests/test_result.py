@@ -1,6 +1,8 @@
 """What a table says of a run, by hand: three clients with 2, 3 and 10 images to test, three evaluations."""
 
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -11,7 +13,7 @@ import fedlib as fl
 from fedlib.runs.history import History
 from fedlib.runs.result import RunResult
 from fedlib.runs.sweep import Sweep
-from fedlib.training.cohort import Meter
+from fedlib.training.channel import Channel
 
 N, N_VALID = [2, 3, 10], [5, 4, 1]  # right answers by (round, tuned):
 RIGHT = {
@@ -32,11 +34,20 @@ def result(when: str, seed: int = 0) -> RunResult:
         parts = [(h, 0.1 * t + torch.arange(3).double(), torch.full((3, 2), 0.01 * t).double()) for h in both]
         history.add_evaluation(t, bool(tuned), parts)
     for t in range(6):
-        meter = Meter(100 + t, 10 + t, [torch.tensor([1.0, 3.0]), torch.tensor([4.0 + seed])])
-        history.add_round(float(t), float(t) + 0.5, meter)
+        losses = [torch.tensor([1.0, 3.0]), torch.tensor([4.0 + seed])]
+        cohort = SimpleNamespace(channel=Channel(bytes_down=100 + t, bytes_up=10 + t), losses=losses)
+        history.add_round(float(t), float(t) + 0.5, cohort)
     frames = dict(accuracy=history.accuracy(), rounds=history.rounds(), validation=history.validation())
     return RunResult(
-        {"seed": seed}, trace={}, models={}, state=None, model=None, groups=(), folder=Path(), when=when, **frames
+        {"seed": seed},
+        trace={},
+        models={},
+        state=None,
+        model=None,
+        architectures=(),
+        folder=Path(),
+        when=when,
+        **frames,
     )
 
 
@@ -143,3 +154,10 @@ def test_what_is_written_down_stays_as_it_was_when_the_run_goes_on():
         history.add_trace({"alpha": state})
         state += 10  # in its place, as rounds do
     assert history.traced()["alpha"].tolist() == [[1.0, 2.0], [11.0, 12.0]]
+
+
+def test_without_validation_images_there_is_no_best_round():
+    run = replace(result("before"), validation=None)
+    for ask in (run.best_round, lambda: run.score(part="validation")):
+        with pytest.raises(ValueError, match="has no validation images; give federate"):
+            ask()

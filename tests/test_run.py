@@ -1,17 +1,19 @@
 """Runs: resumed, repeated, refused. Nothing lost on a kill, nothing half-written."""
 
+import doctest
 import errno
+import inspect
 import os
+import re
 import signal
-import subprocess
-import sys
 import textwrap
-import time
+from dataclasses import MISSING, fields
 
 import numpy as np
 import pytest
 import torch
 from methods import FACTORIES
+from processes import start
 from safetensors import SafetensorError, safe_open
 from trees import same_bits
 
@@ -19,6 +21,7 @@ import fedlib as fl
 from fedlib import files
 from fedlib.runs import rounds
 from fedlib.runs.plan import cohorts
+from fedlib.runs.setting import Setting
 from fedlib.runs.store import FORMAT
 
 SETTING = dict(rounds=6, join_ratio=0.5, local_epochs=1, batch_size=8, lr=0.05, evaluate_every=2)
@@ -42,7 +45,7 @@ def test_a_run_stopped_anywhere_resumes_to_the_same_bits(method, after, federati
         if t == after:
             raise Stop
 
-    method, setting = FACTORIES[method](), SETTING | {"local_epochs": 2}
+    method, setting = FACTORIES[method](), SETTING | {"local_epochs": 2, "batch_size": 16}
     whole = fl.run(method, federation, **setting, progress=False, store=tmp_path / "whole")
     with pytest.raises(Stop):
         fl.run(method, federation, **setting, progress=stop, store=tmp_path / "parts", checkpoint_seconds=0)
@@ -53,36 +56,25 @@ def test_a_run_stopped_anywhere_resumes_to_the_same_bits(method, after, federati
     assert resumed.rounds["round"].tolist() == [1, 2, 3, 4, 5, 6]
 
 
-def test_a_killed_process_loses_nothing(tmp_path):
+def train(tell, federation, store):
+    """Forty rounds: each of them is told, and the seconds of all at the end."""
+    setting = SETTING | dict(rounds=40, seed=3, evaluate_every=4, checkpoint_seconds=0)
+    tell(fl.run("pfedsim", federation, **setting, progress=tell, store=store).rounds["seconds"].sum())
+
+
+def test_a_killed_process_loses_nothing(federation, tmp_path):
     """`kill -9` in mid-run, twice, then the same call: the same bits as an uninterrupted run."""
-    script = tmp_path / "run.py"
-    script.write_text(
-        textwrap.dedent("""
-        import sys, warnings
-        import fedlib as fl
-        fed = fl.federate(fl.load("digits"), fl.dirichlet(alpha=0.5), clients=10, seed=0)
-        result = fl.run("pfedsim", fed, rounds=12, join_ratio=0.3, batch_size=32, seed=3, evaluate_every=4,
-                        store=sys.argv[1], checkpoint_seconds=0, progress=lambda t: print(t, flush=True))
-        """)
-    )
-
-    def start(store):
-        return subprocess.Popen([sys.executable, script, tmp_path / store], stdout=subprocess.PIPE, text=True)
-
     for stop_at in (3, 8):
-        with start("killed") as process:
-            for line in process.stdout:
-                if int(line) >= stop_at:
-                    os.kill(process.pid, signal.SIGKILL)
-                    break
-        assert process.returncode == -signal.SIGKILL
-    with start("killed") as process:
-        seen = [int(line) for line in process.stdout]
-    assert process.returncode == 0
-    assert seen[0] > 8  # it continued after the second kill
-    with start("whole") as process:
-        process.communicate()
-    assert process.returncode == 0
+        process, told = start(train, federation, tmp_path / "killed")
+        assert any(t >= stop_at for t in told)
+        os.kill(process.pid, signal.SIGKILL)
+        process.join()
+        assert process.exitcode == -signal.SIGKILL
+    process, told = start(train, federation, tmp_path / "killed")
+    assert next(told) > 8  # it continued after the second kill
+    *_, last, _ = told
+    assert last == 40
+    train(lambda _: None, federation, tmp_path / "whole")
     [killed], [whole] = (list((tmp_path / store).glob("pfedsim-*")) for store in ("killed", "whole"))
     assert killed.name == whole.name
     assert (killed / "accuracy.csv").read_bytes() == (whole / "accuracy.csv").read_bytes()
@@ -122,7 +114,7 @@ def test_an_edited_algorithm_is_not_answered_with_an_old_result(federation):
         source = textwrap.dedent(f"""
         def mine():
             def round(state, cohort):
-                w_i = cohort.train(cross_entropy, cohort.broadcast(state.w))
+                w_i = train(cohort, cross_entropy, cohort.broadcast(state.w))
                 w = client_mean(w_i, cohort.n_samples)
                 return Global({{n: state.w[n] + {server_lr} * (t - state.w[n]) for n, t in w.items()}})
             return Algorithm("mine", init_global, round, one_for_all)
@@ -133,7 +125,7 @@ def test_an_edited_algorithm_is_not_answered_with_an_old_result(federation):
 
     from fedlib.algorithm import ALGORITHMS, Algorithm, Global, algorithm, init_global, one_for_all
     from fedlib.stack import client_mean
-    from fedlib.training.losses import cross_entropy
+    from fedlib.training import cross_entropy, train
 
     results = []
     for i, rate in enumerate([1.0, 0.5]):
@@ -141,7 +133,7 @@ def test_an_edited_algorithm_is_not_answered_with_an_old_result(federation):
         linecache.cache[name] = (len(source), None, source.splitlines(True), name)
         scope = dict(
             Algorithm=Algorithm, Global=Global, one_for_all=one_for_all, init_global=init_global,
-            cross_entropy=cross_entropy, client_mean=client_mean,
+            cross_entropy=cross_entropy, train=train, client_mean=client_mean,
         )  # fmt: skip
         exec(compile(source, name, "exec"), scope)
         results.append(fl.run(algorithm(scope["mine"])(), federation, **SETTING, progress=False))
@@ -186,7 +178,7 @@ def test_the_step_size_decays_by_rounds(federation):
     @fl.algorithm
     def curious():
         def round(state, cohort):
-            seen.append(cohort.lr)
+            seen.append(cohort.local.lr)
             return fl.fedavg().round(state, cohort)
 
         return fl.fedavg()._replace(name="curious", round=round)
@@ -261,6 +253,33 @@ def test_rounds_are_asked_for(federation):
         fl.run("fedavg", federation)
 
 
+def test_the_parameters_of_a_run_are_the_fields_of_its_setting():
+    parameters = {name: (own.default, own.annotation) for name, own in inspect.signature(fl.run).parameters.items()}
+    settings = {
+        own.name: (inspect.Parameter.empty if own.default is MISSING else own.default, own.type)
+        for own in fields(Setting)
+    }
+    around = ["algorithm", "federation", "model"], ["progress", "store", "checkpoint_seconds", "debug"]
+    assert list(parameters) == [*around[0], *settings, *around[1]]
+    assert settings.items() <= parameters.items()
+    assert all(re.search(rf"^        {name}: ", fl.run.__doc__, re.MULTILINE) for name in parameters)
+
+
+def test_a_run_hands_every_setting_on(federation, monkeypatch):
+    other = {own.name: f"other {own.name}" for own in fields(Setting)}
+    monkeypatch.setattr(rounds, "prepare", lambda *_, **arguments: pytest.fail(str(arguments == other)))
+    with pytest.raises(pytest.fail.Exception, match="True"):
+        fl.run("fedavg", federation, **other)
+
+
+def test_the_examples_of_run_grid_and_sweep():
+    for function in (fl.run, fl.grid, fl.sweep):
+        [example] = doctest.DocTestFinder().find(function, "example", globs={})
+        done = doctest.DocTestRunner().run(example)
+        assert done.attempted > 1
+        assert done.failed == 0
+
+
 def test_an_algorithm_without_its_hyper_parameters_is_refused(federation):
     bare = fl.fedavg()._replace(made_of=())
     with pytest.raises(ValueError, match=r"put @fl.algorithm on the function"):
@@ -322,17 +341,8 @@ def test_a_store_that_cannot_be_written_is_one_sentence(federation, tmp_path):
 
 def test_a_second_process_waits_for_the_first(federation, tmp_path):
     """Two workers with the same cell: one trains, the other reads; nobody writes the other's file."""
-    code = textwrap.dedent("""
-        import sys
-        import fedlib as fl
-        fed = fl.federate(fl.load("digits"), fl.iid(), clients=4)
-        r = fl.run("fedavg", fed, rounds=4, progress=False, store=sys.argv[1])
-        print(r.rounds["seconds"].sum())
-    """)
-    running = [
-        subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True)
-        for _ in range(2)
-    ]
-    deadline = time.monotonic() + 120
-    times = [process.communicate(timeout=deadline - time.monotonic())[0].split()[-1] for process in running]
-    assert times[0] == times[1]  # measured once
+    _, first = start(train, federation, tmp_path)
+    assert next(first) == 1
+    _, second = start(train, federation, tmp_path)
+    *_, seconds = first
+    assert [*second] == [40, seconds]  # it was trained once

@@ -10,7 +10,7 @@ from methods import FACTORIES
 import fedlib as fl
 from fedlib import streams
 from fedlib.models import model
-from fedlib.training import cohort, server
+from fedlib.training import local, server
 
 RUN = dict(rounds=3, join_ratio=0.7, local_epochs=2, batch_size=8, lr=0.05, tune_epochs=2, progress=False)
 
@@ -44,7 +44,7 @@ def test_a_stream_is_one_thing_on_every_machine():
 @pytest.fixture
 def uses(monkeypatch: pytest.MonkeyPatch) -> dict[tuple, set]:
     """For every stream what it is used for: the line that asks for it, and there what is put in order or drawn."""
-    found, entropy, batches, draw = defaultdict(set), streams.entropy, cohort.client_batches, model._draw
+    found, entropy, batches, draw = defaultdict(set), streams.entropy, local.client_batches, model.drawn
 
     def watched_entropy(stream):
         frame = sys._getframe(2)  # of the function that has called `generator` or `torch_seed`
@@ -57,13 +57,13 @@ def uses(monkeypatch: pytest.MonkeyPatch) -> dict[tuple, set]:
         return batches(own, epochs, batch_size, stream, per_step)
 
     def watched_draw(builder, shape, n_classes, seed):
-        net, norms = draw(builder, shape, n_classes, seed)
+        net = draw(builder, shape, n_classes, seed)
         found["weights", seed].add(tuple((name, t.shape) for name, t in net.state_dict().items()))
-        return net, norms
+        return net
 
     monkeypatch.setattr(streams, "entropy", watched_entropy)
-    monkeypatch.setattr(model, "_draw", watched_draw)
-    for module in (cohort, server):
+    monkeypatch.setattr(model, "drawn", watched_draw)
+    for module in (local, server):
         monkeypatch.setattr(module, "client_batches", watched_batches)
     return found
 

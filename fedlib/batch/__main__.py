@@ -1,3 +1,5 @@
+"""The command line: `python -m fedlib.batch`."""
+
 import signal
 import sys
 

@@ -1,4 +1,4 @@
-"""The command line: arguments checked, notebooks executed, a summary, and the page of all results."""
+"""The command line: check the arguments, execute the notebooks, print a summary, write the page of all results."""
 
 import argparse
 import logging
@@ -7,14 +7,14 @@ import time
 from pathlib import Path
 
 from fedlib.batch.execute import check_results_folder, execute
-from fedlib.batch.plan import Job, plan, select
+from fedlib.batch.jobs import Job, make_job, select
 from fedlib.batch.side_by_side import side_by_side
 from fedlib.checks import check_count
 from fedlib.report.gallery import write_gallery
 
 
 def run_all(jobs: list[Job], at_once: int = 1) -> int:
-    """Run the jobs one after the other, or some at once, and print a summary; returns how many failed."""
+    """Run the jobs, `at_once` at the same time, and print a summary; returns the number of failed jobs."""
     lines, failed = {}, []
 
     def done(job: Job, problem: str | None, seconds: float) -> None:
@@ -43,16 +43,16 @@ def main(arguments: list[str] | None = None) -> int:
     option = parser.add_argument
     option("--profile", default="quick", help="smoke, quick (default) or paper")
     option("--notebook", action="append", default=[], help="01, pfedsim or 01_pfedsim; repeatable")
-    option("--set", action="append", default=[], metavar="NAME=VALUE", help="one parameter; repeatable")
-    option("--jobs", type=int, help="runs side by side in a notebook, 0: one per core")
-    option("--parallel", type=int, default=1, help="notebooks executed at once, default: 1")
-    option("--output", type=Path, default=Path("figures"), help="where results go, default: figures")
-    option("--notebooks", type=Path, default=Path("notebooks"), help="their folder, default: notebooks")
+    option("--set", action="append", default=[], metavar="NAME=VALUE", help="set one parameter; repeatable")
+    option("--jobs", type=int, help="runs at the same time in a notebook, 0: one per core")
+    option("--parallel", type=int, default=1, help="notebooks executed at the same time, default: 1")
+    option("--output", type=Path, default=Path("figures"), help="folder of the results, default: figures")
+    option("--notebooks", type=Path, default=Path("notebooks"), help="folder of the notebooks, default: notebooks")
     given = parser.parse_args(arguments)
     try:
         check_count("parallel", given.parallel)
         sources = select(given.notebooks, given.notebook)
-        jobs = [plan(source, given.profile, given.output, given.set, given.jobs) for source in sources]
+        jobs = [make_job(source, given.profile, given.output, given.set, given.jobs) for source in sources]
         for job in jobs:
             check_results_folder(job)
     except ValueError as error:
@@ -62,8 +62,8 @@ def main(arguments: list[str] | None = None) -> int:
         failed = run_all(jobs, given.parallel)
         index = write_gallery(given.output / given.profile)
     except KeyboardInterrupt:
-        logging.disable()  # of what the kernel's client left undone
-        print("\nInterrupted; finished runs are kept, the same command goes on from there.", file=sys.stderr)
+        logging.disable()  # messages of the kernel's interrupted client
+        print("\nInterrupted; finished runs are kept, the same command continues from them.", file=sys.stderr)
         return 130
     except OSError as error:
         print(error, file=sys.stderr)

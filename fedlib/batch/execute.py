@@ -7,16 +7,16 @@ from typing import TextIO
 import papermill
 from filelock import FileLock, Timeout
 
+from fedlib.batch.jobs import Job
 from fedlib.batch.kernel import RunningPython
-from fedlib.batch.plan import Job
 from fedlib.files import remove_unfinished
 
 
 def execute(job: Job, console: TextIO | None = None) -> str | None:
-    """Run one notebook, its executed copy written cell by cell; returns what went wrong, in one line.
+    """Execute one notebook and write its copy after every cell; returns None, or one line that describes the error.
 
-    Progress, papermill's and the notebook's own, goes to `console` (default: standard error) while it runs; the
-    executed copy keeps only what it shows at the end. Another process that makes the same copy is waited for.
+    Progress of papermill and of the notebook is shown on `console` (default: standard error) while it runs; the copy
+    holds only its last state. If another process writes the same copy, this one waits for it.
     """
     console = console or sys.stderr
     lock = results_lock(job)
@@ -31,7 +31,9 @@ def execute(job: Job, console: TextIO | None = None) -> str | None:
             job.source,
             job.target,
             parameters=job.parameters,
-            resources={"metadata": {"path": str(job.source.parent)}},  # where the kernel starts; `cwd` moves us all
+            resources={
+                "metadata": {"path": str(job.source.parent)}
+            },  # folder of the kernel; `cwd` would change that of this process
             kernel_name="python3",
             language="python",
             kernel_manager_class=RunningPython,
@@ -42,7 +44,7 @@ def execute(job: Job, console: TextIO | None = None) -> str | None:
     except papermill.PapermillExecutionError as error:
         message = str(error.evalue).strip().split("\n")[0]
         return f"cell In [{error.exec_count}] raised {error.ename}: {message}"
-    except Exception as error:  # a dead kernel, a full disk: reported, and the next notebook still runs
+    except Exception as error:  # such as a dead kernel or a full disk: the next notebook still runs
         return f"{type(error).__name__}: {str(error).strip()}"
     finally:
         lock.release()
@@ -50,7 +52,7 @@ def execute(job: Job, console: TextIO | None = None) -> str | None:
 
 
 def check_results_folder(job: Job) -> None:
-    """Raise `ValueError` unless results can be written to the job's folder, which is made."""
+    """Make the job's folder; raise `ValueError` if it cannot be written."""
     try:
         job.target.parent.mkdir(parents=True, exist_ok=True)
         with suppress(Timeout), results_lock(job).acquire(timeout=0):
@@ -63,5 +65,5 @@ def check_results_folder(job: Job) -> None:
 
 
 def results_lock(job: Job) -> FileLock:
-    """Who holds it writes the executed copy."""
+    """The lock that a process holds while it writes the executed copy."""
     return FileLock(job.target.parent / ".lock")

@@ -1,4 +1,4 @@
-"""The Jupyter kernel that executes notebooks in batch: the running Python, and a client that never waits in vain."""
+"""The Jupyter kernel that executes notebooks in batch: the running Python, with a client that misses no reply."""
 
 import os
 import secrets
@@ -13,10 +13,10 @@ from jupyter_client.manager import AsyncKernelManager
 
 
 class WatchfulChannel(AsyncZMQSocketChannel):
-    """Looks for the next message every half second instead of only when the socket announces one.
+    """Polls for the next message every half second instead of waiting for the signal of the socket.
 
-    The client answers widgets with synchronous sends on this very socket, which can swallow the announcement of a
-    cell's reply (a ZeroMQ socket signals changes, not states); the notebook would then wait for it for ever.
+    The client answers widgets with synchronous sends on the same socket. These can clear the signal for a cell's reply
+    (a ZeroMQ socket signals changes, not states), and the client would wait for the reply forever.
     """
 
     async def get_msg(self, timeout: float | None = None) -> dict:
@@ -36,10 +36,10 @@ RUNNING: "WeakSet[RunningPython]" = WeakSet()
 
 
 class RunningPython(AsyncKernelManager):
-    """Starts kernels with the running interpreter, whatever kernels are registered on this machine.
+    """Starts kernels with the running interpreter, independent of the kernels registered on this machine.
 
-    They talk through sockets with names of their own where the system has such, not through ports, which two kernels
-    that start at the same time might both find free.
+    On POSIX systems the kernels use Unix sockets with random names, not ports: two kernels that start at the same time
+    could choose the same free port.
     """
 
     kernel_spec = KernelSpec(**get_kernel_dict(["--log-level=CRITICAL"]))
@@ -53,7 +53,7 @@ class RunningPython(AsyncKernelManager):
 
 
 def end_kernels() -> None:
-    """End all kernels that this process has started; whoever waits for one learns that it has died."""
+    """End all kernels that this process has started; a call that waits for one of them fails."""
     for kernel in list(RUNNING):
         process = getattr(kernel.provisioner, "process", None)
         if process is not None:

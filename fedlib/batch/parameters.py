@@ -1,4 +1,4 @@
-"""The parameters of a notebook: what it takes, what a profile and `--set` give, checked before anything runs."""
+"""The parameters of a notebook: its defaults, those of a profile and of `--set`, checked before anything runs."""
 
 import ast
 import math
@@ -10,7 +10,7 @@ import yaml
 
 from fedlib.checks import check_choice
 
-BY_OPTION = ("profile", "output", "jobs")  # parameters that have an option of their own
+BY_OPTION = ("profile", "output", "jobs")  # parameters that are set by another option than --set
 
 
 def defaults(source: Path) -> dict[str, Any]:
@@ -32,12 +32,12 @@ def defaults(source: Path) -> dict[str, Any]:
 
 
 def cast(value: Any, default: Any) -> Any:
-    """`value` if it has the type of `default` (items of lists too), else `TypeError` or `ValueError`.
+    """`value` if it has the type of `default` (items of lists too), else `TypeError`.
 
-    No parameter of a notebook is a negative or an infinite number.
+    A negative or infinite number is a `ValueError`.
     """
     if isinstance(default, float) and isinstance(value, int | str) and not isinstance(value, bool):
-        value = float(value)  # text too: YAML takes 1e-3 for text
+        value = float(value)  # YAML reads 1e-3 as text
     if type(value) is not type(default):
         raise TypeError
     if isinstance(value, list) and default:
@@ -48,7 +48,7 @@ def cast(value: Any, default: Any) -> Any:
 
 
 def settle(source: Path, given: dict[str, Any], origin: str) -> dict[str, Any]:
-    """`given` parameters with the types of the notebook's defaults; `ValueError` names a wrong one."""
+    """The `given` parameters with the types of the notebook's defaults; `ValueError` for a wrong one."""
     known = defaults(source)
     settled = {}
     for name, value in given.items():
@@ -67,10 +67,10 @@ def settle(source: Path, given: dict[str, Any], origin: str) -> dict[str, Any]:
 
 
 def read_profile(source: Path, profile: str) -> dict[str, Any]:
-    """The parameters that `profiles/<notebook>.<profile>.yaml` gives, checked."""
+    """The checked parameters of `profiles/<notebook>.<profile>.yaml`."""
     folder = source.parent / "profiles"
-    there = {path.name.split(".")[1] for path in folder.glob(f"{source.stem}.*.yaml")}
-    check_choice(f"profile of {source.name}", profile, there)
+    profiles = {path.name.split(".")[1] for path in folder.glob(f"{source.stem}.*.yaml")}
+    check_choice(f"profile of {source.name}", profile, profiles)
     path = folder / f"{source.stem}.{profile}.yaml"
     content = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
     if not isinstance(content, dict):
@@ -79,7 +79,7 @@ def read_profile(source: Path, profile: str) -> dict[str, Any]:
 
 
 def read_settings(source: Path, settings: list[str]) -> dict[str, Any]:
-    """The parameters that `--set name=value` gives, checked; text parameters are taken as they are typed."""
+    """The checked parameters of `--set name=value`; the value of a text parameter is not parsed."""
     known = defaults(source)
     given = {}
     for setting in settings:

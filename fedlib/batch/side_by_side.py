@@ -1,4 +1,4 @@
-"""Several notebooks at once: each has its own kernel and its own line on the console."""
+"""Several notebooks at the same time: each has its own kernel and its own line on the console."""
 
 import re
 import sys
@@ -11,20 +11,21 @@ from jupyter_core.utils import ensure_event_loop
 from tqdm import tqdm
 
 from fedlib.batch.execute import execute
+from fedlib.batch.jobs import Job
 from fedlib.batch.kernel import end_kernels
-from fedlib.batch.plan import Job
 
-SECONDS = 30  # between two lines about a notebook where the console is a file
+SECONDS = 30  # between two lines about a notebook, if standard error is not a terminal
 
 
 class Line:
-    """A file that shows the last thing written to it: in place in a terminal, else as a new line now and then."""
+    """A file that shows the last line written to it: in place in a terminal, else as a new line every 30 s."""
 
     def __init__(self, name: str, position: int):
         self.name, self.shown_at = name, perf_counter()
         self.bar = tqdm(bar_format="{desc}", position=position, leave=False) if sys.stderr.isatty() else None
 
     def write(self, text: str) -> None:
+        """Show the last line of `text`."""
         *_, last = ["", *filter(None, map(str.strip, re.split(r"[\r\n]", text)))]
         if self.bar is not None and last:
             self.bar.set_description_str(f"{self.name}: {last}"[: self.bar.ncols or 100])
@@ -33,22 +34,23 @@ class Line:
             self.shown_at = perf_counter()
 
     def flush(self) -> None:
-        """Nothing is held back."""
+        """Do nothing: nothing is buffered."""
 
     def close(self) -> None:
+        """Remove the line from the terminal."""
         if self.bar is not None:
             self.bar.close()
 
 
 def side_by_side(jobs: list[Job], at_once: int, done: Callable[[Job, str | None, float], None]) -> None:
-    """Run the jobs, at most `at_once` at a time; `done(job, what went wrong, seconds)` is called as each ends.
+    """Run the jobs, at most `at_once` at a time; `done(job, error or None, seconds)` is called after each.
 
-    Ctrl-C ends the kernels that run and starts no other.
+    Ctrl-C ends the running kernels and starts no others.
     """
 
     def run(position: int, job: Job) -> None:
         line, start = Line(job.source.name, position), perf_counter()
-        with closing(line), closing(ensure_event_loop()):  # the one that this thread's client runs in
+        with closing(line), closing(ensure_event_loop()):  # of this thread's client
             problem = execute(job, console=line)
         done(job, problem, perf_counter() - start)
 

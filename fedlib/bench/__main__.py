@@ -1,8 +1,9 @@
-"""`python -m fedlib.bench`: one table and one picture in figures/bench; everything is a ratio within this one run."""
+"""`python -m fedlib.bench`: measure speed and memory; writes a table and a picture to figures/bench."""
 
 import argparse
 import platform
 import sys
+from itertools import chain
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -19,7 +20,7 @@ COLUMNS += ["seconds", "ratio", "least", "most", "to"]
 
 
 def machine(device: torch.device) -> str:
-    """The device by its name."""
+    """The name of the device."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     info = Path("/proc/cpuinfo")
@@ -41,8 +42,10 @@ def picture(table: pd.DataFrame, device: str) -> Figure:
     left.set(xlabel="samples/s relative to the bare loop", title=f"Local training ({device})")
     left.grid(axis="y", visible=False)
     rounds = table[(table["case"] == "round") & (table["cohort"] == 10)]
-    for (method, own), colour in zip(rounds.groupby(rounds["variant"].str.split(",").str[0]), (BLUE, RED), strict=True):
-        right.plot(own["clients"], 1000 * own["s_per_round"], marker="o", color=colour, label=method)
+    for (method, rows), colour in zip(
+        rounds.groupby(rounds["variant"].str.split(",").str[0]), (BLUE, RED), strict=True
+    ):
+        right.plot(rows["clients"], 1000 * rows["s_per_round"], marker="o", color=colour, label=method)
     top = 1300 * rounds["s_per_round"].max()
     right.set(xscale="log", xlabel="clients", ylabel="milliseconds per round", title="A round of 10 clients")
     right.set_ylim(0, top)
@@ -63,7 +66,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     torch.set_num_threads(1)
-    parts = [
+    measured = [
         cases.training(device, given.turns, given.steps),
         cases.rounds(device, given.turns),
         cases.sweeps(device, max(given.turns // 2, 1)),
@@ -71,7 +74,7 @@ def main(arguments: list[str] | None = None) -> int:
         *([cases.paper(device, given.table)] if device.type == "cuda" else []),
     ]
     rows = []
-    for line in (line for part in parts for line in part):
+    for line in chain.from_iterable(measured):
         rows.append(line)
         ratio = f", {line['ratio']:.2f} x {line['to']}" if "ratio" in line else ""
         print(f"{line['case']}: {line['variant']}: {line['seconds']:.3f} s{ratio}", flush=True)

@@ -1,4 +1,4 @@
-"""What is measured: local training, rounds by size of federation and cohort, sweeps, checkpoints, a paper's table."""
+"""The cases of the benchmark: local training, rounds, sweeps, checkpoints, and one paper's table on a GPU."""
 
 import itertools
 import tempfile
@@ -17,6 +17,7 @@ from fedlib.data import Dataset
 from fedlib.federation import Federation
 from fedlib.models import MODELS, build
 from fedlib.runs.plan import prepare
+from fedlib.runs.rounds import carry_out
 from fedlib.runs.session import Session
 from fedlib.runs.store import Checkpoint, RunFolder, flatten
 from fedlib.runs.work import cores
@@ -33,7 +34,7 @@ Rows = Iterator[dict[str, Any]]
 
 
 def pictures(n: int) -> Dataset:
-    """Random images of CIFAR-10's shape: what they show does not matter here."""
+    """Random images with the shape of CIFAR-10's."""
     x = np.random.default_rng(0).integers(0, 256, (n, 3, 32, 32), dtype=np.uint8)
     zeros = np.zeros(n, np.int64)
     return Dataset("noise", x, np.arange(n) % 10, tuple("0123456789"), zeros.astype(np.uint8), zeros, ("noise",))
@@ -53,7 +54,7 @@ def cohort_phase(k: int, steps: int, device: torch.device) -> Phase:
 
 
 def bare_loop(phase: Phase) -> None:
-    """What anybody would write: a module, an optimiser, a loop."""
+    """Training in plain PyTorch: a module, an optimiser, a loop."""
     net, images, device = phase.model.net.to(phase.images.y.device), phase.images, phase.images.y.device
     for steps in phase.batches:
         net.load_state_dict({name: t[0] for name, t in phase.w.items()}, strict=False)
@@ -73,7 +74,7 @@ TRAINERS = {"bare loop": lambda: bare_loop, "loop": lambda: train_loop} | {
 
 
 def train_once(variant: str, k: int, steps: int, device: str) -> None:
-    """One cohort by one variant, for a process of its own."""
+    """Train one cohort with one variant, in a separate process."""
     TRAINERS[variant]()(cohort_phase(k, steps, torch.device(device)))
 
 
@@ -81,7 +82,7 @@ def training(device: torch.device, turns: int, steps: int) -> Rows:
     """Samples per second of the backends, against a bare PyTorch loop, by size of the cohort."""
     for k in (10, 50):
         phase = cohort_phase(k, steps, device)
-        slow = {"stacked, patches"} if device.type == "cpu" and k > 10 else set()  # five times slower there
+        slow = {"stacked, patches"} if device.type == "cpu" and k > 10 else set()  # five times slower than the others
         trainers = {name: make() for name, make in TRAINERS.items() if name not in slow}
         works = {name: partial(train, phase) for name, train in trainers.items()}
         taken = in_turns(works, turns, partial(seconds, device=device))
@@ -95,14 +96,14 @@ def training(device: torch.device, turns: int, steps: int) -> Rows:
 
 
 def crowd(n_clients: int) -> Federation:
-    """`n_clients` clients of 60 images each, half of them to train on; images may have several owners."""
+    """`n_clients` clients of 60 images each, half of them for training; clients may share images."""
     data, rng = pictures(6000), np.random.default_rng(0)
     shares = rng.integers(0, len(data), (n_clients, 60))
     return Federation(data, fl.iid(), tuple(shares[:, :30]), tuple(shares[:, 30:]), 0.5, 0)
 
 
 def a_round(method: fl.Algorithm, n_clients: int, cohort: int) -> Work:
-    """A function that runs the next round at each call: 5 local epochs."""
+    """A function that runs the next round, with 5 local epochs, at each call."""
     plan = prepare(method, crowd(n_clients), rounds=1000, join_ratio=cohort / n_clients, local_epochs=5)
     session = Session(plan)
     state, rounds = session.init(), itertools.count()
@@ -115,7 +116,7 @@ def a_round(method: fl.Algorithm, n_clients: int, cohort: int) -> Work:
 
 
 def two_rounds(personal: bool, n_clients: int, cohort: int) -> None:
-    """For a process of its own: the first round of pFedSim's second phase makes everybody's model."""
+    """Run two rounds, in a separate process: the first round of pFedSim's second phase makes all personal models."""
     work = a_round(_method(personal), n_clients, cohort)
     work()
     work()
@@ -126,7 +127,7 @@ def _method(personal: bool) -> fl.Algorithm:
 
 
 def rounds(device: torch.device, turns: int) -> Rows:
-    """Seconds per round by number of clients and size of the cohort: one model for all, and one for each client."""
+    """Seconds per round by number of clients and size of the cohort, for FedAvg and pFedSim."""
     for personal in (False, True):
         name = "pFedSim" if personal else "FedAvg"
         sizes = [(100, 10), (1000, 10), (3597, 10), (10_000, 10), (1000, 50)]  # 3,597: FEMNIST's clients
@@ -141,11 +142,11 @@ def rounds(device: torch.device, turns: int) -> Rows:
 
 
 def sweeps(device: torch.device, turns: int) -> Rows:
-    """Four runs: one after the other with all cores, as a sweep with one thread per core; and seeds in one stack."""
+    """Four runs: one after the other with all cores, and as a sweep (on a CPU one per core, on a GPU in one stack)."""
     federation, fresh = fl.federate(pictures(6000), fl.iid(), clients=20), itertools.count()
     setting = PAPER | {"rounds": 4, "join_ratio": 0.5, "local_epochs": 2, "evaluate_every": 4}
 
-    def cells() -> list[dict[str, Any]]:  # seeds never seen before: nothing is read from the store
+    def cells() -> list[dict[str, Any]]:  # new seeds at each call: nothing is read from the store
         seeds = [next(fresh) for _ in range(4)]
         return [dict(algorithm="fedavg", federation=federation, **setting, seed=s) for s in seeds]
 
@@ -155,7 +156,7 @@ def sweeps(device: torch.device, turns: int) -> Rows:
             before = torch.get_num_threads()
             torch.set_num_threads(cores())
             for plan in [prepare(**cell) for cell in cells()]:
-                rounds.carry_out(plan, None, False, store)
+                carry_out(plan, None, False, store)
             torch.set_num_threads(before)
 
         def sweep() -> None:
@@ -171,7 +172,7 @@ def sweeps(device: torch.device, turns: int) -> Rows:
 
 
 def checkpoints(device: torch.device) -> Rows:
-    """Seconds to write the state of pFedSim at the paper's size, and its share of 30 s, the time between two."""
+    """Seconds to write the state of pFedSim at the paper's size, and their share of the 30 s between checkpoints."""
     plan = prepare(fl.pfedsim(generalization=0), crowd(100), rounds=1)
     state = plan.algorithm.init(plan.model, plan.federation)
     v = {name: t.expand(100, *t.shape).clone() for name, t in plan.model.weights.items()}
@@ -192,8 +193,8 @@ TABLE_3 += ("perfedavg", "fedper", "fedrep", "fedfomo", "fedap", "pfedsim")
 def paper(device: torch.device, whole_table: bool) -> Rows:
     """Wall time at pFedSim's CIFAR-10 setting: 200 rounds, five seeds together, and two columns of Table 3.
 
-    A client has 600 of the 60,000 images and trains on half of them (section 5); once also on 500, as where it gets a
-    hundredth of CIFAR-10's train part.
+    A client has 600 of the 60,000 images and trains on half of them (section 5). One case has 500 train images per
+    client, a hundredth of CIFAR-10's train split.
     """
     data = pictures(60_000)
     two = [fl.federate(data, fl.dirichlet(alpha=alpha), clients=100) for alpha in (0.1, 0.5)]

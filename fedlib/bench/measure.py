@@ -1,4 +1,4 @@
-"""Measuring: turns side by side, their ratios, and the memory of a process that does nothing else."""
+"""Measurements: alternating turns, their ratios, and the peak memory of a separate process."""
 
 import multiprocessing
 import re
@@ -15,7 +15,7 @@ Work = Callable[[], object]
 
 
 def seconds(work: Work, device: torch.device) -> float:
-    """Time of one call: on a CPU with one thread the thread's own, which neighbours disturb less; else wall time."""
+    """Seconds of one call: CPU time on a CPU with one thread, as other processes disturb it less; else wall time."""
     if device.type == "cpu" and torch.get_num_threads() == 1:
         start = process_time()
         work()
@@ -24,7 +24,7 @@ def seconds(work: Work, device: torch.device) -> float:
 
 
 def wall_seconds(work: Work, device: torch.device) -> float:
-    """Wall time of one call, until the device is done."""
+    """Wall time of one call, until the device has finished."""
     wait = torch.cuda.synchronize if device.type == "cuda" else lambda: None
     wait()
     start = perf_counter()
@@ -34,7 +34,7 @@ def wall_seconds(work: Work, device: torch.device) -> float:
 
 
 def in_turns(works: Mapping[str, Work], turns: int, clock: Callable[[Work], float]) -> dict[str, list[float]]:
-    """Seconds of each work, turn by turn: every work once, then every work again. One turn first to warm up."""
+    """Seconds of each work in each turn; a turn calls every work once. A first turn warms up and is not counted."""
     for work in works.values():
         work()
     taken = [{name: clock(work) for name, work in works.items()} for _ in range(turns)]
@@ -46,13 +46,13 @@ def row(taken: Mapping[str, list[float]], name: str, to: str, **facts: Any) -> d
 
     The ratio is the median over turns, `least` and `most` its extremes.
     """
-    ratios = [reference / own for own, reference in zip(taken[name], taken[to], strict=True)]
+    ratios = [reference / mine for mine, reference in zip(taken[name], taken[to], strict=True)]
     median = {"seconds": statistics.median(taken[name]), "ratio": statistics.median(ratios)}
     return {"variant": name, **facts, **median, "least": min(ratios), "most": max(ratios), "to": to}
 
 
 def peak_memory(work: Callable[..., object], *arguments: Any) -> float:
-    """MiB that a fresh process holds at most while it does `work(*arguments)`; on a GPU, of the GPU's memory."""
+    """Peak memory in MiB of a new process that calls `work(*arguments)`; on a GPU that of the GPU."""
     context = multiprocessing.get_context("spawn")
     with context.Pool(1) as pool:
         return pool.apply(_measured, (work, arguments))

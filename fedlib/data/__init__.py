@@ -1,8 +1,8 @@
-"""Data sets by name: own `.npz` files, embedded sets that need no download, and the official ones."""
+"""Data sets by name: your `.npz` files, embedded sets that need no download, and official sets."""
 
 import inspect
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import lru_cache
 from pathlib import Path
@@ -14,8 +14,9 @@ from fedlib.checks import check_choice, check_kind
 from fedlib.data import archives, digit5, domainnet, femnist, glyphs, official, scans, styles
 from fedlib.data.dataset import Dataset
 from fedlib.data.npz import read_npz, write_npz
+from fedlib.data.scans import digit_masks
 
-__all__ = ["EMBEDDED", "OFFICIAL", "Dataset", "data_root", "datasets", "load", "read_npz", "write_npz"]
+__all__ = ["EMBEDDED", "OFFICIAL", "Dataset", "data_root", "datasets", "digit_masks", "load", "read_npz", "write_npz"]
 
 EMBEDDED: dict[str, Callable[..., Dataset]] = {
     "characters": glyphs.characters,
@@ -40,53 +41,93 @@ OFFICIAL: dict[str, Callable[..., Dataset]] = {
 }
 
 
-def load(name: str, root: str | os.PathLike | None = None, **options: float | Sequence[str]) -> Dataset:
-    """The data set called `name`; one sentence (`ValueError`, `ConnectionError`) when it cannot be had.
+def load(name: str, root: str | os.PathLike[str] | None = None, **options: float | Sequence[str]) -> Dataset:
+    """Load a data set by name.
 
-    Embedded sets (`EMBEDDED`) are made in memory from `options` such as `seed`; they write nothing, and
-    their names are reserved. For every other name, `<root>/<name>.npz` comes first (`read_npz` says what
-    is in it); then the official sets (`OFFICIAL`) are read from `root`, downloaded when they are missing;
-    of these only two have options: "domainnet", which part of it, at what size; "digit5", which domains,
-    of how many images. The same object may be returned twice: treat its arrays as read-only.
+    Embedded sets (`EMBEDDED`) are made in memory, write nothing, and have reserved names. For every other name the
+    file `<root>/<name>.npz` is read if it exists (see `read_npz`). Otherwise an official set (`OFFICIAL`) is read
+    from `root` and downloaded if it is missing.
+
+    Args:
+        name: one of `datasets()`.
+        root: folder of the data. Default: the environment variable `FEDLIB_DATA`, else the user's cache.
+        **options: arguments of an embedded set, such as `seed`, or of the official sets "digit5" and "domainnet". All
+            other sets have none.
+
+    Returns:
+        The data set. Repeated calls may return the same object: treat its arrays as read-only.
+
+    Raises:
+        ValueError: the name or an option is unknown, or a file is damaged.
+        ConnectionError: a download failed.
+
+    Example:
+        >>> import fedlib as fl
+        >>> fl.load("digits", copies=1)
+        Dataset('digits': 1,797 images 3x32x32, 10 classes, 1 domain(s), fingerprint 847e41fa2538ddbc)
     """
     root = data_root(root)
     check_name(name, root)
-    own = root / f"{name}.npz"
+    path = root / f"{name}.npz"
     if name in EMBEDDED:
-        if own.exists():
-            raise ValueError(f"{own} has the name of the embedded data set {name!r}; rename the file to load it.")
+        if path.exists():
+            raise ValueError(f"{path} has the name of the embedded data set {name!r}; rename the file to load it.")
         _check_options(name, options, EMBEDDED[name])
         return EMBEDDED[name](**options)
-    _check_options(name, options, read_npz if own.exists() else OFFICIAL[name])
-    if own.exists():
-        found = own.stat()
-        return _read_once(own, found.st_mtime_ns, found.st_size)
-    with _alone(root, name):
-        return read_npz(own) if own.exists() else OFFICIAL[name](root, **options)
+    _check_options(name, options, read_npz if path.exists() else OFFICIAL[name])
+    if path.exists():
+        file = path.stat()
+        return _read_once(path, file.st_mtime_ns, file.st_size)
+    with _locked(root, name):
+        return read_npz(path) if path.exists() else OFFICIAL[name](root, **options)
 
 
-def datasets(root: str | os.PathLike | None = None) -> tuple[str, ...]:
-    """The names that `load` knows, sorted: embedded, official and the `.npz` files in `root`."""
-    own = (path.stem for path in data_root(root).glob("*.npz"))
-    return tuple(sorted({*EMBEDDED, *OFFICIAL, *own}))
+def datasets(root: str | os.PathLike[str] | None = None) -> tuple[str, ...]:
+    """List the data sets that `load` knows: embedded sets, official sets, and the `.npz` files in `root`.
+
+    Args:
+        root: folder of the data; default as in `load`.
+
+    Returns:
+        Their names in alphabetical order.
+
+    Example:
+        >>> import fedlib as fl
+        >>> fl.datasets()[:5]
+        ('characters', 'cifar10', 'cifar100', 'cinic10', 'digit5')
+    """
+    files = (path.stem for path in data_root(root).glob("*.npz"))
+    return tuple(sorted({*EMBEDDED, *OFFICIAL, *files}))
 
 
-def data_root(root: str | os.PathLike | None = None) -> Path:
-    """The folder of the data: `root`, else the environment variable `FEDLIB_DATA`, else the user's cache."""
+def data_root(root: str | os.PathLike[str] | None = None) -> Path:
+    """Find the folder of the data.
+
+    Args:
+        root: the folder itself. Default: the environment variable `FEDLIB_DATA`, else the user's cache.
+
+    Returns:
+        The path; the folder need not exist yet.
+
+    Example:
+        >>> from fedlib.data import data_root
+        >>> data_root("images").name
+        'images'
+    """
     check_kind("root", root, str | os.PathLike | None, "the path of a folder")
     return Path(root or os.environ.get("FEDLIB_DATA") or user_cache_dir("fedlib")).expanduser()
 
 
-def check_name(name: str, root: str | os.PathLike | None = None) -> None:
-    """Raise `ValueError` unless `load(name, root)` knows the name; says where a `.npz` may be put."""
+def check_name(name: str, root: str | os.PathLike[str] | None = None) -> None:
+    """Raise `ValueError` unless `load(name, root)` knows the name; the error names the folder for `.npz` files."""
     try:
         check_choice("dataset", name, datasets(root))
     except ValueError as error:
         raise ValueError(f"{error} Your own set may be put at {data_root(root) / f'{name}.npz'}.") from None
 
 
-def _check_options(name: str, options: dict[str, object], make: Callable[..., Dataset]) -> None:
-    """Raise `ValueError` unless `options` are arguments of `make` (its place on the disk is none)."""
+def _check_options(name: str, options: Mapping[str, object], make: Callable[..., Dataset]) -> None:
+    """Raise `ValueError` unless `options` are arguments of `make` other than `root` and `path`."""
     allowed = set(inspect.signature(make).parameters) - {"root", "path"}
     unknown = sorted(set(options) - allowed)
     if unknown:
@@ -95,8 +136,8 @@ def _check_options(name: str, options: dict[str, object], make: Callable[..., Da
 
 
 @contextmanager
-def _alone(root: Path, name: str) -> Iterator[None]:
-    """Wait until no other process makes the same data set; a folder that cannot be written needs no wait."""
+def _locked(root: Path, name: str) -> Iterator[None]:
+    """Wait until no other process makes the same data set; without a lock if the folder is read-only."""
     try:
         root.mkdir(parents=True, exist_ok=True)
     except OSError as error:

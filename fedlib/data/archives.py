@@ -1,6 +1,6 @@
 """Official data sets that are archives of image files: CINIC-10 and Tiny-ImageNet.
 
-Decoding takes minutes, so it is done once: the result is `<root>/<name>.npz`, which is read from then on.
+Decoding takes minutes, so it is done once; the result is kept in `<root>/<name>.npz`.
 """
 
 import io
@@ -53,7 +53,7 @@ def _keep(path: Path, archive: Path, decode: Callable[[Path, str], Dataset]) -> 
 
 @contextmanager
 def decoding(archive: Path) -> Iterator[None]:
-    """Whatever is wrong with `archive` becomes one sentence (`ValueError`) that names it."""
+    """Within this context errors of decoding become a `ValueError` that names `archive`."""
     try:
         yield
     except _DAMAGED as error:
@@ -61,20 +61,21 @@ def decoding(archive: Path) -> Iterator[None]:
 
 
 def _read_cinic10(archive: Path, name: str) -> Dataset:
-    """Pictures at `<split>/<class>/<name>.png`, read in one pass, then put in the order of their names."""
+    """Read the pictures `<split>/<class>/<name>.png` in one pass and sort them by name."""
     codes = {"train": TRAIN, "test": TEST, "valid": VALIDATION}
     found = []
     with tarfile.open(archive, "r:gz") as tar:
         for member in tqdm(tar, desc=f"decoding {name}", unit=" files", disable=None):
             split, label, file = ("", "", *PurePosixPath(member.name).parts)[-3:]
             if member.isfile() and split in codes and file.endswith(".png"):
-                found.append((codes[split], label, file, pixels(tar.extractfile(member).read())))
+                content = tar.extractfile(member).read()  # pyright: ignore[reportOptionalMemberAccess] - it is a file
+                found.append((codes[split], label, file, pixels(content)))
     classes = tuple(sorted({label for _, label, _, _ in found}))
     return _stack(name, ((s, classes.index(label), file, x) for s, label, file, x in found), classes)
 
 
 def _read_tinyimagenet(archive: Path, name: str) -> Dataset:
-    """`train/<wnid>/images/*.JPEG` and `val/images/*.JPEG` with their labels in `val/val_annotations.txt`."""
+    """Read `train/<wnid>/images/*.JPEG`, and `val/images/*.JPEG` with labels from `val/val_annotations.txt`."""
     found = []
     with zipfile.ZipFile(archive) as zipped:
         base = "tiny-imagenet-200/"
@@ -91,14 +92,14 @@ def _read_tinyimagenet(archive: Path, name: str) -> Dataset:
 
 
 def pixels(file: bytes, size: int | None = None) -> np.ndarray:
-    """uint8 [H, W, 3] of one picture, resized to [size, size, 3] where a size is given; grey ones become RGB."""
+    """uint8 [H, W, 3] of one picture, resized to [size, size, 3] if a size is given; grey pictures become RGB."""
     with Image.open(io.BytesIO(file)) as image:
         colour = image.convert("RGB")
         return np.asarray(colour.resize((size, size), Image.Resampling.BILINEAR) if size else colour)
 
 
 def _stack(name: str, found: Iterable[_Picture], classes: tuple[str, ...]) -> Dataset:
-    """The pictures in the order train, test, validation, then label, then file name."""
+    """The pictures as a data set, sorted by split (train, test, validation), label and file name."""
     found = sorted(found, key=lambda picture: picture[:3])
     if not found:
         raise ValueError("it holds no pictures where they are expected")

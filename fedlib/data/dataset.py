@@ -12,21 +12,44 @@ TRAIN, TEST, VALIDATION = 0, 1, 2
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Labelled images on the host; checked when made (`ValueError`); treat them as read-only.
+    """Labelled images in memory, with their official split and their domains.
 
-    `name` is for people; `fingerprint` identifies the content. Labels are positions in `classes`, and
-    every class has at least one sample. Images that were made from the same original have the same `source`;
-    an original of which official test images were made is in no other part.
+    Treat the arrays as read-only.
+
+    Attributes:
+        name: name for tables; `fingerprint` identifies the content.
+        x: images, uint8 [N, C, H, W].
+        y: labels, int64 [N]: positions in `classes`.
+        classes: names of the classes. Every class has at least one image.
+        split: official split, uint8 [N]: 0 train, 1 test, 2 validation.
+        domain: domain of each image, int64 [N]: positions in `domains`; zeros if there is only one.
+        domains: names of the domains.
+        source: original of each image, int64 [N]: equal numbers mark images made from the same original. None if
+            every image is an original. The originals of official test images occur in no other split.
+
+    Raises:
+        ValueError: an array has another type or shape, a label or domain has no name, a class has no image, or an
+            original is in the official test split and in another one.
+
+    Example:
+        >>> import numpy as np
+        >>> import fedlib as fl
+        >>> n = 4
+        >>> x, y = np.zeros((n, 1, 8, 8), np.uint8), np.array([0, 1, 0, 1])
+        >>> split, domain = np.array([0, 0, 1, 1], np.uint8), np.zeros(n, np.int64)
+        >>> data = fl.Dataset("mine", x, y, ("cat", "dog"), split, domain, ("photos",))
+        >>> len(data), data.subset(data.split == 0).y
+        (4, array([0, 1]))
     """
 
     name: str
     x: np.ndarray  # uint8 [N, C, H, W]
     y: np.ndarray  # int64 [N]
     classes: tuple[str, ...]
-    split: np.ndarray  # uint8 [N]: 0 train, 1 test, 2 validation (the official split)
-    domain: np.ndarray  # int64 [N]: position in `domains` (zeros when there is one domain)
+    split: np.ndarray  # uint8 [N]
+    domain: np.ndarray  # int64 [N]
     domains: tuple[str, ...]
-    source: np.ndarray | None = None  # int64 [N]: any numbers; None where every image is an original of its own
+    source: np.ndarray | None = None  # int64 [N]
 
     def __post_init__(self) -> None:
         n = len(self.x)
@@ -46,9 +69,9 @@ class Dataset:
             more = f" and {len(empty) - 1} more have" if len(empty) > 1 else " has"
             raise ValueError(f"an empty class: {first}{more} no sample; every class needs at least one.")
         if self.source is not None:
-            torn = np.intersect1d(self.source[self.split == TEST], self.source[self.split != TEST])
-            if len(torn):
-                raise ValueError(f"source {torn[0]} is in the official test part and in another one; it may be in one.")
+            both = np.intersect1d(self.source[self.split == TEST], self.source[self.split != TEST])
+            if len(both):
+                raise ValueError(f"source {both[0]} is in the official test part and in another one; it may be in one.")
 
     def __len__(self) -> int:
         return len(self.y)
@@ -59,7 +82,18 @@ class Dataset:
         return f"Dataset({self.name!r}: {size}, fingerprint {self.fingerprint})"
 
     def subset(self, indices: Sequence[int] | np.ndarray) -> "Dataset":
-        """The images at `indices` (or where a mask is true), in that order; every class must remain."""
+        """Select images.
+
+        Args:
+            indices: positions of the images, in the order wanted, or a mask, bool [N].
+
+        Returns:
+            A data set of these images, with the same classes and domains.
+
+        Raises:
+            ValueError: a position does not exist, a mask has another length than the data set, or a class has no
+                image left.
+        """
         i = np.asarray(indices)
         if i.size == 0 or i.ndim != 1 or i.dtype.kind not in "iub":
             raise ValueError(f"indices of shape {i.shape}, {i.dtype} are not allowed; they must be whole numbers.")
@@ -74,7 +108,7 @@ class Dataset:
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 of the content (pixels, labels, split, domains, class names, sources if any), 16 hex digits."""
+        """First 16 hex digits of the SHA-256 of the content: all arrays and the names of classes and domains."""
         digest = hashlib.sha256(repr((self.x.shape, self.classes, self.domains)).encode())
         for values in (self.x, self.y, self.split, self.domain, self.source):
             if values is not None:
@@ -88,7 +122,7 @@ class Dataset:
         blocks = range(0, len(self), 2048)  # small blocks: bincount widens its input to int64
         mean, std = [], []
         for c in range(self.x.shape[1]):
-            counts = sum(np.bincount(self.x[i : i + 2048, c].ravel(), minlength=256) for i in blocks).tolist()
+            counts = np.sum([np.bincount(self.x[i : i + 2048, c].ravel(), minlength=256) for i in blocks], 0).tolist()
             n = sum(counts)
             total = sum(k * v for k, v in zip(counts, values, strict=True))
             squares = sum(k * v * v for k, v in zip(counts, values, strict=True))
@@ -98,12 +132,12 @@ class Dataset:
 
     @property
     def mean(self) -> np.ndarray:
-        """float32 [C]: mean over all images of the pixels scaled to [0, 1]."""
+        """Mean over all pixels, scaled to [0, 1], per channel: float32 [C]."""
         return self._moments[0]
 
     @property
     def std(self) -> np.ndarray:
-        """float32 [C]: standard deviation of the pixels scaled to [0, 1]; 1 for a constant channel."""
+        """Standard deviation of all pixels, scaled to [0, 1], per channel: float32 [C]; 1 for a constant channel."""
         return self._moments[1]
 
 

@@ -17,7 +17,7 @@ from fedlib.data.dataset import TEST, TRAIN, Dataset
 from fedlib.data.download import fetch
 from fedlib.data.npz import read_npz, write_npz
 
-# The authors (Ganin and Lempitsky, ICML 2015) published both on drives that come and go; these copies have checksums.
+# The authors' links (Ganin and Lempitsky, ICML 2015) are not permanent; these copies have checksums.
 RELEASES = "https://github.com/liyxi/{}/releases/download/data/"
 MNIST_M = {
     "mnist_m_train.pt.tar.gz": "191ed53db9933bd85cc9700558847391",
@@ -42,30 +42,37 @@ def synthetic_digits(root: Path) -> Dataset:
 
 
 def digit5(root: Path, domains: Sequence[str] = DOMAINS, per_domain: int | None = None, seed: int = 0) -> Dataset:
-    """Digit-5 (Peng et al. 2019): the data sets `domains` joined, each a domain, 3x32x32; grey ones become RGB.
+    """Digit-5 (Peng et al. 2019): several data sets of digits, each one a domain, 3x32x32; grey images become RGB.
 
-    `per_domain` images are drawn from each, by default as many as the smallest has (9,298 with USPS). Of some domains
-    only, or with others in their place, it is no longer Digit-5: say so where you show it. Each is loaded by its name
-    from `root`, downloaded when it is missing.
+    With other domains than the five it is not Digit-5 any more; please report that.
+
+    Args:
+        root: folder of the data; a data set that is missing is downloaded.
+        domains: names of the data sets.
+        per_domain: images drawn from each. Default: as many as the smallest has (9,298, USPS).
+        seed: of the draw.
+
+    Returns:
+        The data set "digit5".
     """
     from fedlib.data import load  # imported late: it knows this function
 
-    parts = [load(name, root) for name in domains]
-    check_count("number of domains", len(parts), 2)
-    smallest = min(map(len, parts))
+    sets = [load(name, root) for name in domains]
+    check_count("number of domains", len(sets), 2)
+    smallest = min(map(len, sets))
     n = smallest if per_domain is None else per_domain
     check_count("per_domain", n, 10, smallest)
     check_count("seed", seed, 0)
     rng = np.random.default_rng(seed)
-    drawn = [np.sort(rng.permutation(len(part))[:n]) for part in parts]
-    pairs = list(zip(parts, drawn, strict=True))
+    drawn = [np.sort(rng.permutation(len(data))[:n]) for data in sets]
+    pairs = list(zip(sets, drawn, strict=True))
     return Dataset(
         "digit5",
-        np.concatenate([_colour(part.x[chosen]) for part, chosen in pairs]),
-        np.concatenate([part.y[chosen] for part, chosen in pairs]),
+        np.concatenate([_colour(data.x[chosen]) for data, chosen in pairs]),
+        np.concatenate([data.y[chosen] for data, chosen in pairs]),
         tuple(string.digits),
-        np.concatenate([part.split[chosen] for part, chosen in pairs]),
-        np.repeat(np.arange(len(parts)), n),
+        np.concatenate([data.split[chosen] for data, chosen in pairs]),
+        np.repeat(np.arange(len(sets)), n),
         tuple(domains),
     )
 
@@ -83,13 +90,13 @@ def _colour(x: np.ndarray) -> np.ndarray:
 
 def _keep(name: str, root: Path, release: str, files: dict[str, str], unpack: Callable[[bytes], bytes]) -> Dataset:
     """Decode the train and the test file, `(images uint8 [n, H, W, 3], labels [n])` each, to `<root>/<name>.npz`."""
-    parts = []
+    splits = []  # train, test
     for file, md5 in files.items():
         path = fetch(RELEASES.format(release) + file, root / name / file, md5=md5)
         with decoding(path):
-            parts.append(_pictures(unpack(path.read_bytes())))
-    x, y = (np.concatenate(own) for own in zip(*parts, strict=True))
-    split = np.repeat(np.array([TRAIN, TEST], np.uint8), [len(own[1]) for own in parts])
+            splits.append(_pictures(unpack(path.read_bytes())))
+    x, y = map(np.concatenate, zip(*splits, strict=True))
+    split = np.repeat(np.array([TRAIN, TEST], np.uint8), [len(labels) for _, labels in splits])
     data = Dataset(name, x, y, tuple(string.digits), split, np.zeros(len(y), np.int64), (name,))
     write_npz(root / f"{name}.npz", data)
     return read_npz(root / f"{name}.npz")
@@ -99,13 +106,13 @@ def _from_tar(file: bytes) -> bytes:
     """The only file in an archive."""
     with tarfile.open(fileobj=io.BytesIO(file), mode="r:gz") as tar:
         [member] = [member for member in tar if member.isfile()]
-        return tar.extractfile(member).read()
+        return tar.extractfile(member).read()  # pyright: ignore[reportOptionalMemberAccess] - it is a file
 
 
 def _pictures(file: bytes) -> tuple[np.ndarray, np.ndarray]:
-    """Images [n, 3, H, W] and labels [n] from a file of torch.save; nothing but tensors is read."""
+    """Images [n, 3, H, W] and labels [n] from a file of torch.save; only tensors are unpickled."""
     try:
         x, y = torch.load(io.BytesIO(file), map_location="cpu", weights_only=True)
         return x.numpy().transpose(0, 3, 1, 2), y.numpy().astype(np.int64)
-    except Exception as error:  # of a damaged file torch's reader says all kinds of things
+    except Exception as error:  # torch raises many types for a damaged file
         raise ValueError(f"it does not hold images and labels: {type(error).__name__}") from error

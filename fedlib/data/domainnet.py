@@ -1,4 +1,4 @@
-"""DomainNet (Peng et al., ICCV 2019): the same 345 classes of things in six domains; the official cleaned version."""
+"""DomainNet (Peng et al., ICCV 2019): 345 classes in six domains, the official cleaned version."""
 
 import zipfile
 from collections import defaultdict
@@ -45,19 +45,28 @@ class _Picture(NamedTuple):
     split: int
     domain: int
     label: int  # 0 to 344
-    member: str  # <domain>/<class>/<file>, its place in the archive
+    member: str  # path in the archive: <domain>/<class>/<file>
 
 
 def domainnet(root: Path, n_classes: int = 20, fraction: float = 1.0, size: int = 64, seed: int = 0) -> Dataset:
     """DomainNet, cleaned: 345 classes in six domains, 586,575 images, resized to 3 x `size` x `size`.
 
-    `n_classes` are drawn from the 345, then a `fraction` of every class in every domain (at least one image);
-    draws with one `seed` are nested. pFedSim (B.3) takes 20 classes at 64x64. Its text says 30 % of their images,
-    but Table 8(a) counts 36,549, with 10,000 of quickdraw's 500 a class: all of them, hence 1.0; the classes are
-    not named. With `fl.domains()` and 120 clients each client lives in one domain, 20 clients to a domain.
+    pFedSim (B.3) uses 20 classes, which it does not name, at 64x64. Its text mentions 30 % of their images, but its
+    Table 8(a) counts 36,549, among them 10,000 of quickdraw, which has 500 per class: all images, so `fraction` is 1.0.
+    With `fl.domains()` and 120 clients each domain has 20 clients.
 
-    The six archives (18 GB) and the official train and test lists are kept in `<root>/domainnet`, and so is the
-    result, which needs twice its 3 * size**2 bytes per image in memory (0.9 GB for the paper's).
+    The six archives (18 GB), the official train and test lists and the result are kept in `<root>/domainnet`. Decoding
+    needs twice the 3 * size**2 bytes per image in memory (0.9 GB for the paper's setting).
+
+    Args:
+        root: folder of the data.
+        n_classes: classes drawn from the 345.
+        fraction: share of the images of every class in every domain, at least one image, in (0, 1].
+        size: height and width in pixels.
+        seed: of both draws. Smaller draws with the same seed are subsets of larger ones.
+
+    Returns:
+        The data set "domainnet".
     """
     check_count("n_classes", n_classes, 1, N_CLASSES)
     check_number("fraction", fraction, 0, 1, open_low=True)
@@ -77,29 +86,29 @@ def _listed(files: dict[str, Path]) -> list[_Picture]:
     """The pictures of all official lists."""
     pictures = []
     for domain, name in enumerate(DOMAINS):
-        for split, part in ((TRAIN, "train"), (TEST, "test")):
-            for line in files[f"{name}_{part}.txt"].read_text().splitlines():
+        for split, suffix in ((TRAIN, "train"), (TEST, "test")):
+            for line in files[f"{name}_{suffix}.txt"].read_text().splitlines():
                 member, label = line.rsplit(" ", 1)
                 pictures.append(_Picture(split, domain, int(label), member))
     return pictures
 
 
 def _choose(listed: list[_Picture], n_classes: int, fraction: float, seed: int) -> list[_Picture]:
-    """A `fraction` of each class in each domain, for `n_classes` classes; in order."""
+    """A `fraction` of each of `n_classes` classes in each domain, sorted."""
     labels = np.random.default_rng(seed).permutation(sorted({picture.label for picture in listed}))
-    wanted, groups = set(labels[:n_classes].tolist()), defaultdict(list)
+    wanted, by_class = set(labels[:n_classes].tolist()), defaultdict(list)
     for picture in listed:
         if picture.label in wanted:
-            groups[picture.domain, picture.label].append(picture)
+            by_class[picture.domain, picture.label].append(picture)
     chosen = []
-    for place, group in groups.items():
-        order = np.random.default_rng((seed, *place)).permutation(len(group))
-        chosen += [group[i] for i in order[: max(1, round(fraction * len(group)))]]
+    for key, pictures in by_class.items():
+        order = np.random.default_rng((seed, *key)).permutation(len(pictures))
+        chosen += [pictures[i] for i in order[: max(1, round(fraction * len(pictures)))]]
     return sorted(chosen)
 
 
 def _decode(files: dict[str, Path], chosen: list[_Picture], size: int) -> Dataset:
-    """The pictures, read one by one into their places."""
+    """Read the chosen pictures, one by one."""
     x = np.empty((len(chosen), 3, size, size), np.uint8)
     for domain, name in enumerate(DOMAINS):
         rows = [i for i, picture in enumerate(chosen) if picture.domain == domain]

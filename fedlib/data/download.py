@@ -13,12 +13,11 @@ _CHUNK = 1 << 20
 _TRIES = 3
 
 
-def fetch(url: str, path: str | os.PathLike, md5: str | None = None, sha256: str | None = None) -> Path:
-    """Return `path`, downloaded from `url` unless it is already there, with the checksums given.
+def fetch(url: str, path: str | os.PathLike[str], md5: str | None = None, sha256: str | None = None) -> Path:
+    """Return `path` after a check of its checksums; download it from `url` if it does not exist.
 
-    The transfer goes to `<path>.part` and continues there when it was interrupted (HTTP Range). A
-    failure is one sentence: `ConnectionError` when the server does not deliver, `ValueError` when the
-    checksum differs (a partial file with a wrong checksum is deleted; a file put by hand is kept).
+    The download is written to `<path>.part`; an interrupted one is continued (HTTP Range). Raises `ConnectionError` if
+    it fails, and `ValueError` for a wrong checksum: a downloaded file is then deleted, an existing one is kept.
     """
     path = Path(path)
     sums = {"md5": md5, "sha256": sha256}
@@ -48,7 +47,7 @@ def fetch(url: str, path: str | os.PathLike, md5: str | None = None, sha256: str
 
 
 def _transfer(url: str, part: Path) -> None:
-    """Append what `part` still lacks; ends normally only when the whole file has arrived."""
+    """Append the rest of the file to `part`; returns only when the file is complete."""
     have = part.stat().st_size if part.exists() else 0
     request = urllib.request.Request(url, headers={"User-Agent": "fedlib"})
     if have:
@@ -56,7 +55,7 @@ def _transfer(url: str, part: Path) -> None:
     try:
         response = urllib.request.urlopen(request, timeout=60)
     except urllib.error.HTTPError as error:
-        if error.code == 416 and have:  # nothing after `have`: complete, or of another file; the checksum decides
+        if error.code == 416 and have:  # nothing after `have`: complete, or another file; the checksum decides
             error.close()
             return
         raise
@@ -77,7 +76,7 @@ def _transfer(url: str, part: Path) -> None:
 
 
 def _wrong_sum(path: Path, sums: dict[str, str | None]) -> str:
-    """Why the file at `path` is not the one with these checksums; empty when it is."""
+    """The first checksum of the file at `path` that is wrong, as text; empty if all are right."""
     for algorithm, expected in sums.items():
         if expected is not None:
             with open(path, "rb") as file:

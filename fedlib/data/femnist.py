@@ -4,7 +4,7 @@ import json
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from tqdm import tqdm
@@ -15,8 +15,8 @@ from fedlib.data.download import fetch
 from fedlib.data.glyphs import CHARACTERS
 from fedlib.data.npz import check_expansion, read_npz, write_npz
 
-# LEAF publishes the scripts that make the files, not the files; these are FederatedScope's (Xie et al. 2023), for which
-# no checksum is given. What the files say about themselves is checked instead.
+# LEAF publishes the scripts that make the files, not the files. These are FederatedScope's (Xie et al. 2023), without
+# checksums; the sizes that the files contain are checked instead.
 URL = "https://federatedscope.oss-cn-beijing.aliyuncs.com/femnist_all_data.zip"
 FOLDERS = {"all_data": TRAIN, "train": TRAIN, "test": TEST}
 SIZE = 28
@@ -34,28 +34,28 @@ class _Writer(NamedTuple):
 def femnist(root: Path) -> Dataset:
     """FEMNIST: grey images, 1x28x28, dark on light, 62 characters 0-9, A-Z, a-z; every writer is a domain.
 
-    3,550 writers and 805,263 images in LEAF's paper, 3,597 and 814,277 in the full set. One client per writer, a tenth
-    of the characters of each for test (FedSimSup, section 4.1):
+    3,550 writers and 805,263 images in LEAF's paper, 3,597 and 814,277 in the full set. One client per writer, with a
+    tenth of the writer's characters for testing (FedSimSup, section 4.1):
 
         data = fl.load("femnist")
         fl.federate(data, fl.domains(), clients=len(data.domains), test_fraction=0.1)
 
-    The folder `all_data`, or `train` and `test`, that LEAF's scripts have made may be put in `<root>/femnist`; else an
-    archive of `all_data` is downloaded. There is no official test part in `all_data`: all of it is for training.
-    The result is kept in `<root>/femnist.npz`.
+    You may put the folder `all_data`, or `train` and `test`, made by LEAF's scripts into `<root>/femnist`; otherwise an
+    archive of `all_data` is downloaded. `all_data` has no official test split: all of it is for training. The result is
+    kept in `<root>/femnist.npz`.
     """
     source = root / "femnist"
     if not any(source.glob("*/*.json")):
         source = fetch(URL, root / "femnist_all_data.zip")
     with decoding(source):
-        data = _stack([writer for place, content in _files(source) for writer in _writers(place, content)])
+        data = _stack([writer for path, content in _files(source) for writer in _writers(path, content)])
     path = root / "femnist.npz"
     write_npz(path, data)
     return read_npz(path)
 
 
-def _files(source: Path) -> Iterator[tuple[PurePosixPath, Any]]:
-    """The JSON files in a folder or an archive, one at a time: a hundred writers take a gigabyte of Python numbers."""
+def _files(source: Path) -> Iterator[tuple[PurePosixPath, object]]:
+    """The JSON files of a folder or an archive, one at a time: a hundred writers take a gigabyte of memory."""
     if source.is_dir():
         for path in tqdm(sorted(source.glob("*/*.json")), desc="decoding femnist", unit=" files", disable=None):
             yield PurePosixPath(path.as_posix()), json.loads(path.read_bytes())
@@ -67,25 +67,25 @@ def _files(source: Path) -> Iterator[tuple[PurePosixPath, Any]]:
                 yield PurePosixPath(name), json.loads(zipped.read(name))
 
 
-def _writers(place: PurePosixPath, content: Any) -> Iterator[_Writer]:
-    """What one file holds: {"users": [...], "num_samples": [...], "user_data": {user: {"x": [[784]], "y": []}}}."""
-    if place.parent.name not in FOLDERS:
+def _writers(path: PurePosixPath, content: object) -> Iterator[_Writer]:
+    """The writers of one file: {"users": [...], "num_samples": [...], "user_data": {user: {"x": [[784]], "y": []}}}."""
+    if path.parent.name not in FOLDERS:
         return
     if not isinstance(content, dict) or not {"users", "num_samples", "user_data"} <= content.keys():
-        raise ValueError(f"{place.name} is not in LEAF's format")
+        raise ValueError(f"{path.name} is not in LEAF's format")
     for name, n in zip(content["users"], content["num_samples"], strict=True):
-        own = content["user_data"][name]
-        x, y = np.asarray(own["x"], np.float64), np.asarray(own["y"], np.int64)
+        user = content["user_data"][name]
+        x, y = np.asarray(user["x"], np.float64), np.asarray(user["y"], np.int64)
         if x.shape != (n, SIZE**2) or y.shape != (n,):
-            raise ValueError(f"{place.name} says {n} images for {name}, but holds {x.shape} pixels, {y.shape} labels")
+            raise ValueError(f"{path.name} says {n} images for {name}, but holds {x.shape} pixels, {y.shape} labels")
         if not (x.size and x.min() >= 0 and x.max() <= 1):
-            raise ValueError(f"{place.name} has pixels of {name} outside of 0 to 1")
+            raise ValueError(f"{path.name} has pixels of {name} outside of 0 to 1")
         pixels = np.rint(255 * x).astype(np.uint8).reshape(-1, 1, SIZE, SIZE)
-        yield _Writer(FOLDERS[place.parent.name], str(name), pixels, y)
+        yield _Writer(FOLDERS[path.parent.name], str(name), pixels, y)
 
 
 def _stack(writers: list[_Writer]) -> Dataset:
-    """The images in the order train, test, then writer."""
+    """The images as a data set, sorted by split (train, test) and writer."""
     if not writers:
         raise ValueError("it holds no JSON files in folders all_data, train or test")
     writers = sorted(writers, key=lambda writer: writer[:2])

@@ -48,13 +48,20 @@ def _face(font: Path) -> ImageFont.FreeTypeFont:
 
 @lru_cache(maxsize=4)
 def characters(writers: int = 100, seed: int = 0, copies: int = 1) -> Dataset:
-    """The 62 characters 0-9, A-Z, a-z once by every writer, 1x28x28: the stand-in for EMNIST and FEMNIST.
+    """Make the 62 characters 0-9, A-Z, a-z by many writers, 1x28x28: the stand-in for EMNIST and FEMNIST.
 
-    A writer (a domain) is a font with a slant, a pen, a size, proportions and a bend of its own; every
-    image adds a little pose and bend. A fifth of each writer's characters is for test, in turn, so
-    that every character is in both parts. 6,200 images. With `copies` a writer writes every character so often.
-    Every image is an original, drawn anew (no `source`): in other splits than this one a writer is tested on
-    characters that it has also written for training, as in FEMNIST.
+    Each writer is a domain: a font with a fixed slant, pen, size, proportions and bend; each image varies pose and bend
+    a little. A fifth of each writer's characters is for testing, a different fifth for different writers, so that every
+    character is in both splits. Every image is an original (no `source`): in a split other than the official one a
+    writer can have the same character for training and for testing, as in FEMNIST.
+
+    Args:
+        writers: number of writers; 100 make 6,200 images.
+        seed: of all random draws.
+        copies: images of each character per writer.
+
+    Returns:
+        The data set "characters".
     """
     check_count("writers", writers, low=5)
     check_count("copies", copies)
@@ -77,7 +84,7 @@ def characters(writers: int = 100, seed: int = 0, copies: int = 1) -> Dataset:
 
 
 def _write(rng: np.random.Generator, habit: dict[str, np.ndarray], character: np.ndarray) -> np.ndarray:
-    """Pictures [n, 1, 28, 28], light on dark, of `character` [n] in the habits [n, ...] of their writers."""
+    """Pictures [n, 1, 28, 28], light on dark, of `character` [n] with the habits [n, ...] of their writers."""
     n = len(character)
     maps = ink.affine(
         angle=habit["angle"] + ink.uniform(rng, n, (-8, 8)),
@@ -86,5 +93,5 @@ def _write(rng: np.random.Generator, habit: dict[str, np.ndarray], character: np
         shift=ink.uniform(rng, n, (-0.08, 0.08), 2),
     )
     bend = habit["bend"] + ink.bends(rng, n, 0.05, SIZE)
-    seen = ink.warp(glyphs()[habit["font"], character], maps, (SIZE, SIZE), bend)
-    return ink.stroke(seen, habit["pen"])[:, None]
+    mask = ink.warp(glyphs()[habit["font"], character], maps, (SIZE, SIZE), bend)
+    return ink.stroke(mask, habit["pen"])[:, None]

@@ -1,8 +1,8 @@
-"""Building blocks of the embedded sets: masks of ink that are moved, bent, coloured and put on paper.
+"""Image operations of the embedded sets: masks of ink are moved, bent, coloured and drawn on a background.
 
-A mask is float64 [N, H, W] in [0, 1] (1 = ink); a picture is float64 [N, 3, H, W] in [0, 1].
-Everything is drawn from the generator passed in and computed in float64, so that the rounded
-pixels are the same on every machine.
+A mask is float64 [N, H, W] in [0, 1] (1 = ink); a picture is float64 [N, 3, H, W] in [0, 1]. All random numbers come
+from the generator in the arguments, and all operations use float64, so that the rounded pixels are the same on every
+machine.
 """
 
 import numpy as np
@@ -18,7 +18,7 @@ def uniform(rng: np.random.Generator, n: int, limits: Range, *axes: int) -> np.n
 
 
 def affine(angle: np.ndarray, scale: np.ndarray, slant: np.ndarray, shift: np.ndarray) -> np.ndarray:
-    """[N, 2, 3] maps from the output square [-1, 1]^2 to the input's (the inverse of what the ink does).
+    """[N, 2, 3] maps from the output square [-1, 1]^2 to that of the input (the inverse of the motion of the ink).
 
     `angle` in degrees [N] (counter-clockwise); `scale` [N, 2] of width and height; `slant` [N] shear
     to the right; `shift` [N, 2] of the ink to the right and down, 1 = half a picture.
@@ -33,12 +33,12 @@ def affine(angle: np.ndarray, scale: np.ndarray, slant: np.ndarray, shift: np.nd
 
 
 def warp(mask: np.ndarray, maps: np.ndarray, size: tuple[int, int], bend: np.ndarray | None = None) -> np.ndarray:
-    """`mask` [N, h, w] seen through `maps` [N, 2, 3] and displaced by `bend` [N, *size, 2]: [N, *size]."""
+    """`mask` [N, h, w] transformed by `maps` [N, 2, 3] and displaced by `bend` [N, *size, 2]: [N, *size]."""
     grid = functional.affine_grid(torch.tensor(maps), [len(mask), 1, *size], align_corners=False)
     if bend is not None:
         grid = grid + torch.tensor(bend)
-    seen = functional.grid_sample(torch.tensor(mask)[:, None], grid, align_corners=False, padding_mode="zeros")
-    return seen[:, 0].numpy()
+    warped = functional.grid_sample(torch.tensor(mask)[:, None], grid, align_corners=False, padding_mode="zeros")
+    return warped[:, 0].numpy()
 
 
 def enlarge(images: np.ndarray, size: tuple[int, int]) -> np.ndarray:

@@ -1,7 +1,6 @@
-"""A data set as one `.npz` file: the layout for people's own images and for decoded archives."""
+"""A data set as one `.npz` file: the format of users' images and of decoded archives."""
 
 import os
-import secrets
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -10,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from fedlib.data.dataset import TEST, TRAIN, VALIDATION, Dataset
+from fedlib.files import write_file
 
 _SPLITS = {"train": TRAIN, "test": TEST, "validation": VALIDATION}
 _KEYS = {f"{field}_{split}" for field in ("x", "y", "domain", "writer", "source") for split in _SPLITS} | {
@@ -17,17 +17,35 @@ _KEYS = {f"{field}_{split}" for field in ("x", "y", "domain", "writer", "source"
     "domains",
 }
 _UNREADABLE = (OSError, EOFError, ValueError, KeyError, RuntimeError, MemoryError, zipfile.BadZipFile, zlib.error)
-LARGE, DENSE = 2**30, 200  # bytes and expansion of a file that nobody's images lead to
+LARGE, DENSE = 2**30, 200  # bytes and compression ratio above which a file is refused
 
 
-def read_npz(path: str | os.PathLike) -> Dataset:
-    """Read a data set; nothing is unpickled, and any fault is one sentence (`ValueError`) naming the file.
+def read_npz(path: str | os.PathLike[str]) -> Dataset:
+    """Read a data set from one `.npz` file. Nothing is unpickled.
 
-    Required: `x_train, x_test` uint8 [N, H, W] or [N, H, W, C] and `y_train, y_test` whole numbers [N].
-    Optional: `x_validation, y_validation`; `classes` (names; else "0", "1", ...); for each split a
-    `domain_*` (positions in `domains`, whose names are "0", "1", ... unless given) or a `writer_*`
-    (any ids; each writer is a domain), and a `source_*` (whole numbers, alike for images made from the same
-    original). Images come in the order train, test, validation.
+    Required arrays: `x_train`, `x_test`, uint8 [N, H, W] or [N, H, W, C], and `y_train`, `y_test`, whole numbers [N].
+    Optional: `x_validation`, `y_validation`; the names `classes` (default: "0", "1", ...); for every split `domain_*`
+    (positions in the names `domains`, default: "0", "1", ...) or `writer_*` (any ids; each writer is a domain), and
+    `source_*` (whole numbers, equal for images made from the same original).
+
+    Args:
+        path: the file.
+
+    Returns:
+        The data set; its images are in the order train, test, validation.
+
+    Raises:
+        FileNotFoundError: the file does not exist.
+        ValueError: the file is damaged, or an array is missing or has another type or shape; the message names the
+            file.
+
+    Example:
+        >>> import numpy as np
+        >>> from fedlib.data import read_npz
+        >>> x, y = np.zeros((2, 8, 8), np.uint8), np.array([0, 1])
+        >>> np.savez("mine.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+        >>> read_npz("mine.npz")
+        Dataset('mine': 4 images 1x8x8, 2 classes, 1 domain(s), fingerprint ...)
     """
     path = Path(path)
     arrays = _read_arrays(path)
@@ -37,9 +55,23 @@ def read_npz(path: str | os.PathLike) -> Dataset:
         raise ValueError(f"{path}: {error}") from error
 
 
-def write_npz(path: str | os.PathLike, data: Dataset) -> None:
-    """Write `data` uncompressed in the layout of `read_npz`: to a temporary file beside, then renamed."""
-    path = Path(path)
+def write_npz(path: str | os.PathLike[str], data: Dataset) -> None:
+    """Write a data set to one uncompressed `.npz` file in the layout of `read_npz`.
+
+    The file is written under a temporary name and then renamed, so that it is never incomplete.
+
+    Args:
+        path: the file; missing folders are made, an existing file is replaced.
+        data: the data set.
+
+    Example:
+        >>> import fedlib as fl
+        >>> from fedlib.data import read_npz, write_npz
+        >>> data = fl.load("characters", writers=5)
+        >>> write_npz("mine/copy.npz", data)
+        >>> len(read_npz("mine/copy.npz")) == len(data)
+        True
+    """
     arrays = {"classes": np.array(data.classes), "domains": np.array(data.domains)}
     for split, code in _SPLITS.items():
         rows = data.split == code
@@ -49,20 +81,16 @@ def write_npz(path: str | os.PathLike, data: Dataset) -> None:
             arrays[f"domain_{split}"] = data.domain[rows]
             if data.source is not None:
                 arrays[f"source_{split}"] = data.source[rows]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
-    try:
+
+    def save(temporary: Path) -> None:
         with temporary.open("xb") as file:
-            np.savez(file, **arrays)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+            np.savez(file, allow_pickle=False, **arrays)
+
+    write_file(path, save)
 
 
 def check_expansion(zipped: zipfile.ZipFile) -> None:
-    """Raise `ValueError` for an archive made to fill the memory: a small file that holds a very large one."""
+    """Raise `ValueError` for an archive that would fill the memory: a small file that expands to a very large one."""
     for member in zipped.infolist():
         if member.file_size > max(LARGE, DENSE * member.compress_size):
             raise ValueError(f"{member.filename} would expand to {member.file_size} bytes")
@@ -88,8 +116,8 @@ def _assemble(name: str, arrays: Mapping[str, np.ndarray]) -> Dataset:
         raise ValueError(f"{', '.join(missing)} missing; a data set needs x_train, y_train, x_test, y_test.")
     splits = [split for split in _SPLITS if f"x_{split}" in arrays]
     images = [_images(f"x_{split}", arrays[f"x_{split}"]) for split in splits]
-    if len({part.shape[1:] for part in images}) > 1:
-        shapes = ", ".join(f"x_{s} {part.shape[1:]}" for s, part in zip(splits, images, strict=True))
+    if len({x.shape[1:] for x in images}) > 1:
+        shapes = ", ".join(f"x_{s} {x.shape[1:]}" for s, x in zip(splits, images, strict=True))
         raise ValueError(f"the images of all splits must have one shape [C, H, W], but they are {shapes}.")
     counts = dict(zip(splits, map(len, images), strict=True))
     y = _whole_numbers("y", arrays, counts)
@@ -110,16 +138,16 @@ def _images(key: str, x: np.ndarray) -> np.ndarray:
 
 
 def _per_image(field: str, arrays: Mapping[str, np.ndarray], counts: Mapping[str, int]) -> np.ndarray:
-    """The arrays `<field>_<split>` in one [N], each as long as its images."""
-    parts = []
+    """The arrays `<field>_<split>` of all splits as one array [N]; `ValueError` for a wrong length."""
+    values = []
     for split, n in counts.items():
         key = f"{field}_{split}"
         if key not in arrays:
             raise ValueError(f"{key} missing; x_{split} has {n} images.")
         if arrays[key].shape != (n,):
             raise ValueError(f"{key} has shape {arrays[key].shape}, but x_{split} has {n} images; both must agree.")
-        parts.append(arrays[key])
-    return np.concatenate(parts)
+        values.append(arrays[key])
+    return np.concatenate(values)
 
 
 def _whole_numbers(field: str, arrays: Mapping[str, np.ndarray], counts: Mapping[str, int]) -> np.ndarray:
@@ -129,7 +157,9 @@ def _whole_numbers(field: str, arrays: Mapping[str, np.ndarray], counts: Mapping
     return values.astype(np.int64)
 
 
-def _domains(name: str, arrays: Mapping[str, np.ndarray], counts: Mapping[str, int]) -> tuple[np.ndarray, tuple]:
+def _domains(
+    name: str, arrays: Mapping[str, np.ndarray], counts: Mapping[str, int]
+) -> tuple[np.ndarray, tuple[str, ...]]:
     if "domain_train" in arrays:
         domain = _whole_numbers("domain", arrays, counts)
         return domain, _names("domains", arrays, int(domain.max(initial=-1)) + 1)
@@ -140,7 +170,7 @@ def _domains(name: str, arrays: Mapping[str, np.ndarray], counts: Mapping[str, i
 
 
 def _names(key: str, arrays: Mapping[str, np.ndarray], count: int) -> tuple[str, ...]:
-    """The names given under `key`, or "0", "1", ... up to `count`."""
+    """The names in the array `key`; without it "0", "1", ..., `count` names."""
     if key not in arrays:
         return tuple(map(str, range(count)))
     if arrays[key].ndim != 1:

@@ -1,22 +1,18 @@
 """Official data sets through torchvision's readers: MNIST, EMNIST, USPS, SVHN, CIFAR-10 and CIFAR-100.
 
-Files are fetched by `fedlib.data.download` (resumed, checked) to the places where torchvision expects them,
-so that files which are already there, or put there by hand, are used.
+`fedlib.data.download` downloads the files to the folders in which torchvision expects them; existing files are used.
 """
 
 import string
 import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
 from fedlib.data.dataset import TEST, TRAIN, Dataset
 from fedlib.data.download import fetch
-
-if TYPE_CHECKING:
-    from torchvision.datasets import VisionDataset
 
 DIGITS = tuple(string.digits)
 _File = tuple[str, Path, str]  # URL, path, MD5
@@ -42,8 +38,8 @@ def mnist(root: Path) -> Dataset:
 
     raw, mirror = root / "MNIST" / "raw", MNIST.mirrors[0]
     files = [(mirror + name, raw / name, md5) for name, md5 in MNIST.resources]
-    train, test = _read("mnist", lambda train, **how: MNIST(root, train=train, **how), files)
-    return _join("mnist", *((part.data.numpy()[:, None], part.targets.numpy()) for part in (train, test)), DIGITS)
+    splits = _read("mnist", lambda train, **how: MNIST(root, train=train, **how), files)
+    return _join("mnist", ((s.data.numpy()[:, None], s.targets.numpy()) for s in splits), DIGITS)
 
 
 def emnist_byclass(root: Path) -> Dataset:
@@ -54,19 +50,19 @@ def emnist_byclass(root: Path) -> Dataset:
     from torchvision.datasets import EMNIST
 
     files = [(EMNIST.url, root / "EMNIST" / "raw" / EMNIST.url.rpartition("/")[2], EMNIST.md5)]
-    parts = _read("emnist_byclass", lambda train, **how: EMNIST(root, "byclass", train=train, **how), files)
-    upright = [(part.data.numpy().transpose(0, 2, 1)[:, None], part.targets.numpy()) for part in parts]
-    return _join("emnist_byclass", *upright, tuple(parts[0].classes))
+    splits = _read("emnist_byclass", lambda train, **how: EMNIST(root, "byclass", train=train, **how), files)
+    upright = ((s.data.numpy().transpose(0, 2, 1)[:, None], s.targets.numpy()) for s in splits)
+    return _join("emnist_byclass", upright, tuple(splits[0].classes))
 
 
 def svhn(root: Path) -> Dataset:
     """SVHN (Netzer et al. 2011): 73,257 + 26,032 colour images of house numbers, 3x32x32, 10 digits."""
     from torchvision.datasets import SVHN
 
-    folder, splits = root / "svhn", {True: "train", False: "test"}
-    files = [(url, folder / name, md5) for url, name, md5 in (SVHN.split_list[s] for s in splits.values())]
-    train, test = _read("svhn", lambda train, **how: SVHN(folder, splits[train], **how), files)
-    return _join("svhn", *((part.data, part.labels) for part in (train, test)), DIGITS)
+    folder, names = root / "svhn", {True: "train", False: "test"}
+    files = [(url, folder / name, md5) for url, name, md5 in (SVHN.split_list[s] for s in names.values())]
+    splits = _read("svhn", lambda train, **how: SVHN(folder, names[train], **how), files)
+    return _join("svhn", ((s.data, s.labels) for s in splits), DIGITS)
 
 
 def usps(root: Path) -> Dataset:
@@ -75,21 +71,19 @@ def usps(root: Path) -> Dataset:
 
     folder = root / "usps"
     files = [(url, folder / name, md5) for url, name, md5 in (USPS.split_list[s] for s in ("train", "test"))]
-    train, test = _read("usps", lambda train, **how: USPS(folder, train=train, **how), files)
-    return _join("usps", *((part.data[:, None], part.targets) for part in (train, test)), DIGITS)
+    splits = _read("usps", lambda train, **how: USPS(folder, train=train, **how), files)
+    return _join("usps", ((s.data[:, None], s.targets) for s in splits), DIGITS)
 
 
-def _cifar(name: str, reader: type, root: Path) -> Dataset:
+def _cifar(name: str, reader: type[Any], root: Path) -> Dataset:
     files = [(reader.url, root / reader.filename, reader.tgz_md5)]
-    train, test = _read(name, lambda train, **how: reader(root, train=train, **how), files)
-    parts = ((part.data.transpose(0, 3, 1, 2), part.targets) for part in (train, test))
-    return _join(name, *parts, tuple(train.classes))
+    splits = _read(name, lambda train, **how: reader(root, train=train, **how), files)
+    images = ((s.data.transpose(0, 3, 1, 2), s.targets) for s in splits)
+    return _join(name, images, tuple(splits[0].classes))
 
 
-def _read(
-    name: str, reader: Callable[..., "VisionDataset"], files: Iterable[_File]
-) -> tuple["VisionDataset", "VisionDataset"]:
-    """The train and the test part of what is on disk; fetched when missing or damaged."""
+def _read(name: str, reader: Callable[..., Any], files: Iterable[_File]) -> tuple[Any, Any]:
+    """Torchvision's objects for the train and the test split; missing or damaged files are downloaded."""
     unreadable = (OSError, EOFError, RuntimeError, ValueError)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", np.exceptions.VisibleDeprecationWarning)  # old pickles of CIFAR
@@ -101,16 +95,12 @@ def _read(
             return reader(train=True, download=True), reader(train=False, download=True)
         except unreadable as error:
             where = ", ".join(map(str, paths))
-            raise ValueError(f"{name} could not be read from {where} ({error}); delete what is there.") from error
+            raise ValueError(f"{name} could not be read from {where} ({error}); delete these files.") from error
 
 
-def _join(
-    name: str,
-    train: tuple[np.ndarray, Iterable[int]],
-    test: tuple[np.ndarray, Iterable[int]],
-    classes: tuple[str, ...],
-) -> Dataset:
-    """One data set from two parts of images [n, C, H, W] and labels [n]."""
+def _join(name: str, splits: Iterable[tuple[np.ndarray, Iterable[int]]], classes: tuple[str, ...]) -> Dataset:
+    """One data set from its train and its test split: images [n, C, H, W] and labels [n] each."""
+    train, test = splits
     sizes = [len(train[0]), len(test[0])]
     x = np.concatenate([train[0], test[0]], out=np.empty((sum(sizes), *train[0].shape[1:]), np.uint8))
     y = np.concatenate([np.asarray(train[1], np.int64), np.asarray(test[1], np.int64)])

@@ -1,12 +1,12 @@
 """Embedded sets from scikit-learn's 1,797 real scans of handwritten digits (Alpaydin and Kaynak 1998).
 
-The scans are split once, class by class, before anything is drawn: officially, no scan is in both train and test.
-For other splits, `Dataset.source` says which images show the same scan, or may do so.
+The scans are split once, class by class, before images are drawn: in the official split no scan is in both train and
+test. For other splits, `Dataset.source` marks the images that show, or may show, the same scan.
 """
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,9 +21,9 @@ _CHUNK = 512
 
 
 class Scans(NamedTuple):
-    """The scans, enlarged to smooth masks of ink; `held_out` marks the fifth that only test images show.
+    """The scans as smooth masks of ink; `held_out` marks the fifth that only test images show.
 
-    They lie on 50 sheets with three or four scans of every digit each; every fifth sheet is held out.
+    They are divided among 50 sheets of three or four scans of every digit; every fifth sheet is held out.
     """
 
     mask: np.ndarray  # float64 [1797, 40, 40]
@@ -34,42 +34,59 @@ class Scans(NamedTuple):
 
 @lru_cache(maxsize=1)
 def scans() -> Scans:
-    """Read and enlarge the scans; those of a class are dealt out to the sheets in a fixed shuffled order."""
+    """Read and enlarge the scans, and assign those of each class to the sheets in a fixed random order."""
     from sklearn.datasets import load_digits  # imported late: it takes a second
 
-    raw = load_digits()
+    raw: Any = load_digits()  # scikit-learn has no types
     padded = np.pad(raw.images / 16, ((0, 0), (1, 1), (1, 1)))  # [1797, 10, 10]
     mask = ink.enlarge(padded[:, None], (40, 40))[:, 0]
     digit = raw.target.astype(np.int64)
     order = np.random.default_rng(0).permutation(len(digit))
     sheet = np.empty_like(digit)
     for d in range(10):
-        own = order[digit[order] == d]
-        sheet[own] = np.arange(len(own)) % SHEETS
+        of_digit = order[digit[order] == d]
+        sheet[of_digit] = np.arange(len(of_digit)) % SHEETS
     return Scans(mask, digit, sheet, sheet % 5 == 0)
 
 
 @lru_cache(maxsize=4)
 def digits(copies: int = 3, seed: int = 0) -> Dataset:
-    """Coloured digits in clutter, 10 classes, 3x32x32: the stand-in for CIFAR-10 (5,391 images).
+    """Make coloured digits in clutter, 10 classes, 3x32x32: the stand-in for CIFAR-10.
 
-    `copies` images of every scan, each with its own pose, pen, colours, textured paper, fragments of other
-    scans and lines. The `source` of an image is the scan that gives it its label. Its fragments are of the same
-    official part; in any other split, a fragment of a test scan may lie in the clutter of a train image.
+    Every image shows one scan in a random pose, pen and colour on textured paper, with fragments of other scans and
+    lines. Its `source` is the scan that gives it its label. Fragments come from the same official split. In any
+    other split a fragment of a test scan may lie in the clutter of a train image.
+
+    Args:
+        copies: images per scan; 3 make 5,391 images.
+        seed: of all random draws.
+
+    Returns:
+        The data set "digits"; a fifth of the scans is held out for the official test split.
     """
     rng, scan = _scans_of_digits(copies, seed)
-    x = in_chunks(lambda part: cluttered(rng, part), scan)
+    x = in_chunks(lambda chunk: cluttered(rng, chunk), scan)
     split = scans().held_out[scan].astype(np.uint8)
     return Dataset("digits", x, scans().digit[scan], DIGITS, split, 0 * scan, ("digits",), source=scan)
 
 
 def digit_masks(copies: int = 3, seed: int = 0) -> np.ndarray:
-    """Where the digit itself is in each image of `digits(copies, seed)`: uint8 [N, 32, 32], 255 is all ink.
+    """Make the mask of the digit in each image of `digits(copies, seed)`, without clutter and crossing lines.
 
-    Without the clutter, and as if no line crossed the digit.
+    Args:
+        copies: as for `digits`.
+        seed: as for `digits`.
+
+    Returns:
+        Ink per pixel, uint8 [N, 32, 32]; 255 is full ink.
+
+    Example:
+        >>> from fedlib.data.scans import digit_masks
+        >>> digit_masks(copies=1).shape
+        (1797, 32, 32)
     """
     rng, scan = _scans_of_digits(copies, seed)
-    return in_chunks(lambda part: digit_in_clutter(rng, part)[1], scan)
+    return in_chunks(lambda chunk: digit_in_clutter(rng, chunk)[1], scan)
 
 
 def _scans_of_digits(copies: int, seed: int) -> tuple[np.random.Generator, np.ndarray]:
@@ -81,10 +98,15 @@ def _scans_of_digits(copies: int, seed: int) -> tuple[np.random.Generator, np.nd
 
 @lru_cache(maxsize=4)
 def digit_pairs(per_class: int = 60, seed: int = 0) -> Dataset:
-    """Two-digit numbers "00" to "99", 100 classes, 3x32x32: the stand-in for CIFAR-100 (6,000 images).
+    """Make two-digit numbers "00" to "99", 100 classes, 3x32x32: the stand-in for CIFAR-100.
 
-    `per_class` images of every number, a fifth of them (at least one) for test, drawn from held-out scans. Both scans
-    of an image lie on one sheet, its `source`.
+    Args:
+        per_class: images of every number; 60 make 6,000 images. A fifth of them, at least one, is for test and shows
+            held-out scans.
+        seed: of all random draws.
+
+    Returns:
+        The data set "digit_pairs". Both scans of an image come from one sheet, its `source`.
     """
     check_count("per_class", per_class, low=2)
     rng = generator(2, seed)
@@ -126,7 +148,7 @@ def _scan_of(rng: np.random.Generator, digit: np.ndarray, sheet: np.ndarray) -> 
 
 
 def cluttered(rng: np.random.Generator, scan: np.ndarray) -> np.ndarray:
-    """One picture [n, 3, 32, 32] of each `scan` [n], with clutter of the same part (train or test) only."""
+    """One picture [n, 3, 32, 32] of each `scan` [n], with clutter of the same split (train or test) only."""
     return digit_in_clutter(rng, scan)[0]
 
 
@@ -162,7 +184,7 @@ def posed(
     pen: ink.Range = (-0.05, 0.15),
     bend: float | None = 0.04,
 ) -> np.ndarray:
-    """Masks [n, 32, 32] of the scans turned up to `rotate` degrees, slanted, scaled, shifted, bent."""
+    """Masks [n, 32, 32] of the scans, rotated by up to `rotate` degrees, slanted, scaled, shifted and bent."""
     n = len(scan)
     maps = ink.affine(
         angle=ink.uniform(rng, n, (-rotate, rotate)),
@@ -171,12 +193,12 @@ def posed(
         shift=centre + ink.uniform(rng, n, (-shift, shift), 2),
     )
     bent = None if bend is None else ink.bends(rng, n, bend, SIZE)
-    seen = ink.warp(scans().mask[scan], maps, (SIZE, SIZE), bent)
-    return ink.stroke(seen, ink.uniform(rng, n, pen))
+    mask = ink.warp(scans().mask[scan], maps, (SIZE, SIZE), bent)
+    return ink.stroke(mask, ink.uniform(rng, n, pen))
 
 
 def _others(rng: np.random.Generator, scan: np.ndarray) -> np.ndarray:
-    """A random scan of the same part for each `scan`."""
+    """A random scan of the same split for each `scan`."""
     held_out = scans().held_out
     test, train = np.flatnonzero(held_out), np.flatnonzero(~held_out)
     draw = rng.random(len(scan))
@@ -190,6 +212,6 @@ def generator(set_number: int, seed: int) -> np.random.Generator:
 
 
 def in_chunks(draw: Callable[..., np.ndarray], *columns: np.ndarray) -> np.ndarray:
-    """uint8 pixels of `draw(*columns)`, pictures or masks, some hundred at a time to keep memory small."""
+    """uint8 pixels of `draw(*columns)`, pictures or masks, computed in chunks to limit memory."""
     starts = range(0, len(columns[0]), _CHUNK)
     return np.concatenate([ink.pixels(draw(*(c[i : i + _CHUNK] for c in columns))) for i in starts])

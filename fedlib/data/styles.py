@@ -64,10 +64,17 @@ STYLES = {
 
 @lru_cache(maxsize=4)
 def digit_styles(per_style: int = 1000, seed: int = 0) -> Dataset:
-    """Digits in six drawing styles (the domains), 10 classes, 3x32x32, `per_style` scans each (6,000 images).
+    """Make digits in six drawing styles, the domains; 10 classes, 3x32x32: the stand-in for DomainNet and Digit-5.
 
-    A style draws every scan at most once, and the scans that are held out are the same in all styles. The `source`
-    of an image is its scan; of fragments in clutter, `digits` says more.
+    A style draws every scan at most once. The same scans are held out for test in all styles. The `source` of an
+    image is its scan; fragments in clutter are as in `digits`.
+
+    Args:
+        per_style: images per style; 1,000 make 6,000 images.
+        seed: of all random draws.
+
+    Returns:
+        The data set "digit_styles".
     """
     check_count("per_style", per_style, low=100, high=len(scans().digit))
     rng = generator(3, seed)
@@ -75,7 +82,7 @@ def digit_styles(per_style: int = 1000, seed: int = 0) -> Dataset:
     for draw in STYLES.values():
         chosen = rng.permutation(len(scans().digit))[:per_style]
         scan.append(chosen)
-        x.append(in_chunks(lambda part, draw=draw: draw(rng, part), chosen))
+        x.append(in_chunks(lambda chunk, draw=draw: draw(rng, chunk), chosen))
     scan = np.concatenate(scan)
     domain = np.repeat(np.arange(len(STYLES)), per_style)
     split = scans().held_out[scan].astype(np.uint8)

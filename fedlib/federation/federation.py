@@ -1,4 +1,4 @@
-"""A federation: one data set, dealt out to clients as index sets: train, test and, if wanted, validation parts."""
+"""A federation: one data set divided among clients, as index arrays of train, test and validation parts."""
 
 import hashlib
 from dataclasses import dataclass, replace
@@ -8,17 +8,35 @@ import numpy as np
 
 from fedlib.checks import check_count, check_kind, check_number
 from fedlib.data.dataset import TEST, Dataset
-from fedlib.federation.partition import Partition, Shares
+from fedlib.federation.partition import Partition, Shares, append_pieces
 from fedlib.streams import generator
 
 
 @dataclass(frozen=True, eq=False)
 class Federation:
-    """Clients as index sets into `data`. `train[i]`, `validation[i]` and `test[i]` are disjoint int64 arrays.
+    """A data set divided among clients, as index arrays into `data`; `federate` makes it.
 
-    `validation` is empty, `()`, unless a share was asked for. `test_fraction` None: the official test part.
-    The last `unseen` clients never take part in training. `public` images belong to nobody: the server has them, and
-    everybody may see them.
+    Attributes:
+        data: the images of all clients.
+        partition: how they were divided.
+        train: indices of each client's train images: one int64 array per client.
+        test: indices of each client's test images, likewise.
+        test_fraction: share of each client's images that is for testing; None: the official test split.
+        seed: of the random draws.
+        validation: indices of each client's validation images, likewise; `()` if validation_fraction is 0.
+        validation_fraction: share of the images not for testing that is for validation.
+        unseen: number of clients, the last ones, that never take part in training.
+        public: images of no client that the server and every client may use; None if there are none.
+
+    Example:
+        >>> import fedlib as fl
+        >>> federation = fl.federate(fl.load("digits", copies=1), fl.shards(2), clients=5)
+        >>> print(federation)
+        digits shards(per_client=2), 5 clients
+        >>> federation.n_clients, federation.sizes
+        (5, array([360, 359, 360, 359, 359]))
+        >>> len(federation.train[0]), len(federation.test[0])
+        (180, 180)
     """
 
     data: Dataset
@@ -34,41 +52,63 @@ class Federation:
 
     @property
     def n_clients(self) -> int:
+        """Number of clients, unseen ones included."""
         return len(self.train)
 
     @property
     def parts(self) -> tuple[tuple[np.ndarray, ...], ...]:
-        """Train, test and, if there is one, validation: each with one index array per client."""
+        """The index arrays `train`, `test` and, if it is not empty, `validation`."""
         return tuple(filter(None, (self.train, self.test, self.validation)))
 
     @property
     def sizes(self) -> np.ndarray:
-        """Samples per client, all parts together: int64 [n_clients]."""
-        return np.array([sum(map(len, own)) for own in zip(*self.parts, strict=True)])
+        """Images per client, train, test and validation together: int64 [n_clients]."""
+        return np.array([sum(map(len, client)) for client in zip(*self.parts, strict=True)])
 
     def counts(self) -> np.ndarray:
-        """Samples per client and class, all parts together: int64 [n_clients, n_classes]."""
-        return sum(map(self._counts, self.parts))
+        """Count images per client and class, train, test and validation together.
+
+        Returns:
+            int64 [n_clients, n_classes].
+        """
+        return np.sum([self._counts(part) for part in self.parts], axis=0)
 
     @cached_property
     def train_counts(self) -> np.ndarray:
-        """Train samples per client and class: int64 [n_clients, n_classes]."""
+        """Train images per client and class: int64 [n_clients, n_classes]."""
         return self._counts(self.train)
 
     @cached_property
     def fingerprint(self) -> str:
-        """16 hex digits of the data's content and of who owns what."""
+        """16 hex digits that identify the images and which client has which of them."""
         digest = hashlib.sha256(self.data.fingerprint.encode())
-        for index in (own for part in self.parts for own in part):
+        for index in (index for part in self.parts for index in part):
             digest.update(len(index).to_bytes(8, "little") + index.astype("<i8").tobytes())
         if self.public is not None:
             digest.update(self.public.fingerprint.encode())
         return digest.hexdigest()[:16]
 
     def with_public(self, public: Dataset) -> "Federation":
-        """The same clients, and `public` as the public images; as large as theirs, and of as many classes.
+        """Replace the public images.
 
-        Images of a `source` that somebody is tested or validates on are left out; both sets must number them alike.
+        Public images whose `source` is the source of a test or validation image of a client are left out; both data
+        sets must use the same numbers for their sources.
+
+        Args:
+            public: images of the same shape, with the same number of classes.
+
+        Returns:
+            A federation with these public images.
+
+        Raises:
+            ValueError: the shapes or the numbers of classes differ.
+
+        Example:
+            >>> import fedlib as fl
+            >>> federation = fl.federate(fl.load("digits", copies=1), fl.iid(), clients=3)
+            >>> public = fl.load("digit_styles", per_style=100)
+            >>> federation.with_public(public).public.name
+            'digit_styles'
         """
         shape, n_classes = self.data.x.shape[1:], len(self.data.classes)
         if public.x.shape[1:] != shape or len(public.classes) != n_classes:
@@ -99,20 +139,45 @@ def federate(
     unseen: int = 0,
     public: float = 0.0,
 ) -> Federation:
-    """Deal `data` out to `clients` and cut each client's share at random into train and test.
+    """Divide a data set among clients and split each client's images at random into train and test parts.
 
-    All samples take part, whatever their official split (pFedSim, section 5). The first
-    `1 - test_fraction` of each shuffled client trains, the rest tests. With `test_fraction=None` the partition deals
-    out the official train part, and the official test part follows it: a client gets of each class (and domain) the
-    share of test samples that it has of the train samples (pFedMB, section V-A; FedSimSup, section 4.1).
-    The last `validation_fraction` of what would train is kept for validation. The last `unseen` clients are never
-    sampled: they are evaluated, and fine-tuned for that where a run fine-tunes (FedCS, section 5). The share `public`
-    of what would train is dealt to nobody: the same share of every class, in random order (pFedHR, section 4.1).
+    Images with the same `source`, as in the embedded digits, are never separated by a split, also across clients: no
+    image for training or validation and no public image has the source of a test image, and no image for training and
+    no public image has the source of a validation image. The fractions below are then met approximately.
 
-    Images with the same `source`, as the embedded digits have them, stay together, whoever owns them: what somebody is
-    tested on is nowhere else, and what somebody validates on is neither trained on nor public. Sources are then cut off
-    whole, in random order, so that every client comes near to the shares above.
-    Raises `ValueError` for more clients than samples or a client with an empty part.
+    Args:
+        data: the images of all official splits.
+        partition: which client gets which images, such as `dirichlet(0.1)`.
+        clients: number of clients.
+        test_fraction: share of each client's images for testing, in (0, 1). None: the partition divides the official
+            train split; of the official test split a client gets, per class and domain, the same share as of the train
+            split.
+        seed: of all random draws.
+        validation_fraction: share of the images not for testing that is for validation, in [0, 1).
+        unseen: number of clients, the last ones, that are never sampled. They are evaluated, after fine-tuning if the
+            run fine-tunes.
+        public: share of the images not for testing that becomes public, the same in every class, in [0, 1). No client
+            gets them.
+
+    Returns:
+        The federation.
+
+    Raises:
+        ValueError: an argument is out of range, there are more clients than images, or a client would have nothing to
+            train on, to test on or to validate on.
+
+    Source:
+        pFedSim, section 5 (all images, shuffled); pFedMB, section V-A, and FedSimSup, section 4.1 (official test
+        split); FedCS, section 5 (`unseen`); pFedHR, section 4.1 (`public`).
+
+    Example:
+        >>> import fedlib as fl
+        >>> data = fl.load("digits", copies=1)
+        >>> federation = fl.federate(data, fl.dirichlet(alpha=0.1, min_size=10), clients=3, test_fraction=0.25)
+        >>> federation.counts()
+        array([[ 58,  23,   0,   0,   0,   6,   1, 178, 163,  25],
+               [119,   0, 176,   2,   0,   0, 180,   1,  11, 155],
+               [  1, 159,   1, 181, 181, 176,   0,   0,   0,   0]])
     """
     check_kind("data", data, Dataset, "a Dataset, as fl.load makes it")
     check_kind("partition", partition, Partition, "a Partition such as fl.iid()")
@@ -124,9 +189,9 @@ def federate(
     check_count("unseen", unseen, 0, clients - 1)
     check_number("public", public, 0, 1, open_high=True)
     dealt = np.arange(len(data)) if test_fraction is not None else np.flatnonzero(data.split != TEST)
-    share = public * (1 - (test_fraction or 0))  # of all that could be dealt
+    share = public * (1 - (test_fraction or 0))  # of the images in `dealt`
     drawn = _stratified(data.y[dealt], share, generator(seed, "public")) if public else []
-    shown, dealt = dealt[drawn], np.delete(dealt, drawn)
+    public_images, dealt = dealt[drawn], np.delete(dealt, drawn)
     wanted = {"train": "train on", "test": "test on", "validation": "validate on"}
     if not validation_fraction:
         del wanted["validation"]
@@ -140,73 +205,74 @@ def federate(
         dealt[rng.permutation(share)] for share in partition.assign(data.y[dealt], data.domain[dealt], clients, rng)
     ]
     if test_fraction is None:
-        train, test = shares, _follow(data, shares, rng)
+        train, test = shares, _official_test(data, shares, rng)
     else:
-        train, test = _cut(data, shares, test_fraction / (1 - share), shown)
+        train, test = _cut(data, shares, test_fraction / (1 - share), public_images)
     parts = {"train": train, "test": test}
     if validation_fraction:
-        parts["train"], parts["validation"] = _cut(data, train, validation_fraction, shown)
+        parts["train"], parts["validation"] = _cut(data, train, validation_fraction, public_images)
     for name, part in parts.items():
-        if empty := [i for i, own in enumerate(part) if not len(own)]:
+        if empty := [i for i, index in enumerate(part) if not len(index)]:
             raise ValueError(
                 f"{partition} leaves client {empty[0]} without a sample to {wanted[name]}; take fewer clients than "
                 f"{clients}, a larger data set or another test_fraction or validation_fraction."
             )
     parts = {name: tuple(part) for name, part in parts.items()}
     given = {"test_fraction": test_fraction, "seed": seed, "validation_fraction": validation_fraction, "unseen": unseen}
-    return Federation(data, partition, **parts, **given, public=data.subset(shown) if public else None)
+    return Federation(data, partition, **parts, **given, public=data.subset(public_images) if public else None)
 
 
 def _stratified(y: np.ndarray, share: float, rng: np.random.Generator) -> np.ndarray:
     """Positions of a random share of each class, at least one, in random order."""
-    own = (rng.permutation(np.flatnonzero(y == c)) for c in np.unique(y))
-    return rng.permutation(np.concatenate([c[: max(round(share * len(c)), 1)] for c in own]))
+    by_class = (rng.permutation(np.flatnonzero(y == c)) for c in np.unique(y))
+    return rng.permutation(np.concatenate([index[: max(round(share * len(index)), 1)] for index in by_class]))
 
 
 def _cut(data: Dataset, shares: Shares, fraction: float, public: np.ndarray) -> tuple[Shares, Shares]:
-    """Each share without its last `fraction`, and that; of data with sources, whole ones that are not `public`."""
+    """Cut the last `fraction` off each share; returns the remaining shares and the pieces cut off.
+
+    Of data with sources, whole sources are cut off, but no source of a `public` image.
+    """
     sizes = [len(share) for share in shares]
     wanted = np.array([round(size * fraction) for size in sizes])
     if data.source is None:
         off = [np.arange(size) >= size - n for size, n in zip(sizes, wanted, strict=True)]
     else:
         off = np.split(_whole(data.source, shares, wanted, public), np.cumsum(sizes)[:-1])
-    own = list(zip(shares, off, strict=True))
-    return [share[~cut] for share, cut in own], [share[cut] for share, cut in own]
+    pairs = list(zip(shares, off, strict=True))
+    return [share[~cut] for share, cut in pairs], [share[cut] for share, cut in pairs]
 
 
 def _whole(source: np.ndarray, shares: Shares, wanted: np.ndarray, public: np.ndarray) -> np.ndarray:
-    """Which images to cut off, about the last `wanted` of each share, but whole sources: bool, all shares in a row.
+    """The images to cut off, about the last `wanted` of each share, but whole sources: bool, all shares in a row.
 
-    Sources come in the order in which their first images (by index) stand, seen from the ends of the shares. One is cut
-    off if that makes `missing`, what its owners still want, a shorter vector.
+    Sources are tried in the order of their first images (by index), from the ends of the shares. A source is cut off
+    if that shortens the vector `missing` of the images that each share still needs to cut off.
     """
     dealt, missing = np.concatenate(shares), wanted.copy()
     owner = np.repeat(np.arange(len(shares)), [len(share) for share in shares])
-    place = np.concatenate([np.arange(len(share), 0, -1) / (len(share) + 1) for share in shares])  # near 0 at the end
+    from_end = np.concatenate([np.arange(len(share), 0, -1) / (len(share) + 1) for share in shares])
     order = np.lexsort((dealt, source[dealt]))
-    groups = np.split(order, np.flatnonzero(np.diff(source[dealt[order]])) + 1)  # the images of each source
-    off, shown = np.zeros(len(dealt), bool), np.isin(source[dealt], source[public])
-    for images in sorted(groups, key=lambda images: place[images[0]]):
+    by_source = np.split(order, np.flatnonzero(np.diff(source[dealt[order]])) + 1)  # images
+    off, is_public = np.zeros(len(dealt), bool), np.isin(source[dealt], source[public])
+    for images in sorted(by_source, key=lambda images: from_end[images[0]]):
         held = np.bincount(owner[images], minlength=len(shares))
-        if held @ (2 * missing - held) > 0 and not shown[images[0]]:
+        if held @ (2 * missing - held) > 0 and not is_public[images[0]]:
             missing -= held
             off[images] = True
     return off
 
 
-def _follow(data: Dataset, shares: list[np.ndarray], rng: np.random.Generator) -> list[np.ndarray]:
-    """The official test samples, dealt out class by class and domain by domain as `shares` were.
+def _official_test(data: Dataset, shares: list[np.ndarray], rng: np.random.Generator) -> list[np.ndarray]:
+    """The official test samples, divided per class and domain in the same proportions as `shares`.
 
-    A class of a domain in which nobody has a train sample is left out.
+    A class of a domain in which no client has a train sample is left out.
     """
     kinds = data.domain * len(data.classes) + data.y
     n_kinds = len(data.domains) * len(data.classes)
     held = np.stack([np.bincount(kinds[share], minlength=n_kinds) for share in shares])  # [n_clients, n_kinds]
-    followed = [[] for _ in shares]
+    test = [[] for _ in shares]
     for kind in np.flatnonzero(held.sum(0)):
-        own = rng.permutation(np.flatnonzero((kinds == kind) & (data.split == TEST)))
-        cuts = np.round(held[:, kind].cumsum()[:-1] / held[:, kind].sum() * len(own)).astype(int)
-        for share, piece in zip(followed, np.split(own, cuts), strict=True):
-            share.append(piece)
-    return [rng.permutation(np.concatenate(share)) for share in followed]
+        samples = rng.permutation(np.flatnonzero((kinds == kind) & (data.split == TEST)))
+        append_pieces(test, samples, np.round(held[:, kind].cumsum()[:-1] / held[:, kind].sum() * len(samples)))
+    return [rng.permutation(np.concatenate(share)) for share in test]

@@ -1,21 +1,33 @@
-"""Partitions: who owns which sample. Pure functions of (labels, parameters, seed) that return index arrays."""
+"""Partitions: which client has which sample. Pure functions of labels, parameters and seed; they return indices."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from fedlib.checks import check_count, check_number
 
 Shares = list[np.ndarray]  # one int64 index array per client
+Draw = TypeVar("Draw")
 MAX_DRAWS = 1_000
 
 
 class Partition(NamedTuple):
-    """A way to deal samples out to clients.
+    """A way to divide samples among clients: the argument `partition` of `federate`.
 
-    `assign(y, domain, n_clients, rng)` returns one index array per client; no index is dealt twice.
-    `y` and `domain` are int64 arrays of shape [N].
+    Attributes:
+        name: name for tables.
+        params: parameters by name, for tables.
+        assign: a function `(y, domain, n_clients, rng)` of labels and domains, int64 [N] each, and NumPy's generator.
+            It returns one int64 index array per client; no index occurs twice.
+
+    Example:
+        >>> import numpy as np
+        >>> import fedlib as fl
+        >>> def halves(y, domain, n_clients, rng):
+        ...     return np.array_split(np.arange(len(y)), n_clients)
+        >>> print(fl.Partition("halves", {"sorted": True}, halves))
+        halves(sorted=True)
     """
 
     name: str
@@ -27,7 +39,16 @@ class Partition(NamedTuple):
 
 
 def iid() -> Partition:
-    """Every client gets an equal share of the shuffled samples."""
+    """Give every client an equal share of the shuffled samples.
+
+    Returns:
+        The partition.
+
+    Example:
+        >>> import fedlib as fl
+        >>> fl.federate(fl.load("digits", copies=1), fl.iid(), clients=3).sizes
+        array([599, 599, 599])
+    """
 
     def assign(y, domain, n_clients, rng):
         return np.array_split(rng.permutation(len(y)), n_clients)
@@ -36,11 +57,29 @@ def iid() -> Partition:
 
 
 def dirichlet(alpha: float, min_size: int = 40) -> Partition:
-    """Label skew Dir(alpha): each class is cut into client shares drawn from a Dirichlet distribution.
+    """Label skew Dir(alpha): divide each class among the clients by shares from a Dirichlet distribution.
 
-    Clients that already hold at least N / n_clients samples get no share of the next class, and the whole draw
-    is repeated until every client has `min_size` samples (pFedSim, section 5; this cap reproduces its Table 4).
-    `alpha -> infinity` is iid by class; small `alpha` leaves each client a few classes.
+    A client that holds at least N / n_clients samples gets no share of the next class. The whole draw is repeated
+    until every client has `min_size` samples.
+
+    Args:
+        alpha: concentration, above 0. Small: few classes per client. Infinite: the same share of every class.
+        min_size: least number of samples of a client.
+
+    Returns:
+        The partition.
+
+    Raises:
+        ValueError: an argument is out of range. When it is dealt out: `min_size` cannot be met.
+
+    Source:
+        pFedSim, section 5; the cap reproduces its Table 4.
+
+    Example:
+        >>> import fedlib as fl
+        >>> federation = fl.federate(fl.load("digits", copies=1), fl.dirichlet(0.1, min_size=10), clients=3)
+        >>> (federation.counts() > 0).sum(1)  # classes per client
+        array([7, 7, 6])
     """
     check_number("alpha", alpha, 0, open_low=True)
     check_count("min_size", min_size, 0)
@@ -52,10 +91,8 @@ def dirichlet(alpha: float, min_size: int = 40) -> Partition:
             p = rng.dirichlet(np.full(n_clients, alpha)) * (held < len(y) / n_clients)
             if p.sum() == 0:  # alpha so small that only full clients were drawn
                 return None
-            own = rng.permutation(np.flatnonzero(y == c))
-            cuts = (np.cumsum(p / p.sum())[:-1] * len(own)).astype(int)
-            for share, piece in zip(shares, np.split(own, cuts), strict=True):
-                share.append(piece)
+            samples = rng.permutation(np.flatnonzero(y == c))
+            append_pieces(shares, samples, np.cumsum(p / p.sum())[:-1] * len(samples))
             held = np.array([sum(map(len, share)) for share in shares])
         return [np.concatenate(share) for share in shares] if held.min() >= min_size else None
 
@@ -65,19 +102,31 @@ def dirichlet(alpha: float, min_size: int = 40) -> Partition:
                 f"min_size={min_size} is not allowed; {n_clients} clients of {min_size} samples need "
                 f"{min_size * n_clients} samples and the data set has {len(y)}."
             )
-        for _ in range(MAX_DRAWS):
-            if (shares := draw(y, n_clients, rng)) is not None:
-                return shares
-        raise ValueError(
-            f"min_size={min_size} with alpha={alpha} and {n_clients} clients was not met in {MAX_DRAWS} draws; "
-            f"lower min_size, raise alpha or take fewer clients."
-        )
+        return _repeat(lambda: draw(y, n_clients, rng), min_size, alpha, n_clients)
 
     return Partition("dirichlet", {"alpha": alpha, "min_size": min_size}, assign)
 
 
 def shards(per_client: int = 2) -> Partition:
-    """Label skew by shards (McMahan et al., AISTATS 2017): sort by label, cut, deal `per_client` pieces to each."""
+    """Label skew by shards: sort the samples by label, cut them into equal pieces, give each client random pieces.
+
+    Args:
+        per_client: pieces per client, at least 1.
+
+    Returns:
+        The partition.
+
+    Raises:
+        ValueError: `per_client` is out of range.
+
+    Source:
+        McMahan et al., AISTATS 2017.
+
+    Example:
+        >>> import fedlib as fl
+        >>> fl.federate(fl.load("digits", copies=1), fl.shards(per_client=2), clients=5).counts()[0]
+        array([  0, 180,   0,   0,   1, 179,   0,   0,   0,   0])
+    """
     check_count("per_client", per_client)
 
     def assign(y, domain, n_clients, rng):
@@ -91,30 +140,68 @@ def shards(per_client: int = 2) -> Partition:
 
 
 def classes_per_client(n_classes: int) -> Partition:
-    """Pathological skew: every client owns exactly `n_classes` classes, each class split evenly among its owners."""
+    """Pathological label skew: give every client the same number of classes, and split a class evenly.
+
+    The numbers of clients that have a class differ by one at most.
+
+    Args:
+        n_classes: classes per client.
+
+    Returns:
+        The partition.
+
+    Raises:
+        ValueError: `n_classes` is less than 1. When it is dealt out: the data set has fewer classes.
+
+    Example:
+        >>> import fedlib as fl
+        >>> federation = fl.federate(fl.load("digits", copies=1), fl.classes_per_client(2), clients=5)
+        >>> (federation.counts() > 0).sum(1)
+        array([2, 2, 2, 2, 2])
+    """
     check_count("n_classes", n_classes)
 
     def assign(y, domain, n_clients, rng):
         classes = np.unique(y)
         check_count("n_classes", n_classes, 1, len(classes))
-        # Deal n_clients * n_classes slots so that owners per class differ by one at most: fill client by client
-        # with the classes that have had the fewest owners so far, ties broken at random.
+        # Each client gets the classes with the fewest owners so far, ties broken at random, so that the numbers of
+        # owners of two classes differ by one at most.
         owners = np.zeros(len(classes), dtype=int)
-        groups = []
+        labels = []
         for _ in range(n_clients):
             chosen = np.lexsort((rng.random(len(classes)), owners))[:n_classes]
             owners[chosen] += 1
-            groups.append(classes[chosen])
-        return _split_among_owners(y, groups, rng)
+            labels.append(classes[chosen])
+        return _split_among_owners(y, labels, rng)
 
     return Partition("classes_per_client", {"n_classes": n_classes}, assign)
 
 
 def uneven_classes(n_classes: int = 20, low: float = 0.3, high: float = 0.7) -> Partition:
-    """Every client owns `n_classes` classes at random; a class is cut in proportion to draws from U(low, high).
+    """Give every client random classes, and divide a class in proportion to draws from U(low, high).
 
-    Client i gets u_ic / sum_j u_jc of class c, the sum over its owners (pFedMB, section V-C, CIFAR-100). Classes that
-    nobody owns are left out.
+    Client i gets the share u_ic / sum_j u_jc of class c, the sum over the clients that have the class. Classes that no
+    client has are left out.
+
+    Args:
+        n_classes: classes per client.
+        low: least draw, above 0.
+        high: largest draw, at least `low`.
+
+    Returns:
+        The partition.
+
+    Raises:
+        ValueError: an argument is out of range. When it is dealt out: the data set has fewer classes.
+
+    Source:
+        pFedMB, section V-C (CIFAR-100).
+
+    Example:
+        >>> import fedlib as fl
+        >>> federation = fl.federate(fl.load("digits", copies=1), fl.uneven_classes(5), clients=4)
+        >>> (federation.counts() > 0).sum(1)
+        array([5, 5, 5, 5])
     """
     check_count("n_classes", n_classes)
     check_number("low", low, 0, open_low=True)
@@ -127,20 +214,35 @@ def uneven_classes(n_classes: int = 20, low: float = 0.3, high: float = 0.7) -> 
         weights = rng.uniform(low, high, owned.shape) * owned  # [n_clients, classes]
         shares = [[] for _ in range(n_clients)]
         for c, w in zip(classes, weights.T, strict=True):
-            own = rng.permutation(np.flatnonzero(y == c))
+            samples = rng.permutation(np.flatnonzero(y == c))
             if w.any():
-                cuts = np.round(w.cumsum()[:-1] / w.sum() * len(own)).astype(int)
-                for share, piece in zip(shares, np.split(own, cuts), strict=True):
-                    share.append(piece)
+                append_pieces(shares, samples, np.round(w.cumsum()[:-1] / w.sum() * len(samples)))
         return [np.concatenate(share) for share in shares]
 
     return Partition("uneven_classes", {"n_classes": n_classes, "low": low, "high": high}, assign)
 
 
 def label_groups(groups: Sequence[Sequence[int]]) -> Partition:
-    """Each client owns the labels of its group; each class is split evenly among its owners.
+    """Give each client the labels of its group, and split a class evenly among the clients that have it.
 
-    With more clients than groups, neighbouring clients form equal groups: client i is in group i * G // n_clients.
+    With G groups client i is in group i * G // n_clients.
+
+    Args:
+        groups: labels of each group: a list of lists. There must be at least as many clients as groups.
+
+    Returns:
+        The partition.
+
+    Raises:
+        ValueError: `groups` is empty or no list of lists of labels. When it is dealt out: a label does not occur in the
+            data set, or there are fewer clients than groups.
+
+    Example:
+        >>> import fedlib as fl
+        >>> halves = fl.label_groups([[0, 1, 2, 3, 4], [5, 6, 7, 8, 9]])
+        >>> fl.federate(fl.load("digits", copies=1), halves, clients=2).counts()
+        array([[178, 182, 177, 183, 181,   0,   0,   0,   0,   0],
+               [  0,   0,   0,   0,   0, 182, 181, 179, 174, 180]])
     """
     try:
         groups = [[int(c) for c in group] for group in groups]
@@ -162,10 +264,30 @@ def label_groups(groups: Sequence[Sequence[int]]) -> Partition:
 
 
 def dirichlet_groups(alpha: float, groups: int = 10, min_size: int = 100) -> Partition:
-    """Groups with different label distributions: each class is cut by Dir(alpha) over groups, a group evenly at random.
+    """Label skew between groups: divide each class among groups by Dir(alpha), and a group evenly among its clients.
 
-    Client i is in group i * groups // n_clients. The whole draw is repeated until every client has `min_size` samples
-    (FedCS, appendix B.1.1, after Hsu et al., 2019).
+    Client i is in group i * groups // n_clients. The whole draw is repeated until every client has `min_size` samples.
+
+    Args:
+        alpha: concentration, above 0; small: few classes per group.
+        groups: number of groups; the number of clients must be a multiple of it.
+        min_size: least number of samples of a client.
+
+    Returns:
+        The partition.
+
+    Raises:
+        ValueError: an argument is out of range. When it is dealt out: `min_size` cannot be met, or the number of
+            clients is no multiple of `groups`.
+
+    Source:
+        FedCS, appendix B.1.1, after Hsu et al., 2019.
+
+    Example:
+        >>> import fedlib as fl
+        >>> two_groups = fl.dirichlet_groups(0.1, groups=2, min_size=10)
+        >>> fl.federate(fl.load("digits", copies=1), two_groups, clients=4).sizes
+        array([461, 460, 438, 438])
     """
     check_number("alpha", alpha, 0, open_low=True)
     check_count("groups", groups)
@@ -175,30 +297,45 @@ def dirichlet_groups(alpha: float, groups: int = 10, min_size: int = 100) -> Par
         if n_clients % groups:
             raise ValueError(f"clients={n_clients} is not allowed; dirichlet_groups() needs a multiple of {groups}.")
         each = n_clients // groups
-        for _ in range(MAX_DRAWS):
+
+        def draw():
             shares = [[] for _ in range(groups)]
             for c in np.unique(y):
-                own = rng.permutation(np.flatnonzero(y == c))
-                cuts = (rng.dirichlet(np.full(groups, alpha)).cumsum()[:-1] * len(own)).astype(int)
-                for share, piece in zip(shares, np.split(own, cuts), strict=True):
-                    share.append(piece)
-            if min(sum(map(len, share)) // each for share in shares) >= min_size:
-                mixed = [rng.permutation(np.concatenate(share)) for share in shares]
-                return [own for share in mixed for own in np.array_split(share, each)]
-        raise ValueError(
-            f"min_size={min_size} with alpha={alpha} and {n_clients} clients was not met in {MAX_DRAWS} draws; "
-            f"lower min_size, raise alpha or take fewer clients."
-        )
+                samples = rng.permutation(np.flatnonzero(y == c))
+                append_pieces(shares, samples, rng.dirichlet(np.full(groups, alpha)).cumsum()[:-1] * len(samples))
+            return shares if min(sum(map(len, share)) // each for share in shares) >= min_size else None
+
+        shares = _repeat(draw, min_size, alpha, n_clients)
+        mixed = [rng.permutation(np.concatenate(share)) for share in shares]
+        return [piece for share in mixed for piece in np.array_split(share, each)]
 
     return Partition("dirichlet_groups", {"alpha": alpha, "groups": groups, "min_size": min_size}, assign)
 
 
 def mixed_domains(mixed: float = 0.1) -> Partition:
-    """Feature skew with newcomers: clients of one domain each, and at the end as many clients as domains that mix all.
+    """Feature skew with newcomers: clients with one domain each, then D clients that have samples of all D domains.
 
-    Every domain gives the same number of samples, that of the smallest, and sets the share `mixed` of them aside, which
-    is dealt out evenly to the last clients; the rest is cut into equal clients (FedCS, appendix B.1.2). With D domains
-    client i lives in domain i % D, but for the last D.
+    Every domain is cut to the size of the smallest one. The last D clients get equal shares of a fraction `mixed` of
+    each domain; the other clients divide the rest: client i has domain i % D.
+
+    Args:
+        mixed: share of the last D clients, in (0, 1).
+
+    Returns:
+        The partition.
+
+    Raises:
+        ValueError: `mixed` is out of range. When it is dealt out: the number of clients is no multiple of D, or less
+            than 2 D.
+
+    Source:
+        FedCS, appendix B.1.2.
+
+    Example:
+        >>> import fedlib as fl
+        >>> data = fl.load("digit_styles", per_style=100)  # 6 domains
+        >>> fl.federate(data, fl.mixed_domains(), clients=12).sizes
+        array([90, 90, 90, 90, 90, 90, 12, 12, 12, 12,  6,  6])
     """
     check_number("mixed", mixed, 0, 1, open_low=True, open_high=True)
 
@@ -211,16 +348,30 @@ def mixed_domains(mixed: float = 0.1) -> Partition:
             )
         drawn = [rng.permutation(np.flatnonzero(domain == d))[: size.min()] for d in ids]
         aside = max(round(mixed * size.min()), n)
-        own = [np.array_split(samples[aside:], n_clients // n - 1) for samples in drawn]
-        pools = [np.array_split(samples[:aside], n) for samples in drawn]
-        of_one = [pieces[g] for g in range(n_clients // n - 1) for pieces in own]
-        return of_one + [np.concatenate([pieces[g] for pieces in pools]) for g in range(n)]
+        single = [np.array_split(samples[aside:], n_clients // n - 1) for samples in drawn]  # by domain
+        pooled = [np.array_split(samples[:aside], n) for samples in drawn]
+        of_one = [pieces[i] for i in range(n_clients // n - 1) for pieces in single]
+        return of_one + [np.concatenate([pieces[i] for pieces in pooled]) for i in range(n)]
 
     return Partition("mixed_domains", {"mixed": mixed}, assign)
 
 
 def domains() -> Partition:
-    """Feature skew: every client lives in one domain; each domain's samples are cut at random into equal clients."""
+    """Feature skew: give every client samples of one domain, and split a domain evenly among its clients.
+
+    Returns:
+        The partition.
+
+    Raises:
+        ValueError: when it is dealt out: the number of clients is no multiple of the number of domains.
+
+    Example:
+        >>> import fedlib as fl
+        >>> data = fl.load("digit_styles", per_style=100)
+        >>> federation = fl.federate(data, fl.domains(), clients=6)
+        >>> [data.domains[data.domain[indices[0]]] for indices in federation.train]
+        ['pen', 'pencil', 'poster', 'painting', 'halftone', 'clutter']
+    """
 
     def assign(y, domain, n_clients, rng):
         ids = np.unique(domain)
@@ -228,17 +379,34 @@ def domains() -> Partition:
             raise ValueError(
                 f"clients={n_clients} is not allowed; domains() needs a multiple of the {len(ids)} domains."
             )
-        own = [rng.permutation(np.flatnonzero(domain == d)) for d in ids]
-        return [share for samples in own for share in np.array_split(samples, n_clients // len(ids))]
+        by_domain = [rng.permutation(np.flatnonzero(domain == d)) for d in ids]
+        return [share for samples in by_domain for share in np.array_split(samples, n_clients // len(ids))]
 
     return Partition("domains", {}, assign)
 
 
-def _split_among_owners(y: np.ndarray, groups: Sequence[Sequence[int]], rng: np.random.Generator) -> Shares:
-    """Cut each class at random into equal disjoint parts for the clients whose group names it."""
-    shares = [[] for _ in groups]
+def append_pieces(shares: list[list[np.ndarray]], samples: np.ndarray, cuts: np.ndarray) -> None:
+    """Cut `samples` at the positions `cuts` (rounded down) and append one piece to each share."""
+    for share, piece in zip(shares, np.split(samples, cuts.astype(int)), strict=True):
+        share.append(piece)
+
+
+def _repeat(draw: Callable[[], Draw | None], min_size: int, alpha: float, n_clients: int) -> Draw:
+    """Repeat a draw until it is not None: until every client has `min_size` samples."""
+    for _ in range(MAX_DRAWS):
+        if (drawn := draw()) is not None:
+            return drawn
+    raise ValueError(
+        f"min_size={min_size} with alpha={alpha} and {n_clients} clients was not met in {MAX_DRAWS} draws; "
+        f"lower min_size, raise alpha or take fewer clients."
+    )
+
+
+def _split_among_owners(y: np.ndarray, labels: Sequence[Sequence[int]], rng: np.random.Generator) -> Shares:
+    """Divide each class at random and evenly among the clients i with the class in `labels[i]`."""
+    shares = [[] for _ in labels]
     for c in np.unique(y):
-        owners = [i for i, group in enumerate(groups) if c in group]
+        owners = [i for i, classes in enumerate(labels) if c in classes]
         if owners:
             pieces = np.array_split(rng.permutation(np.flatnonzero(y == c)), len(owners))
             for i, piece in zip(owners, pieces, strict=True):

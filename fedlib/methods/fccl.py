@@ -1,6 +1,5 @@
 """FCCL (Huang et al., CVPR 2022, Algorithm 1): public logits correlate class by class, and nothing is forgotten."""
 
-from dataclasses import replace
 from typing import Annotated, NamedTuple
 
 import numpy as np
@@ -12,24 +11,43 @@ from fedlib.algorithm import Algorithm, algorithm, need_public
 from fedlib.checks import at_least
 from fedlib.methods.fedkemf import divergence
 from fedlib.models.mixture import deal, initial
-from fedlib.stack import PerArchitecture
-from fedlib.training.losses import cross_entropy
+from fedlib.stack import PerArchitecture, repeat
+from fedlib.training import client_logits, cross_entropy, train, write_logits
 
 
 class State(NamedTuple):
     v: PerArchitecture
     met: Tensor  # [n_clients]: 1 for a client that has taken part, else 0
-    intra: Tensor  # [samples, n_classes]: what its client's model answered to each train sample after the warm-up
+    intra: Tensor  # [samples, n_classes]: for each train sample the logits of its client's model after the warm-up
 
 
 def standardised(z: Tensor) -> Tensor:
-    """Logits [batch, n_classes] with mean 0 and standard deviation 1 over the batch, class by class."""
+    """Shift and scale logits to mean 0 and standard deviation 1 over the batch, class by class.
+
+    Args:
+        z: logits, [batch, n_classes].
+
+    Returns:
+        The standardised logits, [batch, n_classes].
+    """
     return (z - z.mean(0)) / (z.std(0) + 1e-6)
 
 
-def correlation_loss(own: Tensor, mean: Tensor, weight: float) -> Tensor:
-    """sum_u (1 - M_uu)^2 + weight sum_(u != v) (1 + M_uv)^2 with M the correlation of logits [batch, n_classes]."""
-    matrix = standardised(own).T @ standardised(mean) / len(own)  # [n_classes, n_classes]
+def correlation_loss(logits: Tensor, mean: Tensor, weight: float) -> Tensor:
+    """Ask the logits of one class to correlate with the mean logits of this class, and of no other.
+
+    The loss is sum_u (1 - M_uu)^2 + weight sum_(u != v) (1 + M_uv)^2, where M_uv is the correlation over the batch of
+    a model's logits for class u with the mean logits for class v.
+
+    Args:
+        logits: of the model, [batch, n_classes].
+        mean: the mean logits of all clients for the same images, [batch, n_classes].
+        weight: of the pairs of different classes, at least 0.
+
+    Returns:
+        The loss, a scalar.
+    """
+    matrix = standardised(logits).T @ standardised(mean) / len(logits)  # [n_classes, n_classes]
     same = torch.eye(len(matrix), dtype=matrix.dtype, device=matrix.device)
     return (same * (1 - matrix) ** 2 + weight * (1 - same) * (1 + matrix) ** 2).sum()
 
@@ -41,50 +59,74 @@ def fccl(
     public_epochs: Annotated[int, at_least(1)] = 1,
     public_batch: Annotated[int, at_least(2)] = 256,
 ) -> Algorithm:
-    """First `public_epochs` on the unlabelled public images (`correlation_loss` with the clients' mean logits), then
-    the local epochs on cross-entropy + KL(inter || own) + KL(intra || own).
+    """Different networks make their logits on public images correlate, and do not forget what they knew.
 
-    The mean is that of the models at the start of the round, all clients alike, in evaluation mode: one message a
-    round, not one a batch. Inter is the client's model as it was at the end of its last round, intra as it was after
-    its warm-up: `warm_up` epochs on its train part before its first round. Both are frozen. Models are private,
-    BatchNorm included. Evaluated: own model.
+    Before its first round a client trains for `warm_up` epochs on its train samples. In a round it first minimises
+    `correlation_loss` on the unlabelled public images, between its logits and the mean logits of all clients. Then it
+    minimises, for the local epochs, cross-entropy + KL(inter || z) + KL(intra || z) on its train samples, where z are
+    the model's logits. Inter are the logits of the client's model as it was at the end of its last round, intra those
+    of its model after the warm-up; both are frozen.
+
+    Only logits of the public images are sent. The server averages them, every client counting alike. They are those of
+    the models at the start of the round, in evaluation mode: one message a round, where the paper has one a batch.
+    Models are private, BatchNorm included, and may have different architectures. Every client is evaluated with its own
+    model.
+
+    Args:
+        warm_up: epochs on the train samples before a client's first round, at least 0.
+        weight: of pairs of different classes in `correlation_loss`, at least 0; the paper has 0.0051.
+        public_epochs: epochs on the public images in a round, at least 1.
+        public_batch: public images in a batch, at least 2.
+
+    Raises:
+        ValueError: the federation has no public images.
+
+    Source:
+        Huang et al., "Learn from Others and Be Yourself in Heterogeneous Federated Learning", CVPR 2022.
+
+    Example:
+        >>> import fedlib as fl
+        >>> data = fl.load("digits", copies=1)
+        >>> federation = fl.federate(data, fl.dirichlet(alpha=0.5), clients=4, test_fraction=0.8, public=0.1)
+        >>> result = fl.run(fl.fccl(warm_up=0), federation, "lenet5+m1", rounds=1, progress=False)
+        >>> logits = 4 * len(federation.public) * 10  # of 4 clients, for 10 classes
+        >>> result.rounds["bytes_up"].item() == 4 * logits
+        True
     """
 
-    def collaborative(w, batch, mean):  # ONE client
-        return correlation_loss(batch.model(w, batch.x), mean["logits"][batch.index], weight)
+    def collaborative(w, batch, mean):  # ONE client, on public images
+        return correlation_loss(batch.model(w, batch.x), mean[batch.index], weight)
 
-    def private(w, batch, before):  # ONE client
-        own = batch.model(w, batch.x)
-        inter, intra = (divergence(before[name][batch.index], own) for name in ("inter", "intra"))
-        return F.cross_entropy(own, batch.y) + inter + intra
+    def private(w, batch, inter, intra):  # ONE client, on its train samples
+        z = batch.model(w, batch.x)
+        new, old = (divergence(teacher[batch.index], z) for teacher in (inter, intra))
+        return F.cross_entropy(z, batch.y) + new + old
 
     def init(model, federation):
         need_public("fccl", federation)
-        like = next(iter(model.weights.values()))
-        intra = like.new_zeros(len(federation.data), model.n_classes)
-        return State(initial(deal(model, federation.n_clients)), like.new_zeros(federation.n_clients), intra)
+        intra = model.zeros(len(federation.data), model.n_classes)
+        return State(initial(deal(model, federation.n_clients)), model.zeros(federation.n_clients), intra)
 
-    def prepare(state, part):  # the warm-up of clients that are here for the first time
-        new = part.part(np.flatnonzero(state.met[part.clients].cpu().numpy() == 0))
+    def warmed_up(state, peers):  # those in their first round are trained
+        new = peers.subset(np.flatnonzero(state.met[peers.clients].cpu().numpy() == 0))
         if new.size:
-            w = new.train(cross_entropy, new.mine(state.v), name="warm up", epochs=range(warm_up))
-            new.keep(state.v, w)
-            new.write_logits(state.intra, w)
+            v = train(new, cross_entropy, new.mine(state.v), name="warm up", epochs=range(warm_up))
+            new.keep(state.v, v)
+            write_logits(state.intra, new, v)
+        return peers
 
     def round(state, cohort):
-        parts, sent, inter = cohort.parts(), [], torch.zeros_like(state.intra)
-        for part in parts:
-            prepare(state, part)
-            v = part.mine(state.v)
-            part.write_logits(inter, v)
-            sent.append(part.receive({"logits": torch.stack(part.on_public().logits(v))})["logits"])
-        mean = cohort.broadcast({"logits": torch.cat(sent).mean(0)})["logits"]  # [k, P, n_classes]
-        for part in parts:
-            everybody = replace(part.on_public(), batch_size=min(public_batch, mean.shape[1]))
-            answers, epochs = {"logits": mean[: part.size]}, range(public_epochs)
-            w = everybody.train(collaborative, part.mine(state.v), answers, name="public", epochs=epochs)
-            before = {name: t.expand(part.size, -1, -1) for name, t in (("inter", inter), ("intra", state.intra))}
-            part.keep(state.v, part.train(private, w, before))
+        ready, inter = [warmed_up(state, peers) for peers in cohort.by_architecture()], torch.zeros_like(state.intra)
+        sent = []
+        for peers in ready:
+            write_logits(inter, peers, peers.mine(state.v))
+            sent.append(peers.receive(torch.stack(client_logits(peers.on_public(), peers.mine(state.v)))))
+        mean = cohort.broadcast(torch.cat(sent).mean(0))  # [k, P, n_classes]
+        public = {"name": "public", "epochs": range(public_epochs), "batch_size": min(public_batch, mean.shape[1])}
+        for peers in ready:
+            v = train(peers.on_public(), collaborative, peers.mine(state.v), mean[: peers.size], **public)
+            v = train(peers, private, v, repeat(inter, peers.size), repeat(state.intra, peers.size))
+            peers.keep(state.v, v)
         return state._replace(met=state.met.index_fill(0, cohort.clients, 1))
 
     return Algorithm("fccl", init, round, models=lambda state: state.v, mixed=True)

@@ -1,4 +1,4 @@
-"""FedAMP (Huang et al., AAAI 2021, Algorithm 1): every client gets a cloud model of its own, mostly of its likes."""
+"""FedAMP (Huang et al., AAAI 2021, Algorithm 1): every client gets a model mixed mostly from clients like it."""
 
 from typing import Annotated, NamedTuple
 
@@ -8,8 +8,8 @@ from torch import Tensor
 from fedlib.algorithm import Algorithm, algorithm
 from fedlib.checks import above, at_least
 from fedlib.models.model import is_statistic
-from fedlib.stack import Params, copies, mix, put, sq_distance
-from fedlib.training.losses import cross_entropy
+from fedlib.stack import Params, copies, mix, select, sq_distance
+from fedlib.training import cross_entropy, train
 
 
 class State(NamedTuple):
@@ -18,16 +18,42 @@ class State(NamedTuple):
 
 
 def sq_distances(v: Params, clients: Tensor) -> Tensor:
-    """||w_i - w_j||^2 over the parameters, i in `clients` (int64 [k]), j all n clients: [k, n]."""
+    """Measure the squared distances ||w_i - w_j||^2 between models, over the parameters.
+
+    Args:
+        v: the models of all n clients, [n, ...]. BatchNorm's running statistics do not count.
+        clients: the clients i, int64 [k].
+
+    Returns:
+        The squared distances to all clients, [k, n].
+    """
     flat = torch.cat([t.flatten(1) for name, t in v.items() if not is_statistic(name)], 1)  # [n, P]
     return torch.cdist(flat[clients], flat, compute_mode="donot_use_mm_for_euclid_dist") ** 2
 
 
 def cloud_weights(sq: Tensor, clients: Tensor, uploaded: Tensor, alpha: float, sigma: float) -> Tensor:
-    """xi_ij = alpha exp(-||w_i - w_j||^2 / sigma) / sigma for j != i, and what is left of 1 for i itself: [k, n].
+    """Weigh the models of all clients for the cloud model of each client.
 
-    0 for a j that has not `uploaded` [n] a model yet. Others get no more than 1 in all: beyond, their weights are
-    divided by their sum.
+    Client i gives xi_ij = alpha exp(-||w_i - w_j||^2 / sigma) / sigma to every other client j that has uploaded a
+    model, and what is left of 1 to itself. If the others would get more than 1 in all, their weights are divided by
+    their sum.
+
+    Args:
+        sq: squared distances from k clients to all n, [k, n].
+        clients: the k clients, int64 [k].
+        uploaded: 1 for a client that has uploaded a model, else 0, [n].
+        alpha: weight of the others, above 0.
+        sigma: how far two clients may be apart and still weigh much, in units of a squared distance, above 0.
+
+    Returns:
+        The weights xi [k, n]; rows sum to 1.
+
+    Example:
+        >>> import torch
+        >>> from fedlib.methods.fedamp import cloud_weights
+        >>> sq, clients = torch.tensor([[0.0, 0.0, 1e9]]), torch.tensor([0])
+        >>> cloud_weights(sq, clients, torch.ones(3), alpha=1.0, sigma=4.0)  # client 1 is close, client 2 is far
+        tensor([[0.7500, 0.2500, 0.0000]])
     """
     self = clients[:, None] == torch.arange(sq.shape[1], device=sq.device)
     others = (alpha / sigma * torch.exp(-sq / sigma) * uploaded).masked_fill(self, 0)
@@ -41,30 +67,49 @@ def fedamp(
     alpha: Annotated[float, above(0)] = 1.0,
     lam: Annotated[float, at_least(0)] = 1.0,
 ) -> Algorithm:
-    """u_i = sum_j xi_ij w_j over the last uploads and the own model; local loss f_i(w) + lam / (2 alpha) ||w - u_i||^2.
+    """Attentive message passing: every client gets a model mixed from those of the clients that resemble it.
 
-    xi by `cloud_weights`. A client starts from its cloud model u_i: before anybody has uploaded, from its own one. A
-    client that never took part has the initial model as its own, and nobody else gets any of it. BatchNorm, affine and
-    statistics alike, is mixed with the same weights; the distances are over the parameters. As sigma grows all others
-    weigh alike. `alpha -> 0` leaves every client its own model. Evaluated: u_i; tuned: after fine-tuning of u_i.
+    The server keeps the last upload w_j of every client and sends client i the cloud model u_i = sum_j xi_ij w_j, with
+    the weights xi of `cloud_weights`. The client starts from u_i and minimises cross-entropy +
+    lam / (2 alpha) ||w - u_i||^2. As long as nobody has uploaded, u_i is the client's own model. A client that never
+    took part has the initial model, and nobody else gets any of it.
+
+    BatchNorm, affine parameters and running statistics alike, is mixed with the same weights; distances are over the
+    parameters only. Every client is evaluated with u_i, or with u_i after fine-tuning, if the run has any.
+
+    As sigma grows all others weigh alike; as alpha goes to 0 every client is left with its own model.
+
+    Args:
+        sigma: how far two models may be apart and still weigh much, in units of a squared distance, above 0.
+        alpha: weight of the other clients, above 0.
+        lam: strength of the pull towards u_i, at least 0; it is divided by `alpha`.
+
+    Source:
+        Huang et al., "Personalized Cross-Silo Federated Learning on Non-IID Data", AAAI 2021.
+
+    Example:
+        >>> import fedlib as fl
+        >>> data = fl.load("digits", copies=1)
+        >>> federation = fl.federate(data, fl.dirichlet(alpha=0.5), clients=4, test_fraction=0.8)
+        >>> result = fl.run(fl.fedamp(), federation, rounds=1, progress=False)
+        >>> result.weights(client=0)["fc1.0.weight"].equal(result.weights(client=1)["fc1.0.weight"])
+        False
     """
 
     def loss(w, batch, cloud):
-        anchor = {name: cloud[name] for name in batch.model.trainable}
-        return cross_entropy(w, batch) + lam / (2 * alpha) * sq_distance(w, anchor)
+        return cross_entropy(w, batch) + lam / (2 * alpha) * sq_distance(w, select(cloud, batch.model.trainable))
 
     def clouds(state, clients):  # u_i of `clients`: [k, ...]
         sq = sq_distances(state.v, clients)
         return mix(cloud_weights(sq, clients, state.uploaded, alpha, sigma), state.v)
 
     def init(model, federation):
-        n, like = federation.n_clients, next(iter(model.weights.values()))
-        return State(copies(model.weights, n), like.new_zeros(n))
+        return State(copies(model.weights, federation.n_clients), model.zeros(federation.n_clients))
 
     def round(state, cohort):
-        u = cohort.send(clouds(state, cohort.clients))  # [k, ...]
-        v = cohort.receive(cohort.train(loss, u, u))
-        return State(put(state.v, cohort.clients, v), state.uploaded.index_fill(0, cohort.clients, 1))
+        u = cohort.send(clouds(state, cohort.clients))  # the cloud models: [k, ...]
+        v = cohort.receive(train(cohort, loss, u, u))  # [k, ...]
+        return State(cohort.keep(state.v, v), state.uploaded.index_fill(0, cohort.clients, 1))
 
     def models(state):
         return clouds(state, torch.arange(len(state.uploaded), device=state.uploaded.device))

@@ -1,4 +1,4 @@
-"""f-FedAP (Lu et al., 2022; baseline of pFedSim, section 5): clients with alike BatchNorm inputs are averaged."""
+"""f-FedAP (Lu et al., 2022; baseline of pFedSim, section 5): clients whose BatchNorm inputs are alike are averaged."""
 
 import math
 from typing import Annotated, Literal, NamedTuple
@@ -6,24 +6,41 @@ from typing import Annotated, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from fedlib.algorithm import Algorithm, algorithm, download, init_partial, merged, upload
+from fedlib.algorithm import Algorithm, Partial, algorithm, download, init_partial, merged, upload
 from fedlib.checks import at_least, at_most
 from fedlib.similarity import bn_distances
-from fedlib.stack import Params, copies, drop, mix, put, repeat, select, take
-from fedlib.training.evaluate import batchnorm_inputs
-from fedlib.training.losses import cross_entropy
+from fedlib.stack import Params, Shared, drop, mix, own_copies, select, tree_map
+from fedlib.training import cross_entropy, train
+from fedlib.training.evaluation import batchnorm_inputs
 
 
 class State(NamedTuple):
-    w: Params  # [...]: what FedBN shares in the warm-up
-    v: Params  # [n_clients, ...]: BatchNorm in the warm-up, then every client's whole model
+    """BatchNorm stays with its client; the rest is one for everybody in the warm-up, then one for each client."""
+
+    theta: Shared | Params  # all but BatchNorm: [n_clients, ...]
+    v: Params  # BatchNorm [n_clients, ...]
     weights: Tensor  # W [n_clients, n_clients], rows sum to 1; the identity in the warm-up and for unseen clients
 
 
 def neighbour_weights(distances: Tensor, self_weight: float) -> Tensor:
-    """W_ii = self_weight, W_ij = (1 - self_weight) (1/d_ij) / sum_(k != i) 1/d_ik: [n, n] -> [n, n].
+    """Turn distances between clients into the weights with which their models are averaged.
 
-    Distances below 1e-12 count as 1e-12; a client that is alone gets 1.
+    W_ii = self_weight and W_ij = (1 - self_weight) (1/d_ij) / sum_(k != i) 1/d_ik.
+
+    Args:
+        distances: d [n, n]; those below 1e-12 count as 1e-12.
+        self_weight: the weight of a client for itself, from 0 to 1.
+
+    Returns:
+        W [n, n]; rows sum to 1. A single client has the weight 1.
+
+    Example:
+        >>> import torch
+        >>> from fedlib.methods.fedap import neighbour_weights
+        >>> neighbour_weights(torch.tensor([[0.0, 1.0, 3.0], [1.0, 0.0, 1.0], [3.0, 1.0, 0.0]]), self_weight=0.5)
+        tensor([[0.5000, 0.3750, 0.1250],
+                [0.2500, 0.5000, 0.2500],
+                [0.1250, 0.3750, 0.5000]])
     """
     if len(distances) == 1:
         return torch.ones_like(distances)
@@ -38,51 +55,70 @@ def fedap(
     self_weight: Annotated[float, at_least(0), at_most(1)] = 0.5,
     evaluate: Literal["mixed", "own"] = "mixed",
 ) -> Algorithm:
-    """FedBN for a fraction `warm_up` of the rounds; then a client starts from sum_j W_ij theta_j, BatchNorm its own.
+    """FedBN first; then every client gets its own average of models, weighted by how alike BatchNorm inputs are.
 
-    W (`neighbour_weights`) is made once, after the warm-up, from d_ij: the 2-Wasserstein distances, summed over
-    BatchNorm layers, of Gaussians with the mean and standard deviation of the layer's inputs over the whole train part
-    of a client, in its own model and evaluation mode. For that, all clients but the unseen ones get the global rest
-    once more, and send the statistics: also one that was never sampled in the warm-up, with its initial BatchNorm, as
-    the sums run over everybody who can be sampled later. The classifier is mixed like all the rest; BatchNorm stays
-    with its client throughout. Evaluated: sum_j W_ij theta_j with the client's own BatchNorm, as in both published
-    codes, or, with `evaluate="own"`, theta_i as its last training has left it; in the warm-up, and for an unseen client
-    ever after, as FedBN. `warm_up=1` is FedBN; `self_weight=1` is FedBN followed by Local-Only.
+    A client minimises cross-entropy throughout, and BatchNorm stays with it throughout. For a share `warm_up` of the
+    rounds all else is averaged as in FedBN. After that client i starts from sum_j W_ij theta_j and its own BatchNorm,
+    where theta_j is all but BatchNorm of client j, the classifier included.
+
+    The server makes W once, right after the warm-up, by `neighbour_weights`. The distance d_ij is a sum over BatchNorm
+    layers of 2-Wasserstein distances between two Gaussians, which have the mean and standard deviation of the layer's
+    inputs over all train samples of a client, in its own model and in evaluation mode. For that, all clients but the
+    unseen ones receive the shared part once more and send these statistics. That includes a client that was never
+    sampled in the warm-up, with its initial BatchNorm, because it may be sampled later.
+
+    `warm_up=1` is FedBN; `self_weight=1` is FedBN followed by Local-Only.
+
+    Args:
+        warm_up: share of the rounds that are FedBN, from 0 to 1; pFedSim has 0.5.
+        self_weight: weight of a client's own model in its average, from 0 to 1; pFedSim has 0.5.
+        evaluate: with what a client is evaluated: "mixed" is sum_j W_ij theta_j with its BatchNorm, as in both
+            published codes; "own" is theta_i as the client's last training has left it. In the warm-up, and for an
+            unseen client also later, it is the shared part with the client's BatchNorm, as in FedBN.
+
+    Source:
+        Lu et al., "Personalized Federated Learning with Adaptive Batchnorm for Healthcare", 2022; here in the form
+        that pFedSim compares with (section 5.1).
+
+    Example:
+        >>> import fedlib as fl
+        >>> data = fl.load("digits", copies=1)
+        >>> federation = fl.federate(data, fl.dirichlet(alpha=0.5), clients=4, test_fraction=0.8)
+        >>> result = fl.run(fl.fedap(warm_up=0), federation, rounds=1, progress=False)
+        >>> result.state.weights.diag(), result.state.weights.shape  # W, and how much of it a client keeps
+        (tensor([0.5000, 0.5000, 0.5000, 0.5000]), torch.Size([4, 4]))
     """
-    init_fedbn = init_partial(lambda model: model.batchnorm)
 
     def init(model, federation):
-        like = next(iter(model.weights.values()))
-        return State(*init_fedbn(model, federation), torch.eye(federation.n_clients).to(like))
+        theta, v = init_partial(lambda model: model.batchnorm)(model, federation)
+        return State(Shared(theta), v, torch.eye(federation.n_clients).to(model.zeros()))
 
-    def meet(state, cohort):  # the end of the warm-up: everybody's model, and W
+    def meet(state, cohort):  # the end of the warm-up: everybody but unseen clients sends statistics, for W
         federation = cohort.federation
-        seen = federation.n_clients - federation.unseen
-        v = copies(state.w, federation.n_clients) | state.v  # [n_clients, ...]
-        cohort.send(repeat(state.w, seen))
-        theirs = {name: t[:seen] for name, t in v.items()}
-        statistics = batchnorm_inputs(cohort.model, cohort.images, theirs, federation.train[:seen])
-        cohort.receive({f"{layer} {part}": t for layer, pair in statistics.items() for part, t in enumerate(pair)})
-        state.weights[:seen, :seen] = neighbour_weights(bn_distances(statistics), self_weight)  # in place, as `put`
-        return state._replace(v=v)
+        n = federation.n_clients - federation.unseen
+        theta = own_copies(state.theta, federation.n_clients)  # [n_clients, ...]
+        first, v = tree_map(lambda t: t[:n], (theta, state.v))
+        models = cohort.send(first) | v
+        statistics = cohort.receive(batchnorm_inputs(cohort.model, cohort.images, models, federation.train[:n]))
+        state.weights[:n, :n] = neighbour_weights(bn_distances(statistics), self_weight)  # in place, as `keep`
+        return state._replace(theta=theta)
 
     def round(state, cohort):
-        warm, clients = math.floor(warm_up * cohort.rounds + 1e-9), cohort.clients
-        if cohort.round < warm:
-            trained = cohort.train(cross_entropy, download(state, cohort))  # [k, ...]
-            return State(*upload(state, cohort, trained), state.weights)
+        warm = math.floor(warm_up * cohort.rounds + 1e-9)
+        if cohort.round < warm:  # FedBN
+            shared = Partial(state.theta.tree, state.v)
+            shared = upload(shared, cohort, train(cohort, cross_entropy, download(shared, cohort)))
+            return State(Shared(shared.w), shared.v, state.weights)
 
-        state, norms = meet(state, cohort) if cohort.round == warm else state, cohort.model.batchnorm
-        mixed = mix(state.weights[clients], drop(state.v, norms))  # over all clients: [k, ...]
-        start = cohort.send(mixed) | take(select(state.v, norms), clients)
-        v = cohort.train(cross_entropy, start)
-        cohort.receive(drop(v, norms))
-        return state._replace(v=put(state.v, clients, v))
+        theta, v, W = meet(state, cohort) if cohort.round == warm else state
+        mixed = cohort.send(mix(W[cohort.clients], theta))  # over all clients: [k, ...]
+        w_i = train(cohort, cross_entropy, mixed | cohort.mine(v))
+        sent = cohort.receive(drop(w_i, v))
+        return State(cohort.keep(theta, sent), cohort.keep(v, select(w_i, v)), W)
 
     def models(state):
-        theta = select(state.v, state.w)  # without BatchNorm; empty in the warm-up
-        if evaluate == "own" or not theta:
-            return merged(state)
-        return mix(state.weights, theta) | drop(state.v, theta)
+        if isinstance(state.theta, Shared):
+            return merged(Partial(state.theta.tree, state.v))
+        return (state.theta if evaluate == "own" else mix(state.weights, state.theta)) | state.v
 
     return Algorithm("fedap", init, round, models)

@@ -1,22 +1,42 @@
 """FedBN (Li et al., ICLR 2021): FedAvg with BatchNorm left on the clients."""
 
 from fedlib.algorithm import Algorithm, algorithm, download, init_partial, merged, upload
-from fedlib.training.losses import cross_entropy
+from fedlib.training import cross_entropy, train
 
 
 @algorithm
 def fedbn(affine: bool = True) -> Algorithm:
-    """All BatchNorm entries, affine and statistics, are personal; the rest is averaged.
+    """FedAvg in which every client keeps its BatchNorm layers to itself.
 
-    `affine=False` keeps only the running statistics at home (SiloBN, Andreux et al., 2020). On a model without
-    BatchNorm both are FedAvg. Evaluated: global rest + own BatchNorm.
+    A client joins the shared part of the model with its BatchNorm and minimises cross-entropy over all of it. The
+    server averages everything else, each client weighted with its number of train samples. A client is evaluated with
+    the shared part and its own BatchNorm; one that was never sampled has the initial BatchNorm.
+
+    On a model without BatchNorm this is FedAvg.
+
+    Args:
+        affine: whether the affine parameters of BatchNorm stay with the client as well. True is FedBN; False keeps
+            only the running statistics with the client and averages the affine parameters (SiloBN).
+
+    Source:
+        Li et al., "FedBN: Federated Learning on Non-IID Features via Local Batch Normalization", ICLR 2021. SiloBN:
+        Andreux et al., 2020.
+
+    Example:
+        >>> import fedlib as fl
+        >>> data = fl.load("digits", copies=1)
+        >>> federation = fl.federate(data, fl.dirichlet(alpha=0.5), clients=4, test_fraction=0.8)
+        >>> result = fl.run(fl.fedbn(), federation, rounds=1, progress=False)
+        >>> a, b = result.weights(client=0), result.weights(client=1)
+        >>> {name for name in a if not a[name].equal(b[name])} == result.model.batchnorm  # nothing else differs
+        True
     """
 
     def personal(model):
         return model.batchnorm if affine else model.statistics
 
     def round(state, cohort):
-        trained = cohort.train(cross_entropy, download(state, cohort))  # [k, ...]
+        trained = train(cohort, cross_entropy, download(state, cohort))  # [k, ...]
         return upload(state, cohort, trained)
 
     return Algorithm("fedbn", init_partial(personal), round, models=merged)

@@ -3,16 +3,16 @@
 import math
 from typing import Annotated, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from fedlib.algorithm import Algorithm, algorithm
 from fedlib.checks import above, at_least, at_most, below
-from fedlib.stack import Params, copies, put, take
+from fedlib.stack import Params, copies, take, tree_map
 from fedlib.streams import generator
+from fedlib.training import Cohort, cross_entropy, mean_loss, train
 from fedlib.training.batches import to_device
-from fedlib.training.cohort import Cohort
-from fedlib.training.losses import cross_entropy
 
 
 class State(NamedTuple):
@@ -22,38 +22,108 @@ class State(NamedTuple):
 
 
 def usefulness(losses: Tensor, distances: Tensor) -> Tensor:
-    """v_j = (L_i(theta_i) - L_i(theta_j)) / (||theta_j - theta_i|| + 1e-5): [k, 1 + m], [k, m] -> [k, m].
+    """Say how useful other clients' models are: how much a step towards them lowers the loss, per length.
 
-    `losses` are those of client i on its validation part, in the first column with its own model.
+    For client i and model j it is v_j = (L_i(theta_i) - L_i(theta_j)) / (||theta_j - theta_i|| + 1e-5), where L_i is
+    the loss on the client's validation samples.
+
+    Args:
+        losses: L_i of the client's own model, in the first column, and of m others, [k, 1 + m].
+        distances: ||theta_j - theta_i||, [k, m].
+
+    Returns:
+        v [k, m]; negative for a model that is worse than the client's own.
     """
     return (losses[:, :1] - losses[:, 1:]) / (distances + 1e-5)
 
 
 def mixing_weights(useful: Tensor) -> Tensor:
-    """v_j^+ / sum_k v_k^+: [k, m] -> [k, m]; zeros for a client to whom nobody is useful."""
+    """Weigh the useful models in proportion to their use, and the others with 0.
+
+    Args:
+        useful: v, from `usefulness`, [k, m].
+
+    Returns:
+        v_j^+ / sum_k v_k^+, [k, m]; rows sum to 1, or to 0 for a client to whom no model is useful.
+
+    Example:
+        >>> import torch
+        >>> from fedlib.methods.fedfomo import mixing_weights
+        >>> mixing_weights(torch.tensor([[3.0, -1.0, 1.0], [-1.0, -2.0, -3.0]]))
+        tensor([[0.7500, 0.0000, 0.2500],
+                [0.0000, 0.0000, 0.0000]])
+    """
     positive = useful.clamp(min=0)
     total = positive.sum(1, keepdim=True)
     return positive / torch.where(total > 0, total, 1)
 
 
-def models_for(cohort: Cohort, state: State, neighbours: int, explore: float) -> Tensor:
-    """Whose models each client gets: int64 [k, 1 + m], its own one, then m slots that are filled one after the other.
+def hold_out(cohort: Cohort, share: float) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Divide each client's train samples into those to train on and those to validate on.
 
-    A slot goes to the largest P_ij that is left, at random among equal ones, or, with probability `explore`, to anybody
-    who is left; to the client itself only where nobody else is.
+    The samples are in random order since the federation was made; the last ones are held out.
+
+    Args:
+        cohort: the clients.
+        share: of the samples that are held out, in (0, 1). At least one sample lies on either side.
+
+    Returns:
+        The indices to train on and the indices held out, for each client.
+
+    Raises:
+        ValueError: a client has only one train sample.
+    """
+    kept, held_out = [], []
+    for i, samples in zip(cohort.ids, cohort.samples, strict=True):
+        if len(samples) < 2:
+            raise ValueError(f"client {i} has one training sample; it needs two to hold out a part of them.")
+        n = min(max(round(share * len(samples)), 1), len(samples) - 1)
+        kept.append(samples[:-n])
+        held_out.append(samples[-n:])
+    return kept, held_out
+
+
+def column(sent: Params, j: int) -> Params:
+    """Take model j of each client.
+
+    Args:
+        sent: the models that each client received, [k, 1 + m, ...].
+        j: from 0, the client's own model, to m.
+
+    Returns:
+        The models, [k, ...].
+    """
+    return tree_map(lambda t: t[:, j], sent)
+
+
+def models_for(cohort: Cohort, state: State, neighbours: int, explore: float) -> Tensor:
+    """Choose whose models each client receives.
+
+    The candidates are the participants of the last round, and they are chosen one after the other: the one with the
+    largest P_ij that is left, at random among equal ones, or with probability `explore` any that is left. The client
+    itself is chosen only if no other is left.
+
+    Args:
+        cohort: the clients i of the round.
+        state: has P and the participants of the last round.
+        neighbours: largest number m of others.
+        explore: probability of a random choice.
+
+    Returns:
+        The numbers of the clients, int64 [k, 1 + m]: the client itself and then m others.
     """
     clients, shape, m = cohort.clients, (cohort.size, len(state.last)), min(neighbours, len(state.last))
     rng = generator(*cohort.server_stream, "neighbours")
     drawn = rng.random(shape).argsort(1), rng.random(shape), rng.random((m, cohort.size, 1)) < explore
-    order, lots, explores = (to_device(torch.from_numpy(array), clients.device) for array in drawn)
+    order, random, explores = (to_device(torch.from_numpy(array), clients.device) for array in drawn)
     candidates = state.last[order]  # [k, participants]
     itself, known = candidates == clients[:, None], state.affinity[clients[:, None], candidates]
-    lots, known = (t.masked_fill(itself, torch.finfo(t.dtype).min) for t in (lots, known))
+    random, known = (t.masked_fill(itself, torch.finfo(t.dtype).min) for t in (random, known))
     chosen = [clients[:, None]]
     for exploring in explores:
-        best = torch.where(exploring, lots, known).argmax(1, keepdim=True)  # the first of equal ones
+        best = torch.where(exploring, random, known).argmax(1, keepdim=True)  # the first of equal ones
         chosen.append(candidates.gather(1, best))
-        lots, known = (t.scatter(1, best, -math.inf) for t in (lots, known))
+        random, known = (t.scatter(1, best, -math.inf) for t in (random, known))
     return torch.cat(chosen, 1)
 
 
@@ -64,39 +134,65 @@ def fedfomo(
     explore: Annotated[float, at_least(0), at_most(1)] = 0.3,
     explore_decay: Annotated[float, at_least(0), at_most(1)] = 0.05,
 ) -> Algorithm:
-    """A client gets its own model and those of `neighbours` participants of last round, mixes them, then trains.
+    """Every client mixes its model with those of other clients that lower its loss, then trains.
 
-    The neighbours are those with the largest P_ij (`models_for`); in round t = 0, 1, ... each is a random one instead
-    with probability explore - explore_decay t, as in the authors' code (`explore=0`: never, pFedSim's reading A22).
-    theta_i += sum_j v_j^+ / sum_k v_k^+ (theta_j - theta_i) and P_ij += v_j, v_j by `usefulness` on the share
-    `validation` of its train part, on which it does not train; P starts as the identity. There is no server average.
-    BatchNorm, affine and statistics alike, is mixed with the same weights; the distance is over the parameters. If no
-    more than `neighbours` clients took part in the last round, one of them gets its own model twice, the second time
-    with weight 0. In the first round nobody has neighbours: it is Local-Only on the rest of the train part. Evaluated:
-    own theta_i. Raises `ValueError` in a round with a client of one training sample.
+    The server sends client i its own model theta_i and the models theta_j of `neighbours` participants of the last
+    round, those with the largest affinity P_ij (`models_for`). The client rates them by `usefulness` on a share
+    `validation` of its train samples, moves by theta_i += sum_j v_j^+ / sum_k v_k^+ (theta_j - theta_i) and then
+    minimises cross-entropy on the other train samples. It sends back its model and v, and the server adds v_j to P_ij.
+    P starts as the identity. There is no server average.
+
+    BatchNorm, affine parameters and running statistics alike, is mixed with the same weights; the distance is over the
+    parameters. Every client is evaluated with its own theta_i.
+
+    In the first round nobody has neighbours, so it is Local-Only on the samples that are not held out. If no more than
+    `neighbours` clients took part in the last round, each of them gets its own model twice, the second time with weight
+    0.
+
+    Args:
+        neighbours: other models that a client receives, at least 1; pFedSim has 5.
+        validation: share of the train samples that is held out to rate models, in (0, 1); 0.2 in pFedSim.
+        explore: in round t = 0, 1, ... a neighbour is a random one with probability explore - explore_decay t, as in
+            the authors' code; from 0 to 1. With `explore=0` it never is, which is pFedSim's reading A22.
+        explore_decay: by how much that probability falls each round, from 0 to 1.
+
+    Raises:
+        ValueError: in a round with a client that has only one train sample.
+
+    Source:
+        Zhang et al., "Personalized Federated Learning with First Order Model Optimization", ICLR 2021; in pFedSim a
+        baseline (section 5.1).
+
+    Example:
+        >>> import fedlib as fl
+        >>> data = fl.load("digits", copies=1)
+        >>> federation = fl.federate(data, fl.dirichlet(alpha=0.5), clients=4, test_fraction=0.8)
+        >>> result = fl.run(fl.fedfomo(neighbours=2), federation, rounds=2, progress=False)
+        >>> first, second = result.rounds["bytes_down"]
+        >>> second == 3 * first  # the client's own model, later with two others
+        True
     """
 
     def init(model, federation):
-        n, like = federation.n_clients, next(iter(model.weights.values()))
-        nobody = torch.empty(0, dtype=torch.int64, device=like.device)
-        return State(copies(model.weights, n), torch.eye(n, dtype=like.dtype, device=like.device), nobody)
+        identity = torch.eye(federation.n_clients).to(model.zeros())
+        return State(copies(model.weights, federation.n_clients), identity, model.zeros(0).long())
 
-    def round(state, cohort):
-        clients, (train, held_out) = cohort.clients, cohort.hold_out(validation)
-        chosen = models_for(cohort, state, neighbours, explore - explore_decay * cohort.round)  # [k, 1 + m]
-        sent = cohort.send(take(state.v, chosen))  # [k, 1 + m, ...]
-
-        losses = [
-            cohort.mean_loss({name: t[:, j] for name, t in sent.items()}, held_out) for j in range(chosen.shape[1])
-        ]
+    def start_from(sent, cohort, held_out):  # [k, 1 + m, ...] -> the mixed theta_i [k, ...], v [k, m]
+        losses = [mean_loss(cohort, column(sent, j), held_out) for j in range(next(iter(sent.values())).shape[1])]
         others = {name: t[:, 1:] - t[:, :1] for name, t in sent.items()}  # theta_j - theta_i: [k, m, ...]
         distances = sum((others[name] ** 2).flatten(2).sum(2) for name in cohort.model.trainable).sqrt()
         useful = usefulness(torch.stack(losses, 1).to(distances.dtype), distances)
         weights = mixing_weights(useful)
-        start = {name: t[:, 0] + torch.einsum("km,km...->k...", weights, others[name]) for name, t in sent.items()}
+        moved = tree_map(lambda t: torch.einsum("km,km...->k...", weights, t), others)
+        return tree_map(torch.add, column(sent, 0), moved), useful
 
-        v = cohort.receive(cohort.train(cross_entropy, start, samples=train))  # [k, ...]
-        state.affinity[clients[:, None], chosen[:, 1:]] += cohort.receive({"v": useful})["v"]  # in place, as `put`
-        return State(put(state.v, clients, v), state.affinity, clients)
+    def round(state, cohort):
+        clients, (samples, held_out) = cohort.clients, hold_out(cohort, validation)
+        chosen = models_for(cohort, state, neighbours, explore - explore_decay * cohort.round)  # [k, 1 + m]
+        sent = cohort.send(take(state.v, chosen))  # [k, 1 + m, ...]
+        start, useful = start_from(sent, cohort, held_out)
+        v, useful = cohort.receive((train(cohort, cross_entropy, start, samples=samples), useful))
+        state.affinity[clients[:, None], chosen[:, 1:]] += useful  # in place, as `keep`
+        return State(cohort.keep(state.v, v), state.affinity, clients)
 
     return Algorithm("fedfomo", init, round, models=lambda state: state.v)

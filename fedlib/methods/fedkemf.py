@@ -13,7 +13,7 @@ from fedlib.models import MODELS, build
 from fedlib.models.ensemble import Ensemble
 from fedlib.models.mixture import deal, initial
 from fedlib.stack import Params, PerArchitecture, cat, client_mean
-from fedlib.training.batches import Batch
+from fedlib.training import Batch, client_logits, train
 from fedlib.training.server import fine_tuned, server_batches
 
 
@@ -22,9 +22,23 @@ class State(NamedTuple):
     w: Params  # the knowledge network [...]
 
 
-def divergence(answers: Tensor, own: Tensor) -> Tensor:
-    """Mean of KL(softmax answers || softmax own) over logits [batch, n_classes]; `answers` are held fixed."""
-    return F.kl_div(own.log_softmax(1), answers.detach().softmax(1), reduction="batchmean")
+def divergence(teacher: Tensor, logits: Tensor) -> Tensor:
+    """Take the mean over a batch of KL(softmax teacher || softmax logits).
+
+    Args:
+        teacher: logits to learn from, [batch, n_classes]; they get no gradient.
+        logits: of the model that learns, [batch, n_classes].
+
+    Returns:
+        The mean, a scalar in nats.
+
+    Example:
+        >>> import torch
+        >>> from fedlib.methods.fedkemf import divergence
+        >>> divergence(torch.tensor([[0.0, 0.0]]), torch.tensor([[3.0, 3.0]]))  # the same probabilities
+        tensor(0.)
+    """
+    return F.kl_div(logits.log_softmax(1), teacher.detach().softmax(1), reduction="batchmean")
 
 
 class Pair(NamedTuple):
@@ -35,8 +49,16 @@ class Pair(NamedTuple):
 
 
 def mutual_loss(w: Pair, batch: Batch) -> Tensor:
-    """ONE client: both networks on the labels, and each on what the other one answers."""
-    private, knowledge = (network(own, batch.x) for network, own in zip(batch.model.networks, w, strict=True))
+    """Train both networks of ONE client on the labels, and each on the other one's probabilities.
+
+    Args:
+        w: the weights of the private and of the knowledge network.
+        batch: of train samples.
+
+    Returns:
+        The loss, a scalar.
+    """
+    private, knowledge = (network(weights, batch.x) for network, weights in zip(batch.model.networks, w, strict=True))
     errors = F.cross_entropy(private, batch.y) + F.cross_entropy(knowledge, batch.y)
     return errors + divergence(knowledge, private) + divergence(private, knowledge)
 
@@ -48,12 +70,37 @@ def fedkemf(
     server_lr: Annotated[float, above(0)] = 1e-3,
     server_batch: Annotated[int, at_least(1)] = 64,
 ) -> Algorithm:
-    """Own network and a copy of the knowledge network, an architecture by name, learn together: cross-entropy of each
-    + KL(the other || it), the other held fixed.
+    """A small knowledge network travels, and every client's private network learns together with it.
 
-    Only the knowledge network is sent. The server averages the copies with weights n_samples and trains the mean for
-    `server_epochs` on the unlabelled public images, with Adam, on KL(mean of the copies' probabilities || its own).
-    Own models are private, BatchNorm included; the knowledge network's is aggregated. Evaluated: own model.
+    A client trains its private network and a copy of the knowledge network at once: each minimises
+    cross-entropy + KL(the other || it), where the other's probabilities are held fixed. Only the knowledge network is
+    sent.
+
+    The server averages the copies, each weighted with its client's number of train samples. It then trains the average
+    with Adam on the unlabelled public images, on KL(mean probabilities of the copies || its own). Private networks stay
+    with their clients, BatchNorm included, and may have different architectures; BatchNorm of the knowledge network is
+    averaged. Every client is evaluated with its private network.
+
+    Args:
+        knowledge: architecture of the knowledge network, by name.
+        server_epochs: epochs on the public images in a round; with 0 the server only averages.
+        server_lr: step size of the server's Adam, above 0.
+        server_batch: public images in a batch, at least 1.
+
+    Raises:
+        ValueError: no architecture has the name `knowledge`, or the federation has no public images.
+
+    Source:
+        Yu et al., "Resource-aware Federated Learning using Knowledge Extraction and Multi-model Fusion", 2022.
+
+    Example:
+        >>> import fedlib as fl
+        >>> data = fl.load("digits", copies=1)
+        >>> federation = fl.federate(data, fl.dirichlet(alpha=0.5), clients=4, test_fraction=0.8, public=0.1)
+        >>> result = fl.run(fl.fedkemf(knowledge="m1", server_epochs=1), federation, rounds=1, progress=False)
+        >>> n = sum(t.numel() for t in result.state.w.values())  # of the knowledge network
+        >>> result.rounds["bytes_up"].item() == 4 * 4 * n  # 4 clients, 4 bytes each
+        True
     """
     check_choice("knowledge", knowledge, MODELS)
 
@@ -61,34 +108,30 @@ def fedkemf(
         need_public("fedkemf", federation)
         return State(initial(deal(model, federation.n_clients)), model.sibling(knowledge, MODELS[knowledge]).weights)
 
-    def known(model, w):  # the knowledge network with the weights w
-        return build(knowledge, MODELS[knowledge], model.shape, model.n_classes, *model.stream, knowledge)._replace(
-            weights=w
-        )
+    def network(model, w):  # the knowledge network with the weights w
+        stream = *model.stream, knowledge
+        return build(knowledge, MODELS[knowledge], model.shape, model.n_classes, *stream)._replace(weights=w)
 
-    def distilled(cohort, model, w, copies):
+    def distilled(cohort, model, w, copies):  # w, trained on the mean probabilities of the copies [k, ...]
         public, stream = cohort.public, cohort.server_stream
         everybody = replace(cohort, model=model).on_public()
-        mean = torch.stack(everybody.logits(copies)).softmax(2).mean(0)  # [P, n_classes]
+        mean = torch.stack(client_logits(everybody, copies)).softmax(2).mean(0)  # [P, n_classes]
 
         def loss(w, index):
-            x, *_ = public.batch(index, model)
-            return F.kl_div(model(w, x).log_softmax(1), mean[index], reduction="batchmean")
+            return F.kl_div(model(w, public.batch(index, model).x).log_softmax(1), mean[index], reduction="batchmean")
 
         batches = server_batches(public, server_epochs, server_batch, stream)
         return fine_tuned(model, w, loss, ((index,) for index in batches), server_lr, stream)
 
     def round(state, cohort):
-        model, v, copies, order = known(cohort.model, state.w), state.v, [], []
-        for part in cohort.parts():
-            both = replace(part, model=Ensemble(Pair(part.model, model)))
-            trained = both.train(mutual_loss, Pair(part.mine(v), part.broadcast(state.w)))  # [k, ...]
-            v = part.keep(v, trained.private)
-            copies.append(part.receive(trained.knowledge))
-            order.append(part.n_samples)
-        copies = cat(copies)
-        mean = client_mean(copies, torch.cat(order))
-        return State(v, distilled(cohort, model, mean, copies))
+        model, sent = network(cohort.model, state.w), []
+        for peers in cohort.by_architecture():
+            pairs = replace(peers, model=Ensemble(Pair(peers.model, model)))
+            v, w = train(pairs, mutual_loss, Pair(peers.mine(state.v), peers.broadcast(state.w)))  # [k, ...] each
+            peers.keep(state.v, v)
+            sent.append((peers.receive(w), peers.n_samples))
+        copies, n_samples = cat(sent)
+        return state._replace(w=distilled(cohort, model, client_mean(copies, n_samples), copies))
 
     made_of = (MODELS[knowledge],)
     return Algorithm("fedkemf", init, round, models=lambda state: state.v, mixed=True, made_of=made_of)

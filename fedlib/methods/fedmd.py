@@ -10,10 +10,10 @@ from torch import Tensor
 from fedlib.algorithm import Algorithm, algorithm, need_public
 from fedlib.checks import at_least
 from fedlib.models.mixture import deal, initial
-from fedlib.stack import PerArchitecture
+from fedlib.stack import PerArchitecture, repeat
 from fedlib.streams import generator
+from fedlib.training import client_logits, cross_entropy, train
 from fedlib.training.batches import to_device
-from fedlib.training.losses import cross_entropy
 
 
 class State(NamedTuple):
@@ -27,43 +27,69 @@ def fedmd(
     digest_epochs: Annotated[int, at_least(1)] = 1,
     shown: Annotated[int, at_least(1)] = 5000,
 ) -> Algorithm:
-    """Clients send logits of `shown` random public images; each learns their mean, then its own train part again.
+    """Different networks agree on the logits of public images, and each learns this agreement.
 
-    The mean counts all clients of the round alike. Digest: `digest_epochs` on the mean absolute difference to it;
-    revisit: the local epochs on cross-entropy. Before its first round a client warms up for `warm_up` epochs on the
-    labelled public images, then as many on its train part (the paper: all clients before the first round, which is the
-    same for everybody who takes part). Logits are those of evaluation mode. Models are private, BatchNorm included.
-    Evaluated: own model.
+    Before its first round a client minimises cross-entropy for `warm_up` epochs on the labelled public images, then for
+    as many on its train samples. (In the paper all clients do so before the first round, which is the same for
+    everybody who takes part.) In a round each client sends its logits of `shown` random public images, in evaluation
+    mode. The server averages them, every client counting alike, and sends back the mean scores.
+
+    A client then trains twice: in the digest for `digest_epochs` on the mean absolute difference of its logits to these
+    scores, in the revisit for the local epochs on cross-entropy on its train samples. Models are private, BatchNorm
+    included, and may have different architectures. Every client is evaluated with its own model.
+
+    Args:
+        warm_up: epochs on each of the two sets before a client's first round, at least 0.
+        digest_epochs: epochs of the digest, at least 1.
+        shown: public images in a round, at least 1; all of them if there are not so many.
+
+    Raises:
+        ValueError: the federation has no public images.
+
+    Source:
+        Li and Wang, "FedMD: Heterogenous Federated Learning via Model Distillation", NeurIPS workshop 2019,
+        Algorithm 1.
+
+    Example:
+        >>> import fedlib as fl
+        >>> data = fl.load("digits", copies=1)
+        >>> federation = fl.federate(data, fl.dirichlet(alpha=0.5), clients=4, test_fraction=0.8, public=0.1)
+        >>> result = fl.run(fl.fedmd(warm_up=0, shown=20), federation, "lenet5+m1", rounds=1, progress=False)
+        >>> result.rounds["bytes_up"].item() == 4 * 20 * 10 * 4  # 4 clients, 20 images, 10 classes, 4 bytes
+        True
     """
 
-    def digest(w, batch, mean):  # ONE client
-        return F.l1_loss(batch.model(w, batch.x), mean["logits"][batch.index])
+    def digest(w, batch, scores):  # ONE client
+        return F.l1_loss(batch.model(w, batch.x), scores[batch.index])
 
     def init(model, federation):
         need_public("fedmd", federation)
-        groups, like = deal(model, federation.n_clients), next(iter(model.weights.values()))
-        return State(initial(groups), like.new_zeros(federation.n_clients))
+        return State(initial(deal(model, federation.n_clients)), model.zeros(federation.n_clients))
 
-    def prepare(state, part):  # the warm-up of clients that are here for the first time
-        new = part.part(np.flatnonzero(state.met[part.clients].cpu().numpy() == 0))
+    def warmed_up(state, peers):  # those in their first round are trained ("transfer learning")
+        new = peers.subset(np.flatnonzero(state.met[peers.clients].cpu().numpy() == 0))
         if new.size and warm_up:
             epochs = range(warm_up)
-            w = new.on_public().train(cross_entropy, new.mine(state.v), name="public warm up", epochs=epochs)
-            new.keep(state.v, new.train(cross_entropy, w, name="warm up", epochs=epochs))
+            v = train(new.on_public(), cross_entropy, new.mine(state.v), name="public warm up", epochs=epochs)
+            new.keep(state.v, train(new, cross_entropy, v, name="warm up", epochs=epochs))
+        return peers
+
+    def consensus(state, cohort, chosen):  # the mean scores of the images shown: [P, n_classes], 0 for all others
+        every, n = cohort.by_architecture(), len(cohort.public.y)
+        scores = [torch.stack(client_logits(peers.on_public(chosen), peers.mine(state.v))) for peers in every]
+        mean = torch.cat([peers.receive(z) for peers, z in zip(every, scores, strict=True)]).mean(0)
+        cohort.broadcast(mean)
+        index = to_device(torch.from_numpy(chosen), mean.device)
+        return mean.new_zeros(n, mean.shape[1]).index_copy(0, index, mean)
 
     def round(state, cohort):
-        parts, n = cohort.parts(), len(cohort.public.y)
-        for part in parts:
-            prepare(state, part)
+        ready, n = [warmed_up(state, peers) for peers in cohort.by_architecture()], len(cohort.public.y)
         chosen = np.sort(generator(*cohort.server_stream, "shown").permutation(n)[:shown])
-        sent = [torch.stack(part.on_public(chosen).logits(part.mine(state.v))) for part in parts]
-        mean = torch.cat([part.receive({"logits": z})["logits"] for part, z in zip(parts, sent, strict=True)]).mean(0)
-        table = mean.new_zeros(n, mean.shape[1])
-        table[to_device(torch.from_numpy(chosen), mean.device)] = cohort.broadcast({"logits": mean})["logits"][0]
-        for part in parts:
-            answers, everybody = {"logits": table.expand(part.size, -1, -1)}, part.on_public(chosen)
-            w = everybody.train(digest, part.mine(state.v), answers, name="digest", epochs=range(digest_epochs))
-            part.keep(state.v, part.train(cross_entropy, w))
+        scores = consensus(state, cohort, chosen)  # "communicate", "aggregate", "distribute"
+        for peers in ready:
+            table, epochs = repeat(scores, peers.size), range(digest_epochs)
+            v = train(peers.on_public(chosen), digest, peers.mine(state.v), table, name="digest", epochs=epochs)
+            peers.keep(state.v, train(peers, cross_entropy, v))  # "revisit"
         return state._replace(met=state.met.index_fill(0, cohort.clients, 1))
 
     return Algorithm("fedmd", init, round, models=lambda state: state.v, mixed=True)

@@ -8,12 +8,12 @@ import torch.nn.functional as F
 from scipy.optimize import nnls
 from torch import Tensor
 
-from fedlib.algorithm import Algorithm, algorithm, merged
+from fedlib.algorithm import Algorithm, algorithm, download, init_partial, merged
 from fedlib.checks import at_least, check_count
 from fedlib.methods.fedproto import Prototypes, mean_prototypes, no_prototypes, sent_prototypes
-from fedlib.stack import Params, client_mean, copies, drop, mix, put, select, take
+from fedlib.stack import Params, client_mean, mix, select
+from fedlib.training import class_features, cross_entropy, train
 from fedlib.training.batches import to_device
-from fedlib.training.losses import cross_entropy
 
 SMALLEST = 1e-3  # of a weight in the combination of classifiers
 
@@ -21,15 +21,27 @@ SMALLEST = 1e-3  # of a weight in the combination of classifiers
 class State(NamedTuple):
     w: Params  # body [...]
     v: Params  # classifiers [n_clients, ...]
-    z: Tensor  # `Prototypes`
-    known: Tensor
+    prototypes: Prototypes
 
 
 def simplex_minimum(q: np.ndarray) -> np.ndarray:
-    """argmin a'Qa over the simplex, Q [k, k] symmetric and positive semidefinite: float64 [k].
+    """Minimise a'Qa over the simplex: a >= 0, sum a = 1.
 
-    Minimising a'Qa + (sum a - 1)^2 over a >= 0, nonnegative least squares, gives it up to scale: on a = t b with b on
-    the simplex the best t leaves b'Qb / (1 + b'Qb), which grows with b'Qb.
+    It solves min a'Qa + (sum a - 1)^2 over a >= 0, which is nonnegative least squares, and divides a by its sum. Both
+    have the same solution: on the ray a = t b, with b on the simplex, the best t leaves b'Qb / (1 + b'Qb), and this
+    grows with b'Qb.
+
+    Args:
+        q: Q, symmetric and positive semidefinite, float64 [k, k].
+
+    Returns:
+        The minimiser a, float64 [k].
+
+    Example:
+        >>> import numpy as np
+        >>> from fedlib.methods.fedpac import simplex_minimum
+        >>> simplex_minimum(np.diag([1.0, 3.0])).round(4)  # weights go with 1 / variance
+        array([0.75, 0.25])
     """
     values, vectors = np.linalg.eigh(q / max(q.trace(), np.finfo(float).tiny))
     root = np.sqrt(values.clip(0))[:, None] * vectors.T  # root' root = Q
@@ -38,10 +50,18 @@ def simplex_minimum(q: np.ndarray) -> np.ndarray:
 
 
 def head_weights(h: Tensor, variance: Tensor) -> Tensor:
-    """For each client the a on the simplex with least sum_j a_j^2 V_j + ||h_i - sum_j a_j h_j||^2: [k, k].
+    """Choose for each client i with which weights the classifiers of all clients are combined.
 
-    h_ic = p_ic mu_ic [k, n_classes, p] and V [k]. Weights below 1e-3 become 0; where the solver fails a client keeps
-    its own classifier. The problems are solved on the host: this waits for the device.
+    They are the a on the simplex that minimise sum_j a_j^2 V_j + ||h_i - sum_j a_j h_j||^2. Weights below 1e-3 become
+    0. Where the solver fails, a client keeps its own classifier. The problems are solved on the host, so this waits for
+    the device.
+
+    Args:
+        h: h_ic = p_ic mu_ic, the mean features of each class times its share, [k, n_classes, p].
+        variance: V, [k].
+
+    Returns:
+        The weights, a row for each client, [k, k].
     """
     flat = h.flatten(1).double()
     flat = flat - flat.mean(0)
@@ -60,47 +80,69 @@ def head_weights(h: Tensor, variance: Tensor) -> Tensor:
 
 @algorithm
 def fedpac(lam: Annotated[float, at_least(0)] = 1.0, head_epochs: Annotated[int, at_least(0)] = 1) -> Algorithm:
-    """The first `head_epochs` local epochs train phi_i, the others the body with cross-entropy + lam R; it is averaged.
+    """A shared body whose features are drawn to class prototypes, and a combination of classifiers for every client.
 
-    R is the mean squared error of the features to the global prototype of their class. In round 0 there are none, and
-    R is 0; later the client's own mean mu_ic takes the place of one that is still missing. Before it trains, a client
-    takes the statistics of the model it received on its train part: class means mu_ic, shares p_ic, h_ic = p_ic mu_ic
-    and V_i = (mean ||z||^2 - sum_c ||h_ic||^2) / m_i; after it has trained, the class means of its new model, which are
-    its prototypes. The server averages prototypes by counts, and sends each participant sum_j a_ij phi_j
-    (`head_weights`); this needs the host. BatchNorm belongs to the body and is averaged with it; its statistics follow
-    the data in both phases. Evaluated: global body + own latest phi_i. Raises `ValueError` in the first round if
-    head_epochs > local epochs.
+    A client receives the body and joins it with its classifier phi_i. In the first `head_epochs` local epochs it
+    minimises cross-entropy over phi_i, in the others cross-entropy + lam R over the body, where R is the mean squared
+    error between the features of a sample and the global prototype of its class. In the first round there are no
+    prototypes, and R is 0. Later the client's own class mean mu_ic stands in for a prototype that is still missing.
+
+    Before it trains, a client takes statistics of the model that it received over its m_i train samples: the class
+    means mu_ic of the features z, the shares p_ic of the classes, h_ic = p_ic mu_ic, and
+    V_i = (mean ||z||^2 - sum_c ||h_ic||^2) / m_i. After training it takes the class means of its new model, which are
+    its prototypes. The server averages bodies by train samples and prototypes by samples of the class, and sends each
+    participant the classifier sum_j a_ij phi_j (`head_weights`).
+
+    BatchNorm belongs to the body and is averaged with it; its running statistics follow the data in both phases. A
+    client is evaluated with the shared body and its latest classifier.
+
+    Args:
+        lam: strength of the pull towards the prototypes, at least 0; FedSimSup has 1.
+        head_epochs: the local epochs that train the classifier, from 0 to the run's `local_epochs`.
+
+    Raises:
+        ValueError: in the first round, if `head_epochs` is larger than the run's `local_epochs`.
+
+    Source:
+        Xu et al., "Personalized Federated Learning with Feature Alignment and Classifier Collaboration", ICLR 2023.
+
+    Example:
+        >>> import fedlib as fl
+        >>> data = fl.load("digits", copies=1)
+        >>> federation = fl.federate(data, fl.dirichlet(alpha=0.5), clients=4, test_fraction=0.8)
+        >>> result = fl.run(fl.fedpac(), federation, rounds=1, local_epochs=2, progress=False)
+        >>> a, b = result.weights(client=0), result.weights(client=1)
+        >>> [name for name in a if not a[name].equal(b[name])]
+        ['classifier.weight', 'classifier.bias']
     """
 
-    def loss(w, batch, prototypes):  # ONE client
+    def loss(w, batch, prototypes, lam):  # ONE client
         z, logits = batch.model.penultimate(w, batch.x)
-        return F.cross_entropy(logits, batch.y) + prototypes["lam"] * F.mse_loss(z, prototypes["z"][batch.y])
+        return F.cross_entropy(logits, batch.y) + lam * F.mse_loss(z, prototypes[batch.y])
 
     def init(model, federation):
-        phi = copies(select(model.weights, model.classifier), federation.n_clients)
-        return State(drop(model.weights, phi), phi, *no_prototypes(model))
+        return State(*init_partial(lambda model: model.classifier)(model, federation), no_prototypes(model))
+
+    def statistics(cohort, start):  # of the model a client has received: mu, h, V
+        mu, square = class_features(cohort, start)  # [k, n_classes, p], [k]
+        counts, n_samples = cohort.class_counts.to(mu.dtype), cohort.n_samples.to(mu.dtype)
+        h = (counts / n_samples[:, None])[:, :, None] * mu  # p_ic mu_ic
+        return mu, h, (square - (h**2).sum((1, 2))) / n_samples
 
     def round(state, cohort):
-        check_count("head_epochs", head_epochs, 0, cohort.local_epochs)
-        head, body = range(head_epochs), range(head_epochs, cohort.local_epochs)
-        before = Prototypes(state.z, state.known)
-        start = cohort.broadcast(state.w) | take(state.v, cohort.clients)  # [k, ...]
-        server = sent_prototypes(before, cohort)
+        check_count("head_epochs", head_epochs, 0, cohort.local.epochs)
+        head, body = range(head_epochs), range(head_epochs, cohort.local.epochs)
+        start, sent = download(state, cohort), sent_prototypes(state.prototypes, cohort)
+        mu, h, V = statistics(cohort, start)
 
-        mu, square = cohort.class_features(start)  # [k, n_classes, p], [k]
-        counts, n_samples = cohort.class_counts.to(mu.dtype), cohort.n_samples.to(mu.dtype)
-        h = (counts / n_samples[:, None])[:, :, None] * mu
-        variance = (square - (h**2).sum((1, 2))) / n_samples
+        z, lams = torch.where(sent.known[:, :, None] > 0, sent.z, mu), torch.full_like(V, lam if cohort.round else 0)
+        w = train(cohort, cross_entropy, start, epochs=head, trainable=state.v)  # the classifier
+        w = train(cohort, loss, w, z, lams, epochs=body, trainable=state.w)  # the body
+        z, _ = class_features(cohort, w)  # the clients' prototypes
 
-        aims = torch.where(server["known"][:, :, None] > 0, server["z"], mu)
-        prototypes = {"z": aims, "lam": torch.full_like(variance, lam if cohort.round else 0)}
-        trained = cohort.train(cross_entropy, start, epochs=head, trainable=state.v)
-        trained = cohort.train(loss, trained, prototypes, epochs=body, trainable=state.w)
-        z, _ = cohort.class_features(trained)
-
-        cohort.receive(trained | {"z": z, "counts": counts, "h": h, "V": variance})
-        w = client_mean(select(trained, state.w), cohort.n_samples)
-        phi = cohort.send(mix(head_weights(h, variance), select(trained, state.v)))  # [k, ...]
-        return State(w, put(state.v, cohort.clients, phi), *mean_prototypes(z, counts, before))
+        w, z, counts, h, V = cohort.receive((w, z, cohort.class_counts.to(z.dtype), h, V))
+        phi = cohort.send(mix(head_weights(h, V), select(w, state.v)))  # combined classifiers: [k, ...]
+        mean, known = client_mean(select(w, state.w), cohort.n_samples), mean_prototypes(z, counts, state.prototypes)
+        return State(mean, cohort.keep(state.v, phi), known)
 
     return Algorithm("fedpac", init, round, models=merged)

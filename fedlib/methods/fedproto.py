@@ -8,68 +8,116 @@ from torch import Tensor
 
 from fedlib.algorithm import Algorithm, algorithm
 from fedlib.checks import at_least
-from fedlib.stack import Params, copies, put, repeat, take
-from fedlib.training.cohort import Cohort
+from fedlib.models import Model
+from fedlib.stack import Params, copies, repeat
+from fedlib.training import Cohort, class_features, train
 
 
 class Prototypes(NamedTuple):
     """What the server knows of every class."""
 
-    z: Tensor  # [n_classes, p]: mean features, zeros for a class that nobody has had yet
+    z: Tensor  # [n_classes, p]: mean features; zeros for a class that no client has had yet
     known: Tensor  # [n_classes]: 1 for a class that has a prototype, else 0
 
 
 class State(NamedTuple):
+    """Private models, and what the server has."""
+
     v: Params  # [n_clients, ...]
-    z: Tensor  # `Prototypes`
-    known: Tensor
+    prototypes: Prototypes
 
 
-def no_prototypes(model) -> Prototypes:
+def no_prototypes(model: Model) -> Prototypes:
+    """Make the prototypes of the time before the first round: no class has one.
+
+    Args:
+        model: gives the number of classes and of features.
+
+    Returns:
+        Zeros, and no class known.
+    """
     weight, bias = model.head(model.weights)
     return Prototypes(torch.zeros_like(weight), torch.zeros_like(bias))
 
 
-def sent_prototypes(before: Prototypes, cohort: Cohort) -> Params:
-    """The prototypes for every client of the cohort: z [k, n_classes, p], known [k, n_classes]; none in round 0."""
-    sent = before._asdict()
-    return cohort.broadcast(sent) if cohort.round else repeat(sent, cohort.size)
+def sent_prototypes(prototypes: Prototypes, cohort: Cohort) -> Prototypes:
+    """Send the prototypes to the clients of a round; in round 0, when there are none, without a message.
+
+    Args:
+        prototypes: of the server, z [n_classes, p] and known [n_classes].
+        cohort: the clients.
+
+    Returns:
+        Those of each client, z [k, n_classes, p] and known [k, n_classes].
+    """
+    return cohort.broadcast(prototypes) if cohort.round else repeat(prototypes, cohort.size)
 
 
 def mean_prototypes(z: Tensor, counts: Tensor, before: Prototypes) -> Prototypes:
-    """Means over the cohort with weights n_ic: z [k, n_classes, p], counts [k, n_classes].
+    """Average the clients' class means, each weighted with the number of samples it comes from.
 
-    A class that nobody in the cohort has keeps its prototype.
+    Args:
+        z: mean features of each class on each client, [k, n_classes, p].
+        counts: train samples of each client and class, [k, n_classes].
+        before: the prototypes so far; a class that none of these clients has keeps its own.
+
+    Returns:
+        The new prototypes.
+
+    Example:
+        >>> import torch
+        >>> from fedlib.methods.fedproto import Prototypes, mean_prototypes
+        >>> z, counts = torch.tensor([[[1.0], [7.0]], [[4.0], [7.0]]]), torch.tensor([[2.0, 0.0], [1.0, 0.0]])
+        >>> mean_prototypes(z, counts, before=Prototypes(torch.zeros(2, 1), torch.zeros(2)))
+        Prototypes(z=tensor([[2.],
+                [0.]]), known=tensor([1., 0.]))
     """
     n = counts.sum(0)
-    seen = n > 0
+    present = n > 0
     mean = torch.einsum("kc,kcp->cp", counts, z) / n.clamp(min=1)[:, None]
-    return Prototypes(torch.where(seen[:, None], mean, before.z), torch.where(seen, 1, before.known))
+    return Prototypes(torch.where(present[:, None], mean, before.z), torch.where(present, 1, before.known))
 
 
 @algorithm
 def fedproto(lam: Annotated[float, at_least(0)] = 1.0) -> Algorithm:
-    """Local loss: cross-entropy + lam R, R the mean squared error of the features to the prototype of their class.
+    """Clients keep their models and agree on a prototype, the mean feature vector, of every class.
 
-    R is 0 for a class without a prototype, and so in the first round. Features are what the classifier sees. After
-    training a client sends, for all classes at once, the means of those of its train part, in evaluation mode, and
-    its counts; the server averages by counts. Models are private, BatchNorm included. `lam=0` is Local-Only.
-    Evaluated: own model with its own classifier.
+    A client minimises cross-entropy + lam R, where R is the mean squared error between the features of a sample and the
+    prototype of its class. Features are the input of the classifier. R is 0 for a class without a prototype, and so in
+    the first round.
+
+    After training a client sends the mean features of each class, over its train samples and in evaluation mode, with
+    the number of samples of each class; all classes go in one message. The server averages them, weighted with these
+    numbers. Models are private, BatchNorm included. Every client is evaluated with its own model and its own
+    classifier.
+
+    Args:
+        lam: strength of the pull towards the prototypes, at least 0; FedSimSup has 1. `lam=0` is Local-Only.
+
+    Source:
+        Tan et al., "FedProto: Federated Prototype Learning across Heterogeneous Clients", AAAI 2022.
+
+    Example:
+        >>> import fedlib as fl
+        >>> data = fl.load("digits", copies=1)
+        >>> federation = fl.federate(data, fl.dirichlet(alpha=0.5), clients=4, test_fraction=0.8)
+        >>> result = fl.run(fl.fedproto(), federation, rounds=1, progress=False)
+        >>> result.state.prototypes.z.shape, result.rounds["bytes_down"].item()  # nothing is sent in the first round
+        (torch.Size([10, 84]), 0)
     """
 
-    def loss(w, batch, server):  # ONE client
+    def loss(w, batch, prototypes):  # ONE client
         z, logits = batch.model.penultimate(w, batch.x)
-        errors = ((z - server["z"][batch.y]) ** 2).mean(1) * server["known"][batch.y]  # [batch]
+        errors = ((z - prototypes.z[batch.y]) ** 2).mean(1) * prototypes.known[batch.y]  # [batch]
         return F.cross_entropy(logits, batch.y) + lam * errors.mean()
 
     def init(model, federation):
-        return State(copies(model.weights, federation.n_clients), *no_prototypes(model))
+        return State(copies(model.weights, federation.n_clients), no_prototypes(model))
 
     def round(state, cohort):
-        before = Prototypes(state.z, state.known)
-        v = cohort.train(loss, take(state.v, cohort.clients), sent_prototypes(before, cohort))  # [k, ...]
-        z, _ = cohort.class_features(v)  # [k, n_classes, p]
-        sent = cohort.receive({"z": z, "counts": cohort.class_counts.to(z.dtype)})
-        return State(put(state.v, cohort.clients, v), *mean_prototypes(sent["z"], sent["counts"], before))
+        v = train(cohort, loss, cohort.mine(state.v), sent_prototypes(state.prototypes, cohort))  # [k, ...]
+        z, _ = class_features(cohort, v)  # class means: [k, n_classes, p]
+        z, counts = cohort.receive((z, cohort.class_counts.to(z.dtype)))
+        return State(cohort.keep(state.v, v), mean_prototypes(z, counts, state.prototypes))
 
     return Algorithm("fedproto", init, round, models=lambda state: state.v)

@@ -5,14 +5,32 @@ from typing import Annotated
 from fedlib.algorithm import Algorithm, Global, algorithm, init_global, one_for_all
 from fedlib.checks import at_least
 from fedlib.stack import client_mean, select, sq_distance
-from fedlib.training.losses import cross_entropy
+from fedlib.training import cross_entropy, train
 
 
 @algorithm
 def fedprox(mu: Annotated[float, at_least(0)] = 1.0) -> Algorithm:
-    """Local loss: cross-entropy + mu/2 ||w - w_global||^2 over the parameters. `mu=0` is FedAvg.
+    """FedAvg whose clients may not move far from the global model.
 
-    BatchNorm is aggregated. Evaluated: the global model.
+    A client minimises cross-entropy + mu/2 ||w - w_global||^2, where w_global is the model that it received; the
+    distance is over the parameters, without BatchNorm's running statistics. The server averages as in FedAvg, each
+    client weighted with its number of train samples. BatchNorm is averaged like all the rest. Every client is
+    evaluated with the global model.
+
+    Args:
+        mu: strength of the pull towards the global model, at least 0; 1 is the value of pFedSim and FedSimSup.
+            `mu=0` is FedAvg.
+
+    Source:
+        Li et al., "Federated Optimization in Heterogeneous Networks", MLSys 2020, Algorithm 2.
+
+    Example:
+        >>> import fedlib as fl
+        >>> data = fl.load("digits", copies=1)
+        >>> federation = fl.federate(data, fl.dirichlet(alpha=0.5), clients=4, test_fraction=0.8)
+        >>> free = fl.run(fl.fedprox(mu=0), federation, rounds=1, progress=False)
+        >>> free.score() == fl.run(fl.fedavg(), federation, rounds=1, progress=False).score()
+        True
     """
 
     def loss(w, batch, w_global):  # ONE client
@@ -20,7 +38,7 @@ def fedprox(mu: Annotated[float, at_least(0)] = 1.0) -> Algorithm:
 
     def round(state, cohort):
         start = cohort.broadcast(state.w)  # [k, ...]
-        w_i = cohort.train(loss, start, select(start, cohort.model.trainable))
+        w_i = train(cohort, loss, start, select(start, cohort.model.trainable))
         return Global(client_mean(cohort.receive(w_i), cohort.n_samples))
 
     return Algorithm("fedprox", init_global, round, models=one_for_all)

@@ -1,4 +1,4 @@
-"""IFCA (Ghosh et al., NeurIPS 2020, Algorithm 1, model averaging): every client trains the cluster it likes best."""
+"""IFCA (Ghosh et al., NeurIPS 2020, Algorithm 1, model averaging): clients train the cluster of lowest loss."""
 
 from typing import Annotated, NamedTuple
 
@@ -7,8 +7,8 @@ from torch import Tensor
 
 from fedlib.algorithm import Algorithm, algorithm
 from fedlib.checks import at_least
-from fedlib.stack import Params, take
-from fedlib.training.losses import cross_entropy
+from fedlib.stack import Params, repeat, row, take, tree_map
+from fedlib.training import cross_entropy, mean_loss, train
 
 
 class State(NamedTuple):
@@ -17,52 +17,82 @@ class State(NamedTuple):
 
 
 def cluster_mean(w: Params, cluster: Tensor, n_samples: Tensor, before: Params) -> Params:
-    """Average of each cluster's uploads with weights n_samples: [k, ...] -> [clusters, ...].
+    """Average the uploads of each cluster.
 
-    `cluster` int64 [k] says who belongs where; a cluster without clients stays what it was in `before`.
+    Args:
+        w: the uploads, [k, ...].
+        cluster: the cluster of each upload, int64 [k].
+        n_samples: the weights of the uploads, [k].
+        before: the clusters so far, [clusters, ...]; one that gets no upload stays as it is.
+
+    Returns:
+        The new clusters, [clusters, ...].
+
+    Example:
+        >>> import torch
+        >>> from fedlib.methods.ifca import cluster_mean
+        >>> w, cluster, n_samples = {"w": torch.tensor([1.0, 4.0])}, torch.tensor([0, 0]), torch.tensor([2.0, 1.0])
+        >>> cluster_mean(w, cluster, n_samples, before={"w": torch.tensor([9.0, 9.0])})
+        {'w': tensor([2., 9.])}
     """
     n = len(next(iter(before.values())))
     member = cluster == torch.arange(n, device=cluster.device)[:, None]  # [clusters, k]
     weights = member * n_samples.double()  # rounded once, as in `client_mean`
     weights = weights / weights.sum(1, keepdim=True).clamp(min=torch.finfo(weights.dtype).tiny)
-    means = {name: torch.tensordot(weights.to(t.dtype), t, dims=1) for name, t in w.items()}
-    taken = member.any(1)
-    return {name: torch.where(taken.view(-1, *[1] * (t.dim() - 1)), t, before[name]) for name, t in means.items()}
+    chosen = member.any(1)  # [clusters]
+
+    def mean(uploads, w):
+        sums = torch.tensordot(weights.to(uploads.dtype), uploads, dims=1)
+        return torch.where(chosen.view(-1, *[1] * (w.dim() - 1)), sums, w)
+
+    return tree_map(mean, w, before)
 
 
 @algorithm
 def ifca(clusters: Annotated[int, at_least(1)] = 3) -> Algorithm:
-    """The server sends all clusters; a client trains the one with the lowest loss on its train part and sends it back.
+    """Several global models, the clusters; every client joins the one with the lowest loss on its data.
 
-    Clusters start from independent draws; BatchNorm, affine and statistics alike, is part of them. `clusters=1` is
-    FedAvg. Evaluated: the cluster a client chose last (the first one before its first round); tuned: the one it
-    chooses now, fine-tuned.
+    The server sends all clusters. A client chooses the one with the lowest loss on its train samples, minimises
+    cross-entropy from there and sends the result back. The server averages the uploads of each cluster, weighted with
+    the numbers of train samples; a cluster that nobody chose stays as it is. Clusters start from independent draws.
+    BatchNorm, affine parameters and running statistics alike, is part of them.
+
+    A client is evaluated with the cluster that it chose last, before its first round with the first one. With
+    fine-tuning it chooses anew and then fine-tunes.
+
+    Args:
+        clusters: number of global models, at least 1. `clusters=1` is FedAvg.
+
+    Source:
+        Ghosh et al., "An Efficient Framework for Clustered Federated Learning", NeurIPS 2020 (with model averaging).
+
+    Example:
+        >>> import fedlib as fl
+        >>> data = fl.load("digits", copies=1)
+        >>> federation = fl.federate(data, fl.dirichlet(alpha=0.5), clients=4, test_fraction=0.8)
+        >>> result = fl.run(fl.ifca(clusters=3), federation, rounds=1, progress=False)
+        >>> result.rounds["bytes_down"].item() == 3 * result.rounds["bytes_up"].item()
+        True
     """
 
     def init(model, federation):
-        device = next(iter(model.weights.values())).device
-        return State(model.independent(clusters), torch.zeros(federation.n_clients, dtype=torch.int64, device=device))
+        return State(model.independent(clusters), model.zeros(federation.n_clients).long())
 
-    def choose(w, cohort):  # [clusters, ...] -> int64 [k]
-        own = [cohort.federation.train[i] for i in cohort.ids]
-        losses = [
-            cohort.mean_loss({name: t[j].expand(cohort.size, *t.shape[1:]) for name, t in w.items()}, own)
-            for j in range(clusters)
-        ]
-        return torch.stack(losses).argmin(0)
+    def choose(w, cohort):  # [clusters, ...] -> int64 [k]: the cluster with the lowest loss
+        return torch.stack([mean_loss(cohort, repeat(row(w, j), cohort.size)) for j in range(clusters)]).argmin(0)
 
     def round(state, cohort):
-        cohort.broadcast(state.w)
+        cohort.broadcast(state.w)  # all clusters
         chosen = choose(state.w, cohort)  # [k]
-        w_i = cohort.receive(cohort.train(cross_entropy, take(state.w, chosen)))
+        w_i = cohort.receive(train(cohort, cross_entropy, take(state.w, chosen)))  # [k, ...]
         w = cluster_mean(w_i, chosen, cohort.n_samples, before=state.w)
-        return State(w, state.cluster.index_copy(0, cohort.clients, chosen))
+        return State(w, cohort.keep(state.cluster, chosen))
 
     def models(state):
         return take(state.w, state.cluster)
 
     def tune(state, everyone):
-        return everyone.train(cross_entropy, take(state.w, choose(state.w, everyone)))
+        return train(everyone, cross_entropy, take(state.w, choose(state.w, everyone)))
 
     def trace(state):
         return {"cluster": state.cluster}

@@ -2,18 +2,28 @@
 
 from typing import Annotated, Literal
 
+from torch import Tensor
 from torch.func import grad
 
 from fedlib.algorithm import Algorithm, Global, algorithm, init_global, one_for_all
 from fedlib.checks import above, at_least
-from fedlib.stack import Params, drop, repeat, select, uniform_mean
-from fedlib.training.batches import Batch
-from fedlib.training.losses import cross_entropy
+from fedlib.stack import Params, drop, repeat, select, tree_map, uniform_mean
+from fedlib.training import Batch, cross_entropy, train
 from fedlib.training.phase import Loss
 
 
 def slope(loss: Loss, w: Params, theta: Params, batch: Batch) -> Params:
-    """Gradient of `loss` at the parameters `theta`, BatchNorm statistics of `w` being left as they are."""
+    """Take the gradient of a loss at given parameters, and leave BatchNorm's running statistics as they are.
+
+    Args:
+        loss: a loss of one client.
+        w: the weights, from which the running statistics are taken, [...].
+        theta: the parameters, [...].
+        batch: of train samples.
+
+    Returns:
+        The gradient, of the form of `theta`.
+    """
 
     def at(theta):
         statistics = {name: t.clone() for name, t in drop(w, theta).items()}  # the pass would update them in place
@@ -23,19 +33,44 @@ def slope(loss: Loss, w: Params, theta: Params, batch: Batch) -> Params:
 
 
 def step(theta: Params, direction: Params, rate: float) -> Params:
-    """theta - rate direction."""
-    return {name: t - rate * direction[name] for name, t in theta.items()}
+    """Take one step: theta - rate direction.
+
+    Args:
+        theta: parameters, [...].
+        direction: of the same form.
+        rate: step size.
+
+    Returns:
+        The parameters after the step.
+    """
+    return tree_map(lambda t, d: t - rate * d, theta, direction)
 
 
 def detached(w: Params, batch: Batch) -> Params:
-    return {name: t.detach() for name, t in select(w, batch.model.trainable).items()}
+    """Take the parameters out of the weights, without a gradient.
+
+    Args:
+        w: the weights, [...].
+        batch: gives the model.
+
+    Returns:
+        The parameters.
+    """
+    return tree_map(Tensor.detach, select(w, batch.model.trainable))
 
 
 def first_order(loss: Loss, alpha: float) -> Loss:
-    """A loss whose gradient is that of `loss` on the second half of a batch, after one step on the first half.
+    """Make the loss after one step: `loss` on the second half of a batch, after a step on the first half.
 
-    The step is w' = w - alpha grad loss(w, first), taken as a constant shift: d w'/d w = 1. BatchNorm statistics
-    follow the second pass only, that of the model w' which is to be good.
+    The step is w' = w - alpha grad loss(w, first). It counts as a constant shift, d w'/d w = 1, so the gradient is that
+    of `loss` at w'. BatchNorm's running statistics follow the second pass only, that of the model w'.
+
+    Args:
+        loss: a loss of one client.
+        alpha: step size, at least 0.
+
+    Returns:
+        A loss of one client, which takes batches of two.
     """
 
     def adapted_loss(w, batch):  # ONE client
@@ -47,20 +82,28 @@ def first_order(loss: Loss, alpha: float) -> Loss:
 
 
 def hessian_free(loss: Loss, alpha: float, delta: float) -> Loss:
-    """`first_order` on the first two thirds of a batch, less alpha times the Hessian on the last third times that.
+    """Make the loss after one step with its full gradient: g - alpha H g, without computing the Hessian H.
 
-    With g the gradient at w', the product is (grad loss(w + delta g) - grad loss(w - delta g)) / (2 delta), both on
-    the third batch (Fallah et al., eq. 8).
+    g is the gradient of `first_order` on the first two thirds of a batch. The product of g with the Hessian on the last
+    third is taken by differences: H g = (grad loss(w + delta g) - grad loss(w - delta g)) / (2 delta).
+
+    Args:
+        loss: a loss of one client.
+        alpha: step size, at least 0.
+        delta: size of the differences, above 0.
+
+    Returns:
+        A loss of one client, which takes batches of three.
     """
 
     def adapted_loss(w, batch):  # ONE client
         first, second, third = batch.split(3)
-        free, here = select(w, batch.model.trainable), detached(w, batch)
-        shift = slope(loss, w, here, first)
-        g = slope(loss, w, step(here, shift, alpha), second)
-        ahead, behind = (slope(loss, w, step(here, g, rate), third) for rate in (-delta, delta))
-        product = {name: (t - behind[name]) / (2 * delta) for name, t in ahead.items()}
-        turn = sum(((free[name] - here[name]) * t).sum() for name, t in product.items())  # 0, with that gradient
+        free, fixed = select(w, batch.model.trainable), detached(w, batch)  # the same numbers
+        shift = slope(loss, w, fixed, first)
+        g = slope(loss, w, step(fixed, shift, alpha), second)
+        ahead, behind = (slope(loss, w, step(fixed, g, rate), third) for rate in (-delta, delta))
+        product = tree_map(lambda a, b: (a - b) / (2 * delta), ahead, behind)
+        turn = sum(((free[name] - fixed[name]) * t).sum() for name, t in product.items())  # 0; its gradient is H g
         return loss(w | step(free, shift, alpha), second) - alpha * turn
 
     return adapted_loss
@@ -74,14 +117,38 @@ def perfedavg(
     delta: Annotated[float, above(0)] = 1e-3,
     steps: Annotated[int, at_least(1)] | None = None,
 ) -> Algorithm:
-    """Two mini-batches a step: w' = w - alpha grad l_1(w), then w -= beta grad l_2(w'); uniform mean of the clients.
+    """A global model that is good after one step of training on a client.
 
-    That leaves out the Hessian ("first_order"); `hessian="free"` takes a third batch for its product with the gradient,
-    by differences of size `delta` (`hessian_free`). An epoch has floor(batches / 2) steps (or / 3), at least one (a
-    client with fewer batches takes its samples again); with `steps` every client takes so many, whatever the local
-    epochs (FedSimSup, section 4.1: 4). The run's lr is not used. BatchNorm is aggregated; its statistics follow l_2
-    only. Evaluated: the global model after one epoch of SGD at rate `alpha` on each client's train part, on a copy
-    (when="after"). `alpha=0` is FedAvg with a uniform mean at lr = beta on every second (or third) batch.
+    A client minimises the loss after a step. Each of its own steps takes two mini-batches with losses l_1 and l_2:
+    w' = w - alpha grad l_1(w), then w -= beta grad l_2(w'). The server averages the clients' models, all counting
+    alike. BatchNorm is averaged; its running statistics follow l_2 only. The run's `lr` is not used.
+
+    An epoch has floor(batches / 2) steps, or / 3 with `hessian="free"`, but at least one: a client with fewer batches
+    takes its samples again. Every client is evaluated with a copy of the global model after one epoch of SGD at rate
+    `alpha` on its train samples (`when="after"`).
+
+    `alpha=0` is FedAvg with all clients counting alike, at lr = beta, on every second (or third) batch.
+
+    Args:
+        alpha: size of the step after which the model is to be good, at least 0; pFedSim has 0.01, FedSimSup 0.001.
+        beta: step size of local training, above 0; pFedSim has 0.001.
+        hessian: "first_order" leaves out the Hessian; "free" takes a third batch for its product with the gradient, by
+            differences (`hessian_free`), as FedSimSup does.
+        delta: size of these differences, above 0.
+        steps: local steps of every client in a round, whatever the local epochs, at least 1; FedSimSup has 4
+            (section 4.1). None: as many as the local epochs have.
+
+    Source:
+        Fallah et al., "Personalized Federated Learning with Theoretical Guarantees: A Model-Agnostic Meta-Learning
+        Approach", NeurIPS 2020.
+
+    Example:
+        >>> import fedlib as fl
+        >>> data = fl.load("digits", copies=1)
+        >>> federation = fl.federate(data, fl.dirichlet(alpha=0.5), clients=4, test_fraction=0.8)
+        >>> result = fl.run(fl.perfedavg(steps=1), federation, rounds=1, progress=False)
+        >>> result.when, result.accuracy["when"].unique().tolist()
+        ('after', ['before', 'after'])
     """
     n_batches = 3 if hessian == "free" else 2
     loss = hessian_free(cross_entropy, alpha, delta) if hessian == "free" else first_order(cross_entropy, alpha)
@@ -89,10 +156,10 @@ def perfedavg(
     def round(state, cohort):
         epochs = None if steps is None else range(steps)  # of one step or more
         start = cohort.broadcast(state.w)
-        w_i = cohort.train(loss, start, epochs=epochs, steps=steps, lr=beta, batches_per_step=n_batches)  # [k, ...]
+        w_i = train(cohort, loss, start, epochs=epochs, steps=steps, lr=beta, batches_per_step=n_batches)  # [k, ...]
         return Global(uniform_mean(cohort.receive(w_i)))
 
     def tune(state, everyone):
-        return everyone.train(cross_entropy, repeat(state.w, everyone.size), lr=alpha)
+        return train(everyone, cross_entropy, repeat(state.w, everyone.size), lr=alpha)
 
     return Algorithm("perfedavg", init_global, round, models=one_for_all, tune_epochs=1, tune=tune)

@@ -1,25 +1,41 @@
-"""pFedMe (Dinh et al., NeurIPS 2020, Algorithm 1): personal models theta_i on a leash to the global model w."""
+"""pFedMe (Dinh et al., NeurIPS 2020, Algorithm 1): personal models theta_i that stay close to the global model w."""
 
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from fedlib.algorithm import Algorithm, Partial, algorithm
 from fedlib.checks import above, at_least, check_number
-from fedlib.stack import Params, copies, put, sq_distance, uniform_mean
-from fedlib.training.losses import cross_entropy
-
-LEASH = "leash of "  # a client's weights are theta_i, under the model's own names, and w_i, under these
+from fedlib.stack import Params, copies, repeat, select, sq_distance, uniform_mean
+from fedlib.training import cross_entropy, train
 
 
-def parted(weights: Params) -> tuple[Params, Params]:
-    """theta_i and w_i, both under the model's own names."""
-    w = {name.removeprefix(LEASH): t for name, t in weights.items() if name.startswith(LEASH)}
-    return {name: t for name, t in weights.items() if not name.startswith(LEASH)}, w
+class Both(NamedTuple):
+    """A client's two sets of weights while it trains."""
+
+    theta: Params  # personal, BatchNorm statistics included
+    w: Params  # its copy of the global model: what is trainable
 
 
-def pull(w: Params, theta: Params, rate: float) -> Params:
-    """w - rate (w - theta)."""
+def pull(w: Params, theta: Params, rate: float | Tensor) -> Params:
+    """Move weights towards others: w - rate (w - theta).
+
+    Args:
+        w: the weights that move, [...].
+        theta: the weights that attract, with at least the entries of `w`.
+        rate: 0 leaves w, 1 gives theta.
+
+    Returns:
+        The moved entries of `w`.
+
+    Example:
+        >>> import torch
+        >>> from fedlib.methods.pfedme import pull
+        >>> pull({"w": torch.tensor([0.0, 8.0])}, {"w": torch.tensor([4.0, 4.0])}, rate=0.25)
+        {'w': tensor([1., 7.])}
+    """
     return {name: t - rate * (t - theta[name]) for name, t in w.items()}
 
 
@@ -30,31 +46,54 @@ def pfedme(
     steps: Annotated[int, at_least(1)] = 5,
     beta: Annotated[float, above(0)] = 1.0,
 ) -> Algorithm:
-    """`steps` steps down l(theta_i) + lam/2 ||theta_i - w_i||^2 on a batch, then w_i -= lr lam (w_i - theta_i).
+    """Every client has a personal model that stays close to the global model and moves it along.
 
-    theta_i moves by the run's optimiser at the rate `personal_lr`, momentum included, w_i by plain steps at the run's
-    lr; theta_i = w_i = w at the start of a round and theta_i is carried over from batch to batch. w <- (1 - beta) w +
-    beta mean_i w_i, every client counting alike. BatchNorm's affine part is part of theta and w, its statistics follow
-    theta_i and are averaged. Evaluated: theta_i of the client's last round; tuned: theta_i after as many epochs started
-    from w. Raises `ValueError` in the first round if lr lam > 1.
+    A client starts with theta_i = w_i = w. On each batch it takes `steps` steps down cross-entropy +
+    lam/2 ||theta_i - w_i||^2 with theta_i, and then one step w_i -= lr lam (w_i - theta_i). theta_i is carried over
+    from batch to batch. It moves by the run's optimiser, momentum included, at the rate `personal_lr`; w_i moves by
+    plain steps at the run's lr. The server sets w to (1 - beta) w + beta mean_i w_i, every client counting alike.
+
+    BatchNorm's affine parameters belong to theta and w; its running statistics follow theta_i and are averaged. A
+    client is evaluated with theta_i of its last round, with fine-tuning with theta_i after as many epochs started from
+    w.
+
+    As lam grows, theta_i stays at w_i.
+
+    Args:
+        lam: strength of the pull between theta_i and w_i, above 0; pFedHR and pFedMB have 15.
+        personal_lr: step size of theta_i, above 0; 0.01 there.
+        steps: steps of theta_i on each batch, at least 1; 5 there.
+        beta: how far the server moves to the mean, above 0; with 1 the global model is the mean.
+
+    Raises:
+        ValueError: in the first round, if lr lam is larger than 1.
+
+    Source:
+        Dinh et al., "Personalized Federated Learning with Moreau Envelopes", NeurIPS 2020, Algorithm 1.
+
+    Example:
+        >>> import fedlib as fl
+        >>> data = fl.load("digits", copies=1)
+        >>> federation = fl.federate(data, fl.dirichlet(alpha=0.5), clients=4, test_fraction=0.8)
+        >>> result = fl.run(fl.pfedme(steps=1), federation, rounds=1, progress=False)
+        >>> result.weights(client=0)["fc1.0.weight"].equal(result.state.w["fc1.0.weight"])  # theta_0 is not w
+        False
     """
 
     def loss(weights, batch, rate):  # ONE client
-        theta, w = parted(weights)
-        followed = pull(w, theta, batch.draws["first"] * rate["rate"])  # on a new batch: the steps on the last one
-        for name, t in followed.items():
+        theta, w = weights
+        for name, t in pull(w, theta, batch.draws["new"] * rate).items():  # for the last batch, if this one is new
             w[name].copy_(t.detach())  # in place, as BatchNorm moves its statistics: no step of the optimiser
         return cross_entropy(theta, batch) + lam / 2 * sq_distance(theta, w)
 
-    def first(rng, client, n_steps):
-        return {"first": (np.arange(n_steps) % steps == 0).astype(float)}
+    def draws(rng, client, n_steps):
+        return {"new": (np.arange(n_steps) % steps == 0).astype(float)}
 
-    def local_update(start, cohort):  # [k, ...] -> theta_i, w_i
-        rate, model = cohort.lr * lam, cohort.model
+    def local_update(start, cohort):  # [k, ...] -> theta_i (line 7), w_i (line 8)
+        rate, both = cohort.local.lr * lam, Both(start, select(start, cohort.model.trainable))
         check_number("lr * lam", rate, 0, 1)
-        w = {LEASH + name: start[name] for name in model.trainable}
-        rates = {"rate": next(iter(start.values())).new_full((cohort.size,), rate)}
-        theta, w = parted(cohort.train(loss, start | w, rates, written=w, lr=personal_lr, repeats=steps, draws=first))
+        rates = torch.full_like(cohort.n_samples, rate, dtype=cohort.images.scale.dtype)
+        theta, w = train(cohort, loss, both, rates, written=["w"], lr=personal_lr, repeats=steps, draws=draws)
         return theta, theta | pull(w, theta, rate)
 
     def init(model, federation):
@@ -63,10 +102,9 @@ def pfedme(
     def round(state, cohort):
         theta, w_i = local_update(cohort.broadcast(state.w), cohort)
         mean = uniform_mean(cohort.receive(w_i))
-        return Partial(pull(state.w, mean, beta), put(state.v, cohort.clients, theta))
+        return Partial(pull(state.w, mean, beta), cohort.keep(state.v, theta))
 
     def tune(state, everyone):
-        start = {name: t.expand(everyone.size, *t.shape) for name, t in state.w.items()}
-        return local_update(start, everyone)[0]
+        return local_update(repeat(state.w, everyone.size), everyone)[0]
 
     return Algorithm("pfedme", init, round, models=lambda state: state.v, tune=tune)

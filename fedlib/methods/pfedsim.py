@@ -9,13 +9,14 @@ from fedlib.algorithm import Algorithm, algorithm
 from fedlib.checks import above, at_least, at_most, below
 from fedlib.methods.fedavg import fedavg_round
 from fedlib.similarity import similarity_matrix
-from fedlib.stack import Params, Shared, copies, drop, mix, put, repeat, select, take
-from fedlib.training.losses import cross_entropy
+from fedlib.stack import Params, Shared, drop, mix, own_copies, repeat, select
+from fedlib.training import cross_entropy, train
 
 
 class State(NamedTuple):
-    w: Params  # [...]: the global model of the generalization phase
-    v: Params  # [n_clients, ...]: every client's model (omega_i, phi_i); empty until the personalization phase
+    """The clients' models: one for everybody in the generalization phase, then (omega_i, phi_i) of every client."""
+
+    v: Shared | Params  # [n_clients, ...]
     similarity: Tensor  # Phi [n_clients, n_clients]
 
 
@@ -25,14 +26,37 @@ def pfedsim(
     similarity: Literal["per_class", "log_of_mean", "mean_cos"] = "per_class",
     cap: Annotated[float, above(0), below(1)] = 1e-4,
 ) -> Algorithm:
-    """FedAvg for a fraction rho = `generalization` of the rounds, then similarity-aware aggregation.
+    """FedAvg first; then every client averages the feature extractors of clients with similar classifiers.
 
-    In the personalization phase client i keeps its classifier phi_i and starts from
-    omega_i' = sum_j Phi_ij omega_j / sum_j Phi_ij (eq. 4), Phi_ij = -mean_c log(1 - cos(phi_ic, phi_jc)) (eq. 3)
-    for clients that were sampled together, with cosines capped at 1 - `cap` (reading A1: Phi_ii = -log cap is
-    then the largest entry). `similarity` may be "per_class" (eq. 3), "log_of_mean" or "mean_cos".
-    BatchNorm belongs to omega and is aggregated in both phases. Evaluated: every client's model after its last
-    local training. `generalization=1` is FedAvg.
+    A client always minimises cross-entropy over its whole model. For a share rho = `generalization` of the rounds
+    this is FedAvg (generalization phase). After that client i keeps its classifier phi_i, and the server sends it the
+    extractor omega_i' = sum_j Phi_ij omega_j / sum_j Phi_ij over all clients j (personalization phase, eq. 4).
+
+    The similarity Phi_ij is -mean_c log(1 - cos(phi_ic, phi_jc)) over the classes c (eq. 3), where phi_ic is a row of
+    the classifier's weights; negative cosines count as 0. It is measured for clients that were sampled together in
+    this phase and is 0 before. Cosines are capped at 1 - `cap`, so that Phi_ii = -log cap is finite and the largest
+    entry (reading A1).
+
+    BatchNorm belongs to omega and is averaged in both phases. A client is evaluated with its model after its last local
+    training. `generalization=1` is FedAvg.
+
+    Args:
+        generalization: rho, share of the rounds that are FedAvg, from 0 to 1; the paper has 0.5.
+        similarity: "per_class" is eq. 3; "log_of_mean" takes the logarithm of the mean over the classes, as in the
+            author's code; "mean_cos" takes the mean cosine without a logarithm.
+        cap: how close to 1 a cosine may come, in (0, 1).
+
+    Source:
+        Tan et al., "pFedSim: Similarity-Aware Model Aggregation Towards Personalized Federated Learning", 2023,
+        Algorithm 2, equations 3 and 4.
+
+    Example:
+        >>> import fedlib as fl
+        >>> data = fl.load("digits", copies=1)
+        >>> federation = fl.federate(data, fl.dirichlet(alpha=0.5), clients=4, test_fraction=0.8)
+        >>> result = fl.run(fl.pfedsim(generalization=0), federation, rounds=1, progress=False)
+        >>> result.state.similarity.shape, result.state.similarity.argmax(1)  # Phi; each client is most like itself
+        (torch.Size([4, 4]), tensor([0, 1, 2, 3]))
     """
 
     def phi_similarity(models, model):  # eq. 3, without the bias: [k, ...] -> [k, k]
@@ -41,23 +65,19 @@ def pfedsim(
 
     def init(model, federation):
         [[alone]] = phi_similarity(repeat(model.weights, 1), model)  # the similarity of a client to itself
-        return State(model.weights, {}, alone.repeat(federation.n_clients).diag())
+        return State(Shared(model.weights), alone.repeat(federation.n_clients).diag())
 
     def round(state, cohort):
         if cohort.round < math.floor(generalization * cohort.rounds + 1e-9):
-            return state._replace(w=fedavg_round(state.w, cohort))
+            return state._replace(v=Shared(fedavg_round(state.v.tree, cohort)))
 
-        n_clients, clients, phi = len(state.similarity), cohort.clients, cohort.model.classifier
-        v = state.v or copies(state.w, n_clients)  # [n_clients, ...]
-        weights = state.similarity[clients]  # [k, n_clients]
+        v, similarity = own_copies(state.v, cohort.federation.n_clients), state.similarity  # [n_clients, ...]
+        clients, phi = cohort.clients, cohort.model.classifier
+        weights = similarity[clients]  # [k, n_clients]
         omega = mix(weights / weights.sum(1, keepdim=True), drop(v, phi))  # eq. 4, over all clients: [k, ...]
-        start = cohort.send(omega | take(select(v, phi), clients))
-        trained = cohort.receive(cohort.train(cross_entropy, start))  # [k, ...]
+        w_i = train(cohort, cross_entropy, cohort.send(omega | cohort.mine(select(v, phi))))  # [k, ...]
+        w_i = cohort.receive(w_i)
+        similarity[clients[:, None], clients] = phi_similarity(w_i, cohort.model)  # eq. 3, in place, as `keep`
+        return State(cohort.keep(v, w_i), similarity)
 
-        state.similarity[clients[:, None], clients] = phi_similarity(trained, cohort.model)  # in place, as `put`
-        return State(state.w, put(v, clients, trained), state.similarity)
-
-    def models(state):
-        return state.v or Shared(state.w)
-
-    return Algorithm("pfedsim", init, round, models)
+    return Algorithm("pfedsim", init, round, models=lambda state: state.v)

@@ -1,15 +1,26 @@
-"""Architectures by name. A builder takes (channels, height, width) and n_classes and returns a module."""
+"""Architectures by name. A builder takes (channels, height, width) and n_classes and returns a module.
 
+`MODELS["mine"] = builder` adds one to those that `fl.run(..., model="mine")` and `fl.models()` know.
+"""
+
+from collections.abc import Sequence
 from functools import partial
+from typing import cast
 
+from fedlib.checks import check_choice
 from fedlib.fingerprint import Registry
+from fedlib.models.architecture import Architecture, Models, from_builder
+from fedlib.models.ensemble import Ensemble
+from fedlib.models.features import features
 from fedlib.models.lenet5 import lenet4, lenet5, lenet5_bn, lenet5_plain
 from fedlib.models.m1_to_m4 import m1, m2, m3, m4
+from fedlib.models.mixture import deal, initial
 from fedlib.models.mobilenetv2 import mobilenetv2, mobilenetv2_pretrained
-from fedlib.models.model import Builder, Group, Model, build
+from fedlib.models.model import Assignment, Builder, Model, build
+from fedlib.models.resnet18 import resnet18, resnet18_gn
 
 M1_TO_M4 = {"m1": m1, "m2": m2, "m3": m3, "m4": m4}
-THIN = {"m1": 2, "m2": 2, "m3": 4, "m4": 8}  # more where there is more: a step of M4 takes twice that of M1
+THIN = {"m1": 2, "m2": 2, "m3": 4, "m4": 8}  # larger networks are divided by more
 MODELS: dict[str, Builder] = Registry(
     lenet4=lenet4,
     lenet5=lenet5,
@@ -19,18 +30,44 @@ MODELS: dict[str, Builder] = Registry(
     **{f"{name}_thin": partial(M1_TO_M4[name], thin=thin) for name, thin in THIN.items()},
     mobilenetv2=mobilenetv2,
     mobilenetv2_pretrained=mobilenetv2_pretrained,
+    resnet18=resnet18,
+    resnet18_gn=resnet18_gn,
 )
+
+
+def architectures(model: Models | Architecture | Sequence[Architecture]) -> list[Architecture]:
+    """The architectures that `model=` of a run names, in that order. Raises `ValueError` for an unknown name."""
+    if isinstance(model, Architecture):
+        return [model]
+    if isinstance(model, str):
+        names = model.split("+")
+        for name in names:
+            check_choice("model", name, MODELS)
+        return [Architecture(name, MODELS[name], (MODELS[name],)) for name in names]
+    if isinstance(model, list | tuple) and model:
+        return [architecture for entry in model for architecture in architectures(entry)]
+    return [from_builder(cast(Builder, model))]
+
 
 __all__ = [
     "MODELS",
+    "Architecture",
+    "Assignment",
     "Builder",
-    "Group",
+    "Ensemble",
     "Model",
+    "Models",
+    "architectures",
     "build",
+    "deal",
+    "features",
+    "initial",
     "lenet4",
     "lenet5",
     "lenet5_bn",
     "lenet5_plain",
     "mobilenetv2",
     "mobilenetv2_pretrained",
+    "resnet18",
+    "resnet18_gn",
 ]

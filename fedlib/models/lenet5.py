@@ -1,4 +1,4 @@
-"""LeNet5 with BatchNorm as pFedSim uses it (Table 5; readings A7 and A17), plain, and a wide one of four layers."""
+"""LeNet5 with BatchNorm (Table 5 and pFedSim's readings A7 and A17), plain, and a wide one of four layers."""
 
 from collections import OrderedDict
 from itertools import pairwise
@@ -9,8 +9,8 @@ from torch import nn
 def lenet5(shape: tuple[int, int, int], n_classes: int) -> nn.Module:
     """Two convolution blocks with BatchNorm and three linear layers; 62,050 parameters for 3x32x32 and 10 classes.
 
-    The table of pFedSim gives the second convolution 3 input channels and leaves out a pooling and the ReLUs of the
-    hidden linear layers; with them as here its output shapes come out right.
+    pFedSim's table gives the second convolution 3 input channels and omits one pooling and the ReLUs of the hidden
+    linear layers. The network here has the output shapes of the table.
     """
     return layers("lenet5", shape, n_classes, nn.BatchNorm2d)
 
@@ -41,7 +41,7 @@ def layers(
     widths: tuple[int, ...] = (6, 16, 120, 84),
     linear_norm: type[nn.Module] | None = None,
 ) -> nn.Module:
-    """Two convolutions, each followed by `norm`, and hidden linear layers, by `linear_norm`, of these `widths`."""
+    """Two convolutions, each followed by `norm`, and hidden linear layers, each followed by `linear_norm`."""
     (channels, height, width), (first, second, *hidden) = shape, widths
     side = [((size - 4) // 2 - 4) // 2 for size in (height, width)]
     if min(side) < 1:
@@ -53,12 +53,12 @@ def layers(
     def linear(n_in, n_out):
         return nn.Sequential(nn.Linear(n_in, n_out), *([linear_norm(n_out)] if linear_norm else []), nn.ReLU())
 
-    parts = OrderedDict(
+    blocks: OrderedDict[str, nn.Module] = OrderedDict(
         conv1=nn.Sequential(*conv(channels, first)),  # [batch, 6, 14, 14]
         conv2=nn.Sequential(*conv(first, second), nn.Flatten()),  # [batch, 400]
     )
     sizes = [second * side[0] * side[1], *hidden]
-    for place, (n_in, n_out) in enumerate(pairwise(sizes), 1):
-        parts[f"fc{place}"] = linear(n_in, n_out)  # with the last one the extractor omega ends: [batch, 84]
-    parts["classifier"] = nn.Linear(sizes[-1], n_classes)  # phi
-    return nn.Sequential(parts)
+    for number, (n_in, n_out) in enumerate(pairwise(sizes), 1):
+        blocks[f"fc{number}"] = linear(n_in, n_out)  # the last one ends the feature extractor omega: [batch, 84]
+    blocks["classifier"] = nn.Linear(sizes[-1], n_classes)  # phi
+    return nn.Sequential(blocks)

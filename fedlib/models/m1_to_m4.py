@@ -1,7 +1,7 @@
-"""M1 to M4, the four architectures of pFedHR (section 4.1; sizes by the authors' code, readings A24 and A25).
+"""M1 to M4, four architectures with the sizes of the authors' code (section 4.2; pFedHR's readings A24 and A25).
 
-Each is one sequence of blocks: `conv1`, `conv2`, ..., then `fc` blocks, the last of them the classifier. `thin` divides
-all widths but the classes: the same networks at a fraction of the cost, for trying things out (`m1_thin` to `m4_thin`).
+Each is a sequence of blocks: `conv1`, `conv2`, ..., then `fc` blocks; the last `fc` block is the classifier. `thin`
+divides the widths of all hidden layers; `m1_thin` to `m4_thin` are cheaper versions for quick experiments.
 """
 
 from collections import OrderedDict
@@ -9,31 +9,32 @@ from collections import OrderedDict
 from torch import nn
 
 Shape = tuple[int, int, int]
+Layers = list[nn.Module]
 
 
-def conv(c_in: int, c_out: int, kernel: int = 5, norm: bool = False, pool: bool = False, drop: float = 0.0) -> list:
+def conv(c_in: int, c_out: int, kernel: int = 5, norm: bool = False, pool: bool = False, drop: float = 0.0) -> Layers:
     """Layers of a convolution block: stride 1, 3x3 kernels padded, 5x5 not."""
-    layers = [nn.Conv2d(c_in, c_out, kernel, padding=1 if kernel == 3 else 0)]
+    layers: Layers = [nn.Conv2d(c_in, c_out, kernel, padding=1 if kernel == 3 else 0)]
     layers += [nn.BatchNorm2d(c_out)] if norm else []
     layers += [nn.ReLU()]
     layers += [nn.MaxPool2d(2)] if pool else []
     return layers + ([nn.Dropout2d(drop)] if drop else [])
 
 
-def fc(n_in: int, n_out: int, drop: float = 0.0, before: float = 0.0) -> list:
+def fc(n_in: int, n_out: int, drop: float = 0.0, before: float = 0.0) -> Layers:
     """Layers of a hidden linear block, with dropout after or before."""
-    layers = [nn.Dropout(before)] if before else []
+    layers: Layers = [nn.Dropout(before)] if before else []
     return [*layers, nn.Linear(n_in, n_out), nn.ReLU(), *([nn.Dropout(drop)] if drop else [])]
 
 
 def need(name: str, shape: Shape, least: int) -> None:
-    """Fewer than `least` pixels a side leave nothing for the last block."""
+    """`ValueError` for images with fewer than `least` pixels a side, which the network would reduce to nothing."""
     if min(shape[1:]) < least:
         raise ValueError(f"shape={shape} is not allowed; {name} needs images of at least {least}x{least} pixels.")
 
 
-def network(convolutions: list[list], linear: list[list]) -> nn.Module:
-    """The blocks in their order."""
+def network(convolutions: list[Layers], linear: list[Layers]) -> nn.Module:
+    """A network of the convolution blocks, then the linear blocks."""
     linear = [[nn.Flatten(), *linear[0]], *linear[1:]]
     blocks = [nn.Sequential(*layers) for layers in (*convolutions, *linear)]
     names = [f"conv{i + 1}" if i < len(convolutions) else f"fc{i + 1}" for i in range(len(blocks))]
@@ -41,7 +42,7 @@ def network(convolutions: list[list], linear: list[list]) -> nn.Module:
 
 
 def side(size: int, *, fives: int = 0, halves: int = 0) -> int:
-    """A side after `fives` unpadded 5x5 convolutions, then `halves` poolings by two."""
+    """Side of the image after `fives` unpadded 5x5 convolutions, then `halves` poolings by two."""
     return (size - 4 * fives) >> halves
 
 

@@ -1,4 +1,4 @@
-"""MobileNetV2 (Sandler et al., CVPR 2018) as pFedSim uses it (Tan et al., 2023, Table 9; reading A8)."""
+"""MobileNetV2 (Sandler et al., CVPR 2018) for pFedSim (Tan et al., 2023, Table 9; pFedSim's reading A8)."""
 
 import hashlib
 from pathlib import Path
@@ -15,11 +15,11 @@ SHA256 = "7ebf99e0"  # its first digits, as in the file's name
 def mobilenetv2(shape: tuple[int, int, int], n_classes: int) -> nn.Module:
     """torchvision's `mobilenet_v2`, width 1, dropout 0.2: 2,223,872 + 1,281 n_classes parameters, from random weights.
 
-    The paper's table gives the first convolution stride 1 and does not fit together around the stage of 32 channels;
-    torchvision is the definition. Only the last linear layer, `classifier.1` [n_classes, 1280], is phi: the dropout
-    before it has no weights, and all of `features` is omega. The ReLU6 stay in place: each overwrites the output of a
-    BatchNorm, which no gradient needs, and `torch.func.vmap(grad(...))` answers the same bits as without.
-    What dropout leaves out is drawn from the run's seed, but not the same by the loop and the stacked backend.
+    The paper's table gives the first convolution stride 1 and contradicts itself at the stage of 32 channels, so
+    torchvision's network is used. Only the last linear layer, `classifier.1` [n_classes, 1280], is phi; `features` is
+    omega. The in-place ReLU6 are kept: each overwrites the output of a BatchNorm, which no gradient needs, and
+    `torch.func.vmap(grad(...))` gives the same bits with and without them. Dropout draws from the run's seed, but the
+    loop and the stacked backend draw different numbers.
     """
     from torchvision.models import mobilenet_v2  # imported late: torchvision takes a second
 
@@ -30,17 +30,17 @@ def mobilenetv2(shape: tuple[int, int, int], n_classes: int) -> nn.Module:
 
 
 def mobilenetv2_pretrained(shape: tuple[int, int, int], n_classes: int) -> nn.Module:
-    """`mobilenetv2` from torchvision's ImageNet weights (IMAGENET1K_V2), phi from random ones: the paper's start.
+    """`mobilenetv2` with torchvision's ImageNet weights (IMAGENET1K_V2) and a random phi, as the paper starts.
 
-    The file is read from the data root (`FEDLIB_DATA`) or torch's hub cache and never downloaded; `ValueError` says
-    in one sentence where to put it.
+    The file is read from the data root (`FEDLIB_DATA`) or torch's hub cache and never downloaded; if it is missing, a
+    `ValueError` names the folders to put it in.
     """
     net = mobilenetv2(shape, n_classes)
     name = URL.rpartition("/")[2]
-    places = [data_root() / name, Path(torch.hub.get_dir()) / "checkpoints" / name]
-    path = next((place for place in places if place.exists()), None)
+    paths = [data_root() / name, Path(torch.hub.get_dir()) / "checkpoints" / name]
+    path = next((path for path in paths if path.exists()), None)
     if path is None:
-        where = " or ".join(map(str, places))
+        where = " or ".join(map(str, paths))
         raise ValueError(f"mobilenetv2_pretrained needs the file {name}; download it from {URL} and put it at {where}.")
     with path.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()

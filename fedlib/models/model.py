@@ -1,4 +1,4 @@
-"""A model as the library sees it: an architecture, its initial weights and the names of its parts."""
+"""A model: an architecture, its initial weights, and the names of its entries by their use."""
 
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
@@ -15,19 +15,41 @@ Builder = Callable[[tuple[int, int, int], int], nn.Module]  # (channels, height,
 
 
 def is_statistic(name: str) -> bool:
-    """Is it the name of a BatchNorm running mean or variance, which follow the data and are not trained?"""
+    """Whether an entry is a BatchNorm running mean or variance, which forward passes update and no gradient trains."""
     return name.endswith((".running_mean", ".running_var"))
 
 
 class Model(NamedTuple):
-    """Weights are kept outside of the module: `model(w, x)` runs the architecture on any weights `w`.
+    """An architecture: `model(w, x)` runs it with any weights `w`.
 
-    `weights` holds trainable parameters and BatchNorm statistics alike, all floating point.
-    The name sets say which entry is what: `trainable`, `statistics` (BatchNorm running mean and variance),
-    `batchnorm` (affine and statistics), `classifier` (the last linear layer: weight and bias). `redraw(j)` are initial
-    weights j = 1, 2, ... on the host, independent of `weights`, which are draw 0; `stream` begins with the run's seed.
-    Images have `shape` (C, H, W). `others` are the architectures, by name, that clients of the same run may have
-    instead (`mixture.deal`).
+    Attributes:
+        name: name of the architecture.
+        net: the module; its weights are not used.
+        weights: initial weights by name, parameters and BatchNorm statistics alike, all floating point.
+        trainable: names of the entries that are trained.
+        statistics: names of the BatchNorm running means and variances.
+        batchnorm: names of all entries of BatchNorm layers, affine and statistics.
+        classifier: names of the weight and bias of the last linear layer.
+        redraw: `redraw(j)` gives draw j = 1, 2, ... of the initial weights, on the host; `weights` are draw 0.
+        shape: channels, height and width of an image.
+        n_classes: number of classes.
+        stream: random stream of the initial weights; its first entry is the seed of the run.
+        others: builders, by name, of the other architectures that clients of the same run may have.
+
+    Example:
+        >>> import torch
+        >>> from fedlib.models import MODELS, build
+        >>> model = build("lenet5", MODELS["lenet5"], shape=(3, 32, 32), n_classes=10, seed=0)
+        >>> sorted(model.classifier)
+        ['classifier.bias', 'classifier.weight']
+        >>> x = torch.zeros(4, 3, 32, 32)
+        >>> model(model.weights, x).shape
+        torch.Size([4, 10])
+        >>> z, logits = model.penultimate(model.weights, x)
+        >>> z.shape
+        torch.Size([4, 84])
+        >>> model.independent(3)["classifier.bias"].shape
+        torch.Size([3, 10])
     """
 
     name: str
@@ -45,65 +67,134 @@ class Model(NamedTuple):
 
     @property
     def seed(self) -> int:
-        """That of the run."""
+        """Seed of the run."""
         return self.stream[0]
+
+    def zeros(self, *shape: int) -> Tensor:
+        """Zeros of this shape, with the device and dtype of the weights."""
+        return next(iter(self.weights.values())).new_zeros(shape)
 
     @property
     def frozen(self) -> frozenset[str]:
-        """The entries that are neither trained nor follow the data."""
+        """Names of the entries that are neither trained nor BatchNorm statistics."""
         return frozenset(self.weights) - frozenset(self.trainable) - self.statistics
 
     def __call__(self, w: Params, x: Tensor) -> Tensor:
-        """Logits [batch, n_classes] of images x [batch, C, H, W]; training mode updates the statistics in `w`."""
+        """Compute logits; in training mode the statistics in `w` are updated.
+
+        Args:
+            w: weights by name, [...].
+            x: normalised images, [batch, C, H, W].
+
+        Returns:
+            Logits, [batch, n_classes].
+        """
         return functional_call(self.net, w, (x,))
 
     def penultimate(self, w: Params, x: Tensor) -> tuple[Tensor, Tensor]:
-        """What the classifier sees, features z [batch, p], and what it answers, the logits [batch, n_classes]."""
+        """Compute the input of the classifier and the logits.
+
+        Args:
+            w: weights by name, [...].
+            x: normalised images, [batch, C, H, W].
+
+        Returns:
+            Features [batch, features] and logits [batch, n_classes].
+        """
         return self.entering(next(iter(self.classifier)).rpartition(".")[0], w, x)
 
     def entering(self, layer: str, w: Params, x: Tensor) -> tuple[Tensor, Tensor]:
-        """What the module called `layer` sees, [batch, ...], and the logits [batch, n_classes]."""
-        seen = []
-        hook = self.net.get_submodule(layer).register_forward_pre_hook(lambda _, inputs: seen.extend(inputs))
+        """Compute the input of a layer and the logits.
+
+        Args:
+            layer: name of the module.
+            w: weights by name, [...].
+            x: normalised images, [batch, C, H, W].
+
+        Returns:
+            Input of the layer [batch, ...] and logits [batch, n_classes].
+        """
+        entered = []
+        hook = self.net.get_submodule(layer).register_forward_pre_hook(lambda _, inputs: entered.extend(inputs))
         try:
             logits = self(w, x)
         finally:
             hook.remove()
-        return seen[0], logits
+        return entered[0], logits
 
     def head(self, w: Params) -> tuple[Tensor, Tensor]:
-        """Weight [..., n_classes, p] and bias [..., n_classes] of the classifier in `w`, a model or a stack."""
+        """Look up the classifier in the weights of a model, or in a stack of them.
+
+        Args:
+            w: weights by name, [...].
+
+        Returns:
+            Weight [..., n_classes, features] and bias [..., n_classes].
+        """
         phi = {name.rpartition(".")[2]: w[name] for name in self.classifier}
         return phi["weight"], phi["bias"]
 
     def independent(self, n: int) -> Params:
-        """n independent draws of the initial weights, the first of them `weights`: [n, ...]."""
+        """Draw initial weights several times, independently.
+
+        Args:
+            n: number of draws; the first one is `weights`.
+
+        Returns:
+            A stack, [n, ...].
+        """
         draws = [self.redraw(j) for j in range(1, n)]
-        return {name: torch.stack([t, *(own[name].to(t) for own in draws)]) for name, t in self.weights.items()}
+        return {name: torch.stack([t, *(draw[name].to(t) for draw in draws)]) for name, t in self.weights.items()}
 
     def sibling(self, name: str, builder: Builder) -> "Model":
-        """Another architecture for the same images; its weights, drawn independently of these, lie where these do."""
+        """Another architecture for the same images, with independent weights of the same device and dtype."""
         like = next(iter(self.weights.values()))
         other = build(name, builder, self.shape, self.n_classes, *self.stream, name)
         return other._replace(weights={key: t.to(like) for key, t in other.weights.items()})
 
 
-class Group(NamedTuple):
-    """Clients that have the same architecture."""
+class Assignment(NamedTuple):
+    """An architecture and the clients that have it.
+
+    Attributes:
+        model: the architecture.
+        clients: numbers of the clients, ascending, int64 [k].
+    """
 
     model: Model
-    clients: np.ndarray  # int64, ascending
+    clients: np.ndarray
 
 
 def build(
     name: str, builder: Builder, shape: tuple[int, int, int], n_classes: int, seed: int, *names: int | str
 ) -> Model:
-    """The model with initial weights drawn from (seed, *names); the global random state is left as it was."""
+    """Make a model with initial weights from a random stream; the global random state is left as it was.
 
-    def draw(j: int) -> tuple[nn.Module, dict[str, nn.Module]]:
-        return _draw(builder, shape, n_classes, torch_seed(seed, "weights", *names, j))
+    Args:
+        name: name of the architecture, for tables and errors.
+        builder: function of `shape` and `n_classes` that returns the module.
+        shape: channels, height and width of an image.
+        n_classes: number of classes.
+        seed: seed of the run.
+        *names: further names and numbers of the stream.
 
-    net, norms = draw(0)
+    Returns:
+        The model.
+
+    Example:
+        >>> from fedlib.models import MODELS, build
+        >>> model = build("lenet5", MODELS["lenet5"], shape=(3, 32, 32), n_classes=10, seed=0)
+        >>> sum(model.weights[name].numel() for name in model.trainable)
+        62050
+    """
+
+    def draw(j: int) -> nn.Module:
+        net = drawn(builder, shape, n_classes, torch_seed(seed, "weights", *names, j))
+        for norm in norms(net).values():
+            norm.register_buffer("num_batches_tracked", None)  # an integer, which cannot be averaged; not needed
+        return net
+
+    net = draw(0)
     linear = [name for name, m in net.named_modules() if isinstance(m, nn.Linear)][-1]
     return Model(
         name=name,
@@ -111,24 +202,25 @@ def build(
         weights=_weights(net),
         trainable=tuple(name for name, _ in net.named_parameters()),
         statistics=frozenset(name for name, _ in net.named_buffers()),
-        batchnorm=frozenset(f"{layer}.{name}" for layer, m in norms.items() for name in m.state_dict()),
+        batchnorm=frozenset(f"{layer}.{name}" for layer, m in norms(net).items() for name in m.state_dict()),
         classifier=frozenset(f"{linear}.{name}" for name in ("weight", "bias")),
-        redraw=lambda j: _weights(draw(j)[0]),
+        redraw=lambda j: _weights(draw(j)),
         shape=shape,
         n_classes=n_classes,
         stream=(seed, *names),
     )
 
 
-def _draw(builder: Builder, shape: tuple[int, int, int], n_classes: int, seed: int) -> tuple[nn.Module, dict]:
-    """A module with weights drawn from `seed`, and its BatchNorm layers by name."""
+def drawn(builder: Builder, shape: tuple[int, int, int], n_classes: int, seed: int) -> nn.Module:
+    """A module with weights drawn from `seed`; the global random state is left as it was."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        net = builder(shape, n_classes)
-    norms = {name: m for name, m in net.named_modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)}
-    for norm in norms.values():
-        norm.num_batches_tracked = None  # only used with momentum=None; an integer that cannot be averaged
-    return net, norms
+        return builder(shape, n_classes)
+
+
+def norms(net: nn.Module) -> dict[str, nn.Module]:
+    """The BatchNorm layers of a module by name."""
+    return {name: m for name, m in net.named_modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)}
 
 
 def _weights(net: nn.Module) -> Params:

@@ -1,16 +1,16 @@
-"""From frames to figures, tables and claims, each beside the paper's numbers.
+"""Figures, tables and claims from frames of results, compared with the paper's numbers.
 
-`fedlib.report.gallery`, the page of all results, is imported by those who need it: it takes a second.
+`fedlib.report.gallery`, the page of all results, is not imported here, as its import takes a second.
 """
 
 from fedlib.methods.pfedhr.plots import plot_block_map, plot_candidates, plot_chain
+from fedlib.report.charts import plot_curves, plot_heatmaps
 from fedlib.report.claims import Ledger
 from fedlib.report.explore import explore
 from fedlib.report.output import Picture, Report, markdown
 from fedlib.report.output import open_report as open
-from fedlib.report.paper import PAPERS, beside, format_pm, over_seeds, reported, wide
+from fedlib.report.paper import PAPERS, beside, format_pm, over_seeds, readings, reported, wide
 from fedlib.report.partition_plots import plot_partition
-from fedlib.report.plots import plot_curves, plot_heatmaps
 from fedlib.report.source import source
 from fedlib.report.style import COLUMN, PALETTE, TEXT, label, method_style, use_style
 
@@ -36,6 +36,7 @@ __all__ = [
     "plot_curves",
     "plot_heatmaps",
     "plot_partition",
+    "readings",
     "reported",
     "source",
     "use_style",

@@ -1,4 +1,4 @@
-"""The claims ledger: what a paper states, what was measured, and whether it holds."""
+"""The claims ledger: the claims of a paper, the measured numbers, and a verdict on each claim."""
 
 import numpy as np
 import pandas as pd
@@ -6,14 +6,28 @@ import pandas as pd
 from fedlib.checks import check_choice
 from fedlib.report.paper import FOLDER, PAPERS
 
-VERDICTS = {True: "holds", False: "does not hold", None: "not tested at this size"}
+VERDICTS: dict[bool | None, str] = {True: "holds", False: "does not hold", None: "not tested at this size"}
 
 
 class Ledger:
-    """All claims of one paper in its order; each is judged at most once.
+    """All claims of one paper, in its order, with a verdict on each.
 
-    Recording a claim twice is an error: the first verdict stays, so that no later cell can quietly overrule
-    it. To record again after a change, run the cell that makes the ledger again.
+    A claim is judged at most once, so that a later cell of a notebook cannot change a verdict. To judge again, make a
+    new ledger.
+
+    Args:
+        paper: one of `PAPERS`.
+
+    Raises:
+        ValueError: the paper is unknown.
+
+    Example:
+        >>> import fedlib as fl
+        >>> ledger = fl.report.Ledger("pfedsim")
+        >>> ledger.record("ps02", True, measured="CKA of layer 0 is 0.93")
+        'holds'
+        >>> ledger.counts()
+        {'holds': 1, 'does not hold': 0, 'not tested at this size': 24}
     """
 
     def __init__(self, paper: str):
@@ -23,10 +37,19 @@ class Ledger:
         self._records: dict[str, tuple[bool | None, str, str]] = {}
 
     def record(self, id: str, holds: bool | None, measured: str = "", note: str = "") -> str:
-        """Judge one claim and return its verdict; `holds=None` means it could not be tested at this size.
+        """Judge one claim.
 
-        `measured` gives the numbers behind the verdict ("CS 0.91 > 0.50 > 0.38") and is needed unless `holds`
-        is None; `note` says what differs from the paper.
+        Args:
+            id: identifier of the claim, a value of the column `id` of `frame()`.
+            holds: whether the claim holds; None: it could not be tested at this size.
+            measured: the numbers behind the verdict, "CS 0.91 > 0.50 > 0.38"; needed unless `holds` is None.
+            note: what differs from the paper.
+
+        Returns:
+            The verdict.
+
+        Raises:
+            ValueError: the claim is unknown or already judged, or the numbers are missing.
         """
         check_choice("id", id, self._claims["id"])
         if id in self._records:
@@ -41,7 +64,11 @@ class Ledger:
         return VERDICTS[holds]
 
     def frame(self) -> pd.DataFrame:
-        """Every claim in the paper's order: id, item, claim, verdict, measured, note, check (predicate)."""
+        """List every claim in the order of the paper.
+
+        Returns:
+            One row per claim: id, item, claim, verdict, measured, note, check (its predicate).
+        """
         frame = self._claims.copy()
         columns = zip(*(self._records.get(id, (None, "", "")) for id in frame["id"]), strict=True)
         holds, measured, note = map(list, columns)
@@ -50,6 +77,10 @@ class Ledger:
         return frame[["id", "item", "claim", "verdict", "measured", "note", "check"]]
 
     def counts(self) -> dict[str, int]:
-        """How many claims have each verdict; all three verdicts are listed."""
+        """Count the claims by verdict.
+
+        Returns:
+            The number of claims for each of the three verdicts.
+        """
         verdicts = self.frame()["verdict"]
         return {verdict: int((verdicts == verdict).sum()) for verdict in VERDICTS.values()}

@@ -1,4 +1,4 @@
-"""`index.html`: all results of one profile on one page, which needs no network, and a page for every notebook."""
+"""`index.html`: all results of one profile on one page that needs no network, and a page for every notebook."""
 
 import base64
 import json
@@ -18,7 +18,7 @@ from fedlib.report.page import markdown_to_html, notebook_body
 from fedlib.report.paper import PAPERS
 from fedlib.report.style import label
 
-ROWS = 60  # of a table; the file has them all
+ROWS = 60  # rows of a table on the page; its file has all rows
 TEMPLATES = jinja2.Environment(
     loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
     autoescape=True,
@@ -48,16 +48,16 @@ class Table(NamedTuple):
 
 
 def in_order(folder: Path, pattern: str) -> list[Path]:
-    """The files of a folder as people count them: fig2 before fig10."""
+    """The files of a folder in numerical order: fig2 before fig10."""
 
-    def parts(path: Path) -> list[str | int]:
-        return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", path.stem)]
+    def key(path: Path) -> list[str | int]:
+        return [int(text) if text.isdigit() else text for text in re.split(r"(\d+)", path.stem)]
 
-    return sorted(folder.glob(pattern), key=parts)
+    return sorted(folder.glob(pattern), key=key)
 
 
 def pictures(folder: Path) -> list[Picture]:
-    """The figures in a report's folder, with the text that they carry."""
+    """The figures in a report's folder, with their alternative text."""
     found = []
     for path in in_order(folder, "*.png"):
         with Image.open(path) as image:
@@ -68,7 +68,7 @@ def pictures(folder: Path) -> list[Picture]:
 
 
 def tables(folder: Path) -> list[Table]:
-    """The tables in a report's folder; the claims are none of them."""
+    """The tables in a report's folder, without the table of claims."""
     found = []
     for path in in_order(folder, "*.md"):
         if path.stem == "claims":
@@ -81,8 +81,8 @@ def tables(folder: Path) -> list[Table]:
     return found
 
 
-def paper(folder: Path) -> dict:
-    """Everything that one report left in its folder, for the page."""
+def paper(folder: Path) -> dict[str, object]:
+    """The entries of the page for one report's folder."""
     claims = pd.read_csv(folder / "claims.csv", dtype=str, keep_default_na=False)
     facts = json.loads((folder / "provenance.json").read_text(encoding="utf-8"))
     return {
@@ -108,15 +108,15 @@ def write_gallery(folder: str | Path) -> Path | None:
     if not finished:
         return None
     look = TEMPLATES.get_template("style.css").render(code=HtmlFormatter(style="default").get_style_defs(".highlight"))
-    for own in finished:
-        for path in own.glob("*.ipynb"):
+    for report in finished:
+        for path in report.glob("*.ipynb"):
             try:
                 body = notebook_body(path)
-            except NotJSONError:  # being written, or a kill has cut it off: its last page stays
+            except NotJSONError:  # incomplete: being written, or interrupted; its old page is kept
                 continue
             page = TEMPLATES.get_template("notebook.html").render(title=path.stem, style=look, body=body)
             write_text(path.with_suffix(".html"), page)
-    papers = [paper(own) for own in finished]
+    papers = list(map(paper, finished))
     missing = [label(name) for name in PAPERS if folder / name not in finished]
     index = TEMPLATES.get_template("index.html").render(
         profile=folder.name, papers=papers, verdicts=list(VERDICTS.values()), missing=missing, style=look, shown=ROWS

@@ -1,4 +1,4 @@
-"""A notebook's output folder: figures, tables, claims and provenance, each written whole or not at all."""
+"""A notebook's output folder: figures, tables, claims and provenance. Files are never incomplete."""
 
 import io
 import json
@@ -12,27 +12,36 @@ import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+from IPython.display import HTML
 from matplotlib.figure import Figure
 from pandas.io.formats.style import Styler
+from pandas.io.formats.style_render import CSSDict
 
 from fedlib.checks import check_choice
 from fedlib.files import write_bytes, write_text
 from fedlib.report.claims import Ledger
-from fedlib.report.paper import PAPERS
+from fedlib.report.paper import PAPERS, readings
 from fedlib.report.provenance import environment
 
 PROFILES = ("smoke", "quick", "paper", "reference")
+LEFT: list[CSSDict] = [{"selector": "td", "props": "text-align: left"}]  # a table of sentences
 
 
 @dataclass(frozen=True, repr=False)
 class Picture:
-    """A saved figure as a notebook shows it: PNG with its alternative text."""
+    """A saved figure as a notebook shows it.
+
+    Attributes:
+        png: content of the PNG file.
+        alt: alternative text.
+        width: width on the screen, in pixels.
+    """
 
     png: bytes
     alt: str
-    width: int  # pixels on the screen
+    width: int
 
-    def _repr_png_(self) -> tuple[bytes, dict]:
+    def _repr_png_(self) -> tuple[bytes, dict[str, object]]:
         return self.png, {"alt": self.alt, "width": self.width}
 
     def __repr__(self) -> str:
@@ -41,16 +50,31 @@ class Picture:
 
 @dataclass(frozen=True)
 class Report:
-    """Where one notebook's results go: `folder` is `figures/<profile>/<paper>` unless told otherwise."""
+    """The output folder of one notebook; `open` makes it.
+
+    Attributes:
+        paper: one of `PAPERS`.
+        profile: size of the runs, one of "smoke", "quick", "paper" and "reference".
+        folder: folder of all files, by custom `figures/<profile>/<paper>`.
+    """
 
     paper: str
     profile: str
     folder: Path
 
     def figure(self, figure: Figure, name: str, alt: str) -> Picture:
-        """Write `<name>.png` (200 dpi) and `<name>.svg`, close the figure and return it for display.
+        """Write `<name>.png` (200 dpi) and `<name>.svg`, and close the figure. The same figure gives the same bytes.
 
-        The same figure gives the same bytes. `alt` says in words what the picture shows; both files carry it.
+        Args:
+            figure: the figure.
+            name: name of the files: lower-case letters, digits, "_" and "-".
+            alt: what the figure shows, in words; both files hold it.
+
+        Returns:
+            The picture, for display.
+
+        Raises:
+            ValueError: `name` is not allowed, or `alt` is empty.
         """
         _check_name(name)
         if not alt.strip():
@@ -65,9 +89,19 @@ class Report:
         return Picture(png.getvalue(), alt, round(figure.get_figwidth() * 96))
 
     def table(self, frame: pd.DataFrame, name: str, caption: str = "", digits: int = 2) -> Styler:
-        """Write `<name>.csv` (10 digits) and `<name>.md` (`digits` decimals); return it for display.
+        """Write `<name>.csv` (10 digits) and `<name>.md`.
 
-        The index is left out unless it has a name.
+        Args:
+            frame: the table; its index is left out unless it has a name.
+            name: name of the files: lower-case letters, digits, "_" and "-".
+            caption: sentence above the table.
+            digits: decimals of numbers in `<name>.md` and on the screen.
+
+        Returns:
+            The table, for display.
+
+        Raises:
+            ValueError: `name` is not allowed.
         """
         _check_name(name)
         named = [level for level in frame.index.names if level is not None]
@@ -79,7 +113,17 @@ class Report:
         return styler.set_caption(caption) if caption else styler
 
     def claims(self, ledger: Ledger) -> Styler:
-        """Write the ledger as `claims.csv` and `claims.md`; return it for display, verdicts coloured."""
+        """Write a ledger as `claims.csv` and `claims.md`.
+
+        Args:
+            ledger: the claims of the same paper.
+
+        Returns:
+            The claims with coloured verdicts, for display.
+
+        Raises:
+            ValueError: the ledger is of another paper.
+        """
         if ledger.paper != self.paper:
             raise ValueError(f"this report is about {self.paper!r}; the ledger is about {ledger.paper!r}.")
         counted = ", ".join(f"{number} {verdict}" for verdict, number in ledger.counts().items())
@@ -88,34 +132,85 @@ class Report:
             "holds": "color: #00664B; font-weight: bold",
             "does not hold": "color: #A34700; font-weight: bold",
         }
-        styler = styler.map(lambda verdict: colours.get(verdict, ""), subset=["verdict"])
-        return styler.hide(["check"], axis="columns").set_table_styles(
-            [{"selector": "td", "props": "text-align: left"}]
-        )
+        styler = styler.map(lambda verdict: colours.get(str(verdict), ""), subset=["verdict"])
+        return styler.hide(["check"], axis="columns").set_table_styles(LEFT)
 
-    def provenance(self, facts: Mapping) -> dict:
-        """Write `provenance.json`: versions, commit and machine, and the caller's `facts`; return all of it.
+    def readings(self) -> HTML:
+        """The paper's `readings` as a folded table for display; it writes nothing."""
+        frame = readings(self.paper)
+        table = Styler(frame, uuid="all-readings", escape="html").hide(axis="index").set_table_styles(LEFT)
+        title = f"{len(frame)} questions that the paper leaves open or contradicts itself on, and the choices made here"
+        return HTML(f"<details><summary>{title}</summary>{table.to_html()}</details>")
 
-        `facts` holds what only the notebook knows: parameters, data fingerprints, seeds, seconds.
+    def provenance(self, facts: Mapping[str, object]) -> dict[str, object]:
+        """Write `provenance.json`: versions, commit and machine, and facts about the runs.
+
+        Args:
+            facts: anything else to record, by name.
+
+        Returns:
+            All that was written.
         """
-        everything = _plain({"paper": self.paper, "profile": self.profile, **environment(), **facts})
+        everything = {"paper": self.paper, "profile": self.profile, **environment(), **facts}
+        everything = {str(name): _plain(value) for name, value in everything.items()}
         text = json.dumps(everything, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
         write_text(self.folder / "provenance.json", text + "\n")
         return everything
 
 
 def open_report(paper: str, profile: str, folder: str | Path) -> Report:
-    """The report of one paper at one size, into `folder`; nothing is written before the first figure or table."""
+    """Make the report of one paper at one size. Nothing is written before the first figure or table.
+
+    Args:
+        paper: one of `PAPERS`.
+        profile: size of the runs, one of "smoke", "quick", "paper" and "reference".
+        folder: folder of all files; it is made when it is needed.
+
+    Returns:
+        The report.
+
+    Raises:
+        ValueError: the paper or the profile is unknown.
+
+    Example:
+        >>> import matplotlib.pyplot as plt
+        >>> import pandas as pd
+        >>> import fedlib as fl
+        >>> report = fl.report.open("pfedsim", "quick", folder="figures/quick/pfedsim")
+        >>> figure, ax = plt.subplots()
+        >>> report.figure(figure, "fig1", alt="Empty axes.")
+        Picture('Empty axes.')
+        >>> table = report.table(pd.DataFrame({"accuracy": [79.1]}), "table1", caption="Accuracy [%].")
+        >>> sorted(path.name for path in report.folder.iterdir())
+        ['fig1.png', 'fig1.svg', 'table1.csv', 'table1.md']
+    """
     check_choice("paper", paper, PAPERS)
     check_choice("profile", profile, PROFILES)
     return Report(paper, profile, Path(folder))
 
 
 def markdown(frame: pd.DataFrame, caption: str = "", digits: int = 2) -> str:
-    """A frame as a Markdown table without its index; numbers with `digits` decimals, aligned right."""
+    """Write a frame as a Markdown table, without its index, with numbers aligned right.
+
+    Args:
+        frame: the table.
+        caption: sentence above the table.
+        digits: decimals of numbers.
+
+    Returns:
+        The text.
+
+    Example:
+        >>> import pandas as pd
+        >>> import fedlib as fl
+        >>> print(fl.report.markdown(pd.DataFrame({"method": ["FedAvg"], "accuracy": [79.1]})))
+        | method | accuracy |
+        | --- | ---: |
+        | FedAvg | 79.10 |
+    """
 
     def cell(value: object) -> str:
-        if not isinstance(value, str) and pd.isna(value):
+        if not isinstance(value, str) and pd.isna(value):  # pyright: ignore[reportArgumentType, reportCallIssue]
             return "-"
         if isinstance(value, float | np.floating):
             return f"{value:.{digits}f}"

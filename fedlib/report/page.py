@@ -1,4 +1,4 @@
-"""An executed notebook as one web page that needs no network: pictures inside, formulas as MathML, no script."""
+"""An executed notebook as one web page that needs no network: embedded pictures, formulas as MathML, no scripts."""
 
 from pathlib import Path
 
@@ -8,32 +8,35 @@ from nbconvert import HTMLExporter
 from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
 from traitlets.config import Config
 
-SHOWN = ("text/html", "image/png", "text/plain")  # of what an output holds, the first that is there
+SHOWN = ("text/html", "image/png", "text/plain")  # the first of these formats that an output has is shown
 PLAIN = Config({"NbConvertBase": {"display_data_priority": SHOWN}})
 
 
 class Formulas(IPythonRenderer):
-    """Markdown whose formulas become MathML, which browsers draw by themselves."""
+    """Markdown whose formulas become MathML, which browsers can display."""
 
     def block_math(self, body: str) -> str:
+        """A formula between two `$$`, on lines of its own."""
         return convert(body, display="block")
 
     def inline_math(self, body: str) -> str:
+        """A formula between two `$`, in a line of text."""
         return convert(body)
 
     def latex_environment(self, name: str, body: str) -> str:
+        r"""A formula between `\begin{name}` and `\end{name}`."""
         return convert(rf"\begin{{{name}}}{body}\end{{{name}}}", display="block")
 
 
 def markdown_to_html(source: str, escape: bool = False) -> str:
-    """Markdown as HTML; with `escape` tags in it are text."""
+    """Markdown as HTML; with `escape`, HTML tags in it are shown as text."""
     return MarkdownWithMath(renderer=Formulas(escape=escape, exclude_anchor_links=True)).render(source)
 
 
 def notebook_body(path: str | Path) -> str:
     """The cells of an executed notebook and their outputs as HTML without a head.
 
-    Progress bars and other stderr are left out; a widget appears as the picture that it carries.
+    Progress bars and other stderr are left out; a widget is shown as its picture.
     """
     notebook = nbformat.read(path, 4)
     notebook.metadata.pop("widgets", None)

@@ -1,4 +1,4 @@
-"""The papers' printed numbers, and measured numbers beside them."""
+"""The numbers printed in the papers, measured numbers beside them, and the readings of unclear passages."""
 
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -65,12 +65,48 @@ def _read(paper: str) -> pd.DataFrame:
 
 
 def reported(paper: str) -> pd.DataFrame:
-    """All numbers a paper prints: item ("table3"), method, dataset, setting, metric, mean, std, printed.
+    """Read all numbers that a paper prints.
 
-    `method` is the name used here ("fedap"), `printed` the paper's ("f-FedAP"); accuracies are in percent.
+    Args:
+        paper: one of `PAPERS`.
+
+    Returns:
+        One row per number: item ("table3"), method (the name used here, "fedap"), dataset, setting, metric, mean,
+        std, printed (the name that the paper uses, "f-FedAP"). Accuracies are in percent.
+
+    Raises:
+        ValueError: the paper is unknown.
+
+    Example:
+        >>> import fedlib as fl
+        >>> table = fl.report.reported("pfedsim").query("item == 'table3' and setting == 'dir=0.1'")
+        >>> table.loc[table["dataset"] == "cifar10", ["method", "mean", "std"]].head(2).values.tolist()
+        [['local_only', 84.3, 0.81], ['fedavg', 24.77, 4.25]]
     """
     check_choice("paper", paper, PAPERS)
     return _read(paper).copy()
+
+
+def readings(paper: str) -> pd.DataFrame:
+    """List where a paper is silent or contradicts itself, and how it is read here.
+
+    Args:
+        paper: one of `PAPERS`.
+
+    Returns:
+        One row per place: reading (the name by which code and notebooks call it), question, choice (what is done
+        here), where (the function, argument or setting that does it; "" if none does).
+
+    Raises:
+        ValueError: the paper is unknown.
+
+    Example:
+        >>> import fedlib as fl
+        >>> fl.report.readings("pfedsim").columns.tolist()
+        ['reading', 'question', 'choice', 'where']
+    """
+    check_choice("paper", paper, PAPERS)
+    return pd.read_csv(FOLDER / paper / "readings.csv", dtype=str, keep_default_na=False)
 
 
 def over_seeds(
@@ -78,13 +114,29 @@ def over_seeds(
     value: str = "accuracy",
     by: Sequence[str] = ("method", "dataset", "setting"),
 ) -> pd.DataFrame:
-    """Mean and sample standard deviation over the rows of each group (one row per seed): mean, std, n_seeds.
+    """Compute mean and sample standard deviation over seeds.
 
-    One seed has no standard deviation: NaN, not 0. Groups keep their order.
+    Args:
+        frame: one row per seed and combination of the columns `by`.
+        value: column to average.
+        by: columns to group by.
+
+    Returns:
+        One row per combination, in the order of the frame: the columns `by`, mean, std (NaN for one seed), n_seeds.
+
+    Raises:
+        ValueError: a column is missing.
+
+    Example:
+        >>> import pandas as pd
+        >>> import fedlib as fl
+        >>> runs = pd.DataFrame({"method": ["fedavg", "fedavg"], "seed": [0, 1], "accuracy": [45.0, 47.0]})
+        >>> fl.report.over_seeds(runs, by=["method"]).round(2).to_dict("records")
+        [{'method': 'fedavg', 'mean': 46.0, 'std': 1.41, 'n_seeds': 2}]
     """
     _need_columns(frame, (*by, value))
-    groups = frame.groupby(list(by), sort=False, dropna=False)[value]
-    return groups.agg(mean="mean", std="std", n_seeds="size").reset_index()
+    values = frame.groupby(list(by), sort=False, dropna=False)[value]
+    return values.agg(mean="mean", std="std", n_seeds="size").reset_index()
 
 
 def beside(
@@ -95,11 +147,31 @@ def beside(
     *,
     stands_for: Mapping[str, str] | None = None,
 ) -> pd.DataFrame:
-    """Measured rows beside the paper's: value, std, n_seeds, paper, paper_std, difference (measured - paper).
+    """Put measured numbers beside those of a paper, matched by method, the columns `on`, and metric if it is a column.
 
-    `measured` has method, the columns `on`, mean and, if known, std and n_seeds (see `over_seeds`). Rows are
-    matched by method and `on`, and by metric if `measured` has it. `stands_for={"digits": "cifar10"}`
-    compares a measured data set, or setting, with another one of the paper. Rows without a printed number keep NaN.
+    Args:
+        measured: one row per number: method, the columns `on`, mean, and if known std and n_seeds; see `over_seeds`.
+        paper: one of `PAPERS`.
+        item: table or figure of the paper, such as "table3".
+        on: columns that identify a number, besides the method.
+        stands_for: measured values of the columns `on` and the values of the paper to compare them with, such as
+            {"digits": "cifar10"}.
+
+    Returns:
+        One row per measured number: method, `on`, value, std, n_seeds, paper, paper_std (NaN without a printed number)
+        and difference (value - paper).
+
+    Raises:
+        ValueError: the paper or item is unknown, a column is missing, rows are not unique, or no row has a printed
+            number.
+
+    Example:
+        >>> import pandas as pd
+        >>> import fedlib as fl
+        >>> means = pd.DataFrame({"method": ["fedavg"], "dataset": ["digits"], "setting": ["dir=0.1"], "mean": [45.0]})
+        >>> table = fl.report.beside(means, "pfedsim", "table3", stands_for={"digits": "cifar10"})
+        >>> table[["method", "dataset", "value", "paper", "difference"]].round(2).to_dict("records")
+        [{'method': 'fedavg', 'dataset': 'digits', 'value': 45.0, 'paper': 24.77, 'difference': 20.23}]
     """
     printed = reported(paper)
     check_choice("item", item, printed["item"].unique())
@@ -115,14 +187,15 @@ def beside(
     _need_unique(printed, keys, f"the paper's {item}")
 
     lookup = rows[keys].copy()
-    for column in on if stands_for else ():
-        lookup[column] = lookup[column].replace(dict(stands_for))
-    there = printed[[*keys, "mean", "std"]].rename(columns={"mean": "paper", "std": "paper_std"})
-    matched = lookup.merge(there, on=keys, how="left")
+    if stands_for:
+        for column in on:
+            lookup[column] = lookup[column].replace(dict(stands_for))
+    printed = printed[[*keys, "mean", "std"]].rename(columns={"mean": "paper", "std": "paper_std"})
+    matched = lookup.merge(printed, on=keys, how="left")
     if matched["paper"].isna().all():
-        ours, theirs = (dict(frame[keys].iloc[0]) if len(frame) else {} for frame in (lookup, there))
+        first = [dict(frame[keys].iloc[0]) if len(frame) else {} for frame in (lookup, printed)]
         raise ValueError(
-            f"no measured row has a number in {item} of {paper!r}; measured e.g. {ours}, printed {theirs}."
+            f"no measured row has a number in {item} of {paper!r}; measured e.g. {first[0]}, printed {first[1]}."
         )
     table = rows[keys].reset_index(drop=True)
     table[["value", "std", "n_seeds"]] = rows[["mean", "std", "n_seeds"]].to_numpy()
@@ -132,25 +205,59 @@ def beside(
 
 
 def wide(table: pd.DataFrame, columns: Sequence[str] = ("dataset", "setting"), digits: int = 2) -> pd.DataFrame:
-    """`beside`'s rows as the paper's layout: a line per method, one column per data set and setting.
+    """Lay out the rows of `beside` as a paper does: one line per method, one column per data set and setting.
 
-    A cell reads "79.10 ± 0.52 (paper 84.30 ± 0.81)"; an empty cell was not measured.
+    Args:
+        table: rows of `beside`.
+        columns: columns whose values become the column names.
+        digits: decimals.
+
+    Returns:
+        Text in cells, "79.10 ± 0.52 (paper 84.30 ± 0.81)"; an empty cell was not measured.
+
+    Raises:
+        ValueError: rows are not unique.
+
+    Example:
+        >>> import pandas as pd
+        >>> import fedlib as fl
+        >>> means = pd.DataFrame({"method": ["fedavg"], "dataset": ["cifar10"], "setting": ["dir=0.1"], "mean": [45.0]})
+        >>> fl.report.wide(fl.report.beside(means, "pfedsim", "table3"))
+                        cifar10, dir=0.1
+        method
+        FedAvg  45.00 (paper 24.77 ± 4.25)
     """
     _need_unique(table, ["method", *columns], "the table")
     cells = table[["method", *columns]].assign(
         cell=[
-            f"{format_pm(ours, std, digits)} (paper {format_pm(theirs, paper_std, digits)})"
-            for ours, std, theirs, paper_std in table[["value", "std", "paper", "paper_std"]].to_numpy(float)
+            f"{format_pm(value, std, digits)} (paper {format_pm(printed, printed_std, digits)})"
+            for value, std, printed, printed_std in table[["value", "std", "paper", "paper_std"]].to_numpy(float)
         ]
     )
     cells["method"] = [name if name in QUANTITIES else label(name) for name in cells["method"]]
     cells["column"] = cells[list(columns)].agg(", ".join, axis=1)
     flat = cells.set_index(["method", "column"])["cell"].unstack()  # noqa: PD010 - text, nothing to aggregate
-    return flat.loc[cells["method"].unique(), cells["column"].unique()].fillna("").rename_axis(columns=None)
+    flat = flat.reindex(index=cells["method"].unique(), columns=cells["column"].unique()).fillna("")
+    flat.columns.name = None
+    return flat
 
 
 def format_pm(mean: float, std: float = float("nan"), digits: int = 2) -> str:
-    """Mean and standard deviation as text: "79.10 ± 0.52", "79.10" without the latter, "-" without a mean."""
+    """Write mean and standard deviation as text.
+
+    Args:
+        mean: the mean; NaN: "-".
+        std: the standard deviation; NaN: it is left out.
+        digits: decimals.
+
+    Returns:
+        The text.
+
+    Example:
+        >>> import fedlib as fl
+        >>> fl.report.format_pm(79.1, 0.52), fl.report.format_pm(79.1)
+        ('79.10 ± 0.52', '79.10')
+    """
     if pd.isna(mean):
         return "-"
     return f"{mean:.{digits}f}" if pd.isna(std) else f"{mean:.{digits}f} ± {std:.{digits}f}"

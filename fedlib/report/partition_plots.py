@@ -1,6 +1,7 @@
-"""Who holds which classes: one circle per client and class."""
+"""Plots of a partition: one circle per client and class."""
 
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 from matplotlib import pyplot as plt
@@ -19,10 +20,32 @@ def plot_partition(
     color: str = BLUE,
     size_key: bool = True,
 ) -> Axes:
-    """Draw sample counts `[n_clients, n_classes]` as circles: x client, y class, area in proportion to count.
+    """Draw how many images of every class each client has: one circle per client and class, its area the count.
 
     The largest circle fills its cell; with many clients cells are thin and it may reach into the next ones.
-    `size_key=True` says above the axes how many samples the largest circle is. After Fig. 3 of pFedSim.
+
+    Args:
+        counts: images, [n_clients, n_classes]; see `Federation.counts`.
+        ax: axes to draw on. Default: the current ones.
+        classes: names of the classes. Default: their numbers.
+        color: colour of the circles.
+        size_key: whether to write above the axes how many images the largest circle stands for.
+
+    Returns:
+        The axes.
+
+    Raises:
+        ValueError: `counts` or `classes` have another shape.
+
+    Source:
+        pFedSim, Fig. 3.
+
+    Example:
+        >>> import fedlib as fl
+        >>> federation = fl.federate(fl.load("digits", copies=1), fl.dirichlet(0.1, min_size=10), clients=3)
+        >>> ax = fl.report.plot_partition(federation.counts(), classes=federation.data.classes)
+        >>> ax.get_xlabel(), ax.get_ylabel()
+        ('client', 'class')
     """
     counts = np.asarray(counts)
     if counts.ndim != 2 or not counts.size or (counts < 0).any():
@@ -39,9 +62,9 @@ def plot_partition(
         ax.yaxis.set_major_locator(MaxNLocator("auto", integer=True, steps=[1, 2, 5, 10]))
 
     box = ax.get_window_extent()
-    sides = {"x": box.width / clients, "y": box.height / labels}
-    thin = min(sides, key=sides.get)
-    room = max(sides.values()) / sides[thin]  # how much longer than wide a cell is
+    sides: dict[Literal["x", "y"], float] = {"x": box.width / clients, "y": box.height / labels}
+    thin = min(sides, key=lambda side: sides[side])
+    room = max(sides.values()) / sides[thin]  # long side of a cell / thin side
     largest = np.clip({"x": clients, "y": labels}[thin] / 30, 0.95, np.clip(room, 2.0, 3.5))
     client, label = np.nonzero(counts)
     diameter = np.sqrt(counts[client, label] / max(counts.max(), 1)) * largest

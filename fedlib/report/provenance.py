@@ -1,4 +1,4 @@
-"""Where results come from: versions of the packages, the commit of the source and the kind of machine."""
+"""The provenance of results: package versions, commit of the source, and machine."""
 
 import os
 import platform
@@ -19,7 +19,7 @@ PACKAGES = (
 )
 
 
-def environment() -> dict:
+def environment() -> dict[str, object]:
     """Python and package versions, commit (None outside a checkout), system and number of processors."""
     return {
         "python": platform.python_version(),

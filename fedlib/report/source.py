@@ -1,4 +1,4 @@
-"""The code behind a formula, shown in the notebook that explains it."""
+"""Show the source code of a function in a notebook."""
 
 import inspect
 from collections.abc import Callable
@@ -6,6 +6,18 @@ from collections.abc import Callable
 from IPython.display import Code
 
 
-def source(function: Callable) -> Code:
-    """The source of a fedlib function, highlighted."""
+def source(function: Callable[..., object]) -> Code:
+    """Show the source of a function, highlighted.
+
+    Args:
+        function: a function or class.
+
+    Returns:
+        The source, for display.
+
+    Example:
+        >>> import fedlib as fl
+        >>> fl.report.source(fl.report.format_pm).data.splitlines()[0]
+        'def format_pm(mean: float, std: float = float("nan"), digits: int = 2) -> str:'
+    """
     return Code(inspect.getsource(function), language="python")

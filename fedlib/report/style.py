@@ -1,7 +1,8 @@
-"""How figures look: one style for all notebooks, and one colour, marker and line per method."""
+"""The style of all figures, and a colour, marker and line for each method."""
 
 import re
 import zlib
+from typing import TypedDict
 
 import matplotlib as mpl
 import seaborn as sns
@@ -66,7 +67,15 @@ VARIANTS = tuple(_VARIANTS)
 
 
 def use_style() -> None:
-    """Set matplotlib's and seaborn's defaults for every figure of this project; call it after the imports."""
+    """Set matplotlib's and seaborn's defaults for the figures of this project; call it once, after the imports.
+
+    Example:
+        >>> import matplotlib as mpl
+        >>> import fedlib as fl
+        >>> fl.report.use_style()
+        >>> mpl.rcParams["font.size"]
+        8.0
+    """
     sns.set_theme(context="paper", style="ticks", palette=list(PALETTE))
     mpl.rcParams.update(
         {
@@ -85,7 +94,7 @@ def use_style() -> None:
             "legend.fontsize": 7,
             "legend.title_fontsize": 7,
             "legend.frameon": False,
-            "legend.handlelength": 3.2,  # long enough to tell the dashes apart
+            "legend.handlelength": 3.2,  # long enough to distinguish the dashes
             "lines.linewidth": 1.3,
             "lines.markersize": 4,
             "axes.linewidth": 0.6,
@@ -106,24 +115,61 @@ def use_style() -> None:
 
 def base_method(name: str) -> str:
     """The algorithm behind a variant's name: "fedcs-fc2" -> "fedcs", "pfedsim(rho=0.5)" -> "pfedsim"."""
-    base = re.match(r"\w*", name).group()
+    base = re.split(r"\W", name, maxsplit=1)[0]
     if base not in _METHODS:
         check_choice("method", name, (*METHODS, *VARIANTS))
     return base
 
 
 def label(name: str) -> str:
-    """A method's name as the papers print it: "fedavg" -> "FedAvg"; text after the name is kept."""
+    """Write a method's name as the papers print it.
+
+    Args:
+        name: name of an algorithm or of a variant of one; other text after the name is kept.
+
+    Returns:
+        The printed name.
+
+    Raises:
+        ValueError: the method is unknown.
+
+    Example:
+        >>> import fedlib as fl
+        >>> fl.report.label("fedavg"), fl.report.label("fedavg+ft"), fl.report.label("pfedsim(cap=0.1)")
+        ('FedAvg', 'FedAvg+FT', 'pFedSim(cap=0.1)')
+    """
     base = base_method(name)
     if name in _VARIANTS:
         return _VARIANTS[name][0]
     return _METHODS[base][0] + name[len(base) :]
 
 
-def method_style(name: str) -> dict:
-    """Line properties of a method, the same in every figure: `{"color", "marker", "linestyle"}`.
+class LineStyle(TypedDict):
+    """How the line of a method looks, in the words of matplotlib."""
 
-    A variant has its method's colour and marker; an unlisted one gets a line that depends on its name only.
+    color: str
+    marker: str
+    linestyle: str | tuple[float, tuple[float, ...]]
+
+
+def method_style(name: str) -> LineStyle:
+    """Look up the line of a method, the same in every figure.
+
+    A variant has the colour and marker of its method; an unlisted one gets a line that depends on its name only.
+
+    Args:
+        name: name of an algorithm or of a variant of one.
+
+    Returns:
+        Its properties for `ax.plot`.
+
+    Raises:
+        ValueError: the method is unknown.
+
+    Example:
+        >>> import fedlib as fl
+        >>> fl.report.method_style("fedavg")
+        {'color': '#000000', 'marker': 'o', 'linestyle': '-'}
     """
     base = base_method(name)
     _, color, marker, line = _METHODS[base]

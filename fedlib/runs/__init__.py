@@ -1,1 +1,6 @@
-"""What happens around the rounds: the loop, its setting, history and result, the run store, sweeps."""
+"""Runs: the round loop, settings, history and results, the run store, and sweeps."""
+
+from fedlib.runs.plan import Plan, cohort_size, cohorts, prepare
+from fedlib.runs.session import Session, rules
+
+__all__ = ["Plan", "Session", "cohort_size", "cohorts", "prepare", "rules"]

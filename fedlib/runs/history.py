@@ -1,4 +1,4 @@
-"""What a run remembers: per round its cost, per evaluation every client's hits; as tensors and as tidy tables."""
+"""The history of a run: costs per round and results per evaluation and client, as tensors and as tidy tables."""
 
 import time
 from collections.abc import Sequence
@@ -11,7 +11,8 @@ from torch import Tensor
 
 from fedlib.federation import Federation
 from fedlib.stack import Params
-from fedlib.training.cohort import Meter
+from fedlib.training.channel import Channel
+from fedlib.training.cohort import Cohort
 from fedlib.training.metrics import METRICS
 
 COSTS = ("seconds", "bytes_down", "bytes_up", "train_loss")
@@ -19,7 +20,7 @@ COSTS = ("seconds", "bytes_down", "bytes_up", "train_loss")
 
 @dataclass
 class History:
-    """Grows by one row per round and per evaluation. `sizes` int64 [parts, n_clients]: samples to test, to validate."""
+    """One entry per round and per evaluation. `sizes`, int64 [parts, n_clients]: test and validation samples."""
 
     sizes: Tensor
     costs: list[tuple[float, ...]] = field(default_factory=list)
@@ -28,36 +29,36 @@ class History:
     loss: list[Tensor] = field(default_factory=list)  # float64 [parts, n_clients]
     metrics: list[Tensor] = field(default_factory=list)  # float64 [parts, n_clients, 2]; empty unless asked for
     trace: dict[str, list[Tensor]] = field(default_factory=dict)
-    _pending: list[tuple[Any, Any, Meter]] = field(default_factory=list)  # rounds a GPU may still be busy with
+    _pending: list[tuple[Any, Any, Channel, list[Tensor]]] = field(default_factory=list)  # rounds not read back yet
 
     @classmethod
     def of(cls, federation: Federation) -> "History":
-        """Of a run that has not begun."""
-        return cls(torch.tensor([[len(own) for own in part] for part in federation.parts[1:]]))
+        """The history of a run that has not begun."""
+        return cls(torch.tensor([[len(index) for index in part] for part in federation.parts[1:]]))
 
-    def add_round(self, start: Any, end: Any, meter: Meter) -> None:
-        """A round between two marks of the clock. Its numbers are read later, so that a GPU is never waited for."""
-        self._pending.append((start, end, meter))
+    def add_round(self, start: Any, end: Any, cohort: Cohort) -> None:
+        """Add a round between two times (see `mark`). Its numbers are read later, without waiting for a GPU."""
+        self._pending.append((start, end, cohort.channel, cohort.losses))
 
-    def add_evaluation(self, done: int, tuned: bool, answers: Sequence[tuple[Tensor, ...]]) -> None:
-        """Every client's correct answers, loss [and metrics] after `done` rounds, before or after tuning, by part."""
+    def add_evaluation(self, done: int, tuned: bool, results: Sequence[tuple[Tensor, ...]]) -> None:
+        """Add the results of `MixedEvaluation` on each part after `done` rounds, before or after fine-tuning."""
         self.marks.append((done, int(tuned)))
-        for kept, values in zip((self.correct, self.loss, self.metrics), zip(*answers, strict=True), strict=False):
-            kept.append(torch.stack(values).cpu())
+        for column, values in zip((self.correct, self.loss, self.metrics), zip(*results, strict=True), strict=False):
+            column.append(torch.stack(values).cpu())
 
     def add_trace(self, values: Params) -> None:
-        """What the algorithm writes down at this evaluation."""
+        """Add the trace of the algorithm at this evaluation."""
         for name, t in values.items():
             self.trace.setdefault(name, []).append(t.detach().to("cpu", copy=True))
 
     def _settle(self) -> None:
-        for start, end, meter in self._pending:
-            loss = torch.stack([phase.mean() for phase in meter.losses]).mean().item()
-            self.costs.append((seconds(start, end), meter.bytes_down, meter.bytes_up, loss))
+        for start, end, channel, losses in self._pending:
+            loss = torch.stack([phase.mean() for phase in losses]).mean().item()
+            self.costs.append((seconds(start, end), channel.bytes_down, channel.bytes_up, loss))
         self._pending.clear()
 
     def tensors(self) -> dict[str, Tensor]:
-        """For a checkpoint; the inverse of `load`."""
+        """The tensors of a checkpoint; the inverse of `load`."""
         self._settle()
         empty = torch.empty(0, *self.sizes.shape)
         return {
@@ -69,27 +70,27 @@ class History:
         } | {f"trace/{name}": t for name, t in self.traced().items()}
 
     def load(self, tensors: dict[str, Tensor]) -> None:
-        """Go on from a checkpoint's tensors."""
+        """Continue from the tensors of a checkpoint."""
         self.costs = [tuple(row) for row in tensors["history/costs"].tolist()]
         self.marks = [tuple(row) for row in tensors["history/marks"].tolist()]
         self.correct, self.loss = list(tensors["history/correct"]), list(tensors["history/loss"])
-        self.metrics = list(tensors.get("history/metrics", ()))  # no such entry in older files
+        self.metrics = list(tensors.get("history/metrics", ()))  # older files do not have it
         traced = {name: t for name, t in tensors.items() if name.startswith("trace/")}
         self.trace = {name.removeprefix("trace/"): list(t) for name, t in traced.items()}
 
     def accuracy(self) -> pd.DataFrame:
         """One row per evaluation and client: round, client, n_test, accuracy [%], loss, when (before/after tuning).
 
-        Where they were asked for, f1 and auc [%] as well (`training.metrics`).
+        With `client_metrics` also f1 and auc [%] (`training.metrics`).
         """
         return self._part(0)
 
     def validation(self) -> pd.DataFrame:
-        """`accuracy` on the validation parts."""
+        """`accuracy` on the validation samples."""
         return self._part(1)
 
     def traced(self) -> Params:
-        """What was written down, by name: [n_evaluations, ...]."""
+        """The trace of all evaluations by name: [n_evaluations, ...]."""
         return {name: torch.stack(values) for name, values in self.trace.items()}
 
     def _part(self, part: int) -> pd.DataFrame:
@@ -120,7 +121,7 @@ class History:
 
 
 def mark(device: torch.device) -> Any:
-    """A moment on the device's own clock; the host does not wait for it."""
+    """The current time of the device's clock, taken without waiting for the device."""
     if device.type == "cpu":
         return time.perf_counter()
     event = torch.cuda.Event(enable_timing=True)
@@ -129,7 +130,7 @@ def mark(device: torch.device) -> Any:
 
 
 def seconds(start: Any, end: Any) -> float:
-    """Between two marks; waits until the device has come to the second one."""
+    """Seconds between two marks; waits until the device has reached the second one."""
     if isinstance(start, float):
         return end - start
     end.synchronize()

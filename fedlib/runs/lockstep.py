@@ -1,8 +1,8 @@
-"""Runs in lockstep: replicates over seeds train their cohorts as one stack, and none of them notices.
+"""Runs in lockstep: runs that differ in their seed train their cohorts as one stack, with unchanged results.
 
-Each run goes its own way in a thread; only one thread works at a time. A run that comes to a local phase waits until
-all others have come to theirs (or to their end); phases that tell the clients the same are then joined, trained at
-once, and every run gets its clients back.
+Each run has a thread; only one thread works at a time. A run that reaches a local phase waits until every other run
+has reached a phase or its end. Phases of one kind (see `phase.kind`) are then joined into one stack and trained at
+once, and each run receives the rows of its clients.
 """
 
 import threading
@@ -20,20 +20,20 @@ from fedlib.training.phase import Loss, Phase, Trainer, join, kind
 
 
 class Cancelled(Exception):
-    """Another run of the group has failed, or was interrupted."""
+    """Another run has failed, or all were interrupted."""
 
 
-def lockstep(works: Sequence[Callable[[Trainer], Any]], trainer: Trainer) -> list[Any]:
-    """Call every work with a trainer that pools local phases, return what they return.
+def lockstep(functions: Sequence[Callable[[Trainer], Any]], trainer: Trainer) -> list[Any]:
+    """Call each of `functions` with a trainer that joins their local phases; returns their results.
 
-    The first exception, also one raised here by Ctrl-C, ends all works and is raised.
+    The first exception, also one raised here by Ctrl-C, ends all functions and is raised.
     """
-    runs, draws = [_Run(work) for work in works], set()
+    runs, random_losses = [_Run(function) for function in functions], set()
     try:
         waiting = [run for run in runs if run.advance(None)]
         while waiting:
-            answers = _train([run.phase for run in waiting], trainer, draws)
-            waiting = [run for run, answer in zip(waiting, answers, strict=True) if run.advance(answer)]
+            trained = _train([run.phase for run in waiting], trainer, random_losses)
+            waiting = [run for run, result in zip(waiting, trained, strict=True) if run.advance(result)]
     finally:
         for run in runs:
             run.cancel()
@@ -41,68 +41,76 @@ def lockstep(works: Sequence[Callable[[Trainer], Any]], trainer: Trainer) -> lis
 
 
 class _Run:
-    """A work in a thread of its own, stopped at its next phase."""
+    """A function in its own thread, which waits at every phase until the phase has been trained."""
 
-    def __init__(self, work: Callable[[Trainer], Any]):
-        self._answers, self._questions = SimpleQueue(), SimpleQueue()
+    def __init__(self, function: Callable[[Trainer], Any]):
+        self._trained, self._phases = SimpleQueue(), SimpleQueue()
         self.phase: Phase | None = None
         self.result: Any = None
-        self._thread = threading.Thread(target=self._work, args=(work,), daemon=True)
+        self._thread = threading.Thread(target=self._call, args=(function,), daemon=True)
         self._thread.start()
 
-    def advance(self, answer: tuple[Tree, Tensor] | None) -> bool:
-        """Let the work go on with the answer to its last phase; is it waiting for another one?"""
-        self._answers.put(answer)
-        self.phase, self.result, error = self._questions.get()
+    def advance(self, trained: tuple[Tree, Tensor] | None) -> bool:
+        """Continue with the result of the last phase; returns whether the function waits for another phase."""
+        self._trained.put(trained)
+        self.phase, self.result, error = self._phases.get()
         if error is not None:
             raise error
         return self.phase is not None
 
     def cancel(self) -> None:
-        self._answers.put(Cancelled())
+        self._trained.put(Cancelled())
         self._thread.join()
 
-    def _work(self, work: Callable[[Trainer], Any]) -> None:
+    def _call(self, function: Callable[[Trainer], Any]) -> None:
         try:
-            self._next()
-            self._questions.put((None, work(self._ask), None))
+            self._wait()
+            self._phases.put((None, function(self._train), None))
         except Cancelled:
             pass
         except BaseException as error:
-            self._questions.put((None, None, error))
+            self._phases.put((None, None, error))
 
-    def _ask(self, phase: Phase) -> tuple[Tree, Tensor]:
-        self._questions.put((phase, None, None))
-        return self._next()
+    def _train(self, phase: Phase) -> tuple[Tree, Tensor]:
+        self._phases.put((phase, None, None))
+        return self._wait()
 
-    def _next(self) -> Any:
-        answer = self._answers.get()
-        if isinstance(answer, Cancelled):
-            raise answer
-        return answer
+    def _wait(self) -> Any:
+        trained = self._trained.get()
+        if isinstance(trained, Cancelled):
+            raise trained
+        return trained
 
 
-def _train(phases: Sequence[Phase], trainer: Trainer, draws: set[Loss]) -> list[tuple[Tree, Tensor]]:
-    """Train the phases, at once where they can share a stack. `draws` collects the losses for which they cannot."""
-    groups: dict[Any, list[int]] = defaultdict(list)
+def _train(phases: Sequence[Phase], trainer: Trainer, random_losses: set[Loss]) -> list[tuple[Tree, Tensor]]:
+    """Train the phases, those of one kind as one stack.
+
+    `random_losses` collects the losses that draw random numbers; their phases are trained one after the other.
+    """
+    by_kind: dict[Any, list[int]] = defaultdict(list)
     for i, phase in enumerate(phases):
-        groups[i if phase.loss in draws else (phase.lr, *kind(phase))].append(i)
-    answers = {}
-    for members in groups.values():
-        own = [phases[i] for i in members]
-        parts = _train_together(own, trainer, draws) if len(own) > 1 else None
-        answers |= dict(zip(members, parts or map(trainer, own), strict=True))
-    return [answers[i] for i in range(len(phases))]
+        by_kind[i if phase.loss in random_losses else (phase.lr, *kind(phase))].append(i)
+    trained = {}
+    for positions in by_kind.values():
+        alike = [phases[i] for i in positions]
+        results = _train_together(alike, trainer, random_losses) if len(alike) > 1 else None
+        trained |= dict(zip(positions, results or map(trainer, alike), strict=True))
+    return [trained[i] for i in range(len(phases))]
 
 
-def _train_together(phases: Sequence[Phase], trainer: Trainer, draws: set[Loss]) -> list[tuple[Tree, Tensor]] | None:
-    """None if model or loss draw random numbers: what a run draws must not depend on its neighbours."""
+def _train_together(
+    phases: Sequence[Phase], trainer: Trainer, random_losses: set[Loss]
+) -> list[tuple[Tree, Tensor]] | None:
+    """Train phases of one kind as one stack.
+
+    None if model or loss draw random numbers: the draws of a run must not depend on the other runs.
+    """
     try:
         w, losses = trainer(join(phases))
     except RuntimeError as error:
         if "randomness error mode" not in str(error):
             raise
-        draws.add(phases[0].loss)
+        random_losses.add(phases[0].loss)
         return None
     sizes = [len(phase.batches) for phase in phases]
     ends = list(accumulate(sizes, initial=0))

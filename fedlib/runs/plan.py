@@ -1,23 +1,26 @@
 """A plan: a run that has been checked and can start."""
 
 import math
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from fedlib.algorithm import Algorithm, Partial, resolve, tune_personal
-from fedlib.checks import check_choice, check_kind
+from fedlib.checks import check_kind
 from fedlib.federation import Federation
 from fedlib.fingerprint import fingerprint
-from fedlib.models import MODELS, Model, build
+from fedlib.models import Architecture, Model, Models, architectures, build
+from fedlib.models.architecture import check_builder
 from fedlib.runs.setting import Setting, setting
 from fedlib.streams import generator
 from fedlib.training.backends import BACKENDS
 from fedlib.training.local_statistics import keeping_statistics
 
+Made = TypeVar("Made", Algorithm, Architecture)
+
 
 class Plan(NamedTuple):
-    """`config` is all of the run, in words; it names the run's folder. `model` is on the host."""
+    """`config` identifies the run and names its folder in the run store. `model` is on the host."""
 
     algorithm: Algorithm
     federation: Federation
@@ -26,34 +29,38 @@ class Plan(NamedTuple):
     config: dict[str, Any]
 
 
-def prepare(algorithm: str | Algorithm, federation: Federation, model: str = "lenet5", **arguments: Any) -> Plan:
-    """Check the arguments of `run` and settle what is left to defaults. Raises `ValueError`."""
+def prepare(algorithm: str | Algorithm, federation: Federation, model: Models = "lenet5", **arguments: Any) -> Plan:
+    """Check the arguments of `run` and fill in the defaults. Raises `ValueError`."""
     algorithm = resolve(algorithm)
     check_kind("federation", federation, Federation, "a Federation, as fl.federate makes it")
-    check_kind("model", model, str, "the name of a model")
-    own = setting(**{"tune_epochs": algorithm.tune_epochs} | arguments)
-    names = model.split("+")
-    for name in names:
-        check_choice("model", name, MODELS)
+    if arguments.get("tune_epochs") is None:
+        arguments["tune_epochs"] = algorithm.tune_epochs
+    checked, networks = setting(**arguments), architectures(model)
+    names = [network.name for network in networks]
+    model = "+".join(names)
     if len(names) > 1 and not algorithm.mixed:
         raise ValueError(f"model={model!r} is not allowed; {algorithm.name} needs one architecture for all clients.")
-    if len(names) > 1 and own.statistics == "local":
+    if len(names) > 1 and checked.statistics == "local":
         raise ValueError(f"model={model!r} is not allowed with statistics='local'; it needs one for all clients.")
     if len(set(names)) < len(names):
         raise ValueError(f"model={model!r} is not allowed; it may name an architecture once.")
     shape, n_classes = federation.data.x.shape[1:], len(federation.data.classes)
-    built = build(names[0], MODELS[names[0]], shape, n_classes, own.seed)
-    weights = {name: t.to(own.torch_dtype) for name, t in built.weights.items()}
-    built = built._replace(weights=weights, others={name: MODELS[name] for name in names[1:]})
-    if own.tune_part is not None:
+    for network in networks:
+        if not _is_of_library(network.build):
+            check_builder(network.name, network.build, shape, n_classes, checked.torch_dtype)
+    first, *others = networks
+    built = build(first.name, first.build, shape, n_classes, checked.seed)
+    weights = {name: t.to(checked.torch_dtype) for name, t in built.weights.items()}
+    built = built._replace(weights=weights, others={other.name: other.build for other in others})
+    if checked.tune_part is not None:
         algorithm = _tuning_personal(algorithm, built, federation)
-    if own.statistics == "local":
+    if checked.statistics == "local":
         algorithm = keeping_statistics(algorithm)
     config = {
         "algorithm": algorithm.name,
         "hyper": dict(algorithm.hyper),
-        "code": [fingerprint_of(code) for code in (*algorithm.made_of, *(MODELS[name] for name in names))],
-        "library": _library(own.backend),
+        "code": [fingerprint_of(code) for made in (algorithm, *networks) for code in made.made_of],
+        "library": _library(checked.backend),
         "data": federation.data.name,
         "partition": str(federation.partition),
         "clients": federation.n_clients,
@@ -63,39 +70,38 @@ def prepare(algorithm: str | Algorithm, federation: Federation, model: str = "le
         "partition_seed": federation.seed,
         "federation": federation.fingerprint,
         "model": model,
-        **own.described(),
+        **checked.described(),
     }
-    if own.optimizer == "sgd":
-        del config["optimizer"]  # it was the only one once: its runs keep their addresses
+    if checked.optimizer == "sgd":
+        del config["optimizer"]  # older runs, all with SGD, do not have this entry
     if federation.public is not None:
         config["public"] = f"{len(federation.public)} images of {federation.public.name}"
-    return Plan(algorithm, federation, built, own, config)
+    return Plan(algorithm, federation, built, checked, config)
 
 
-def portable(algorithm: Algorithm) -> Algorithm:
-    """For other processes, which have only the library's source: in the place of other code stands its fingerprint."""
-    own = [code if _is_of_library(code) else fingerprint_of(code) for code in algorithm.made_of]
-    return algorithm._replace(made_of=tuple(own))
+def portable(made: Made) -> Made:
+    """Replace code from outside of the library by its fingerprint: another process may not have its source."""
+    return made._replace(made_of=tuple(code if _is_of_library(code) else fingerprint_of(code) for code in made.made_of))
 
 
 def fingerprint_of(code: Any) -> str:
-    """The fingerprint of code, or the one that has been taken of it."""
+    """The fingerprint of `code`, which may be a fingerprint already."""
     return code if isinstance(code, str) else fingerprint(code)
 
 
 def _is_of_library(code: Any) -> bool:
-    return getattr(code, "__module__", "").startswith("fedlib.")
+    return getattr(getattr(code, "func", code), "__module__", "").startswith("fedlib.")  # func: of a partial
 
 
 def _library(backend: str) -> str:
-    """The fingerprint of what all runs have in common: initial weights, images, rounds, local training, evaluation."""
+    """The fingerprint of the code that every run uses: initial weights, images, rounds, training and evaluation."""
     from fedlib.runs import rounds, session  # which import this module
 
     return fingerprint(build, session.Session, session.rules, rounds._rounds, BACKENDS[backend])
 
 
 def _tuning_personal(algorithm: Algorithm, model: Model, federation: Federation) -> Algorithm:
-    """The algorithm with `tune_personal` for its tuning; `ValueError` unless that can tune for it."""
+    """The algorithm with `tune_personal` as its tuning; `ValueError` for an algorithm that does not allow it."""
     if algorithm.tune not in (None, tune_personal):
         raise ValueError(f"tune_part='personal' is not allowed; {algorithm.name} says itself what is tuned.")
     if not isinstance(algorithm.init(model, federation), Partial):
@@ -104,11 +110,11 @@ def _tuning_personal(algorithm: Algorithm, model: Model, federation: Federation)
 
 
 def cohort_size(n_clients: int, join_ratio: float) -> int:
-    """max(floor(join_ratio * n_clients), 1), whatever floating point makes of the product."""
+    """max(floor(join_ratio * n_clients), 1); 1e-9 absorbs the rounding error of the product."""
     return max(math.floor(join_ratio * n_clients + 1e-9), 1)
 
 
 def cohorts(n_clients: int, join_ratio: float, rounds: int, seed: int) -> list[np.ndarray]:
-    """The clients of every round, drawn up front from their own stream: int64 [k] each, ascending."""
+    """The clients of every round, drawn before the first one: int64 [k] each, ascending."""
     k, rng = cohort_size(n_clients, join_ratio), generator(seed, "cohorts")
     return [np.sort(rng.choice(n_clients, k, replace=False)) for _ in range(rounds)]

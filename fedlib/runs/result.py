@@ -1,70 +1,103 @@
-"""What a run returns: tidy tables, the final models, and where they are kept."""
+"""The result of a run: tidy tables, the final models, and the folder of its files."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
 import numpy as np
 import pandas as pd
 
 from fedlib.algorithm import State
 from fedlib.checks import check_choice, check_count
-from fedlib.models import Group, Model
+from fedlib.models import Assignment, Model
 from fedlib.stack import Params, PerArchitecture, Tree, row
 
 
 @dataclass(frozen=True, eq=False)
 class RunResult:
-    """A finished run.
+    """A finished run, as `run` returns it.
 
-    accuracy   DataFrame: round, client, n_test, accuracy [%], loss, when ("before"/"after" tuning); with
-               `client_metrics` also weighted f1 and auc [%]
-    validation the same on the clients' validation parts, n_test being their size; None if the federation has none
-    rounds     DataFrame: round, seconds, bytes_down, bytes_up, train_loss
-    trace      what the algorithm writes down at every evaluation: {name: [n_evaluations, ...]}; often empty
-    models     the models evaluated last, before tuning: a stack [n_clients, ...], or `PerArchitecture`
-    groups     who has which architecture: [Group(model, clients)], one group of all clients for most methods
-    state      the algorithm's final state; `model` the architecture and initial weights; `folder` in the store
-    when       "after" for a method that is evaluated after fine-tuning, else "before"
+    Attributes:
+        config: everything that identifies the run: the content of `config.json` in `folder`.
+        accuracy: one row per evaluation and client: round, client, n_test (test images), accuracy [%], loss, when
+            ("before" or "after" fine-tuning); with `client_metrics` also weighted f1 [%] and auc [%].
+        rounds: one row per round: round, seconds, bytes_down and bytes_up (sums over the clients), train_loss.
+        trace: tensors that the algorithm records at every evaluation, by name: [n_evaluations, ...]; often empty.
+        models: the models evaluated last, before fine-tuning: a stack [n_clients, ...], or `PerArchitecture`.
+        state: the final state of the algorithm.
+        model: the architecture, with its initial weights.
+        architectures: which clients have which architecture; for most methods one, which all clients have.
+        folder: folder of the run in the run store.
+        when: "after" for a method that is evaluated after fine-tuning, else "before".
+        validation: as `accuracy`, on the validation images; None if the federation has none.
+
+    Example:
+        >>> import fedlib as fl
+        >>> federation = fl.federate(fl.load("digits", copies=1), fl.iid(), clients=3)
+        >>> result = fl.run("fedavg", federation, rounds=2, lr=0.1, progress=False)
+        >>> result.accuracy.columns.tolist()
+        ['round', 'client', 'n_test', 'accuracy', 'loss', 'when']
+        >>> len(result.accuracy), len(result.curve())  # 2 evaluations of 3 clients
+        (6, 2)
+        >>> 0 <= result.score() <= 100  # accuracy [%] of the last evaluation
+        True
+        >>> result.summary().index.tolist()[-3:]
+        ['bytes_down', 'bytes_up', 'seconds']
+        >>> result.weights(client=0)["classifier.weight"].shape
+        torch.Size([10, 84])
     """
 
-    config: dict[str, Any]
+    config: Mapping[str, object]
     accuracy: pd.DataFrame
     rounds: pd.DataFrame
     trace: Params
     models: Tree | PerArchitecture
     state: State
     model: Model
-    groups: Sequence[Group]
+    architectures: Sequence[Assignment]
     folder: Path
     when: str
     validation: pd.DataFrame | None = None
 
     def weights(self, client: int) -> Tree:
-        """The weights with which `client` (an int from 0) was evaluated last, before tuning: [...]."""
+        """Look up the weights with which a client was evaluated last, before fine-tuning.
+
+        Args:
+            client: number of the client, from 0.
+
+        Returns:
+            The weights by name, [...], as views.
+
+        Raises:
+            ValueError: no client has this number.
+        """
         if not isinstance(self.models, PerArchitecture):
             return row(self.models, client)
-        for group, stack in zip(self.groups, self.models.stacks, strict=True):
-            if client in group.clients:
-                return row(stack, int(np.searchsorted(group.clients, client)))
+        for (_, clients), stack in zip(self.architectures, self.models.stacks, strict=True):
+            if client in clients:
+                return row(stack, int(np.searchsorted(clients, client)))
         raise ValueError(f"client={client} is not allowed; there is none with this number.")
 
     @property
     def diverged(self) -> int | None:
-        """The first round whose training loss is not finite; None if there is none."""
+        """First round whose training loss is not finite; None if there is none."""
         lost = self.rounds.loc[~np.isfinite(self.rounds["train_loss"]), "round"]
         return None if lost.empty else int(lost.iloc[0])
 
     def curve(self) -> pd.DataFrame:
-        """Per evaluation: round, when, accuracy pooled over test samples, mean and std over clients [%]."""
+        """Summarise every evaluation over the clients.
+
+        Returns:
+            One row per evaluation: round, when, accuracy (pooled over all test images), client_mean, client_std [%].
+        """
         rows = self.accuracy.assign(hits=self.accuracy["accuracy"] * self.accuracy["n_test"])
-        groups = rows.groupby(["round", "when"], sort=True)
+        evaluations = rows.groupby(["round", "when"], sort=True)
         frame = pd.DataFrame(
             {
-                "accuracy": groups["hits"].sum() / groups["n_test"].sum(),
-                "client_mean": groups["accuracy"].mean(),
-                "client_std": groups["accuracy"].std(ddof=0),
+                "accuracy": evaluations["hits"].sum() / evaluations["n_test"].sum(),
+                "client_mean": evaluations["accuracy"].mean(),
+                "client_std": evaluations["accuracy"].std(ddof=0),
             }
         )
         return frame.reset_index()
@@ -73,23 +106,34 @@ class RunResult:
         self,
         metric: str = "accuracy",
         *,
-        over: str = "samples",
-        part: str = "test",
+        over: Literal["samples", "clients"] = "samples",
+        part: Literal["test", "validation"] = "test",
         last: int = 1,
         until: float = np.inf,
         clients: Sequence[int] | None = None,
-        when: str | None = None,
+        when: Literal["before", "after"] | None = None,
     ) -> float:
-        """One number [%]: `metric` of the last evaluation, or the mean of the `last` ones, no later than round `until`.
+        """Reduce the evaluations to one number: a mean over clients, and over the last evaluations.
 
-        Each is a mean over `clients` (default: all): over "samples", a client counting as often as it has samples to
-        test (pooled), or over "clients", all alike. `part` may be "validation", `when` "before" or "after" tuning
-        (default: as the method is defined).
+        Args:
+            metric: column of `accuracy`: "accuracy", "loss", or with `client_metrics` "f1" or "auc".
+            over: weight of a client: "samples", the number of its images; "clients", the same for all.
+            part: the images to use, "test" or "validation".
+            last: number of evaluations to average, at least 1.
+            until: last round that counts.
+            clients: numbers of the clients. Default: all.
+            when: "before" or "after" fine-tuning. Default: as the method is defined.
+
+        Returns:
+            The mean, in the unit of the column [%, for the loss nats].
+
+        Raises:
+            ValueError: an argument is not allowed, or the federation has no validation images.
         """
         check_choice("over", over, ("samples", "clients"))
         check_choice("part", part, ("test", "validation"))
         check_count("last", last)
-        rows = self.accuracy if part == "test" else self.validation
+        rows = self.accuracy if part == "test" else self._validated()
         rows = rows[(rows["when"] == (when or self.when)) & (rows["round"] <= until)]
         rows = rows if clients is None else rows[rows["client"].isin(clients)]
         weights = rows["n_test"] if over == "samples" else rows["n_test"] ** 0
@@ -97,16 +141,37 @@ class RunResult:
         sums = sums.groupby("round").sum()
         return float((sums["value"] / sums["weight"]).tail(last).mean())
 
-    def best_round(self, over: str = "clients", when: str | None = None) -> int:
-        """The evaluation with the best accuracy on the validation parts, the first of equal ones; see `score`."""
-        rounds = sorted(self.validation.loc[self.validation["when"] == (when or self.when), "round"].unique())
+    def best_round(
+        self, over: Literal["samples", "clients"] = "clients", when: Literal["before", "after"] | None = None
+    ) -> int:
+        """Find the evaluation with the best accuracy on the validation images.
+
+        Args:
+            over: as for `score`.
+            when: as for `score`.
+
+        Returns:
+            Its round; the first one of several equally good ones.
+
+        Raises:
+            ValueError: the federation has no validation images.
+        """
+        rows = self._validated()
+        rounds = sorted(rows.loc[rows["when"] == (when or self.when), "round"].unique())
         return int(max(rounds, key=lambda t: self.score(over=over, part="validation", until=t, when=when)))
 
     def summary(self) -> pd.Series:
-        """The last evaluation (see `curve`) with the cost of all rounds: bytes down and up, seconds.
+        """Join the last evaluation, before or after fine-tuning as the method is defined, and the cost of all rounds.
 
-        It is that before tuning, or after it for a method that is defined so (`when`).
+        Returns:
+            The last row of `curve`, and the sums bytes_down, bytes_up and seconds.
         """
         curve = self.curve()
         last = curve[curve["when"] == self.when].iloc[-1]
         return pd.concat([last, self.rounds[["bytes_down", "bytes_up", "seconds"]].sum()])
+
+    def _validated(self) -> pd.DataFrame:
+        """`validation`; `ValueError` if the federation has no validation images."""
+        if self.validation is None:
+            raise ValueError("the federation has no validation images; give federate() a validation_fraction.")
+        return self.validation

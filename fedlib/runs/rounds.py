@@ -1,60 +1,152 @@
-"""One run: the only round loop, from a plan to a `RunResult`, resumable at any moment."""
+"""The round loop: from a plan to a `RunResult`; it can be interrupted and resumed at any moment."""
 
 import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import fields
+from functools import partial
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import Annotated, Literal
 
 from tqdm import tqdm
 
-from fedlib.algorithm import Algorithm, State, groups_of, tuned
-from fedlib.checks import check_flag, check_number
+from fedlib.algorithm import Algorithm, State, architectures_of, tuned
+from fedlib.checks import above, at_least, below, check_flag, check_number
 from fedlib.federation import Federation
 from fedlib.files import write_text
+from fedlib.models import Models
 from fedlib.runs.history import History, mark
 from fedlib.runs.plan import Plan, prepare
 from fedlib.runs.result import RunResult
 from fedlib.runs.session import Session, check_device, rules
+from fedlib.runs.setting import Count, Setting, Share, in_words
 from fedlib.runs.store import Checkpoint, RunFolder, flatten, unflatten
 from fedlib.stack import for_each
-from fedlib.training.evaluate import GroupEvaluation
+from fedlib.training.evaluation import MixedEvaluation
+from fedlib.training.loop import train_loop
 
-SHARE = 0.05  # of a run's time that checkpoints may take, unless one is asked for after every round
-Report = Callable[[int], None]  # is told the number of rounds done
+SHARE = 0.05  # largest share of a run's time for checkpoints, except with checkpoint_seconds=0
+Report = Callable[[int], None]  # called with the number of rounds done
 
 
+@in_words
 def run(
     algorithm: str | Algorithm,
     federation: Federation,
-    model: str = "lenet5",
+    model: Models = "lenet5",
     *,
+    rounds: Count,
+    join_ratio: Share = 1.0,
+    local_epochs: Count = 1,
+    batch_size: Count = 32,
+    lr: Annotated[float, above(0)] = 0.01,
+    momentum: Annotated[float, at_least(0), below(1)] = 0.0,
+    optimizer: Literal["sgd", "adam"] = "sgd",
+    lr_decay: Share = 1.0,
+    lr_decay_every: Count = 1,
+    seed: Annotated[int, at_least(0)] = 0,
+    evaluate_every: Count | None = None,
+    tune_epochs: Annotated[int, at_least(0)] | None = None,
+    tune_every: Count | None = None,
+    tune_part: Literal["personal"] | None = None,
+    statistics: Literal["shared", "local"] = "shared",
+    pixels: Literal["unit", "raw"] = "unit",
+    client_metrics: bool | None = None,
+    backend: Literal["auto", "loop", "stacked"] = "auto",
+    device: Literal["auto", "cpu", "cuda"] = "auto",
+    dtype: Literal["float32", "float64"] = "float32",
+    graphs: bool = True,
     progress: bool | Report = True,
     store: str | Path | None = None,
-    checkpoint_seconds: float = 30.0,
-    **arguments: Any,
+    checkpoint_seconds: Annotated[float, at_least(0)] = 30.0,
+    debug: bool = False,
 ) -> RunResult:
-    """Run `algorithm` on `federation`, or read the result if this very run is in the store.
+    """Run `algorithm` on `federation`, or read the result if the same run is in the run store.
 
-    `model` is an architecture, or several of them, "m1+m2", dealt out evenly to the clients where a method allows it.
-    `arguments` are the fields of `fedlib.runs.setting.Setting`: rounds (required), join_ratio, local_epochs,
-    batch_size, lr, momentum, optimizer, lr_decay, lr_decay_every, seed, evaluate_every, tune_epochs, tune_every,
-    tune_part, client_metrics, backend, device, dtype, graphs (False where a GPU cannot capture a CUDA graph: slower,
-    the same numbers). A CPU run uses one thread: run several side by side with `fl.sweep`. `progress` shows a bar, or
-    is a function that is told the number of rounds done; `store` is the run store (default: FEDLIB_RUNS, else the
-    user's cache). A checkpoint is written every `checkpoint_seconds`, less often where that would take more than 5 %
-    of the time; 0: after every round.
+    The same arguments give the same bits. An interrupted run continues from its last checkpoint and gives the same bits
+    as an uninterrupted one. On a CPU a run uses one thread; `fl.sweep` runs several at the same time.
 
-    An interrupted run continues from its last checkpoint and ends with the same bits. Raises `ValueError` for an
-    argument that is not allowed, before any work starts.
+    Args:
+        algorithm: a method, `fl.pfedsim(generalization=0.5)`, or its name, with the defaults of the paper
+            (`fl.algorithms()` lists them).
+        federation: the clients and their data, as `fl.federate` makes them.
+        model: the name of an architecture (`fl.models()` lists them), or your own function or class that takes a shape
+            (channels, height, width) and a number of classes and returns a `torch.nn.Module`; see below. Several
+            architectures, "m1+m2" or a list, are assigned evenly to the clients if the method allows it.
+        rounds: communication rounds, at least 1.
+        join_ratio: share of the clients in each round, in (0, 1]: max(floor(join_ratio * n_clients), 1) clients are
+            sampled, the same for every method.
+        local_epochs: epochs of each sampled client per round, at least 1.
+        batch_size: images per mini-batch, at least 1.
+        lr: step size of the clients, above 0.
+        momentum: of SGD, in [0, 1). It starts at zero in every local phase.
+        optimizer: "sgd", or "adam" with moments 0.9 and 0.999, which start at zero in every local phase.
+        lr_decay: factor in (0, 1] by which `lr` is multiplied every `lr_decay_every` rounds.
+        lr_decay_every: rounds, at least 1.
+        seed: of initial weights, sampled clients and mini-batches, at least 0.
+        evaluate_every: rounds between evaluations, at least 1; the last round is always evaluated. None: about 20
+            evaluations in all.
+        tune_epochs: epochs of fine-tuning, at least 0. A copy of every client's model is fine-tuned on the client's
+            train samples and evaluated as well. None: the default of the method, 0 for most.
+        tune_every: rounds between evaluations after fine-tuning, at least 1; the last round has one. None: as
+            `evaluate_every`.
+        tune_part: "personal": only the personal entries of the model are fine-tuned. None: the default of the method,
+            the whole model for most.
+        statistics: of BatchNorm. "shared": they are treated like weights; "local": they are never sent, and each
+            client trains and is evaluated with its own, as in published code of pFedSim.
+        pixels: "unit": (pixel - mean) / std, with pixels, mean and std in [0, 1]; "raw": pixels from 0 to 255, but the
+            same mean and std, as in published code of pFedSim.
+        client_metrics: True: evaluations also contain the weighted F1 and AUC [%] of every client.
+        backend: "loop": one client after the other; "stacked": all clients of a round at once; "auto": stacked on a
+            GPU, else loop. They agree up to rounding.
+        device: "cpu", "cuda", or "auto": a GPU if there is one.
+        dtype: of weights and images, "float32" or "float64".
+        graphs: True: a GPU replays each training step as one CUDA graph. False: it starts the kernels one by one, which
+            is slower; needed if a graph cannot be captured. The bits are the same, so the address of a run does not
+            depend on it.
+        progress: show a bar; or a function that is called with the number of rounds done.
+        store: folder of the run store. None: the environment variable FEDLIB_RUNS, else a folder in the user's cache.
+        checkpoint_seconds: seconds between checkpoints, at least 0 (after every round). The time is extended if
+            checkpoints would take more than 5 % of the run.
+        debug: True: train one client after the other on any device, so that an error names the round, client and step
+            in which it was raised; a training loss that is not finite is an error, too. The run store is neither read
+            nor written.
+
+    Your own model must draw its initial weights with torch, train all of them, and have no buffers other than the
+    running statistics of BatchNorm. Its output must be the output of its last `nn.Linear`, which has a bias: logits
+    [batch, n_classes]. Its code, with all helpers that it calls, is part of the run's address.
+
+    Returns:
+        The evaluations, costs and final models of the run, and where they are stored.
+
+    Raises:
+        ValueError: an argument is not allowed; raised before any work starts.
+        OSError: the run store cannot be used.
+
+    Example:
+        >>> import fedlib as fl
+        >>> federation = fl.federate(fl.load("digits"), fl.dirichlet(alpha=0.5), clients=10)
+        >>> result = fl.run("fedavg", federation, rounds=2, lr=0.05, progress=False)
+        >>> result.accuracy.columns.tolist()
+        ['round', 'client', 'n_test', 'accuracy', 'loss', 'when']
+        >>> len(result.accuracy)  # ten clients after each of two rounds
+        20
     """
+    given = locals()
     check_number("checkpoint_seconds", checkpoint_seconds, 0)
     if not callable(progress):
         check_flag("progress", progress)
-    plan = prepare(algorithm, federation, model, **arguments)
+    check_flag("debug", debug)
+    setting = {field.name: given[field.name] for field in fields(Setting)} | ({"backend": "loop"} if debug else {})
+    plan = prepare(algorithm, federation, model, **setting)
     with rules(plan.setting.device):
-        return carry_out(plan, None, progress, store, checkpoint_seconds)
+        if not debug:
+            return carry_out(plan, None, progress, store, checkpoint_seconds)
+        with TemporaryDirectory() as folder:
+            session = Session(plan, trainer=partial(train_loop, check=True))
+            return carry_out(plan, session, progress, folder, checkpoint_seconds)
 
 
 def carry_out(
@@ -64,7 +156,7 @@ def carry_out(
     store: str | Path | None,
     checkpoint_seconds: float = 30.0,
 ) -> RunResult:
-    """Run a plan, in its session if there is one already, or read its result from the store; see `run`."""
+    """Run a plan, in `session` or in a new one, or read its result from the store; see `run`."""
     folder = RunFolder(plan.config, store)
     if not folder.file.exists():
         check_device(plan.setting)
@@ -84,7 +176,7 @@ def carry_out(
             if plan.federation.validation:
                 tables["validation"] = history.validation()
             for name, table in tables.items():
-                if not (folder.path / f"{name}.csv").exists():  # also after a kill behind the last checkpoint
+                if not (folder.path / f"{name}.csv").exists():  # also if killed after the last checkpoint
                     write_text(folder.path / f"{name}.csv", table.to_csv(index=False))
             report(plan.setting.rounds)
     result = RunResult(
@@ -94,7 +186,7 @@ def carry_out(
         models=for_each(plan.algorithm.models(state), plan.federation.n_clients),
         state=state,
         model=plan.model,
-        groups=groups_of(plan.algorithm, plan.model, plan.federation),
+        architectures=architectures_of(plan.algorithm, plan.model, plan.federation),
         folder=folder.path,
         when="after" if plan.algorithm.tune_epochs and plan.setting.tune_epochs else "before",
     )
@@ -116,7 +208,7 @@ def _rounds(
     plan, device = session.plan, session.device
     setting, stacked = plan.setting, plan.setting.backend == "stacked"
     tests = [
-        GroupEvaluation(session.images, part, session.groups, stacked, bool(setting.client_metrics))
+        MixedEvaluation(session.images, part, session.architectures, stacked, bool(setting.client_metrics))
         for part in plan.federation.parts[1:]
     ]
     state = session.init()
@@ -126,8 +218,12 @@ def _rounds(
 
     for t in range(saved.round if saved is not None else 0, setting.rounds):
         start, cohort = mark(device), session.cohort(t)
-        state = plan.algorithm.round(state, cohort)
-        history.add_round(start, mark(device), cohort.meter)
+        try:
+            state = plan.algorithm.round(state, cohort)
+        except Exception as error:
+            error.add_note(f"in round {t + 1} of {plan.algorithm}")
+            raise
+        history.add_round(start, mark(device), cohort)
         last = t + 1 == setting.rounds
         if last or (t + 1) % setting.evaluate_every == 0:
             models = plan.algorithm.models(state)
@@ -148,7 +244,7 @@ def _rounds(
 
 @contextmanager
 def _reporter(progress: bool | Report, title: str, rounds: int, done: int) -> Iterator[Report]:
-    """The caller's own function, or one that moves a bar with round and ETA."""
+    """`progress` itself if it is a function, else a function that moves a bar."""
     if callable(progress):
         yield progress
         return

@@ -1,4 +1,4 @@
-"""A session: one run on a device. The loop, the benchmark and the tests all work with it."""
+"""A session: one run on a device. The round loop, the benchmark and the tests use it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,22 +8,23 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fedlib.algorithm import State, groups_of
+from fedlib.algorithm import State, architectures_of
 from fedlib.data import Dataset
 from fedlib.runs.plan import Plan, cohorts
 from fedlib.runs.setting import Setting
 from fedlib.runs.store import store_root
 from fedlib.training.backends import BACKENDS
 from fedlib.training.batches import Images, beside, on_device, to_device
-from fedlib.training.cohort import TRAIN, TUNE, Cohort
+from fedlib.training.channel import Channel
+from fedlib.training.cohort import TRAIN, TUNE, Cohort, Local
 from fedlib.training.phase import Trainer
 
 
 class Session:
-    """What a run has on its device: images, the initial model, who has which architecture, and a trainer.
+    """The data of a run on its device: images, initial model, architectures with their clients, and a trainer.
 
-    `device` is that of the plan unless another one is named. `like` is a session for the same data and setting whose
-    images and trainer serve this one, too. Raises `ValueError` without the GPU that the plan asks for.
+    `device` defaults to that of the plan. `like` is a session with the same data and setting; this one then uses the
+    same images and trainer. Raises `ValueError` if the plan needs a GPU and there is none.
     """
 
     def __init__(
@@ -42,8 +43,7 @@ class Session:
         self.images = like.images if like else self._images()
         self.trainer = trainer or (like.trainer if like else self._trainer(store))
         self.model = plan.model._replace(weights={name: t.to(self.device) for name, t in plan.model.weights.items()})
-        self.groups = groups_of(plan.algorithm, self.model, federation)
-        self.n_samples = torch.tensor([float(len(own)) for own in federation.train], device=self.device)  # [n_clients]
+        self.architectures = architectures_of(plan.algorithm, self.model, federation)
         self.sampled = cohorts(
             federation.n_clients - federation.unseen, setting.join_ratio, setting.rounds, setting.seed
         )
@@ -54,41 +54,38 @@ class Session:
         return self.plan.algorithm.init(self.model, self.plan.federation)
 
     def cohort(self, t: int, ids: np.ndarray | None = None) -> Cohort:
-        """The clients of round `t` (from 0), for training: those sampled for it, or `ids`."""
+        """The cohort of round `t` (from 0), for training: the sampled clients, or `ids`."""
         return self._cohort(t, self.sampled[t] if ids is None else ids, TRAIN, self.plan.setting.local_epochs)
 
     def everyone(self, t: int) -> Cohort:
-        """All clients after round `t`, for fine-tuning."""
+        """A cohort of all clients after round `t`, for fine-tuning."""
         return self._cohort(t, np.arange(self.plan.federation.n_clients), TUNE, self.plan.setting.tune_epochs)
 
     def _cohort(self, t: int, ids: np.ndarray, purpose: str, local_epochs: int) -> Cohort:
         setting, federation = self.plan.setting, self.plan.federation
-        clients = to_device(torch.from_numpy(ids), self.device)
+        clients, alike = to_device(torch.from_numpy(ids), self.device), len(self.architectures) == 1
+        lr = setting.lr * setting.lr_decay ** (t // setting.lr_decay_every)
         return Cohort(
             model=self.model,
             images=self.images,
             federation=federation,
             ids=ids,
             clients=clients,
-            n_samples=self.n_samples[clients],
+            architectures=self.architectures,
             round=t,
             rounds=setting.rounds,
-            local_epochs=local_epochs,
-            batch_size=setting.batch_size,
-            lr=setting.lr * setting.lr_decay ** (t // setting.lr_decay_every),
-            momentum=setting.momentum,
-            optimizer=setting.optimizer,
+            local=Local(local_epochs, setting.batch_size, lr, setting.momentum, setting.optimizer),
             seed=setting.seed,
             trainer=self.trainer,
-            groups=self.groups,
-            group=0 if len(self.groups) == 1 else None,
-            rows=clients if len(self.groups) == 1 else None,
+            architecture=0 if alike else None,
+            rows=clients if alike else None,
             public=federation.public and self.beside(federation.public),
             purpose=purpose,
+            channel=Channel(statistics=setting.statistics == "shared"),
         )
 
     def beside(self, data: Dataset) -> Images:
-        """`data` on the device, normalised as `images` are: put there once, so that programs on it are used again."""
+        """`data` on the device, normalised like `images`. It is copied once, so that programs can be reused."""
         if data.fingerprint not in self._beside:
             self._beside[data.fingerprint] = beside(self.images, data)
         return self._beside[data.fingerprint]
@@ -102,12 +99,12 @@ class Session:
 
 
 def check_device(setting: Setting) -> None:
-    """`ValueError` for a device that is not here."""
+    """`ValueError` if the setting needs a GPU and there is none."""
     if setting.device == "cuda" and not torch.cuda.is_available():
         raise ValueError("device='cuda' is not allowed; torch finds no GPU on this machine, use 'cpu' or 'auto'.")
 
 
-PINNED = (  # place in torch.backends, name, value: what decides the bits of a float32 product or convolution on a GPU
+PINNED = (  # module of torch.backends, name, value: they decide the bits of float32 operations on a GPU
     ("cudnn", "enabled", True),
     ("cudnn", "benchmark", False),
     ("cudnn", "deterministic", True),
@@ -118,19 +115,19 @@ PINNED = (  # place in torch.backends, name, value: what decides the bits of a f
 
 @contextmanager
 def rules(device: str) -> Iterator[None]:
-    """Inside, the same seed gives the same bits.
+    """Within this context the same seed gives the same bits.
 
-    On a CPU: one thread, whatever the machine has (run several side by side with `fl.sweep`). On a GPU: full
-    float32 products and convolutions, and those of cuDNN's kernels that always add up in the same order.
+    On a CPU: one thread on every machine (`fl.sweep` runs several runs at the same time). On a GPU: float32 products
+    and convolutions without TF32, and only deterministic kernels of cuDNN.
     """
-    pinned = [(attrgetter(place)(torch.backends), name, value) for place, name, value in PINNED]
-    threads, before = torch.get_num_threads(), [getattr(where, name) for where, name, _ in pinned]
+    pinned = [(attrgetter(module)(torch.backends), name, value) for module, name, value in PINNED]
+    threads, before = torch.get_num_threads(), [getattr(module, name) for module, name, _ in pinned]
     torch.set_num_threads(1 if device == "cpu" else threads)
     try:
-        for where, name, value in pinned:
-            setattr(where, name, value)
+        for module, name, value in pinned:
+            setattr(module, name, value)
         yield
     finally:
-        for (where, name, _), value in zip(pinned, before, strict=True):
-            setattr(where, name, value)
+        for (module, name, _), value in zip(pinned, before, strict=True):
+            setattr(module, name, value)
         torch.set_num_threads(threads)

@@ -1,10 +1,10 @@
 """The run store: one folder per run, named by its configuration; one file holds state and history.
 
-    <store>/<algorithm>-<key>/config.json        what was run, readable
+    <store>/<algorithm>-<key>/config.json        configuration of the run
                               run.safetensors    state and history after `round` rounds; replaced in one step
                               accuracy.csv, rounds.csv    tidy tables, once the run is finished
 
-Nothing here is ever unpickled.
+Nothing is pickled or unpickled.
 """
 
 import hashlib
@@ -20,18 +20,18 @@ import torch
 from filelock import FileLock, Timeout
 from platformdirs import user_cache_dir
 from torch import Tensor
-from torch.utils._pytree import tree_leaves, tree_structure, tree_unflatten
+from torch.utils._pytree import tree_leaves
 from tqdm import tqdm
 
 from fedlib.checks import check_kind
 from fedlib.files import remove_unfinished, write_file, write_text
-from fedlib.stack import keys
+from fedlib.stack import Shared, Tree, keys
 
-FORMAT = "2"  # of the files
+FORMAT = "2"  # version of the file format
 
 
 class Checkpoint(NamedTuple):
-    """A run after `round` rounds: tensors by name, `state/...`, `history/...` and `trace/...`."""
+    """State and history after `round` rounds: tensors by name, `state/...`, `history/...` and `trace/...`."""
 
     round: int
     tensors: dict[str, Tensor]
@@ -49,7 +49,7 @@ def address(config: dict[str, Any]) -> str:
 
 
 class RunFolder:
-    """The folder of one run. Use as a context manager: two processes never write the same folder."""
+    """The folder of one run. As a context manager it locks the folder: two processes never write to it."""
 
     def __init__(self, config: dict[str, Any], store: str | Path | None = None):
         self.config = config
@@ -78,14 +78,15 @@ class RunFolder:
 
     def rounds_done(self) -> int:
         """The round of the last checkpoint, 0 if there is none; raises as `load` does."""
-        return 0 if (saved := self._read(names=())) is None else saved.round
+        saved = self._read(names=())
+        return saved.round if saved else 0
 
     def load(self) -> Checkpoint | None:
         """The last checkpoint, or None. Raises `ValueError` for a damaged file or one of another version."""
         return self._read(names=None)
 
     def _read(self, names: Collection[str] | None) -> Checkpoint | None:
-        """The last checkpoint with the tensors `names`, by default all."""
+        """The last checkpoint with the tensors `names`; None: with all."""
         if not self.file.exists():
             return None
         try:
@@ -104,7 +105,7 @@ class RunFolder:
         return Checkpoint(int(meta["round"]), tensors)
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """Replace the checkpoint; after a crash at any moment the old one or the new one is there, whole."""
+        """Replace the checkpoint in one step; after a crash the folder holds the old or the new one, complete."""
         if not (self.path / "config.json").exists():
             write_text(self.path / "config.json", json.dumps(self.config, indent=2, sort_keys=True) + "\n")
         tensors = {name: t.detach().cpu().contiguous() for name, t in checkpoint.tensors.items()}
@@ -115,45 +116,33 @@ class RunFolder:
 def _save(tensors: dict[str, Tensor], path: Path, meta: dict[str, str]) -> None:
     try:
         safetensors.torch.save_file(tensors, path, meta)
-    except safetensors.SafetensorError as error:  # its own name for a full disk
+    except safetensors.SafetensorError as error:  # raised for a full disk, for example
         raise OSError(str(error)) from error
 
 
-def flatten(state: Any, place: str = "state") -> dict[str, Tensor]:
-    """A NamedTuple of tensors, dicts of tensors and other such NamedTuples as one flat dict: `state/field/name`."""
-    flat = {}
-    for field, value in state._asdict().items():
+def flatten(state: Tree) -> dict[str, Tensor]:
+    """The tensors of a state by their paths: `state/field/name`."""
+    return {"/".join(("state", *path)): t for path, t in zip(keys(state), tree_leaves(state), strict=True)}
+
+
+def unflatten(tensors: dict[str, Tensor], template: Tree, device: torch.device | str = "cpu") -> Tree:
+    """The inverse of `flatten`, on `device`; `template`, a state of the same algorithm, gives the structure.
+
+    A `Shared` tree of the template may be a stack in `tensors`, and an empty dict may have entries.
+    """
+
+    def read(value: Tree, path: str) -> Tree:
         if isinstance(value, Tensor):
-            flat[f"{place}/{field}"] = value
-        elif _is_flat(value):
-            flat |= {f"{place}/{field}/{name}": t for name, t in value.items()}
-        elif isinstance(value, dict | tuple) and not hasattr(value, "_asdict"):
-            ways = zip(keys(value), tree_leaves(value), strict=True)
-            flat |= {"/".join((place, field, *way)): t for way, t in ways}
-        else:
-            flat |= flatten(value, f"{place}/{field}")
-    return flat
+            return tensors[path].to(device)
+        if isinstance(value, Shared) and not any(name.startswith(f"{path}/tree/") for name in tensors):
+            return read(value.tree, path)
+        if isinstance(value, dict) and not value:
+            names = [name for name in tensors if name.startswith(f"{path}/")]
+            return {name.removeprefix(f"{path}/"): tensors[name].to(device) for name in names}
+        if isinstance(value, dict):
+            return {name: read(inner, f"{path}/{name}") for name, inner in value.items()}
+        if hasattr(value, "_fields"):
+            return type(value)(*(read(getattr(value, name), f"{path}/{name}") for name in value._fields))
+        return tuple(read(inner, f"{path}/{i}") for i, inner in enumerate(value))
 
-
-def _is_flat(value: Any) -> bool:
-    return isinstance(value, dict) and all(isinstance(t, Tensor) for t in value.values())
-
-
-def unflatten(
-    tensors: dict[str, Tensor], template: Any, device: torch.device | str = "cpu", place: str = "state"
-) -> Any:
-    """The inverse of `flatten`, on `device`; `template` is a state of the same algorithm: it says what is what."""
-    fields = {}
-    for field, value in template._asdict().items():
-        prefix = f"{place}/{field}"
-        if isinstance(value, Tensor):
-            fields[field] = tensors[prefix].to(device)
-        elif isinstance(value, dict | tuple) and not _is_flat(value) and not hasattr(value, "_asdict"):
-            leaves = [tensors["/".join((prefix, *way))].to(device) for way in keys(value)]
-            fields[field] = tree_unflatten(leaves, tree_structure(value))
-        elif isinstance(value, dict):
-            own = {n.removeprefix(prefix + "/"): t.to(device) for n, t in tensors.items() if n.startswith(prefix + "/")}
-            fields[field] = {name: own[name] for name in sorted(own, key=[*value, *own].index)}  # as in the template
-        else:
-            fields[field] = unflatten(tensors, value, device, prefix)
-    return type(template)(**fields)
+    return read(template, "state")

@@ -1,4 +1,4 @@
-"""A sweep: the cells of a table, run side by side here or on a cluster, collected in the order of the grid."""
+"""A sweep: many runs, executed in local processes or on a cluster, with results in the order of the grid."""
 
 import itertools
 import os
@@ -10,6 +10,8 @@ import pandas as pd
 
 from fedlib.algorithm import resolve
 from fedlib.checks import check_count, check_flag, check_kind
+from fedlib.models import architectures
+from fedlib.runs import cluster
 from fedlib.runs.plan import Plan, portable, prepare
 from fedlib.runs.result import RunResult
 from fedlib.runs.rounds import carry_out
@@ -17,42 +19,73 @@ from fedlib.runs.session import check_device
 from fedlib.runs.store import RunFolder, address
 from fedlib.runs.work import Work, cores, execute, together
 
+Cell = Mapping[str, Any]  # arguments of `run` by name: `Any`, as each has its own type
+
 
 class Sweep(NamedTuple):
-    """`cells`: one row of labels per run, in the order of the grid; `results`: the runs."""
+    """Finished runs with their labels, as `sweep` returns them.
+
+    Attributes:
+        cells: one row of labels per run, in the order of the grid: algorithm, hyper-parameters, data set, partition
+            and every other argument that varies.
+        results: the runs, in the same order.
+
+    Example:
+        >>> import fedlib as fl
+        >>> federation = fl.federate(fl.load("digits", copies=1), fl.iid(), clients=3)
+        >>> cells = fl.grid(algorithm=["fedavg", "local_only"], federation=federation, rounds=1)
+        >>> done = fl.sweep(cells, jobs=1, progress=False)
+        >>> done.summary()[["algorithm", "round"]].values.tolist()
+        [['fedavg', 1], ['local_only', 1]]
+        >>> len(done.curves()), len(done.accuracy())
+        (2, 6)
+    """
 
     cells: pd.DataFrame
     results: list[RunResult]
 
     def summary(self) -> pd.DataFrame:
-        """One row per cell: its labels, then `RunResult.summary()`."""
+        """Return one row per cell: its labels, then `RunResult.summary()`."""
         return self._joined([result.summary().to_frame().T.infer_objects() for result in self.results])
 
     def curves(self) -> pd.DataFrame:
-        """One row per cell and evaluation: labels, then `RunResult.curve()`."""
+        """Return one row per cell and evaluation: labels, then `RunResult.curve()`."""
         return self._joined([result.curve() for result in self.results])
 
     def accuracy(self) -> pd.DataFrame:
-        """One row per cell, evaluation and client: labels, then `RunResult.accuracy`."""
+        """Return one row per cell, evaluation and client: labels, then `RunResult.accuracy`."""
         return self._joined([result.accuracy for result in self.results])
 
     def _joined(self, frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
         rows = [
-            frame.assign(**{name: [value] * len(frame) for name, value in label.items()})
+            frame.assign(**{str(name): [value] * len(frame) for name, value in label.items()})
             for label, frame in zip(self.cells.to_dict("records"), frames, strict=True)
         ]
         frame = pd.concat(rows, ignore_index=True)
         return frame[[*self.cells.columns, *frame.columns.drop(self.cells.columns)]]
 
 
-def grid(**axes: Any) -> list[dict[str, Any]]:
-    """All combinations of the axes that are lists or tuples; other values are the same in every cell."""
+def grid(**axes: object) -> list[dict[str, object]]:
+    """All combinations of the arguments that are lists or tuples; other values are the same in every cell.
+
+    Args:
+        axes: arguments of `fl.run` by name, each a value, or a list or tuple of values. A value that is a list itself,
+            such as several models for one run, must be inside another list.
+
+    Returns:
+        The cells for `fl.sweep`, dicts of arguments; the last axis changes fastest.
+
+    Example:
+        >>> import fedlib as fl
+        >>> [cell["seed"] for cell in fl.grid(algorithm=["fedavg", "fedper"], seed=[0, 1], rounds=20)]
+        [0, 1, 0, 1]
+    """
     many = {name: value for name, value in axes.items() if isinstance(value, list | tuple) and not _is_value(value)}
     return [axes | dict(zip(many, values, strict=True)) for values in itertools.product(*many.values())]
 
 
 def sweep(
-    cells: Sequence[Mapping[str, Any]],
+    cells: Sequence[Cell],
     *,
     jobs: int | None = None,
     ray: str | None = None,
@@ -62,15 +95,34 @@ def sweep(
 ) -> Sweep:
     """Run every cell (the arguments of `fl.run`) and return the results in the order given.
 
-    Cells that are already in the run store are read; equal cells are run once. With the stacked backend cells that
-    differ only in their seed or in who owns which samples are trained as one stack. The rest is side by side:
+    Cells that are already in the run store are read; equal cells are run once. With the stacked backend, cells that
+    differ only in their seed or in the partition of the data are trained as one stack. Other cells run at the same time
+    in local processes or on a Ray cluster. The results do not depend on where a cell runs, except that a GPU and a CPU
+    differ by rounding.
 
-    - in `jobs` local processes of one thread each (default: one per core this process may use; one for a GPU);
-    - or on the Ray cluster at the address `ray` ("auto", "host:port", "ray://host:port"; default: the environment
-      variable RAY_ADDRESS, else none), each with the share `gpus` of a GPU (default: 0.5 if the cluster has one).
-      Cells of a lost machine are run again elsewhere; only this process writes the run store.
+    Args:
+        cells: arguments of `fl.run` by name, one dict per run, as `fl.grid` makes them.
+        jobs: local processes of one thread each, at least 1. None: one per core this process may use, one for a GPU.
+        ray: address of a Ray cluster to use instead, "auto", "host:port" or "ray://host:port". None: the environment
+            variable RAY_ADDRESS, else no cluster. Cells of a lost machine are run again on another one; only this
+            process writes the run store.
+        gpus: share of a GPU for each run on the cluster, at least 0. None: 0.5 if the cluster has a GPU.
+        progress: show a bar.
+        store: folder of the run store, as in `fl.run`.
 
-    The numbers do not depend on where a cell runs; those of a GPU and a CPU differ by rounding.
+    Returns:
+        The results in the order of the cells, with the labels of each.
+
+    Raises:
+        ValueError: an argument of a cell is not allowed, or the cluster cannot be used; raised before any run starts.
+
+    Example:
+        >>> import fedlib as fl
+        >>> federation = fl.federate(fl.load("digits"), fl.dirichlet(alpha=0.5), clients=10)
+        >>> cells = fl.grid(algorithm=["fedavg", "fedper"], federation=federation, rounds=2, lr=0.05)
+        >>> table = fl.sweep(cells, jobs=1, progress=False).summary()
+        >>> table["algorithm"].tolist()
+        ['fedavg', 'fedper']
     """
     check_kind("ray", ray, str | None, "the address of a Ray cluster")
     ray = ray or os.environ.get("RAY_ADDRESS") or None
@@ -84,14 +136,13 @@ def sweep(
             raise ValueError(f"cells[{position}] lacks {min(missing)!r}; a cell holds the arguments of fl.run.")
     cells = [dict(cell) for cell in cells]
     check_count("number of cells", len(cells))
+    share = 0.0  # of a GPU
     if ray is not None:
-        from fedlib.runs import cluster
-
-        cells, gpus = cluster.connect(ray, cells, gpus)
+        cells, share = cluster.connect(ray, cells, gpus)
     elif gpus is not None:
         raise ValueError(f"gpus={gpus} is not allowed without a Ray cluster; name one with ray= or RAY_ADDRESS.")
     plans = [prepare(**cell) for cell in cells]  # every cell is checked before the first one starts
-    cells = [cell | {"algorithm": portable(resolve(cell["algorithm"]))} for cell in cells]
+    cells = [cell | _portable(cell) for cell in cells]
     todo = {address(plan.config): (cell, plan) for cell, plan in zip(cells, plans, strict=True)}
     todo = [(cell, plan) for cell, plan in todo.values() if _unfinished(plan, store)]
     if ray is None:
@@ -99,24 +150,33 @@ def sweep(
             check_device(plan.setting)
     work = Work([cell for cell, _ in todo], together([plan for _, plan in todo]), store)
     if todo and ray is not None:
-        cluster.execute(work, gpus, progress)
+        cluster.execute(work, share, progress)
     elif todo:
         on_gpu = any(plan.setting.device == "cuda" for _, plan in todo)
         execute(work, jobs or (1 if on_gpu else cores()), progress)
-    return Sweep(_labels(cells), [carry_out(plan, None, False, store) for plan in plans])
+    labels = _labels([cell | {"model": plan.config["model"]} for cell, plan in zip(cells, plans, strict=True)])
+    return Sweep(labels, [carry_out(plan, None, False, store) for plan in plans])
+
+
+def _portable(cell: Cell) -> dict[str, Any]:
+    """The algorithm and the models of a cell in a form that other processes can use."""
+    made: dict[str, Any] = {"algorithm": portable(resolve(cell["algorithm"]))}
+    if "model" in cell:
+        made["model"] = [portable(network) for network in architectures(cell["model"])]
+    return made
 
 
 def _unfinished(plan: Plan, store: str | Path | None) -> bool:
     return RunFolder(plan.config, store).rounds_done() < plan.setting.rounds
 
 
-def _is_value(value: Any) -> bool:
-    """NamedTuples (algorithms) are single values, not axes."""
+def _is_value(value: object) -> bool:
+    """NamedTuples (algorithms) are single values, not lists of values."""
     return isinstance(value, tuple) and hasattr(value, "_fields")
 
 
-def _labels(cells: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    """Algorithm, data set and partition with their parameters, seed, and every other argument that varies."""
+def _labels(cells: Sequence[Cell]) -> pd.DataFrame:
+    """The labels of the cells: algorithm, data set and partition, their parameters, seed, and arguments that vary."""
     rows = []
     for cell in cells:
         algorithm, federation = cell["algorithm"], cell["federation"]

@@ -1,4 +1,4 @@
-"""The work of a sweep: cells to run, which of them run together as one stack, and a way to run them here."""
+"""The work of a sweep: the cells to run, which of them share a stack, and local processes that run them."""
 
 import os
 import tempfile
@@ -17,81 +17,81 @@ from tqdm import tqdm
 
 from fedlib.runs.lockstep import lockstep
 from fedlib.runs.plan import Plan, cohort_size, prepare
+from fedlib.runs.result import RunResult
 from fedlib.runs.rounds import carry_out
 from fedlib.runs.session import Session, rules
 from fedlib.training.phase import Trainer
 from fedlib.training.stacked import AT_ONCE
 
-MEMORY_MAP = "1M"  # larger arrays (the images) reach the workers as one shared memory map
+MEMORY_MAP = "1M"  # larger arrays (the images) are shared with the workers as one memory map
 
 
 class Work(NamedTuple):
-    """`cells` are arguments of `fl.run`, none of them finished; `groups` are positions of those that go together."""
+    """`cells`: arguments of unfinished runs; `tasks`: positions of the cells that one process runs together."""
 
     cells: list[dict[str, Any]]
-    groups: list[list[int]]
+    tasks: list[list[int]]
     store: str | Path | None
 
 
 def together(plans: Sequence[Plan]) -> list[list[int]]:
-    """Positions of plans that can share a stack: same method, data, model and setting, but for the seed."""
-    groups: dict[Any, list[list[int]]] = defaultdict(list)
+    """Positions of plans that can share a stack: same method, data, model and setting except for the seed."""
+    by_key: dict[Any, list[list[int]]] = defaultdict(list)  # tasks of plans that differ only in seed and partition
     for i, plan in enumerate(plans):
-        own, federation = plan.setting, plan.federation
-        if own.backend != "stacked":
-            groups[i] = [[i]]
+        setting, federation = plan.setting, plan.federation
+        if setting.backend != "stacked":
+            by_key[i] = [[i]]
             continue
-        setting = tuple((asdict(own) | {"seed": None}).items())
         method = plan.algorithm.name, repr(plan.algorithm.hyper), repr(plan.config["code"])
-        same = groups[*method, federation.data.fingerprint, plan.model.name, setting]
-        if not same or (len(same[-1]) + 1) * cohort_size(federation.n_clients, own.join_ratio) > AT_ONCE:
-            same.append([])
-        same[-1].append(i)
-    return [group for same in groups.values() for group in same]
+        others = tuple((asdict(setting) | {"seed": None}).items())
+        tasks = by_key[*method, federation.data.fingerprint, plan.model.name, others]
+        if not tasks or (len(tasks[-1]) + 1) * cohort_size(federation.n_clients, setting.join_ratio) > AT_ONCE:
+            tasks.append([])
+        tasks[-1].append(i)
+    return [task for tasks in by_key.values() for task in tasks]
 
 
-def run_group(cells: Sequence[Mapping[str, Any]], store: str | Path | None, tells: Sequence[Callable[[int], None]]):
-    """Run the cells of one group; results go to the run store, rounds done to `tells`, one per cell."""
+def run_task(cells: Sequence[Mapping[str, Any]], store: str | Path | None, reports: Sequence[Callable[[int], None]]):
+    """Run the cells of one task; results go to the run store. `reports`, one per cell, receive the rounds done."""
     plans = [prepare(**cell) for cell in cells]
     with rules(plans[0].setting.device):
         first = Session(plans[0], store=store)
         if len(plans) == 1:
-            return [carry_out(plans[0], first, tells[0], store)]
+            return [carry_out(plans[0], first, reports[0], store)]
 
-        def start(plan: Plan, tell: Callable[[int], None]) -> Callable[[Trainer], Any]:
-            plan = plan._replace(algorithm=plans[0].algorithm)  # equal, and its loss the same function
-            return lambda trainer: carry_out(plan, Session(plan, like=first, trainer=trainer), tell, store)
+        def run(plan: Plan, report: Callable[[int], None], trainer: Trainer) -> RunResult:
+            plan = plan._replace(algorithm=plans[0].algorithm)  # an equal one, so that all share its loss function
+            return carry_out(plan, Session(plan, like=first, trainer=trainer), report, store)
 
-        works = [start(plan, tell) for plan, tell in zip(plans, tells, strict=True)]
-        return lockstep(works, first.trainer)
+        return lockstep([partial(run, *each) for each in zip(plans, reports, strict=True)], first.trainer)
 
 
 def cores() -> int:
-    """Cores that this process may use."""
+    """Number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def execute(work: Work, jobs: int, progress: bool) -> None:
-    """Run all groups in `jobs` processes; with one job, in this one."""
+    """Run all tasks in `jobs` processes; with one job, in this one."""
     rounds = [cell["rounds"] for cell in work.cells]
     one_thread = parallel_config(backend="loky", inner_max_num_threads=1)
     with tempfile.TemporaryDirectory() as folder, one_thread:
         path = Path(folder) / "board"
         done = np.memmap(path, dtype=np.int64, mode="w+", shape=(len(rounds),))  # one counter per cell
-        tasks = (delayed(_run)([work.cells[i] for i in group], work.store, path, group) for group in work.groups)
+        calls = (delayed(_run)([work.cells[i] for i in task], work.store, path, task) for task in work.tasks)
         with board(rounds, lambda: done, progress):
-            Parallel(n_jobs=jobs, max_nbytes=MEMORY_MAP)(tasks)
+            Parallel(n_jobs=jobs, max_nbytes=MEMORY_MAP)(calls)
 
 
-def _run(cells: list[dict], store: str | Path | None, path: Path, group: list[int]) -> None:
-    """One group, in a worker: the rounds done go to its places on the board."""
+def _run(cells: list[dict], store: str | Path | None, path: Path, task: list[int]) -> None:
+    """Run one task in a worker; the rounds done are written to its counters in the file `path`."""
     done = np.memmap(path, dtype=np.int64, mode="r+")
-    run_group(cells, store, [partial(done.__setitem__, i) for i in group])
+    run_task(cells, store, [partial(done.__setitem__, i) for i in task])
 
 
 @contextmanager
 def board(rounds: Sequence[int], read: Callable[[], np.ndarray], progress: bool) -> Iterator[None]:
-    """Inside, a thread shows `read()`, the rounds done in each cell (int64 [cells]), of `rounds`."""
+    """Within this context a bar shows `read()`, the rounds done in each cell (int64 [cells]), of `rounds` in all."""
     stop = threading.Event()
 
     def show() -> None:

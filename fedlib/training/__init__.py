@@ -1,1 +1,33 @@
-"""What happens inside one round: mini-batches, losses, local SGD, evaluation, and the cohort that offers them."""
+"""Local training and evaluation: what a method's `round` calls, on a GPU or a CPU."""
+
+from fedlib.training.batches import Batch, Images, on_device
+from fedlib.training.cohort import Cohort
+from fedlib.training.evaluation import (
+    Evaluation,
+    MixedEvaluation,
+    class_features,
+    client_logits,
+    evaluate,
+    logits,
+    mean_loss,
+    write_logits,
+)
+from fedlib.training.local import train
+from fedlib.training.losses import cross_entropy
+
+__all__ = [
+    "Batch",
+    "Cohort",
+    "Evaluation",
+    "Images",
+    "MixedEvaluation",
+    "class_features",
+    "client_logits",
+    "cross_entropy",
+    "evaluate",
+    "logits",
+    "mean_loss",
+    "on_device",
+    "train",
+    "write_logits",
+]

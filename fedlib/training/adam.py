@@ -18,16 +18,16 @@ def adam(
     lr: float,
     fused: bool = False,
 ) -> Params:
-    """`w` after one step of Adam (Kingma and Ba, ICLR 2015) down loss(w, *batch) for each batch; `taken` lie behind it.
+    """Take one step of Adam (Kingma and Ba, ICLR 2015) on loss(w, *batch) for each batch; returns the new `w`.
 
-    The entries named in the moments `first` and `second` are trained; at the start the moments are zeros. Moments and
-    `w`, whose other entries `loss` may change (BatchNorm statistics), are reused: `w` must not be used any more. With
-    `fused` a step is one operation: faster, and other bits.
+    `first` and `second` are the moments after `taken` steps (zeros before the first one); the entries that they name
+    are trained. Moments and `w` are changed in place; `loss` may change the other entries of `w` (BatchNorm
+    statistics). `fused=True` runs a step as one operation, which is faster and rounds differently.
     """
     free = {name: w[name].requires_grad_() for name in first}
     optimiser = torch.optim.Adam(free.values(), lr, fused=fused)
     for name, t in free.items():
-        step = torch.full((), float(taken), device=t.device if fused else None)  # nothing is copied there
+        step = torch.full((), float(taken), device=t.device if fused else None)
         optimiser.state[t] = {"step": step, "exp_avg": first[name], "exp_avg_sq": second[name]}
     for batch in batches:
         optimiser.zero_grad()

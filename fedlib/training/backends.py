@@ -1,4 +1,4 @@
-"""The two backends by name: one meaning, the same batches in the same order, the same numbers up to rounding."""
+"""The two backends by name. Both train on the same batches in the same order and agree up to rounding."""
 
 import json
 import time
@@ -20,11 +20,11 @@ from fedlib.training.phase import Phase, Trainer, roles
 from fedlib.training.program import CaptureError
 from fedlib.training.stacked import Stacked
 
-STEPS = 20  # of a sample
+STEPS = 20  # per client in the phase that is timed
 
 
 def stacked(device: torch.device, store: Path, graphs: bool) -> Trainer:
-    """On a GPU with the faster form of convolutions; on a CPU "grouped" is several times faster."""
+    """The stacked backend: on a GPU with the form of convolutions measured as faster, on a CPU with "grouped"."""
     return Stacked(partial(measured_form, store, graphs) if device.type == "cuda" else "grouped", graphs)
 
 
@@ -33,9 +33,10 @@ BACKENDS: dict[str, Callable[..., Trainer]] = Registry(loop=lambda *_: train_loo
 
 
 def measured_form(store: Path, graphs: bool, phase: Phase, size: int) -> str:
-    """Measured once per store, GPU, version, model and size of the stack, then read: the same store, the same bits.
+    """The faster form of convolutions for a stack of `size` clients.
 
-    A size counts as the next power of two, so that few are measured.
+    It is measured once per run store, GPU, version of torch, model and size (rounded up to a power of two) and then
+    read from the store, so that a run with the same store gives the same bits.
     """
     gpu, shape = torch.cuda.get_device_name(phase.images.y.device), "x".join(map(str, phase.images.x.shape[1:]))
     size = 1 << (size - 1).bit_length()
@@ -51,35 +52,34 @@ def measured_form(store: Path, graphs: bool, phase: Phase, size: int) -> str:
 
 
 def faster_form(phase: Phase, size: int, graphs: bool) -> str:
-    """The form of convolution (see `convolution.convolutions`) with which a `sample` is trained in less time here.
+    """The form of convolutions (see `convolution.convolutions`) that trains a `timed_phase` in less time.
 
-    A form that fails, for want of memory perhaps, counts as endlessly slow. Where all do, the first error is raised.
+    A form that fails, for lack of memory for example, is left out. If all fail, the first error is raised.
     """
     seconds, errors = {}, []
     for form in FORMS:
         try:
-            seconds[form] = _seconds(Stacked(form, graphs), sample(phase, size))
+            seconds[form] = _seconds(Stacked(form, graphs), timed_phase(phase, size))
         except CaptureError:
             raise
         except RuntimeError as error:
             errors.append(error)
     if not seconds:
         raise errors[0]
-    errors.clear()  # they hold on to the memory of what has failed
+    errors.clear()  # an error keeps the memory of the failed call alive
     return min(seconds, key=seconds.get)
 
 
-def sample(phase: Phase, size: int) -> Phase:
-    """`size` clients who take the same number of steps on the model and the images of `phase`, and nothing else."""
+def timed_phase(phase: Phase, size: int) -> Phase:
+    """A phase of `size` clients who all take `STEPS` plain SGD steps, with the model and the images of `phase`."""
     images, width = phase.images, phase.batches[0].shape[1]
     index = torch.arange(size * STEPS * width).remainder(len(images.y)).view(size, STEPS, width)
     w = repeat(tree_map(lambda t: t.to(images.scale), phase.model.weights), size)
-    told = {"loss": cross_entropy, "context": (), "draws": (), "roles": roles(w)}
-    return phase._replace(w=w, batches=tuple(index), **told)
+    return phase._replace(w=w, batches=tuple(index), loss=cross_entropy, context=(), draws=(), roles=roles(w))
 
 
 def _seconds(train: Trainer, phase: Phase) -> float:
-    """The shortest of three times; before them graphs are captured, and libraries warm up."""
+    """The shortest of three times; an earlier call captures the graphs and warms up the libraries."""
 
     def once() -> float:
         start = time.perf_counter()

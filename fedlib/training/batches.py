@@ -1,4 +1,4 @@
-"""Mini-batches: which samples, in which order, and what a loss sees of them."""
+"""Mini-batches: which samples a client trains on, in which order, and how a loss receives them."""
 
 import warnings
 from collections.abc import Iterable, Mapping
@@ -16,10 +16,10 @@ BRIGHTEST = {"unit": 1.0, "raw": 255.0}  # value of a white pixel
 
 
 class Batch(NamedTuple):
-    """What a client's loss sees: normalised images x [batch, C, H, W], labels y [batch], and the architecture.
+    """What a client's loss is given: normalised images x [batch, C, H, W], labels y [batch], and the architecture.
 
-    `draws` are the random numbers of this step that the method has asked for (`Cohort.train`), by name; `index`
-    int64 [batch] says which of the `Images` these are.
+    `draws` are the random numbers of this step, by name, that the method drew beforehand (see `train`); `index`, int64
+    [batch], are the positions of the images in `Images`.
     """
 
     x: Tensor
@@ -29,9 +29,9 @@ class Batch(NamedTuple):
     index: Tensor | None = None
 
     def split(self, n: int) -> "list[Batch]":
-        """The `n` mini-batches that a step with `batches_per_step=n` sees joined."""
-        parts = zip(*(t.chunk(n) for t in (self.x, self.y, self.index)), strict=True)
-        return [self._replace(x=x, y=y, index=index) for x, y, index in parts]
+        """The `n` mini-batches that a step with `batches_per_step=n` joins."""
+        chunks = zip(*(t.chunk(n) for t in (self.x, self.y, self.index)), strict=True)
+        return [self._replace(x=x, y=y, index=index) for x, y, index in chunks]
 
 
 class Images(NamedTuple):
@@ -46,15 +46,15 @@ class Images(NamedTuple):
         """The samples `index` (int64 [..., batch]), normalised as `on_device` says."""
         x = torch.addcmul(self.shift, self.x[index].to(self.scale.dtype), self.scale)
         if index.dim() == 1 and x.device.type == "cpu" and not model.batchnorm:
-            x = x.contiguous(memory_format=torch.channels_last)  # faster, but for BatchNorm
+            x = x.contiguous(memory_format=torch.channels_last)  # faster, except with BatchNorm
         return Batch(x, self.y[index], model, index=index)
 
 
 def on_device(data: Dataset, device: torch.device, dtype: torch.dtype = torch.float32, pixels: str = "unit") -> Images:
-    """Put `data` on `device` once; it stays uint8 there. On a CPU the arrays are shared, not copied, and only read.
+    """Put `data` on `device` once, as uint8. On a CPU the arrays are shared, not copied, and never written.
 
-    A batch has (pixel - mean) / std, by channel, with the mean and std of pixels from 0 to 1 over the whole data set;
-    with `pixels="raw"` the pixels themselves are from 0 to 255 all the same.
+    A batch is (pixel - mean) / std per channel: mean and std are those of the whole data set with pixels scaled to
+    [0, 1]. With `pixels="raw"` the pixels are not scaled: they go from 0 to 255, but mean and std stay the same.
     """
     mean, std = (torch.tensor(v, dtype=dtype, device=device)[:, None, None] for v in (data.mean, data.std))
     return Images(
@@ -66,33 +66,33 @@ def on_device(data: Dataset, device: torch.device, dtype: torch.dtype = torch.fl
 
 
 def beside(images: Images, data: Dataset) -> Images:
-    """`data` on the device of `images`, normalised as they are."""
+    """Put `data` on the device of `images`, with the same normalisation."""
     return images._replace(x=_shared(data.x).to(images.x.device), y=_shared(data.y).to(images.y.device))
 
 
 def _shared(values: np.ndarray) -> Tensor:
-    with warnings.catch_warnings(action="ignore", category=UserWarning):  # of arrays that must not be written
+    with warnings.catch_warnings(action="ignore", category=UserWarning):  # the array is read-only
         return torch.from_numpy(np.ascontiguousarray(values))
 
 
 def to_device(t: Tensor, device: torch.device) -> Tensor:
-    """Without making a GPU wait: what is not there yet it copies from pinned memory while it works on."""
+    """Copy `t` to `device`; to a GPU from pinned memory, so that it need not wait for the copy."""
     leaves = t.device.type == "cpu" and device.type == "cuda"
     return (t.pin_memory() if leaves else t).to(device, non_blocking=True)
 
 
 def client_batches(
-    own: np.ndarray, epochs: Iterable[int], batch_size: int, stream: Stream, per_step: int = 1
+    samples: np.ndarray, epochs: Iterable[int], batch_size: int, stream: Stream, per_step: int = 1
 ) -> Tensor:
     """A client's mini-batches, one fresh permutation per epoch: int64 [steps, per_step * batch_size].
 
-    `own` are the client's sample indices; the permutation of epoch e is drawn from the stream (*stream, e): the same
-    batches whatever the method, the backend or the number of workers. The last batch of an epoch is
-    filled up from the epoch's start, so that every batch has the same shape (and BatchNorm never sees one sample).
-    A step takes `per_step` consecutive batches; those left over at the end of an epoch are dropped. A client with
-    fewer batches than that takes one step per epoch, filled up from the epoch's start.
+    `samples` are the indices of the client's samples. The permutation of epoch e is drawn from the stream (*stream, e),
+    so the batches do not depend on the method, the backend or the number of workers. The last batch of an epoch is
+    filled up with the first samples of the permutation: every batch has the same shape, and BatchNorm never gets a
+    single sample. A step takes `per_step` consecutive batches; batches left over at the end of an epoch are dropped. A
+    client with fewer than `per_step` batches takes one step per epoch, filled up in the same way.
     """
-    steps, width = max(-(-len(own) // batch_size) // per_step, 1), per_step * batch_size
-    permutations = (generator(*stream, epoch).permutation(own) for epoch in epochs)
+    steps, width = max(-(-len(samples) // batch_size) // per_step, 1), per_step * batch_size
+    permutations = (generator(*stream, epoch).permutation(samples) for epoch in epochs)
     filled = [np.resize(permutation, (steps, width)) for permutation in permutations]
     return torch.from_numpy(np.concatenate(filled) if filled else np.empty((0, width), dtype=np.int64))

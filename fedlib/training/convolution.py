@@ -1,4 +1,4 @@
-"""Convolutions of many clients at once, in two forms: which one is faster depends on the device and is measured."""
+"""Two implementations ("forms") of convolutions under `vmap`; which one is faster depends on the device."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,11 +13,11 @@ FORMS = ("grouped", "patches")
 
 @contextmanager
 def convolutions(net: nn.Module, form: str) -> Iterator[None]:
-    """Inside, the convolutions of `net` have this form: same weights, same numbers up to rounding.
+    """Within this context the convolutions of `net` have the form `form`; results are the same up to rounding.
 
-    "grouped" is PyTorch's own, which `vmap` turns into one grouped convolution; "patches" multiplies unfolded
-    images with the kernels, which `vmap` turns into one batched matrix product. Convolutions with groups, strides,
-    dilation or other padding than zeros stay as they are.
+    "grouped" is PyTorch's convolution, which `vmap` turns into one grouped convolution. "patches" multiplies unfolded
+    images with the kernels, which `vmap` turns into one batched matrix product; convolutions with groups, strides,
+    dilation or padding other than zeros are left as they are.
     """
     changed = [layer for layer in net.modules() if form == "patches" and _is_plain(layer)]
     for layer in changed:
@@ -47,9 +47,9 @@ def _patches(layer: nn.Conv2d, x: Tensor, weight: Tensor, bias: Tensor | None) -
 
 
 class PatchConvolution(torch.autograd.Function):
-    """Convolution with stride 1 whose derivatives, too, are patches times a matrix.
+    """Convolution with stride 1 whose forward and backward passes are products of patches with a matrix.
 
-    So `vmap` needs no loop over clients, and nothing is scattered: the same bits every time.
+    `vmap` then needs no loop over clients. No operation adds in an undefined order, so the bits are reproducible.
     """
 
     generate_vmap_rule = True
@@ -67,16 +67,16 @@ class PatchConvolution(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad: Tensor):
-        """grad [batch, out, H', W']: with respect to x a convolution with the kernels turned round."""
+        """grad [batch, out, H', W']; the gradient of x is a convolution of grad with the flipped kernels."""
         x, weight = ctx.saved_tensors
         high, wide = weight.shape[2:]
         rows = grad.permute(0, 2, 3, 1).flatten(0, 2)  # [batch * H' * W', out]
         grad_weight = (rows.T @ _unfold(x, (high, wide))).unflatten(1, weight.shape[1:])
         if not ctx.needs_input_grad[0]:
             return None, grad_weight
-        around = F.pad(grad, (wide - 1, wide - 1, high - 1, high - 1))
-        turned = weight.flip(2, 3).transpose(0, 1)  # [C, out, high, wide]
-        grad_x = _unfold(around, (high, wide)) @ turned.flatten(1).T
+        padded = F.pad(grad, (wide - 1, wide - 1, high - 1, high - 1))
+        flipped = weight.flip(2, 3).transpose(0, 1)  # [C, out, high, wide]
+        grad_x = _unfold(padded, (high, wide)) @ flipped.flatten(1).T
         return _channels_first(grad_x, [x.shape[0], *x.shape[2:]]), grad_weight
 
 
@@ -89,7 +89,7 @@ def _unfold(x: Tensor, kernel: tuple[int, int]) -> Tensor:
 def _channels_first(rows: Tensor, size: list[int]) -> Tensor:
     """Rows [batch * H * W, C], of `size` (batch, H, W), as images [batch, C, H, W].
 
-    Copied, also images of one pixel, which are contiguous already: on a GPU, BatchNorm looks at their strides alone,
-    and where channels come last it asks for what `vmap` does not have.
+    The copy is needed for images of one pixel, too, which are contiguous already: on a GPU, BatchNorm chooses its
+    kernel by the strides, and the kernel for channels-last strides does not work under `vmap`.
     """
     return rows.unflatten(0, size).permute(0, 3, 1, 2).clone(memory_format=torch.contiguous_format)

@@ -1,4 +1,4 @@
-"""BatchNorm statistics that never leave their client, as the published code of several papers has it."""
+"""BatchNorm statistics that are never sent: each client keeps its own, as in the published code of several papers."""
 
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -6,36 +6,36 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
-from fedlib.algorithm import Algorithm, groups_of, tuned
+from fedlib.algorithm import Algorithm, architectures_of, tuned
 from fedlib.models.model import is_statistic
 from fedlib.stack import PerArchitecture, copies, for_each, keys
 from fedlib.training.cohort import with_statistics
 
 
-class Kept(NamedTuple):
+class WithStatistics(NamedTuple):
     """State of a method whose clients keep their BatchNorm statistics."""
 
-    base: Any  # of the method
-    statistics: PerArchitecture  # running means and variances, by the way to them
+    base: Any  # state of the method
+    statistics: PerArchitecture  # running means and variances, by their path in the weights
 
 
 def keeping_statistics(method: Algorithm) -> Algorithm:
-    """`method`, but that a client has its own running means and variances in whatever it trains or is tested with.
+    """`method` with running means and variances that stay with each client, in training and in evaluation.
 
-    They follow its training, are not sent, and are not counted as bytes. What a method makes of statistics itself, an
-    average, say, nobody sees.
+    Training updates a client's statistics; they are neither sent nor counted as bytes. Statistics that the method
+    computes itself, such as an average over clients, are not used.
     """
 
     def init(model, federation):
         stacks = []
-        for network, clients in groups_of(method, model, federation):
+        for network, clients in architectures_of(method, model, federation):
             initial = zip(keys(network.weights), tree_leaves(network.weights), strict=True)
-            statistics = {"/".join(way): t for way, t in initial if is_statistic(way[-1])}
+            statistics = {"/".join(path): t for path, t in initial if is_statistic(path[-1])}
             stacks.append(copies(statistics, len(clients)))
-        return Kept(method.init(model, federation), PerArchitecture(tuple(stacks)))
+        return WithStatistics(method.init(model, federation), PerArchitecture(tuple(stacks)))
 
     def round(state, cohort):
-        return Kept(method.round(state.base, replace(cohort, statistics=state.statistics)), state.statistics)
+        return WithStatistics(method.round(state.base, replace(cohort, statistics=state.statistics)), state.statistics)
 
     def models(state):
         models, kept = method.models(state.base), state.statistics.stacks

@@ -1,4 +1,4 @@
-"""One SGD step of many clients at once, in fixed buffers, so that a GPU can replay it as one CUDA graph."""
+"""One training step of many clients at once, in fixed buffers, so that a GPU can replay it as one CUDA graph."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -15,22 +15,22 @@ from fedlib.training.batches import Batch, to_device
 from fedlib.training.convolution import convolutions
 from fedlib.training.phase import FROZEN, TRAINED, WRITTEN, Loss, Phase
 
+ROLES = (TRAINED, WRITTEN, FROZEN)
 BETAS, EPSILON = (0.9, 0.999), 1e-8  # of Adam, as in torch.optim
-WARM_UP = 3  # steps before a capture: libraries allocate their workspaces there
+WARM_UP = 3  # steps before a capture, in which libraries allocate their workspaces
 Form = str | Callable[[Phase, int], str]  # of convolutions: always the same, or chosen for each size of the stack
 
 
 class CaptureError(RuntimeError):
-    """A step could not be captured. PyTorch cannot go on then: its memory of the GPU still belongs to the capture."""
+    """A step could not be captured. The process cannot use the GPU after that: the capture keeps its memory."""
 
 
 class Program:
     """Buffers for `clients` clients and `capacity` steps, and the step on them, for all phases of one `kind`.
 
-    Clients are sorted: who has most steps comes first. A step moves the first `size` clients; those of them whose
-    steps are over stand still. What belongs to the clients lies in buffers with the client axis first, so the step of
-    fewer clients works on their first rows. With `graphs` a GPU replays it as a CUDA graph. Nothing in a program refers
-    back to it: its memory is free as soon as nobody needs it.
+    Clients are sorted by their number of steps, the largest first. A step trains the first `size` clients, which are
+    the first rows of all buffers; clients that have taken all their steps are not changed. With `graphs` a GPU replays
+    the step as a CUDA graph. There is no reference cycle, so an unused program frees its memory at once.
     """
 
     def __init__(self, phase: Phase, clients: int, capacity: int, form: Form, graphs: bool):
@@ -43,17 +43,16 @@ class Program:
         def zeros(t: Tensor) -> Tensor:
             return t.new_zeros(clients, *t.shape[1:])
 
-        leaves, self.structure = tree_flatten(phase.w)
-        self.roles = phase.roles
-        shapes = [t.shape[1:] for t in self._of(leaves, TRAINED)]
+        leaves, structure = tree_flatten(phase.w)
+        by_role = {role: [t for t, r in zip(leaves, phase.roles, strict=True) if r == role] for role in ROLES}
+        shapes = [t.shape[1:] for t in by_role[TRAINED]]
         self.flat = torch.zeros(clients, sum(shape.numel() for shape in shapes), dtype=dtype, device=device)  # [., P]
         self.velocity = torch.zeros_like(self.flat) if self.momentum else None
         self.moments = tuple(torch.zeros_like(self.flat) for _ in BETAS if phase.optimizer == "adam")
-        parts = self.flat.split([shape.numel() for shape in shapes], dim=1)
-        self.trained = [
-            part.unflatten(1, shape) if shape else part[:, 0] for part, shape in zip(parts, shapes, strict=True)
-        ]
-        self.written, self.frozen = (list(map(zeros, self._of(leaves, role))) for role in (WRITTEN, FROZEN))
+        columns = zip(self.flat.split([shape.numel() for shape in shapes], dim=1), shapes, strict=True)
+        self.trained = [t.unflatten(1, shape) if shape else t[:, 0] for t, shape in columns]  # views of `flat`
+        self.written, self.frozen = (list(map(zeros, by_role[role])) for role in (WRITTEN, FROZEN))
+        self.w = _whole(phase.roles, structure, self.trained, self.written, self.frozen)
         self.context = tree_map(zeros, phase.context)
         self.index = torch.zeros(capacity, clients, phase.batches[0].shape[1], dtype=torch.int64, device=device)
         self.draws = {
@@ -65,15 +64,12 @@ class Program:
         self.lr = torch.zeros((), dtype=dtype, device=device)
         self.total = torch.zeros(clients, dtype=torch.float32, device=device)
         randomness = "error" if phase.stream is None else "different"
-        one_client = partial(_loss, phase.loss, phase.model, self.roles, self.structure)
+        one_client = partial(_loss, phase.loss, phase.model, phase.roles, structure)
         self._gradients = vmap(grad_and_value(one_client, has_aux=True), randomness=randomness)
         replays = graphs and device.type == "cuda"
         self._forms: dict[int, str] = {}  # by size
         self._graphs: dict[int, torch.cuda.CUDAGraph] | None = {} if replays else None  # by size
-        self._pool = torch.cuda.graph_pool_handle() if replays else None  # they share their memory
-
-    def _of(self, leaves: list[Tensor], role: str) -> list[Tensor]:
-        return [t for t, own in zip(leaves, self.roles, strict=True) if own == role]
+        self._pool = torch.cuda.graph_pool_handle() if replays else None  # memory that the graphs share
 
     def run(self, phase: Phase, stages: Sequence[tuple[int, int]]) -> tuple[Tree, Tensor]:
         """Load `phase`, take `stages` of (size, steps), return the trained stack [k, ...] and mean losses [k]."""
@@ -84,28 +80,21 @@ class Program:
         for size, n in stages:
             for _ in range(n):
                 steps[size]()
-        w = _whole(self.roles, self.structure, self.trained, self.written, self.frozen)
-        losses = self.total[:k] / self.n_steps[:k].clamp(min=1)
-        return tree_map(lambda t: t[:k].clone(), w), losses
+        return tree_map(lambda t: t[:k].clone(), self.w), self.total[:k] / self.n_steps[:k].clamp(min=1)
 
     def _load(self, phase: Phase) -> None:
         k = len(phase.batches)
-        w = _whole(self.roles, self.structure, self.trained, self.written, self.frozen)
-        for t, value in zip(tree_leaves((w, self.context)), tree_leaves((phase.w, phase.context)), strict=True):
+        for t, value in zip(tree_leaves((self.w, self.context)), tree_leaves((phase.w, phase.context)), strict=True):
             t[:k].copy_(value)
         index = pad_sequence(list(phase.batches))  # [steps, k, batch]
         self.index[: len(index), :k].copy_(to_device(index, self.index.device))
         for name, t in self.draws.items():
-            drawn = pad_sequence([own[name] for own in phase.draws])  # [steps, k, ...]
+            drawn = pad_sequence([draws[name] for draws in phase.draws])  # [steps, k, ...]
             t[: len(drawn), :k].copy_(to_device(drawn, t.device))
         n_steps = torch.tensor([len(steps) for steps in phase.batches])
         self.n_steps[:k].copy_(to_device(n_steps, self.index.device))
-        self.step.zero_()
-        self.total.zero_()
-        for t in self.moments:
+        for t in (self.step, self.total, *self.moments, *([] if self.velocity is None else [self.velocity])):
             t.zero_()
-        if self.velocity is not None:
-            self.velocity.zero_()
         self.lr.fill_(phase.lr)
 
     def _advance(self, size: int, form: str) -> None:
@@ -116,14 +105,13 @@ class Program:
         index, *drawn = (t[:, :size].index_select(0, self.step)[0] for t in (self.index, *self.draws.values()))
         batch = self.images.batch(index, self.model)  # index: [size, batch], drawn: [size, ...]
         draws = dict(zip(self.draws, drawn, strict=True))
-        seen = batch.x, batch.y, index
         with convolutions(self.model.net, form):
-            grads, (value, left) = self._gradients(trained, written, frozen, seen, draws, context)
+            grads, (value, left) = self._gradients(trained, written, frozen, (batch.x, batch.y, index), draws, context)
         gradient = torch.cat([t.flatten(1) for t in grads], 1)  # [size, P]
         if self.clip is not None:  # as torch.nn.utils.clip_grad_norm_, for each client
             norm = gradient.norm(dim=1, keepdim=True)
             gradient = gradient * (self.clip / (norm + 1e-6)).clamp(max=1)
-        if self.velocity is not None:  # of a client that stands still it does not matter
+        if self.velocity is not None:  # also of finished clients, whose weights do not change
             gradient = self.velocity[:size].mul_(self.momentum).add_(gradient).clone()
         if self.moments:
             gradient = self._by_adam(gradient, size)
@@ -134,7 +122,7 @@ class Program:
         self.step += 1
 
     def _by_adam(self, gradient: Tensor, size: int) -> Tensor:
-        """The direction [size, P] of a step of Adam. All clients begin together: `step` lie behind each of them."""
+        """The direction [size, P] of a step of Adam; each client has taken `step` steps before."""
         taken, unbiased = self.step.double() + 1, []
         for moment, power, beta in zip(self.moments, (gradient, gradient**2), BETAS, strict=True):
             moment[:size].lerp_(power, 1 - beta)
@@ -143,7 +131,7 @@ class Program:
         return first / (second.sqrt() + EPSILON)
 
     def _prepared(self, phase: Phase, size: int) -> Callable[[], object]:
-        """The step of `size` clients: as it is, or a CUDA graph, captured when it is needed first."""
+        """The step of `size` clients as a function; with CUDA graphs it is captured at the first use."""
         if size not in self._forms:
             self._forms[size] = self.form if isinstance(self.form, str) else self.form(phase, size)
         step = partial(self._advance, size, self._forms[size])
@@ -154,7 +142,7 @@ class Program:
         return self._graphs[size].replay
 
     def _captured(self, step: Callable[[], object]) -> torch.cuda.CUDAGraph:
-        """A graph of the step. The random state stays as it was: the steps to come draw what they would without it."""
+        """A CUDA graph of the step. The random state is restored, so that a capture does not change later draws."""
         graph, side, device = torch.cuda.CUDAGraph(), torch.cuda.Stream(), self.step.device
         with torch.random.fork_rng([device] if device.type == "cuda" else []):
             side.wait_stream(torch.cuda.current_stream())
@@ -182,17 +170,17 @@ def _loss(
     trained: list[Tensor],
     written: list[Tensor],
     frozen: list[Tensor],
-    seen: tuple[Tensor, ...],
+    batch: tuple[Tensor, Tensor, Tensor],
     draws: Params,
     context: tuple[Tree, ...],
 ) -> tuple[Tensor, list[Tensor]]:
-    """ONE client, which has `seen` (x, y, index): its loss, and what the pass leaves in the tensors that it writes."""
-    written = [t.clone() for t in written]  # in place
-    x, y, index = seen
+    """The loss of ONE client on `batch` (x, y, index), and the new values of the tensors that it writes."""
+    written = [t.clone() for t in written]  # the loss writes the copies
+    x, y, index = batch
     return loss(_whole(roles, structure, trained, written, frozen), Batch(x, y, model, draws, index), *context), written
 
 
 def _whole(roles: Sequence[str], structure: TreeSpec, *lists: list[Tensor]) -> Tree:
     """The tree whose tensors with the roles TRAINED, WRITTEN and FROZEN are in `lists`."""
-    tensors = {role: iter(own) for role, own in zip((TRAINED, WRITTEN, FROZEN), lists, strict=True)}
+    tensors = dict(zip(ROLES, map(iter, lists), strict=True))
     return tree_unflatten([next(tensors[role]) for role in roles], structure)

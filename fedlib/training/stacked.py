@@ -1,7 +1,7 @@
-"""The stacked backend: all clients of a cohort at once (`torch.func.vmap`), the way to keep a GPU busy.
+"""The stacked backend: all clients of a cohort at once with `torch.func.vmap`, to use a GPU fully.
 
-Clients have different numbers of steps. They are sorted by it, and whenever half of those in the stack have come
-to their end the stack is halved, so that little is computed for clients that stand still.
+Clients have different numbers of steps. The stack is sorted by them, and once half of its clients have finished it is
+halved, so that little is computed for finished clients.
 """
 
 from collections.abc import Sequence
@@ -14,13 +14,13 @@ from fedlib.training.batches import to_device
 from fedlib.training.phase import Phase, kind, randomness
 from fedlib.training.program import Form, Program
 
-AT_ONCE = 128  # clients in one stack: memory is bounded whatever the number of clients
-SMALLEST = 4  # stacks are not halved further: fewer clients would not be faster on a GPU
-KEPT = 16  # programs; a method that makes a new loss in every round must not fill the memory
+AT_ONCE = 128  # largest number of clients in one stack; it bounds the memory
+SMALLEST = 4  # a smaller stack is not halved: on a GPU it would not be faster
+KEPT = 16  # programs kept; a method that makes a new loss in every round must not fill the memory
 
 
 class Stacked:
-    """A `Trainer` that keeps its programs from one phase to the next.
+    """A `Trainer` that keeps its programs for later phases of the same kind.
 
     `form`: see `convolution.convolutions`; `graphs`: see `runs.setting.Setting`.
     """
@@ -35,30 +35,33 @@ class Stacked:
         order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
         blocks = [order[i : i + AT_ONCE] for i in range(0, len(order), AT_ONCE)]
         with randomness(phase):
-            parts = [self._run(_rows(phase, rows)) for rows in blocks]
+            results = [self._run(_rows(phase, rows)) for rows in blocks]
         back = to_device(torch.tensor(order).argsort(), phase.images.y.device)
-        return take(cat([w for w, _ in parts]), back), torch.cat([losses for _, losses in parts])[back]
+        return take(cat([w for w, _ in results]), back), torch.cat([losses for _, losses in results])[back]
 
     def _run(self, phase: Phase) -> tuple[Tree, Tensor]:
         n_steps = [len(steps) for steps in phase.batches]
         return self._program(phase, n_steps[0]).run(phase, stages(n_steps))
 
     def _program(self, phase: Phase, steps: int) -> Program:
-        """The program for phases like this one. Room for more clients is made as needed, for steps by powers of two."""
+        """The program for this kind of phase; a larger one replaces it if clients or steps do not fit.
+
+        Its capacity in steps is a power of two.
+        """
         key, clients = (*kind(phase), phase.stream is None), len(phase.batches)
         program, capacity = self._programs.pop(key, None), 1 << max(steps - 1, 0).bit_length()
         if program is not None and (program.clients < clients or program.capacity < steps):
             clients, capacity = max(clients, program.clients), max(capacity, program.capacity)
-            program = None  # its memory is free for the new one
+            program = None  # frees its memory for the new one
         program = program or Program(phase, clients, capacity, self.form, self.graphs)
-        self._programs[key] = program  # the last one used stands last
+        self._programs[key] = program  # the last key is the one used last
         while len(self._programs) > KEPT:
             del self._programs[next(iter(self._programs))]
         return program
 
 
 def stages(n_steps: Sequence[int]) -> list[tuple[int, int]]:
-    """(size, steps) of stacks that are halved as clients come to their end; `n_steps` are descending."""
+    """(size, steps) of the stack until each halving; `n_steps` of the clients are descending."""
     plan, size, done = [], len(n_steps), 0
     while size:
         rest = -(-size // 2) if size > SMALLEST else 0

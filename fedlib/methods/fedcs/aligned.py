@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch.nn.functional as F
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 from fedlib.models.model import Model
-from fedlib.stack import Params, repeat, select
+from fedlib.stack import Params, places, repeat
 
 if TYPE_CHECKING:
     from fedlib.training.cohort import Cohort
@@ -19,7 +20,7 @@ SIDES = ("input", "output")
 
 
 class Alignment(NamedTuple):
-    """Where the map is, and what it is. Models train with it as a layer; a trained one has it folded in."""
+    """A linear map and its position. Models train with it as a layer; a trained model has it folded in."""
 
     layer: str  # name of the linear layer
     side: str  # "input" or "output" of it
@@ -28,7 +29,14 @@ class Alignment(NamedTuple):
 
     @contextmanager
     def inserted(self, model: Model) -> Iterator[None]:
-        """Inside, the map is part of the model."""
+        """Make the map part of a model inside a `with` block.
+
+        Args:
+            model: the model.
+
+        Yields:
+            Nothing.
+        """
 
         def c(z: Tensor) -> Tensor:
             return (z if self.shift is None else z - self.shift) @ self.P
@@ -44,9 +52,15 @@ class Alignment(NamedTuple):
             hook.remove()
 
     def fold(self, w: Params) -> Params:
-        """The weights, of one model or a stack [n, ...], with which the model without the map answers the same.
+        """Fold the map into the weights of its layer, so that the model without the map gives the same logits.
 
         In front of the layer W P'(z - shift) + b = (W P') z + (b - W P' shift), behind it P'(W z + b - shift).
+
+        Args:
+            w: the weights of one model, [...], or of a stack, [n, ...].
+
+        Returns:
+            The weights with the map folded in.
         """
         W, b = w[f"{self.layer}.weight"], w[f"{self.layer}.bias"]
         if self.side == "input":
@@ -57,13 +71,22 @@ class Alignment(NamedTuple):
         return w | {f"{self.layer}.weight": W, f"{self.layer}.bias": b}
 
     def latents(self, model: Model, w: Params, x: Tensor) -> Tensor:
-        """What the map would see, z [batch, d], in the model without it."""
+        """Compute the latents that the map would take as its input, in the model without it.
+
+        Args:
+            model: the model.
+            w: its weights, [...].
+            x: images, [batch, C, H, W].
+
+        Returns:
+            The latents z, [batch, d].
+        """
         z = model.entering(self.layer, w, x)[0]
         return z if self.side == "input" else F.linear(z, w[f"{self.layer}.weight"], w[f"{self.layer}.bias"])
 
 
 class Aligned:
-    """A model with the map in its place: called like the model, on the model's weights, and with all that it has."""
+    """A model with the map inserted: it is called like the model, on the model's weights, and has its attributes."""
 
     def __init__(self, model: Model, alignment: Alignment):
         self._model, self._alignment = model, alignment
@@ -84,23 +107,37 @@ class Aligned:
 
 
 def plugged_in(cohort: "Cohort", alignment: Alignment) -> "tuple[Cohort, Params]":
-    """The cohort as a method sees it whose clients are to train with the map in their model, the map being fixed.
+    """Give a cohort whose clients train with the map in their model, the map being fixed.
 
-    Also what they trained last, [k, ...], once they have. The map reaches a loss as context, so that losses stay the
-    same functions from round to round. Raises `ValueError` when they train something else than the cohort's model.
+    The map reaches a loss as context, so that losses stay the same functions from round to round.
+
+    Args:
+        cohort: the clients of a round.
+        alignment: the map.
+
+    Returns:
+        The other cohort, for the base method; and a dict that has, as soon as these clients have trained, the weights
+        that they trained last, [k, ...].
+
+    Raises:
+        ValueError: in training, if the clients train something else than the cohort's model.
     """
     model, last = cohort.model, {}
-    told = {"P": alignment.P} | ({} if alignment.shift is None else {"shift": alignment.shift})
+    tensors = {"P": alignment.P} | ({} if alignment.shift is None else {"shift": alignment.shift})
+
+    def weights_in(tree):  # those of the model, in what a method trains
+        leaves = tree_leaves(tree)
+        return {name: leaves[i] for name, i in places(tree, model.weights).items()}
 
     def trainer(phase):
-        w = phase.w if isinstance(phase.w, dict) else {}
-        theirs = {name: t.shape[1:] for name, t in w.items() if name in model.weights}
-        if theirs != {name: t.shape for name, t in model.weights.items()}:
+        found = weights_in(phase.w)
+        shapes = {name: t.shape[1:] for name, t in found.items()}
+        if phase.model.name != model.name or shapes != {name: t.shape for name, t in model.weights.items()}:
             raise ValueError("there is no place for the map: the method's clients do not train the run's model.")
         loss = aligned_loss(phase.loss, alignment.layer, alignment.side)
-        context = *phase.context, repeat(told, len(phase.batches))
+        context = *phase.context, repeat(tensors, len(phase.batches))
         trained, losses = cohort.trainer(phase._replace(model=model, loss=loss, context=context))
-        last.update(select(trained, model.weights))
+        last.update(weights_in(trained))
         return trained, losses
 
     return replace(cohort, model=Aligned(model, alignment), trainer=trainer), last
@@ -108,19 +145,43 @@ def plugged_in(cohort: "Cohort", alignment: Alignment) -> "tuple[Cohort, Params]
 
 @cache
 def aligned_loss(loss: Callable[..., Tensor], layer: str, side: str) -> Callable[..., Tensor]:
-    """`loss` of ONE client in a model with the map; P, and shift if there is one, come as its last context."""
+    """Make a loss of ONE client whose model has the map inserted.
+
+    Args:
+        loss: the loss without the map.
+        layer: name of the map's layer.
+        side: of the layer, "input" or "output".
+
+    Returns:
+        The loss. Its last context has P, and the shift if there is one.
+    """
 
     def with_map(w, batch, *context):
-        *own, told = context
-        return loss(w, batch._replace(model=Aligned(batch.model, Alignment(layer, side, **told))), *own)
+        *others, tensors = context
+        return loss(w, batch._replace(model=Aligned(batch.model, Alignment(layer, side, **tensors))), *others)
 
     return with_map
 
 
 def linear_layer(w: Params, number: int, stacked: bool = False) -> str:
-    """The name of linear layer 1, 2, ... in the weights of a model, or (`stacked`) of a stack of them.
+    """Name linear layer 1, 2, ... of a model.
 
-    Raises `ValueError` for a model with fewer.
+    Args:
+        w: the weights of the model, [...].
+        number: of the layer, from 1.
+        stacked: whether `w` is a stack, [n, ...].
+
+    Returns:
+        The name.
+
+    Raises:
+        ValueError: the model has fewer linear layers.
+
+    Example:
+        >>> import torch
+        >>> from fedlib.methods.fedcs import linear_layer
+        >>> linear_layer({"conv.weight": torch.zeros(6, 3, 5, 5), "fc.weight": torch.zeros(10, 84)}, 1)
+        'fc'
     """
     matrices = [name for name, t in w.items() if name.endswith(".weight") and t.dim() == 2 + stacked]
     if number > len(matrices):

@@ -9,51 +9,123 @@ import torch
 from torch import Tensor
 
 SHRINKAGE = 0.01  # epsilon in C5: units that never fire do not let S grow without bound
-SMALL = 1e-8  # trace of W below which a batch says nothing
+SMALL = 1e-8  # a batch whose W has a smaller trace changes nothing
 
 
 def batch_moments(z: Tensor, shrinkage: float = SHRINKAGE) -> tuple[Tensor, Tensor]:
-    """C5: mean z_l [d] and scatter W [d, d] of a batch, W shrunk towards a multiple of the identity."""
+    """Take the mean and the scatter of a batch (C5).
+
+    Args:
+        z: latents of one client, [b, d].
+        shrinkage: how far W is moved towards a multiple of the identity, from 0 to 1.
+
+    Returns:
+        The mean z_l [d], and W [d, d].
+
+    Example:
+        >>> import torch
+        >>> from fedlib.methods.fedcs.alignment import batch_moments
+        >>> batch_moments(torch.tensor([[0.0, 0.0], [2.0, 0.0]]), shrinkage=0.0)
+        (tensor([1., 0.]), tensor([[1., 0.],
+                [0., 0.]]))
+    """
     mean = z.mean(0)
     W = (z - mean).T @ (z - mean) / len(z)
     return mean, (1 - shrinkage) * W + shrinkage * W.trace() / len(W) * _eye(W)
 
 
 def whitening_step(S: Tensor, W: Tensor, rate: float | Tensor) -> Tensor:
-    """C6 (8, 13): S + rate (I - S W S), made symmetric; S for a W without scatter. Its fixed point is W^(-1/2)."""
+    """Move S towards W^(-1/2): S + rate (I - S W S), made symmetric (C6; 8, 13). The fixed point is W^(-1/2).
+
+    Args:
+        S: symmetric and positive definite, [d, d].
+        W: scatter, [d, d]; without any scatter S stays as it is.
+        rate: step size.
+
+    Returns:
+        The new S, [d, d].
+
+    Example:
+        >>> import torch
+        >>> from fedlib.methods.fedcs.alignment import whitening_step
+        >>> W = torch.tensor([[4.0, 0.0], [0.0, 1.0]])
+        >>> whitening_step(torch.tensor([[0.5, 0.0], [0.0, 1.0]]), W, rate=0.1)  # W^(-1/2) stays
+        tensor([[0.5000, 0.0000],
+                [0.0000, 1.0000]])
+    """
     moved = S + rate * (_eye(S) - S @ W @ S)
     return torch.where(W.trace() > SMALL, (moved + moved.T) / 2, S)
 
 
 def rotation_step(Phi: Tensor, u: Tensor, rate: float | Tensor) -> Tensor:
-    """C7 (12): Phi + rate (u y' - Phi triu(y y')), y = Phi' u. Its columns go to the eigenvectors of E[u u'].
+    """Move the columns of Phi towards the eigenvectors of E[u u'] (C7; 12).
 
-    They come in order, the largest eigenvalue first, because column j is only cleared of the columns up to j. That
-    also makes the product with triu(y y') a running sum over columns.
+    The step is Phi + rate (u y' - Phi triu(y y')) with y = Phi' u. The eigenvectors come in order, the largest
+    eigenvalue first, because column j is cleared only of the columns up to j. For the same reason the product with
+    triu(y y') is a running sum over columns.
+
+    Args:
+        Phi: [d, r].
+        u: whitened difference of a client's mean from the global mean, [d].
+        rate: step size.
+
+    Returns:
+        The new Phi, [d, r].
     """
     y = u @ Phi
     return Phi + rate * (u[:, None] - (Phi * y).cumsum(1)) * y
 
 
 def whitening_rate(S: Tensor, W: Tensor, rate: float = 0.3) -> Tensor:
-    """C9: rate / max(sqrt(tr W), ||S W||_F). With it S stays positive definite whatever the batch."""
+    """Choose a step size for `whitening_step` with which S stays positive definite, whatever the batch (C9).
+
+    Args:
+        S: [d, d].
+        W: scatter, [d, d].
+        rate: the step size relative to the largest safe one, in (0, 1).
+
+    Returns:
+        rate / max(sqrt(tr W), ||S W||_F), a scalar.
+    """
     return rate / torch.maximum(W.trace().sqrt(), (S @ W).norm())
 
 
 def rotation_rate(u: Tensor, rate: float = 0.1) -> Tensor:
-    """C9: rate / ||u||^2; 0 for u = 0."""
+    """Choose a step size for `rotation_step` (C9).
+
+    Args:
+        u: [d].
+        rate: the step size relative to 1 / ||u||^2.
+
+    Returns:
+        rate / ||u||^2, or 0 for u = 0, a scalar.
+    """
     square = u @ u
     return torch.where(square > 0, rate / square.clamp(min=torch.finfo(u.dtype).tiny), 0)
 
 
 def first_whitening(W: Tensor) -> Tensor:
-    """C9: S_0 = I / sqrt(tr W), below the fixed point; I where W has no trace to speak of."""
+    """Choose the first S below the fixed point: S_0 = I / sqrt(tr W) (C9).
+
+    Args:
+        W: scatter, [d, d].
+
+    Returns:
+        S_0 [d, d]; the identity if W has almost no trace.
+    """
     trace = W.trace()
     return _eye(W) / torch.where(trace > SMALL, trace, 1).sqrt()
 
 
 def orthonormal(Phi: Tensor) -> Tensor:
-    """C11: the Q factor of Phi [d, r], its columns signed so that the diagonal of R is positive."""
+    """Make the columns of Phi orthonormal (C11).
+
+    Args:
+        Phi: [d, r].
+
+    Returns:
+        The factor Q of Phi = Q R, [d, r], signed so that the diagonal of R is positive.
+    """
     Q, R = torch.linalg.qr(Phi)
     return (Q * torch.where(R.diagonal() < 0, -1, 1).to(Q.dtype)).contiguous()  # as a checkpoint keeps it
 
@@ -66,9 +138,16 @@ STEPS = {  # rates of C6 and C7, shrinkage of C5
 
 
 def ra_pass(z: Tensor, ra: dict[str, Tensor], steps: str, centred: bool = True) -> dict[str, Tensor]:
-    """Algorithm 1 for ONE client and its batches of latents z [batches, batch, d]: its S and Phi, and its mean z.
+    """Let ONE client go once over its latents and move S and Phi (Algorithm 1).
 
-    `ra` has what the server sent: Phi [d, d], and S [d, d] and the global mean z_g [d] once there are such.
+    Args:
+        z: its latents in batches, [batches, batch, d].
+        ra: what the server sent: Phi [d, d]; later also S [d, d] and the global mean z_g [d].
+        steps: the step sizes, "normalised", "paper" or "whitening" (see `fedcs`).
+        centred: whether z_g is subtracted from a batch's mean.
+
+    Returns:
+        The client's S [d, d] and Phi [d, d], and the mean z [d] of its latents.
     """
     S, Phi = ra.get("S"), ra["Phi"]
     eta, lam, shrinkage = STEPS[steps]
@@ -83,7 +162,15 @@ def ra_pass(z: Tensor, ra: dict[str, Tensor], steps: str, centred: bool = True) 
 
 
 def scatters(z: Tensor, client: Tensor) -> tuple[Tensor, Tensor]:
-    """C1 (3, 4): covariance [d, d] within clients and between them, of latents z [N, d] with clients int64 [N]."""
+    """Take the covariance within clients and the covariance between them (C1; 3, 4).
+
+    Args:
+        z: latents, [N, d].
+        client: the client of each, int64 [N].
+
+    Returns:
+        Within and between, [d, d] each; their sum is the covariance of all latents.
+    """
     of_client = (client == client.unique()[:, None]).to(z.dtype)  # [clients, N]
     sizes = of_client.sum(1)
     means = of_client @ z / sizes[:, None]  # [clients, d]
@@ -92,14 +179,38 @@ def scatters(z: Tensor, client: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def trace_ratio(P: Tensor, within: Tensor, between: Tensor) -> Tensor:
-    """C2 (5): J(P) = Tr[(P' W P)^-1 P' B P], how far apart clients are in the projection P [d, r]."""
+    """Measure how far apart clients are in a projection: J(P) = Tr[(P' W P)^-1 P' B P] (C2; 5).
+
+    Args:
+        P: [d, r].
+        within: W, [d, d].
+        between: B, [d, d].
+
+    Returns:
+        J(P), a scalar; the larger, the further apart.
+    """
     return torch.linalg.solve(P.T @ within @ P, P.T @ between @ P).trace()
 
 
 def closed_form(within: Tensor, between: Tensor, r: int) -> Tensor:
-    """C4 (11): P* [d, r], which maximises `trace_ratio`, by an eigenproblem; P*' W P* = I, largest eigenvalue first.
+    """Find the projection that maximises `trace_ratio`, by an eigenproblem (C4; 11).
 
     Directions without scatter within clients (units that never fire) are left out.
+
+    Args:
+        within: W, [d, d].
+        between: B, [d, d].
+        r: number of columns.
+
+    Returns:
+        P* [d, r] with P*' W P* = I, the largest eigenvalue first.
+
+    Example:
+        >>> import torch
+        >>> from fedlib.methods.fedcs.alignment import closed_form, trace_ratio
+        >>> within, between = torch.diag(torch.tensor([1.0, 4.0])), torch.diag(torch.tensor([3.0, 4.0]))
+        >>> trace_ratio(closed_form(within, between, r=1), within, between)  # 3 / 1, the better of 3 / 1 and 4 / 4
+        tensor(3.)
     """
     values, vectors = torch.linalg.eigh(within)
     kept = values > len(values) * torch.finfo(values.dtype).eps * values.max()

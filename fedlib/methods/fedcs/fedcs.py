@@ -1,24 +1,27 @@
 """FedCS (Yan and Long, ICME 2024, Algorithms 1 and 2): one model whose features tell which client they come from."""
 
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import torch
 
-from fedlib.algorithm import Algorithm, algorithm, resolve, tuned
+from fedlib.algorithm import Algorithm, State, algorithm, resolve, tuned
 from fedlib.checks import above, at_least, at_most
 from fedlib.methods.fedcs.aligned import Alignment, linear_layer, plugged_in
 from fedlib.methods.fedcs.alignment import orthonormal, ra_pass
-from fedlib.stack import Params, PerArchitecture, Shared, client_mean
+from fedlib.stack import Params, PerArchitecture, Shared, client_mean, row, select, stack
 from fedlib.streams import generator
+from fedlib.training import logits
 from fedlib.training.batches import to_device
-from fedlib.training.evaluate import logits
+from fedlib.training.local import batches
 
 LAYERS = ("fc1", "fc2", "fc3")
 
 
-class State(NamedTuple):
-    base: Any  # of the method that is aligned
-    ra: Params  # P, Phi [d, d], and after the first alignment S [d, d], z_g [d]
+class Aligning(NamedTuple):
+    """The state of a method, and the map."""
+
+    base: State  # of the method that is aligned
+    ra: Params  # P, Phi, S [d, d], z_g [d]
 
 
 @algorithm
@@ -33,69 +36,104 @@ def fedcs(
     shifted: bool = False,
     rank: Annotated[int, at_least(1)] | None = None,
 ) -> Algorithm:
-    """The method `base` with a map c = P'z at the linear layer `at` (its `side`); P heads for LDA, it is not trained.
+    """A method with a linear map c = P'z in its models, so that features show which client they come from.
 
-    Local training is that of `base`, P fixed. In rounds 0, `every`, 2 `every`, ... a client then goes once over its
-    batches with its freshly trained weights and takes the steps C6 and C7; the server averages S and Phi with weights
-    n_i, makes Phi orthonormal, moves z_g by `beta` and sets P = S Phi (C11). S is on its way to W^(-1/2), W being the
-    covariance within clients, but lags behind while the features move: in a run S^2 is not the inverse of W, nor P the
-    solution of LDA. `steps`: the safe rates C9 ("normalised"), the printed 0.001 without safeguards ("paper", C10), or
-    C9 with Phi left as it was drawn ("whitening", a control that does without the client means). Other readings:
-    `centred=False` leaves z_g out of C7, `shifted=True` has c = P'(z - z_g), `rank` sets the columns of P behind the
-    first so many to 0. Evaluated, for every client, seen or not: the models of `base` and the one P, folded into the
-    layer. Raises `ValueError` for a base whose clients do not train the run's model.
+    Clients train as in the method `base`, with the fixed map inserted at one linear layer. P is not trained by a loss;
+    it moves towards linear discriminant analysis (LDA) with the client as the class, where features of one client lie
+    close together and those of different clients far apart. In rounds 0, `every`, 2 `every`, ... a client goes once
+    over its batches with its freshly trained weights and takes the steps C6 and C7 of `alignment.py` for S and Phi.
+
+    The server averages S and Phi, each client weighted with its number n_i of train samples, makes Phi orthonormal,
+    moves the global mean z_g by `beta` towards the clients' mean and sets P = S Phi (C11). S tends to W^(-1/2), where W
+    is the covariance within clients, but lags behind while the features move: in a run S^2 is not the inverse of W, and
+    P is not the solution of LDA.
+
+    BatchNorm is treated as in `base`. Every client, also an unseen one, is evaluated with its model of `base` and the
+    one P, folded into the layer.
+
+    Args:
+        at: the linear layer with the map, "fc1", "fc2" or "fc3".
+        base: the method that trains the models, or its name; the paper has FedAvg.
+        every: rounds from one update of P to the next, at least 1; the paper has 5.
+        steps: step sizes of S and Phi. "normalised" has the safe ones of C9, "paper" the printed 0.001 without
+            safeguards (C10), "whitening" those of C9 with Phi left as it was drawn, a control that does without the
+            clients' means.
+        beta: how far z_g moves to the clients' mean in an update, in (0, 1].
+        side: whether the map is at the "input" or the "output" of the layer.
+        centred: False leaves z_g out of C7.
+        shifted: True has c = P'(z - z_g).
+        rank: all columns of P but the first `rank` are 0, at least 1. None: all columns count.
+
+    Raises:
+        ValueError: the clients of `base` do not train the run's model, or the model has no such layer.
+
+    Source:
+        Yan and Long, "Client-supervised Federated Learning: Towards One-model-for-all Personalization", ICME 2024,
+        Algorithms 1 and 2.
+
+    Example:
+        >>> import fedlib as fl
+        >>> data = fl.load("digits", copies=1)
+        >>> federation = fl.federate(data, fl.dirichlet(alpha=0.5), clients=4, test_fraction=0.8, unseen=1)
+        >>> result = fl.run(fl.fedcs(at="fc3"), federation, rounds=1, progress=False)
+        >>> seen, unseen = result.weights(client=0), result.weights(client=3)
+        >>> result.state.ra["P"].shape, all(seen[name].equal(unseen[name]) for name in seen)
+        (torch.Size([84, 84]), True)
     """
     method, number = resolve(base), LAYERS.index(at) + 1
-    if method.groups is not None:
+    if method.architectures is not None:
         raise ValueError(f"base={method.name!r} is not allowed; its clients do not train the run's model.")
 
     def leading(P):  # [d, d], columns beyond the rank set to 0
         return P if rank is None else P * (torch.arange(P.shape[1], device=P.device) < rank)
 
-    def placed(ra, w, stacked=False):
-        return Alignment(linear_layer(w, number, stacked), side, ra["P"], ra.get("z_g") if shifted else None)
+    def map_of(ra, w, stacked=False):
+        return Alignment(linear_layer(w, number, stacked), side, ra["P"], ra["z_g"] if shifted else None)
+
+    def message(ra, t):  # what clients receive in round t: to align, or only to train
+        if t % every:
+            return select(ra, ["P", "z_g"] if shifted else ["P"])
+        first = ["Phi", "S"] if steps == "paper" else ["Phi"]  # S of C9 begins with a client's first batch
+        return select(ra, ["Phi", "S", "z_g"] if t else first)
 
     def init(model, federation):
         W = model.weights[f"{linear_layer(model.weights, number)}.weight"]
         d = W.shape[1 if side == "input" else 0]
         drawn = generator(model.seed, "fedcs", "rotation").standard_normal((d, d))
         Phi = orthonormal(torch.from_numpy(drawn).to(W))  # not the identity: units that never fire would stay ahead
-        S = {"S": torch.eye(d).to(W)} if steps == "paper" else {}
-        return State(method.init(model, federation), {"P": leading(Phi), "Phi": Phi} | S)
+        ra = {"P": leading(Phi), "Phi": Phi, "S": torch.eye(d).to(W), "z_g": W.new_zeros(d)}
+        return Aligning(method.init(model, federation), ra)
 
-    def align(w, place, cohort, ra):  # the clients' freshly trained weights w [k, ...]
-        rows = []
-        for k, index in enumerate(cohort.batches([0])):
-            own, samples = {name: t[k] for name, t in w.items()}, to_device(index.flatten(), cohort.clients.device)
-            z = logits(cohort.model, own, cohort.images, samples, lambda w, x: place.latents(cohort.model, w, x))
-            rows.append(ra_pass(z.unflatten(0, index.shape), ra, steps, centred))
-        sent = cohort.receive({name: torch.stack([row[name] for row in rows]) for name in rows[0]})
-        mean = client_mean(sent, cohort.n_samples)  # C11
-        S, Phi, z = mean["S"], orthonormal(mean["Phi"]), mean["z"]
-        z_g = ra["z_g"] + beta * (z - ra["z_g"]) if "z_g" in ra else z
+    def pass_of(cohort, alignment, w, index, sent):  # ONE client, with its freshly trained weights; C5 to C7
+        samples = to_device(index.flatten(), cohort.clients.device)
+        z = logits(cohort.model, w, cohort.images, samples, lambda w, x: alignment.latents(cohort.model, w, x))
+        return ra_pass(z.unflatten(0, index.shape), sent, steps, centred)
+
+    def align(cohort, alignment, w, ra):  # w [k, ...]
+        t, index = cohort.round, batches(cohort, [0])
+        passed = [pass_of(cohort, alignment, row(w, i), index[i], message(ra, t)) for i in range(cohort.size)]
+        S, Phi, z = client_mean(cohort.receive(stack(passed)), cohort.n_samples).values()  # C11
+        Phi, z_g = orthonormal(Phi), ra["z_g"] + beta * (z - ra["z_g"]) if t else z
         return {"P": leading(S @ Phi), "Phi": Phi, "S": S, "z_g": z_g}
 
     def round(state, cohort):
-        ra, aligning = state.ra, cohort.round % every == 0
-        cohort.broadcast(
-            {name: t for name, t in ra.items() if (name != "P") == aligning or (name == "z_g" and shifted)}
-        )
-        place = placed(ra, cohort.model.weights)
-        theirs, trained = plugged_in(cohort, place)
-        base_state = method.round(state.base, theirs)
-        return State(base_state, align(trained, place, cohort, ra) if aligning else ra)
+        alignment = map_of(state.ra, cohort.model.weights)
+        cohort.broadcast(message(state.ra, cohort.round))
+        aligned, trained = plugged_in(cohort, alignment)
+        base = method.round(state.base, aligned)
+        return Aligning(base, state.ra if cohort.round % every else align(cohort, alignment, trained, state.ra))
 
     def folded(ra, models):
         if isinstance(models, Shared):
-            return Shared(placed(ra, models.tree).fold(models.tree))
+            return Shared(map_of(ra, models.tree).fold(models.tree))
         v = models.stacks[0] if isinstance(models, PerArchitecture) else models
-        return placed(ra, v, stacked=True).fold(v)
+        return map_of(ra, v, stacked=True).fold(v)
 
     def models(state):
         return folded(state.ra, method.models(state.base))
 
     def tune(state, everyone):
-        aligned, _ = plugged_in(everyone, placed(state.ra, everyone.model.weights))
+        aligned, _ = plugged_in(everyone, map_of(state.ra, everyone.model.weights))
         return folded(state.ra, tuned(method, state.base, aligned))
 
     trace = method.trace and (lambda state: method.trace(state.base))

@@ -9,26 +9,37 @@ from torch import Tensor
 from fedlib.algorithm import Algorithm, algorithm, one_for_all
 from fedlib.checks import above, at_least, at_most
 from fedlib.methods.fedgen.generator import STATISTICS, generate, new_generator
-from fedlib.stack import Params, client_mean, drop
+from fedlib.stack import Params, client_mean, drop, tree_map
 from fedlib.streams import generator
+from fedlib.training import cross_entropy, train
 from fedlib.training.adam import adam
 from fedlib.training.batches import to_device
-from fedlib.training.losses import cross_entropy
 
 
 class State(NamedTuple):
+    """The global model, and the server's generator with the moments of its Adam."""
+
     w: Params  # [...]
-    generator: Params  # [...]; made in the first round, as are the moments of its Adam
+    generator: Params  # [...]
     first: Params
     second: Params
 
 
-def zeros_like(w: Params) -> Params:
-    return {name: torch.zeros_like(t) for name, t in w.items()}
-
-
 def generator_loss(g: Params, phi: tuple[Tensor, Tensor], share: Tensor, y: Tensor, noise: Tensor) -> Tensor:
-    """Mean over the batch of sum_i a_iy CE(phi_i(G(y, noise)), y): phi of k clients, share a [k, n_classes]."""
+    """Ask the generator for features that the clients' classifiers recognise.
+
+    The loss is the mean over the batch of sum_i a_iy CE(phi_i(G(y, noise)), y).
+
+    Args:
+        g: weights of the generator G, [...].
+        phi: weights [k, n_classes, p] and biases [k, n_classes] of the clients' classifiers.
+        share: a_iy, client i's share of class y among these clients, [k, n_classes].
+        y: labels, int64 [batch].
+        noise: [batch, noise].
+
+    Returns:
+        The loss, a scalar.
+    """
     weight, bias = phi  # [k, n_classes, p], [k, n_classes]
     logits = torch.einsum("bp,kcp->kbc", generate(g, y, noise, training=True), weight) + bias[:, None]
     errors = F.cross_entropy(logits.flatten(0, 1), y.repeat(len(weight)), reduction="none")
@@ -46,60 +57,87 @@ def fedgen(
     generator_steps: Annotated[int, at_least(1)] = 5,
     generator_lr: Annotated[float, above(0)] = 3e-4,
 ) -> Algorithm:
-    """Local loss: CE(w(x), y) + alpha CE(phi(G(y', z')), y') + beta KL(softmax phi(G(y, z)) || softmax w(x)).
+    """FedAvg with a generator of features, which carries what the classifiers of all clients know.
 
-    y' are `labels` labels drawn uniformly from the client's own classes, z and z' Gaussian of size `noise`; the first
-    argument of KL is held fixed. In round t alpha, beta and `generator_lr` are multiplied by decay^t; in round 0 there
-    is no generator yet. The server averages as FedAvg does, then takes `generator_steps` steps of Adam, each on
-    `labels` labels that are uniform over the cohort's classes, down `generator_loss`: a_iy is client i's share of class
-    y in the cohort, so the clients upload their label counts. Adam's moments last for the whole run. There is no
-    diversity term (reading A18). BatchNorm is aggregated; the generator's uses the batch on the server and running
-    statistics, which are sent with it, on the clients. `alpha=beta=0` is FedAvg. Evaluated: the global model.
+    A client minimises CE(w(x), y) + alpha CE(phi(G(y', z')), y') + beta KL(softmax phi(G(y, z)) || softmax w(x)). Here
+    w(x) are the model's logits, phi is its classifier, and the generator G makes features from a label and noise. The
+    y' are `labels` labels drawn uniformly from the client's own classes, z and z' are Gaussian noise; the first
+    argument of KL gets no gradient. In the first round there is no generator yet, and the loss is CE(w(x), y).
+
+    The server averages the models as in FedAvg. It then takes `generator_steps` steps of Adam down `generator_loss`,
+    each on `labels` labels drawn uniformly from the classes of the clients in the round. Their shares a_iy need the
+    clients' label counts, which are uploaded. Adam's moments last for the whole run. There is no diversity term
+    (pFedSim's reading A18).
+
+    BatchNorm of the model is averaged. BatchNorm of the generator uses the batch on the server, and on the clients
+    running statistics, which are sent with it. Every client is evaluated with the global model. `alpha=beta=0` is
+    FedAvg.
+
+    Args:
+        alpha: weight of the generated labels, at least 0; pFedSim has 10.
+        beta: weight of the divergence, at least 0; pFedSim has 10.
+        decay: alpha, beta and `generator_lr` are multiplied by decay^t in round t = 0, 1, ...; in (0, 1].
+        labels: labels in a generated batch, at least 2 (for BatchNorm).
+        noise: size of the noise vector, at least 1.
+        hidden: width of the generator's hidden layer, at least 1.
+        generator_steps: steps of the generator in a round, at least 1.
+        generator_lr: step size of the generator's Adam, above 0.
+
+    Source:
+        Zhu et al., "Data-Free Knowledge Distillation for Heterogeneous Federated Learning", ICML 2021, Algorithm 1;
+        sizes and weights as in pFedSim (section 5.1, appendix A.5).
+
+    Example:
+        >>> import fedlib as fl
+        >>> data = fl.load("digits", copies=1)
+        >>> federation = fl.federate(data, fl.dirichlet(alpha=0.5), clients=4, test_fraction=0.8)
+        >>> result = fl.run(fl.fedgen(), federation, rounds=2, progress=False)
+        >>> first, second = result.rounds["bytes_down"]
+        >>> n = sum(t.numel() for t in result.state.generator.values())  # 4,212 parameters and 64 statistics
+        >>> n, second - first == 4 * 4 * n  # it is sent to 4 clients, 4 bytes each
+        (4276, True)
     """
 
-    def loss(w, batch, g, faded):  # ONE client
-        own, logits = batch.draws["labels"], batch.model(w, batch.x)
-        features = generate(g, torch.cat([own, batch.y]), batch.draws["noise"])
-        guess, target = F.linear(features, *batch.model.head(w)).split([len(own), len(batch.y)])
+    def loss(w, batch, g, fading):  # ONE client
+        y, logits = batch.draws["labels"], batch.model(w, batch.x)
+        features = generate(g, torch.cat([y, batch.y]), batch.draws["noise"])
+        guess, target = F.linear(features, *batch.model.head(w)).split([len(y), len(batch.y)])
         divergence = F.kl_div(logits.log_softmax(1), target.detach().softmax(1), reduction="batchmean")
-        generated = alpha * F.cross_entropy(guess, own) + beta * divergence
-        return F.cross_entropy(logits, batch.y) + faded["factor"] * generated
+        return F.cross_entropy(logits, batch.y) + fading * (alpha * F.cross_entropy(guess, y) + beta * divergence)
 
-    def server(state, cohort, phi):  # the generator learns from the clients' classifiers
-        rng = generator(*cohort.server_stream, "generator")
-        counts = cohort.federation.train_counts[cohort.ids]  # [k, n_classes]
-        before = state.generator or new_generator(rng, counts.shape[1], noise, hidden, p=phi[0].shape[2])
-        g = {name: to_device(t, phi[0].device).to(phi[0].dtype) for name, t in before.items()}
-        first, second = (moment or zeros_like(drop(g, STATISTICS)) for moment in (state.first, state.second))
-
-        def sent(array):
-            return to_device(torch.from_numpy(array), cohort.clients.device)
-
-        uploaded = cohort.receive({"counts": sent(counts).to(phi[0])})["counts"]
-        share = uploaded / uploaded.sum(0).clamp(min=1)
-        [classes] = counts.sum(0).nonzero()
-        y = sent(rng.choice(classes, (generator_steps, labels)))
-        z = sent(rng.standard_normal((generator_steps, labels, noise))).to(phi[0])
-        batches = ((phi, share, *batch) for batch in zip(y, z, strict=True))
-        lr, taken = generator_lr * decay**cohort.round, generator_steps * cohort.round
-        return State(state.w, adam(generator_loss, g, first, second, taken, batches, lr), first, second)
-
-    def round(state, cohort):
+    def draws_for(cohort):  # labels y' of each step, and noise for them and for the batch
         def draws(rng, client, steps):
             [classes] = cohort.federation.train_counts[client].nonzero()
-            z = rng.standard_normal((steps, labels + cohort.batch_size, noise))
+            z = rng.standard_normal((steps, labels + cohort.local.batch_size, noise))
             return {"labels": rng.choice(classes, (steps, labels)), "noise": z}
 
-        w = cohort.broadcast(state.w)
-        if state.generator:
-            factor = torch.full_like(cohort.n_samples, decay**cohort.round, dtype=cohort.images.scale.dtype)
-            w_i = cohort.train(loss, w, cohort.broadcast(state.generator), {"factor": factor}, draws=draws)  # [k, ...]
-        else:
-            w_i = cohort.train(cross_entropy, w)
-        w_i = cohort.receive(w_i)
-        return server(state._replace(w=client_mean(w_i, cohort.n_samples)), cohort, cohort.model.head(w_i))
+        return draws
+
+    def batches(cohort, phi):  # for each step of the generator: phi, shares, labels, noise
+        rng, counts = generator(*cohort.server_stream, "generator"), cohort.receive(cohort.class_counts.to(phi[0]))
+        share = counts / counts.sum(0).clamp(min=1)
+        [classes] = cohort.federation.train_counts[cohort.ids].sum(0).nonzero()
+        y, z = rng.choice(classes, (generator_steps, labels)), rng.standard_normal((generator_steps, labels, noise))
+        y, z = (to_device(torch.from_numpy(drawn), share.device) for drawn in (y, z))
+        return [(phi, share, *drawn) for drawn in zip(y, z.to(share), strict=True)]
 
     def init(model, federation):
-        return State(model.weights, {}, {}, {})
+        rng, p = generator(model.seed, "fedgen", "generator"), model.head(model.weights)[0].shape[1]
+        g = tree_map(lambda t: t.to(model.zeros()), new_generator(rng, model.n_classes, noise, hidden, p))
+        zero = tree_map(torch.zeros_like, drop(g, STATISTICS))
+        return State(model.weights, g, zero, tree_map(torch.clone, zero))
+
+    def round(state, cohort):
+        t, start = cohort.round, cohort.broadcast(state.w)  # [k, ...]
+        if t == 0:  # the generator has not learnt anything yet
+            w_i = train(cohort, cross_entropy, start)
+        else:
+            fading = torch.full_like(cohort.n_samples, decay**t, dtype=cohort.images.scale.dtype)
+            g = cohort.broadcast(state.generator)
+            w_i = train(cohort, loss, start, g, fading, draws=draws_for(cohort))  # line 9
+        w_i = cohort.receive(w_i)
+        data, lr = batches(cohort, cohort.model.head(w_i)), generator_lr * decay**t
+        g = adam(generator_loss, state.generator, *state[2:], generator_steps * t, data, lr)  # line 14
+        return state._replace(w=client_mean(w_i, cohort.n_samples), generator=g)  # line 13
 
     return Algorithm("fedgen", init, round, models=one_for_all)

@@ -8,15 +8,20 @@ from fedlib.models.model import Model, build
 
 
 def adapted(model: Model, width: int) -> Model:
-    """`model` with its last linear layer replaced by Linear(p, width), ReLU and Linear(width, n_classes).
+    """Replace the last linear layer of a model by Linear(p, width), ReLU and Linear(width, n_classes).
 
-    All other initial weights are those of `model`.
+    Args:
+        model: a model with p features.
+        width: number of the new features.
+
+    Returns:
+        The other model; all weights that it shares with `model` have the same initial values.
     """
-    place, _, leaf = next(iter(model.classifier)).rpartition(".")[0].rpartition(".")
+    parent, _, leaf = next(iter(model.classifier)).rpartition(".")[0].rpartition(".")
 
     def builder(shape, n_classes):
         net = copy.deepcopy(model.net)
-        inside = net.get_submodule(place)
+        inside = net.get_submodule(parent)
         ending = nn.Linear(getattr(inside, leaf).in_features, width), nn.ReLU(), nn.Linear(width, n_classes)
         setattr(inside, leaf, nn.Sequential(*ending))
         return net

@@ -9,22 +9,40 @@ from torch import Tensor
 from fedlib.algorithm import Algorithm, algorithm, need_public
 from fedlib.checks import above, at_least
 from fedlib.methods.fedgh.adapter import adapted
-from fedlib.models import Group
+from fedlib.models import Assignment
 from fedlib.models.mixture import deal, initial
-from fedlib.stack import PerArchitecture
-from fedlib.training.losses import cross_entropy
+from fedlib.stack import PerArchitecture, cat
+from fedlib.training import class_features, cross_entropy, train
 
 
-class State(NamedTuple):
-    v: PerArchitecture  # headers included
-    weight: Tensor  # [n_classes, width]: the global header
+class Header(NamedTuple):
+    """A linear layer."""
+
+    weight: Tensor  # [n_classes, width]
     bias: Tensor  # [n_classes]
 
 
-def header_loss(weight: Tensor, bias: Tensor, z: Tensor, y: Tensor, there: Tensor) -> Tensor:
-    """Mean cross-entropy over the class means z [n, width] of classes y [n] for which `there` [n] is 1."""
-    errors = F.cross_entropy(z @ weight.T + bias, y, reduction="none")
-    return (errors * there).sum() / there.sum()
+class State(NamedTuple):
+    """Private networks, and the header of the server."""
+
+    v: PerArchitecture  # headers included
+    header: Header
+
+
+def header_loss(header: Header, z: Tensor, y: Tensor, present: Tensor) -> Tensor:
+    """Take the mean cross-entropy of a header over class means.
+
+    Args:
+        header: the header.
+        z: class means of features, [n, width].
+        y: their classes, int64 [n].
+        present: 1 for a mean that counts, 0 for a class that its client does not have, [n].
+
+    Returns:
+        The mean over those that count, a scalar.
+    """
+    errors = F.cross_entropy(z @ header.weight.T + header.bias, y, reduction="none")
+    return (errors * present).sum() / present.sum()
 
 
 @algorithm
@@ -34,45 +52,75 @@ def fedgh(
     header_lr: Annotated[float, above(0)] = 0.01,
     public: bool = True,
 ) -> Algorithm:
-    """A round starts from the global header; clients train all of their network and send means of features by class.
+    """Different feature extractors under one global header, which the server trains on class means.
 
-    Extractors end in an adapter, linear and ReLU, to `width` features (`models.adapter`), since theirs differ. After
-    training a client sends, for each class of its train part, the mean of the features in evaluation mode and, with
-    `public`, the same of the labelled public images (pFedHR lists the method so; the original needs none). The server
-    takes `header_steps` steps of size `header_lr` on the header, all means at once. Extractors are private, BatchNorm
-    included. Evaluated: own extractor with the header as the client trained it last.
+    A client joins its extractor with the global header (a linear layer) and minimises cross-entropy over both. Because
+    extractors have different numbers of features, each ends in an adapter, a linear layer with a ReLU, to `width`
+    features (`adapted`). After training a client sends the mean features of each class of its train samples, in
+    evaluation mode. With `public` it also sends those of the labelled public images, as pFedHR lists the method; the
+    original needs none.
+
+    The server takes `header_steps` steps of gradient descent on the header, each down the cross-entropy of all means at
+    once. Extractors are private, BatchNorm included, and may have different architectures. A client is evaluated with
+    its extractor and the header as it trained it last.
+
+    Args:
+        width: number of features, at least 1.
+        header_steps: steps of the server in a round, at least 1.
+        header_lr: size of these steps, above 0.
+        public: whether class means of the public images are sent as well.
+
+    Raises:
+        ValueError: with `public`, if the federation has no public images.
+
+    Source:
+        Yi et al., "FedGH: Heterogeneous Federated Learning with Generalized Global Header", ACM MM 2023.
+
+    Example:
+        >>> import fedlib as fl
+        >>> data = fl.load("digits", copies=1)
+        >>> federation = fl.federate(data, fl.dirichlet(alpha=0.5), clients=4, test_fraction=0.8)
+        >>> result = fl.run(fl.fedgh(public=False), federation, "lenet5+m1", rounds=1, progress=False)
+        >>> result.state.header.weight.shape  # the same for both architectures
+        torch.Size([10, 64])
     """
 
-    def groups(model, federation):
-        return [Group(adapted(own, width), clients) for own, clients in deal(model, federation.n_clients)]
+    def architectures(model, federation):
+        dealt = deal(model, federation.n_clients)
+        return [Assignment(adapted(network, width), clients) for network, clients in dealt]
 
     def init(model, federation):
         if public:
             need_public("fedgh", federation)
-        own = groups(model, federation)
-        header = own[0].model.head(own[0].model.weights)
-        return State(initial(own), *(t.clone() for t in header))
+        dealt = architectures(model, federation)
+        network = dealt[0].model
+        return State(initial(dealt), Header(*(t.clone() for t in network.head(network.weights))))
 
-    def means(part, w):  # [k, n_classes, width], and [k, n_classes]: 1 for a class that is there
-        z, _ = part.class_features(w)
-        return part.receive({"z": z, "there": (part.class_counts > 0).to(z.dtype)})
+    def with_header(peers, v, header):  # [k, ...]: the clients' networks after the download
+        return v | {name: getattr(header, name.rpartition(".")[2]) for name in peers.model.classifier}
+
+    def means(peers, v):  # of features by class [k, n_classes, width], and 1 for a class that is present [k, n_classes]
+        z, _ = class_features(peers, v)
+        return peers.receive((z, (peers.class_counts > 0).to(z.dtype)))
+
+    def trained(header, z, present):  # the header after the server's steps
+        y = torch.arange(z.shape[1], device=z.device).repeat(len(z))
+        header = Header(*(t.clone().requires_grad_() for t in header))
+        sgd = torch.optim.SGD(header, header_lr)
+        for _ in range(header_steps):
+            sgd.zero_grad()
+            header_loss(header, z.flatten(0, 1), y, present.flatten()).backward()
+            sgd.step()
+        return Header(*(t.detach() for t in header))
 
     def round(state, cohort):
         sent = []
-        for part in cohort.parts():
-            header = part.broadcast({"weight": state.weight, "bias": state.bias})  # [k, ...]
-            own = {name: header[name.rpartition(".")[2]] for name in part.model.classifier}
-            w = part.train(cross_entropy, part.mine(state.v) | own)
-            part.keep(state.v, w)
-            sent += [means(part, w)] + ([means(part.on_public(), w)] if public else [])
-        z, there = (torch.cat([own[name] for own in sent]) for name in ("z", "there"))
-        y = torch.arange(z.shape[1], device=z.device).repeat(len(z))
-        weight, bias = (t.clone().requires_grad_() for t in (state.weight, state.bias))
-        sgd = torch.optim.SGD([weight, bias], header_lr)
-        for _ in range(header_steps):
-            sgd.zero_grad()
-            header_loss(weight, bias, z.flatten(0, 1), y, there.flatten()).backward()
-            sgd.step()
-        return State(state.v, weight.detach(), bias.detach())
+        for peers in cohort.by_architecture():
+            start = with_header(peers, peers.mine(state.v), peers.broadcast(state.header))
+            v = train(peers, cross_entropy, start)  # [k, ...]
+            peers.keep(state.v, v)
+            sent += [means(peers, v)] + ([means(peers.on_public(), v)] if public else [])
+        z, present = cat(sent)
+        return state._replace(header=trained(state.header, z, present))
 
-    return Algorithm("fedgh", init, round, models=lambda state: state.v, groups=groups, mixed=True)
+    return Algorithm("fedgh", init, round, models=lambda state: state.v, architectures=architectures, mixed=True)

@@ -1,1 +1,6 @@
 """FedSimSup: the method is in `fedsimsup.py`, what it is made of beside it."""
+
+from fedlib.methods.fedsimsup.fedsimsup import Pair, label_similarity, pull, self_weight
+from fedlib.methods.fedsimsup.supervisors import SUPERVISORS
+
+__all__ = ["SUPERVISORS", "Pair", "label_similarity", "pull", "self_weight"]

@@ -10,11 +10,11 @@ from torch import Tensor
 from fedlib.algorithm import Algorithm, algorithm
 from fedlib.checks import at_least, check_choice, check_count, check_kind
 from fedlib.methods.fedsimsup.supervisors import SUPERVISORS
-from fedlib.models import Group
+from fedlib.models import Assignment
 from fedlib.models.ensemble import Ensemble
-from fedlib.stack import Params, PerArchitecture, copies, put, take
+from fedlib.stack import Params, PerArchitecture, copies, take, tree_map
 from fedlib.streams import generator
-from fedlib.training.losses import cross_entropy
+from fedlib.training import cross_entropy, train
 
 MIXED = "small_lenet+small_cnn+small_vit"
 
@@ -34,87 +34,154 @@ class State(NamedTuple):
 
 
 def label_similarity(counts: Tensor, others: Tensor) -> Tensor:
-    """s_ij: cosines of label counts, or shares, [n, n_classes] and [k, n_classes] -> [n, k], in [0, 1]."""
+    """Compare clients by the cosine of their label counts, s_ij.
+
+    Args:
+        counts: samples, or shares, of each class on n clients, [n, n_classes].
+        others: the same on k clients, [k, n_classes].
+
+    Returns:
+        s_ij [n, k], from 0 (no label in common) to 1 (the same shares).
+
+    Example:
+        >>> import torch
+        >>> from fedlib.methods.fedsimsup import label_similarity
+        >>> label_similarity(torch.tensor([[1.0, 0.0]]), torch.tensor([[5.0, 0.0], [0.0, 5.0], [4.0, 3.0]]))
+        tensor([[1.0000, 0.0000, 0.8000]])
+    """
     return (F.normalize(counts, dim=1) @ F.normalize(others, dim=1).T).clamp(max=1)
 
 
 def self_weight(m_i: Tensor, m: Tensor) -> Tensor:
-    """alpha_i = K m_i / (sum_j m_j + K m_i), eq. 9: of clients with m_i samples [n] beside participants with m [k]."""
+    """Say how much of its own model a client keeps: alpha_i = K m_i / (sum_j m_j + K m_i) (eq. 9).
+
+    Args:
+        m_i: train samples of the clients, [n].
+        m: train samples of the K participants, [k].
+
+    Returns:
+        alpha, in (0, 1), [n].
+
+    Example:
+        >>> import torch
+        >>> from fedlib.methods.fedsimsup import self_weight
+        >>> self_weight(torch.tensor([10.0, 30.0]), torch.tensor([5.0, 15.0]))  # 1/2 for the mean size, 10
+        tensor([0.5000, 0.7500])
+    """
     return len(m) * m_i / (m.sum() + len(m) * m_i)
 
 
 def pull(theta: Params, uploads: Params, similarity: Tensor, alpha: Tensor) -> Params:
-    """alpha_i theta_i + (1 - alpha_i) sum_j s_ij / sum_k s_ik theta_j, eq. 8: theta [n, ...], uploads [k, ...].
+    """Move models towards the uploads: alpha_i theta_i + (1 - alpha_i) sum_j s_ij / sum_k s_ik theta_j (eq. 8).
 
-    `similarity` is [n, k], `alpha` [n]. A client like none of the participants keeps its theta_i (reading A4).
+    Args:
+        theta: the models of the clients, [n, ...].
+        uploads: the models of the participants, [k, ...].
+        similarity: s_ij, [n, k]. A client that is like none of the participants keeps its theta_i (reading A4).
+        alpha: how much of its own model a client keeps, [n].
+
+    Returns:
+        The new models, [n, ...].
+
+    Example:
+        >>> import torch
+        >>> from fedlib.methods.fedsimsup import pull
+        >>> theta, uploads = {"w": torch.tensor([0.0, 0.0])}, {"w": torch.tensor([4.0, 8.0])}
+        >>> pull(theta, uploads, torch.tensor([[1.0, 1.0], [0.0, 0.0]]), alpha=torch.tensor([0.5, 0.5]))
+        {'w': tensor([3., 0.])}
     """
     total = similarity.sum(1)
     keep = torch.where(total > 0, alpha, 1)
     weights = similarity * ((1 - keep) / torch.where(total > 0, total, 1))[:, None]  # [n, k]
-    return {
-        name: keep.view(-1, *[1] * (t.dim() - 1)) * t + torch.tensordot(weights, uploads[name], dims=1)
-        for name, t in theta.items()
-    }
+
+    def mean(theta, uploads):
+        return keep.view(-1, *[1] * (theta.dim() - 1)) * theta + torch.tensordot(weights, uploads, dims=1)
+
+    return tree_map(mean, theta, uploads)
 
 
 @algorithm
 def fedsimsup(
     supervisor: str = "small_lenet", supervisor_epochs: Annotated[int, at_least(0)] = 2, similarity: bool = True
 ) -> Algorithm:
-    """First s_i, theta_i frozen, for `supervisor_epochs` of the local epochs (eq. 4), then theta_i, s_i frozen (eq. 5).
+    """A personalised model and a small private supervisor, whose logits are added.
 
-    Both on the cross-entropy of the summed logits (eq. 3), whose largest is the answer. Participants keep what they
-    send, theta_i (eq. 7); all others are pulled towards it (eq. 8, 9). `supervisor` is "small_lenet" (L, of a sixth of
-    LeNet5; of `lenet4` it is "small_lenet4"), "small_cnn" (C) or "small_vit" (T), or several of them, as in
-    "small_lenet+small_cnn", of which each client draws one; "mixed": L, C, T. With `similarity=False` all s_ij are 1.
-    theta_i start alike, s_i are independent draws. BatchNorm belongs to its network and does not move while that is
-    frozen. Evaluated: every client's pair of theta_i and s_i. If all clients take part in every round, nobody is
-    pulled: it is local training. Raises `ValueError` in the first round if supervisor_epochs > local epochs.
+    A client minimises the cross-entropy of the summed logits of its model theta_i and its supervisor s_i (eq. 3): in
+    the first `supervisor_epochs` local epochs over s_i with theta_i frozen (eq. 4), in the others over theta_i with s_i
+    frozen (eq. 5). It sends theta_i only.
+
+    The server keeps a theta_i for every client. Those of the participants are what they sent (eq. 7); all others are
+    pulled towards the uploads, the more the more alike the label counts are (eqs. 8 and 9). The counts are sent once.
+    All theta_i start alike, supervisors are independent draws. BatchNorm belongs to its network and does not move while
+    that is frozen. A client is evaluated with the sum of both networks' logits.
+
+    If all clients take part in every round, no model is pulled and this is local training.
+
+    Args:
+        supervisor: "small_lenet" (L, a sixth of LeNet5; beside `lenet4` take "small_lenet4"), "small_cnn" (C),
+            "small_vit" (T), or several, such as "small_lenet+small_cnn", of which each client draws one. "mixed" is all
+            of L, C and T.
+        supervisor_epochs: the local epochs that train the supervisor, from 0 to the run's `local_epochs`; the paper has
+            2 of 5.
+        similarity: False: all s_ij are 1.
+
+    Raises:
+        ValueError: no supervisor has this name; in the first round, if `supervisor_epochs` is larger than the run's
+            `local_epochs`.
+
+    Source:
+        Anonymous, "Personalized Federated Learning with Similarity Information Supervisor", submitted to ICLR 2025,
+        equations 3 to 11, Algorithm 1.
+
+    Example:
+        >>> import fedlib as fl
+        >>> data = fl.load("digits", copies=1)
+        >>> federation = fl.federate(data, fl.dirichlet(alpha=0.5), clients=4, test_fraction=0.8)
+        >>> result = fl.run(fl.fedsimsup(supervisor_epochs=1), federation, rounds=1, local_epochs=2, progress=False)
+        >>> theta, s = result.weights(client=0)
+        >>> [sum(t.numel() for t in w.values()) for w in (theta, s)]  # s_i has about a sixth
+        [62094, 10318]
     """
     check_kind("supervisor", supervisor, str, "the name of a supervisor")
     kinds = supervisor.replace("mixed", MIXED).split("+")
     for kind in kinds:
         check_choice("supervisor", kind, [*SUPERVISORS, "mixed"])
 
-    def groups(model, federation):  # by kind of supervisor
+    def architectures(model, federation):  # one for every kind of supervisor that a client has drawn
         drawn = generator(model.seed, "fedsimsup", "supervisors").integers(len(kinds), size=federation.n_clients)
         members = {kind: np.flatnonzero(drawn == j) for j, kind in enumerate(kinds)}
-        kept = [kind for kind in kinds if len(members[kind])]
-        return [Group(Ensemble(Pair(model, supervisor_of(model, kind))), members[kind]) for kind in kept]
-
-    def supervisor_of(model, kind):
-        return model.sibling(kind, SUPERVISORS[kind])
+        pairs = {kind: Ensemble(Pair(model, model.sibling(kind, SUPERVISORS[kind]))) for kind in kinds}
+        return [Assignment(pairs[kind], members[kind]) for kind in kinds if len(members[kind])]
 
     def init(model, federation):
-        n, like = federation.n_clients, next(iter(model.weights.values()))
-        dealt = groups(model, federation)
-        members = tuple(torch.as_tensor(group.clients, device=like.device) for group in dealt)
-        drawn = (group.model.networks.s.independent(n) for group in dealt)
-        s = PerArchitecture(tuple(take(s, own) for s, own in zip(drawn, members, strict=True)))
-        counts = torch.as_tensor(federation.train_counts, dtype=like.dtype, device=like.device)
-        return State(copies(model.weights, n), s, members, counts)
+        n, like, dealt = federation.n_clients, model.zeros(), architectures(model, federation)
+        members = tuple(torch.as_tensor(clients, device=like.device) for _, clients in dealt)
+        drawn = (pair.networks.s.independent(n) for pair, _ in dealt)
+        s = PerArchitecture(tuple(take(s, clients) for s, clients in zip(drawn, members, strict=True)))
+        return State(copies(model.weights, n), s, members, torch.as_tensor(federation.train_counts).to(like))
 
-    def round(state, cohort):
-        check_count("supervisor_epochs", supervisor_epochs, 0, cohort.local_epochs)
-        first, second = range(supervisor_epochs), range(supervisor_epochs, cohort.local_epochs)
-        if cohort.round == 0:
-            cohort.receive({"counts": state.counts[: len(state.counts) - cohort.federation.unseen]})
-        for part in cohort.parts():  # clients with the same kind of supervisor
-            pair = Pair(part.send(part.mine(state.theta)), part.mine(state.s))  # [k, ...]
-            s = part.train(cross_entropy, pair, epochs=first, trainable=["s"]).s  # (4)
-            theta = part.train(cross_entropy, pair._replace(s=s), epochs=second, trainable=["theta"]).theta  # (5)
-            part.keep(state.s, s)
-            part.keep(state.theta, part.receive(theta))  # (7)
-
-        participants = state.counts[cohort.clients]  # [k, n_classes]
+    def pulled(state, cohort):  # every client's theta_i after the participants have sent theirs; eqs. 7 to 9
+        participants, uploads = cohort.mine(state.counts), cohort.mine(state.theta)  # [k, n_classes], [k, ...]
         s_ij = label_similarity(state.counts, participants)  # [n_clients, k]
         alpha = self_weight(state.counts.sum(1), participants.sum(1))
-        uploads = take(state.theta, cohort.clients)
-        pulled = pull(state.theta, uploads, s_ij if similarity else torch.ones_like(s_ij), alpha)
-        return state._replace(theta=put(pulled, cohort.clients, uploads))
+        theta = pull(state.theta, uploads, s_ij if similarity else torch.ones_like(s_ij), alpha)
+        return cohort.keep(theta, uploads)
+
+    def round(state, cohort):
+        check_count("supervisor_epochs", supervisor_epochs, 0, cohort.local.epochs)
+        first, second = range(supervisor_epochs), range(supervisor_epochs, cohort.local.epochs)
+        if cohort.round == 0:
+            cohort.receive(state.counts[: len(state.counts) - cohort.federation.unseen])
+        for peers in cohort.by_architecture():  # clients with the same kind of supervisor
+            pair = Pair(peers.send(peers.mine(state.theta)), peers.mine(state.s))  # [k, ...]
+            s = train(peers, cross_entropy, pair, epochs=first, trainable=["s"]).s  # eq. 4
+            theta = train(peers, cross_entropy, Pair(pair.theta, s), epochs=second, trainable=["theta"]).theta  # eq. 5
+            peers.keep(state.s, s)
+            peers.keep(state.theta, peers.receive(theta))
+        return state._replace(theta=pulled(state, cohort))
 
     def models(state):
         pairs = zip(state.members, state.s.stacks, strict=True)
-        return PerArchitecture(tuple(Pair(take(state.theta, own), s) for own, s in pairs))
+        return PerArchitecture(tuple(Pair(take(state.theta, clients), s) for clients, s in pairs))
 
-    return Algorithm("fedsimsup", init, round, models, groups=groups)
+    return Algorithm("fedsimsup", init, round, models, architectures=architectures)

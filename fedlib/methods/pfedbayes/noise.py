@@ -9,7 +9,17 @@ GOLDEN, FIRST, SECOND = (n - (1 << 64) for n in (0x9E3779B97F4A7C15, 0xBF58476D1
 
 
 def mixed(counter: Tensor) -> Tensor:
-    """splitmix64 (Steele et al., OOPSLA 2014) of int64 numbers of any shape: 64 random bits each."""
+    """Turn numbers into random bits by splitmix64.
+
+    Args:
+        counter: int64 numbers, of any shape.
+
+    Returns:
+        64 random bits for each, int64.
+
+    Source:
+        Steele et al., "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014.
+    """
     z = counter * GOLDEN
     z = (z ^ _right(z, 30)) * FIRST
     z = (z ^ _right(z, 27)) * SECOND
@@ -17,7 +27,15 @@ def mixed(counter: Tensor) -> Tensor:
 
 
 def normal(seed: Tensor, like: Tensor) -> Tensor:
-    """Standard normal numbers [n] for `seed` (int64 scalar), one for each place in `like` [n] (Box-Muller)."""
+    """Draw standard normal numbers by the method of Box and Muller.
+
+    Args:
+        seed: int64 scalar; the same seed gives the same numbers.
+        like: gives their number, type and device, [n].
+
+    Returns:
+        The numbers, [n].
+    """
     bits = mixed(mixed(seed) + torch.arange(like.numel(), device=like.device))
     high, low = (half.to(like.dtype) for half in (_right(bits, 32), bits & 0xFFFFFFFF))
     radius, angle = (high + 0.5) * 2.0**-32, low * 2.0**-32

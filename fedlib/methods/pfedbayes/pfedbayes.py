@@ -1,91 +1,149 @@
 """pFedBayes (Zhang et al., ICML 2022, Algorithm 1): Gaussian weights, personal ones close to the global ones."""
 
-from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedlib.algorithm import Algorithm, Partial, algorithm
+from fedlib.algorithm import Algorithm, algorithm
 from fedlib.checks import at_least, check_number
 from fedlib.methods.pfedbayes.noise import normal
-from fedlib.stack import Params, copies, drop, put, select, take, uniform_mean
-from fedlib.training.losses import cross_entropy
-
-Gaussian = tuple[Tensor, Tensor]  # mu and sigma of independent weights, [n] each
-RHO, GLOBAL = "rho of ", "global "  # entries: mu under the model's own names, rho under these, both also of w_i
+from fedlib.stack import Params, copies, drop, select, tree_map, uniform_mean
+from fedlib.training import cross_entropy, train
 
 
-def flat(weights: Params, names: Sequence[str], prefix: str = "") -> Tensor:
-    """The entries of these names, after a prefix, one after the other: [n]."""
-    return torch.cat([weights[prefix + name].flatten() for name in names])
+class Gaussian(NamedTuple):
+    """Independent normal weights, by name: N(mu, softplus(rho)^2)."""
+
+    mu: Params
+    rho: Params
 
 
-def fixed(gaussian: Gaussian) -> Gaussian:
+class Both(NamedTuple):
+    """What a client trains."""
+
+    q: Gaussian  # personal
+    w: Gaussian  # its copy of the global one
+    batchnorm: Params  # personal
+
+
+def flat(gaussian: Gaussian) -> tuple[Tensor, Tensor]:
+    """Join the distributions of all weights.
+
+    Args:
+        gaussian: by name.
+
+    Returns:
+        mu and sigma of all weights, one after the other, [n] each.
+    """
+    mu, rho = (torch.cat([t.flatten() for t in entries.values()]) for entries in gaussian)
+    return mu, F.softplus(rho)
+
+
+def fixed(gaussian: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    """Cut off the gradient.
+
+    Args:
+        gaussian: mu and sigma, [n] each.
+
+    Returns:
+        The same without a gradient.
+    """
     mu, sigma = gaussian
     return mu.detach(), sigma.detach()
 
 
-def divergence(q: Gaussian, w: Gaussian) -> Tensor:
-    """KL(N(mu_q, sigma_q^2) || N(mu_w, sigma_w^2)), summed over all weights."""
+def divergence(q: tuple[Tensor, Tensor], w: tuple[Tensor, Tensor]) -> Tensor:
+    """Sum KL(N(mu_q, sigma_q^2) || N(mu_w, sigma_w^2)) over all weights.
+
+    Args:
+        q: mu and sigma, [n] each.
+        w: mu and sigma, [n] each.
+
+    Returns:
+        The divergence, a scalar in nats.
+
+    Example:
+        >>> import torch
+        >>> from fedlib.methods.pfedbayes.pfedbayes import divergence
+        >>> one = torch.ones(2)
+        >>> divergence((0 * one, one), (one, one))  # means one standard deviation apart: 1/2 for each weight
+        tensor(1.)
+    """
     (mu_q, sigma_q), (mu_w, sigma_w) = q, w
     return (sigma_w.log() - sigma_q.log() + (sigma_q**2 + (mu_q - mu_w) ** 2) / (2 * sigma_w**2) - 0.5).sum()
 
 
+class State(NamedTuple):
+    """The global distribution, and what is personal."""
+
+    w: Gaussian  # [...]
+    q: Gaussian  # [n_clients, ...]
+    batchnorm: Params  # [n_clients, ...]
+
+
 @algorithm
 def pfedbayes(zeta: Annotated[float, at_least(0)] = 10.0, rho: float = -2.5) -> Algorithm:
-    """Weights N(mu, softplus(rho)^2). Loss of the personal q_i: cross-entropy of a sample + zeta / n_i KL(q_i || w_i).
+    """Every weight is a normal distribution, and personal distributions stay close to the global one.
 
-    The client's copy w_i of the global distribution moves at the same time down zeta / n_i KL(q_i || w_i), the other
-    side of each KL being held fixed (the paper: one after the other). The server averages mu and rho of the w_i, every
-    client counting alike; q_i stays with its client. BatchNorm has no distribution and is personal. rho starts at
-    `rho` everywhere. Evaluated: q_i at its mean. `zeta=0` leaves the clients to themselves.
+    A weight has the distribution N(mu, softplus(rho)^2). A client has a personal distribution q_i and a copy w_i of the
+    global one. q_i minimises cross-entropy of a model drawn from it + zeta / n_i KL(q_i || w_i), where n_i counts the
+    client's train samples. w_i minimises zeta / n_i KL(q_i || w_i) at the same time (in the paper one after the other).
+    Each holds the other side of its KL fixed.
+
+    The server averages mu and rho of the w_i, every client counting alike; q_i stays with its client. BatchNorm has no
+    distribution and stays with its client. Every client is evaluated with the mean of its q_i. `zeta=0` is local
+    training without a server.
+
+    Args:
+        zeta: strength of the pull between q_i and w_i, at least 0; pFedHR has 10.
+        rho: initial rho of all weights, any number; -2.5 is a standard deviation of 0.079.
+
+    Source:
+        Zhang et al., "Personalized Federated Learning via Variational Bayesian Inference", ICML 2022.
+
+    Example:
+        >>> import fedlib as fl
+        >>> data = fl.load("digits", copies=1)
+        >>> federation = fl.federate(data, fl.dirichlet(alpha=0.5), clients=4, test_fraction=0.8)
+        >>> result = fl.run(fl.pfedbayes(), federation, rounds=1, progress=False)
+        >>> mean, evaluated = result.state.q.mu["fc1.0.weight"], result.weights(client=0)["fc1.0.weight"]
+        >>> mean[0].equal(evaluated), mean[0].equal(mean[1])  # the mean of q_0, which is not that of q_1
+        (True, False)
     """
     check_number("rho", rho)
 
-    def bayesian(model):
-        return [name for name in model.trainable if name not in model.batchnorm]
-
-    def loss(weights, batch, share):  # ONE client
-        names = bayesian(batch.model)
-        q = flat(weights, names), F.softplus(flat(weights, names, RHO))  # mu and sigma, [n] each
-        w = flat(weights, names, GLOBAL), F.softplus(flat(weights, names, GLOBAL + RHO))
-        sample = (q[0] + q[1] * normal(batch.draws["seed"], q[0])).split([weights[name].numel() for name in names])
-        sampled = {name: t.view_as(weights[name]) for name, t in zip(names, sample, strict=True)}
+    def loss(both, batch, share):  # ONE client
+        q, w = flat(both.q), flat(both.w)
+        sample = q[0] + q[1] * normal(batch.draws["seed"], q[0])  # a draw from q_i
+        values = sample.split([t.numel() for t in both.q.mu.values()])
+        sampled = {name: v.view_as(t) for v, (name, t) in zip(values, both.q.mu.items(), strict=True)}
         distance = divergence(q, fixed(w)) + divergence(fixed(q), w)
-        return cross_entropy(select(weights | sampled, batch.model.weights), batch) + zeta * share["share"] * distance
+        return cross_entropy(sampled | both.batchnorm, batch) + zeta * share * distance
 
     def draws(rng, client, steps):
         return {"seed": rng.integers(1 << 62, size=steps)}
 
-    def distribution(model):
-        names = bayesian(model)
-        mu = select(model.weights, names)
-        return mu | {RHO + name: torch.full_like(t, rho) for name, t in mu.items()}
-
     def init(model, federation):
-        w = distribution(model)
-        return Partial(w, copies(model.weights | w, federation.n_clients))
+        mu = select(model.weights, [name for name in model.trainable if name not in model.batchnorm])
+        w, n = Gaussian(mu, tree_map(lambda t: torch.full_like(t, rho), mu)), federation.n_clients
+        return State(w, copies(w, n), copies(drop(model.weights, mu), n))
 
-    def local_update(state, cohort):  # [k, ...] -> q_i, w_i
-        w = {GLOBAL + name: t for name, t in cohort.broadcast(state.w).items()}
-        start, share = (
-            take(state.v, cohort.clients) | w,
-            {"share": 1 / cohort.n_samples.to(next(iter(w.values())).dtype)},
-        )
-        names = [*cohort.model.trainable, *(name for name in start if name not in cohort.model.weights)]
-        moved = cohort.train(loss, start, share, trainable=names, draws=draws)
-        return drop(moved, w), {name.removeprefix(GLOBAL): t for name, t in select(moved, w).items()}
+    def local_update(state, cohort):  # [k, ...]
+        start = Both(cohort.mine(state.q), cohort.broadcast(state.w), cohort.mine(state.batchnorm))
+        return train(cohort, loss, start, 1 / cohort.n_samples.to(cohort.images.scale.dtype), draws=draws)
 
     def round(state, cohort):
-        v, w_i = local_update(state, cohort)
-        return Partial(uniform_mean(cohort.receive(w_i)), put(state.v, cohort.clients, v))
+        q_i, w_i, norms = local_update(state, cohort)
+        w = uniform_mean(cohort.receive(w_i))
+        return State(w, cohort.keep(state.q, q_i), cohort.keep(state.batchnorm, norms))
 
     def models(state):
-        return {name: t for name, t in state.v.items() if not name.startswith(RHO)}
+        return state.q.mu | state.batchnorm
 
     def tune(state, everyone):
-        return models(Partial(state.w, local_update(state, everyone)[0]))
+        q, _, norms = local_update(state, everyone)
+        return q.mu | norms
 
     return Algorithm("pfedbayes", init, round, models, tune=tune)

@@ -19,9 +19,17 @@ TYPES = ("Conv", "FC")  # their names
 class Block(NamedTuple):
     """One convolution or linear layer with all that follows until the next one: BatchNorm, ReLU, pooling.
 
-    Dropout stays behind: it belongs to the training of the whole network. `h` counts from 1. `names` says what an entry
-    of `net` is called in the whole model. Shapes are those of one sample; a flattening before the first linear layer
-    belongs to that block, whose `in_shape` is still [C, H, W]. The last linear block is the head: it answers logits.
+    Dropout is left out: it belongs to the training of the whole network. A flattening before the first linear layer
+    belongs to that block, whose `in_shape` is still [C, H, W].
+
+    Attributes:
+        h: depth of the block in its network, from 1.
+        op: type of its operation, `CONV` or `FC`.
+        net: its layers.
+        names: the name in the whole model for each entry of `net`.
+        in_shape: shape of its input for one sample.
+        out_shape: shape of its output for one sample.
+        head: whether it is the last linear block, whose output are logits.
     """
 
     h: int
@@ -34,25 +42,46 @@ class Block(NamedTuple):
 
     @property
     def width(self) -> int:
-        """What a stitch in front of the block must answer: input channels, or features."""
+        """Channels, or features, that a stitch in front of the block must give."""
         return next(layer for layer in self.net if type(layer) in OPERATIONS).weight.shape[1]
 
     def weights(self, w: Params) -> Params:
-        """The block's entries of a whole model, under their names in `net`."""
+        """Take the block's entries out of a whole model.
+
+        Args:
+            w: the weights of the model, [...].
+
+        Returns:
+            The entries, under their names in `net`.
+        """
         return {name: w[whole] for name, whole in self.names.items()}
 
     def __call__(self, w: Params, x: Tensor) -> Tensor:
-        """What the block answers, with its entries of the whole model `w`, to x [batch, *in_shape]."""
+        """Apply the block, with its entries of the whole model `w`, to x [batch, *in_shape]."""
         return functional_call(self.net, self.weights(w), (x,))
 
 
 def decompose(model: Model) -> list[Block]:
-    """The blocks of a network in their order. Raises `ValueError` unless it is one sequence of Conv2d and Linear
-    layers, BatchNorm, and layers without weights.
+    """Cut a network into blocks.
+
+    Args:
+        model: a network that is one sequence of Conv2d and Linear layers, BatchNorm, and layers without weights.
+
+    Returns:
+        The blocks in their order.
+
+    Raises:
+        ValueError: the network is no such sequence.
+
+    Example:
+        >>> from fedlib.methods.pfedhr import block_names, decompose
+        >>> from fedlib.models import MODELS, build
+        >>> block_names(decompose(build("m1", MODELS["m1"], (3, 32, 32), 10, seed=0)))
+        ['Conv1', 'Conv2', 'FC1', 'FC2']
     """
     cuts: list[list[tuple[str, nn.Module]]] = []
     for name, layer in _layers(model, model.net):
-        complete = cuts and any(type(own) in OPERATIONS for _, own in cuts[-1])
+        complete = cuts and any(type(last) in OPERATIONS for _, last in cuts[-1])
         if not cuts or isinstance(layer, nn.Flatten) or (complete and type(layer) in OPERATIONS):
             cuts.append([])
         cuts[-1].append((name, layer))
@@ -71,13 +100,29 @@ def decompose(model: Model) -> list[Block]:
 
 
 def block_names(blocks: list[Block]) -> list[str]:
-    """As the paper counts them, each type for itself: Conv1, Conv2, FC1, ..."""
-    return [f"{TYPES[block.op]}{sum(own.op == block.op for own in blocks[: block.h])}" for block in blocks]
+    """Name blocks as the paper does, each type counted on its own.
+
+    Args:
+        blocks: of a network, in their order.
+
+    Returns:
+        The names, such as Conv1, Conv2, FC1.
+    """
+    return [f"{TYPES[block.op]}{sum(b.op == block.op for b in blocks[: block.h])}" for block in blocks]
 
 
 @torch.no_grad()
 def outputs(blocks: list[Block], w: Params, x: Tensor) -> list[Tensor]:
-    """What every block of one network answers in evaluation mode to images x [n, C, H, W]: [n, *out_shape] each."""
+    """Compute the outputs of all blocks of one network, in evaluation mode.
+
+    Args:
+        blocks: of the network, in their order.
+        w: its weights, [...].
+        x: images, [n, C, H, W].
+
+    Returns:
+        The output of each block, [n, *out_shape].
+    """
     answers = []
     for block in blocks:
         block.net.eval()

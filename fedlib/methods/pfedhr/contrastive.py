@@ -1,4 +1,4 @@
-"""SimCLR (Chen et al., ICML 2020): two views of every image, and the loss that finds the partner among all views."""
+"""SimCLR (Chen et al., ICML 2020): two views of every image, and a loss that makes the two alike."""
 
 import math
 
@@ -16,9 +16,24 @@ YIQ = torch.tensor([[0.299, 0.587, 0.114], [0.596, -0.274, -0.322], [0.211, -0.5
 
 
 def nt_xent(z: Tensor, temperature: float) -> Tensor:
-    """Mean over i of -log(exp(cos(z_i, z_j) / t) / sum_(k != i) exp(cos(z_i, z_k) / t)), j the partner of i: a scalar.
+    """Ask each view to be more like the other view of its image than like all other views.
 
-    z [2n, p] holds the first views of n images, then the second ones in the same order (pFedHR, section 3.1.3).
+    The loss is the mean over i of -log(exp(cos(z_i, z_j) / t) / sum_(k != i) exp(cos(z_i, z_k) / t)), where j is the
+    other view of the image of i, and t the temperature.
+
+    Args:
+        z: logits of the first views of n images and then of the second views, in the same order, [2n, p].
+        temperature: t, above 0.
+
+    Returns:
+        The loss, a scalar.
+
+    Example:
+        >>> import torch
+        >>> from fedlib.methods.pfedhr import nt_xent
+        >>> z = torch.tensor([[1.0, 0.0], [0.0, 1.0]])  # of two images
+        >>> bool(nt_xent(torch.cat([z, z]), temperature=0.5) < nt_xent(torch.cat([z, z.flip(0)]), temperature=0.5))
+        True
     """
     z = F.normalize(z, dim=1)
     cosines = (z @ z.T / temperature).fill_diagonal_(-math.inf)
@@ -26,11 +41,18 @@ def nt_xent(z: Tensor, temperature: float) -> Tensor:
 
 
 def view(x: Tensor, rng: np.random.Generator) -> Tensor:
-    """A random view of each image x [n, C, H, W], pixels from 0 to 1.
+    """Make a random view of each image.
 
-    Half of them mirrored; a crop of 0.8 to 1 of the area, at the size of the whole; four of five with brightness,
-    contrast and saturation times 0.6 to 1.4 and a hue turned by up to a tenth of the circle (in the plane of I and Q);
-    one of five grey. Images with another number of channels than three keep their saturation and hue.
+    Half of the views are mirrored. Each is a crop of 0.8 to 1 of the area, enlarged to the size of the image. Four of
+    five have brightness, contrast and saturation times 0.6 to 1.4 and a hue turned by up to a tenth of the circle (in
+    the plane of I and Q). One of five is grey. Images without exactly three channels keep their saturation and hue.
+
+    Args:
+        x: images with pixels from 0 to 1, [n, C, H, W].
+        rng: all random numbers are drawn from it.
+
+    Returns:
+        The views, [n, C, H, W].
     """
 
     def put(values: np.ndarray) -> Tensor:

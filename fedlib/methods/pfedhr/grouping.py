@@ -1,4 +1,4 @@
-"""How far apart two blocks are, and which do the same (pFedHR, equations 3 and 4)."""
+"""How far apart two blocks are, and groups of blocks that do the same (pFedHR, equations 3 and 4)."""
 
 from collections.abc import Sequence
 
@@ -10,38 +10,60 @@ from torch import Tensor
 from fedlib.similarity import cka_matrix
 from fedlib.training.batches import to_device
 
-EPSILON = 1e-8  # of CKA; below it a sum of two counts as this (reading A3)
+EPSILON = 1e-8  # the least that a sum of two CKA counts (reading A3)
 ITERATIONS = 50
 
 
 def block_distances(x: Tensor, answers: Sequence[Sequence[Tensor]]) -> np.ndarray:
-    """1 / max(eps, CKA of the inputs + CKA of the outputs) for all pairs of blocks: float64 [n, n].
+    """Measure the distances of all pairs of blocks: 1 / max(eps, CKA of inputs + CKA of outputs) (eq. 3).
 
-    `answers` holds for each network what its blocks, one after the other, answer to the images x [probes, C, H, W].
-    A block's input is the answer of the one before it. Distances are 1/2 (the same up to rotation and scale) or more;
-    features that do not vary over the probes are like none, far away.
+    Distances are 1/2 (the same up to rotation and scale) or more. Blocks whose features do not vary over the images are
+    far from all others.
+
+    Args:
+        x: images, [probes, C, H, W].
+        answers: for each network the outputs of its blocks for these images, one after the other, [probes, ...] each.
+            The input of a block is the output of the one before it.
+
+    Returns:
+        The distances, float64 [n, n], of the n blocks of all networks.
     """
-    seen, places = [x], []  # activations, and where in them a block has its input and its output
+    activations, pairs = [x], []  # and the positions of each block's input and output among them
     for network in answers:
         before = 0
         for answer in network:
-            places.append((before, len(seen)))
-            before = len(seen)
-            seen.append(answer)
-    cka = cka_matrix(seen).nan_to_num(0.0)
-    inputs, outputs = (to_device(torch.tensor(place), cka.device) for place in zip(*places, strict=True))
-    alike = cka[inputs][:, inputs] + cka[outputs][:, outputs]
-    return (1 / alike.clamp(min=EPSILON)).cpu().numpy()
+            pairs.append((before, len(activations)))
+            before = len(activations)
+            activations.append(answer)
+    cka = cka_matrix(activations).nan_to_num(0.0)
+    inputs, outputs = (to_device(torch.tensor(positions), cka.device) for positions in zip(*pairs, strict=True))
+    similarity = cka[inputs][:, inputs] + cka[outputs][:, outputs]
+    return (1 / similarity.clamp(min=EPSILON)).cpu().numpy()
 
 
 def group(distances: np.ndarray, order: Sequence[float], n_groups: int) -> list[list[int]]:
-    """k-medoids (eq. 4): min(n_groups, n) groups of positions, numbered by the mean `order` of their members.
+    """Group blocks by k-medoids (eq. 4).
 
-    `order` [n] is how deep each block lies. Greedy seeding, then assignment and medoids by turns, where a medoid stays
-    that is as good as any; nothing is drawn at random. A block is nearest to itself, so no group is empty.
+    Medoids are seeded greedily; then blocks are assigned and medoids chosen by turns, where a medoid that is as good as
+    any stays. Nothing is drawn at random. A block is nearest to itself, so no group is empty.
+
+    Args:
+        distances: of all pairs of n blocks, [n, n].
+        order: depth of each block, [n].
+        n_groups: number of groups; n if there are fewer blocks.
+
+    Returns:
+        The positions of the blocks of each group; groups are in the order of the mean depth of their blocks.
+
+    Example:
+        >>> import numpy as np
+        >>> from fedlib.methods.pfedhr import group
+        >>> distances = np.array([[0.5, 9.0, 0.6], [9.0, 0.5, 9.0], [0.6, 9.0, 0.5]])
+        >>> group(distances, order=[2, 1, 2], n_groups=2)
+        [[1], [0, 2]]
     """
-    own = distances - np.diag(np.diag(distances))
-    n = min(n_groups, len(own))
-    labels = kmedoids.alternating(own, n, max_iter=ITERATIONS, init="build").labels
+    apart = distances - np.diag(np.diag(distances))  # 0 from a block to itself
+    n = min(n_groups, len(apart))
+    labels = kmedoids.alternating(apart, n, max_iter=ITERATIONS, init="build").labels
     groups = [np.flatnonzero(labels == j).tolist() for j in range(n)]
     return sorted(groups, key=lambda members: (np.mean([order[i] for i in members]), members))

@@ -9,23 +9,45 @@ from torch import Tensor
 from fedlib.methods.pfedhr.reassemble import Network
 from fedlib.models import Model
 from fedlib.stack import Params
-from fedlib.training.batches import Images
-from fedlib.training.evaluate import logits
+from fedlib.training import Images, logits
 
-Train = Callable[[Model, Params, int], Params]  # what `training.server.public_training` answers
-
-
-def alike(own: Tensor, candidates: Tensor) -> Tensor:
-    """Mean cosine of logits (eq. 5): own [k, P, n_classes], candidates [M, P, n_classes] -> [k, M]."""
-    unit, others = (F.normalize(z, dim=2).flatten(1) for z in (own, candidates))
-    return unit @ others.T / own.shape[1]
+Train = Callable[[Model, Params, int], Params]  # as `public_training` returns it
 
 
-def trained(
+def alike(copies: Tensor, candidates: Tensor) -> Tensor:
+    """Compare networks by the mean cosine of their logits (eq. 5).
+
+    Args:
+        copies: logits of the clients' networks on P images, [k, P, n_classes].
+        candidates: logits of the candidates on the same images, [M, P, n_classes].
+
+    Returns:
+        The similarities, [k, M], from -1 to 1.
+
+    Example:
+        >>> import torch
+        >>> from fedlib.methods.pfedhr import alike
+        >>> alike(torch.tensor([[[2.0, 0.0]]]), torch.tensor([[[1.0, 0.0]], [[0.0, 1.0]], [[-1.0, 0.0]]]))
+        tensor([[ 1.,  0., -1.]])
+    """
+    a, b = (F.normalize(z, dim=2).flatten(1) for z in (copies, candidates))
+    return a @ b.T / copies.shape[1]
+
+
+def after_training(
     uploads: Sequence[Network], candidates: Sequence[Model], public: Images, train: Train
 ) -> tuple[list[Params], Tensor, Tensor]:
-    """Of the candidates after training the weights, and the logits of all public images: of trained copies of the
-    uploads [k, P, n_classes], and of the candidates [M, P, n_classes].
+    """Train copies of the uploads, and the candidates, on the public images.
+
+    Args:
+        uploads: the clients' networks.
+        candidates: the stitched candidates.
+        public: the public images.
+        train: trains one network on them.
+
+    Returns:
+        The candidates' weights, and the logits of all P public images: those of the copies [k, P, n_classes] and those
+        of the candidates [M, P, n_classes].
     """
     k, networks = len(uploads), [*uploads, *(Network(model, model.weights) for model in candidates)]
     tuned = [train(*network, number) for number, network in enumerate(networks)]

@@ -8,26 +8,27 @@ from torch import Tensor
 
 from fedlib.algorithm import Algorithm, algorithm, need_public
 from fedlib.checks import above, at_least
-from fedlib.methods.pfedhr.match import alike, trained
+from fedlib.methods.pfedhr.match import after_training, alike
 from fedlib.methods.pfedhr.public import public_training
 from fedlib.methods.pfedhr.reassemble import Network, reassemble
 from fedlib.methods.pfedhr.record import NOTHING, appended, record
 from fedlib.models.mixture import deal, initial
-from fedlib.stack import Params, PerArchitecture, client_mean, n_bytes
+from fedlib.stack import Params, PerArchitecture, client_mean, n_bytes, repeat, row
 from fedlib.streams import generator
+from fedlib.training import train, write_logits
 from fedlib.training.batches import to_device
 
 NEVER = -2  # the round of a match that was not made
 
 
 class State(NamedTuple):
-    """Teachers stay with the server until they are sent; what they will answer is written down when they are made."""
+    """Teachers stay with the server until they are sent; their logits are written down when they are made."""
 
     v: PerArchitecture
-    taught: Tensor  # [samples, n_classes]: what the teacher of its client answers to each train sample
-    since: Tensor  # int64 [n_clients]: the round in which a client was matched with its teacher
+    answers: Tensor  # [samples, n_classes]: logits of the teacher of its client for each train sample
+    matched: Tensor  # int64 [n_clients]: the round in which a client was matched with its teacher
     size: Tensor  # int64 [n_clients]: bytes of that teacher
-    log: Params  # [rounds, ...]: what the server tried, see `reassembly.record`
+    log: Params  # [rounds, ...]: what the server tried, see `record`
 
 
 @algorithm
@@ -48,68 +49,109 @@ def pfedhr(
     server_lr: Annotated[float, above(0)] = 1e-3,
     server_batch: Annotated[int, at_least(2)] = 8,
 ) -> Algorithm:
-    """Local loss: cross-entropy + lam KL(teacher || own), the teacher frozen (eq. 6); own models are never replaced.
+    """Every client learns from a teacher that the server puts together from blocks of all clients' networks.
 
-    The server cuts the uploads into blocks, makes `groups` groups of blocks that do the same on `probes` public
-    images, searches at most `most` candidates (`reassembly.search`; with fewer groups if there is none), stitches
-    them with `stitch_depth` layers and trains them, and copies of the uploads, on the public images for `server_epochs`
-    with Adam: on their labels, or without them on two views of each (`public_training`). A client's teacher is the
-    candidate whose logits are most like those of its copy (eq. 5), or with `match="random"` any. It is sent if the
-    client takes part in the next round, or with `keep_teacher` whenever it takes part again. With `average` uploads of
-    the same architecture are averaged before they are cut (section 4.2). BatchNorm is part of its block, dropout of
-    none. A client without a teacher trains alone, so `lam=0` is Local-Only. Evaluated: own model.
+    A client keeps its own network and minimises cross-entropy + lam KL(teacher || its network), where the teacher is
+    frozen (eq. 6). A client without a teacher trains on cross-entropy alone.
 
-    Two readings: the paper prints a ReLU behind every stitch, its published code has none (`stitch_relu=False`); its
-    Fig. 7 ends in the head of a client, as candidates do with `end_in_head` wherever one fits.
+    The server cuts the uploads into blocks and makes `groups` groups of blocks that do the same on `probes` public
+    images (eqs. 3 and 4). From these it searches candidates, chains of blocks (`search.chains`); if there are none,
+    with fewer groups. It stitches them together and trains them with Adam on the public images, and also copies of the
+    uploads (`public_training`). The teacher of a client is the candidate whose logits are most like those of its copy
+    (eqs. 2 and 5). It is sent if the client takes part in the next round.
+
+    BatchNorm is part of its block, dropout of none. Clients may have different architectures, and every client is
+    evaluated with its own network. `lam=0` is Local-Only.
+
+    Args:
+        groups: number of groups, at least 2; the paper has 4.
+        lam: strength of the teacher, at least 0.
+        labelled: whether the server trains on the labels of the public images; False: on two views of each image,
+            without labels.
+        server_epochs: epochs on the public images in a round, at least 1; the paper has 3.
+        stitch_depth: linear maps in a stitch, at least 1; the paper has 1.
+        stitch_relu: whether a ReLU follows each of them, as printed; the published code has none.
+        end_in_head: whether candidates end in the head of a client wherever one fits, as in the paper's Fig. 7.
+        average: whether uploads of the same architecture are averaged before they are cut, as section 4.2 does with
+            many clients.
+        match: "similar" is eq. 5; "random" gives each client any candidate.
+        keep_teacher: whether a teacher is sent whenever its client takes part again, not only in the next round.
+        most: largest number of candidates, at least 1.
+        probes: public images on which blocks are compared, at least 2.
+        temperature: of the loss without labels, above 0.
+        server_lr: step size of the server's Adam, above 0.
+        server_batch: public images in a batch, at least 2.
+
+    Raises:
+        ValueError: the federation has no public images, or a network cannot be cut into blocks.
+
+    Source:
+        Wang et al., "Towards Personalized Federated Learning via Heterogeneous Model Reassembly", NeurIPS 2023,
+        Algorithm 1, equations 1 to 6.
+
+    Example:
+        >>> import fedlib as fl
+        >>> from fedlib.methods.pfedhr import replay
+        >>> data = fl.load("digits", copies=1)
+        >>> federation = fl.federate(data, fl.dirichlet(alpha=0.5), clients=2, test_fraction=0.9, public=0.1)
+        >>> method = fl.pfedhr(server_epochs=1, most=2, probes=10, server_batch=32)
+        >>> result = fl.run(method, federation, "m1_thin", rounds=1, progress=False)
+        >>> tried = replay(result.state.log, 0)  # in the first round
+        >>> tried.similarity.argmax(1).tolist() == tried.match  # each client gets the candidate most like its network
+        True
     """
 
-    def loss(w, batch, teacher):  # ONE client
-        own, answers = batch.model(w, batch.x), teacher["logits"][batch.index]
-        divergence = F.kl_div(own.log_softmax(1), answers.softmax(1), reduction="batchmean")
-        return F.cross_entropy(own, batch.y) + teacher["weight"] * divergence
+    def loss(w, batch, teacher, weight):  # ONE client; eq. 6
+        z = batch.model(w, batch.x)
+        divergence = F.kl_div(z.log_softmax(1), teacher[batch.index].softmax(1), reduction="batchmean")
+        return F.cross_entropy(z, batch.y) + weight * divergence
 
     def init(model, federation):
         need_public("pfedhr", federation)
-        like = next(iter(model.weights.values()))
-        taught = like.new_zeros(len(federation.data), model.n_classes)
-        since = torch.full((federation.n_clients,), NEVER, device=like.device)
-        return State(initial(deal(model, federation.n_clients)), taught, since, torch.zeros_like(since), {})
+        answers, n = model.zeros(len(federation.data), model.n_classes), federation.n_clients
+        size = model.zeros(n).long()
+        return State(initial(deal(model, n)), answers, torch.full_like(size, NEVER), size, {})
 
     def local_update(state, cohort):  # -> the uploads, in the order of the cohort, and their means by architecture
-        told = state.since > NEVER if keep_teacher else state.since == cohort.round - 1
-        cohort.meter.bytes_down += (told * state.size)[cohort.clients].sum().item()
-        weight, uploads, means = lam * told.to(state.taught.dtype), {}, []
-        for part in cohort.parts():
-            teacher = {"logits": state.taught.expand(part.size, -1, -1), "weight": weight[part.clients]}
-            v = part.receive(part.train(loss, part.mine(state.v), teacher))  # [k, ...]
-            part.keep(state.v, v)
-            uploads |= {i: Network(part.model, {n: t[row] for n, t in v.items()}) for row, i in enumerate(part.ids)}
-            means.append(Network(part.model, client_mean(v, part.n_samples)))
+        has = state.matched > NEVER if keep_teacher else state.matched == cohort.round - 1
+        cohort.channel.bytes_down += (has * state.size)[cohort.clients].sum().item()
+        weight, uploads, means = lam * has.to(state.answers.dtype), {}, []
+        for peers in cohort.by_architecture():
+            v = train(peers, loss, peers.mine(state.v), repeat(state.answers, peers.size), weight[peers.clients])
+            peers.keep(state.v, peers.receive(v))
+            uploads |= {i: Network(peers.model, row(v, j)) for j, i in enumerate(peers.ids)}
+            means.append(Network(peers.model, client_mean(v, peers.n_samples)))
         return [uploads[i] for i in cohort.ids], means
 
-    def matched(similarity, stream):  # the number of each client's candidate
+    def probed(cohort):  # the public images on which blocks are compared
+        index = generator(cohort.seed, "pfedhr", "probes").permutation(len(cohort.public.y))[:probes]
+        return cohort.public.batch(to_device(torch.from_numpy(index), cohort.clients.device), cohort.model).x
+
+    def matches(similarity, cohort):  # the number of each client's candidate
         k, n = similarity.shape
         if n and match == "random":
-            return generator(*stream, "match").integers(n, size=k).tolist()
+            return generator(*cohort.server_stream, "match").integers(n, size=k).tolist()
         return similarity.argmax(1).tolist() if n else [NOTHING] * k
 
-    def round(state, cohort):
-        uploads, means = local_update(state, cohort)  # (6)
-        pool, public, stream = means if average else uploads, cohort.public, cohort.server_stream
-        probed = generator(cohort.seed, "pfedhr", "probes").permutation(len(public.y))[:probes]
-        x = public.batch(to_device(torch.from_numpy(probed), public.y.device), cohort.model).x
-        tried = reassemble(pool, x, groups, most, stitch_depth, stream, stitch_relu, end_in_head)  # (1), (3), (4)
-        train = public_training(public, labelled, server_epochs, server_batch, server_lr, temperature, stream)
-        tuned, own, theirs = trained(uploads, tried.candidates, public, train)
-        similarity = alike(own, theirs)  # (5)
-        chosen = matched(similarity, stream)  # (2)
+    def teach(state, cohort, chosen, candidates, trained):  # their logits, for the next local training
         for i, m in enumerate(chosen):
             if m != NOTHING:
-                teacher = {name: t[None] for name, t in tuned[m].items()}
-                cohort.part([i], tried.candidates[m]).write_logits(state.taught, teacher)
-                state.since[cohort.ids[i]], state.size[cohort.ids[i]] = cohort.round, n_bytes(teacher)
-        architectures = [group.model for group in cohort.groups]
-        row = record(tried, pool, architectures, most, cohort.clients, similarity, chosen)
+                client, teacher = cohort.subset([i], candidates[m]), repeat(trained[m], 1)
+                write_logits(state.answers, client, teacher)
+                state.matched[client.ids[0]], state.size[client.ids[0]] = cohort.round, n_bytes(teacher)
+
+    def round(state, cohort):
+        uploads, means = local_update(state, cohort)
+        pool, x = means if average else uploads, probed(cohort)
+        public, stream = cohort.public, cohort.server_stream
+        tried = reassemble(pool, x, groups, most, stitch_depth, stream, stitch_relu, end_in_head)  # eqs. 1, 3, 4
+        fit = public_training(public, labelled, server_epochs, server_batch, server_lr, temperature, stream)
+        trained, z_copies, z_candidates = after_training(uploads, tried.candidates, public, fit)
+        similarity = alike(z_copies, z_candidates)  # eq. 5
+        chosen = matches(similarity, cohort)  # eq. 2
+        teach(state, cohort, chosen, tried.candidates, trained)
+        networks = [model for model, _ in cohort.architectures]
+        row = record(tried, pool, networks, most, cohort.clients, similarity, chosen)
         return state._replace(log=appended(state.log, row))
 
     return Algorithm("pfedhr", init, round, models=lambda state: state.v, mixed=True)

@@ -1,4 +1,4 @@
-"""Networks taken apart and put together again: which blocks, from whom, and where a stitch joins them (pFedHR)."""
+"""Pictures of reassembled networks: the blocks, the networks they come from, and the stitches between them (pFedHR)."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -19,14 +19,32 @@ LEAST_ROWS = 4  # so that boxes keep their form where there are few candidates
 
 
 def stitched(before: Link | None, link: Link) -> bool:
-    """Does a stitch stand in front of the block `link`? Not after its own neighbour, and not before a first block."""
+    """Say whether a stitch stands in front of a block.
+
+    Args:
+        before: the block before it in the chain; None at the start.
+        link: the block.
+
+    Returns:
+        False for a block that followed the one before it in their network, and for a first block at the start.
+    """
     return link[1] != 1 if before is None else before != (link[0], link[1] - 1)
 
 
 def plot_chain(networks: Sequence[Sequence[str]], labels: Sequence[str], chain: Sequence[Link], ax: Axes) -> Axes:
-    """A row and a colour per network, a box per block (its name in `networks`), those of `chain` filled and joined.
+    """Draw a candidate inside the networks that its blocks come from.
 
-    A diamond is a stitch, `new` a classifier of the candidate's own: its last block is not the head of its network.
+    Each network has a row and a colour, each block a box; the blocks of the candidate are filled and joined by arrows.
+    A diamond is a stitch. A box "new" is a classifier that the candidate got because its last block is no head.
+
+    Args:
+        networks: the names of the blocks of each network.
+        labels: the names of the networks.
+        chain: the blocks of the candidate, (network, h).
+        ax: axes to draw on.
+
+    Returns:
+        The axes.
     """
     chosen, ends = set(chain), max(map(len, networks)) + 1
     for b, names in enumerate(networks):
@@ -52,14 +70,24 @@ def plot_chain(networks: Sequence[Sequence[str]], labels: Sequence[str], chain: 
 def plot_candidates(
     networks: Sequence[Sequence[str]], candidates: Sequence[Sequence[Link]], notes: Sequence[str], ax: Axes
 ) -> Axes:
-    """One row per candidate: its blocks, coloured by network, a diamond where a stitch stands; `notes` to the right."""
+    """Draw candidates, one in each row: their blocks in the colours of the networks, a diamond for every stitch.
+
+    Args:
+        networks: the names of the blocks of each network.
+        candidates: the blocks of each candidate, (network, h).
+        notes: a text for each candidate, to its right.
+        ax: axes to draw on.
+
+    Returns:
+        The axes.
+    """
     longest = max(map(len, candidates))
     for m, (chain, note) in enumerate(zip(candidates, notes, strict=True)):
         before = None
-        for place, (b, h) in enumerate(chain):
-            _box(ax, (place, m), networks[b][h - 1], PALETTE[b], True)
+        for position, (b, h) in enumerate(chain):
+            _box(ax, (position, m), networks[b][h - 1], PALETTE[b], True)
             if stitched(before, (b, h)):
-                ax.plot(place - 0.5, m, **STITCH)
+                ax.plot(position - 0.5, m, **STITCH)
             before = b, h
         ax.text(longest - 0.35, m, note, va="center", fontsize=7)
     ax.set(xlim=(-0.8, longest + 1.2), ylim=(max(len(candidates), LEAST_ROWS) - 0.4, -0.6), xticks=[])
@@ -68,7 +96,17 @@ def plot_candidates(
 
 
 def plot_block_map(distances: np.ndarray, names: Sequence[str], groups: Sequence[int], ax: Axes) -> Axes:
-    """CKA of inputs plus CKA of outputs, 1 / distance, of all pairs of blocks in the order of their groups, framed."""
+    """Draw how alike blocks are: CKA of inputs + CKA of outputs, which is 1 / distance, with a frame for each group.
+
+    Args:
+        distances: of all pairs of blocks, [n, n].
+        names: of the blocks.
+        groups: the group of each block.
+        ax: axes to draw on.
+
+    Returns:
+        The axes.
+    """
     order = np.argsort(groups, kind="stable")
     alike = 1 / distances[np.ix_(order, order)]
     image = ax.imshow(alike, vmin=0, vmax=2, cmap="viridis")
@@ -84,8 +122,8 @@ def plot_block_map(distances: np.ndarray, names: Sequence[str], groups: Sequence
     return ax
 
 
-def _box(ax: Axes, place: tuple[float, float], name: str, color: str, chosen: bool) -> None:
-    x, y = place
+def _box(ax: Axes, centre: tuple[float, float], name: str, color: str, chosen: bool) -> None:
+    x, y = centre
     look = dict(facecolor=color, edgecolor="black") if chosen else dict(facecolor="white", edgecolor=color, alpha=0.6)
     ax.add_patch(Rectangle((x - WIDE / 2, y - HIGH / 2), WIDE, HIGH, linewidth=0.8, zorder=2, **look))
     bright = np.dot(to_rgb(color), (0.2126, 0.7152, 0.0722)) > 0.5  # relative luminance

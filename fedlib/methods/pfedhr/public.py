@@ -10,12 +10,21 @@ from fedlib.methods.pfedhr.contrastive import nt_xent, view
 from fedlib.models import Model
 from fedlib.stack import Params
 from fedlib.streams import Stream, generator
-from fedlib.training.batches import Images
+from fedlib.training import Images
 from fedlib.training.server import fine_tuned, server_batches
 
 
 def views(images: Images, batches: Tensor, stream: Stream) -> list[Tensor]:
-    """Two views of every image of each batch [steps, batch], normalised: the first ones, then the second ones."""
+    """Make two views of every image of each batch.
+
+    Args:
+        images: the public images.
+        batches: their positions, int64 [steps, batch].
+        stream: random stream of the views.
+
+    Returns:
+        For each batch the first views and then the second ones, normalised, [2 batch, C, H, W].
+    """
     rng, pairs = generator(*stream, "views"), []
     for index in batches:
         x = images.x[index].to(images.scale.dtype) / 255
@@ -27,10 +36,19 @@ def views(images: Images, batches: Tensor, stream: Stream) -> list[Tensor]:
 def public_training(
     images: Images, labelled: bool, epochs: int, batch_size: int, lr: float, temperature: float, stream: Stream
 ) -> Callable[[Model, Params, int], Params]:
-    """A function (model, w, number) that answers a copy of `w` trained on all `images`; `number` seeds its dropout.
+    """Prepare the training of networks on public images. All networks get the same batches, and the same views.
 
-    With `labelled` on the cross-entropy, else on `nt_xent` of the logits of two views (pFedHR, section 3.1.3). All
-    networks see the same batches, and the same views.
+    Args:
+        images: the public images.
+        labelled: True: minimise cross-entropy; False: minimise `nt_xent` of the logits of two views.
+        epochs: how often each image is used.
+        batch_size: images in a batch.
+        lr: step size of Adam.
+        temperature: of `nt_xent`.
+        stream: random stream of batches, views and dropout.
+
+    Returns:
+        A function `train(model, w, number)` that returns a trained copy of the weights w; `number` seeds its dropout.
     """
     batches = server_batches(images, epochs, batch_size, stream)
     pairs = [] if labelled else views(images, batches, stream)
@@ -44,6 +62,6 @@ def public_training(
             return nt_xent(model(w, x), temperature)
 
         loss, data = (error, batches) if labelled else (contrast, pairs)
-        return fine_tuned(model, w, loss, ((own,) for own in data), lr, (*stream, number))
+        return fine_tuned(model, w, loss, ((batch,) for batch in data), lr, (*stream, number))
 
     return train

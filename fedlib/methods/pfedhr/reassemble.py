@@ -23,13 +23,19 @@ class Network(NamedTuple):
 
 
 class Reassembly(NamedTuple):
-    """What the server tried: all blocks of the pool, their distances, the groups, and the candidates it kept.
+    """What the server tried.
 
-    `found` candidates were there with as many groups as asked for; where that is 0, `groups` are fewer.
+    Attributes:
+        pieces: all n blocks of the pool.
+        distances: between them, float64 [n, n].
+        found: number of candidates with as many groups as asked for; if it is 0, `groups` are fewer.
+        groups: positions of the blocks of each group.
+        chains: the blocks of each candidate that was kept, by position.
+        candidates: these candidates, stitched.
     """
 
     pieces: list[Piece]
-    distances: np.ndarray  # float64 [n, n]
+    distances: np.ndarray
     found: int
     groups: list[list[int]]
     chains: list[Chain]
@@ -46,10 +52,22 @@ def reassemble(
     relu: bool = True,
     end_in_head: bool = False,
 ) -> Reassembly:
-    """At most `most` candidates out of the blocks of `pool`, grouped by what they do on images x [probes, C, H, W].
+    """Cut networks into blocks, group the blocks by what they do, and put candidates together.
 
-    If `n_groups` groups give no candidate, one group less is tried, and so on down to two. `depth` and `relu` are those
-    of the stitches, which are drawn from `stream`; the weights in `pool` are copied. `end_in_head`: see `chains`.
+    If `n_groups` groups give no candidate, one group less is tried, and so on down to two.
+
+    Args:
+        pool: the networks; their weights are copied.
+        x: images on which blocks are compared, [probes, C, H, W].
+        n_groups: number of groups.
+        most: largest number of candidates that are kept.
+        depth: linear maps in a stitch.
+        stream: random stream of the stitches.
+        relu: whether a ReLU follows each linear map of a stitch.
+        end_in_head: as for `chains`.
+
+    Returns:
+        What was tried, with the candidates.
     """
     taken = {model.name: decompose(model) for model, _ in pool}
     links = [Link(b, block) for b, (model, _) in enumerate(pool) for block in taken[model.name]]

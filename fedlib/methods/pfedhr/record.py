@@ -1,4 +1,4 @@
-"""What the server tried, round by round, as tensors that lie in the state of a run."""
+"""What the server tried, round by round, as tensors in the state of a run."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -27,12 +27,23 @@ def record(
     similarity: Tensor,
     match: Sequence[int],
 ) -> Params:
-    """One round: its tensors have the same shapes in every round, with `blocks` those of the deepest architecture.
+    """Write one round down. The tensors have the same shapes in every round.
 
-    clients [k]; network [k], the architecture of each network in the pool, by number; group [k, blocks] of each block;
-    distance [k, blocks, k, blocks], else infinite; found [] candidates with as many groups as asked for; used []
-    groups in the end; chain [most, blocks, 2], the blocks (network in the pool, h) of the candidates that were kept;
-    added and size [most], the parameters of their stitches and all they have; similarity [k, most]; match [k].
+    Args:
+        tried: what the server tried.
+        pool: the networks that it cut.
+        architectures: of the run; `blocks` is the number of blocks of the deepest one.
+        most: largest number of candidates.
+        clients: of the round, int64 [k].
+        similarity: of clients and candidates, [k, M].
+        match: the candidate of each client.
+
+    Returns:
+        clients [k]; network [k], the architecture of each network in the pool, by number; group [k, blocks] of each
+        block; distance [k, blocks, k, blocks] of each pair of blocks, else infinite; found [], the candidates with as
+        many groups as asked for; used [], the groups in the end; chain [most, blocks, 2], the blocks (network in the
+        pool, h) of the candidates that were kept; added [most], the parameters of their stitches; size [most], all
+        their parameters; similarity [k, most]; match [k].
     """
     k, blocks = len(clients), max(len(decompose(model)) for model in architectures)
     network, group, distance = _nothing(k), _nothing(k, blocks), np.full((k, blocks, k, blocks), np.inf, np.float32)
@@ -43,8 +54,8 @@ def record(
     for j, members in enumerate(tried.groups):
         group[b[members], h[members]] = j
     chain, (added_, size) = _nothing(most, blocks, 2), _nothing(2, most)
-    for m, (own, candidate) in enumerate(zip(tried.chains, tried.candidates, strict=True)):
-        chain[m, : len(own)] = [(tried.pieces[i].b, tried.pieces[i].h) for i in own]
+    for m, (positions, candidate) in enumerate(zip(tried.chains, tried.candidates, strict=True)):
+        chain[m, : len(positions)] = [(tried.pieces[i].b, tried.pieces[i].h) for i in positions]
         added_[m], size[m] = added(candidate), sum(candidate.weights[name].numel() for name in candidate.trainable)
     row = {"network": network, "group": group, "distance": distance, "chain": chain, "added": added_, "size": size}
     row |= {"found": np.array(tried.found), "used": np.array(len(tried.groups)), "match": np.array(match)}
@@ -57,7 +68,15 @@ def _nothing(*shape: int) -> np.ndarray:
 
 
 def appended(log: Params, row: Params) -> Params:
-    """`log` [rounds, ...] with one more round."""
+    """Append a round to a log.
+
+    Args:
+        log: the rounds so far, [rounds, ...], or an empty dict.
+        row: the next round, [...].
+
+    Returns:
+        The longer log, [rounds + 1, ...].
+    """
     return {name: torch.cat([log[name], t[None]]) if log else t[None].clone() for name, t in row.items()}
 
 
@@ -75,7 +94,15 @@ class Round(NamedTuple):
 
 
 def replay(log: Params, t: int) -> Round:
-    """Round t of a log, the first is 0."""
+    """Read a round from a log.
+
+    Args:
+        log: `state.log` of a run of pFedHR, [rounds, ...].
+        t: the round; the first is 0.
+
+    Returns:
+        What was tried in this round.
+    """
     row = {name: values[t].cpu().numpy() for name, values in log.items()}
     links = [(b, h + 1) for b, h in np.argwhere(row["group"] != NOTHING).tolist()]
     b, h = np.array([(b, h - 1) for b, h in links]).T

@@ -1,7 +1,7 @@
 """Candidate search (pFedHR, Algorithm 1, readings A6, A7, A10, A11): chains of blocks, a pure function of groups.
 
-Rules: R1 a block lies deeper in its own network than the one before it in its; R2 no convolution follows a linear
-layer; R3 every operation type occurs; R4 every group is drawn from.
+Rules: R1 the depth of a block in its network is larger than that of the block before it; R2 no convolution follows a
+linear layer; R3 every operation type occurs; R4 every group gives a block.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,14 @@ SMALLEST = 2  # number of groups: with one, a chain could have two blocks at mos
 
 
 class Piece(NamedTuple):
-    """A block as the search sees it: place `b` of its network in the pool, depth `h` there, operation type, head."""
+    """What the search needs to know of a block.
+
+    Attributes:
+        b: position of its network in the pool.
+        h: its depth in this network, from 1.
+        op: type of its operation, `CONV` or `FC`.
+        head: whether its output are logits.
+    """
 
     b: int
     h: int
@@ -23,26 +30,40 @@ class Piece(NamedTuple):
 
 
 def chains(pieces: Sequence[Piece], groups: Sequence[Sequence[int]], end_in_head: bool = False) -> list[list[Chain]]:
-    """For every group the candidates that start in it, in the order in which they are found; no chain comes twice.
+    """Search candidates: chains of blocks that obey the rules R1 to R4.
 
-    A seed gives one candidate at most: the groups are visited in their order, also its own once more, and each gives
-    the shallowest block that R1 and R2 allow, if there is one; ties go to the network that comes next in the pool. A
-    head closes a candidate, starts none, and is taken only where nothing else fits; with `end_in_head` the last group
-    gives a head wherever one fits.
+    Every block that is no head is a seed, and gives at most one candidate. From the seed on, the groups are visited in
+    their order, the group of the seed once more. Each gives the shallowest block that R1 and R2 allow, if there is one;
+    of equally shallow ones the one whose network comes next in the pool. A head ends a candidate and is taken only if
+    nothing else fits.
+
+    Args:
+        pieces: all blocks.
+        groups: positions of the blocks of each group.
+        end_in_head: whether the last group gives a head wherever one fits.
+
+    Returns:
+        For each group the candidates that start in it, in the order in which they are found; none comes twice.
+
+    Example:
+        >>> from fedlib.methods.pfedhr import CONV, FC, Piece, chains
+        >>> pieces = [Piece(0, 1, CONV, False), Piece(0, 2, FC, True), Piece(1, 1, CONV, False), Piece(1, 2, FC, True)]
+        >>> chains(pieces, groups=[[0, 2], [1, 3]])  # a convolution, then the head of the other network
+        [[(0, 3), (2, 1)], []]
     """
     n_networks = 1 + max(piece.b for piece in pieces)
     found, known = [], set()
-    for own, group in enumerate(groups):
+    for first, seeds in enumerate(groups):
         found.append([])
-        for seed in sorted(group, key=lambda i: (pieces[i].h, pieces[i].b)):
+        for seed in sorted(seeds, key=lambda i: (pieces[i].h, pieces[i].b)):
             if pieces[seed].head:
                 continue
-            chain, used = [seed], {own}
-            for k, others in enumerate(groups):
+            chain, used = [seed], {first}
+            for k, group in enumerate(groups):
                 last = pieces[chain[-1]]
                 if last.head:
                     break
-                deeper = [i for i in others if pieces[i].h > last.h and pieces[i].op >= last.op]  # R1, R2
+                deeper = [i for i in group if pieces[i].h > last.h and pieces[i].op >= last.op]  # R1, R2
                 if end_in_head and k + 1 == len(groups):
                     deeper = [i for i in deeper if pieces[i].head] or deeper
                 if deeper:
@@ -60,6 +81,14 @@ def _preference(piece: Piece, last: Piece, n_networks: int) -> tuple:
 
 
 def thinned(found: Sequence[Sequence[Chain]], most: int) -> list[Chain]:
-    """At most `most` of the candidates, taken from the groups by turns; they stay in the order of `chains`."""
-    ranked = sorted((turn, k) for k, own in enumerate(found) for turn in range(len(own)))[:most]
+    """Keep some of the candidates, taken from the groups by turns.
+
+    Args:
+        found: the candidates of each group.
+        most: largest number that is kept.
+
+    Returns:
+        The candidates that are kept, in the order of `chains`.
+    """
+    ranked = sorted((turn, k) for k, group in enumerate(found) for turn in range(len(group)))[:most]
     return [found[k][turn] for k, turn in sorted((k, turn) for turn, k in ranked)]

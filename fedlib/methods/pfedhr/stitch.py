@@ -15,13 +15,14 @@ from fedlib.stack import Params
 from fedlib.streams import Stream
 from fedlib.training.batches import to_device
 
-LARGEST = 4  # side of a feature map, in pixels, that a stitch flattens
+LARGEST = 4  # pixels: the largest side of a feature map that a stitch flattens
 
 
 class Resize(nn.Module):
-    """[batch, C, *size] -> [batch, C, *to]: adaptive average pooling along a side that shrinks, else bilinear.
+    """Resize feature maps [batch, C, *size] to [batch, C, *to].
 
-    Both are products with a matrix, here written as such: their derivatives give the same bits every time.
+    A side that shrinks is pooled by adaptive averages, one that grows is interpolated linearly. Both are products with
+    a matrix and are written as such, because then derivatives have the same bits every time.
     """
 
     def __init__(self, size: tuple[int, int], to: tuple[int, int]):
@@ -29,7 +30,7 @@ class Resize(nn.Module):
         self.sides = [_resizing(*both) for both in zip(size, to, strict=True)]
 
     def forward(self, x: Tensor) -> Tensor:
-        self.sides = [to_device(side, x.device).to(x.dtype) for side in self.sides]  # where they stay
+        self.sides = [to_device(side, x.device).to(x.dtype) for side in self.sides]  # moved once
         rows, columns = self.sides
         return rows @ x @ columns.T
 
@@ -42,17 +43,27 @@ def _resizing(size: int, to: int) -> Tensor:
 
 
 class Link(NamedTuple):
-    """A block of the network at place `b` of the pool."""
+    """A block, and the position `b` of its network in the pool."""
 
     b: int
     block: Block
 
 
 def stitch(shape: tuple[int, ...], block: Block, depth: int, relu: bool = True) -> nn.Sequential:
-    """Layers from answers of `shape` to what `block` takes: `depth` linear maps, each with a ReLU, or none with one.
+    """Make the layers between an output and a block that was not made for it.
 
-    Between convolutions they are 1x1 convolutions on maps resized to the block's; before a linear layer maps are
-    pooled to 4x4 pixels at most and flattened. The first map has (d_i + 1) d_j parameters.
+    They are linear maps. Before a convolution these are 1x1 convolutions on feature maps resized to the block's size;
+    before a linear layer, feature maps are pooled to at most 4x4 pixels and flattened. The first map has (d_i + 1) d_j
+    parameters, from d_i channels or features to d_j.
+
+    Args:
+        shape: of the output, for one sample.
+        block: the block that follows.
+        depth: number of linear maps, at least 1.
+        relu: whether a ReLU follows each.
+
+    Returns:
+        The layers.
     """
     width, layers = block.width, []
     if block.op == CONV:
@@ -73,44 +84,69 @@ def stitch(shape: tuple[int, ...], block: Block, depth: int, relu: bool = True) 
 
 
 def classifier(shape: tuple[int, ...], n_classes: int) -> nn.Module:
-    """Logits for a candidate without a head."""
+    """Make the last layer of a candidate without a head.
+
+    Args:
+        shape: of the output before it, for one sample.
+        n_classes: number of classes.
+
+    Returns:
+        A linear layer.
+    """
     return nn.Linear(shape[0], n_classes)
 
 
 def assemble(
     chain: Sequence[Link], uploads: Sequence[Params], like: Model, depth: int, stream: Stream, relu: bool = True
 ) -> Model:
-    """The stitched candidate with copies of the weights in `uploads` [b]; stitches are drawn from `stream`.
+    """Stitch a chain of blocks together to a candidate.
 
-    Neighbours in their own network need no stitch, nor does a first block before the images; the last block is
-    followed by a new classifier unless it is a head. `like` is a model for the same images.
+    Two blocks that follow each other in the same network need no stitch, and neither does a first block. The last block
+    is followed by a new classifier unless it is a head.
+
+    Args:
+        chain: the blocks.
+        uploads: the weights of the networks in the pool; they are copied.
+        like: a model for the same images.
+        depth: linear maps in a stitch.
+        stream: random stream of the stitches and the classifier.
+        relu: whether a ReLU follows each linear map.
+
+    Returns:
+        The candidate.
     """
 
     def builder(shape, n_classes):
         layers, before = [], None
-        for place, (b, block) in enumerate(chain, 1):
+        for position, (b, block) in enumerate(chain, 1):
             native = block.h == 1 if before is None else (before.b, before.block.h + 1) == (b, block.h)
             if not native:
                 ends = before.block.out_shape if before else shape
-                layers.append((f"stitch{place}", stitch(ends, block, depth, relu)))
-            layers.append((f"block{place}", copy.deepcopy(block.net)))
-            before = chain[place - 1]
+                layers.append((f"stitch{position}", stitch(ends, block, depth, relu)))
+            layers.append((f"block{position}", copy.deepcopy(block.net)))
+            before = chain[position - 1]
         if not before.block.head:
             layers.append(("classifier", classifier(before.block.out_shape, n_classes)))
         return nn.Sequential(OrderedDict(layers))
 
     first = next(iter(like.weights.values()))
     model = build("candidate", builder, like.shape, like.n_classes, *stream)
-    own = {
-        f"block{place}.{name}": t
-        for place, (b, block) in enumerate(chain, 1)
+    copied = {
+        f"block{position}.{name}": t
+        for position, (b, block) in enumerate(chain, 1)
         for name, t in block.weights(uploads[b]).items()
     }
-    weights = model.weights | own
-    there = {name: to_device(t.detach(), first.device) for name, t in weights.items()}
-    return model._replace(weights={name: t.to(first.dtype, copy=True) for name, t in there.items()})
+    weights = {name: to_device(t.detach(), first.device) for name, t in (model.weights | copied).items()}
+    return model._replace(weights={name: t.to(first.dtype, copy=True) for name, t in weights.items()})
 
 
 def added(model: Model) -> int:
-    """Parameters of a candidate that belong to no block: its stitches and its new classifier."""
+    """Count the parameters of a candidate that belong to no block: its stitches and its new classifier.
+
+    Args:
+        model: the candidate.
+
+    Returns:
+        Their number.
+    """
     return sum(t.numel() for name, t in model.weights.items() if not name.startswith("block"))

@@ -12,30 +12,67 @@ SHARED = "all layers"  # the key of alpha when all layers share it
 
 
 def layer(name: str) -> str:
-    """The layer that an entry belongs to: `fc1.0` for `fc1.0.weight`."""
+    """Name the layer that an entry belongs to.
+
+    Args:
+        name: of the entry.
+
+    Returns:
+        The name of the layer.
+
+    Example:
+        >>> from fedlib.methods.pfedmb.branches import layer
+        >>> layer("fc1.0.weight")
+        'fc1.0'
+    """
     return name.rpartition(".")[0]
 
 
 def layers(names: Iterable[str]) -> list[str]:
-    """The layers that own these entries, in that order."""
+    """List the layers that have entries.
+
+    Args:
+        names: of the entries.
+
+    Returns:
+        The names of their layers, in that order, each once.
+    """
     return list(dict.fromkeys(map(layer, names)))
 
 
 def new_branches(model: Model, branches: int, gain: bool = True) -> Params:
-    """B independent draws of everything trainable: [B, ...]; the first is the model's own.
+    """Draw B independent branches of everything trainable.
 
-    With `gain` linear and convolution layers are multiplied by sqrt(B), so that their mixture with alpha = 1/B has
-    the variance of a single draw (reading A2). BatchNorm starts as always.
+    Args:
+        model: its initial weights are the first branch.
+        branches: their number B.
+        gain: multiply linear and convolution layers by sqrt(B), so that their mixture with alpha = 1/B has the variance
+            of a single draw (reading A2). BatchNorm starts as always.
+
+    Returns:
+        The branches, [B, ...].
     """
     drawn, factor = model.independent(branches), math.sqrt(branches) if gain else 1.0
     return {name: drawn[name] * (1.0 if name in model.batchnorm else factor) for name in model.trainable}
 
 
 def merge(branches: Params, alpha: Params) -> Params:
-    """The mixture of ONE client, weights and biases alike (eq. 1): sum_b alpha_b W_b, [B, ...] -> [...].
+    """Mix the branches of ONE client, weights and biases alike: sum_b alpha_b W_b (eq. 1).
 
-    `alpha` are [B], by layer, or one for all of them under `SHARED`. Mixing weights is mixing outputs (eq. 2): in
-    training and inference a layer is called once, not B times.
+    Mixing weights is the same as mixing outputs (eq. 2), so a layer is called once, in training and in inference.
+
+    Args:
+        branches: W, [B, ...].
+        alpha: the mixing weights [B] of each layer by its name, or those of all layers under `SHARED`.
+
+    Returns:
+        The mixed weights, [...].
+
+    Example:
+        >>> import torch
+        >>> from fedlib.methods.pfedmb import merge
+        >>> merge({"fc.bias": torch.tensor([[0.0, 4.0], [8.0, 4.0]])}, {"fc": torch.tensor([0.75, 0.25])})
+        {'fc.bias': tensor([2., 4.])}
     """
-    own = {name: alpha[SHARED] if SHARED in alpha else alpha[layer(name)] for name in branches}
-    return {name: torch.tensordot(own[name], t, dims=1) for name, t in branches.items()}
+    mixing = {name: alpha[SHARED] if SHARED in alpha else alpha[layer(name)] for name in branches}
+    return {name: torch.tensordot(mixing[name], t, dims=1) for name, t in branches.items()}

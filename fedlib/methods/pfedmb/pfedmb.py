@@ -1,36 +1,68 @@
-"""pFedMB (Mori et al., IJCNN 2023, Algorithm 1): layers of B shared branches, mixed by each client's own alpha."""
+"""pFedMB (Mori et al., IJCNN 2023, Algorithm 1): layers of B shared branches, mixed differently by every client."""
 
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import torch
 from torch.func import vmap
 
-from fedlib.algorithm import Algorithm, Partial, algorithm, download
+from fedlib.algorithm import Algorithm, algorithm
 from fedlib.checks import at_least
 from fedlib.methods.pfedmb.branches import SHARED, layer, layers, merge, new_branches
-from fedlib.models.model import is_statistic
-from fedlib.stack import Params, copies, put, repeat, select, take
-from fedlib.training.losses import cross_entropy
-
-PREFIX = "alpha of "  # entries of a client's weights: z [B] of a layer, of which alpha is the softmax
+from fedlib.stack import Params, copies, repeat, select, tree_map
+from fedlib.training import cross_entropy, train
 
 
-def alphas(w: Params) -> Params:
-    """alpha = softmax(z), on the simplex: {layer: [..., B]}."""
-    return {name.removeprefix(PREFIX): z.softmax(-1) for name, z in w.items() if name.startswith(PREFIX)}
+class Branched(NamedTuple):
+    """A model in branches. In a state those are shared, and the rest has a row for every client."""
+
+    branches: Params  # W [B, ...]
+    z: Params  # {layer: [B]}, of which alpha is the softmax
+    statistics: Params  # of BatchNorm
 
 
-def merged(w: Params) -> Params:
-    """ONE client's branches, z and BatchNorm statistics as weights of the plain model."""
-    statistics = set(filter(is_statistic, w))
-    branches = {name: t for name, t in w.items() if not (name in statistics or name.startswith(PREFIX))}
-    return merge(branches, alphas(w)) | select(w, statistics)
+def alphas(z: Params) -> Params:
+    """Turn z into mixing weights, alpha = softmax(z).
+
+    Args:
+        z: of each layer by its name, [..., B].
+
+    Returns:
+        alpha, of the same form; at least 0, and the B weights sum to 1.
+    """
+    return tree_map(lambda t: t.softmax(-1), z)
+
+
+def merged(w: Branched) -> Params:
+    """Merge the branches of ONE client (eq. 1).
+
+    Args:
+        w: the model in branches.
+
+    Returns:
+        The weights of a plain model, [...].
+    """
+    return merge(w.branches, alphas(w.z)) | w.statistics
 
 
 def branch_mean(w: Params, alpha: Params, n_samples: torch.Tensor, before: Params) -> Params:
-    """Eq. 5: sum_i n_i alpha_ilb W_ilb / sum_j n_j alpha_jlb over the cohort, [k, B, ...] -> [B, ...].
+    """Average each branch b of each layer l: sum_i n_i alpha_ilb W_ilb / sum_j n_j alpha_jlb (eq. 5).
 
-    A branch that nobody uses stays what it was in `before` [B, ...].
+    Args:
+        w: the uploaded branches W, [k, B, ...].
+        alpha: the uploaded mixing weights [k, B] of each layer by its name, or those of all layers under `SHARED`.
+        n_samples: n, [k].
+        before: the branches so far, [B, ...]; a branch that nobody uses stays as it is.
+
+    Returns:
+        The new branches, [B, ...].
+
+    Example:
+        >>> import torch
+        >>> from fedlib.methods.pfedmb import branch_mean
+        >>> w = {"fc.bias": torch.tensor([[1.0, 5.0], [4.0, 5.0]])}
+        >>> alpha, n = {"fc": torch.tensor([[1.0, 0.0], [0.5, 0.5]])}, torch.tensor([10.0, 10.0])
+        >>> branch_mean(w, alpha, n_samples=n, before={"fc.bias": torch.zeros(2)})
+        {'fc.bias': tensor([2., 5.])}
     """
     mean = {}
     for name, t in w.items():
@@ -50,42 +82,66 @@ def pfedmb(
     alpha_lr: Annotated[float, at_least(0)] = 1.0,
     gain: bool = True,
 ) -> Algorithm:
-    """First alpha, branches frozen, for the local epochs (eq. 3), then the branches, alpha frozen, for as many (eq. 4).
+    """Every layer has B branches, shared by all clients, and every client mixes them with its own weights alpha.
 
-    alpha = softmax(z), z = 0 at first, is the client's own, one vector per layer, or with `share_alpha` one for all
-    layers (section V-B). SGD moves z at rate `alpha_lr`, the branches at the run's. The server averages each branch
-    with weights n_i alpha_i (eq. 5), or with n_i alone (`weighted=False`, eq. 6). Branches are drawn independently,
-    with `gain` times sqrt(B): see `new_branches`. BatchNorm's affine part is branched, its statistics stay with the
-    client. `branches=1` is FedAvg (with local statistics). Evaluated: the merged model of the global branches and the
-    own alpha; tuned: after another local update of both, on copies.
+    A client minimises the cross-entropy of its merged model (eq. 1) twice: for the local epochs over alpha with the
+    branches frozen (eq. 3), then for as many over the branches with alpha frozen (eq. 4). alpha = softmax(z) starts
+    with z = 0 and stays with the client; it is one vector for each layer.
+
+    The server averages each branch, weighted with n_i alpha_i, where n_i counts the client's train samples (eq. 5). So
+    a client moves a branch as much as it uses it. Branches are drawn independently (`new_branches`). BatchNorm's affine
+    parameters are branched, its running statistics stay with the client.
+
+    A client is evaluated with the global branches, merged with its alpha. Fine-tuning is another local update of both,
+    on copies. `branches=1` is FedAvg with BatchNorm's statistics on the clients.
+
+    Args:
+        branches: B, at least 1; the paper has 5 in section V-B and chooses it for each setting in Table III.
+        share_alpha: one alpha for all layers of a client, as in section V-B.
+        weighted: average with n_i alpha_i (eq. 5); False: with n_i alone (eq. 6).
+        alpha_lr: step size of z, at least 0; the branches move at the run's lr.
+        gain: multiply the initial branches by sqrt(B).
+
+    Source:
+        Mori et al., "Personalized Federated Learning with Multi-branch Architecture", IJCNN 2023, Algorithm 1,
+        equations 1 to 6.
+
+    Example:
+        >>> import fedlib as fl
+        >>> data = fl.load("digits", copies=1)
+        >>> federation = fl.federate(data, fl.dirichlet(alpha=0.5), clients=4, test_fraction=0.8)
+        >>> result = fl.run(fl.pfedmb(branches=3), federation, rounds=1, progress=False)
+        >>> alpha = result.trace["classifier"][-1]  # at the last evaluation
+        >>> alpha.shape, alpha.sum(1).allclose(alpha.new_ones(4))
+        (torch.Size([4, 3]), True)
     """
 
     def loss(w, batch):  # ONE client
         return cross_entropy(merged(w), batch)
 
     def init(model, federation):
-        places = [SHARED] if share_alpha else layers(model.trainable)
-        like = next(iter(model.weights.values()))
-        z = {PREFIX + place: like.new_zeros(federation.n_clients, branches) for place in places}
+        names = [SHARED] if share_alpha else layers(model.trainable)
+        z = {name: model.zeros(federation.n_clients, branches) for name in names}
         statistics = copies(select(model.weights, model.statistics), federation.n_clients)
-        return Partial(new_branches(model, branches, gain), z | statistics)
+        return Branched(new_branches(model, branches, gain), z, statistics)
 
-    def local_update(w, cohort):
-        z = [name for name in w if name.startswith(PREFIX)]
-        w = cohort.train(loss, w, name="alpha", trainable=z, lr=alpha_lr)
-        return cohort.train(loss, w, trainable=cohort.model.trainable)  # the batches of FedAvg
+    def local_update(w, cohort):  # [k, ...]
+        w = train(cohort, loss, w, name="alpha", trainable=["z"], lr=alpha_lr)  # eq. 3
+        return train(cohort, loss, w, trainable=["branches"])  # eq. 4, on the batches of FedAvg
 
     def round(state, cohort):
-        trained = local_update(download(state, cohort), cohort)  # [k, B, ...]
-        sent = cohort.receive(select(trained, state.w)), cohort.receive(alphas(trained))
-        alpha = sent[1] if weighted else {name: torch.ones_like(a) for name, a in sent[1].items()}
-        w = branch_mean(sent[0], alpha, cohort.n_samples, before=state.w)
-        return Partial(w, put(state.v, cohort.clients, select(trained, state.v)))
+        start = Branched(cohort.broadcast(state.branches), cohort.mine(state.z), cohort.mine(state.statistics))
+        W, z, statistics = local_update(start, cohort)  # [k, B, ...], [k, B], [k, ...]
+        W, alpha = cohort.receive((W, alphas(z)))
+        alpha = alpha if weighted else tree_map(torch.ones_like, alpha)
+        mean = branch_mean(W, alpha, cohort.n_samples, before=state.branches)  # eq. 5, or 6
+        return Branched(mean, cohort.keep(state.z, z), cohort.keep(state.statistics, statistics))
 
     def models(state):
-        return vmap(lambda v: merged(state.w | v))(state.v)
+        return vmap(lambda z, statistics: merged(Branched(state.branches, z, statistics)))(*state[1:])
 
     def tune(state, everyone):
-        return vmap(merged)(local_update(repeat(state.w, everyone.size) | take(state.v, everyone.clients), everyone))
+        start = Branched(repeat(state.branches, everyone.size), *everyone.mine(state[1:]))
+        return vmap(merged)(local_update(start, everyone))
 
-    return Algorithm("pfedmb", init, round, models, tune=tune, trace=lambda state: alphas(state.v))
+    return Algorithm("pfedmb", init, round, models, tune=tune, trace=lambda state: alphas(state.z))

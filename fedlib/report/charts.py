@@ -1,4 +1,4 @@
-"""Rows of heat maps and learning curves."""
+"""Charts: rows of heat maps, and learning curves."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,9 @@ import numpy as np
 import pandas as pd
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
 from matplotlib.ticker import MaxNLocator
 
 from fedlib.report.style import COLUMN, TEXT, label, method_style
@@ -29,10 +31,34 @@ def plot_heatmaps(
     annotate: bool | None = None,
     width: float | None = None,
 ) -> Figure:
-    """A row of heat maps `[rows, columns]` of one shape, on one scale, with one colour bar (labelled `bar`).
+    """Draw a row of heat maps on one scale, with one colour bar.
 
-    `rows` and `columns` name the lines. `annotate` writes the numbers into the cells: by default where they
-    can be read at this width. `width` is in inches, by default `TEXT` for several maps and `COLUMN` for one.
+    Args:
+        matrices: the maps, [rows, columns] each, of one shape.
+        titles: one title per map.
+        vmin: value at the lower end of the scale.
+        vmax: value at the upper end of the scale.
+        rows: names of the rows. Default: their numbers.
+        columns: names of the columns. Default: their numbers.
+        xlabel: label of the columns.
+        ylabel: label of the rows.
+        bar: label of the colour bar.
+        cmap: colour map of matplotlib.
+        annotate: whether to write the numbers into the cells. Default: if they can be read at this width.
+        width: width of the figure in inches. Default: `TEXT` for several maps, `COLUMN` for one.
+
+    Returns:
+        The figure.
+
+    Raises:
+        ValueError: the maps have different shapes, or there is not one title per map.
+
+    Example:
+        >>> import numpy as np
+        >>> import fedlib as fl
+        >>> figure = fl.report.plot_heatmaps([np.eye(3), np.ones((3, 3))], titles=["before", "after"], bar="cosine")
+        >>> [ax.get_title() for ax in figure.axes]
+        ['before', 'after', '']
     """
     matrices = [np.asarray(matrix, dtype=float) for matrix in matrices]
     shapes = {matrix.shape for matrix in matrices}
@@ -61,11 +87,11 @@ def plot_heatmaps(
         if annotate:
             _write_numbers(ax, image, matrix, size)
     axes[0, 0].set_ylabel(ylabel)
-    figure.colorbar(image, ax=axes[0].tolist(), label=bar, fraction=0.05, pad=0.02, aspect=12)
+    figure.colorbar(axes[0, -1].images[0], ax=axes[0].tolist(), label=bar, fraction=0.05, pad=0.02, aspect=12)
     return figure
 
 
-def _name_cells(axis: object, names: Sequence[str] | None, number: int) -> None:
+def _name_cells(axis: Axis, names: Sequence[str] | None, number: int) -> None:
     if names is not None:
         axis.set_ticks(range(number), names)
     elif number <= ANNOTATED:
@@ -74,7 +100,7 @@ def _name_cells(axis: object, names: Sequence[str] | None, number: int) -> None:
         axis.set_major_locator(MaxNLocator(5, integer=True, steps=[1, 2, 5, 10]))
 
 
-def _write_numbers(ax: Axes, image: object, matrix: np.ndarray, size: float) -> None:
+def _write_numbers(ax: Axes, image: AxesImage, matrix: np.ndarray, size: float) -> None:
     """Two decimals in each cell, black or white, whichever can be read on the cell's colour."""
     for (row, column), value in np.ndenumerate(matrix):
         red, green, blue, _ = image.to_rgba(value)
@@ -93,10 +119,30 @@ def plot_curves(
     markers: int = 6,
     legend: bool | str = "outside",
 ) -> Axes:
-    """One line per method: mean of `y` over the rows with the same `x`, band of one std either side (seeds).
+    """Draw one line per method: the mean over seeds, in a band of one standard deviation to either side.
 
-    Colours, markers and lines are those of `method_style`. `markers` is how many markers a line carries.
-    `legend="outside"` puts it to the right of the axes, `"below"` under them, `True` inside, `False` nowhere.
+    Args:
+        frame: one row per seed and point of every line.
+        x: column of the horizontal axis.
+        y: column of the vertical axis; it is averaged over the rows with the same `x`.
+        hue: column with the names of the methods; `method_style` says how their lines look.
+        ax: axes to draw on. Default: the current ones.
+        markers: about how many markers a line has.
+        legend: "outside": to the right of the axes; "below": under them; True: inside; False: none.
+
+    Returns:
+        The axes.
+
+    Raises:
+        ValueError: a column is missing, there are no rows, or a method is unknown.
+
+    Example:
+        >>> import pandas as pd
+        >>> import fedlib as fl
+        >>> curves = pd.DataFrame({"method": "fedavg", "round": [1, 2], "accuracy": [20.0, 30.0]})
+        >>> ax = fl.report.plot_curves(curves)
+        >>> ax.get_legend_handles_labels()[1]
+        ['FedAvg']
     """
     missing = [column for column in (x, y, hue) if column not in frame]
     if missing or not len(frame):
@@ -104,9 +150,9 @@ def plot_curves(
     ax = plt.gca() if ax is None else ax
     for name, rows in frame.groupby(hue, sort=False):
         curve = rows.groupby(x)[y].agg(["mean", "std"])
-        style = method_style(name)
+        style = method_style(str(name))
         every = max(1, round(len(curve) / markers))
-        ax.plot(curve.index, curve["mean"], label=label(name), markevery=every, **style)
+        ax.plot(curve.index, curve["mean"], label=label(str(name)), markevery=every, **style)
         if curve["std"].notna().any():
             low, high = curve["mean"] - curve["std"], curve["mean"] + curve["std"]
             ax.fill_between(curve.index, low, high, color=style["color"], alpha=0.15, linewidth=0)
@@ -116,7 +162,7 @@ def plot_curves(
     if legend == "outside":
         ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.03), borderaxespad=0.3)
     elif legend == "below":
-        columns = max(1, int(ax.figure.get_figwidth() / 1.1))
+        columns = max(1, int(ax.figure.bbox.width / ax.figure.dpi / 1.1))
         ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.22), ncols=columns, columnspacing=1.2)
     elif legend:
         ax.legend()

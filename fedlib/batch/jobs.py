@@ -1,4 +1,4 @@
-"""Which notebooks are executed, with what, into which folder."""
+"""Jobs: the notebooks to execute, with their parameters and the folders of their copies."""
 
 import os
 from pathlib import Path
@@ -27,8 +27,10 @@ def select(notebooks: Path, chosen: list[str]) -> list[Path]:
     return sorted({named[Path(name).stem] for name in chosen}) or sources
 
 
-def plan(source: Path, profile: str, output: Path, settings: list[str] | None = None, jobs: int | None = None) -> Job:
-    """What will run for one notebook; `ValueError` in one sentence if anything about it is wrong."""
+def make_job(
+    source: Path, profile: str, output: Path, settings: list[str] | None = None, jobs: int | None = None
+) -> Job:
+    """The job of one notebook; `ValueError` if a parameter or the profile is not allowed."""
     parameters = read_profile(source, profile) | read_settings(source, settings or [])
     folder = output / profile / source.stem.split("_", 1)[1]
     known = defaults(source)
@@ -36,6 +38,6 @@ def plan(source: Path, profile: str, output: Path, settings: list[str] | None = 
         check_count("jobs", jobs, 0)
         check_choice(f"--jobs: parameter of {source.name}", "jobs", known)
         parameters["jobs"] = jobs
-    own = {"profile": profile, "output": Path(os.path.relpath(folder, source.parent)).as_posix()}
-    parameters |= {name: value for name, value in own.items() if name in known}
+    by_option = {"profile": profile, "output": Path(os.path.relpath(folder, source.parent)).as_posix()}
+    parameters |= {name: value for name, value in by_option.items() if name in known}
     return Job(source, folder / source.name, parameters)

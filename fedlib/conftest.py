@@ -1,0 +1,30 @@
+"""Fixtures of the examples in docstrings: each runs in an empty folder with its own run store and data folder."""
+
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported
+
+from collections.abc import Iterator
+from pathlib import Path
+from unittest import mock
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import pytest
+import torch
+
+from fedlib.algorithm import ALGORITHMS
+
+torch.set_num_threads(1)
+mpl.use("agg")
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Remove files, methods, figures and figure styles after each example."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FEDLIB_RUNS", str(tmp_path / "runs"))
+    monkeypatch.setenv("FEDLIB_DATA", str(tmp_path / "data"))
+    with mock.patch.dict(ALGORITHMS), mpl.rc_context():
+        yield
+    plt.close("all")

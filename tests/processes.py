@@ -1,0 +1,52 @@
+"""Processes that need not import PyTorch and the library: they begin as copies of one that has done nothing else."""
+
+import multiprocessing
+import os
+import runpy
+import sys
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+import cloudpickle
+
+CONTEXT = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
+CONTEXT.set_forkserver_preload(["fedlib"])
+
+
+def start(work: Callable[..., None], *given: Any) -> tuple[BaseProcess, Iterator[Any]]:
+    """A process that calls `work(tell, *given)` in a session of its own, and what it tells until it ends."""
+    ours, theirs = CONTEXT.Pipe(duplex=False)
+    task = dict(os.environ), theirs, cloudpickle.dumps((work, given))
+    process = CONTEXT.Process(target=_call, args=task, daemon=True)
+    process.start()
+    theirs.close()
+    return process, _told(ours)
+
+
+def command(tell: Callable[[Any], None], module: str, arguments: list[str], log: str = os.devnull) -> None:
+    """What `python -m module arguments` does; what it prints goes to the file `log`."""
+    with open(log, "w") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    sys.argv = [module, *arguments]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+def _call(environment: dict[str, str], theirs: Connection, task: bytes) -> None:
+    if os.name == "posix":
+        os.setsid()
+    os.environ.clear()
+    os.environ.update(environment)  # the process that was copied has an older one
+    work, given = cloudpickle.loads(task)
+    work(theirs.send, *given)
+
+
+def _told(ours: Connection) -> Iterator[Any]:
+    with ours:
+        while True:
+            try:
+                yield ours.recv()
+            except EOFError:
+                return

@@ -1,0 +1,40 @@
+"""What users call says what goes in and what comes out, and shows how it is used; the examples run as tests."""
+
+import inspect
+import re
+
+import pytest
+
+import fedlib as fl
+from fedlib import data, models, report, similarity, stack
+from fedlib.models import ensemble, features, mixture
+
+MODULES = (fl, data, models, report, similarity, stack, ensemble, features, mixture)
+# Not in this form yet, and the builders of models, which all take and return the same (`fedlib.models.Builder`).
+LEFT_OUT = ("fedlib.algorithm.", "fedlib.methods.", "fedlib.runs.rounds.run", "fedlib.runs.sweep.grid")
+LEFT_OUT += ("fedlib.runs.sweep.sweep", "fedlib.models.lenet5.", "fedlib.models.mobilenetv2.")
+
+
+def public() -> dict[str, object]:
+    """The functions and classes that the modules offer, by full name."""
+    offered = {}
+    for module in MODULES:
+        for name in getattr(module, "__all__", vars(module)):
+            code = getattr(module, name)
+            if (inspect.isfunction(code) or inspect.isclass(code)) and code.__module__.startswith(module.__name__):
+                offered[f"{code.__module__}.{code.__qualname__}"] = code
+    return {n: code for n, code in offered.items() if not (n.startswith(LEFT_OUT) or code.__name__.startswith("_"))}
+
+
+@pytest.mark.parametrize("name", public())
+def test_a_docstring_has_its_sections(name):
+    code = public()[name]
+    sections = re.findall(r"^(\w+):$", inspect.getdoc(code), re.MULTILINE)
+    if inspect.isclass(code):
+        assert {"Attributes", "Args"} & set(sections)
+        return
+    signature = inspect.signature(code)
+    assert ">>> " in inspect.getdoc(code)
+    assert "Example" in sections
+    assert "Args" in sections or not signature.parameters
+    assert "Returns" in sections or signature.return_annotation is None

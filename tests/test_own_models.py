@@ -1,0 +1,205 @@
+"""Models that a user brings: a function, a class or a new name; in other processes; and what they must be."""
+
+import functools
+import re
+
+import numpy as np
+import pytest
+import torch
+from test_fingerprint import in_a_cell
+from torch import nn
+from trees import close, same_bits
+
+import fedlib as fl
+from fedlib.fingerprint import fingerprint
+from fedlib.models import MODELS
+from fedlib.runs.plan import prepare
+
+SETTING = dict(rounds=2, join_ratio=0.5, batch_size=8, lr=0.05)
+RNG = np.random.default_rng(0)
+
+
+def mine(shape, n_classes, width=8):
+    """One hidden layer."""
+    channels, high, wide = shape
+    return nn.Sequential(nn.Flatten(), nn.Linear(channels * high * wide, width), nn.ReLU(), nn.Linear(width, n_classes))
+
+
+class Mine(nn.Module):
+    """The same as a class."""
+
+    def __init__(self, shape, n_classes):
+        super().__init__()
+        self.layers = mine(shape, n_classes)
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+CELL = """
+    from torch import nn
+
+    WIDTH = 8
+
+    def mine(shape, n_classes):
+        channels, height, width = shape
+        hidden = nn.Linear(channels * height * width, WIDTH)
+        return nn.Sequential(nn.Flatten(), hidden, nn.ReLU(), nn.Linear(WIDTH, n_classes))
+"""
+
+
+def in_a_notebook(cell: str, source: str = CELL):
+    """`mine` of a notebook's cell, whose source is in no file."""
+    return in_a_cell(source, cell, {"__name__": "__main__"})["mine"]
+
+
+def test_the_models_there_are(monkeypatch):
+    monkeypatch.setitem(MODELS, "a_name", mine)
+    assert fl.models() == tuple(sorted(MODELS))
+    assert {"a_name", "lenet5", "resnet18", "resnet18_gn"} <= set(fl.models())
+
+
+def test_a_function_a_class_and_a_new_name_are_models(federation, monkeypatch):
+    monkeypatch.setitem(MODELS, "a_name", mine)
+    models = (mine, [mine], "a_name", functools.partial(mine, width=8), in_a_notebook("<own>"), Mine)
+    runs = [fl.run("fedper", federation, model, **SETTING, progress=False) for model in models]
+    assert [run.config["model"] for run in runs] == ["mine", "mine", "a_name", "mine", "mine", "Mine"]
+    assert [run.config["code"][-1] for run in runs] == [fingerprint(mine)] * 3 + list(map(fingerprint, models[3:]))
+    for run in runs:
+        assert same_bits(list(run.models.values()), list(runs[0].models.values()))
+
+
+def test_an_edited_model_is_a_new_run(federation):
+    edits = (CELL, CELL.replace("WIDTH = 8", "WIDTH = 9"), CELL.replace("nn.ReLU", "nn.Tanh"), CELL + "    # the same")
+    models = [in_a_notebook(f"<own {i}>", source) for i, source in enumerate(edits)]
+    configs = [prepare("fedavg", federation, model, rounds=1).config for model in models]
+    assert configs[0] == configs[3]
+    assert len({str(config["code"]) for config in configs}) == 3
+
+
+def test_own_models_train_in_both_backends_and_beside_others(federation, tmp_path):
+    setting = SETTING | dict(dtype="float64", progress=False)
+    loop, stacked = (
+        fl.run("local_only", federation, ["lenet5", mine], **setting, backend=backend, store=tmp_path / backend)
+        for backend in ("loop", "stacked")
+    )
+    assert loop.config["model"] == "lenet5+mine"
+    assert [group.model.name for group in loop.architectures] == ["lenet5", "mine"]
+    assert close(loop.models, stacked.models)
+
+
+def test_own_models_reach_the_processes_of_a_sweep(federation, tmp_path, monkeypatch):
+    monkeypatch.setitem(MODELS, "a_name", in_a_notebook("<own>"))
+    models = [in_a_notebook("<own>"), Mine, "a_name", ["lenet5_plain", "a_name"]]
+    cells = fl.grid(algorithm="local_only", federation=federation, model=models, **SETTING)
+    cells += fl.grid(algorithm=fl.fedkemf(knowledge="a_name"), federation=federation, **SETTING)
+    swept = fl.sweep(cells, jobs=2, progress=False, store=tmp_path / "workers")
+    assert swept.cells["model"].tolist() == ["mine", "Mine", "a_name", "lenet5_plain+a_name", "lenet5"]
+    for cell, result in zip(cells, swept.results, strict=True):
+        here = fl.run(**cell, progress=False, store=tmp_path / "here")
+        assert here.folder.name == result.folder.name
+        assert same_bits(here.models, result.models)
+
+
+class Maker:
+    """Makes models, and has a state that no source tells."""
+
+    def __call__(self, shape, n_classes):
+        return mine(shape, n_classes)
+
+
+def ends_in(*layers):
+    return lambda shape, n_classes: nn.Sequential(*mine(shape, n_classes)[:-1], *layers)
+
+
+def changed(change):
+    def builder(shape, n_classes):
+        net = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), *mine((2, 14, 14), n_classes))
+        change(net)
+        return net
+
+    return builder
+
+
+def tied(net):
+    net.append(nn.Linear(8, 4))
+    net[-1].weight = net[-2].weight
+
+
+def drawn_by_numpy(net):
+    nn.init.constant_(net[0].bias, np.random.default_rng().random())
+
+
+def drawn_from_outside(shape, n_classes):
+    return mine(shape, n_classes, width=RNG.integers(2, 3))
+
+
+class Spare(Mine):
+    """With a linear layer that is not used."""
+
+    def __init__(self, shape, n_classes):
+        super().__init__(shape, n_classes)
+        self.spare = nn.Linear(8, n_classes)
+
+
+def fails_in_two_lines(shape, n_classes):
+    raise RuntimeError("no memory.\nAsk for less.")
+
+
+def needs_large_images(shape, n_classes):
+    raise ValueError("images must be larger.")
+
+
+ENDS = "it must return what its last nn.Linear, with a bias, gives: the logits [batch, 4]."
+REFUSED = {
+    "a module": (mine((1, 16, 16), 4), "model is of type Sequential; it must be a name, a function (shape, n_classes)"),
+    "nothing": ([], "model is of type list; it must be a name, a function (shape, n_classes)"),
+    "another kind in a list": (["lenet5", 3], "model is of type int; it must be a name"),
+    "an unknown name in a list": ([mine, "lenet"], "model='lenet' is unknown (did you mean 'lenet5'?)"),
+    "several": ([mine, "lenet5"], "model='mine+lenet5' is not allowed; fedavg needs one architecture"),
+    "no module": (lambda shape, n_classes: [3], "is not allowed; it returns a list, not a torch.nn.Module."),
+    "no classifier": (lambda shape, n_classes: nn.Flatten(), "is not allowed; it has no nn.Linear as its classifier."),
+    "no bias": (ends_in(nn.Linear(8, 4, bias=False)), ENDS),
+    "too many classes": (ends_in(nn.Linear(8, 5)), ENDS),
+    "probabilities": (ends_in(nn.Linear(8, 4), nn.Softmax(1)), ENDS),
+    "another last layer": (Spare, ENDS),
+    "another order": (ends_in(nn.Linear(8, 4), nn.Flatten(0), nn.Unflatten(0, (4, 2))), ENDS),
+    "frozen": (changed(lambda net: net[0].requires_grad_(False)), "'0.weight' does not require a gradient"),
+    "a buffer": (changed(lambda net: net.register_buffer("table", torch.ones(2))), "its 'table' is neither a weight"),
+    "a buffer in no state": (
+        changed(lambda net: net.register_buffer("table", torch.ones(2), persistent=False)),
+        "its 'table' is neither a weight of its own nor a statistic of BatchNorm",
+    ),
+    "tied weights": (changed(tied), "its '6.weight' is neither a weight of its own"),
+    "a mean over all batches": (changed(lambda net: setattr(net[1], "momentum", None)), "BatchNorm has no momentum"),
+    "another seed": (changed(drawn_by_numpy), "its initial weights differ from call to call"),
+    "other images": (changed(lambda net: net.insert(0, nn.Conv2d(3, 1, 1))), "fails for images of shape (1, 16, 16)"),
+    "single precision": (
+        changed(lambda net: net[0].register_forward_pre_hook(lambda layer, x: (x[0].float(),))),
+        "fails for images of shape (1, 16, 16) and 4 classes (RuntimeError: ",
+    ),
+    "other arguments": (lambda shape: mine(shape, 4), "and 4 classes (TypeError: "),
+    "an error": (fails_in_two_lines, "and 4 classes (RuntimeError: no memory)."),
+    "its own refusal": (needs_large_images, "images must be larger."),
+    "a state": (Maker(), "no source tells what is in a Maker"),
+    "a global state": (
+        drawn_from_outside,
+        "drawn_from_outside cannot be fingerprinted: no source tells what",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_trained_is_refused_in_one_sentence(case, federation, run_store):
+    model, sentence = REFUSED[case]
+    with pytest.raises(ValueError, match=re.escape(sentence)) as refusal:
+        fl.run("fedavg", federation, model, **SETTING, dtype="float64")
+    assert "\n" not in str(refusal.value)
+    assert str(refusal.value).endswith(".")
+    assert not run_store.exists()
+
+
+def test_a_model_that_is_checked_leaves_the_global_random_state_alone(federation):
+    before = torch.get_rng_state()
+    prepare("fedavg", federation, mine, rounds=1)
+    assert torch.equal(torch.get_rng_state(), before)

@@ -1,0 +1,44 @@
+"""What notebooks and methods may import: names that a package lists, and nothing behind them."""
+
+import ast
+import importlib
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+PUBLIC = re.compile(
+    r"fedlib(\.(algorithm|checks|data|federation|models|report|runs|similarity|stack|training)|\.methods\.\w+)?"
+)
+
+
+def imported(path: Path) -> list[tuple[str, str]]:
+    """Module and name of every import from fedlib in a notebook."""
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+    code = "\n".join(line for line in code.splitlines() if not line.lstrip().startswith(("%", "!")))
+    found = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.ImportFrom)]
+    return [(node.module, name.name) for node in found if node.module.startswith("fedlib") for name in node.names]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebooks_import_the_public_surface_only(path):
+    for module, name in imported(path):
+        assert PUBLIC.fullmatch(module), f"{module} is not public"
+        package = importlib.import_module(module)
+        assert not name.startswith("_")
+        assert name in getattr(package, "__all__", vars(package)) or importlib.import_module(f"{module}.{name}")
+
+
+def test_what_a_package_lists_is_there():
+    for module in ("fedlib", "fedlib.data", "fedlib.models", "fedlib.runs", "fedlib.training", "fedlib.report"):
+        package = importlib.import_module(module)
+        assert [name for name in package.__all__ if not hasattr(package, name)] == []
+
+
+def test_files_of_one_name_do_not_stand_in_neighbouring_folders():
+    names = [path.name for path in (ROOT / "fedlib").glob("*/*.py") if not path.name.startswith("__")]
+    assert sorted({name for name in names if names.count(name) > 1}) == []
