@@ -11,6 +11,9 @@ WORKERS  ?= $(shell expr $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2) + 1
 SAMPLE   ?= 0
 SEED     ?= 0
 FILES    ?=
+PAPER    ?=
+ITEM     ?=
+BUDGET   ?=
 
 VENV  := .venv
 PY    := $(VENV)/bin/python
@@ -19,7 +22,7 @@ BATCH  = --profile $(PROFILE) $(foreach n,$(NOTEBOOK),--notebook '$(n)') $(forea
          $(if $(JOBS),--jobs $(JOBS)) --parallel $(PARALLEL)
 
 .DEFAULT_GOAL := help
-.PHONY: help figures test test-browser mutants lab bench diff setup lint lock strip clean distclean
+.PHONY: help figures test test-browser mutants lab evidence evidence-report bench diff setup lint lock strip clean distclean
 
 help:  ## Show this list
 	@echo "make figures makes all tables and figures; make lab opens the notebooks."
@@ -40,6 +43,12 @@ mutants: $(STAMP)  ## Mutation testing: plant errors in copies of the library an
 
 lab: $(STAMP)  ## Open the notebooks in JupyterLab
 	@$(PY) -m jupyter lab --LabApp.default_url=/lab/tree/notebooks/start.ipynb
+
+evidence: $(STAMP)  ## Run what the papers' tables still need, a row for each run: PAPER=pfedsim ITEM=table3 BUDGET=2h JOBS=2
+	@$(PY) -m fedlib.papers run $(foreach p,$(PAPER),--paper '$(p)') $(foreach i,$(ITEM),--item '$(i)') $(if $(BUDGET),--budget '$(BUDGET)') --jobs $(or $(JOBS),1)
+
+evidence-report: $(STAMP)  ## Make tables, ledgers and the scoreboard of all printed numbers from the rows
+	@$(PY) -m fedlib.papers report
 
 bench: $(STAMP)  ## Measure the training speed of this machine
 	@$(PY) -m fedlib.bench

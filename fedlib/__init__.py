@@ -11,6 +11,7 @@ from fedlib.data import Dataset, datasets, load
 from fedlib.federation import *  # noqa: F403 (federate and one function per partition)
 from fedlib.methods import *  # noqa: F403 (one lower-case function per algorithm)
 from fedlib.models import MODELS
+from fedlib.papers.study import Study, evidence, study
 from fedlib.runs.result import RunResult
 from fedlib.runs.rounds import run
 from fedlib.runs.sweep import Sweep, grid, sweep
@@ -50,15 +51,18 @@ __all__ = [
     "Algorithm",
     "Dataset",
     "RunResult",
+    "Study",
     "Sweep",
     "algorithm",
     "algorithms",
     "datasets",
+    "evidence",
     "grid",
     "load",
     "models",
     "report",
     "run",
+    "study",
     "sweep",
 ]
 __all__ += _federation.__all__

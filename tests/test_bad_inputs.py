@@ -52,6 +52,7 @@ def valid(federation) -> dict:
         "dirichlet_groups": {"alpha": 0.5},
         "federate": {"data": federation.data, "partition": fl.iid(), "clients": 4},
         "load": {"name": "digits"},
+        "study": {"paper": "pfedsim"},
         "run": cell,
         "sweep": {"cells": [cell]},
     }

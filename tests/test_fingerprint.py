@@ -75,10 +75,10 @@ def read(tell, work: Path, edits: dict[str, list[tuple[str, str, str]]]) -> None
         import fedlib
         from fedlib.fingerprint import fingerprint
         from fedlib.models import MODELS
-        from fedlib.runs.plan import _library
+        from fedlib.runs.plan import library
 
         assert fedlib.__file__.startswith(str(work))
-        found = {f"library {backend}": _library(backend) for backend in ("loop", "stacked")}
+        found = {f"library {backend}": library(backend) for backend in ("loop", "stacked")}
         if name not in EDITS or EDITS[name][3] is not EVERY_RUN:
             found |= {name: fingerprint(*getattr(fedlib, name)().made_of) for name in fedlib.algorithms()}
             found |= {name: fingerprint(builder) for name, builder in MODELS.items() if name != "other"}

@@ -60,7 +60,7 @@ def prepare(algorithm: str | Algorithm, federation: Federation, model: Models = 
         "algorithm": algorithm.name,
         "hyper": dict(algorithm.hyper),
         "code": [fingerprint_of(code) for made in (algorithm, *networks) for code in made.made_of],
-        "library": _library(checked.backend),
+        "library": library(checked.backend),
         "data": federation.data.name,
         "partition": str(federation.partition),
         "clients": federation.n_clients,
@@ -93,7 +93,7 @@ def _is_of_library(code: Any) -> bool:
     return getattr(getattr(code, "func", code), "__module__", "").startswith("fedlib.")  # func: of a partial
 
 
-def _library(backend: str) -> str:
+def library(backend: str) -> str:
     """The fingerprint of the code that every run uses: initial weights, images, rounds, training and evaluation."""
     from fedlib.runs import rounds, session  # which import this module
 

@@ -14,76 +14,18 @@ from fedlib.models import Assignment, Model
 from fedlib.stack import Params, PerArchitecture, Tree, row
 
 
-@dataclass(frozen=True, eq=False)
-class RunResult:
-    """A finished run, as `run` returns it.
+class Evaluations:
+    """All evaluations of a run, and numbers made from them.
 
     Attributes:
-        config: everything that identifies the run: the content of `config.json` in `folder`.
-        accuracy: one row per evaluation and client: round, client, n_test (test images), accuracy [%], loss, when
-            ("before" or "after" fine-tuning); with `client_metrics` also weighted f1 [%] and auc [%].
-        rounds: one row per round: round, seconds, bytes_down and bytes_up (sums over the clients), train_loss.
-        trace: tensors that the algorithm records at every evaluation, by name: [n_evaluations, ...]; often empty.
-        models: the models evaluated last, before fine-tuning: a stack [n_clients, ...], or `PerArchitecture`.
-        state: the final state of the algorithm.
-        model: the architecture, with its initial weights.
-        architectures: which clients have which architecture; for most methods one, which all clients have.
-        folder: folder of the run in the run store.
+        accuracy: one row per evaluation and client; see `RunResult`.
         when: "after" for a method that is evaluated after fine-tuning, else "before".
-        validation: as `accuracy`, on the validation images; None if the federation has none.
-
-    Example:
-        >>> import fedlib as fl
-        >>> federation = fl.federate(fl.load("digits", copies=1), fl.iid(), clients=3)
-        >>> result = fl.run("fedavg", federation, rounds=2, lr=0.1, progress=False)
-        >>> result.accuracy.columns.tolist()
-        ['round', 'client', 'n_test', 'accuracy', 'loss', 'when']
-        >>> len(result.accuracy), len(result.curve())  # 2 evaluations of 3 clients
-        (6, 2)
-        >>> 0 <= result.score() <= 100  # accuracy [%] of the last evaluation
-        True
-        >>> result.summary().index.tolist()[-3:]
-        ['bytes_down', 'bytes_up', 'seconds']
-        >>> result.weights(client=0)["classifier.weight"].shape
-        torch.Size([10, 84])
+        validation: as `accuracy`, on the validation images; None if there are none.
     """
 
-    config: Mapping[str, object]
     accuracy: pd.DataFrame
-    rounds: pd.DataFrame
-    trace: Params
-    models: Tree | PerArchitecture
-    state: State
-    model: Model
-    architectures: Sequence[Assignment]
-    folder: Path
     when: str
-    validation: pd.DataFrame | None = None
-
-    def weights(self, client: int) -> Tree:
-        """Look up the weights with which a client was evaluated last, before fine-tuning.
-
-        Args:
-            client: number of the client, from 0.
-
-        Returns:
-            The weights by name, [...], as views.
-
-        Raises:
-            ValueError: no client has this number.
-        """
-        if not isinstance(self.models, PerArchitecture):
-            return row(self.models, client)
-        for (_, clients), stack in zip(self.architectures, self.models.stacks, strict=True):
-            if client in clients:
-                return row(stack, int(np.searchsorted(clients, client)))
-        raise ValueError(f"client={client} is not allowed; there is none with this number.")
-
-    @property
-    def diverged(self) -> int | None:
-        """First round whose training loss is not finite; None if there is none."""
-        lost = self.rounds.loc[~np.isfinite(self.rounds["train_loss"]), "round"]
-        return None if lost.empty else int(lost.iloc[0])
+    validation: pd.DataFrame | None
 
     def curve(self) -> pd.DataFrame:
         """Summarise every evaluation over the clients.
@@ -160,6 +102,84 @@ class RunResult:
         rounds = sorted(rows.loc[rows["when"] == (when or self.when), "round"].unique())
         return int(max(rounds, key=lambda t: self.score(over=over, part="validation", until=t, when=when)))
 
+    def _validated(self) -> pd.DataFrame:
+        """`validation`; `ValueError` if the federation has no validation images."""
+        if self.validation is None:
+            raise ValueError("the federation has no validation images; give federate() a validation_fraction.")
+        return self.validation
+
+
+@dataclass(frozen=True, eq=False)
+class RunResult(Evaluations):
+    """A finished run, as `run` returns it.
+
+    Attributes:
+        config: everything that identifies the run: the content of `config.json` in `folder`.
+        accuracy: one row per evaluation and client: round, client, n_test (test images), accuracy [%], loss, when
+            ("before" or "after" fine-tuning); with `client_metrics` also weighted f1 [%] and auc [%].
+        rounds: one row per round: round, seconds, bytes_down and bytes_up (sums over the clients), train_loss.
+        trace: tensors that the algorithm records at every evaluation, by name: [n_evaluations, ...]; often empty.
+        models: the models evaluated last, before fine-tuning: a stack [n_clients, ...], or `PerArchitecture`.
+        state: the final state of the algorithm.
+        model: the architecture, with its initial weights.
+        architectures: which clients have which architecture; for most methods one, which all clients have.
+        folder: folder of the run in the run store.
+        when: "after" for a method that is evaluated after fine-tuning, else "before".
+        validation: as `accuracy`, on the validation images; None if the federation has none.
+
+    Example:
+        >>> import fedlib as fl
+        >>> federation = fl.federate(fl.load("digits", copies=1), fl.iid(), clients=3)
+        >>> result = fl.run("fedavg", federation, rounds=2, lr=0.1, progress=False)
+        >>> result.accuracy.columns.tolist()
+        ['round', 'client', 'n_test', 'accuracy', 'loss', 'when']
+        >>> len(result.accuracy), len(result.curve())  # 2 evaluations of 3 clients
+        (6, 2)
+        >>> 0 <= result.score() <= 100  # accuracy [%] of the last evaluation
+        True
+        >>> result.summary().index.tolist()[-3:]
+        ['bytes_down', 'bytes_up', 'seconds']
+        >>> result.weights(client=0)["classifier.weight"].shape
+        torch.Size([10, 84])
+    """
+
+    config: Mapping[str, object]
+    accuracy: pd.DataFrame
+    rounds: pd.DataFrame
+    trace: Params
+    models: Tree | PerArchitecture
+    state: State
+    model: Model
+    architectures: Sequence[Assignment]
+    folder: Path
+    when: str
+    validation: pd.DataFrame | None = None
+
+    def weights(self, client: int) -> Tree:
+        """Look up the weights with which a client was evaluated last, before fine-tuning.
+
+        Args:
+            client: number of the client, from 0.
+
+        Returns:
+            The weights by name, [...], as views.
+
+        Raises:
+            ValueError: no client has this number.
+        """
+        if not isinstance(self.models, PerArchitecture):
+            return row(self.models, client)
+        for (_, clients), stack in zip(self.architectures, self.models.stacks, strict=True):
+            if client in clients:
+                return row(stack, int(np.searchsorted(clients, client)))
+        raise ValueError(f"client={client} is not allowed; there is none with this number.")
+
+    @property
+    def diverged(self) -> int | None:
+        """First round whose training loss is not finite; None if there is none."""
+        lost = self.rounds.loc[~np.isfinite(self.rounds["train_loss"]), "round"]
+        return None if lost.empty else int(lost.iloc[0])
+
     def summary(self) -> pd.Series:
         """Join the last evaluation, before or after fine-tuning as the method is defined, and the cost of all rounds.
 
@@ -169,9 +189,3 @@ class RunResult:
         curve = self.curve()
         last = curve[curve["when"] == self.when].iloc[-1]
         return pd.concat([last, self.rounds[["bytes_down", "bytes_up", "seconds"]].sum()])
-
-    def _validated(self) -> pd.DataFrame:
-        """`validation`; `ValueError` if the federation has no validation images."""
-        if self.validation is None:
-            raise ValueError("the federation has no validation images; give federate() a validation_fraction.")
-        return self.validation

@@ -1,0 +1,1 @@
+"""The papers: what they print and claim, what that needs, and what has been measured of it."""

@@ -1,0 +1,47 @@
+"""Evidence from the command line: `python -m fedlib.papers run` and `python -m fedlib.papers report`."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+
+from fedlib.papers.report import build
+from fedlib.papers.runner import evidence
+from fedlib.report.paper import PAPERS
+
+
+def budget(text: str) -> float:
+    """Hours: "2h", "30m", "1.5h"."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)(h|m)", text)
+    if not found:
+        raise argparse.ArgumentTypeError(f"{text!r} is not allowed; say for example 2h or 30m")
+    return float(found[1]) / (60 if found[2] == "m" else 1)
+
+
+def main() -> int:
+    """Parse the command line and do it."""
+    parser = argparse.ArgumentParser(prog="python -m fedlib.papers", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    run = commands.add_parser("run", help="run what is missing and write a row for each finished run")
+    run.add_argument("--paper", action="append", choices=PAPERS, help="only this paper")
+    run.add_argument("--item", action="append", default=[], help="only this table or figure")
+    run.add_argument("--budget", type=budget, default=None, help="stop after so long, 2h or 30m")
+    run.add_argument("--jobs", type=int, default=1, help="runs at the same time")
+    run.add_argument("--stale", action="store_true", help="run again what was measured by older code")
+    run.add_argument("--ray", default=None, help="address of a Ray cluster that does the runs")
+    commands.add_parser("report", help="rebuild tables, ledgers and the scoreboard from the rows")
+    given = parser.parse_args()
+    try:
+        if given.command == "report":
+            print(build().to_string(index=False))
+            return 0
+        evidence(given.paper or PAPERS, given.item, given.budget, given.jobs, given.stale, given.ray)
+        return 0
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,67 @@
+"""What a run would cost on this machine: the samples that its clients train on, times the time of one."""
+
+from __future__ import annotations
+
+import time
+from functools import lru_cache
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from fedlib.models import MODELS, Architecture, architectures, build
+from fedlib.papers.run import Images, Run, Task, images
+
+PROBE_HOURS = 0.05  # a measurement that is no run
+OVERHEAD = 1.2  # evaluation, the server
+STEPS, BATCH = 4, 32
+SIZES = {  # images, shape, classes
+    "cifar10": (60_000, (3, 32, 32), 10),
+    "cifar100": (60_000, (3, 32, 32), 100),
+    "cinic10": (270_000, (3, 32, 32), 10),
+    "domainnet": (28_000, (3, 64, 64), 20),
+    "digit5": (110_000, (3, 32, 32), 10),
+    "emnist_byclass": (814_255, (1, 28, 28), 62),
+    "femnist": (805_263, (1, 28, 28), 62),
+    "mnist": (70_000, (1, 28, 28), 10),
+    "svhn": (99_289, (3, 32, 32), 10),
+    "tinyimagenet": (110_000, (3, 64, 64), 200),
+}
+
+
+def hours(task: Task) -> float:
+    """Hours of one core that a run takes, estimated."""
+    if not isinstance(task, Run):
+        return PROBE_HOURS
+    n, shape, n_classes = _size(task.images)
+    setting = task.setting
+    share = float(str(setting.get("join_ratio", 1.0)))
+    epochs = task.rounds * share * int(str(setting.get("local_epochs", 1)))
+    seconds = np.mean([seconds_per_sample(network, shape, n_classes) for network in architectures(task.model)])
+    return float(OVERHEAD * 0.75 * n * epochs * seconds / 3600)
+
+
+def _size(source: Images) -> tuple[int, tuple[int, ...], int]:
+    if source.name in SIZES:
+        n, shape, n_classes = SIZES[source.name]
+        return min(source.few or n, n), source.shape or shape, n_classes
+    data = images(source)
+    return len(data), data.x.shape[1:], len(data.classes)
+
+
+@lru_cache
+def seconds_per_sample(network: Architecture, shape: tuple[int, ...], n_classes: int) -> float:
+    """The time of a training step on one core, per image; the best of a few."""
+    builder = MODELS["mobilenetv2"] if network.name == "mobilenetv2_pretrained" else network.build  # as fast
+    model = build(network.name, builder, shape, n_classes, seed=0)
+    x, y = torch.randn(BATCH, *shape), torch.zeros(BATCH, dtype=torch.int64)
+    threads, best = torch.get_num_threads(), float("inf")
+    torch.set_num_threads(1)
+    try:
+        for _ in range(STEPS):
+            start = time.perf_counter()
+            F.cross_entropy(model.net(x), y).backward()
+            best = min(best, time.perf_counter() - start)
+    finally:
+        torch.set_num_threads(threads)
+    return best / BATCH

@@ -1,0 +1,1 @@
+"""FedCS: printed numbers, claims, readings and the study that they need."""

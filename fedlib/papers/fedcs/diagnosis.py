@@ -1,0 +1,179 @@
+"""How far the recursions of FedCS get: on a toy problem with a known answer, and on the features of a trained model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from sklearn.decomposition import PCA
+from sklearn.neighbors import NearestCentroid
+from torch import Tensor
+from torch.func import vmap
+
+import fedlib as fl
+from fedlib.federation import Federation
+from fedlib.methods.fedcs import Alignment, linear_layer
+from fedlib.methods.fedcs import alignment as ra
+from fedlib.methods.fedcs.fedcs import LAYERS
+from fedlib.papers.run import Kept
+from fedlib.stack import Shared
+from fedlib.streams import generator
+from fedlib.training import Evaluation, on_device
+
+COLUMNS = 9  # of P that are judged
+RULES = {"safe": ("normalised", True), "printed": ("paper", True), "printed, not centred": ("paper", False)}
+
+
+def residual(S: Tensor, W: Tensor) -> float:
+    """|| S W S - I || / sqrt(d): 0 where S is the inverse square root of W."""
+    return float((S @ W @ S - torch.eye(len(W), dtype=W.dtype)).norm() / len(W) ** 0.5)
+
+
+def j_ratio(P: Tensor, within: Tensor, between: Tensor, r: int) -> float:
+    """J of the first r columns of P over the largest possible one."""
+    best = ra.trace_ratio(ra.closed_form(within, between, r), within, between)
+    return float(ra.trace_ratio(P[:, :r], within, between) / best)
+
+
+# -- the toy problem ----------------------------------------------------------------------------------------------
+
+D, N, BATCHES, BATCH = 20, 40, 15, 64  # dimensions, clients, batches of a client and their size
+SPREAD = (41, 10, 2.9, 0.5)  # eigenvalues of the scatter between clients, whitened
+
+
+def toy(seed: int, rounds: int) -> Kept:
+    """40 Gaussian clients in 20 dimensions, and so many alignments of ten of them.
+
+    The scatter within clients has eigenvalues from 0.1 to 10; the means of clients differ in four directions, around a
+    common mean.
+    """
+
+    def normal(what: str, *shape: int) -> Tensor:
+        return torch.from_numpy(generator(seed, "toy", what).standard_normal(shape))
+
+    basis, vectors = ra.orthonormal(normal("basis", D, D)), ra.orthonormal(normal("vectors", D, len(SPREAD)))
+    root = basis @ torch.diag(torch.logspace(-0.5, 0.5, D, dtype=torch.float64)) @ basis.T  # W^(1/2)
+    spread = normal("spread", N, len(SPREAD))
+    scale = (N * torch.tensor(SPREAD, dtype=torch.float64)).sqrt()
+    u = ra.orthonormal(spread - spread.mean(0)) * scale @ vectors.T  # W^(-1/2) (mean of a client - mean of all), [N, D]
+    means, within = u @ root, root @ root
+    between, middle, Phi = means.T @ means / N, 2 * normal("middle", D) @ root, ra.orthonormal(normal("Phi", D, D))
+    S = torch.eye(D, dtype=torch.float64)
+    for _ in range(5000):
+        S = ra.whitening_step(S, within, 0.05)
+    found = {"digits": -float(np.log10(residual(S, within)))}
+    for name, step in (("upper", ra.rotation_step), ("lower", lower_step)):
+        cosines = (rotated(step, Phi, u)[:, : len(SPREAD)] * vectors).sum(0).abs()
+        found |= {f"{name} {k + 1}": float(cosine) for k, cosine in enumerate(cosines)}
+    for name, (steps, centred) in RULES.items():
+        rng = generator(seed, "toy", "samples")
+        state = {"Phi": Phi} | ({"S": torch.eye(D).double()} if steps == "paper" else {})
+        for _ in range(rounds):
+            cohort = torch.from_numpy(rng.permutation(N)[:10])
+            noise = torch.from_numpy(rng.standard_normal((10, BATCHES, BATCH, D)))
+            z = middle + means[cohort, None, None] + noise @ root
+            passed = vmap(lambda own, sent=state, s=steps, c=centred: ra.ra_pass(own, sent, s, c))(z)
+            state = server_step(state, {key: t.mean(0) for key, t in passed.items()}, 0.1)
+        found[f"residual {name}"] = residual(state["S"], within)
+        found[f"J ratio {name}"] = j_ratio(state["S"] @ state["Phi"], within, between, len(SPREAD))
+    return found
+
+
+def rotated(step: Callable[..., Tensor], Phi: Tensor, u: Tensor) -> Tensor:
+    """Phi after 1,500 steps of all clients, averaged, with columns of length 1."""
+    for _ in range(1500):
+        Phi = vmap(step, (None, 0, None))(Phi, u, 0.02).mean(0)
+    return Phi / Phi.norm(dim=0)
+
+
+def lower_step(Phi: Tensor, u: Tensor, rate: float) -> Tensor:
+    """Equation 12 with the other triangle."""
+    y = u @ Phi
+    return Phi + rate * (torch.outer(u, y) - Phi @ torch.outer(y, y).tril())
+
+
+def server_step(state: dict[str, Tensor], mean: dict[str, Tensor], beta: float) -> dict[str, Tensor]:
+    """C11: the server's S, Phi and z_g from the clients' means."""
+    z_g = state["z_g"] + beta * (mean["z"] - state["z_g"]) if "z_g" in state else mean["z"]
+    return {"S": mean["S"], "Phi": ra.orthonormal(mean["Phi"]), "z_g": z_g}
+
+
+# -- a trained model ----------------------------------------------------------------------------------------------
+
+
+def diagnose(result: fl.RunResult, federation: Federation, group: np.ndarray, alignments: int) -> Kept:
+    """How good S and P of a finished run of FedCS are for the features of its training clients.
+
+    Args:
+        result: the run.
+        federation: its clients.
+        group: the group of every client, int [n_clients].
+        alignments: so many more follow on the frozen network ("later"); 0: none.
+
+    Returns:
+        residual of S; J ratio of nine columns of P, and of nine principal components; separability: the share [%] of
+        test images nearest to the centroid of their own group, in nine principal components of z and in nine columns
+        of c = P'z. Empty if the run has diverged.
+    """
+    ra_state = result.state.ra
+    (z, owner), (z_test, test_owner) = (latents(result, federation, part) for part in ("train", "test"))
+    if not all(t.isfinite().all() for t in (z, z_test, *ra_state.values())):
+        return {}
+    scatter, kind, test_kind = ra.scatters(z, owner), group[owner.numpy()], group[test_owner.numpy()]
+    P, S = (ra_state[key].double() for key in ("P", "S"))
+    pca = PCA(COLUMNS, svd_solver="covariance_eigh").fit(z.numpy())
+
+    def separability(train: np.ndarray, test: np.ndarray) -> float:
+        return 100 * float(NearestCentroid().fit(train, kind).score(test, test_kind))
+
+    def of_columns(P: Tensor) -> float:
+        return separability((z @ P[:, :COLUMNS]).numpy(), (z_test @ P[:, :COLUMNS]).numpy())
+
+    found = {"d": z.shape[1], "residual": residual(S, scatter[0]), "J ratio": j_ratio(P, *scatter, COLUMNS)}
+    found["J ratio of components"] = j_ratio(
+        torch.from_numpy(np.asarray(pca.components_).T).double(), *scatter, COLUMNS
+    )
+    found["separability of z"] = separability(pca.transform(z.numpy()), pca.transform(z_test.numpy()))
+    found["separability of c"] = of_columns(P)
+    if alignments:
+        path = aligned_on(result, z, owner, alignments)
+        S, P = path[-1]["S"].double(), (path[-1]["S"] @ path[-1]["Phi"]).double()
+        found |= {"residual, later": residual(S, scatter[0]), "J ratio, later": j_ratio(P, *scatter, COLUMNS)}
+        found["separability of c, later"] = of_columns(P)
+        every = max(alignments // 20, 1)
+        found["lag"] = [[n, residual(path[n]["S"].double(), scatter[0])] for n in range(0, len(path), every)]
+    return found
+
+
+def latents(result: fl.RunResult, federation: Federation, part: str) -> tuple[Tensor, Tensor]:
+    """Of the training clients' images: what enters the map [N, d], and whose they are [N]."""
+    hyper, own = result.config["hyper"], getattr(federation, part)[: federation.n_clients - federation.unseen]
+    assert isinstance(hyper, dict)
+    state = result.state
+    w, ra_state = state.base.w, state.ra
+    place = Alignment(linear_layer(w, LAYERS.index(hyper["at"]) + 1), hyper["side"], ra_state["P"])
+    evaluation = Evaluation(on_device(federation.data, torch.device("cpu")), own)
+    z = evaluation.outputs(result.model, Shared(w), lambda w, x: place.latents(result.model, w, x))
+    return z.double(), torch.from_numpy(np.repeat(np.arange(len(own)), [len(rows) for rows in own]))
+
+
+def aligned_on(result: fl.RunResult, z: Tensor, owner: Tensor, alignments: int) -> list[dict[str, Tensor]]:
+    """S, Phi and z_g of the run, and after each of so many more alignments of its frozen network."""
+    config, hyper = result.config, result.config["hyper"]
+    assert isinstance(hyper, dict)
+    own = [z[owner == i].float() for i in range(int(owner.max()) + 1)]
+    rng, size = generator(int(str(config["seed"])), "fedcs", "later"), int(str(config["batch_size"]))
+    k = max(int(float(str(config["join_ratio"])) * len(own)), 1)
+    path = [{key: t for key, t in result.state.ra.items() if key != "P"}]
+    for _ in range(alignments):
+        cohort, passed = rng.choice(len(own), k, replace=False), []
+        for i in cohort:
+            n = max(len(own[i]) // size, 1)
+            batches = own[i][np.resize(rng.permutation(len(own[i])), (n, size))]
+            passed.append(ra.ra_pass(batches, path[-1], hyper["steps"], hyper["centred"]))
+        shares = torch.tensor([len(own[i]) for i in cohort], dtype=torch.float32)
+        shares /= shares.sum()
+        mean = {key: torch.stack([each[key] for each in passed], -1) @ shares for key in passed[0]}
+        path.append(server_step(path[-1], mean, hyper["beta"]))
+    return path

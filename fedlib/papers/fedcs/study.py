@@ -1,0 +1,674 @@
+"""FedCS (Yan and Long, 2024): what its tables and figures need, and how its claims are judged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+import fedlib as fl
+from fedlib.algorithm import Algorithm
+from fedlib.federation import Federation
+from fedlib.papers.fedcs.diagnosis import RULES, SPREAD, diagnose, toy
+from fedlib.papers.number import Number, largest, smallest
+from fedlib.papers.rows import Row
+from fedlib.papers.run import Images, Kept, Probe, Run
+from fedlib.papers.study import Cell, Claim, Numbers, Study
+from fedlib.papers.verdict import Case, fact
+
+TABLES = {"mnist": "table1", "cifar10": "table2", "digit5": "table3"}
+CURVES = {"mnist": "fig6", "cifar10": "fig7", "digit5": "fig8"}
+SHIFT = {"mnist": "label-shift", "cifar10": "label-shift", "digit5": "feature-shift"}
+METRICS = {"weighted_auc": "auc", "weighted_f1": "f1"}
+OURS = ("fedcs-fc1", "fedcs-fc2", "fedcs-fc3")
+ADAPTING = ("fedavg+ft", "fedbn", "fedrep", "fedalt")
+BASELINES = ("local_only", "fedavg+bn", *ADAPTING)
+METHODS = (*BASELINES, "fedavg", *OURS)  # FedAvg as it is: ours
+RIVALS = ("fedavg+ft", "fedbn")  # beside FedCS-FC1 in Figs. 2, 9 and 10
+PANELS = (*RIVALS, "fedcs-fc1")
+PLAIN, NORMED = "lenet5_plain", "lenet5_bn"
+PERSONAL = {"tune_epochs": 1, "tune_part": "personal"}
+MADE: dict[str, tuple[Algorithm, str, dict[str, object]]] = {  # method, model, fine-tuning
+    "local_only": (fl.local_only(), PLAIN, {}),
+    "fedavg": (fl.fedavg(), PLAIN, {"tune_epochs": 1}),
+    "fedavg+ft": (fl.fedavg(), PLAIN, {"tune_epochs": 1}),  # the same run
+    "fedavg+bn": (fl.fedavg(), NORMED, {"tune_epochs": 1}),
+    "fedbn": (fl.fedbn(), NORMED, PERSONAL),
+    "fedrep": (fl.fedrep(), PLAIN, PERSONAL),
+    "fedalt": (fl.fedalt(), PLAIN, {"tune_epochs": 1}),
+    "fedsim": (fl.fedsim(), PLAIN, {"tune_epochs": 1}),  # the other algorithm of PerFL's paper
+    "fedprox": (fl.fedprox(), PLAIN, {}),
+    "fedper": (fl.fedper(), PLAIN, {}),
+}
+READINGS: dict[str, Mapping[str, object]] = {  # of FedCS at FC2; each differs from the default in one point, or two
+    "paper": {"steps": "paper"},  # A9: both rates 0.001, no safeguards
+    "whitening": {"steps": "whitening"},  # a control: S alone
+    "uncentred": {"centred": False},  # A4
+    "output": {"side": "output"},  # A16
+    "shifted": {"shifted": True},  # A17
+    "shifted, beta 1": {"shifted": True, "beta": 1.0},
+    "rank 10": {"rank": 10},  # A15: r < d
+    "rank 10, whitening": {"rank": 10, "steps": "whitening"},  # its control: random directions
+    "rank 30": {"rank": 30},
+    "rank 30, whitening": {"rank": 30, "steps": "whitening"},
+}
+GROUPS, DOMAINS = 10, 5
+
+
+class Sizes(NamedTuple):
+    """What differs between profiles."""
+
+    data: Mapping[str, Images]  # the paper's data set -> ours
+    clients: int = 50
+    of_domain: int = 9  # clients of each domain, the last of them unseen
+    min_size: int = 100
+    rounds: int = 150  # the paper prints neither rounds nor epochs
+    local_epochs: int = 2
+    batch_size: int = 32
+    lr: float = 0.005
+    lr_decay_every: int = 50
+    local_rounds: int = 100  # epochs of Local Only
+    evaluate_every: int = 10
+    last: int = 50  # rounds over which Fig. 2 is averaged
+    every: int = 5  # rounds between alignments
+    alignments: int = 400  # more of the trained network, frozen, before its P is judged,
+    aligned_at: tuple[str, ...] = OURS  # in these methods
+    toy_rounds: int = 100
+    seeds: int = 2
+    side: str = "cifar10"  # data set of the side tables
+    side_seeds: int = 1  # momentum aside
+    readings: tuple[str, ...] = tuple(READINGS)
+    bases: tuple[str, ...] = ("fedprox", "fedper")
+    second: tuple[str, ...] = METHODS  # with momentum
+    second_lr: float = 0.005
+    levels: tuple[float, ...] = (0.1, 1.0)  # A20: other levels of label shift
+    long: tuple[str, ...] = ("fedavg+bn", "fedcs-fc2")  # the same with more rounds and epochs
+
+
+STYLES = ("pen", "pencil", "poster", "painting", "halftone")
+PEN = Images("digit_styles", (("per_style", 1797),), ("pen",), few=1500)
+FIVE = Images("digit_styles", (("per_style", 600),), STYLES, stands_for="digit5")
+QUICK = Sizes(
+    data={"mnist": PEN._replace(stands_for="mnist"), "cifar10": PEN._replace(stands_for="cifar10"), "digit5": FIVE},
+    clients=20,
+    of_domain=4,
+    min_size=20,
+    rounds=25,
+    batch_size=16,
+    lr=0.05,
+    lr_decay_every=8,
+    local_rounds=15,
+    evaluate_every=5,
+    last=5,
+    alignments=100,
+    aligned_at=("fedcs-fc2", "fedcs-fc3"),  # FC1 takes a minute more
+    seeds=1,
+    side="digit5",
+    readings=("paper", "whitening", "uncentred", "output", "shifted", "rank 30"),
+    bases=("fedprox",),
+    second=("fedavg", "fedavg+bn", "fedcs-fc2"),
+    second_lr=0.01,
+    levels=(),
+    long=(),
+)
+PROFILES = {
+    "paper": Sizes(data={name: Images(name) for name in TABLES}),
+    "quick": QUICK,
+    "smoke": QUICK._replace(
+        data={name: images._replace(few=images.few and 400) for name, images in QUICK.data.items()}
+        | {"digit5": FIVE._replace(options=(("per_style", 100),))},
+        clients=10,
+        of_domain=2,
+        min_size=10,
+        rounds=2,
+        local_epochs=1,
+        local_rounds=1,
+        evaluate_every=2,
+        last=1,
+        every=1,
+        alignments=2,
+        toy_rounds=3,
+        readings=("paper", "rank 30"),
+    ),
+}
+
+
+def study(profile: str) -> Study:
+    """What FedCS needs at one size."""
+    sizes = PROFILES[profile]
+    cells = [*tables(sizes), *groups(sizes), *curves(sizes), *partitions(sizes), *unseen(sizes)]
+    cells += [*alignment(sizes), *recursions(sizes), *one_for_all(sizes), *side(sizes)]
+    return Study("fedcs", profile, cells, CLAIMS, clients=50)
+
+
+# -- runs ---------------------------------------------------------------------------------------------------------
+
+
+def run(sizes: Sizes, name: str, method: str, alpha: float = 0.5, **changes: object) -> Run:
+    """A run of the main setting on the paper's data set `name`, with some of it changed."""
+    algorithm, model, setting = made(method, sizes)
+    common = {"rounds": sizes.rounds, "join_ratio": 0.25, "local_epochs": sizes.local_epochs}
+    common |= {"batch_size": sizes.batch_size, "lr": sizes.lr, "momentum": 0.0, "client_metrics": True}
+    common |= {"lr_decay": 0.8, "lr_decay_every": sizes.lr_decay_every, "evaluate_every": sizes.evaluate_every}
+    if method == "local_only":  # everybody trains; its rate falls once
+        alone = {"rounds": sizes.local_rounds, "evaluate_every": sizes.local_rounds, "join_ratio": 1.0}
+        common |= alone | {"local_epochs": 1, "lr_decay_every": max(1, sizes.local_rounds // 2)}
+    setting = {**common, **setting, **changes}
+    main = not changes and alpha == 0.5 and method in sizes.aligned_at
+    keep = partial(kept_of, _profile(sizes), name, alpha, sizes.alignments if main else 0)
+    if name == "digit5":
+        clients, unseen, partition = (sizes.of_domain + 1) * DOMAINS, 2 * DOMAINS, fl.mixed_domains(0.1)
+    else:
+        clients, unseen = sizes.clients, 2 * sizes.clients // GROUPS
+        partition = fl.dirichlet_groups(alpha, GROUPS, sizes.min_size)
+    federate = {"test_fraction": 0.2, "unseen": 0 if method == "local_only" else unseen}
+    return Run(algorithm, sizes.data[name], partition, clients, setting, model, federate, keep)
+
+
+def made(method: str, sizes: Sizes) -> tuple[Algorithm, str, Mapping[str, object]]:
+    """Algorithm, model and fine-tuning of a method; "fedcs-fc2;rank 10" is one of `READINGS`, or on another base."""
+    if method in MADE:
+        return MADE[method]
+    layer, _, variant = method.removeprefix("fedcs-").partition(";")
+    changes = {"base": variant} if variant in sizes.bases else READINGS.get(variant, {})
+    return fl.fedcs(layer, every=sizes.every, **changes), PLAIN, {}
+
+
+def federation_of(sizes: Sizes, name: str, alpha: float = 0.5) -> Federation:
+    """The clients of the main setting."""
+    return run(sizes, name, "fedavg", alpha).arguments(0)["federation"]
+
+
+def group_of(sizes: Sizes, name: str) -> np.ndarray:
+    """The group of every client; with feature shift its place among the clients of its domain."""
+    n = (sizes.of_domain + 1) * DOMAINS if name == "digit5" else sizes.clients
+    return np.arange(n) // (DOMAINS if name == "digit5" else n // GROUPS)
+
+
+def kept_of(profile: str, name: str, alpha: float, alignments: int, result: fl.RunResult) -> Kept:
+    """Metrics of every client at the end, means over groups in every evaluation, and what FedCS's P is worth."""
+    sizes = PROFILES[profile]
+    group, found = group_of(sizes, name), {}
+    for when, rows in result.accuracy.groupby("when"):
+        last = rows[rows["round"] == rows["round"].max()]
+        means = rows.assign(group=group[rows["client"]]).groupby(["round", "group"])
+        found[f"rounds {when}"] = sorted(int(t) for t in rows["round"].unique())
+        for metric in ("f1", "auc"):
+            found[f"{metric} {when}"] = _plain(last[metric])
+        for metric in ("f1", "accuracy"):
+            found[f"groups {metric} {when}"] = [_plain(own) for own in means[metric].mean().unstack().to_numpy()]
+    hyper = result.config["hyper"]
+    if result.config["algorithm"] == "fedcs" and isinstance(hyper, dict) and hyper["base"] == "fedavg":
+        kind = np.arange(len(group)) % DOMAINS if name == "digit5" else group  # with feature shift: domains
+        found |= diagnose(result, federation_of(sizes, name, alpha), kind, alignments)
+    return found
+
+
+def _plain(values: Iterable[float]) -> list[float | None]:
+    return [round(float(value), 3) if np.isfinite(value) else None for value in values]
+
+
+# -- reading a row ------------------------------------------------------------------------------------------------
+
+
+def when(method: str) -> str:
+    """Whether the number of a method is that before or after fine-tuning."""
+    return "after" if method in (*ADAPTING, "fedsim", "fedper") else "before"
+
+
+def kept(name: str, row: Row) -> float:
+    """A value that the row of a run keeps."""
+    return float(row.kept.get(name, np.nan))
+
+
+def over_clients(metric: str, moment: str, what: Callable[..., float], row: Row) -> float:
+    """Mean or standard deviation over clients, at the end."""
+    return float(what(_clients(metric, moment, row)))
+
+
+def of_clients(metric: str, moment: str, chosen: np.ndarray, row: Row) -> float:
+    """Mean over some clients, at the end."""
+    return float(_clients(metric, moment, row)[chosen].mean())
+
+
+def _clients(metric: str, moment: str, row: Row) -> np.ndarray:
+    if metric != "accuracy":
+        return np.array(row.kept[f"{metric} {moment}"], float)
+    rows = row.accuracy[row.accuracy["when"] == moment]
+    return rows.loc[rows["round"] == rows["round"].max(), "accuracy"].to_numpy()
+
+
+def group_mean(metric: str, moment: str, g: int, row: Row) -> float:
+    """Mean over the clients of a group, at the end."""
+    return float(_groups(metric, moment, row)[-1, g])
+
+
+def gap(metric: str, moment: str, row: Row) -> float:
+    """Mean of the training groups less that of the two unseen ones, at the end."""
+    last = _groups(metric, moment, row)[-1]
+    return float(last[:-2].mean() - last[-2:].mean())
+
+
+def width(metric: str, moment: str, row: Row) -> float:
+    """Largest less smallest group mean, at the end."""
+    return float(np.ptp(_groups(metric, moment, row)[-1]))
+
+
+def spread(metric: str, moment: str, last: int, row: Row) -> float:
+    """Standard deviation over group means, averaged over the evaluations of the last rounds."""
+    rounds = np.array(row.kept[f"rounds {moment}"])
+    return float(_groups(metric, moment, row)[rounds > rounds[-1] - last].std(axis=1).mean())
+
+
+def domain_width(moment: str, domains: np.ndarray, row: Row) -> float:
+    """Largest less smallest mean accuracy over the clients of a domain, at the end."""
+    accuracy = _clients("accuracy", moment, row)
+    return float(np.ptp([accuracy[domains == d].mean() for d in np.unique(domains)]))
+
+
+def _groups(metric: str, moment: str, row: Row) -> np.ndarray:
+    return np.array(row.kept[f"groups {metric} {moment}"], float)  # [evaluations, groups]
+
+
+# -- cells --------------------------------------------------------------------------------------------------------
+
+
+def tables(sizes: Sizes) -> list[Cell]:
+    """Tables 1 to 3: mean over clients of two metrics, and their standard deviation over clients."""
+    return [
+        Cell(
+            *(TABLES[name], method, name, SHIFT[name], (run(sizes, name, method),)),
+            partial(over_clients, short, when(method), what),
+            metric + suffix,
+            sizes.seeds,
+        )
+        for name in sizes.data
+        for method in METHODS
+        for metric, short in METRICS.items()
+        for suffix, what in (("", np.mean), ("_std", np.std))
+    ]
+
+
+def groups(sizes: Sizes) -> list[Cell]:
+    """Figs. 2, 9 and 10: means over groups of clients, and how even they are."""
+    cells = []
+    for item, name, metric in (
+        ("fig2", "cifar10", "f1"),
+        ("fig9", "cifar10", "accuracy"),
+        ("fig10", "digit5", "accuracy"),
+    ):
+        group = group_of(sizes, name)
+        for method in PANELS:
+            task, moment = run(sizes, name, method), when(method)
+            reads: dict[tuple[str, str], Callable[..., float]] = {
+                (f"group={g}", metric): partial(group_mean, metric, moment, g) for g in np.unique(group)
+            }
+            reads[SHIFT[name], "gap"] = partial(gap, metric, moment)
+            reads[SHIFT[name], "width"] = partial(width, metric, moment)
+            reads[SHIFT[name], "spread"] = partial(spread, metric, moment, sizes.last)
+            if name == "digit5":
+                own = domain_of(len(group))
+                for d in np.unique(own):
+                    reads[f"domain={d}", metric] = partial(of_clients, metric, moment, own == d)
+                reads[SHIFT[name], "domain_width"] = partial(domain_width, moment, own)
+            for (setting, value), read in reads.items():
+                long = {"f1": "weighted_f1"}.get(value, value)
+                cells.append(Cell(item, method, name, setting, (task,), read, long, sizes.seeds))
+    return cells
+
+
+def domain_of(n_clients: int) -> np.ndarray:
+    """The domain of every client, by its place; "mixed" for those that mix them."""
+    own = [str(i % DOMAINS) for i in range(n_clients - DOMAINS)]
+    return np.array(own + ["mixed"] * DOMAINS)
+
+
+def curves(sizes: Sizes) -> list[Cell]:
+    """Figs. 6 to 8: mean accuracy over clients and its standard deviation, at the end."""
+    return [
+        Cell(
+            *(CURVES[name], method, name, SHIFT[name], (run(sizes, name, method),)),
+            partial(over_clients, "accuracy", when(method), what),
+            metric,
+            sizes.seeds,
+        )
+        for name in sizes.data
+        for method in METHODS
+        for metric, what in (("accuracy", np.mean), ("accuracy_std", np.std))
+    ]
+
+
+def unseen(sizes: Sizes) -> list[Cell]:
+    """F1 of the clients that train and of those never seen in training, before and after fine-tuning."""
+    cells = []
+    for name in sizes.data:
+        group = group_of(sizes, name)
+        new = group >= group.max() - 1
+        for method in METHODS:
+            if method == "fedavg+ft":  # that is FedAvg, after
+                continue
+            task = run(sizes, name, method)
+            for who, chosen in (("training", ~new), ("unseen", new)):
+                for moment in ("before", "after")[: 2 if "tune_epochs" in task.setting else 1]:
+                    read, setting = partial(of_clients, "f1", moment, chosen), f"{who};{moment}"
+                    cells.append(Cell("unseen", method, name, setting, (task,), read, "weighted_f1", sizes.seeds))
+    return cells
+
+
+def partitions(sizes: Sizes) -> list[Cell]:
+    """Figs. 3 to 5: who has how many images of which class and domain."""
+    cells = []
+    for item, name in (
+        ("fig3", "mnist"),
+        ("fig3", "cifar10"),
+        ("fig4", "mnist"),
+        ("fig4", "cifar10"),
+        ("fig5", "digit5"),
+    ):
+        task = Probe("counts", counts, (_profile(sizes), name), sizes.data[name])
+        cells += [
+            Cell(item, "partition", name, SHIFT[name], (task,), partial(kept, metric), metric)
+            for metric in ("clients", "unseen", "samples", "smallest", "largest")
+        ]
+    return cells
+
+
+def counts(seed: int, profile: str, name: str) -> Kept:
+    """The clients of a federation: their sizes, images of every class and of every domain."""
+    federation = federation_of(PROFILES[profile], name)
+    own = [np.concatenate(parts) for parts in zip(*federation.parts, strict=True)]
+    ids, place = np.unique(federation.data.domain, return_inverse=True)
+    sizes = federation.sizes
+    return {
+        "clients": federation.n_clients,
+        "unseen": federation.unseen,
+        "samples": int(sizes.sum()),
+        "smallest": int(sizes.min()),
+        "largest": int(sizes.max()),
+        "of class": federation.counts().tolist(),
+        "of domain": [np.bincount(place[rows], minlength=len(ids)).tolist() for rows in own],
+        "domains": [federation.data.domains[d] for d in ids],
+    }
+
+
+def alignment(sizes: Sizes) -> list[Cell]:
+    """Fig. 1 and equation (5): what P is worth at the end of a run, and after more alignments of its frozen network."""
+    reads = {
+        ("fig1", "separability"): ("separability of z", "separability of c", "separability of c, later"),
+        ("eq5", "j_ratio"): ("J ratio", "J ratio, later", "J ratio of components"),
+        ("eq13", "residual"): ("residual", "residual, later"),
+    }
+    return [
+        Cell(item, method, name, setting, (run(sizes, name, method),), partial(kept, setting), metric, sizes.seeds)
+        for name in sizes.data
+        for method in OURS
+        for (item, metric), settings in reads.items()
+        for setting in settings
+    ]
+
+
+def recursions(sizes: Sizes) -> list[Cell]:
+    """Equations (5), (12) and (13) on the toy problem."""
+    task = Probe("toy", toy, (sizes.toy_rounds,))
+    cells = [("eq13", "exact", "digits", "digits")]
+    cells += [("eq12", f"column {k + 1}, {tau}", "cosine", f"{tau} {k + 1}")
+              for tau in ("upper", "lower") for k in range(len(SPREAD))]  # fmt: skip
+    after = f"alignments={sizes.toy_rounds}"
+    cells += [("eq13", f"{rule};{after}", "residual", f"residual {rule}") for rule in RULES]
+    cells += [("eq5", f"{rule};{after}", "j_ratio", f"J ratio {rule}") for rule in RULES]
+    return [
+        Cell(item, "fedcs", "toy", setting, (task,), partial(kept, name), metric, sizes.seeds)
+        for item, setting, metric, name in cells
+    ]
+
+
+def one_for_all(sizes: Sizes) -> list[Cell]:
+    """Section 5: how many models are evaluated, and whether the images of unseen clients change a bit of them."""
+    source = sizes.data["mnist"]._replace(stands_for="")  # of bits, any images tell
+    task = Probe("one_model", two_rounds, (_profile(sizes),), source)
+    return [
+        Cell("sec5", method, "mnist", "label-shift", (task,), partial(kept, f"{metric} {method}"), metric)
+        for method in OURS
+        for metric in ("models", "same_bits")
+    ]
+
+
+def two_rounds(seed: int, profile: str) -> Kept:
+    """Two rounds, and two more in which the unseen clients have each other's images."""
+    sizes, found = PROFILES[profile], {}
+    federation = federation_of(sizes, "mnist")
+    n = federation.n_clients - federation.unseen
+    exchanged = {part: (*own[:n], *own[n:][::-1]) for part in ("train", "test") if (own := getattr(federation, part))}
+    for method in OURS:
+        arguments = run(sizes, "mnist", method, rounds=2, evaluate_every=2, client_metrics=False).arguments(seed)
+        one, other = (
+            fl.run(**arguments | {"federation": f, "progress": False})
+            for f in (federation, replace(federation, **exchanged))
+        )
+        assert one.config["federation"] != other.config["federation"]
+        pairs = [(tensor, other.models[name]) for name, tensor in one.models.items()]
+        found[f"models {method}"] = max(len(tensor.unique(dim=0)) for tensor, _ in pairs)
+        found[f"same_bits {method}"] = int(all(torch.equal(a, b) for a, b in pairs))
+    return found
+
+
+def side(sizes: Sizes) -> list[Cell]:
+    """Other readings and controls, FedCS around other methods, momentum, other levels of label shift, longer runs."""
+    name, cells = sizes.side, []
+
+    def add(item: str, method: str, setting: str, task: Run, seeds: int = sizes.side_seeds) -> None:
+        moment = when(method) if "tune_epochs" in task.setting else "before"
+        read = partial(over_clients, "f1", moment, np.mean)
+        cells.append(Cell(item, method, name, setting, (task,), read, "weighted_f1", seeds))
+
+    optimiser = {"momentum": 0.9, "lr": sizes.second_lr}
+    for method in (*sizes.second, "fedcs-fc2;whitening"):
+        shown, _, reading = method.partition(";")
+        task = run(sizes, name, method, **optimiser)
+        add("momentum", shown, f"momentum=0.9;{reading or 'default'}", task, sizes.seeds)
+    for reading in ("default", *sizes.readings):
+        task = run(sizes, name, "fedcs-fc2" if reading == "default" else f"fedcs-fc2;{reading}")
+        add("readings", "fedcs-fc2", reading, task)
+        for metric, value in (("residual", "residual"), ("j_ratio", "J ratio")):
+            read = partial(kept, value)
+            cells.append(Cell("readings", "fedcs-fc2", name, reading, (task,), read, metric, sizes.side_seeds))
+    add("readings", "fedsim", "default", run(sizes, name, "fedsim"))
+    for base in sizes.bases:
+        add("plug_in", base, "alone", run(sizes, name, base))
+        add("plug_in", base, "aligned", run(sizes, name, f"fedcs-fc2;{base}"))
+    for alpha in sizes.levels:
+        for method in (*PANELS, "fedavg+bn"):
+            add("alpha", method, f"dir={alpha}", run(sizes, name, method, alpha))
+    for method in sizes.long:
+        task = run(sizes, name, method, rounds=500, local_epochs=5, evaluate_every=50)
+        add("long", method, "rounds=500;epochs=5", task)
+    return cells
+
+
+def _profile(sizes: Sizes) -> str:
+    return next(name for name, other in PROFILES.items() if other is sizes)
+
+
+# -- claims -------------------------------------------------------------------------------------------------------
+
+AUC, F1 = "weighted_auc", "weighted_f1"
+ENOUGH = "safe;alignments=100"  # of the toy problem
+
+
+def score(numbers: Numbers, name: str, method: str, metric: str = F1) -> Number:
+    """A number of Tables 1 to 3."""
+    return numbers(TABLES[name], method, name, SHIFT[name], metric)
+
+
+def best(numbers: Numbers, name: str, methods: Iterable[str], metric: str = F1) -> Number:
+    """The largest number of some methods: a bound if one is missing."""
+    return largest(score(numbers, name, method, metric) for method in methods)
+
+
+def worst(numbers: Numbers, name: str, methods: Iterable[str], metric: str = F1) -> Number:
+    """The smallest number of some methods: a bound if one is missing."""
+    return smallest(score(numbers, name, method, metric) for method in methods)
+
+
+def largest_of_all(numbers: Iterable[Number]) -> Number:
+    """The largest; missing if one is, as a bound from below could not speak against a claim."""
+    numbers = list(numbers)
+    return next((number for number in numbers if number.missing), largest(numbers))
+
+
+def one_is_best(numbers: Numbers) -> list[Case]:
+    """cs01: the best of three against all baselines; behind by no more than 0.1."""
+    return [
+        Case(
+            m, largest_of_all(score(numbers, "mnist", k, m) for k in OURS) - best(numbers, "mnist", BASELINES, m) + 0.1
+        )
+        for m in METRICS
+    ]
+
+
+def all_are_ahead(numbers: Numbers, name: str, margin: float) -> list[Case]:
+    """cs02, cs03: the worst of three against the best baseline; in F1 by a margin."""
+    lead = {m: worst(numbers, name, OURS, m) - best(numbers, name, BASELINES, m) for m in METRICS}
+    return [Case(AUC, lead[AUC]), Case(F1, lead[F1] - margin)]
+
+
+def varies_least(numbers: Numbers) -> list[Case]:
+    """cs04: the largest standard deviation over clients of three against the smallest of the baselines."""
+    return [
+        Case(m, worst(numbers, "cifar10", BASELINES, f"{m}_std") - best(numbers, "cifar10", OURS, f"{m}_std"))
+        for m in METRICS
+    ]
+
+
+def fedrep_is_last(numbers: Numbers) -> list[Case]:
+    """cs05: FedRep below all others of the paper."""
+    others = [method for method in (*BASELINES, *OURS) if method != "fedrep"]
+    return [
+        Case(f"{name} {m}", worst(numbers, name, others, m) - score(numbers, name, "fedrep", m))
+        for name in ("mnist", "cifar10")
+        for m in METRICS
+    ]
+
+
+def layer_matters_little(numbers: Numbers) -> list[Case]:
+    """cs09: the three are within 0.5 points of AUC and 1.0 of F1."""
+    return [
+        Case(f"{name} {m}", limit - (best(numbers, name, OURS, m) - worst(numbers, name, OURS, m)))
+        for name in TABLES
+        for m, limit in ((AUC, 0.5), (F1, 1.0))
+    ]
+
+
+def of_groups(numbers: Numbers, item: str, method: str, metric: str) -> Number:
+    """How even the groups of a figure are."""
+    name = "digit5" if item == "fig10" else "cifar10"
+    return numbers(item, method, name, SHIFT[name], metric)
+
+
+def even_over_domains(numbers: Numbers) -> list[Case]:
+    """cs15. The check compares groups; the text also speaks of domains, and of others that degrade."""
+    at = partial(of_groups, numbers, "fig10")
+    even = [
+        Case(f"{what}, {m}", at(m, metric) - at("fedcs-fc1", metric))
+        for what, metric in (("groups", "width"), ("domains", "domain_width"))
+        for m in RIVALS
+    ]
+    degrade = [Case(f"unseen clients behind, {m}", at(m, "gap")) for m in RIVALS]
+    return [*even, Case("FedCS within 5", 5 - abs(at("fedcs-fc1", "gap"))), *degrade]
+
+
+def highest_and_narrowest(numbers: Numbers) -> list[Case]:
+    """cs16. The text says the narrowest band; its check asks for no more than one below the median."""
+    cases = []
+    for name, item in CURVES.items():
+        mean, std = (
+            {m: numbers(item, m, name, SHIFT[name], metric) for m in (*BASELINES, *OURS)}
+            for metric in ("accuracy", "accuracy_std")
+        )
+        top = largest_of_all(mean[k] for k in OURS)
+        band = top if top.missing else std[next(k for k in OURS if mean[k].value == top.value)]
+        cases.append(Case(f"{name}: mean", top - largest(mean[m] for m in BASELINES)))
+        cases.append(Case(f"{name}: band", smallest(std[m] for m in BASELINES) - band))
+    return cases
+
+
+def of_toy(numbers: Numbers, item: str, setting: str, metric: str) -> Number:
+    """A number of the toy problem."""
+    return numbers(item, "fedcs", "toy", setting, metric)
+
+
+def whitened(numbers: Numbers) -> list[Case]:
+    """cs17: a residual below 1e-10, as digits, and one below 0.1 in a federation."""
+    exact, federated = of_toy(numbers, "eq13", "exact", "digits"), of_toy(numbers, "eq13", ENOUGH, "residual")
+    return [Case("exact, digits behind the tenth", exact - 10), Case("federated", 0.1 - federated)]
+
+
+def in_order(numbers: Numbers) -> list[Case]:
+    """cs18: four cosines of at least 0.999, which the other triangle does not reach."""
+    upper, lower = (
+        [of_toy(numbers, "eq12", f"column {k + 1}, {tau}", "cosine") for k in range(len(SPREAD))]
+        for tau in ("upper", "lower")
+    )
+    right = [Case(f"column {k + 1}", cosine - 0.999) for k, cosine in enumerate(upper)]
+    return [*right, Case("lower triangle", 0.999 - smallest(lower))]
+
+
+def near_optimum(numbers: Numbers) -> list[Case]:
+    """cs19: nine columns of P reach 0.9 of the largest J on a frozen network, and 0.99 on the toy problem."""
+    trained = [
+        Case(f"{name} {k}", numbers("eq5", k, name, "J ratio, later", "j_ratio") - 0.9) for name in TABLES for k in OURS
+    ]
+    return [*trained, Case("toy", of_toy(numbers, "eq5", ENOUGH, "j_ratio") - 0.99)]
+
+
+def group_is_revealed(numbers: Numbers) -> list[Case]:
+    """cs20: images that lie nearest to the centroid of their own group, by c and by z."""
+    return [
+        Case(f"{name} {k}", numbers("fig1", k, name, "separability of c, later", "separability")
+             - numbers("fig1", k, name, "separability of z", "separability"))
+        for name in TABLES for k in OURS
+    ]  # fmt: skip
+
+
+def one_model(numbers: Numbers) -> list[Case]:
+    """cs21: one model is evaluated, and its bits do not depend on the images of unseen clients."""
+    cases = []
+    for k in OURS:
+        models, same = (numbers("sec5", k, "mnist", "label-shift", metric) for metric in ("models", "same_bits"))
+        cases.append(Case(f"{k}: one model", fact(None if models.missing else models.value == 1)))
+        cases.append(Case(f"{k}: the same bits", fact(None if same.missing else same.value == 1)))
+    return cases
+
+
+CLAIMS = [
+    Claim("cs01", one_is_best),
+    Claim("cs02", lambda n: all_are_ahead(n, "cifar10", 1.0)),
+    Claim("cs03", lambda n: all_are_ahead(n, "digit5", 0.0)),
+    Claim("cs04", varies_least),
+    Claim("cs05", fedrep_is_last),
+    Claim("cs06", lambda n: [Case(d, score(n, d, "fedcs-fc1") - score(n, d, "fedavg+ft") - 5) for d in TABLES]),
+    Claim("cs07", lambda n: [Case(f"{d} {k}", score(n, d, k) - best(n, d, ("fedbn", "fedrep", "fedalt")))
+                             for d in TABLES for k in OURS]),
+    Claim("cs08", lambda n: [Case(f"{d} {m}", score(n, d, "fedcs-fc1", m) - best(n, d, ADAPTING, m) + 1)
+                             for d in TABLES for m in METRICS]),
+    Claim("cs09", layer_matters_little),
+    Claim("cs10", lambda n: [Case(f"{d} {k}", score(n, d, k) - score(n, d, "fedavg")) for d in TABLES for k in OURS]),
+    Claim("cs11", lambda n: [Case(d, score(n, d, "fedcs-fc1") - score(n, d, "fedavg+bn")) for d in TABLES]),
+    Claim("cs12", lambda n: [Case(m, of_groups(n, "fig2", m, "gap") - 2) for m in RIVALS]),
+    Claim("cs13", lambda n: [Case("within 5", 5 - abs(of_groups(n, "fig2", "fedcs-fc1", "gap"))),
+                             Case("closer than FedBN", abs(of_groups(n, "fig2", "fedbn", "gap"))
+                                  - abs(of_groups(n, "fig2", "fedcs-fc1", "gap")))]),
+    Claim("cs14", lambda n: [Case(m, of_groups(n, "fig2", m, "spread") - of_groups(n, "fig2", "fedcs-fc1", "spread"))
+                             for m in RIVALS]),
+    Claim("cs15", even_over_domains),
+    Claim("cs16", highest_and_narrowest, figure="fig7"),
+    Claim("cs17", whitened, "identity"),
+    Claim("cs18", in_order, "identity"),
+    Claim("cs19", near_optimum),
+    Claim("cs20", group_is_revealed),
+    Claim("cs21", one_model, "identity"),
+]  # fmt: skip

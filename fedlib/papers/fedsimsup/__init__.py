@@ -1,0 +1,1 @@
+"""FedSimSup: printed numbers, claims, readings and the study that they need."""

@@ -1,0 +1,799 @@
+"""FedSimSup (anonymous, submitted to ICLR 2025): what its tables and figures need, and how its claims are judged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import fedlib as fl
+from fedlib.algorithm import Algorithm
+from fedlib.federation import Partition
+from fedlib.methods.fedsimsup import SUPERVISORS, Pair, label_similarity
+from fedlib.models import MODELS, Model, build
+from fedlib.papers.number import Number, largest, mean, missing
+from fedlib.papers.rows import Row
+from fedlib.papers.run import Images, Kept, Probe, Run, images
+from fedlib.papers.study import Cell, Claim, Numbers, Study
+from fedlib.papers.verdict import Case, fact
+from fedlib.runs import Session, prepare, rules
+from fedlib.stack import n_bytes, put, take
+from fedlib.training import Images as Pixels
+from fedlib.training import mean_loss, on_device
+
+RIVALS = ("local_only", "fedavg", "fedprox", "perfedavg", "fedrep", "fedproto", "fedpac")
+METHODS = (*RIVALS, "fedsimsup")
+MAIN = ("local_only", "fedavg", "fedrep", "fedsimsup")
+ALPHAS = (0.1, 0.5)
+CLASSES = {"cifar10": (2, 5), "cifar100": (5, 20)}  # per client, in the pathological partitions
+SIZES = (100, 50)
+DIRICHLET = [(name, f"clients={n};dir={alpha}") for name in CLASSES for alpha in ALPHAS for n in SIZES]
+PATHOLOGICAL = [(name, f"clients={n};pat={c}") for name, own in CLASSES.items() for c in own for n in SIZES]
+WRITERS = ("femnist", "clients=3597;natural")
+KINDS = {"small_vit": "t", "small_cnn": "c", "small_lenet": "l", "small_lenet4": "l"}  # the letters of Table 3
+SHAPES = {"cifar10": ((3, 32, 32), 10), "cifar100": ((3, 32, 32), 100), "femnist": ((1, 28, 28), 62)}
+EARLY = 50  # the round at which Fig. 2 is read first
+SCOPES = ("cat", "all")  # Fig. 4: images of one class, and all
+CAM = ("images", "correlation", "with another image", "overlap", "area theta", "area s", "kept", "kept, another image")
+
+
+class Sizes(NamedTuple):
+    """What differs between profiles."""
+
+    data: Mapping[str, Images]  # the paper's data set -> ours
+    writers: Images
+    dirichlet: Mapping[str, Sequence[float]]
+    pathological: Mapping[str, Sequence[int]]
+    rounds: Mapping[str, int]  # of Tables 1 and 2 and Fig. 2, by data set
+    clients: Mapping[int, int]  # the paper's number -> ours
+    writer_clients: int = 3597
+    writer_ratios: tuple[float, float] = (0.1, 0.01)  # of Local, of all others
+    writer_methods: Sequence[str] = METHODS
+    pathological_methods: Sequence[str] = METHODS
+    pathological_rounds: int = 1000  # at most
+    mixed_rounds: int = 1000  # of Table 3, at most
+    similarity_rounds: int = 100  # of Fig. 3
+    similarity_seeds: int = 3
+    evaluate_every: Mapping[str, int] = {}  # by data set; default: 1
+    tune_epochs: int = 3  # of Per-FedAvg, before it is tested
+    tune_every: int = 10
+    supervisor_epochs: int = 2
+    theta_epochs: int = 3
+    join_ratio: float = 0.1
+    batch_size: int = 32
+    model: str = "lenet4"
+    supervisor: str = "small_lenet4"
+    other: tuple[str, str] = ("lenet5_plain", "small_lenet")  # the other reading of the network, with its supervisor
+    other_methods: Sequence[str] = MAIN
+    other_rounds: int = 1000  # at most
+    cam_class: str = "cat"
+    moves_rounds: int = 30
+    seeds: int = 2  # of the methods in MAIN; of all others: 1
+
+
+DIGITS = Images("digits", train=1500, stands_for="cifar10")
+PROFILES = {
+    "paper": Sizes(
+        data={name: Images(name) for name in CLASSES},
+        writers=Images("femnist"),
+        dirichlet=dict.fromkeys(CLASSES, ALPHAS),
+        pathological=CLASSES,
+        rounds={"cifar10": 100, "cifar100": 1000, "femnist": 1000},  # the paper has 1,000 everywhere
+        clients={n: n for n in SIZES},
+        evaluate_every={"cifar100": 10, "femnist": 10},
+    ),
+    "quick": Sizes(
+        data={"cifar10": DIGITS},
+        writers=Images("characters", (("writers", 10), ("copies", 4)), stands_for="femnist"),
+        dirichlet={"cifar10": (0.1,)},
+        pathological={"cifar10": (2,)},
+        rounds={"cifar10": 23, "femnist": 6},
+        clients={50: 15},
+        writer_clients=10,
+        writer_ratios=(0.2, 0.2),
+        writer_methods=("fedavg", "fedrep", "fedsimsup"),
+        pathological_methods=("fedrep", "fedsimsup"),
+        pathological_rounds=8,
+        mixed_rounds=6,
+        similarity_rounds=23,
+        similarity_seeds=1,
+        tune_every=9,
+        join_ratio=0.2,
+        batch_size=8,
+        model="lenet5_plain",
+        supervisor="small_lenet",
+        other=("lenet4", "small_lenet4"),
+        other_methods=("local_only", "fedsimsup"),
+        other_rounds=5,
+        cam_class="3",
+        moves_rounds=8,
+        seeds=1,
+    ),
+    "smoke": Sizes(
+        data={"cifar10": DIGITS._replace(train=400)},
+        writers=Images("characters", (("writers", 5), ("copies", 1)), stands_for="femnist"),
+        dirichlet={"cifar10": (0.5,)},
+        pathological={"cifar10": (2,)},
+        rounds={"cifar10": 2, "femnist": 2},
+        clients={50: 12},  # so many that every kind of supervisor is drawn
+        writer_clients=5,
+        writer_ratios=(0.4, 0.4),
+        writer_methods=("fedavg", "fedsimsup"),
+        pathological_methods=("fedrep", "fedsimsup"),
+        mixed_rounds=1,
+        similarity_rounds=2,
+        similarity_seeds=1,
+        tune_epochs=1,
+        tune_every=2,
+        supervisor_epochs=1,
+        theta_epochs=1,
+        join_ratio=0.25,
+        batch_size=8,
+        model="lenet5_plain",
+        supervisor="small_lenet",
+        other=("lenet4", "small_lenet4"),
+        other_methods=("local_only", "fedsimsup"),
+        other_rounds=1,
+        cam_class="3",
+        moves_rounds=8,
+        seeds=1,
+    ),
+}
+
+
+def study(profile: str) -> Study:
+    """What FedSimSup needs at one size."""
+    sizes = PROFILES[profile]
+    cells = [*table1(sizes), *table2(sizes), *table3(sizes), *fig2(sizes), *fig3(sizes), *fig4(sizes)]
+    cells += [*fig5_and_similarity(sizes), *moves(sizes), *networks(sizes), *costs(sizes)]
+    return Study("fedsimsup", profile, cells, CLAIMS)
+
+
+# -- runs ---------------------------------------------------------------------------------------------------------
+
+
+class Column(NamedTuple):
+    """A column of Tables 1 to 3: data set, clients as the paper counts them, kind and strength of the partition."""
+
+    dataset: str
+    n: int
+    kind: str  # "dir" or "pat"
+    value: float
+
+    @property
+    def setting(self) -> str:
+        """As the paper's tables are indexed."""
+        return f"clients={self.n};{self.kind}={self.value:g}"
+
+
+def columns(sizes: Sizes, kind: str) -> list[Column]:
+    """All columns with this kind of partition."""
+    values = sizes.dirichlet if kind == "dir" else sizes.pathological
+    return [Column(name, n, kind, value) for name, own in values.items() for value in own for n in sizes.clients]
+
+
+def first(sizes: Sizes) -> Column:
+    """CIFAR-10, most clients, strongest skew: Figs. 3 and 4, the other network, and how far supervisors move."""
+    return next(column for column in columns(sizes, "dir") if column.n == max(sizes.clients))
+
+
+def partition(column: Column) -> Partition:
+    """Who owns which samples."""
+    return fl.dirichlet(column.value, 10) if column.kind == "dir" else fl.classes_per_client(int(column.value))
+
+
+def made(sizes: Sizes, method: str, supervisor: str = "") -> Algorithm:
+    """A method with the paper's hyper-parameters."""
+    return {
+        "local_only": fl.local_only,
+        "fedavg": fl.fedavg,
+        "fedprox": partial(fl.fedprox, mu=1.0),
+        "perfedavg": partial(fl.perfedavg, alpha=0.001, beta=0.1, hessian="free", steps=4),
+        "fedrep": partial(fl.fedrep, body_epochs=sizes.theta_epochs),
+        "fedproto": partial(fl.fedproto, lam=1.0),
+        "fedpac": partial(fl.fedpac, lam=1.0),
+        "fedsimsup": partial(fl.fedsimsup, supervisor or sizes.supervisor, sizes.supervisor_epochs),
+    }[method]()
+
+
+def run(sizes: Sizes, column: Column, algorithm: Algorithm, rounds: int, model: str = "") -> Run:
+    """A run in a column of Tables 1 to 3."""
+    setting = common(sizes, algorithm, column.dataset, rounds) | {"join_ratio": sizes.join_ratio}
+    federate = {"test_fraction": None}  # the official test part is dealt out in the same shares (reading A5)
+    source, n = sizes.data[column.dataset], sizes.clients[column.n]
+    return Run(algorithm, source, partition(column), n, setting, model or sizes.model, federate, diverged)
+
+
+def common(sizes: Sizes, algorithm: Algorithm, name: str, rounds: int) -> dict[str, object]:
+    """What all runs on a data set have in common."""
+    setting: dict[str, object] = {"rounds": rounds, "local_epochs": sizes.supervisor_epochs + sizes.theta_epochs}
+    setting |= {"batch_size": sizes.batch_size, "lr": 0.1, "evaluate_every": sizes.evaluate_every.get(name, 1)}
+    tune = {"tune_epochs": sizes.tune_epochs, "tune_every": min(rounds, sizes.tune_every)}
+    return setting | (tune if algorithm.tune_epochs else {})
+
+
+def seeds(sizes: Sizes, method: str) -> int:
+    """How many seeds a method has in Tables 1 and 2."""
+    return sizes.seeds if method in MAIN else 1
+
+
+def of_table1(sizes: Sizes, column: Column, method: str) -> Run:
+    """The run of a method in a Dirichlet column."""
+    made_run = run(sizes, column, made(sizes, method), sizes.rounds[column.dataset])
+    shown = method == "fedsimsup" and column == first(sizes)
+    return made_run._replace(keep=partial(looks, made_run, sizes.cam_class)) if shown else made_run
+
+
+def last_five(row: Row, until: float = np.inf) -> float:
+    """Accuracy [%], pooled over clients: the mean of the last five evaluations (readings A19 and A20)."""
+    return row.score(last=5, until=until)
+
+
+def table1(sizes: Sizes) -> list[Cell]:
+    """Eight methods, Dirichlet partitions, and one client per writer."""
+    cells = [
+        Cell("table1", m, c.dataset, c.setting, (of_table1(sizes, c, m),), last_five, seeds=seeds(sizes, m))
+        for c in columns(sizes, "dir")
+        for m in METHODS
+    ]
+    for method in sizes.writer_methods:
+        algorithm = made(sizes, method)
+        setting = common(sizes, algorithm, "femnist", sizes.rounds["femnist"])
+        setting["join_ratio"] = sizes.writer_ratios[method != "local_only"]
+        federate = {"test_fraction": 0.1}
+        where = (sizes.writers, fl.domains(), sizes.writer_clients)
+        task = Run(algorithm, *where, setting, sizes.model, federate, diverged)
+        cells.append(Cell("table1", method, *WRITERS, (task,), last_five, seeds=seeds(sizes, method)))
+    return cells
+
+
+def table2(sizes: Sizes) -> list[Cell]:
+    """Eight methods, the same number of classes for every client."""
+    cells = []
+    for c in columns(sizes, "pat"):
+        rounds = min(sizes.pathological_rounds, sizes.rounds[c.dataset])
+        for m in sizes.pathological_methods:
+            task = run(sizes, c, made(sizes, m), rounds)
+            cells.append(Cell("table2", m, c.dataset, c.setting, (task,), last_five, seeds=seeds(sizes, m)))
+    return cells
+
+
+def table3(sizes: Sizes) -> list[Cell]:
+    """Every client draws its supervisor: accuracy by kind, of all, with L only; and the same clients with L."""
+    cells = []
+    mixed = made(sizes, "fedsimsup", f"{sizes.supervisor}+small_cnn+small_vit")
+    for c in columns(sizes, "dir"):
+        rounds = min(sizes.mixed_rounds, sizes.rounds[c.dataset])
+        task, original = run(sizes, c, mixed, rounds)._replace(keep=drawn), of_table1(sizes, c, "fedsimsup")
+        cell = partial(Cell, dataset=c.dataset, setting=c.setting, seeds=sizes.seeds)
+        until = partial(last_five, until=rounds)
+        cells.append(cell("table3", "fedsimsup", tasks=(original,), read=until))
+        cells.append(cell("table3", "fedsimsup-whole", tasks=(task,), read=last_five))
+        for kind in "tcl":
+            cells.append(cell("table3", f"fedsimsup-{kind}", tasks=(task,), read=partial(of_kind, kind)))
+            gain, both = partial(gain_of_kind, kind, rounds), (task, original)
+            cells.append(cell("table3_paired", f"fedsimsup-{kind}", tasks=both, read=gain, metric="gain"))
+    return cells
+
+
+def of_kind(kind: str, row: Row, until: float = np.inf, clients: Sequence[int] | None = None) -> float:
+    """Accuracy [%] of the clients with this kind of supervisor, as `last_five`."""
+    who = row.kept.get(kind, []) if clients is None else clients
+    return row.score(last=5, until=until, clients=who) if who else np.nan
+
+
+def gain_of_kind(kind: str, rounds: int, row: Row, original: Row) -> float:
+    """What clients gain with this kind of supervisor, against the run in which they have L."""
+    who = row.kept.get(kind, [])
+    return of_kind(kind, row, clients=who) - of_kind(kind, original, rounds, who)
+
+
+def fig2(sizes: Sizes) -> list[Cell]:
+    """The curves of Table 1 with most clients: ten points of each, its start, its end, and how restless it is."""
+    cells = []
+    for c in columns(sizes, "dir"):
+        rounds = sizes.rounds[c.dataset]
+        for m in METHODS if c.n == max(sizes.clients) else ():
+            cell = partial(Cell, "fig2", m, c.dataset, tasks=(of_table1(sizes, c, m),), seeds=seeds(sizes, m))
+            where, points = f"{c.kind}={c.value:g}", {max(1, round(k * rounds / 10)) for k in range(1, 11)}
+            for t in sorted(points | {EARLY}):
+                cells.append(cell(setting=f"{where};round={t}", read=partial(at_round, t)))
+            cells.append(cell(setting=where, read=partial(late, 0.9 * rounds), metric="last_tenth"))
+            cells.append(cell(setting=where, read=partial(restless, 0.8 * rounds), metric="fluctuation"))
+    return cells
+
+
+def at_round(t: int, row: Row) -> float:
+    """Accuracy [%] in the last evaluation up to this round; nothing if there is none."""
+    return row.score(until=t) if len(_evaluations(row).query("round <= @t")) else np.nan
+
+
+def late(after: float, row: Row) -> float:
+    """Mean accuracy [%] of the evaluations after a round."""
+    return float(_evaluations(row).query("round > @after")["accuracy"].mean())
+
+
+def restless(after: float, row: Row) -> float:
+    """Standard deviation of the differences between successive evaluations after a round."""
+    return float(_evaluations(row).query("round > @after")["accuracy"].diff().std())
+
+
+def _evaluations(row: Row) -> pd.DataFrame:
+    curve = row.curve()
+    return curve[curve["when"] == row.when]
+
+
+def fig3(sizes: Sizes) -> list[Cell]:
+    """With similarities and with all s_ij = 1: the mean over the rounds, and ten points."""
+    cells, column, rounds = [], first(sizes), sizes.similarity_rounds
+    with_s, alike = made(sizes, "fedsimsup"), fl.fedsimsup(sizes.supervisor, sizes.supervisor_epochs, similarity=False)
+    for similarity, algorithm in ((True, with_s), (False, alike)):
+        task, original = run(sizes, column, algorithm, rounds), of_table1(sizes, column, "fedsimsup")
+        task = task._replace(setting={**task.setting, "evaluate_every": 1})
+        if similarity and original.setting == task.setting:
+            task = original  # the same run
+        where = f"{column.kind}={column.value:g};similarity={similarity}"
+        cell = partial(Cell, "fig3", "fedsimsup", column.dataset, tasks=(task,), seeds=sizes.similarity_seeds)
+        cells.append(cell(setting=where, read=partial(late, 0), metric="mean_over_rounds"))
+        for t in sorted({max(1, round(k * rounds / 10)) for k in range(1, 11)}):
+            cells.append(cell(setting=f"{where};round={t}", read=partial(at_round, t)))
+    return cells
+
+
+def fig4(sizes: Sizes) -> list[Cell]:
+    """Where both networks look, in the run of the first column; and the accuracy of each one alone."""
+    column = first(sizes)
+    task = of_table1(sizes, column, "fedsimsup")
+    cell = partial(Cell, method="fedsimsup", dataset=column.dataset, tasks=(task,), seeds=sizes.seeds)
+    cells = [
+        cell(item="fig4", setting=f"class={scope}", read=partial(kept, f"{scope}: {name}"), metric=name)
+        for scope in SCOPES
+        for name in CAM
+    ]
+    alone = ("both", "theta", "s")
+    return cells + [cell(item="alone", setting=f"answer={who}", read=partial(kept, f"alone: {who}")) for who in alone]
+
+
+def networks(sizes: Sizes) -> list[Cell]:
+    """Both readings of the network, by three readings of accuracy: pooled, mean over clients, best round."""
+    cells, column = [], first(sizes)
+    rounds = min(sizes.other_rounds, sizes.rounds[column.dataset])
+    reads = {"samples": partial(last_five, until=rounds), "clients": partial(by_clients, rounds)}
+    reads["best round"] = partial(best_round, rounds)
+    for method in sizes.other_methods:
+        other = run(sizes, column, made(sizes, method, sizes.other[1]), rounds, sizes.other[0])
+        for network, task in ((sizes.model, of_table1(sizes, column, method)), (sizes.other[0], other)):
+            for over, read in reads.items():
+                setting = f"{column.setting};network={network};accuracy={over}"
+                cells.append(Cell("network", method, column.dataset, setting, (task,), read, seeds=sizes.seeds))
+    return cells
+
+
+def by_clients(until: float, row: Row) -> float:
+    """As `last_five`, but the mean over clients."""
+    return row.score(over="clients", last=5, until=until)
+
+
+def best_round(until: float, row: Row) -> float:
+    """Accuracy [%] of the best evaluation."""
+    return float(_evaluations(row).query("round <= @until")["accuracy"].max())
+
+
+def kept(name: str, row: Row) -> float:
+    """A value that the row of a run keeps."""
+    return float(row.kept.get(name, np.nan))
+
+
+# -- what rows keep -----------------------------------------------------------------------------------------------
+
+
+def diverged(result: fl.RunResult) -> Kept:
+    """The first round whose loss is not finite, or None (reading A11)."""
+    return {"diverged": result.diverged}
+
+
+def drawn(result: fl.RunResult) -> Kept:
+    """Table 3: the clients with each kind of supervisor."""
+    kinds = {KINDS[group.model.name.partition("+")[2]]: list(map(int, group.clients)) for group in result.architectures}
+    return {**diverged(result), **kinds}
+
+
+def looks(run: Run, cam_class: str, result: fl.RunResult) -> Kept:
+    """Fig. 4: the Grad-CAM of theta and of s on all test images, means over those that the sum answers correctly."""
+    federation, two = run.arguments(0)["federation"], result.architectures[0].model
+    pixels = on_device(federation.data, torch.device("cpu"))
+    table = pd.concat(looks_of(result.weights(i), two, pixels, own) for i, own in enumerate(federation.test))
+    right, found = table[table["both"]], dict(diverged(result))
+    found |= {f"alone: {who}": 100 * float(table[who].mean()) for who in ("both", "theta", "s")}
+    chosen = federation.data.classes.index(cam_class)
+    for scope, rows in (("cat", right[right["class"] == chosen]), ("all", right)):
+        means = {f"{scope}: {name}": float(rows[name].mean()) for name in CAM[1:]}
+        found |= {f"{scope}: images": len(rows)} | {name: value for name, value in means.items() if np.isfinite(value)}
+    return found
+
+
+def looks_of(weights: Pair, two: Model, pixels: Pixels, test: np.ndarray) -> pd.DataFrame:
+    """Grad-CAM of a client's networks, one row per test image."""
+    nets = [deepcopy(network.net).eval() for network in two.networks]
+    for net, own in zip(nets, weights, strict=True):
+        net.load_state_dict(own)
+    batch = pixels.batch(torch.from_numpy(test), two)
+    with torch.no_grad():
+        answers = [net(batch.x) for net in nets]
+    maps = torch.stack([grad_cam(net, batch.x, batch.y) for net in nets])  # [2, n, h, w]
+    other = torch.arange(len(test)).roll(1)  # another image of the same client
+    large = F.interpolate(maps, batch.x.shape[2:], mode="bilinear") > 0.5  # [2, n, H, W]: over the whole image
+    share = large.float().mean((2, 3))
+    overlap = (large[0] & large[1]).sum((1, 2)) / (large[0] | large[1]).sum((1, 2))
+    hits = {
+        name: q.argmax(1) == batch.y for name, q in zip(("both", "theta", "s"), (sum(answers), *answers), strict=True)
+    }
+    columns = {**hits, "class": batch.y, "overlap": overlap, "area theta": share[0], "area s": share[1]}
+    columns |= {"correlation": pearson(*maps), "with another image": pearson(maps[0], maps[1, other])}
+    for name, hidden in (("kept", large[1]), ("kept, another image", large[1, other])):
+        with torch.no_grad():  # is the answer still right if what s covers is hidden?
+            q = sum(net(batch.x.masked_fill(hidden[:, None], 0)) for net in nets)
+        columns[name] = (q.argmax(1) == batch.y).float()
+    return pd.DataFrame({name: column.numpy() for name, column in columns.items()})
+
+
+def grad_cam(net: nn.Sequential, x: Tensor, y: Tensor) -> Tensor:
+    """Grad-CAM of the classes y [n] in the last convolution, after its ReLU: [n, h, w], the largest value 1."""
+    a = net.conv2[:2](net.conv1(x)).detach().requires_grad_()
+    q = net[2:](net.conv2[2:](a))
+    (slope,) = torch.autograd.grad(q.gather(1, y[:, None]).sum(), a)
+    maps = (slope.mean((2, 3), keepdim=True) * a.detach()).sum(1).relu()
+    return maps / maps.amax((1, 2), keepdim=True).clamp(min=1e-12)
+
+
+def pearson(a: Tensor, b: Tensor) -> Tensor:
+    """Correlation of two maps, image by image, [n, h, w] twice -> [n]; not a number for a map without contrast."""
+    a, b = (t.flatten(1) - t.flatten(1).mean(1, keepdim=True) for t in (a, b))
+    return (a * b).sum(1) / (a.norm(dim=1) * b.norm(dim=1))
+
+
+# -- measurements -------------------------------------------------------------------------------------------------
+
+
+def fig5_and_similarity(sizes: Sizes) -> list[Cell]:
+    """The partitions of Fig. 5, and how many values the similarities of clients take (section 4.2)."""
+    cells = []
+    for name, source in sizes.data.items():
+        for kind, value in [*(("pat", c) for c in CLASSES[name]), ("dir", 0.1)]:
+            for n in sizes.clients:
+                column = Column(name, n, kind, value)
+                task = Probe("similarity", similarities, (_profile(sizes), *column), source)
+                for metric in ("distinct", "equal shares", "zero", "median"):
+                    where = ("similarity", "partition", name, column.setting)
+                    cells.append(Cell(*where, (task,), partial(kept, metric), metric))
+                if name == "cifar10" and n == min(sizes.clients) and value in (2, 0.1):
+                    where, read = ("fig5", "partition", name, column.setting), partial(kept, "share of top class")
+                    cells.append(Cell(*where, (task,), read, "share of top class"))
+    return cells
+
+
+def similarities(seed: int, profile: str, name: str, n: int, kind: str, value: float) -> Kept:
+    """Cosines s_ij of all pairs of clients: distinct ones (3 decimals), zeros [%], median; and the first clients."""
+    sizes, column = PROFILES[profile], Column(name, n, kind, value)
+    data = images(sizes.data[name])
+    federation = fl.federate(data, partition(column), sizes.clients[n], test_fraction=None, seed=seed)
+    counts = torch.from_numpy(federation.train_counts).double()
+    s = label_similarity(counts, counts).numpy()[np.triu_indices(len(counts), 1)].round(3)
+    equal = all(len({*own[own > 0].tolist()}) == 1 for own in counts)
+    top = float((counts.amax(1) / counts.sum(1)).mean())
+    values = {"distinct": len(np.unique(s)), "equal shares": int(equal), "zero": 100 * float((s == 0).mean())}
+    values |= {"median": float(np.median(s)), "share of top class": top}
+    return values | {"counts": federation.train_counts[:20].tolist()}
+
+
+def moves(sizes: Sizes) -> list[Cell]:
+    """How far supervisors move, and what else that goes with (section 3.2)."""
+    task = Probe("moves", supervisor_moves, (_profile(sizes),), sizes.data["cifar10"])
+    names = ("gain", "gain on test", "received loss", "samples", "gain within clients", "received loss within clients")
+    cells = [("rank correlation", f"with={name}", name) for name in names]
+    cells += [("percent", f"received is better;part={part}", f"better on {part}") for part in ("train", "test")]
+    cells.append(("records", "", "records"))
+    return [
+        Cell("moves", "fedsimsup", "cifar10", setting, (task,), partial(kept, name), metric, sizes.seeds)
+        for metric, setting, name in cells
+    ]
+
+
+def supervisor_moves(seed: int, profile: str) -> Kept:
+    """Rank correlations over clients and rounds of how far s_i moves, as of the second time that a client takes part.
+
+    `gain`: loss of (theta_i as it left the client + s_i) less that of (theta_i as received + s_i). Clients whose
+    theta_i has not changed since have no gain and are left out. "within clients": of ranks among a client's own rounds.
+    """
+    sizes = PROFILES[profile]
+    column = first(sizes)
+    plan = prepare(**run(sizes, column, made(sizes, "fedsimsup"), sizes.moves_rounds).arguments(seed))
+    session, algorithm, federation = Session(plan), plan.algorithm, plan.federation
+    [group] = session.architectures
+    records: list[tuple[float, ...]] = []
+    with rules(plan.setting.device):
+        state = session.init()
+        last = {name: w.clone() for name, w in state.theta.items()}  # everybody's theta_i when it last took part
+        for t in range(sizes.moves_rounds):
+            cohort = session.cohort(t)
+            part = cohort.subset(range(cohort.size), group.model)
+            mine = [[own[i] for i in cohort.ids] for own in federation.parts]
+            s = take(state.s.stacks[0], cohort.clients)
+            pairs = [Pair(take(theta, cohort.clients), s) for theta in (last, state.theta)]
+            old, new = ([mean_loss(part, pair, own) for own in mine] for pair in pairs)
+            state = algorithm.round(state, cohort)
+            put(last, cohort.clients, take(state.theta, cohort.clients))
+            after = take(state.s.stacks[0], cohort.clients)
+            moved = sum(((after[name] - w) ** 2).flatten(1).sum(1) for name, w in s.items()).sqrt()
+            gains = [(before - now).tolist() for before, now in zip(old, new, strict=True)]  # train part, test part
+            records += zip(cohort.ids.tolist(), new[0].tolist(), *gains, moved.tolist(), strict=True)
+    return correlations(records, federation.train_counts.sum(1))
+
+
+def correlations(records: Sequence[tuple[float, ...]], samples: np.ndarray) -> Kept:
+    """Of records (client, received loss, gain, gain on test, moved), in the order of rounds."""
+    names = ["received loss", "gain", "gain on test"]
+    table = pd.DataFrame(records, columns=["client", *names, "moved"]).astype({"client": int})
+    table["samples"] = samples[table["client"].to_numpy()]
+    table = table[table.duplicated("client") & (table["gain"] != 0)]
+    ranks, own = table.rank(), table.groupby("client")[[*names, "moved"]].rank()
+    often = table.groupby("client")["moved"].transform("size") > 1
+    centred = (own - own.groupby(table["client"]).transform("mean"))[often]
+    with np.errstate(invalid="ignore", divide="ignore"):  # of what never changes there is no correlation
+        values = {name: ranks[name].corr(ranks["moved"]) for name in (*names, "samples")}
+        values |= {f"{name} within clients": centred[name].corr(centred["moved"]) for name in names[:2]}
+    values |= {
+        f"better on {part}": 100 * (table[name] > 0).mean() for part, name in (("train", "gain"), ("test", names[2]))
+    }
+    values["records"] = len(table)
+    return {name: float(value) for name, value in values.items() if np.isfinite(value)}
+
+
+def costs(sizes: Sizes) -> list[Cell]:
+    """Parameters of theta and of the supervisors, and what clients with three kinds of them send."""
+    task, cells = Probe("sizes", parameters, (_profile(sizes),)), []
+    for name in SHAPES:
+        for kind in ("theta", "l", "c", "t"):
+            setting, read = f"network={kind}", partial(kept, f"{name} {kind}")
+            cells.append(Cell("sizes", "fedsimsup", name, setting, (task,), read, "parameters"))
+    task = Probe("messages", messages)
+    for metric in ("theta", "counts", "beyond theta, round 1", "beyond theta, round 2", "kinds"):
+        cells.append(
+            Cell("messages", "fedsimsup", "digits", "supervisor=mixed", (task,), partial(kept, metric), metric)
+        )
+    return cells
+
+
+def parameters(seed: int, profile: str) -> Kept:
+    """Parameters of theta and of L, C and T, for images of the paper's three data sets."""
+    sizes = PROFILES[profile]
+    makers = {"theta": MODELS[sizes.model], "l": SUPERVISORS[sizes.supervisor]}
+    makers |= {"c": SUPERVISORS["small_cnn"], "t": SUPERVISORS["small_vit"]}
+    return {
+        f"{name} {kind}": sum(w.numel() for w in build(kind, maker, *shape, seed).weights.values())
+        for name, shape in SHAPES.items()
+        for kind, maker in makers.items()
+    }
+
+
+def messages(seed: int) -> Kept:
+    """Bytes that six of twelve clients with L, C and T send, on embedded digits."""
+    data = fl.load("digits")
+    few = data.subset(np.random.default_rng(0).permutation(len(data))[:480])
+    federation = fl.federate(few, fl.dirichlet(0.3, min_size=8), 12, test_fraction=0.25)
+    setting = dict(rounds=2, join_ratio=0.5, local_epochs=2, batch_size=8, lr=0.05, seed=seed)
+    result = fl.run(fl.fedsimsup("mixed", 1), federation, "lenet5_plain", **setting, progress=False)  # type: ignore[arg-type]
+    theta = n_bytes(take(result.state.theta, torch.arange(6)))
+    beyond = [int(sent) - theta for sent in result.rounds["bytes_up"]]
+    found = {"theta": theta, "counts": n_bytes({"counts": result.state.counts}), "kinds": len(result.architectures)}
+    return found | {f"beyond theta, round {t}": extra for t, extra in enumerate(beyond, 1)}
+
+
+def _profile(sizes: Sizes) -> str:
+    return next(name for name, other in PROFILES.items() if other is sizes)
+
+
+# -- claims -------------------------------------------------------------------------------------------------------
+
+
+def lead(numbers: Numbers, item: str, column: tuple[str, str]) -> Number:
+    """FedSimSup less the best of the seven others; an upper bound if some of them were not measured."""
+    return numbers(item, "fedsimsup", *column) - largest(numbers(item, m, *column) for m in RIVALS)
+
+
+def lower_bound(number: Number) -> Number:
+    """Of an effect that can only grow with what is not measured yet: positive decides, negative says nothing."""
+    if number.complete or number.missing:
+        return number
+    return number._replace(complete=True) if number.value > 0 else missing(number.name)
+
+
+def somewhere(effects: Sequence[Number]) -> Number:
+    """The effect where it is largest: one that is for the claim is enough, against it needs them all."""
+    decided = [effect for effect in effects if effect.complete and effect.value > 0]
+    best = largest(decided or effects)
+    return best if best.complete or best.value > 0 else missing(best.name)
+
+
+def leads(numbers: Numbers, item: str, columns: Sequence[tuple[str, str]], least: float = 0.0) -> list[Case]:
+    """FedSimSup against the best of the seven others, column by column."""
+    return [Case(" ".join(column), lead(numbers, item, column) - least) for column in columns]
+
+
+def against(numbers: Numbers, better: str, worse: str, columns: Sequence[tuple[str, str]]) -> list[Case]:
+    """One method against another in columns of Table 1."""
+    return [
+        Case(f"{worse} {' '.join(c)}", numbers("table1", better, *c) - numbers("table1", worse, *c)) for c in columns
+    ]
+
+
+def not_always_best(numbers: Numbers) -> list[Case]:
+    """fs06: best in some column of Table 2, and not best in some column."""
+    ahead = [lead(numbers, "table2", column) for column in PATHOLOGICAL]
+    return [
+        Case("ahead somewhere", somewhere(ahead)),
+        Case("behind somewhere", somewhere([lower_bound(0 - effect) for effect in ahead])),
+    ]
+
+
+def few_values(numbers: Numbers) -> list[Case]:
+    """fs07: at most c + 1 values of s_ij where class shares are equal, and over 10 c at Dir(0.1)."""
+    cases = []
+    for name, own in CLASSES.items():
+        for n in SIZES:
+            fine = numbers("similarity", "partition", name, f"clients={n};dir=0.1", "distinct")
+            for c in own:
+                at = partial(numbers, "similarity", "partition", name, f"clients={n};pat={c}")
+                found, equal = at("distinct"), at("equal shares")
+                judged = not equal.missing and equal.value == 1
+                few = found.value <= c + 1 if judged else None
+                many = fine.value > 10 * c if judged and not fine.missing else None
+                cases.append(Case(f"{name} {n}({c})", _fact(few, found)))
+                cases.append(Case(f"{name} {n}: Dir(0.1) against {c} classes", _fact(many, fine)))
+    return cases
+
+
+def _fact(value: bool | None, about: Number) -> Number:
+    return fact(value, about.name)._replace(stand_in=about.stand_in)
+
+
+def loss_of_lead(numbers: Numbers) -> list[Case]:
+    """fs08: the mean lead is smaller in Table 2 than in Table 1, on each data set. A bound that is against is open."""
+    cases = []
+    for name in CLASSES:
+        in_1, in_2 = (
+            mean(lead(numbers, item, column) for column in columns if column[0] == name)
+            for item, columns in (("table1", DIRICHLET), ("table2", PATHOLOGICAL))
+        )
+        less = in_1 - in_2
+        cases.append(Case(name, less if less.complete or less.value > 0 else missing(name)))
+    return cases
+
+
+def slow_start(numbers: Numbers) -> list[Case]:
+    """fs10: on CIFAR-100 another method is ahead at round 50, and none in the last tenth."""
+    cases = []
+    for alpha in ALPHAS:
+        early = partial(numbers, "fig2", dataset="cifar100", setting=f"dir={alpha};round={EARLY}")
+        end = partial(numbers, "fig2", dataset="cifar100", setting=f"dir={alpha}", metric="last_tenth")
+        behind = largest(early(method=m) for m in RIVALS) - early(method="fedsimsup")
+        ahead = end(method="fedsimsup") - largest(end(method=m) for m in RIVALS)
+        cases += [Case(f"dir={alpha}: start", lower_bound(behind)), Case(f"dir={alpha}: end", ahead)]
+    return cases
+
+
+def fluctuation(numbers: Numbers, name: str, alpha: float) -> Number:
+    """How restless the curve of FedSimSup is."""
+    return numbers("fig2", "fedsimsup", name, f"dir={alpha}", "fluctuation")
+
+
+def with_similarity(numbers: Numbers, similarity: bool) -> Number:
+    """Fig. 3: mean accuracy over the rounds."""
+    return numbers("fig3", "fedsimsup", "cifar10", f"dir=0.1;similarity={similarity}", "mean_over_rounds")
+
+
+def kind(numbers: Numbers, name: str, column: tuple[str, str]) -> Number:
+    """Table 3: the clients with T, C or L, "whole": all; "": all with L."""
+    return numbers("table3", f"fedsimsup-{name}" if name else "fedsimsup", *column)
+
+
+def in_table3(numbers: Numbers, better: str, worse: str) -> list[Case]:
+    """One row of Table 3 against another."""
+    return [Case(" ".join(c), kind(numbers, better, c) - kind(numbers, worse, c)) for c in DIRICHLET]
+
+
+def transformer(numbers: Numbers) -> list[Case]:
+    """fs12: T against the better one of C and L."""
+    return [
+        Case(" ".join(c), kind(numbers, "t", c) - largest([kind(numbers, "c", c), kind(numbers, "l", c)]))
+        for c in DIRICHLET
+    ]
+
+
+def cam(numbers: Numbers, name: str) -> Number:
+    """A number of Fig. 4, on cats."""
+    return numbers("fig4", "fedsimsup", "cifar10", "class=cat", name)
+
+
+def different_regions(numbers: Numbers) -> list[Case]:
+    """fs16: maps of one image differ, and more than maps of two images, which have nothing to do with each other."""
+    correlation = cam(numbers, "correlation")
+    # The predicate has the first case only; maps without any relation pass it, and are not what the claim says.
+    return [
+        Case("correlation below 0.7", 0.7 - correlation),
+        Case("below that with another image", cam(numbers, "with another image") - correlation),
+    ]
+
+
+def whole_object(numbers: Numbers) -> list[Case]:
+    """fs17: the supervisor's map is larger, and hiding what it covers costs more answers than hiding another one's."""
+    # The predicate has the first case only; a large map need not lie on the object, whose outline is not known.
+    return [
+        Case("area of s over that of theta", cam(numbers, "area s") - cam(numbers, "area theta")),
+        Case("what s covers matters", cam(numbers, "kept, another image") - cam(numbers, "kept")),
+    ]
+
+
+def supervisor_follows_use(numbers: Numbers) -> list[Case]:
+    """fs18: how far a supervisor moves goes with what was gained by receiving."""
+    return [Case("rank correlation", numbers("moves", "fedsimsup", "cifar10", "with=gain", "rank correlation"))]
+
+
+def a_sixth(numbers: Numbers) -> list[Case]:
+    """fs19: parameters of L, as a share of theta."""
+    cases = []
+    for name in SHAPES:
+        at = partial(numbers, "sizes", "fedsimsup", name, metric="parameters")
+        share = at("network=l") / at("network=theta")
+        inside = None if share.missing else 0.15 <= share.value <= 0.18
+        cases.append(Case(f"{name}: a sixth", fact(inside)))
+        cases.append(Case(f"{name}: total", fact(None if share.missing else 1 + share.value <= 1.2)))
+    return cases
+
+
+def supervisors_stay(numbers: Numbers) -> list[Case]:
+    """fs20: with three kinds of supervisors clients send theta and, once, their label counts."""
+    at = {
+        name: numbers("messages", "fedsimsup", "digits", "supervisor=mixed", name)
+        for name in ("counts", "beyond theta, round 1", "beyond theta, round 2", "kinds")
+    }
+    known = not any(number.missing for number in at.values())
+    counts, one, two, kinds = (number.value for number in at.values())
+    return [
+        Case("round 1: theta and counts", fact(one == counts if known else None)),
+        Case("round 2: theta", fact(two == 0 if known else None)),
+        Case("three kinds", fact(kinds == 3 if known else None)),
+    ]
+
+
+STRONG = [column for column in DIRICHLET if column[1].endswith("dir=0.1")]
+HUNDRED = [column for column in DIRICHLET if column[0] == "cifar100"]
+CLAIMS = [
+    Claim("fs01", lambda n: leads(n, "table1", [*DIRICHLET, WRITERS])),
+    Claim("fs02", lambda n: leads(n, "table1", HUNDRED, least=3)),
+    Claim("fs03", lambda n: leads(n, "table1", [WRITERS], least=1)),
+    Claim("fs04", lambda n: against(n, "fedsimsup", "perfedavg", DIRICHLET)),
+    Claim("fs05", lambda n: [case for m in ("fedavg", "fedprox") for case in against(n, "local_only", m, STRONG)]),
+    Claim("fs06", not_always_best),
+    Claim("fs07", few_values, "identity", figure="similarity"),
+    Claim("fs08", loss_of_lead, figure="table2"),
+    Claim("fs09", lambda n: [Case("mean over rounds", with_similarity(n, True) - with_similarity(n, False))]),
+    Claim("fs10", slow_start),
+    Claim("fs11", lambda n: [Case(d, fluctuation(n, d, 0.5) - fluctuation(n, d, 0.1)) for d in CLASSES]),
+    Claim("fs12", transformer),
+    Claim("fs13", lambda n: in_table3(n, "", "whole")),
+    Claim("fs14", lambda n: [Case(where, 7 - gap) for where, gap in in_table3(n, "", "whole")]),
+    Claim("fs15", lambda n: [Case("T over Original somewhere", somewhere([e for _, e in in_table3(n, "t", "")]))]),
+    Claim("fs16", different_regions),
+    Claim("fs17", whole_object),
+    Claim("fs18", supervisor_follows_use, figure="moves"),
+    Claim("fs19", a_sixth, "identity", figure="sizes"),
+    Claim("fs20", supervisors_stay, "identity", figure="messages"),
+]

@@ -1,0 +1,1 @@
+"""pFedHR: printed numbers, claims, readings and the study that they need."""

@@ -1,0 +1,679 @@
+"""pFedHR (Wang et al., NeurIPS 2023): what its tables and figures need, and how its claims are judged."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import pairwise, product
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from scipy.stats import spearmanr
+from torch.utils._pytree import tree_leaves
+
+import fedlib as fl
+from fedlib.algorithm import Algorithm
+from fedlib.models import MODELS, build
+from fedlib.papers.number import Number, largest, mean, missing, smallest
+from fedlib.papers.pfedhr.keep import GROUPS, LAST, looked_into
+from fedlib.papers.pfedhr.taught import taught
+from fedlib.papers.rows import Row
+from fedlib.papers.run import Images, Kept, Probe, Run, images
+from fedlib.papers.study import Cell, Claim, Numbers, Study
+from fedlib.papers.verdict import Case
+from fedlib.stack import n_bytes
+
+DATA = ("mnist", "svhn", "cifar10")
+MAIN = "svhn"  # of Table 3 and Figs 1 and 3 to 6
+SPLITS = {"iid": fl.iid(), "noniid": fl.classes_per_client(2)}
+BOTH = tuple(SPLITS)
+RIVALS = {"labeled": ("fedmd", "fedgh"), "unlabeled": ("fedkemf", "fccl")}
+SAME = ("fedavg", "fedprox", "perfedavg", "pfedme", "pfedbayes")  # Table 4
+NETS = ("M1", "M4")
+FEW, MANY = (12, 4, "heterogeneous"), (100, 10, "heterogeneous")  # clients, active ones, models; as printed
+FRAME = (3, 32, 32)
+SHARE = 0.1  # of the train part that is public
+HYPER = {"fig4": ("K", "groups"), "fig5": ("S", "stitch_depth"), "fig6": ("Es", "server_epochs")}
+READINGS = {  # other readings of the method, and two controls
+    "teacher=random": {"match": "random"},
+    "teacher=last": {"keep_teacher": True},
+    "stitch=linear": {"stitch_relu": False},
+    "end=head": {"end_in_head": True},
+}
+ALL_KNOWING = "teacher=all-knowing"
+
+
+class Varied(NamedTuple):
+    """What a figure varies: the values beside that of Table 2, and where."""
+
+    values: Sequence[float] = ()
+    splits: Sequence[str] = BOTH
+    kinds: Sequence[str] = ("labeled",)
+
+
+class Sizes(NamedTuple):
+    """What differs between profiles."""
+
+    data: Mapping[str, Images]  # the paper's data set -> ours
+    foreign: Mapping[str, Images]  # public images of another kind (Fig. 1)
+    half: Images | None = None  # in place of `MAIN` in Figs 3 to 6 while that is not here
+    models: tuple[str, ...] = ("m1", "m2", "m3", "m4")
+    clients: int = 12
+    active: int = 4
+    rounds: int = 20
+    local_epochs: int = 5
+    batch_size: int = 64
+    lr: float = 1e-3
+    seeds: int = 2
+    warm_up: int = 10
+    server_epochs: int = 3
+    most: int = 10
+    server_batch: int = 8
+    many: tuple[int, int, int] = (100, 10, 100)  # clients, active ones and rounds of Table 3
+    many_splits: tuple[str, ...] = BOTH
+    alone: Mapping[str, str] = {"M1": "m1", "M4": "m4"}  # Table 4
+    alone_splits: tuple[str, ...] = BOTH
+    alone_rounds: int = 20
+    maml: tuple[float, float] = (0.01, 0.001)  # alpha and beta of Per-FedAvg
+    moreau: tuple[float, float] = (0.01, 0.005)  # lr of pFedMe's personal model, and of the other one
+    zeta: float = 10.0  # of pFedBayes
+    foreign_splits: tuple[str, ...] = BOTH
+    varied: Mapping[str, Varied] = {}
+    control_splits: tuple[str, ...] = BOTH
+    teacher_epochs: int = 5
+    global_images: int = 1000
+
+
+def style(name: str, stands_for: str, per_style: int = 1200) -> Images:
+    """One style of the embedded digits."""
+    return Images("digit_styles", (("per_style", per_style),), (name,), stands_for=stands_for)
+
+
+PAPER_DATA = {name: Images(name, shape=FRAME) for name in DATA}
+QUICK = Sizes(
+    data={MAIN: style("pen", MAIN)},
+    foreign={"cifar10": style("poster", "cifar10")},
+    models=("m1_thin", "m2_thin", "m3_thin", "m4_thin"),
+    clients=8,
+    rounds=4,
+    local_epochs=2,
+    batch_size=16,
+    lr=3e-3,
+    seeds=1,
+    warm_up=2,
+    server_epochs=1,
+    most=4,
+    many=(16, 4, 2),
+    many_splits=("iid",),
+    alone={"M1": "m1_thin"},
+    alone_splits=("iid",),
+    alone_rounds=3,
+    maml=(0.02, 0.02),
+    moreau=(0.02, 0.03),
+    zeta=0.2,
+    foreign_splits=("iid",),
+    varied={key: Varied(values, ("iid",)) for key, values in (("fig4", (3, 5)), ("fig5", (2,)), ("fig6", (2,)))}
+    | {"fig3": Varied((0.05,), ("iid",))},
+    control_splits=("iid",),
+    global_images=100,
+)
+PROFILES = {
+    "paper": Sizes(
+        data=PAPER_DATA,
+        foreign={name: PAPER_DATA[name] for name in ("mnist", "cifar10")},
+        half=Images("cifar10", few=30_000, stands_for=MAIN),
+        varied={
+            "fig3": Varied((0.02, 0.05)),
+            "fig4": Varied((2, 3, 5, 6), BOTH, tuple(RIVALS)),
+            "fig5": Varied((2, 3)),
+            "fig6": Varied((4, 5, 10)),
+        },
+    ),
+    "quick": QUICK,
+    "smoke": QUICK._replace(
+        data={MAIN: style("pen", MAIN, 400)},
+        foreign={"cifar10": style("poster", "cifar10", 400)},
+        models=("m1_thin", "m2_thin"),
+        clients=6,
+        rounds=2,
+        local_epochs=1,
+        warm_up=1,
+        most=2,
+        server_batch=32,
+        many=(8, 3, 1),
+        alone_rounds=1,
+        varied={"fig3": Varied((0.08,), ("iid",)), "fig4": Varied((3,), ("iid",))},
+        teacher_epochs=1,
+        global_images=20,
+    ),
+}
+
+
+def study(profile: str) -> Study:
+    """What pFedHR needs at one size."""
+    sizes = PROFILES[profile]
+    cells = [*table1(sizes), *table2(sizes), *table3(sizes), *table4(sizes)]
+    cells += [*fig1(sizes), *figs3_to_6(sizes), *searches(sizes), *controls(sizes)]
+    return Study("pfedhr", profile, cells, CLAIMS)
+
+
+# -- runs ---------------------------------------------------------------------------------------------------------
+
+
+def where(kind: str, split: str, printed: tuple[int, int, str] = FEW, **more: object) -> str:
+    """The setting by which a number is found; `printed` are the paper's clients, active ones and models."""
+    text = "public={};split={};clients={};active={};models={}".format(kind, split, *printed)
+    return text + "".join(f";{name}={value}" for name, value in more.items())
+
+
+def run(sizes: Sizes, source: Images, split: str, algorithm: Algorithm, model: str = "", **setting: object) -> Run:
+    """A run of the main setting; what its row keeps depends on the run alone."""
+    common = {"rounds": sizes.rounds, "join_ratio": sizes.active / sizes.clients, "local_epochs": sizes.local_epochs}
+    common |= {"batch_size": sizes.batch_size, "lr": sizes.lr, "optimizer": "adam", "evaluate_every": 1}
+    federate = {"test_fraction": 0.2, "public": SHARE}
+    networks = model or "+".join(sizes.models)
+    made = Run(algorithm, source, SPLITS[split], sizes.clients, common | setting, networks, federate)
+    return keeping(made, sizes)
+
+
+def keeping(task: Run, sizes: Sizes) -> Run:
+    """The same run, whose row keeps what `looked_into` finds."""
+    return task._replace(keep=partial(looked_into, task._replace(keep=None), sizes.global_images))
+
+
+def pfedhr(sizes: Sizes, kind: str = "labeled", **changes: object) -> Algorithm:
+    """pFedHR in this profile's size."""
+    size = {"server_epochs": sizes.server_epochs, "server_batch": sizes.server_batch, "most": sizes.most}
+    return fl.pfedhr(**{**size, "labelled": kind == "labeled", **changes})  # type: ignore[arg-type]
+
+
+def made(sizes: Sizes, method: str, kind: str = "labeled") -> Algorithm:
+    """A method with its hyper-parameters."""
+    factories: dict[str, Callable[[], Algorithm]] = {
+        "pfedhr": partial(pfedhr, sizes, kind),
+        "fedmd": partial(fl.fedmd, sizes.warm_up),
+        "fedkemf": partial(fl.fedkemf, sizes.models[0], sizes.server_epochs, server_batch=sizes.server_batch),
+        "fccl": partial(fl.fccl, sizes.warm_up),
+        "fedprox": partial(fl.fedprox, mu=0.01),
+        "perfedavg": partial(fl.perfedavg, *sizes.maml),
+        "pfedme": partial(fl.pfedme, personal_lr=sizes.moreau[0]),
+        "pfedbayes": partial(fl.pfedbayes, sizes.zeta),
+    }
+    return factories.get(method, getattr(fl, method))()
+
+
+def own_classes(row: Row) -> float:
+    """Accuracy [%], mean over clients, each on its own test part, and over the last evaluations."""
+    return row.score(over="clients", last=LAST)
+
+
+def kept(name: str, row: Row) -> float:
+    """A value that a row keeps."""
+    return float(row.kept.get(name, np.nan))
+
+
+def at(name: str, k: int, row: Row) -> float:
+    """A value that a row keeps for k groups."""
+    return row.kept[name][GROUPS.index(k)]
+
+
+def both_kinds() -> list[tuple[str, str]]:
+    """Public images and method, as in Tables 2 and 3."""
+    return [(kind, method) for kind, rivals in RIVALS.items() for method in (*rivals, "pfedhr")]
+
+
+def standard(sizes: Sizes, name: str, kind: str, split: str, method: str = "pfedhr") -> Run:
+    """A run of Table 2."""
+    return run(sizes, sizes.data[name], split, made(sizes, method, kind))
+
+
+def table2(sizes: Sizes) -> list[Cell]:
+    """Twelve clients with four architectures, and Local-Only; also for active clients, and on all ten classes."""
+    cells = []
+    for name, split, (kind, method) in product(sizes.data, SPLITS, [("none", "local_only"), *both_kinds()]):
+        task = standard(sizes, name, kind, split, method)
+        own = partial(Cell, "table2", method, name, where(kind, split), (task,), seeds=sizes.seeds)
+        cells.append(own(read=own_classes))
+        cells.append(own(read=partial(kept, "active"), metric="accuracy_active"))
+        cells.append(own(read=partial(kept, "all classes"), metric="accuracy_all_classes"))
+    return cells
+
+
+def table3(sizes: Sizes) -> list[Cell]:
+    """Many clients; pFedHR averages uploads of the same architecture."""
+    n, active, rounds = sizes.many
+    cells = []
+    for split, (kind, method) in product(sizes.many_splits, both_kinds()):
+        algorithm = pfedhr(sizes, kind, average=True) if method == "pfedhr" else made(sizes, method)
+        task = run(sizes, sizes.data[MAIN], split, algorithm, rounds=rounds, join_ratio=active / n)
+        task = keeping(task._replace(clients=n), sizes)
+        cells.append(Cell("table3", method, MAIN, where(kind, split, MANY), (task,), own_classes, seeds=sizes.seeds))
+    return cells
+
+
+def table4(sizes: Sizes) -> list[Cell]:
+    """All clients have the same architecture."""
+    other = {"perfedavg": {"optimizer": "sgd"}, "pfedme": {"optimizer": "sgd", "lr": sizes.moreau[1]}}
+    cells = []
+    for (net, model), name, split in product(sizes.alone.items(), sizes.data, sizes.alone_splits):
+        for method in (*SAME, "pfedhr"):
+            setting = {"rounds": sizes.alone_rounds, **other.get(method, {})}
+            task = run(sizes, sizes.data[name], split, made(sizes, method), model, **setting)
+            key = where("labeled" if method == "pfedhr" else "none", split, (12, 4, net))
+            cells.append(Cell("table4", method, name, key, (task,), own_classes, seeds=sizes.seeds))
+    return cells
+
+
+def fig1(sizes: Sizes) -> list[Cell]:
+    """Public images of the clients' kind, and of others."""
+    cells = []
+    for split, (kind, method) in product(sizes.foreign_splits, both_kinds()):
+        own = standard(sizes, MAIN, kind, split, method)
+        tasks = {MAIN: own} | {name: shown(own, source, 1.0, sizes) for name, source in sizes.foreign.items()}
+        for name, task in tasks.items():
+            key = where(kind, split, images=name)
+            cells.append(Cell("fig1", method, MAIN, key, (task,), own_classes, seeds=sizes.seeds))
+    return cells
+
+
+def shown(task: Run, source: Images, share: float, sizes: Sizes) -> Run:
+    """The same clients with other public images."""
+    return keeping(task._replace(public=(source, share)), sizes)
+
+
+def figs3_to_6(sizes: Sizes) -> list[Cell]:
+    """pFedHR by share of public images, number of groups, depth of stitches, epochs on the server."""
+    sources = {MAIN: sizes.data[MAIN]} | ({"cifar10": sizes.half} if sizes.half else {})
+    usual = {"fig3": SHARE, "fig4": 4, "fig5": 1, "fig6": sizes.server_epochs}
+    cells = []
+    for (item, varied), (name, source) in product(sizes.varied.items(), sources.items()):
+        for split, kind, x in product(varied.splits, varied.kinds, sorted([*varied.values, usual[item]])):
+            task = run(sizes, source, split, pfedhr(sizes, kind))
+            key, hyper = HYPER.get(item, ("share", ""))
+            if x != usual[item] and hyper:
+                task = run(sizes, source, split, pfedhr(sizes, kind, **{hyper: x}))
+            elif x != usual[item]:
+                task = shown(task, source, x / SHARE, sizes)
+            own = partial(Cell, item, "pfedhr", name, where(kind, split, **{key: x}), (task,), seeds=sizes.seeds)
+            cells.append(own(read=own_classes))
+            if item == "fig4":
+                cells += [own(read=partial(kept, metric), metric=metric) for metric in ("M", "fewer groups")]
+    return cells
+
+
+def searches(sizes: Sizes) -> list[Cell]:
+    """What the server tries in the runs of Table 2: candidates by number of groups, and Fig. 7 in numbers."""
+    cells = []
+    for name, split, kind in product(sizes.data, SPLITS, RIVALS):
+        task = standard(sizes, name, kind, split)
+        own = partial(Cell, method="pfedhr", dataset=name, tasks=(task,), seeds=sizes.seeds)
+        for k, (metric, values) in product(GROUPS, {"M": "M by groups", "none": "none by groups"}.items()):
+            read = partial(at, values, k)
+            cells.append(own("candidates", setting=where(kind, split, K=k), read=read, metric=metric))
+        reads = {"fall of M": fall_of_m, "rise of none": rise_of_none, "most without any": most_without_any}
+        reads |= {
+            m: partial(kept, m) for m in ("two or more", "kinds", "repeated", "kept", "fewer groups", "unmatched")
+        }
+        cells += [own("candidates", setting=where(kind, split), read=read, metric=m) for m, read in reads.items()]
+        for item, metrics in (("fig7", ("changed", "sources", "legal")), ("teachers", ("teachers", "with a head"))):
+            cells += [own(item, setting=where(kind, split), read=partial(kept, m), metric=m) for m in metrics]
+    return cells
+
+
+def fall_of_m(row: Row) -> float:
+    """The smallest fall of the mean number of candidates from K to K + 1, K = 2 to 5; negative if it rises."""
+    return float(-np.diff(row.kept["M by groups"][:5]).max())
+
+
+def rise_of_none(row: Row) -> float:
+    """The smallest rise of the rounds without a candidate [%] from K to K + 1, K = 2 to 5; negative if they fall."""
+    return float(np.diff(row.kept["none by groups"][:5]).min())
+
+
+def most_without_any(row: Row) -> float:
+    """The largest share of rounds without a candidate [%] over K = 2 to 8."""
+    return float(max(row.kept["none by groups"]))
+
+
+def controls(sizes: Sizes) -> list[Cell]:
+    """Other readings of pFedHR, a random teacher, and a teacher that was trained on everybody's images."""
+    teacher = (sizes.models[-1], 0.2, sizes.teacher_epochs, sizes.batch_size)
+    cells = []
+    for name, split in product(sizes.data, sizes.control_splits):
+        for reading, changes in READINGS.items():
+            task = run(sizes, sizes.data[name], split, pfedhr(sizes, **changes))
+            key, seeds = f"{where('labeled', split)};{reading}", sizes.seeds if "match" in changes else 1
+            own = partial(Cell, "control", "pfedhr", name, key, (task,), seeds=seeds)
+            cells.append(own(read=own_classes))
+            cells += [own(read=partial(kept, metric), metric=metric) for metric in ("teachers", "with a head")]
+        task = run(sizes, sizes.data[name], split, taught(*teacher))
+        key = f"{where('none', split)};{ALL_KNOWING}"
+        own = partial(Cell, "control", "local_only", name, key, (task,), seeds=sizes.seeds)
+        cells += [own(read=own_classes), own(read=partial(kept, "teacher on test images"), metric="teachers")]
+    return cells
+
+
+# -- measurements -------------------------------------------------------------------------------------------------
+
+
+def uses(seed: int, profile: str, method: str, kind: str) -> Kept:
+    """Table 1: whether a method looks at public labels, and what its clients send.
+
+    It runs twice, the second time with shuffled labels: one that ends with the same weights has not looked at them.
+    """
+    sizes, rng = PROFILES[profile], np.random.default_rng(seed)
+    data = images(style("pen", ""))
+    data = data.subset(rng.permutation(len(data))[:100])
+    tiny = fl.federate(data, SPLITS["iid"], 4, test_fraction=0.2, public=0.2)
+    assert tiny.public is not None
+    blind = tiny.with_public(replace(tiny.public, y=rng.permutation(tiny.public.y)))
+    short = sizes._replace(server_epochs=1, warm_up=1)
+    setting = dict(rounds=2, local_epochs=1, batch_size=sizes.batch_size, lr=sizes.lr, optimizer="adam", seed=seed)
+    mixture = "+".join(sizes.models)
+    seen, unseen = (
+        fl.run(made(short, method, kind), federation, mixture, **setting, progress=False)  # type: ignore[arg-type]
+        for federation in (tiny, blind)
+    )
+    pairs = zip(tree_leaves(seen.models), tree_leaves(unseen.models), strict=True)
+    up, m1 = seen.rounds["bytes_up"].iloc[0], build(sizes.models[0], MODELS[sizes.models[0]], FRAME, 10, 0)
+    could = {
+        "own model": n_bytes(seen.models),
+        "knowledge network": 4 * 4 * sum(t.numel() for t in m1.weights.values()),
+        "public logits": 4 * 4 * 10 * len(tiny.public),
+        "class means": 4 * 4 * 2 * (10 * 64 + 10),
+    }  # bytes of four clients
+    blind_to = all(torch.equal(one, other) for one, other in pairs)
+    sends = ", ".join(what for what, n in could.items() if n == up)
+    return {"uses labels": int(not blind_to), "bytes up": int(up) // 4, "sends": sends}
+
+
+def table1(sizes: Sizes) -> list[Cell]:
+    """What methods need and send."""
+    cells = []
+    for kind, method in both_kinds():
+        task = Probe("table1", uses, (_profile(sizes), method, kind))
+        for metric in ("uses labels", "bytes up"):
+            cells.append(Cell("table1", method, "", f"public={kind}", (task,), partial(kept, metric), metric))
+    return cells
+
+
+def _profile(sizes: Sizes) -> str:
+    return next(name for name, other in PROFILES.items() if other is sizes)
+
+
+# -- claims -------------------------------------------------------------------------------------------------------
+
+
+def over_rivals(n: Numbers, item: str, d: str, kind: str, split: str, printed: tuple[int, int, str] = FEW) -> Case:
+    """pFedHR against the better of the two methods with the same public images."""
+    setting = where(kind, split, printed)
+    return Case(
+        f"{d} {kind} {split}", n(item, "pfedhr", d, setting) - largest(n(item, m, d, setting) for m in RIVALS[kind])
+    )
+
+
+def labels_help(n: Numbers) -> list[Case]:
+    """ph03: with labels pFedHR is better, and so is the mean of the three methods."""
+    cases = []
+    for d, split in product(DATA, SPLITS):
+        both = [{m: n("table2", m, d, where(kind, split)) for m in (*RIVALS[kind], "pfedhr")} for kind in RIVALS]
+        own, group = ([each["pfedhr"] for each in both], [mean(each.values()) for each in both])
+        cases += [Case(f"pFedHR, {d} {split}", own[0] - own[1]), Case(f"means, {d} {split}", group[0] - group[1])]
+    return cases
+
+
+def iid_is_easier(n: Numbers) -> list[Case]:
+    """ph04: IID over Non-IID in all 60 pairs of Tables 2 to 4."""
+    rows = [("table2", kind, m, d, FEW) for d in DATA for kind, m in both_kinds()]
+    rows += [("table3", kind, m, MAIN, MANY) for kind, m in both_kinds()]
+    rows += [("table4", kind, m, d, (12, 4, net)) for net in NETS for d in DATA for kind, m in same()]
+    return [
+        Case(
+            f"{item} {d} {kind} {m} {printed[2]}",
+            n(item, m, d, where(kind, "iid", printed)) - n(item, m, d, where(kind, "noniid", printed)),
+        )
+        for item, kind, m, d, printed in rows
+    ]
+
+
+def same() -> list[tuple[str, str]]:
+    """Public images and method, as in Table 4."""
+    return [*(("none", method) for method in SAME), ("labeled", "pfedhr")]
+
+
+def more_clients(n: Numbers) -> list[Case]:
+    """ph06: 12 clients over 100."""
+    return [
+        Case(
+            f"{kind} {m} {split}",
+            n("table2", m, MAIN, where(kind, split)) - n("table3", m, MAIN, where(kind, split, MANY)),
+        )
+        for split, (kind, m) in product(SPLITS, both_kinds())
+    ]
+
+
+def alone(n: Numbers, method: str, d: str, net: str, split: str) -> Number:
+    """A number of Table 4."""
+    return n("table4", method, d, where("labeled" if method == "pfedhr" else "none", split, (12, 4, net)))
+
+
+def best_alone(n: Numbers, d: str, net: str, split: str) -> Number:
+    """The best method of Table 4 without public images."""
+    return largest(alone(n, m, d, net, split) for m in SAME)
+
+
+def mnist_is_easy(n: Numbers) -> list[Case]:
+    """ph08: M1 reaches 90 %; pFedHR is below the best other method, by one point at most."""
+    cases = [Case(f"90 %, {m} {split}", alone(n, m, "mnist", "M1", split) - 90) for split in SPLITS for _, m in same()]
+    for net, split in product(NETS, SPLITS):
+        best, own = best_alone(n, "mnist", net, split), alone(n, "pfedhr", "mnist", net, split)
+        known = best if best.complete else missing(f"best of {len(SAME)}")  # the best of some says nothing here
+        cases += [Case(f"below, {net} {split}", known - own), Case(f"close, {net} {split}", own + 1 - best)]
+    return cases
+
+
+def by_images(n: Numbers, method: str, kind: str, split: str, name: str) -> Number:
+    """A number of Fig. 1, with public images of one kind."""
+    return n("fig1", method, MAIN, where(kind, split, images=name))
+
+
+OTHERS = ("mnist", "cifar10")
+PANELS = list(product(RIVALS, SPLITS))
+
+
+def drop(n: Numbers, method: str, kind: str, split: str, name: str) -> Number:
+    """Fig. 1: accuracy lost with these public images, relative to those of the clients' kind [%]."""
+    matching = by_images(n, method, kind, split, MAIN)
+    return (matching - by_images(n, method, kind, split, name)) / matching * 100
+
+
+def smallest_loss(n: Numbers) -> list[Case]:
+    """ph11: pFedHR loses least in six of eight cases, and on average in every panel."""
+    gaps, cases = [], []
+    for kind, split in PANELS:
+        lost = {m: [drop(n, m, kind, split, name) for name in OTHERS] for m in (*RIVALS[kind], "pfedhr")}
+        own = lost.pop("pfedhr")
+        gaps += [smallest(theirs) - mine for *theirs, mine in zip(*lost.values(), own, strict=True)]
+        cases.append(Case(f"mean, {kind} {split}", smallest(map(mean, lost.values())) - mean(own)))
+    return [Case("sixth of eight", ranked(gaps, 6)), *cases]
+
+
+def as_good_with_others(n: Numbers) -> list[Case]:
+    """ph12: pFedHR with foreign public images against the others with matching ones, less a point."""
+    return [
+        Case(
+            f"{kind} {split} {name}",
+            by_images(n, "pfedhr", kind, split, name)
+            + 1
+            - largest(by_images(n, m, kind, split, MAIN) for m in RIVALS[kind]),
+        )
+        for (kind, split), name in product(PANELS, OTHERS)
+    ]
+
+
+def ranked(effects: Sequence[Number], k: int) -> Number:
+    """The k-th largest; missing ones count as large, so that it is an upper bound without them."""
+    kth = sorted(effects, key=lambda effect: -math.inf if effect.missing else -effect.value)[k - 1]
+    return kth._replace(complete=all(effect.complete for effect in effects))
+
+
+def on_first(names: Sequence[str], cases: Callable[[str], list[Case]]) -> list[Case]:
+    """The cases on the first of these data sets on which one of them was measured."""
+    found = [cases(name) for name in names]
+    return next((own for own in found if any(not case.effect.missing for case in own)), found[0])
+
+
+def figure(n: Numbers, item: str, d: str, x: float, split: str, kind: str = "labeled") -> Number:
+    """A number of Figs 3 to 6."""
+    key, _ = HYPER.get(item, ("share", ""))
+    return n(item, "pfedhr", d, where(kind, split, **{key: x}))
+
+
+def ordered(n: Numbers, item: str, best_first: Sequence[float]) -> list[Case]:
+    """Every value against the next one, on SVHN or what stands for it."""
+
+    def cases(d: str) -> list[Case]:
+        return [
+            Case(f"{split}: {a} over {b}", figure(n, item, d, a, split) - figure(n, item, d, b, split))
+            for split in SPLITS
+            for a, b in pairwise(best_first)
+        ]
+
+    return on_first((MAIN, "cifar10"), cases)
+
+
+def more_public(n: Numbers) -> list[Case]:
+    """ph13: every step up, and the whole way."""
+
+    def whole(d: str) -> list[Case]:
+        return [
+            Case(f"{s}: 0.1 over 0.02", figure(n, "fig3", d, 0.1, s) - figure(n, "fig3", d, 0.02, s)) for s in SPLITS
+        ]
+
+    return ordered(n, "fig3", (0.1, 0.05, 0.02)) + on_first((MAIN, "cifar10"), whole)
+
+
+def more_groups(n: Numbers) -> list[Case]:
+    """ph14: K = 5 over K = 3 in all panels (a positive rank correlation of three values), no step down in three."""
+
+    def cases(d: str) -> list[Case]:
+        at = {(k, panel): figure(n, "fig4", d, k, panel[1], panel[0]) for k in (3, 4, 5) for panel in PANELS}
+        whole = [Case(f"{' '.join(panel)}: 5 over 3", at[5, panel] - at[3, panel]) for panel in PANELS]
+        steps = [smallest([at[5, panel] - at[4, panel], at[4, panel] - at[3, panel]]) for panel in PANELS]
+        return [*whole, Case("smallest step, third of four panels", ranked(steps, 3))]
+
+    return on_first((MAIN, "cifar10"), cases)
+
+
+def more_epochs(n: Numbers) -> list[Case]:
+    """ph17: the rank correlation with the epochs is negative, and three are better than ten."""
+
+    def cases(d: str) -> list[Case]:
+        found, values = [], (3, 4, 5, 10)
+        for split in SPLITS:
+            numbers = [figure(n, "fig6", d, x, split) for x in values]
+            found += [Case(f"{split}: rank correlation", falling(values, numbers))]
+            found += [Case(f"{split}: 3 over 10", numbers[0] - numbers[-1])]
+        return found
+
+    return on_first((MAIN, "cifar10"), cases)
+
+
+def falling(values: Sequence[float], numbers: Sequence[Number]) -> Number:
+    """Spearman's correlation with the values, negative; missing if one of the numbers is."""
+    joined = mean(numbers)
+    if joined.missing:
+        return joined
+    return joined._replace(value=-float(spearmanr(values, [own.value for own in numbers]).statistic), noise=0.0)
+
+
+def search(n: Numbers, item: str, metric: str, d: str, split: str) -> Number:
+    """A number about the candidates of a run of Table 2 with labels."""
+    return n(item, "pfedhr", d, where("labeled", split), metric)
+
+
+def few_with_many_groups(n: Numbers) -> list[Case]:
+    """ph15: over K = 2 to 6 candidates do not become more nor rounds without any fewer; for some K there is one."""
+
+    def cases(d: str) -> list[Case]:
+        metrics = {"fall of M": "M never rises", "rise of none": "rounds without any never fall"}
+        metrics |= {"most without any": "some K without any"}
+        found = [Case(f"{text}, {s}", search(n, "candidates", m, d, s)) for m, text in metrics.items() for s in SPLITS]
+        return [case._replace(effect=strictly(case.effect)) if "some K" in case.where else case for case in found]
+
+    return on_first(("cifar10", MAIN), cases)
+
+
+def strictly(number: Number) -> Number:
+    """A number that must be larger than zero, where zero counts against it."""
+    return number._replace(value=-1.0) if number.value == 0 else number
+
+
+def teachers_change(n: Numbers) -> list[Case]:
+    """ph18: teachers of 80 % of the clients change, are made of two clients' blocks at least, and keep R1 to R4."""
+
+    def cases(d: str) -> list[Case]:
+        least = {"changed": 80, "sources": 2, "legal": 100}
+        return [Case(f"{m}, {s}", search(n, "fig7", m, d, s) - low) for m, low in least.items() for s in SPLITS]
+
+    return on_first(("cifar10", MAIN), cases)
+
+
+def diverse(n: Numbers) -> list[Case]:
+    """ph19: two candidates in 90 % of the rounds, two architectures on average, no two alike."""
+
+    def cases(d: str) -> list[Case]:
+        found = []
+        for split in SPLITS:
+            own = {m: search(n, "candidates", m, d, split) for m in ("two or more", "kinds", "repeated")}
+            found += [Case(f"M >= 2 in 90 % of rounds, {split}", own["two or more"] - 90)]
+            found += [
+                Case(f"architectures, {split}", own["kinds"] - 2),
+                Case(f"none twice, {split}", 0 - own["repeated"]),
+            ]
+        return found
+
+    return on_first(("cifar10", MAIN), cases)
+
+
+def teacher_helps(n: Numbers) -> list[Case]:
+    """ph20: over Local-Only, and over a random candidate as the teacher."""
+    cases = []
+    for d, split in product((MAIN, "cifar10"), SPLITS):
+        own, setting = n("table2", "pfedhr", d, where("labeled", split)), where("labeled", split)
+        without = n("table2", "local_only", d, where("none", split))
+        other = n("control", "pfedhr", d, f"{setting};teacher=random")
+        cases.append(Case(f"over Local-Only, {d} {split}", strictly(own - without)))
+        cases.append(Case(f"over a random teacher, {d} {split}", strictly(own - other)))
+    return cases
+
+
+CLAIMS = [
+    # the text of ph01 and ph02 says "on every data set and split", their predicates allow for one exception in six
+    Claim("ph01", lambda n: [over_rivals(n, "table2", d, "labeled", s) for d in DATA for s in SPLITS]),
+    Claim("ph02", lambda n: [over_rivals(n, "table2", d, "unlabeled", s) for d in DATA for s in SPLITS]),
+    Claim("ph03", labels_help),
+    Claim("ph04", iid_is_easier),  # of the printed accuracies; its predicate has those on all classes, too
+    Claim("ph05", lambda n: [over_rivals(n, "table3", MAIN, kind, s, MANY) for kind, s in PANELS]),
+    Claim("ph06", more_clients, figure="table3"),
+    Claim("ph07", lambda n: [Case(f"{d} {net} {s}", alone(n, "pfedhr", d, net, s) - best_alone(n, d, net, s))
+                             for d in (MAIN, "cifar10") for net in NETS for s in SPLITS]),
+    Claim("ph08", mnist_is_easy),
+    Claim("ph09", lambda n: [Case(f"{m} {d} {s}", alone(n, m, d, "M4", s) - alone(n, m, d, "M1", s) - 15)
+                             for _, m in same() for d in (MAIN, "cifar10") for s in SPLITS]),
+    Claim("ph10", lambda n: [Case(f"{m} {kind} {s} {name}", drop(n, m, kind, s, name))
+                             for kind, m in both_kinds() for s in SPLITS for name in OTHERS]),
+    Claim("ph11", smallest_loss),
+    Claim("ph12", as_good_with_others, "most", 4),
+    Claim("ph13", more_public),
+    Claim("ph14", more_groups),
+    Claim("ph15", few_with_many_groups, figure="candidates"),
+    Claim("ph16", lambda n: ordered(n, "fig5", (1, 2, 3))),
+    Claim("ph17", more_epochs),
+    Claim("ph18", teachers_change),
+    Claim("ph19", diverse, figure="candidates"),
+    Claim("ph20", teacher_helps, figure="control"),
+]  # fmt: skip

@@ -1,0 +1,1 @@
+"""pFedMB: printed numbers, claims, readings and the study that they need."""

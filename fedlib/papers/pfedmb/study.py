@@ -1,0 +1,710 @@
+"""pFedMB (Mori et al., IJCNN 2023): what its tables and figures need, and how its claims are judged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from time import perf_counter
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+import fedlib as fl
+from fedlib.algorithm import Algorithm
+from fedlib.methods.pfedmb.branches import SHARED, merge, new_branches
+from fedlib.models import MODELS, Model, build
+from fedlib.papers.number import Number, largest, mean, missing, smallest
+from fedlib.papers.rows import Row
+from fedlib.papers.run import Images, Kept, Probe, Run
+from fedlib.papers.study import Cell, Claim, Numbers, Study
+from fedlib.papers.verdict import Case, fact
+from fedlib.stack import Params
+
+METHODS = ("local_only", "fedavg", "fedprox", "fedper", "pfedme", "ifca", "fedfomo", "fedamp", "pfedmb")
+RIVALS = METHODS[:-1]
+PAIRED = ("local_only", "fedavg", "pfedmb-avg", "pfedmb")
+PAIR = np.repeat(range(5), 2)  # the pair of each of the ten clients of section V-B
+PAIRS, B = "clients=10;pairs=5", 5
+KINDS = {  # of section V-C: the paper's data set, its words for the partition, the partition
+    "classes2": ("cifar10", "classes=2", fl.classes_per_client(2)),
+    "dir0.4": ("cifar10", "dir=0.4", fl.dirichlet(0.4, min_size=10)),
+    "c100u": ("cifar100", "classes=20;u=0.3-0.7", fl.uneven_classes(20, 0.3, 0.7)),
+}
+COLUMNS = [(data, f"clients={n};{words}") for data, words, _ in KINDS.values() for n in (15, 50)]  # of Table II
+SIMPLE, COMPLEX = COLUMNS[:2], COLUMNS[2:]
+FIG5 = ("cifar10", "clients=50;classes=2")
+COSTED = (2, 5, 10)
+LAYERS = 5
+
+
+class Sizes(NamedTuple):
+    """What differs between profiles. Of all that is tried, the runs that validate best count."""
+
+    cifar10: Images = Images("cifar10")
+    cifar100: Images = Images("cifar100")
+    pairs: Images = Images("cifar10")
+    costed: Images = Images("cifar10", train=1000)
+    kinds: Sequence[str] = tuple(KINDS)
+    rounds: Mapping[int, tuple[int, float]] = {15: (20, 1.0), 50: (100, 0.2)}  # clients -> rounds, join ratio
+    evaluations: int = 4
+    local_epochs: int = 5
+    batch_size: int = 64
+    pair_rounds: int = 30
+    pair_tune_every: int = 2
+    pair_alpha_lr: float = 1.0
+    pair_branches: Sequence[int] = (2, 10, 3, 4, 8)  # besides five
+    lrs: Sequence[float] = (0.05,)  # of all methods but pFedMB
+    branch_lrs: Sequence[float] = (0.05,)
+    alpha_lrs: Sequence[float] = (1.0,)
+    branches: Sequence[int] = (5, 10, 2, 15)  # of Tables II and III
+    many_branches: Sequence[int] = (20, 6, 14, 8, 12, 4, 16, 18)  # further ones of Fig. 5
+    mus: Sequence[float] = (0.01,)
+    clusters: Sequence[int] = (3,)
+    lams: Sequence[float] = (15.0,)
+    personal_lrs: Sequence[float] = (0.01,)
+    personal_steps: int = 5
+    sigmas: Sequence[float] = (10.0,)
+    other_lrs: Sequence[float] = (0.02, 0.1)  # of the side table of step sizes
+    pair_seeds: int = 2  # of Table I, Fig. 3 and Fig. 4
+    seeds: int = 2  # of Tables II and III
+    side_seeds: int = 1  # of the rest
+
+
+DIGITS, DIGIT_PAIRS = Images("digits", stands_for="cifar10"), Images("digit_pairs", stands_for="cifar100")
+PROFILES = {
+    "paper": Sizes(),
+    "quick": Sizes(
+        cifar10=DIGITS._replace(train=750),
+        cifar100=DIGIT_PAIRS._replace(train=750),
+        pairs=DIGITS._replace(train=1500),
+        costed=DIGITS._replace(train=750),
+        kinds=("classes2", "dir0.4"),
+        rounds={15: (4, 1.0)},
+        evaluations=1,
+        local_epochs=1,
+        batch_size=8,
+        pair_rounds=9,
+        pair_tune_every=3,
+        pair_alpha_lr=0.3,
+        pair_branches=(),
+        lrs=(0.1,),
+        branch_lrs=(0.1,),
+        branches=(2, 5, 12),
+        many_branches=(),
+        lams=(5.0,),
+        personal_lrs=(0.05,),
+        personal_steps=2,
+        other_lrs=(),
+        pair_seeds=3,
+        seeds=1,
+    ),
+    "smoke": Sizes(
+        cifar10=DIGITS._replace(train=600),
+        cifar100=DIGIT_PAIRS._replace(train=600),
+        pairs=DIGITS._replace(train=300),
+        costed=DIGITS._replace(train=300),
+        rounds={15: (1, 1.0)},
+        evaluations=1,
+        local_epochs=1,
+        batch_size=32,
+        pair_rounds=2,
+        pair_tune_every=1,
+        pair_branches=(2,),
+        lrs=(0.1,),
+        branch_lrs=(0.1,),
+        branches=(2, 12),
+        many_branches=(),
+        lams=(5.0,),
+        personal_lrs=(0.05,),
+        personal_steps=1,
+        other_lrs=(0.05,),
+        pair_seeds=1,
+        seeds=1,
+    ),
+}
+
+
+def study(profile: str) -> Study:
+    """What pFedMB needs at one size."""
+    sizes = PROFILES[profile]
+    cells = [*costs(sizes), *table1(sizes), *fig3(sizes), *fig4(sizes), *pairs_by_branches(sizes)]
+    for clients in sizes.rounds:
+        columns = [column(sizes, kind, clients) for kind in sizes.kinds]
+        for make in (table2, table3, by_branches, controls, step_sizes):
+            cells += [cell for one in columns for cell in make(sizes, one)]
+    return Study("pfedmb", profile, cells, CLAIMS)
+
+
+# -- runs ---------------------------------------------------------------------------------------------------------
+
+
+class Column(NamedTuple):
+    """A column of Table II."""
+
+    data: str  # the paper's data set
+    setting: str
+    images: Images
+    partition: fl.Partition
+    clients: int
+    rounds: int
+    join_ratio: float
+
+
+def column(sizes: Sizes, kind: str, clients: int) -> Column:
+    """Data, partition and rounds of a column."""
+    data, words, partition = KINDS[kind]
+    images = sizes.cifar10 if data == "cifar10" else sizes.cifar100
+    return Column(data, f"clients={clients};{words}", images, partition, clients, *sizes.rounds[clients])
+
+
+SPLIT = {"test_fraction": None, "validation_fraction": 0.2}  # the official test images; reading A18
+
+
+def run(sizes: Sizes, at: Column, algorithm: Algorithm, lr: float) -> Run:
+    """A run of section V-C. Local-Only is not sampled: all clients train, as often as they would in the others."""
+    alone = algorithm.name == "local_only"
+    rounds, join_ratio = (round(at.rounds * at.join_ratio), 1.0) if alone else (at.rounds, at.join_ratio)
+    setting = {"rounds": rounds, "join_ratio": join_ratio, "evaluate_every": max(1, rounds // sizes.evaluations)}
+    return _run(sizes, algorithm, at.images, at.partition, at.clients, setting | {"lr": lr}, branch_use)
+
+
+def paired(sizes: Sizes, algorithm: Algorithm, lr: float) -> Run:
+    """A run of section V-B: ten clients in five pairs, which own two classes each."""
+    groups = fl.label_groups([[2 * p, 2 * p + 1] for p in range(5)])
+    setting = {"rounds": sizes.pair_rounds, "evaluate_every": 1, "tune_every": sizes.pair_tune_every, "lr": lr}
+    return _run(sizes, algorithm, sizes.pairs, groups, 10, setting, choices)
+
+
+def _run(
+    sizes: Sizes,
+    algorithm: Algorithm,
+    images: Images,
+    partition: fl.Partition,
+    clients: int,
+    setting: Mapping[str, object],
+    keep_of_pfedmb: Callable[[fl.RunResult], Kept],
+) -> Run:
+    tuned = 0 if algorithm.name == "local_only" else sizes.local_epochs
+    common: dict[str, object] = {
+        "local_epochs": sizes.local_epochs,
+        "batch_size": sizes.batch_size,
+        "tune_epochs": tuned,
+    }
+    keep = keep_of_pfedmb if algorithm.name == "pfedmb" else scores
+    return Run(algorithm, images, partition, clients, {**common, **setting}, "lenet5_plain", SPLIT, keep)
+
+
+def tried(sizes: Sizes, at: Column, method: str, branches: Sequence[int] = ()) -> tuple[Run, ...]:
+    """The runs that a number of Table II is chosen from; of pFedMB those with these numbers of branches."""
+    made: dict[str, list[Algorithm]] = {
+        "local_only": [fl.local_only()],
+        "fedavg": [fl.fedavg()],
+        "fedprox": [fl.fedprox(mu) for mu in sizes.mus],
+        "fedper": [fl.fedper()],
+        "pfedme": [fl.pfedme(lam, lr, sizes.personal_steps) for lam in sizes.lams for lr in sizes.personal_lrs],
+        "ifca": [fl.ifca(k) for k in sizes.clusters],
+        "fedfomo": [fl.fedfomo()],
+        "fedamp": [fl.fedamp(sigma) for sigma in sizes.sigmas],
+        "pfedmb": [fl.pfedmb(b, alpha_lr=lr) for b in branches or _allowed(sizes, at) for lr in sizes.alpha_lrs],
+    }
+    rates = sizes.branch_lrs if method == "pfedmb" else sizes.lrs
+    return tuple(
+        run(sizes, at, algorithm, lr)
+        for algorithm in made[method]
+        for lr in rates
+        if method != "pfedme" or lr * float(str(algorithm.hyper["lam"])) <= 1  # or w_i overshoots theta_i
+    )
+
+
+def _allowed(sizes: Sizes, at: Column) -> list[int]:
+    """No more branches than clients."""
+    return [b for b in sizes.branches if b <= at.clients]
+
+
+def tried_on_pairs(sizes: Sizes, method: str, branches: int = B) -> tuple[Run, ...]:
+    """The runs that a number of Table I is chosen from."""
+    own = {"share_alpha": True, "alpha_lr": sizes.pair_alpha_lr}
+    made = {
+        "local_only": fl.local_only(),
+        "fedavg": fl.fedavg(),
+        "pfedmb-avg": fl.pfedmb(branches, weighted=False, **own),
+        "pfedmb": fl.pfedmb(branches, **own),
+    }
+    rates = sizes.branch_lrs if method.startswith("pfedmb") else sizes.lrs
+    return tuple(paired(sizes, made[method], lr) for lr in rates)
+
+
+# -- what a row keeps ---------------------------------------------------------------------------------------------
+
+
+def scores(result: fl.RunResult) -> Kept:
+    """Accuracies [%], mean over clients, at the round that validates best: reported, before tuning, validation."""
+    best = result.best_round(over="clients")
+    return {
+        "accuracy": result.score(over="clients", until=best),
+        "before": result.score(over="clients", until=best, when="before"),
+        "validation": result.score(over="clients", until=best, part="validation"),
+        "round": best,
+    }
+
+
+def branch_use(result: fl.RunResult) -> Kept:
+    """`scores`, and how decided the clients are at the end: the largest alpha, and the clients that share a branch."""
+    if result.diverged:
+        return scores(result)
+    alpha = {name: t[-1].double().numpy() for name, t in result.trace.items()}  # [clients, B] of each layer
+    decided = [float(own.max(1).mean()) for own in alpha.values()]
+    shared = [float((own.sum(0) ** 2 / (own**2).sum(0) * own.mean(0)).sum()) for own in alpha.values()]
+    use = {"largest_alpha": float(np.mean(decided)), "clients_per_branch": float(np.mean(shared))}
+    return dict(scores(result)) | use | {"layers": list(alpha), "largest_alphas": decided, "clients_by_layer": shared}
+
+
+def choices(result: fl.RunResult) -> Kept:
+    """`scores`, and Fig. 3: alpha after a dozen of the rounds, and round by round what the pairs choose.
+
+    The adjusted Rand index of the largest alpha with the pairs, the number of branches that are some pair's largest,
+    and the mean L1 distance of alpha within pairs and between pairs.
+    """
+    from sklearn.metrics import adjusted_rand_score  # imported late: it takes a second
+
+    if result.diverged:
+        return scores(result)
+    alpha = result.trace[SHARED].double().numpy()  # [rounds, clients, B]
+    of_pair = alpha.reshape(len(alpha), 5, 2, -1).mean(2)  # [rounds, pairs, B]
+    apart = np.abs(alpha[:, :, None] - alpha[:, None]).sum(-1)  # [rounds, clients, clients]
+    same = PAIR[:, None] == PAIR
+    shown = np.unique(np.geomspace(1, len(alpha), 12).round().astype(int))  # most of the choice is made early
+    return dict(scores(result)) | {
+        "rand_indices": [round(float(adjusted_rand_score(PAIR, own.argmax(1))), 4) for own in alpha],
+        "branches_used": [len(set(own.argmax(1).tolist())) for own in of_pair],
+        "within": apart[:, same & ~np.eye(10, dtype=bool)].mean(1).round(5).tolist(),
+        "between": apart[:, ~same].mean(1).round(5).tolist(),
+        "alpha_rounds": shown.tolist(),
+        "alpha": alpha[shown - 1].round(3).tolist(),
+    }
+
+
+# -- what is read from rows ---------------------------------------------------------------------------------------
+
+
+def best(rows: Sequence[Row]) -> Row:
+    """Of several runs the one that validates best."""
+    return max(rows, key=lambda row: row.kept["validation"])
+
+
+def chosen(name: str, *rows: Row) -> float:
+    """A value that the best run keeps."""
+    return float(best(rows).kept.get(name, np.nan))
+
+
+def branches_of_best(*rows: Row) -> float:
+    """Table III: its number of branches."""
+    return float(best(rows).facts["config"]["hyper"]["branches"])
+
+
+def of_choices(name: str, *rows: Row) -> float:
+    """A number of Fig. 3, from the best run."""
+    found = best(rows).kept
+    if "branches_used" not in found:  # the run diverged
+        return np.nan
+    if name == "mean_branches":
+        return float(np.mean(found["branches_used"]))
+    if name == "all_apart":
+        return float(found["branches_used"][-1] == len(set(PAIR)))
+    return float(found[name][-1])
+
+
+def smooth(row: Row) -> dict[int, float]:
+    """Accuracy after the rounds at which the method is reported, as a mean over the last five rounds."""
+    curve = row.curve().query(f"when == '{row.when}'").set_index("round")["client_mean"]
+    step = int(row.facts["config"].get("tune_every", 1)) if row.when == "after" else 1
+    curve = curve.rolling(max(1, 5 // step), min_periods=1).mean()
+    return {int(str(t)): float(accuracy) for t, accuracy in curve.items()}
+
+
+def rounds_to(n: int, *rows: Row) -> float:
+    """Fig. 4: the first round in which the best of the first `n` runs has 99 % of the final accuracy of the best other.
+
+    A method that never gets there counts with one round more than there are.
+    """
+    ours, theirs = smooth(best(rows[:n])), smooth(best(rows[n:]))
+    aim = 0.99 * list(theirs.values())[-1]
+    return float(next((t for t, accuracy in ours.items() if accuracy >= aim), max(ours) + 1))
+
+
+def floats(way: str, row: Row) -> float:
+    """Numbers that a client sends ("bytes_up") or receives per round."""
+    config = row.facts["config"]
+    return row.facts[way] / 4 / config["clients"] / config["rounds"]
+
+
+# -- tables and figures -------------------------------------------------------------------------------------------
+
+
+def table1(sizes: Sizes) -> list[Cell]:
+    """Ten clients in five pairs: four methods."""
+    at = ("cifar10", PAIRS)
+    return [
+        Cell("table1", method, *at, tried_on_pairs(sizes, method), partial(chosen, "accuracy"), seeds=sizes.pair_seeds)
+        for method in PAIRED
+    ]
+
+
+def fig3(sizes: Sizes) -> list[Cell]:
+    """Who uses which branch at the end, with and without weighting; over all rounds: `mean_branches`."""
+    names = ("within", "between", "branches_used", "mean_branches", "all_apart", "rand_indices")
+    return [
+        Cell(
+            *("fig3", method, "cifar10", PAIRS, tried_on_pairs(sizes, method), partial(of_choices, name)),
+            metric=name,
+            seeds=sizes.pair_seeds,
+        )
+        for method in ("pfedmb", "pfedmb-avg")
+        for name in names
+    ]
+
+
+def fig4(sizes: Sizes) -> list[Cell]:
+    """Rounds to 99 % of the final accuracy of two of the methods."""
+    cells = []
+    for aim in ("pfedmb-avg", "fedavg"):
+        for method in PAIRED:
+            ours = tried_on_pairs(sizes, method)
+            tasks, read = (*ours, *tried_on_pairs(sizes, aim)), partial(rounds_to, len(ours))
+            cells.append(Cell("fig4", method, "cifar10", f"{PAIRS};aim={aim}", tasks, read, "rounds", sizes.pair_seeds))
+    return cells
+
+
+def pairs_by_branches(sizes: Sizes) -> list[Cell]:
+    """Section V-B with other numbers of branches."""
+    return [
+        Cell(
+            *("pairs", "pfedmb", "cifar10", f"{PAIRS};branches={b}"),
+            tried_on_pairs(sizes, "pfedmb", b),
+            partial(chosen, "accuracy"),
+            seeds=sizes.side_seeds,
+        )
+        for b in sizes.pair_branches
+    ]
+
+
+def table2(sizes: Sizes, at: Column) -> list[Cell]:
+    """Nine methods."""
+    read, where = partial(chosen, "accuracy"), (at.data, at.setting)
+    return [Cell("table2", m, *where, tried(sizes, at, m), read, seeds=sizes.seeds) for m in METHODS]
+
+
+def table3(sizes: Sizes, at: Column) -> list[Cell]:
+    """The number of branches that validates best."""
+    tasks = tried(sizes, at, "pfedmb")
+    return [Cell("table3", "pfedmb", at.data, at.setting, tasks, branches_of_best, "num_branches", sizes.seeds)]
+
+
+def by_branches(sizes: Sizes, at: Column) -> list[Cell]:
+    """Fig. 5, and the same for the other columns: every number of branches; one branch is FedAvg."""
+    in_fig5 = (at.data, at.setting) == FIG5
+    item, further = ("fig5", sizes.many_branches) if in_fig5 else ("branches", ())
+    cells = []
+    for b in (*_allowed(sizes, at), *further, 1):
+        tasks = tried(sizes, at, "pfedmb", [b]) if b > 1 else tried(sizes, at, "fedavg")
+        key = (item, "pfedmb", at.data, f"{at.setting};branches={b}", tasks)
+        for metric in ("accuracy", "validation", *(("clients_per_branch", "largest_alpha") if b > 1 else ())):
+            cells.append(Cell(*key, partial(chosen, metric), metric, sizes.side_seeds))
+    return cells
+
+
+def controls(sizes: Sizes, at: Column) -> list[Cell]:
+    """What could hold pFedMB back: clients that settle too early, few clients for each branch, the initial scale."""
+    if at.data != "cifar10" or at.clients != 15:
+        return []
+    variants = {
+        "weighted=no": fl.pfedmb(B, weighted=False),  # every branch learns from all clients
+        "share_alpha=yes": fl.pfedmb(B, share_alpha=True),  # one choice instead of five
+        "alpha_lr=0.1": fl.pfedmb(B, alpha_lr=0.1),
+        "alpha_lr=0": fl.pfedmb(B, alpha_lr=0.0),  # nobody ever chooses
+        "gain=no": fl.pfedmb(B, gain=False),
+    }
+    cells = []
+    for name, algorithm in variants.items():
+        tasks = tuple(run(sizes, at, algorithm, lr) for lr in sizes.branch_lrs)
+        for metric in ("accuracy", "clients_per_branch", "largest_alpha"):
+            read = partial(chosen, metric)
+            setting = f"{at.setting};branches={B};{name}"
+            cells.append(Cell("control", "pfedmb", at.data, setting, tasks, read, metric, sizes.side_seeds))
+    return cells
+
+
+def step_sizes(sizes: Sizes, at: Column) -> list[Cell]:
+    """Three methods with other step sizes."""
+    if at.data != "cifar10" or at.clients != 15:
+        return []
+    made = {"local_only": fl.local_only(), "fedavg": fl.fedavg(), "pfedmb": fl.pfedmb(B)}
+    return [
+        Cell(
+            *("step_sizes", method, at.data, f"{at.setting};lr={lr:g}", (run(sizes, at, algorithm, lr),)),
+            partial(chosen, metric),
+            metric,
+            sizes.side_seeds,
+        )
+        for method, algorithm in made.items()
+        for lr in sizes.other_lrs
+        for metric in ("accuracy", "validation")
+    ]
+
+
+# -- what it costs ------------------------------------------------------------------------------------------------
+
+
+def costs(sizes: Sizes) -> list[Cell]:
+    """Parameters and calls of a prediction, and numbers sent, by number of branches (sections IV-A and VI)."""
+    cells, setting = [], {"rounds": 1, "local_epochs": 1, "batch_size": sizes.batch_size}
+    made = {"": fl.fedavg()} | {f"branches={b}": fl.pfedmb(b) for b in COSTED}
+    for words, algorithm in made.items():
+        task = Run(algorithm, sizes.costed, fl.iid(), 10, setting, "lenet5_plain", SPLIT)
+        for metric, way in (("floats_up", "bytes_up"), ("floats_down", "bytes_down")):
+            cells.append(Cell("cost", algorithm.name, "cifar10", words, (task,), partial(floats, way), metric))
+    for b in COSTED:
+        probe = Probe("inference", inference, (b,))
+        for metric in ("parameters", "merged", "plain", "calls", "calls_plain", "error", "time", "time_unmerged"):
+            read = partial(of_probe, metric)
+            cells.append(Cell("cost", "pfedmb", "cifar10", f"branches={b}", (probe,), read, metric))
+    return cells
+
+
+def of_probe(name: str, row: Row) -> float:
+    """A value of a measurement."""
+    return float(row.kept[name])
+
+
+@torch.no_grad()
+def inference(seed: int, branches: int) -> Kept:
+    """A prediction with merged branches, with all of them (eq. 2), and with the plain network, on images of noise.
+
+    `time` and `time_unmerged` are relative to the plain network.
+    """
+    model = build("lenet5_plain", MODELS["lenet5_plain"], (3, 32, 32), 10, seed)
+    x = torch.randn(64, *model.shape, generator=torch.Generator().manual_seed(seed))
+    z = torch.randn(branches, generator=torch.Generator().manual_seed(seed + 1))
+    w, alpha = new_branches(model, branches), z.softmax(0)
+    merged = merge(w, {SHARED: alpha})
+    plain = _seconds(lambda: model(model.weights, x))
+    return {
+        "parameters": sum(t.numel() for t in w.values()),
+        "merged": sum(t.numel() for t in merged.values()),
+        "plain": sum(t.numel() for t in model.weights.values()),
+        "calls": _calls(model, merged, x),
+        "calls_plain": _calls(model, model.weights, x),
+        "error": float((model(merged, x) - branch_sum(model, w, alpha, x)).abs().max()),
+        "time": _seconds(lambda: model(merged, x)) / plain,
+        "time_unmerged": _seconds(lambda: branch_sum(model, w, alpha, x)) / plain,
+    }
+
+
+def branch_sum(model: Model, w: Params, alpha: Tensor, x: Tensor) -> Tensor:
+    """The right side of eq. 2: every layer runs B times, and the outputs are mixed. w: [B, ...], alpha: [B]."""
+    for name, layer in _layers(model):
+        if f"{name}.weight" in w:
+            own = zip(alpha, w[f"{name}.weight"], w[f"{name}.bias"], strict=True)
+            x = sum(a * functional_call(layer, {"weight": W, "bias": c}, (x,)) for a, W, c in own)  # type: ignore
+        else:
+            x = layer(x)
+    return x
+
+
+def _layers(model: Model) -> list[tuple[str, nn.Module]]:
+    return [(name, layer) for name, layer in model.net.named_modules() if not list(layer.children())]
+
+
+def _calls(model: Model, w: Params, x: Tensor) -> int:
+    """Calls of a convolution or linear layer in a prediction."""
+    seen: list[str] = []
+    linear = [(name, layer) for name, layer in _layers(model) if isinstance(layer, nn.Conv2d | nn.Linear)]
+    hooks = [layer.register_forward_hook(lambda *_, name=name: seen.append(name)) for name, layer in linear]
+    model(w, x)
+    for hook in hooks:
+        hook.remove()
+    return len(seen)
+
+
+def _seconds(call: Callable[[], object], repeats: int = 15) -> float:
+    """The median time of a call."""
+    times = []
+    for _ in range(repeats):
+        start = perf_counter()
+        call()
+        times.append(perf_counter() - start)
+    return float(np.median(times))
+
+
+# -- claims -------------------------------------------------------------------------------------------------------
+
+
+def lead(ours: Iterable[Number], theirs: Iterable[Number]) -> Number:
+    """The best of ours over the best of theirs. Behind, it says nothing while one of ours is not measured."""
+    own = largest(ours)
+    ahead = own - largest(theirs)
+    return ahead if own.complete or ahead.value > 0 else missing(ahead.name)
+
+
+def table2_of(n: Numbers, at: tuple[str, str], methods: Iterable[str]) -> list[Number]:
+    """Accuracies of one column."""
+    return [n("table2", method, *at) for method in methods]
+
+
+def over_rivals(n: Numbers, margin: float = 0.0) -> list[Case]:
+    """pFedMB over the best of the eight others, column by column."""
+    return [Case(_words(at), lead(table2_of(n, at, ["pfedmb"]), table2_of(n, at, RIVALS)) + margin) for at in COLUMNS]
+
+
+def mean_rank(n: Numbers) -> list[Case]:
+    """pb10: the mean rank of pFedMB is lower than that of every other method."""
+    columns: list[dict[str, Number]] = [dict(zip(METHODS, table2_of(n, at, METHODS), strict=True)) for at in COLUMNS]
+    whole = [column for column in columns if not any(number.missing for number in column.values())]
+    if not whole:
+        return [Case("mean rank", missing("mean rank"))]
+    ranks = {m: mean(_rank(m, column) for column in whole) for m in METHODS}
+    ahead = smallest(ranks[m] for m in RIVALS) - ranks["pfedmb"]
+    left = len(columns) - len(whole)
+    if left and ahead.value < 0:  # in every other column the rival may be the last and pFedMB the first
+        ahead = ahead._replace(noise=max(ahead.noise, left * (len(METHODS) - 1) / len(whole)))
+    return [Case("mean rank", ahead._replace(complete=left == 0))]
+
+
+def _rank(method: str, column: Mapping[str, Number]) -> Number:
+    """1 for the best; as noise the number of methods that are no more than their noise away."""
+    others = [column[m] - column[method] for m in column if m != method]
+    close = sum(gap.noise > 0 and abs(gap.value) <= gap.noise for gap in others)
+    stand_in = column[method].stand_in
+    return Number(1.0 + sum(gap.value > 0 for gap in others), float(close), f"rank of {method}", True, stand_in)
+
+
+def strong_when_simple(n: Numbers) -> list[Case]:
+    """pb11: with two classes per client FedAvg or FedProx is within 0.5 points of the best other baseline, or ahead."""
+    single = ("fedavg", "fedprox")
+    others = [m for m in RIVALS if m not in single]
+    return [Case(_words(at), lead(table2_of(n, at, single), table2_of(n, at, others)) + 0.5) for at in SIMPLE]
+
+
+def over_fedavg(
+    n: Numbers, method: str, columns: Iterable[tuple[str, str]], sign: int = 1, margin: float = 0.0
+) -> list[Case]:
+    """A method over FedAvg (`sign=-1`: under it), column by column."""
+    return [
+        Case(f"{method}, {_words(at)}", (n("table2", method, *at) - n("table2", "fedavg", *at)) * sign + margin)
+        for at in columns
+    ]
+
+
+def _words(at: tuple[str, str]) -> str:
+    return f"{at[0]} {at[1]}"
+
+
+def on_pairs(n: Numbers, method: str) -> Number:
+    """Table I."""
+    return n("table1", method, "cifar10", PAIRS)
+
+
+def fig3_of(n: Numbers, method: str, name: str) -> Number:
+    """A number of Fig. 3."""
+    return n("fig3", method, "cifar10", PAIRS, name)
+
+
+def earlier(n: Numbers, aim: str) -> list[Case]:
+    """pb06, pb07: pFedMB is there in fewer rounds than the method whose accuracy is the aim."""
+    ours, theirs = (n("fig4", method, "cifar10", f"{PAIRS};aim={aim}", "rounds") for method in ("pfedmb", aim))
+    return [Case("rounds", theirs - ours - 0.5)]
+
+
+def picked(n: Numbers, at: tuple[str, str]) -> Number:
+    """Table III."""
+    return n("table3", "pfedmb", *at, "num_branches")
+
+
+def fewer_for_cifar100(n: Numbers) -> list[Case]:
+    """pb16: the largest number on CIFAR-100 is below the smallest one on CIFAR-10."""
+    ten, hundred = ([picked(n, at) for at in COLUMNS if at[0] == data] for data in ("cifar10", "cifar100"))
+    return [Case("smallest over largest", smallest(ten) - largest(hundred) - 0.5)]
+
+
+def peak(n: Numbers) -> list[Case]:
+    """pb17: the best number of branches lies between 6 and 14; it beats 2 and 20 branches."""
+    sizes = PROFILES["paper"]
+    tried = sorted({*sizes.branches, *sizes.many_branches})
+    at = {b: n("fig5", "pfedmb", FIG5[0], f"{FIG5[1]};branches={b}") for b in tried}
+    inside = [at[b] for b in tried if 6 <= b <= 14]
+    return [
+        Case("from 6 to 14", lead(inside, [at[b] for b in tried if not 6 <= b <= 14])),
+        Case("over 2", lead(inside, [at[2]])),
+        Case("over 20", lead(inside, [at[20]])),
+    ]
+
+
+def as_many_as_groups(n: Numbers) -> list[Case]:
+    """pb20: five branches are no more than 0.3 points behind any other number."""
+    others = {b: n("pairs", "pfedmb", "cifar10", f"{PAIRS};branches={b}") for b in (2, 3, 4, 8, 10)}
+    return [Case(f"5 and {b} branches", on_pairs(n, "pfedmb") - other + 0.3) for b, other in others.items()]
+
+
+def cost(n: Numbers, b: int, name: str) -> Number:
+    """What pFedMB with b branches costs; with b = 0 FedAvg."""
+    return n("cost", "pfedmb" if b else "fedavg", "cifar10", f"branches={b}" if b else "", name)
+
+
+def same_inference(n: Numbers) -> list[Case]:
+    """pb18: after merging as many parameters and calls as the plain network, and the outputs of all branches mixed."""
+    cases = []
+    for b in COSTED:
+        merged, calls, error = (cost(n, b, name) for name in ("merged", "calls", "error"))
+        plain, calls_plain = cost(n, b, "plain"), cost(n, b, "calls_plain")
+        cases += [
+            Case(f"B={b}: 62,006 parameters", fact(_same(merged, 62_006) and _same(plain, 62_006))),
+            Case(f"B={b}: a call per layer", fact(_same(calls, LAYERS) and _same(calls_plain, LAYERS))),
+            Case(f"B={b}: eq. 2", fact(None if error.missing else error.value <= 1e-4)),
+        ]
+    return cases
+
+
+def times_fedavg(n: Numbers) -> list[Case]:
+    """pb19: B times what FedAvg sends, and on the way up a vector alpha for every layer."""
+    cases = []
+    for b in COSTED:
+        for way, alphas in (("floats_up", b * LAYERS), ("floats_down", 0)):
+            ours, fedavg = cost(n, b, way), cost(n, 0, way)
+            cases.append(Case(f"B={b}: {way}", fact(_same(ours - fedavg * b, alphas))._replace(stand_in=ours.stand_in)))
+    return cases
+
+
+def _same(number: Number, value: float) -> bool | None:
+    return None if number.missing else abs(number.value - value) < 0.5
+
+
+CLAIMS = [
+    Claim("pb01", lambda n: [Case("Table I", on_pairs(n, "pfedmb") - on_pairs(n, "fedavg") - 0.5)]),
+    Claim("pb02", lambda n: [Case("Table I", on_pairs(n, "pfedmb") - on_pairs(n, "pfedmb-avg"))]),
+    Claim("pb03", lambda n: [Case("at most 0.2", 0.2 - fig3_of(n, "pfedmb", "within")),
+                             Case("a quarter of that between pairs", fig3_of(n, "pfedmb", "between") * 0.25
+                                  - fig3_of(n, "pfedmb", "within"))]),
+    Claim("pb04", lambda n: [Case("in two of three seeds", fig3_of(n, "pfedmb", "all_apart") - 0.66)]),
+    # The text says both where it ends and how fast; the check has only the speed.
+    Claim("pb05", lambda n: [Case("pairs share at the end", 4.5 - fig3_of(n, "pfedmb-avg", "branches_used")),
+                             Case("fewer branches on the way", fig3_of(n, "pfedmb", "mean_branches")
+                                  - fig3_of(n, "pfedmb-avg", "mean_branches"))]),
+    Claim("pb06", lambda n: earlier(n, "pfedmb-avg")),
+    Claim("pb07", lambda n: earlier(n, "fedavg")),
+    Claim("pb08", over_rivals, "most", 4),
+    Claim("pb09", lambda n: over_rivals(n, margin=1.0)),
+    Claim("pb10", mean_rank),
+    Claim("pb11", strong_when_simple),
+    Claim("pb12", lambda n: over_fedavg(n, "fedamp", COMPLEX, -1) + over_fedavg(n, "fedfomo", COMPLEX, -1)),
+    Claim("pb13", lambda n: over_fedavg(n, "fedamp", SIMPLE) + over_fedavg(n, "fedfomo", SIMPLE, margin=1.0)),
+    Claim("pb14", lambda n: over_fedavg(n, "ifca", COMPLEX, -1)),
+    Claim("pb15", lambda n: [Case(_words(at), 10.5 - picked(n, at)) for at in COLUMNS]),
+    Claim("pb16", fewer_for_cifar100),
+    Claim("pb17", peak),
+    Claim("pb18", same_inference, "identity", figure="cost"),
+    Claim("pb19", times_fedavg, "identity", figure="cost"),
+    Claim("pb20", as_many_as_groups, figure="pairs"),
+]  # fmt: skip

@@ -1,0 +1,1 @@
+"""pFedSim: printed numbers, claims, readings and the study that they need."""

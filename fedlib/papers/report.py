@@ -1,0 +1,98 @@
+"""From the rows of evidence to tables, ledgers, a figure for each paper, and the scoreboard of all printed numbers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from fedlib.files import write_text
+from fedlib.papers.study import Study, study
+from fedlib.papers.verdict import VERDICTS
+from fedlib.report.paper import PAPERS, format_pm
+from fedlib.report.style import TEXT
+
+FOLDER = Path(__file__).resolve().parent.parent.parent / "figures" / "reference" / "evidence"
+TITLES = dict(zip(PAPERS, ("pFedSim", "FedCS", "pFedHR", "pFedMB", "FedSimSup"), strict=True))
+
+
+def build(folder: Path = FOLDER) -> pd.DataFrame:
+    """Write everything that follows from the rows; nothing is trained.
+
+    Args:
+        folder: where `scoreboard`, `ledger` and a folder for each paper are written.
+
+    Returns:
+        One row per paper: paper, printed, measured, and the number of claims by verdict.
+    """
+    boards, ledgers, summary = [], [], []
+    for paper in PAPERS:
+        one = study(paper)
+        measured = one.measured()
+        board, ledger = one.scoreboard(measured), one.ledger(measured)
+        boards.append(board.assign(paper_id=paper))
+        ledgers.append(ledger.assign(paper=paper))
+        counts = ledger["verdict"].value_counts()
+        numbers = {"paper": TITLES[paper], "printed": int(board["paper"].notna().sum())}
+        numbers["measured"] = int((board["paper"].notna() & (board["n_seeds"] > 0)).sum())
+        summary.append(numbers | {verdict: int(counts.get(verdict, 0)) for verdict in VERDICTS})
+        for item in dict.fromkeys(cell.item for cell in one.cells):
+            _write(one.table(item, measured), folder / paper / item)
+        _save(printed_and_measured(one, board), folder / paper / "printed_and_measured")
+    columns = ["paper_id", "item", "method", "dataset", "setting", "metric", "value", "std", "n_seeds"]
+    columns += ["paper", "paper_std", "difference", "commit", "changed", "stand_in"]
+    _write(pd.concat(boards, ignore_index=True)[columns], folder / "scoreboard")
+    _write(pd.concat(ledgers, ignore_index=True).drop(columns="check"), folder / "ledger")
+    frame = pd.DataFrame(summary)
+    _write(frame, folder / "summary")
+    return frame
+
+
+def printed_and_measured(one: Study, board: pd.DataFrame) -> Figure:
+    """Every accuracy that was measured against the one that is printed; on the diagonal they agree."""
+    both = board[(board["metric"] == "accuracy") & board["paper"].notna() & (board["n_seeds"] > 0)]
+    figure, ax = plt.subplots(figsize=(TEXT, TEXT), layout="constrained")
+    ax.plot([0, 100], [0, 100], color="0.7", linewidth=1, zorder=0)
+    for item, rows in both.groupby("item", sort=False):
+        bars = {"xerr": rows["paper_std"].fillna(0), "yerr": rows["std"].fillna(0)}
+        ax.errorbar(rows["paper"], rows["value"], **bars, fmt="o", markersize=4, linewidth=0.8, label=str(item))
+    ends = both[["paper", "value"]].to_numpy(dtype=float)
+    low, high = (float(ends.min()), float(ends.max())) if len(both) else (0.0, 100.0)
+    margin = 0.05 * max(high - low, 1)
+    ax.set(xlim=(low - margin, high + margin), ylim=(low - margin, high + margin), aspect="equal")
+    ax.set(xlabel="printed accuracy [%]", ylabel="measured accuracy [%]")
+    ax.set_title(f"{TITLES[one.paper]}: {len(both)} of {int(board['paper'].notna().sum())} printed numbers", loc="left")
+    if len(both):
+        ax.legend(frameon=False)
+    return figure
+
+
+def _write(frame: pd.DataFrame, path: Path) -> None:
+    """As CSV, and as Markdown for reading: mean and standard deviation in one column."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_text(path.with_suffix(".csv"), frame.to_csv(index=False, float_format="%.6g"))
+    shown = frame.copy()
+    for value, std in (("value", "std"), ("paper", "paper_std")):
+        if {value, std} <= {*shown}:
+            pairs = zip(shown[value].astype(float), shown[std].astype(float), strict=True)
+            shown[value] = [format_pm(mean, spread) for mean, spread in pairs]
+            shown = shown.drop(columns=std)
+    if "difference" in shown:
+        shown["difference"] = [f"{d:+.2f}" if np.isfinite(d) else "" for d in shown["difference"].astype(float)]
+    if "commit" in shown:
+        shown["commit"] = [str(c)[:7] if isinstance(c, str) else "" for c in shown["commit"]]
+        shown["changed"] = ["code has changed since" if changed is True else "" for changed in shown["changed"]]
+    lines = ["| " + " | ".join(map(str, shown.columns)) + " |", "|" + "---|" * len(shown.columns)]
+    for row in shown.itertuples(index=False):
+        cells = ("" if value is None or value is pd.NA else str(value).replace("|", "\\|") for value in row)
+        lines.append("| " + " | ".join(cells) + " |")
+    write_text(path.with_suffix(".md"), "\n".join(lines) + "\n")
+
+
+def _save(figure: Figure, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path.with_suffix(".svg"), metadata={"Date": None})
+    plt.close(figure)

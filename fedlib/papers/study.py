@@ -1,0 +1,305 @@
+"""A study: what a paper's tables, figures and claims need, declared once."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from fedlib.checks import check_choice
+from fedlib.papers import rows as row_files
+from fedlib.papers.cost import hours
+from fedlib.papers.number import Number, missing
+from fedlib.papers.rows import Row
+from fedlib.papers.run import Task
+from fedlib.papers.verdict import Case, Verdict, judge
+from fedlib.report.paper import FOLDER, PAPERS, reported
+
+Profile = Literal["smoke", "quick", "paper"]
+PROFILES = ("smoke", "quick", "paper")
+Key = tuple[str, str, str, str, str]  # item, method, dataset, setting, metric
+Read = Callable[..., float]  # (row of each task) -> the number
+
+
+def final(*rows: Row) -> float:
+    """Accuracy [%] of the last evaluation, pooled over all test images."""
+    return rows[0].score()
+
+
+class Cell(NamedTuple):
+    """One number of a table or figure.
+
+    Attributes:
+        item: the table or figure, as in the paper's `reported.csv`.
+        method: the method, by the name used here.
+        dataset: the paper's data set.
+        setting: as the paper's number is indexed.
+        tasks: the runs, or measurements, that the number is made of.
+        read: `read(*rows)` is the number, one row for each of `tasks`, all of one seed.
+        metric: what the number is.
+        seeds: how many seeds.
+    """
+
+    item: str
+    method: str
+    dataset: str
+    setting: str
+    tasks: tuple[Task, ...]
+    read: Read = final
+    metric: str = "accuracy"
+    seeds: int = 1
+
+    @property
+    def key(self) -> Key:
+        """What identifies the number."""
+        return self.item, self.method, self.dataset, self.setting, self.metric
+
+
+class Claim(NamedTuple):
+    """How a claim is judged: `cases(numbers)` are its comparisons, `numbers(item, method, dataset, setting)` a number.
+
+    Attributes:
+        id: as in the paper's `claims.csv`, which has its words and its predicate.
+        cases: the comparisons that it makes.
+        quantifier: see `judge`.
+        least: likewise.
+        figure: the item that shows it.
+    """
+
+    id: str
+    cases: Callable[[Numbers], Sequence[Case]]
+    quantifier: Literal["all", "most", "identity"] = "all"
+    least: int = 0
+    figure: str = ""
+
+
+class Numbers:
+    """The measured numbers of a study, called with what identifies one; it notes what it is asked for."""
+
+    def __init__(self, study: Study, measured: pd.DataFrame):
+        printed = reported(study.paper).drop_duplicates(["item", "method", "dataset", "setting", "metric"])
+        index = ["item", "method", "dataset", "setting", "metric"]
+        self._paper_std = (printed.set_index(index)["std"] / study.clients**0.5).to_dict()
+        self._values = measured.groupby(index, sort=False)["value"].agg(list).to_dict() if len(measured) else {}
+        self._stand_in = {cell.key: _stand_in(cell) for cell in study.cells}
+        self.asked: list[Key] = []
+
+    def __call__(self, item: str, method: str, dataset: str, setting: str, metric: str = "accuracy") -> Number:
+        """The mean over seeds; its noise is the larger of their standard deviation and the paper's."""
+        key = (item, method, dataset, setting, metric)
+        self.asked.append(key)
+        values = [value for value in self._values.get(key, []) if np.isfinite(value)]
+        name = f"{method}, {dataset}, {setting}"
+        if not values:
+            return missing(name)
+        ours = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+        paper = self._paper_std.get(key, np.nan)
+        noise = max(ours, 0.0 if np.isnan(paper) else float(paper))
+        return Number(float(np.mean(values)), noise, name, True, self._stand_in.get(key, ""))
+
+
+class Study(NamedTuple):
+    """What a paper needs, at one size.
+
+    Attributes:
+        paper: one of `fl.report.PAPERS`.
+        profile: "smoke", "quick" or "paper".
+        cells: the numbers of all its tables and figures.
+        claims: how each of its claims is judged.
+        clients: the printed standard deviations are over so many clients, and the noise of a mean over them is smaller
+            by the square root; 1: they are over seeds.
+    """
+
+    paper: str
+    profile: str
+    cells: Sequence[Cell]
+    claims: Sequence[Claim]
+    clients: int = 1
+
+    def tasks(self) -> dict[str, tuple[Task, int]]:
+        """All runs and measurements by name, each with the largest number of seeds that a cell asks for."""
+        found: dict[str, tuple[Task, int]] = {}
+        for cell in self.cells:
+            for task in cell.tasks:
+                seeds = max(cell.seeds, found[task.name][1] if task.name in found else 0)
+                found[task.name] = task, seeds
+        return found
+
+    def measured(self, rows: Mapping[tuple[str, int], Row] | None = None) -> pd.DataFrame:
+        """Make the numbers of all cells whose runs have rows.
+
+        Args:
+            rows: by task and seed. Default: those in `figures/reference/runs`.
+
+        Returns:
+            One row per number and seed: item, method, dataset, setting, metric, seed, value, seconds, commit, changed
+            (whether the code has changed since), tasks.
+        """
+        rows = row_files.read(self.paper) if rows is None else rows
+        stale = {name: task for name, (task, _) in self.tasks().items()}
+        changed = {key: row_files.changed(stale[key[0]], row) for key, row in rows.items() if key[0] in stale}
+        table = []
+        for cell in self.cells:
+            names = [task.name for task in cell.tasks]
+            seeds = sorted({seed for name, seed in rows if name == names[0]})
+            for seed in seeds:
+                if not all((name, seed) in rows for name in names):
+                    continue
+                found = [rows[name, seed] for name in names]
+                facts = [row.facts for row in found]
+                table.append(
+                    dict(zip(("item", "method", "dataset", "setting", "metric"), cell.key, strict=True))
+                    | {"seed": seed, "value": cell.read(*found), "seconds": sum(fact["seconds"] for fact in facts)}
+                    | {"commit": facts[0]["commit"], "changed": any(changed[name, seed] for name in names)}
+                    | {"tasks": " ".join(names)}
+                )
+        columns = ["item", "method", "dataset", "setting", "metric", "seed", "value", "seconds", "commit", "changed"]
+        return pd.DataFrame(table, columns=[*columns, "tasks"])
+
+    def table(self, item: str, measured: pd.DataFrame | None = None) -> pd.DataFrame:
+        """Put the measured numbers of an item beside the printed ones.
+
+        Args:
+            item: the table or figure.
+            measured: the numbers; see `measured`.
+
+        Returns:
+            One row per number, measured or printed: method, dataset, setting, metric, value, std, n_seeds (0 if nothing
+            was measured), paper, paper_std, difference, commit, changed, stand_in.
+
+        Raises:
+            ValueError: the study has no such item.
+        """
+        keys = ["method", "dataset", "setting", "metric"]
+        printed = reported(self.paper)
+        check_choice("item", item, {*printed["item"], *(cell.item for cell in self.cells)})
+        measured = self.measured() if measured is None else measured
+        ours = measured[measured["item"] == item].groupby(keys, sort=False)
+        frame = ours.agg(
+            value=("value", "mean"),
+            std=("value", "std"),
+            n_seeds=("value", "size"),
+            commit=("commit", "last"),
+            changed=("changed", "any"),
+        ).reset_index()
+        theirs = printed.loc[printed["item"] == item, [*keys, "mean", "std"]].drop_duplicates(keys)
+        theirs = theirs.rename(columns={"mean": "paper", "std": "paper_std"})
+        table = theirs.merge(frame, on=keys, how="outer", sort=False)
+        stand_in = {cell.key[1:]: _stand_in(cell) for cell in self.cells if cell.item == item}
+        table["stand_in"] = [stand_in.get(key, "") for key in table[keys].itertuples(index=False, name=None)]
+        table["n_seeds"] = table["n_seeds"].fillna(0).astype(int)
+        table["difference"] = table["value"] - table["paper"]
+        order = ["value", "std", "n_seeds", "paper", "paper_std", "difference", "commit", "changed", "stand_in"]
+        return table[[*keys, *order]]
+
+    def scoreboard(self, measured: pd.DataFrame | None = None) -> pd.DataFrame:
+        """Put all measured numbers beside all printed ones: `table` of every item that the paper prints."""
+        measured = self.measured() if measured is None else measured
+        items = dict.fromkeys(reported(self.paper)["item"])
+        return pd.concat([self.table(item, measured).assign(item=item) for item in items], ignore_index=True)
+
+    def ledger(self, measured: pd.DataFrame | None = None) -> pd.DataFrame:
+        """Judge every claim.
+
+        Args:
+            measured: the numbers; see `measured`.
+
+        Returns:
+            One row per claim: id, item, claim, verdict, measured (in words), stand_in, figure, check (its predicate).
+        """
+        numbers = Numbers(self, self.measured() if measured is None else measured)
+        claims = pd.read_csv(FOLDER / self.paper / "claims.csv", dtype=str, keep_default_na=False)
+        verdicts = {claim.id: judge(claim.cases(numbers), claim.quantifier, claim.least) for claim in self.claims}
+        figures = {claim.id: claim.figure for claim in self.claims}
+        nothing = Verdict("not tested", "")
+        found = [verdicts.get(id, nothing) for id in claims["id"]]
+        frame = claims.assign(
+            verdict=[verdict.verdict for verdict in found],
+            measured=[verdict.measured for verdict in found],
+            stand_in=[verdict.stand_in for verdict in found],
+            figure=[figures.get(id) or item for id, item in zip(claims["id"], claims["item"], strict=True)],
+        )
+        return frame[["id", "item", "claim", "verdict", "measured", "stand_in", "figure", "check"]]
+
+    def needed(self, claim: Claim) -> list[Cell]:
+        """The cells of a claim: those of the numbers that it asks for."""
+        numbers = Numbers(self, pd.DataFrame())
+        claim.cases(numbers)
+        asked = set(numbers.asked)
+        return [cell for cell in self.cells if cell.key in asked]
+
+    def items(self, rows: Mapping[tuple[str, int], Row] | None = None) -> pd.DataFrame:
+        """List the tables and figures.
+
+        Args:
+            rows: by task and seed. Default: those in `figures/reference/runs`.
+
+        Returns:
+            One row per item: item, numbers (declared), measured (with at least one seed), runs (of all seeds), missing
+            (of these), hours (that they would take on one core, estimated).
+        """
+        rows = row_files.read(self.paper) if rows is None else rows
+        done = set(map(tuple, self.measured(rows)[[*Cell._fields[:4], "metric"]].to_numpy()))
+        table = []
+        for item in dict.fromkeys(cell.item for cell in self.cells):
+            cells = [cell for cell in self.cells if cell.item == item]
+            runs = {(t.name, seed): t for cell in cells for t in cell.tasks for seed in range(cell.seeds)}
+            open_ = [task for key, task in runs.items() if key not in rows]
+            numbers = sum(cell.key in done for cell in cells)
+            table.append((item, len(cells), numbers, len(runs), len(open_), round(sum(map(hours, open_)), 2)))
+        return pd.DataFrame(table, columns=["item", "numbers", "measured", "runs", "missing", "hours"])
+
+
+def study(paper: str, profile: Profile = "paper") -> Study:
+    """Declare what a paper's tables, figures and claims need, at one size.
+
+    Args:
+        paper: one of `fl.report.PAPERS`.
+        profile: "paper": the sizes of the paper; "quick": minutes on a laptop; "smoke": seconds.
+
+    Returns:
+        The study; `items()` lists its tables and figures, `measured()` the numbers there are, `ledger()` the verdicts.
+
+    Raises:
+        ValueError: the paper or the profile is unknown.
+
+    Example:
+        >>> import fedlib as fl
+        >>> study = fl.study("pfedsim")
+        >>> study.items().columns.tolist()
+        ['item', 'numbers', 'measured', 'runs', 'missing', 'hours']
+    """
+    check_choice("paper", paper, PAPERS)
+    check_choice("profile", profile, PROFILES)
+    return importlib.import_module(f"fedlib.papers.{paper}.study").study(profile)
+
+
+def evidence(paper: str) -> pd.DataFrame:
+    """Read what has been measured of a paper at its own size.
+
+    Args:
+        paper: one of `fl.report.PAPERS`.
+
+    Returns:
+        One row per number and seed; see `Study.measured`.
+
+    Raises:
+        ValueError: the paper is unknown.
+
+    Example:
+        >>> import fedlib as fl
+        >>> rows = fl.evidence("pfedsim")
+        >>> table3 = rows[rows["item"] == "table3"].groupby(["dataset", "setting", "method"])["value"].mean()
+        >>> table3.index.names  # beside these numbers stands the score of a method of your own
+        FrozenList(['dataset', 'setting', 'method'])
+    """
+    return study(paper).measured()
+
+
+def _stand_in(cell: Cell) -> str:
+    """The data that stand in for those of the paper."""
+    images = [task.images for task in cell.tasks]
+    return ", ".join(dict.fromkeys(f"{i.name} for {i.stands_for}" for i in images if i.stands_for))

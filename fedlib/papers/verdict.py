@@ -1,0 +1,120 @@
+"""The one rule by which every claim of a paper is judged."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+from fedlib.papers.number import Number
+
+HOLDS, REFUTED, CONSISTENT = "holds", "refuted", "consistent so far"
+UNDECIDED, NOT_TESTED, IDENTITY = "undecided", "not tested", "identity"
+VERDICTS = (HOLDS, REFUTED, CONSISTENT, UNDECIDED, NOT_TESTED, IDENTITY)
+
+FOR, AGAINST, NOISE, SO_FAR, OPEN = "for", "against", "inside the noise", "for so far", "not measured"
+
+
+class Case(NamedTuple):
+    """One comparison that a claim makes.
+
+    Attributes:
+        where: which column, data set or pair it is about.
+        effect: positive if the claim is right there, less any margin that it asks for.
+    """
+
+    where: str
+    effect: Number
+
+    @property
+    def side(self) -> str:
+        """What the case says: the effect counts if it is larger than its noise."""
+        effect = self.effect
+        if effect.missing:
+            return OPEN
+        if abs(effect.value) <= effect.noise and effect.noise > 0:
+            return NOISE
+        if effect.value < 0:
+            return AGAINST
+        return FOR if effect.complete else SO_FAR
+
+    def __str__(self) -> str:
+        if self.effect.missing:
+            return f"{self.where}: -"
+        noise = f" ± {self.effect.noise:.2f}" if self.effect.noise else ""
+        return f"{self.where}: {self.effect.value:+.2f}{noise}"
+
+
+class Verdict(NamedTuple):
+    """What is known of a claim.
+
+    Attributes:
+        verdict: one of `VERDICTS`.
+        measured: the cases in words: how many are for and against, and every effect.
+        stand_in: the data that stand in for those of the paper, or "".
+    """
+
+    verdict: str
+    measured: str
+    stand_in: str = ""
+
+
+def judge(cases: Sequence[Case], quantifier: Literal["all", "most", "identity"] = "all", least: int = 0) -> Verdict:
+    """Judge a claim by its cases.
+
+    "holds" needs every case (or with "most" at least `least` of them) for the claim; "refuted" so many against it that
+    this cannot happen any more. Short of both, "undecided" if a measured case lies inside the noise, "consistent so
+    far" if cases are for it, none against and some are not measured, "not tested" if nothing was measured. On data that
+    stand in for those of the paper a claim can neither hold nor be refuted: it is consistent so far, or undecided.
+
+    Args:
+        cases: the comparisons that the claim makes, measured or not.
+        quantifier: "all" cases must be for it, or "most", or it is an "identity", which no training decides.
+        least: with "most" the number of cases that must be for it.
+
+    Returns:
+        The verdict.
+
+    Example:
+        >>> from fedlib.papers.number import Number, missing
+        >>> from fedlib.papers.verdict import Case, judge
+        >>> ahead, behind = Case("cifar10", Number(2.0, 0.5)), Case("emnist", Number(-3.0, 0.5))
+        >>> judge([ahead]).verdict, judge([ahead, behind]).verdict
+        ('holds', 'refuted')
+        >>> judge([ahead, Case("emnist", missing("pfedsim"))]).verdict
+        'consistent so far'
+        >>> judge([ahead, Case("emnist", Number(0.2, 0.5))]).verdict
+        'undecided'
+    """
+    if not cases:
+        return Verdict(NOT_TESTED, "")
+    sides = Counter(case.side for case in cases)
+    needed = least if quantifier == "most" else len(cases)
+    verdict = _decided(sides, needed, len(cases))
+    stand_in = ", ".join(dict.fromkeys(case.effect.stand_in for case in cases if case.effect.stand_in))
+    if stand_in:
+        verdict = {HOLDS: CONSISTENT, REFUTED: UNDECIDED}.get(verdict, verdict)
+    if quantifier == "identity" and verdict == HOLDS:
+        verdict = IDENTITY
+    measured = [case for case in cases if case.side != OPEN]
+    text = f"{sides[FOR] + sides[SO_FAR]} for, {sides[AGAINST]} against, {sides[NOISE]} inside the noise"
+    text += f", {sides[OPEN]} not measured" if sides[OPEN] else ""
+    return Verdict(verdict, f"{text}. {'; '.join(map(str, measured))}" if measured else "", stand_in)
+
+
+def _decided(sides: Counter[str], needed: int, n: int) -> str:
+    if sides[FOR] >= needed:
+        return HOLDS
+    if sides[AGAINST] > n - needed:
+        return REFUTED
+    if sides[OPEN] == n:
+        return NOT_TESTED
+    if sides[NOISE] or sides[AGAINST]:
+        return UNDECIDED
+    return CONSISTENT
+
+
+def fact(value: bool | None, name: str = "") -> Number:
+    """A fact that is right or wrong, as the effect of a case: 1, -1, or not measured."""
+    return Number(math.nan if value is None else 1.0 if value else -1.0, name=name, complete=value is not None)

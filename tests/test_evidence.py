@@ -1,0 +1,174 @@
+"""Evidence: rows of finished runs, and the runner that writes them."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+
+import fedlib as fl
+from fedlib.papers import rows, runner
+from fedlib.papers.runner import Job, missing, perform, share_prefix, work
+from fedlib.papers.study import study
+from fedlib.runs.plan import prepare
+from fedlib.runs.store import RunFolder
+
+KINDS = [("table3", "fedavg"), ("table3", "local_only"), ("fig1", "local_only")]
+
+
+@pytest.fixture
+def smoke(monkeypatch):
+    monkeypatch.setattr(runner, "check_clean", lambda: "0123")
+    return study("pfedsim", "smoke")
+
+
+def test_a_row_says_what_the_run_says(smoke, tmp_path):
+    job = next(job for job in missing([smoke], ["table3"], tmp_path) if job.task.algorithm.name == "perfedavg")
+    facts = perform(job, tmp_path / "store")
+    path = rows.write("pfedsim", facts, tmp_path / "rows")
+    assert path.stat().st_size < 20_000
+    row = rows.read("pfedsim", tmp_path / "rows")[job.task.name, job.seed]
+    result = fl.run(**job.task.arguments(job.seed), store=tmp_path / "store", progress=False)
+    assert row.score() == pytest.approx(result.score(), abs=1e-4)
+    assert row.when == "after"
+    columns = ["round", "client", "n_test", "when"]
+    assert row.accuracy[columns].equals(result.accuracy[columns])
+    assert row.accuracy["accuracy"].to_numpy() == pytest.approx(result.accuracy["accuracy"].to_numpy(), abs=1e-4)
+    assert not rows.changed(job.task, row)
+    older = rows.Row(row.task, row.seed, {**row.facts, "code": "older"})
+    assert rows.changed(job.task, older)
+
+
+def test_what_is_missing_is_run_once_and_nothing_else(smoke, tmp_path):
+    cells = [cell for cell in smoke.cells if (cell.item, cell.method) in KINDS]
+    small = smoke._replace(cells=cells)
+    jobs = missing([small], folder=tmp_path)
+    assert len(jobs) == 5  # two methods at two alphas, and one measurement
+    said = []
+    assert work(jobs, time.time() + 600, tmp_path, tmp_path / "store", said.append) == 5
+    assert missing([small], folder=tmp_path) == []
+    assert work(jobs, time.time() + 600, tmp_path, tmp_path / "store", said.append) == 0
+    assert len(said) == 5
+    measured = small.measured(rows.read("pfedsim", tmp_path))
+    assert len(measured) == len(cells)
+    assert not measured["changed"].any()
+    assert measured["value"].notna().all()
+
+
+def test_a_job_that_another_process_does_is_left_to_it(smoke, tmp_path):
+    job = missing([smoke], ["table3"], tmp_path)[0]
+    with runner._alone(job, tmp_path / "store") as free:
+        assert free
+        assert work([job], time.time() + 600, tmp_path, tmp_path / "store", print) == 0
+    assert work([job], time.time() + 600, tmp_path, tmp_path / "store", print) == 1
+
+
+def test_a_run_that_is_stopped_goes_on_and_its_row_is_the_same(smoke, tmp_path):
+    job = next(job for job in missing([smoke], ["table3"], tmp_path) if job.task.algorithm.name == "fedper")
+    whole = perform(job, tmp_path / "a")
+
+    def stop(done):
+        if done == 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fl.run(**job.task.arguments(job.seed), progress=stop, checkpoint_seconds=0, store=tmp_path / "b")
+    again = perform(job, tmp_path / "b")
+    clock = {"seconds", "seconds_of_rounds"}
+    assert {k: v for k, v in whole.items() if k not in clock} == {k: v for k, v in again.items() if k not in clock}
+
+
+def test_runs_share_the_rounds_that_they_have_in_common(tmp_path, monkeypatch):
+    """pFedSim's warm-ups, in any order: the bits of a run that shares are those of one that does not."""
+    sizes = study_sizes(rounds=6)
+    tasks = [sizes(rho) for rho in (0.5, 0.2, 0.9, 1.0)]
+    jobs = [Job("pfedsim", task, 3) for task in tasks]
+    trained = []
+    for job in jobs:
+        share_prefix(job, jobs, tmp_path / "shared")
+        folder = RunFolder(prepare(**job.task.arguments(3)).config, tmp_path / "shared")
+        trained.append(folder.rounds_done())
+        shared = fl.run(**job.task.arguments(3), store=tmp_path / "shared", progress=False)
+        alone = fl.run(**job.task.arguments(3), store=tmp_path / "alone", progress=False)
+        assert all(torch.equal(shared.weights(0)[name], w) for name, w in alone.weights(0).items())
+        assert shared.accuracy.equals(alone.accuracy)
+        assert shared.rounds.drop(columns="seconds").equals(alone.rounds.drop(columns="seconds"))
+    assert trained == [3, 1, 5, 5]
+
+
+def study_sizes(rounds):
+    from fedlib.papers.pfedsim.study import PROFILES, warmed
+
+    sizes = PROFILES["smoke"]._replace(rounds=rounds)
+    return lambda rho: warmed(sizes, "cifar10", 0.1, rho)
+
+
+def test_a_working_tree_that_differs_is_refused(monkeypatch):
+    monkeypatch.setattr(runner, "commit", lambda: "0123+changes")
+    with pytest.raises(ValueError, match="the working tree differs from its commit"):
+        runner.check_clean()
+    monkeypatch.setattr(runner, "commit", lambda: None)
+    with pytest.raises(ValueError, match="run it in a git checkout"):
+        runner.check_clean()
+
+
+def test_the_rows_that_are_committed_can_be_read():
+    for path in rows.FOLDER.glob("*/*.json"):
+        facts = json.loads(path.read_text(encoding="utf-8"))
+        assert path.stat().st_size < 100_000
+        assert path.name == f"{facts['task']}-s{facts['seed']}.json"
+        assert not facts["commit"].endswith("+changes")
+
+
+def test_two_processes_do_not_do_the_same_twice_and_a_kill_loses_little(tmp_path):
+    """Kill -9 at some moment; what is left is a clean store, and the next one goes on."""
+    code = (
+        "import sys, time; from pathlib import Path\n"
+        "from fedlib.papers import runner; from fedlib.papers.study import study\n"
+        "runner.check_clean = lambda: '0123'\n"
+        "folder, store = map(Path, sys.argv[1:])\n"
+        "small = study('pfedsim', 'smoke'); cells = [c for c in small.cells if c.item == 'table3']\n"
+        "jobs = runner.missing([small._replace(cells=cells)], folder=folder)\n"
+        "print('ready', flush=True)\n"
+        "runner.work(jobs, time.time() + 600, folder, store, lambda text: print(text, flush=True))"
+    )
+    start = [sys.executable, "-c", code, str(tmp_path / "rows"), str(tmp_path / "store")]
+    first = subprocess.Popen(start, stdout=subprocess.PIPE, text=True)
+    for _ in range(6):
+        first.stdout.readline()
+    os.kill(first.pid, signal.SIGKILL)
+    early = first.communicate()[0]
+    both = [subprocess.Popen(start, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    outputs = [process.communicate()[0].splitlines()[1:] for process in both]
+    assert not any(process.returncode for process in both)
+    done = [line for lines in outputs for line in lines]
+    assert len(done) == len(set(done))
+    assert len(rows.read("pfedsim", tmp_path / "rows")) == 24
+    assert 24 - len(done) >= 4, early
+    assert not list((tmp_path / "rows").rglob("*.tmp*"))
+
+
+def test_a_run_that_diverges_has_a_row_too(smoke, tmp_path):
+    job = next(job for job in missing([smoke], ["table3"], tmp_path) if job.task.algorithm.name == "fedavg")
+    wild = job._replace(task=job.task._replace(setting={**job.task.setting, "lr": 1e20}))
+    with pytest.warns(UserWarning, match="not finite"):
+        facts = perform(wild, tmp_path / "store")
+    rows.write("pfedsim", facts, tmp_path / "rows")
+    row = rows.read("pfedsim", tmp_path / "rows")[wild.task.name, wild.seed]
+    assert row.facts["evaluations"][-1]["loss"] is None
+    assert 0 <= row.score() <= 100
+
+
+def test_what_a_row_keeps_of_a_run_is_computed_with_one_thread_as_well(smoke, tmp_path):
+    job = next(job for job in missing([smoke], ["table3"], tmp_path) if job.task.algorithm.name == "fedavg")
+    task = job.task._replace(keep=lambda result: {"threads": torch.get_num_threads()})
+    torch.set_num_threads(2)
+    try:
+        assert perform(job._replace(task=task), tmp_path / "store")["kept"] == {"threads": 1}
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(1)

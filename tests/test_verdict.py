@@ -1,0 +1,119 @@
+"""The rule by which claims are judged, on numbers made by hand."""
+
+import math
+
+import pandas as pd
+import pytest
+
+from fedlib.papers.number import Number, largest, mean, missing, smallest
+from fedlib.papers.study import Cell, Claim, Numbers, Study
+from fedlib.papers.verdict import Case, fact, judge
+
+
+def cases(*effects):
+    return [Case(f"column {i}", effect) for i, effect in enumerate(effects)]
+
+
+CLEAR, AGAINST, NOISE = Number(2.0, 0.5), Number(-2.0, 0.5), Number(0.3, 0.5)
+NOTHING, PARTLY = missing("a run"), Number(2.0, 0.5, complete=False)
+
+
+@pytest.mark.parametrize(
+    ("effects", "verdict"),
+    [
+        ((CLEAR, CLEAR), "holds"),
+        ((CLEAR, AGAINST), "refuted"),
+        ((CLEAR, NOISE), "undecided"),
+        ((CLEAR, NOTHING), "consistent so far"),
+        ((NOISE, NOTHING), "undecided"),
+        ((AGAINST, NOTHING), "refuted"),
+        ((NOTHING, NOTHING), "not tested"),
+        ((PARTLY,), "consistent so far"),
+        ((PARTLY, CLEAR), "consistent so far"),
+        ((Number(-0.5, 0.5), CLEAR), "undecided"),  # a difference as large as the noise decides nothing
+        ((Number(0.0),), "holds"),  # without noise
+        ((), "not tested"),
+    ],
+)
+def test_all_cases_must_be_for_it(effects, verdict):
+    assert judge(cases(*effects)).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("effects", "verdict"),
+    [
+        ((CLEAR, CLEAR, AGAINST), "holds"),
+        ((CLEAR, AGAINST, AGAINST), "refuted"),
+        ((CLEAR, AGAINST, NOISE), "undecided"),
+        ((CLEAR, CLEAR, NOTHING), "holds"),
+        ((CLEAR, NOTHING, NOTHING), "consistent so far"),
+        ((CLEAR, AGAINST, NOTHING), "undecided"),
+        ((AGAINST, AGAINST, NOTHING), "refuted"),
+    ],
+)
+def test_most_cases_must_be_for_it(effects, verdict):
+    assert judge(cases(*effects), "most", 2).verdict == verdict
+
+
+@pytest.mark.parametrize(("effect", "verdict"), [(CLEAR, "consistent so far"), (AGAINST, "undecided")])
+def test_a_stand_in_proves_and_refutes_nothing_and_is_named(effect, verdict):
+    judged = judge(cases(effect._replace(stand_in="digits for cifar10")))
+    assert (judged.verdict, judged.stand_in) == (verdict, "digits for cifar10")
+
+
+def test_an_identity_is_counted_apart_but_can_be_refuted():
+    assert judge(cases(fact(True)), "identity").verdict == "identity"
+    assert judge(cases(fact(True), fact(False)), "identity").verdict == "refuted"
+    assert judge(cases(fact(None)), "identity").verdict == "not tested"
+
+
+def test_what_was_measured_is_said():
+    text = judge(cases(CLEAR, AGAINST, NOTHING)).measured
+    assert text == (
+        "1 for, 1 against, 0 inside the noise, 1 not measured. column 0: +2.00 ± 0.50; column 1: -2.00 ± 0.50"
+    )
+
+
+def test_arithmetic_keeps_the_larger_noise_and_what_is_missing():
+    a, b = Number(80.0, 1.5, "a"), Number(70.0, 0.5, "b", stand_in="digits for cifar10")
+    assert (a - b)[:3] == (10.0, 1.5, "a - b")
+    assert (a - b).stand_in == "digits for cifar10"
+    assert (5 - b)[:2] == (-65.0, 0.5)
+    assert (2 * b)[:2] == (140.0, 1.0)
+    assert (b / a)[:2] == (0.875, pytest.approx(0.875 * 1.5 / 80))
+    assert abs(b - a)[:2] == (10.0, 1.5)
+    assert (a - missing("c")).missing
+    assert not (a - missing("c")).complete
+
+
+def test_the_largest_of_what_was_measured_is_a_bound_only():
+    a, b = Number(80.0, 1.0, "a"), Number(82.0, 2.0, "b")
+    assert largest([a, b]) == b
+    assert smallest([a, b]) == a
+    assert largest([a, b, missing("c")]) == b._replace(complete=False)
+    assert largest([missing("c")]).missing
+    assert mean([a, b])[:2] == (81.0, pytest.approx(math.sqrt(5) / 2))
+    assert mean([a, missing("c")]).missing
+
+
+def test_the_noise_is_the_larger_of_our_seeds_and_the_papers_and_with_one_seed_the_papers():
+    cells = [Cell("table3", method, "cifar10", "dir=0.1", ()) for method in ("pfedsim", "fedavg")]
+    claim = Claim("ps13", lambda n: [])
+    study = Study("pfedsim", "paper", cells, [claim])
+    values = [("pfedsim", 80.0), ("pfedsim", 90.0), ("fedavg", 45.0)]
+    rows = [("table3", method, "cifar10", "dir=0.1", "accuracy", value) for method, value in values]
+    frame = pd.DataFrame(rows, columns=["item", "method", "dataset", "setting", "metric", "value"])
+    numbers = Numbers(study, frame)
+    two, one = (numbers("table3", method, "cifar10", "dir=0.1") for method in ("pfedsim", "fedavg"))
+    assert two[:2] == (85.0, pytest.approx(math.sqrt(50)))  # printed: 0.84
+    assert one[:2] == (45.0, 4.25)  # printed
+    assert numbers("table3", "fedbn", "cifar10", "dir=0.1").missing
+    assert [key[1] for key in numbers.asked] == ["pfedsim", "fedavg", "fedbn"]
+
+
+def test_the_noise_of_a_mean_over_clients_is_smaller_than_their_spread_by_the_square_root():
+    key = ("table2", "fedcs-fc1", "cifar10", "label-shift", "weighted_f1")
+    frame = pd.DataFrame([(*key, 69.0)], columns=["item", "method", "dataset", "setting", "metric", "value"])
+    over_clients, over_seeds = (Study("fedcs", "paper", [], [], clients) for clients in (50, 1))
+    assert Numbers(over_clients, frame)(*key).noise == pytest.approx(4.69 / math.sqrt(50))
+    assert Numbers(over_seeds, frame)(*key).noise == 4.69  # printed
