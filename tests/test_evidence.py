@@ -12,6 +12,7 @@ import torch
 
 import fedlib as fl
 from fedlib.papers import rows, runner
+from fedlib.papers.run import Run
 from fedlib.papers.runner import Job, missing, perform, share_prefix, work
 from fedlib.papers.study import study
 from fedlib.runs.plan import prepare
@@ -57,6 +58,11 @@ def test_what_is_missing_is_run_once_and_nothing_else(smoke, tmp_path):
     assert len(measured) == len(cells)
     assert not measured["changed"].any()
     assert measured["value"].notna().all()
+
+
+def test_what_is_timed_needs_to_be_asked_for(smoke, tmp_path):
+    assert not any(isinstance(job.task, Run) and job.task.timed for job in missing([smoke], folder=tmp_path))
+    assert all(job.task.timed for job in missing([smoke], ["table7"], tmp_path))
 
 
 def test_a_job_that_another_process_does_is_left_to_it(smoke, tmp_path):

@@ -56,6 +56,7 @@ class Run(NamedTuple):
         federate: further arguments of `fl.federate`.
         keep: `keep(result)` are further values of a finished run that its row keeps.
         prefix: another run, and how many of its first rounds are the same as the first ones of this run.
+        timed: its time is what is measured, so it needs a quiet machine and is only run when its item is asked for.
         public: public images in place of the federation's: the first ones, this share, of the public part of these.
     """
 
@@ -68,6 +69,7 @@ class Run(NamedTuple):
     federate: Mapping[str, object] = {}
     keep: Callable[[fl.RunResult], Kept] | None = None
     prefix: tuple[Run, int] | None = None
+    timed: bool = False
     public: tuple[Images, float] | None = None
 
     @property

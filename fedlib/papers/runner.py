@@ -64,7 +64,8 @@ def missing(
             for task in cell.tasks:
                 for seed in range(cell.seeds):
                     row = done.get((task.name, seed))
-                    if _here(task) and (row is None or (stale and rows.changed(task, row))):
+                    wanted = row is None or (stale and rows.changed(task, row))
+                    if wanted and _here(task) and (items or not _timed(task)):
                         jobs[one.paper, task.name, seed] = Job(one.paper, task, seed)
         needs = [[cell for cell in one.needed(claim) if not items or cell.item in items] for claim in one.claims]
         for cells in [*needs, one.cells]:
@@ -79,6 +80,10 @@ def missing(
                 worth.append((seed, 1e9 if rest else sum(hours(jobs[key].task) for key in todo), todo))
     ordered = dict.fromkeys(key for _, _, keys in sorted(worth, key=lambda w: w[:2]) for key in keys)
     return [jobs[key] for key in ordered]
+
+
+def _timed(task: Task) -> bool:
+    return isinstance(task, Run) and task.timed
 
 
 def _here(task: Task) -> bool:
