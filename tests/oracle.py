@@ -23,7 +23,7 @@ from fedlib.models import Model
 from fedlib.runs.plan import prepare
 from fedlib.streams import generator, torch_seed
 
-SETTING = dict(rounds=3, join_ratio=0.5, local_epochs=3, batch_size=8, lr=0.05, momentum=0.3, lr_decay=0.7, seed=3)
+SETTING = dict(rounds=3, join_ratio=0.5, local_epochs=2, batch_size=8, lr=0.05, momentum=0.3, lr_decay=0.7, seed=3)
 EXACT = SETTING | {"dtype": "float64", "evaluate_every": 1, "progress": False}
 Weights = dict[str, Tensor]
 Loss = Callable[[nn.Module, Tensor, Tensor, Tensor], Tensor]  # (net, x, y, indices of the samples) -> scalar

@@ -12,7 +12,7 @@ from typing import Any
 import cloudpickle
 
 CONTEXT = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
-CONTEXT.set_forkserver_preload(["fedlib"])
+CONTEXT.set_forkserver_preload(["fedlib.batch", "torch._dynamo"])
 
 
 def start(work: Callable[..., None], *given: Any) -> tuple[BaseProcess, Iterator[Any]]:

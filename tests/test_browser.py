@@ -41,14 +41,14 @@ def free_port() -> int:
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory) -> Path:
-    """The folder that JupyterLab shows: the pages, notebook 01 with the parameters of `smoke`, and the run store."""
+    """The folder that JupyterLab shows: the pages, notebook 02 with the parameters of `smoke`, and the run store."""
     root = tmp_path_factory.mktemp("lab")
     shutil.copytree(ROOT / "notebooks", root / "notebooks", ignore=shutil.ignore_patterns("profiles", ".*"))
-    job = batch.make_job(ROOT / "notebooks" / "01_pfedsim.ipynb", "smoke", root / "figures")
-    changed = job.parameters | {"output": "../figures/smoke/pfedsim", "jobs": 1}  # the other core has other tests
+    job = batch.make_job(ROOT / "notebooks" / "02_fedcs.ipynb", "smoke", root / "figures")
+    changed = job.parameters | {"output": "../figures/smoke/fedcs", "jobs": 1}  # the other core has other tests
     (root / "figures").mkdir()
     (root / "figures" / "reference").symlink_to(ROOT / "figures" / "reference")  # it is shown beside what is measured
-    target = root / "notebooks" / "01_pfedsim.ipynb"
+    target = root / "notebooks" / "02_fedcs.ipynb"
     papermill.execute_notebook(job.source, target, parameters=changed, prepare_only=True, progress_bar=False)
     everything = {"windowingMode": "none"}  # cells out of sight are in the page too
     write_settings(root, "notebook-extension/tracker", everything)
@@ -142,8 +142,8 @@ def test_the_first_page_opens_as_make_lab_opens_it_and_leads_to_a_notebook(visit
 
 
 def test_a_notebook_runs_twice_but_trains_once_and_its_slider_redraws_the_picture(visit, root):
-    n = sum(cell.cell_type == "code" for cell in nbformat.read(root / "notebooks" / "01_pfedsim.ipynb", 4).cells)
-    page = visit("notebooks/01_pfedsim.ipynb")
+    n = sum(cell.cell_type == "code" for cell in nbformat.read(root / "notebooks" / "02_fedcs.ipynb", 4).cells)
+    page = visit("notebooks/02_fedcs.ipynb")
     playwright.expect(page.locator(f"{NOTEBOOK} .jp-CodeCell")).to_have_count(n, timeout=2 * MINUTE)
     first = run_all_cells(page, ends_with=n)
     trained = {path: path.stat().st_mtime_ns for path in (root / "runs").glob("*/run.safetensors")}
@@ -162,4 +162,4 @@ def test_a_notebook_runs_twice_but_trains_once_and_its_slider_redraws_the_pictur
     playwright.expect(picture).not_to_have_attribute("src", before, timeout=MINUTE)
     redrawn = time.monotonic() - start
     photograph(page, "slider_after")
-    print(f"Notebook 01 ran in {first:.0f} s and again in {again:.0f} s; its slider redraws in {redrawn:.2f} s.")
+    print(f"Notebook 02 ran in {first:.0f} s and again in {again:.0f} s; its slider redraws in {redrawn:.2f} s.")

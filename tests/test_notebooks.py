@@ -1,244 +1,149 @@
-"""Every notebook runs from top to bottom in the smoke profile and leaves what it promises."""
+"""Every notebook of a paper runs in the smoke profile, keeps its form, and leaves what it promises."""
 
+import ast
 import json
 import re
 from pathlib import Path
 
+import nbformat
 import pandas as pd
 import pytest
 
+import fedlib as fl
 from fedlib import batch
-from fedlib.report import Ledger, reported
 
 NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
-
-
-IN_SMOKE = {  # paper: notebook, claims, parameters (without `output`), figures
-    "pfedsim": ("01", 25, 31, "fig1 fig2 fig3 curves learned table6_curve fig5a table8_map"),
-    "pfedmb": ("04", 20, 31, "partitions fig3 fig3_rand fig4 fig5"),
-    "pfedhr": ("03", 20, 43, "partitions round fig1 fig3_to_6 fig7"),
-    "fedsimsup": ("05", 20, 46, "fig5 similarity fig2 fig3 fig4 fig4_clients moves"),
-    "fedcs": ("02", 21, 32, "lag fig1 fig2 fig3 fig4 fig5 fig6_7_8 fig9 fig10 toy"),
-}
+PARAMETERS = ["profile", "output", "jobs", "seeds"]
+SOURCES = {path.stem.split("_", 1)[1]: path for path in sorted(NOTEBOOKS.glob("0[1-5]_*.ipynb"))}
+NUMBER = re.compile(r"(?<![\w.(\[-])\d+([.,]\d+)?\s*(%|points?\b)|(?<![\w.\[])\d+\.\d+(?![\w.])")
 
 
 def execute(paper: str, root: Path) -> Path:
     """The output folder of a paper's notebook in the smoke profile."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FEDLIB_RUNS", str(root / "runs"))
-        chosen = ["--notebook", IN_SMOKE[paper][0], "--output", str(root), "--notebooks", str(NOTEBOOKS)]
+        chosen = ["--notebook", paper, "--output", str(root), "--notebooks", str(NOTEBOOKS)]
         assert batch.main(["--profile", "smoke", "--jobs", "1", *chosen]) == 0  # the other core has other tests
     return root / "smoke" / paper
 
 
-@pytest.fixture(scope="module")
-def pfedsim(tmp_path_factory) -> Path:
-    return execute("pfedsim", tmp_path_factory.mktemp("pfedsim"))
-
-
-@pytest.fixture(scope="module")
-def pfedhr(tmp_path_factory) -> Path:
-    return execute("pfedhr", tmp_path_factory.mktemp("pfedhr"))
-
-
-@pytest.fixture(scope="module")
-def pfedmb(tmp_path_factory) -> Path:
-    return execute("pfedmb", tmp_path_factory.mktemp("pfedmb"))
-
-
-@pytest.fixture(scope="module")
-def fedsimsup(tmp_path_factory) -> Path:
-    return execute("fedsimsup", tmp_path_factory.mktemp("fedsimsup"))
-
-
-@pytest.fixture(scope="module")
-def fedcs(tmp_path_factory) -> Path:
-    return execute("fedcs", tmp_path_factory.mktemp("fedcs"))
-
-
-@pytest.fixture(params=IN_SMOKE)
-def executed(request) -> Path:
+@pytest.fixture(scope="module", params=SOURCES)
+def executed(request, tmp_path_factory) -> Path:
     """Each of them in turn."""
-    return request.getfixturevalue(request.param)
+    return execute(request.param, tmp_path_factory.mktemp(request.param))
 
 
-def test_every_claim_of_the_paper_is_in_the_ledger(executed):
-    paper = executed.name
+@pytest.fixture(params=SOURCES)
+def cells(request) -> list:
+    return nbformat.read(SOURCES[request.param], 4).cells
+
+
+def lines(cell) -> list[str]:
+    return [line for line in cell.source.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+
+
+def kinds(cells) -> list:
+    return [cell for cell in cells if cell.cell_type == "code"]
+
+
+# -- the form -----------------------------------------------------------------------------------------------------
+
+
+def test_a_notebook_is_short(cells):
+    code = [lines(cell) for cell in kinds(cells)]
+    assert len(cells) <= 45
+    assert sum(map(len, code)) <= 200
+    assert max(map(len, code)) <= 12
+
+
+def test_its_parameters_are_those_of_every_notebook(cells):
+    [tagged] = [cell for cell in cells if "parameters" in cell.metadata.get("tags", [])]
+    assert [line.targets[0].id for line in ast.parse(tagged.source).body] == PARAMETERS
+
+
+def test_it_has_five_exercises_whose_solutions_run(cells):
+    solved = [cell for cell in kinds(cells) if "solution" in cell.metadata.get("tags", [])]
+    text = "\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
+    assert len(re.findall(r"^\*\*Exercise \d", text, re.MULTILINE)) == 5
+    assert 2 <= len(solved) <= 5
+    assert text.count("<details>") >= 5
+    assert all(cell.metadata["jupyter"]["source_hidden"] for cell in solved)
+
+
+@pytest.mark.parametrize("paper", SOURCES)
+def test_no_result_is_typed(paper):
+    """A number about results comes from a frame; others stand in formulas, code, or the section of the method."""
+    found, section = [], ""
+    for cell in nbformat.read(SOURCES[paper], 4).cells:
+        if cell.cell_type != "markdown":
+            continue
+        heading = re.search(r"^## (\d+)\.", cell.source, re.MULTILINE)
+        section = heading.group(1) if heading else section
+        if section in ("4", "11"):  # the method by hand, and the exercises
+            continue
+        prose = re.sub(r"\$[^$]*\$|`[^`]*`|\]\([^)]*\)|<[^>]*>|^>.*$|^\|.*$", "", cell.source, flags=re.MULTILINE)
+        found += [(section, match.group()) for match in NUMBER.finditer(prose)]
+    assert not found
+
+
+@pytest.mark.parametrize("paper", SOURCES)
+def test_every_table_and_figure_is_in_the_notebook(paper):
+    source = "\n".join(cell.source for cell in kinds(nbformat.read(SOURCES[paper], 4).cells))
+    declared = {cell.item for profile in ("quick", "paper") for cell in fl.study(paper, profile).cells}
+    declared |= set(fl.study(paper).shown)
+    assert {item for item in declared if f'"{item}"' not in source} == set()
+
+
+# -- what it leaves -----------------------------------------------------------------------------------------------
+
+
+def test_every_claim_is_judged_here_and_at_full_size(executed):
     ledger = pd.read_csv(executed / "claims.csv", keep_default_na=False)
-    assert len(ledger) == IN_SMOKE[paper][1]
-    assert ledger["id"].tolist() == Ledger(paper).frame()["id"].tolist()
-    judged = ledger[ledger["verdict"] != "not tested at this size"]
+    claims = pd.read_csv(Path(fl.__file__).parent / "papers" / executed.name / "claims.csv")
+    assert ledger["id"].tolist() == claims["id"].tolist()
+    full = fl.study(executed.name).ledger()
+    assert ledger["full_size"].tolist() == full["verdict"].tolist()
+    judged = ledger[ledger["verdict"] != "not tested"]
     assert (judged["measured"] != "").all()
+    assert len(judged) >= 5
 
 
-@pytest.mark.parametrize(
-    ("paper", "identities"),
-    [("pfedsim", ["ps15"]), ("pfedmb", ["pb18", "pb19"]), ("fedsimsup", ["fs19", "fs20"]), ("fedcs", ["cs18", "cs21"])],
-)  # no claim of pfedhr is one: what it says of the rules of its search has a test of its own
-def test_claims_that_hold_whatever_the_size_hold(paper, identities, request):
-    ledger = pd.read_csv(request.getfixturevalue(paper) / "claims.csv").set_index("id")
-    assert set(ledger.loc[identities, "verdict"]) == {"holds"}
+def test_identities_hold_whatever_the_size(executed):
+    ledger = pd.read_csv(executed / "claims.csv", keep_default_na=False).set_index("id")
+    identities = [claim.id for claim in fl.study(executed.name).claims if claim.quantifier == "identity"]
+    assert set(ledger.loc[identities, "verdict"]) <= {"identity", "not tested", "consistent so far", "undecided"}
+    assert "refuted" not in set(ledger.loc[identities, "verdict"])
 
 
-def test_tables_stand_beside_the_papers_numbers(pfedsim):
-    printed = reported("pfedsim")
-    for item, n_rows in {"table2": 20, "table3": 24, "table4": 2, "table6": 3}.items():
-        table = pd.read_csv(pfedsim / f"{item}.csv")
-        assert len(table) == n_rows, item
-        assert table["value"].notna().all(), item
-        assert set(table["paper"]) <= set(printed.loc[printed["item"] == item, "mean"]), item
-
-
-def test_costs_and_domains_are_measured_for_every_method(pfedsim):
-    costs = pd.read_csv(pfedsim / "table7.csv").set_index("method")
-    assert costs.loc["fedavg", ["value / FedAvg", "bytes_down / FedAvg", "bytes_up / FedAvg"]].tolist() == [1, 1, 1]
-    assert costs.loc["pfedsim", ["bytes_down / FedAvg", "bytes_up / FedAvg"]].tolist() == [1, 1]
-    assert costs.loc["fedgen", "bytes_down"] - costs.loc["fedavg", "bytes_down"] == 4 * (4212 + 64)
-    flags = pd.read_csv(pfedsim / "table1.csv").set_index("method")
-    assert flags["uploads more than a model"].to_dict() == dict(fedfomo=True, fedgen=True, fedap=True, pfedsim=False)
-    assert not flags["looks at data of others"].any()
-    domains = pd.read_csv(pfedsim / "table8.csv")
-    assert len(domains) == 12 * 7
-    assert domains["value"].notna().all()
-    assert (domains["setting"] == "domain=Average").sum() == domains["paper"].notna().sum() == 12
-
-
-def test_pfedsim_without_personalization_is_fedavg_in_the_tables_too(pfedsim):
-    average = pd.read_csv(pfedsim / "table3.csv").query("method == 'fedavg' and setting == 'dir=0.1'")["value"].item()
-    all_warm = pd.read_csv(pfedsim / "table6.csv").query("setting == 'dir=0.1;rho=1'")["value"].item()
-    assert average == all_warm
-
-
-def test_every_figure_is_there_as_png_and_svg(executed):
-    for name in IN_SMOKE[executed.name][3].split():
-        assert (executed / f"{name}.png").read_bytes().startswith(b"\x89PNG")
-        assert "<svg" in (executed / f"{name}.svg").read_text()
+def test_every_item_leaves_its_table_and_its_figure(executed):
+    study = fl.study(executed.name, "smoke")
+    for name in {cell.item for cell in study.cells}:
+        table = pd.read_csv(executed / f"{name}.csv")
+        assert table["value"].notna().any(), name
+    for name, item in study.shown.items():
+        if item.draw:
+            assert (executed / f"{name}.png").read_bytes().startswith(b"\x89PNG"), name
+            assert "<svg" in (executed / f"{name}.svg").read_text(), name
 
 
 def test_provenance_says_what_was_run(executed):
     facts = json.loads((executed / "provenance.json").read_text())
-    assert facts["parameters"]["profile"] == "smoke"
-    assert len(facts["parameters"]) == IN_SMOKE[executed.name][2]
-    assert {len(fingerprint) for fingerprint in facts["data"].values()} == {16}
+    assert facts["profile"] == "smoke"
     assert facts["packages"]["torch"]
 
 
-def test_the_executed_notebook_shows_figures_with_alternative_text(executed):
-    paper = executed.name
-    number, *_, figures = IN_SMOKE[paper]
-    notebook = json.loads((executed / f"{number}_{paper}.ipynb").read_text())
-    outputs = [output for cell in notebook["cells"] for output in cell.get("outputs", [])]
-    pictures = [output for output in outputs if "image/png" in output.get("data", {})]
-    assert all(output["metadata"]["image/png"]["alt"] for output in pictures)
-    drawn = [output for output in pictures if "application/vnd.jupyter.widget-view+json" not in output["data"]]
-    assert len(drawn) == len(figures.split())
-    said = "".join(line for output in outputs if output.get("name") == "stderr" for line in output["text"])
-    assert "100%" in said  # the bars of the sweeps, at their end
+def test_the_executed_notebook_shows_pictures_early_and_warns_of_nothing(executed):
+    [path] = executed.glob("*.ipynb")
+    cells = json.loads(path.read_text())["cells"]
+    outputs = [(i, output) for i, cell in enumerate(cells) for output in cell.get("outputs", [])]
+    pages = ["".join(output.get("data", {}).get("text/html", [])) for _, output in outputs]
+    first = min(
+        i
+        for (i, output), page in zip(outputs, pages, strict=True)
+        if "<img" in page or "image/png" in output.get("data", {})
+    )
+    assert first <= 7  # with the cell that papermill adds
+    pictures = [picture for page in pages for picture in re.findall(r"<img [^>]*>", page)]
+    assert all(re.search(r'alt="[^"]{10,}"', picture) for picture in pictures)
+    said = "".join(line for _, output in outputs if output.get("name") == "stderr" for line in output["text"])
     assert "Warning" not in said
-
-
-def test_tables_of_pfedmb_stand_beside_the_papers_numbers(pfedmb):
-    printed = reported("pfedmb")
-    for item, n_rows in {"table1": 4, "table2": 27, "table3": 3}.items():
-        table = pd.read_csv(pfedmb / f"{item}.csv")
-        assert len(table) == n_rows, item
-        assert table["value"].notna().all(), item
-        assert table["paper"].notna().all(), item
-        assert set(table["paper"]) <= set(printed.loc[printed["item"] == item, "mean"]), item
-
-
-def test_what_a_prediction_costs_does_not_depend_on_the_number_of_branches(pfedmb):
-    cost = pd.read_csv(pfedmb / "cost.csv").set_index("branches")
-    assert set(cost["parameters, merged"]) == {62_006}
-    assert cost.loc[2, "parameters"] == 2 * 62_006
-    assert cost.loc[2, "floats up"] == 2 * 62_006 + 2 * 5  # and alpha, of two branches in each of five layers
-
-
-def test_tables_of_fedsimsup_stand_beside_the_papers_numbers(fedsimsup):
-    printed = reported("fedsimsup")
-    for item, n_rows in {"table1": 10, "table2": 2, "table3": 5}.items():  # no CIFAR-100, two methods by writer
-        table = pd.read_csv(fedsimsup / f"{item}.csv")
-        assert len(table) == n_rows, item
-        assert table["value"].notna().all(), item
-        assert table["paper"].notna().all(), item
-        assert set(table["paper"]) <= set(printed.loc[printed["item"] == item, "mean"]), item
-
-
-def test_maps_of_fedsimsup_are_measured_against_chance(fedsimsup):
-    energies = pd.read_csv(fedsimsup / "cam_ink.csv").set_index(["laid", "network"])
-    assert energies[["energy", "another image's ink", "area"]].apply(lambda column: column.between(0, 1)).all(axis=None)
-    assert energies["area"].nunique() == 2  # a uniform map: the same for both networks
-    assert (energies.loc["in place", "area"] > energies.loc["stretched", "area"]).all()  # digits are in the middle
-    compared = pd.read_csv(fedsimsup / "cam.csv").set_index("class")
-    assert compared.loc["all", "images"] == compared["images"].sum() / 2
-    assert compared.loc["all", ["correlation", "with another image"]].between(-1, 1).all()
-
-
-def test_the_same_clients_make_up_both_sides_of_the_table_of_supervisors(fedsimsup):
-    paired = pd.read_csv(fedsimsup / "table3_paired.csv").set_index("method")
-    kinds = paired.drop(index="fedsimsup-whole")
-    assert kinds["clients"].sum() == paired.loc["fedsimsup-whole", "clients"] == 6
-    n = kinds["test samples"]
-    for side in ("accuracy", "same clients, all L"):
-        assert (n * kinds[side]).sum() / n.sum() == pytest.approx(paired.loc["fedsimsup-whole", side])
-
-
-def test_tables_of_fedcs_stand_beside_the_papers_numbers(fedcs):
-    printed = reported("fedcs")
-    for item in ("table1", "table2", "table3"):
-        table = pd.read_csv(fedcs / f"{item}.csv")
-        assert len(table) == 2 * 10, item  # the nine methods of the paper and FedAvg, two metrics
-        assert table[["value", "std"]].notna().all().all(), item
-        assert table["paper"].notna().sum() == 2 * 9, item
-        assert set(table["paper"].dropna()) == set(printed.loc[printed["item"] == item, "mean"]), item
-
-
-def test_clients_unseen_in_training_are_reported_with_and_without_tuning(fedcs):
-    table = pd.read_csv(fedcs / "unseen.csv")
-    both = table.groupby(["study", "method"])["when"].apply(set)
-    assert {method for (_, method), when in both.items() if when == {"before"}} == {
-        "local_only", "fedcs-fc1", "fedcs-fc2", "fedcs-fc3",
-    }  # fmt: skip
-    assert {"fedavg", "fedbn", "fedrep", "fedalt"} <= {m for (_, m), when in both.items() if "after" in when}
-    assert table[["training clients", "unseen clients"]].notna().all().all()
-
-
-def test_tables_of_pfedhr_stand_beside_the_papers_numbers(pfedhr):
-    printed = reported("pfedhr")
-    for item, n_rows in {"table2": 14, "table3": 6, "table4": 6}.items():
-        table = pd.read_csv(pfedhr / f"{item}.csv")
-        assert len(table) == n_rows, item
-        assert table["value"].notna().all(), item
-        assert (table["paper"].isna() == (table["method"] == "local_only")).all(), item
-        assert set(table["paper"].dropna()) <= set(printed.loc[printed["item"] == item, "mean"]), item
-
-
-def test_what_pfedhr_and_its_baselines_need_is_measured(pfedhr):
-    facts = pd.read_csv(pfedhr / "table1.csv").set_index(["method", "public images"])
-    assert (facts["uses their labels"] == (facts.index.get_level_values(1) == "labeled")).all()
-    assert facts["sends"].to_dict() == {
-        ("FedMD", "labeled"): "public logits",
-        ("FedGH", "labeled"): "class means",
-        ("pFedHR", "labeled"): "own model",
-        ("FedKEMF", "unlabeled"): "knowledge network",
-        ("FCCL", "unlabeled"): "public logits",
-        ("pFedHR", "unlabeled"): "own model",
-    }
-
-
-def test_every_candidate_of_pfedhr_keeps_the_rules(pfedhr):
-    ledger = pd.read_csv(pfedhr / "claims.csv").set_index("id")
-    kept, candidates = map(int, re.search(r"(\d+) of (\d+) keep R1 to R4", ledger.loc["ph18", "measured"]).groups())
-    assert kept == candidates > 0
-
-
-def test_the_server_of_pfedhr_counts_its_candidates_and_its_time(pfedhr):
-    candidates = pd.read_csv(pfedhr / "candidates.csv").set_index("K")
-    assert candidates.index.tolist() == list(range(2, 9))
-    assert (candidates["M, least"] <= candidates["M, most"]).all()
-    tried = pd.read_csv(pfedhr / "tried.csv")
-    assert (tried["kept"] <= 2).all()  # `most`
-    assert tried[["fewer groups", "without"]].isin([0, 0.5, 1]).all(axis=None)  # two rounds, all clients or none
-    share = pd.read_csv(pfedhr / "cost_paper.csv")["share of the server"]
-    assert share.is_monotonic_decreasing  # with the public images
-    assert share.between(0, 1).all()

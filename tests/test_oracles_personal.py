@@ -171,7 +171,7 @@ def test_pfedme(optimizer):
     """Dinh et al., Algorithm 1: K steps of the run's optimiser on a batch, then w_i -= eta lam (w_i - theta_i)."""
     adaptive = {"optimizer": "adam", "momentum": 0.0, "model": "lenet5_plain", "backend": "stacked"}
     oracle = Oracle(**adaptive if optimizer == "adam" else {})
-    lam, rate, K, beta = 7.0, 0.02, 2, 0.4
+    lam, rate, K, beta = 7.0, 0.02, 3, 0.4
     w, thetas = oracle.weights, {i: oracle.weights for i in range(oracle.n_clients)}
 
     def local_update(i, t, **which):
@@ -221,7 +221,7 @@ MIXED = ["small_lenet", "small_cnn", "small_vit"]
 )
 def test_fedsimsup(supervisor, similarity):
     """Equations 3 to 9: s_i, then theta_i; participants keep theirs, all others are pulled towards similar uploads."""
-    oracle, kinds = Oracle(), MIXED if supervisor == "mixed" else supervisor.split("+")
+    oracle, kinds = Oracle(local_epochs=3), MIXED if supervisor == "mixed" else supervisor.split("+")
     drawn = generator(oracle.seed, "fedsimsup", "supervisors").integers(len(kinds), size=oracle.n_clients)
     kind = {i: kinds[j] for i, j in enumerate(drawn)}
     nets, counts, m = {}, oracle.federation.train_counts, oracle.n
@@ -329,7 +329,7 @@ def test_fedpac(setting):
 
     V and h, for the combination, are of the received model; prototypes are of the trained one.
     """
-    oracle, lam, prototypes = Oracle(**setting), 0.8, {}
+    oracle, lam, prototypes = Oracle(local_epochs=3, **setting), 0.8, {}
     counts, body = oracle.federation.train_counts, oracle.weights
     phi = {i: oracle.weights for i in range(oracle.n_clients)}
 

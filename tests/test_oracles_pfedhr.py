@@ -56,7 +56,7 @@ def test_local_only(optimizer):
 @pytest.mark.parametrize("shown", [17, 50])
 def test_fedmd(shown):
     """Li and Wang, Algorithm 1: warm up; then send scores, digest their mean, revisit."""
-    oracle, warm_up, digest_epochs = Mixture(MIXED), 2, 2
+    oracle, warm_up, digest_epochs = Mixture(MIXED), 1, 3
     nets, met, x = {i: oracle.own(i) for i in range(oracle.n_clients)}, set(), oracle.images(PUBLIC, public=True)[0]
     for t in oracle.rounds:
         for i in set(oracle.cohorts[t]) - met:
@@ -117,7 +117,7 @@ def test_fedgh(public):
 @pytest.mark.parametrize("knowledge", ["lenet5", "lenet5_plain"])
 def test_fedkemf(knowledge):
     """Yu et al.: deep mutual learning on the clients, then the mean learns from the ensemble of the copies."""
-    oracle, epochs, lr, size = Mixture(MIXED), 2, 0.004, 7
+    oracle, epochs, lr, size = Mixture(MIXED), 4, 0.004, 7
     nets, x = {i: oracle.own(i) for i in range(oracle.n_clients)}, oracle.images(PUBLIC, public=True)[0]
     known = oracle.model.sibling(knowledge, MODELS[knowledge])
     w = known.weights
@@ -161,7 +161,7 @@ def served(oracle, t, epochs, size):
 @pytest.mark.parametrize("size", [7, 50])
 def test_fccl(size):
     """Huang et al., Algorithm 1: logits correlate with their mean; then private data, and both former models."""
-    oracle, warm_up, weight, public_epochs = Mixture(MIXED, lr=0.01), 2, 0.3, 2
+    oracle, warm_up, weight, public_epochs = Mixture(MIXED, lr=0.01), 1, 0.3, 3
     nets, first, x = {i: oracle.own(i) for i in range(oracle.n_clients)}, {}, oracle.images(PUBLIC, public=True)[0]
 
     def standardised(z):
@@ -232,7 +232,7 @@ def normal(seed, n):
 
 def test_pfedbayes():
     """Zhang et al., Algorithm 1, both steps at once; fine-tuning moves copies of the q_i."""
-    oracle, zeta, rho = Oracle(tune_epochs=2), 0.3, -1.4
+    oracle, zeta, rho = Oracle(local_epochs=3, tune_epochs=2), 0.3, -1.4
     norms = {name for name in oracle.weights if name.startswith(("conv1.1.", "conv2.1."))}
     nets = [Bayes(oracle.net(oracle.weights), rho, set(oracle.weights) - norms) for _ in range(oracle.n_clients)]
     w = [t.detach().clone() for t in nets[0].w]
@@ -313,7 +313,7 @@ def test_pfedhr(reading):
     """Wang et al.: distil from the last teacher; cut, group, search and stitch; tune, and match the next teacher."""
     numbers = dict(groups=3, lam=0.7, server_epochs=2, stitch_depth=2, most=3, probes=17, temperature=0.3)
     method = fl.pfedhr(**numbers | dict(server_lr=0.004, server_batch=7) | reading)
-    oracle, own = Mixture("lenet5+m4_thin+m1_thin", seed=8), SimpleNamespace(**method.hyper)
+    oracle, own = Mixture("lenet5+m4_thin+m1_thin", seed=8, local_epochs=3), SimpleNamespace(**method.hyper)
     nets, teachers = {i: oracle.own(i) for i in range(oracle.n_clients)}, {}  # of client i: network, round
     result, x = oracle.run(method), oracle.images(PUBLIC, public=True)[0]
     probes = x[generator(oracle.seed, "pfedhr", "probes").permutation(PUBLIC)[: own.probes]]
@@ -354,8 +354,8 @@ def test_pfedhr(reading):
 
 @pytest.mark.parametrize("method", [fl.pfedhr(labelled=False, lam=0.7, groups=3), fl.fedkemf("lenet5"), fl.fccl(1)])
 def test_public_labels_are_not_looked_at(method):
-    oracle = Mixture(MIXED, seed=5)
+    oracle = Mixture(MIXED, seed=5, local_epochs=1)
     public = oracle.federation.public
-    other = Mixture(MIXED, oracle.federation.with_public(replace(public, y=(public.y + 1) % 4)), seed=5)
+    other = Mixture(MIXED, oracle.federation.with_public(replace(public, y=(public.y + 1) % 4)), seed=5, local_epochs=1)
     first, second = (own.run(method).models for own in (oracle, other))
     assert same_bits(first, second)

@@ -17,6 +17,7 @@ import fedlib as fl
 from fedlib.methods.fedgen.generator import new_generator
 from fedlib.streams import generator
 
+TUNED = {"local_epochs": 3, "tune_epochs": 2}
 PHI = {"classifier.weight", "classifier.bias"}
 NORMS = {f"conv{i}.1.{name}" for i in (1, 2) for name in ("weight", "bias", "running_mean", "running_var")}
 
@@ -184,7 +185,7 @@ def slope(oracle: Oracle, net: nn.Module, index: np.ndarray, rate: float = 0, wa
 @pytest.mark.parametrize("hessian", ["first_order", "free"])
 def test_perfedavg(hessian, steps):
     """Fallah et al., Algorithm 1, without H or with equation 8: w -= beta (I - alpha H(w)) g(w - alpha g(w))."""
-    alpha, beta, delta, n, oracle = 0.3, 0.08, 0.02, 2 if hessian == "first_order" else 3, Oracle(seed=7, tune_epochs=2)
+    alpha, beta, delta, n, oracle = 0.3, 0.08, 0.02, 2 if hessian == "first_order" else 3, Oracle(**TUNED, seed=7)
     w = oracle.weights
     for t in oracle.rounds:
         nets = [oracle.net(w) for _ in oracle.cohorts[t]]
@@ -308,7 +309,7 @@ def test_pfedsim(kind):
 @pytest.mark.parametrize("method", ["fedalt", "fedsim"])
 def test_fedalt_and_fedsim(method, part):
     """Pillutla et al., Algorithms 1 and 2: the personal v_i first, then u; or both at once; u is averaged."""
-    oracle = Oracle(tune_epochs=2)
+    oracle = Oracle(**TUNED)
     names = PHI if part == "output" else {"conv1.0.weight", "conv1.0.bias"}
 
     def phase(net, i, t, personal, **which):

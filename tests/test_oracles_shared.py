@@ -39,7 +39,7 @@ def test_fedprox():
 
 def test_fedrep():
     """Collins et al., Algorithm 1: the head's epochs first, then those of the body; the body is averaged."""
-    oracle, body_epochs = Oracle(), 2
+    oracle, body_epochs = Oracle(local_epochs=3), 2
     body = oracle.weights
     heads = {i: oracle.weights for i in range(oracle.n_clients)}
     for t in oracle.rounds:

@@ -29,9 +29,9 @@ def as_printed():
 
 
 def ledger(numbers):
-    """The verdicts if these had been measured with one seed: {(item, method, dataset, setting, metric): value}."""
+    """The verdicts if these had been measured twice: {(item, method, dataset, setting, metric): value}."""
     frame = pd.DataFrame([(*key, value) for key, value in numbers.items()], columns=[*KEYS, "value"])
-    return PAPER.ledger(frame).set_index("id")
+    return PAPER.ledger(pd.concat([frame, frame])).set_index("id")
 
 
 def verdict(claim, numbers):

@@ -31,7 +31,7 @@ def frame(*numbers):
 
 
 def verdict(paper, claim, measured):
-    return paper.ledger(measured).set_index("id").loc[claim, "verdict"]
+    return paper.ledger(pd.concat([measured, measured])).set_index("id").loc[claim, "verdict"]  # of two seeds
 
 
 def changed(method, at, value):
@@ -67,7 +67,7 @@ def test_every_claim_has_a_judge_and_cells(paper):
 
 
 def test_the_papers_own_numbers_are_for_its_claims(paper):
-    verdicts = paper.ledger(printed()).set_index("id")["verdict"]
+    verdicts = paper.ledger(pd.concat([printed(), printed()])).set_index("id")["verdict"]
     assert verdicts.to_dict() == {claim.id: "holds" if claim.id in DECIDED else "not tested" for claim in CLAIMS}
 
 

@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 
 from fedlib.papers.number import Number, largest, mean, missing, smallest
+from fedlib.papers.run import Probe
 from fedlib.papers.study import Cell, Claim, Numbers, Study
 from fedlib.papers.verdict import Case, fact, judge
 
@@ -107,8 +108,32 @@ def test_the_noise_is_the_larger_of_our_seeds_and_the_papers_and_with_one_seed_t
     two, one = (numbers("table3", method, "cifar10", "dir=0.1") for method in ("pfedsim", "fedavg"))
     assert two[:2] == (85.0, pytest.approx(math.sqrt(50)))  # printed: 0.84
     assert one[:2] == (45.0, 4.25)  # printed
+    assert two.sure
+    assert one.sure
     assert numbers("table3", "fedbn", "cifar10", "dir=0.1").missing
     assert [key[1] for key in numbers.asked] == ["pfedsim", "fedavg", "fedbn"]
+
+
+def test_one_seed_without_a_printed_deviation_neither_shows_nor_refutes_anything():
+    key = ("fig1", "local_only", "cifar10", "layer=0", "cka")
+    columns = ["item", "method", "dataset", "setting", "metric", "value"]
+    study = Study("pfedsim", "paper", [], [])
+    one, two = (Numbers(study, pd.DataFrame([(*key, 0.9)] * seeds, columns=columns))(*key) for seeds in (1, 2))
+    assert (one.sure, two.sure) == (False, True)
+    found = [judge([Case("layer 0", number - least)]).verdict for number in (one, two) for least in (0.8, 0.95)]
+    assert found == ["consistent so far", "undecided", "holds", "refuted"]
+    assert judge([Case("a fact of the rules", one - 0.8)], "identity").verdict == "identity"
+    assert not mean([one, two]).sure
+    assert not largest([one]).sure
+
+
+def test_what_nothing_is_drawn_for_needs_one_seed():
+    key = ("table8a", "partition", "domainnet", "domain=Real", "num_samples")
+    counted = Cell(*key[:4], (Probe("table8a", print, exact=True),), metric="num_samples")
+    frame = pd.DataFrame([(*key, 9.0)], columns=["item", "method", "dataset", "setting", "metric", "value"])
+    drawn = counted._replace(tasks=(Probe("table8a", print),))
+    assert Numbers(Study("pfedsim", "paper", [counted], []), frame)(*key).sure
+    assert not Numbers(Study("pfedsim", "paper", [drawn], []), frame)(*key).sure
 
 
 def test_the_noise_of_a_mean_over_clients_is_smaller_than_their_spread_by_the_square_root():

@@ -10,6 +10,7 @@ import yaml
 
 from fedlib.checks import check_choice
 
+PROFILES = ("smoke", "quick", "paper")
 BY_OPTION = ("profile", "output", "jobs")  # parameters that are set by another option than --set
 
 
@@ -67,11 +68,12 @@ def settle(source: Path, given: dict[str, Any], origin: str) -> dict[str, Any]:
 
 
 def read_profile(source: Path, profile: str) -> dict[str, Any]:
-    """The checked parameters of `profiles/<notebook>.<profile>.yaml`."""
-    folder = source.parent / "profiles"
-    profiles = {path.name.split(".")[1] for path in folder.glob(f"{source.stem}.*.yaml")}
+    """The checked parameters of `profiles/<notebook>.<profile>.yaml`; none if there is no such file."""
+    path = source.parent / "profiles" / f"{source.stem}.{profile}.yaml"
+    profiles = {file.name.split(".")[1] for file in path.parent.glob(f"{source.stem}.*.yaml")} or PROFILES
     check_choice(f"profile of {source.name}", profile, profiles)
-    path = folder / f"{source.stem}.{profile}.yaml"
+    if not path.exists():
+        return {}
     content = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
     if not isinstance(content, dict):
         raise ValueError(f"{path.name} must hold `name: value` lines, not a {type(content).__name__}.")

@@ -18,6 +18,7 @@ class Number(NamedTuple):
         complete: whether all that the number needs was measured. `largest` and `smallest` of several numbers go on with
             those that are there, which makes them bounds.
         stand_in: the data that stand in for those of the paper, "" if it is theirs.
+        sure: whether the noise is known; it is not with one seed and no printed standard deviation.
     """
 
     value: float
@@ -25,6 +26,7 @@ class Number(NamedTuple):
     name: str = ""
     complete: bool = True
     stand_in: str = ""
+    sure: bool = True
 
     @property
     def missing(self) -> bool:
@@ -78,7 +80,8 @@ def mean(numbers: Iterable[Number]) -> Number:
     numbers = list(numbers)
     value = sum(number.value for number in numbers) / len(numbers)
     noise = math.sqrt(sum(number.noise**2 for number in numbers)) / len(numbers)
-    return Number(value, noise, "mean", all(n.complete for n in numbers), _stand_in(numbers))
+    complete, sure = all(number.complete for number in numbers), all(number.sure for number in numbers)
+    return Number(value, noise, "mean", complete, _stand_in(numbers), sure)
 
 
 def _number(value: Number | float) -> Number:
@@ -88,7 +91,8 @@ def _number(value: Number | float) -> Number:
 def _joined(operation: Callable[[float, float], float], a: Number, b: Number, sign: str) -> Number:
     """Of two numbers; the noise of a difference is that of the noisier one (the rule of the ledger)."""
     value, noise = operation(a.value, b.value), max(a.noise, b.noise)
-    return Number(value, noise, f"{a.name}{sign}{b.name}", a.complete and b.complete, _stand_in([a, b]))
+    name, complete = f"{a.name}{sign}{b.name}", a.complete and b.complete
+    return Number(value, noise, name, complete, _stand_in([a, b]), a.sure and b.sure)
 
 
 def _extreme(choose: Callable[..., Number], word: str, numbers: list[Number]) -> Number:

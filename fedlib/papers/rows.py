@@ -62,15 +62,25 @@ class Row(Evaluations):
         return pd.concat(tables, ignore_index=True)
 
 
+def row_of(task: Task, seed: int, result: RunResult | Kept, seconds: float) -> Row:
+    """The row of a finished run, or of a measurement, for this session: it does not say where it comes from."""
+    return Row(task.name, seed, _found(task, seed, result, seconds) | {"commit": None})
+
+
 def facts_of(task: Task, seed: int, result: RunResult | Kept, seconds: float) -> dict[str, Any]:
-    """What a row says of a finished run, or of a measurement, with the commit, code and packages behind it."""
-    facts: dict[str, Any] = {"format": FORMAT, "task": task.name, "seed": seed, "seconds": round(seconds, 2)}
+    """What the file of a row says, with the commit, code and packages behind it."""
     known = environment()
-    facts |= {"commit": commit(), "packages": known["packages"], "python": known["python"]}
+    facts = {"commit": commit(), "packages": known["packages"], "python": known["python"]}
     facts |= {"machine": f"{platform.system()} {platform.machine()}"}
+    code = task.code(str(result.config["backend"])) if isinstance(result, RunResult) else task.code()
+    return {"format": FORMAT, "code": code} | facts | _found(task, seed, result, seconds)
+
+
+def _found(task: Task, seed: int, result: RunResult | Kept, seconds: float) -> dict[str, Any]:
+    facts: dict[str, Any] = {"task": task.name, "seed": seed, "seconds": round(seconds, 2)}
     if isinstance(task, Probe):
         assert isinstance(result, Mapping)
-        return facts | {"code": task.code(), "kept": dict(result)}
+        return facts | {"kept": dict(result)}
     assert isinstance(result, RunResult)
     frame, evaluations = result.accuracy, []
     for (done, when), rows in frame.groupby(["round", "when"], sort=False):
@@ -79,9 +89,7 @@ def facts_of(task: Task, seed: int, result: RunResult | Kept, seconds: float) ->
         evaluations.append({"round": int(done), "when": when, "correct": correct, "loss": _finite(loss)})
     cost = result.rounds[["bytes_down", "bytes_up"]].sum().astype(int).to_dict()
     train_loss = [_finite(value) for value in result.rounds["train_loss"]]
-    backend = str(result.config["backend"])
     return facts | {
-        "code": task.code(backend),
         "config": dict(result.config),
         "when": result.when,
         "n_test": frame[frame["round"] == frame["round"].iloc[0]].drop_duplicates("client")["n_test"].tolist(),
@@ -127,6 +135,8 @@ def read_one(paper: str, task: Task, seed: int, folder: Path = FOLDER) -> Row | 
 
 
 def changed(task: Task, row: Row) -> bool:
-    """Whether the code has changed since the row was measured."""
+    """Whether the code has changed since the row was measured; never for a row of this session."""
+    if "code" not in row.facts:
+        return False
     backend = row.facts["config"]["backend"] if isinstance(task, Run) else "loop"
     return row.facts["code"] != task.code(backend)

@@ -13,7 +13,7 @@ import numpy as np
 
 import fedlib as fl
 from fedlib.algorithm import Algorithm
-from fedlib.data import Dataset
+from fedlib.data import EMBEDDED, Dataset, data_root
 from fedlib.federation import Federation, Partition
 from fedlib.models import Models, architectures
 from fedlib.runs.plan import fingerprint_of, library
@@ -99,12 +99,21 @@ class Run(NamedTuple):
 
 
 class Probe(NamedTuple):
-    """A measurement that is no run: `measure(seed, *arguments)` gives values by name."""
+    """A measurement that is no run: `measure(seed, *arguments)` gives values by name.
+
+    Attributes:
+        label: its name in words.
+        measure: measures.
+        arguments: further arguments of `measure`.
+        images: the data that it needs.
+        exact: whether nothing is drawn, so that one seed is enough.
+    """
 
     label: str
     measure: Callable[..., Kept]
     arguments: tuple[object, ...] = ()
     images: Images = Images("")
+    exact: bool = False
 
     @property
     def name(self) -> str:
@@ -118,6 +127,13 @@ class Probe(NamedTuple):
 
 
 Task = Run | Probe
+
+
+def here(task: Task) -> bool:
+    """Whether the data of a run, or of a measurement, need no download."""
+    public = [task.public[0]] if isinstance(task, Run) and task.public else []
+    root, names = data_root(), {images.name for images in (task.images, *public)} - {"", *EMBEDDED}
+    return all((root / f"{name}.npz").exists() or (root / name).exists() for name in names)
 
 
 def images(images: Images) -> Dataset:

@@ -15,10 +15,9 @@ import torch
 from filelock import FileLock, Timeout
 
 import fedlib as fl
-from fedlib.data import EMBEDDED, data_root
 from fedlib.papers import rows
 from fedlib.papers.cost import hours
-from fedlib.papers.run import Probe, Run, Task
+from fedlib.papers.run import Probe, Run, Task, here
 from fedlib.papers.study import Study, study
 from fedlib.report.provenance import commit
 from fedlib.runs.plan import prepare
@@ -65,7 +64,7 @@ def missing(
                 for seed in range(cell.seeds):
                     row = done.get((task.name, seed))
                     wanted = row is None or (stale and rows.changed(task, row))
-                    if wanted and _here(task) and (items or not _timed(task)):
+                    if wanted and here(task) and (items or not _timed(task)):
                         jobs[one.paper, task.name, seed] = Job(one.paper, task, seed)
         needs = [[cell for cell in one.needed(claim) if not items or cell.item in items] for claim in one.claims]
         for cells in [*needs, one.cells]:
@@ -84,13 +83,6 @@ def missing(
 
 def _timed(task: Task) -> bool:
     return isinstance(task, Run) and task.timed
-
-
-def _here(task: Task) -> bool:
-    """Whether the data of a run need no download."""
-    name = task.images.name
-    root = data_root()
-    return not name or name in EMBEDDED or (root / f"{name}.npz").exists() or (root / name).exists()
 
 
 def perform(job: Job, store: str | Path | None = None, report: Callable[[int], None] | bool = False) -> dict[str, Any]:

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import importlib
+import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
 
-from fedlib.checks import check_choice
+import fedlib as fl
+from fedlib.checks import check_choice, check_count
+from fedlib.papers import layout
 from fedlib.papers import rows as row_files
 from fedlib.papers.cost import hours
 from fedlib.papers.number import Number, missing
 from fedlib.papers.rows import Row
-from fedlib.papers.run import Task
+from fedlib.papers.run import Probe, Run, Task, here
 from fedlib.papers.verdict import Case, Verdict, judge
 from fedlib.report.paper import FOLDER, PAPERS, reported
 
 Profile = Literal["smoke", "quick", "paper"]
 PROFILES = ("smoke", "quick", "paper")
+Rows = Mapping[tuple[str, int], Row]  # by task and seed
 Key = tuple[str, str, str, str, str]  # item, method, dataset, setting, metric
 Read = Callable[..., float]  # (row of each task) -> the number
 
@@ -27,6 +32,27 @@ Read = Callable[..., float]  # (row of each task) -> the number
 def final(*rows: Row) -> float:
     """Accuracy [%] of the last evaluation, pooled over all test images."""
     return rows[0].score()
+
+
+class Item(NamedTuple):
+    """A table or figure, as it is shown.
+
+    Attributes:
+        title: what it is, in one sentence, with the unit.
+        rows: what changes from row to row of its table: "method", "dataset", "metric" or a part of the settings, such
+            as "rho" where they are "dir=0.1;rho=0.5". Everything else changes from column to column.
+        draw: `draw(study)` is its figure; None: it has none.
+        alt: what the figure shows, for those who do not see it.
+        says: `says(study)` is what to look at and what it means, in one sentence made from the measured numbers.
+        digits: decimals of its numbers.
+    """
+
+    title: str
+    rows: str = "method"
+    draw: Callable[[Study], Figure] | None = None
+    alt: str = ""
+    says: Callable[[Study], str] | None = None
+    digits: int = 2
 
 
 class Cell(NamedTuple):
@@ -85,6 +111,7 @@ class Numbers:
         self._paper_std = (printed.set_index(index)["std"] / study.clients**0.5).to_dict()
         self._values = measured.groupby(index, sort=False)["value"].agg(list).to_dict() if len(measured) else {}
         self._stand_in = {cell.key: _stand_in(cell) for cell in study.cells}
+        self._exact = {cell.key for cell in study.cells if all(isinstance(t, Probe) and t.exact for t in cell.tasks)}
         self.asked: list[Key] = []
 
     def __call__(self, item: str, method: str, dataset: str, setting: str, metric: str = "accuracy") -> Number:
@@ -98,7 +125,8 @@ class Numbers:
         ours = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
         paper = self._paper_std.get(key, np.nan)
         noise = max(ours, 0.0 if np.isnan(paper) else float(paper))
-        return Number(float(np.mean(values)), noise, name, True, self._stand_in.get(key, ""))
+        sure = len(values) > 1 or not np.isnan(paper) or key in self._exact
+        return Number(float(np.mean(values)), noise, name, True, self._stand_in.get(key, ""), sure)
 
 
 class Study(NamedTuple):
@@ -111,6 +139,8 @@ class Study(NamedTuple):
         claims: how each of its claims is judged.
         clients: the printed standard deviations are over so many clients, and the noise of a mean over them is smaller
             by the square root; 1: they are over seeds.
+        shown: how its tables and figures are shown, by name.
+        rows: what has been run, by task and seed. Default: the rows in `figures/reference/runs`.
     """
 
     paper: str
@@ -118,6 +148,101 @@ class Study(NamedTuple):
     cells: Sequence[Cell]
     claims: Sequence[Claim]
     clients: int = 1
+    shown: Mapping[str, Item] = {}
+    rows: Rows | None = None
+
+    def run(self, *items: str, jobs: int | None = None, progress: bool = True) -> Study:
+        """Run what the items need and nobody has run yet; what is in the run store is read.
+
+        Runs whose data would have to be downloaded first are left out, and it is said how many.
+
+        Args:
+            items: tables and figures; none: all.
+            jobs: processes, as in `fl.sweep`.
+            progress: whether to show a bar.
+
+        Returns:
+            The study with the new rows.
+
+        Raises:
+            ValueError: the study has no such item.
+
+        Example:
+            >>> import fedlib as fl
+            >>> study = fl.study("pfedsim", "smoke").run("table4", progress=False)
+            >>> study.table("table4").query("n_seeds > 0")["metric"].unique().tolist()
+            ['samples_per_client', 'std_of_sizes', 'num_samples', 'num_classes']
+        """
+        for item in items:
+            check_choice("item", item, {cell.item for cell in self.cells})
+        known = self.known()
+        cells = [cell for cell in self.cells if not items or cell.item in items]
+        wanted = {(t.name, s): (t, s) for cell in cells for t in cell.tasks for s in range(cell.seeds)}
+        todo = [wanted[key] for key in wanted if key not in known]
+        there = [(task, seed) for task, seed in todo if here(task)]
+        if len(there) < len(todo):
+            names = sorted({task.images.name for task, _ in todo if not here(task)})
+            print(f"{len(todo) - len(there)} runs are left out; their data are not here: {', '.join(names)}.")
+        new = _run_all(there, jobs, progress)
+        return self._replace(rows={**known, **new})
+
+    def arguments(self, item: str, method: str, seed: int = 0) -> dict[str, Any]:
+        """The arguments of `fl.run` for the first run of a method in an item, with its federation.
+
+        Args:
+            item: the table or figure.
+            method: the method, as in its table.
+            seed: the seed.
+
+        Returns:
+            The arguments by name.
+
+        Raises:
+            ValueError: the method has no run in this item.
+        """
+        cells = {cell.method: cell for cell in reversed(self.cells) if cell.item == item}
+        check_choice(f"method of {item}", method, cells)
+        [run, *_] = [task for task in cells[method].tasks if isinstance(task, Run)]
+        return run.arguments(seed)
+
+    def known(self) -> Rows:
+        """What has been run, by task and seed."""
+        return row_files.read(self.paper) if self.rows is None else self.rows
+
+    def points(self, item: str) -> pd.DataFrame:
+        """The numbers of an item for a chart, each with who says it.
+
+        Returns:
+            One row per number and source: row and place (what names it, see `Item.rows`), column (the place, with the
+            data of this run), source ("paper", "full size" or "here"), value, std.
+        """
+        long = layout.long_table(self, self.at_full_size(), item)
+        return long.loc[long["value"].notna(), ["row", "place", "column", "source", "value", "std"]]
+
+    def at_full_size(self) -> Study:
+        """The study at the paper's size, with what has been measured of it."""
+        return self if self.profile == "paper" else study(self.paper)
+
+    def item(self, name: str) -> Item:
+        """How an item is shown."""
+        return self.shown.get(name, Item(name))
+
+    def figure(self, item: str) -> Figure:
+        """Draw an item.
+
+        Args:
+            item: the figure.
+
+        Returns:
+            The figure.
+
+        Raises:
+            ValueError: the study has no figure of this name.
+        """
+        check_choice("item", item, [name for name, one in self.shown.items() if one.draw])
+        draw = self.shown[item].draw
+        assert draw is not None
+        return draw(self)
 
     def tasks(self) -> dict[str, tuple[Task, int]]:
         """All runs and measurements by name, each with the largest number of seeds that a cell asks for."""
@@ -128,17 +253,17 @@ class Study(NamedTuple):
                 found[task.name] = task, seeds
         return found
 
-    def measured(self, rows: Mapping[tuple[str, int], Row] | None = None) -> pd.DataFrame:
+    def measured(self, rows: Rows | None = None) -> pd.DataFrame:
         """Make the numbers of all cells whose runs have rows.
 
         Args:
-            rows: by task and seed. Default: those in `figures/reference/runs`.
+            rows: by task and seed. Default: those of the study.
 
         Returns:
             One row per number and seed: item, method, dataset, setting, metric, seed, value, seconds, commit, changed
             (whether the code has changed since), tasks.
         """
-        rows = row_files.read(self.paper) if rows is None else rows
+        rows = self.known() if rows is None else rows
         stale = {name: task for name, (task, _) in self.tasks().items()}
         changed = {key: row_files.changed(stale[key[0]], row) for key, row in rows.items() if key[0] in stale}
         table = []
@@ -187,13 +312,33 @@ class Study(NamedTuple):
         ).reset_index()
         theirs = printed.loc[printed["item"] == item, [*keys, "mean", "std"]].drop_duplicates(keys)
         theirs = theirs.rename(columns={"mean": "paper", "std": "paper_std"})
-        table = theirs.merge(frame, on=keys, how="outer", sort=False)
+        order = [cell.key[1:] for cell in self.cells if cell.item == item]
+        known = [tuple(row) for row in theirs[keys].to_numpy()]
+        places = pd.DataFrame(list(dict.fromkeys([*known, *order])), columns=keys)
+        table = places.merge(theirs, on=keys, how="left").merge(frame, on=keys, how="left")
         stand_in = {cell.key[1:]: _stand_in(cell) for cell in self.cells if cell.item == item}
         table["stand_in"] = [stand_in.get(key, "") for key in table[keys].itertuples(index=False, name=None)]
         table["n_seeds"] = table["n_seeds"].fillna(0).astype(int)
         table["difference"] = table["value"] - table["paper"]
         order = ["value", "std", "n_seeds", "paper", "paper_std", "difference", "commit", "changed", "stand_in"]
         return table[[*keys, *order]]
+
+    def side_by_side(self, item: str) -> pd.DataFrame:
+        """Lay an item out for reading: what the paper prints, what was measured at its size, and what was run here.
+
+        Columns that nobody has measured are left out; `scoreboard` has them.
+
+        Args:
+            item: the table or figure.
+
+        Returns:
+            Text in cells, "79.10 ± 0.52". The index is what `Item.rows` says; the columns have two levels: data set
+            and setting, and who says it: "paper", "full size", or the data of this run.
+
+        Raises:
+            ValueError: the study has no such item.
+        """
+        return layout.side_by_side(self, self.at_full_size(), item)
 
     def scoreboard(self, measured: pd.DataFrame | None = None) -> pd.DataFrame:
         """Put all measured numbers beside all printed ones: `table` of every item that the paper prints."""
@@ -231,17 +376,17 @@ class Study(NamedTuple):
         asked = set(numbers.asked)
         return [cell for cell in self.cells if cell.key in asked]
 
-    def items(self, rows: Mapping[tuple[str, int], Row] | None = None) -> pd.DataFrame:
+    def items(self, rows: Rows | None = None) -> pd.DataFrame:
         """List the tables and figures.
 
         Args:
-            rows: by task and seed. Default: those in `figures/reference/runs`.
+            rows: by task and seed. Default: those of the study.
 
         Returns:
             One row per item: item, numbers (declared), measured (with at least one seed), runs (of all seeds), missing
             (of these), hours (that they would take on one core, estimated).
         """
-        rows = row_files.read(self.paper) if rows is None else rows
+        rows = self.known() if rows is None else rows
         done = set(map(tuple, self.measured(rows)[[*Cell._fields[:4], "metric"]].to_numpy()))
         table = []
         for item in dict.fromkeys(cell.item for cell in self.cells):
@@ -253,12 +398,13 @@ class Study(NamedTuple):
         return pd.DataFrame(table, columns=["item", "numbers", "measured", "runs", "missing", "hours"])
 
 
-def study(paper: str, profile: Profile = "paper") -> Study:
+def study(paper: str, profile: Profile = "paper", seeds: int = 0) -> Study:
     """Declare what a paper's tables, figures and claims need, at one size.
 
     Args:
         paper: one of `fl.report.PAPERS`.
         profile: "paper": the sizes of the paper; "quick": minutes on a laptop; "smoke": seconds.
+        seeds: seeds of every number; 0: as many as the profile says.
 
     Returns:
         The study; `items()` lists its tables and figures, `measured()` the numbers there are, `ledger()` the verdicts.
@@ -274,7 +420,9 @@ def study(paper: str, profile: Profile = "paper") -> Study:
     """
     check_choice("paper", paper, PAPERS)
     check_choice("profile", profile, PROFILES)
-    return importlib.import_module(f"fedlib.papers.{paper}.study").study(profile)
+    check_count("seeds", seeds, 0)
+    one: Study = importlib.import_module(f"fedlib.papers.{paper}.study").study(profile)
+    return one._replace(cells=[cell._replace(seeds=seeds) for cell in one.cells]) if seeds else one
 
 
 def evidence(paper: str) -> pd.DataFrame:
@@ -297,6 +445,24 @@ def evidence(paper: str) -> pd.DataFrame:
         FrozenList(['dataset', 'setting', 'method'])
     """
     return study(paper).measured()
+
+
+def _run_all(todo: Sequence[tuple[Task, int]], jobs: int | None, progress: bool) -> Rows:
+    """The runs side by side; then those that are timed, and the measurements, one after the other."""
+    runs = [(task, seed) for task, seed in todo if isinstance(task, Run)]
+    rows = {}
+    for timed in (False, True):
+        some = [(task, seed) for task, seed in runs if task.timed == timed]
+        cells = [task.arguments(seed) for task, seed in some]
+        results = fl.sweep(cells, jobs=1 if timed else jobs, progress=progress).results if cells else []
+        for (task, seed), result in zip(some, results, strict=True):
+            rows[task.name, seed] = row_files.row_of(task, seed, result, float(result.rounds["seconds"].sum()))
+    for task, seed in todo:
+        if isinstance(task, Probe):
+            start = time.perf_counter()
+            found = task.measure(seed, *task.arguments)
+            rows[task.name, seed] = row_files.row_of(task, seed, found, time.perf_counter() - start)
+    return rows
 
 
 def _stand_in(cell: Cell) -> str:

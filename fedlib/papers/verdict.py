@@ -29,15 +29,18 @@ class Case(NamedTuple):
 
     @property
     def side(self) -> str:
-        """What the case says: the effect counts if it is larger than its noise."""
+        """What the case says: the effect counts if it is larger than its noise.
+
+        With one seed and no noise known it counts only if it is for the claim, and then only so far.
+        """
         effect = self.effect
         if effect.missing:
             return OPEN
         if abs(effect.value) <= effect.noise and effect.noise > 0:
             return NOISE
         if effect.value < 0:
-            return AGAINST
-        return FOR if effect.complete else SO_FAR
+            return AGAINST if effect.sure else NOISE
+        return FOR if effect.complete and effect.sure else SO_FAR
 
     def __str__(self) -> str:
         if self.effect.missing:
@@ -89,6 +92,8 @@ def judge(cases: Sequence[Case], quantifier: Literal["all", "most", "identity"] 
     """
     if not cases:
         return Verdict(NOT_TESTED, "")
+    if quantifier == "identity":
+        cases = [case._replace(effect=case.effect._replace(sure=True)) for case in cases]
     sides = Counter(case.side for case in cases)
     needed = least if quantifier == "most" else len(cases)
     verdict = _decided(sides, needed, len(cases))

@@ -4,13 +4,14 @@
 """
 
 from fedlib.methods.pfedhr.plots import plot_block_map, plot_candidates, plot_chain
-from fedlib.report.charts import plot_curves, plot_heatmaps
+from fedlib.report.charts import plot_curves, plot_heatmaps, plot_points
 from fedlib.report.claims import Ledger
 from fedlib.report.explore import explore
 from fedlib.report.output import Picture, Report, markdown
 from fedlib.report.output import open_report as open
 from fedlib.report.paper import PAPERS, beside, format_pm, over_seeds, readings, reported, wide
-from fedlib.report.partition_plots import plot_partition
+from fedlib.report.partition_plots import plot_clients, plot_partition
+from fedlib.report.playground import playground
 from fedlib.report.source import source
 from fedlib.report.style import COLUMN, PALETTE, TEXT, label, method_style, use_style
 
@@ -30,12 +31,15 @@ __all__ = [
     "method_style",
     "open",
     "over_seeds",
+    "playground",
     "plot_block_map",
     "plot_candidates",
     "plot_chain",
+    "plot_clients",
     "plot_curves",
     "plot_heatmaps",
     "plot_partition",
+    "plot_points",
     "readings",
     "reported",
     "source",

@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-import jinja2
 import pandas as pd
 from nbformat.reader import NotJSONError
 from PIL import Image
@@ -17,15 +16,9 @@ from fedlib.report.claims import VERDICTS
 from fedlib.report.page import markdown_to_html, notebook_body
 from fedlib.report.paper import PAPERS
 from fedlib.report.style import label
+from fedlib.report.templates import TEMPLATES
 
 ROWS = 60  # rows of a table on the page; its file has all rows
-TEMPLATES = jinja2.Environment(
-    loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
-    autoescape=True,
-    trim_blocks=True,
-    lstrip_blocks=True,
-    undefined=jinja2.StrictUndefined,
-)
 
 
 class Picture(NamedTuple):

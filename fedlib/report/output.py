@@ -1,5 +1,8 @@
 """A notebook's output folder: figures, tables, claims and provenance. Files are never incomplete."""
 
+from __future__ import annotations
+
+import base64
 import io
 import json
 import math
@@ -7,6 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
@@ -22,6 +26,10 @@ from fedlib.files import write_bytes, write_text
 from fedlib.report.claims import Ledger
 from fedlib.report.paper import PAPERS, readings
 from fedlib.report.provenance import environment
+from fedlib.report.templates import TEMPLATES
+
+if TYPE_CHECKING:
+    from fedlib.papers.study import Study
 
 PROFILES = ("smoke", "quick", "paper", "reference")
 LEFT: list[CSSDict] = [{"selector": "td", "props": "text-align: left"}]  # a table of sentences
@@ -40,6 +48,11 @@ class Picture:
     png: bytes
     alt: str
     width: int
+
+    @property
+    def base64(self) -> str:
+        """The file as text, for a page that holds it."""
+        return base64.b64encode(self.png).decode()
 
     def _repr_png_(self) -> tuple[bytes, dict[str, object]]:
         return self.png, {"alt": self.alt, "width": self.width}
@@ -105,12 +118,96 @@ class Report:
         """
         _check_name(name)
         named = [level for level in frame.index.names if level is not None]
-        flat = frame.reset_index() if named else frame.reset_index(drop=True)
-        flat.columns = [" ".join(map(str, c)).strip() if isinstance(c, tuple) else str(c) for c in flat.columns]
+        flat = _flat(frame.reset_index() if named else frame.reset_index(drop=True))
         write_text(self.folder / f"{name}.csv", flat.to_csv(index=False, lineterminator="\n", float_format="%.10g"))
         write_text(self.folder / f"{name}.md", markdown(flat, caption, digits))
         styler = Styler(flat, uuid=name, precision=digits, na_rep="-", escape="html").hide(axis="index")
         return styler.set_caption(caption) if caption else styler
+
+    def item(self, study: Study, name: str) -> HTML:
+        """Write and show a table or figure of a paper, the paper's numbers beside those measured.
+
+        Args:
+            study: the study, with what has been run.
+            name: the item.
+
+        Returns:
+            Its figure, if it has one, and its table, for display. `<name>.csv` and `<name>.md` hold the table,
+            `<name>.png` and `<name>.svg` the figure.
+
+        Raises:
+            ValueError: the study has no such item.
+        """
+        _check_name(name)
+        about, table = study.item(name), ""
+        if about.draw is None or any(cell.item == name for cell in study.cells):
+            long, wide = study.table(name), study.side_by_side(name)
+            write_text(self.folder / f"{name}.csv", long.to_csv(index=False, lineterminator="\n", float_format="%.10g"))
+            write_text(self.folder / f"{name}.md", markdown(_flat(wide.reset_index()), about.title))
+            table = Styler(wide, escape="html").set_table_attributes('class="numbers"').to_html()
+        picture = self.figure(study.figure(name), name, about.alt) if about.draw else None
+        says = about.says(study) if about.says else ""
+        template = TEMPLATES.get_template("item.html")
+        return HTML(template.render(name=name, about=about, table=table, picture=picture, says=says))
+
+    def hero(self, study: Study, name: str) -> HTML:
+        """Show the figure that a notebook begins with, and what it says; the files are `hero.png` and `hero.svg`.
+
+        It is drawn from what was measured at the paper's size, or if nothing was, from what is run here.
+
+        Args:
+            study: the study.
+            name: the item; it has a figure.
+
+        Returns:
+            The figure, for display.
+
+        Raises:
+            ValueError: the study has no figure of this name.
+        """
+        full, about = study.at_full_size(), study.item(name)
+        shown = full if (full.measured()["item"] == name).any() else study.run(name, progress=False)
+        figure, says = shown.figure(name), about.says(shown) if about.says else ""
+        write_text(self.folder / "hero.md", says + "\n")
+        picture = self.figure(figure, "hero", about.alt)
+        return HTML(
+            TEMPLATES.get_template("item.html").render(name="hero", about=about, table="", picture=picture, says=says)
+        )
+
+    def items(self, study: Study, *names: str) -> HTML:
+        """Write and show further tables and figures, folded.
+
+        Args:
+            study: the study, with what has been run.
+            names: the items.
+
+        Returns:
+            All of them, each folded below its title, for display.
+
+        Raises:
+            ValueError: the study has no such item.
+        """
+        shown = [(study.item(name).title, self.item(study, name).data) for name in names]
+        return HTML(TEMPLATES.get_template("items.html").render(shown=shown))
+
+    def verdicts(self, study: Study) -> HTML:
+        """Judge all claims of the paper; write the ledger as `claims.csv` and `claims.md`.
+
+        Args:
+            study: the study, with what has been run.
+
+        Returns:
+            The claims with their verdicts at this size and at the paper's, their predicates folded, for display.
+        """
+        here, full = study.ledger(), study.at_full_size().ledger()
+        ledger = here.assign(full_size=full["verdict"], measured_at_full_size=full["measured"])
+        write_text(self.folder / "claims.csv", ledger.to_csv(index=False, lineterminator="\n"))
+        counted = ", ".join(f"{n} {verdict}" for verdict, n in full["verdict"].value_counts().items())
+        write_text(
+            self.folder / "claims.md", markdown(ledger.drop(columns="check"), f"Claims at full size: {counted}.")
+        )
+        claims, same = ledger.to_dict("records"), study.profile == "paper"
+        return HTML(TEMPLATES.get_template("claims.html").render(claims=claims, same=same, counted=counted))
 
     def claims(self, ledger: Ledger) -> Styler:
         """Write a ledger as `claims.csv` and `claims.md`.
@@ -221,6 +318,12 @@ def markdown(frame: pd.DataFrame, caption: str = "", digits: int = 2) -> str:
     lines = [[cell(str(column)) for column in frame.columns], ["---:" if r else "---" for r in right], *rows]
     table = "".join(f"| {' | '.join(line)} |\n" for line in lines)
     return f"{caption}\n\n{table}" if caption else table
+
+
+def _flat(frame: pd.DataFrame) -> pd.DataFrame:
+    """The frame with one level of column names."""
+    names = [" ".join(map(str, c)).strip() if isinstance(c, tuple) else str(c) for c in frame.columns]
+    return frame.set_axis(names, axis=1)
 
 
 def _check_name(name: str) -> None:

@@ -1,4 +1,4 @@
-"""Plots of a partition: one circle per client and class."""
+"""Plots of a partition: one circle per client and class, and some images of some clients."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -7,9 +7,11 @@ import numpy as np
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.collections import EllipseCollection
+from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from fedlib.report.style import BLUE
+from fedlib.federation import Federation
+from fedlib.report.style import BLUE, TEXT
 
 
 def plot_partition(
@@ -87,3 +89,36 @@ def plot_partition(
     if size_key:
         ax.set_title(f"largest circle: {counts.max():,} samples", loc="right", fontsize=7, color="#444444")
     return ax
+
+
+def plot_clients(federation: Federation, clients: Sequence[int] = (0, 1, 2), images: int = 8) -> Figure:
+    """Draw some train images of some clients, a row for each; a class has its share of the row.
+
+    Args:
+        federation: the clients.
+        clients: which of them.
+        images: how many of each.
+
+    Returns:
+        The figure.
+
+    Example:
+        >>> import fedlib as fl
+        >>> federation = fl.federate(fl.load("digits", copies=1), fl.dirichlet(0.1, min_size=10), clients=3)
+        >>> len(fl.report.plot_clients(federation, images=4).axes)
+        12
+    """
+    data, side = federation.data, (TEXT - 0.6) / images
+    size = (TEXT, len(clients) * min(side + 0.1, 0.8))
+    figure, axes = plt.subplots(len(clients), images, figsize=size, squeeze=False)
+    for row, client in zip(axes, clients, strict=True):
+        own = federation.train[client]
+        own = own[np.argsort(data.y[own], kind="stable")]  # by class
+        for ax, i in zip(row, own[np.linspace(0, len(own) - 1, images).astype(int)], strict=True):
+            picture = data.x[i].transpose(1, 2, 0)
+            ax.imshow(picture, cmap="gray_r")  # the colour map is for images of one channel
+            ax.set_title(data.classes[data.y[i]], fontsize=7, pad=1)
+            ax.set(xticks=[], yticks=[])
+            ax.spines[:].set_visible(False)
+        row[0].set_ylabel(f"client {client}", rotation=0, ha="right", va="center")
+    return figure

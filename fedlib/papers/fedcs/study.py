@@ -369,7 +369,7 @@ def partitions(sizes: Sizes) -> list[Cell]:
         ("fig4", "cifar10"),
         ("fig5", "digit5"),
     ):
-        task = Probe("counts", counts, (_profile(sizes), name), sizes.data[name])
+        task = Probe("counts", counts, (_profile(sizes), name), sizes.data[name], exact=True)
         cells += [
             Cell(item, "partition", name, SHIFT[name], (task,), partial(kept, metric), metric)
             for metric in ("clients", "unseen", "samples", "smallest", "largest")

@@ -558,12 +558,12 @@ def correlations(records: Sequence[tuple[float, ...]], samples: np.ndarray) -> K
 
 def costs(sizes: Sizes) -> list[Cell]:
     """Parameters of theta and of the supervisors, and what clients with three kinds of them send."""
-    task, cells = Probe("sizes", parameters, (_profile(sizes),)), []
+    task, cells = Probe("sizes", parameters, (_profile(sizes),), exact=True), []
     for name in SHAPES:
         for kind in ("theta", "l", "c", "t"):
             setting, read = f"network={kind}", partial(kept, f"{name} {kind}")
             cells.append(Cell("sizes", "fedsimsup", name, setting, (task,), read, "parameters"))
-    task = Probe("messages", messages)
+    task = Probe("messages", messages, exact=True)
     for metric in ("theta", "counts", "beyond theta, round 1", "beyond theta, round 2", "kinds"):
         cells.append(
             Cell("messages", "fedsimsup", "digits", "supervisor=mixed", (task,), partial(kept, metric), metric)

@@ -394,7 +394,7 @@ def table1(sizes: Sizes) -> list[Cell]:
     """What methods need and send."""
     cells = []
     for kind, method in both_kinds():
-        task = Probe("table1", uses, (_profile(sizes), method, kind))
+        task = Probe("table1", uses, (_profile(sizes), method, kind), exact=True)
         for metric in ("uses labels", "bytes up"):
             cells.append(Cell("table1", method, "", f"public={kind}", (task,), partial(kept, metric), metric))
     return cells

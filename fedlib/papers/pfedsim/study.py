@@ -4,22 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
-import torch
 
 import fedlib as fl
 from fedlib import similarity
 from fedlib.algorithm import Algorithm
-from fedlib.models import features
 from fedlib.papers.number import Number, largest, mean, smallest
+from fedlib.papers.pfedsim.controls import blind
+from fedlib.papers.pfedsim.figures import SHOWN
+from fedlib.papers.pfedsim.measure import (
+    DOMAINS,
+    LABELS,
+    LAYERS,
+    PAIRS,
+    VARIANTS,
+    by_domain,
+    client_sizes,
+    costs,
+    domain_sizes,
+    four_clients,
+    layers_alike,
+    learned,
+    needs,
+    networks,
+    stages,
+)
 from fedlib.papers.rows import Row
-from fedlib.papers.run import Images, Kept, Probe, Run, images
+from fedlib.papers.run import Images, Probe, Run
 from fedlib.papers.study import Cell, Claim, Numbers, Study
 from fedlib.papers.verdict import Case, fact
-from fedlib.runs import cohorts
-from fedlib.training import evaluate, on_device
 
 SINGLE = ("fedavg", "fedprox", "feddyn", "fedgen")
 PERSONAL = ("perfedavg", "fedper", "fedrep", "fedfomo", "fedap")
@@ -30,10 +46,11 @@ DATA = ("cifar10", "cinic10", "tinyimagenet", "emnist")
 ALPHAS = (0.1, 0.5)
 COLUMNS = [(name, f"dir={alpha}") for name in DATA for alpha in ALPHAS]
 LENET = [(name, setting) for name, setting in COLUMNS if name != "tinyimagenet"]
-DOMAINS = ("Clipart", "Infograph", "Painting", "Quickdraw", "Real", "Sketch")
-LAYERS = {0: "conv1.2", 1: "conv2.2", 2: "fc1.0", 3: "fc2.0", 4: "classifier"}  # before pooling and before ReLU
-PAIRS = {"i-i'": (0, 1), "i-j": (0, 2), "j-k": (2, 3), "i-k": (0, 3)}
-LABELS = (range(5), range(5), range(2, 7), range(5, 10))  # of i, i', j and k
+SIZES = {"samples_per_client": "mean", "std_of_sizes": "std"}
+NETWORKS = {
+    "table5": ("conv1", "conv2", "fc1", "fc2", "classifier"),
+    "table9": (*(f"features.{i}" for i in range(19)), "classifier.1"),
+}
 MEASURES = ("DataSimilarity", "WDB", "MDB", "LDB", "CS")
 
 
@@ -42,22 +59,69 @@ class Sizes(NamedTuple):
 
     data: Mapping[str, tuple[Images, str]]  # the paper's data set -> ours, and the model
     domains: tuple[Images, str, int]  # data, model, clients of Table 8
+    domain_names: tuple[str, ...] = DOMAINS
+    methods: tuple[str, ...] = METHODS
+    alphas: tuple[float, ...] = ALPHAS
     rounds: int = 200
     clients: int = 100
     join_ratio: float = 0.1
     local_epochs: int = 5
+    batch_size: int = 32
+    lr: float = 0.01
     min_size: int = 40
     evaluate_every: int = 10
     seeds: int = 2
+    rhos: tuple[float, ...] = RHOS
+    rho_alphas: tuple[float, ...] = ALPHAS
+    rho_seeds: int = 2
     domain_rounds: int = 200
+    domain_seeds: int = 2
     cost_rounds: int = 20
     study: Images = Images("cifar10")  # of Fig. 1, Fig. 2 and Table 2
+    study_clients: int = 10
     study_epochs: int = 20
     study_images: int = 2000
     study_seeds: int = 3
+    stages: tuple[int, ...] = (0, 10, 50, 100, 200)  # rounds of FedAvg before classifiers are compared
+    stage_seeds: int = 2
+    published: tuple[str, ...] = (
+        *SINGLE,
+        "perfedavg",
+        "fedper",
+        "fedrep",
+    )  # methods that the published protocol changes
+    kinds: tuple[str, ...] = ("log_of_mean", "mean_cos")  # other similarities than the paper's
 
 
-DIGITS, STYLES = Images("digits", stands_for="cifar10"), Images("digit_styles", stands_for="domainnet")
+PEN = Images("digit_styles", (("per_style", 1797),), ("pen",), few=800, stands_for="cifar10")
+STYLES = Images("digit_styles", (("per_style", 300),), stands_for="domainnet")
+QUICK = Sizes(
+    data={"cifar10": (PEN, "lenet5")},
+    domains=(STYLES, "lenet5", 12),
+    domain_names=("pen", "pencil", "poster", "painting", "halftone", "clutter"),
+    methods=("local_only", "fedavg", "fedper", "fedap", "pfedsim"),
+    rounds=12,
+    clients=10,
+    join_ratio=0.5,
+    local_epochs=2,
+    batch_size=16,
+    lr=0.05,
+    min_size=20,
+    evaluate_every=3,
+    seeds=3,
+    rhos=(0.0, 0.3, 0.5, 0.7, 0.9, 1.0),
+    rho_alphas=(0.1,),
+    rho_seeds=1,
+    domain_rounds=8,
+    domain_seeds=1,
+    cost_rounds=4,
+    study=PEN,
+    study_epochs=10,
+    study_images=300,
+    stages=(0, 2, 5, 12),
+    published=("fedavg", "fedper"),
+    kinds=("mean_cos",),
+)
 PROFILES = {
     "paper": Sizes(
         data={
@@ -68,36 +132,26 @@ PROFILES = {
         },
         domains=(Images("domainnet"), "mobilenetv2_pretrained", 120),
     ),
-    "quick": Sizes(
-        data={"cifar10": (DIGITS, "lenet5")},
-        domains=(STYLES, "lenet5", 12),
-        rounds=20,
-        clients=10,
-        join_ratio=0.3,
-        local_epochs=2,
-        min_size=8,
-        evaluate_every=1,
-        seeds=3,
-        domain_rounds=10,
-        study=DIGITS,
-        study_images=300,
-    ),
-    "smoke": Sizes(
-        data={"cifar10": (DIGITS._replace(few=800), "lenet5")},
-        domains=(STYLES, "lenet5", 6),
+    "quick": QUICK,
+    "smoke": QUICK._replace(
+        data={"cifar10": (PEN._replace(few=500), "lenet5")},
+        domains=(STYLES._replace(options=(("per_style", 100),)), "lenet5", 6),
         rounds=2,
         clients=6,
-        join_ratio=0.5,
         local_epochs=1,
         min_size=8,
         evaluate_every=1,
         seeds=1,
+        rhos=(0.0, 0.5, 1.0),
         domain_rounds=1,
         cost_rounds=2,
-        study=DIGITS,
+        study=PEN._replace(few=500),
         study_epochs=1,
         study_images=50,
         study_seeds=1,
+        stages=(0, 2),
+        stage_seeds=1,
+        kinds=(),
     ),
 }
 
@@ -105,20 +159,25 @@ PROFILES = {
 def study(profile: str) -> Study:
     """What pFedSim needs at one size."""
     sizes = PROFILES[profile]
-    cells = [*table3(sizes), *table6(sizes), *table7(sizes), *table8(sizes)]
-    cells += [*fig1(sizes), *fig2_and_table2(sizes), *table4(sizes), *table8a(sizes), *extras(sizes)]
-    return Study("pfedsim", profile, cells, CLAIMS)
+    cells = [*table3(sizes), *table6(sizes), *table7(sizes), *table8(sizes), *controls(sizes)]
+    cells += [*fig1(sizes), *fig2_and_table2(sizes), *table4(sizes), *table8a(sizes), *facts()]
+    return Study("pfedsim", profile, cells, CLAIMS, shown=SHOWN)
 
 
 # -- runs ---------------------------------------------------------------------------------------------------------
 
 
+def local(sizes: Sizes) -> dict[str, object]:
+    """How a client trains."""
+    return {"local_epochs": sizes.local_epochs, "batch_size": sizes.batch_size, "lr": sizes.lr}
+
+
 def run(sizes: Sizes, name: str, alpha: float, algorithm: Algorithm, **setting: object) -> Run:
     """A run of the main setting on the paper's data set `name`."""
     source, model = sizes.data[name]
-    common = {"rounds": sizes.rounds, "join_ratio": sizes.join_ratio, "local_epochs": sizes.local_epochs}
-    common |= {"batch_size": 32, "lr": 0.01, "evaluate_every": sizes.evaluate_every}
-    return Run(algorithm, source, fl.dirichlet(alpha, sizes.min_size), sizes.clients, common | setting, model)
+    common = {"rounds": sizes.rounds, "join_ratio": sizes.join_ratio, "evaluate_every": sizes.evaluate_every}
+    partition = fl.dirichlet(alpha, sizes.min_size)
+    return Run(algorithm, source, partition, sizes.clients, local(sizes) | common | setting, model)
 
 
 def made(name: str) -> Algorithm:
@@ -126,77 +185,96 @@ def made(name: str) -> Algorithm:
     return fl.fedfomo(explore=0) if name == "fedfomo" else getattr(fl, name)()
 
 
+def warmed(sizes: Sizes, name: str, alpha: float, rho: float) -> Run:
+    """pFedSim with a warm-up of this share of the rounds: until its end it is the run that is all warm-up."""
+    made = run(sizes, name, alpha, fl.pfedsim(rho))
+    shared, made = int(rho * sizes.rounds + 1e-9), made._replace(keep=partial(learned, made))
+    return made._replace(prefix=(run(sizes, name, alpha, fl.pfedsim(1.0)), shared)) if 0 < rho < 1 else made
+
+
 def table3(sizes: Sizes) -> list[Cell]:
-    """Twelve methods on four data sets, two levels of label skew each."""
+    """The methods on four data sets, two levels of label skew each."""
     return [
         Cell(
             *("table3", method, name, f"dir={alpha}"),
             (warmed(sizes, name, alpha, 0.5) if method == "pfedsim" else run(sizes, name, alpha, made(method)),),
             seeds=sizes.seeds,
         )
-        for name in sizes.data
-        for alpha in ALPHAS
-        for method in METHODS
+        for name, alpha, method in product(sizes.data, sizes.alphas, sizes.methods)
     ]
-
-
-def warmed(sizes: Sizes, name: str, alpha: float, rho: float) -> Run:
-    """pFedSim with a warm-up of this share of the rounds: until its end it is the run that is all warm-up."""
-    made = run(sizes, name, alpha, fl.pfedsim(rho))
-    shared = int(rho * sizes.rounds + 1e-9)
-    return made._replace(prefix=(run(sizes, name, alpha, fl.pfedsim(1.0)), shared)) if 0 < rho < 1 else made
 
 
 def table6(sizes: Sizes) -> list[Cell]:
-    """pFedSim by the length of its warm-up."""
-    return [
-        Cell(
-            *("table6", "pfedsim", name, f"dir={alpha};rho={rho:g}"),
-            (warmed(sizes, name, alpha, rho),),
-            seeds=sizes.seeds,
-        )
-        for name in sizes.data
-        for alpha in ALPHAS
-        for rho in RHOS
-    ]
+    """pFedSim by the length of its warm-up, and how far its Phi follows the data similarity."""
+    cells = []
+    for name, alpha, rho in product(sizes.data, sizes.rho_alphas, sizes.rhos):
+        task, setting = warmed(sizes, name, alpha, rho), f"dir={alpha};rho={rho:g}"
+        cells.append(Cell("table6", "pfedsim", name, setting, (task,), seeds=sizes.rho_seeds))
+        if rho == 1:
+            both = task, run(sizes, name, alpha, fl.fedavg())
+            cells.append(Cell("table6", "pfedsim", name, setting, both, difference, "less FedAvg", sizes.rho_seeds))
+        for metric in ("tau", "r") if rho < 1 else ():
+            read = partial(kept, metric)
+            cells.append(Cell("learned", "pfedsim", name, setting, (task,), read, metric, sizes.rho_seeds))
+    return cells
 
 
 def table7(sizes: Sizes) -> list[Cell]:
-    """Time of a client per sample, and bytes per client and round."""
+    """Time of a client per sample, and scalars per client and round."""
     cells, short = [], {"rounds": sizes.cost_rounds, "evaluate_every": sizes.cost_rounds}
-    for name in sizes.data:
-        for method in COSTED:
-            task = run(sizes, name, 0.1, made(method), **short)._replace(keep=partial(costs, sizes), timed=True)
-            for metric in ("xi_p_1e-4s", "scalars_down", "scalars_up"):
-                cells.append(Cell("table7", method, name, "dir=0.1", (task,), partial(kept, metric), metric, 3))
+    keep = partial(costs, sizes.clients, sizes.join_ratio)
+    for name, method in product(sizes.data, COSTED):
+        task = run(sizes, name, 0.1, made(method), **short)._replace(keep=keep, timed=True)
+        for metric in ("xi_p_1e-4s", "scalars_down", "scalars_up"):
+            cells.append(Cell("table7", method, name, "dir=0.1", (task,), partial(kept, metric), metric, 3))
     return cells
 
 
 def table8(sizes: Sizes) -> list[Cell]:
-    """Twelve methods on six domains, without label skew."""
+    """The methods on six domains, without label skew."""
     source, model, clients = sizes.domains
-    setting = {"rounds": sizes.domain_rounds, "join_ratio": 0.1, "local_epochs": 5, "batch_size": 32, "lr": 0.01}
-    setting["evaluate_every"] = sizes.domain_rounds
+    setting = local(sizes) | {"rounds": sizes.domain_rounds, "evaluate_every": sizes.domain_rounds}
+    setting["join_ratio"] = sizes.join_ratio
     cells = []
-    for method in METHODS:
+    for method in sizes.methods:
         task = Run(made(method), source, fl.domains(), clients, setting, model, keep=by_domain)
-        for domain in (*DOMAINS, "Average"):
-            read = partial(kept, domain)
-            cells.append(Cell("table8", method, "domainnet", f"domain={domain}", (task,), read, seeds=sizes.seeds))
+        for domain, name in zip((*sizes.domain_names, "Average"), (*DOMAINS, "Average"), strict=True):
+            read = partial(kept, name)
+            cells.append(
+                Cell("table8", method, "domainnet", f"domain={domain}", (task,), read, seeds=sizes.domain_seeds)
+            )
     return cells
 
 
-def extras(sizes: Sizes) -> list[Cell]:
-    """The published protocol (BatchNorm statistics at home, pixels up to 255), and other similarities."""
+def controls(sizes: Sizes) -> list[Cell]:
+    """Weights that do not say who is alike, other similarities, and the published protocol, on CIFAR-10 at Dir(0.1).
+
+    In that protocol BatchNorm's statistics stay at home and pixels go up to 255.
+    """
     cells, published = [], {"statistics": "local", "pixels": "raw"}
-    for name in list(sizes.data)[:1]:
-        for method in (*SINGLE, "perfedavg", "fedper", "fedrep"):
-            task = run(sizes, name, 0.1, made(method), **published)
-            cells.append(Cell("protocol", method, name, "dir=0.1;statistics=local;pixels=raw", (task,)))
-        for kind in ("per_class", "log_of_mean", "mean_cos"):
-            task = run(sizes, name, 0.1, fl.pfedsim(similarity=kind))
-            cells.append(Cell("similarity", "pfedsim", name, f"dir=0.1;similarity={kind}", (task,), seeds=sizes.seeds))
+    at = partial(run, sizes, "cifar10", 0.1)
+    variants = {"per_class": warmed(sizes, "cifar10", 0.1, 0.5)}
+    variants |= {kind: at(fl.pfedsim(similarity=kind)) for kind in sizes.kinds}  # type: ignore[arg-type]
+    variants |= {"uniform": at(blind("uniform")), "shuffled": at(blind("shuffled"))}
+    for name, task in variants.items():
+        cells.append(Cell("control", "pfedsim", "cifar10", f"similarity={name}", (task,), seeds=sizes.seeds))
+    fedper = Cell("control", "pfedsim", "cifar10", "similarity=none (FedPer)", (at(fl.fedper()),), seeds=sizes.seeds)
+    cells.append(fedper)
+    for method in sizes.published:
+        task = at(made(method), **published)
+        cells.append(Cell("protocol", method, "cifar10", "protocol=published", (task,)))
+        cells.append(Cell("protocol", method, "cifar10", "protocol=ours", (at(made(method)),)))
+    (source, _), setting = sizes.data["cifar10"], local(sizes) | {"join_ratio": sizes.join_ratio}
+    task = Probe("stages", stages, (source, 0.1, sizes.clients, sizes.min_size, setting, sizes.stages), source)
+    for t, (kind, cap), metric in product(sizes.stages, VARIANTS, ("tau", "r")):
+        setting, read = f"round={t};similarity={kind};cap={cap:g}", partial(kept, f"{metric} {t} {kind} {cap:g}")
+        cells.append(Cell("stages", "fedavg", "cifar10", setting, (task,), read, metric, sizes.stage_seeds))
     return cells
+
+
+def difference(one: Row, other: Row) -> float:
+    """Of two accuracies [points]."""
+    return one.score() - other.score()
 
 
 def kept(name: str, row: Row) -> float:
@@ -204,100 +282,24 @@ def kept(name: str, row: Row) -> float:
     return float(row.kept.get(name, np.nan))
 
 
-def costs(sizes: Sizes, result: fl.RunResult) -> Kept:
-    """Table 7: median time per sample [1e-4 s], and scalars per client in the last round, when all have to send."""
-    seed = int(str(result.config["seed"]))
-    sampled = cohorts(sizes.clients, sizes.join_ratio, len(result.rounds), seed)
-    n_test = result.accuracy.drop_duplicates("client").set_index("client")["n_test"]  # test halves: as large
-    hyper = result.config["hyper"]
-    trains_on = 1 - (hyper.get("validation", 0) if isinstance(hyper, dict) else 0)  # FedFomo holds out a share
-    samples = trains_on * np.array([n_test[ids].sum() for ids in sampled])
-    last = result.rounds.iloc[-1] / len(sampled[-1]) / 4
-    seconds = float((result.rounds["seconds"] / samples).iloc[1:].median())  # the first round warms up
-    return {"xi_p_1e-4s": 1e4 * seconds, "scalars_down": last["bytes_down"], "scalars_up": last["bytes_up"]}
-
-
-def by_domain(result: fl.RunResult) -> Kept:
-    """Accuracy pooled over the test images of each domain, and over all."""
-    n = len(result.accuracy["client"].unique()) // len(DOMAINS)  # clients of a domain follow one another
-    scores = {name: result.score(clients=list(range(d * n, (d + 1) * n))) for d, name in enumerate(DOMAINS)}
-    return scores | {"Average": result.score()}
-
-
 # -- measurements -------------------------------------------------------------------------------------------------
-
-
-def alone(sizes: Sizes, federation: fl.Federation, seed: int) -> fl.RunResult:
-    """Every client trains by itself."""
-    setting = dict(rounds=1, local_epochs=sizes.study_epochs, batch_size=32, lr=0.01, seed=seed)
-    return fl.run("local_only", federation, **setting, progress=False)  # type: ignore[arg-type]
-
-
-def layers_alike(seed: int, profile: str) -> Kept:
-    """Fig. 1: linear CKA of ten models trained alone, by layer: the matrices, and the means over pairs."""
-    sizes = PROFILES[profile]
-    data = images(sizes.study)
-    federation = fl.federate(data, fl.dirichlet(0.1, sizes.min_size), 10)
-    ten = alone(sizes, federation, seed)
-    unseen = np.random.default_rng(0).permutation(np.concatenate(federation.test))[: sizes.study_images]
-    x = on_device(data, torch.device("cpu")).batch(torch.from_numpy(unseen), ten.model).x
-    answers = [features(ten.model, ten.weights(i), x, {str(k): name for k, name in LAYERS.items()}) for i in range(10)]
-    matrices = {k: similarity.cka_matrix([answer[str(k)] for answer in answers]).numpy() for k in LAYERS}
-    off = ~np.eye(10, dtype=bool)
-    means = {f"layer={k}": float(matrix[off].mean()) for k, matrix in matrices.items()}
-    return means | {f"matrix {k}": matrix.round(4).tolist() for k, matrix in matrices.items()}
-
-
-def four_clients(seed: int, profile: str) -> Kept:
-    """Fig. 2 and Table 2: five measures for four pairs of clients, and the cosines of their classifiers' rows."""
-    sizes = PROFILES[profile]
-    data = images(sizes.study)
-    federation = fl.federate(data, fl.label_groups([list(labels) for labels in LABELS]), 4, seed=seed)
-    result, found = alone(sizes, federation, seed), {}
-    model, pixels = result.model, on_device(data, torch.device("cpu"))
-    [phi] = [name for name in model.classifier if name.endswith("weight")]
-    for pair, (i, j) in PAIRS.items():
-        theta = [result.weights(c) for c in (i, j)]
-        free = [{name: w[name] for name in model.trainable} for w in (*theta, model.weights)]
-        both = {name: torch.stack([w[name] for w in theta]) for name in theta[0]}
-        _, losses = evaluate(model, pixels, both, [federation.test[i]] * 2)  # both models on client i's test half
-        cosines = similarity.row_cosines(theta[0][phi], theta[1][phi])
-        found |= {
-            f"DataSimilarity {pair}": similarity.data_similarity(*(data.y[federation.train[c]] for c in (i, j))),
-            f"WDB {pair}": similarity.wdb(*map(similarity.bn_statistics, theta)),
-            f"MDB {pair}": similarity.update_cosine(*free),
-            f"LDB {pair}": similarity.ldb(*losses.tolist(), similarity.parameter_distance(*free[:2])),
-            f"CS {pair}": float(cosines.mean()),
-            f"rows {pair}": [round(float(value), 4) for value in cosines],
-        }
-    return found
-
-
-def client_sizes(seed: int, profile: str, name: str, alpha: float) -> Kept:
-    """Table 4: mean and standard deviation of the clients' sizes."""
-    sizes = PROFILES[profile]
-    data = images(sizes.data[name][0])
-    n = fl.federate(data, fl.dirichlet(alpha, sizes.min_size), sizes.clients, seed=seed).sizes
-    return {"mean": float(n.mean()), "std": float(n.std()), "samples": len(data), "classes": len(data.classes)}
-
-
-def domain_sizes(seed: int, profile: str) -> Kept:
-    """Table 8(a): images of each domain."""
-    data = images(PROFILES[profile].domains[0])
-    return {name: int((data.domain == d).sum()) for d, name in enumerate(data.domains)}
 
 
 def fig1(sizes: Sizes) -> list[Cell]:
     """Mean CKA between different models, by layer."""
-    task = Probe("fig1", layers_alike, (_profile(sizes),), sizes.study)
+    setting = {"batch_size": sizes.batch_size, "lr": sizes.lr}
+    arguments = (sizes.study, sizes.min_size, sizes.study_epochs, setting, sizes.study_images)
+    task = Probe("fig1", layers_alike, arguments, sizes.study)
+    read = {k: partial(kept, f"layer={k}") for k in LAYERS}
     return [
-        Cell("fig1", "local_only", "cifar10", f"layer={k}", (task,), partial(kept, f"layer={k}"), "cka") for k in LAYERS
+        Cell("fig1", "local_only", "cifar10", f"layer={k}", (task,), read[k], "cka", sizes.study_seeds) for k in LAYERS
     ]
 
 
 def fig2_and_table2(sizes: Sizes) -> list[Cell]:
     """Five measures for four pairs, and the margins that Fig. 2 is about."""
-    task = Probe("table2", four_clients, (_profile(sizes),), sizes.study)
+    setting = {"batch_size": sizes.batch_size, "lr": sizes.lr}
+    task = Probe("table2", four_clients, (sizes.study, sizes.study_epochs, setting), sizes.study)
     cells = [
         Cell(
             *("table2", measure, "cifar10", f"pair={pair}", (task,), partial(kept, f"{measure} {pair}"), "similarity"),
@@ -349,27 +351,38 @@ def table4(sizes: Sizes) -> list[Cell]:
     """What the partitions give."""
     cells = []
     for name, (source, _) in sizes.data.items():
-        for alpha in ALPHAS:
-            task = Probe("table4", client_sizes, (_profile(sizes), name, alpha), source)
-            for metric, value in (("samples_per_client", "mean"), ("std_of_sizes", "std")):
-                cells.append(Cell("table4", "partition", name, f"dir={alpha}", (task,), partial(kept, value), metric))
-        first = Probe("table4", client_sizes, (_profile(sizes), name, ALPHAS[0]), source)
+        probes = {a: Probe("table4", client_sizes, (source, a, sizes.clients, sizes.min_size), source) for a in ALPHAS}
+        for alpha, metric in product(ALPHAS, SIZES):
+            read = partial(kept, SIZES[metric])
+            cells.append(Cell("table4", "partition", name, f"dir={alpha}", (probes[alpha],), read, metric, 2))
         for metric, value in (("num_samples", "samples"), ("num_classes", "classes")):
-            cells.append(Cell("table4", "partition", name, "", (first,), partial(kept, value), metric))
+            cells.append(Cell("table4", "partition", name, "", (probes[0.1],), partial(kept, value), metric))
     return cells
 
 
 def table8a(sizes: Sizes) -> list[Cell]:
     """Images of each domain."""
-    task = Probe("table8a", domain_sizes, (_profile(sizes),), sizes.domains[0])
+    source = sizes.domains[0]
+    task = Probe("table8a", domain_sizes, (source,), source, exact=True)
     return [
         Cell("table8a", "partition", "domainnet", f"domain={d}", (task,), partial(kept, d.lower()), "num_samples")
-        for d in DOMAINS
+        for d in sizes.domain_names
     ]
 
 
-def _profile(sizes: Sizes) -> str:
-    return next(name for name, other in PROFILES.items() if other is sizes)
+def facts() -> list[Cell]:
+    """Table 1: what methods send and look at; Tables 5 and 9: parameters of the two networks."""
+    cells = []
+    for method in COSTED:
+        task = Probe("table1", needs, (method,), exact=True)
+        for metric in ("models up and down", "most models up", "looks at data of others"):
+            cells.append(Cell("table1", method, "", "", (task,), partial(kept, metric), metric))
+    task = Probe("networks", networks, exact=True)
+    for table, layers in NETWORKS.items():
+        for layer in layers:
+            read = partial(kept, f"{table} {layer}")
+            cells.append(Cell(table, "partition", "", f"layer={layer}", (task,), read, "parameters"))
+    return cells
 
 
 # -- claims -------------------------------------------------------------------------------------------------------
@@ -537,7 +550,7 @@ CLAIMS = [
     Claim("ps12", personal_beats_single),
     Claim("ps13", lambda n: against(n, "table3", "pfedsim", "fedap")),
     Claim("ps14", lambda n: against(n, "table3", "pfedsim", "fedrep") + against(n, "table3", "pfedsim", "fedper")),
-    Claim("ps15", lambda n: [Case(f"{d} {s}", fact(_same(rho(n, d, s, 1.0), n("table3", "fedavg", d, s))))
+    Claim("ps15", lambda n: [Case(f"{d} {s}", 0.0 - abs(n("table6", "pfedsim", d, f"{s};rho=1", "less FedAvg")))
                              for d, s in COLUMNS], "identity"),
     Claim("ps16", lambda n: [Case(d, smallest(rho(n, d, "dir=0.1", r) for r in RHOS[:-1]) - rho(n, d, "dir=0.1", 1.0))
                              for d in DATA]),

@@ -1,0 +1,68 @@
+"""The table of an item for reading: what the paper prints, what was measured at its size, and what was run here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from fedlib.report.paper import QUANTITIES, format_pm
+from fedlib.report.style import label
+
+if TYPE_CHECKING:
+    from fedlib.papers.study import Study
+
+SOURCES = ("paper", "full size", "here")
+
+
+def side_by_side(one: Study, paper: Study, item: str) -> pd.DataFrame:
+    """See `Study.side_by_side`; `paper` is the same study at the paper's size."""
+    long = long_table(one, paper, item)
+    tried = set(long.loc[long["source"] != "paper", "place"])
+    long = long[long["value"].notna() & (long["place"].isin(tried) | (not tried))]
+    long = long.drop_duplicates(["row", "column", "source"])
+    places = list(dict.fromkeys(long["place"]))
+    columns = long[["place", "column", "source"]].drop_duplicates().to_numpy().tolist()
+    columns.sort(key=lambda entry: (places.index(entry[0]), SOURCES.index(entry[2])))
+    wide = long.pivot(index="row", columns=["column", "source"], values="cell")  # noqa: PD010 - text
+    pairs = pd.MultiIndex.from_tuples([(column, source) for _, column, source in columns])
+    wide = wide.reindex(index=pd.unique(long["row"]), columns=pairs).fillna("")
+    return wide.rename_axis(index=one.item(item).rows, columns=[None, None])
+
+
+def long_table(one: Study, paper: Study, item: str) -> pd.DataFrame:
+    """One row per number and source: row, place (its column, on the paper's data), column, source, value, std, cell."""
+    full, here = paper.table(item), one.table(item) if one.profile != "paper" else paper.table(item).iloc[:0]
+    printed = full.assign(source="paper", value=full["paper"], std=full["paper_std"])
+    measured = full[full["n_seeds"] > 0].assign(source="full size"), here[here["n_seeds"] > 0].assign(source="here")
+    long = pd.concat([printed, *measured], ignore_index=True)
+    keys = long[["method", "dataset", "setting", "metric"]].to_numpy()
+    parts = [_parts(key, one.item(item).rows) for key in keys]
+    common = set.intersection(*(set(words) for _, words in parts))
+    names = [_names(words, common, text) for (_, words), text in zip(parts, _stand_ins(long), strict=True)]
+    long["row"], long["column"] = [row for row, _ in parts], [", ".join(words) for words in names]
+    long["place"] = [", ".join(words) for _, words in parts]
+    digits = one.item(item).digits
+    long["cell"] = [format_pm(*pair, digits) for pair in long[["value", "std"]].to_numpy(float)]
+    return long
+
+
+def _parts(key: Sequence[str], rows: str) -> tuple[str, list[str]]:
+    """What names the row of a number, and the words that name its column."""
+    method, dataset, setting, metric = map(str, key)
+    parts = dict(part.split("=", 1) if "=" in part else (part, "") for part in setting.split(";") if part)
+    names = {"dataset": dataset, "method": method if method in QUANTITIES else label(method), "metric": metric}
+    row = parts.pop(rows, "") or names.pop(rows, "")
+    words = [f"{name}={value}" if value else name for name, value in parts.items()]
+    return row, [*(word for word in names.values() if word not in ("", "accuracy")), *words]
+
+
+def _stand_ins(long: pd.DataFrame) -> list[str]:
+    return long["stand_in"].where(long["source"] == "here", "").tolist()
+
+
+def _names(words: Sequence[str], common: set[str], stand_in: str) -> list[str]:
+    """The words of a column that differ between columns; a data set goes by the name of what stands in for it."""
+    new = {pair.split(" for ")[1]: pair.split(" for ")[0] for pair in stand_in.split(", ") if pair}
+    return [new.get(word, word) for word in words if word not in common or word in new] or list(words[:1])

@@ -1,0 +1,496 @@
+"""pFedSim's tables and figures, drawn from what was measured, and what they say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
+
+from fedlib.papers.pfedsim.measure import LABELS, LAYERS, PAIRS, VARIANTS
+from fedlib.papers.rows import Row
+from fedlib.papers.run import images
+from fedlib.papers.study import Item, Study
+from fedlib.report.charts import plot_curves, plot_heatmaps, plot_points
+from fedlib.report.partition_plots import plot_partition
+from fedlib.report.style import BLUE, COLUMN, GREY, PALETTE, RED, TEXT, label
+
+SIGNALS = {"WDB": "BatchNorm\nstatistics", "MDB": "updates", "LDB": "losses", "CS": "classifiers"}
+
+
+def rows_of(study: Study, item: str, **key: str) -> list[Row]:
+    """The rows behind the numbers of an item with this method, data set or setting."""
+    known = study.known()
+    cells = [cell for cell in study.cells if cell.item == item]
+    cells = [cell for cell in cells if all(getattr(cell, name) == value for name, value in key.items())]
+    names = dict.fromkeys(task.name for cell in cells for task in cell.tasks)
+    return [row for name in names for (task, _), row in known.items() if task == name]
+
+
+def means(study: Study, item: str, by: str = "setting") -> pd.Series:
+    """Mean over seeds of every number of an item."""
+    measured = study.measured()
+    return measured[measured["item"] == item].groupby(by, sort=False)["value"].mean()
+
+
+def part(settings: Iterable[str], name: str) -> list[float]:
+    """A number out of settings such as "dir=0.1;rho=0.5"."""
+    return [float(dict(p.split("=") for p in setting.split(";"))[name]) for setting in settings]
+
+
+# -- the measurement study ----------------------------------------------------------------------------------------
+
+
+def fig1(study: Study) -> Figure:
+    """CKA of all pairs of ten models, a map for each layer."""
+    [row, *_] = rows_of(study, "fig1")
+    maps = [np.array(row.kept[f"matrix {k}"]) for k in LAYERS]
+    titles = [f"layer {k}" if k < 4 else "classifier" for k in LAYERS]
+    return plot_heatmaps(maps, titles, xlabel="client", ylabel="client", bar="linear CKA", annotate=False)
+
+
+def fig1_says(study: Study) -> str:
+    """Compare the first layer with the last."""
+    first, last = means(study, "fig1")[["layer=0", "layer=4"]]
+    return (
+        f"Look at the diagonal of the last map: different models agree to {first:.2f} in the first layer and to "
+        f"{last:.2f} in the classifier, so the classifier is where the clients' data {_leave(first - last)}."
+    )
+
+
+def _leave(gap: float) -> str:
+    return "leave their trace" if gap > 0.1 else "should leave their trace, but hardly do here"
+
+
+def table2(study: Study) -> Figure:
+    """What each measure says of the four pairs, against their data similarity."""
+    measured = study.measured()
+    values = measured[measured["item"] == "table2"].pivot_table(
+        index=["setting", "seed"], columns="method", values="value"
+    )
+    figure, axes = plt.subplots(1, len(SIGNALS), figsize=(TEXT, 2.0), sharex=True)
+    for ax, (name, words) in zip(axes, SIGNALS.items(), strict=True):
+        color = RED if name == "CS" else GREY
+        for _, one in values.groupby("seed"):
+            one = one.sort_values("DataSimilarity")
+            ax.plot(one["DataSimilarity"], one[name], color=color, linewidth=0.8, marker="o", markersize=3)
+        ax.set_title(words.replace("\n", " "), loc="left", color=color if name == "CS" else "black")
+        ax.set_xlabel("data similarity")
+    axes[0].set_ylabel("measured similarity")
+    return figure
+
+
+def table2_says(study: Study) -> str:
+    """Which measures keep the order of the pairs."""
+    tau = {name: means(study, "fig2")[f"tau {name}"] for name in SIGNALS}
+    best = [words.replace("\n", " ") for name, words in SIGNALS.items() if tau[name] == max(tau.values())]
+    return (
+        "Look for a line that only rises: Kendall's tau with the data similarity is "
+        + ", ".join(f"{tau[name]:.2f} for {words.replace(chr(10), ' ')}" for name, words in SIGNALS.items())
+        + f". The order of the pairs is told best by {' and '.join(best)}."
+    )
+
+
+def fig2(study: Study) -> Figure:
+    """Cosines of the classifiers' rows by class; a frame where only one client of the pair has the class."""
+    found = rows_of(study, "fig2")
+    mean = np.array([np.mean([row.kept[f"rows {pair}"][:10] for row in found], axis=0) for pair in PAIRS])
+    figure = plot_heatmaps(
+        [np.column_stack([mean, mean.mean(1)])],
+        [""],
+        rows=list(PAIRS),
+        columns=[*map(str, range(10)), "mean"],
+        vmin=min(0.0, float(mean.min())),
+        xlabel="class",
+        ylabel="pair",
+        bar="cosine",
+        width=TEXT,
+    )
+    for y, (i, j) in enumerate(PAIRS.values()):
+        for c in range(10):
+            if (c in LABELS[i]) != (c in LABELS[j]):
+                figure.axes[0].add_patch(Rectangle((c - 0.47, y - 0.47), 0.94, 0.94, fill=False, edgecolor=RED))
+    return figure
+
+
+def fig2_says(study: Study) -> str:
+    """Compare framed cells with the others."""
+    gap = means(study, "fig2")["gap"]
+    verb = "smaller" if gap > 0 else "not always smaller"
+    return (
+        f"Look at the framed cells, a class that only one of the two clients owns: their cosine is {verb}; within a "
+        f"pair the gap of the means is at least {gap:.2f}."
+    )
+
+
+def fig3(study: Study) -> Figure:
+    """Who owns how many images of which class, at both levels of label skew."""
+    cells = [cell for cell in study.cells if cell.item == "table4" and cell.metric == "std_of_sizes"]
+    cells = [cell for cell in cells if cell.dataset == "cifar10"]
+    figure, axes = plt.subplots(1, len(cells), figsize=(TEXT, 2.4), sharey=True, squeeze=False)
+    for ax, cell in zip(axes[0], cells, strict=True):
+        [row, *_] = rows_of(study, "table4", dataset="cifar10", setting=cell.setting)
+        plot_partition(np.array(row.kept["counts"]), ax)
+        ax.set_title(f"Dir({cell.setting.removeprefix('dir=')})", loc="left")
+        ax.label_outer()
+    return figure
+
+
+# -- accuracy -----------------------------------------------------------------------------------------------------
+
+
+def table3(study: Study) -> Figure:
+    """Accuracy of every method, beside the paper."""
+    guess = None if study.profile == "paper" else 10.0  # all data here have ten classes
+    return plot_points(study.points("table3"), chance=guess)
+
+
+def table3_says(study: Study) -> str:
+    """Where pFedSim stands."""
+    measured = study.measured()
+    table = measured[measured["item"] == "table3"]
+    table = table.pivot_table(index=["dataset", "setting"], columns="method", values="value", sort=False)
+    table = table[table["pfedsim"].notna()] if "pfedsim" in table else table.iloc[:0]
+    texts = []
+    for (_, setting), row in table.iterrows():
+        rivals = row.drop("pfedsim").dropna()
+        lead = row["pfedsim"] - rivals.max()
+        where = "ahead of" if lead > 0 else "behind"
+        texts.append(f"at {setting.replace('=', '(')}) {abs(lead):.1f} points {where} {label(str(rivals.idxmax()))}")
+    return f"Look at the last line of each panel: pFedSim is {', and '.join(texts)}, the best other." if texts else ""
+
+
+def curves(study: Study) -> Figure:
+    """Accuracy over the rounds, a panel for each level of label skew."""
+    cells = [cell for cell in study.cells if cell.item == "table3"]
+    places = list(dict.fromkeys((cell.dataset, cell.setting) for cell in cells))
+    frames = {place: _curves(study, *place) for place in places}
+    frames = {place: frame for place, frame in frames.items() if len(frame)}
+    figure, axes = plt.subplots(1, max(1, len(frames)), figsize=(TEXT, 2.4), sharey=True, squeeze=False)
+    for ax, ((dataset, setting), frame) in zip(axes[0], frames.items(), strict=False):
+        plot_curves(frame, ax=ax, legend=False)
+        ax.set_title(f"{dataset}, {setting}" if study.profile == "paper" else setting, loc="left")
+        ax.label_outer()
+    axes[0, 0].set_ylabel("accuracy [%]")
+    axes[0, -1].legend(loc="upper left", bbox_to_anchor=(1.0, 1.03))
+    return figure
+
+
+def _curves(study: Study, dataset: str, setting: str) -> pd.DataFrame:
+    methods = dict.fromkeys(cell.method for cell in study.cells if cell.item == "table3")
+    frames = [pd.DataFrame()]
+    for method in methods:
+        for row in rows_of(study, "table3", method=method, dataset=dataset, setting=setting):
+            curve = row.curve()
+            frames.append(curve[curve["when"] == row.when].assign(method=method))
+    return pd.concat(frames, ignore_index=True)
+
+
+def table6(study: Study) -> Figure:
+    """Accuracy against the share of the warm-up: seeds as thin lines, the paper dotted."""
+    measured, printed = study.measured(), study.table("table6")
+    measured = measured[measured["item"] == "table6"]
+    places = measured[["dataset"]].assign(dir=measured["setting"].str.split(";").str[0]).drop_duplicates()
+    figure, axes = plt.subplots(
+        1, max(1, len(places)), figsize=(max(COLUMN, TEXT / 2 * len(places)), 2.3), squeeze=False
+    )
+    for ax, (dataset, alpha) in zip(axes[0], places.itertuples(index=False), strict=False):
+        here = measured[(measured["dataset"] == dataset) & measured["setting"].str.startswith(f"{alpha};")]
+        here = here.assign(rho=part(here["setting"], "rho"))
+        for _, one in here.groupby("seed"):
+            ax.plot(one["rho"], one["value"], color=RED, linewidth=0.6, alpha=0.5)
+        mean = here.groupby("rho")["value"].mean()
+        ax.plot(mean.index, mean, color=RED, marker="*", label="measured")
+        paper = printed[(printed["dataset"] == dataset) & printed["setting"].str.startswith(f"{alpha};")]
+        paper = paper[paper["paper"].notna()]
+        ax.plot(part(paper["setting"], "rho"), paper["paper"], ":", color=GREY, marker="x", label="paper, cifar10")
+        ax.set(title=alpha, xlabel=r"share $\rho$ of the rounds that are FedAvg", ylabel="accuracy [%]")
+        ax.legend()
+    return figure
+
+
+def table6_says(study: Study) -> str:
+    """The best share, and its distance to none and to all."""
+    texts = []
+    for alpha, values in _by_rho(study).items():
+        best = values.idxmax()
+        texts.append(
+            f"at {alpha} the best share is {best:g}; without a warm-up it loses {values[best] - values.iloc[0]:.1f} "
+            f"points, and as FedAvg alone {values[best] - values.iloc[-1]:.1f}"
+        )
+    return f"Look at both ends of the line: {'; '.join(texts)}." if texts else ""
+
+
+def _by_rho(study: Study) -> dict[str, pd.Series]:
+    values = means(study, "table6")
+    alphas = dict.fromkeys(setting.split(";")[0] for setting in values.index)
+    found = {alpha: values[[s for s in values.index if s.startswith(f"{alpha};")]] for alpha in alphas}
+    return {alpha: pd.Series(some.to_numpy(), part(some.index, "rho")) for alpha, some in found.items()}
+
+
+# -- what the server knows ----------------------------------------------------------------------------------------
+
+
+def learned(study: Study) -> Figure:
+    """Phi and the data similarity as means over clients with these main classes."""
+    [row, *_] = [row for row in rows_of(study, "learned") if "phi" in row.kept]
+    maps = [np.array(row.kept[name]) for name in ("phi", "truth")]
+    maps = [np.where(m < 0, np.nan, m) for m in maps]
+    figure, axes = plt.subplots(1, 2, figsize=(TEXT, 2.9), layout="compressed")
+    for ax, values, title in zip(axes, maps, (r"the server's $\Phi$", "data similarity"), strict=True):
+        image = ax.imshow(values, cmap="viridis", vmin=0)
+        ax.set(title=title, xlabel="main class of client $j$", ylabel="main class of client $i$")
+        ax.set(xticks=range(len(values)), yticks=range(len(values)))
+        ax.grid(False)
+        figure.colorbar(image, ax=ax, fraction=0.046)
+    return figure
+
+
+def learned_says(study: Study) -> str:
+    """How closely Phi follows the data similarity."""
+    measured = study.measured()
+    some = measured[(measured["item"] == "learned") & (measured["metric"] == "tau")]
+    taus = some.groupby("setting", sort=False)["value"].mean().round(2)
+    return (
+        "Look at the diagonal: clients with the same main class. Over all pairs that were sampled together, Kendall's "
+        "tau of Phi with the data similarity is "
+        f"{', '.join(f'{tau:.2f} ({setting})' for setting, tau in taus.items())}."
+    )
+
+
+def stages(study: Study) -> Figure:
+    """How closely classifiers follow the data, by the rounds of FedAvg before and by the similarity."""
+    measured = study.measured()
+    measured = measured[(measured["item"] == "stages") & (measured["metric"] == "tau")]
+    figure, ax = plt.subplots(figsize=(COLUMN + 1, 2.4))
+    for (kind, cap), color in zip(VARIANTS, PALETTE, strict=False):
+        some = measured[measured["setting"].str.endswith(f"similarity={kind};cap={cap:g}")]
+        some = some.assign(round=part(some["setting"].str.split(";").str[0], "round"))
+        for _, one in some.groupby("seed"):
+            ax.plot(one["round"], one["value"], color=color, linewidth=0.6, alpha=0.5)
+        mean = some.groupby("round")["value"].mean()
+        name = "mean cosine" if kind == "mean_cos" else f"equation (3), cap {cap:g}"
+        ax.plot(mean.index, mean, color=color, marker="o", label=name)
+    ax.set(xlabel="rounds of FedAvg before", ylabel=r"Kendall's $\tau$ with the data similarity")
+    ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    return figure
+
+
+def stages_says(study: Study) -> str:
+    """When classifiers say most."""
+    measured = study.measured()
+    some = measured[(measured["item"] == "stages") & (measured["metric"] == "tau")]
+    mean = some.groupby("setting", sort=False)["value"].mean()
+    paper = mean[mean.index.str.endswith("similarity=per_class;cap=0.0001")]
+    best, at = paper.max(), part([str(paper.idxmax()).split(";")[0]], "round")[0]
+    return (
+        f"Look at the lines from left to right: equation (3) follows the data best after {at:.0f} rounds of FedAvg "
+        f"(tau {best:.2f}), with tau {paper.iloc[-1]:.2f} after the last; the best of all variants reaches "
+        f"{mean.max():.2f}."
+    )
+
+
+def control(study: Study) -> Figure:
+    """pFedSim with weights that do not say who is alike."""
+    return plot_points(study.points("control"))
+
+
+def control_says(study: Study) -> str:
+    """Whether the weights matter."""
+    values = means(study, "control")
+    ours, blind = values["similarity=per_class"], values[["similarity=uniform", "similarity=shuffled"]].max()
+    spread = study.table("control")["std"].max()
+    noise = 0.0 if np.isnan(spread) else float(spread)
+    gain = ours - blind
+    if abs(gain) <= noise:
+        verdict = "which is less than the spread over seeds: whose extractor it is does not matter here"
+    else:
+        verdict = "so it matters who is similar to whom" if gain > 0 else "so blind weights are better here"
+    return f"Look at the distance of pFedSim's own weights to the better blind ones: {gain:+.1f} points, {verdict}."
+
+
+# -- costs, domains, the idea -------------------------------------------------------------------------------------
+
+
+def table7(study: Study) -> Figure:
+    """Time and traffic relative to FedAvg."""
+    table = study.table("table7")
+    table = table[table["dataset"] == "cifar10"]
+    figure, axes = plt.subplots(1, 2, figsize=(TEXT, 1.7), sharey=True)
+    for ax, metric, title in zip(
+        axes, ("xi_p_1e-4s", "scalars_down"), ("time per sample", "scalars received"), strict=True
+    ):
+        one = table[table["metric"] == metric].set_index("method")
+        for column, color, marker in (("paper", GREY, "x"), ("value", RED, "o")):
+            ratio = one[column] / one.loc["fedavg", column]
+            ax.plot(
+                ratio,
+                [label(m) for m in one.index],
+                marker,
+                color=color,
+                label="measured" if column == "value" else column,
+            )
+        ax.set_title(f"{title}, relative to FedAvg", loc="left")
+    axes[0].legend()
+    return figure
+
+
+def table8(study: Study) -> Figure:
+    """Accuracy of every method in every domain."""
+    table = study.table("table8")
+    table = table[table["n_seeds"] > 0]
+    grid = table.assign(share=table["value"] / 100, domain=table["setting"].str.removeprefix("domain="))
+    grid = grid.pivot_table(index="domain", columns="method", values="share", sort=False)
+    names = [label(str(name)) for name in grid.columns]
+    return plot_heatmaps(
+        [grid.to_numpy()], [""], rows=list(map(str, grid.index)), columns=names, bar="accuracy", width=TEXT
+    )
+
+
+def fig5a(study: Study) -> Figure:
+    """One picture of the same class from each domain."""
+    [task, *_] = [task for cell in study.cells if cell.item == "table8a" for task in cell.tasks]
+    data = images(task.images)
+    figure, axes = plt.subplots(1, len(data.domains), figsize=(TEXT, 1.4))
+    for d, ax in enumerate(axes):
+        first = np.flatnonzero((data.domain == d) & (data.y == 3))[0]
+        ax.imshow(data.x[first].transpose(1, 2, 0), cmap="gray_r")
+        ax.set_title(data.domains[d])
+        ax.axis("off")
+    return figure
+
+
+def fig4(study: Study) -> Figure:
+    """One round of each phase: what goes up and what comes down."""
+    figure, axes = plt.subplots(1, 2, figsize=(TEXT, 2.6))
+    phases = {
+        "first rounds: one model (FedAvg)": (
+            "server\n" r"$\theta$ = mean of all $\theta_i$",
+            r"$\theta_i$",
+            r"$\theta$",
+        ),
+        "later rounds: similar clients share": (
+            r"$\Phi_{ij}$ from $\varphi_i, \varphi_j$"
+            "\n"
+            r"$\omega_i' = \sum_j \Phi_{ij}\,\omega_j \,/ \sum_j \Phi_{ij}$",
+            r"$\omega_i, \varphi_i$",
+            r"$\omega_i', \varphi_i$",
+        ),
+    }
+    for ax, (title, (server, up, down)) in zip(axes, phases.items(), strict=True):
+        for y, text in ((0.66, server), (0.04, "client $i$: $E$ epochs on its own images")):
+            ax.add_patch(
+                FancyBboxPatch((0.06, y), 0.88, 0.24, boxstyle="round,pad=0.02", facecolor="#F2F2F0", edgecolor=GREY)
+            )
+            ax.text(0.5, y + 0.12, text, ha="center", va="center")
+        for x, (start, end), text, color in ((0.3, (0.3, 0.64), up, RED), (0.7, (0.64, 0.3), down, BLUE)):
+            ax.add_patch(FancyArrowPatch((x, start), (x, end), arrowstyle="-|>", mutation_scale=10, color=color))
+            ax.text(x + 0.03, 0.47, text, va="center", color=color)
+        ax.set(xlim=(0, 1), ylim=(0, 1))
+        ax.set_title(title, loc="left")
+        ax.axis("off")
+    return figure
+
+
+SHOWN = {
+    "table2": Item(
+        "Table 2: what four similarities say of four pairs of clients, whose data similarity is known.",
+        draw=table2,
+        alt="Four panels, a measure each: its value for four pairs of clients against their data similarity.",
+        says=table2_says,
+        digits=3,
+    ),
+    "table3": Item(
+        "Table 3: accuracy [%] of every method, pooled over the test images of all clients.",
+        draw=table3,
+        alt="Points by method, measured and printed, one panel for each level of label skew.",
+        says=table3_says,
+    ),
+    "fig1": Item(
+        "Fig. 1: how alike ten models are that were trained alone, layer by layer (linear CKA, mean over pairs).",
+        rows="layer",
+        draw=fig1,
+        alt="Five heat maps of CKA between ten models, one for each layer.",
+        says=fig1_says,
+        digits=3,
+    ),
+    "fig2": Item(
+        "Fig. 2: cosine of the classifiers' rows by pair of clients and class.",
+        rows="setting",
+        draw=fig2,
+        alt="Heat map of cosines, four pairs by ten classes; frames mark classes that only one client owns.",
+        says=fig2_says,
+        digits=3,
+    ),
+    "fig3": Item(
+        "Fig. 3: how many images of every class each client owns.",
+        draw=fig3,
+        alt="Circles by client and class, their area the number of images, for Dir(0.1) and Dir(0.5).",
+    ),
+    "fig4": Item(
+        "Fig. 4: what goes up and down in a round of the two phases.",
+        draw=fig4,
+        alt="Two drawings of server and client; arrows are labelled with what is sent.",
+    ),
+    "curves": Item(
+        "Accuracy over the rounds, mean and spread over seeds.",
+        draw=curves,
+        alt="Accuracy of every method over the rounds, one panel for each level of label skew.",
+    ),
+    "table6": Item(
+        "Table 6: accuracy [%] of pFedSim by the share of rounds that are FedAvg.",
+        rows="rho",
+        draw=table6,
+        alt="Accuracy against the share of the warm-up, measured and printed.",
+        says=table6_says,
+    ),
+    "learned": Item(
+        "What the server knows at the end: agreement of Phi with the data similarity (Kendall's tau, Pearson's r).",
+        rows="rho",
+        draw=learned,
+        alt="Two heat maps by main class of two clients: the server's similarity, and the data similarity.",
+        says=learned_says,
+        digits=3,
+    ),
+    "stages": Item(
+        "When classifiers know whose data is alike: agreement with the data similarity after rounds of FedAvg.",
+        rows="round",
+        draw=stages,
+        alt="Kendall's tau against the number of rounds of FedAvg, a line for each similarity.",
+        says=stages_says,
+        digits=3,
+    ),
+    "control": Item(
+        "A control: accuracy [%] with weights that do not say who is alike, and with other similarities.",
+        rows="similarity",
+        draw=control,
+        alt="Points of accuracy by kind of similarity.",
+        says=control_says,
+    ),
+    "protocol": Item(
+        "The published protocol: BatchNorm statistics stay on the clients, pixels up to 255; accuracy [%]."
+    ),
+    "table1": Item("Table 1, measured: what methods send [models], and whether they look at the data of others."),
+    "table4": Item("Table 4: what the partitions give.", rows="metric", digits=0),
+    "table5": Item("Table 5: parameters of LeNet5 by layer.", rows="layer", digits=0),
+    "table7": Item(
+        "Table 7: time [1e-4 s] of a client per sample, and scalars per client and round.",
+        draw=table7,
+        alt="Time and traffic of every method relative to FedAvg, measured and printed.",
+    ),
+    "table8": Item(
+        "Table 8: accuracy [%] by domain, without label skew.",
+        draw=table8,
+        alt="Heat map of accuracy, domains by methods.",
+    ),
+    "table8a": Item("Table 8(a): images of each domain.", rows="domain", digits=0),
+    "fig5a": Item(
+        "Fig. 5(a): one class in all domains.",
+        draw=fig5a,
+        alt="One picture of the same class from each domain.",
+    ),
+    "table9": Item("Table 9: parameters of MobileNetV2 by block, for 200 classes.", rows="layer", digits=0),
+}

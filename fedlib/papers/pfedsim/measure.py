@@ -1,0 +1,206 @@
+"""What pFedSim's study measures that is no accuracy, and what it keeps of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+import fedlib as fl
+from fedlib import similarity
+from fedlib.federation import Federation
+from fedlib.models import MODELS, build, features
+from fedlib.papers.run import Images, Kept, Run, images
+from fedlib.runs import Session, cohorts, prepare
+from fedlib.training import cross_entropy, evaluate, on_device, train
+
+LAYERS = {0: "conv1.2", 1: "conv2.2", 2: "fc1.0", 3: "fc2.0", 4: "classifier"}  # before pooling and before ReLU
+PAIRS = {"i-i'": (0, 1), "i-j": (0, 2), "j-k": (2, 3), "i-k": (0, 3)}
+LABELS = (range(5), range(5), range(2, 7), range(5, 10))  # of i, i', j and k
+DOMAINS = ("Clipart", "Infograph", "Painting", "Quickdraw", "Real", "Sketch")
+VARIANTS = (("per_class", 1e-4), ("per_class", 1e-1), ("mean_cos", 1e-4))  # similarity and cap
+
+# -- of runs ------------------------------------------------------------------------------------------------------
+
+
+def costs(clients: int, join_ratio: float, result: fl.RunResult) -> Kept:
+    """Table 7: median time per sample [1e-4 s], and scalars per client in the last round, when all have to send."""
+    seed = int(str(result.config["seed"]))
+    sampled = cohorts(clients, join_ratio, len(result.rounds), seed)
+    n_test = result.accuracy.drop_duplicates("client").set_index("client")["n_test"]  # test halves: as large
+    hyper = result.config["hyper"]
+    trains_on = 1 - (hyper.get("validation", 0) if isinstance(hyper, dict) else 0)  # FedFomo holds out a share
+    samples = trains_on * np.array([n_test[ids].sum() for ids in sampled])
+    last = result.rounds.iloc[-1] / len(sampled[-1]) / 4
+    seconds = float((result.rounds["seconds"] / samples).iloc[1:].median())  # the first round warms up
+    return {"xi_p_1e-4s": 1e4 * seconds, "scalars_down": last["bytes_down"], "scalars_up": last["bytes_up"]}
+
+
+def by_domain(result: fl.RunResult) -> Kept:
+    """Accuracy pooled over the test images of each domain, and over all."""
+    n = len(result.accuracy["client"].unique()) // len(DOMAINS)  # clients of a domain follow one another
+    scores = {name: result.score(clients=list(range(d * n, (d + 1) * n))) for d, name in enumerate(DOMAINS)}
+    return scores | {"Average": result.score()}
+
+
+def learned(run: Run, result: fl.RunResult) -> Kept:
+    """What the server knows at the end: Phi and the data similarity of the pairs that were sampled together.
+
+    Both as means over pairs of clients with these main classes, too: [classes, classes].
+    """
+    federation = run.arguments(0)["federation"]
+    truth, phi = true_similarity(federation), result.state.similarity.numpy()
+    i, j = np.nonzero(np.triu(phi, 1))
+    if len(i) < 3 or np.ptp(phi[i, j]) == 0 or np.ptp(truth[i, j]) == 0:
+        return {"pairs": len(i)}
+    tau, r = similarity.agreement(phi[i, j], truth[i, j])
+    main, classes = federation.counts().argmax(1), len(federation.data.classes)
+    i, j = np.concatenate([i, j]), np.concatenate([j, i])
+    found = {"tau": float(tau), "r": float(r), "pairs": len(i) // 2}
+    for name, matrix in {"phi": phi, "truth": truth}.items():
+        total, n = np.zeros((2, classes, classes))
+        np.add.at(total, (main[i], main[j]), matrix[i, j])
+        np.add.at(n, (main[i], main[j]), 1)
+        mean = np.divide(total, n, out=np.full_like(total, -1), where=n > 0)  # -1: no such pair
+        found[name] = mean.round(3).tolist()
+    return found
+
+
+def true_similarity(federation: Federation) -> np.ndarray:
+    """Equation (1) for all pairs of clients: [n_clients, n_clients]."""
+    y = [federation.data.y[own] for own in federation.train]
+    return np.array([[similarity.data_similarity(a, b) for b in y] for a in y])
+
+
+# -- measurements -------------------------------------------------------------------------------------------------
+
+
+def alone(federation: Federation, epochs: int, setting: Mapping[str, object], seed: int) -> fl.RunResult:
+    """Every client trains by itself."""
+    return fl.run("local_only", federation, rounds=1, local_epochs=epochs, **setting, seed=seed, progress=False)  # type: ignore[arg-type]
+
+
+def layers_alike(
+    seed: int, source: Images, min_size: int, epochs: int, setting: Mapping[str, object], n_images: int
+) -> Kept:
+    """Fig. 1: linear CKA of ten models trained alone, by layer: the matrices, and the means over pairs."""
+    data = images(source)
+    federation = fl.federate(data, fl.dirichlet(0.1, min_size), 10)
+    ten = alone(federation, epochs, setting, seed)
+    unseen = np.random.default_rng(0).permutation(np.concatenate(federation.test))[:n_images]
+    x = on_device(data, torch.device("cpu")).batch(torch.from_numpy(unseen), ten.model).x
+    answers = [features(ten.model, ten.weights(i), x, {str(k): name for k, name in LAYERS.items()}) for i in range(10)]
+    matrices = {k: similarity.cka_matrix([answer[str(k)] for answer in answers]).numpy() for k in LAYERS}
+    off = ~np.eye(10, dtype=bool)
+    means = {f"layer={k}": float(matrix[off].mean()) for k, matrix in matrices.items()}
+    return means | {f"matrix {k}": matrix.round(4).tolist() for k, matrix in matrices.items()}
+
+
+def four_clients(seed: int, source: Images, epochs: int, setting: Mapping[str, object]) -> Kept:
+    """Fig. 2 and Table 2: five measures for four pairs of clients, and the cosines of their classifiers' rows."""
+    data = images(source)
+    federation = fl.federate(data, fl.label_groups([list(labels) for labels in LABELS]), 4, seed=seed)
+    result, found = alone(federation, epochs, setting, seed), {}
+    model, pixels = result.model, on_device(data, torch.device("cpu"))
+    [phi] = [name for name in model.classifier if name.endswith("weight")]
+    for pair, (i, j) in PAIRS.items():
+        theta = [result.weights(c) for c in (i, j)]
+        free = [{name: w[name] for name in model.trainable} for w in (*theta, model.weights)]
+        both = {name: torch.stack([w[name] for w in theta]) for name in theta[0]}
+        _, losses = evaluate(model, pixels, both, [federation.test[i]] * 2)  # both models on client i's test half
+        cosines = similarity.row_cosines(theta[0][phi], theta[1][phi])
+        found |= {
+            f"DataSimilarity {pair}": similarity.data_similarity(*(data.y[federation.train[c]] for c in (i, j))),
+            f"WDB {pair}": similarity.wdb(*map(similarity.bn_statistics, theta)),
+            f"MDB {pair}": similarity.update_cosine(*free),
+            f"LDB {pair}": similarity.ldb(*losses.tolist(), similarity.parameter_distance(*free[:2])),
+            f"CS {pair}": float(cosines.mean()),
+            f"rows {pair}": [round(float(value), 4) for value in cosines],
+        }
+    return found
+
+
+def stages(
+    seed: int,
+    source: Images,
+    alpha: float,
+    clients: int,
+    min_size: int,
+    setting: Mapping[str, object],
+    rounds: Sequence[int],
+) -> Kept:
+    """How well classifiers follow the data similarity, after so many rounds of FedAvg and a local training.
+
+    Kendall's tau and Pearson's r of Phi, for several similarities and caps.
+    """
+    federation = fl.federate(images(source), fl.dirichlet(alpha, min_size), clients)
+    truth, found = true_similarity(federation)[np.triu_indices(clients, 1)], {}
+    everyone = prepare(fl.fedavg(), federation, rounds=1, seed=seed, **{**setting, "join_ratio": 1.0})  # type: ignore[arg-type]
+    session = Session(everyone)
+    for t in rounds:
+        w = session.model.weights
+        if t:
+            w = fl.run("fedavg", federation, rounds=t, evaluate_every=t, seed=seed, **setting, progress=False).weights(
+                0
+            )  # type: ignore[arg-type]
+        cohort = session.cohort(0)
+        w_i = train(cohort, cross_entropy, cohort.broadcast(dict(w)))
+        [phi] = [name for name in session.model.classifier if name.endswith("weight")]
+        for kind, cap in VARIANTS:
+            matrix = similarity.similarity_matrix(w_i[phi], kind, cap).numpy()
+            tau, r = similarity.agreement(matrix[np.triu_indices(clients, 1)], truth)
+            found |= {f"tau {t} {kind} {cap:g}": float(tau), f"r {t} {kind} {cap:g}": float(r)}
+    return {name: value for name, value in found.items() if np.isfinite(value)}  # not where all pairs are at the cap
+
+
+def client_sizes(seed: int, source: Images, alpha: float, clients: int, min_size: int) -> Kept:
+    """Table 4 and Fig. 3: mean and standard deviation of the clients' sizes, and images of every class."""
+    data = images(source)
+    federation = fl.federate(data, fl.dirichlet(alpha, min_size), clients, seed=seed)
+    n, facts = federation.sizes, {"samples": len(data), "classes": len(data.classes)}
+    return facts | {"mean": float(n.mean()), "std": float(n.std()), "counts": federation.counts().tolist()}
+
+
+def domain_sizes(seed: int, source: Images) -> Kept:
+    """Table 8(a): images of each domain."""
+    data = images(source)
+    return {name: int((data.domain == d).sum()) for d, name in enumerate(data.domains)}
+
+
+def needs(seed: int, method: str) -> Kept:
+    """Table 1: what a method sends, relative to a model, and whether it looks at the data of others.
+
+    A second run, in which all images that nobody trains on are swapped with each other, ends with the same weights
+    unless the method looks at them.
+    """
+    data = fl.load("digits", copies=1).subset(np.arange(600))
+    federation = fl.federate(data, fl.iid(), 8, seed=seed)
+    spare = np.setdiff1d(np.arange(len(data)), np.concatenate(federation.train))
+    swapped = data.x.copy()
+    swapped[spare] = swapped[np.random.default_rng(seed).permutation(spare)]
+    others = replace(federation, data=replace(data, x=swapped))
+    algorithm = fl.fedfomo(explore=0) if method == "fedfomo" else getattr(fl, method)()
+    setting = dict(rounds=4, local_epochs=1, batch_size=16, lr=0.05, seed=seed, progress=False)
+    one, other = (fl.run(algorithm, each, **setting) for each in (federation, others))  # type: ignore[arg-type]
+    model = 4 * sum(w.numel() for w in one.model.weights.values()) * federation.n_clients  # bytes
+    up, down = one.rounds["bytes_up"] / model, one.rounds["bytes_down"] / model
+    same = all(torch.equal(w, other.models[name]) for name, w in one.models.items())
+    return {
+        "models up and down": float((up + down).iloc[-1]),
+        "most models up": float(up.max()),
+        "looks at data of others": int(not same),
+    }
+
+
+def networks(seed: int) -> Kept:
+    """Tables 5 and 9: parameters of LeNet5 by layer, and of MobileNetV2 by block."""
+    lenet = build("lenet5", MODELS["lenet5"], (3, 32, 32), 10, seed)
+    mobile = build("mobilenetv2", MODELS["mobilenetv2"], (3, 64, 64), 200, seed)
+    found: dict[str, int] = {}
+    for table, model, depth in (("table5", lenet, 1), ("table9", mobile, 2)):
+        for name in model.trainable:
+            layer = f"{table} {'.'.join(name.split('.')[:depth])}"
+            found[layer] = found.get(layer, 0) + model.weights[name].numel()
+    return found

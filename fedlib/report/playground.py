@@ -1,0 +1,301 @@
+"""A playground: two settings side by side, redrawn after every round while they train."""
+
+import ast
+import base64
+import io
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import cache
+from typing import NamedTuple
+
+import ipywidgets as widgets
+import numpy as np
+import PIL.Image
+import torch
+from IPython.display import display
+from matplotlib.figure import Figure
+
+import fedlib as fl
+from fedlib.algorithm import Algorithm
+from fedlib.checks import check_choice, check_count
+from fedlib.data import Dataset
+from fedlib.federation import Federation, Partition
+from fedlib.models import Model
+from fedlib.report.partition_plots import plot_partition
+from fedlib.report.style import BLACK, GREY, RED, label
+from fedlib.report.templates import TEMPLATES
+from fedlib.similarity import classifier_similarity
+from fedlib.stack import PerArchitecture, Shared, Tree, for_each
+
+PARTITIONS = ("dirichlet", "classes_per_client", "iid")
+TRAINING = {"join_ratio": 0.5, "local_epochs": 3, "batch_size": 10, "lr": 0.1}
+
+
+class Setting(NamedTuple):
+    """One side of the playground.
+
+    Attributes:
+        data: name of a data set, as in `fl.load`.
+        partition: one of "dirichlet", "classes_per_client" and "iid".
+        strength: its alpha, or the number of classes.
+        method: name of a method.
+        hyper: its hyper-parameters, "generalization=0.3".
+    """
+
+    data: str = "digit_styles"
+    partition: str = "dirichlet"
+    strength: float = 0.1
+    method: str = "pfedsim"
+    hyper: str = ""
+
+    def algorithm(self) -> Algorithm:
+        """The method with its hyper-parameters. `ValueError` in one sentence if they are not allowed."""
+        check_choice("method", self.method, fl.algorithms())
+        try:
+            call = ast.parse(f"f({self.hyper})", mode="eval").body
+            assert isinstance(call, ast.Call)
+            assert not call.args
+            hyper = {str(word.arg): ast.literal_eval(word.value) for word in call.keywords}
+        except (SyntaxError, ValueError, AssertionError):
+            raise ValueError(f"hyper-parameters {self.hyper!r} must look like name=1, other='text'.") from None
+        try:
+            return getattr(fl, self.method)(**hyper)
+        except TypeError as error:
+            raise ValueError(f"{self.method}: {error}.") from None
+
+    def federation(self, clients: int, images: int) -> Federation:
+        """So many images, dealt out to the clients."""
+        data = _pen() if self.data == "digit_styles" else fl.load(self.data)
+        data = data.subset(np.random.default_rng(0).permutation(len(data))[:images])
+        return fl.federate(data, self._partition(), clients, public=0.1)
+
+    def _partition(self) -> Partition:
+        if self.partition == "dirichlet":
+            return fl.dirichlet(self.strength, min_size=6)
+        return fl.iid() if self.partition == "iid" else fl.classes_per_client(max(1, round(self.strength)))
+
+
+@cache
+def _pen() -> Dataset:
+    data = fl.load("digit_styles", per_style=600)
+    return data.subset(data.domain == data.domains.index("pen"))
+
+
+class Moment(NamedTuple):
+    """What is seen of a run after a round."""
+
+    round: int
+    accuracy: np.ndarray  # of every client [%]
+    alike: np.ndarray | None  # cosine of the classifiers of all pairs of clients
+
+
+def watch(setting: Setting, federation: Federation, rounds: int) -> Iterator[Moment]:
+    """Train, and give what is seen after every round.
+
+    Args:
+        setting: method and hyper-parameters.
+        federation: the clients.
+        rounds: how many.
+
+    Returns:
+        A moment for each round.
+    """
+    from fedlib.runs import Session, prepare
+    from fedlib.training.evaluation import MixedEvaluation
+
+    plan = prepare(setting.algorithm(), federation, rounds=rounds, **TRAINING)
+    session = Session(plan)
+    test = MixedEvaluation(session.images, federation.test, session.architectures, False, False)
+    state, threads = session.init(), torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        for t in range(rounds):
+            state = plan.algorithm.round(state, session.cohort(t))
+            models = plan.algorithm.models(state)
+            correct, *_ = test(models)
+            accuracy = 100 * correct.numpy() / np.array([len(part) for part in federation.test])
+            yield Moment(t + 1, accuracy, _alike(models, session.model, federation))
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _alike(models: Tree | Shared | PerArchitecture, model: Model, federation: Federation) -> np.ndarray | None:
+    """Cosine of the classifiers of all pairs of clients, ordered by main class; None if they have several parts."""
+    each = for_each(models, federation.n_clients)
+    name = next(name for name in model.classifier if name.endswith("weight"))
+    if not isinstance(each, dict) or name not in each:
+        return None
+    order = _order(federation)
+    return classifier_similarity(each[name]).numpy()[np.ix_(order, order)]
+
+
+def _order(federation: Federation) -> np.ndarray:
+    return np.argsort(federation.counts().argmax(1), kind="stable")
+
+
+def picture(setting: Setting, federation: Federation, seen: list[Moment], rounds: int) -> bytes:
+    """Who owns what, accuracy by round, and how alike the classifiers are now: a PNG file.
+
+    Args:
+        setting: one side of the playground.
+        federation: its clients.
+        seen: the moments so far.
+        rounds: how many there will be.
+
+    Returns:
+        Content of the file.
+    """
+    figure = Figure(figsize=(3.8, 6.4))
+    figure.set_layout_engine("none")
+    place = {"left": 0.14, "right": 0.96, "top": 0.96, "bottom": 0.07, "hspace": 0.45}
+    top, middle, bottom = figure.subplots(3, 1, height_ratios=(1, 1, 1.1), gridspec_kw=place)
+    counts = federation.counts()
+    plot_partition(counts[_order(federation)], top, size_key=False)
+    top.set_title(f"{setting.data}: {(counts > 0).sum(1).mean():.1f} classes per client", loc="left")
+    top.set_xlabel("client, by main class")
+    every = np.array([moment.accuracy for moment in seen]).reshape(len(seen), federation.n_clients)
+    done = [moment.round for moment in seen]
+    middle.plot(done, every, color=GREY, linewidth=0.5)
+    middle.plot(done, every.mean(1), color=RED, marker="o")
+    middle.axhline(100 / counts.shape[1], color=BLACK, linestyle=":", linewidth=0.8)
+    middle.set(xlim=(0.5, rounds + 0.5), ylim=(0, 100), xlabel="round (dotted: guessing)", ylabel="accuracy [%]")
+    now = f": {every[-1].mean():.0f} %" if seen else ""
+    middle.set_title(f"{label(setting.method)}{now}, mean over clients", loc="left")
+    alike = seen[-1].alike if seen else None
+    if alike is None:
+        bottom.axis("off")
+    else:
+        image = bottom.imshow(alike, vmin=0, vmax=1)
+        bottom.grid(False)
+        bottom.set(xlabel="client, by main class", ylabel="client")
+        figure.colorbar(image, ax=bottom, label="cosine of classifiers")
+    stream = io.BytesIO()
+    figure.savefig(stream, format="png", dpi=130)
+    small = io.BytesIO()  # 64 colours are enough, and a page holds many of them
+    PIL.Image.open(stream).convert("RGB").quantize(64).save(small, format="png", optimize=True)
+    return small.getvalue()
+
+
+class Playground(widgets.VBox):
+    """The controls and the two pictures. `frames` are those of the last training, a pair for each round."""
+
+    def __init__(self, sides: tuple[Setting, Setting], rounds: int, clients: int, images: int):
+        self.clients, self.images = clients, images
+        self.frames: list[tuple[bytes, bytes]] = []
+        self.rounds = widgets.IntSlider(rounds, 1, 50, description="rounds")
+        self.start = widgets.Button(description="Start", button_style="primary", tooltip="Train both settings.")
+        self.stop = widgets.Button(description="Stop", disabled=True, tooltip="Stop after this round.")
+        self.says = widgets.Label("")
+        self.controls = [self._controls(side) for side in sides]
+        self.pictures = [
+            widgets.Image(format="png", layout=widgets.Layout(width="365px", max_width="100%")) for _ in sides
+        ]
+        wrap = widgets.Layout(display="flex", flex_flow="row wrap")
+        columns = [
+            widgets.VBox([*one.values(), image]) for one, image in zip(self.controls, self.pictures, strict=True)
+        ]
+        buttons = widgets.HBox([self.rounds, self.start, self.stop, self.says], layout=wrap)
+        super().__init__([buttons, widgets.HBox(columns, layout=wrap)])
+        self._stopped = threading.Event()
+        self.start.on_click(lambda _: threading.Thread(target=self.train, daemon=True).start())
+        self.stop.on_click(lambda _: self._stopped.set())
+
+    def _controls(self, side: Setting) -> dict[str, widgets.ValueWidget]:
+        strength = widgets.BoundedFloatText(side.strength, min=0.02, max=100, step=0.1, description="strength")
+        return {
+            "data": widgets.Dropdown(options=sorted({*fl.datasets(), side.data}), value=side.data, description="data"),
+            "partition": widgets.Dropdown(options=PARTITIONS, value=side.partition, description="partition"),
+            "strength": strength,
+            "method": widgets.Combobox(options=fl.algorithms(), value=side.method, description="method"),
+            "hyper": widgets.Text(side.hyper, placeholder="name=value, ...", description="settings"),
+        }
+
+    def train(self) -> None:
+        """Train both settings, a round of one and then a round of the other, and redraw after every round."""
+        self.start.disabled, self.stop.disabled, self.frames = True, False, []
+        self._stopped.clear()
+        try:
+            self._train(int(self.rounds.value))
+        except ValueError as error:
+            self.says.value = str(error)
+        finally:
+            self.start.disabled, self.stop.disabled = False, True
+
+    def _train(self, rounds: int) -> None:
+        self.says.value = "dealing out the images"
+        sides = [Setting(**{name: widget.value for name, widget in one.items()}) for one in self.controls]
+        federations = [side.federation(self.clients, self.images) for side in sides]
+        seen: tuple[list[Moment], list[Moment]] = ([], [])
+        self._show(sides, federations, seen, rounds)
+        runs = [watch(side, federation, rounds) for side, federation in zip(sides, federations, strict=True)]
+        for t, moments in enumerate(zip(*runs, strict=True), 1):
+            for past, moment in zip(seen, moments, strict=True):
+                past.append(moment)
+            self._show(sides, federations, seen, rounds)
+            self.says.value = f"round {t} of {rounds}"
+            if self._stopped.is_set():
+                self.says.value = f"stopped after round {t}"
+                break
+
+    def _show(self, sides, federations, seen, rounds) -> None:
+        first, second = map(picture, sides, federations, seen, (rounds, rounds))
+        self.frames.append((first, second))
+        for image, content in zip(self.pictures, (first, second), strict=True):
+            image.value = content
+
+    def __repr__(self) -> str:
+        return f"Playground({' against '.join(str(one['method'].value) for one in self.controls)})"
+
+    def _repr_mimebundle_(self, **options: object) -> dict[str, object]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        frames = [[base64.b64encode(content).decode() for content in pair] for pair in self.frames]
+        page = TEMPLATES.get_template("frames.html").render(frames=frames, id=f"frames{id(self)}")
+        return {**(super()._repr_mimebundle_(**options) or {}), "text/html": page}
+
+
+def playground(
+    method: str = "pfedsim",
+    against: str = "fedavg",
+    *,
+    data: str = "digit_styles",
+    partition: str = "dirichlet",
+    strength: float = 0.1,
+    rounds: int = 10,
+    clients: int = 8,
+    images: int = 600,
+) -> None:
+    """Show two settings side by side that train while you watch: who owns what, accuracy, and who is alike.
+
+    It trains once when it is called; then its controls and buttons begin another training. On a page without a kernel
+    a slider shows the rounds of that first training.
+
+    Args:
+        method: the method of the left side.
+        against: the method of the right side.
+        data: name of a data set, as in `fl.load`.
+        partition: "dirichlet", "classes_per_client" or "iid".
+        strength: alpha of "dirichlet", number of "classes_per_client".
+        rounds: communication rounds.
+        clients: how many.
+        images: how many, of all clients.
+
+    Raises:
+        ValueError: a method, the data or the partition is unknown.
+
+    Example:
+        >>> import fedlib as fl
+        >>> fl.report.playground("fedper", against="fedavg", rounds=1, clients=2, images=60)
+        Playground(fedper against fedavg)
+    """
+    check_choice("partition", partition, PARTITIONS)
+    check_choice("data", data, fl.datasets())
+    check_count("clients", clients, 2)
+    sides = Setting(data, partition, strength, method), Setting(data, partition, strength, against)
+    for side in sides:
+        side.algorithm()
+    widget = Playground(sides, rounds, clients, images)
+    handle = display(widget, display_id=True)
+    with suppress(KeyboardInterrupt):
+        widget.train()
+    if handle is not None:
+        handle.update(widget)
