@@ -12,6 +12,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -38,7 +39,7 @@ from fedlib.training.batches import to_device
 from fedlib.training.convolution import FORMS
 from fedlib.training.stacked import Stacked
 
-SETTING = dict(rounds=3, local_epochs=2, batch_size=16, lr=0.05, tune_epochs=1, tune_every=3)
+SETTING = dict(rounds=2, local_epochs=2, batch_size=32, lr=0.05, tune_epochs=1, tune_every=2)
 COPIES = {torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default}
 REPLAYED = ("fedgh", "fedkemf")  # with groups of their own, and with public images
 READS = {Tensor.cpu, Tensor.item, Tensor.tolist}
@@ -228,14 +229,15 @@ def step(architecture: str, form: str, graphs: bool = True) -> str:
 
 def clients() -> fl.Federation:
     """Four of them."""
-    dealt = fl.federate(corners(160, seed=0), fl.dirichlet(alpha=0.5, min_size=12), clients=4, seed=1)
+    dealt = fl.federate(corners(120, seed=0), fl.dirichlet(alpha=0.5, min_size=12), clients=4, seed=1)
     return dealt.with_public(corners(40, seed=1))
 
 
-def run(method: str, store: str) -> list[str]:
-    """Three rounds, an evaluation after each, fine-tuning at the end: what was noted inside of rounds."""
+def run(method: str, store: str, **changes: Any) -> list[str]:
+    """Two rounds, an evaluation after each, fine-tuning at the end: what was noted inside of rounds."""
     algorithm, found = FACTORIES[method](), []
-    plan = prepare(algorithm, clients(), "lenet5+m1" if algorithm.mixed else "lenet5", **SETTING, device="cuda")
+    model, setting = "lenet5+m1" if algorithm.mixed else "lenet5", SETTING | changes | {"device": "cuda"}
+    plan = prepare(algorithm, clients(), model, **setting)
 
     def round(state, cohort):
         with WATCH.looking() as seen:
@@ -265,6 +267,8 @@ def main(library: str, store: str) -> dict[str, Any]:
         graphs.clear()
         found["one by one"] = [outcome(step, "lenet5", "grouped", False), len(graphs)]
         found["as a graph"] = [outcome(step, "lenet5", "grouped", True), len(graphs)]
+        found["measured"] = outcome(partial(run, batch_size=8), "fedavg", store)  # stacks that shrink
+        backends.faster_form = lambda *_: "patches"
         found["runs"] = {method: outcome(run, method, store) for method in FACTORIES}
         replayed = test_gpu.test_a_round_is_replayed_and_never_waited_for
         found["replayed"] = {method: outcome(replayed, method, clients(), Path(store)) for method in REPLAYED}

@@ -69,6 +69,10 @@ def test_what_test_gpu_says_of_replayed_rounds_can_be_true(traced):
     assert set(traced["replayed"].values()) == {None}
 
 
+def test_a_run_that_measures_the_form_of_its_convolutions_waits_for_nothing_else_inside_its_rounds(traced):
+    assert traced["measured"] == []
+
+
 @pytest.mark.parametrize("method", FACTORIES)
 def test_a_run_on_a_gpu_copies_nothing_and_waits_for_nothing_inside_its_rounds(method, traced):
     found = traced["runs"][method]
