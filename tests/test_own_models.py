@@ -88,19 +88,6 @@ def test_own_models_train_in_both_backends_and_beside_others(federation, tmp_pat
     assert close(loop.models, stacked.models)
 
 
-def test_own_models_reach_the_processes_of_a_sweep(federation, tmp_path, monkeypatch):
-    monkeypatch.setitem(MODELS, "a_name", in_a_notebook("<own>"))
-    models = [in_a_notebook("<own>"), Mine, "a_name", ["lenet5_plain", "a_name"]]
-    cells = fl.grid(algorithm="local_only", federation=federation, model=models, **SETTING)
-    cells += fl.grid(algorithm=fl.fedkemf(knowledge="a_name"), federation=federation, **SETTING)
-    swept = fl.sweep(cells, jobs=2, progress=False, store=tmp_path / "workers")
-    assert swept.cells["model"].tolist() == ["mine", "Mine", "a_name", "lenet5_plain+a_name", "lenet5"]
-    for cell, result in zip(cells, swept.results, strict=True):
-        here = fl.run(**cell, progress=False, store=tmp_path / "here")
-        assert here.folder.name == result.folder.name
-        assert same_bits(here.models, result.models)
-
-
 class Maker:
     """Makes models, and has a state that no source tells."""
 

