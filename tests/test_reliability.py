@@ -21,7 +21,7 @@ EXPERIMENT = """
 import pandas as pd
 import fedlib as fl
 federation = fl.federate(fl.load("own"), fl.iid(), 4)
-setting = dict(model="m1_thin", rounds=3, batch_size=20, lr=0.1, progress=False)
+setting = dict(model="m1_thin", rounds=2, batch_size=20, lr=0.1, progress=False)
 runs = [fl.run(name, federation, seed=seed, **setting) for name in ("fedavg", "fedper", "pfedsim") for seed in (0, 1)]
 report = fl.report.open("pfedmb", profile, output)
 report.table(pd.DataFrame([run.summary() for run in runs]).drop(columns="seconds"), "table1")
@@ -63,14 +63,12 @@ def test_after_a_kill_at_any_moment_the_same_command_ends_with_the_same_tables(f
     monkeypatch.setenv("FEDLIB_DATA", str(folder))
     write_npz(folder / "own.npz", tiny)
     write(folder, EXPERIMENT)
-    chance = random.Random(0)
-    for done in (0, 2):
-        process = make(folder)
-        wait_for(lambda done=done: len(list(run_store.glob("*/run.safetensors"))) > done)
-        time.sleep(chance.uniform(0, 0.2))
-        os.killpg(process.pid, signal.SIGKILL)  # the kernel notices by itself
-        process.join()
-        assert process.exitcode == -signal.SIGKILL
+    process = make(folder)
+    wait_for(lambda: len(list(run_store.glob("*/run.safetensors"))) > 2)
+    time.sleep(random.uniform(0, 0.2))
+    os.killpg(process.pid, signal.SIGKILL)  # the kernel notices by itself
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
     assert batch.main(arguments(folder)) == 0
     made = folder / "figures" / "smoke" / "pfedmb" / "table1.csv"
     assert not list(folder.rglob("*.tmp"))
@@ -84,7 +82,7 @@ def test_after_a_kill_at_any_moment_the_same_command_ends_with_the_same_tables(f
 def test_two_at_once_take_turns(folder, capsys):
     log = folder / "log"
     note = f"with open({str(log)!r}, 'a') as file:\n    file.write('{{}} ')"
-    write(folder, note.format("start"), "import time; time.sleep(3)", note.format("end"))
+    write(folder, note.format("start"), "import time; time.sleep(2)", note.format("end"))
     first = make(folder)
     wait_for(log.exists)
     assert batch.main(arguments(folder)) == 0
