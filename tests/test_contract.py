@@ -23,6 +23,8 @@ from fedlib.training.batches import on_device
 from fedlib.training.evaluation import MixedEvaluation
 
 SETTING = dict(rounds=4, join_ratio=0.5, local_epochs=2, batch_size=12, lr=0.05, tune_epochs=0, progress=False)
+SHORT = {"rounds": 1, "local_epochs": 1}
+EVERY = {"rounds": 2, "evaluate_every": 1}
 
 # What a method or a run has that says nothing else; it is part of every number, so it changes knowingly.
 DEFAULTS = {
@@ -104,13 +106,12 @@ def test_the_same_seed_gives_the_same_bits_and_another_seed_does_not(method, fed
     assert first.folder != again.folder  # it was run again
     assert same_bits(first.models, again.models)
     assert first.accuracy.equals(again.accuracy)
-    short = SETTING | {"rounds": 1, "local_epochs": 1}
-    one, other = (fl.run(method, federation, **short, seed=seed).models for seed in (7, 8))
+    one, other = (plain(method, **SHORT, seed=seed).models for seed in (0, 8))
     assert not same_bits(one, other)
 
 
 def test_training_lowers_the_loss(method, federation):
-    rounds = {"fedgen": 10, "perfedavg": 7}.get(method.name, 4)  # these two are slow
+    rounds = {"fedgen": 9, "perfedavg": 6}.get(method.name, 3)  # these two are slow
     how = dict(rounds=rounds, join_ratio=1.0, batch_size=8, momentum=0.8, evaluate_every=1)
     result = fl.run(method, federation, **SETTING | how)
     loss = result.accuracy.groupby("round")["loss"].mean()
@@ -137,11 +138,11 @@ def without_progress(setting: dict) -> dict:
     return {name: value for name, value in setting.items() if name != "progress"}
 
 
-def test_stacked_equals_loop_after_a_round_in_float32(method, federation, tmp_path):
+def test_stacked_equals_loop_after_a_round_in_float32(method, plain):
     loop, stacked = (
-        fl.run(method, federation, **SETTING | {"rounds": 1, "local_epochs": 1}, backend=backend)
-        for backend in ("loop", "stacked")
+        plain(method, **SHORT | ({} if backend == "loop" else {"backend": backend})) for backend in ("loop", "stacked")
     )
+    assert [own.config["backend"] for own in (loop, stacked)] == ["loop", "stacked"]
     assert loop.folder != stacked.folder
     assert distance(loop.models, stacked.models) < 1e-5
 
@@ -173,7 +174,8 @@ def test_a_round_reads_nothing_back_from_the_device(backend, method, federation)
 
 
 def test_tuning_is_recorded_and_thrown_away(method, federation, plain):
-    untuned, tuned = plain(method), fl.run(method, federation, **SETTING | {"tune_epochs": 1})
+    """After the first of two rounds, too."""
+    untuned, tuned = plain(method, **EVERY), fl.run(method, federation, **SETTING | EVERY | {"tune_epochs": 1})
     assert same_bits(untuned.models, tuned.models)
     assert same_bits(flatten(untuned.state), flatten(tuned.state))
     before, after = (

@@ -335,7 +335,7 @@ def pooled(monkeypatch):
 @pytest.mark.parametrize("method", fl.algorithms())
 def test_seeds_and_partitions_that_share_a_stack_equal_separate_runs(method, federation, tiny, pooled, tmp_path):
     other = fl.federate(tiny, fl.iid(), clients=5, seed=3).with_public(federation.public)
-    setting = SETTING | dict(rounds=2, batch_size=16, backend="stacked", dtype="float64", tune_epochs=1)
+    setting = SETTING | dict(rounds=2, batch_size=32, backend="stacked", dtype="float64", tune_epochs=1)
     setting["algorithm"] = FACTORIES[method]()
     cells = [dict(federation=federation, seed=0, **setting), dict(federation=other, seed=1, **setting)]
     together = fl.sweep(cells, jobs=1, progress=False, store=tmp_path / "together")

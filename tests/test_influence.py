@@ -14,9 +14,9 @@ from fedlib.federation import Federation
 from fedlib.runs.plan import cohorts
 from fedlib.runs.store import flatten
 
-SETTING = dict(rounds=3, join_ratio=0.34, local_epochs=2, batch_size=10, lr=0.05, tune_epochs=1, progress=False)
+SETTING = dict(rounds=2, join_ratio=0.34, local_epochs=2, batch_size=16, lr=0.05, tune_epochs=1, progress=False)
 SEEN = 6  # of seven clients
-PRESENT = sorted(set(np.concatenate(cohorts(SEEN, 0.34, 3, seed=0)).tolist()))
+PRESENT = sorted(set(np.concatenate(cohorts(SEEN, 0.34, SETTING["rounds"], seed=0)).tolist()))
 ABSENT = [i for i in range(SEEN) if i not in PRESENT]
 VARIANTS = {name: make() for name, make in FACTORIES.items()} | {
     "pfedhr, unlabelled": fl.pfedhr(labelled=False, server_epochs=1, server_batch=20),

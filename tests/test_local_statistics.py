@@ -52,7 +52,7 @@ def test_fedavg_with_statistics_at_home_is_silobn(tune_epochs, federation):
 @pytest.mark.parametrize("name", sorted(FACTORIES))
 def test_a_client_has_its_own_statistics_whatever_the_method(name, federation):
     """In float64, loop and stack alike; a client that never took part has the initial ones."""
-    method, setting = FACTORIES[name](), LOCAL | {"rounds": 2, "dtype": "float64", "tune_epochs": 1}
+    method, setting = FACTORIES[name](), LOCAL | {"rounds": 2, "batch_size": 24, "dtype": "float64", "tune_epochs": 1}
     loop, stacked = (fl.run(method, federation, **setting, backend=backend) for backend in BACKENDS)
     assert distance(loop.models, stacked.models) < 1e-5
     plan = prepare(method, federation, **without_progress(setting))

@@ -40,12 +40,12 @@ def test_methods_that_need_public_images_say_so(method, federation):
 
 
 def test_a_candidate_is_better_than_a_fresh_network_of_its_size():
-    """Trained on the same public images for as long as pFedHR does; mean over three draws of ten digits."""
-    digits, own = fl.load("digit_styles", per_style=1200), SimpleNamespace(**fl.pfedhr().hyper)
+    """Trained on the same public images for as long as pFedHR does; mean over two draws of ten digits."""
+    digits, own = fl.load("digit_styles", per_style=800), SimpleNamespace(**fl.pfedhr().hyper)
     images, mean = on_device(digits.subset(digits.domain == 0), torch.device("cpu")), []
-    for seed in range(3):
-        order = torch.from_numpy(np.random.default_rng(seed).permutation(1200))
-        parts = [images._replace(x=images.x[part], y=images.y[part]) for part in order.split([400, 300, 250, 250])]
+    for seed in range(2):
+        order = torch.from_numpy(np.random.default_rng(seed).permutation(800))
+        parts = [images._replace(x=images.x[part], y=images.y[part]) for part in order.split([200, 200, 210, 190])]
         public, tested, *clients = parts
 
         def trained(images, model, w, epochs, seed=seed):
@@ -53,12 +53,12 @@ def test_a_candidate_is_better_than_a_fresh_network_of_its_size():
             return public_training(images, *arguments, (seed,))(model, w, 0)
 
         def accuracy(model, w, tested=tested):
-            correct, _ = evaluate(model, tested, {name: t[None] for name, t in w.items()}, [np.arange(300)])
-            return correct.item() / 3
+            correct, _ = evaluate(model, tested, {name: t[None] for name, t in w.items()}, [np.arange(200)])
+            return correct.item() / 2
 
         models = [build(name, MODELS[name], (3, 32, 32), 10, seed) for name in ("m1_thin", "m2_thin")]
         pool = [Network(m, trained(part, m, m.weights, 5)) for m, part in zip(models, clients, strict=True)]
-        x = public.batch(torch.arange(400), models[0]).x
+        x = public.batch(torch.arange(200), models[0]).x
         made = reassemble(pool, x, 3, 2, own.stitch_depth, (seed,), own.stitch_relu, own.end_in_head)
         found = [accuracy(m, trained(public, m, m.weights, own.server_epochs)) for m in made.candidates]
         for layer in (layer for m in made.candidates for layer in m.net.modules() if isinstance(layer, nn.Dropout)):

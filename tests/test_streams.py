@@ -12,7 +12,7 @@ from fedlib import streams
 from fedlib.models import model
 from fedlib.training import local, server
 
-RUN = dict(rounds=3, join_ratio=0.7, local_epochs=2, batch_size=16, lr=0.05, tune_epochs=2, progress=False)
+RUN = dict(rounds=3, join_ratio=0.7, local_epochs=2, batch_size=64, lr=0.05, tune_epochs=2, progress=False)
 
 
 def test_streams_that_integers_would_confuse_are_different():
