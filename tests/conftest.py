@@ -1,6 +1,7 @@
 """Shared fixtures: a run store of its own for every test, one thread, no randomness left to chance."""
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
@@ -18,12 +19,14 @@ import fedlib as fl
 from fedlib.algorithm import ALGORITHMS
 from fedlib.data import Dataset
 
+sys.modules["rfc3987_syntax"] = None  # jsonschema does without; its import takes more than a second
 torch.set_num_threads(1)
 hypothesis.settings.register_profile("fedlib", derandomize=True, database=None, deadline=None)
 hypothesis.settings.load_profile("fedlib")
 
 
-SLOW = ("browser", "notebooks", "reliability", "cluster", "run", "contract", "fake_gpu")  # files test_*.py
+# Files test_*.py.
+SLOW = ("notebooks", "browser", "reliability", "cluster", "contract", "fake_gpu", "run", "engine", "influence")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
