@@ -27,7 +27,7 @@ BATCH  = --profile $(PROFILE) $(foreach n,$(NOTEBOOK),--notebook '$(n)') $(forea
 help:  ## Show this list
 	@echo "make figures makes all tables and figures; make lab opens the notebooks."
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
-	@echo "Options:  PROFILE=smoke|quick|paper  NOTEBOOK=\"01 02\"  SET=\"rounds=10 seeds=[0,1]\"  JOBS=2  PARALLEL=2  PYTHON=python3.12"
+	@echo "Options:  PROFILE=smoke|quick|paper  NOTEBOOK=\"01 02\"  SET=\"seeds=3\"  JOBS=2  PARALLEL=2  PYTHON=python3.12"
 
 figures: $(STAMP)  ## Execute the notebooks; tables and figures are written to figures/<profile>/<paper>
 	@$(PY) -m fedlib.batch $(BATCH)

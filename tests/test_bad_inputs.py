@@ -12,7 +12,7 @@ import fedlib as fl
 from fedlib import batch
 from fedlib.batch.parameters import BY_OPTION, read_settings, settle
 
-SOURCES = sorted((Path(__file__).parent.parent / "notebooks").glob("[0-9][0-9]_*.ipynb"))
+SOURCES = sorted((Path(__file__).parent.parent / "notebooks").glob("[0-9][1-9]_*.ipynb"))
 FUNCTIONS = {name: getattr(fl, name) for name in fl.__all__ if inspect.isfunction(getattr(fl, name))}
 WRONG = ["no such value", [], math.nan, None, -1, object()]
 CALLED = {"name": "dataset", "base": "algorithm"}  # arguments that the sentence calls by another word

@@ -12,7 +12,7 @@ from processes import command, start
 
 from fedlib import batch
 
-SOURCES = sorted((Path(__file__).parent.parent / "notebooks").glob("[0-9][0-9]_*.ipynb"))
+SOURCES = sorted((Path(__file__).parent.parent / "notebooks").glob("[0-9][1-9]_*.ipynb"))
 PARAMETERS = 'rounds = 2\nlr = 0.1\nseeds = [0]\nname = "a"\nverbose = False\nprofile = "?"\noutput = "."'
 
 

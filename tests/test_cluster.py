@@ -16,6 +16,7 @@ import pytest
 import torch
 
 import fedlib as fl
+from fedlib.papers import rows, runner
 from fedlib.runs import cluster
 from fedlib.runs.store import RunFolder
 
@@ -27,6 +28,7 @@ pytestmark = [
 
 PORT = 6390 + int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 ADDRESS = f"127.0.0.1:{PORT}"
+KEPT = ("fedper", "partition")  # methods of the evidence
 SETTING = dict(rounds=12, join_ratio=1.0, local_epochs=1, batch_size=8, lr=0.05)
 
 
@@ -197,3 +199,20 @@ def test_without_ray_one_sentence_says_how_to_get_it(federation, monkeypatch, ru
     with pytest.raises(ValueError, match=r"needs Ray, which is not installed: pip install 'fedlib\[ray\]'"):
         fl.sweep(cells, ray=ADDRESS, progress=False)
     assert not run_store.exists()
+
+
+def test_evidence_from_the_cluster_is_that_of_one_machine(nodes, tmp_path, monkeypatch):
+    """Runs on the cluster, measurements here; rows say the same as those of one process."""
+    monkeypatch.setattr(runner, "check_clean", lambda: "0123")
+    smoke = fl.study("pfedsim", "smoke")
+    wanted = [cell for cell in smoke.cells if cell.item in ("table3", "table8a") and cell.method in KEPT]
+    jobs = runner.missing([smoke._replace(cells=wanted)], folder=tmp_path / "rows")
+    assert len(jobs) == 2 + 1
+    later = time.time() + 600
+    assert runner.on_cluster(jobs, ADDRESS, later, tmp_path / "rows", tmp_path / "store") == 3
+    assert runner.work(jobs, later, tmp_path / "alone", tmp_path / "other", lambda text: None) == 3
+    both = [rows.read("pfedsim", tmp_path / name) for name in ("rows", "alone")]
+    clock = {"seconds", "seconds_of_rounds"}
+    facts = [{key: {k: v for k, v in row.facts.items() if k not in clock} for key, row in one.items()} for one in both]
+    assert facts[0] == facts[1]
+    assert runner.on_cluster(jobs[:1], ADDRESS, time.time() - 1, tmp_path / "late", tmp_path / "store") == 0

@@ -177,3 +177,16 @@ def test_what_a_row_keeps_of_a_run_is_computed_with_one_thread_as_well(smoke, tm
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(1)
+
+
+def test_a_measurement_is_not_older_than_the_sizes_of_another_profile(monkeypatch):
+    from fedlib.papers.fedsimsup import study as module
+
+    def code(profile):
+        return {cell.item: cell.tasks[0].code() for cell in study("fedsimsup", profile).cells if cell.item == "moves"}
+
+    before = code("paper")
+    monkeypatch.setitem(module.PROFILES, "quick", module.PROFILES["quick"]._replace(moves_rounds=99))
+    assert code("paper") == before
+    monkeypatch.setitem(module.PROFILES, "paper", module.PROFILES["paper"]._replace(moves_rounds=99))
+    assert code("paper") != before

@@ -1,70 +1,25 @@
-"""Nobody is tested on what somebody trains on: all federations of all notebooks, and ragged made-up ones."""
+"""Nobody is tested on what somebody trains on: all federations of all studies, and ragged made-up ones."""
 
-import ast
-import dis
 from dataclasses import replace
-from pathlib import Path
-from types import CodeType
 
-import nbformat
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import fedlib as fl
-from fedlib import batch
 from fedlib.data import Dataset
 from fedlib.federation.federation import _cut
-
-NOTEBOOKS = sorted((Path(__file__).parent.parent / "notebooks").glob("[0-9][0-9]_*.ipynb"))
-VARIABLES, ATTRIBUTES = {"LOAD_NAME", "LOAD_GLOBAL"}, {"LOAD_ATTR", "LOAD_METHOD"}
-
-
-def read(code: CodeType, operations: set[str]) -> set[str]:
-    """What a statement reads, in the functions that it holds too."""
-    inner = (read(constant, operations) for constant in code.co_consts if isinstance(constant, CodeType))
-    return {step.argval for step in dis.get_instructions(code) if step.opname in operations}.union(*inner)
+from fedlib.papers.pfedsim.measure import layers_alike
+from fedlib.papers.run import Run
+from fedlib.training import Images
 
 
-def federating(source: Path, profile: str, needed: set[str]) -> list[CodeType]:
-    """The statements of a notebook that make federations or the variables `needed`, and all that they rely on."""
-    given = batch.defaults(source) | batch.make_job(source, profile, Path()).parameters
-    parameters = "\n".join(f"{name} = {value!r}" for name, value in given.items())
-    cells = [cell for cell in nbformat.read(source, 4).cells if cell.cell_type == "code"]
-    sources = [parameters if "parameters" in cell.metadata.get("tags", []) else cell.source for cell in cells]
-    lines = [line for source in sources for line in ast.parse(source).body]
-    codes = [compile(ast.Module([line], []), source.name, "exec") for line in lines]
-    makers, chosen = {"federate", "with_public"}, []
-    for line, code in zip(lines, codes, strict=True):
-        if isinstance(line, ast.FunctionDef) and makers & read(code, VARIABLES | ATTRIBUTES):
-            makers.add(line.name)
-    for line, code in zip(reversed(lines), reversed(codes), strict=True):
-        assigned = {step.argval for step in dis.get_instructions(code) if step.opname == "STORE_NAME"}
-        if needed & assigned or makers & read(code, VARIABLES | ATTRIBUTES):
-            settled = set() if isinstance(line, ast.For | ast.If) else assigned
-            needed = needed - settled | read(code, VARIABLES)
-            chosen.insert(0, code)
-    return chosen
-
-
-def federations_of(source: Path, profile: str, needed: set[str] = frozenset()) -> tuple[list[fl.Federation], dict]:
-    """All federations of a notebook, those with other public images too, and the variables that it set for them."""
-    made, variables = [], {}
-
-    def noted(make):
-        def call(*args, **kwargs):
-            made.append(make(*args, **kwargs))
-            return made[-1]
-
-        return call
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fl, "federate", noted(fl.federate))
-        patch.setattr(fl.Federation, "with_public", noted(fl.Federation.with_public))
-        for code in federating(source, profile, needed):
-            exec(code, variables)
-    return made, variables
+def federations_of(paper: str, profile: str) -> list[fl.Federation]:
+    """All federations of a paper's runs, those with other public images too."""
+    runs = [task for task, _ in fl.study(paper, profile).tasks().values() if isinstance(task, Run)]
+    made = {(run.images, str(run.partition), run.clients, str(run.federate), run.public): run for run in runs}
+    return [run.arguments(0)["federation"] for run in made.values()]
 
 
 def leaks(federation: fl.Federation) -> set[int]:
@@ -79,20 +34,25 @@ def leaks(federation: fl.Federation) -> set[int]:
 
 
 @pytest.mark.parametrize("profile", ["smoke", "quick"])
-@pytest.mark.parametrize("source", NOTEBOOKS, ids=lambda path: path.stem)
-def test_nobody_in_a_notebook_is_tested_on_an_original_that_somebody_trains_on(source, profile):
-    made, _ = federations_of(source, profile)
+@pytest.mark.parametrize("paper", fl.report.PAPERS)
+def test_nobody_in_a_study_is_tested_on_an_original_that_somebody_trains_on(paper, profile):
+    made = federations_of(paper, profile)
     assert made
     for federation in made:
         assert leaks(federation) == set(), federation
         assert (federation.data.source is None) == (federation.data.name == "characters")
 
 
-def test_the_images_of_fig_1_of_pfedsim_are_new_to_its_models():
-    _, made = federations_of(NOTEBOOKS[0], "quick", {"held_out"})
-    source, subsets = made["study"].source, made["subsets"]
-    assert len(np.unique(made["held_out"])) == 500
-    assert not np.isin(source[made["held_out"]], source[np.concatenate(subsets.train)]).any()
+def test_the_images_of_fig_1_of_pfedsim_are_new_to_its_models(monkeypatch):
+    made, asked, federate, batch = [], [], fl.federate, Images.batch
+    monkeypatch.setattr(fl, "federate", lambda *data, **how: made.append(federate(*data, **how)) or made[-1])
+    monkeypatch.setattr(Images, "batch", lambda self, index, model: asked.append(index) or batch(self, index, model))
+    source = fl.papers.run.Images("digits", (("copies", 2),), few=800)
+    layers_alike(0, source, 8, 1, {"batch_size": 50, "lr": 0.05}, 37)
+    [federation], shown = made, asked[-1].numpy()
+    origin = federation.data.source
+    assert len(np.unique(shown)) == 37
+    assert not np.isin(origin[shown], origin[np.concatenate(federation.train)]).any()
 
 
 def with_sources(source: np.ndarray) -> Dataset:

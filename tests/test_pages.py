@@ -5,6 +5,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from nbclient import NotebookClient
 
 NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
 PAGES = [NOTEBOOKS / "start.ipynb", NOTEBOOKS / "glossary.ipynb"]  # notebooks, because JupyterLab opens them rendered
@@ -42,14 +43,18 @@ def test_every_paper_has_a_term_of_its_own():
 
 
 @pytest.mark.parametrize("source", sorted(NOTEBOOKS.glob("[0-9][0-9]_*.ipynb")), ids=lambda source: source.stem)
-def test_every_notebook_has_something_to_play_with_its_readings_and_exercises_with_folded_solutions_that_run(source):
-    heading, cells = "", {}
-    for cell in nbformat.read(source, 4).cells:
-        *_, heading = [heading, *re.findall(r"^## (?:\d+\. )?(.*)", cell.source, re.MULTILINE)]
-        cells.setdefault(heading, []).append(cell)
-    code = {name: [cell for cell in own if cell.cell_type == "code"] for name, own in cells.items()}
-    assert any("fl.report.explore(" in cell.source for cell in code["Play with it"])
-    assert any(cell.source == "report.readings()" for cell in code["What differed from the paper, and why"])
-    assert code["Exercises"]
-    assert all(cell.metadata["tags"] == ["solution"] for cell in code["Exercises"])
-    assert all(cell.metadata["jupyter"] == {"source_hidden": True} for cell in code["Exercises"])
+def test_every_notebook_has_something_to_play_with(source):
+    code = [cell.source for cell in nbformat.read(source, 4).cells if cell.cell_type == "code"]
+    assert any("fl.report.explore(" in text or "fl.report.playground(" in text for text in code)
+    assert source.stem.startswith("00") or any("report.readings()" in text for text in code)
+
+
+def test_the_first_lesson_runs_and_its_plain_code_gives_the_bits_of_the_library(tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDLIB_RUNS", str(tmp_path))
+    notebook = nbformat.read(NOTEBOOKS / "00_first_steps.ipynb", 4)
+    for cell in notebook.cells:
+        cell.source = cell.source.replace("BATCH, LR = 15, 2,", "BATCH, LR = 2, 1,").replace("rounds=5", "rounds=1")
+    done = NotebookClient(notebook, resources={"metadata": {"path": str(NOTEBOOKS)}}).execute()
+    assert any("torch.equal(result.weights(0)[name], w[name])" in cell.source for cell in done.cells)
+    pages = ["".join(o.get("data", {}).get("text/html", "")) for cell in done.cells for o in cell.get("outputs", [])]
+    assert any('type="range"' in page for page in pages)  # the playground moves without a kernel

@@ -361,11 +361,21 @@ def test_a_pool_without_convolutions_gives_no_candidate():
 def test_a_record_says_what_was_tried():
     pool = pool_of()
     tried = reassemble(pool, X, 4, most=3, depth=1, stream=(0,))
-    row = record(tried, pool, [model for model, _ in pool], 3, torch.tensor([2, 5, 7, 9]), torch.zeros(4, 3), [0] * 4)
+    row = record(
+        tried,
+        pool,
+        [model for model, _ in pool],
+        3,
+        torch.tensor([2, 5, 7, 9]),
+        torch.zeros(4, 3),
+        [0] * 4,
+        torch.ones(4),
+    )
     log = appended(appended({}, row), row)
     assert {name: tuple(t.shape) for name, t in log.items()} == {
         "clients": (2, 4), "network": (2, 4), "group": (2, 4, 10), "distance": (2, 4, 10, 4, 10), "found": (2,),
         "used": (2,), "chain": (2, 3, 10, 2), "added": (2, 3), "size": (2, 3), "similarity": (2, 4, 3), "match": (2, 4),
+        "right": (2, 4),
     }  # fmt: skip
     lengths = [4, 6, 9, 10]
     for b, n in enumerate(lengths):
@@ -388,10 +398,11 @@ def test_a_record_is_read_back_as_it_was_tried():
     assert tried.candidates
     models, similarity = [model_of(name) for name in ("m3_thin", "m1_thin", "m2_thin")], torch.rand(3, 4)
     similarity = similarity[:, : len(tried.candidates)]
-    row = record(tried, pool, models, 4, torch.tensor([2, 5, 9]), similarity, [1, 0, 1])
+    row = record(tried, pool, models, 4, torch.tensor([2, 5, 9]), similarity, [1, 0, 1], torch.tensor([0.5, -1, 1]))
     said = replay(appended(appended({}, row), row), 1)
     places = [(piece.b, piece.h) for piece in tried.pieces]
     assert (said.clients, said.networks, said.match, said.found) == ([2, 5, 9], [2, 1], [1, 0, 1], tried.found)
+    assert said.right == [0.5, -1, 1]
     assert said.group == {places[i]: j for j, members in enumerate(tried.groups) for i in members}
     assert list(said.group) == places
     np.testing.assert_allclose(said.distance, tried.distances, rtol=1e-6)

@@ -7,6 +7,7 @@ import pytest
 from bs4 import BeautifulSoup
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
+import fedlib as fl
 from fedlib import report
 from fedlib.report.gallery import write_gallery
 
@@ -16,11 +17,10 @@ def finished(folder, paper="pfedmb", rows=3):
     own = report.open(paper, "quick", folder / paper)
     figure, ax = plt.subplots()
     ax.plot([0, 1])
-    picture = own.figure(figure, "fig1", alt="A line that rises from 0 to 1.")
+    picture = own.figure(figure, "fig3", alt="A line that rises from 0 to 1.")
     own.table(pd.DataFrame({"method": "<b>", "value": range(rows)}), "table1", caption="Table I.")
-    ledger = report.Ledger(paper)
-    ledger.record(ledger.frame()["id"][0], True, "3 > 2")
-    own.claims(ledger)
+    own.table(pd.DataFrame({"a": [1]}), "side", caption="No item of the paper.")
+    own.verdicts(fl.study(paper, "smoke"))
     own.provenance({"seconds": 1.5})
     shown = new_output("display_data", data={"image/png": "aGk="}, metadata={"image/png": {"alt": picture.alt}})
     progress = new_output("stream", name="stderr", text="cell 0/2: 10%")
@@ -73,11 +73,19 @@ def test_every_link_of_a_page_leads_somewhere(page):
 
 def test_the_index_has_everything(folder):
     html = read(folder / "index.html")
-    counts = [int(cell.text) for cell in html.select("main > .wide td.number")[:3]]
-    assert counts == [1, 0, 19]
-    assert len(html.select("table.claims tbody tr")) == 20
-    assert html.find("summary").text == "table1: Table I."
-    assert html.find("details").find("td").text == "<b>"
+    [card] = html.select(".card")
+    verdicts = fl.study("pfedmb").ledger()["verdict"].value_counts()
+    [full, here] = [line.text for line in card.select("p.soft")]
+    assert full.startswith("20 claims, at full size: ")
+    assert all(f"{n} {verdict}" in full for verdict, n in verdicts.items())
+    assert here == "20 claims, here: 20 not tested"
+    assert [claim["id"] for claim in html.select("details.claim")] == [f"pb{i:02d}" for i in range(1, 21)]
+    shown = [figure["id"] for figure in html.select("section figure")]
+    assert shown == ["pfedmb-table1", "pfedmb-fig3", "pfedmb-side"]  # the paper's items, in its order, then others
+    assert html.select_one("#pfedmb-table1 td").text == "<b>"
+    assert html.select_one("#pfedmb-fig3 a")["href"] == "pfedmb/fig3.svg"
+    assert "A line that rises from 0 to 1." in html.select_one("#pfedmb-fig3 p").text
+    assert html.select_one('#pb02 a[href="#pfedmb-table1"], #pb01 a') is not None  # a claim leads to its figure
     assert "FedCS, pFedHR, FedSimSup" in html.text  # what is missing is said
     assert '"seconds": 1.5' in html.text
 
@@ -92,7 +100,7 @@ def test_formulas_are_drawn_by_the_browser_and_progress_is_left_out(folder):
 def test_a_long_table_is_cut_and_says_so(tmp_path):
     finished(tmp_path, rows=61)
     html = read(write_gallery(tmp_path))
-    assert len(html.find("details").select("tbody tr")) == 60
+    assert len(html.select("#pfedmb-table1 tbody tr")) == 60
     assert "The first 60 of 61 rows" in html.text
 
 

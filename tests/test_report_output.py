@@ -12,7 +12,9 @@ import pandas as pd
 import pytest
 from bs4 import BeautifulSoup
 
+import fedlib as fl
 import fedlib.report as report
+from fedlib.papers.study import Item, Study
 from fedlib.report.provenance import commit
 
 
@@ -96,19 +98,6 @@ def test_a_named_index_becomes_columns_and_column_levels_are_joined(tmp_path):
     assert (r.folder / "wide.csv").read_text() == "method,cifar10 0.1\nFedAvg,-6.76\n"
 
 
-def test_claims_are_written_in_the_paper_s_order(tmp_path):
-    ledger = report.Ledger("fedcs")
-    ledger.record("cs02", True, "69.1 > 59.4")
-    r = report.open("fedcs", "quick", tmp_path)
-    html = r.claims(ledger).to_html()
-    written = pd.read_csv(r.folder / "claims.csv", keep_default_na=False)
-    pd.testing.assert_frame_equal(written, ledger.frame(), check_dtype=False)
-    assert "1 holds, 0 does not hold, 20 not tested at this size" in html
-    assert (r.folder / "claims.md").read_text().count("\n") == 21 + 4
-    with pytest.raises(ValueError, match="about 'fedcs'; the ledger is about 'pfedmb'"):
-        r.claims(report.Ledger("pfedmb"))
-
-
 def test_readings_are_shown_folded_and_complete_and_leave_no_file(tmp_path):
     r = report.open("pfedmb", "quick", tmp_path / "figures")
     html, frame = r.readings().data, report.readings("pfedmb")
@@ -167,3 +156,50 @@ def test_a_full_disk_keeps_the_old_table(tmp_path, monkeypatch):
         r.table(pd.DataFrame({"a": [2]}), "table1")
     assert (r.folder / "table1.csv").read_text() == "a\n1\n"
     assert sorted(p.name for p in r.folder.iterdir()) == ["table1.csv", "table1.md"]
+
+
+def test_an_item_shows_its_figure_its_table_and_what_it_says(tmp_path):
+    def draw(study):
+        figure, ax = plt.subplots()
+        ax.plot([0, 1])
+        return figure
+
+    items = {"table2": Item("Four pairs <b>.", draw=draw, alt="A rising line.", says=lambda study: "1 < 2.", digits=1)}
+    study = fl.study("pfedsim", "smoke")._replace(rows={}, shown=items)
+    r = report.open("pfedsim", "smoke", tmp_path)
+    html = r.item(study, "table2").data
+    assert "Four pairs &lt;b&gt;." in html
+    assert 'alt="A rising line."' in html
+    assert "1 &lt; 2." in html
+    assert "<td" in html
+    assert {path.name for path in tmp_path.iterdir()} == {f"table2.{kind}" for kind in ("csv", "md", "png", "svg")}
+    folded = r.items(study, "table2").data
+    assert folded.count("<details>") == 1
+    with pytest.raises(ValueError, match="item='table22'"):
+        r.item(study, "table22")
+
+
+def test_a_notebook_begins_with_what_was_measured_at_full_size_or_else_with_what_it_runs(tmp_path, monkeypatch):
+    asked = []
+    item = Item("A hero.", draw=lambda study: asked.append(study.profile) or plt.figure(), alt="Nothing is drawn.")
+    monkeypatch.setattr(Study, "item", lambda self, name: item)
+    monkeypatch.setattr(Study, "figure", lambda self, name: item.draw(self))
+    monkeypatch.setattr(Study, "run", lambda self, *names, **options: self)
+    r, study = report.open("pfedsim", "smoke", tmp_path), fl.study("pfedsim", "smoke")
+    full = fl.study("pfedsim")
+    monkeypatch.setattr(Study, "at_full_size", lambda self: full._replace(rows={}))
+    r.hero(study, "table3")
+    assert asked == ["smoke"]
+    assert {path.name for path in tmp_path.iterdir()} == {"hero.md", "hero.png", "hero.svg"}
+
+
+def test_claims_are_written_with_both_verdicts_and_lead_to_their_figures(tmp_path):
+    r, study = report.open("fedcs", "quick", tmp_path), fl.study("fedcs", "smoke")
+    html = r.verdicts(study).data
+    written = pd.read_csv(r.folder / "claims.csv", keep_default_na=False)
+    assert written["id"].tolist() == [f"cs{i:02d}" for i in range(1, 22)]
+    assert set(written["verdict"]) == {"not tested"}
+    assert written["full_size"].tolist() == fl.study("fedcs").ledger()["verdict"].tolist()
+    assert html.count("<details>") == 21
+    assert html.count('href="#') == 21
+    assert "Judged by:" in html

@@ -2,21 +2,18 @@
 
 import ast
 import inspect
-import math
 import pkgutil
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import nbformat
-import numpy as np
 import pandas as pd
 import pytest
 
 import fedlib as fl
 import fedlib.report as report
 from fedlib.models import MODELS
-from fedlib.report.claims import VERDICTS, Ledger
 from fedlib.report.paper import FOLDER, PAPERS, PRINTED_METHODS, QUANTITIES
 from fedlib.report.style import METHODS, VARIANTS, base_method
 from fedlib.runs.setting import setting
@@ -33,16 +30,13 @@ PLACE = r"Section|Table|Fig\.|Figs\.|Equation|Algorithm|Appendix"
 NAMED = re.compile(r"(?:(\w+)'s\s+readings?\s+)?(?<![#\w])(A\d\d?(?:(?:,\s+|\s+and\s+)A\d\d?)*)(?!\w)")
 
 
-def measured(*rows):
-    return pd.DataFrame(rows, columns=["method", "dataset", "setting", "mean", "std", "n_seeds"])
-
-
 @pytest.mark.parametrize("paper", PAPERS)
 def test_every_printed_method_has_a_name_here_or_is_a_quantity(paper):
     raw = pd.read_csv(FOLDER / paper / "reported.csv", dtype=str, keep_default_na=False)
     assert set(raw["method"]) <= PRINTED_METHODS.keys() | set(QUANTITIES)
     frame = report.reported(paper)
     assert len(frame) == ROWS[paper][0]
+    assert len(pd.read_csv(FOLDER / paper / "claims.csv")) == ROWS[paper][1]
     assert frame["mean"].notna().all()
     assert frame["mean"].dtype == frame["std"].dtype == float
     names = set(frame["method"]) - set(QUANTITIES)
@@ -63,98 +57,6 @@ def test_reported_gives_a_fresh_frame_each_time():
     assert report.reported("fedcs")["mean"].min() > 0
     with pytest.raises(ValueError, match="did you mean 'fedcs'"):
         report.reported("fedc")
-
-
-def test_over_seeds_gives_sample_std_and_no_std_for_one_seed():
-    frame = pd.DataFrame(
-        {
-            "method": ["pfedsim", "fedavg", "pfedsim"],
-            "dataset": "cifar10",
-            "setting": "dir=0.1",
-            "seed": [0, 0, 1],
-            "accuracy": [80.0, 30.0, 82.0],
-        }
-    )
-    table = report.over_seeds(frame)
-    assert list(table["method"]) == ["pfedsim", "fedavg"]
-    assert table.loc[0, "mean"] == 81
-    assert table.loc[0, "std"] == pytest.approx(math.sqrt(2))
-    assert math.isnan(table.loc[1, "std"])
-    assert list(table["n_seeds"]) == [2, 1]
-    with pytest.raises(ValueError, match="lacks f1; it has method"):
-        report.over_seeds(frame, "f1")
-
-
-def test_beside_finds_the_printed_number_of_each_row_and_keeps_their_order():
-    ours = measured(
-        ("fedavg", "cifar10", "dir=0.5", 50.0, 1.0, 3),
-        ("fedap", "cifar10", "dir=0.1", 80.0, 2.0, 3),
-        ("local_only", "cifar10", "dir=0.1", 84.0, 1.0, 3),
-        ("fedavg", "digits", "dir=0.5", 60.0, 1.0, 3),
-    )
-    table = report.beside(ours, "pfedsim", "table3")
-    assert list(table["method"]) == ["fedavg", "fedap", "local_only", "fedavg"]
-    assert list(table["paper"][[0, 2]]) == [40.90, 84.30]
-    assert table.loc[0, "paper_std"] == 2.48
-    assert table.loc[0, "difference"] == pytest.approx(9.1)
-    assert table.loc[3, ["paper", "paper_std", "difference"]].isna().all()
-    assert list(table["value"]) == [50, 80, 84, 60]
-    assert list(table["n_seeds"]) == [3, 3, 3, 3]
-
-
-def test_beside_compares_a_stand_in_data_set_without_renaming_it():
-    ours = measured(("pfedmb", "digits", "clients=15;classes=2", 91.0, 0.5, 3))
-    table = report.beside(ours, "pfedmb", "table2", stands_for={"digits": "cifar10"})
-    assert table.loc[0, "dataset"] == "digits"
-    assert (
-        table.loc[0, "paper"]
-        == report.reported("pfedmb")
-        .query("item == 'table2' and method == 'pfedmb' and setting == 'clients=15;classes=2'")["mean"]
-        .item()
-    )
-
-
-def test_beside_compares_a_setting_with_the_one_it_stands_for():
-    ours = measured(("fedavg", "characters", "clients=30;natural", 50.0, 0.5, 3))
-    stands_for = {"characters": "femnist", "clients=30;natural": "clients=3597;natural"}
-    table = report.beside(ours, "fedsimsup", "table1", stands_for=stands_for)
-    assert table.loc[0, ["dataset", "setting", "paper"]].tolist() == ["characters", "clients=30;natural", 79.76]
-
-
-def test_beside_tells_metrics_apart_and_asks_for_the_column_that_does():
-    row = {"method": "fedcs-fc1", "dataset": "mnist", "setting": "label-shift", "mean": 90.0}
-    table = report.beside(
-        pd.DataFrame([{**row, "metric": m} for m in ("weighted_auc", "weighted_f1")]), "fedcs", "table1"
-    )
-    printed = report.reported("fedcs").query("item == 'table1' and method == 'fedcs-fc1'")
-    assert list(table["paper"]) == list(printed["mean"])
-    assert table["std"].isna().all()
-    with pytest.raises(ValueError, match="the paper's table1 has several rows"):
-        report.beside(pd.DataFrame([row]), "fedcs", "table1")
-
-
-def test_beside_refuses_doubled_rows_and_names_that_match_nothing():
-    row = ("fedavg", "cifar10", "dir=0.5", 50.0, 1.0, 3)
-    with pytest.raises(ValueError, match="measured has several rows"):
-        report.beside(measured(row, row), "pfedsim", "table3")
-    with pytest.raises(ValueError, match="no measured row has a number in table3"):
-        report.beside(measured(("fedavg", "cifar10", "alpha=0.5", 50.0, 1.0, 3)), "pfedsim", "table3")
-    with pytest.raises(ValueError, match="did you mean 'table3'"):
-        report.beside(measured(row), "pfedsim", "table 3")
-
-
-def test_wide_lays_out_measured_and_printed_numbers_as_the_paper_does():
-    ours = measured(
-        ("fedavg", "cifar10", "dir=0.5", 50.0, 1.0, 3),
-        ("pfedsim", "cifar10", "dir=0.5", 61.0, np.nan, 1),
-        ("fedavg", "cifar10", "dir=0.1", 30.0, 1.0, 3),
-    )
-    table = report.wide(report.beside(ours, "pfedsim", "table3"))
-    assert list(table.index) == ["FedAvg", "pFedSim"]
-    assert list(table.columns) == ["cifar10, dir=0.5", "cifar10, dir=0.1"]
-    assert table.iloc[0, 0] == "50.00 ± 1.00 (paper 40.90 ± 2.48)"
-    assert table.iloc[1, 0].startswith("61.00 (paper ")
-    assert table.iloc[1, 1] == ""
 
 
 def test_format_pm_shows_what_is_known():
@@ -229,43 +131,3 @@ def test_every_reading_that_code_and_notebooks_name_is_in_the_table_of_its_paper
     there = {(paper, reading) for paper in PAPERS for reading in report.readings(paper)["reading"]}
     assert len(named) > 20
     assert {one for one in named if one[1:] not in there} == set()
-
-
-@pytest.mark.parametrize("paper", PAPERS)
-def test_a_new_ledger_lists_every_claim_in_order_as_not_tested(paper):
-    frame = Ledger(paper).frame()
-    assert len(frame) == ROWS[paper][1]
-    assert list(frame["id"]) == sorted(frame["id"])
-    assert set(frame["verdict"]) == {"not tested at this size"}
-    assert frame["claim"].str.len().min() > 20
-    assert frame["check"].str.len().min() > 20
-
-
-def test_recorded_claims_show_their_verdict_and_numbers():
-    ledger = Ledger("pfedsim")
-    assert ledger.record("ps03", np.bool_(True), "CS 0.91 > 0.50 > 0.38 > 0.20") == "holds"
-    assert ledger.record("ps01", False, "layer 3 lowest", note="8 clients") == "does not hold"
-    assert ledger.record("ps24", None, note="needs DomainNet") == "not tested at this size"
-    frame = ledger.frame().set_index("id")
-    assert frame.loc["ps03", "measured"] == "CS 0.91 > 0.50 > 0.38 > 0.20"
-    assert frame.loc["ps01", "note"] == "8 clients"
-    assert list(frame.index[:3]) == ["ps01", "ps02", "ps03"]
-    assert ledger.counts() == dict(zip(VERDICTS.values(), (1, 1, 23), strict=True))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (("ps99", True, "1"), "id='ps99' is unknown"),
-        (("ps01", True, "1"), "'ps01' is already recorded: holds"),
-        (("ps02", "yes", "1"), "holds='yes' is not allowed; it must be True, False or None"),
-        (("ps02", 1, "1"), "holds=1 is not allowed"),
-        (("ps02", True), "'ps02' needs the measured numbers"),
-    ],
-)
-def test_the_ledger_refuses_what_is_no_verdict(arguments, sentence):
-    ledger = Ledger("pfedsim")
-    ledger.record("ps01", True, "0.3 < 0.9")
-    with pytest.raises(ValueError, match=sentence):
-        ledger.record(*arguments)
-    assert ledger.counts()["holds"] == 1

@@ -2,14 +2,20 @@
 
 import math
 import time
+from typing import Any
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from fedlib.papers import rows, runner
+from fedlib.papers.fedcs import figures
 from fedlib.papers.fedcs import study as fedcs
+from fedlib.papers.fedcs.figures import SHOWN
 from fedlib.papers.rows import Row
+from fedlib.papers.run import Probe, Run
 from fedlib.papers.runner import missing, work
 from fedlib.papers.study import Numbers, study
 from fedlib.report.paper import reported
@@ -29,7 +35,7 @@ def as_printed():
 
 
 def ledger(numbers):
-    """The verdicts if these had been measured twice: {(item, method, dataset, setting, metric): value}."""
+    """The verdicts if two seeds had given these: {(item, method, dataset, setting, metric): value}."""
     frame = pd.DataFrame([(*key, value) for key, value in numbers.items()], columns=[*KEYS, "value"])
     return PAPER.ledger(pd.concat([frame, frame])).set_index("id")
 
@@ -44,7 +50,8 @@ def test_every_claim_has_a_judge_and_cells_and_every_key_is_there_once(profile):
     keys = [cell.key for cell in one.cells]
     assert len(set(keys)) == len(keys)
     assert [claim.id for claim in one.claims] == [f"cs{i:02d}" for i in range(1, 22)] == list(ledger({}).index)
-    assert all(one.needed(claim) for claim in one.claims)
+    asked = sum(bool(one.needed(claim)) for claim in one.claims)
+    assert asked == 21 if profile == "paper" else asked >= 15  # FC1 is not in the small profiles
 
 
 def test_every_number_that_a_claim_asks_for_and_every_printed_one_has_a_cell():
@@ -124,12 +131,12 @@ def test_numbers_about_groups_are_read_off_a_row():
 
 
 CHEAP = [
-    ("fig10", "fedavg+ft", "accuracy"),
-    ("unseen", "fedcs-fc3", "weighted_f1"),
+    ("fig10", "fedavg", "accuracy"),
+    ("unseen", "fedcs-fc2", "weighted_f1"),
     ("eq12", "fedcs", "cosine"),
     ("fig5", "partition", "smallest"),
-    ("sec5", "fedcs-fc3", "models"),
-    ("plug_in", "fedprox", "weighted_f1"),
+    ("sec5", "fedcs-fc2", "models"),
+    ("readings", "fedcs-fc2", "j_ratio"),
 ]
 
 
@@ -140,22 +147,218 @@ def test_runs_and_measurements_give_numbers_to_all_their_cells(monkeypatch, tmp_
     wanted = {task.name for cell in cells if (cell.item, cell.method, cell.metric) in CHEAP for task in cell.tasks}
     small = smoke._replace(cells=[cell for cell in cells if cell.tasks[0].name in wanted])
     jobs = missing([small], folder=tmp_path)
-    assert work(jobs, time.time() + 600, tmp_path, tmp_path / "store", lambda text: None) == len(jobs) == 8
+    assert work(jobs, time.time() + 600, tmp_path, tmp_path / "store", lambda text: None) == len(jobs) == 7
     found = rows.read("fedcs", tmp_path)
-    assert all(rows.path_of("fedcs", job.task, 0, tmp_path).stat().st_size < 20_000 for job in jobs)
+    assert all(rows.path_of("fedcs", job.task, 0, tmp_path).stat().st_size < 30_000 for job in jobs)
     measured = small.measured(found)
     assert len(measured) == len(small.cells)
-    assert measured["value"].notna().all()
     value = measured.set_index(KEYS)["value"].to_dict()
-    by_group = [value["fig10", "fedavg+ft", "digit5", f"group={g}", "accuracy"] for g in range(3)]
-    by_client = value["fig8", "fedavg+ft", "digit5", "feature-shift", "accuracy"]
+    later = {key: number for key, number in value.items() if "later" in key[3] and key[1] != "fedcs-fc2"}
+    assert all(not math.isnan(number) for key, number in value.items() if key not in later)
+    by_group = [value["fig10", "fedavg", "digit5", f"group={g}", "accuracy"] for g in range(3)]
+    by_client = value["fig8", "fedavg", "digit5", "feature-shift", "accuracy"]
     assert by_client == pytest.approx(np.mean(by_group), abs=1e-3)  # groups of one size
-    assert value["fig10", "fedavg+ft", "digit5", "feature-shift", "gap"] == pytest.approx(
+    assert value["fig10", "fedavg", "digit5", "feature-shift", "gap"] == pytest.approx(
         by_group[0] - np.mean(by_group[1:]), abs=1e-3
     )
-    domains = [value["fig10", "fedavg+ft", "digit5", f"domain={d}", "accuracy"] for d in "01234"]
-    mixed = value["fig10", "fedavg+ft", "digit5", "domain=mixed", "accuracy"]
+    domains = [value["fig10", "fedavg", "digit5", f"domain={d}", "accuracy"] for d in "01234"]
+    mixed = value["fig10", "fedavg", "digit5", "domain=mixed", "accuracy"]
     assert by_client == pytest.approx((10 * np.mean(domains) + 5 * mixed) / 15, abs=1e-3)
     assert value["fig5", "partition", "digit5", "feature-shift", "unseen"] == 10
+    planes = [row.kept["plane"] for row in found.values() if "plane" in row.kept]
+    assert any(np.array(plane["c, later"]["mean"]).shape == (5, 2) for plane in planes if "c, later" in plane)
     verdicts = small.ledger(measured).set_index("id")["verdict"]
-    assert verdicts["cs18"] == verdicts["cs21"] == "identity"
+    assert verdicts["cs18"] == "identity"
+    assert verdicts["cs21"] == "consistent so far"  # one of three layers
+
+
+# -- figures, from rows that were made by hand ----------------------------------------------------------------------
+
+BASE = {"fedavg": 50.0, "fedavg+bn": 60.0, "fedrep": 30.0, "fedalt": 40.0, "fedcs": 70.0}
+
+
+def made(task, seed, gain=0.0, gap=0.0):
+    """A row of a run: every client has the same score, less `gap` on unseen ones; the control has `gain` less."""
+    n, rounds = task.clients, [1, 2]
+    unseen = np.arange(n) >= n - int(dict(task.federate)["unseen"])
+    blind = "whitening" in str(task.algorithm)
+    name = task.algorithm.name + ("+bn" if task.model == "lenet5_bn" and task.algorithm.name == "fedavg" else "")
+    score = BASE[name] + 2 * seed - gain * blind - gap * unseen
+    group = np.arange(n) // (5 if task.images.stands_for == "digit5" else n // 10)
+    groups = [score[group == g].mean() for g in np.unique(group)]
+    moments = ["before", "after"] if "tune_epochs" in task.setting else ["before"]
+    kept: dict[str, Any] = {}
+    facts = {"when": moments[-1], "n_test": [1000] * n, "seconds": 1.0, "commit": None, "kept": kept}
+    facts["evaluations"] = [
+        {"round": t, "when": when, "correct": (score * 10).round().tolist()} for t in rounds for when in moments
+    ]
+    for when in moments:
+        kept |= {f"rounds {when}": rounds, f"f1 {when}": score.tolist(), f"auc {when}": score.tolist()}
+        kept |= {f"groups {metric} {when}": [groups, groups] for metric in ("f1", "accuracy")}
+    if name == "fedcs":
+        plane = {"mean": [[g, 0.1 * g] for g in range(5)], "covariance": [np.eye(2).tolist()] * 5}
+        plane["points"] = [[[g, 0.0], [g, 1.0]] for g in range(5)]
+        kept |= {"plane": dict.fromkeys(("z", "c", "c, later"), plane), "lag": [[0, 5.0], [10, 0.5]]}
+        kept |= {"separability of z": 40.0, "separability of c": 45.0 - 10 * blind, "separability of c, later": 60.0}
+        kept |= {"J ratio": 0.2, "J ratio, later": 0.8, "J ratio of components": 0.3}
+        kept |= {"residual": 5.0, "residual, later": 0.5}
+    return Row(task.name, seed, facts)
+
+
+@pytest.fixture(scope="module")
+def measured_here():
+    """What is quick to measure: the clients, and what no training decides."""
+    one, found = study("fedcs", "smoke"), {}
+    for cell in one.cells:
+        [task] = cell.tasks
+        if isinstance(task, Probe) and task.name not in found:
+            if task.label == "counts":
+                found[task.name] = task.measure(0, *task.arguments)
+            else:
+                keys = {c.read.args[0]: 1.0 for c in one.cells if c.tasks[0].name == task.name}
+                found[task.name] = {key: 0.02 if key.startswith("lower") else 1.0 for key in keys}
+    return found
+
+
+def by_hand(measured_here, profile="smoke", **changes):
+    """A study whose runs were made by hand, with three seeds."""
+    one, found = study("fedcs", profile), {}
+    for task, _ in one.tasks().values():
+        for seed in range(3):
+            if isinstance(task, Run):
+                found[task.name, seed] = made(task, seed, **changes)
+            elif seed == 0 and task.name in measured_here:
+                facts = {"kept": measured_here[task.name], "seconds": 1.0, "commit": None}
+                found[task.name, 0] = Row(task.name, 0, facts)
+    return one._replace(rows=found)
+
+
+@pytest.fixture(scope="module")
+def shown(measured_here):
+    return by_hand(measured_here, gap=10.0)
+
+
+def texts(figure):
+    return [text.get_text() for ax in figure.axes for text in ax.texts]
+
+
+def says(item, study):
+    sentence = SHOWN[item].says
+    assert sentence
+    return sentence(study)
+
+
+def drawn(study, item):
+    figure = study.figure(item)
+    plt.close(figure)
+    return figure
+
+
+def test_every_figure_is_drawn_with_rows_and_says_so_without(shown):
+    empty = shown._replace(rows={})
+    for name, item in shown.shown.items():
+        if item.draw:
+            assert drawn(shown, name).axes
+            assert texts(drawn(empty, name)) or name == "scheme"
+        if item.says:
+            assert item.says(empty) == ""
+            assert bool(item.says(shown)) == any(cell.item == name for cell in shown.cells), name
+    assert {cell.item for cell in PAPER.cells} <= set(shown.shown)
+
+
+def test_the_first_figure_has_four_named_ends_on_either_side_and_a_line_for_guessing(shown):
+    left, right = drawn(shown, "control").axes
+    names = {"FedAvg", "FedAvg+BN", "FedCS-FC2", "whitening only"}
+    for ax, gap in ((left, 0), (right, 10)):
+        assert {text.get_text() for text in ax.texts} == names | {"guessing"}
+        thick = {line.get_ydata()[-1] for line in ax.lines if line.get_linewidth() > 1.5}
+        assert thick == {52 - gap, 62 - gap, 72 - gap}  # FedCS and its control are the same here
+        assert any(set(line.get_ydata()) == {10} for line in ax.lines)
+
+
+def test_the_sentence_about_the_control_follows_the_numbers(measured_here):
+    assert "+0.0 ± 0.0 points over 3 seeds, no more than it varies" in says("control", by_hand(measured_here))
+    ahead = says("control", by_hand(measured_here, gain=15.0))
+    assert "FedCS ends at 72 %" in ahead
+    assert "+15.0 ± 0.0 points over 3 seeds, more than it varies" in ahead
+    one_seed = by_hand(measured_here, gain=15.0)
+    one_seed = one_seed._replace(rows={key: row for key, row in one_seed.rows.items() if key[1] == 0})
+    assert "too few to tell" in says("control", one_seed)
+
+
+def test_groups_have_an_ellipse_each_and_separability_a_dot_for_each_space(shown):
+    before, after, share = drawn(shown, "fig1").axes
+    assert len(before.patches) == len(after.patches) == 5
+    assert [text.get_text() for text in after.texts] == list(fedcs.STYLES)
+    assert [text.get_text() for text in share.texts] == ["40.0", "35.0", "60.0"]
+    assert "60 % after it" in says("fig1", shown)
+    assert "40 % of test images" in says("fig1", shown)
+    assert "do tell the groups apart" in says("fig1", shown)
+
+
+def test_the_sentence_about_groups_turns_if_the_directions_tell_nothing(shown):
+    rows = dict(shown.rows)
+    for key, row in rows.items():
+        if "plane" in row.kept:
+            kept = {**row.kept, "separability of c, later": 39.0}
+            rows[key] = Row(row.task, row.seed, {**row.facts, "kept": kept})
+    assert "do not tell the groups apart better" in says("fig1", shown._replace(rows=rows))
+
+
+def test_a_table_is_drawn_in_order_and_its_sentence_names_the_first_and_the_last(shown):
+    [ax] = drawn(shown, "table3").axes
+    order = [text.get_text() for text in ax.get_yticklabels()]
+    assert order == ["FedCS-FC2", "FedAvg+BN", "FedAvg", "PerFL (FedAlt)"]
+    sentence = says("table3", shown)
+    assert "FedCS-FC2 is on top" in sentence
+    assert "PerFL (FedAlt) last" in sentence
+    assert "guessing" not in sentence
+
+
+def test_unseen_groups_are_red_and_their_gap_is_told(shown):
+    figure = drawn(shown, "fig2")
+    assert [ax.get_title() for ax in figure.axes] == ["FedAvg+FT", "FedRep", "FedCS-FC2"]
+    assert {"train 72", "unseen 62"} <= set(texts(figure))
+    assert "FedCS-FC2 +10.0" in says("fig2", shown)
+    assert drawn(shown, "unseen").axes[0].texts[0].get_text() == "\N{MINUS SIGN}10.0"
+    assert "FedCS by \N{MINUS SIGN}10.0" in says("unseen", shown)
+
+
+def test_every_method_has_a_panel_with_its_end_written(shown):
+    figure = drawn(shown, "fig8")
+    assert [ax.get_title() for ax in figure.axes] == ["FedAvg", "FedAvg+BN", "PerFL (FedAlt)", "FedCS-FC2"]
+    assert texts(figure)[0] == "guessing"
+    assert "FedCS-FC2 is highest" in says("fig8", shown)
+
+
+def test_circles_are_as_many_as_pairs_of_client_and_domain_and_unseen_clients_stand_on_grey(shown):
+    [ax] = drawn(shown, "fig5").axes
+    assert len(ax.collections[0].get_offsets()) == 10 + 5 * 5  # of one domain each, and those that mix five
+    [grey] = [patch for patch in ax.patches if patch.get_x() == 4.5]
+    assert grey.get_width() == pytest.approx(10.4)
+    assert "10 of 15 clients never train" in says("fig5", shown)
+
+
+def test_other_readings_stand_beside_their_controls(measured_here):
+    one = by_hand(measured_here, gain=8.0)
+    [ax] = drawn(one, "readings").axes
+    assert [text.get_text() for text in ax.get_yticklabels()] == ["default", "whitening"]
+    assert "default +8.0 ± 0.0 points" in says("readings", one)
+
+
+def test_names_at_line_ends_do_not_touch_and_stay_around_their_middle():
+    assert figures.apart([1.0, 2.0, 30.0], 6).tolist() == [-1.5, 4.5, 30.0]
+    assert figures.apart([], 6).tolist() == []
+
+
+def test_the_slider_turns_the_whitened_clouds_and_changes_no_distance():
+    z, path = figures.five_clients()
+    S, Phi = path[-1]
+    assert torch.allclose(torch.pdist((z @ S)[:, 0]), torch.pdist((z @ S @ Phi)[:, 0]), atol=1e-4)
+    centres = (z @ S @ Phi).mean(1)
+    assert centres[:, 0].var() > 20 * centres[:, 1].var()  # they lie along the first axis
+    figure = figures.clouds(40)
+    plt.close(figure)
+    assert [len(ax.lines) for ax in figure.axes] == [10, 10, 10]
+    before, after = (torch.tensor(np.array(ax.lines[0].get_data()).T) for ax in figure.axes[1:])
+    assert torch.allclose(torch.pdist(before), torch.pdist(after), atol=1e-4)

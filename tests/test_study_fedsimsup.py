@@ -1,7 +1,9 @@
 """FedSimSup's study: all printed numbers and claims are in it, claims are judged as they say, and smoke runs work."""
 
+import base64
 import time
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
@@ -10,7 +12,10 @@ from captum.attr import LayerGradCam
 
 from fedlib.models import MODELS, build
 from fedlib.papers import rows, runner
-from fedlib.papers.fedsimsup.study import MAIN, METHODS, PATHOLOGICAL, correlations, grad_cam
+from fedlib.papers.fedsimsup import figures
+from fedlib.papers.fedsimsup.authors import who_is_in_whom
+from fedlib.papers.fedsimsup.figures import SHOWN
+from fedlib.papers.fedsimsup.study import MAIN, METHODS, PATHOLOGICAL, compared, correlations, grad_cam
 from fedlib.papers.number import missing
 from fedlib.papers.run import Probe, Run
 from fedlib.papers.runner import Job, work
@@ -191,7 +196,7 @@ def test_measurements_on_data_that_stand_in_settle_nothing():
     gain = ("moves", "fedsimsup", "cifar10", "with=gain", "rank correlation")
     for value, verdict in ((0.5, "consistent so far"), (-0.5, "undecided")):
         found = judged(study("fedsimsup", "quick"), frame((*gain, value))).loc["fs18"]
-        assert (found["verdict"], found["stand_in"]) == (verdict, "digits for cifar10")
+        assert (found["verdict"], found["stand_in"]) == (verdict, "digit_styles for cifar10")
     assert verdicts(study("fedsimsup"), frame((*gain, 0.5)))["fs18"] == "holds"
 
 
@@ -207,7 +212,7 @@ def test_movement_is_correlated_from_the_second_time_on_and_within_clients():
     early = [(client, 1.0, 9.0, 0.0, 0.0) for client in (0, 1)]  # first time: left out
     late = [(0, 1.0, k, 0.0, 1.0 + k) for k in (1.0, 2.0, 3.0)] + [(1, 1.0, 10.0 * k, 0.0, -k) for k in (1.0, 2.0, 3.0)]
     late.append((0, 1.0, 0.0, 0.0, 99.0))  # nobody has moved its theta
-    found = correlations(early + late, np.array([5, 7]))
+    found = correlations(compared(early + late, np.array([5, 7])))
     assert found["records"] == 6
     assert found["gain within clients"] == pytest.approx(0.0)
     assert found["gain"] < 0
@@ -215,16 +220,20 @@ def test_movement_is_correlated_from_the_second_time_on_and_within_clients():
     assert found["better on train"] == 100.0
 
 
-def test_what_rows_keep_and_measurements_give(monkeypatch, tmp_path):
-    monkeypatch.setattr(runner, "check_clean", lambda: "0123")
-    smoke = study("fedsimsup", "smoke")
-    wanted = {"fig3", "fig4", "alone", "table3", "table3_paired", "similarity", "fig5", "moves", "sizes", "messages"}
-    cells = [cell for cell in smoke.cells if cell.item in wanted or cell.method == "perfedavg"]
-    small = smoke._replace(cells=cells)
+@pytest.fixture(scope="module")
+def smoke(tmp_path_factory):
+    """All of the smoke profile, through the files of rows."""
+    small, folder = study("fedsimsup", "smoke"), tmp_path_factory.mktemp("smoke")
     jobs = [Job("fedsimsup", task, 0) for task, _ in small.tasks().values()]
-    assert work(jobs, time.time() + 600, tmp_path / "rows", tmp_path / "store", lambda text: None) == len(jobs)
-    found = small.measured(rows.read("fedsimsup", tmp_path / "rows"))
-    assert len(found) == len(cells)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runner, "check_clean", lambda: "0123")
+        assert work(jobs, time.time() + 600, folder / "rows", folder / "store", lambda text: None) == len(jobs)
+    return small._replace(rows=rows.read("fedsimsup", folder / "rows"))
+
+
+def test_what_rows_keep_and_measurements_give(smoke):
+    found = smoke.measured()
+    assert len(found[found["seed"] == 0]) == len(smoke.cells)
     assert found[found["item"] == "table3"]["value"].notna().all()  # all three kinds of supervisors were drawn
 
     def value(item, metric, setting=""):
@@ -232,9 +241,172 @@ def test_what_rows_keep_and_measurements_give(monkeypatch, tmp_path):
 
     assert all(0 < value("fig4", f"area {name}", "class=all") < 1 for name in ("theta", "s"))
     assert value("moves", "records") > 0
-    assert (found[found["item"] == "alone"]["value"] > 0).all()
+    assert (found[(found["item"] == "alone") & (found["metric"] == "accuracy")]["value"] > 0).all()
     assert found[found["setting"] == "network=l"]["value"].tolist() == [10_318, 11_778, 8_074]
-    assert judged(small, found)["verdict"][["fs19", "fs20"]].tolist() == ["identity", "identity"]
+    assert judged(smoke, found)["verdict"][["fs19", "fs20"]].tolist() == ["identity", "identity"]
+    assert all(len(str(row.facts)) < 60_000 for row in smoke.rows.values())
+
+
+# -- figures --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def drawn():
+    """Draws an item and closes its figure after the test."""
+    yield lambda one, name: one.figure(name)
+    plt.close("all")
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_every_item_is_drawn_and_says_something(smoke, drawn, name):
+    figure = drawn(smoke, name)
+    assert figure.axes
+    figure.canvas.draw()
+    assert SHOWN[name].alt
+    if SHOWN[name].says and name != "fig4":  # there may be no right answer after two rounds
+        assert SHOWN[name].says(smoke).startswith("Look at ")
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_where_nothing_was_measured_the_figure_says_so(drawn, name):
+    nobody = study("fedsimsup", "smoke")._replace(rows={})
+    figure = drawn(nobody, name)
+    if name != "fig1":
+        assert "measured yet" in figure.axes[0].texts[0].get_text()
+    assert not SHOWN[name].says or SHOWN[name].says(nobody) == ""
+
+
+def with_kept(label, kept):
+    """The smoke study, of which only these measurements have been made."""
+    small = study("fedsimsup", "smoke")
+    names = [name for name, (task, _) in small.tasks().items() if isinstance(task, Probe) and task.label == label]
+    return small._replace(
+        rows={(name, 0): rows.Row(name, 0, {"seconds": 1.0, "commit": None, "kept": kept}) for name in names}
+    )
+
+
+@pytest.mark.parametrize(("ours", "meaning"), [(40.0, "similarity decides who"), (12.0, "similarity changes little")])
+def test_authors_are_shown_by_main_class(drawn, ours, meaning):
+    matrix = [[0.5, 0.25, 0.0], [0.25, 0.5, 0.0], [0.0, 0.0, 1.0]]
+    kept = {"main": [0, 0, 7], "s": matrix, "authors": {"s_ij": matrix, "equal": matrix}}
+    one = with_kept("authors", {**kept, "s_ij": ours, "equal": 10.0, "chance": 33.0})
+    panels = drawn(one, "authors").axes
+    assert [text.get_text() for text in panels[0].get_yticklabels()] == ["0", "7"]
+    assert panels[1].get_xlabel() == f"from similar clients: {ours:.0f} %"
+    assert meaning in SHOWN["authors"].says(one)
+
+
+def test_who_is_in_whom_follows_the_servers_steps():
+    counts = np.array([[8, 0], [8, 0], [0, 8]])
+    found = who_is_in_whom(counts, [np.array([0, 2])])
+    assert found["main"] == [0, 0, 1]
+    assert found["authors"]["s_ij"][1] == [0.5, 0.0, 0.0]  # only from the one that is alike
+    assert found["authors"]["equal"][1] == [0.25, 0.0, 0.25]
+    assert (found["s_ij"], found["equal"]) == (100.0, 50.0)
+    assert "equal" not in who_is_in_whom(counts, [np.arange(3)])  # nobody is away, nobody receives
+
+
+@pytest.mark.parametrize(("gain", "words"), [(0.5, "as the paper expects"), (-0.5, "not what the paper expects")])
+def test_movement_is_shown_with_points_or_without(drawn, gain, words):
+    numbers = {"gain": gain, "received loss": 0.25, "better on train": 10.0}
+    points = [[k / 10, (k - 9) / 10, 1.0 + k] for k in range(20)]
+    one = with_kept("moves", {**numbers, "points": points})
+    left, right = drawn(one, "moves").axes
+    assert f"{gain:+.2f}" in left.get_title()
+    assert "+0.25" in right.get_title()
+    assert len(left.collections[0].get_offsets()) == 20
+    assert words in SHOWN["moves"].says(one)
+    [bars] = drawn(with_kept("moves", numbers), "moves").axes
+    assert [bar.get_width() for bar in bars.patches] == [gain, 0.25]
+
+
+def test_similarities_are_titled_with_their_number_of_values(smoke, drawn):
+    titles = [ax.get_title(loc="left") for ax in drawn(smoke, "similarity").axes[:2]]
+    assert [title.split(":")[0] for title in titles] == ["2 classes each", "Dir(0.1)"]
+    assert all("values of" in title for title in titles)
+
+
+def test_curves_are_named_at_their_ends_and_chance_is_drawn(smoke, drawn):
+    for name, names in (("fig2", ["Local-Only", "FedAvg", "FedRep", "FedSimSup"]), ("fig3", ["weights $s_{ij}$"])):
+        [ax] = drawn(smoke, name).axes
+        texts = {text.get_text() for text in ax.texts}
+        assert {*names, "chance"} <= texts
+        assert [10.0, 10.0] in [list(line.get_ydata()) for line in ax.lines]
+
+
+def test_tables_have_a_row_per_method_and_chance(smoke, drawn):
+    [ax] = drawn(smoke, "table1").axes
+    assert [text.get_text() for text in ax.get_yticklabels()] == ["Local-Only", "FedAvg", "FedRep", "FedSimSup"]
+    assert ax.get_title(loc="left") == "digit_styles for CIFAR-10, Dir(0.5), 12 clients"
+    assert list(ax.lines[0].get_xdata()) == [10.0, 10.0]
+
+
+def test_maps_stand_beside_their_image_and_the_control(drawn):
+    small = study("fedsimsup", "smoke")
+    task = figures.fig4_task(small)
+    pixels = np.zeros((3, 32, 32), np.uint8)
+    maps = {name: np.eye(10).tolist() for name in ("theta", "s", "other")}
+    shown = {"client": 3, "class": "7", "shape": [3, 32, 32], "image": base64.b64encode(pixels.tobytes()).decode()}
+    numbers = {"all: correlation": 0.3, "all: with another image": 0.1}
+    facts = {"seconds": 1.0, "commit": None, "kept": {**numbers, "shown": [{**shown, "maps": maps}] * 2}}
+    facts |= {
+        "when": "before",
+        "n_test": [1],
+        "evaluations": [{"round": 1, "when": "before", "correct": [1], "loss": 1.0}],
+    }
+    figure = drawn(small._replace(rows={(task.name, 0): rows.Row(task.name, 0, facts)}), "fig4")
+    assert [len(ax.images) for ax in figure.axes[:8]] == [1, 2, 2, 2] * 2
+    assert figure.axes[0].get_ylabel() == "client 3, class 7"
+    assert figure.axes[8].patches[0].get_width() == 0.3
+
+
+@pytest.mark.parametrize(("ours", "words"), [(80.0, "10.0 points ahead of"), (60.0, "10.0 points behind")])
+def test_the_sentence_of_a_table_compares_with_the_best_other_method(monkeypatch, ours, words):
+    values = [("fedavg", 50.0), ("fedrep", 69.0), ("fedrep", 71.0), ("fedsimsup", ours)]
+    frame = pd.DataFrame(values, columns=["method", "value"]).assign(dataset="cifar10", setting="dir=0.1")
+    monkeypatch.setattr(figures, "numbers", lambda one, item: frame)
+    assert f"{words} the best other method here, FedRep; that is more" in SHOWN["table1"].says(None)
+
+
+@pytest.mark.parametrize(("gap", "words"), [(3.0, "more than the seeds differ"), (1.0, "within the noise")])
+def test_the_sentence_on_similarity_knows_the_noise(monkeypatch, gap, words):
+    values = [("True", 50 + gap + k) for k in (-2, 0, 2)] + [("False", 50.0 + k) for k in (-2, 0, 2)]
+    frame = pd.DataFrame(values, columns=["similarity", "value"])
+    frame = frame.assign(metric="mean_over_rounds", setting=frame["similarity"])
+    monkeypatch.setattr(figures, "numbers", lambda one, item: frame)
+    assert f"by {gap:+.1f} points; that is {words}" in SHOWN["fig3"].says(None)
+
+
+@pytest.mark.parametrize(("s", "words"), [(60.0, "about as many as the 58"), (80.0, "more than the 58")])
+def test_the_supervisor_is_compared_with_the_main_class(monkeypatch, s, words):
+    values = [("both", 90.0), ("theta", 70.0), ("s", s)]
+    rows_ = [
+        (*pair, weights, metric)
+        for pair in values
+        for weights in ("s_ij", "equal")
+        for metric in ("accuracy", "own classes")
+    ]
+    rows_.append(("main class", 58.0, np.nan, "accuracy"))
+    frame = pd.DataFrame(rows_, columns=["answer", "value", "weights", "metric"])
+    monkeypatch.setattr(figures, "numbers", lambda one, item: frame)
+    assert words in SHOWN["alone"].says(None)
+
+
+@pytest.mark.parametrize(
+    ("same", "kept", "words"),
+    [(0.4, 0.5, ("more alike", "matters more than")), (0.1, 0.9, ("neither more", "within the noise"))],
+)
+def test_the_sentence_on_maps_reads_both_controls(monkeypatch, same, kept, words):
+    values = {
+        "correlation": same,
+        "with another image": 0.1,
+        "kept, theta": 0.5,
+        "kept": kept,
+        "kept, another image": 0.9,
+    }
+    frame = pd.DataFrame(list(values.items()), columns=["metric", "value"]).assign(**{"class": "all"})
+    monkeypatch.setattr(figures, "numbers", lambda one, item: frame)
+    assert all(word in SHOWN["fig4"].says(None) for word in words)
 
 
 def test_the_probes_of_the_paper_profile_that_need_no_training(paper):

@@ -1,14 +1,19 @@
 """The study of pFedMB: its cells, its claims on constructed numbers, and a few of its runs."""
 
 import time
+from typing import ClassVar
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
 
 import fedlib as fl
 from fedlib.papers import rows, runner
-from fedlib.papers.pfedmb.study import CLAIMS, COLUMNS, PAIRS, PROFILES, branches_of_best, choices, chosen, rounds_to
+from fedlib.papers.pfedmb import figures
+from fedlib.papers.pfedmb.figures import PAIRS, SHOWN
+from fedlib.papers.pfedmb.given import groups
+from fedlib.papers.pfedmb.study import CLAIMS, COLUMNS, PROFILES, branches_of_best, choices, chosen, rounds_to
 from fedlib.papers.run import Run
 from fedlib.papers.runner import missing, work
 from fedlib.papers.study import study
@@ -140,8 +145,8 @@ def row(accuracies, branches=2, validation=50.0, tune_every=5):
         for when in ("before", "after")
     ]
     kept = {"validation": validation, "accuracy": float(accuracies[-1])}
-    config = {"tune_every": tune_every, "hyper": {"branches": branches}}
-    facts = {"n_test": [100], "when": "after", "evaluations": found, "config": config, "kept": kept}
+    config = {"tune_every": tune_every, "tune_epochs": 1, "hyper": {"branches": branches}}
+    facts = {"n_test": [100], "when": "before", "evaluations": found, "config": config, "kept": kept}
     return rows.Row("run", 0, facts)
 
 
@@ -167,6 +172,7 @@ class Traced:
     """A run of ten clients of which pairs 0 and 1 choose branch 0, and pair p = 2, 3, 4 branch p."""
 
     diverged = None
+    config: ClassVar = {"tune_epochs": 1}
 
     def __init__(self):
         import torch
@@ -174,15 +180,16 @@ class Traced:
         chosen = np.maximum(np.repeat(range(5), 2), 1) - 1 + np.repeat([0, 0, 1, 1, 1], 2)
         self.trace = {"all layers": torch.stack([torch.full((10, 5), 0.2), torch.eye(5)[chosen]])}
 
-    def best_round(self, over):
+    def best_round(self, over, when):
         return 2
 
-    def score(self, **_):
-        return 50.0
+    def score(self, *, when, **_):
+        return {"before": 40.0, "after": 50.0}[when]
 
 
 def test_what_fig_3_keeps_is_what_the_pairs_choose():
     kept = choices(Traced())
+    assert (kept["before"], kept["accuracy"], kept["validation"]) == (40, 50, 50)  # reported after fine-tuning
     assert kept["branches_used"] == [1, 4]
     assert kept["rand_indices"][0] == 0
     assert 0 < kept["rand_indices"][1] < 1
@@ -191,27 +198,211 @@ def test_what_fig_3_keeps_is_what_the_pairs_choose():
     assert kept["alpha_rounds"] == [1, 2]
 
 
-def test_a_few_runs_make_numbers_of_every_kind(tmp_path, monkeypatch):
-    monkeypatch.setattr(runner, "check_clean", lambda: "0123")
+# -- a few runs, and the figures ----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def few(tmp_path_factory):
+    """The smoke profile without most of Table II, with its rows, and the folder of those."""
+    folder = tmp_path_factory.mktemp("pfedmb")
     smoke = study("pfedmb", "smoke")
-    [at] = {cell.setting for cell in smoke.cells if cell.item == "table2" and cell.setting.endswith("classes=2")}
-    kinds = ("cost", "table1", "fig3", "fig4", "pairs")
-    wanted = {("table2", "fedamp", at), ("table2", "pfedmb", at), ("table3", "pfedmb", at)}
-    wanted |= {("branches", "pfedmb", f"{at};branches={b}") for b in (1, *PROFILES["smoke"].branches)}
-    cells = [cell for cell in smoke.cells if cell.item in kinds or (cell.item, cell.method, cell.setting) in wanted]
+    cells = [cell for cell in smoke.cells if cell.item != "table2" or cell.method in ("fedper", "pfedmb")]
     small = smoke._replace(cells=cells)
-    work(missing([small], folder=tmp_path / "rows"), time.time() + 600, tmp_path / "rows", tmp_path / "store")
-    measured = small.measured(rows.read("pfedmb", tmp_path / "rows"))
-    assert set(measured["item"]) == {*kinds, "table2", "table3", "branches"}
-    assert len(measured) == len(cells)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runner, "check_clean", lambda: "0123")
+        work(missing([small], folder=folder / "rows"), time.time() + 600, folder / "rows", folder / "store")
+    return small._replace(rows=rows.read("pfedmb", folder / "rows")), folder / "rows"
+
+
+def test_a_few_runs_make_numbers_of_every_kind(few):
+    small, folder = few
+    measured, sizes = small.measured(), PROFILES["smoke"]
+    assert set(measured["item"]) == {cell.item for cell in small.cells}
+    assert len(measured) == len(small.cells)
     assert np.isfinite(measured["value"]).all()
+    [at] = {cell.setting for cell in small.cells if cell.item == "table2"}
     values = measured.set_index(KEY[:1] + KEY[1:2] + KEY[3:])["value"]
-    assert values["table3", "pfedmb", at, "num_branches"] in PROFILES["smoke"].branches
-    rounds = values.xs("rounds", level="metric")
-    assert rounds.between(1, PROFILES["smoke"].pair_rounds + 1).all()
-    use = values.xs("clients_per_branch", level="metric")
-    assert use.between(1, 15).all()
-    assert max(path.stat().st_size for path in (tmp_path / "rows").glob("*/*.json")) < 20_000
+    assert values["table3", "pfedmb", at, "num_branches"] in (*sizes.branches, *sizes.more_branches)
+    assert values.xs("rounds", level="metric").between(1, sizes.pair_rounds + 1).all()
+    assert values.xs("clients_per_branch", level="metric").between(0.99, 15.01).all()
+    assert values["control", "pfedmb", f"{at};branches=5;alpha_lr=0", "largest_alpha"] == pytest.approx(0.2)
+    assert values["control", "pfedmb", f"{at};branches=5;alpha=labels", "largest_alpha"] == pytest.approx(1)
+    assert max(path.stat().st_size for path in folder.glob("*/*.json")) < 20_000
     verdicts = small.ledger(measured).set_index("id")["verdict"]
     assert verdicts["pb18"] == "identity"
     assert verdicts["pb19"] == "consistent so far"  # on a stand-in
+
+
+def test_every_committed_row_belongs_to_a_run_of_the_study(paper):
+    assert {task for task, _ in rows.read("pfedmb")} <= set(paper.tasks())
+
+
+def test_groups_of_clients_with_similar_labels():
+    counts = np.kron(np.eye(5, dtype=int), np.ones((2, 2), dtype=int)) * 7  # ten clients in five pairs
+    found = groups(counts, 5)
+    assert (found[0::2] == found[1::2]).all()
+    assert len(set(found)) == 5
+
+
+@pytest.mark.parametrize("item", [name for name, one in SHOWN.items() if one.draw])
+def test_every_figure_draws_what_there_is(few, item):
+    small, _ = few
+    for one in (small, small._replace(rows={})):
+        plt.close(one.figure(item))
+        assert (SHOWN[item].says or str)(one)
+    assert len(SHOWN[item].alt) > 20
+
+
+def test_the_hero_has_a_panel_for_each_pair_and_a_line_for_each_client_and_branch(few):
+    figure = few[0].figure("hero")
+    assert [len(ax.lines) for ax in figure.axes] == [10] * 5  # two clients, five branches
+    assert figure.axes[3].get_title().startswith("clients 6 and 7")
+    alpha = np.array(figures.rows_of(few[0], "fig3", "pfedmb")[0].kept["alpha"])
+    np.testing.assert_allclose(figure.axes[3].lines[7].get_ydata(), alpha[:, 7, 2])
+    plt.close(figure)
+
+
+def test_fig_3_shows_alpha_with_weighting_above(few):
+    figure = few[0].figure("fig3")
+    images = [ax.images[0].get_array() for ax in figure.axes[:-1]]  # the last is the colour bar
+    assert len(images) == 4  # two rounds, with and without
+    for at, method in ((0, "pfedmb"), (2, "pfedmb-avg")):
+        alpha = figures.rows_of(few[0], "fig3", method)[0].kept["alpha"][0]
+        np.testing.assert_allclose(images[at], alpha)
+    assert figure.axes[0].get_title() == "round 1"
+    plt.close(figure)
+    figure = figures.at_round(few[0], figures.rounds_of(few[0])[-1])
+    assert figure.axes[0].get_title().startswith("with weighting: Rand index")
+    plt.close(figure)
+
+
+def test_seeds_are_thin_lines_beside_their_mean():
+    figure, ax = plt.subplots()
+    curves = [pd.Series([0.0, v], index=[1, 2]) for v in (0.4, 0.8)]
+    assert figures.thin_and_mean(ax, curves, "red") == (2, pytest.approx(0.6))
+    assert [line.get_linewidth() for line in ax.lines] == [0.6, 0.6, 1.8]
+    plt.close(figure)
+
+
+def test_names_at_line_ends_do_not_touch():
+    figure, ax = plt.subplots()
+    ax.set_ylim(0, 1)
+    figures.name_ends(ax, {"a": (1, 0.5, "red"), "b": (1, 0.51, "blue"), "c": (1, 0.1, "black")})
+    heights = sorted(text.xy[1] for text in ax.texts)
+    assert heights[0] == 0.1
+    assert heights[2] - heights[1] >= 0.089
+    plt.close(figure)
+
+
+def test_the_best_method_is_on_top_and_guessing_is_a_line():
+    figure = figures.table1(of(("table1", "fedavg", PAIRS, 60.0), ("table1", "pfedmb", PAIRS, 80.0)))
+    [ax] = figure.axes
+    assert [text.get_text() for text in ax.get_yticklabels()] == ["FedAvg", "pFedMB"]
+    assert 50.0 in [line.get_xdata()[0] for line in ax.lines]
+    assert np.isnan(figures.chance("clients=15;dir=0.4"))
+    assert figures.chance("clients=50;classes=2") == 50
+    assert np.isnan(figures.chance("clients=15;classes=20;u=0.3-0.7"))
+    plt.close(figure)
+
+
+# -- what is said under a figure, on both sides of its comparison -------------------------------------------------
+
+
+class of:
+    """A study of these numbers: item, method, setting, value, and "accuracy" or another metric."""
+
+    def __init__(self, *numbers):
+        table = [(item, method, "cifar10", setting, *(rest or ["accuracy"]), 0, value)
+                 for item, method, setting, value, *rest in numbers]  # fmt: skip
+        self.frame = pd.DataFrame(table, columns=[*KEY, "seed", "value"])
+
+    def measured(self):
+        return self.frame
+
+
+class Kept:
+    """A study of one run with weighting and one without, by what they keep."""
+
+    def __init__(self, ours, theirs):
+        self.cells, self.rows = [], {}
+        for method, kept in (("pfedmb", ours), ("pfedmb-avg", theirs)):
+            task = type("Task", (), {"name": method})
+            self.cells.append(type("Cell", (), {"item": "fig3", "method": method, "tasks": [task]}))
+            self.rows[method, 0] = rows.Row(method, 0, {"kept": {"validation": 1.0, **kept}})
+
+    def known(self):
+        return self.rows
+
+
+def test_the_ranking_says_who_is_ahead_and_by_how_much():
+    def says(ours):
+        numbers = of(
+            ("table1", "pfedmb", PAIRS, ours), ("table1", "fedavg", PAIRS, 80.0), ("table1", "fedper", PAIRS, 70.0)
+        )
+        return figures.says_ranking(numbers, "table1")
+
+    assert "number 1 of 3, 2.5 points ahead of FedAvg" in says(82.5)
+    assert "number 2 of 3, 4.0 points behind FedAvg" in says(76.0)
+    assert "guessing" not in says(76.0)
+    assert "No better than guessing: pFedMB." in says(51.0)
+    assert "Nothing can be compared" in figures.says_ranking(of(("table1", "pfedmb", PAIRS, 1.0)), "table1")
+
+
+def test_what_fig_3_says_depends_on_who_is_first():
+    fast = {"rand_indices": [0.5, 1.0, 1.0], "branches_used": [3, 5, 5]}
+    slow = {"rand_indices": [0.2, 0.4, 0.6], "branches_used": [2, 3, 4]}
+    assert "found earlier with weighting" in figures.says_fig3(Kept(fast, slow))
+    assert "found earlier without weighting" in figures.says_fig3(Kept(slow, fast))
+    assert "equally fast" in figures.says_fig3(Kept(slow, slow))
+    assert "5.0 branches with weighting and 4.0 without" in figures.says_fig3(Kept(fast, slow))
+
+
+def test_the_hero_counts_pairs_that_agree():
+    def says(chosen):
+        kept = {"alpha": [np.eye(5)[chosen].tolist()], "alpha_rounds": [1]}
+        kept |= {"rand_indices": [1.0 if chosen == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4] else 0.3]}
+        return figures.says_hero(Kept(kept | {"branches_used": [len(set(chosen))]}, {}))
+
+    assert "in 5 of 5 pairs, and the pairs prefer 5 different" in says([0, 0, 1, 1, 2, 2, 3, 3, 4, 4])
+    assert "In 1 of 1 seeds" in says([0, 0, 1, 1, 2, 2, 3, 3, 4, 4])
+    assert "in 3 of 5 pairs, and the pairs prefer 4 different" in says([0, 1, 1, 1, 2, 2, 3, 1, 3, 3])
+    assert "In 0 of 1 seeds" in says([0, 1, 1, 1, 2, 2, 3, 1, 3, 3])
+
+
+@pytest.mark.parametrize(("uniform", "given", "word"), [(60.0, 75.0, "choice given"), (75.0, 60.0, "nobody chooses")])
+def test_the_control_names_what_helps_most(uniform, given, word):
+    at = "clients=15;classes=2"
+    numbers = [("table2", "pfedmb", at, 65.0), ("table2", "local_only", at, 80.0)]
+    numbers += [("control", "pfedmb", f"{at};branches=5;alpha_lr=0", uniform)]
+    numbers += [("control", "pfedmb", f"{at};branches=5;alpha=labels", given)]
+    said = figures.says_control(of(*numbers))
+    assert f"Most helps: {word}" in said
+    assert "+10.0" in said
+    assert "stays behind a client that trains alone (80.0)" in said
+    numbers[1] = ("table2", "local_only", at, 70.0)
+    assert "reaches a client that trains alone" in figures.says_control(of(*numbers))
+
+
+def test_the_control_says_how_accuracy_goes_with_the_clients_of_a_branch():
+    assert figures._trend([(3, 66.0), (15, 50.0), (5, 64.0)]).endswith("accuracy falls.")
+    assert figures._trend([(3, 50.0), (15, 66.0), (5, 64.0)]).endswith("accuracy rises.")
+    assert "neither" in figures._trend([(3, 50.0), (15, 60.0), (5, 64.0)])
+    assert not figures._trend([(3, 50.0), (15, 60.0)])
+
+
+def test_the_best_number_of_branches_is_named():
+    def says(*values):
+        return figures.says_branches(pd.DataFrame({"branches": [1, 2, 5], "value": values}))
+
+    assert says(60.0, 70.0, 80.0).startswith("Best are 5 branches (80.0 %)")
+    assert (
+        says(60.0, 50.0, 40.0)
+        == "Best is one branch, FedAvg (60.0 %), of 3 numbers that were tried; lowest is 5 (40.0 %)."
+    )
+
+
+@pytest.mark.parametrize(("ours", "word"), [(4.0, "before"), (8.0, "after"), (6.0, "together with")])
+def test_fig_4_says_who_is_there_first(ours, word):
+    at = f"{PAIRS};aim=fedavg"
+    numbers = of(("fig4", "pfedmb", at, ours, "rounds"), ("fig4", "fedavg", at, 6.0, "rounds"))
+    assert f"in round {ours:.1f}, {word} FedAvg itself (round 6.0)" in figures.says_fig4(numbers)

@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 PUBLIC = re.compile(
-    r"fedlib(\.(algorithm|checks|data|federation|models|report|runs|similarity|stack|training)|\.methods\.\w+)?"
+    r"fedlib(\.(algorithm|checks|data|federation|models|report|runs|similarity|stack|training)|\.methods\.\w+|\.papers\.\w+(\.\w+)?)?"
 )
 
 

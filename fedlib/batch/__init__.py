@@ -1,11 +1,11 @@
 """`python -m fedlib.batch --profile quick`: execute the notebooks with papermill, after a check of all parameters.
 
-The notebook `notebooks/01_pfedsim.ipynb` gets the parameters of `notebooks/profiles/01_pfedsim.quick.yaml`, then those
-of `--set`; its executed copy is `figures/quick/pfedsim/01_pfedsim.ipynb`. The kernel is the running Python; it works in
-the folder of the notebook, as in JupyterLab. A parameter named `profile` is set to the name of the profile, `output` to
-the folder of the executed copy relative to the notebook (`../figures/quick/pfedsim`), and `jobs` to the value of
-`--jobs`. Notebooks run one after the other; with `--parallel 2` two run at the same time. `figures/quick/index.html`
-shows all results.
+The notebook `notebooks/01_pfedsim.ipynb` gets the parameters of `notebooks/profiles/01_pfedsim.quick.yaml`, if there is
+such a file, then those of `--set`; its executed copy is `figures/quick/pfedsim/01_pfedsim.ipynb`. The kernel is the
+running Python; it works in the folder of the notebook, as in JupyterLab. A parameter named `profile` is set to the name
+of the profile, `output` to the folder of the executed copy relative to the notebook (`../figures/quick/pfedsim`), and
+`jobs` to the value of `--jobs`. Notebooks run one after the other; with `--parallel 2` two run at the same time.
+`figures/quick/index.html` shows all results.
 """
 
 from fedlib.batch.command import main

@@ -18,7 +18,7 @@ class Job(NamedTuple):
 
 def select(notebooks: Path, chosen: list[str]) -> list[Path]:
     """The numbered notebooks of a folder, or the `chosen` ones (by number, paper or full name), in order."""
-    sources = sorted(notebooks.glob("[0-9][0-9]_*.ipynb"))
+    sources = sorted(notebooks.glob("[0-9][1-9]_*.ipynb"))
     if not sources:
         raise ValueError(f"notebooks={str(notebooks)!r} holds no notebook named like 01_paper.ipynb.")
     named = {name: source for source in sources for name in (source.stem, *source.stem.split("_", 1))}

@@ -63,6 +63,6 @@ def _stand_ins(long: pd.DataFrame) -> list[str]:
 
 
 def _names(words: Sequence[str], common: set[str], stand_in: str) -> list[str]:
-    """The words of a column that differ between columns; a data set goes by the name of what stands in for it."""
-    new = {pair.split(" for ")[1]: pair.split(" for ")[0] for pair in stand_in.split(", ") if pair}
+    """The words of a column that differ between columns; a data set that another one stands in for is named with it."""
+    new = {pair.split(" for ")[1]: pair for pair in stand_in.split(", ") if pair}
     return [new.get(word, word) for word in words if word not in common or word in new] or list(words[:1])

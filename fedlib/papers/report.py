@@ -12,11 +12,19 @@ from matplotlib.figure import Figure
 from fedlib.files import write_text
 from fedlib.papers.study import Study, study
 from fedlib.papers.verdict import VERDICTS
+from fedlib.report.output import markdown
 from fedlib.report.paper import PAPERS, format_pm
 from fedlib.report.style import TEXT
 
 FOLDER = Path(__file__).resolve().parent.parent.parent / "figures" / "reference" / "evidence"
 TITLES = dict(zip(PAPERS, ("pFedSim", "FedCS", "pFedHR", "pFedMB", "FedSimSup"), strict=True))
+
+
+def score(summary: pd.DataFrame) -> str:
+    """The summary as the Markdown table of the README."""
+    total = summary.set_index("paper")
+    total.loc["all"] = total.sum()
+    return markdown(total.rename_axis("paper").reset_index())
 
 
 def build(folder: Path = FOLDER) -> pd.DataFrame:
@@ -41,6 +49,9 @@ def build(folder: Path = FOLDER) -> pd.DataFrame:
         summary.append(numbers | {verdict: int(counts.get(verdict, 0)) for verdict in VERDICTS})
         for item in dict.fromkeys(cell.item for cell in one.cells):
             _write(one.table(item, measured), folder / paper / item)
+        done = set(measured["item"])
+        for item in (name for name, shown in one.shown.items() if shown.draw and name in done):
+            _save(one.figure(item), folder / paper / item)
         _save(printed_and_measured(one, board), folder / paper / "printed_and_measured")
     columns = ["paper_id", "item", "method", "dataset", "setting", "metric", "value", "std", "n_seeds"]
     columns += ["paper", "paper_std", "difference", "commit", "changed", "stand_in"]

@@ -107,6 +107,7 @@ class Probe(NamedTuple):
         arguments: further arguments of `measure`.
         images: the data that it needs.
         exact: whether nothing is drawn, so that one seed is enough.
+        sizes: in words, what the name of a profile among the arguments stands for.
     """
 
     label: str
@@ -114,6 +115,7 @@ class Probe(NamedTuple):
     arguments: tuple[object, ...] = ()
     images: Images = Images("")
     exact: bool = False
+    sizes: str = ""
 
     @property
     def name(self) -> str:
@@ -123,7 +125,7 @@ class Probe(NamedTuple):
 
     def code(self, backend: str = "loop") -> str:
         """The fingerprint of all code that can change its numbers."""
-        return _digest([fingerprint_of(self.measure), library(backend)])
+        return _digest([fingerprint_of(self.measure), library(backend), *([self.sizes] if self.sizes else [])])
 
 
 Task = Run | Probe

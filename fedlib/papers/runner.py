@@ -220,7 +220,7 @@ class _Enough(Exception):
 def on_cluster(
     jobs: Sequence[Job], address: str, deadline: float, folder: Path = rows.FOLDER, store: str | Path | None = None
 ) -> int:
-    """Do the runs of the jobs on a Ray cluster, `BATCH` at a time, and write their rows here; returns how many."""
+    """Do the runs of the jobs on a Ray cluster, `BATCH` at a time, and the measurements here; returns how many rows."""
     written, head, runs = 0, check_clean(), [job for job in jobs if isinstance(job.task, Run)]
     for first in range(0, len(runs), BATCH):
         if time.time() >= deadline:
@@ -234,7 +234,7 @@ def on_cluster(
             seconds = float(result.rounds["seconds"].sum())
             rows.write(job.paper, rows.facts_of(job.task, job.seed, result, seconds), folder)
             written += 1
-    return written
+    return written + work([job for job in jobs if isinstance(job.task, Probe)], deadline, folder, store)
 
 
 def evidence(

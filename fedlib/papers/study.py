@@ -171,7 +171,7 @@ class Study(NamedTuple):
             >>> import fedlib as fl
             >>> study = fl.study("pfedsim", "smoke").run("table4", progress=False)
             >>> study.table("table4").query("n_seeds > 0")["metric"].unique().tolist()
-            ['samples_per_client', 'std_of_sizes', 'num_samples', 'num_classes']
+            ['num_samples', 'num_classes', 'samples_per_client', 'std_of_sizes']
         """
         for item in items:
             check_choice("item", item, {cell.item for cell in self.cells})
@@ -218,6 +218,10 @@ class Study(NamedTuple):
         """
         long = layout.long_table(self, self.at_full_size(), item)
         return long.loc[long["value"].notna(), ["row", "place", "column", "source", "value", "std"]]
+
+    def only(self, *items: str) -> Study:
+        """The study with the numbers of some items only."""
+        return self._replace(cells=[cell for cell in self.cells if cell.item in items])
 
     def at_full_size(self) -> Study:
         """The study at the paper's size, with what has been measured of it."""
@@ -301,7 +305,7 @@ class Study(NamedTuple):
         keys = ["method", "dataset", "setting", "metric"]
         printed = reported(self.paper)
         check_choice("item", item, {*printed["item"], *(cell.item for cell in self.cells)})
-        measured = self.measured() if measured is None else measured
+        measured = self.only(item).measured() if measured is None else measured
         ours = measured[measured["item"] == item].groupby(keys, sort=False)
         frame = ours.agg(
             value=("value", "mean"),

@@ -5,11 +5,10 @@
 
 from fedlib.methods.pfedhr.plots import plot_block_map, plot_candidates, plot_chain
 from fedlib.report.charts import plot_curves, plot_heatmaps, plot_points
-from fedlib.report.claims import Ledger
 from fedlib.report.explore import explore
 from fedlib.report.output import Picture, Report, markdown
 from fedlib.report.output import open_report as open
-from fedlib.report.paper import PAPERS, beside, format_pm, over_seeds, readings, reported, wide
+from fedlib.report.paper import PAPERS, format_pm, readings, reported
 from fedlib.report.partition_plots import plot_clients, plot_partition
 from fedlib.report.playground import playground
 from fedlib.report.source import source
@@ -20,17 +19,14 @@ __all__ = [
     "PALETTE",
     "PAPERS",
     "TEXT",
-    "Ledger",
     "Picture",
     "Report",
-    "beside",
     "explore",
     "format_pm",
     "label",
     "markdown",
     "method_style",
     "open",
-    "over_seeds",
     "playground",
     "plot_block_map",
     "plot_candidates",
@@ -44,5 +40,4 @@ __all__ = [
     "reported",
     "source",
     "use_style",
-    "wide",
 ]

@@ -185,10 +185,12 @@ def plot_points(frame: pd.DataFrame, *, xlabel: str = "accuracy [%]", chance: fl
         The figure.
 
     Example:
+        >>> import pandas as pd
         >>> import fedlib as fl
-        >>> figure = fl.report.plot_points(fl.study("pfedsim").points("table2"), xlabel="similarity")
-        >>> [ax.get_title() for ax in figure.axes][:2]
-        ["pair=i-i'", 'pair=i-j']
+        >>> both = {"source": ["paper", "full size"], "value": [24.77, 45.0], "std": [4.25, 0.5]}
+        >>> frame = pd.DataFrame({"row": "FedAvg", "place": "dir=0.1", "column": "dir=0.1"} | both)
+        >>> [ax.get_title("left") for ax in fl.report.plot_points(frame).axes]
+        ['dir=0.1']
     """
     tried = frame.loc[frame["source"] != "paper", "place"]
     places = [place for place in dict.fromkeys(frame["place"]) if place in set(tried)]

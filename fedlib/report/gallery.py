@@ -12,7 +12,8 @@ from PIL import Image
 from pygments.formatters import HtmlFormatter
 
 from fedlib.files import write_text
-from fedlib.report.claims import VERDICTS
+from fedlib.papers.study import study
+from fedlib.papers.verdict import VERDICTS
 from fedlib.report.page import markdown_to_html, notebook_body
 from fedlib.report.paper import PAPERS
 from fedlib.report.style import label
@@ -21,23 +22,28 @@ from fedlib.report.templates import TEMPLATES
 ROWS = 60  # rows of a table on the page; its file has all rows
 
 
-class Picture(NamedTuple):
-    """A figure of a report: its name, its file, the file's content as a data URI, and what it shows."""
+class Shown(NamedTuple):
+    """A table or figure of a report.
+
+    Attributes:
+        name: its name.
+        title: its caption.
+        picture: content of its PNG file as a data URI; "": it has none.
+        drawing: its SVG file.
+        alt: what the picture shows.
+        table: its first rows as HTML; "": it has none.
+        file: the CSV file.
+        rows: how many there are.
+    """
 
     name: str
-    file: str
-    data: str
-    alt: str
-
-
-class Table(NamedTuple):
-    """A table of a report: its name, its file, its caption, its first rows as HTML, how many there are."""
-
-    name: str
-    file: str
-    caption: str
-    html: str
-    rows: int
+    title: str
+    picture: str = ""
+    drawing: str = ""
+    alt: str = ""
+    table: str = ""
+    file: str = ""
+    rows: int = 0
 
 
 def in_order(folder: Path, pattern: str) -> list[Path]:
@@ -49,43 +55,59 @@ def in_order(folder: Path, pattern: str) -> list[Path]:
     return sorted(folder.glob(pattern), key=key)
 
 
-def pictures(folder: Path) -> list[Picture]:
-    """The figures in a report's folder, with their alternative text."""
-    found = []
-    for path in in_order(folder, "*.png"):
-        with Image.open(path) as image:
-            alt = image.info.get("Description", path.stem)
-        data = base64.b64encode(path.read_bytes()).decode()
-        found.append(Picture(path.stem, f"{folder.name}/{path.name}", f"data:image/png;base64,{data}", alt))
-    return found
-
-
-def tables(folder: Path) -> list[Table]:
-    """The tables in a report's folder, without the table of claims."""
-    found = []
-    for path in in_order(folder, "*.md"):
-        if path.stem == "claims":
-            continue
-        lines = path.read_text(encoding="utf-8").splitlines()
+def shown(folder: Path, name: str, title: str) -> Shown:
+    """What a report's folder has of one item: its figure, its table, or both."""
+    found = Shown(name, title)
+    picture, table = folder / f"{name}.png", folder / f"{name}.md"
+    if picture.exists():
+        with Image.open(picture) as image:
+            alt = str(image.info.get("Description", name))
+        data = base64.b64encode(picture.read_bytes()).decode()
+        uri, drawing = f"data:image/png;base64,{data}", f"{folder.name}/{name}.svg"
+        found = found._replace(picture=uri, drawing=drawing, alt=alt)
+    if table.exists() and (folder / f"{name}.csv").exists():
+        lines = table.read_text(encoding="utf-8").splitlines()
         first = next(i for i, line in enumerate(lines) if line.startswith("|"))  # below it: a rule, then the rows
         html = markdown_to_html("\n".join(lines[first : first + 2 + ROWS]), escape=True)
-        rows = len(lines) - first - 2
-        found.append(Table(path.stem, f"{folder.name}/{path.stem}.csv", " ".join(lines[:first]).strip(), html, rows))
+        title = found.title or " ".join(lines[:first]).strip()
+        found = found._replace(title=title, table=html, file=f"{folder.name}/{name}.csv", rows=len(lines) - first - 2)
     return found
+
+
+def items(folder: Path) -> list[Shown]:
+    """All tables and figures of a report: those of the paper in its order, then the others."""
+    known = study(folder.name).shown
+    names = {path.stem for path in (*in_order(folder, "*.png"), *in_order(folder, "*.csv"))} - {"claims", "hero"}
+
+    def key(name: str) -> tuple[bool, list[int], str]:
+        return not re.match(r"(table|fig)\d", name), [int(n) for n in re.findall(r"\d+", name)], name
+
+    found = [shown(folder, name, known[name].title if name in known else "") for name in sorted(names, key=key)]
+    return [item for item in found if item.picture or item.table]
+
+
+def bar(verdicts: pd.Series) -> list[tuple[str, int, float]]:
+    """Verdict, number of claims and share [%] of every verdict that occurs."""
+    counts = verdicts.value_counts()
+    return [(v, int(counts[v]), round(100 * counts[v] / len(verdicts), 1)) for v in VERDICTS if v in counts]
 
 
 def paper(folder: Path) -> dict[str, object]:
     """The entries of the page for one report's folder."""
     claims = pd.read_csv(folder / "claims.csv", dtype=str, keep_default_na=False)
     facts = json.loads((folder / "provenance.json").read_text(encoding="utf-8"))
+    hero, says = shown(folder, "hero", ""), folder / "hero.md"
+    all_items = items(folder)
     return {
         "name": folder.name,
         "title": label(folder.name),
         "claims": claims.to_dict("records"),
-        "counts": [int((claims["verdict"] == verdict).sum()) for verdict in VERDICTS.values()],
-        "pictures": pictures(folder),
-        "tables": tables(folder),
-        "facts": facts,
+        "bars": {"at full size": bar(claims["full_size"]), "here": bar(claims["verdict"])},
+        "hero": hero,
+        "says": says.read_text(encoding="utf-8").strip() if says.exists() else "",
+        "items": all_items,
+        "names": {item.name for item in all_items},
+        "stand_ins": ", ".join(dict.fromkeys(text for text in claims["stand_in"] if text)),
         "provenance": json.dumps(facts, indent=2, ensure_ascii=False),
         "notebooks": [f"{folder.name}/{path.name}" for path in in_order(folder, "*.html")],
     }
@@ -112,7 +134,7 @@ def write_gallery(folder: str | Path) -> Path | None:
     papers = list(map(paper, finished))
     missing = [label(name) for name in PAPERS if folder / name not in finished]
     index = TEMPLATES.get_template("index.html").render(
-        profile=folder.name, papers=papers, verdicts=list(VERDICTS.values()), missing=missing, style=look, shown=ROWS
+        profile=folder.name, papers=papers, missing=missing, style=look, most=ROWS
     )
     return write_text(folder / "index.html", index)
 

@@ -23,7 +23,6 @@ from pandas.io.formats.style_render import CSSDict
 
 from fedlib.checks import check_choice
 from fedlib.files import write_bytes, write_text
-from fedlib.report.claims import Ledger
 from fedlib.report.paper import PAPERS, readings
 from fedlib.report.provenance import environment
 from fedlib.report.templates import TEMPLATES
@@ -31,7 +30,7 @@ from fedlib.report.templates import TEMPLATES
 if TYPE_CHECKING:
     from fedlib.papers.study import Study
 
-PROFILES = ("smoke", "quick", "paper", "reference")
+PROFILES = ("smoke", "quick", "paper")
 LEFT: list[CSSDict] = [{"selector": "td", "props": "text-align: left"}]  # a table of sentences
 
 
@@ -67,7 +66,7 @@ class Report:
 
     Attributes:
         paper: one of `PAPERS`.
-        profile: size of the runs, one of "smoke", "quick", "paper" and "reference".
+        profile: size of the runs, one of "smoke", "quick" and "paper".
         folder: folder of all files, by custom `figures/<profile>/<paper>`.
     """
 
@@ -209,29 +208,6 @@ class Report:
         claims, same = ledger.to_dict("records"), study.profile == "paper"
         return HTML(TEMPLATES.get_template("claims.html").render(claims=claims, same=same, counted=counted))
 
-    def claims(self, ledger: Ledger) -> Styler:
-        """Write a ledger as `claims.csv` and `claims.md`.
-
-        Args:
-            ledger: the claims of the same paper.
-
-        Returns:
-            The claims with coloured verdicts, for display.
-
-        Raises:
-            ValueError: the ledger is of another paper.
-        """
-        if ledger.paper != self.paper:
-            raise ValueError(f"this report is about {self.paper!r}; the ledger is about {ledger.paper!r}.")
-        counted = ", ".join(f"{number} {verdict}" for verdict, number in ledger.counts().items())
-        styler = self.table(ledger.frame(), "claims", caption=f"Claims of the paper: {counted}.")
-        colours = {
-            "holds": "color: #00664B; font-weight: bold",
-            "does not hold": "color: #A34700; font-weight: bold",
-        }
-        styler = styler.map(lambda verdict: colours.get(str(verdict), ""), subset=["verdict"])
-        return styler.hide(["check"], axis="columns").set_table_styles(LEFT)
-
     def readings(self) -> HTML:
         """The paper's `readings` as a folded table for display; it writes nothing."""
         frame = readings(self.paper)
@@ -260,7 +236,7 @@ def open_report(paper: str, profile: str, folder: str | Path) -> Report:
 
     Args:
         paper: one of `PAPERS`.
-        profile: size of the runs, one of "smoke", "quick", "paper" and "reference".
+        profile: size of the runs, one of "smoke", "quick" and "paper".
         folder: folder of all files; it is made when it is needed.
 
     Returns:

@@ -172,8 +172,8 @@ def picture(setting: Setting, federation: Federation, seen: list[Moment], rounds
         figure.colorbar(image, ax=bottom, label="cosine of classifiers")
     stream = io.BytesIO()
     figure.savefig(stream, format="png", dpi=130)
-    small = io.BytesIO()  # 64 colours are enough, and a page holds many of them
-    PIL.Image.open(stream).convert("RGB").quantize(64).save(small, format="png", optimize=True)
+    small = io.BytesIO()  # a page holds many of them
+    PIL.Image.open(stream).convert("RGB").quantize(200).save(small, format="png", optimize=True)
     return small.getvalue()
 
 

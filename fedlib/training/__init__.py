@@ -1,6 +1,6 @@
 """Local training and evaluation: what a method's `round` calls, on a GPU or a CPU."""
 
-from fedlib.training.batches import Batch, Images, on_device
+from fedlib.training.batches import Batch, Images, client_batches, on_device
 from fedlib.training.cohort import Cohort
 from fedlib.training.evaluation import (
     Evaluation,
@@ -22,6 +22,7 @@ __all__ = [
     "Images",
     "MixedEvaluation",
     "class_features",
+    "client_batches",
     "client_logits",
     "cross_entropy",
     "evaluate",

@@ -134,11 +134,15 @@ def pfedhr(
         return similarity.argmax(1).tolist() if n else [NOTHING] * k
 
     def teach(state, cohort, chosen, candidates, trained):  # their logits, for the next local training
+        right = torch.full((len(chosen),), -1.0, device=state.answers.device)  # share of their clients' images
         for i, m in enumerate(chosen):
             if m != NOTHING:
                 client, teacher = cohort.subset([i], candidates[m]), repeat(trained[m], 1)
                 write_logits(state.answers, client, teacher)
                 state.matched[client.ids[0]], state.size[client.ids[0]] = cohort.round, n_bytes(teacher)
+                own = to_device(torch.from_numpy(client.samples[0]), right.device)
+                right[i] = (state.answers[own].argmax(1) == cohort.images.y[own]).float().mean()
+        return right
 
     def round(state, cohort):
         uploads, means = local_update(state, cohort)
@@ -149,9 +153,9 @@ def pfedhr(
         trained, z_copies, z_candidates = after_training(uploads, tried.candidates, public, fit)
         similarity = alike(z_copies, z_candidates)  # eq. 5
         chosen = matches(similarity, cohort)  # eq. 2
-        teach(state, cohort, chosen, tried.candidates, trained)
+        right = teach(state, cohort, chosen, tried.candidates, trained)
         networks = [model for model, _ in cohort.architectures]
-        row = record(tried, pool, networks, most, cohort.clients, similarity, chosen)
+        row = record(tried, pool, networks, most, cohort.clients, similarity, chosen, right)
         return state._replace(log=appended(state.log, row))
 
     return Algorithm("pfedhr", init, round, models=lambda state: state.v, mixed=True)

@@ -26,6 +26,7 @@ def record(
     clients: Tensor,
     similarity: Tensor,
     match: Sequence[int],
+    right: Tensor,
 ) -> Params:
     """Write one round down. The tensors have the same shapes in every round.
 
@@ -37,13 +38,14 @@ def record(
         clients: of the round, int64 [k].
         similarity: of clients and candidates, [k, M].
         match: the candidate of each client.
+        right: the share of each client's train images that its teacher names; -1 without one.
 
     Returns:
         clients [k]; network [k], the architecture of each network in the pool, by number; group [k, blocks] of each
         block; distance [k, blocks, k, blocks] of each pair of blocks, else infinite; found [], the candidates with as
         many groups as asked for; used [], the groups in the end; chain [most, blocks, 2], the blocks (network in the
         pool, h) of the candidates that were kept; added [most], the parameters of their stitches; size [most], all
-        their parameters; similarity [k, most]; match [k].
+        their parameters; similarity [k, most]; match [k]; right [k].
     """
     k, blocks = len(clients), max(len(decompose(model)) for model in architectures)
     network, group, distance = _nothing(k), _nothing(k, blocks), np.full((k, blocks, k, blocks), np.inf, np.float32)
@@ -59,7 +61,8 @@ def record(
         added_[m], size[m] = added(candidate), sum(candidate.weights[name].numel() for name in candidate.trainable)
     row = {"network": network, "group": group, "distance": distance, "chain": chain, "added": added_, "size": size}
     row |= {"found": np.array(tried.found), "used": np.array(len(tried.groups)), "match": np.array(match)}
-    row = {"clients": clients} | {name: to_device(torch.from_numpy(t), clients.device) for name, t in row.items()}
+    row = {name: to_device(torch.from_numpy(t), clients.device) for name, t in row.items()}
+    row |= {"clients": clients, "right": right}
     return row | {"similarity": F.pad(similarity, (0, most - similarity.shape[1]), value=-torch.inf)}
 
 
@@ -91,6 +94,7 @@ class Round(NamedTuple):
     candidates: list[list[tuple[int, int]]]
     similarity: np.ndarray  # float [k, candidates]
     match: list[int]  # NOTHING if there was no candidate
+    right: list[float]  # share of a client's train images that its teacher names; -1 without one
 
 
 def replay(log: Params, t: int) -> Round:
@@ -117,4 +121,5 @@ def replay(log: Params, t: int) -> Round:
         candidates=candidates,
         similarity=row["similarity"][:, : len(candidates)],
         match=row["match"].tolist(),
+        right=row["right"].tolist(),
     )

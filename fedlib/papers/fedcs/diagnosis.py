@@ -114,7 +114,8 @@ def diagnose(result: fl.RunResult, federation: Federation, group: np.ndarray, al
     Returns:
         residual of S; J ratio of nine columns of P, and of nine principal components; separability: the share [%] of
         test images nearest to the centroid of their own group, in nine principal components of z and in nine columns
-        of c = P'z. Empty if the run has diverged.
+        of c = P'z; plane: test images of five groups in the first two dimensions of each space. Empty if the run has
+        diverged.
     """
     ra_state = result.state.ra
     (z, owner), (z_test, test_owner) = (latents(result, federation, part) for part in ("train", "test"))
@@ -136,14 +137,39 @@ def diagnose(result: fl.RunResult, federation: Federation, group: np.ndarray, al
     )
     found["separability of z"] = separability(pca.transform(z.numpy()), pca.transform(z_test.numpy()))
     found["separability of c"] = of_columns(P)
+    plane = {"z": pca.transform(z_test.numpy()), "c": (z_test @ P).numpy()}
     if alignments:
         path = aligned_on(result, z, owner, alignments)
         S, P = path[-1]["S"].double(), (path[-1]["S"] @ path[-1]["Phi"]).double()
         found |= {"residual, later": residual(S, scatter[0]), "J ratio, later": j_ratio(P, *scatter, COLUMNS)}
         found["separability of c, later"] = of_columns(P)
+        plane["c, later"] = (z_test @ P).numpy()
         every = max(alignments // 20, 1)
         found["lag"] = [[n, residual(path[n]["S"].double(), scatter[0])] for n in range(0, len(path), every)]
+    found["plane"] = {space: in_the_plane(points[:, :2], test_kind) for space, points in plane.items()}
     return found
+
+
+def in_the_plane(points: np.ndarray, group: np.ndarray, groups: int = 5, shown: int = 40) -> Kept:
+    """Mean, covariance and some points of the first groups, in units of the standard deviation of all points.
+
+    Args:
+        points: [N, 2].
+        group: of each, [N].
+        groups: so many of them.
+        shown: so many points of each.
+
+    Returns:
+        mean [groups, 2], covariance [groups, 2, 2], points [groups, shown, 2], as lists.
+    """
+    points = (points - points.mean(0)) / np.maximum(points.std(0), 1e-9)
+    own = [points[group == g] for g in np.unique(group)[:groups]]
+    some = [each[np.linspace(0, len(each) - 1, min(shown, len(each))).astype(int)] for each in own]
+    return {
+        "mean": [each.mean(0).round(3).tolist() for each in own],
+        "covariance": [np.cov(each.T, ddof=0).round(3).tolist() for each in own],
+        "points": [each.round(2).tolist() for each in some],
+    }
 
 
 def latents(result: fl.RunResult, federation: Federation, part: str) -> tuple[Tensor, Tensor]:

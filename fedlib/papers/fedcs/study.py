@@ -13,10 +13,13 @@ import torch
 import fedlib as fl
 from fedlib.algorithm import Algorithm
 from fedlib.federation import Federation
+from fedlib.fingerprint import Registry
 from fedlib.papers.fedcs.diagnosis import RULES, SPREAD, diagnose, toy
+from fedlib.papers.fedcs.figures import ADAPTING as FINE_TUNED
+from fedlib.papers.fedcs.figures import SHOWN, WHITE
 from fedlib.papers.number import Number, largest, smallest
 from fedlib.papers.rows import Row
-from fedlib.papers.run import Images, Kept, Probe, Run
+from fedlib.papers.run import Images, Kept, Probe, Run, here
 from fedlib.papers.study import Cell, Claim, Numbers, Study
 from fedlib.papers.verdict import Case, fact
 
@@ -30,6 +33,7 @@ BASELINES = ("local_only", "fedavg+bn", *ADAPTING)
 METHODS = (*BASELINES, "fedavg", *OURS)  # FedAvg as it is: ours
 RIVALS = ("fedavg+ft", "fedbn")  # beside FedCS-FC1 in Figs. 2, 9 and 10
 PANELS = (*RIVALS, "fedcs-fc1")
+CONTROL = {"fedavg": "fedavg", "fedavg+bn": "fedavg+bn", "fedcs-fc2": "fedcs-fc2", WHITE: "fedcs-fc2;whitening"}
 PLAIN, NORMED = "lenet5_plain", "lenet5_bn"
 PERSONAL = {"tune_epochs": 1, "tune_part": "personal"}
 MADE: dict[str, tuple[Algorithm, str, dict[str, object]]] = {  # method, model, fine-tuning
@@ -63,6 +67,9 @@ class Sizes(NamedTuple):
     """What differs between profiles."""
 
     data: Mapping[str, Images]  # the paper's data set -> ours
+    methods: Mapping[str, tuple[str, ...]] = dict.fromkeys(TABLES, METHODS)  # on each of them
+    panels: Mapping[str, tuple[str, ...]] = dict.fromkeys(TABLES, PANELS)  # of Figs. 2, 9 and 10
+    tune_all: bool = True  # False: only methods that adapt are fine-tuned
     clients: int = 50
     of_domain: int = 9  # clients of each domain, the last of them unseen
     min_size: int = 100
@@ -78,71 +85,83 @@ class Sizes(NamedTuple):
     alignments: int = 400  # more of the trained network, frozen, before its P is judged,
     aligned_at: tuple[str, ...] = OURS  # in these methods
     toy_rounds: int = 100
-    seeds: int = 2
+    seeds: Mapping[str, int] = dict.fromkeys((*TABLES, "toy"), 2)
     side: str = "cifar10"  # data set of the side tables
-    side_seeds: int = 1  # momentum aside
+    side_seeds: int = 1
+    control_seeds: int = 1
     readings: tuple[str, ...] = tuple(READINGS)
     bases: tuple[str, ...] = ("fedprox", "fedper")
-    second: tuple[str, ...] = METHODS  # with momentum
+    second: tuple[str, ...] = (*METHODS, "fedcs-fc2;whitening")  # with momentum
     second_lr: float = 0.005
+    second_seeds: int = 2
     levels: tuple[float, ...] = (0.1, 1.0)  # A20: other levels of label shift
     long: tuple[str, ...] = ("fedavg+bn", "fedcs-fc2")  # the same with more rounds and epochs
 
 
 STYLES = ("pen", "pencil", "poster", "painting", "halftone")
-PEN = Images("digit_styles", (("per_style", 1797),), ("pen",), few=1500)
-FIVE = Images("digit_styles", (("per_style", 600),), STYLES, stands_for="digit5")
+PEN = Images("digit_styles", (("per_style", 1797),), ("pen",), few=900)
+FIVE = Images("digit_styles", (("per_style", 400),), STYLES, stands_for="digit5")
+SHIFTED = ("fedavg", "fedavg+ft", "fedavg+bn", "fedrep", "fedalt", "fedcs-fc2")
 QUICK = Sizes(
     data={"mnist": PEN._replace(stands_for="mnist"), "cifar10": PEN._replace(stands_for="cifar10"), "digit5": FIVE},
+    methods={"mnist": SHIFTED, "cifar10": SHIFTED, "digit5": ("fedavg", "fedavg+bn", "fedalt", "fedcs-fc2")},
+    panels={"cifar10": ("fedavg+ft", "fedrep", "fedcs-fc2"), "digit5": ("fedavg", "fedalt", "fedcs-fc2")},
+    tune_all=False,
     clients=20,
-    of_domain=4,
+    of_domain=3,
     min_size=20,
-    rounds=25,
+    rounds=20,
+    local_epochs=3,
     batch_size=16,
     lr=0.05,
     lr_decay_every=8,
-    local_rounds=15,
-    evaluate_every=5,
-    last=5,
-    alignments=100,
-    aligned_at=("fedcs-fc2", "fedcs-fc3"),  # FC1 takes a minute more
-    seeds=1,
+    evaluate_every=4,
+    last=4,
+    alignments=60,
+    aligned_at=("fedcs-fc2",),
+    seeds={"mnist": 1, "cifar10": 1, "digit5": 3, "toy": 1},
     side="digit5",
-    readings=("paper", "whitening", "uncentred", "output", "shifted", "rank 30"),
-    bases=("fedprox",),
-    second=("fedavg", "fedavg+bn", "fedcs-fc2"),
+    control_seeds=3,
+    readings=("whitening", "paper"),
+    bases=(),
+    second=("fedavg", "fedcs-fc2"),
     second_lr=0.01,
+    second_seeds=1,
     levels=(),
     long=(),
 )
-PROFILES = {
-    "paper": Sizes(data={name: Images(name) for name in TABLES}),
-    "quick": QUICK,
-    "smoke": QUICK._replace(
-        data={name: images._replace(few=images.few and 400) for name, images in QUICK.data.items()}
-        | {"digit5": FIVE._replace(options=(("per_style", 100),))},
-        clients=10,
-        of_domain=2,
-        min_size=10,
-        rounds=2,
-        local_epochs=1,
-        local_rounds=1,
-        evaluate_every=2,
-        last=1,
-        every=1,
-        alignments=2,
-        toy_rounds=3,
-        readings=("paper", "rank 30"),
-    ),
-}
+PROFILES = Registry(  # a run of one profile is not older than the sizes of another one
+    {
+        "paper": Sizes(data={name: Images(name) for name in TABLES}),
+        "quick": QUICK,
+        "smoke": QUICK._replace(
+            data={name: images._replace(few=images.few and 400) for name, images in QUICK.data.items()}
+            | {"digit5": FIVE._replace(options=(("per_style", 100),))},
+            clients=10,
+            of_domain=2,
+            min_size=10,
+            rounds=2,
+            local_epochs=1,
+            evaluate_every=2,
+            last=1,
+            every=1,
+            alignments=2,
+            toy_rounds=3,
+            seeds=dict.fromkeys((*TABLES, "toy"), 1),
+            control_seeds=1,
+            readings=("whitening",),
+            second=("fedavg",),
+        ),
+    }
+)
 
 
 def study(profile: str) -> Study:
     """What FedCS needs at one size."""
     sizes = PROFILES[profile]
     cells = [*tables(sizes), *groups(sizes), *curves(sizes), *partitions(sizes), *unseen(sizes)]
-    cells += [*alignment(sizes), *recursions(sizes), *one_for_all(sizes), *side(sizes)]
-    return Study("fedcs", profile, cells, CLAIMS, clients=50)
+    cells += [*alignment(sizes), *recursions(sizes), *one_for_all(sizes), *control(sizes), *side(sizes)]
+    return Study("fedcs", profile, cells, CLAIMS, clients=50, shown=SHOWN)
 
 
 # -- runs ---------------------------------------------------------------------------------------------------------
@@ -157,6 +176,8 @@ def run(sizes: Sizes, name: str, method: str, alpha: float = 0.5, **changes: obj
     if method == "local_only":  # everybody trains; its rate falls once
         alone = {"rounds": sizes.local_rounds, "evaluate_every": sizes.local_rounds, "join_ratio": 1.0}
         common |= alone | {"local_epochs": 1, "lr_decay_every": max(1, sizes.local_rounds // 2)}
+    if not (sizes.tune_all or method in ADAPTING or (method == "fedavg" and "fedavg+ft" in sizes.methods[name])):
+        setting = {}
     setting = {**common, **setting, **changes}
     main = not changes and alpha == 0.5 and method in sizes.aligned_at
     keep = partial(kept_of, _profile(sizes), name, alpha, sizes.alignments if main else 0)
@@ -181,6 +202,12 @@ def made(method: str, sizes: Sizes) -> tuple[Algorithm, str, Mapping[str, object
 def federation_of(sizes: Sizes, name: str, alpha: float = 0.5) -> Federation:
     """The clients of the main setting."""
     return run(sizes, name, "fedavg", alpha).arguments(0)["federation"]
+
+
+def clients_of(profile: str, name: str) -> Federation:
+    """The clients of the main setting; those of the quick profile if the data would have to be downloaded first."""
+    sizes = PROFILES[profile]
+    return federation_of(sizes if here(run(sizes, name, "fedavg")) else QUICK, name)
 
 
 def group_of(sizes: Sizes, name: str) -> np.ndarray:
@@ -217,7 +244,7 @@ def _plain(values: Iterable[float]) -> list[float | None]:
 
 def when(method: str) -> str:
     """Whether the number of a method is that before or after fine-tuning."""
-    return "after" if method in (*ADAPTING, "fedsim", "fedper") else "before"
+    return "after" if method in FINE_TUNED else "before"
 
 
 def kept(name: str, row: Row) -> float:
@@ -284,10 +311,10 @@ def tables(sizes: Sizes) -> list[Cell]:
             *(TABLES[name], method, name, SHIFT[name], (run(sizes, name, method),)),
             partial(over_clients, short, when(method), what),
             metric + suffix,
-            sizes.seeds,
+            sizes.seeds[name],
         )
         for name in sizes.data
-        for method in METHODS
+        for method in sizes.methods[name]
         for metric, short in METRICS.items()
         for suffix, what in (("", np.mean), ("_std", np.std))
     ]
@@ -302,7 +329,7 @@ def groups(sizes: Sizes) -> list[Cell]:
         ("fig10", "digit5", "accuracy"),
     ):
         group = group_of(sizes, name)
-        for method in PANELS:
+        for method in sizes.panels[name]:
             task, moment = run(sizes, name, method), when(method)
             reads: dict[tuple[str, str], Callable[..., float]] = {
                 (f"group={g}", metric): partial(group_mean, metric, moment, g) for g in np.unique(group)
@@ -317,7 +344,7 @@ def groups(sizes: Sizes) -> list[Cell]:
                 reads[SHIFT[name], "domain_width"] = partial(domain_width, moment, own)
             for (setting, value), read in reads.items():
                 long = {"f1": "weighted_f1"}.get(value, value)
-                cells.append(Cell(item, method, name, setting, (task,), read, long, sizes.seeds))
+                cells.append(Cell(item, method, name, setting, (task,), read, long, sizes.seeds[name]))
     return cells
 
 
@@ -334,10 +361,10 @@ def curves(sizes: Sizes) -> list[Cell]:
             *(CURVES[name], method, name, SHIFT[name], (run(sizes, name, method),)),
             partial(over_clients, "accuracy", when(method), what),
             metric,
-            sizes.seeds,
+            sizes.seeds[name],
         )
         for name in sizes.data
-        for method in METHODS
+        for method in sizes.methods[name]
         for metric, what in (("accuracy", np.mean), ("accuracy_std", np.std))
     ]
 
@@ -348,14 +375,14 @@ def unseen(sizes: Sizes) -> list[Cell]:
     for name in sizes.data:
         group = group_of(sizes, name)
         new = group >= group.max() - 1
-        for method in METHODS:
+        for method in sizes.methods[name]:
             if method == "fedavg+ft":  # that is FedAvg, after
                 continue
             task = run(sizes, name, method)
             for who, chosen in (("training", ~new), ("unseen", new)):
                 for moment in ("before", "after")[: 2 if "tune_epochs" in task.setting else 1]:
                     read, setting = partial(of_clients, "f1", moment, chosen), f"{who};{moment}"
-                    cells.append(Cell("unseen", method, name, setting, (task,), read, "weighted_f1", sizes.seeds))
+                    cells.append(Cell("unseen", method, name, setting, (task,), read, "weighted_f1", sizes.seeds[name]))
     return cells
 
 
@@ -369,7 +396,7 @@ def partitions(sizes: Sizes) -> list[Cell]:
         ("fig4", "cifar10"),
         ("fig5", "digit5"),
     ):
-        task = Probe("counts", counts, (_profile(sizes), name), sizes.data[name], exact=True)
+        task = Probe("counts", counts, (_profile(sizes), name), sizes.data[name], exact=True, sizes=str(sizes))
         cells += [
             Cell(item, "partition", name, SHIFT[name], (task,), partial(kept, metric), metric)
             for metric in ("clients", "unseen", "samples", "smallest", "largest")
@@ -402,13 +429,25 @@ def alignment(sizes: Sizes) -> list[Cell]:
         ("eq5", "j_ratio"): ("J ratio", "J ratio, later", "J ratio of components"),
         ("eq13", "residual"): ("residual", "residual, later"),
     }
-    return [
-        Cell(item, method, name, setting, (run(sizes, name, method),), partial(kept, setting), metric, sizes.seeds)
+    cells = [
+        Cell(
+            item, method, name, setting, (run(sizes, name, method),), partial(kept, setting), metric, sizes.seeds[name]
+        )
         for name in sizes.data
-        for method in OURS
+        for method in of_fedcs(sizes, name)
         for (item, metric), settings in reads.items()
         for setting in settings
     ]
+    blind = run(sizes, sizes.side, CONTROL[WHITE])
+    for setting in reads["fig1", "separability"][: 3 if CONTROL[WHITE] in sizes.aligned_at else 2]:
+        read = partial(kept, setting)
+        cells.append(Cell("fig1", WHITE, sizes.side, setting, (blind,), read, "separability", sizes.control_seeds))
+    return cells
+
+
+def of_fedcs(sizes: Sizes, name: str) -> list[str]:
+    """The variants of FedCS on a data set."""
+    return [method for method in sizes.methods[name] if method in OURS]
 
 
 def recursions(sizes: Sizes) -> list[Cell]:
@@ -421,7 +460,7 @@ def recursions(sizes: Sizes) -> list[Cell]:
     cells += [("eq13", f"{rule};{after}", "residual", f"residual {rule}") for rule in RULES]
     cells += [("eq5", f"{rule};{after}", "j_ratio", f"J ratio {rule}") for rule in RULES]
     return [
-        Cell(item, "fedcs", "toy", setting, (task,), partial(kept, name), metric, sizes.seeds)
+        Cell(item, "fedcs", "toy", setting, (task,), partial(kept, name), metric, sizes.seeds["toy"])
         for item, setting, metric, name in cells
     ]
 
@@ -429,10 +468,10 @@ def recursions(sizes: Sizes) -> list[Cell]:
 def one_for_all(sizes: Sizes) -> list[Cell]:
     """Section 5: how many models are evaluated, and whether the images of unseen clients change a bit of them."""
     source = sizes.data["mnist"]._replace(stands_for="")  # of bits, any images tell
-    task = Probe("one_model", two_rounds, (_profile(sizes),), source)
+    task = Probe("one_model", two_rounds, (_profile(sizes),), source, sizes=str(sizes))
     return [
         Cell("sec5", method, "mnist", "label-shift", (task,), partial(kept, f"{metric} {method}"), metric)
-        for method in OURS
+        for method in of_fedcs(sizes, "mnist")
         for metric in ("models", "same_bits")
     ]
 
@@ -443,7 +482,7 @@ def two_rounds(seed: int, profile: str) -> Kept:
     federation = federation_of(sizes, "mnist")
     n = federation.n_clients - federation.unseen
     exchanged = {part: (*own[:n], *own[n:][::-1]) for part in ("train", "test") if (own := getattr(federation, part))}
-    for method in OURS:
+    for method in of_fedcs(sizes, "mnist"):
         arguments = run(sizes, "mnist", method, rounds=2, evaluate_every=2, client_metrics=False).arguments(seed)
         one, other = (
             fl.run(**arguments | {"federation": f, "progress": False})
@@ -456,6 +495,23 @@ def two_rounds(seed: int, profile: str) -> Kept:
     return found
 
 
+def control(sizes: Sizes) -> list[Cell]:
+    """FedCS, the same without its directions, and two methods that know nothing of clients, all before fine-tuning."""
+    name = sizes.side
+    group = group_of(sizes, name)
+    new = group >= group.max() - 1
+    return [
+        Cell(
+            *("control", method, name, who, (run(sizes, name, of),)),
+            partial(of_clients, "f1", "before", chosen),
+            "weighted_f1",
+            sizes.control_seeds,
+        )
+        for method, of in CONTROL.items()
+        for who, chosen in (("training clients", ~new), ("unseen clients", new))
+    ]
+
+
 def side(sizes: Sizes) -> list[Cell]:
     """Other readings and controls, FedCS around other methods, momentum, other levels of label shift, longer runs."""
     name, cells = sizes.side, []
@@ -466,17 +522,19 @@ def side(sizes: Sizes) -> list[Cell]:
         cells.append(Cell(item, method, name, setting, (task,), read, "weighted_f1", seeds))
 
     optimiser = {"momentum": 0.9, "lr": sizes.second_lr}
-    for method in (*sizes.second, "fedcs-fc2;whitening"):
-        shown, _, reading = method.partition(";")
-        task = run(sizes, name, method, **optimiser)
-        add("momentum", shown, f"momentum=0.9;{reading or 'default'}", task, sizes.seeds)
+    for method in sizes.second:
+        shown = WHITE if method == CONTROL[WHITE] else method
+        add("momentum", shown, "momentum=0", run(sizes, name, method))
+        add("momentum", shown, "momentum=0.9", run(sizes, name, method, **optimiser), sizes.second_seeds)
     for reading in ("default", *sizes.readings):
         task = run(sizes, name, "fedcs-fc2" if reading == "default" else f"fedcs-fc2;{reading}")
-        add("readings", "fedcs-fc2", reading, task)
+        add("readings", "fedcs-fc2", f"reading={reading}", task)
         for metric, value in (("residual", "residual"), ("j_ratio", "J ratio")):
             read = partial(kept, value)
-            cells.append(Cell("readings", "fedcs-fc2", name, reading, (task,), read, metric, sizes.side_seeds))
-    add("readings", "fedsim", "default", run(sizes, name, "fedsim"))
+            setting = f"reading={reading}"
+            cells.append(Cell("readings", "fedcs-fc2", name, setting, (task,), read, metric, sizes.side_seeds))
+    if sizes.tune_all:
+        add("readings", "fedsim", "reading=default", run(sizes, name, "fedsim"))
     for base in sizes.bases:
         add("plug_in", base, "alone", run(sizes, name, base))
         add("plug_in", base, "aligned", run(sizes, name, f"fedcs-fc2;{base}"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from functools import partial
@@ -15,15 +16,19 @@ from torch import Tensor, nn
 
 import fedlib as fl
 from fedlib.algorithm import Algorithm
+from fedlib.data import Dataset
 from fedlib.federation import Partition
+from fedlib.fingerprint import Registry
 from fedlib.methods.fedsimsup import SUPERVISORS, Pair, label_similarity
 from fedlib.models import MODELS, Model, build
+from fedlib.papers.fedsimsup.authors import who_is_in_whom
+from fedlib.papers.fedsimsup.figures import SHOWN
 from fedlib.papers.number import Number, largest, mean, missing
 from fedlib.papers.rows import Row
 from fedlib.papers.run import Images, Kept, Probe, Run, images
 from fedlib.papers.study import Cell, Claim, Numbers, Study
 from fedlib.papers.verdict import Case, fact
-from fedlib.runs import Session, prepare, rules
+from fedlib.runs import Session, cohorts, prepare, rules
 from fedlib.stack import n_bytes, put, take
 from fedlib.training import Images as Pixels
 from fedlib.training import mean_loss, on_device
@@ -40,8 +45,15 @@ WRITERS = ("femnist", "clients=3597;natural")
 KINDS = {"small_vit": "t", "small_cnn": "c", "small_lenet": "l", "small_lenet4": "l"}  # the letters of Table 3
 SHAPES = {"cifar10": ((3, 32, 32), 10), "cifar100": ((3, 32, 32), 100), "femnist": ((1, 28, 28), 62)}
 EARLY = 50  # the round at which Fig. 2 is read first
+ANSWERS = ("both", "theta", "s")  # of the sum, of each network alone
 SCOPES = ("cat", "all")  # Fig. 4: images of one class, and all
-CAM = ("images", "correlation", "with another image", "overlap", "area theta", "area s", "kept", "kept, another image")
+CAM = ("images", "correlation", "with another image", "overlap", "area theta", "area s")
+CAM = (
+    *CAM,
+    "kept, theta",
+    "kept",
+    "kept, another image",
+)  # right answers if what theta, s, s elsewhere covers is hidden
 
 
 class Sizes(NamedTuple):
@@ -53,6 +65,7 @@ class Sizes(NamedTuple):
     pathological: Mapping[str, Sequence[int]]
     rounds: Mapping[str, int]  # of Tables 1 and 2 and Fig. 2, by data set
     clients: Mapping[int, int]  # the paper's number -> ours
+    methods: Sequence[str] = METHODS  # of Table 1 and Fig. 2
     writer_clients: int = 3597
     writer_ratios: tuple[float, float] = (0.1, 0.01)  # of Local, of all others
     writer_methods: Sequence[str] = METHODS
@@ -61,6 +74,7 @@ class Sizes(NamedTuple):
     mixed_rounds: int = 1000  # of Table 3, at most
     similarity_rounds: int = 100  # of Fig. 3
     similarity_seeds: int = 3
+    similarity_every: int = 1  # rounds between the evaluations of Fig. 3
     evaluate_every: Mapping[str, int] = {}  # by data set; default: 1
     tune_epochs: int = 3  # of Per-FedAvg, before it is tested
     tune_every: int = 10
@@ -76,84 +90,87 @@ class Sizes(NamedTuple):
     cam_class: str = "cat"
     moves_rounds: int = 30
     seeds: int = 2  # of the methods in MAIN; of all others: 1
+    side_seeds: int = 2  # of the other network and of how far supervisors move
 
 
-DIGITS = Images("digits", train=1500, stands_for="cifar10")
-PROFILES = {
-    "paper": Sizes(
-        data={name: Images(name) for name in CLASSES},
-        writers=Images("femnist"),
-        dirichlet=dict.fromkeys(CLASSES, ALPHAS),
-        pathological=CLASSES,
-        rounds={"cifar10": 100, "cifar100": 1000, "femnist": 1000},  # the paper has 1,000 everywhere
-        clients={n: n for n in SIZES},
-        evaluate_every={"cifar100": 10, "femnist": 10},
-    ),
-    "quick": Sizes(
-        data={"cifar10": DIGITS},
-        writers=Images("characters", (("writers", 10), ("copies", 4)), stands_for="femnist"),
-        dirichlet={"cifar10": (0.1,)},
-        pathological={"cifar10": (2,)},
-        rounds={"cifar10": 23, "femnist": 6},
-        clients={50: 15},
-        writer_clients=10,
-        writer_ratios=(0.2, 0.2),
-        writer_methods=("fedavg", "fedrep", "fedsimsup"),
-        pathological_methods=("fedrep", "fedsimsup"),
-        pathological_rounds=8,
-        mixed_rounds=6,
-        similarity_rounds=23,
-        similarity_seeds=1,
-        tune_every=9,
-        join_ratio=0.2,
-        batch_size=8,
-        model="lenet5_plain",
-        supervisor="small_lenet",
-        other=("lenet4", "small_lenet4"),
-        other_methods=("local_only", "fedsimsup"),
-        other_rounds=5,
-        cam_class="3",
-        moves_rounds=8,
-        seeds=1,
-    ),
-    "smoke": Sizes(
-        data={"cifar10": DIGITS._replace(train=400)},
-        writers=Images("characters", (("writers", 5), ("copies", 1)), stands_for="femnist"),
-        dirichlet={"cifar10": (0.5,)},
-        pathological={"cifar10": (2,)},
-        rounds={"cifar10": 2, "femnist": 2},
-        clients={50: 12},  # so many that every kind of supervisor is drawn
-        writer_clients=5,
-        writer_ratios=(0.4, 0.4),
-        writer_methods=("fedavg", "fedsimsup"),
-        pathological_methods=("fedrep", "fedsimsup"),
-        mixed_rounds=1,
-        similarity_rounds=2,
-        similarity_seeds=1,
-        tune_epochs=1,
-        tune_every=2,
-        supervisor_epochs=1,
-        theta_epochs=1,
-        join_ratio=0.25,
-        batch_size=8,
-        model="lenet5_plain",
-        supervisor="small_lenet",
-        other=("lenet4", "small_lenet4"),
-        other_methods=("local_only", "fedsimsup"),
-        other_rounds=1,
-        cam_class="3",
-        moves_rounds=8,
-        seeds=1,
-    ),
-}
+PEN = Images("digit_styles", domains=("pen",), train=600, stands_for="cifar10")  # dark digits on light paper: easy
+PROFILES = Registry(  # a run of one profile is not older than the sizes of another one
+    {
+        "paper": Sizes(
+            data={name: Images(name) for name in CLASSES},
+            writers=Images("femnist"),
+            dirichlet=dict.fromkeys(CLASSES, ALPHAS),
+            pathological=CLASSES,
+            rounds={"cifar10": 100, "cifar100": 1000, "femnist": 1000},  # the paper has 1,000 everywhere
+            clients={n: n for n in SIZES},
+            evaluate_every={"cifar100": 10, "femnist": 10},
+        ),
+        "quick": Sizes(
+            data={"cifar10": PEN},
+            writers=Images("characters", stands_for="femnist"),
+            dirichlet={"cifar10": (0.1,)},
+            pathological={"cifar10": (2,)},
+            rounds={"cifar10": 20},
+            clients={50: 20},
+            methods=MAIN,
+            writer_methods=(),
+            pathological_methods=("fedrep", "fedsimsup"),
+            pathological_rounds=10,
+            mixed_rounds=8,
+            similarity_rounds=20,
+            similarity_every=2,
+            evaluate_every={"cifar10": 2},
+            supervisor_epochs=1,
+            theta_epochs=2,
+            join_ratio=0.3,
+            batch_size=10,
+            model="lenet5_plain",
+            supervisor="small_lenet",
+            other=("lenet4", "small_lenet4"),
+            other_methods=("local_only",),  # in so wide a network FedSimSup is lost at this step size
+            other_rounds=6,
+            cam_class="3",
+            moves_rounds=20,
+            seeds=3,
+            side_seeds=1,
+        ),
+        "smoke": Sizes(
+            data={"cifar10": PEN._replace(train=400)},
+            writers=Images("characters", stands_for="femnist"),
+            dirichlet={"cifar10": (0.5,)},
+            pathological={"cifar10": (2,)},
+            rounds={"cifar10": 2},
+            clients={50: 12},  # so many that every kind of supervisor is drawn
+            methods=MAIN,
+            writer_methods=(),
+            pathological_methods=("fedrep", "fedsimsup"),
+            mixed_rounds=1,
+            similarity_rounds=2,
+            similarity_seeds=1,
+            supervisor_epochs=1,
+            theta_epochs=1,
+            join_ratio=0.25,
+            batch_size=20,
+            model="lenet5_plain",
+            supervisor="small_lenet",
+            other=("lenet4", "small_lenet4"),
+            other_methods=("fedsimsup",),
+            other_rounds=1,
+            cam_class="3",
+            moves_rounds=8,
+            seeds=1,
+            side_seeds=1,
+        ),
+    }
+)
 
 
 def study(profile: str) -> Study:
     """What FedSimSup needs at one size."""
     sizes = PROFILES[profile]
     cells = [*table1(sizes), *table2(sizes), *table3(sizes), *fig2(sizes), *fig3(sizes), *fig4(sizes)]
-    cells += [*fig5_and_similarity(sizes), *moves(sizes), *networks(sizes), *costs(sizes)]
-    return Study("fedsimsup", profile, cells, CLAIMS)
+    cells += [*fig5_and_similarity(sizes), *authorship(sizes), *moves(sizes), *networks(sizes), *costs(sizes)]
+    return Study("fedsimsup", profile, cells, CLAIMS, shown=SHOWN)
 
 
 # -- runs ---------------------------------------------------------------------------------------------------------
@@ -241,7 +258,7 @@ def table1(sizes: Sizes) -> list[Cell]:
     cells = [
         Cell("table1", m, c.dataset, c.setting, (of_table1(sizes, c, m),), last_five, seeds=seeds(sizes, m))
         for c in columns(sizes, "dir")
-        for m in METHODS
+        for m in sizes.methods
     ]
     for method in sizes.writer_methods:
         algorithm = made(sizes, method)
@@ -300,7 +317,7 @@ def fig2(sizes: Sizes) -> list[Cell]:
     cells = []
     for c in columns(sizes, "dir"):
         rounds = sizes.rounds[c.dataset]
-        for m in METHODS if c.n == max(sizes.clients) else ():
+        for m in sizes.methods if c.n == max(sizes.clients) else ():
             cell = partial(Cell, "fig2", m, c.dataset, tasks=(of_table1(sizes, c, m),), seeds=seeds(sizes, m))
             where, points = f"{c.kind}={c.value:g}", {max(1, round(k * rounds / 10)) for k in range(1, 11)}
             for t in sorted(points | {EARLY}):
@@ -330,16 +347,22 @@ def _evaluations(row: Row) -> pd.DataFrame:
     return curve[curve["when"] == row.when]
 
 
+def of_fig3(sizes: Sizes, similarity: bool) -> Run:
+    """The run with similarities, or with all s_ij = 1. The first one is that of Table 1, if it is as long."""
+    column = first(sizes)
+    algorithm = fl.fedsimsup(sizes.supervisor, sizes.supervisor_epochs, similarity=similarity)
+    task, original = run(sizes, column, algorithm, sizes.similarity_rounds), of_table1(sizes, column, "fedsimsup")
+    task = task._replace(setting={**task.setting, "evaluate_every": sizes.similarity_every})
+    if similarity and original.setting == task.setting:
+        return original
+    return task if similarity else task._replace(keep=partial(looks, task, sizes.cam_class))
+
+
 def fig3(sizes: Sizes) -> list[Cell]:
     """With similarities and with all s_ij = 1: the mean over the rounds, and ten points."""
     cells, column, rounds = [], first(sizes), sizes.similarity_rounds
-    with_s, alike = made(sizes, "fedsimsup"), fl.fedsimsup(sizes.supervisor, sizes.supervisor_epochs, similarity=False)
-    for similarity, algorithm in ((True, with_s), (False, alike)):
-        task, original = run(sizes, column, algorithm, rounds), of_table1(sizes, column, "fedsimsup")
-        task = task._replace(setting={**task.setting, "evaluate_every": 1})
-        if similarity and original.setting == task.setting:
-            task = original  # the same run
-        where = f"{column.kind}={column.value:g};similarity={similarity}"
+    for similarity in (True, False):
+        where, task = f"{column.kind}={column.value:g};similarity={similarity}", of_fig3(sizes, similarity)
         cell = partial(Cell, "fig3", "fedsimsup", column.dataset, tasks=(task,), seeds=sizes.similarity_seeds)
         cells.append(cell(setting=where, read=partial(late, 0), metric="mean_over_rounds"))
         for t in sorted({max(1, round(k * rounds / 10)) for k in range(1, 11)}):
@@ -357,8 +380,23 @@ def fig4(sizes: Sizes) -> list[Cell]:
         for scope in SCOPES
         for name in CAM
     ]
-    alone = ("both", "theta", "s")
-    return cells + [cell(item="alone", setting=f"answer={who}", read=partial(kept, f"alone: {who}")) for who in alone]
+    return cells + alone(sizes)
+
+
+def alone(sizes: Sizes) -> list[Cell]:
+    """What the sum and each network alone answer: accuracy, and answers [%] that are classes, or the main class, of it.
+
+    Beside them the accuracy of whoever always answers the client's main class.
+    """
+    of = {"s_ij": of_table1(sizes, first(sizes), "fedsimsup"), "equal": of_fig3(sizes, similarity=False)}
+    cell = partial(Cell, "alone", "fedsimsup", first(sizes).dataset)
+    cells = [
+        cell(f"answer={who};weights={weights}", (task,), partial(kept, f"{name}: {who}"), metric, sizes.seeds)
+        for metric, name in (("accuracy", "alone"), ("own classes", "own"), ("main class", "main"))
+        for weights, task in of.items()
+        for who in ANSWERS
+    ]
+    return [*cells, cell("answer=main class", (of["s_ij"],), partial(kept, "alone: main"), "accuracy", sizes.seeds)]
 
 
 def networks(sizes: Sizes) -> list[Cell]:
@@ -372,7 +410,7 @@ def networks(sizes: Sizes) -> list[Cell]:
         for network, task in ((sizes.model, of_table1(sizes, column, method)), (sizes.other[0], other)):
             for over, read in reads.items():
                 setting = f"{column.setting};network={network};accuracy={over}"
-                cells.append(Cell("network", method, column.dataset, setting, (task,), read, seeds=sizes.seeds))
+                cells.append(Cell("network", method, column.dataset, setting, (task,), read, seeds=sizes.side_seeds))
     return cells
 
 
@@ -408,19 +446,44 @@ def drawn(result: fl.RunResult) -> Kept:
 def looks(run: Run, cam_class: str, result: fl.RunResult) -> Kept:
     """Fig. 4: the Grad-CAM of theta and of s on all test images, means over those that the sum answers correctly."""
     federation, two = run.arguments(0)["federation"], result.architectures[0].model
-    pixels = on_device(federation.data, torch.device("cpu"))
-    table = pd.concat(looks_of(result.weights(i), two, pixels, own) for i, own in enumerate(federation.test))
+    pixels, looked = on_device(federation.data, torch.device("cpu")), []
+    for i, (test, counts) in enumerate(zip(federation.test, federation.train_counts, strict=True)):
+        looked.append(looks_of(result.weights(i), two, pixels, test, counts).assign(client=i))
+    table = pd.concat(looked, ignore_index=True)
     right, found = table[table["both"]], dict(diverged(result))
-    found |= {f"alone: {who}": 100 * float(table[who].mean()) for who in ("both", "theta", "s")}
+    found |= {f"alone: {who}": 100 * float(table[who].mean()) for who in (*ANSWERS, "main")}
+    found |= {f"{of}: {who}": 100 * float(table[f"{of} {who}"].mean()) for of in ("own", "main") for who in ANSWERS}
     chosen = federation.data.classes.index(cam_class)
     for scope, rows in (("cat", right[right["class"] == chosen]), ("all", right)):
         means = {f"{scope}: {name}": float(rows[name].mean()) for name in CAM[1:]}
         found |= {f"{scope}: images": len(rows)} | {name: value for name, value in means.items() if np.isfinite(value)}
-    return found
+    return found | {"shown": shown(right, chosen, federation.data)}
 
 
-def looks_of(weights: Pair, two: Model, pixels: Pixels, test: np.ndarray) -> pd.DataFrame:
-    """Grad-CAM of a client's networks, one row per test image."""
+def shown(right: pd.DataFrame, chosen: int, data: Dataset) -> list[Kept]:
+    """Three images of the chosen class with both maps, and s's map of another image of the same client.
+
+    They are of the client that has most of them; images without a map of both networks are left out.
+    """
+    seen = right[[all(own.max() > 0 for own in maps) for maps in right["maps"]]]
+    rows = next(rows for rows in (seen[seen["class"] == chosen], seen, right) if len(rows) or rows is right)
+    rows = rows[rows["client"] == rows["client"].mode()[0]].head(3) if len(rows) else rows
+    return [
+        {
+            "client": int(row["client"]),
+            "class": data.classes[row["class"]],
+            "shape": list(data.x.shape[1:]),
+            "image": base64.b64encode(data.x[row["image"]].tobytes()).decode(),
+            "maps": {
+                name: own.round(2).tolist() for name, own in zip(("theta", "s", "other"), row["maps"], strict=True)
+            },
+        }
+        for _, row in rows.iterrows()
+    ]
+
+
+def looks_of(weights: Pair, two: Model, pixels: Pixels, test: np.ndarray, counts: np.ndarray) -> pd.DataFrame:
+    """Grad-CAM of a client's networks, one row per test image; `counts` are the client's train samples by class."""
     nets = [deepcopy(network.net).eval() for network in two.networks]
     for net, own in zip(nets, weights, strict=True):
         net.load_state_dict(own)
@@ -432,16 +495,19 @@ def looks_of(weights: Pair, two: Model, pixels: Pixels, test: np.ndarray) -> pd.
     large = F.interpolate(maps, batch.x.shape[2:], mode="bilinear") > 0.5  # [2, n, H, W]: over the whole image
     share = large.float().mean((2, 3))
     overlap = (large[0] & large[1]).sum((1, 2)) / (large[0] | large[1]).sum((1, 2))
-    hits = {
-        name: q.argmax(1) == batch.y for name, q in zip(("both", "theta", "s"), (sum(answers), *answers), strict=True)
-    }
-    columns = {**hits, "class": batch.y, "overlap": overlap, "area theta": share[0], "area s": share[1]}
+    said = {who: q.argmax(1) for who, q in zip(ANSWERS, (sum(answers), *answers), strict=True)}
+    columns = {who: q == batch.y for who, q in said.items()}
+    columns |= {f"own {who}": torch.from_numpy(counts)[q] > 0 for who, q in said.items()}
+    columns |= {f"main {who}": q == counts.argmax() for who, q in {**said, "": batch.y}.items()}
+    columns |= {"class": batch.y, "overlap": overlap, "area theta": share[0], "area s": share[1]}
     columns |= {"correlation": pearson(*maps), "with another image": pearson(maps[0], maps[1, other])}
-    for name, hidden in (("kept", large[1]), ("kept, another image", large[1, other])):
-        with torch.no_grad():  # is the answer still right if what s covers is hidden?
+    for name, hidden in (("kept, theta", large[0]), ("kept", large[1]), ("kept, another image", large[1, other])):
+        with torch.no_grad():  # is the answer still right if what theta, or s, covers is hidden?
             q = sum(net(batch.x.masked_fill(hidden[:, None], 0)) for net in nets)
         columns[name] = (q.argmax(1) == batch.y).float()
-    return pd.DataFrame({name: column.numpy() for name, column in columns.items()})
+    table = pd.DataFrame({name.strip(): column.numpy() for name, column in columns.items()})
+    three = torch.stack([maps[0], maps[1], maps[1, other]], 1).numpy()  # [n, 3, h, w]
+    return table.assign(image=test, maps=list(three))
 
 
 def grad_cam(net: nn.Sequential, x: Tensor, y: Tensor) -> Tensor:
@@ -469,7 +535,7 @@ def fig5_and_similarity(sizes: Sizes) -> list[Cell]:
         for kind, value in [*(("pat", c) for c in CLASSES[name]), ("dir", 0.1)]:
             for n in sizes.clients:
                 column = Column(name, n, kind, value)
-                task = Probe("similarity", similarities, (_profile(sizes), *column), source)
+                task = Probe("similarity", similarities, (_profile(sizes), *column), source, sizes=str(sizes))
                 for metric in ("distinct", "equal shares", "zero", "median"):
                     where = ("similarity", "partition", name, column.setting)
                     cells.append(Cell(*where, (task,), partial(kept, metric), metric))
@@ -493,15 +559,33 @@ def similarities(seed: int, profile: str, name: str, n: int, kind: str, value: f
     return values | {"counts": federation.train_counts[:20].tolist()}
 
 
+def authorship(sizes: Sizes) -> list[Cell]:
+    """Whose uploads are in whose theta: how much of it comes from similar clients."""
+    column = Column("cifar10", min(sizes.clients), "dir", 0.1)
+    task = Probe("authors", in_whom, (_profile(sizes), *column), sizes.data["cifar10"], sizes=str(sizes))
+    return [
+        Cell("authors", "fedsimsup", "cifar10", f"weights={weights}", (task,), partial(kept, weights), "percent", 3)
+        for weights in ("s_ij", "equal", "chance")
+    ]
+
+
+def in_whom(seed: int, profile: str, name: str, n: int, kind: str, value: float) -> Kept:
+    """Similarities of clients, and the authors of their theta after the rounds of Fig. 3."""
+    sizes, column = PROFILES[profile], Column(name, n, kind, value)
+    own = fl.federate(images(sizes.data[name]), partition(column), sizes.clients[n], test_fraction=None)
+    sampled = cohorts(own.n_clients, sizes.join_ratio, sizes.similarity_rounds, seed)
+    return who_is_in_whom(own.train_counts, sampled)
+
+
 def moves(sizes: Sizes) -> list[Cell]:
     """How far supervisors move, and what else that goes with (section 3.2)."""
-    task = Probe("moves", supervisor_moves, (_profile(sizes),), sizes.data["cifar10"])
+    task = Probe("moves", supervisor_moves, (_profile(sizes),), sizes.data["cifar10"], sizes=str(sizes))
     names = ("gain", "gain on test", "received loss", "samples", "gain within clients", "received loss within clients")
     cells = [("rank correlation", f"with={name}", name) for name in names]
     cells += [("percent", f"received is better;part={part}", f"better on {part}") for part in ("train", "test")]
     cells.append(("records", "", "records"))
     return [
-        Cell("moves", "fedsimsup", "cifar10", setting, (task,), partial(kept, name), metric, sizes.seeds)
+        Cell("moves", "fedsimsup", "cifar10", setting, (task,), partial(kept, name), metric, sizes.side_seeds)
         for metric, setting, name in cells
     ]
 
@@ -534,15 +618,24 @@ def supervisor_moves(seed: int, profile: str) -> Kept:
             moved = sum(((after[name] - w) ** 2).flatten(1).sum(1) for name, w in s.items()).sqrt()
             gains = [(before - now).tolist() for before, now in zip(old, new, strict=True)]  # train part, test part
             records += zip(cohort.ids.tolist(), new[0].tolist(), *gains, moved.tolist(), strict=True)
-    return correlations(records, federation.train_counts.sum(1))
+    table = compared(records, federation.train_counts.sum(1))
+    points = table[["received loss", "gain", "moved"]].astype(float)
+    return {**correlations(table), "points": points[np.isfinite(points).all(axis=1)].round(4).to_numpy().tolist()}
 
 
-def correlations(records: Sequence[tuple[float, ...]], samples: np.ndarray) -> Kept:
-    """Of records (client, received loss, gain, gain on test, moved), in the order of rounds."""
-    names = ["received loss", "gain", "gain on test"]
-    table = pd.DataFrame(records, columns=["client", *names, "moved"]).astype({"client": int})
+MOVES = ["received loss", "gain", "gain on test"]
+
+
+def compared(records: Sequence[tuple[float, ...]], samples: np.ndarray) -> pd.DataFrame:
+    """The records (client, received loss, gain, gain on test, moved), in the order of rounds, that can be compared."""
+    table = pd.DataFrame(records, columns=["client", *MOVES, "moved"]).astype({"client": int})
     table["samples"] = samples[table["client"].to_numpy()]
-    table = table[table.duplicated("client") & (table["gain"] != 0)]
+    return table[table.duplicated("client") & (table["gain"] != 0)]
+
+
+def correlations(table: pd.DataFrame) -> Kept:
+    """Rank correlations of `compared` records with how far the supervisor moved."""
+    names = MOVES
     ranks, own = table.rank(), table.groupby("client")[[*names, "moved"]].rank()
     often = table.groupby("client")["moved"].transform("size") > 1
     centred = (own - own.groupby(table["client"]).transform("mean"))[often]
@@ -558,7 +651,7 @@ def correlations(records: Sequence[tuple[float, ...]], samples: np.ndarray) -> K
 
 def costs(sizes: Sizes) -> list[Cell]:
     """Parameters of theta and of the supervisors, and what clients with three kinds of them send."""
-    task, cells = Probe("sizes", parameters, (_profile(sizes),), exact=True), []
+    task, cells = Probe("sizes", parameters, (_profile(sizes),), exact=True, sizes=str(sizes)), []
     for name in SHAPES:
         for kind in ("theta", "l", "c", "t"):
             setting, read = f"network={kind}", partial(kept, f"{name} {kind}")

@@ -14,6 +14,7 @@ from fedlib.methods.pfedhr.blocks import Block
 from fedlib.methods.pfedhr.record import Round
 from fedlib.papers.run import Kept, Run
 from fedlib.runs import cohorts
+from fedlib.runs.session import rules
 from fedlib.training import MixedEvaluation, on_device
 
 LAST = 3  # an accuracy is the mean over so many evaluations, the last ones
@@ -23,12 +24,17 @@ Chain = Sequence[tuple[int, int]]
 
 def looked_into(task: Run, global_images: int, result: fl.RunResult) -> Kept:
     """Accuracies [%] of active clients and on all classes; of pFedHR also what the server tried."""
+    with rules("cpu"):
+        return _looked_into(task, global_images, result)
+
+
+def _looked_into(task: Run, global_images: int, result: fl.RunResult) -> Kept:
     federation = task.arguments(int(str(result.config["seed"])))["federation"]
     found = {"active": of_active(result, federation.n_clients, float(str(task.setting["join_ratio"])))}
     if len(result.model.others):
         found["all classes"] = on_all_classes(result, federation, global_images)
     if task.algorithm.name == "pfedhr":
-        found |= searched(result, int(task.algorithm.hyper["groups"])) | teachers(result, federation)
+        found |= searched(result, int(task.algorithm.hyper["groups"])) | teachers(result, federation) | lessons(result)
     if task.algorithm.name == "taught":
         test = np.concatenate(federation.test)
         right = result.state.answers[test].argmax(1).numpy() == federation.data.y[test]
@@ -115,6 +121,47 @@ def teachers(result: fl.RunResult, federation: fl.Federation) -> Kept:
     right = [(said[i] == y[i]).double().mean().item() for i in own]
     heads = [networks[n][h - 1].head for n, h in ends]
     return {"teachers": round(100 * float(np.mean(right)), 4), "with a head": round(100 * float(np.mean(heads)), 4)}
+
+
+def lessons(result: fl.RunResult) -> Kept:
+    """Round by round who is taught, by a teacher of whose blocks, and how good it is; first and last round in full.
+
+    lessons: [round, client, images of the client that the teacher names [%], blocks], the blocks being [client,
+    architecture, h]; the client is -1 where the server has averaged clients. architectures: names of their blocks.
+    """
+    history = [replay(result.state.log, t) for t in range(len(result.rounds))]
+    found = []
+    for t, seen in enumerate(history, 1):
+        averaged = len(seen.networks) < len(seen.clients)
+        for client, m, right in zip(seen.clients, seen.match, seen.right, strict=True):
+            chain = seen.candidates[m] if m >= 0 else []
+            blocks = [[-1 if averaged else seen.clients[b], seen.networks[b], h] for b, h in chain]
+            found += [[t, client, round(100 * right, 1), blocks]] if blocks else []
+    names = {own.model.name: block_names(decompose(own.model)) for own in result.architectures}
+    full = [packed(t, history[t - 1]) for t in sorted({1, len(history)})]
+    return {"lessons": found, "architectures": names, "full": full}
+
+
+def packed(t: int, seen: Round) -> Kept:
+    """All that was tried in round t, as JSON takes it: likenesses of blocks in percent, one half of the square."""
+    upper = np.triu_indices(len(seen.distance), 1)
+    row = {"round": t, "clients": seen.clients, "networks": seen.networks, "found": seen.found, "match": seen.match}
+    row |= {"group": [[b, h, k] for (b, h), k in seen.group.items()], "candidates": seen.candidates}
+    row |= {"right": [round(share, 3) for share in seen.right], "similarity": seen.similarity.round(3).tolist()}
+    return row | {"alike": (100 / seen.distance[upper]).round().astype(int).tolist()}
+
+
+def unpacked(row: Kept) -> Round:
+    """The round that was packed; likenesses in percent, and a block is like itself by 200 %."""
+    n = len(row["group"])
+    alike = np.full((n, n), 200.0)
+    alike[np.triu_indices(n, 1)] = row["alike"]
+    alike = np.minimum(alike, alike.T)
+    candidates = [[(b, h) for b, h in chain] for chain in row["candidates"]]
+    group = {(b, h): k for b, h, k in row["group"]}
+    same = {name: row[name] for name in ("clients", "networks", "found", "match", "right")}
+    distance = 100 / np.maximum(alike, 1)
+    return Round(group=group, distance=distance, candidates=candidates, similarity=np.array(row["similarity"]), **same)
 
 
 def count(seen: Round, networks: Sequence[Sequence[Block]], k: int) -> int:

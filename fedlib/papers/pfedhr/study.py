@@ -16,13 +16,16 @@ from torch.utils._pytree import tree_leaves
 
 import fedlib as fl
 from fedlib.algorithm import Algorithm
+from fedlib.fingerprint import Registry
 from fedlib.models import MODELS, build
 from fedlib.papers.number import Number, largest, mean, missing, smallest
+from fedlib.papers.pfedhr.draw import ALL_KNOWING, KNOWS_NOTHING, NOBODY, PRINTED
+from fedlib.papers.pfedhr.figures import SHOWN
 from fedlib.papers.pfedhr.keep import GROUPS, LAST, looked_into
 from fedlib.papers.pfedhr.taught import taught
 from fedlib.papers.rows import Row
 from fedlib.papers.run import Images, Kept, Probe, Run, images
-from fedlib.papers.study import Cell, Claim, Numbers, Study
+from fedlib.papers.study import Cell, Claim, Numbers, Read, Study
 from fedlib.papers.verdict import Case
 from fedlib.stack import n_bytes
 
@@ -37,13 +40,13 @@ FEW, MANY = (12, 4, "heterogeneous"), (100, 10, "heterogeneous")  # clients, act
 FRAME = (3, 32, 32)
 SHARE = 0.1  # of the train part that is public
 HYPER = {"fig4": ("K", "groups"), "fig5": ("S", "stitch_depth"), "fig6": ("Es", "server_epochs")}
-READINGS = {  # other readings of the method, and two controls
-    "teacher=random": {"match": "random"},
-    "teacher=last": {"keep_teacher": True},
-    "stitch=linear": {"stitch_relu": False},
-    "end=head": {"end_in_head": True},
+READINGS: dict[str, dict[str, object]] = {  # other teachers, and other readings of the method
+    "random candidate": {"match": "random"},
+    "kept until the next one": {"keep_teacher": True},
+    "stitched without ReLU": {"stitch_relu": False},
+    "ends in a client's head": {"end_in_head": True},
+    "better stitched": {"stitch_relu": False, "end_in_head": True},
 }
-ALL_KNOWING = "teacher=all-knowing"
 
 
 class Varied(NamedTuple):
@@ -64,16 +67,24 @@ class Sizes(NamedTuple):
     clients: int = 12
     active: int = 4
     rounds: int = 20
+    last: int = LAST  # an accuracy is the mean over so many evaluations, the last ones
     local_epochs: int = 5
     batch_size: int = 64
     lr: float = 1e-3
     seeds: int = 2
+    minor: int = 2  # seeds where no ranking is read off
+    rivals: Mapping[str, tuple[str, ...]] = RIVALS
+    noniid_kinds: tuple[str, ...] = tuple(RIVALS)  # of Table 2, Non-IID
+    same: tuple[str, ...] = SAME
+    readings: tuple[str, ...] = tuple(READINGS)
+    reading_seeds: Mapping[str, int] = dict.fromkeys([*[*READINGS][1:], KNOWS_NOTHING], 1)  # else `seeds`
     warm_up: int = 10
     server_epochs: int = 3
     most: int = 10
     server_batch: int = 8
     many: tuple[int, int, int] = (100, 10, 100)  # clients, active ones and rounds of Table 3
     many_splits: tuple[str, ...] = BOTH
+    many_kinds: tuple[str, ...] = tuple(RIVALS)
     alone: Mapping[str, str] = {"M1": "m1", "M4": "m4"}  # Table 4
     alone_splits: tuple[str, ...] = BOTH
     alone_rounds: int = 20
@@ -81,13 +92,17 @@ class Sizes(NamedTuple):
     moreau: tuple[float, float] = (0.01, 0.005)  # lr of pFedMe's personal model, and of the other one
     zeta: float = 10.0  # of pFedBayes
     foreign_splits: tuple[str, ...] = BOTH
+    foreign_kinds: tuple[str, ...] = tuple(RIVALS)
     varied: Mapping[str, Varied] = {}
     control_splits: tuple[str, ...] = BOTH
     teacher_epochs: int = 5
     global_images: int = 1000
 
 
-def style(name: str, stands_for: str, per_style: int = 1200) -> Images:
+PER_STYLE = 800  # images of one style of the embedded digits
+
+
+def style(name: str, stands_for: str, per_style: int = PER_STYLE) -> Images:
     """One style of the embedded digits."""
     return Images("digit_styles", (("per_style", per_style),), (name,), stands_for=stands_for)
 
@@ -95,19 +110,27 @@ def style(name: str, stands_for: str, per_style: int = 1200) -> Images:
 PAPER_DATA = {name: Images(name, shape=FRAME) for name in DATA}
 QUICK = Sizes(
     data={MAIN: style("pen", MAIN)},
-    foreign={"cifar10": style("poster", "cifar10")},
-    models=("m1_thin", "m2_thin", "m3_thin", "m4_thin"),
-    clients=8,
+    foreign={"cifar10": style("pencil", "cifar10")},
+    models=("m1_thin", "m2_thin"),
+    clients=4,
     rounds=4,
+    last=1,
     local_epochs=2,
     batch_size=16,
-    lr=3e-3,
-    seeds=1,
+    lr=5e-3,
+    seeds=3,
+    minor=1,
+    rivals={"labeled": ("fedmd",), "unlabeled": ("fccl",)},
+    noniid_kinds=("labeled",),
+    same=("fedavg",),
+    readings=("random candidate", "better stitched"),
+    reading_seeds={"random candidate": 1},
     warm_up=2,
-    server_epochs=1,
-    most=4,
-    many=(16, 4, 2),
+    server_epochs=2,
+    most=2,
+    many=(6, 4, 2),
     many_splits=("iid",),
+    many_kinds=("labeled",),
     alone={"M1": "m1_thin"},
     alone_splits=("iid",),
     alone_rounds=3,
@@ -115,41 +138,45 @@ QUICK = Sizes(
     moreau=(0.02, 0.03),
     zeta=0.2,
     foreign_splits=("iid",),
-    varied={key: Varied(values, ("iid",)) for key, values in (("fig4", (3, 5)), ("fig5", (2,)), ("fig6", (2,)))}
-    | {"fig3": Varied((0.05,), ("iid",))},
+    foreign_kinds=("labeled",),
+    varied={key: Varied((x,), ("iid",)) for key, x in (("fig3", 0.05), ("fig4", 3), ("fig5", 2), ("fig6", 1))},
+    teacher_epochs=6,
     control_splits=("iid",),
     global_images=100,
 )
-PROFILES = {
-    "paper": Sizes(
-        data=PAPER_DATA,
-        foreign={name: PAPER_DATA[name] for name in ("mnist", "cifar10")},
-        half=Images("cifar10", few=30_000, stands_for=MAIN),
-        varied={
-            "fig3": Varied((0.02, 0.05)),
-            "fig4": Varied((2, 3, 5, 6), BOTH, tuple(RIVALS)),
-            "fig5": Varied((2, 3)),
-            "fig6": Varied((4, 5, 10)),
-        },
-    ),
-    "quick": QUICK,
-    "smoke": QUICK._replace(
-        data={MAIN: style("pen", MAIN, 400)},
-        foreign={"cifar10": style("poster", "cifar10", 400)},
-        models=("m1_thin", "m2_thin"),
-        clients=6,
-        rounds=2,
-        local_epochs=1,
-        warm_up=1,
-        most=2,
-        server_batch=32,
-        many=(8, 3, 1),
-        alone_rounds=1,
-        varied={"fig3": Varied((0.08,), ("iid",)), "fig4": Varied((3,), ("iid",))},
-        teacher_epochs=1,
-        global_images=20,
-    ),
-}
+PROFILES = Registry(  # a run of one profile is not older than the sizes of another one
+    {
+        "paper": Sizes(
+            data=PAPER_DATA,
+            foreign={name: PAPER_DATA[name] for name in ("mnist", "cifar10")},
+            half=Images("cifar10", few=30_000, stands_for=MAIN),
+            varied={
+                "fig3": Varied((0.02, 0.05)),
+                "fig4": Varied((2, 3, 5, 6), BOTH, tuple(RIVALS)),
+                "fig5": Varied((2, 3)),
+                "fig6": Varied((4, 5, 10)),
+            },
+        ),
+        "quick": QUICK,
+        "smoke": QUICK._replace(
+            data={MAIN: style("pen", MAIN, 300)},
+            foreign={"cifar10": style("pencil", "cifar10", 300)},
+            rivals={"labeled": ("fedmd",)},
+            rounds=2,
+            local_epochs=1,
+            seeds=1,
+            readings=("random candidate",),
+            warm_up=1,
+            server_epochs=1,
+            server_batch=32,
+            many=(5, 4, 1),
+            alone_rounds=1,
+            varied={"fig4": Varied((3,), ("iid",))},
+            teacher_epochs=1,
+            global_images=20,
+        ),
+    }
+)
 
 
 def study(profile: str) -> Study:
@@ -157,7 +184,7 @@ def study(profile: str) -> Study:
     sizes = PROFILES[profile]
     cells = [*table1(sizes), *table2(sizes), *table3(sizes), *table4(sizes)]
     cells += [*fig1(sizes), *figs3_to_6(sizes), *searches(sizes), *controls(sizes)]
-    return Study("pfedhr", profile, cells, CLAIMS)
+    return Study("pfedhr", profile, cells, CLAIMS, shown=SHOWN)
 
 
 # -- runs ---------------------------------------------------------------------------------------------------------
@@ -205,9 +232,13 @@ def made(sizes: Sizes, method: str, kind: str = "labeled") -> Algorithm:
     return factories.get(method, getattr(fl, method))()
 
 
-def own_classes(row: Row) -> float:
+def own_classes(sizes: Sizes) -> Read:
     """Accuracy [%], mean over clients, each on its own test part, and over the last evaluations."""
-    return row.score(over="clients", last=LAST)
+    return partial(_score, sizes.last)
+
+
+def _score(last: int, row: Row) -> float:
+    return row.score(over="clients", last=last)
 
 
 def kept(name: str, row: Row) -> float:
@@ -220,9 +251,9 @@ def at(name: str, k: int, row: Row) -> float:
     return row.kept[name][GROUPS.index(k)]
 
 
-def both_kinds() -> list[tuple[str, str]]:
+def both_kinds(rivals: Mapping[str, tuple[str, ...]] = RIVALS) -> list[tuple[str, str]]:
     """Public images and method, as in Tables 2 and 3."""
-    return [(kind, method) for kind, rivals in RIVALS.items() for method in (*rivals, "pfedhr")]
+    return [(kind, method) for kind, others in rivals.items() for method in (*others, "pfedhr")]
 
 
 def standard(sizes: Sizes, name: str, kind: str, split: str, method: str = "pfedhr") -> Run:
@@ -233,25 +264,39 @@ def standard(sizes: Sizes, name: str, kind: str, split: str, method: str = "pfed
 def table2(sizes: Sizes) -> list[Cell]:
     """Twelve clients with four architectures, and Local-Only; also for active clients, and on all ten classes."""
     cells = []
-    for name, split, (kind, method) in product(sizes.data, SPLITS, [("none", "local_only"), *both_kinds()]):
+    for name, (split, kind, method) in product(sizes.data, columns(sizes)):
         task = standard(sizes, name, kind, split, method)
-        own = partial(Cell, "table2", method, name, where(kind, split), (task,), seeds=sizes.seeds)
-        cells.append(own(read=own_classes))
-        cells.append(own(read=partial(kept, "active"), metric="accuracy_active"))
-        cells.append(own(read=partial(kept, "all classes"), metric="accuracy_all_classes"))
+        seeds = sizes.seeds if split == "iid" and kind != "unlabeled" else sizes.minor
+        own = partial(Cell, method=method, dataset=name, setting=where(kind, split), tasks=(task,), seeds=seeds)
+        cells.append(own("table2", read=own_classes(sizes)))
+        for metric in ("active", "all classes"):
+            cells.append(own("tested", read=partial(kept, metric), metric=metric))
     return cells
+
+
+def columns(sizes: Sizes) -> list[tuple[str, str, str]]:
+    """Split, public images and method of Table 2."""
+    kinds = {"iid": tuple(sizes.rivals), "noniid": sizes.noniid_kinds}
+    pairs = {s: [("none", "local_only"), *both_kinds(only(sizes.rivals, kinds[s]))] for s in SPLITS}
+    return [(split, kind, method) for split in SPLITS for kind, method in pairs[split]]
 
 
 def table3(sizes: Sizes) -> list[Cell]:
     """Many clients; pFedHR averages uploads of the same architecture."""
     n, active, rounds = sizes.many
     cells = []
-    for split, (kind, method) in product(sizes.many_splits, both_kinds()):
+    for split, (kind, method) in product(sizes.many_splits, both_kinds(only(sizes.rivals, sizes.many_kinds))):
         algorithm = pfedhr(sizes, kind, average=True) if method == "pfedhr" else made(sizes, method)
         task = run(sizes, sizes.data[MAIN], split, algorithm, rounds=rounds, join_ratio=active / n)
         task = keeping(task._replace(clients=n), sizes)
-        cells.append(Cell("table3", method, MAIN, where(kind, split, MANY), (task,), own_classes, seeds=sizes.seeds))
+        key = where(kind, split, MANY)
+        cells.append(Cell("table3", method, MAIN, key, (task,), own_classes(sizes), seeds=sizes.minor))
     return cells
+
+
+def only(rivals: Mapping[str, tuple[str, ...]], kinds: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """The methods with these kinds of public images."""
+    return {kind: rivals[kind] for kind in kinds}
 
 
 def table4(sizes: Sizes) -> list[Cell]:
@@ -259,23 +304,23 @@ def table4(sizes: Sizes) -> list[Cell]:
     other = {"perfedavg": {"optimizer": "sgd"}, "pfedme": {"optimizer": "sgd", "lr": sizes.moreau[1]}}
     cells = []
     for (net, model), name, split in product(sizes.alone.items(), sizes.data, sizes.alone_splits):
-        for method in (*SAME, "pfedhr"):
+        for method in (*sizes.same, "pfedhr"):
             setting = {"rounds": sizes.alone_rounds, **other.get(method, {})}
             task = run(sizes, sizes.data[name], split, made(sizes, method), model, **setting)
             key = where("labeled" if method == "pfedhr" else "none", split, (12, 4, net))
-            cells.append(Cell("table4", method, name, key, (task,), own_classes, seeds=sizes.seeds))
+            cells.append(Cell("table4", method, name, key, (task,), own_classes(sizes), seeds=sizes.minor))
     return cells
 
 
 def fig1(sizes: Sizes) -> list[Cell]:
     """Public images of the clients' kind, and of others."""
     cells = []
-    for split, (kind, method) in product(sizes.foreign_splits, both_kinds()):
+    for split, (kind, method) in product(sizes.foreign_splits, both_kinds(only(sizes.rivals, sizes.foreign_kinds))):
         own = standard(sizes, MAIN, kind, split, method)
         tasks = {MAIN: own} | {name: shown(own, source, 1.0, sizes) for name, source in sizes.foreign.items()}
         for name, task in tasks.items():
             key = where(kind, split, images=name)
-            cells.append(Cell("fig1", method, MAIN, key, (task,), own_classes, seeds=sizes.seeds))
+            cells.append(Cell("fig1", method, MAIN, key, (task,), own_classes(sizes), seeds=sizes.minor))
     return cells
 
 
@@ -285,7 +330,7 @@ def shown(task: Run, source: Images, share: float, sizes: Sizes) -> Run:
 
 
 def figs3_to_6(sizes: Sizes) -> list[Cell]:
-    """pFedHR by share of public images, number of groups, depth of stitches, epochs on the server."""
+    """pFedHR by share of public images, number of groups, depth of stitches, epochs on the server; and Local-Only."""
     sources = {MAIN: sizes.data[MAIN]} | ({"cifar10": sizes.half} if sizes.half else {})
     usual = {"fig3": SHARE, "fig4": 4, "fig5": 1, "fig6": sizes.server_epochs}
     cells = []
@@ -297,19 +342,26 @@ def figs3_to_6(sizes: Sizes) -> list[Cell]:
                 task = run(sizes, source, split, pfedhr(sizes, kind, **{hyper: x}))
             elif x != usual[item]:
                 task = shown(task, source, x / SHARE, sizes)
-            own = partial(Cell, item, "pfedhr", name, where(kind, split, **{key: x}), (task,), seeds=sizes.seeds)
-            cells.append(own(read=own_classes))
+            own = partial(Cell, item, "pfedhr", name, where(kind, split, **{key: x}), (task,), seeds=sizes.minor)
+            cells.append(own(read=own_classes(sizes)))
             if item == "fig4":
                 cells += [own(read=partial(kept, metric), metric=metric) for metric in ("M", "fewer groups")]
+        for split, kind in product(varied.splits, varied.kinds):
+            key, task = HYPER.get(item, ("share", ""))[0], run(sizes, source, split, made(sizes, "local_only"))
+            where_ = where(kind, split, **{key: NOBODY})
+            cells.append(Cell(item, "pfedhr", name, where_, (task,), own_classes(sizes), seeds=sizes.minor))
     return cells
 
 
 def searches(sizes: Sizes) -> list[Cell]:
     """What the server tries in the runs of Table 2: candidates by number of groups, and Fig. 7 in numbers."""
     cells = []
-    for name, split, kind in product(sizes.data, SPLITS, RIVALS):
+    for name, (split, kind, method) in product(sizes.data, columns(sizes)):
+        if method != "pfedhr":
+            continue
         task = standard(sizes, name, kind, split)
-        own = partial(Cell, method="pfedhr", dataset=name, tasks=(task,), seeds=sizes.seeds)
+        seeds = sizes.seeds if split == "iid" and kind == "labeled" else sizes.minor
+        own = partial(Cell, method="pfedhr", dataset=name, tasks=(task,), seeds=seeds)
         for k, (metric, values) in product(GROUPS, {"M": "M by groups", "none": "none by groups"}.items()):
             read = partial(at, values, k)
             cells.append(own("candidates", setting=where(kind, split, K=k), read=read, metric=metric))
@@ -317,7 +369,7 @@ def searches(sizes: Sizes) -> list[Cell]:
         reads |= {
             m: partial(kept, m) for m in ("two or more", "kinds", "repeated", "kept", "fewer groups", "unmatched")
         }
-        cells += [own("candidates", setting=where(kind, split), read=read, metric=m) for m, read in reads.items()]
+        cells += [own("search", setting=where(kind, split), read=read, metric=m) for m, read in reads.items()]
         for item, metrics in (("fig7", ("changed", "sources", "legal")), ("teachers", ("teachers", "with a head"))):
             cells += [own(item, setting=where(kind, split), read=partial(kept, m), metric=m) for m in metrics]
     return cells
@@ -339,21 +391,28 @@ def most_without_any(row: Row) -> float:
 
 
 def controls(sizes: Sizes) -> list[Cell]:
-    """Other readings of pFedHR, a random teacher, and a teacher that was trained on everybody's images."""
-    teacher = (sizes.models[-1], 0.2, sizes.teacher_epochs, sizes.batch_size)
+    """Clients by who teaches them: nobody, pFedHR's candidates in several readings, and one that knows everything."""
+    knowing = {
+        who: taught(sizes.models[-1], 0.2, epochs, sizes.batch_size)
+        for who, epochs in ((KNOWS_NOTHING, 0), (ALL_KNOWING, sizes.teacher_epochs))
+    }
     cells = []
     for name, split in product(sizes.data, sizes.control_splits):
-        for reading, changes in READINGS.items():
-            task = run(sizes, sizes.data[name], split, pfedhr(sizes, **changes))
-            key, seeds = f"{where('labeled', split)};{reading}", sizes.seeds if "match" in changes else 1
+        made_by = {NOBODY: made(sizes, "local_only"), PRINTED: pfedhr(sizes)}
+        made_by |= {reading: pfedhr(sizes, **READINGS[reading]) for reading in sizes.readings}
+        for teacher, algorithm in (made_by | knowing).items():
+            task, key = run(sizes, sizes.data[name], split, algorithm), control(split, teacher)
+            seeds = sizes.reading_seeds.get(teacher, sizes.seeds)
             own = partial(Cell, "control", "pfedhr", name, key, (task,), seeds=seeds)
-            cells.append(own(read=own_classes))
-            cells += [own(read=partial(kept, metric), metric=metric) for metric in ("teachers", "with a head")]
-        task = run(sizes, sizes.data[name], split, taught(*teacher))
-        key = f"{where('none', split)};{ALL_KNOWING}"
-        own = partial(Cell, "control", "local_only", name, key, (task,), seeds=sizes.seeds)
-        cells += [own(read=own_classes), own(read=partial(kept, "teacher on test images"), metric="teachers")]
+            cells.append(own(read=own_classes(sizes)))
+            measure = "teacher on test images" if teacher in knowing else "teachers"
+            cells += [own(read=partial(kept, measure), metric="teachers")] if teacher != NOBODY else []
     return cells
+
+
+def control(split: str, teacher: str) -> str:
+    """The setting of a control."""
+    return where("labeled", split, teacher=teacher)
 
 
 # -- measurements -------------------------------------------------------------------------------------------------
@@ -365,7 +424,7 @@ def uses(seed: int, profile: str, method: str, kind: str) -> Kept:
     It runs twice, the second time with shuffled labels: one that ends with the same weights has not looked at them.
     """
     sizes, rng = PROFILES[profile], np.random.default_rng(seed)
-    data = images(style("pen", ""))
+    data = images(style("pen", "", 200))
     data = data.subset(rng.permutation(len(data))[:100])
     tiny = fl.federate(data, SPLITS["iid"], 4, test_fraction=0.2, public=0.2)
     assert tiny.public is not None
@@ -393,8 +452,8 @@ def uses(seed: int, profile: str, method: str, kind: str) -> Kept:
 def table1(sizes: Sizes) -> list[Cell]:
     """What methods need and send."""
     cells = []
-    for kind, method in both_kinds():
-        task = Probe("table1", uses, (_profile(sizes), method, kind), exact=True)
+    for kind, method in both_kinds(sizes.rivals):
+        task = Probe("table1", uses, (_profile(sizes), method, kind), exact=True, sizes=str(sizes))
         for metric in ("uses labels", "bytes up"):
             cells.append(Cell("table1", method, "", f"public={kind}", (task,), partial(kept, metric), metric))
     return cells
@@ -601,7 +660,7 @@ def few_with_many_groups(n: Numbers) -> list[Case]:
     def cases(d: str) -> list[Case]:
         metrics = {"fall of M": "M never rises", "rise of none": "rounds without any never fall"}
         metrics |= {"most without any": "some K without any"}
-        found = [Case(f"{text}, {s}", search(n, "candidates", m, d, s)) for m, text in metrics.items() for s in SPLITS]
+        found = [Case(f"{text}, {s}", search(n, "search", m, d, s)) for m, text in metrics.items() for s in SPLITS]
         return [case._replace(effect=strictly(case.effect)) if "some K" in case.where else case for case in found]
 
     return on_first(("cifar10", MAIN), cases)
@@ -628,7 +687,7 @@ def diverse(n: Numbers) -> list[Case]:
     def cases(d: str) -> list[Case]:
         found = []
         for split in SPLITS:
-            own = {m: search(n, "candidates", m, d, split) for m in ("two or more", "kinds", "repeated")}
+            own = {m: search(n, "search", m, d, split) for m in ("two or more", "kinds", "repeated")}
             found += [Case(f"M >= 2 in 90 % of rounds, {split}", own["two or more"] - 90)]
             found += [
                 Case(f"architectures, {split}", own["kinds"] - 2),
@@ -643,9 +702,11 @@ def teacher_helps(n: Numbers) -> list[Case]:
     """ph20: over Local-Only, and over a random candidate as the teacher."""
     cases = []
     for d, split in product((MAIN, "cifar10"), SPLITS):
-        own, setting = n("table2", "pfedhr", d, where("labeled", split)), where("labeled", split)
-        without = n("table2", "local_only", d, where("none", split))
-        other = n("control", "pfedhr", d, f"{setting};teacher=random")
+        own, without = (
+            n("table2", "pfedhr", d, where("labeled", split)),
+            n("table2", "local_only", d, where("none", split)),
+        )
+        other = n("control", "pfedhr", d, control(split, "random candidate"))
         cases.append(Case(f"over Local-Only, {d} {split}", strictly(own - without)))
         cases.append(Case(f"over a random teacher, {d} {split}", strictly(own - other)))
     return cases
@@ -670,10 +731,10 @@ CLAIMS = [
     Claim("ph12", as_good_with_others, "most", 4),
     Claim("ph13", more_public),
     Claim("ph14", more_groups),
-    Claim("ph15", few_with_many_groups, figure="candidates"),
+    Claim("ph15", few_with_many_groups, figure="search"),
     Claim("ph16", lambda n: ordered(n, "fig5", (1, 2, 3))),
     Claim("ph17", more_epochs),
     Claim("ph18", teachers_change),
-    Claim("ph19", diverse, figure="candidates"),
+    Claim("ph19", diverse, figure="search"),
     Claim("ph20", teacher_helps, figure="control"),
 ]  # fmt: skip

@@ -48,10 +48,13 @@ def taught(teacher: str = "m4", lam: float = 0.2, epochs: int = 5, batch_size: i
         return F.cross_entropy(z, batch.y) + lam * divergence
 
     def init(model, federation):
-        answers = all_knowing(federation, next(iter(model.weights.values())).device, teacher, epochs, batch_size, lr)
+        answers = model.zeros(len(federation.data), model.n_classes)
         return Taught(initial(deal(model, federation.n_clients)), answers)
 
     def round(state, cohort):
+        if cohort.round == 0:  # not in `init`, which also runs when a finished run is read
+            answers = all_knowing(cohort.federation, state.answers.device, teacher, epochs, batch_size, lr)
+            state = state._replace(answers=answers.to(state.answers.dtype))
         for part in cohort.by_architecture():
             part.keep(state.v, train(part, loss, part.mine(state.v), repeat(state.answers, part.size)))
         return state

@@ -138,6 +138,7 @@ PROFILES = {
         domains=(STYLES._replace(options=(("per_style", 100),)), "lenet5", 6),
         rounds=2,
         clients=6,
+        join_ratio=1.0,  # so that FedFomo has five neighbours
         local_epochs=1,
         min_size=8,
         evaluate_every=1,

@@ -1,0 +1,152 @@
+"""What the figures of pFedHR share: numbers by the parts of their settings, runs by teacher, panels, words in axes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.text import Annotation
+
+from fedlib.papers.rows import Row
+from fedlib.papers.run import Run
+from fedlib.papers.study import Study
+from fedlib.report.style import BLACK, BLUE, BROWN, GREEN, GREY, ORANGE, PINK, RED, SKY
+
+NOBODY, PRINTED, KNOWS_NOTHING, ALL_KNOWING = "none", "as printed", "knows nothing", "all-knowing"  # who teaches
+TEACHERS = {  # how they are drawn
+    NOBODY: ("no teacher", GREY),
+    PRINTED: ("pFedHR", RED),
+    "random candidate": ("any candidate", ORANGE),
+    "better stitched": ("better stitched", BLUE),
+    "stitched without ReLU": ("no ReLU", SKY),
+    "ends in a client's head": ("client's head", PINK),
+    "kept until the next one": ("kept longer", BROWN),
+    KNOWS_NOTHING: ("untrained", BLACK),
+    ALL_KNOWING: ("all-knowing", GREEN),
+}
+CHANCE = {"iid": 10.0, "noniid": 50.0}  # per cent, of the classes that a client is tested on
+SPLIT = {"iid": "IID", "noniid": "Non-IID"}
+KIND = {"labeled": "labelled", "unlabeled": "unlabelled", "none": "no public images"}
+WIDE = 5.6  # inches: most figures, so that they can still be read on a phone
+
+
+# -- rows ---------------------------------------------------------------------------------------------------------
+
+
+def numbers(study: Study, item: str, metric: str = "accuracy") -> pd.DataFrame:
+    """The measured numbers of an item, the parts of their settings as columns."""
+    cells = [cell for cell in study.cells if (cell.item, cell.metric) == (item, metric)]
+    frame = study._replace(cells=cells).measured()
+    settings = [dict(part.split("=", 1) for part in text.split(";") if "=" in part) for text in frame["setting"]]
+    parts = pd.DataFrame(settings, index=frame.index)
+    for name in ("public", "split", "models", "images", "teacher", "share", "K", "S", "Es"):
+        frame[name] = parts.get(name, "")
+    return frame
+
+
+def taught_by(study: Study, teacher: str, dataset: str, split: str) -> dict[int, Row]:
+    """The runs with this teacher, by seed."""
+    rows, wanted = study.known(), f"split={split};"
+    for cell in study.cells:
+        here = cell.item == "control" and cell.dataset == dataset and wanted in cell.setting
+        if here and cell.setting.endswith(f"teacher={teacher}"):
+            return {seed: row for (name, seed), row in rows.items() if name == cell.tasks[0].name}
+    return {}
+
+
+def places(study: Study) -> list[tuple[str, str]]:
+    """The data sets and splits with a run of pFedHR, IID first."""
+    found = {
+        (cell.dataset, part)
+        for cell in study.cells
+        if cell.item == "control"
+        for part in SPLIT
+        if f"split={part};" in cell.setting
+    }
+    ordered = sorted(found, key=lambda pair: (pair[1] != "iid", pair[0] != "svhn", pair[0]))
+    return [pair for pair in ordered if taught_by(study, PRINTED, *pair)]
+
+
+def curves(rows: dict[int, Row]) -> pd.DataFrame:
+    """Accuracy [%] by round (rows) and seed (columns), mean over clients."""
+    return pd.DataFrame({seed: row.accuracy.groupby("round")["accuracy"].mean() for seed, row in rows.items()})
+
+
+def lessons(rows: dict[int, Row]) -> pd.DataFrame:
+    """Every teacher of these runs: seed, round, client, right [%], own (share of blocks that were the client's)."""
+    table = []
+    for seed, row in rows.items():
+        for t, client, right, blocks in row.kept.get("lessons", []):
+            own = np.mean([owner == client for owner, *_ in blocks])
+            table.append((seed, t, client, right, own, len({owner for owner, *_ in blocks})))
+    return pd.DataFrame(table, columns=["seed", "round", "client", "right", "own", "sources"])
+
+
+def empty(sentence: str) -> Figure:
+    """A figure that says why it is empty."""
+    figure, ax = plt.subplots(figsize=(WIDE, 1.0))
+    ax.text(0.5, 0.5, sentence, ha="center", va="center")
+    ax.set_axis_off()
+    return figure
+
+
+def panels(n: int, height: float = 2.3, wide: float = WIDE, sharey: bool = True) -> tuple[Figure, Sequence[Axes]]:
+    """A figure with n panels, three in a row at most."""
+    across = min(n, 3)
+    down = -(-n // across)
+    figure, axes = plt.subplots(down, across, figsize=(wide, height * down), sharey=sharey, squeeze=False)
+    for ax in axes.flat[n:]:
+        ax.set_axis_off()
+    return figure, list(axes.flat[:n])
+
+
+def seeds_and_mean(ax: Axes, table: pd.DataFrame, color: str, text: str, **look: object) -> None:
+    """A thin line for each seed, a thick one for the mean, its name at the end."""
+    mean = table.mean(axis=1)
+    if table.shape[1] > 1:
+        ax.plot(table.index, table, color=color, linewidth=0.6, alpha=0.45)
+    ax.plot(mean.index, mean, color=color, linewidth=2, **look)  # type: ignore[arg-type]
+    note(ax, text, (mean.index[-1], mean.iloc[-1]), color)
+
+
+def note(
+    ax: Axes,
+    text: str,
+    at: object,
+    color: str,
+    offset: tuple[float, float] = (5, 0),
+    va: str = "center",
+    **look: object,
+) -> None:
+    """A word beside a point, moved by `offset` points."""
+    look = {"textcoords": "offset points", "annotation_clip": False, "va": va, **look}
+    ax.annotate(text, at, offset, color=color, **look)  # type: ignore[arg-type]
+
+
+def apart(ax: Axes, least: float = 9.0) -> None:
+    """Move the names at the ends of lines apart, so that none covers another; `least` is in points."""
+    texts = [text for text in ax.texts if isinstance(text, Annotation) and text.xycoords == "data"]
+    texts = sorted(texts, key=lambda text: text.xy[1])
+    scale = ax.get_window_extent().height / np.ptp(ax.get_ylim()) * 72 / ax.figure.dpi
+    last = -np.inf
+    for text in texts:
+        y = max(text.xy[1] * scale, last + least)
+        text.xyann, last = (text.xyann[0], y - text.xy[1] * scale), y
+
+
+def named(study: Study, dataset: str) -> str:
+    """The data themselves, where they stand in for those of the paper."""
+    images = [t.images for cell in study.cells for t in cell.tasks if cell.dataset == dataset and isinstance(t, Run)]
+    return next((i.domains[0] if i.domains else i.name for i in images), dataset)
+
+
+def titles(study: Study, keys: Sequence[Sequence[object]]) -> list[str]:
+    """What differs between panels, in words."""
+    words = [[SPLIT.get(str(w), KIND.get(str(w), named(study, str(w)))) for w in key] for key in keys]
+    return [
+        ", ".join(w for column, w in enumerate(row) if len({other[column] for other in words}) > 1) for row in words
+    ]

@@ -1,0 +1,342 @@
+"""The tables and figures of pFedHR: pure functions of the rows of a study, and how its items are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from fedlib.papers.pfedhr.draw import CHANCE, NOBODY, SPLIT, WIDE, apart, empty, note, numbers, panels, titles
+from fedlib.papers.pfedhr.teachers import (
+    draw_candidates,
+    draw_control,
+    draw_fig2,
+    draw_fig7,
+    draw_pupils,
+    draw_round,
+    draw_teachers,
+    say_candidates,
+    say_control,
+    say_pupils,
+    say_round,
+    say_teachers,
+)
+from fedlib.papers.study import Item, Study
+from fedlib.report.style import BLACK, GREY, ORANGE, PALETTE, TEXT, label, method_style
+
+VARIED = {"fig3": ("share", "public share"), "fig4": ("K", "groups K"), "fig5": ("S", "depth S of a stitch")}
+VARIED |= {"fig6": ("Es", "epochs on the server")}
+PAPER_DROPS = {"iid": (1.74, 3.92), "noniid": (2.57, 5.31)}  # printed on the bars of Fig. 5: % of the accuracy at S = 1
+# -- tables and sweeps --------------------------------------------------------------------------------------------
+
+
+def dots(study: Study, item: str, by: Sequence[str]) -> Figure:
+    """Accuracies by method: a dot for each seed, a bar for the mean; dashed is Local-Only, dotted chance."""
+    frame = numbers(study, item)
+    if frame.empty:
+        return empty("Nothing of this table has been measured.")
+    alone = numbers(study, "table2").query("method == 'local_only'")
+    groups = list(frame[frame["method"] != "local_only"].groupby(list(by), sort=False))
+    figure, axes = panels(len(groups), 2.6, WIDE if len(groups) < 3 else TEXT)
+    words = titles(study, [key for key, _ in groups])
+    for ax, (_, own), title in zip(axes, groups, words, strict=True):
+        dataset, split = own["dataset"].iloc[0], own["split"].iloc[0]
+        base = alone[(alone["dataset"] == dataset) & (alone["split"] == split)]["value"]
+        columns = list(own.groupby(["public", "method"], sort=False))
+        for x, ((_, method), values) in enumerate(columns):
+            color = method_style(str(method))["color"]
+            ax.plot(x + np.linspace(-0.12, 0.12, len(values)), values["value"], "o", color=color, alpha=0.6)
+            ax.hlines(values["value"].mean(), x - 0.3, x + 0.3, color=color, linewidth=2.5)
+        lines = {"chance": (CHANCE[split], ":")}
+        if len(base) and item != "table4":
+            lines["Local-Only"] = base.mean(), "--"
+        for name, (y, style) in lines.items():
+            ax.axhline(y, color=GREY, linestyle=style)
+            if ax is axes[-1]:
+                note(ax, name, (1, y), GREY, (3, 0), xycoords=("axes fraction", "data"))
+        ticks = [
+            label(str(method)) + {"unlabeled": "\nno labels", "labeled": "\nlabels"}.get(str(public), "")
+            for (public, method), _ in columns
+        ]
+        ax.set_xticks(range(len(columns)), ticks, rotation=90 if len(groups) > 2 else 0)
+        ax.set(xlim=(-0.6, len(columns) - 0.4), ylim=(0, 100))
+        ax.set_title(title)
+    axes[0].set_ylabel("accuracy [%]")
+    return figure
+
+
+def draw_table2(study: Study) -> Figure:
+    """Table 2 as dots."""
+    return dots(study, "table2", ["dataset", "split"])
+
+
+def say_table2(study: Study) -> str:
+    """Who is ahead with labelled public images and IID data."""
+    frame = numbers(study, "table2")
+    frame = frame[(frame["split"] == "iid") & frame["public"].isin(["labeled", "none"])]
+    if frame.empty:
+        return ""
+    frame = frame[frame["dataset"] == frame["dataset"].iloc[0]]
+    mean = frame.groupby("method")["value"].mean().sort_values(ascending=False)
+    if not {"pfedhr", "local_only"} <= set(mean.index):
+        return ""
+    rank, gap = list(mean.index).index("pfedhr") + 1, mean["pfedhr"] - mean["local_only"]
+    spread = frame.groupby("method")["value"].std().max()
+    noise = f" (seeds spread by up to {spread:.1f})" if np.isfinite(spread) else ""
+    return (
+        f"Look at the dashed line: with IID data {label(mean.index[0])} is ahead ({mean.iloc[0]:.1f} %); pFedHR "
+        f"is number {rank} of {len(mean)}, {abs(gap):.1f} points {'above' if gap >= 0 else 'below'} Local-Only{noise}."
+    )
+
+
+def draw_table3(study: Study) -> Figure:
+    """Table 3 as dots."""
+    return dots(study, "table3", ["split"])
+
+
+def draw_table4(study: Study) -> Figure:
+    """Table 4 as dots."""
+    return dots(study, "table4", ["models", "dataset", "split"])
+
+
+def ahead(item: str, study: Study) -> str:
+    """By how much pFedHR is ahead of the best other method, column by column."""
+    frame, gaps = numbers(study, item), []
+    for _, own in frame.groupby(["dataset", "split", "models"], sort=False):
+        mean = own.groupby("method")["value"].mean()
+        others = mean.drop(["pfedhr", "local_only"], errors="ignore")
+        if "pfedhr" in mean and len(others):
+            gaps.append(mean["pfedhr"] - others.max())
+    if not gaps:
+        return ""
+    if len(gaps) == 1:
+        word = "ahead of" if gaps[0] > 0 else "behind"
+        return f"Look at the bars: pFedHR is {abs(gaps[0]):.1f} points {word} the best other method."
+    won = sum(gap > 0 for gap in gaps)
+    return (
+        f"pFedHR is ahead of the best other method in {won} of {len(gaps)} columns; the differences lie between "
+        f"{min(gaps):+.1f} and {max(gaps):+.1f} points."
+    )
+
+
+def draw_tested(study: Study) -> Figure:
+    """Every method on its clients' own classes, and on all ten."""
+    own, every = numbers(study, "table2"), numbers(study, "tested", "all classes")
+    figure, axes = panels(2, 2.4)
+    for ax, split in zip(axes, SPLIT, strict=True):
+        for name, table in (("own", own), ("all", every)):
+            mean = table[table["split"] == split].groupby(["public", "method"], sort=False)["value"].mean()
+            ax.plot(range(len(mean)), mean, "o" if name == "own" else "s", color=BLACK if name == "own" else ORANGE)
+            ax.set_xticks(
+                range(len(mean)), [f"{label(m)}" + {"unlabeled": "\nno labels"}.get(p, "") for p, m in mean.index]
+            )
+            note(
+                ax,
+                f"{name} classes",
+                (0, mean.iloc[0]) if len(mean) else (0, 0),
+                BLACK if name == "own" else ORANGE,
+                (6, 4 if name == "own" else -9),
+                va="baseline",
+            )
+        ax.set(title=SPLIT[split], ylim=(0, 100))
+        ax.tick_params(axis="x", rotation=40)
+        ax.margins(x=0.15)
+    axes[0].set_ylabel("accuracy [%]")
+    return figure
+
+
+def say_tested(study: Study) -> str:
+    """Non-IID minus IID, on own and on all classes."""
+    found = []
+    for item, metric in (("table2", "accuracy"), ("tested", "all classes")):
+        table = numbers(study, item, metric)
+        table = table.pivot_table(index=["dataset", "public", "method"], columns="split", values="value")
+        if not {"iid", "noniid"} <= set(table):
+            return ""
+        found.append((table["noniid"] - table["iid"]).dropna().mean())
+    return (
+        f"Compare the panels: from IID to Non-IID the mean changes by {found[0]:+.1f} points on own classes "
+        f"and by {found[1]:+.1f} points on all ten. A client with two classes has "
+        f"{'an easier' if found[0] > 0 else 'a harder'} problem; its network knows "
+        f"{'less' if found[1] < 0 else 'more'} about the other classes."
+    )
+
+
+def draw_fig1(study: Study) -> Figure:
+    """Accuracy with public images of the clients' kind and of another, a line for each method."""
+    frame = numbers(study, "fig1")
+    if frame.empty:
+        return empty("Nothing of this figure has been measured.")
+    groups = list(frame.groupby(["public", "split"], sort=False))
+    figure, axes = panels(len(groups), 2.6, WIDE if len(groups) < 3 else TEXT)
+    words = titles(study, [key for key, _ in groups])
+    for ax, (_, own), title in zip(axes, groups, words, strict=True):
+        names = list(dict.fromkeys(own["images"]))
+        for method, values in own.groupby("method", sort=False):
+            mean = values.groupby("images", sort=False)["value"].mean().reindex(names)
+            ax.plot(range(len(names)), mean, marker="o", color=method_style(str(method))["color"])
+            lost = 100 * (1 - mean.iloc[-1] / mean.iloc[0])
+            note(
+                ax,
+                f"{label(str(method))}, {-lost:+.1f} %",
+                (len(names) - 1, mean.iloc[-1]),
+                method_style(str(method))["color"],
+            )
+        ax.set_xticks(
+            range(len(names)), ["the clients' kind" if name == names[0] else "another kind" for name in names]
+        )
+        ax.set(title=title, xlim=(-0.3, len(names) - 0.4))
+        apart(ax)
+    axes[0].set_ylabel("accuracy [%]")
+    return figure
+
+
+def say_fig1(study: Study) -> str:
+    """The mean loss of every method."""
+    frame = numbers(study, "fig1")
+    keys = ["public", "split", "method"]
+    table = frame.pivot_table(index=keys, columns="images", values="value", sort=False)
+    if table.shape[1] < 2 or "svhn" not in table:
+        return ""
+    lost = (100 * (1 - table.drop(columns="svhn").mean(axis=1) / table["svhn"])).groupby("method", sort=False).mean()
+    text = ", ".join(f"{label(str(method))} {value:.1f} %" for method, value in lost.items())
+    return f"Look at how far the lines fall: public images of another kind cost a share of the accuracy, {text}."
+
+
+def deviations(study: Study, item: str) -> pd.DataFrame:
+    """Points over Local-Only of the same seed: dataset, split, public, x, seed, value, base."""
+    key, _ = VARIED[item]
+    frame = numbers(study, item)
+    places, alone = ["dataset", "split", "public", "seed"], frame[frame[key] == NOBODY]
+    frame = frame[frame[key] != NOBODY].merge(alone[[*places, "value"]], on=places, suffixes=("", "_alone"))
+    frame = frame.assign(x=frame[key].astype(float), base=frame["value"], value=frame["value"] - frame["value_alone"])
+    return frame[[*places, "x", "value", "base"]]
+
+
+def draw_varied(item: str, study: Study) -> Figure:
+    """pFedHR's points over Local-Only by what is varied: a dot for each seed, a line for the mean."""
+    frame = deviations(study, item)
+    if frame.empty:
+        return empty("Nothing of this figure has been measured.")
+    groups = list(frame.groupby(["dataset", "public"], sort=False))
+    figure, axes = panels(len(groups), 2.4, 3.6 if len(groups) == 1 else WIDE)
+    words = titles(study, [key for key, _ in groups])
+    for ax, (_, panel), title in zip(axes, groups, words, strict=True):
+        xs = sorted(panel["x"].unique())
+        ax.axhline(0, color=GREY)
+        note(ax, "Local-Only", (0, 0), GREY, (3, 2), xycoords=("axes fraction", "data"), va="baseline")
+        for split, own in panel.groupby("split", sort=False):
+            color, mean = PALETTE[list(SPLIT).index(str(split))], own.groupby("x")["value"].mean()
+            ax.plot([xs.index(x) for x in own["x"]], own["value"], "o", color=color, alpha=0.5)
+            ax.plot([xs.index(x) for x in mean.index], mean, color=color)
+            note(ax, SPLIT[str(split)], (xs.index(mean.index[-1]), mean.iloc[-1]), color, (6, 0))
+            if item == "fig5" and 1 in mean.index:  # the paper's drops, from where our line begins
+                drops = (0, *PAPER_DROPS[str(split)])
+                first = own[own["x"] == 1]["base"].mean()
+                printed = [mean[1] - drop / 100 * first for drop in drops]
+                ax.plot(range(len(xs)), [printed[int(x) - 1] for x in xs], ":", marker="_", color=color)
+                note(ax, "paper", (len(xs) - 1, printed[int(xs[-1]) - 1]), color, (6, 0))
+        ax.set_xticks(range(len(xs)), [f"{100 * x:g} %" if item == "fig3" else f"{x:g}" for x in xs])
+        ax.set(xlabel=VARIED[item][1], xlim=(-0.4, len(xs) - 0.3))
+        ax.set_title(title)
+        apart(ax) if item == "fig5" else None
+    axes[0].set_ylabel("points over\nLocal-Only")
+    return figure
+
+
+def say_varied(item: str, study: Study) -> str:
+    """From the smallest to the largest value."""
+    frame = deviations(study, item)
+    if frame["x"].nunique() < 2:
+        return ""
+    ends = frame[frame["x"].isin([frame["x"].min(), frame["x"].max()])]
+    table = ends.pivot_table(index=["dataset", "split", "public", "seed"], columns="x", values="value")
+    steps = (table.iloc[:, 1] - table.iloc[:, 0]).dropna().to_numpy()
+    if not len(steps):
+        return ""
+    low, high = (f"{100 * x:g} %" if item == "fig3" else f"{x:g}" for x in table.columns)
+    spread = f" in {len(steps)} pairs of runs, with a spread of {np.std(steps, ddof=1):.1f}" if len(steps) > 1 else ""
+    return (
+        f"Look from left to right: from {low} to {high} ({VARIED[item][1]}) the accuracy of pFedHR changes by "
+        f"{steps.mean():+.1f} points{spread or ' in one pair of runs, too few to tell from chance'}."
+    )
+
+
+# -- items --------------------------------------------------------------------------------------------------------
+
+ACCURACY = "accuracy in percent, mean over clients"
+ALT = {
+    "fig3": "Points of pFedHR over Local-Only by the share of the train part that is public.",
+    "fig4": "Points of pFedHR over Local-Only by the number of groups.",
+    "fig5": "Points of pFedHR over Local-Only by the depth of the stitches, beside the drops that the paper prints.",
+    "fig6": "Points of pFedHR over Local-Only by the number of epochs on the server.",
+}
+TITLES = {
+    "fig3": "Fig. 3: what more public images bring",
+    "fig4": "Fig. 4: what more groups bring",
+    "fig5": "Fig. 5: what deeper stitches cost; the paper prints drops, drawn from our first value",
+    "fig6": "Fig. 6: what more epochs on the server cost",
+}
+SHOWN = {
+    "fig2": Item(
+        "Fig. 2: one round of pFedHR, redrawn", draw=draw_fig2,
+        alt="Blocks of three networks, three groups of blocks, two candidates, and who learns from them.",
+    ),
+    "teachers": Item(
+        "Teacher and pupil, round by round: accuracy in percent, and points over Local-Only",
+        "metric", draw_teachers, "Left: accuracy of teachers and pupils by round. Right: pupils over Local-Only.",
+        say_teachers,
+    ),
+    "round": Item(
+        "The last round, looked into: blocks, groups and candidates", "metric", draw_round,
+        "Likeness of all pairs of blocks, groups framed, and the candidates as rows of blocks.", say_round,
+    ),
+    "table2": Item(
+        f"Table 2: {ACCURACY}, each on its own classes", draw=draw_table2, says=say_table2,
+        alt="Accuracy of every method as dots, with Local-Only and chance as lines.",
+    ),
+    "pupils": Item(
+        "The mechanism: does a better teacher help more? Every dot is a client in a round", draw=draw_pupils,
+        alt="Lead of a teacher over its pupil against the pupil's gain over Local-Only a round later.",
+        says=say_pupils,
+    ),
+    "control": Item(
+        "The control: other teachers. Accuracy in percent; teachers: images of their clients that they name",
+        "teacher", draw_control, "Accuracy of teachers against the gain of their pupils over Local-Only.", say_control,
+    ),
+    "table1": Item("Table 1, measured: are public labels used (1: yes), and how many bytes are sent", digits=0),
+    "table3": Item(
+        f"Table 3: many clients; {ACCURACY}", draw=draw_table3, alt="Accuracy of every method with many clients.",
+        says=lambda study: ahead("table3", study),
+    ),
+    "table4": Item(
+        f"Table 4: one architecture for all; {ACCURACY}", draw=draw_table4, says=lambda study: ahead("table4", study),
+        alt="Accuracy of every method where all clients have the same architecture.",
+    ),
+    "tested": Item(
+        "Accuracy in percent of the clients that have just trained, and of all clients on all classes",
+        draw=draw_tested, alt="Accuracy on own classes and on all classes, IID and Non-IID.", says=say_tested,
+    ),
+    "fig1": Item(
+        f"Fig. 1: public images of another kind; {ACCURACY}", "images", draw_fig1,
+        "Accuracy with public images of the clients' kind and of another kind, a line for each method.", say_fig1,
+    ),
+    **{
+        item: Item(
+            f"{TITLES[item]}; {ACCURACY}", key, partial(draw_varied, item), ALT[item], partial(say_varied, item)
+        )
+        for item, (key, _) in VARIED.items()
+    },
+    "candidates": Item(
+        "Candidates by the number of groups; none: rounds without any, in percent", "K", draw_candidates,
+        "Candidates in a round, and rounds without any, by the number of groups.", say_candidates,
+    ),
+    "search": Item("What the server finds: candidates; shares of rounds and clients in percent", "metric"),
+    "fig7": Item(
+        "Fig. 7: the teacher of one client in the first and in the last round; shares in percent",
+        "metric", draw_fig7, "Blocks of all uploads, those of one client's teacher filled and joined, in two rounds.",
+    ),
+}  # fmt: skip

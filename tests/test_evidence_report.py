@@ -1,0 +1,67 @@
+"""What follows from the rows: tables, ledgers, figures, the scoreboard, and the score in the README."""
+
+import re
+import time
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import fedlib as fl
+from fedlib.papers.report import FOLDER, TITLES, build, score
+from fedlib.papers.verdict import VERDICTS
+
+README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("evidence")
+    start = time.monotonic()
+    summary = build(folder)
+    assert time.monotonic() - start < 60
+    return folder, summary
+
+
+def test_the_scoreboard_has_every_printed_number_once(built):
+    folder, _ = built
+    board = pd.read_csv(folder / "scoreboard.csv")
+    keys = ["paper_id", "item", "method", "dataset", "setting", "metric"]
+    printed = pd.concat([fl.report.reported(paper).assign(paper_id=paper) for paper in fl.report.PAPERS])
+    wanted = printed[keys].fillna("").astype(str).drop_duplicates()
+    there = board[board["paper"].notna()][keys].fillna("").astype(str)
+    assert not there.duplicated().any()
+    assert len(wanted.merge(there)) == len(wanted) == len(there)
+
+
+def test_the_summary_counts_what_the_scoreboard_and_the_ledger_say(built):
+    folder, summary = built
+    board, ledger = (pd.read_csv(folder / f"{name}.csv") for name in ("scoreboard", "ledger"))
+    for paper, row in zip(fl.report.PAPERS, summary.to_dict("records"), strict=True):
+        own = board[(board["paper_id"] == paper) & board["paper"].notna()]
+        assert (row["paper"], row["printed"], row["measured"]) == (TITLES[paper], len(own), (own["n_seeds"] > 0).sum())
+        verdicts = ledger.loc[ledger["paper"] == paper, "verdict"].value_counts()
+        assert {verdict: row[verdict] for verdict in VERDICTS} == verdicts.reindex(VERDICTS, fill_value=0).to_dict()
+    assert len(ledger) == 106
+
+
+@pytest.mark.parametrize("name", ["scoreboard.csv", "ledger.csv", "summary.csv"])
+def test_what_is_committed_is_what_the_rows_say(built, name):
+    there, new = (pd.read_csv(folder / name).drop(columns="changed", errors="ignore") for folder in (FOLDER, built[0]))
+    pd.testing.assert_frame_equal(there, new, check_exact=False, rtol=1e-5)  # make evidence-report
+
+
+def test_the_readme_says_what_the_rows_say(built):
+    _, summary = built
+    [table] = re.findall(r"^\| paper \| printed \|.*?(?=^\n)", README, re.MULTILINE | re.DOTALL)
+    assert table == score(summary)
+
+
+def test_figures_of_what_was_measured_are_drawn(built):
+    folder, _ = built
+    for paper in fl.report.PAPERS:
+        study = fl.study(paper)
+        done = set(study.measured()["item"])
+        assert (folder / paper / "printed_and_measured.svg").exists()
+        for name, item in study.shown.items():
+            assert (folder / paper / f"{name}.svg").exists() == (name in done and item.draw is not None)
