@@ -48,6 +48,13 @@ def numbers(study: Study, item: str, metric: str = "accuracy") -> pd.DataFrame:
     return frame
 
 
+def paired(frame: pd.DataFrame, by: Sequence[str], x: str) -> pd.DataFrame:
+    """The rows of the seeds that have every value of `x` that their group has; all rows if there is no such seed."""
+    n_values = frame.groupby(list(by))[x].transform("nunique")
+    complete = frame[frame.groupby([*by, "seed"])[x].transform("nunique") == n_values]
+    return complete if len(complete) else frame
+
+
 def taught_by(study: Study, teacher: str, dataset: str, split: str) -> dict[int, Row]:
     """The runs with this teacher, by seed."""
     rows, wanted = study.known(), f"split={split};"

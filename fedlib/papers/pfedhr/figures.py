@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from fedlib.papers.pfedhr.draw import CHANCE, NOBODY, SPLIT, WIDE, apart, empty, note, numbers, panels, titles
+from fedlib.papers.pfedhr.draw import CHANCE, NOBODY, SPLIT, WIDE, apart, empty, note, numbers, paired, panels, titles
 from fedlib.papers.pfedhr.teachers import (
     draw_candidates,
     draw_control,
@@ -167,7 +167,7 @@ def say_tested(study: Study) -> str:
 
 def draw_fig1(study: Study) -> Figure:
     """Accuracy with public images of the clients' kind and of another, a line for each method."""
-    frame = numbers(study, "fig1")
+    frame = paired(numbers(study, "fig1"), ["public", "split", "method"], "images")
     if frame.empty:
         return empty("Nothing of this figure has been measured.")
     groups = list(frame.groupby(["public", "split"], sort=False))
@@ -196,14 +196,14 @@ def draw_fig1(study: Study) -> Figure:
 
 def say_fig1(study: Study) -> str:
     """The mean loss of every method."""
-    frame = numbers(study, "fig1")
+    frame = paired(numbers(study, "fig1"), ["public", "split", "method"], "images")
     keys = ["public", "split", "method"]
     table = frame.pivot_table(index=keys, columns="images", values="value", sort=False)
     if table.shape[1] < 2 or "svhn" not in table:
         return ""
     lost = (100 * (1 - table.drop(columns="svhn").mean(axis=1) / table["svhn"])).groupby("method", sort=False).mean()
     text = ", ".join(f"{label(str(method))} {value:.1f} %" for method, value in lost.items())
-    return f"Look at how far the lines fall: public images of another kind cost a share of the accuracy, {text}."
+    return f"Look at how far the lines fall: public images of another kind cost this share (negative: bring): {text}."
 
 
 def deviations(study: Study, item: str) -> pd.DataFrame:
@@ -229,13 +229,14 @@ def draw_varied(item: str, study: Study) -> Figure:
         ax.axhline(0, color=GREY)
         note(ax, "Local-Only", (0, 0), GREY, (3, 2), xycoords=("axes fraction", "data"), va="baseline")
         for split, own in panel.groupby("split", sort=False):
-            color, mean = PALETTE[list(SPLIT).index(str(split))], own.groupby("x")["value"].mean()
+            color, both = PALETTE[list(SPLIT).index(str(split))], paired(own, ["split"], "x")
+            mean = both.groupby("x")["value"].mean()
             ax.plot([xs.index(x) for x in own["x"]], own["value"], "o", color=color, alpha=0.5)
             ax.plot([xs.index(x) for x in mean.index], mean, color=color)
             note(ax, SPLIT[str(split)], (xs.index(mean.index[-1]), mean.iloc[-1]), color, (6, 0))
             if item == "fig5" and 1 in mean.index:  # the paper's drops, from where our line begins
                 drops = (0, *PAPER_DROPS[str(split)])
-                first = own[own["x"] == 1]["base"].mean()
+                first = both[both["x"] == 1]["base"].mean()
                 printed = [mean[1] - drop / 100 * first for drop in drops]
                 ax.plot(range(len(xs)), [printed[int(x) - 1] for x in xs], ":", marker="_", color=color)
                 note(ax, "paper", (len(xs) - 1, printed[int(xs[-1]) - 1]), color, (6, 0))
