@@ -190,7 +190,8 @@ def test_a_notebook_begins_with_what_was_measured_at_full_size_or_else_with_what
     monkeypatch.setattr(Study, "at_full_size", lambda self: full._replace(rows={}))
     r.hero(study, "table3")
     assert asked == ["smoke"]
-    assert {path.name for path in tmp_path.iterdir()} == {"hero.md", "hero.png", "hero.svg"}
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {"hero.md", "hero.png", "hero.svg", "table3.png", "table3.svg"}
 
 
 def test_claims_are_written_with_both_verdicts_and_lead_to_their_figures(tmp_path):

@@ -123,12 +123,13 @@ class Report:
         styler = Styler(flat, uuid=name, precision=digits, na_rep="-", escape="html").hide(axis="index")
         return styler.set_caption(caption) if caption else styler
 
-    def item(self, study: Study, name: str) -> HTML:
+    def item(self, study: Study, name: str, hero: bool = False) -> HTML:
         """Write and show a table or figure of a paper, the paper's numbers beside those measured.
 
         Args:
             study: the study, with what has been run.
             name: the item.
+            hero: whether its figure stands for the paper on the page of all results, as `hero.png`.
 
         Returns:
             Its figure, if it has one, and its table, for display. `<name>.csv` and `<name>.md` hold the table,
@@ -146,6 +147,8 @@ class Report:
             table = Styler(wide, escape="html").set_table_attributes('class="numbers"').to_html()
         picture = self.figure(study.figure(name), name, about.alt) if about.draw else None
         says = about.says(study) if about.says else ""
+        if hero:
+            self._make_hero(name, says)
         template = TEMPLATES.get_template("item.html")
         return HTML(template.render(name=name, about=about, table=table, picture=picture, says=says))
 
@@ -167,11 +170,16 @@ class Report:
         full, about = study.at_full_size(), study.item(name)
         shown = full if (full.measured()["item"] == name).any() else study.run(name, progress=False)
         figure, says = shown.figure(name), about.says(shown) if about.says else ""
-        write_text(self.folder / "hero.md", says + "\n")
-        picture = self.figure(figure, "hero", about.alt)
+        picture = self.figure(figure, name, about.alt)
+        self._make_hero(name, says)
         return HTML(
             TEMPLATES.get_template("item.html").render(name="hero", about=about, table="", picture=picture, says=says)
         )
+
+    def _make_hero(self, name: str, says: str) -> None:
+        for kind in ("png", "svg"):
+            write_bytes(self.folder / f"hero.{kind}", (self.folder / f"{name}.{kind}").read_bytes())
+        write_text(self.folder / "hero.md", says + "\n")
 
     def items(self, study: Study, *names: str) -> HTML:
         """Write and show further tables and figures, folded.
