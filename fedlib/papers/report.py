@@ -47,9 +47,9 @@ def build(folder: Path = FOLDER) -> pd.DataFrame:
         numbers = {"paper": TITLES[paper], "printed": int(board["paper"].notna().sum())}
         numbers["measured"] = int((board["paper"].notna() & (board["n_seeds"] > 0)).sum())
         summary.append(numbers | {verdict: int(counts.get(verdict, 0)) for verdict in VERDICTS})
-        for item in dict.fromkeys(cell.item for cell in one.cells):
-            _write(one.table(item, measured), folder / paper / item)
         done = set(measured["item"])
+        for item in sorted(done):
+            _write(one.table(item, measured), folder / paper / item)
         for item in (name for name, shown in one.shown.items() if shown.draw and name in done):
             _save(one.figure(item), folder / paper / item)
         _save(printed_and_measured(one, board), folder / paper / "printed_and_measured")
