@@ -175,14 +175,14 @@ def needs(seed: int, method: str) -> Kept:
     A second run, in which all images that nobody trains on are swapped with each other, ends with the same weights
     unless the method looks at them.
     """
-    data = fl.load("digits", copies=1).subset(np.arange(600))
+    data = fl.load("digits", copies=1).subset(np.arange(240))
     federation = fl.federate(data, fl.iid(), 8, seed=seed)
     spare = np.setdiff1d(np.arange(len(data)), np.concatenate(federation.train))
     swapped = data.x.copy()
     swapped[spare] = swapped[np.random.default_rng(seed).permutation(spare)]
     others = replace(federation, data=replace(data, x=swapped))
     algorithm = fl.fedfomo(explore=0) if method == "fedfomo" else getattr(fl, method)()
-    setting = dict(rounds=4, local_epochs=1, batch_size=16, lr=0.05, seed=seed, progress=False)
+    setting = dict(rounds=3, local_epochs=1, batch_size=15, lr=0.05, seed=seed, progress=False)
     one, other = (fl.run(algorithm, each, **setting) for each in (federation, others))  # type: ignore[arg-type]
     model = 4 * sum(w.numel() for w in one.model.weights.values()) * federation.n_clients  # bytes
     up, down = one.rounds["bytes_up"] / model, one.rounds["bytes_down"] / model
