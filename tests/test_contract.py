@@ -420,3 +420,12 @@ def test_every_hyper_parameter_has_a_range(make, sentence):
 def test_fedrep_refuses_more_body_epochs_than_local_epochs(federation):
     with pytest.raises(ValueError, match="body_epochs=3 is not allowed; it must be a whole number, from 1 to 2"):
         fl.run(fl.fedrep(body_epochs=3), federation, **SETTING)
+
+
+def test_the_mean_of_few_of_many_clients_reads_their_rows_only():
+    n = 3 * fl.stack.LARGE
+    weights, values = torch.zeros(2, n), torch.full((n, 2), torch.nan)
+    weights[0, 5], weights[1, 7], weights[1, 5] = 1.0, 0.75, 0.25
+    values[5], values[7] = torch.tensor([2.0, -1.0]), torch.tensor([4.0, 3.0])
+    assert fl.stack.mix(weights, {"w": values})["w"].tolist() == [[2.0, -1.0], [3.5, 2.0]]
+    assert fl.stack.mix(weights[1], {"w": values})["w"].tolist() == [3.5, 2.0]
