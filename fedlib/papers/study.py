@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
+import torch
 from matplotlib.figure import Figure
 
 import fedlib as fl
@@ -467,11 +468,16 @@ def _run_all(todo: Sequence[tuple[Task, int]], jobs: int | None, progress: bool)
         results = fl.sweep(cells, jobs=1 if timed else jobs, progress=progress).results if cells else []
         for (task, seed), result in zip(some, results, strict=True):
             rows[task.name, seed] = row_files.row_of(task, seed, result, float(result.rounds["seconds"].sum()))
-    for task, seed in todo:
-        if isinstance(task, Probe):
-            start = time.perf_counter()
-            found = task.measure(seed, *task.arguments)
-            rows[task.name, seed] = row_files.row_of(task, seed, found, time.perf_counter() - start)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # as for evidence
+    try:
+        for task, seed in todo:
+            if isinstance(task, Probe):
+                start = time.perf_counter()
+                found = task.measure(seed, *task.arguments)
+                rows[task.name, seed] = row_files.row_of(task, seed, found, time.perf_counter() - start)
+    finally:
+        torch.set_num_threads(threads)
     return rows
 
 

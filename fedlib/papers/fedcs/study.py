@@ -99,7 +99,7 @@ class Sizes(NamedTuple):
 
 
 STYLES = ("pen", "pencil", "poster", "painting", "halftone")
-PEN = Images("digit_styles", (("per_style", 1797),), ("pen",), few=900)
+PEN = Images("digit_styles", (("per_style", 900),), ("pen",), few=900)
 FIVE = Images("digit_styles", (("per_style", 400),), STYLES, stands_for="digit5")
 SHIFTED = ("fedavg", "fedavg+ft", "fedavg+bn", "fedrep", "fedalt", "fedcs-fc2")
 QUICK = Sizes(

@@ -93,7 +93,7 @@ class Sizes(NamedTuple):
     kinds: tuple[str, ...] = ("log_of_mean", "mean_cos")  # other similarities than the paper's
 
 
-PEN = Images("digit_styles", (("per_style", 1797),), ("pen",), few=800, stands_for="cifar10")
+PEN = Images("digit_styles", (("per_style", 800),), ("pen",), stands_for="cifar10")
 STYLES = Images("digit_styles", (("per_style", 300),), stands_for="domainnet")
 QUICK = Sizes(
     data={"cifar10": (PEN, "lenet5")},
