@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -14,7 +15,7 @@ from fedlib.papers.study import Study, study
 from fedlib.papers.verdict import VERDICTS
 from fedlib.report.output import markdown
 from fedlib.report.paper import PAPERS, format_pm
-from fedlib.report.style import TEXT
+from fedlib.report.style import TEXT, use_style
 
 FOLDER = Path(__file__).resolve().parent.parent.parent / "figures" / "reference" / "evidence"
 TITLES = dict(zip(PAPERS, ("pFedSim", "FedCS", "pFedHR", "pFedMB", "FedSimSup"), strict=True))
@@ -36,6 +37,12 @@ def build(folder: Path = FOLDER) -> pd.DataFrame:
     Returns:
         One row per paper: paper, printed, measured, and the number of claims by verdict.
     """
+    with mpl.rc_context():
+        use_style()
+        return _build(folder)
+
+
+def _build(folder: Path) -> pd.DataFrame:
     boards, ledgers, summary = [], [], []
     for paper in PAPERS:
         one = study(paper)
