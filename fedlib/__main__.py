@@ -12,6 +12,7 @@ from fedlib.runs.slurm import SCRIPT
 COMMANDS = {
     "figures": ("fedlib.batch", "execute the notebooks of a folder"),
     "evidence": ("fedlib.papers", "run what the papers' tables still need; make tables and ledgers"),
+    "site": ("fedlib.site", "build the website of all results"),
     "bench": ("fedlib.bench", "measure the training speed of this machine"),
     "slurm": ("", "print a script for sbatch: a sweep as a SLURM array, one cell per task"),
     "compare": ("fedlib.compare", "compare executed notebooks cell by cell"),
@@ -31,7 +32,7 @@ def main(arguments: list[str] | None = None) -> int:
     module, _ = COMMANDS[name]
     sys.argv = [f"fedlib {name}", *others]
     try:
-        with Needs("notebooks", f"fedlib {name}"):
+        with Needs("site" if name == "site" else "notebooks", f"fedlib {name}"):
             runpy.run_module(module, run_name="__main__", alter_sys=True)
     except NotInstalled as error:
         print(error, file=sys.stderr)

@@ -1,6 +1,5 @@
 """Packages that not everybody needs: extras, and packages that are imported late."""
 
-from collections.abc import Callable
 from importlib import import_module
 from types import ModuleType, TracebackType
 from typing import Any
@@ -60,29 +59,3 @@ class Late(ModuleType):
 
     def __getattr__(self, name: str) -> Any:
         return getattr(import_module(self.__name__), name)
-
-
-def late(module: str, name: str, defined_in: str) -> Callable[..., Any]:
-    """Import a function when it is first called.
-
-    Args:
-        module: the module that has it.
-        name: its name.
-        defined_in: the module whose file defines it. A fingerprint of code knows a function of an installed package by
-            this name, so that a late function has the fingerprint of the function itself.
-
-    Returns:
-        A function that calls it.
-
-    Example:
-        >>> from fedlib.extras import late
-        >>> rankdata = late("scipy.stats", "rankdata", "scipy.stats._stats_py")
-        >>> rankdata([3, 1, 2])
-        array([3., 1., 2.])
-    """
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        return getattr(import_module(module), name)(*args, **kwargs)
-
-    call.__module__, call.__qualname__, call.__name__ = defined_in, name, name
-    return call

@@ -193,7 +193,7 @@ def test_a_command_that_needs_an_extra_says_so(clean, tmp_path, name):
     done = alone(clean / "fedlib", name, folder=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     [sentence] = done.stderr.splitlines()
-    assert re.fullmatch(r'(fedlib \w+|fedlib\.report) needs \w+, which is not .*\[notebooks\]"\.', sentence)
+    assert re.fullmatch(r'(fedlib \w+|fedlib\.report) needs \w+, which is not .*\[(notebooks|site)\]"\.', sentence)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,9 @@ from bs4 import BeautifulSoup
 
 import fedlib as fl
 import fedlib.report as report
-from fedlib.papers.study import Item, Study
+from fedlib.papers.rows import Row
+from fedlib.papers.run import Probe
+from fedlib.papers.study import Cell, Item, Study
 from fedlib.report.provenance import commit
 
 
@@ -144,6 +146,27 @@ def test_commit_marks_changed_files_and_is_none_without_a_checkout(tmp_path, mon
     assert commit(tmp_path) == clean + "+changes"
 
 
+def test_a_row_of_evidence_that_is_written_anew_is_no_change_of_the_code(tmp_path):
+    def git(*arguments):
+        identity = ["-c", "user.name=n", "-c", "user.email=e@example.org", "-c", "commit.gpgsign=false"]
+        subprocess.run(["git", "-C", tmp_path, *identity, *arguments], check=True, capture_output=True)
+
+    row, code, other = tmp_path / "figures/reference/runs/a.json", tmp_path / "fedlib/a.py", tmp_path / "figures/a.py"
+    git("init")
+    for path in (row, code, other):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("1")
+    git("add", ".")
+    git("commit", "-m", "first")
+    row.write_text("2")
+    clean = commit(code.parent)
+    assert len(clean) == 40
+    for path in (code, other):
+        path.write_text("2")
+        assert commit(code.parent) == clean + "+changes"
+        git("checkout", path)
+
+
 def test_a_full_disk_keeps_the_old_table(tmp_path, monkeypatch):
     r = report.open("pfedsim", "quick", tmp_path)
     r.table(pd.DataFrame({"a": [1]}), "table1")
@@ -165,8 +188,12 @@ def test_an_item_shows_its_figure_its_table_and_what_it_says(tmp_path):
         return figure
 
     items = {"table2": Item("Four pairs <b>.", draw=draw, alt="A rising line.", says=lambda study: "1 < 2.", digits=1)}
-    study = fl.study("pfedsim", "smoke")._replace(rows={}, shown=items)
+    probe = Probe("pairs", lambda seed: {})
+    cell = Cell("table2", "pfedsim", "cifar10", "i-j", (probe,), lambda row: 0.5)
+    row = Row(probe.name, 0, {"seconds": 1.0, "commit": None, "code": ""})
+    study = fl.study("pfedsim", "smoke")._replace(cells=[cell], shown=items, rows={(probe.name, 0): row})
     r = report.open("pfedsim", "smoke", tmp_path)
+    assert "1 &lt; 2." not in r.item(study._replace(rows={}), "table2").data  # nothing has been measured yet
     html = r.item(study, "table2").data
     assert "Four pairs &lt;b&gt;." in html
     assert 'alt="A rising line."' in html

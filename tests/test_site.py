@@ -21,7 +21,7 @@ from fedlib.papers.verdict import VERDICTS
 from fedlib.report import PAPERS, format_pm
 
 for package in ("sphinx", "myst_nb", "furo"):
-    pytest.importorskip(package, reason=f'{package} is not installed: pip install "fedlib[site]"')
+    pytest.importorskip(package, reason=f'{package} is not installed: pip install "fedlib-papers[site]"')
 from fedlib.site import evidence as files  # noqa: E402
 from fedlib.site import results  # noqa: E402
 from fedlib.site.markup import escape  # noqa: E402
@@ -361,7 +361,7 @@ def test_missing_packages_are_named_in_one_sentence(monkeypatch, capsys):
 
     monkeypatch.setattr(entry, "NEEDS", ("sphinx", "no_such_package"))
     assert entry.main(["build"]) == 2
-    assert capsys.readouterr().err == 'The site needs no_such_package: pip install "fedlib[site]".\n'
+    assert capsys.readouterr().err == 'The site needs no_such_package: pip install "fedlib-papers[site]".\n'
 
 
 def test_a_warning_of_sphinx_stops_the_build(tmp_path):

@@ -261,8 +261,8 @@ def test_every_figure_is_drawn_with_rows_and_says_so_without(shown):
             assert drawn(shown, name).axes
             assert texts(drawn(empty, name)) or name == "scheme"
         if item.says:
-            assert item.says(empty) == ""
-            assert bool(item.says(shown)) == any(cell.item == name for cell in shown.cells), name
+            assert empty.says(name) == ""
+            assert bool(shown.says(name)) == any(cell.item == name for cell in shown.cells), name
     assert {cell.item for cell in PAPER.cells} <= set(shown.shown)
 
 

@@ -1,6 +1,8 @@
 """The rule by which claims are judged, on numbers made by hand."""
 
 import math
+import re
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -8,7 +10,15 @@ import pytest
 from fedlib.papers.number import Number, largest, mean, missing, smallest
 from fedlib.papers.run import Probe
 from fedlib.papers.study import Cell, Claim, Numbers, Study
-from fedlib.papers.verdict import Case, fact, judge
+from fedlib.papers.verdict import MEANING, Case, fact, judge
+
+TRUST = Path(__file__).parent.parent / "fedlib/site/pages/trust.md"
+
+
+def test_the_page_about_trust_has_the_words_of_the_verdicts():
+    rows = re.findall(r"^\| ([a-z ]+) \| (.+) \|$", TRUST.read_text(encoding="utf-8"), re.MULTILINE)
+    assert dict(rows) == MEANING | {"verdict": "meaning"}
+    assert [verdict for verdict, _ in rows[1:]] == list(MEANING)
 
 
 def cases(*effects):

@@ -9,13 +9,13 @@ from torch import Tensor
 
 from fedlib.algorithm import Algorithm, algorithm, download, init_partial, merged
 from fedlib.checks import at_least, check_count
-from fedlib.extras import late
+from fedlib.extras import Late
 from fedlib.methods.fedproto import Prototypes, mean_prototypes, no_prototypes, sent_prototypes
 from fedlib.stack import Params, client_mean, mix, select
 from fedlib.training import class_features, cross_entropy, train
 from fedlib.training.batches import to_device
 
-nnls = late("scipy.optimize", "nnls", "scipy.optimize._nnls")
+optimize = Late("scipy.optimize")
 SMALLEST = 1e-3  # of a weight in the combination of classifiers
 
 
@@ -46,7 +46,7 @@ def simplex_minimum(q: np.ndarray) -> np.ndarray:
     """
     values, vectors = np.linalg.eigh(q / max(q.trace(), np.finfo(float).tiny))
     root = np.sqrt(values.clip(0))[:, None] * vectors.T  # root' root = Q
-    a, _ = nnls(np.vstack([root, np.ones(len(q))]), np.append(np.zeros(len(q)), 1.0))
+    a, _ = optimize.nnls(np.vstack([root, np.ones(len(q))]), np.append(np.zeros(len(q)), 1.0))
     return a / a.sum()
 
 

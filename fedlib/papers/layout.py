@@ -20,15 +20,19 @@ def side_by_side(one: Study, paper: Study, item: str) -> pd.DataFrame:
     """See `Study.side_by_side`; `paper` is the same study at the paper's size."""
     long = long_table(one, paper, item)
     tried = set(long.loc[long["source"] != "paper", "place"])
-    long = long[long["value"].notna() & (long["place"].isin(tried) | (not tried))]
-    long = long.drop_duplicates(["row", "column", "source"])
+    return wide(long[long["place"].isin(tried) | (not tried)], one.item(item).rows)
+
+
+def wide(long: pd.DataFrame, corner: str) -> pd.DataFrame:
+    """The numbers of `long_table` as text, a column for each place and source; `corner` names the index."""
+    long = long[long["value"].notna()].drop_duplicates(["row", "column", "source"])
     places = list(dict.fromkeys(long["place"]))
     columns = long[["place", "column", "source"]].drop_duplicates().to_numpy().tolist()
     columns.sort(key=lambda entry: (places.index(entry[0]), SOURCES.index(entry[2])))
-    wide = long.pivot(index="row", columns=["column", "source"], values="cell")  # noqa: PD010 - text
+    cells = long.pivot(index="row", columns=["column", "source"], values="cell")  # noqa: PD010 - text
     pairs = pd.MultiIndex.from_tuples([(column, source) for _, column, source in columns])
-    wide = wide.reindex(index=pd.unique(long["row"]), columns=pairs).fillna("")
-    return wide.rename_axis(index=one.item(item).rows, columns=[None, None])
+    cells = cells.reindex(index=pd.unique(long["row"]), columns=pairs).fillna("")
+    return cells.rename_axis(index=corner, columns=[None, None])
 
 
 def long_table(one: Study, paper: Study, item: str) -> pd.DataFrame:

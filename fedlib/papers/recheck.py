@@ -29,9 +29,8 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 def older(one: Study, folder: Path = rows.FOLDER) -> list[tuple[Task, rows.Row]]:
     """The rows of a study whose code has changed since and whose data are here, each with its run or measurement."""
-    tasks = {task.name: task for cell in one.cells for task in cell.tasks}
-    found = rows.read(one.paper, folder).values()
-    pairs = [(tasks[row.task], row) for row in found if row.task in tasks]
+    tasks, found = one.tasks(), rows.read(one.paper, folder).values()
+    pairs = [(tasks[row.task][0], row) for row in found if row.task in tasks]
     return [(task, row) for task, row in pairs if rows.changed(task, row) and here(task)]
 
 

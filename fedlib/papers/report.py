@@ -41,15 +41,14 @@ def completeness() -> pd.DataFrame:
     """
     lines = []
     for paper in PAPERS:
-        sizes = {profile: study(paper, profile) for profile in PROFILES}
-        made = {profile: Counter(cell.item for cell in one.cells) for profile, one in sizes.items()}
-        full = sizes["paper"]
-        printed, measured = Counter(reported(paper)["item"]), Counter(full.measured().drop_duplicates(KEY)["item"])
+        full, printed = study(paper), Counter(reported(paper)["item"])
+        sizes = {profile: study(paper, profile).items({}).set_index("item")["numbers"] for profile in PROFILES}
+        measured = full.items().set_index("item")["measured"]
         for item in dict.fromkeys([*full.shown, *printed]):
-            shown, counts = full.shown.get(item), {profile: made[profile][item] for profile in PROFILES}
+            shown, counts = full.shown.get(item), {profile: made.get(item, 0) for profile, made in sizes.items()}
             name = {"paper_id": paper, "item": item, "title": shown.title if shown else ""}
             name |= {"figure": "yes" if shown and shown.draw else "", "printed": printed[item]}
-            lines.append(name | counts | {"measured": measured[item]})
+            lines.append(name | counts | {"measured": measured.get(item, 0)})
     return pd.DataFrame(lines)
 
 

@@ -272,6 +272,11 @@ class Study(NamedTuple):
         assert draw is not None
         return draw(self)
 
+    def says(self, item: str) -> str:
+        """What to look at in an item and what it means; "" as long as none of its numbers has been measured."""
+        says, own = self.item(item).says, self.only(item)
+        return says(self) if says and (not own.cells or len(own.numbers(item))) else ""
+
     def tasks(self) -> dict[str, tuple[Task, int]]:
         """All runs and measurements by name, each with the largest number of seeds that a cell asks for."""
         found: dict[str, tuple[Task, int]] = {}

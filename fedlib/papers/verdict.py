@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
 from fedlib.papers.number import Number
 
 HOLDS, REFUTED, CONSISTENT = "holds", "refuted", "consistent so far"
 UNDECIDED, NOT_TESTED, IDENTITY = "undecided", "not tested", "identity"
-VERDICTS = (HOLDS, REFUTED, CONSISTENT, UNDECIDED, NOT_TESTED, IDENTITY)
+MEANING = {  # in the order of columns, bars and lists
+    HOLDS: "every comparison that the claim makes is for it, by more than the noise",
+    REFUTED: "so many comparisons are against it, by more than the noise, that it cannot hold any more",
+    CONSISTENT: "some of what the claim is about has been measured, and nothing speaks against it",
+    UNDECIDED: "a difference that was measured lies inside the noise, or speaks against it with one seed only",
+    IDENTITY: "true by construction; no training decides it",
+    NOT_TESTED: "nothing that the claim is about has been measured yet",
+}
+VERDICTS = tuple(MEANING)
 
 FOR, AGAINST, NOISE, SO_FAR, OPEN = "for", "against", "inside the noise", "for so far", "not measured"
 
@@ -118,6 +126,26 @@ def _decided(sides: Counter[str], needed: int, n: int) -> str:
     if sides[NOISE] or sides[AGAINST]:
         return UNDECIDED
     return CONSISTENT
+
+
+class Share(NamedTuple):
+    """Part of a bar: a verdict, how many claims have it, and the percentage of all."""
+
+    verdict: str
+    n: int
+    percent: float
+
+
+def shares(verdicts: Iterable[str]) -> list[Share]:
+    """The verdicts that occur, in the order of `VERDICTS`.
+
+    Example:
+        >>> from fedlib.papers.verdict import shares
+        >>> [(part.verdict, part.n, part.percent) for part in shares(["not tested", "holds", "not tested"])]
+        [('holds', 1, 33.33), ('not tested', 2, 66.67)]
+    """
+    counts = Counter(verdicts)
+    return [Share(v, counts[v], round(100 * counts[v] / counts.total(), 2)) for v in VERDICTS if v in counts]
 
 
 def fact(value: bool | None, name: str = "") -> Number:

@@ -13,7 +13,7 @@ from pygments.formatters import HtmlFormatter
 
 from fedlib.files import write_text
 from fedlib.papers.study import study
-from fedlib.papers.verdict import VERDICTS
+from fedlib.papers.verdict import shares
 from fedlib.report.page import markdown_to_html, notebook_body
 from fedlib.report.paper import PAPERS
 from fedlib.report.style import label
@@ -86,12 +86,6 @@ def items(folder: Path) -> list[Shown]:
     return [item for item in found if item.picture or item.table]
 
 
-def bar(verdicts: pd.Series) -> list[tuple[str, int, float]]:
-    """Verdict, number of claims and share [%] of every verdict that occurs."""
-    counts = verdicts.value_counts()
-    return [(v, int(counts[v]), round(100 * counts[v] / len(verdicts), 1)) for v in VERDICTS if v in counts]
-
-
 def paper(folder: Path) -> dict[str, object]:
     """The entries of the page for one report's folder."""
     claims = pd.read_csv(folder / "claims.csv", dtype=str, keep_default_na=False)
@@ -102,7 +96,7 @@ def paper(folder: Path) -> dict[str, object]:
         "name": folder.name,
         "title": label(folder.name),
         "claims": claims.to_dict("records"),
-        "bars": {"at full size": bar(claims["full_size"]), "here": bar(claims["verdict"])},
+        "bars": {"at full size": shares(claims["full_size"]), "here": shares(claims["verdict"])},
         "hero": hero,
         "says": says.read_text(encoding="utf-8").strip() if says.exists() else "",
         "items": all_items,

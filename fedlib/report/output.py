@@ -146,7 +146,7 @@ class Report:
             write_text(self.folder / f"{name}.md", markdown(_flat(wide.reset_index()), about.title))
             table = Styler(wide, escape="html").set_table_attributes('class="numbers"').to_html()
         picture = self.figure(study.figure(name), name, about.alt) if about.draw else None
-        says = about.says(study) if about.says else ""
+        says = study.says(name)
         if hero:
             self._make_hero(name, says)
         template = TEMPLATES.get_template("item.html")
@@ -169,7 +169,7 @@ class Report:
         """
         full, about = study.at_full_size(), study.item(name)
         shown = full if (full.measured()["item"] == name).any() else study.run(name, progress=False)
-        figure, says = shown.figure(name), about.says(shown) if about.says else ""
+        figure, says = shown.figure(name), shown.says(name)
         picture = self.figure(figure, name, about.alt)
         self._make_hero(name, says)
         return HTML(

@@ -35,9 +35,14 @@ def environment() -> dict[str, object]:
 
 
 def commit(folder: str | Path = Path(__file__).parent) -> str | None:
-    """Commit of the checkout around `folder`, with "+changes" when tracked files differ; None without git."""
+    """Commit of the checkout around `folder`; None without git.
+
+    "+changes" is added when tracked files differ from it. Rows of evidence and what is made of them do not count: they
+    are results, and a row that is written anew would otherwise stop the next one.
+    """
     head = _git(folder, "rev-parse", "HEAD")
-    changed = _git(folder, "status", "--porcelain", "--untracked-files=no")
+    code = (":(top)", ":(top,exclude)figures/reference")
+    changed = _git(folder, "status", "--porcelain", "--untracked-files=no", "--", *code)
     return head and head + ("+changes" if changed else "")
 
 

@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+from fedlib.extras import install
 from fedlib.report.output import PROFILES
 
 NEEDS = ("sphinx", "myst_nb", "furo")
@@ -24,7 +25,7 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     missing = [name for name in NEEDS if importlib.util.find_spec(name) is None]
     if missing:
-        print(f'The site needs {", ".join(missing)}: pip install "fedlib[site]".', file=sys.stderr)
+        print(f"The site needs {', '.join(missing)}: {install('site')}.", file=sys.stderr)
         return 2
     from fedlib.site.build import build  # it imports Sphinx
 

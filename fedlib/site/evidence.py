@@ -69,8 +69,7 @@ def read(folder: Path = FOLDER) -> Evidence:
 
 def sentences(one: Study, folder: Path) -> dict[str, str]:
     """What each figure in a folder says."""
-    drawn = {name: item for name, item in one.shown.items() if (folder / f"{name}.svg").exists()}
-    return {name: item.says(one) for name, item in drawn.items() if item.says}
+    return {name: one.says(name) for name in one.shown if (folder / f"{name}.svg").exists()}
 
 
 def table(path: Path) -> pd.DataFrame:
@@ -113,10 +112,4 @@ def side_by_side(evidence: Evidence, paper: str, item: str) -> pd.DataFrame:
     own = evidence.studies[paper]
     here = SimpleNamespace(profile="paper", item=own.item, table=lambda name: numbers(evidence, paper, name))
     long = layout.long_table(here, here, item)  # type: ignore[arg-type]  # a study whose numbers are those of the file
-    long = long[long["value"].notna()].drop_duplicates(["row", "place", "source"])
-    pairs = long[["column", "source"]].drop_duplicates().to_numpy().tolist()
-    places = list(dict.fromkeys(long["column"]))
-    pairs.sort(key=lambda pair: (places.index(pair[0]), layout.SOURCES.index(pair[1])))
-    wide = long.pivot(index="row", columns=["column", "source"], values="cell")  # noqa: PD010 - text
-    wide = wide.reindex(index=pd.unique(long["row"]), columns=pd.MultiIndex.from_tuples(pairs))
-    return wide.fillna("").rename_axis(index=own.item(item).rows, columns=[None, None])
+    return layout.wide(long, own.item(item).rows)

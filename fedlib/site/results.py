@@ -8,42 +8,19 @@ from __future__ import annotations
 import html
 import re
 from pathlib import Path
-from typing import NamedTuple
 
 import nbformat
 import pandas as pd
 
-from fedlib.papers.report import score
-from fedlib.papers.verdict import VERDICTS
+from fedlib.papers.report import SCHEMES, score
+from fedlib.papers.verdict import MEANING, VERDICTS, shares
 from fedlib.report.paper import PAPERS, QUANTITIES, format_pm, readings
 from fedlib.report.style import base_method, label
 from fedlib.site.evidence import Evidence, names, numbers, paper_name, side_by_side
 from fedlib.site.markup import EXTRA, ROOT, Pages, anchor, escape, fill, item_title
 
-MEANING = {  # in the order of bars and lists
-    "holds": "every comparison that the claim makes is for it, by more than the noise",
-    "refuted": "so many comparisons are against it, by more than the noise, that it cannot hold any more",
-    "consistent so far": "some of what the claim is about has been measured, and nothing speaks against it",
-    "undecided": "a difference that was measured lies inside the noise",
-    "identity": "true by construction; no training decides it",
-    "not tested": "nothing that the claim is about has been measured yet",
-}
-DECIDED = tuple(MEANING)[:-1]
+DECIDED = VERDICTS[:-1]
 WORDS = ("No", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine", "Ten")
-
-
-class Part(NamedTuple):
-    """A part of a bar: a verdict, how many claims have it, and its share [%]."""
-
-    verdict: str
-    n: int
-    share: float
-
-
-def bar(verdicts: pd.Series) -> list[Part]:
-    """The verdicts that occur."""
-    counts = verdicts.value_counts()
-    return [Part(v, int(counts[v]), round(100 * counts[v] / len(verdicts), 2)) for v in MEANING if v in counts]
 
 
 def pages(evidence: Evidence, figures: Path, profile: str) -> Pages:
@@ -80,7 +57,7 @@ def in_words(counts: pd.Series) -> str:
         "identity": ("{n} is true by construction", "{n} are true by construction"),
         "not tested": ("{n} has not been tested", "{n} have not been tested"),
     }
-    parts = [said[v][int(counts[v]) != 1].format(n=int(counts[v])) for v in MEANING]
+    parts = [said[v][int(counts[v]) != 1].format(n=int(counts[v])) for v in VERDICTS]
     return ", ".join(parts[:-1]) + " and " + parts[-1]
 
 
@@ -119,7 +96,7 @@ def start(evidence: Evidence) -> str:
             "question": question(paper),
             "printed": row["printed"],
             "measured": row["measured"],
-            "bar": bar(ledger.loc[ledger["paper"] == paper, "verdict"]),
+            "bar": shares(ledger.loc[ledger["paper"] == paper, "verdict"]),
             "claims": int((ledger["paper"] == paper).sum()),
         }
         for paper, row in zip(PAPERS, summary.to_dict("records"), strict=True)
@@ -131,7 +108,7 @@ def start(evidence: Evidence) -> str:
     parts = [
         "# What five papers claim, and what was measured\n",
         f"{escape(lead(summary))}\n",
-        fill("bar.html", bar=bar(ledger["verdict"]), n=len(ledger), legend=True, meaning=MEANING),
+        fill("bar.html", bar=shares(ledger["verdict"]), n=len(ledger), legend=True, meaning=MEANING),
         fill("cards.html", cards=cards),
         "## Which claims hold, and which do not\n",
         fill("found.html", found=found, open=open_, meaning=MEANING),
@@ -261,7 +238,8 @@ def hero(evidence: Evidence, paper: str, folder: Path, profile: str, made: Pages
     """The figure that stands for a paper, from the evidence or from the small runs of a profile, and its item or ""."""
     own = evidence.studies[paper]
     for item in own.shown:
-        file = drawing(evidence, paper, item, made) if own.shown[item].draw else ""
+        measured = own.shown[item].draw and item != SCHEMES.get(paper)
+        file = drawing(evidence, paper, item, made) if measured else ""
         if file:
             about = own.shown[item]
             return figure(made, file, about.alt or about.title, about.title, evidence.says[paper].get(item, "")), item
@@ -301,7 +279,7 @@ def paper_page(evidence: Evidence, paper: str, folder: Path, profile: str) -> Pa
         f"**{escape(question(paper))}**\n" if question(paper) else "",
         f"{citation(paper)}.\n" if citation(paper) else "",
         escape(counted) + "\n",
-        fill("bar.html", bar=bar(claims["verdict"]), n=len(claims), legend=True, meaning=MEANING),
+        fill("bar.html", bar=shares(claims["verdict"]), n=len(claims), legend=True, meaning=MEANING),
         f"[The notebook](../notebooks/{number:02d}_{paper}.html) explains the method step by step; "
         f"[the scoreboard](../scoreboard.html?paper={paper}) lists the numbers.\n",
         picture,

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedlib.extras import late
+from fedlib.extras import Late
 
-rankdata = late("scipy.stats", "rankdata", "scipy.stats._stats_py")
+stats = Late("scipy.stats")
 METRICS = ("f1", "auc")
 
 
@@ -31,7 +31,7 @@ def weighted_auc(y: np.ndarray, q: np.ndarray, smoothing: float = 1.0) -> float:
     """
     member = y[:, None] == np.arange(q.shape[1])
     n = member.sum(0)
-    U = (rankdata(q, axis=0) * member).sum(0) - n * (n + 1) / 2
+    U = (stats.rankdata(q, axis=0) * member).sum(0) - n * (n + 1) / 2
     pairs = n * (len(y) - n) + smoothing
     return float((n * (U + smoothing / 2) / np.where(pairs > 0, pairs, 1)).sum() / len(y))
 

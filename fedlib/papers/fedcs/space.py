@@ -281,12 +281,12 @@ def says_eq13(study: Study) -> str:
     rows = study.numbers("eq13")
     values = rows[rows["dataset"].isin(distinct(study, "eq13")) & (rows["dataset"] != "toy")]
     values = values[values["metric"] == "residual"].groupby("setting")["value"].mean()
-    text = ""
+    said = []
     if {"residual", "residual, later"} <= {*values.index}:
-        text = (
+        said.append(
             f"Look at the slope: S is far behind at the end of a run (residual {values['residual']:.1f}) and gets to "
+            f"{values['residual, later']:.2f} only when the features stop moving."
         )
-        text += f"{values['residual, later']:.2f} only when the features stop moving. "
     toy = rows[(rows["dataset"] == "toy") & (rows["metric"] == "residual")].groupby("setting")["value"].mean()
     told = ", ".join(f"{value:.2f} ({str(key).split(';')[0]} rates)" for key, value in toy.items())
-    return text + (f"On the toy problem the residual ends at {told}." if told else "")
+    return " ".join([*said, f"On the toy problem the residual ends at {told}."] if told else said)
