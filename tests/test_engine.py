@@ -2,6 +2,7 @@
 
 import gc
 import json
+import math
 import weakref
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -91,6 +92,29 @@ def test_ragged_clients_in_stacks_that_shrink_equal_the_loop(form, at_once, mode
     assert not torch.equal(trained["fc1.0.weight"][0], trained["fc1.0.weight"][1])
 
 
+@pytest.mark.parametrize(("momentum", "clip"), [(0.0, None), (0.9, None), (0.9, 1.1)])
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_the_loop_takes_the_steps_of_torch_optim_to_the_bit(optimizer, momentum, clip, tiny, model):
+    some = phase(model, tiny, [np.arange(20), np.arange(20, 60)], dtype=torch.float32, epochs=2)
+    changes = {"momentum": momentum, "clip": clip, "optimizer": optimizer, "lr": 0.03}
+    trained, losses = train_loop(some._replace(**changes))
+    for i, steps in enumerate(some.batches):
+        w = {name: t.clone() for name, t in model.weights.items()}
+        free, total, norms = [w[name].requires_grad_() for name in model.trainable], torch.zeros(()), []
+        make = torch.optim.Adam if optimizer == "adam" else partial(torch.optim.SGD, momentum=momentum)
+        bare = make(free, 0.03, fused=True) if optimizer == "adam" else make(free, 0.03)
+        for index in steps:
+            value = cross_entropy(w, some.images.batch(index, model))
+            bare.zero_grad()
+            value.backward()
+            norms.append(torch.nn.utils.clip_grad_norm_(free, clip or math.inf))
+            bare.step()
+            total += value.detach()
+        assert clip is None or min(norms) < clip < max(norms)
+        assert torch.equal(losses[i], total / len(steps))
+        assert all(torch.equal(trained[name][i], t.detach()) for name, t in w.items())
+
+
 def test_a_program_serves_phases_of_the_same_kind_and_makes_room_for_longer_ones(model, tiny, shares):
     train, images = Stacked(), on_device(tiny, torch.device("cpu"), torch.float64)
     for epochs in (1, 1, 3, 2):
@@ -168,13 +192,21 @@ def captured(monkeypatch) -> list:
 
 
 def test_steps_are_captured_once_for_each_size_of_the_stack_and_give_the_numbers_of_the_loop(
-    captured, model, tiny, shares
+    captured, model, tiny, shares, monkeypatch
 ):
     train, images = Stacked(), on_device(tiny, torch.device("cpu"), torch.float64)
-    for k in (9, 9, 5, 4):  # 9, 5, 3 clients; the same again; 5, 3; 4
+    monkeypatch.setattr(stacked, "ROOMY", {"cpu"})
+    for k in (9, 9, 5, 6, 4):  # 12, 6, 3 places; the same again; 6, 3; the same again; 4
         task = phase(model, tiny, shares[:k])._replace(images=images)
         assert distance(train(task)[0], train_loop(task)[0]) < 1e-12
     assert len(captured) == 4
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 7, 9, 13, 25, 100, 128])
+def test_a_stack_has_room_for_all_and_at_most_half_as_many_empty_places(n):
+    places = {stacked.roomy(m) for m in range(1, n + 1)}
+    assert n <= stacked.roomy(n) <= min(max(1.5 * n, n + 1), stacked.AT_ONCE)
+    assert len(places) <= 2 * math.log2(n) + 1
 
 
 def test_without_graphs_nothing_is_captured_and_the_bits_are_the_same(captured, model, tiny, shares):

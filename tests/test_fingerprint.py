@@ -34,7 +34,7 @@ EDITS = {  # a helper of every kind: file, what stands there, what shall, and wh
     "class that others hold": ("training/channel.py", "times * self._weight", "2 * self._weight", EVERY_RUN),
     "batches": ("training/batches.py", "// per_step, 1), per_step", "// per_step, 2), per_step", EVERY_RUN),
     "loss": ("training/losses.py", "batch.x), batch.y)", "batch.x), batch.y, label_smoothing=0.1)", EVERY_RUN),
-    "loop backend": ("training/loop.py", "phase.lr, phase.momentum)", "phase.lr, 0.9)", {"library loop"}),
+    "loop backend": ("training/loop.py", "alpha=-phase.lr)", "alpha=-2 * phase.lr)", {"library loop"}),
     "stacked backend": ("training/program.py", "1e-8  # of Adam", "1e-7  # of Adam", {"library stacked"}),
     "evaluation": ("training/evaluation.py", "out.argmax(1) == y", "out.argmin(1) == y", EVERY_RUN),
     "normalisation": ("training/batches.py", "shift=-mean / std", "shift=-mean", EVERY_RUN),

@@ -233,7 +233,43 @@ def test_the_maximum_over_windows_is_that_of_pytorch(shape):
     assert torch.equal(MaxPool2()(x).nan_to_num(9), expected.nan_to_num(9))
 
 
-def test_the_gradient_of_a_maximum_goes_to_the_first_of_equal_ones():
-    x = torch.ones(1, 1, 2, 2, requires_grad=True)
-    MaxPool2()(x).sum().backward()
-    assert x.grad.flatten().tolist() == [1, 0, 0, 0]
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("shape", [(3, 2, 4, 6), (2, 3, 5, 7), (1, 1, 2, 254), (1, 2, 3, 256), (1, 1, 2, 600)])
+def test_the_gradient_of_a_maximum_goes_to_the_first_of_equal_ones(shape, layout):
+    torch.manual_seed(0)
+    x = torch.randint(0, 3, shape).float().contiguous(memory_format=layout).requires_grad_()  # most windows have a tie
+    expected = torch.nn.functional.max_pool2d(x, 2)
+    out, towards = MaxPool2()(x), torch.randn_like(expected)
+    assert torch.equal(out, expected)
+    [found], [known] = (torch.autograd.grad(y, x, towards) for y in (out, expected))
+    assert torch.equal(found, known)
+
+
+def test_clients_side_by_side_have_the_gradient_of_each_one():
+    torch.manual_seed(0)
+    x = torch.randint(0, 3, (4, 2, 3, 6, 8)).double()
+
+    def loss(x):
+        return (MaxPool2()(x) ** 2).sum()
+
+    together = torch.func.vmap(torch.func.grad(loss))(x)
+    assert torch.equal(together, torch.stack([torch.func.grad(loss)(one) for one in x]))
+
+
+def test_a_model_is_a_function_of_its_weights():
+    model = build("lenet5", MODELS["lenet5"], (1, 16, 16), 3, seed=0)
+    x, own = torch.randn(4, 1, 16, 16), {name: t.clone() for name, t in model.net.state_dict().items()}
+    w = {name: t + 0.1 for name, t in model.weights.items()}
+    copy = {name: t.clone() for name, t in w.items()}
+    model.net.train()
+    assert torch.equal(model(w, x), torch.func.functional_call(model.net, copy, x))
+    changed = {name for name, t in w.items() if not torch.equal(t, model.weights[name] + 0.1)}
+    assert changed == model.statistics  # written by the forward pass
+    assert all(torch.equal(w[name], copy[name]) for name in changed)
+    few = {name: w[name] for name in model.classifier}
+    with pytest.raises(RuntimeError):
+        model(w, x[:, :, :2])  # too small for a convolution
+    assert all(torch.equal(t, own[name]) for name, t in model.net.state_dict().items())
+    assert [name for name, _ in model.net.named_parameters()] == list(model.trainable)
+    assert torch.equal(model(few, x), torch.func.functional_call(model.net, few, x))
+    assert torch.equal(model(w | {"other": x}, x), torch.func.functional_call(model.net, w, x))

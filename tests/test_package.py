@@ -1,5 +1,6 @@
 """What pip installs: a wheel with all files, the command `fedlib`, and a core that works without any extra."""
 
+import json
 import os
 import re
 import subprocess
@@ -188,21 +189,48 @@ def test_the_core_works_without_any_extra_and_says_which_one_something_needs(cle
     assert sentences[3].startswith("The data set 'characters' needs matplotlib")
 
 
-@pytest.mark.parametrize("name", sorted(set(COMMANDS) - {"slurm"}))
-def test_a_command_that_needs_an_extra_says_so(clean, tmp_path, name):
-    done = alone(clean / "fedlib", name, folder=tmp_path)
-    assert (done.returncode, done.stdout) == (2, "")
-    [sentence] = done.stderr.splitlines()
-    assert re.fullmatch(r'(fedlib \w+|fedlib\.report) needs \w+, which is not .*\[(notebooks|site)\]"\.', sentence)
+SAY = """
+import json, sys
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
+from fedlib.__main__ import main
+
+found = {}
+for name in sys.argv[1:]:
+    with redirect_stdout(StringIO()) as out, redirect_stderr(StringIO()) as error:
+        code = main([name])
+    found[name] = code, out.getvalue(), error.getvalue()
+print(json.dumps(found))
+"""
+
+
+def test_a_command_that_needs_an_extra_says_so(clean, tmp_path):
+    needing = sorted(set(COMMANDS) - {"slurm"})
+    done = alone(clean / "python", "-c", SAY, *needing, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert list(found) == needing
+    for name, (code, out, error) in found.items():
+        assert (code, out) == (2, ""), name
+        [sentence] = error.splitlines()
+        assert re.fullmatch(r'(fedlib \w+|fedlib\.report) needs \w+, which is not .*\[(notebooks|site)\]"\.', sentence)
 
 
 @pytest.mark.parametrize(
     ("arguments", "code"), [(["--help"], 0), ([], 0), (["figure"], 2)], ids=["help", "none", "wrong"]
 )
-def test_the_command_lists_its_commands(clean, tmp_path, arguments, code):
-    done = alone(clean / "fedlib", *arguments, folder=tmp_path)
-    assert (done.returncode, done.stderr) == (code, "")
-    assert [name for name in COMMANDS if f"fedlib {name} " not in done.stdout] == []
+def test_the_command_lists_its_commands(capsys, monkeypatch, arguments, code):
+    monkeypatch.setattr(sys, "argv", ["fedlib"])
+    assert main(arguments) == code
+    out, error = capsys.readouterr()
+    assert error == ""
+    assert [name for name in COMMANDS if f"fedlib {name} " not in out] == []
+
+
+def test_the_command_is_installed(clean, tmp_path):
+    done = alone(clean / "fedlib", "--help", folder=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("Usage: fedlib COMMAND")
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from fedlib.runs.slurm import SCRIPT
 
 SWEEP = """
 import os
+import sys
 import time
 
 import fedlib as fl
@@ -43,9 +44,11 @@ def cells():
 
 
 if __name__ == "__main__":
-    for cell in fl.slurm_share(cells()):
+    for cell in [] if sys.argv[1:] else fl.slurm_share(cells()):
         fl.run(**cell, progress=False, checkpoint_seconds=0)  # a sweep has a checkpoint every 30 seconds
-    print(fl.sweep(fl.slurm_share(cells()), jobs=1, progress=False).summary()[["seed", "round"]].values.tolist())
+    for store in sys.argv[1:] or [None]:
+        found = fl.sweep(fl.slurm_share(cells()), jobs=1, progress=False, store=store).summary()
+        print(found[["seed", "round"]].values.tolist())
 """
 SBATCH = """#!/bin/bash
 array=$(sed -n 's/^#SBATCH --array=//p' "$1")
@@ -101,15 +104,9 @@ def test_a_task_that_was_killed_goes_on_from_its_checkpoint_to_the_same_bits(fol
     assert first[-1] <= again[0] <= first[-1] + 1  # with a checkpoint after every round, one round is lost at most
     assert again[0] > 0
 
-    for store in ("runs", "other"):  # outside of an array: all cells, those of the array and again without a kill
-        done = subprocess.run(
-            [sys.executable, "sweep.py"],
-            cwd=folder,
-            env=os.environ | {"FEDLIB_RUNS": store},
-            capture_output=True,
-            text=True,
-        )
-        assert done.stdout == "[[0, 9], [1, 9]]\n", done.stderr
+    command = [sys.executable, "sweep.py", "runs", "other"]  # outside of an array: read all cells, and run all anew
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    assert done.stdout == 2 * "[[0, 9], [1, 9]]\n", done.stderr
     assert written(folder, 1) == [*first, *again]
     there, here = (sorted((folder / store).glob("slow_average-*")) for store in ("runs", "other"))
     assert [run.name for run in there] == [run.name for run in here]

@@ -1,5 +1,6 @@
 """The cases of the benchmark: local training, rounds, sweeps, checkpoints, and one paper's table on a GPU."""
 
+import copy
 import itertools
 import tempfile
 from collections.abc import Iterator
@@ -10,12 +11,14 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 import fedlib as fl
 from fedlib.bench.measure import Work, in_turns, peak_memory, row, seconds, wall_seconds
 from fedlib.data import Dataset
 from fedlib.federation import Federation
 from fedlib.models import MODELS, build
+from fedlib.models.pooling import MaxPool2
 from fedlib.runs.plan import prepare
 from fedlib.runs.rounds import carry_out
 from fedlib.runs.session import Session
@@ -53,9 +56,10 @@ def cohort_phase(k: int, steps: int, device: torch.device) -> Phase:
     return Phase(model, on_device(data, device), cross_entropy, w, batches, (), roles(w), 0.01, (0,))
 
 
-def bare_loop(phase: Phase) -> None:
-    """Training in plain PyTorch: a module, an optimiser, a loop."""
-    net, images, device = phase.model.net.to(phase.images.y.device), phase.images, phase.images.y.device
+def bare_loop(phase: Phase) -> nn.Module:
+    """Training in plain PyTorch: a module, which is returned as the last client leaves it, an optimiser, a loop."""
+    images, device = phase.images, phase.images.y.device
+    net = in_plain_pytorch(phase.model.net).to(device)
     for steps in phase.batches:
         net.load_state_dict({name: t[0] for name, t in phase.w.items()}, strict=False)
         net.train()
@@ -66,6 +70,16 @@ def bare_loop(phase: Phase) -> None:
             sgd.zero_grad()
             loss.backward()
             sgd.step()
+    return net
+
+
+def in_plain_pytorch(net: nn.Module) -> nn.Module:
+    """A copy of a module with PyTorch's pooling in the place of fedlib's."""
+    net = copy.deepcopy(net)
+    for path, layer in list(net.named_modules()):
+        if isinstance(layer, MaxPool2):
+            net.set_submodule(path, nn.MaxPool2d(2))
+    return net
 
 
 TRAINERS = {"bare loop": lambda: bare_loop, "loop": lambda: train_loop} | {

@@ -6,7 +6,9 @@ test. For other splits, `Dataset.source` marks the images that show, or may show
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, NamedTuple
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -35,18 +37,32 @@ class Scans(NamedTuple):
 @lru_cache(maxsize=1)
 def scans() -> Scans:
     """Read and enlarge the scans, and assign those of each class to the sheets in a fixed random order."""
-    from sklearn.datasets import load_digits  # imported late: it takes a second
-
-    raw: Any = load_digits()  # scikit-learn has no types
-    padded = np.pad(raw.images / 16, ((0, 0), (1, 1), (1, 1)))  # [1797, 10, 10]
+    table = _table()
+    pixels, digit = table[:, :-1].reshape(-1, 8, 8), table[:, -1].astype(np.int64)
+    padded = np.pad(pixels / 16, ((0, 0), (1, 1), (1, 1)))  # [1797, 10, 10]
     mask = ink.enlarge(padded[:, None], (40, 40))[:, 0]
-    digit = raw.target.astype(np.int64)
     order = np.random.default_rng(0).permutation(len(digit))
     sheet = np.empty_like(digit)
     for d in range(10):
         of_digit = order[digit[order] == d]
         sheet[of_digit] = np.arange(len(of_digit)) % SHEETS
     return Scans(mask, digit, sheet, sheet % 5 == 0)
+
+
+def _table() -> np.ndarray:
+    """Scikit-learn's table, 64 pixels from 0 to 16 and the digit: float64 [1797, 65].
+
+    Its file is read without an import of scikit-learn, which takes a second; where the file is elsewhere, with it.
+    """
+    package = find_spec("sklearn")
+    for folder in (package and package.submodule_search_locations) or []:
+        file = Path(folder) / "datasets" / "data" / "digits.csv.gz"
+        if file.exists():
+            return np.loadtxt(file, delimiter=",")
+    from sklearn.datasets import load_digits
+
+    pixels, digit = load_digits(return_X_y=True)
+    return np.column_stack([pixels, digit])
 
 
 @lru_cache(maxsize=4)

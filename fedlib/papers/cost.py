@@ -27,6 +27,7 @@ PASSES = {  # time of a round relative to FedAvg's with the same epochs, where i
     "pfedme": 4.1,
 }
 STEPS, BATCH = 4, 32
+ENOUGH = 0.2  # seconds of steps
 SIZES = {  # images, shape, classes
     "cifar10": (60_000, (3, 32, 32), 10),
     "cifar100": (60_000, (3, 32, 32), 100),
@@ -65,17 +66,17 @@ def _size(source: Images) -> tuple[int, tuple[int, ...], int]:
 
 @lru_cache
 def seconds_per_sample(network: Architecture, shape: tuple[int, ...], n_classes: int) -> float:
-    """The time of a training step on one core, per image; the best of a few."""
+    """The time of a training step on one core, per image; the best of up to `STEPS`, as long as these are short."""
     builder = MODELS["mobilenetv2"] if network.name == "mobilenetv2_pretrained" else network.build  # as fast
     model = build(network.name, builder, shape, n_classes, seed=0)
     x, y = torch.randn(BATCH, *shape), torch.zeros(BATCH, dtype=torch.int64)
-    threads, best = torch.get_num_threads(), float("inf")
+    threads, taken = torch.get_num_threads(), []
     torch.set_num_threads(1)
     try:
-        for _ in range(STEPS):
+        while len(taken) < STEPS and sum(taken) < ENOUGH:
             start = time.thread_time()  # not the time that other processes take
             F.cross_entropy(model.net(x), y).backward()
-            best = min(best, time.thread_time() - start)
+            taken.append(time.thread_time() - start)
     finally:
         torch.set_num_threads(threads)
-    return best / BATCH
+    return min(taken) / BATCH

@@ -42,13 +42,13 @@ def completeness() -> pd.DataFrame:
     lines = []
     for paper in PAPERS:
         full, printed = study(paper), Counter(reported(paper)["item"])
-        sizes = {profile: study(paper, profile).items({}).set_index("item")["numbers"] for profile in PROFILES}
-        measured = full.items().set_index("item")["measured"]
+        made = {profile: Counter(cell.item for cell in study(paper, profile).cells) for profile in PROFILES}
+        measured = Counter(full.measured().drop_duplicates(KEY)["item"])
         for item in dict.fromkeys([*full.shown, *printed]):
-            shown, counts = full.shown.get(item), {profile: made.get(item, 0) for profile, made in sizes.items()}
+            shown, counts = full.shown.get(item), {profile: made[profile][item] for profile in PROFILES}
             name = {"paper_id": paper, "item": item, "title": shown.title if shown else ""}
             name |= {"figure": "yes" if shown and shown.draw else "", "printed": printed[item]}
-            lines.append(name | counts | {"measured": measured.get(item, 0)})
+            lines.append(name | counts | {"measured": measured[item]})
     return pd.DataFrame(lines)
 
 

@@ -94,6 +94,7 @@ class Report:
         png, svg = io.BytesIO(), io.BytesIO()
         with mpl.rc_context({"svg.hashsalt": "fedlib"}):
             figure.savefig(png, format="png", dpi=200, metadata={"Title": name, "Description": alt})
+            figure.set_layout_engine("none")  # it stays as it is
             figure.savefig(svg, format="svg", metadata={"Title": name, "Description": alt, "Date": None})
         plt.close(figure)
         write_bytes(self.folder / f"{name}.png", png.getvalue())

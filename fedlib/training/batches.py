@@ -44,10 +44,15 @@ class Images(NamedTuple):
 
     def batch(self, index: Tensor, model: Model) -> Batch:
         """The samples `index` (int64 [..., batch]), normalised as `on_device` says."""
-        x = torch.addcmul(self.shift, self.x[index].to(self.scale.dtype), self.scale)
+        x = torch.addcmul(self.shift, _at(self.x, index).to(self.scale.dtype), self.scale)
         if index.dim() == 1 and x.device.type == "cpu" and not model.batchnorm:
             x = x.contiguous(memory_format=torch.channels_last)  # faster, except with BatchNorm
-        return Batch(x, self.y[index], model, index=index)
+        return Batch(x, _at(self.y, index), model, index=index)
+
+
+def _at(t: Tensor, index: Tensor) -> Tensor:
+    """`t[index]`, in half the time on a CPU."""
+    return t.index_select(0, index.flatten()).unflatten(0, index.shape)
 
 
 def on_device(data: Dataset, device: torch.device, dtype: torch.dtype = torch.float32, pixels: str = "unit") -> Images:

@@ -1,5 +1,7 @@
 """The loop backend: one client after the other. The fastest on a CPU, and the reference of the stacked backend."""
 
+from collections.abc import Callable, Sequence
+
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
@@ -26,20 +28,19 @@ def _train_client(phase: Phase, i: int, check: bool) -> tuple[Tree, Tensor]:
     w_i, context = tree_map(torch.clone, row(phase.w, i)), row(phase.context, i)
     pairs = zip(tree_leaves(w_i), phase.roles, strict=True)
     free = [t.requires_grad_() for t, role in pairs if role == TRAINED]
-    optimiser = _optimiser(phase, free)
+    step_along = _adam(phase, free) if phase.optimizer == "adam" else _sgd(phase, free)
     draws = {name: t.to(images.y.device) for name, t in phase.draws[i].items()} if phase.draws else {}
     total = torch.zeros((), device=images.y.device)
     for step, index in enumerate(steps.to(images.y.device)):
         try:
-            optimiser.zero_grad()
             batch = images.batch(index, phase.model)._replace(draws={name: t[step] for name, t in draws.items()})
             value = phase.loss(w_i, batch, *context)
-            value.backward()
+            gradient = torch.autograd.grad(value, free, materialize_grads=True)
             if check and not value.isfinite():
                 raise FloatingPointError(f"the training loss is {value.item()}.")
             if phase.clip is not None:
-                torch.nn.utils.clip_grad_norm_(free, phase.clip)
-            optimiser.step()
+                gradient = _clipped(gradient, phase.clip)
+            step_along(gradient)
         except Exception as error:
             client = phase.clients[i] if phase.clients else i
             samples = ", ".join(map(str, index.tolist()))
@@ -49,7 +50,34 @@ def _train_client(phase: Phase, i: int, check: bool) -> tuple[Tree, Tensor]:
     return tree_map(Tensor.detach, w_i), total / max(len(steps), 1)
 
 
-def _optimiser(phase: Phase, free: list[Tensor]) -> torch.optim.Optimizer:
-    if phase.optimizer == "adam":
-        return torch.optim.Adam(free, phase.lr, fused=True)
-    return torch.optim.SGD(free, phase.lr, phase.momentum)
+def _clipped(gradient: Sequence[Tensor], clip: float) -> Sequence[Tensor]:
+    """The gradient, shortened to the norm `clip` where it is longer, as by `torch.nn.utils.clip_grad_norm_`."""
+    norm = torch.nn.utils.get_total_norm(gradient)
+    return torch._foreach_mul(gradient, (clip / (norm + 1e-6)).clamp(max=1))
+
+
+def _sgd(phase: Phase, free: Sequence[Tensor]) -> Callable[[Sequence[Tensor]], None]:
+    """A step of SGD along a gradient. `torch.optim.SGD` gives the same bits; its first use imports a compiler."""
+    velocity = [torch.zeros_like(t) for t in free]
+
+    @torch.no_grad()
+    def step_along(gradient: Sequence[Tensor]) -> None:
+        if phase.momentum:
+            torch._foreach_mul_(velocity, phase.momentum)
+            torch._foreach_add_(velocity, gradient)
+            gradient = velocity
+        torch._foreach_add_(free, gradient, alpha=-phase.lr)
+
+    return step_along
+
+
+def _adam(phase: Phase, free: Sequence[Tensor]) -> Callable[[Sequence[Tensor]], None]:
+    """A step of Adam along a gradient."""
+    optimiser = torch.optim.Adam(free, phase.lr, fused=True)
+
+    def step_along(gradient: Sequence[Tensor]) -> None:
+        for t, grad in zip(free, gradient, strict=True):
+            t.grad = grad
+        optimiser.step()
+
+    return step_along

@@ -14,6 +14,7 @@ from fedlib.stack import Params, Tree
 from fedlib.training.batches import Batch, to_device
 from fedlib.training.convolution import convolutions
 from fedlib.training.phase import FROZEN, TRAINED, WRITTEN, Loss, Phase
+from fedlib.training.rules import Rules
 
 ROLES = (TRAINED, WRITTEN, FROZEN)
 BETAS, EPSILON = (0.9, 0.999), 1e-8  # of Adam, as in torch.optim
@@ -45,13 +46,11 @@ class Program:
 
         leaves, structure = tree_flatten(phase.w)
         by_role = {role: [t for t, r in zip(leaves, phase.roles, strict=True) if r == role] for role in ROLES}
-        shapes = [t.shape[1:] for t in by_role[TRAINED]]
-        self.flat = torch.zeros(clients, sum(shape.numel() for shape in shapes), dtype=dtype, device=device)  # [., P]
+        self.flat, self.trained = _side_by_side(by_role[TRAINED], clients, dtype)
+        self.noted, self.written = _side_by_side(by_role[WRITTEN], clients, dtype)
+        self.frozen = list(map(zeros, by_role[FROZEN]))
         self.velocity = torch.zeros_like(self.flat) if self.momentum else None
         self.moments = tuple(torch.zeros_like(self.flat) for _ in BETAS if phase.optimizer == "adam")
-        columns = zip(self.flat.split([shape.numel() for shape in shapes], dim=1), shapes, strict=True)
-        self.trained = [t.unflatten(1, shape) if shape else t[:, 0] for t, shape in columns]  # views of `flat`
-        self.written, self.frozen = (list(map(zeros, by_role[role])) for role in (WRITTEN, FROZEN))
         self.w = _whole(phase.roles, structure, self.trained, self.written, self.frozen)
         self.context = tree_map(zeros, phase.context)
         self.index = torch.zeros(capacity, clients, phase.batches[0].shape[1], dtype=torch.int64, device=device)
@@ -107,7 +106,7 @@ class Program:
         draws = dict(zip(self.draws, drawn, strict=True))
         with convolutions(self.model.net, form):
             grads, (value, left) = self._gradients(trained, written, frozen, (batch.x, batch.y, index), draws, context)
-        gradient = torch.cat([t.flatten(1) for t in grads], 1)  # [size, P]
+        gradient = torch.cat([t.reshape(size, -1) for t in grads], 1)  # [size, P]
         if self.clip is not None:  # as torch.nn.utils.clip_grad_norm_, for each client
             norm = gradient.norm(dim=1, keepdim=True)
             gradient = gradient * (self.clip / (norm + 1e-6)).clamp(max=1)
@@ -116,8 +115,9 @@ class Program:
         if self.moments:
             gradient = self._by_adam(gradient, size)
         self.flat[:size].addcmul_(torch.where(running[:, None], gradient, 0), self.lr, value=-1)
-        for t, new in zip(written, left, strict=True):
-            t.copy_(torch.where(running.view(-1, *[1] * (t.dim() - 1)), new, t))
+        if left:
+            noted, new = self.noted[:size], torch.cat([t.reshape(size, -1) for t in left], 1)
+            noted.copy_(torch.where(running[:, None], new, noted))
         self.total[:size].add_(torch.where(running, value, 0))
         self.step += 1
 
@@ -162,6 +162,15 @@ class Program:
         return graph
 
 
+def _side_by_side(tensors: Sequence[Tensor], clients: int, dtype: torch.dtype) -> tuple[Tensor, list[Tensor]]:
+    """Zeros [clients, P] with a row for all tensors of a client, and its parts that have the shapes of `tensors`."""
+    shapes = [t.shape[1:] for t in tensors]
+    sizes = [shape.numel() for shape in shapes]
+    flat = torch.zeros(clients, sum(sizes), dtype=dtype, device=tensors[0].device if tensors else None)
+    parts = zip(flat.split(sizes, dim=1) if sizes else (), shapes, strict=True)
+    return flat, [t.unflatten(1, shape) if shape else t[:, 0] for t, shape in parts]
+
+
 def _loss(
     loss: Loss,
     model: Model,
@@ -177,7 +186,9 @@ def _loss(
     """The loss of ONE client on `batch` (x, y, index), and the new values of the tensors that it writes."""
     written = [t.clone() for t in written]  # the loss writes the copies
     x, y, index = batch
-    return loss(_whole(roles, structure, trained, written, frozen), Batch(x, y, model, draws, index), *context), written
+    with Rules(labels=y):
+        w = _whole(roles, structure, trained, written, frozen)
+        return loss(w, Batch(x, y, model, draws, index), *context), written
 
 
 def _whole(roles: Sequence[str], structure: TreeSpec, *lists: list[Tensor]) -> Tree:

@@ -16,6 +16,7 @@ from fedlib.training.program import Form, Program
 
 AT_ONCE = 128  # largest number of clients in one stack; it bounds the memory
 SMALLEST = 4  # a smaller stack is not halved: on a GPU it would not be faster
+ROOMY = {"cuda"}  # devices on which stacks have empty places; on a CPU these would cost time
 KEPT = 16  # programs kept; a method that makes a new loss in every round must not fill the memory
 
 
@@ -41,14 +42,16 @@ class Stacked:
 
     def _run(self, phase: Phase) -> tuple[Tree, Tensor]:
         n_steps = [len(steps) for steps in phase.batches]
-        return self._program(phase, n_steps[0]).run(phase, stages(n_steps))
+        if phase.images.y.device.type in ROOMY:
+            n_steps += [0] * (roomy(len(n_steps)) - len(n_steps))
+        return self._program(phase, len(n_steps), n_steps[0]).run(phase, stages(n_steps))
 
-    def _program(self, phase: Phase, steps: int) -> Program:
+    def _program(self, phase: Phase, clients: int, steps: int) -> Program:
         """The program for this kind of phase; a larger one replaces it if clients or steps do not fit.
 
         Its capacity in steps is a power of two.
         """
-        key, clients = (*kind(phase), phase.stream is None), len(phase.batches)
+        key = (*kind(phase), phase.stream is None)
         program, capacity = self._programs.pop(key, None), 1 << max(steps - 1, 0).bit_length()
         if program is not None and (program.clients < clients or program.capacity < steps):
             clients, capacity = max(clients, program.clients), max(capacity, program.capacity)
@@ -58,6 +61,15 @@ class Stacked:
         while len(self._programs) > KEPT:
             del self._programs[next(iter(self._programs))]
         return program
+
+
+def roomy(n: int) -> int:
+    """The number of places for n clients: 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, ...
+
+    So the graphs of a cohort serve another one that is a little smaller or larger.
+    """
+    power = 1 << (n - 1).bit_length()
+    return 3 * power // 4 if power > 2 and n <= 3 * power // 4 else power
 
 
 def stages(n_steps: Sequence[int]) -> list[tuple[int, int]]:
