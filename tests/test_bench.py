@@ -1,5 +1,8 @@
 """The bench: what it compares does the same work, and its ratios are what they say. No time is asserted."""
 
+from dataclasses import replace
+from types import SimpleNamespace
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -9,7 +12,7 @@ from torch import nn
 
 import fedlib as fl
 from fedlib.bench import __main__ as bench
-from fedlib.bench import cases
+from fedlib.bench import cases, flower
 from fedlib.bench.measure import in_turns, peak_memory, row
 from fedlib.runs.plan import cohorts
 from fedlib.training.loop import train_loop
@@ -103,3 +106,33 @@ def test_impossible_numbers_are_refused(capsys, tmp_path):
     assert bench.main(["--turns", "0", "--output", str(tmp_path / "bench")]) == 2
     assert "turns and steps must be at least 1." in capsys.readouterr().err
     assert not (tmp_path / "bench").exists()
+
+
+def test_flower_is_compared_where_it_is_installed(monkeypatch):
+    monkeypatch.setattr(cases, "find_spec", lambda name: None)
+    assert list(cases.flower(CPU, 1)) == []
+    monkeypatch.setattr(cases, "find_spec", lambda name: name)
+    monkeypatch.setattr(cases, "cores", lambda: 2)
+    done = SimpleNamespace(returncode=0, stdout="what Flower says\n[9.0, 2.0, 4.0]\n", stderr="")
+    monkeypatch.setattr(cases.subprocess, "run", lambda *_, **__: done)
+    lines = list(cases.flower(CPU, 1, rounds=2))
+    assert [line["variant"] for line in lines][1:] == ["fl.run, one core", "fl.sweep of 2 runs, per run"]
+    assert lines[0]["seconds"] == 3.0  # without the first round
+    assert all(line["ratio"] == pytest.approx(3.0 / line["seconds"]) for line in lines)
+    done.returncode, done.stderr = 1, "no Ray"
+    with pytest.raises(RuntimeError, match="no Ray"):
+        list(cases.flower(CPU, 1))
+
+
+def test_a_client_of_flower_takes_the_steps_of_a_client_here():
+    federation, _, net = flower.world()
+    w = {name: t.clone() for name, t in net.state_dict().items()}
+    after, n = flower.trained(3, w)
+    assert n == len(federation.train[3]) == 150
+    setting = cases.AGAINST_FLOWER | dict(rounds=1, join_ratio=1.0, seed=0)
+    result = fl.run("fedavg", replace(federation, train=20 * federation.train[3:4]), progress=False, **setting)
+    kernels = [name for name, t in w.items() if t.dim() > 1]
+    for name in kernels:  # other batches, the same number of steps of the same length
+        t = result.state.w[name]
+        moved, expected = (after[name] - w[name]).norm(), (t - w[name]).norm()
+        assert 0.5 * expected < moved < 2 * expected, name

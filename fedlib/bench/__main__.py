@@ -71,6 +71,7 @@ def main(arguments: list[str] | None = None) -> int:
         cases.rounds(device, given.turns),
         cases.sweeps(device, max(given.turns // 2, 1)),
         cases.checkpoints(device),
+        cases.flower(device, max(given.turns // 2, 1)),
         *([cases.paper(device, given.table)] if device.type == "cuda" else []),
     ]
     rows = []

@@ -2,9 +2,13 @@
 
 import copy
 import itertools
+import json
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -195,6 +199,57 @@ def checkpoints(device: torch.device) -> Rows:
         taken = wall_seconds(lambda: folder.save(Checkpoint(1, tensors)), device)
     line = {"case": "checkpoint", "variant": "pFedSim, 100 personal models", "clients": 100, "seconds": taken}
     yield line | {"ratio": taken / 30, "to": "30 s of training"}
+
+
+# -- Flower's simulation ------------------------------------------------------------------------------------------
+
+AGAINST_FLOWER = dict(join_ratio=0.5, local_epochs=2, batch_size=32, lr=0.01)
+
+
+def shared_out() -> Federation:
+    """20 clients who train on 150 images each."""
+    return fl.federate(pictures(6000), fl.iid(), clients=20, test_fraction=0.5)
+
+
+def flower(device: torch.device, turns: int, rounds: int = 6) -> Rows:
+    """Seconds per round of FedAvg in Flower's simulation, which has a worker on each core, and here.
+
+    The first round is not counted. A run here uses one core, a sweep all of them. Nothing where Flower is not
+    installed: `pip install "flwr[simulation]"`.
+    """
+    if device.type != "cpu" or find_spec("flwr") is None or find_spec("ray") is None:
+        return
+    federation, fresh = shared_out(), itertools.count()
+
+    def cell() -> dict[str, Any]:
+        setting = AGAINST_FLOWER | dict(rounds=rounds, evaluate_every=rounds)
+        return dict(algorithm="fedavg", federation=federation, seed=next(fresh), **setting)
+
+    def theirs() -> float:
+        code = (
+            f"from fedlib.bench.flower import seconds_of_rounds as run; import json; print(json.dumps(run({rounds})))"
+        )
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise RuntimeError(f"Flower's simulation has failed:\n{done.stderr}")
+        return float(np.mean(json.loads(done.stdout.splitlines()[-1])[1:]))
+
+    with tempfile.TemporaryDirectory() as store:
+
+        def ours() -> float:
+            return float(carry_out(prepare(**cell()), None, False, store).rounds["seconds"].iloc[1:].mean())
+
+        def side_by_side() -> float:
+            runs = [cell() for _ in range(cores())]
+            results = fl.sweep(runs, progress=False, store=store).results
+            return float(np.mean([result.rounds["seconds"].iloc[1:].mean() for result in results])) / cores()
+
+        works = {f"Flower's simulation, {cores()} workers": theirs, "fl.run, one core": ours}
+        works[f"fl.sweep of {cores()} runs, per run"] = side_by_side
+        taken = in_turns(works, turns, lambda work: work())
+        for name in works:
+            line = row(taken, name, next(iter(works)), case="FedAvg round", clients=20, cohort=10)
+            yield line | {"s_per_round": line["seconds"]}
 
 
 # -- a paper's table on a GPU -------------------------------------------------------------------------------------
