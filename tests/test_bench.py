@@ -1,6 +1,7 @@
 """The bench: what it compares does the same work, and its ratios are what they say. No time is asserted."""
 
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import matplotlib.pyplot as plt
@@ -136,3 +137,16 @@ def test_a_client_of_flower_takes_the_steps_of_a_client_here():
         t = result.state.w[name]
         moved, expected = (after[name] - w[name]).norm(), (t - w[name]).norm()
         assert 0.5 * expected < moved < 2 * expected, name
+
+
+def test_the_page_about_runs_says_what_the_table_says():
+    root = Path(__file__).parent.parent
+    table = pd.read_csv(root / "figures/reference/bench/bench.csv").set_index(["case", "variant"])["ratio"]
+    said = " ".join((root / "fedlib/site/pages/runs.md").read_text(encoding="utf-8").split())
+    for sentence, case, variant in (
+        ("local training is {:.2f} times as fast", "training", "loop"),
+        ("one thread has {:.1f} times the throughput", "four runs", "sweep, 2 workers"),
+        ("A round of FedAvg on one core has {:.1f} times the speed of Flower's", "FedAvg round", "fl.run, one core"),
+        ("in a sweep of two runs it has {:.1f} times", "FedAvg round", "fl.sweep of 2 runs, per run"),
+    ):
+        assert sentence.format(table.loc[[(case, variant)]].iloc[0]) in said

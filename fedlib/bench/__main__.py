@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from fedlib.bench import cases
 from fedlib.report.output import Report, markdown
-from fedlib.report.style import BLUE, GREY, RED, TEXT, use_style
+from fedlib.report.style import BLUE, GREY, RED, WIDE, use_style
 
 COLUMNS = ["case", "variant", "clients", "cohort", "samples_per_s", "s_per_round", "memory_mib"]
 COLUMNS += ["seconds", "ratio", "least", "most", "to"]
@@ -30,24 +30,32 @@ def machine(device: torch.device) -> str:
 
 
 def picture(table: pd.DataFrame, device: str) -> Figure:
-    """Left: training against a bare loop. Right: the time of a round by number of clients."""
+    """Training against a bare loop, a round against Flower's, and the time of a round by number of clients."""
     use_style()
-    figure, (left, right) = plt.subplots(1, 2, figsize=(TEXT, 2.4), width_ratios=[3, 2])
-    bars = table[table["case"] == "training"]
-    names = [f"{row.variant}, cohort {row.cohort:.0f}" for row in bars.itertuples()]
-    colours = [GREY if row.variant == row.to else BLUE for row in bars.itertuples()]
-    reach = [bars["ratio"] - bars["least"], bars["most"] - bars["ratio"]]
-    left.barh(names, bars["ratio"], color=colours, xerr=reach, error_kw={"linewidth": 0.8})
-    left.invert_yaxis()
-    left.set(xlabel="samples/s relative to the bare loop", title=f"Local training ({device})")
-    left.grid(axis="y", visible=False)
+    training, flower = (table[table["case"] == case] for case in ("training", "FedAvg round"))
+    figure = plt.figure(figsize=(WIDE, 4.6 if len(flower) else 3.8))
+    shown = [training, *([flower] if len(flower) else [])]
+    *panels, right = figure.subplots(len(shown) + 1, 1, height_ratios=[*(len(rows) + 1 for rows in shown), 5])
+    titles = f"Local training ({device})", "A round of FedAvg"
+    for ax, rows, title in zip(panels, shown, titles, strict=False):
+        names = [
+            f"{row.variant}, cohort {row.cohort:.0f}" if rows is training else row.variant for row in rows.itertuples()
+        ]
+        reach = [rows["ratio"] - rows["least"], rows["most"] - rows["ratio"]]
+        colours = [GREY if row.variant == row.to else BLUE for row in rows.itertuples()]
+        ax.barh(names, rows["ratio"], color=colours, xerr=reach, error_kw={"linewidth": 0.8})
+        ax.invert_yaxis()
+        ax.set(
+            xlabel=f"speed relative to {rows['to'].iloc[0].partition(',')[0].replace('bare', 'the bare')}", title=title
+        )
+        ax.grid(axis="y", visible=False)
     rounds = table[(table["case"] == "round") & (table["cohort"] == 10)]
     for (method, rows), colour in zip(
         rounds.groupby(rounds["variant"].str.split(",").str[0]), (BLUE, RED), strict=True
     ):
         right.plot(rows["clients"], 1000 * rows["s_per_round"], marker="o", color=colour, label=method)
     top = 1300 * rounds["s_per_round"].max()
-    right.set(xscale="log", xlabel="clients", ylabel="milliseconds per round", title="A round of 10 clients")
+    right.set(xscale="log", xlabel="clients", ylabel="ms per round", title="A round of 10 clients")
     right.set_ylim(0, top)
     right.legend()
     return figure
@@ -83,7 +91,8 @@ def main(arguments: list[str] | None = None) -> int:
     report = Report("bench", device.type, given.output)
     caption = f"{machine(device)}; ratio: speed relative to `to`, median of turns side by side (least, most)."
     report.table(table, "bench", caption=caption, digits=3)
-    alt = "Bars: samples per second of each backend relative to a bare loop. Lines: time of a round by clients."
+    alt = "Bars: speed of each backend relative to a bare loop, and of a round relative to Flower's. "
+    alt += "Lines: time of a round by number of clients."
     report.figure(picture(table, machine(device)), "bench", alt)
     report.provenance({"device": machine(device), "turns": given.turns, "steps": given.steps})
     print(markdown(table, caption, digits=3))
