@@ -63,7 +63,15 @@ evidence-report: $(FOR_NOTEBOOKS)  ## Make tables, ledgers and the scoreboard of
 evidence-recheck: $(FOR_NOTEBOOKS)  ## Compare short runs of older code, of which there are rows, with today's: to the bit, a row stays valid
 	@$(PY) -m fedlib.papers recheck $(foreach p,$(PAPER),--paper '$(p)')
 
-site: $(FOR_SITE)  ## Make the site of results, notebooks, methods and API in figures/site; it needs no network: PROFILE=quick
+LESSONS := $(addprefix figures/$(PROFILE)/,first_steps/00_first_steps.ipynb playground.ipynb)
+
+.SECONDEXPANSION:
+$(LESSONS): notebooks/$$(notdir $$@) | $(FOR_SITE)
+	@mkdir -p $(dir $@)
+	@$(PY) -m papermill --no-progress-bar --log-level ERROR --cwd notebooks $< $@.part 2> $@.log || { cat $@.log >&2; exit 1; }
+	@mv $@.part $@ && rm $@.log
+
+site: $(FOR_SITE) $(LESSONS)  ## Make the site of results, notebooks, methods and API in figures/site; it needs no network: PROFILE=quick
 	@$(PY) -m fedlib.site build --profile $(PROFILE)
 
 bench: $(FOR_NOTEBOOKS)  ## Measure the training speed of this machine

@@ -26,7 +26,8 @@ hypothesis.settings.load_profile("fedlib")
 
 
 # Files test_*.py.
-SLOW = ("notebooks", "browser", "reliability", "cluster", "contract", "fake_gpu", "run", "engine", "influence")
+SLOW = ("notebooks", "site", "fake_gpu", "browser", "engine", "cluster", "evidence", "contract", "reliability", "run")
+SLOW += ("package", "evidence_report", "pages", "slurm", "workers", "influence")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

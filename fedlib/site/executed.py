@@ -22,12 +22,16 @@ This is the executed notebook in the `{profile}` profile, whose runs are small. 
 size is on [the page of the paper](../papers/{paper}.html).
 :::
 """
+LESSON = """:::{{note}}
+This is the executed notebook. `make lab` opens it in JupyterLab, where what is to be moved and changed is alive.
+:::
+"""
 NOT_EXECUTED = """:::{{note}}
 This page has no outputs yet: {how}
 :::
 """
 BY_FIGURES = "`make figures` executes this notebook, and the next `make site` shows what it printed and drew."
-BY_HAND = "this notebook is for a running JupyterLab. `make lab` opens it; then run all cells."
+BY_SITE = "`make site` executes this notebook."
 
 
 def pages(figures: Path, profile: str) -> Pages:
@@ -61,10 +65,10 @@ def newest(source: Path, figures: Path, profile: str) -> tuple[NotebookNode, boo
 
 def note(source: Path, done: bool, profile: str) -> str:
     """What the page says first."""
+    of_a_paper = re.match(r"\d[1-9]_", source.stem)
     if done:
-        return EXECUTED.format(profile=profile, paper=source.stem.partition("_")[2])
-    by_figures = re.match(r"\d[1-9]_", source.stem)
-    return NOT_EXECUTED.format(how=BY_FIGURES if by_figures else BY_HAND)
+        return (EXECUTED if of_a_paper else LESSON).format(profile=profile, paper=source.stem.partition("_")[2])
+    return NOT_EXECUTED.format(how=BY_FIGURES if of_a_paper else BY_SITE)
 
 
 def page(notebook: NotebookNode, name: str, first: str, made: Pages) -> NotebookNode:
