@@ -31,6 +31,7 @@ from fedlib.training.evaluation import Evaluation
 from fedlib.training.local import train
 from fedlib.training.loop import train_loop
 from fedlib.training.losses import cross_entropy
+from fedlib.training.phase import roles
 from fedlib.training.program import WARM_UP, CaptureError, Program
 from fedlib.training.stacked import Stacked, stages
 
@@ -90,6 +91,20 @@ def test_ragged_clients_in_stacks_that_shrink_equal_the_loop(form, at_once, mode
     assert distance(trained, expected) < 1e-12
     assert torch.allclose(losses, expected_losses, rtol=1e-6)
     assert not torch.equal(trained["fc1.0.weight"][0], trained["fc1.0.weight"][1])
+
+
+def test_a_client_can_train_and_write_single_numbers(model, tiny, shares):
+    def loss(w, batch):  # ONE client
+        w["seen"] += len(batch.y)
+        return (w["scale"] - 1) ** 2 + w["scale"] * cross_entropy(w, batch)
+
+    task = phase(model, tiny, shares[:4], loss=loss)
+    w = task.w | {name: torch.ones(4, dtype=torch.float64) for name in ("scale", "seen")}
+    task = task._replace(w=w, roles=roles(w, written=["seen"]))
+    looped, stacked = (train(task)[0] for train in (train_loop, Stacked()))
+    assert distance(looped, stacked) < 1e-12
+    assert looped["seen"].tolist() == [1 + 8 * len(steps) for steps in task.batches]
+    assert (looped["scale"] < 1).all()
 
 
 @pytest.mark.parametrize(("momentum", "clip"), [(0.0, None), (0.9, None), (0.9, 1.1)])

@@ -11,6 +11,8 @@ from fedlib.batch.jobs import Job
 from fedlib.batch.kernel import RunningPython
 from fedlib.files import remove_unfinished
 
+START_TIMEOUT = 600  # seconds until a kernel answers: its first imports from a cold or shared disk take long
+
 
 def execute(job: Job, console: TextIO | None = None) -> str | None:
     """Execute one notebook and write its copy after every cell; returns None, or one line that describes the error.
@@ -37,6 +39,7 @@ def execute(job: Job, console: TextIO | None = None) -> str | None:
             kernel_name="python3",
             language="python",
             kernel_manager_class=RunningPython,
+            start_timeout=START_TIMEOUT,
             progress_bar={"file": console},
             stderr_file=console,
             coalesce_streams=True,

@@ -1,11 +1,48 @@
-"""Adam for what a server trains, its state in plain tensors, so that it is checkpointed with everything else."""
+"""Adam (Kingma and Ba, ICLR 2015), its state in plain tensors, so that it is checkpointed with everything else."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 from torch import Tensor
+from torch.optim.adam import adam as functional
 
 from fedlib.stack import Params
+
+BETAS, EPSILON = (0.9, 0.999), 1e-8  # as in torch.optim
+
+
+def step_of_adam(
+    w: Sequence[Tensor],
+    gradient: Sequence[Tensor],
+    first: Sequence[Tensor],
+    second: Sequence[Tensor],
+    taken: Sequence[Tensor],
+    lr: float,
+    fused: bool,
+) -> None:
+    """Move `w` one step along `gradient`, in place, and its moments and numbers of steps `taken` with it.
+
+    This is the function behind `torch.optim.Adam`, whose first use imports a compiler. `fused=True` runs a step as one
+    operation, which is faster and rounds differently.
+    """
+    moments = [list(first), list(second)]
+    with torch.no_grad():
+        functional(
+            list(w),
+            list(gradient),
+            *moments,
+            max_exp_avg_sqs=[],
+            state_steps=list(taken),
+            foreach=False,
+            fused=fused,
+            amsgrad=False,
+            beta1=BETAS[0],
+            beta2=BETAS[1],
+            lr=lr,
+            weight_decay=0.0,
+            eps=EPSILON,
+            maximize=False,
+        )
 
 
 def adam(
@@ -18,19 +55,15 @@ def adam(
     lr: float,
     fused: bool = False,
 ) -> Params:
-    """Take one step of Adam (Kingma and Ba, ICLR 2015) on loss(w, *batch) for each batch; returns the new `w`.
+    """Take one step of Adam on loss(w, *batch) for each batch; returns the new `w`.
 
     `first` and `second` are the moments after `taken` steps (zeros before the first one); the entries that they name
     are trained. Moments and `w` are changed in place; `loss` may change the other entries of `w` (BatchNorm
-    statistics). `fused=True` runs a step as one operation, which is faster and rounds differently.
+    statistics). See `step_of_adam` for `fused`.
     """
-    free = {name: w[name].requires_grad_() for name in first}
-    optimiser = torch.optim.Adam(free.values(), lr, fused=fused)
-    for name, t in free.items():
-        step = torch.full((), float(taken), device=t.device if fused else None)
-        optimiser.state[t] = {"step": step, "exp_avg": first[name], "exp_avg_sq": second[name]}
+    free = [w[name].requires_grad_() for name in first]
+    steps = [torch.full((), float(taken), device=t.device if fused else None) for t in free]
     for batch in batches:
-        optimiser.zero_grad()
-        loss(w, *batch).backward()
-        optimiser.step()
+        gradient = torch.autograd.grad(loss(w, *batch), free, materialize_grads=True)
+        step_of_adam(free, gradient, [*first.values()], [second[name] for name in first], steps, lr, fused)
     return {name: t.detach() for name, t in w.items()}

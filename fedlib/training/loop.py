@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
 from fedlib.stack import Tree, row, stack
+from fedlib.training.adam import step_of_adam
 from fedlib.training.phase import TRAINED, Phase, randomness
 
 
@@ -73,11 +74,10 @@ def _sgd(phase: Phase, free: Sequence[Tensor]) -> Callable[[Sequence[Tensor]], N
 
 def _adam(phase: Phase, free: Sequence[Tensor]) -> Callable[[Sequence[Tensor]], None]:
     """A step of Adam along a gradient."""
-    optimiser = torch.optim.Adam(free, phase.lr, fused=True)
+    first, second = ([torch.zeros_like(t) for t in free] for _ in range(2))
+    taken = [torch.zeros((), device=t.device) for t in free]
 
     def step_along(gradient: Sequence[Tensor]) -> None:
-        for t, grad in zip(free, gradient, strict=True):
-            t.grad = grad
-        optimiser.step()
+        step_of_adam(free, gradient, first, second, taken, phase.lr, fused=True)
 
     return step_along

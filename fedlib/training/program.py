@@ -11,13 +11,13 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_map, t
 
 from fedlib.models import Model
 from fedlib.stack import Params, Tree
+from fedlib.training.adam import BETAS, EPSILON
 from fedlib.training.batches import Batch, to_device
 from fedlib.training.convolution import convolutions
 from fedlib.training.phase import FROZEN, TRAINED, WRITTEN, Loss, Phase
 from fedlib.training.rules import Rules
 
 ROLES = (TRAINED, WRITTEN, FROZEN)
-BETAS, EPSILON = (0.9, 0.999), 1e-8  # of Adam, as in torch.optim
 WARM_UP = 3  # steps before a capture, in which libraries allocate their workspaces
 Form = str | Callable[[Phase, int], str]  # of convolutions: always the same, or chosen for each size of the stack
 
