@@ -25,6 +25,7 @@ from fedlib.models import MODELS, build
 from fedlib.runs import lockstep, rounds, session, work
 from fedlib.runs.plan import prepare
 from fedlib.training import backends, evaluation, program, stacked
+from fedlib.training.adam import step_of_adam
 from fedlib.training.batches import on_device
 from fedlib.training.convolution import FORMS, PatchConvolution, convolutions
 from fedlib.training.evaluation import Evaluation
@@ -107,27 +108,41 @@ def test_a_client_can_train_and_write_single_numbers(model, tiny, shares):
     assert (looped["scale"] < 1).all()
 
 
-@pytest.mark.parametrize(("momentum", "clip"), [(0.0, None), (0.9, None), (0.9, 1.1)])
+@pytest.mark.parametrize(("momentum", "clipped"), [(0.0, False), (0.9, False), (0.9, True)])
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
-def test_the_loop_takes_the_steps_of_torch_optim_to_the_bit(optimizer, momentum, clip, tiny, model):
+@pytest.mark.parametrize(("name", "clip"), [("lenet5", 1.25), ("lenet4", 1.9)])  # this one's gradients are transposed
+def test_the_loop_takes_the_steps_of_torch_optim_to_the_bit(name, clip, optimizer, momentum, clipped, tiny):
+    tiny = replace(tiny, x=np.concatenate([tiny.x, tiny.x // 2, tiny.x // 3], axis=1))  # in colour
+    model = build(name, MODELS[name], tiny.x.shape[1:], 4, seed=0)
     some = phase(model, tiny, [np.arange(20), np.arange(20, 60)], dtype=torch.float32, epochs=2)
-    changes = {"momentum": momentum, "clip": clip, "optimizer": optimizer, "lr": 0.03}
+    changes = {"momentum": momentum, "clip": clip if clipped else None, "optimizer": optimizer, "lr": 0.005}
     trained, losses = train_loop(some._replace(**changes))
     for i, steps in enumerate(some.batches):
         w = {name: t.clone() for name, t in model.weights.items()}
         free, total, norms = [w[name].requires_grad_() for name in model.trainable], torch.zeros(()), []
         make = torch.optim.Adam if optimizer == "adam" else partial(torch.optim.SGD, momentum=momentum)
-        bare = make(free, 0.03, fused=True) if optimizer == "adam" else make(free, 0.03)
+        bare = make(free, 0.005, fused=True) if optimizer == "adam" else make(free, 0.005)
         for index in steps:
             value = cross_entropy(w, some.images.batch(index, model))
             bare.zero_grad()
             value.backward()
-            norms.append(torch.nn.utils.clip_grad_norm_(free, clip or math.inf))
+            norms.append(torch.nn.utils.clip_grad_norm_(free, clip if clipped else math.inf))
             bare.step()
             total += value.detach()
-        assert clip is None or min(norms) < clip < max(norms)
+        assert not clipped or min(norms) < clip < max(norms)
         assert torch.equal(losses[i], total / len(steps))
         assert all(torch.equal(trained[name][i], t.detach()) for name, t in w.items())
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_adam_takes_a_transposed_gradient_for_what_it_is(fused):
+    w = torch.zeros(4, 3, requires_grad=True)
+    kept = [torch.zeros(4, 3), torch.zeros(4, 3)]
+    gradient = torch.arange(12.0).view(3, 4).t()
+    step_of_adam([w], [gradient], *([t] for t in kept), [torch.zeros(())], lr=0.1, fused=fused)
+    assert torch.allclose(kept[0], 0.1 * gradient)
+    assert torch.allclose(kept[1], 0.001 * gradient**2)
+    assert torch.allclose(w, torch.where(gradient > 0, -0.1, 0.0))
 
 
 def test_a_program_serves_phases_of_the_same_kind_and_makes_room_for_longer_ones(model, tiny, shares):

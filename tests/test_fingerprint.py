@@ -35,7 +35,7 @@ EDITS = {  # a helper of every kind: file, what stands there, what shall, and wh
     "batches": ("training/batches.py", "// per_step, 1), per_step", "// per_step, 2), per_step", EVERY_RUN),
     "loss": ("training/losses.py", "batch.x), batch.y)", "batch.x), batch.y, label_smoothing=0.1)", EVERY_RUN),
     "loop backend": ("training/loop.py", "alpha=-phase.lr)", "alpha=-2 * phase.lr)", {"library loop"}),
-    "stacked backend": ("training/program.py", "1e-8  # of Adam", "1e-7  # of Adam", {"library stacked"}),
+    "stacked backend": ("training/program.py", "sqrt() + EPSILON", "sqrt() + 2 * EPSILON", {"library stacked"}),
     "evaluation": ("training/evaluation.py", "out.argmax(1) == y", "out.argmin(1) == y", EVERY_RUN),
     "normalisation": ("training/batches.py", "shift=-mean / std", "shift=-mean", EVERY_RUN),
     "random streams": ("streams.py", "json.dumps(stream)", "json.dumps([*stream, 0])", EVERY_RUN),

@@ -23,14 +23,15 @@ def step_of_adam(
     """Move `w` one step along `gradient`, in place, and its moments and numbers of steps `taken` with it.
 
     This is the function behind `torch.optim.Adam`, whose first use imports a compiler. `fused=True` runs a step as one
-    operation, which is faster and rounds differently.
+    operation, which is faster and rounds differently; it reads a gradient in the order of memory, so a transposed one
+    is copied first.
     """
-    moments = [list(first), list(second)]
     with torch.no_grad():
         functional(
             list(w),
-            list(gradient),
-            *moments,
+            [g.contiguous() for g in gradient],
+            list(first),
+            list(second),
             max_exp_avg_sqs=[],
             state_steps=list(taken),
             foreach=False,

@@ -36,7 +36,7 @@ def _train_client(phase: Phase, i: int, check: bool) -> tuple[Tree, Tensor]:
         try:
             batch = images.batch(index, phase.model)._replace(draws={name: t[step] for name, t in draws.items()})
             value = phase.loss(w_i, batch, *context)
-            gradient = torch.autograd.grad(value, free, materialize_grads=True)
+            gradient = [g.contiguous() for g in torch.autograd.grad(value, free, materialize_grads=True)]
             if check and not value.isfinite():
                 raise FloatingPointError(f"the training loss is {value.item()}.")
             if phase.clip is not None:
