@@ -25,6 +25,8 @@ hypothesis.settings.register_profile("fedlib", derandomize=True, database=None, 
 hypothesis.settings.load_profile("fedlib")
 
 
+collect_ignore = ["fake_gpu.py"]  # a program; only to import it takes seconds
+
 # Files test_*.py.
 SLOW = ("notebooks", "site", "fake_gpu", "browser", "engine", "cluster", "evidence", "contract", "reliability", "run")
 SLOW += ("package", "evidence_report", "pages", "slurm", "workers", "influence")
