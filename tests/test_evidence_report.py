@@ -8,6 +8,7 @@ import pytest
 
 import fedlib as fl
 from fedlib.papers.report import FOLDER, SCHEMES, TITLES, build, score
+from fedlib.papers.study import PROFILES
 from fedlib.papers.verdict import VERDICTS
 
 README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
@@ -41,10 +42,48 @@ def test_the_summary_counts_what_the_scoreboard_and_the_ledger_say(built):
     assert len(ledger) == 106
 
 
-@pytest.mark.parametrize("name", ["scoreboard.csv", "ledger.csv", "summary.csv", "items.csv"])
+@pytest.mark.parametrize("name", ["scoreboard", "ledger", "summary", "items", "differences"])
 def test_what_is_committed_is_what_the_rows_say(built, name):
-    there, new = (pd.read_csv(folder / name).drop(columns="changed", errors="ignore") for folder in (FOLDER, built[0]))
+    there, new = (
+        pd.read_csv(folder / f"{name}.csv").drop(columns="changed", errors="ignore") for folder in (FOLDER, built[0])
+    )
     pd.testing.assert_frame_equal(there, new, check_exact=False, rtol=1e-5)  # make evidence-report
+
+
+def test_every_difference_of_more_than_three_points_is_counted_and_its_controls_speak(built):
+    folder, _ = built
+    board, apart = (pd.read_csv(folder / f"{name}.csv") for name in ("scoreboard", "differences"))
+    percent = board[board["metric"].isin(["accuracy", "weighted_f1", "weighted_auc"]) & board["difference"].notna()]
+    counts = percent.groupby(["paper_id", "item"])["difference"].agg([len, lambda d: (d.abs() > 3).sum()])
+    found = apart.set_index(["paper_id", "item"])[["measured", "apart"]]
+    assert {key: tuple(row) for key, row in found.iterrows()} == {key: tuple(row) for key, row in counts.iterrows()}
+    largest = percent.loc[percent.groupby(["paper_id", "item"])["difference"].apply(lambda d: d.abs().idxmax())]
+    assert sorted(apart["difference"].round(3)) == sorted(largest["difference"].round(3))
+    for paper, item, n, says in apart[["paper_id", "item", "apart", "says"]].to_numpy():
+        study = fl.study(paper)
+        for control in study.controls.get(item, ()) if n else ():
+            assert (
+                f'The control "{control}"' in says
+                if study.says(control)
+                else re.search(f'Open until .*"{control}"', says)
+            )
+
+
+def test_a_control_speaks_as_soon_as_it_has_something_to_say():
+    study = fl.study("fedcs")
+    table, readings = (
+        {t.name for c in study.cells if c.item == item for t in c.tasks} for item in ("table2", "readings")
+    )
+    known = {key: row for key, row in study.known().items() if key[0] in table}
+    [before] = study._replace(rows=known).differences().query("item == 'table2'")["says"]
+    assert "Open until" in before
+    assert "The control" not in before
+    more = known | {key: row for key, row in study.known().items() if key[0] in readings}
+    [after] = study._replace(rows=more).differences().query("item == 'table2'")["says"]
+    assert f'The control "readings": {study.says("readings")}' in after
+    [none] = study._replace(rows=known).differences(points=100.0).query("item == 'table2'")["says"]
+    assert none.startswith("All ")
+    assert "ontrol" not in none
 
 
 def test_no_table_or_figure_of_a_paper_is_lost(built):
@@ -66,6 +105,9 @@ def test_the_readme_says_what_the_rows_say(built):
 
 @pytest.mark.parametrize("paper", fl.report.PAPERS)
 def test_a_sentence_is_made_of_whatever_has_been_measured_so_far(paper):
+    for profile in PROFILES:
+        empty = fl.study(paper, profile)._replace(rows={})
+        assert all(isinstance(empty.says(item), str) for item in empty.shown)
     study = fl.study(paper, "paper")
     known = dict(study.known())
     for item in study.shown:

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import subprocess
 
 import matplotlib as mpl
@@ -219,6 +220,15 @@ def test_a_notebook_begins_with_what_was_measured_at_full_size_or_else_with_what
     assert asked == ["smoke"]
     names = {path.name for path in tmp_path.iterdir()}
     assert names == {"hero.md", "hero.png", "hero.svg", "table3.png", "table3.svg"}
+
+
+def test_differences_are_those_of_the_papers_size_and_lead_to_their_tables(tmp_path):
+    r, study = report.open("fedcs", "quick", tmp_path), fl.study("fedcs", "smoke")
+    html, expected = r.differences(study).data, fl.study("fedcs").differences()
+    assert pd.read_csv(r.folder / "differences.csv")["says"].tolist() == expected["says"].tolist()
+    assert re.findall(r'href="#(\w+)"', html) == expected["item"].tolist()
+    nothing = r.differences(fl.study("fedcs")._replace(rows={})).data
+    assert "None of the printed percentages" in nothing
 
 
 def test_claims_are_written_with_both_verdicts_and_lead_to_their_figures(tmp_path):

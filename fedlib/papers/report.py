@@ -56,7 +56,7 @@ def build(folder: Path = FOLDER) -> pd.DataFrame:
     """Write everything that follows from the rows; nothing is trained.
 
     Args:
-        folder: where `scoreboard`, `ledger`, `summary`, `items` and a folder for each paper are written.
+        folder: where `scoreboard`, `ledger`, `summary`, `differences`, `items` and a folder for each paper are written.
 
     Returns:
         One row per paper: paper, printed, measured, and the number of claims by verdict.
@@ -67,12 +67,13 @@ def build(folder: Path = FOLDER) -> pd.DataFrame:
 
 
 def _build(folder: Path) -> pd.DataFrame:
-    boards, ledgers, summary = [], [], []
+    boards, ledgers, summary, apart = [], [], [], []
     for paper in PAPERS:
         one = study(paper)
         measured = one.measured()
         board, ledger = one.scoreboard(measured), one.ledger(measured)
         boards.append(board.assign(paper_id=paper))
+        apart.append(one.differences().assign(paper_id=paper))
         ledgers.append(ledger.assign(paper=paper))
         counts = ledger["verdict"].value_counts()
         numbers = {"paper": TITLES[paper], "printed": int(board["paper"].notna().sum())}
@@ -88,6 +89,7 @@ def _build(folder: Path) -> pd.DataFrame:
     columns += ["paper", "paper_std", "difference", "commit", "changed", "stand_in"]
     _write(pd.concat(boards, ignore_index=True)[columns], folder / "scoreboard")
     _write(pd.concat(ledgers, ignore_index=True).drop(columns="check"), folder / "ledger")
+    _write(pd.concat(apart, ignore_index=True).set_index("paper_id").reset_index(), folder / "differences")
     _write(completeness(), folder / "items")
     frame = pd.DataFrame(summary)
     _write(frame, folder / "summary")

@@ -16,6 +16,7 @@ from fedlib.checks import check_choice, check_count
 from fedlib.papers import layout
 from fedlib.papers import rows as row_files
 from fedlib.papers.cost import hours
+from fedlib.papers.differences import POINTS, differences
 from fedlib.papers.number import Number, missing
 from fedlib.papers.rows import Row
 from fedlib.papers.run import Probe, Run, Task, here
@@ -144,6 +145,7 @@ class Study(NamedTuple):
             by the square root; 1: they are over seeds.
         shown: how its tables and figures are shown, by name.
         rows: what has been run, by task and seed. Default: the rows in `figures/reference/runs`.
+        controls: for a table of the paper, the items that look for the cause where its numbers are not met.
     """
 
     paper: str
@@ -153,6 +155,7 @@ class Study(NamedTuple):
     clients: int = 1
     shown: Mapping[str, Item] = {}
     rows: Rows | None = None
+    controls: Mapping[str, Sequence[str]] = {}
 
     def run(self, *items: str, jobs: int | None = None, progress: bool = True) -> Study:
         """Run what the items need and nobody has run yet; what is in the run store is read.
@@ -378,6 +381,22 @@ class Study(NamedTuple):
         measured = self.measured() if measured is None else measured
         items = dict.fromkeys(reported(self.paper)["item"])
         return pd.concat([self.table(item, measured).assign(item=item) for item in items], ignore_index=True)
+
+    def differences(self, points: float = POINTS) -> pd.DataFrame:
+        """Say where the measured numbers are not the printed ones, and what looks for the cause.
+
+        Args:
+            points: differences up to here, in points of percent, do not count.
+
+        Returns:
+            One row per table of which printed percentages have been measured; see `fedlib.papers.differences`.
+
+        Example:
+            >>> import fedlib as fl
+            >>> fl.study("fedcs").differences()["item"].tolist()
+            ['table1', 'table2']
+        """
+        return differences(self, points)
 
     def ledger(self, measured: pd.DataFrame | None = None) -> pd.DataFrame:
         """Judge every claim.

@@ -217,6 +217,22 @@ class Report:
         claims, same = ledger.to_dict("records"), study.profile == "paper"
         return HTML(TEMPLATES.get_template("claims.html").render(claims=claims, same=same, counted=counted))
 
+    def differences(self, study: Study) -> HTML:
+        """Say where the numbers of the paper's size are not the printed ones; they are written as `differences.csv`.
+
+        Args:
+            study: the study, at any size.
+
+        Returns:
+            A sentence or more for each table, with what the controls say, for display.
+        """
+        frame = study.at_full_size().differences()
+        write_text(
+            self.folder / "differences.csv", frame.to_csv(index=False, lineterminator="\n", float_format="%.10g")
+        )
+        lines = [(item, study.item(item).title, says) for item, says in frame[["item", "says"]].to_numpy()]
+        return HTML(TEMPLATES.get_template("differences.html").render(lines=lines))
+
     def readings(self) -> HTML:
         """The paper's `readings` as a folded table for display; it writes nothing."""
         frame = readings(self.paper)

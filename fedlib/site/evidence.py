@@ -28,6 +28,7 @@ class Evidence(NamedTuple):
         studies: what each paper needs, by name.
         costs: for each paper how many runs each of its items needs, how many are missing and their hours.
         says: for each paper what to look at in each of its figures that was measured.
+        apart: for each paper where the numbers of its tables are not the printed ones, and what looks for the cause.
         folder: where the files are.
     """
 
@@ -37,6 +38,7 @@ class Evidence(NamedTuple):
     studies: Mapping[str, Study]
     costs: Mapping[str, pd.DataFrame]
     says: Mapping[str, Mapping[str, str]]
+    apart: Mapping[str, Mapping[str, str]]
     folder: Path
 
 
@@ -44,7 +46,7 @@ def read(folder: Path = FOLDER) -> Evidence:
     """Read the evidence.
 
     Args:
-        folder: where `scoreboard.csv`, `ledger.csv`, `summary.csv` and a folder for each paper are.
+        folder: where `scoreboard.csv`, `ledger.csv`, `summary.csv`, `differences.csv` and a folder for each paper are.
 
     Returns:
         The evidence.
@@ -54,6 +56,7 @@ def read(folder: Path = FOLDER) -> Evidence:
         for paper in PAPERS
     )
     ledger = pd.read_csv(folder / "ledger.csv", dtype=str, keep_default_na=False)
+    apart = pd.read_csv(folder / "differences.csv").set_index("item")
     studies = {paper: study(paper) for paper in PAPERS}
     studies = {paper: one._replace(rows=one.known()) for paper, one in studies.items()}  # files that are read once
     return Evidence(
@@ -63,6 +66,7 @@ def read(folder: Path = FOLDER) -> Evidence:
         studies,
         {paper: one.items() for paper, one in studies.items()},
         {paper: sentences(one, folder / paper) for paper, one in studies.items()},
+        {paper: apart.loc[apart["paper_id"] == paper, "says"].to_dict() for paper in PAPERS},
         folder,
     )
 

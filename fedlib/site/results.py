@@ -328,7 +328,8 @@ def item_section(evidence: Evidence, paper: str, item: str, made: Pages, on_top:
         name = f"{item_title(item)} of {paper_name(paper)}"
         parts.append(fill("numbers.html", name=name, corner=wide.index.name, top=top, sources=sources, body=body))
     parts.append(escape(state(evidence, paper, item)) + "\n")
-    return parts
+    apart = evidence.apart[paper].get(item)
+    return [*parts, escape(apart) + "\n"] if apart else parts
 
 
 def state(evidence: Evidence, paper: str, item: str) -> str:

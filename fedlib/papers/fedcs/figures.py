@@ -31,7 +31,7 @@ from fedlib.papers.fedcs.scores import (
 from fedlib.papers.fedcs.space import eq5, eq12, eq13, fig1, says_eq5, says_eq12, says_eq13, says_fig1, scheme
 from fedlib.papers.rows import Row
 from fedlib.papers.study import Cell, Item, Study
-from fedlib.report import PALETTE, label, plot_partition
+from fedlib.report import PALETTE, plot_partition
 from fedlib.report.marks import plot_nothing
 from fedlib.report.style import WIDE
 
@@ -263,22 +263,3 @@ SHOWN: dict[str, Item] = {
         1,
     ),
 }
-
-
-def against_the_paper(study: Study) -> str:
-    """FedCS at full size beside the printed numbers, in sentences; it says so where there are none yet."""
-    full, texts = study.at_full_size(), []
-    for item in ("table1", "table2", "table3"):
-        rows = full.table(item)
-        rows = rows[
-            (rows["metric"] == "weighted_f1") & rows["method"].isin(["fedcs-fc2", "fedavg+bn"]) & (rows["n_seeds"] > 0)
-        ]
-        told = [
-            f"{label(method)} {ours:.1f} (printed {theirs:.1f})"
-            for method, ours, theirs in rows[["method", "value", "paper"]].to_numpy()
-        ]
-        texts += [f"{SHOWN[item].title.split(',')[0]}, weighted F1 in percent: {', '.join(told)}."] if told else []
-    return (
-        " ".join(texts)
-        or "None of Tables 1 to 3 has been measured at full size yet; their printed numbers stand alone above."
-    )

@@ -334,7 +334,12 @@ def says_readings(study: Study) -> str:
     pairs = [(one, f"{one}, whitening" if "rank" in one else "whitening") for one in ("default", "rank 10", "rank 30")]
     told = [f"{one} {compared((table[one] - table[other]).dropna().to_numpy())}"
             for one, other in pairs if {one, other} <= {*table}]  # fmt: skip
-    return f"Look at each reading and its control below it. What the directions add: {'; '.join(told)}." if told else ""
+    means = table.mean().sort_values()
+    if len(means) < 2:
+        return ""
+    low, high = (f"{means.iloc[k]:.1f} ({means.index[k]})" for k in (0, -1))
+    text = f"Look at each reading and its control below it: all lie between {low} and {high}."
+    return text + (f" What the directions add: {'; '.join(told)}." if told else "")
 
 
 def says_pairs(item: str, settings: tuple[str, str], text: str, study: Study) -> str:

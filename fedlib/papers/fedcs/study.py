@@ -162,7 +162,7 @@ def study(profile: str) -> Study:
     sizes = PROFILES[profile]
     cells = [*tables(sizes), *groups(sizes), *curves(sizes), *partitions(sizes), *unseen(sizes)]
     cells += [*alignment(sizes), *recursions(sizes), *one_for_all(sizes), *control(sizes), *side(sizes)]
-    return Study("fedcs", profile, cells, CLAIMS, clients=50, shown=SHOWN)
+    return Study("fedcs", profile, cells, CLAIMS, clients=50, shown=SHOWN, controls=CONTROLS)
 
 
 # -- runs ---------------------------------------------------------------------------------------------------------
@@ -700,6 +700,7 @@ def one_model(numbers: Numbers) -> list[Case]:
     return cases
 
 
+CONTROLS = {"table2": ("readings", "momentum", "long")}
 CLAIMS = [
     Claim("cs01", one_is_best),
     Claim("cs02", lambda n: all_are_ahead(n, "cifar10", 1.0)),

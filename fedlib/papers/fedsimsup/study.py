@@ -163,7 +163,7 @@ def study(profile: str) -> Study:
     sizes = PROFILES[profile]
     cells = [*table1(sizes), *table2(sizes), *table3(sizes), *fig2(sizes), *fig3(sizes), *fig4(sizes)]
     cells += [*fig5_and_similarity(sizes), *authorship(sizes), *moves(sizes), *networks(sizes), *costs(sizes)]
-    return Study("fedsimsup", profile, cells, CLAIMS, shown=SHOWN)
+    return Study("fedsimsup", profile, cells, CLAIMS, shown=SHOWN, controls=CONTROLS)
 
 
 # -- runs ---------------------------------------------------------------------------------------------------------
@@ -858,6 +858,7 @@ def supervisors_stay(numbers: Numbers) -> list[Case]:
 
 STRONG = [column for column in DIRICHLET if column[1].endswith("dir=0.1")]
 HUNDRED = [column for column in DIRICHLET if column[0] == "cifar100"]
+CONTROLS = dict.fromkeys(("table1", "table2", "table3"), ("network", "alone"))
 CLAIMS = [
     Claim("fs01", lambda n: leads(n, "table1", [*DIRICHLET, WRITERS])),
     Claim("fs02", lambda n: leads(n, "table1", HUNDRED, least=3)),

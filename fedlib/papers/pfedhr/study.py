@@ -184,7 +184,7 @@ def study(profile: str) -> Study:
     sizes = PROFILES[profile]
     cells = [*table1(sizes), *table2(sizes), *table3(sizes), *table4(sizes)]
     cells += [*fig1(sizes), *figs3_to_6(sizes), *searches(sizes), *controls(sizes)]
-    return Study("pfedhr", profile, cells, CLAIMS, shown=SHOWN)
+    return Study("pfedhr", profile, cells, CLAIMS, shown=SHOWN, controls=CONTROLS)
 
 
 # -- runs ---------------------------------------------------------------------------------------------------------
@@ -708,6 +708,7 @@ def teacher_helps(n: Numbers) -> list[Case]:
     return cases
 
 
+CONTROLS = dict.fromkeys(("table2", "table3", "table4"), ("control", "tested"))
 CLAIMS = [
     # the text of ph01 and ph02 says "on every data set and split", their predicates allow for one exception in six
     Claim("ph01", lambda n: [over_rivals(n, "table2", d, "labeled", s) for d in DATA for s in SPLITS]),

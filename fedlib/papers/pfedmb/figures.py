@@ -323,6 +323,19 @@ def _cost(study: Study, metric: str) -> pd.Series:
     return frame.assign(branches=pd.Series(branches, index=frame.index).astype(int)).groupby("branches")["value"].mean()
 
 
+def says_step_sizes(study: Study) -> str:
+    """The accuracy with each step size, method by method."""
+    rows = study.numbers("step_sizes", metric="accuracy")
+    if rows.empty:
+        return "No other step size has been tried here."
+    table = rows.groupby(["method", "lr"], sort=False)["value"].mean()
+    told = [
+        f"{label(str(method))} {', '.join(f'{value:.1f} with {lr}' for (_, lr), value in own.items())}"
+        for method, own in table.groupby("method", sort=False)
+    ]
+    return f"Look at each line, the mean of both splits: {'; '.join(told)}."
+
+
 def says_cost(study: Study) -> str:
     """What grows with the number of branches and what does not."""
     sent, merged, unmerged = (_cost(study, name) for name in ("floats_up", "time", "time_unmerged"))
@@ -428,6 +441,7 @@ SHOWN = {
         "Three methods with other step sizes: accuracy in percent.",
         draw=step_sizes,
         alt="Accuracy against the step size, a line for each of three methods.",
+        says=says_step_sizes,
     ),
     "cost": Item(
         "Sections IV-A and VI: what is sent, and how long a prediction takes, by the number of branches.",

@@ -147,7 +147,7 @@ def study(profile: str) -> Study:
         columns = [column(sizes, kind, clients) for kind in sizes.kinds]
         for make in (table2, table3, by_branches, controls, step_sizes):
             cells += [cell for one in columns for cell in make(sizes, one)]
-    return Study("pfedmb", profile, cells, CLAIMS, shown=SHOWN)
+    return Study("pfedmb", profile, cells, CLAIMS, shown=SHOWN, controls=CONTROLS)
 
 
 def federation(one: Study, item: str) -> fl.Federation:
@@ -734,6 +734,7 @@ def _same(number: Number, value: float) -> bool | None:
     return None if number.missing else abs(number.value - value) < 0.5
 
 
+CONTROLS = {"table1": ("pairs",), "table2": ("control", "step_sizes")}
 CLAIMS = [
     Claim("pb01", lambda n: [Case("Table I", on_pairs(n, "pfedmb") - on_pairs(n, "fedavg") - 0.5)]),
     Claim("pb02", lambda n: [Case("Table I", on_pairs(n, "pfedmb") - on_pairs(n, "pfedmb-avg"))]),

@@ -162,7 +162,7 @@ def study(profile: str) -> Study:
     sizes = PROFILES[profile]
     cells = [*table3(sizes), *table6(sizes), *table7(sizes), *table8(sizes), *controls(sizes)]
     cells += [*fig1(sizes), *fig2_and_table2(sizes), *table4(sizes), *table8a(sizes), *facts()]
-    return Study("pfedsim", profile, cells, CLAIMS, shown=SHOWN)
+    return Study("pfedsim", profile, cells, CLAIMS, shown=SHOWN, controls=CONTROLS)
 
 
 # -- runs ---------------------------------------------------------------------------------------------------------
@@ -531,6 +531,7 @@ def sizes_spread(numbers: Numbers) -> list[Case]:
     return wider + near
 
 
+CONTROLS = dict.fromkeys(("table3", "table6"), ("protocol", "control"))
 CLAIMS = [
     Claim("ps01", lambda n: [Case(f"layer {k} over 4", cka(n, k) - cka(n, 4)) for k in range(4)]
           + [Case("layer 0 over 3", cka(n, 0) - cka(n, 3))], figure="fig1"),

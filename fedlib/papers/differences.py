@@ -1,0 +1,68 @@
+"""Where our numbers are not the printed ones, and what looks for the cause."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from fedlib.report.style import label
+
+if TYPE_CHECKING:
+    from fedlib.papers.study import Study
+
+POINTS = 3.0
+IN_PERCENT = {"accuracy": "", "weighted_f1": "weighted F1", "weighted_auc": "weighted AUC"}
+FARTHEST = ["method", "dataset", "setting", "metric", "value", "paper", "difference"]
+
+
+def differences(study: Study, points: float = POINTS) -> pd.DataFrame:
+    """Compare what was measured at the paper's size with what is printed, table by table.
+
+    Args:
+        study: at the paper's size. Numbers of data that only stand for the paper's are left out.
+        points: differences up to here, in points of percent, do not count.
+
+    Returns:
+        One row per table of which printed percentages have been measured: item, measured (how many), apart (how many of
+        these differ by more than `points`), the farthest one (method, dataset, setting, metric, value, paper,
+        difference), and all of it in sentences, with what the controls of this table say (says).
+    """
+    measured, lines = study.measured(), []
+    numbers = measured.drop_duplicates(["item", "method", "dataset", "setting", "metric"])["item"].value_counts()
+    for item in dict.fromkeys(cell.item for cell in study.cells):
+        rows = study.table(item, measured)
+        rows = rows[rows["metric"].isin(IN_PERCENT) & rows["difference"].notna() & (rows["stand_in"] == "")]
+        if rows.empty:
+            continue
+        far = rows["difference"].abs()
+        line = {"item": item, "measured": len(rows), "apart": int((far > points).sum())}
+        line |= {name: rows.loc[far.idxmax(), name] for name in FARTHEST}
+        says = f"All {len(rows)} measured numbers are within {points:g} points of the printed ones."
+        if line["apart"]:
+            says = f"{line['apart']} of {len(rows)} measured numbers are more than {points:g} points from the printed "
+            says += f"ones. The farthest is {_farthest(line)}. {_controls(study, item, numbers)}"
+        lines.append(line | {"says": says})
+    return pd.DataFrame(lines, columns=["item", "measured", "apart", *FARTHEST, "says"])
+
+
+def _farthest(line: Mapping[str, object]) -> str:
+    """A number by its name, and what is printed."""
+    words = [label(str(line["method"])), str(line["setting"]), IN_PERCENT[str(line["metric"])]]
+    return f"{', '.join(filter(None, words))}: {line['value']:.1f}, printed {line['paper']:.1f}"
+
+
+def _controls(study: Study, item: str, numbers: Mapping[str, int]) -> str:
+    """What the controls of a table say, and which ones have not been run; `numbers` are measured ones by item."""
+    texts, waiting = [], []
+    for name in study.controls.get(item, ()):
+        done, whole, says = numbers.get(name, 0), sum(cell.item == name for cell in study.cells), study.says(name)
+        so_far = "" if done == whole else f" ({done} of {whole} numbers so far)"
+        texts += [f'The control "{name}"{so_far}: {says}'] if says else []
+        waiting += [] if says else [f'"{name}"']
+    if waiting:
+        texts.append(
+            f"Open until {'these controls are' if len(waiting) > 1 else 'this control is'} run: {', '.join(waiting)}."
+        )
+    return " ".join(texts) or "No control looks for the cause."
