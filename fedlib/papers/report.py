@@ -73,7 +73,7 @@ def _build(folder: Path) -> pd.DataFrame:
         measured = one.measured()
         board, ledger = one.scoreboard(measured), one.ledger(measured)
         boards.append(board.assign(paper_id=paper))
-        apart.append(one.differences().assign(paper_id=paper))
+        apart.append(one.differences())
         ledgers.append(ledger.assign(paper=paper))
         counts = ledger["verdict"].value_counts()
         numbers = {"paper": TITLES[paper], "printed": int(board["paper"].notna().sum())}
@@ -89,7 +89,7 @@ def _build(folder: Path) -> pd.DataFrame:
     columns += ["paper", "paper_std", "difference", "commit", "changed", "stand_in"]
     _write(pd.concat(boards, ignore_index=True)[columns], folder / "scoreboard")
     _write(pd.concat(ledgers, ignore_index=True).drop(columns="check"), folder / "ledger")
-    _write(pd.concat(apart, ignore_index=True).set_index("paper_id").reset_index(), folder / "differences")
+    _write(pd.concat(apart, keys=PAPERS, names=["paper_id"]).reset_index(level=0), folder / "differences")
     _write(completeness(), folder / "items")
     frame = pd.DataFrame(summary)
     _write(frame, folder / "summary")
@@ -125,6 +125,8 @@ def _write(frame: pd.DataFrame, path: Path) -> None:
             pairs = zip(shown[value].astype(float), shown[std].astype(float), strict=True)
             shown[value] = [format_pm(mean, spread) for mean, spread in pairs]
             shown = shown.drop(columns=std)
+        elif "difference" in shown:  # without standard deviations
+            shown[value] = shown[value].map("{:.2f}".format)
     if "difference" in shown:
         shown["difference"] = [f"{d:+.2f}" if np.isfinite(d) else "" for d in shown["difference"].astype(float)]
     if "commit" in shown:
