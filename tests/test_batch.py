@@ -81,18 +81,20 @@ def test_notebooks_run_at_the_same_time_and_a_failing_one_does_not_hide_the_othe
 
 @pytest.mark.parametrize(
     ("cores", "notebooks", "parallel", "expected"),
-    [(2, 5, None, (2, 1)), (16, 5, None, (5, 4)), (2, 1, None, (1, 2)), (2, 5, 1, (1, 2)), (3, 5, 2, (2, 2))],
+    [(2, 5, None, (3, 1)), (16, 5, None, (5, 4)), (2, 1, None, (1, 2)), (2, 5, 1, (1, 2)), (3, 5, 2, (2, 2))],
 )
 def test_notebooks_share_the_cores(cores, notebooks, parallel, expected, monkeypatch):
     monkeypatch.setattr(batch.command, "cores", lambda: cores)
     assert batch.command.shares(notebooks, parallel) == expected
 
 
-@pytest.mark.parametrize(("given", "expected"), [([], "1 ?"), (["--jobs", "0"], "0 ?"), (["--parallel", "1"], "2 ?")])
+@pytest.mark.parametrize(("given", "expected"), [([], "1 1"), (["--jobs", "0"], "0 1"), (["--parallel", "1"], "2 2")])
 def test_a_notebook_is_told_its_share_unless_jobs_are_given(given, expected, folder, monkeypatch):
     monkeypatch.setattr(batch.command, "cores", lambda: 2)
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    threads = "import os; print(jobs, os.environ['OMP_NUM_THREADS'])"
     for name in ("01_a", "02_b"):
-        write_notebook(folder, name, "print(jobs, '?')", parameters=f"{PARAMETERS}\njobs = 7")
+        write_notebook(folder, name, threads, parameters=f"{PARAMETERS}\njobs = 7")
     write_notebook(folder, "03_c", "1")  # without that parameter
     if given == ["--jobs", "0"]:
         (folder / "03_c.ipynb").unlink()

@@ -27,6 +27,7 @@ from fedlib.runs.plan import prepare
 from fedlib.training import backends, evaluation, program, stacked
 from fedlib.training.adam import step_of_adam
 from fedlib.training.batches import on_device
+from fedlib.training.begun import begin, join, split
 from fedlib.training.convolution import FORMS, PatchConvolution, convolutions
 from fedlib.training.evaluation import Evaluation
 from fedlib.training.local import train
@@ -382,16 +383,63 @@ def test_what_dropout_leaves_out_does_not_depend_on_when_a_step_is_captured(capt
 
 @pytest.fixture
 def pooled(monkeypatch):
-    """How many phases were trained together, call by call."""
-    sizes, real = [], lockstep._train_together
+    """How many runs were trained together, call by call."""
+    sizes, real = [], lockstep.join
 
-    def spy(phases, trainer, draws):
-        answer = real(phases, trainer, draws)
-        sizes.append(len(phases) if answer else 0)
-        return answer
+    def spy(several):
+        sizes.append(len(several))
+        return real(several)
 
-    monkeypatch.setattr(lockstep, "_train_together", spy)
+    monkeypatch.setattr(lockstep, "join", spy)
     return sizes
+
+
+@pytest.mark.parametrize("changes", [{}, {"momentum": 0.9}, {"optimizer": "adam", "clip": 0.7}], ids=str)
+def test_clients_who_join_others_in_the_middle_of_their_phase_are_trained_as_alone(changes, model, tiny, shares):
+    trainer, first = Stacked(), phase(model, tiny, shares[:4], epochs=2)._replace(**changes)
+    second = first._replace(w=phase(model, tiny, shares[4:]).w, lr=0.02, clients=())
+    second = second._replace(batches=phase(model, tiny, shares[4:], epochs=3).batches)
+    begun = trainer.advance(begin(first), 3)  # its smaller clients have ended
+    begun, left = join([begun, begin(second)]), []
+    for steps in (2, 1, 100):
+        left.append([one.left for one in split(begun, [4, 5])])
+        begun = trainer.advance(begun, steps)
+    assert left == [[27, 24], [25, 22], [24, 21]]
+    for one, task in zip(split(begun, [4, 5]), (first, second), strict=True):
+        (trained, losses), (expected, expected_losses) = one.result(), train_loop(task)
+        assert one.left == 0
+        assert distance(trained, expected) < 1e-7  # Adam divides by what may be zero but for rounding
+        assert torch.allclose(losses, expected_losses, rtol=1e-6)
+
+
+def test_no_run_waits_for_the_longest_client_of_another_one(federation, monkeypatch, tmp_path):
+    """A run goes on at once if its next phase is of the same kind; otherwise it waits for the runs that are behind."""
+    lengths, taken, begins, steps = [], [], stacked.begin, Program._advance
+
+    def note_length(phase):
+        lengths[-1].append(max(map(len, phase.batches)))
+        return begins(phase)
+
+    def count(program, size, form):
+        taken[-1] += 1
+        return steps(program, size, form)
+
+    monkeypatch.setattr(stacked, "begin", note_length)
+    monkeypatch.setattr(Program, "_advance", count)
+    for method in ("fedavg", "fedrep"):
+        setting = SETTING | dict(rounds=6, join_ratio=0.2, backend="stacked")
+        cells = fl.grid(algorithm=method, federation=federation, seed=[0, 1, 2], **setting)
+        for cell in cells:
+            lengths.append([])
+            taken.append(0)
+            fl.run(**cell, progress=False, store=tmp_path / "alone")
+        taken.append(0)
+        fl.sweep(cells, jobs=1, progress=False, store=tmp_path / "together")
+    assert [len(phases) for phases in lengths] == 3 * [6] + 3 * [12]
+    assert [*taken[:3], *taken[4:7]] == list(map(sum, lengths))
+    at_barriers = [sum(map(max, zip(*some, strict=True))) for some in (lengths[:3], lengths[3:])]
+    assert taken[3] == max(taken[:3]) < at_barriers[0]
+    assert taken[7] == at_barriers[1]
 
 
 @pytest.mark.parametrize("method", fl.algorithms())
@@ -401,8 +449,7 @@ def test_seeds_and_partitions_that_share_a_stack_equal_separate_runs(method, fed
     setting["algorithm"] = FACTORIES[method]()
     cells = [dict(federation=federation, seed=0, **setting), dict(federation=other, seed=1, **setting)]
     together = fl.sweep(cells, jobs=1, progress=False, store=tmp_path / "together")
-    assert pooled
-    assert set(pooled) == {2}
+    assert max(pooled) == 2
     for cell, result in zip(cells, together.results, strict=True):
         alone = fl.run(**cell, progress=False, store=tmp_path / "alone")
         assert alone.folder.name == result.folder.name
@@ -414,7 +461,7 @@ def test_runs_that_draw_at_random_do_not_share_a_stack(dropout, federation, pool
     setting = SETTING | dict(backend="stacked", model="forgetful")
     cells = fl.grid(algorithm="fedavg", federation=federation, seed=[0, 1], **setting)
     together = fl.sweep(cells, jobs=1, progress=False, store=tmp_path / "together")
-    assert pooled == [0]  # tried once, never again
+    assert pooled == [2]  # tried once, never again
     for cell, result in zip(cells, together.results, strict=True):
         alone = fl.run(**cell, progress=False, store=tmp_path / "alone")
         assert all(torch.equal(t, alone.models[name]) for name, t in result.models.items())
@@ -431,7 +478,7 @@ def test_runs_at_different_rounds_go_on_together(federation, pooled, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         fl.run(**cells[0], progress=stop, checkpoint_seconds=0)
     fl.sweep(cells, jobs=1, progress=False)
-    assert pooled == [2]
+    assert (pooled[0], pooled[-1]) == (2, 1)
     alone = [fl.run(**cell, progress=False, store=tmp_path / "alone") for cell in cells]
     for a, b in zip(alone, fl.sweep(cells, jobs=1, progress=False).results, strict=True):
         assert distance(a.models, b.models) < 1e-5

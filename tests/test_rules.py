@@ -11,6 +11,7 @@ from torch.func import functional_call, grad_and_value, vmap
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fedlib.models import MODELS, build
+from fedlib.training.begun import begin
 from fedlib.training.program import Program
 from fedlib.training.rules import Norm, Pool, Rules
 
@@ -138,7 +139,7 @@ def test_a_step_of_lenet5_has_at_most_90_operations(tiny):
     from phases import phase
 
     model = build("lenet5", MODELS["lenet5"], tiny.x.shape[1:], 4, seed=0)
-    task = phase(model, tiny, [np.arange(16)] * 10, dtype=torch.float32)
+    task = begin(phase(model, tiny, [np.arange(16)] * 10, dtype=torch.float32))
     program = Program(task, 10, 2, "grouped", False)
     model.net.train()
     program._load(task)

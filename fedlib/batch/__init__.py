@@ -4,8 +4,9 @@ The notebook `notebooks/01_pfedsim.ipynb` gets the parameters of `notebooks/prof
 such a file, then those of `--set`; its executed copy is `figures/quick/pfedsim/01_pfedsim.ipynb`. The kernel is the
 running Python; it works in the folder of the notebook, as in JupyterLab. A parameter named `profile` is set to the name
 of the profile, `output` to the folder of the executed copy relative to the notebook (`../figures/quick/pfedsim`), and
-`jobs` to the value of `--jobs`. As many notebooks run at the same time as there are cores, or as `--parallel` says;
-without `--jobs` they share the cores. `figures/quick/index.html` shows all results.
+`jobs` to the value of `--jobs`. One notebook more than there are cores runs at the same time, or as many as
+`--parallel` says: while one starts, draws or is written, another one computes. Without `--jobs` they share the cores.
+`figures/quick/index.html` shows all results.
 """
 
 from fedlib.batch.command import main

@@ -2,6 +2,7 @@
 
 import argparse
 import logging
+import os
 import sys
 import time
 from pathlib import Path
@@ -42,7 +43,7 @@ def shares(notebooks: int, parallel: int | None = None) -> tuple[int, int]:
     """How many notebooks are executed at the same time, and how many cores each of them gets."""
     if parallel is not None:
         check_count("parallel", parallel)
-    at_once = min(notebooks, parallel or cores())
+    at_once = min(notebooks, parallel or cores() + 1)
     return at_once, -(-cores() // at_once)
 
 
@@ -54,13 +55,14 @@ def main(arguments: list[str] | None = None) -> int:
     option("--notebook", action="append", default=[], help="01, pfedsim or 01_pfedsim; repeatable")
     option("--set", action="append", default=[], metavar="NAME=VALUE", help="set one parameter; repeatable")
     option("--jobs", type=int, help="runs at the same time in a notebook, 0: one per core; default: its share of them")
-    option("--parallel", type=int, help="notebooks executed at the same time, default: one per core")
+    option("--parallel", type=int, help="notebooks executed at the same time, default: one more than cores")
     option("--output", type=Path, default=Path("figures"), help="folder of the results, default: figures")
     option("--notebooks", type=Path, default=Path("notebooks"), help="folder of the notebooks, default: notebooks")
     given = parser.parse_args(arguments)
     try:
         sources = select(given.notebooks, given.notebook)
         at_once, share = shares(len(sources), given.parallel)
+        os.environ.setdefault("OMP_NUM_THREADS", str(share))  # of each kernel: threads that wait for a core are slow
         jobs = [make_job(source, given.profile, given.output, given.set, given.jobs, share) for source in sources]
         for job in jobs:
             check_results_folder(job)

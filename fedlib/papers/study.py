@@ -513,16 +513,15 @@ def profile_of(sizes: object, profiles: Mapping[str, object]) -> str:
 def _run_all(todo: Sequence[tuple[Task, int]], jobs: int | None, progress: bool) -> Rows:
     """The runs side by side; then those that are timed, and the measurements, one after the other."""
     runs = [(task, seed) for task, seed in todo if isinstance(task, Run)]
-    rows = {}
-    for timed in (False, True):
-        some = [(task, seed) for task, seed in runs if task.timed == timed]
-        cells = [task.arguments(seed) for task, seed in some]
-        results = fl.sweep(cells, jobs=1 if timed else jobs, progress=progress).results if cells else []
-        for (task, seed), result in zip(some, results, strict=True):
-            rows[task.name, seed] = row_files.row_of(task, seed, result, float(result.rounds["seconds"].sum()))
-    threads = torch.get_num_threads()
+    rows, threads = {}, torch.get_num_threads()
     torch.set_num_threads(1)  # as for evidence
     try:
+        for timed in (False, True):
+            some = [(task, seed) for task, seed in runs if task.timed == timed]
+            cells = [task.arguments(seed) for task, seed in some]
+            results = fl.sweep(cells, jobs=1 if timed else jobs, progress=progress).results if cells else []
+            for (task, seed), result in zip(some, results, strict=True):
+                rows[task.name, seed] = row_files.row_of(task, seed, result, float(result.rounds["seconds"].sum()))
         for task, seed in todo:
             if isinstance(task, Probe):
                 start = time.perf_counter()

@@ -1,39 +1,44 @@
 """Runs in lockstep: runs that differ in their seed train their cohorts as one stack, with unchanged results.
 
-Each run has a thread; only one thread works at a time. A run that reaches a local phase waits until every other run
-has reached a phase or its end. Phases of one kind (see `phase.kind`) are then joined into one stack and trained at
-once, and each run receives the rows of its clients.
+Each run has a thread; only one thread works at a time. A run that reaches a local phase waits. The run that has trained
+the fewest phases and all others that wait at a phase of the same kind (see `phase.kind`) are joined into one stack and
+trained until the first of them has ended its phase. That run goes on, often to the next phase of this kind, while the
+others are in the middle of theirs: no run waits for the longest client of another one.
 """
 
 import threading
-from collections import defaultdict
 from collections.abc import Callable, Sequence
-from itertools import accumulate, pairwise
 from queue import SimpleQueue
 from typing import Any
 
 from torch import Tensor
-from torch.utils._pytree import tree_map
 
 from fedlib.stack import Tree
-from fedlib.training.phase import Loss, Phase, Trainer, join, kind
+from fedlib.training.begun import Begun, begin, join, split
+from fedlib.training.phase import Loss, Phase, Trainer, kind
+from fedlib.training.stacked import Stacked
 
 
 class Cancelled(Exception):
     """Another run has failed, or all were interrupted."""
 
 
-def lockstep(functions: Sequence[Callable[[Trainer], Any]], trainer: Trainer) -> list[Any]:
+def lockstep(functions: Sequence[Callable[[Trainer], Any]], trainer: Stacked) -> list[Any]:
     """Call each of `functions` with a trainer that joins their local phases; returns their results.
 
     The first exception, also one raised here by Ctrl-C, ends all functions and is raised.
     """
     runs, random_losses = [_Run(function) for function in functions], set()
     try:
-        waiting = [run for run in runs if run.advance(None)]
-        while waiting:
-            trained = _train([run.phase for run in waiting], trainer, random_losses)
-            waiting = [run for run, result in zip(waiting, trained, strict=True) if run.advance(result)]
+        for run in runs:
+            run.go_on()
+        while waiting := [run for run in runs if run.begun]:
+            behind = min(waiting, key=lambda run: run.phases)
+            alike = [run for run in waiting if kind(run.begun.phase) == kind(behind.begun.phase)]
+            _train(alike, trainer, random_losses)
+            for run in alike:
+                if not run.begun.left:
+                    run.go_on()
     finally:
         for run in runs:
             run.cancel()
@@ -41,22 +46,27 @@ def lockstep(functions: Sequence[Callable[[Trainer], Any]], trainer: Trainer) ->
 
 
 class _Run:
-    """A function in its own thread, which waits at every phase until the phase has been trained."""
+    """A function in its own thread, which waits at every phase until the phase has been trained.
+
+    `begun` is the phase at which it waits, None after its end; `phases` counts the phases that it has come to.
+    """
 
     def __init__(self, function: Callable[[Trainer], Any]):
         self._trained, self._phases = SimpleQueue(), SimpleQueue()
-        self.phase: Phase | None = None
+        self.begun: Begun | None = None
+        self.phases = 0
         self.result: Any = None
         self._thread = threading.Thread(target=self._call, args=(function,), daemon=True)
         self._thread.start()
 
-    def advance(self, trained: tuple[Tree, Tensor] | None) -> bool:
-        """Continue with the result of the last phase; returns whether the function waits for another phase."""
-        self._trained.put(trained)
-        self.phase, self.result, error = self._phases.get()
+    def go_on(self) -> None:
+        """Continue with the result of the phase, until the next phase or the end of the function."""
+        self._trained.put(self.begun and self.begun.result())
+        phase, self.result, error = self._phases.get()
         if error is not None:
             raise error
-        return self.phase is not None
+        self.begun = phase and begin(phase)
+        self.phases += 1
 
     def cancel(self) -> None:
         self._trained.put(Cancelled())
@@ -82,37 +92,24 @@ class _Run:
         return trained
 
 
-def _train(phases: Sequence[Phase], trainer: Trainer, random_losses: set[Loss]) -> list[tuple[Tree, Tensor]]:
-    """Train the phases, those of one kind as one stack.
+def _train(runs: Sequence[_Run], trainer: Stacked, random_losses: set[Loss]) -> None:
+    """Train runs that wait at phases of one kind as one stack, until the first of them has ended its phase.
 
-    `random_losses` collects the losses that draw random numbers; their phases are trained one after the other.
+    If model or loss draw random numbers, each phase is trained alone to its end: the draws of a run must not depend on
+    the other runs. `random_losses` collects the losses for which that was found.
     """
-    by_kind: dict[Any, list[int]] = defaultdict(list)
-    for i, phase in enumerate(phases):
-        by_kind[i if phase.loss in random_losses else (phase.lr, *kind(phase))].append(i)
-    trained = {}
-    for positions in by_kind.values():
-        alike = [phases[i] for i in positions]
-        results = _train_together(alike, trainer, random_losses) if len(alike) > 1 else None
-        trained |= dict(zip(positions, results or map(trainer, alike), strict=True))
-    return [trained[i] for i in range(len(phases))]
-
-
-def _train_together(
-    phases: Sequence[Phase], trainer: Trainer, random_losses: set[Loss]
-) -> list[tuple[Tree, Tensor]] | None:
-    """Train phases of one kind as one stack.
-
-    None if model or loss draw random numbers: the draws of a run must not depend on the other runs.
-    """
-    try:
-        w, losses = trainer(join(phases))
-    except RuntimeError as error:
-        if "randomness error mode" not in str(error):
-            raise
-        random_losses.add(phases[0].loss)
-        return None
-    sizes = [len(phase.batches) for phase in phases]
-    ends = list(accumulate(sizes, initial=0))
-    rows = [tree_map(lambda t, a=a, b=b: t[a:b], w) for a, b in pairwise(ends)]
-    return list(zip(rows, losses.split(sizes), strict=True))
+    begun = [run.begun for run in runs]
+    loss = begun[0].phase.loss
+    if loss not in random_losses:
+        try:
+            trained = trainer.advance(join(begun), min(one.left for one in begun))
+        except RuntimeError as error:
+            if "randomness error mode" not in str(error):
+                raise
+            random_losses.add(loss)
+    if loss in random_losses:
+        parts = map(trainer.advance, begun)
+    else:
+        parts = split(trained, [len(one.phase.batches) for one in begun])
+    for run, part in zip(runs, parts, strict=True):
+        run.begun = part

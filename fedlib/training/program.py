@@ -13,6 +13,7 @@ from fedlib.models import Model
 from fedlib.stack import Params, Tree
 from fedlib.training.adam import BETAS, EPSILON
 from fedlib.training.batches import Batch, to_device
+from fedlib.training.begun import Begun, Progress
 from fedlib.training.convolution import convolutions
 from fedlib.training.phase import FROZEN, TRAINED, WRITTEN, Loss, Phase
 from fedlib.training.rules import Rules
@@ -34,8 +35,8 @@ class Program:
     the step as a CUDA graph. There is no reference cycle, so an unused program frees its memory at once.
     """
 
-    def __init__(self, phase: Phase, clients: int, capacity: int, form: Form, graphs: bool):
-        device = phase.images.y.device
+    def __init__(self, begun: Begun, clients: int, capacity: int, form: Form, graphs: bool):
+        phase, device = begun.phase, begun.phase.images.y.device
         self.model, self.images = phase.model, phase.images
         self.clients, self.capacity, self.form = clients, capacity, form
         self.clip, self.momentum = phase.clip, phase.momentum
@@ -49,8 +50,7 @@ class Program:
         self.flat, self.trained = _side_by_side(by_role[TRAINED], clients, dtype)
         self.noted, self.written = _side_by_side(by_role[WRITTEN], clients, dtype)
         self.frozen = list(map(zeros, by_role[FROZEN]))
-        self.velocity = torch.zeros_like(self.flat) if self.momentum else None
-        self.moments = tuple(torch.zeros_like(self.flat) for _ in BETAS if phase.optimizer == "adam")
+        self.adam = phase.optimizer == "adam"
         self.w = _whole(phase.roles, structure, self.trained, self.written, self.frozen)
         self.context = tree_map(zeros, phase.context)
         self.index = torch.zeros(capacity, clients, phase.batches[0].shape[1], dtype=torch.int64, device=device)
@@ -60,8 +60,7 @@ class Program:
         }
         self.n_steps = torch.zeros(clients, dtype=torch.int64, device=device)
         self.step = torch.zeros(1, dtype=torch.int64, device=device)
-        self.lr = torch.zeros((), dtype=dtype, device=device)
-        self.total = torch.zeros(clients, dtype=torch.float32, device=device)
+        self.progress = tree_map(zeros, begun.progress)
         randomness = "error" if phase.stream is None else "different"
         one_client = partial(_loss, phase.loss, phase.model, phase.roles, structure)
         self._gradients = vmap(grad_and_value(one_client, has_aux=True), randomness=randomness)
@@ -70,20 +69,22 @@ class Program:
         self._graphs: dict[int, torch.cuda.CUDAGraph] | None = {} if replays else None  # by size
         self._pool = torch.cuda.graph_pool_handle() if replays else None  # memory that the graphs share
 
-    def run(self, phase: Phase, stages: Sequence[tuple[int, int]]) -> tuple[Tree, Tensor]:
-        """Load `phase`, take `stages` of (size, steps), return the trained stack [k, ...] and mean losses [k]."""
-        k = len(phase.batches)
+    def run(self, begun: Begun, stages: Sequence[tuple[int, int]]) -> tuple[Tree, Progress]:
+        """Load what is begun, take `stages` of (size, steps), return the trained stack [k, ...] and the progress."""
+        phase, k = begun.phase, len(begun.phase.batches)
         self.model.net.train()
         steps = {size: self._prepared(phase, size) for size, _ in stages}  # before loading: a capture runs the step
-        self._load(phase)
+        self._load(begun)
         for size, n in stages:
             for _ in range(n):
                 steps[size]()
-        return tree_map(lambda t: t[:k].clone(), self.w), self.total[:k] / self.n_steps[:k].clamp(min=1)
+        w, progress = tree_map(lambda t: t[:k].clone(), (self.w, self.progress))
+        return w, progress._replace(taken=progress.taken + self.n_steps[:k])
 
-    def _load(self, phase: Phase) -> None:
-        k = len(phase.batches)
-        for t, value in zip(tree_leaves((self.w, self.context)), tree_leaves((phase.w, phase.context)), strict=True):
+    def _load(self, begun: Begun) -> None:
+        phase, k = begun.phase, len(begun.phase.batches)
+        here, given = (self.w, self.context, self.progress), (phase.w, phase.context, begun.progress)
+        for t, value in zip(tree_leaves(here), tree_leaves(given), strict=True):
             t[:k].copy_(value)
         index = pad_sequence(list(phase.batches))  # [steps, k, batch]
         self.index[: len(index), :k].copy_(to_device(index, self.index.device))
@@ -92,14 +93,12 @@ class Program:
             t[: len(drawn), :k].copy_(to_device(drawn, t.device))
         n_steps = torch.tensor([len(steps) for steps in phase.batches])
         self.n_steps[:k].copy_(to_device(n_steps, self.index.device))
-        for t in (self.step, self.total, *self.moments, *([] if self.velocity is None else [self.velocity])):
-            t.zero_()
-        self.lr.fill_(phase.lr)
+        self.step.zero_()
 
     def _advance(self, size: int, form: str) -> None:
         """One step of the first `size` clients, with this form of convolutions."""
-        lists = self.trained, self.written, self.frozen, self.context
-        trained, written, frozen, context = tree_map(lambda t: t[:size], lists)
+        lists = self.trained, self.written, self.frozen, self.context, self.progress
+        trained, written, frozen, context, progress = tree_map(lambda t: t[:size], lists)
         running = self.step < self.n_steps[:size]  # [size]
         index, *drawn = (t[:, :size].index_select(0, self.step)[0] for t in (self.index, *self.draws.values()))
         batch = self.images.batch(index, self.model)  # index: [size, batch], drawn: [size, ...]
@@ -110,23 +109,24 @@ class Program:
         if self.clip is not None:  # as torch.nn.utils.clip_grad_norm_, for each client
             norm = gradient.norm(dim=1, keepdim=True)
             gradient = gradient * (self.clip / (norm + 1e-6)).clamp(max=1)
-        if self.velocity is not None:  # also of finished clients, whose weights do not change
-            gradient = self.velocity[:size].mul_(self.momentum).add_(gradient).clone()
-        if self.moments:
-            gradient = self._by_adam(gradient, size)
-        self.flat[:size].addcmul_(torch.where(running[:, None], gradient, 0), self.lr, value=-1)
+        if self.momentum:
+            [velocity] = progress.moments  # also of finished clients, whose weights do not change
+            gradient = velocity.mul_(self.momentum).add_(gradient).clone()
+        if self.adam:
+            gradient = self._by_adam(gradient, progress)
+        self.flat[:size].addcmul_(torch.where(running[:, None], gradient, 0), progress.lr[:, None], value=-1)
         if left:
             noted, new = self.noted[:size], torch.cat([t.reshape(size, -1) for t in left], 1)
             noted.copy_(torch.where(running[:, None], new, noted))
-        self.total[:size].add_(torch.where(running, value, 0))
+        progress.total.add_(torch.where(running, value, 0))
         self.step += 1
 
-    def _by_adam(self, gradient: Tensor, size: int) -> Tensor:
-        """The direction [size, P] of a step of Adam; each client has taken `step` steps before."""
-        taken, unbiased = self.step.double() + 1, []
-        for moment, power, beta in zip(self.moments, (gradient, gradient**2), BETAS, strict=True):
-            moment[:size].lerp_(power, 1 - beta)
-            unbiased.append(moment[:size] / (1 - beta**taken).to(moment.dtype))
+    def _by_adam(self, gradient: Tensor, progress: Progress) -> Tensor:
+        """The direction [size, P] of a step of Adam."""
+        taken, unbiased = (progress.taken + self.step).double()[:, None] + 1, []
+        for moment, power, beta in zip(progress.moments, (gradient, gradient**2), BETAS, strict=True):
+            moment.lerp_(power, 1 - beta)
+            unbiased.append(moment / (1 - beta**taken).to(moment.dtype))
         first, second = unbiased
         return first / (second.sqrt() + EPSILON)
 

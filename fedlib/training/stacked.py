@@ -11,6 +11,7 @@ from torch import Tensor
 
 from fedlib.stack import Tree, cat, take
 from fedlib.training.batches import to_device
+from fedlib.training.begun import Begun, Progress, begin
 from fedlib.training.phase import Phase, kind, randomness
 from fedlib.training.program import Form, Program
 
@@ -32,31 +33,38 @@ class Stacked:
 
     def __call__(self, phase: Phase) -> tuple[Tree, Tensor]:
         """The trained stack [k, ...] and each client's mean training loss [k]."""
-        lengths = [len(steps) for steps in phase.batches]
+        return self.advance(begin(phase)).result()
+
+    def advance(self, begun: Begun, steps: int | None = None) -> Begun:
+        """Each client takes at most so many of the steps that are left (default: all of them)."""
+        steps = begun.left if steps is None else steps
+        now, later = begun.steps(slice(steps)), begun.steps(slice(steps, None))
+        lengths = [len(index) for index in now.phase.batches]
         order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
         blocks = [order[i : i + AT_ONCE] for i in range(0, len(order), AT_ONCE)]
-        with randomness(phase):
-            results = [self._run(_rows(phase, rows)) for rows in blocks]
-        back = to_device(torch.tensor(order).argsort(), phase.images.y.device)
-        return take(cat([w for w, _ in results]), back), torch.cat([losses for _, losses in results])[back]
+        with randomness(begun.phase):
+            results = cat([self._run(now.rows(rows)) for rows in blocks])
+        back = to_device(torch.tensor(order).argsort(), begun.phase.images.y.device)
+        w, progress = take(results, back)
+        return Begun(later.phase._replace(w=w), progress)
 
-    def _run(self, phase: Phase) -> tuple[Tree, Tensor]:
-        n_steps = [len(steps) for steps in phase.batches]
-        if phase.images.y.device.type in ROOMY:
+    def _run(self, begun: Begun) -> tuple[Tree, Progress]:
+        n_steps = [len(index) for index in begun.phase.batches]
+        if begun.phase.images.y.device.type in ROOMY:
             n_steps += [0] * (roomy(len(n_steps)) - len(n_steps))
-        return self._program(phase, len(n_steps), n_steps[0]).run(phase, stages(n_steps))
+        return self._program(begun, len(n_steps), n_steps[0]).run(begun, stages(n_steps))
 
-    def _program(self, phase: Phase, clients: int, steps: int) -> Program:
+    def _program(self, begun: Begun, clients: int, steps: int) -> Program:
         """The program for this kind of phase; a larger one replaces it if clients or steps do not fit.
 
         Its capacity in steps is a power of two.
         """
-        key = (*kind(phase), phase.stream is None)
+        key = (*kind(begun.phase), begun.phase.stream is None)
         program, capacity = self._programs.pop(key, None), 1 << max(steps - 1, 0).bit_length()
         if program is not None and (program.clients < clients or program.capacity < steps):
             clients, capacity = max(clients, program.clients), max(capacity, program.capacity)
             program = None  # frees its memory for the new one
-        program = program or Program(phase, clients, capacity, self.form, self.graphs)
+        program = program or Program(begun, clients, capacity, self.form, self.graphs)
         self._programs[key] = program  # the last key is the one used last
         while len(self._programs) > KEPT:
             del self._programs[next(iter(self._programs))]
@@ -81,14 +89,3 @@ def stages(n_steps: Sequence[int]) -> list[tuple[int, int]]:
         plan.append((size, until - done))
         size, done = rest, until
     return [(size, n) for size, n in plan if n]
-
-
-def _rows(phase: Phase, rows: Sequence[int]) -> Phase:
-    """The clients `rows` of a phase, in that order."""
-    index = to_device(torch.tensor(rows), phase.images.y.device)
-    return phase._replace(
-        w=take(phase.w, index),
-        batches=tuple(phase.batches[i] for i in rows),
-        context=take(phase.context, index),
-        draws=tuple(phase.draws[i] for i in rows) if phase.draws else (),
-    )

@@ -1,0 +1,83 @@
+"""A phase that has begun: which steps are left, and how far each client has come.
+
+Runs that share a stack need not wait for the slowest one: a run whose clients have ended goes on to its next phase,
+while the clients of the other runs are in the middle of theirs.
+"""
+
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map
+
+from fedlib.stack import Tree, cat, take
+from fedlib.training.batches import to_device
+from fedlib.training.phase import TRAINED, Phase
+from fedlib.training.phase import join as join_phases
+
+
+class Progress(NamedTuple):
+    """How far each client has come."""
+
+    lr: Tensor  # [k]: step sizes
+    taken: Tensor  # int64 [k]: steps taken
+    total: Tensor  # [k]: sums of the training losses of these steps
+    moments: tuple[Tensor, ...]  # [k, P] each: none, the velocity of momentum, or the two moments of Adam
+
+
+class Begun(NamedTuple):
+    """A phase of which some steps are taken: `phase` has the weights of now, and the steps that are left."""
+
+    phase: Phase
+    progress: Progress
+
+    @property
+    def left(self) -> int:
+        """The number of steps until every client has ended."""
+        return max(map(len, self.phase.batches))
+
+    def result(self) -> tuple[Tree, Tensor]:
+        """The trained stack [k, ...] and each client's mean training loss [k]."""
+        return self.phase.w, self.progress.total / self.progress.taken.clamp(min=1)
+
+    def rows(self, rows: Sequence[int]) -> "Begun":
+        """The clients in these rows, in that order."""
+        phase, device = self.phase, self.phase.images.y.device
+        index = slice(rows.start, rows.stop) if isinstance(rows, range) else to_device(torch.tensor(rows), device)
+        w, context, progress = take((phase.w, phase.context, self.progress), index)
+        batches = tuple(phase.batches[i] for i in rows)
+        draws = tuple(phase.draws[i] for i in rows) if phase.draws else ()
+        return Begun(phase._replace(w=w, batches=batches, context=context, draws=draws), progress)
+
+    def steps(self, chosen: slice) -> "Begun":
+        """The same with these of the steps that are left only."""
+        batches = tuple(index[chosen] for index in self.phase.batches)
+        draws = tuple(tree_map(lambda t: t[chosen], drawn) for drawn in self.phase.draws)
+        return self._replace(phase=self.phase._replace(batches=batches, draws=draws))
+
+
+def begin(phase: Phase) -> Begun:
+    """Nothing is taken yet, and the moments of the optimiser are zero."""
+    k, device, dtype = len(phase.batches), phase.images.y.device, phase.images.scale.dtype
+    trained = [t for t, role in zip(tree_leaves(phase.w), phase.roles, strict=True) if role == TRAINED]
+    numbers = sum(t.shape[1:].numel() for t in trained)
+    moments = 2 if phase.optimizer == "adam" else int(phase.momentum > 0)
+    progress = Progress(
+        lr=torch.full((k,), phase.lr, dtype=dtype, device=device),
+        taken=torch.zeros(k, dtype=torch.int64, device=device),
+        total=torch.zeros(k, device=device),
+        moments=tuple(torch.zeros(k, numbers, dtype=dtype, device=device) for _ in range(moments)),
+    )
+    return Begun(phase, progress)
+
+
+def join(several: Sequence[Begun]) -> Begun:
+    """Phases of one kind as one with all their clients, which must not draw random numbers."""
+    return Begun(join_phases([one.phase for one in several]), cat([one.progress for one in several]))
+
+
+def split(joined: Begun, sizes: Sequence[int]) -> list[Begun]:
+    """The first clients, the next ones, and so on: as many as `sizes` says."""
+    return [joined.rows(range(a, b)) for a, b in pairwise(accumulate(sizes, initial=0))]
