@@ -32,7 +32,7 @@ BATCH  = --profile $(PROFILE) $(foreach n,$(NOTEBOOK),--notebook '$(n)') $(forea
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help figures test test-browser mutants lab evidence evidence-report evidence-recheck site bench diff setup lint lock strip clean distclean
+.PHONY: help figures test test-all test-browser mutants lab evidence evidence-report evidence-recheck site bench diff setup lint lock strip clean distclean
 
 help:  ## Show this list
 	@echo "make figures makes all tables and figures; make lab opens the notebooks."
@@ -42,8 +42,13 @@ help:  ## Show this list
 figures: $(FOR_NOTEBOOKS)  ## Execute the notebooks; tables and figures are written to figures/<profile>/<paper>
 	@$(PY) -m fedlib.batch $(BATCH)
 
-test: $(FOR_TEST) lint  ## Run lint, then all tests; those on real data only if FEDLIB_DATA is set to their folder
-	$(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+PYTEST = $(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+
+test: $(FOR_TEST) lint  ## Run lint, then all tests but the slow ones; those on real data only if FEDLIB_DATA is set to their folder
+	$(PYTEST) -m "not slow"
+
+test-all: $(FOR_TEST) lint  ## Run lint, then all tests: also whole notebooks, the site, a browser, a cluster
+	$(PYTEST)
 
 test-browser: $(FOR_TEST)  ## Run a notebook in JupyterLab in a real browser; FEDLIB_SCREENSHOTS sets a folder for screenshots
 	$(PY) -m pytest -s tests/test_browser.py

@@ -109,6 +109,7 @@ def test_impossible_numbers_are_refused(capsys, tmp_path):
     assert not (tmp_path / "bench").exists()
 
 
+@pytest.mark.slow
 def test_flower_is_compared_where_it_is_installed(monkeypatch):
     monkeypatch.setattr(cases, "find_spec", lambda name: None)
     assert list(cases.flower(CPU, 1)) == []

@@ -21,6 +21,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 SHOTS = os.environ.get("FEDLIB_SCREENSHOTS")
+pytestmark = pytest.mark.slow
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 MINUTE = 60_000  # milliseconds
 NOTEBOOK = ".jp-NotebookPanel:visible"  # JupyterLab keeps those in other tabs in the page, hidden

@@ -22,6 +22,7 @@ from fedlib.runs.store import RunFolder
 
 ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'fedlib-papers[ray]'")
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.skipif(not Path("/proc").is_dir(), reason="the processes of a node are found in /proc"),
     pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::FutureWarning", "ignore::DeprecationWarning"),
 ]

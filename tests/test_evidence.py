@@ -222,6 +222,7 @@ def work_on_some(tell, folder, store):
     work(missing([smoke._replace(cells=cells)], folder=folder), time.time() + 600, folder, store, tell)
 
 
+@pytest.mark.slow
 def test_two_processes_do_not_do_the_same_twice_and_a_kill_loses_little(tmp_path):
     """Kill -9 at some moment; what is left is a clean store, and the next one goes on."""
     folders = tmp_path / "rows", tmp_path / "store"

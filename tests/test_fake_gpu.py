@@ -17,6 +17,7 @@ from methods import FACTORIES, READ_BACK
 from fedlib.models import MODELS
 from fedlib.training.convolution import FORMS
 
+pytestmark = pytest.mark.slow
 HERE = Path(__file__).parent
 ARCHITECTURES = [name for name in MODELS if not name.endswith("_pretrained")]  # which need a file
 

@@ -27,7 +27,7 @@ def execute(paper: str, root: Path) -> Path:
     return root / "smoke" / paper
 
 
-@pytest.fixture(scope="module", params=SOURCES)
+@pytest.fixture(scope="module", params=[pytest.param(paper, marks=pytest.mark.slow) for paper in SOURCES])
 def executed(request, tmp_path_factory) -> Path:
     """Each of them in turn."""
     return execute(request.param, tmp_path_factory.mktemp(request.param))

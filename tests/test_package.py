@@ -177,6 +177,7 @@ except AttributeError as error:
 """
 
 
+@pytest.mark.slow
 def test_the_core_works_without_any_extra_and_says_which_one_something_needs(clean, tmp_path):
     done = alone(clean / "python", "-c", CORE, folder=tmp_path)
     assert done.returncode == 0, done.stderr

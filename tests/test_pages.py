@@ -52,6 +52,7 @@ def test_every_notebook_has_something_to_play_with(source):
     assert source.stem in ("00_first_steps", "playground") or any("report.readings()" in text for text in code)
 
 
+@pytest.mark.slow
 def test_the_first_lesson_runs_and_its_plain_code_gives_the_bits_of_the_library(tmp_path, monkeypatch):
     monkeypatch.setenv("FEDLIB_RUNS", str(tmp_path))
     notebook = nbformat.read(NOTEBOOKS / "00_first_steps.ipynb", 4)

@@ -58,6 +58,7 @@ def wait_for(condition) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="signals as POSIX has them")
 def test_after_a_kill_at_any_moment_the_same_command_ends_with_the_same_tables(folder, run_store, tiny, monkeypatch):
     monkeypatch.setenv("FEDLIB_DATA", str(folder))
@@ -79,6 +80,7 @@ def test_after_a_kill_at_any_moment_the_same_command_ends_with_the_same_tables(f
     assert len(pd.read_csv(made)) == 6
 
 
+@pytest.mark.slow
 def test_two_at_once_take_turns(folder, capsys):
     log = folder / "log"
     note = f"with open({str(log)!r}, 'a') as file:\n    file.write('{{}} ')"

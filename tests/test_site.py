@@ -26,6 +26,7 @@ from fedlib.site import evidence as files  # noqa: E402
 from fedlib.site import results  # noqa: E402
 from fedlib.site.markup import escape  # noqa: E402
 
+pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parent.parent
 BOARD, LEDGER, SUMMARY = (
     pd.read_csv(FOLDER / f"{name}.csv", dtype=str, keep_default_na=False)

@@ -84,6 +84,7 @@ def written(folder: Path, task: int) -> list[int]:
     return list(map(int, file.read_text().split())) if file.exists() else []
 
 
+@pytest.mark.slow
 def test_a_task_that_was_killed_goes_on_from_its_checkpoint_to_the_same_bits(folder):
     array = sbatch(folder)
     end = time.monotonic() + 300

@@ -17,19 +17,20 @@ IN_PERCENT = {"accuracy": "", "weighted_f1": "weighted F1", "weighted_auc": "wei
 FARTHEST = ["method", "dataset", "setting", "metric", "value", "paper", "difference"]
 
 
-def differences(study: Study, points: float = POINTS) -> pd.DataFrame:
+def differences(study: Study, points: float, measured: pd.DataFrame) -> pd.DataFrame:
     """Compare what was measured at the paper's size with what is printed, table by table.
 
     Args:
         study: at the paper's size. Numbers of data that only stand for the paper's are left out.
         points: differences up to here, in points of percent, do not count.
+        measured: the numbers; see `Study.measured`.
 
     Returns:
         One row per table of which printed percentages have been measured: item, measured (how many), apart (how many of
         these differ by more than `points`), the farthest one (method, dataset, setting, metric, value, paper,
         difference), and all of it in sentences, with what the controls of this table say (says).
     """
-    measured, lines = study.measured(), []
+    lines = []
     numbers = measured.drop_duplicates(["item", "method", "dataset", "setting", "metric"])["item"].value_counts()
     for item in dict.fromkeys(cell.item for cell in study.cells):
         rows = study.table(item, measured)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
 import matplotlib as mpl
@@ -31,8 +32,11 @@ def score(summary: pd.DataFrame) -> str:
     return markdown(total.rename_axis("paper").reset_index())
 
 
-def completeness() -> pd.DataFrame:
+def completeness(numbers: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     """Which tables and figures are made at which size.
+
+    Args:
+        numbers: those that were measured, by paper; see `Study.measured`.
 
     Returns:
         One row per item of a paper: paper_id, item, title, figure (whether one is drawn, be it from numbers of other
@@ -43,7 +47,7 @@ def completeness() -> pd.DataFrame:
     for paper in PAPERS:
         full, printed = study(paper), Counter(reported(paper)["item"])
         made = {profile: Counter(cell.item for cell in study(paper, profile).cells) for profile in PROFILES}
-        measured = Counter(full.measured().drop_duplicates(KEY)["item"])
+        measured = Counter(numbers[paper].drop_duplicates(KEY)["item"])
         for item in dict.fromkeys([*full.shown, *printed]):
             shown, counts = full.shown.get(item), {profile: made[profile][item] for profile in PROFILES}
             name = {"paper_id": paper, "item": item, "title": shown.title if shown else ""}
@@ -67,18 +71,19 @@ def build(folder: Path = FOLDER) -> pd.DataFrame:
 
 
 def _build(folder: Path) -> pd.DataFrame:
-    boards, ledgers, summary, apart = [], [], [], []
+    boards, ledgers, summary, apart, numbers = [], [], [], [], {}
     for paper in PAPERS:
         one = study(paper)
-        measured = one.measured()
+        one = one._replace(rows=one.known())  # read once
+        numbers[paper] = measured = one.measured()
         board, ledger = one.scoreboard(measured), one.ledger(measured)
         boards.append(board.assign(paper_id=paper))
-        apart.append(one.differences())
+        apart.append(one.differences(measured=measured))
         ledgers.append(ledger.assign(paper=paper))
         counts = ledger["verdict"].value_counts()
-        numbers = {"paper": TITLES[paper], "printed": int(board["paper"].notna().sum())}
-        numbers["measured"] = int((board["paper"].notna() & (board["n_seeds"] > 0)).sum())
-        summary.append(numbers | {verdict: int(counts.get(verdict, 0)) for verdict in VERDICTS})
+        counted = {"paper": TITLES[paper], "printed": int(board["paper"].notna().sum())}
+        counted["measured"] = int((board["paper"].notna() & (board["n_seeds"] > 0)).sum())
+        summary.append(counted | {verdict: int(counts.get(verdict, 0)) for verdict in VERDICTS})
         done = set(measured["item"])
         for item in sorted(done):
             _write(one.table(item, measured), folder / paper / item)
@@ -90,7 +95,7 @@ def _build(folder: Path) -> pd.DataFrame:
     _write(pd.concat(boards, ignore_index=True)[columns], folder / "scoreboard")
     _write(pd.concat(ledgers, ignore_index=True).drop(columns="check"), folder / "ledger")
     _write(pd.concat(apart, keys=PAPERS, names=["paper_id"]).reset_index(level=0), folder / "differences")
-    _write(completeness(), folder / "items")
+    _write(completeness(numbers), folder / "items")
     frame = pd.DataFrame(summary)
     _write(frame, folder / "summary")
     return frame

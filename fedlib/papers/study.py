@@ -382,11 +382,12 @@ class Study(NamedTuple):
         items = dict.fromkeys(reported(self.paper)["item"])
         return pd.concat([self.table(item, measured).assign(item=item) for item in items], ignore_index=True)
 
-    def differences(self, points: float = POINTS) -> pd.DataFrame:
+    def differences(self, points: float = POINTS, measured: pd.DataFrame | None = None) -> pd.DataFrame:
         """Say where the measured numbers are not the printed ones, and what looks for the cause.
 
         Args:
             points: differences up to here, in points of percent, do not count.
+            measured: the numbers; see `measured`.
 
         Returns:
             One row per table of which printed percentages have been measured; see `fedlib.papers.differences`.
@@ -396,7 +397,7 @@ class Study(NamedTuple):
             >>> fl.study("fedcs").differences()["item"].tolist()
             ['table1', 'table2']
         """
-        return differences(self, points)
+        return differences(self, points, self.measured() if measured is None else measured)
 
     def ledger(self, measured: pd.DataFrame | None = None) -> pd.DataFrame:
         """Judge every claim.
