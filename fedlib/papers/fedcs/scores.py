@@ -30,7 +30,7 @@ from fedlib.papers.fedcs.draw import (
 )
 from fedlib.papers.rows import Row
 from fedlib.papers.study import Study
-from fedlib.report import PALETTE, label
+from fedlib.report import PALETTE, label, reported
 from fedlib.report.marks import dots, mark_chance, name_ends, panels, plot_nothing, seeds_and_mean
 from fedlib.report.style import BLACK, BLUE, GREY, RED, WIDE
 
@@ -169,6 +169,32 @@ def levels(item: str, study: Study) -> Figure:
         mark_chance(ax, CHANCE, "y")
         ax.set(title=setting.replace(";", ", ").replace("dir=", "Dirichlet "), xlabel="weighted F1 [%]", xlim=(0, 105))
     return figure
+
+
+def few(study: Study) -> Figure:
+    """The weighted F1 of every method of Table 1 with fewer images, and as it is printed."""
+    rows = study.numbers("few")
+    if rows.empty:
+        return plot_nothing()
+    table = rows.pivot_table(index="method", columns="images", values="value", sort=False)
+    places = np.arange(len(table))[::-1]
+    figure, ax = plt.subplots(figsize=(WIDE, 1.4 + 0.34 * len(table)))
+    shades = plt.get_cmap("Blues")(np.linspace(0.35, 1, table.shape[1]))
+    for shade, images in zip(shades, table, strict=True):
+        ax.plot(table[images], places, "o", color=shade, label=f"{images} images")
+    ax.plot(
+        printed_f1().reindex(table.index), places, "|", color=RED, markersize=16, markeredgewidth=2, label="printed"
+    )
+    ax.set(yticks=places, yticklabels=[named(str(method)) for method in table.index])
+    ax.set(xlabel="weighted F1 [%]", xlim=(0, 105))
+    figure.legend(loc="outside lower center", ncols=3)
+    return figure
+
+
+def printed_f1() -> pd.Series:
+    """The printed weighted F1 of Table 1, by method."""
+    rows = reported("fedcs")
+    return rows[(rows["item"] == "table1") & (rows["metric"] == "weighted_f1")].set_index("method")["mean"]
 
 
 # -- round by round ----------------------------------------------------------------------------------------------------
@@ -350,6 +376,20 @@ def says_pairs(item: str, settings: tuple[str, str], text: str, study: Study) ->
     gains = (table[settings[1]] - table[settings[0]]).dropna().groupby("method", sort=False).mean()
     told = ", ".join(f"{named(str(method))} {gain:+.1f}" for method, gain in gains.items())
     return f"Look at the length of the lines: {text}, in points: {told}."
+
+
+def says_few(study: Study) -> str:
+    """How far the scores are from the printed ones, by number of images."""
+    rows = study.numbers("few")
+    if rows.empty:
+        return ""
+    table = rows.pivot_table(index="method", columns="images", values="value", sort=False)
+    apart = table.sub(printed_f1(), axis="index").abs()
+    told = ", ".join(f"{apart[images].mean():.1f} points with {images} images" for images in apart)
+    return (
+        f"Look at which dots lie at the red bars: on average the scores are {told} away from the printed ones. "
+        f"The least with {apart.mean().idxmin()}."
+    )
 
 
 def says_levels(item: str, study: Study) -> str:

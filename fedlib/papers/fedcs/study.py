@@ -97,6 +97,7 @@ class Sizes(NamedTuple):
     second_seeds: int = 2
     levels: tuple[float, ...] = (0.1, 1.0)  # A20: other levels of label shift
     long: tuple[str, ...] = ("fedavg+bn", "fedcs-fc2")  # the same with more rounds and epochs
+    few: tuple[int, ...] = (2000, 5000, 10000)  # images of all clients together, in the control of Table 1
 
 
 STYLES = ("pen", "pencil", "poster", "painting", "halftone")
@@ -130,6 +131,7 @@ QUICK = Sizes(
     second_seeds=1,
     levels=(),
     long=(),
+    few=(),
 )
 PROFILES = Registry(  # a run of one profile is not older than the sizes of another one
     {
@@ -191,6 +193,13 @@ def run(sizes: Sizes, name: str, method: str, alpha: float = 0.5, **changes: obj
     return Run(algorithm, sizes.data[name], partition, clients, setting, model, federate, keep)
 
 
+def run_on_few(sizes: Sizes, method: str, images: int) -> Run:
+    """A run of Table 1 whose clients own only so many images together."""
+    whole = run(sizes, "mnist", method)
+    partition = fl.dirichlet_groups(0.5, GROUPS, max(5, images // 500))
+    return whole._replace(images=whole.images._replace(few=images), partition=partition, keep=metrics_of)
+
+
 def made(method: str, sizes: Sizes) -> tuple[Algorithm, str, Mapping[str, object]]:
     """Algorithm, model and fine-tuning of a method; "fedcs-fc2;rank 10" is one of `READINGS`, or on another base."""
     if method in MADE:
@@ -234,6 +243,12 @@ def kept_of(profile: str, name: str, alpha: float, alignments: int, result: fl.R
         kind = np.arange(len(group)) % DOMAINS if name == "digit5" else group  # with feature shift: domains
         found |= diagnose(result, federation_of(sizes, name, alpha), kind, alignments)
     return found
+
+
+def metrics_of(result: fl.RunResult) -> Kept:
+    """Metrics of every client at the end."""
+    rows = result.accuracy[result.accuracy["round"] == result.accuracy["round"].max()]
+    return {f"{name} {when}": _plain(own[name]) for when, own in rows.groupby("when") for name in ("f1", "auc")}
 
 
 def _plain(values: Iterable[float]) -> list[float | None]:
@@ -515,7 +530,7 @@ def control(sizes: Sizes) -> list[Cell]:
 
 
 def side(sizes: Sizes) -> list[Cell]:
-    """Other readings and controls, FedCS around other methods, momentum, other levels of label shift, longer runs."""
+    """Other readings and controls, FedCS around other methods, momentum, other levels of label shift, more and less."""
     name, cells = sizes.side, []
 
     def add(item: str, method: str, setting: str, task: Run, seeds: int = sizes.side_seeds) -> None:
@@ -546,6 +561,11 @@ def side(sizes: Sizes) -> list[Cell]:
     for method in sizes.long:
         task = run(sizes, name, method, rounds=500, local_epochs=5, evaluate_every=50)
         add("long", method, "rounds=500;epochs=5", task)
+    for images in (*sizes.few, "all") if sizes.few else ():
+        for method in METHODS:
+            task = run(sizes, "mnist", method) if images == "all" else run_on_few(sizes, method, int(images))
+            read = partial(over_clients, "f1", when(method), np.mean)
+            cells.append(Cell("few", method, "mnist", f"images={images}", (task,), read, "weighted_f1"))
     return cells
 
 
@@ -700,7 +720,7 @@ def one_model(numbers: Numbers) -> list[Case]:
     return cases
 
 
-CONTROLS = {"table2": ("readings", "momentum", "long")}
+CONTROLS = {"table1": ("few",), "table2": ("readings", "momentum", "long")}
 CLAIMS = [
     Claim("cs01", one_is_best),
     Claim("cs02", lambda n: all_are_ahead(n, "cifar10", 1.0)),
