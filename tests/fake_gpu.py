@@ -32,7 +32,7 @@ from torch.utils._pytree import tree_leaves
 import fedlib as fl
 from fedlib.bench.cases import pictures
 from fedlib.models import MODELS, build
-from fedlib.runs import rounds, session
+from fedlib.runs import lockstep, rounds, session, work
 from fedlib.runs.plan import prepare
 from fedlib.training import backends, program
 from fedlib.training.batches import to_device
@@ -249,6 +249,29 @@ def run(method: str, store: str, **changes: Any) -> list[str]:
     return found
 
 
+def together(method: str, store: str) -> dict[str, Any]:
+    """Three seeds in lockstep: what was noted while they were trained, and how many of them at a time."""
+    notes, sizes, train, call = [], [], lockstep._train, lockstep._Run._call
+
+    def watched(runs, *given):
+        sizes.append(len(runs))
+        with WATCH.looking() as seen:
+            train(runs, *given)
+        notes.extend(seen)
+
+    def in_its_thread(run, function):
+        with Gpu():
+            call(run, function)
+
+    lockstep._train, lockstep._Run._call = watched, in_its_thread
+    setting = SETTING | {"batch_size": 8, "device": "cuda", "algorithm": method, "federation": clients()}
+    try:
+        work.run_task([setting | {"seed": seed} for seed in range(3)], store, [lambda _: None] * 3)
+    finally:
+        lockstep._train, lockstep._Run._call = train, call
+    return {"notes": notes, "sizes": sizes}
+
+
 def main(library: str, store: str) -> dict[str, Any]:
     graphs = outcome(pretend, library)
     if isinstance(graphs, str):
@@ -270,6 +293,7 @@ def main(library: str, store: str) -> dict[str, Any]:
         found["measured"] = outcome(partial(run, batch_size=8), "fedavg", store)  # stacks that shrink
         backends.faster_form = lambda *_: "patches"
         found["runs"] = {method: outcome(run, method, store) for method in FACTORIES}
+        found["together"] = {method: outcome(together, method, store) for method in ("fedavg", "fedrep")}
         replayed = test_gpu.test_a_round_is_replayed_and_never_waited_for
         found["replayed"] = {method: outcome(replayed, method, clients(), Path(store)) for method in REPLAYED}
         return found

@@ -74,6 +74,14 @@ def test_a_run_that_measures_the_form_of_its_convolutions_waits_for_nothing_else
     assert traced["measured"] == []
 
 
+@pytest.mark.parametrize("method", ["fedavg", "fedrep"])
+def test_seeds_that_share_a_stack_are_joined_and_parted_on_the_gpu(method, traced):
+    found = traced["together"][method]
+    assert isinstance(found, dict), found
+    assert found["notes"] == []
+    assert max(found["sizes"]) == 3
+
+
 @pytest.mark.parametrize("method", FACTORIES)
 def test_a_run_on_a_gpu_copies_nothing_and_waits_for_nothing_inside_its_rounds(method, traced):
     found = traced["runs"][method]

@@ -286,6 +286,29 @@ def test_the_sentence_about_the_control_follows_the_numbers(measured_here):
     assert "too few to tell" in says("control", one_seed)
 
 
+def test_fewer_images_are_fewer_images_and_nothing_else():
+    whole, few = fedcs.run(fedcs.QUICK, "mnist", "fedbn"), fedcs.run_on_few(fedcs.QUICK, "fedbn", 700)
+    ours, theirs = few.arguments(3), whole.arguments(3)
+    assert len(ours["federation"].data) == 700 < len(theirs["federation"].data)
+    assert min(map(len, ours["federation"].train)) >= 4
+    assert {key: ours[key] for key in ours if key != "federation"} == {
+        key: theirs[key] for key in theirs if key != "federation"
+    }
+
+
+def test_the_sentence_about_fewer_images_follows_the_distance_from_the_printed_numbers():
+    printed = reported("fedcs").query("item == 'table1' and metric == 'weighted_f1'").set_index("method")["mean"]
+    away, found = {"images=2000": -10.0, "images=5000": 1.5, "images=10000": 4.0}, {}
+    for cell in PAPER.cells:
+        if cell.item == "few" and cell.setting in away and cell.method in printed:
+            score = float(printed[cell.method]) + away[cell.setting]
+            kept = {f"f1 {when}": [score - 2, score + 2] for when in ("before", "after")}
+            found[cell.tasks[0].name, 0] = Row(cell.tasks[0].name, 0, {"kept": kept, "seconds": 1.0, "commit": None})
+    sentence = says("few", PAPER._replace(rows=found))
+    assert "10.0 points with 2000 images, 1.5 points with 5000 images, 4.0 points with 10000 images" in sentence
+    assert sentence.endswith("The least with 5000 images.")
+
+
 def test_groups_have_an_ellipse_each_and_separability_a_dot_for_each_space(shown):
     before, after, share = drawn(shown, "fig1").axes
     assert len(before.patches) == len(after.patches) == 5

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from fedlib.report.paper import KEY
 from fedlib.report.style import label
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 POINTS = 3.0
 IN_PERCENT = {"accuracy": "", "weighted_f1": "weighted F1", "weighted_auc": "weighted AUC"}
-FARTHEST = ["method", "dataset", "setting", "metric", "value", "paper", "difference"]
+FARTHEST = [*KEY[1:], "value", "paper", "difference"]
 
 
 def differences(study: Study, points: float, measured: pd.DataFrame) -> pd.DataFrame:
@@ -31,7 +32,7 @@ def differences(study: Study, points: float, measured: pd.DataFrame) -> pd.DataF
         difference), and all of it in sentences, with what the controls of this table say (says).
     """
     lines = []
-    numbers = measured.drop_duplicates(["item", "method", "dataset", "setting", "metric"])["item"].value_counts()
+    numbers = measured.drop_duplicates(KEY)["item"].value_counts()
     for item in dict.fromkeys(cell.item for cell in study.cells):
         rows = study.table(item, measured)
         rows = rows[rows["metric"].isin(IN_PERCENT) & rows["difference"].notna() & (rows["stand_in"] == "")]

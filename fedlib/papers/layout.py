@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from fedlib.report.paper import QUANTITIES, format_pm
+from fedlib.report.paper import KEY, QUANTITIES, format_pm
 from fedlib.report.style import label
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def long_table(one: Study, paper: Study, item: str) -> pd.DataFrame:
     printed = full.assign(source="paper", value=full["paper"], std=full["paper_std"])
     measured = full[full["n_seeds"] > 0].assign(source="full size"), here[here["n_seeds"] > 0].assign(source="here")
     long = pd.concat([printed, *measured], ignore_index=True)
-    keys = long[["method", "dataset", "setting", "metric"]].to_numpy()
+    keys = long[KEY[1:]].to_numpy()
     parts = [_parts(key, one.item(item).rows) for key in keys]
     common = set.intersection(*(set(words) for _, words in parts))
     names = [_names(words, common, text) for (_, words), text in zip(parts, _stand_ins(long), strict=True)]

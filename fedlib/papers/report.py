@@ -16,11 +16,10 @@ from fedlib.files import write_text
 from fedlib.papers.study import PROFILES, Study, study
 from fedlib.papers.verdict import VERDICTS
 from fedlib.report.output import markdown
-from fedlib.report.paper import PAPERS, format_pm, reported
+from fedlib.report.paper import KEY, PAPERS, format_pm, reported
 from fedlib.report.style import TEXT, use_style
 
 FOLDER = Path(__file__).resolve().parent.parent.parent / "figures" / "reference" / "evidence"
-KEY = ["item", "method", "dataset", "setting", "metric"]
 SCHEMES = {"fedcs": "scheme", "pfedhr": "fig2", "pfedmb": "fig1_2", "fedsimsup": "fig1"}  # drawn without any number
 TITLES = dict(zip(PAPERS, ("pFedSim", "FedCS", "pFedHR", "pFedMB", "FedSimSup"), strict=True))
 

@@ -21,7 +21,7 @@ from fedlib.papers.number import Number, missing
 from fedlib.papers.rows import Row
 from fedlib.papers.run import Probe, Run, Task, here
 from fedlib.papers.verdict import Case, Verdict, judge
-from fedlib.report.paper import FOLDER, PAPERS, reported
+from fedlib.report.paper import FOLDER, KEY, PAPERS, reported
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -110,10 +110,9 @@ class Numbers:
     """The measured numbers of a study, called with what identifies one; it notes what it is asked for."""
 
     def __init__(self, study: Study, measured: pd.DataFrame):
-        printed = reported(study.paper).drop_duplicates(["item", "method", "dataset", "setting", "metric"])
-        index = ["item", "method", "dataset", "setting", "metric"]
-        self._paper_std = (printed.set_index(index)["std"] / study.clients**0.5).to_dict()
-        self._values = measured.groupby(index, sort=False)["value"].agg(list).to_dict() if len(measured) else {}
+        printed = reported(study.paper).drop_duplicates(KEY)
+        self._paper_std = (printed.set_index(KEY)["std"] / study.clients**0.5).to_dict()
+        self._values = measured.groupby(KEY, sort=False)["value"].agg(list).to_dict() if len(measured) else {}
         self._stand_in = {cell.key: _stand_in(cell) for cell in study.cells}
         self._exact = {cell.key for cell in study.cells if all(isinstance(t, Probe) and t.exact for t in cell.tasks)}
         self.asked: list[Key] = []
@@ -312,12 +311,12 @@ class Study(NamedTuple):
                 found = [rows[name, seed] for name in names]
                 facts = [row.facts for row in found]
                 table.append(
-                    dict(zip(("item", "method", "dataset", "setting", "metric"), cell.key, strict=True))
+                    dict(zip(KEY, cell.key, strict=True))
                     | {"seed": seed, "value": cell.read(*found), "seconds": sum(fact["seconds"] for fact in facts)}
                     | {"commit": facts[0]["commit"], "changed": any(changed[name, seed] for name in names)}
                     | {"tasks": " ".join(names)}
                 )
-        columns = ["item", "method", "dataset", "setting", "metric", "seed", "value", "seconds", "commit", "changed"]
+        columns = [*KEY, "seed", "value", "seconds", "commit", "changed"]
         return pd.DataFrame(table, columns=[*columns, "tasks"])
 
     def table(self, item: str, measured: pd.DataFrame | None = None) -> pd.DataFrame:
@@ -334,7 +333,7 @@ class Study(NamedTuple):
         Raises:
             ValueError: the study has no such item.
         """
-        keys = ["method", "dataset", "setting", "metric"]
+        keys = KEY[1:]
         printed = reported(self.paper)
         check_choice("item", item, {*printed["item"], *(cell.item for cell in self.cells)})
         measured = self.only(item).measured() if measured is None else measured

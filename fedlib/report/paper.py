@@ -9,6 +9,7 @@ from fedlib.checks import check_choice
 
 PAPERS = ("pfedsim", "fedcs", "pfedhr", "pfedmb", "fedsimsup")
 FOLDER = Path(__file__).resolve().parent.parent / "papers"
+KEY = ["item", "method", "dataset", "setting", "metric"]  # columns that name a number; in an item, the last four do
 
 # Printed name -> name used here. Text after "+" or "-" marks a variant of the algorithm before it.
 PRINTED_METHODS = {

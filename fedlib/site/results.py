@@ -14,7 +14,7 @@ import pandas as pd
 
 from fedlib.papers.report import SCHEMES, score
 from fedlib.papers.verdict import MEANING, VERDICTS, shares
-from fedlib.report.paper import PAPERS, QUANTITIES, format_pm, readings
+from fedlib.report.paper import KEY, PAPERS, QUANTITIES, format_pm, readings
 from fedlib.report.style import base_method, label
 from fedlib.site.evidence import Evidence, names, numbers, paper_name, side_by_side
 from fedlib.site.markup import EXTRA, ROOT, Pages, anchor, escape, fill, item_title
@@ -405,6 +405,3 @@ def amount(n: int, of: int = -1) -> str:
         if n == of
         else f"{n} of them " + ("have" if n > 1 else "has")
     )
-
-
-KEY = ("item", "method", "dataset", "setting", "metric")

@@ -379,16 +379,18 @@ def says_pairs(item: str, settings: tuple[str, str], text: str, study: Study) ->
 
 
 def says_few(study: Study) -> str:
-    """How far the scores are from the printed ones, by number of images."""
+    """How far the scores are from the printed ones, by number of images, over methods that have all of these."""
     rows = study.numbers("few")
     if rows.empty:
         return ""
     table = rows.pivot_table(index="method", columns="images", values="value", sort=False)
-    apart = table.sub(printed_f1(), axis="index").abs()
+    apart = table.sub(printed_f1(), axis="index").dropna().abs()
+    if apart.empty:
+        return ""
     told = ", ".join(f"{apart[images].mean():.1f} points with {images} images" for images in apart)
     return (
-        f"Look at which dots lie at the red bars: on average the scores are {told} away from the printed ones. "
-        f"The least with {apart.mean().idxmin()}."
+        f"Look at which dots lie at the red bars: the mean distance from {len(apart)} printed scores is {told}. "
+        f"The least with {apart.mean().idxmin()} images."
     )
 
 
