@@ -262,3 +262,11 @@ def test_a_table_stands_beside_the_paper_and_the_stand_in_has_a_column_of_its_ow
     assert wide.loc["0.1", ("digit_styles for cifar10, dir=0.1", "here")] == ""
     assert ALPHAS == (0.1, 0.5)
     assert Images("digits").stands_for == ""
+
+
+def test_the_sentence_about_rho_speaks_of_the_ends_that_were_measured(paper, monkeypatch):
+    values = {"dir=0.1": pd.Series({0.5: 80.0, 0.9: 70.5, 1.0: 40.0}), "dir=0.5": pd.Series({0.0: 30.0, 0.3: 31.5})}
+    monkeypatch.setattr(figures, "_by_rho", lambda study: values)
+    first, second = figures.table6_says(paper).split("; ")
+    assert first.endswith("at dir=0.1 the best of 3 shares is 0.5, as FedAvg alone it loses 40.0 points")
+    assert second == "at dir=0.5 the best of 2 shares is 0.3, without a warm-up it loses 1.5 points."

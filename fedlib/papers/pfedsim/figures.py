@@ -222,10 +222,11 @@ def table6_says(study: Study) -> str:
     texts = []
     for alpha, values in _by_rho(study).items():
         best = values.idxmax()
-        texts.append(
-            f"at {alpha} the best share is {best:g}; without a warm-up it loses {values[best] - values.iloc[0]:.1f} "
-            f"points, and as FedAvg alone {values[best] - values.iloc[-1]:.1f}"
-        )
+        ends = {0.0: "without a warm-up", 1.0: "as FedAvg alone"}  # as far as they have been measured
+        lost = [
+            f", {text} it loses {values[best] - values[rho]:.1f} points" for rho, text in ends.items() if rho in values
+        ]
+        texts.append(f"at {alpha} the best of {len(values)} shares is {best:g}{''.join(lost)}")
     return f"Look at both ends of the line: {'; '.join(texts)}." if texts else ""
 
 
