@@ -37,6 +37,10 @@ class Registry(dict):
     """A dict whose entries are not part of the fingerprint of code that uses the dict."""
 
 
+class Cache(dict):
+    """A dict that is filled while a program runs; for the fingerprint it is always empty."""
+
+
 def fingerprint(*roots: Any) -> str:
     """16 hex digits of all code that `roots`, functions and classes or values that contain them, use.
 
@@ -63,6 +67,8 @@ class _Walk:
             return repr(value)
         if isinstance(value, Registry):
             return "a registry"
+        if isinstance(value, Cache):
+            return "{}"
         if isinstance(value, types.ModuleType):
             return value.__name__
         if isinstance(value, np.ndarray | torch.Tensor):

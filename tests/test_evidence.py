@@ -11,6 +11,7 @@ from processes import start
 
 import fedlib as fl
 from fedlib.papers import recheck, rows, runner, trial
+from fedlib.papers import run as tasks_of_studies
 from fedlib.papers.pfedsim.study import PROFILES, run, warmed
 from fedlib.papers.run import Images, Run, here
 from fedlib.papers.runner import Job, missing, perform, share_prefix, work
@@ -275,3 +276,14 @@ def test_a_measurement_is_not_older_than_the_sizes_of_another_profile(monkeypatc
     assert code("paper") == before
     monkeypatch.setitem(module.PROFILES, "paper", module.PROFILES["paper"]._replace(moves_rounds=99))
     assert code("paper") != before
+
+
+@pytest.mark.parametrize("paper", fl.report.PAPERS)
+def test_the_code_of_a_run_is_the_same_before_and_after_its_data_are_loaded(paper, monkeypatch):
+    federations = tasks_of_studies._FEDERATIONS
+    monkeypatch.setattr(tasks_of_studies, "_FEDERATIONS", type(federations)())
+    tasks = [task for task, _ in fl.study(paper, "smoke").tasks().values() if isinstance(task, Run)]
+    before = [task.code() for task in tasks]
+    tasks[0].arguments(0)
+    assert tasks_of_studies._FEDERATIONS
+    assert [task.code() for task in tasks] == before

@@ -15,6 +15,7 @@ import fedlib as fl
 from fedlib.algorithm import Algorithm
 from fedlib.data import EMBEDDED, Dataset, data_root
 from fedlib.federation import Federation, Partition
+from fedlib.fingerprint import Cache
 from fedlib.models import Models, architectures
 from fedlib.runs.plan import fingerprint_of, library
 
@@ -165,7 +166,7 @@ def _shaped(data: Dataset, shape: tuple[int, ...]) -> Dataset:
     return replace(data, x=np.ascontiguousarray(np.broadcast_to(x, (len(x), *shape))))
 
 
-_FEDERATIONS: dict[str, Federation] = {}  # the last few, by all that makes them
+_FEDERATIONS: dict[str, Federation] = Cache()  # the last few, by all that makes them
 
 
 def _federation(run: Run) -> Federation:
