@@ -15,7 +15,6 @@ from torch.utils._pytree import tree_leaves, tree_map
 from fedlib.stack import Tree, cat, take
 from fedlib.training.batches import to_device
 from fedlib.training.phase import TRAINED, Phase
-from fedlib.training.phase import join as join_phases
 
 
 class Progress(NamedTuple):
@@ -75,7 +74,15 @@ def begin(phase: Phase) -> Begun:
 
 def join(several: Sequence[Begun]) -> Begun:
     """Phases of one kind as one with all their clients, which must not draw random numbers."""
-    return Begun(join_phases([one.phase for one in several]), cat([one.progress for one in several]))
+    phases = [one.phase for one in several]
+    phase = phases[0]._replace(
+        w=cat([phase.w for phase in phases]),
+        batches=tuple(steps for phase in phases for steps in phase.batches),
+        context=cat([phase.context for phase in phases]),
+        draws=tuple(draws for phase in phases for draws in phase.draws),
+        stream=None,
+    )
+    return Begun(phase, cat([one.progress for one in several]))
 
 
 def split(joined: Begun, sizes: Sequence[int]) -> list[Begun]:

@@ -1,6 +1,6 @@
 """A phase: one local training of all clients of a cohort. It is the input of a backend."""
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import NamedTuple
 
@@ -10,7 +10,7 @@ from torch.utils._pytree import tree_leaves
 
 from fedlib.models import Model
 from fedlib.models.model import is_statistic
-from fedlib.stack import Params, Tree, cat, keys
+from fedlib.stack import Params, Tree, keys
 from fedlib.streams import Stream, torch_seed
 from fedlib.training.batches import Images
 
@@ -87,15 +87,3 @@ def drawing(stream: Stream, device: torch.device) -> Iterator[None]:
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(torch_seed(*stream))
         yield
-
-
-def join(phases: Sequence[Phase]) -> Phase:
-    """Phases of one kind and step size as one phase with all their clients, which must not draw random numbers."""
-    first = phases[0]
-    return first._replace(
-        w=cat([phase.w for phase in phases]),
-        batches=tuple(steps for phase in phases for steps in phase.batches),
-        context=cat([phase.context for phase in phases]),
-        draws=tuple(draws for phase in phases for draws in phase.draws),
-        stream=None,
-    )
