@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 import torch
 
+import fedlib as fl
 from fedlib.papers import rows, runner
 from fedlib.papers.fedcs import space
 from fedlib.papers.fedcs import study as fedcs
@@ -294,6 +295,18 @@ def test_fewer_images_are_fewer_images_and_nothing_else():
     assert {key: ours[key] for key in ours if key != "federation"} == {
         key: theirs[key] for key in theirs if key != "federation"
     }
+
+
+def test_a_run_on_few_images_keeps_the_metrics_of_every_client_at_its_end():
+    setting = {"rounds": 2, "evaluate_every": 1, "tune_epochs": 1, "client_metrics": True, "local_epochs": 1}
+    federation = fl.federate(fl.load("digits", copies=1), fl.dirichlet(alpha=0.5), clients=3)
+    result = fl.run("fedavg", federation, progress=False, **setting)
+    kept, rows = fedcs.metrics_of(result), result.accuracy.query("round == 2")
+    for when in ("before", "after"):
+        for name in ("f1", "auc"):
+            own = rows[rows["when"] == when].sort_values("client")[name]
+            assert kept[f"{name} {when}"] == [round(x, 3) for x in own]
+    assert len(kept) == 4
 
 
 def test_the_sentence_about_fewer_images_follows_the_distance_from_the_printed_numbers():
