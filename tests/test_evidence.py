@@ -63,8 +63,10 @@ def test_what_is_missing_is_run_once_and_nothing_else(smoke, tmp_path):
 
 
 def test_what_is_timed_needs_to_be_asked_for(smoke, tmp_path):
-    assert not any(isinstance(job.task, Run) and job.task.timed for job in missing([smoke], folder=tmp_path))
-    assert all(job.task.timed for job in missing([smoke], ["table7"], tmp_path))
+    cell = next(cell for cell in smoke.cells if cell.item == "table3")
+    timed = smoke._replace(cells=[cell._replace(item="times", tasks=(cell.tasks[0]._replace(timed=True),))], claims=())
+    assert missing([timed], folder=tmp_path) == []
+    assert len(missing([timed], ["times"], tmp_path)) == 1
 
 
 def test_a_job_that_another_process_does_is_left_to_it(smoke, tmp_path):

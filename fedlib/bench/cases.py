@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import fedlib as fl
-from fedlib.bench.measure import Work, in_turns, peak_memory, row, seconds, wall_seconds
+from fedlib.bench.measure import Work, in_turns, next_round, peak_memory, row, seconds, wall_seconds
 from fedlib.data import Dataset
 from fedlib.federation import Federation
 from fedlib.models import MODELS, build
@@ -123,14 +123,7 @@ def crowd(n_clients: int) -> Federation:
 def a_round(method: fl.Algorithm, n_clients: int, cohort: int) -> Work:
     """A function that runs the next round, with 5 local epochs, at each call."""
     plan = prepare(method, crowd(n_clients), rounds=1000, join_ratio=cohort / n_clients, local_epochs=5)
-    session = Session(plan)
-    state, rounds = session.init(), itertools.count()
-
-    def work() -> None:
-        nonlocal state
-        state = plan.algorithm.round(state, session.cohort(next(rounds)))
-
-    return work
+    return next_round(Session(plan))
 
 
 def two_rounds(personal: bool, n_clients: int, cohort: int) -> None:

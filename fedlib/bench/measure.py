@@ -1,5 +1,6 @@
 """Measurements: alternating turns, their ratios, and the peak memory of a separate process."""
 
+import itertools
 import multiprocessing
 import re
 import resource
@@ -10,6 +11,9 @@ from time import perf_counter, process_time
 from typing import Any
 
 import torch
+
+from fedlib.runs.session import Session
+from fedlib.training.cohort import Cohort
 
 Work = Callable[[], object]
 
@@ -39,6 +43,19 @@ def in_turns(works: Mapping[str, Work], turns: int, clock: Callable[[Work], floa
         work()
     taken = [{name: clock(work) for name, work in works.items()} for _ in range(turns)]
     return {name: [turn[name] for turn in taken] for name in works}
+
+
+def next_round(session: Session) -> Callable[[], Cohort]:
+    """A function that does the next round of a run at each call; what it returns has counted what was sent."""
+    state, rounds = session.init(), itertools.count()
+
+    def work() -> Cohort:
+        nonlocal state
+        cohort = session.cohort(next(rounds))
+        state = session.plan.algorithm.round(state, cohort)
+        return cohort
+
+    return work
 
 
 def row(taken: Mapping[str, list[float]], name: str, to: str, **facts: Any) -> dict[str, Any]:

@@ -341,12 +341,15 @@ def table7(study: Study) -> Figure:
     table = study.table("table7")
     table = table[table["dataset"] == "cifar10"]
     figure, axes = plt.subplots(2, 1, figsize=(WIDE, 3.4), sharey=True)
-    titles = {"xi_p_1e-4s": "time per sample", "scalars_down": "scalars received"}
-    for ax, (metric, title) in zip(axes, titles.items(), strict=True):
-        one = table[table["metric"] == metric].set_index("method")
-        for column, color, marker, name in (("paper", GREY, "x", "paper"), ("value", RED, "o", "measured")):
-            ratio = one[column] / one.loc["fedavg", column]
-            ax.plot(ratio, list(map(label, one.index)), marker, color=color, label=name)
+    of = {name: one.set_index("method") for name, one in table.groupby("metric", sort=False)}
+    time, sent = of["xi_p_1e-4s"]["paper"], of["scalars_down"]
+    shown = {
+        "time per sample": (time / time["fedavg"], of["relative_time"]["value"]),
+        "scalars received": tuple(sent[column] / sent.loc["fedavg", column] for column in ("paper", "value")),
+    }
+    for ax, (title, ratios) in zip(axes, shown.items(), strict=True):
+        for ratio, color, marker, name in zip(ratios, (GREY, RED), "xo", ("paper", "measured"), strict=True):
+            ax.plot(ratio, list(map(label, ratio.index)), marker, color=color, label=name)
         ax.set_title(f"{title}, relative to FedAvg", loc="left")
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper right", ncols=2)
     return figure

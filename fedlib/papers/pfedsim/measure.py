@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
 
 import fedlib as fl
 from fedlib import similarity
+from fedlib.algorithm import Algorithm
+from fedlib.bench.measure import in_turns, next_round, seconds
 from fedlib.federation import Federation
 from fedlib.models import MODELS, build, features
 from fedlib.papers.run import Images, Kept, Run, images
-from fedlib.runs import Session, cohorts, prepare
+from fedlib.runs import Session, prepare
 from fedlib.training import cross_entropy, evaluate, on_device, train
 
 LAYERS = {0: "conv1.2", 1: "conv2.2", 2: "fc1.0", 3: "fc2.0", 4: "classifier"}  # before pooling and before ReLU
@@ -23,19 +26,6 @@ DOMAINS = ("Clipart", "Infograph", "Painting", "Quickdraw", "Real", "Sketch")
 VARIANTS = (("per_class", 1e-4), ("per_class", 1e-1), ("mean_cos", 1e-4))  # similarity and cap
 
 # -- of runs ------------------------------------------------------------------------------------------------------
-
-
-def costs(clients: int, join_ratio: float, result: fl.RunResult) -> Kept:
-    """Table 7: median time per sample [1e-4 s], and scalars per client in the last round, when all have to send."""
-    seed = int(str(result.config["seed"]))
-    sampled = cohorts(clients, join_ratio, len(result.rounds), seed)
-    n_test = result.accuracy.drop_duplicates("client").set_index("client")["n_test"]  # test halves: as large
-    hyper = result.config["hyper"]
-    trains_on = 1 - (hyper.get("validation", 0) if isinstance(hyper, dict) else 0)  # FedFomo holds out a share
-    samples = trains_on * np.array([n_test[ids].sum() for ids in sampled])
-    last = result.rounds.iloc[-1] / len(sampled[-1]) / 4
-    seconds = float((result.rounds["seconds"] / samples).iloc[1:].median())  # the first round warms up
-    return {"xi_p_1e-4s": 1e4 * seconds, "scalars_down": last["bytes_down"], "scalars_up": last["bytes_up"]}
 
 
 def by_domain(result: fl.RunResult) -> Kept:
@@ -169,6 +159,46 @@ def domain_sizes(seed: int, source: Images) -> Kept:
     return {name: int((data.domain == d).sum()) for d, name in enumerate(data.domains)}
 
 
+def made(name: str) -> Algorithm:
+    """A method with the paper's hyper-parameters."""
+    return fl.fedfomo(explore=0) if name == "fedfomo" else getattr(fl, name)()
+
+
+def costs(
+    seed: int,
+    methods: Sequence[str],
+    source: Images,
+    clients: int,
+    min_size: int,
+    setting: Mapping[str, object],
+    model: str,
+) -> Kept:
+    """Table 7: time of the methods per sample, and scalars that a client receives and sends in the last round.
+
+    The methods take turns round by round, as the speed of a machine changes while it works. The time is that of whole
+    rounds, so the server's is in it. The first round warms up, and all methods send what they ever send in the last.
+    """
+    federation = fl.federate(images(source), fl.dirichlet(0.1, min_size), clients)
+    plans = {name: prepare(made(name), federation, model, seed=seed, **setting) for name in methods}
+    sessions = {name: Session(plan) for name, plan in plans.items()}
+    rounds = {name: next_round(session) for name, session in sessions.items()}
+    sampled, device = sessions[methods[0]].sampled, sessions[methods[0]].device  # the same of all methods
+    taken = in_turns(rounds, len(sampled) - 2, partial(seconds, device=device))
+    own = np.array([sum(len(federation.train[i]) for i in ids) for ids in sampled[1:-1]])
+    held_out = {name: plan.algorithm.hyper.get("validation", 0) for name, plan in plans.items()}  # by FedFomo
+    times = {name: np.array(taken[name]) / (1 - held_out[name]) / own for name in methods}
+    found: dict[str, float] = {}
+    for name in methods:
+        last = rounds[name]()
+        found |= {
+            f"xi_p_1e-4s {name}": 1e4 * float(np.median(times[name])),
+            f"relative_time {name}": float(np.median(times[name] / times[methods[0]])),
+            f"scalars_down {name}": last.channel.bytes_down / 4 / last.size,
+            f"scalars_up {name}": last.channel.bytes_up / 4 / last.size,
+        }
+    return found
+
+
 def needs(seed: int, method: str) -> Kept:
     """Table 1: what a method sends, relative to a model, and whether it looks at the data of others.
 
@@ -181,9 +211,8 @@ def needs(seed: int, method: str) -> Kept:
     swapped = data.x.copy()
     swapped[spare] = swapped[np.random.default_rng(seed).permutation(spare)]
     others = replace(federation, data=replace(data, x=swapped))
-    algorithm = fl.fedfomo(explore=0) if method == "fedfomo" else getattr(fl, method)()
     setting = dict(rounds=3, local_epochs=1, batch_size=15, lr=0.05, seed=seed, progress=False)
-    one, other = (fl.run(algorithm, each, **setting) for each in (federation, others))  # type: ignore[arg-type]
+    one, other = (fl.run(made(method), each, **setting) for each in (federation, others))  # type: ignore[arg-type]
     model = 4 * sum(w.numel() for w in one.model.weights.values()) * federation.n_clients  # bytes
     up, down = one.rounds["bytes_up"] / model, one.rounds["bytes_down"] / model
     same = all(torch.equal(w, other.models[name]) for name, w in one.models.items())
