@@ -84,6 +84,11 @@ def test_a_control_speaks_as_soon_as_it_has_something_to_say():
     [none] = study._replace(rows=known).differences(points=100.0).query("item == 'table2'")["says"]
     assert none.startswith("All ")
     assert "ontrol" not in none
+    one = "table2", "local_only", "weighted_f1"
+    alone = study._replace(cells=[c for c in study.cells if (c.item, c.method, c.metric) == one])
+    assert alone.differences()["says"].item().startswith("1 of 1 measured numbers is more than 3 points")
+    [near] = alone.differences(points=100.0)["says"]
+    assert near == "The measured number is within 100 points of the printed one."
 
 
 def test_no_table_or_figure_of_a_paper_is_lost(built):

@@ -41,10 +41,16 @@ def differences(study: Study, points: float, measured: pd.DataFrame) -> pd.DataF
         far = rows["difference"].abs()
         line = {"item": item, "measured": len(rows), "apart": int((far > points).sum())}
         line |= {name: rows.loc[far.idxmax(), name] for name in FARTHEST}
-        says = f"All {len(rows)} measured numbers are within {points:g} points of the printed ones."
-        if line["apart"]:
-            says = f"{line['apart']} of {len(rows)} measured numbers are more than {points:g} points from the printed "
-            says += f"ones. The farthest is {_farthest(line)}. {_controls(study, item, numbers)}"
+        n, apart = len(rows), line["apart"]
+        if apart:
+            says = (
+                f"{apart} of {n} measured numbers {'is' if apart == 1 else 'are'} more than {points:g} points from the "
+            )
+            says += f"printed ones. The farthest is {_farthest(line)}. {_controls(study, item, numbers)}"
+        elif n == 1:
+            says = f"The measured number is within {points:g} points of the printed one."
+        else:
+            says = f"All {n} measured numbers are within {points:g} points of the printed ones."
         lines.append(line | {"says": says})
     return pd.DataFrame(lines, columns=["item", "measured", "apart", *FARTHEST, "says"])
 
