@@ -177,7 +177,7 @@ def says_fig3(study: Study) -> str:
     gap = mean["pfedmb"] - mean["pfedmb-avg"]
     faster = "earlier with weighting" if gap > 0.01 else "earlier without weighting" if gap < -0.01 else "equally fast"
     return (
-        f"At the end the five pairs use {used['pfedmb']:.1f} branches with weighting and {used['pfedmb-avg']:.1f} "
+        f"At the end the five pairs use {used['pfedmb']:.3g} branches with weighting and {used['pfedmb-avg']:.3g} "
         f"without (mean over seeds); the Rand index ends at {end['pfedmb']:.2f} and {end['pfedmb-avg']:.2f}. As a mean "
         f"over all rounds it is {mean['pfedmb']:.2f} and {mean['pfedmb-avg']:.2f}: the pairs are found {faster}."
     )

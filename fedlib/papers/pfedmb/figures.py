@@ -194,16 +194,15 @@ def fig4(study: Study) -> Figure:
 def says_fig4(study: Study) -> str:
     """How many rounds pFedMB and its rivals need to 99 % of the final accuracy of the rivals."""
     frame, sentences = study.numbers("fig4", metric="rounds"), []
+    last = max(task.rounds for cell in study.cells if cell.item == "fig4" for task in cell.tasks)
     for aim in ("fedavg", "pfedmb-avg"):
         rounds = frame[frame["aim"] == aim].groupby("method")["value"].mean() if len(frame) else {}
         if "pfedmb" in rounds and aim in rounds:
-            ours, theirs = rounds["pfedmb"], rounds[aim]
-            word = "before" if ours < theirs else "after" if ours > theirs else "together with"
+            ours, theirs = (f"{n:.3g}" if n <= last else f"more than {last}" for n in rounds[["pfedmb", aim]])
             sentences.append(
-                f"pFedMB is at 99 % of the final accuracy of {label(aim)} in round {ours:.1f}, {word} {label(aim)} "
-                f"itself (round {theirs:.1f})"
+                f"Rounds to 99 % of the final accuracy of {label(aim)}: pFedMB {ours}, {label(aim)} itself {theirs}."
             )
-    return "; ".join(sentences) + "." if sentences else "Nothing can be compared yet."
+    return " ".join(sentences) or "Nothing can be compared yet."
 
 
 def pairs(study: Study) -> Figure:
