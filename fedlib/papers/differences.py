@@ -43,10 +43,9 @@ def differences(study: Study, points: float, measured: pd.DataFrame) -> pd.DataF
         line |= {name: rows.loc[far.idxmax(), name] for name in FARTHEST}
         n, apart = len(rows), line["apart"]
         if apart:
-            says = (
-                f"{apart} of {n} measured numbers {'is' if apart == 1 else 'are'} more than {points:g} points from the "
-            )
-            says += f"printed ones. The farthest is {_farthest(line)}. {_controls(study, item, numbers)}"
+            verb = "is" if apart == 1 else "are"
+            says = f"{apart} of {n} measured numbers {verb} more than {points:g} points from the printed ones. "
+            says += f"The farthest is {_farthest(line)}. {_controls(study, item, numbers)}"
         elif n == 1:
             says = f"The measured number is within {points:g} points of the printed one."
         else:

@@ -487,7 +487,7 @@ SHOWN = {
     "table4": Item("Table 4: what the partitions give.", rows="metric", digits=0),
     "table5": Item("Table 5: parameters of LeNet5 by layer.", rows="layer", digits=0),
     "table7": Item(
-        "Table 7: time [1e-4 s] of a client per sample, also relative to FedAvg, and scalars per client and round.",
+        "Table 7: time [1e-4 s] of a client per sample that it trains on, also over FedAvg's, and scalars per round.",
         draw=table7,
         alt="Time and traffic of every method relative to FedAvg, measured and printed.",
     ),

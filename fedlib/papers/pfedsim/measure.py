@@ -176,7 +176,8 @@ def costs(
     """Table 7: time of the methods per sample, and scalars that a client receives and sends in the last round.
 
     The methods take turns round by round, as the speed of a machine changes while it works. The time is that of whole
-    rounds, so the server's is in it. The first round warms up, and all methods send what they ever send in the last.
+    rounds, so the server's is in it, per sample that is trained on: FedFomo trains on a share and holds out the rest.
+    The first round warms up, and all methods send what they ever send in the last.
     """
     federation = fl.federate(images(source), fl.dirichlet(0.1, min_size), clients)
     plans = {name: prepare(made(name), federation, model, seed=seed, **setting) for name in methods}
