@@ -49,6 +49,17 @@ def test_dots_stand_in_order_with_their_mean_written(ax):
     assert low > high  # the first one is on top
 
 
+def test_what_the_paper_prints_is_a_cross_in_its_line_and_the_legend_says_so_once():
+    figure, axes = panels(2, 1.0, across=1)
+    for ax in axes:
+        dots(ax, [("a", [1.0], "red"), ("b", [2.0], "blue"), ("c", [3.0], "red")], {"c": 7.5, "a": np.nan, "d": 1.0})
+        crosses = [line for line in ax.lines if line.get_marker() == "x"]
+        assert [(*line.get_xdata(), *line.get_ydata()) for line in crosses] == [(7.5, 2)]
+    [legend] = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["paper"]
+    plt.close(figure)
+
+
 def test_chance_is_a_line_along_either_axis_unless_nobody_knows_it(ax):
     mark_chance(ax, np.nan)
     assert not ax.lines

@@ -284,10 +284,21 @@ def test_the_best_method_is_on_top_and_guessing_is_a_line():
     [ax] = figure.axes
     assert [text.get_text() for text in ax.get_yticklabels()] == ["pFedMB", "FedAvg"]
     assert 50.0 in [line.get_xdata()[0] for line in ax.lines]
+    crosses = [(line.get_xdata()[0], line.get_ydata()[0]) for line in ax.lines if line.get_marker() == "x"]
+    assert crosses == [(89.49, 0), (87.99, 1)]  # as printed
     assert np.isnan(chance("clients=15;dir=0.4"))
     assert chance("clients=50;classes=2") == 50
     assert np.isnan(chance("clients=15;classes=20;u=0.3-0.7"))
     plt.close(figure)
+
+
+def test_printed_numbers_stand_beside_measured_ones_unless_other_data_stand_in(paper, few):
+    ours = few[0].numbers("table1")["paper"]
+    assert len(ours)
+    assert ours.isna().all()
+    beside = paper.numbers("table1", "fig4").set_index(["item", "method"])["paper"]
+    assert beside["table1"].to_dict() == {"local_only": 87.26, "fedavg": 87.99, "pfedmb-avg": 89.08, "pfedmb": 89.49}
+    assert beside["fig4"].isna().all()
 
 
 # -- what is said under a figure, on both sides of its comparison -------------------------------------------------
@@ -303,7 +314,10 @@ class of:
 
     def numbers(self, *items, metric=""):
         frame = self.frame[self.frame["item"].isin(items) & self.frame["metric"].isin([metric or "accuracy"])]
-        return frame.join(pd.DataFrame([parts_of(s) for s in frame["setting"]], index=frame.index))
+        printed = fl.report.reported("pfedmb").drop_duplicates(KEY).set_index(KEY)["mean"]
+        paper = [printed.get(key, np.nan) for key in frame[KEY].itertuples(index=False, name=None)]
+        parts = pd.DataFrame([parts_of(s) for s in frame["setting"]], index=frame.index)
+        return frame.assign(paper=paper).join(parts)
 
 
 class Kept:

@@ -227,10 +227,14 @@ class Study(NamedTuple):
             metric: only this one. Default: all.
 
         Returns:
-            As `measured`, without values that are NaN; "dir=0.1;rho=0.5" gives the columns dir and rho, which are text.
+            As `measured`, without values that are NaN, and with what is printed (paper; NaN if nothing is, or if other
+            data stand in for the paper's); "dir=0.1;rho=0.5" gives the columns dir and rho, which are text.
         """
         some = self._replace(cells=[c for c in self.cells if c.item in items and metric in ("", c.metric)])
+        printed = reported(self.paper).drop_duplicates(KEY).set_index(KEY)["mean"].to_dict()
+        paper = {cell.key: np.nan if _stand_in(cell) else printed.get(cell.key, np.nan) for cell in some.cells}
         frame = some.measured().dropna(subset="value").reset_index(drop=True)
+        frame["paper"] = [paper[key] for key in frame[KEY].itertuples(index=False, name=None)]
         names = dict.fromkeys(name for cell in some.cells for name in layout.parts_of(cell.setting))
         parts = [layout.parts_of(setting) for setting in frame["setting"]]
         return frame.join(pd.DataFrame(parts, index=frame.index, columns=list(names)))

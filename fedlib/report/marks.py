@@ -31,14 +31,21 @@ def panels(n: int, height: float, across: int = 2, width: float = WIDE, **option
     return figure, list(axes.flat[:n])
 
 
-def dots(ax: Axes, groups: Sequence[tuple[str, Sequence[float], str]]) -> None:
-    """A line of dots for each (name, values of the seeds, colour), first one on top; the mean is large, and written."""
-    for y, (_, values, color) in enumerate(groups):
+def dots(ax: Axes, groups: Sequence[tuple[str, Sequence[float], str]], paper: Mapping[str, float] = {}) -> None:
+    """A line of dots for each (name, values of the seeds, colour), first one on top; the mean is large, and written.
+
+    A cross is what the paper prints for the name of a line.
+    """
+    for y, (name, values, color) in enumerate(groups):
         mean = float(np.mean(values))
         ax.plot(values, [y] * len(values), "o", color=color, alpha=0.35, markersize=4, markeredgewidth=0)
         ax.plot(mean, y, "o", color=color, markersize=6)
         above = {"xytext": (0, 4.5), "textcoords": "offset points", "ha": "center"}
         ax.annotate(f"{mean:.1f}".replace("-", "\N{MINUS SIGN}"), (mean, y), color=color, **above)
+        if np.isfinite(paper.get(name, np.nan)):
+            [cross] = ax.plot(paper[name], y, "x", color=GREY, markersize=5)
+            if not ax.figure.legends:
+                ax.figure.legend([cross], ["paper"], loc="outside upper right", handlelength=1)
     ax.set_yticks(range(len(groups)), [name for name, *_ in groups])
     ax.set_ylim(len(groups) - 0.1, -0.75)
     ax.margins(x=0.1)

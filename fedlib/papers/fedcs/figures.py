@@ -145,7 +145,8 @@ SHOWN: dict[str, Item] = {
     **{
         item: _item(
             f"Table {item[-1]}: {name}, {F1_AUC}.",
-            f"Weighted F1 of every method on {name} or its stand-in: a dot per seed, a bar for its spread.",
+            f"Weighted F1 of every method on {name} or a stand-in: a dot per seed, a bar for its spread, "
+            "a cross as printed.",
             partial(table, item),
             partial(says_table, item),
         )

@@ -60,14 +60,16 @@ def table(item: str, study: Study) -> Figure:
     rows = study.numbers(item)
     if rows.empty:
         return plot_nothing()
-    f1 = rows[rows["metric"] == "weighted_f1"].groupby("method", sort=False)["value"].apply(list)
+    score = rows[rows["metric"] == "weighted_f1"]
+    f1 = score.groupby("method", sort=False)["value"].apply(list)
+    paper = {named(str(method)): value for method, value in zip(score["method"], score["paper"], strict=True)}
     spread = rows[rows["metric"] == "weighted_f1_std"].groupby("method")["value"].mean()
     order = sorted(f1.index, key=lambda method: -np.mean(f1[method]))
     figure, ax = plt.subplots(figsize=(WIDE, 0.9 + 0.32 * len(order)))
     for y, method in enumerate(order):
         middle = np.mean(f1[method])
         ax.plot([middle - spread[method], middle + spread[method]], [y, y], color=LIGHT, linewidth=5, zorder=1)
-    dots(ax, [(named(method), f1[method], str(look(method)["color"])) for method in order])
+    dots(ax, [(named(method), f1[method], str(look(method)["color"])) for method in order], paper)
     mark_chance(ax, CHANCE, "y")
     ax.set(xlabel="weighted F1 [%]; grey: one standard deviation over clients", xlim=(0, 105))
     return figure

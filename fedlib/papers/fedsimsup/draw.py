@@ -63,7 +63,8 @@ def mean_of(frame: pd.DataFrame, **parts: str) -> float:
 def methods(ax: Axes, frame: pd.DataFrame) -> None:
     """A line of dots for each method."""
     groups = frame.groupby("method", sort=False)["value"]
-    dots(ax, [(label(str(m)), values.tolist(), method_style(str(m))["color"]) for m, values in groups])
+    paper = {label(str(m)): p for m, p in zip(frame["method"], frame["paper"], strict=True)}
+    dots(ax, [(label(str(m)), values.tolist(), method_style(str(m))["color"]) for m, values in groups], paper)
 
 
 def bars(values: Mapping[str, float], texts: Sequence[str], xlabel: str) -> Figure:

@@ -293,19 +293,19 @@ SHOWN = {
     "table1": Item(
         "Table 1: accuracy [%], pooled over the test images of all clients, Dirichlet partitions.",
         draw=table1,
-        alt="Accuracy of each method, a dot for each seed and a large one at the mean, with a line at chance.",
+        alt="Accuracy of each method: dots are seeds, the large one is their mean, crosses are as printed.",
         says=lambda study: table_says(study, "table1"),
     ),
     "table2": Item(
         "Table 2: accuracy [%] if every client has the same number of classes.",
         draw=table2,
-        alt="Accuracy of each method, a dot for each seed and a large one at the mean, with a line at chance.",
+        alt="Accuracy of each method: dots are seeds, the large one is their mean, crosses are as printed.",
         says=lambda study: table_says(study, "table2"),
     ),
     "table3": Item(
         "Table 3: accuracy [%] if every client draws its supervisor: by kind, of all, and if all have L.",
         draw=table3,
-        alt="Accuracy by kind of supervisor, a dot for each seed and a large one at the mean, with a line at chance.",
+        alt="Accuracy by kind of supervisor: dots are seeds, the large one is their mean, crosses are as printed.",
         says=table3_says,
     ),
     "table3_paired": Item(

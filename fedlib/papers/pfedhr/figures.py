@@ -49,11 +49,12 @@ def table(study: Study, item: str) -> Figure:
     for ax, (_, own), title in zip(axes, groups, words, strict=True):
         dataset, split = own["dataset"].iloc[0], own["split"].iloc[0]
         kinds = len(set(own["public"])) > 1
-        lines = [
-            (label(str(m)) + (f", {PUBLIC.get(str(p), p)}" if kinds else ""), rows["value"].tolist(), colour(m))
-            for (p, m), rows in own.groupby(["public", "method"], sort=False)
-        ]
-        dots(ax, lines)
+        lines, paper = [], {}
+        for (p, m), rows in own.groupby(["public", "method"], sort=False):
+            name = label(str(m)) + (f", {PUBLIC.get(str(p), p)}" if kinds else "")
+            lines.append((name, rows["value"].tolist(), colour(m)))
+            paper[name] = rows["paper"].iloc[0]
+        dots(ax, lines, paper)
         mark_chance(ax, CHANCE[split], "y")
         base = alone[(alone["dataset"] == dataset) & (alone["split"] == split)]["value"]
         if len(base) and item != "table4":
@@ -284,7 +285,7 @@ SHOWN = {
     ),
     "table2": Item(
         f"Table 2: {ACCURACY}, each on its own classes", draw=draw_table2, says=say_table2,
-        alt="Accuracy of every method as dots, with Local-Only and chance as lines.",
+        alt="Accuracy of every method as dots, as crosses what is printed, with Local-Only and chance as lines.",
     ),
     "pupils": Item(
         "The mechanism: does a better teacher help more? Every dot is a client in a round", draw=draw_pupils,
@@ -297,12 +298,13 @@ SHOWN = {
     ),
     "table1": Item("Table 1, measured: are public labels used (1: yes), and how many bytes are sent", digits=0),
     "table3": Item(
-        f"Table 3: many clients; {ACCURACY}", draw=draw_table3, alt="Accuracy of every method with many clients.",
+        f"Table 3: many clients; {ACCURACY}", draw=draw_table3,
+        alt="Accuracy of every method with many clients, and as printed.",
         says=lambda study: ahead("table3", study),
     ),
     "table4": Item(
         f"Table 4: one architecture for all; {ACCURACY}", draw=draw_table4, says=lambda study: ahead("table4", study),
-        alt="Accuracy of every method where all clients have the same architecture.",
+        alt="Accuracy of every method where all clients have the same architecture; crosses: as printed.",
     ),
     "tested": Item(
         "Accuracy in percent of the clients that have just trained, and of all clients on all classes",

@@ -61,7 +61,7 @@ def _dots_of_methods(ax: Axes, frame: pd.DataFrame) -> None:
         (label(str(method)), rows["value"].tolist(), method_style(str(method))["color"])
         for method, rows in frame.groupby("method", sort=False)
     ]
-    dots(ax, best_first(groups))
+    dots(ax, best_first(groups), {label(str(m)): p for m, p in zip(frame["method"], frame["paper"], strict=True)})
     ax.set_xlabel("accuracy [%]")
     mark_chance(ax, chance(frame["setting"].iloc[0]), "y")
 
@@ -376,7 +376,7 @@ SHOWN = {
     "table1": Item(
         "Table I: accuracy on the five pairs after fine-tuning, mean over clients, in percent.",
         draw=table1,
-        alt="Accuracy of four methods as dots, one small dot for each seed and a large one for the mean.",
+        alt="Accuracy of four methods as dots, small for each seed, large for the mean; crosses: as printed.",
         says=partial(says_ranking, item="table1"),
     ),
     "fig3": Item(
@@ -415,7 +415,7 @@ SHOWN = {
     "table2": Item(
         "Table II: accuracy after fine-tuning, mean over clients, in percent.",
         draw=table2,
-        alt="Accuracy of the methods as dots, one panel for each data set and partition.",
+        alt="Accuracy of the methods as dots, one panel for each data set and partition; crosses: as printed.",
         says=partial(says_ranking, item="table2"),
     ),
     "table3": Item("Table III: the number of branches that validates best.", says=says_table3, digits=0),
