@@ -27,6 +27,7 @@ WORDS = {
     "alpha_lr=0;lr=x5": "nobody chooses, steps five times larger",
     "alpha=labels": "choice given by the labels",
     "rounds=x2": "twice as many rounds",
+    "lr=x0.4": "steps 0.4 times as large",
 }
 
 
@@ -216,6 +217,45 @@ def pairs(study: Study) -> Figure:
     ax.text(5, 1.0, "five groups", transform=ax.get_xaxis_transform(), color=GREY, ha="center", va="bottom")
     mark_chance(ax, chance(PAIRS))
     return figure
+
+
+def pairs_control(study: Study) -> Figure:
+    """Accuracy on the five pairs of Table I's methods, and of pFedMB with a part of it replaced."""
+    table1, variants = _on_pairs(study)
+    if variants.empty or table1.empty:
+        return plot_nothing()
+    groups = [
+        (str(name), rows["value"].tolist(), color)
+        for frame, color in ((table1, GREY), (variants, PALETTE[3]))
+        for name, rows in frame.groupby("name", sort=False)
+    ]
+    figure, ax = plt.subplots(figsize=(WIDE, 0.9 + 0.32 * len(groups)))
+    ours = label("pfedmb")
+    colored = [(name, values, RED if name == ours else color) for name, values, color in groups]
+    dots(ax, best_first(colored), dict(zip(table1["name"], table1["paper"], strict=True)))
+    ax.set_xlabel("accuracy [%]")
+    return figure
+
+
+def _on_pairs(study: Study) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The numbers of Table I and of its control, each with the name of its line."""
+    table1, variants = (study.numbers(item, metric="accuracy") for item in ("table1", "pairs_control"))
+    words = [WORDS[setting.rsplit(";", 1)[1]] for setting in variants["setting"]]
+    return table1.assign(name=[label(str(m)) for m in table1["method"]]), variants.assign(name=words)
+
+
+def says_pairs_control(study: Study) -> str:
+    """What each replaced part adds to pFedMB, and whether it is then ahead of FedAvg."""
+    table1, variants = (frame.groupby("name", sort=False)["value"].mean() for frame in _on_pairs(study))
+    ours, other = label("pfedmb"), label("fedavg")
+    if variants.empty or not {ours, other} <= set(table1.index):
+        return "Nothing can be compared yet: Table I and a variant are needed."
+    text = ", ".join(f"{name} {value:.1f} ({value - table1[ours]:+.1f})" for name, value in variants.items())
+    gap = float(variants.max()) - table1[other]
+    return (
+        f"Look at the dots around {ours} ({table1[ours]:.1f}): {text}. The best of them is {abs(gap):.1f} points "
+        f"{'ahead of' if gap > 0 else 'behind'} {other} ({table1[other]:.1f})."
+    )
 
 
 def _by_branches_on_pairs(study: Study) -> pd.DataFrame:
@@ -411,6 +451,13 @@ SHOWN = {
         draw=pairs,
         alt="Accuracy against the number of branches, with a line at five, the number of groups.",
         says=lambda study: says_branches(_by_branches_on_pairs(study)),
+    ),
+    "pairs_control": Item(
+        "Table I and pFedMB with parts of it replaced: accuracy on the five pairs, in percent.",
+        rows="metric",
+        draw=pairs_control,
+        alt="Accuracy of the methods of Table I and of variants of pFedMB as dots; crosses: as printed.",
+        says=says_pairs_control,
     ),
     "table2": Item(
         "Table II: accuracy after fine-tuning, mean over clients, in percent.",

@@ -49,6 +49,7 @@ VARIANTS = {  # of pFedMB, in the control: the method, and how much longer or fa
     "alpha=labels": (pfedmb_given(B), 1, 1),  # the choice is given: one branch for clients with similar labels
     "rounds=x2": (fl.pfedmb(B), 2, 1),
 }
+ON_PAIRS = ("gain=no", "alpha=labels", "lr=x0.4")  # variants of pFedMB in the control of Table I
 
 
 class Sizes(NamedTuple):
@@ -83,6 +84,7 @@ class Sizes(NamedTuple):
     sigmas: Sequence[float] = (10.0,)
     other_lrs: Sequence[float] = (0.02, 0.1)  # of the side table of step sizes
     variants: Sequence[str] = tuple(VARIANTS)  # of the control
+    pair_variants: Sequence[str] = ON_PAIRS
     pair_seeds: int = 2  # of Table I, Fig. 3 and Fig. 4
     seeds: int = 2  # of Table II
     table3_seeds: int = 2
@@ -106,6 +108,7 @@ QUICK = Sizes(
     pair_tune_every=4,
     pair_alpha_lr=0.3,
     pair_branches=(),
+    pair_variants=(),
     lrs=(0.1,),
     branch_lrs=(0.1,),
     branches=(5,),
@@ -132,6 +135,7 @@ PROFILES = {
         pair_tune_every=1,
         pair_alpha_lr=1.0,
         pair_branches=(2,),
+        pair_variants=ON_PAIRS,
         pair_seeds=1,
         seeds=1,
         control_seeds=1,
@@ -143,6 +147,7 @@ def study(profile: str) -> Study:
     """What pFedMB needs at one size."""
     sizes = PROFILES[profile]
     cells = [*costs(sizes), *table1(sizes), *fig3(sizes), *fig4(sizes), *by_layer(sizes), *pairs_by_branches(sizes)]
+    cells += pairs_control(sizes)
     for clients in sizes.rounds:
         columns = [column(sizes, kind, clients) for kind in sizes.kinds]
         for make in (table2, table3, by_branches, controls, step_sizes):
@@ -450,6 +455,21 @@ def pairs_by_branches(sizes: Sizes) -> list[Cell]:
     ]
 
 
+def pairs_control(sizes: Sizes) -> list[Cell]:
+    """What could hold pFedMB back in Table I: the initial scale, the choice itself, large steps."""
+    own, lr = {"share_alpha": True, "alpha_lr": sizes.pair_alpha_lr}, sizes.branch_lrs[0]
+    made = {
+        "gain=no": paired(sizes, fl.pfedmb(B, gain=False, **own), lr),
+        "alpha=labels": paired(sizes, pfedmb_given(B), lr, scores),
+        "lr=x0.4": paired(sizes, fl.pfedmb(B, **own), 0.4 * lr),
+    }
+    place, read = ("pairs_control", "pfedmb", "cifar10"), partial(chosen, "accuracy")
+    return [
+        Cell(*place, f"{PAIRS};branches={B};{name}", (made[name],), read, seeds=sizes.side_seeds)
+        for name in sizes.pair_variants
+    ]
+
+
 def table2(sizes: Sizes, at: Column) -> list[Cell]:
     """Nine methods."""
     read, where = partial(chosen, "accuracy"), (at.data, at.setting)
@@ -734,7 +754,7 @@ def _same(number: Number, value: float) -> bool | None:
     return None if number.missing else abs(number.value - value) < 0.5
 
 
-CONTROLS = {"table1": ("pairs",), "table2": ("control", "step_sizes")}
+CONTROLS = {"table1": ("pairs_control", "pairs"), "table2": ("control", "step_sizes")}
 CLAIMS = [
     Claim("pb01", lambda n: [Case("Table I", on_pairs(n, "pfedmb") - on_pairs(n, "fedavg") - 0.5)]),
     Claim("pb02", lambda n: [Case("Table I", on_pairs(n, "pfedmb") - on_pairs(n, "pfedmb-avg"))]),
