@@ -214,6 +214,23 @@ def test_own_classes_and_all_classes(quick):
     assert "an easier problem; its network knows more" in text
 
 
+def test_the_distance_from_the_printed_numbers_is_said_for_all_clients_and_for_active_ones(quick):
+    empty, rows = study("pfedhr"), {}
+    for method, active, every in (("fedavg", 92.23, 95.23), ("pfedme", 90.57, 92.57)):  # 91.23 and 93.57 are printed
+        [cell] = [c for c in empty.only("table4").cells if (c.method, c.dataset) == (method, "mnist")
+                  and "iid;" in c.setting and "noniid" not in c.setting and "M1" in c.setting]  # fmt: skip
+        [task] = cell.tasks
+        one = row(task, 0, every + 10, 20.0)  # the mean of the last three rounds is ten points below the last one
+        rows[task.name, 0] = Row(task.name, 0, one.facts | {"kept": {"active": active}})
+    text = empty._replace(rows=rows).says("tested")
+    assert text == (
+        "Which clients are tested: over 2 numbers the mean distance from the printed ones is 2.5 points with all "
+        "clients and 2.0 points with those that have just trained."
+    )
+    assert not empty._replace(rows=rows).figure("tested").axes[0].lines  # nothing on all classes
+    assert "Which clients" not in quick.says("tested")  # its data stand in for the paper's
+
+
 def test_a_round_is_packed_and_unpacked():
     again = unpacked(packed(3, SEEN))
     assert again._replace(distance=0, similarity=0) == SEEN._replace(distance=0, similarity=0)

@@ -300,7 +300,7 @@ def only(rivals: Mapping[str, tuple[str, ...]], kinds: Sequence[str]) -> dict[st
 
 
 def table4(sizes: Sizes) -> list[Cell]:
-    """All clients have the same architecture."""
+    """All clients have the same architecture; also for active clients."""
     other = {"perfedavg": {"optimizer": "sgd"}, "pfedme": {"optimizer": "sgd", "lr": sizes.moreau[1]}}
     cells = []
     for (net, model), name, split in product(sizes.alone.items(), sizes.data, sizes.alone_splits):
@@ -308,7 +308,11 @@ def table4(sizes: Sizes) -> list[Cell]:
             setting = {"rounds": sizes.alone_rounds, **other.get(method, {})}
             task = run(sizes, sizes.data[name], split, made(sizes, method), model, **setting)
             key = where("labeled" if method == "pfedhr" else "none", split, (12, 4, net))
-            cells.append(Cell("table4", method, name, key, (task,), own_classes(sizes), seeds=sizes.minor))
+            own = partial(Cell, method=method, dataset=name, setting=key, tasks=(task,), seeds=sizes.minor)
+            cells += [
+                own("table4", read=own_classes(sizes)),
+                own("tested", read=partial(kept, "active"), metric="active"),
+            ]
     return cells
 
 
