@@ -3,8 +3,10 @@
 import re
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
+from matplotlib import pyplot as plt
 
 import fedlib as fl
 from fedlib.papers.report import FOLDER, SCHEMES, TITLES, build, score
@@ -131,3 +133,29 @@ def test_figures_of_what_was_measured_are_drawn(built):
         assert (folder / paper / "printed_and_measured.svg").exists()
         for name, item in study.shown.items():
             assert (folder / paper / f"{name}.svg").exists() == (name in done and item.draw is not None)
+
+
+TABLES = [
+    ("fedcs", "table1"),
+    ("fedcs", "table2"),
+    ("pfedhr", "table4"),
+    ("pfedmb", "table1"),
+    ("fedsimsup", "table1"),
+    ("fedsimsup", "table3"),
+]
+
+
+@pytest.mark.parametrize(("paper", "item"), TABLES)
+def test_a_figure_of_a_table_has_each_printed_number_beside_the_measured_one(paper, item):
+    study = fl.study(paper)
+    table = study.table(item)
+    table = table[table["value"].notna() & table["paper"].notna() & table["metric"].isin(["accuracy", "weighted_f1"])]
+    figure, found = study.figure(item), []
+    for ax in figure.axes:
+        large = [line for line in ax.lines if (line.get_marker(), line.get_markersize()) == ("o", 6)]
+        means = {line.get_ydata()[0]: line.get_xdata()[0] for line in large}
+        crosses = [(*line.get_ydata(), *line.get_xdata()) for line in ax.lines if line.get_marker() == "x"]
+        found += [(means[y], value) for y, value in crosses]
+    plt.close(figure)
+    assert len(found) > 0
+    np.testing.assert_allclose(sorted(found), sorted(zip(table["value"], table["paper"], strict=True)))

@@ -1,6 +1,7 @@
 """What figures are made of: panels, dots, lines with their names at the end, the line of chance, boxes and arrows."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -10,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 from matplotlib.ticker import MaxNLocator
 
-from fedlib.report.style import BLACK, DOTTED, GREY, WIDE
+from fedlib.report.style import BLACK, DOTTED, GREY, WIDE, label, method_style
 
 
 def plot_nothing(sentence: str = "Nothing of this has been measured at this size.") -> Figure:
@@ -50,6 +51,18 @@ def dots(ax: Axes, groups: Sequence[tuple[str, Sequence[float], str]], paper: Ma
     ax.set_ylim(len(groups) - 0.1, -0.75)
     ax.margins(x=0.1)
     ax.grid(axis="y", visible=False)
+
+
+def method_dots(
+    ax: Axes,
+    frame: pd.DataFrame,
+    named: Callable[[str], str] = label,
+    look: Callable[[str], Mapping[str, Any]] = method_style,
+) -> None:
+    """`dots` of the numbers of a study (method, value, paper), a line for each method in the order of the frame."""
+    groups = [(str(method), own) for method, own in frame.groupby("method", sort=False)]
+    lines = [(named(method), own["value"].tolist(), look(method)["color"]) for method, own in groups]
+    dots(ax, lines, {named(method): own["paper"].iloc[0] for method, own in groups})
 
 
 def seeds_and_mean(ax: Axes, curves: pd.DataFrame, color: str, **look: object) -> tuple[float, float, str]:

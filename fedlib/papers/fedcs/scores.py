@@ -31,7 +31,7 @@ from fedlib.papers.fedcs.draw import (
 from fedlib.papers.rows import Row
 from fedlib.papers.study import Study
 from fedlib.report import PALETTE, label, reported
-from fedlib.report.marks import dots, mark_chance, name_ends, panels, plot_nothing, seeds_and_mean
+from fedlib.report.marks import dots, mark_chance, method_dots, name_ends, panels, plot_nothing, seeds_and_mean
 from fedlib.report.style import BLACK, BLUE, GREY, RED, WIDE
 
 # -- method by method --------------------------------------------------------------------------------------------------
@@ -62,14 +62,13 @@ def table(item: str, study: Study) -> Figure:
         return plot_nothing()
     score = rows[rows["metric"] == "weighted_f1"]
     f1 = score.groupby("method", sort=False)["value"].apply(list)
-    paper = {named(str(method)): value for method, value in zip(score["method"], score["paper"], strict=True)}
     spread = rows[rows["metric"] == "weighted_f1_std"].groupby("method")["value"].mean()
     order = sorted(f1.index, key=lambda method: -np.mean(f1[method]))
     figure, ax = plt.subplots(figsize=(WIDE, 0.9 + 0.32 * len(order)))
     for y, method in enumerate(order):
         middle = np.mean(f1[method])
         ax.plot([middle - spread[method], middle + spread[method]], [y, y], color=LIGHT, linewidth=5, zorder=1)
-    dots(ax, [(named(method), f1[method], str(look(method)["color"])) for method in order], paper)
+    method_dots(ax, score.set_index("method").loc[order].reset_index(), named, look)
     mark_chance(ax, CHANCE, "y")
     ax.set(xlabel="weighted F1 [%]; grey: one standard deviation over clients", xlim=(0, 105))
     return figure

@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 
 from fedlib.papers.layout import parts_of
 from fedlib.papers.run import Kept, Probe, Run, Task
-from fedlib.report.marks import dots, name_ends, seeds_and_mean
-from fedlib.report.style import BLUE, RED, WIDE, label, method_style
+from fedlib.report.marks import name_ends, seeds_and_mean
+from fedlib.report.style import BLUE, RED, WIDE
 
 if TYPE_CHECKING:
     from fedlib.papers.study import Study
@@ -58,13 +58,6 @@ def mean_of(frame: pd.DataFrame, **parts: str) -> float:
     for name, value in parts.items():
         frame = frame[frame[name] == value] if name in frame else frame.iloc[:0]
     return float(frame["value"].mean())
-
-
-def methods(ax: Axes, frame: pd.DataFrame) -> None:
-    """A line of dots for each method."""
-    groups = frame.groupby("method", sort=False)["value"]
-    paper = {label(str(m)): p for m, p in zip(frame["method"], frame["paper"], strict=True)}
-    dots(ax, [(label(str(m)), values.tolist(), method_style(str(m))["color"]) for m, values in groups], paper)
 
 
 def bars(values: Mapping[str, float], texts: Sequence[str], xlabel: str) -> Figure:

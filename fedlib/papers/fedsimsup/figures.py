@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
-from fedlib.papers.fedsimsup.draw import ALL_ALIKE, CLASSES, by_place, curves, draw_curves, mean_of, methods, where
+from fedlib.papers.fedsimsup.draw import ALL_ALIKE, CLASSES, by_place, curves, draw_curves, mean_of, where
 from fedlib.papers.fedsimsup.pairs import (
     alone,
     alone_says,
@@ -25,7 +25,7 @@ from fedlib.papers.fedsimsup.pairs import (
 from fedlib.papers.fedsimsup.similar import authors, authors_say, fig5, fig5_says, similarity, similarity_says
 from fedlib.papers.run import Task
 from fedlib.papers.study import Item
-from fedlib.report.marks import mark_chance, panels, plot_nothing
+from fedlib.report.marks import mark_chance, method_dots, panels, plot_nothing
 from fedlib.report.style import RED, WIDE, label, method_style
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def accuracies(study: Study, item: str) -> Figure:
     most = max(own["method"].nunique() for *_, own in found)
     figure, axes = panels(len(found), 0.8 + 0.32 * most, across=1)
     for ax, (dataset, place, own) in zip(axes, found, strict=True):
-        methods(ax, own)
+        method_dots(ax, own)
         mark_chance(ax, 100 / CLASSES[dataset], "y")
         ax.set_title(place, loc="left")
         ax.set_xlabel("accuracy [%]")
@@ -115,7 +115,7 @@ def table3_paired(study: Study) -> Figure:
         return plot_nothing()
     figure, axes = panels(len(found), 1.8, across=1)
     for ax, (_, place, own) in zip(axes, found, strict=True):
-        methods(ax, own)
+        method_dots(ax, own)
         mark_chance(ax, 0.0, "y", "no gain")
         ax.set_title(place, loc="left")
         ax.set_xlabel("points gained over the same clients with L")
@@ -139,7 +139,7 @@ def network(study: Study) -> Figure:
     frame = frame[frame["accuracy"] == "samples"]
     figure, axes = panels(frame["network"].nunique(), 0.8 + 0.32 * frame["method"].nunique(), across=1)
     for ax, (name, own) in zip(axes, frame.groupby("network", sort=False), strict=True):
-        methods(ax, own)
+        method_dots(ax, own)
         mark_chance(ax, 10.0, "y")
         ax.set_title({"lenet4": "32-64-512", "lenet5_plain": "6-16-120-84"}.get(str(name), str(name)), loc="left")
         ax.set_xlabel("accuracy [%]")

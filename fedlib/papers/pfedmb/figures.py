@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from fedlib.papers.pfedmb.alpha import fig1_2, fig3, fig3_rand, hero, layers, says_fig3, says_hero, says_layers
 from fedlib.papers.pfedmb.draw import PAIRS, chance, place, reported_curve, rows_that_count
 from fedlib.papers.study import Item, Study
-from fedlib.report.marks import dots, mark_chance, name_ends, panels, plot_nothing, seeds_and_mean
+from fedlib.report.marks import dots, mark_chance, method_dots, name_ends, panels, plot_nothing, seeds_and_mean
 from fedlib.report.paper import reported
 from fedlib.report.style import BLACK, GREY, PALETTE, RED, WIDE, label, method_style
 
@@ -58,11 +58,8 @@ def table2(study: Study) -> Figure:
 
 
 def _dots_of_methods(ax: Axes, frame: pd.DataFrame) -> None:
-    groups = [
-        (label(str(method)), rows["value"].tolist(), method_style(str(method))["color"])
-        for method, rows in frame.groupby("method", sort=False)
-    ]
-    dots(ax, best_first(groups), {label(str(m)): p for m, p in zip(frame["method"], frame["paper"], strict=True)})
+    order = -frame.groupby("method")["value"].transform("mean")
+    method_dots(ax, frame.loc[order.sort_values(kind="stable").index])
     ax.set_xlabel("accuracy [%]")
     mark_chance(ax, chance(frame["setting"].iloc[0]), "y")
 
@@ -225,23 +222,25 @@ def pairs_control(study: Study) -> Figure:
     if variants.empty or table1.empty:
         return plot_nothing()
     groups = [
-        (str(name), rows["value"].tolist(), color)
-        for frame, color in ((table1, GREY), (variants, PALETTE[3]))
-        for name, rows in frame.groupby("name", sort=False)
+        (str(name), own["value"].tolist(), own["color"].iloc[0])
+        for frame in (table1, variants)
+        for name, own in frame.groupby("name", sort=False)
     ]
     figure, ax = plt.subplots(figsize=(WIDE, 0.9 + 0.32 * len(groups)))
-    ours = label("pfedmb")
-    colored = [(name, values, RED if name == ours else color) for name, values, color in groups]
-    dots(ax, best_first(colored), dict(zip(table1["name"], table1["paper"], strict=True)))
+    dots(ax, best_first(groups), dict(zip(table1["name"], table1["paper"], strict=True)))
     ax.set_xlabel("accuracy [%]")
     return figure
 
 
 def _on_pairs(study: Study) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The numbers of Table I and of its control, each with the name of its line."""
+    """The numbers of Table I and of its control, each with the name and the colour of its line."""
     table1, variants = (study.numbers(item, metric="accuracy") for item in ("table1", "pairs_control"))
+    names = {
+        "name": [label(m) for m in table1["method"]],
+        "color": [method_style(m)["color"] for m in table1["method"]],
+    }
     words = [WORDS[setting.rsplit(";", 1)[1]] for setting in variants["setting"]]
-    return table1.assign(name=[label(str(m)) for m in table1["method"]]), variants.assign(name=words)
+    return table1.assign(**names), variants.assign(name=words, color=PALETTE[3])
 
 
 def says_pairs_control(study: Study) -> str:

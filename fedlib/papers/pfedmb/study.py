@@ -49,7 +49,6 @@ VARIANTS = {  # of pFedMB, in the control: the method, and how much longer or fa
     "alpha=labels": (pfedmb_given(B), 1, 1),  # the choice is given: one branch for clients with similar labels
     "rounds=x2": (fl.pfedmb(B), 2, 1),
 }
-ON_PAIRS = ("gain=no", "alpha=labels", "lr=x0.4")  # variants of pFedMB in the control of Table I
 
 
 class Sizes(NamedTuple):
@@ -84,7 +83,7 @@ class Sizes(NamedTuple):
     sigmas: Sequence[float] = (10.0,)
     other_lrs: Sequence[float] = (0.02, 0.1)  # of the side table of step sizes
     variants: Sequence[str] = tuple(VARIANTS)  # of the control
-    pair_variants: Sequence[str] = ON_PAIRS
+    pair_control: bool = True
     pair_seeds: int = 2  # of Table I, Fig. 3 and Fig. 4
     seeds: int = 2  # of Table II
     table3_seeds: int = 2
@@ -108,7 +107,7 @@ QUICK = Sizes(
     pair_tune_every=4,
     pair_alpha_lr=0.3,
     pair_branches=(),
-    pair_variants=(),
+    pair_control=False,
     lrs=(0.1,),
     branch_lrs=(0.1,),
     branches=(5,),
@@ -135,7 +134,7 @@ PROFILES = {
         pair_tune_every=1,
         pair_alpha_lr=1.0,
         pair_branches=(2,),
-        pair_variants=ON_PAIRS,
+        pair_control=True,
         pair_seeds=1,
         seeds=1,
         control_seeds=1,
@@ -147,7 +146,7 @@ def study(profile: str) -> Study:
     """What pFedMB needs at one size."""
     sizes = PROFILES[profile]
     cells = [*costs(sizes), *table1(sizes), *fig3(sizes), *fig4(sizes), *by_layer(sizes), *pairs_by_branches(sizes)]
-    cells += pairs_control(sizes)
+    cells += pairs_control(sizes) if sizes.pair_control else []
     for clients in sizes.rounds:
         columns = [column(sizes, kind, clients) for kind in sizes.kinds]
         for make in (table2, table3, by_branches, controls, step_sizes):
@@ -465,8 +464,8 @@ def pairs_control(sizes: Sizes) -> list[Cell]:
     }
     place, read = ("pairs_control", "pfedmb", "cifar10"), partial(chosen, "accuracy")
     return [
-        Cell(*place, f"{PAIRS};branches={B};{name}", (made[name],), read, seeds=sizes.side_seeds)
-        for name in sizes.pair_variants
+        Cell(*place, f"{PAIRS};branches={B};{name}", (task,), read, seeds=sizes.side_seeds)
+        for name, task in made.items()
     ]
 
 
