@@ -64,6 +64,9 @@ class Algorithm(NamedTuple):
     def __str__(self) -> str:
         return f"{self.name}({', '.join(f'{k}={v}' for k, v in self.hyper.items())})"
 
+    def __repr__(self) -> str:
+        return str(self)
+
 
 ALGORITHMS: dict[str, Callable[..., Algorithm]] = Registry()
 

@@ -1,7 +1,8 @@
 """The fingerprint of code: a hash of all code that a function or class uses, in this project and in the user's files.
 
 It is computed from syntax trees: helpers in other files and the values of constants change it; docstrings, comments,
-formatting, annotations of functions and error messages do not. Code of installed packages enters only by its name.
+formatting, annotations of functions, error messages and `__repr__` do not. Code of installed packages enters only by
+its name.
 """
 
 import ast
@@ -138,7 +139,8 @@ def _functions(code: Code) -> list[types.FunctionType]:
         return [code]
     methods = [getattr(v, "__func__", getattr(v, "fget", getattr(v, "func", v))) for v in vars(code).values()]
     written = [m for m in methods if inspect.isfunction(m) and linecache.getlines(m.__code__.co_filename)]
-    return [m for m in written if m.__code__.co_qualname.startswith(f"{code.__qualname__}.")]
+    own = [m for m in written if m.__code__.co_qualname.startswith(f"{code.__qualname__}.")]
+    return [m for m in own if m.__name__ != "__repr__"]
 
 
 def _surroundings(code: Code, functions: Sequence[types.FunctionType]) -> dict[str, Any]:
@@ -235,7 +237,9 @@ class _Bare(ast.NodeTransformer):
     visit_AsyncFunctionDef = visit_FunctionDef
 
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.ClassDef:
-        return self.visit_FunctionDef(node)
+        node = self.visit_FunctionDef(node)
+        node.body = [part for part in node.body if getattr(part, "name", "") != "__repr__"] or [ast.Pass()]
+        return node
 
     def visit_arg(self, node: ast.arg) -> ast.arg:
         node.annotation = None

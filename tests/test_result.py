@@ -38,7 +38,7 @@ def result(when: str, seed: int = 0) -> RunResult:
         history.add_round(float(t), float(t) + 0.5, cohort)
     frames = dict(accuracy=history.accuracy(), rounds=history.rounds(), validation=history.validation())
     return RunResult(
-        {"seed": seed},
+        {"seed": seed, "algorithm": "fedprox", "data": "digits", "clients": 3},
         trace={},
         models={},
         state=None,
@@ -71,6 +71,13 @@ def test_the_headline_is_pooled_over_samples_and_the_mean_over_clients_stands_be
     assert after["accuracy"] == pytest.approx(100 * 8 / 15)
     assert after["client_mean"] == pytest.approx((100 + 200 / 3 + 40) / 3)
     assert before[["bytes_down", "bytes_up", "seconds"]].tolist() == [615, 75, 3.0]
+
+
+def test_a_result_is_shown_in_one_line_with_the_accuracy_it_is_judged_by():
+    for when, accuracy in (("before", 80.0), ("after", 53.3)):
+        line = f"RunResult(fedprox on digits, 3 clients, 6 rounds: accuracy {accuracy} % over all test images)"
+        assert repr(result(when)) == line
+    assert repr(Sweep(pd.DataFrame(), [result("after")] * 2)).startswith("Sweep of 2 runs")
 
 
 def test_a_curve_has_a_point_for_every_evaluation():

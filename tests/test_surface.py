@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+import fedlib as fl
+from fedlib.models import MODELS, build
+
 ROOT = Path(__file__).parent.parent
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 PUBLIC = re.compile(
@@ -42,3 +45,16 @@ def test_what_a_package_lists_is_there():
 def test_files_of_one_name_do_not_stand_in_neighbouring_folders():
     names = [path.name for path in (ROOT / "fedlib").glob("*/*.py") if not path.name.startswith("__")]
     assert sorted({name for name in names if names.count(name) > 1}) == []
+
+
+def test_what_people_look_at_is_shown_in_one_line():
+    """A result: `tests/test_result.py`."""
+    federation = fl.federate(fl.load("digits", copies=1), fl.shards(2), clients=3)
+    assert repr(federation) == "digits shards(per_client=2), 3 clients"
+    assert repr([fl.iid(), fl.fedprox(mu=0.5)]) == "[iid(), fedprox(mu=0.5)]"
+    model = build("lenet5", MODELS["lenet5"], (3, 32, 32), 10, 0)
+    n = sum(weight.numel() for weight in model.net.parameters())
+    assert repr(model) == f"Model('lenet5': {n:,} trainable weights, images 3x32x32, 10 classes)"
+    study = fl.study("pfedmb", "smoke")
+    assert repr(study).startswith(f"Study('pfedmb', 'smoke': {len(study.cells)} numbers of ")
+    assert repr(study).endswith(" items, 20 claims)")

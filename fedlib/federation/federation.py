@@ -128,6 +128,9 @@ class Federation:
     def __str__(self) -> str:
         return f"{self.data.name} {self.partition}, {self.n_clients} clients"
 
+    def __repr__(self) -> str:
+        return str(self)
+
 
 def federate(
     data: Dataset,

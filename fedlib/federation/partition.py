@@ -37,6 +37,9 @@ class Partition(NamedTuple):
     def __str__(self) -> str:
         return f"{self.name}({', '.join(f'{k}={v}' for k, v in self.params.items())})"
 
+    def __repr__(self) -> str:
+        return str(self)
+
 
 def iid() -> Partition:
     """Give every client an equal share of the shuffled samples.

@@ -67,6 +67,11 @@ class Model(NamedTuple):
     stream: Stream
     others: Mapping[str, Builder] = {}
 
+    def __repr__(self) -> str:
+        n = sum(self.weights[name].numel() for name in self.trainable)
+        size = "x".join(map(str, self.shape))
+        return f"Model({self.name!r}: {n:,} trainable weights, images {size}, {self.n_classes} classes)"
+
     @property
     def seed(self) -> int:
         """Seed of the run."""

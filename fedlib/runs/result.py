@@ -156,6 +156,10 @@ class RunResult(Evaluations):
     when: str
     validation: pd.DataFrame | None = None
 
+    def __repr__(self) -> str:
+        run = f"{self.config['algorithm']} on {self.config['data']}, {self.config['clients']} clients"
+        return f"RunResult({run}, {len(self.rounds)} rounds: accuracy {self.score():.1f} % over all test images)"
+
     def weights(self, client: int) -> Tree:
         """Look up the weights with which a client was evaluated last, before fine-tuning.
 

@@ -44,6 +44,9 @@ class Sweep(NamedTuple):
     cells: pd.DataFrame
     results: list[RunResult]
 
+    def __repr__(self) -> str:
+        return f"Sweep of {len(self.results)} runs; its tables: summary(), curves(), accuracy()"
+
     def summary(self) -> pd.DataFrame:
         """Return one row per cell: its labels, then `RunResult.summary()`."""
         return self._joined([result.summary().to_frame().T.infer_objects() for result in self.results])
