@@ -74,12 +74,28 @@ ALGORITHMS: dict[str, Callable[..., Algorithm]] = Registry()
 def algorithm(factory: Callable[..., Algorithm]) -> Callable[..., Algorithm]:
     """Register a function of hyper-parameters that returns an `Algorithm`.
 
-    The annotations of its parameters are their ranges (`checks.check_annotation`); a value out of range raises
-    `ValueError`.
-
     The hyper-parameters and the fingerprint of the function's code, with all helpers that it calls, become part of the
     run's address, so that an edited method never reads an old result. Code that the function takes from a registry
     (another method, a model by its name) must be listed in `made_of`.
+
+    Args:
+        factory: the function. Its name is the name of the method, for `fl.run`, figures and the playground. The
+            annotations of its parameters are what they may be, as in `mu: Annotated[float, at_least(0)] = 1.0`.
+
+    Returns:
+        The function; it raises `ValueError` in one sentence for a value that its annotation does not allow.
+
+    Raises:
+        ValueError: later, by `fl.run`: the source of the function cannot be read, as it was typed at a prompt of
+            Python; define it in a file or in a notebook.
+
+    Example:
+        >>> import fedlib as fl
+        >>> @fl.algorithm
+        ... def half(server_lr: float = 0.5):
+        ...     return fl.fedavg()._replace(name="half")
+        >>> half(server_lr=0.25), "half" in fl.algorithms()
+        (half(server_lr=0.25), True)
     """
     signature, hints = inspect.signature(factory), get_type_hints(factory, include_extras=True)
 

@@ -12,6 +12,7 @@ import torch
 import fedlib as fl
 from fedlib.algorithm import ALGORITHMS
 from fedlib.report import PAPERS, label, reported
+from fedlib.report.playground import Setting
 
 ROOT = Path(__file__).parent.parent
 README, CONTRIBUTING, CHANGELOG = (
@@ -56,7 +57,15 @@ def test_the_method_of_the_readme_is_fedavg_when_its_server_goes_all_the_way(fed
     setting = dict(rounds=3, join_ratio=0.5, lr=0.05, progress=False)
     whole, half = (fl.run(mine.slow_server(lr), federation, **setting).models for lr in (1.0, 0.5))
     average = fl.run("fedavg", federation, **setting).models
+    own = Setting(method="slow_server", hyper="server_lr=0.25").algorithm()  # it is in the playground and in figures
+    assert own.hyper == {"server_lr": 0.25}
+    assert fl.report.label("slow_server(server_lr=0.25)") == "slow_server(server_lr=0.25)"
+    curve = fl.run(own, federation, **setting).curve()
+    ax = fl.report.plot_curves(curve.assign(method="slow_server"))
+    assert ax.get_legend_handles_labels()[1] == ["slow_server"]
     del ALGORITHMS["slow_server"]
+    with pytest.raises(ValueError, match="method='slow_server' is unknown"):
+        fl.report.method_style("slow_server")
     assert all(torch.allclose(whole[name], w, atol=1e-6) for name, w in average.items())
     assert not all(torch.allclose(half[name], w, atol=1e-3) for name, w in average.items())
 

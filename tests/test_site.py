@@ -201,6 +201,7 @@ def test_the_ledger_of_the_site_is_the_file(site):
     assert [
         row[4].removesuffix(f" ({stand_in})") for row, stand_in in zip(shown, LEDGER["stand_in"], strict=True)
     ] == LEDGER["measured"].tolist()
+    assert [row[5] for row in shown] == LEDGER["seeds"].tolist()
 
 
 def test_the_score_of_the_site_is_that_of_the_readme_and_of_the_files(site):

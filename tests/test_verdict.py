@@ -80,9 +80,9 @@ def test_an_identity_is_counted_apart_but_can_be_refuted():
 
 def test_what_was_measured_is_said():
     text = judge(cases(CLEAR, AGAINST, NOTHING)).measured
-    assert text == (
-        "1 for, 1 against, 0 inside the noise, 1 not measured. column 0: +2.00 ± 0.50; column 1: -2.00 ± 0.50"
-    )
+    assert text == ("1 for, 1 against, 1 not measured. column 0: +2.00 ± 0.50; column 1: -2.00 ± 0.50")
+    text = judge(cases(NOISE, PARTLY, AGAINST._replace(sure=False))).measured
+    assert text.startswith("0 for, 1 for so far, 0 against, 1 against so far, 1 inside the noise. ")
 
 
 def test_arithmetic_keeps_the_larger_noise_and_what_is_missing():
@@ -122,6 +122,7 @@ def test_the_noise_is_the_larger_of_our_seeds_and_the_papers_and_with_one_seed_t
     assert one.sure
     assert numbers("table3", "fedbn", "cifar10", "dir=0.1").missing
     assert [key[1] for key in numbers.asked] == ["pfedsim", "fedavg", "fedbn"]
+    assert numbers.seeds == "1 to 2"
 
 
 def test_one_seed_without_a_printed_deviation_neither_shows_nor_refutes_anything():
@@ -144,8 +145,10 @@ def test_what_nothing_is_drawn_for_needs_one_seed():
     counted = Cell(*key[:4], (Probe("table8a", print, exact=True),), metric="num_samples")
     frame = pd.DataFrame([(*key, 9.0)], columns=["item", "method", "dataset", "setting", "metric", "value"])
     drawn = counted._replace(tasks=(Probe("table8a", print),))
-    assert Numbers(Study("pfedsim", "paper", [counted], []), frame)(*key).sure
-    assert not Numbers(Study("pfedsim", "paper", [drawn], []), frame)(*key).sure
+    exact, one_seed = (Numbers(Study("pfedsim", "paper", [cell], []), frame) for cell in (counted, drawn))
+    assert exact(*key).sure
+    assert not one_seed(*key).sure
+    assert (exact.seeds, one_seed.seeds) == ("", "1")
 
 
 def test_the_noise_of_a_mean_over_clients_is_smaller_than_their_spread_by_the_square_root():

@@ -21,6 +21,39 @@ from fedlib.report.style import TEXT, use_style
 
 FOLDER = Path(__file__).resolve().parent.parent.parent / "figures" / "reference" / "evidence"
 SCHEMES = {"fedcs": "scheme", "pfedhr": "fig2", "pfedmb": "fig1_2", "fedsimsup": "fig1"}  # drawn without any number
+HEADS = {  # what stands above the tables
+    "scoreboard": """# Scoreboard
+
+Every number that the five papers print, and what their figures and our controls need besides. `value` is what we
+measured at the paper's size, over `n_seeds` seeds, ± their standard deviation; `paper` is the printed number with its
+own, `difference` is ours less the printed one. `commit` is the version of the code that measured it, `changed` says
+if that code is another one today, and `stand_in` which data take the place of the paper's. How far a number can be
+trusted: [evidence](../../../fedlib/site/pages/trust.md#evidence).
+""",
+    "ledger": """# Ledger
+
+Every claim of the five papers, judged by [one rule](../../../fedlib/site/pages/trust.md#how-a-claim-is-judged).
+`check` names the comparisons that decide. `measured` counts those for and against the claim; then it says by how much
+each of them goes beyond what the claim asks, ± the noise: below zero it falls short. `seeds` is how many seeds these
+numbers have, `stand_in` which data take the place of the paper's, `figure` where to look.
+""",
+    "summary": """# The score
+
+`printed` and `measured` count the numbers of a paper: all, and those that we have measured at its size. The other
+columns count its claims by [verdict](../../../fedlib/site/pages/trust.md#how-a-claim-is-judged).
+""",
+    "differences": """# Where our numbers are not the printed ones
+
+A row for each table of which something has been measured. `measured` counts these numbers, `apart` those that are
+more than three points from the printed ones; the row shows the farthest. `says` is what the controls say about the
+cause, and which are still to be run.
+""",
+    "items": """# Tables and figures by size
+
+`printed` counts the numbers in the paper; `smoke`, `quick` and `paper` those that the three profiles make of an item,
+`measured` those of the last one that have been measured.
+""",
+}
 TITLES = dict(zip(PAPERS, ("pFedSim", "FedCS", "pFedHR", "pFedMB", "FedSimSup"), strict=True))
 
 
@@ -92,7 +125,7 @@ def _build(folder: Path) -> pd.DataFrame:
     columns = ["paper_id", *KEY, "value", "std", "n_seeds"]
     columns += ["paper", "paper_std", "difference", "commit", "changed", "stand_in"]
     _write(pd.concat(boards, ignore_index=True)[columns], folder / "scoreboard")
-    _write(pd.concat(ledgers, ignore_index=True).drop(columns="check"), folder / "ledger")
+    _write(pd.concat(ledgers, ignore_index=True), folder / "ledger")
     _write(pd.concat(apart, keys=PAPERS, names=["paper_id"]).reset_index(level=0), folder / "differences")
     _write(completeness(numbers), folder / "items")
     frame = pd.DataFrame(summary)
@@ -120,7 +153,7 @@ def printed_and_measured(one: Study, board: pd.DataFrame) -> Figure:
 
 
 def _write(frame: pd.DataFrame, path: Path) -> None:
-    """As CSV, and as Markdown for reading: mean and standard deviation in one column."""
+    """As CSV, and as Markdown for reading: with words above it, mean and standard deviation in one column."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path.with_suffix(".csv"), frame.to_csv(index=False, float_format="%.6g"))
     shown = frame.copy()
@@ -136,7 +169,8 @@ def _write(frame: pd.DataFrame, path: Path) -> None:
     if "commit" in shown:
         shown["commit"] = [str(c)[:7] if isinstance(c, str) else "" for c in shown["commit"]]
         shown["changed"] = ["code has changed since" if changed is True else "" for changed in shown["changed"]]
-    lines = ["| " + " | ".join(map(str, shown.columns)) + " |", "|" + "---|" * len(shown.columns)]
+    lines = [HEADS[path.name]] if path.name in HEADS else []
+    lines += ["| " + " | ".join(map(str, shown.columns)) + " |", "|" + "---|" * len(shown.columns)]
     for row in shown.itertuples(index=False):
         cells = ("" if value is None or value is pd.NA else str(value).replace("|", "\\|") for value in row)
         lines.append("| " + " | ".join(cells) + " |")

@@ -114,8 +114,15 @@ class Numbers:
         self._paper_std = (printed.set_index(KEY)["std"] / study.clients**0.5).to_dict()
         self._values = measured.groupby(KEY, sort=False)["value"].agg(list).to_dict() if len(measured) else {}
         self._stand_in = {cell.key: _stand_in(cell) for cell in study.cells}
-        self._exact = {cell.key for cell in study.cells if all(isinstance(t, Probe) and t.exact for t in cell.tasks)}
+        exact = [c for c in study.cells if c.tasks and all(isinstance(t, Probe) and t.exact for t in c.tasks)]
+        self._exact = {cell.key for cell in exact}
         self.asked: list[Key] = []
+
+    @property
+    def seeds(self) -> str:
+        """How many seeds the numbers have that it was asked for: "2", "1 to 3", or "" if none was measured by seeds."""
+        n = {len(self._values[key]) for key in self.asked if key in self._values and key not in self._exact}
+        return " to ".join(map(str, sorted({min(n), max(n)}))) if n else ""
 
     def __call__(self, item: str, method: str, dataset: str, setting: str, metric: str = "accuracy") -> Number:
         """The mean over seeds; its noise is the larger of their standard deviation and the paper's."""
@@ -155,6 +162,10 @@ class Study(NamedTuple):
     shown: Mapping[str, Item] = {}
     rows: Rows | None = None
     controls: Mapping[str, Sequence[str]] = {}
+
+    def __repr__(self) -> str:
+        items, claims = len({cell.item for cell in self.cells}), len(self.claims)
+        return f"Study({self.paper!r}, {self.profile!r}: {len(self.cells)} numbers of {items} items, {claims} claims)"
 
     def run(self, *items: str, jobs: int | None = None, progress: bool = True) -> Study:
         """Run what the items need and nobody has run yet; what is in the run store is read.
@@ -409,21 +420,27 @@ class Study(NamedTuple):
             measured: the numbers; see `measured`.
 
         Returns:
-            One row per claim: id, item, claim, verdict, measured (in words), stand_in, figure, check (its predicate).
+            One row per claim: id, item, claim, verdict, measured (in words), seeds (of its numbers: "2", "1 to 3"),
+            stand_in, figure, check (its predicate).
         """
-        numbers = Numbers(self, self.measured() if measured is None else measured)
+        measured = self.measured() if measured is None else measured
         claims = pd.read_csv(FOLDER / self.paper / "claims.csv", dtype=str, keep_default_na=False)
-        verdicts = {claim.id: judge(claim.cases(numbers), claim.quantifier, claim.least) for claim in self.claims}
+        verdicts, seeds = {}, {}
+        for claim in self.claims:
+            numbers = Numbers(self, measured)
+            verdicts[claim.id] = judge(claim.cases(numbers), claim.quantifier, claim.least)
+            seeds[claim.id] = numbers.seeds
         figures = {claim.id: claim.figure for claim in self.claims}
         nothing = Verdict("not tested", "")
         found = [verdicts.get(id, nothing) for id in claims["id"]]
         frame = claims.assign(
             verdict=[verdict.verdict for verdict in found],
             measured=[verdict.measured for verdict in found],
+            seeds=[seeds.get(id, "") for id in claims["id"]],
             stand_in=[verdict.stand_in for verdict in found],
             figure=[figures.get(id) or item for id, item in zip(claims["id"], claims["item"], strict=True)],
         )
-        return frame[["id", "item", "claim", "verdict", "measured", "stand_in", "figure", "check"]]
+        return frame[["id", "item", "claim", "verdict", "measured", "seeds", "stand_in", "figure", "check"]]
 
     def needed(self, claim: Claim) -> list[Cell]:
         """The cells of a claim: those of the numbers that it asks for."""

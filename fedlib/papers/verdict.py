@@ -15,13 +15,14 @@ MEANING = {  # in the order of columns, bars and lists
     HOLDS: "every comparison that the claim makes is for it, by more than the noise",
     REFUTED: "so many comparisons are against it, by more than the noise, that it cannot hold any more",
     CONSISTENT: "some of what the claim is about has been measured, and nothing speaks against it",
-    UNDECIDED: "a difference that was measured lies inside the noise, or speaks against it with one seed only",
+    UNDECIDED: "a difference that was measured lies inside the noise, or speaks against it and its noise is unknown",
     IDENTITY: "true by construction; no training decides it",
     NOT_TESTED: "nothing that the claim is about has been measured yet",
 }
 VERDICTS = tuple(MEANING)
 
-FOR, AGAINST, NOISE, SO_FAR, OPEN = "for", "against", "inside the noise", "for so far", "not measured"
+SIDES = "for", "for so far", "against", "against so far", "inside the noise", "not measured"
+FOR, FOR_SO_FAR, AGAINST, AGAINST_SO_FAR, NOISE, OPEN = SIDES
 
 
 class Case(NamedTuple):
@@ -39,7 +40,8 @@ class Case(NamedTuple):
     def side(self) -> str:
         """What the case says: the effect counts if it is larger than its noise.
 
-        With one seed and no noise known it counts only if it is for the claim, and then only so far.
+        It counts only so far if the noise is unknown (one seed, and no printed standard deviation), or if it is for the
+        claim and some of what it needs has not been measured.
         """
         effect = self.effect
         if effect.missing:
@@ -47,8 +49,8 @@ class Case(NamedTuple):
         if abs(effect.value) <= effect.noise and effect.noise > 0:
             return NOISE
         if effect.value < 0:
-            return AGAINST if effect.sure else NOISE
-        return FOR if effect.complete and effect.sure else SO_FAR
+            return AGAINST if effect.sure else AGAINST_SO_FAR
+        return FOR if effect.complete and effect.sure else FOR_SO_FAR
 
     def __str__(self) -> str:
         if self.effect.missing:
@@ -62,7 +64,7 @@ class Verdict(NamedTuple):
 
     Attributes:
         verdict: one of `VERDICTS`.
-        measured: the cases in words: how many are for and against, and every effect.
+        measured: the cases in words: how many there are of each side, and every effect.
         stand_in: the data that stand in for those of the paper, or "".
     """
 
@@ -75,9 +77,9 @@ def judge(cases: Sequence[Case], quantifier: Literal["all", "most", "identity"] 
     """Judge a claim by its cases.
 
     "holds" needs every case (or with "most" at least `least` of them) for the claim; "refuted" so many against it that
-    this cannot happen any more. Short of both, "undecided" if a measured case lies inside the noise, "consistent so
-    far" if cases are for it, none against and some are not measured, "not tested" if nothing was measured. On data that
-    stand in for those of the paper a claim can neither hold nor be refuted: it is consistent so far, or undecided.
+    this cannot happen any more. Short of both, "undecided" if a measured case lies inside the noise or is against it,
+    "consistent so far" if all measured cases are for it, "not tested" if nothing was measured. On data that stand in
+    for those of the paper a claim can neither hold nor be refuted: it is consistent so far, or undecided.
 
     Args:
         cases: the comparisons that the claim makes, measured or not.
@@ -111,8 +113,7 @@ def judge(cases: Sequence[Case], quantifier: Literal["all", "most", "identity"] 
     if quantifier == "identity" and verdict == HOLDS:
         verdict = IDENTITY
     measured = [case for case in cases if case.side != OPEN]
-    text = f"{sides[FOR] + sides[SO_FAR]} for, {sides[AGAINST]} against, {sides[NOISE]} inside the noise"
-    text += f", {sides[OPEN]} not measured" if sides[OPEN] else ""
+    text = ", ".join(f"{sides[side]} {side}" for side in SIDES if sides[side] or side in (FOR, AGAINST))
     return Verdict(verdict, f"{text}. {'; '.join(map(str, measured))}" if measured else "", stand_in)
 
 
@@ -123,7 +124,7 @@ def _decided(sides: Counter[str], needed: int, n: int) -> str:
         return REFUTED
     if sides[OPEN] == n:
         return NOT_TESTED
-    if sides[NOISE] or sides[AGAINST]:
+    if sides[NOISE] or sides[AGAINST] or sides[AGAINST_SO_FAR]:
         return UNDECIDED
     return CONSISTENT
 

@@ -17,7 +17,7 @@ from IPython.display import display
 from matplotlib.figure import Figure
 
 import fedlib as fl
-from fedlib.algorithm import Algorithm
+from fedlib.algorithm import ALGORITHMS, Algorithm
 from fedlib.checks import check_choice, check_count
 from fedlib.data import Dataset
 from fedlib.federation import Federation, Partition
@@ -60,7 +60,7 @@ class Setting(NamedTuple):
         except (SyntaxError, ValueError, AssertionError):
             raise ValueError(f"hyper-parameters {self.hyper!r} must look like name=1, other='text'.") from None
         try:
-            return getattr(fl, self.method)(**hyper)
+            return ALGORITHMS[self.method](**hyper)
         except TypeError as error:
             raise ValueError(f"{self.method}: {error}.") from None
 

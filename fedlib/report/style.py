@@ -7,6 +7,7 @@ from typing import TypedDict
 import matplotlib as mpl
 import seaborn as sns
 
+from fedlib.algorithm import ALGORITHMS
 from fedlib.checks import check_choice
 
 COLUMN, TEXT = 3.4, 7.0  # figure widths in inches: one column of a paper, the whole text width
@@ -121,16 +122,22 @@ def use_style() -> None:
 def base_method(name: str) -> str:
     """The algorithm behind a variant's name: "fedcs-fc2" -> "fedcs", "pfedsim(rho=0.5)" -> "pfedsim"."""
     base = re.split(r"\W", name, maxsplit=1)[0]
-    if base not in _METHODS:
+    if base not in _METHODS and base not in ALGORITHMS:
         check_choice("method", name, (*METHODS, *VARIANTS))
     return base
+
+
+def _look(base: str) -> tuple[str, str, str, str | tuple[float, tuple[float, ...]]]:
+    """Printed name, colour, marker and line of an algorithm; those of your own depend on its name only."""
+    i = zlib.crc32(base.encode())
+    return _METHODS.get(base, (base, PALETTE[i % 8], "osD^v<>"[i % 7], (DASHED, DOTTED, DASHDOT)[i % 3]))
 
 
 def label(name: str) -> str:
     """Write a method's name as the papers print it.
 
     Args:
-        name: name of an algorithm or of a variant of one; other text after the name is kept.
+        name: name of an algorithm (of your own: the name itself) or of a variant of one; other text behind it is kept.
 
     Returns:
         The printed name.
@@ -146,7 +153,7 @@ def label(name: str) -> str:
     base = base_method(name)
     if name in _VARIANTS:
         return _VARIANTS[name][0]
-    return _METHODS[base][0] + name[len(base) :]
+    return _look(base)[0] + name[len(base) :]
 
 
 class LineStyle(TypedDict):
@@ -160,7 +167,8 @@ class LineStyle(TypedDict):
 def method_style(name: str) -> LineStyle:
     """Look up the line of a method, the same in every figure.
 
-    A variant has the colour and marker of its method; an unlisted one gets a line that depends on its name only.
+    A variant has the colour and marker of its method; an unlisted one gets a line that depends on its name only, and so
+    do the colour and marker of a method of your own.
 
     Args:
         name: name of an algorithm or of a variant of one.
@@ -177,7 +185,7 @@ def method_style(name: str) -> LineStyle:
         {'color': '#000000', 'marker': 'o', 'linestyle': '-'}
     """
     base = base_method(name)
-    _, color, marker, line = _METHODS[base]
+    _, color, marker, line = _look(base)
     if name in _VARIANTS:
         line = _VARIANTS[name][1]
     elif name != base:

@@ -12,7 +12,6 @@ import pandas as pd
 from fedlib.papers import layout
 from fedlib.papers.report import FOLDER, TITLES
 from fedlib.papers.study import Study, study
-from fedlib.report.paper import FOLDER as PAPER_FOLDER
 from fedlib.report.paper import PAPERS
 
 NUMBERS = ("value", "std", "n_seeds", "paper", "paper_std", "difference")
@@ -51,17 +50,12 @@ def read(folder: Path = FOLDER) -> Evidence:
     Returns:
         The evidence.
     """
-    checks = pd.concat(
-        pd.read_csv(PAPER_FOLDER / paper / "claims.csv", dtype=str, keep_default_na=False)[["id", "check"]]
-        for paper in PAPERS
-    )
-    ledger = pd.read_csv(folder / "ledger.csv", dtype=str, keep_default_na=False)
     apart = pd.read_csv(folder / "differences.csv").set_index("item")
     studies = {paper: study(paper) for paper in PAPERS}
     studies = {paper: one._replace(rows=one.known()) for paper, one in studies.items()}  # files that are read once
     return Evidence(
         table(folder / "scoreboard.csv"),
-        ledger.merge(checks, on="id", how="left", validate="one_to_one"),
+        pd.read_csv(folder / "ledger.csv", dtype=str, keep_default_na=False),
         pd.read_csv(folder / "summary.csv"),
         studies,
         {paper: one.items() for paper, one in studies.items()},

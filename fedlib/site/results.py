@@ -211,9 +211,9 @@ def ledger(evidence: Evidence) -> str:
     total = evidence.summary.drop(columns="paper").sum()
     text = f"All {len(frame)} claims of the {len(PAPERS)} papers: {in_words(total)}."
     rule = (
-        "One rule judges all of them ([`judge`](api/evidence.html)). A claim makes comparisons; a comparison counts if "
-        "it is larger than its noise, the larger of our standard deviation over seeds and the paper's. On data that "
-        "stand in for the paper's a claim can neither hold nor be refuted."
+        "[One rule](trust.html#how-a-claim-is-judged) judges all of them. A claim makes comparisons; one counts if the "
+        "difference is larger than its noise, and only *so far* if the noise is unknown or rivals are not measured. On "
+        "data that stand in for the paper's a claim can neither hold nor be refuted."
     )
     words = "\n".join(f"- **{verdict}**: {meaning}" for verdict, meaning in MEANING.items())
     parts = ["# Ledger\n", escape(text) + "\n", rule + "\n", words + "\n"]
@@ -374,7 +374,7 @@ def claim_page(evidence: Evidence, claim: dict[str, str], around: tuple[str, str
         "## How it is judged\n",
         f"{escape(claim['check'])}\n",
         "## What was measured\n",
-        (escape(counts) + ".\n" if claim["measured"] else "Nothing yet.\n"),
+        (escape(f"{counts}; seeds: {claim['seeds'] or 'none'}") + ".\n" if claim["measured"] else "Nothing yet.\n"),
         "\n".join(f"- {escape(case)}" for case in cases.split("; ") if case) + "\n",
         (f"Other data stand in for the paper's: {escape(claim['stand_in'])}.\n" if claim["stand_in"] else ""),
         (f"The claim needs {amount(len(keys))}; {amount(done, of=len(keys))} been measured.\n" if keys else ""),

@@ -1,19 +1,19 @@
 """Representation alignment (FedCS): linear discriminant analysis with the client as the class, in small steps.
 
-Pure functions. z [b, d] are the latents of a batch of one client; they never leave it. C1 to C11 are the equations of
-notebook 02; the numbers in brackets are those of the paper (Yan and Long, 2024). The steps reach their limits for a W
-that stays as it is. In a run the features move: S lags behind W^(-1/2), and S^2 is not the inverse of W.
+Pure functions. z [b, d] are the latents of a batch of one client; they never leave it. The numbers in
+brackets are the equations of the paper (Yan and Long, 2024). The steps reach their limits for a W that stays as it is.
+In a run the features move: S lags behind W^(-1/2), and S^2 is not the inverse of W.
 """
 
 import torch
 from torch import Tensor
 
-SHRINKAGE = 0.01  # epsilon in C5: units that never fire do not let S grow without bound
+SHRINKAGE = 0.01  # of the scatter of a batch: units that never fire do not let S grow without bound
 SMALL = 1e-8  # a batch whose W has a smaller trace changes nothing
 
 
 def batch_moments(z: Tensor, shrinkage: float = SHRINKAGE) -> tuple[Tensor, Tensor]:
-    """Take the mean and the scatter of a batch (C5).
+    """Take the mean and the scatter of a batch.
 
     Args:
         z: latents of one client, [b, d].
@@ -35,7 +35,7 @@ def batch_moments(z: Tensor, shrinkage: float = SHRINKAGE) -> tuple[Tensor, Tens
 
 
 def whitening_step(S: Tensor, W: Tensor, rate: float | Tensor) -> Tensor:
-    """Move S towards W^(-1/2): S + rate (I - S W S), made symmetric (C6; 8, 13). The fixed point is W^(-1/2).
+    """Move S towards W^(-1/2): S + rate (I - S W S), made symmetric (8, 13). The fixed point is W^(-1/2).
 
     Args:
         S: symmetric and positive definite, [d, d].
@@ -58,7 +58,7 @@ def whitening_step(S: Tensor, W: Tensor, rate: float | Tensor) -> Tensor:
 
 
 def rotation_step(Phi: Tensor, u: Tensor, rate: float | Tensor) -> Tensor:
-    """Move the columns of Phi towards the eigenvectors of E[u u'] (C7; 12).
+    """Move the columns of Phi towards the eigenvectors of E[u u'] (12).
 
     The step is Phi + rate (u y' - Phi triu(y y')) with y = Phi' u. The eigenvectors come in order, the largest
     eigenvalue first, because column j is cleared only of the columns up to j. For the same reason the product with
@@ -77,7 +77,7 @@ def rotation_step(Phi: Tensor, u: Tensor, rate: float | Tensor) -> Tensor:
 
 
 def whitening_rate(S: Tensor, W: Tensor, rate: float = 0.3) -> Tensor:
-    """Choose a step size for `whitening_step` with which S stays positive definite, whatever the batch (C9).
+    """Choose a step size for `whitening_step` with which S stays positive definite, whatever the batch.
 
     Args:
         S: [d, d].
@@ -91,7 +91,7 @@ def whitening_rate(S: Tensor, W: Tensor, rate: float = 0.3) -> Tensor:
 
 
 def rotation_rate(u: Tensor, rate: float = 0.1) -> Tensor:
-    """Choose a step size for `rotation_step` (C9).
+    """Choose a step size for `rotation_step`.
 
     Args:
         u: [d].
@@ -105,7 +105,7 @@ def rotation_rate(u: Tensor, rate: float = 0.1) -> Tensor:
 
 
 def first_whitening(W: Tensor) -> Tensor:
-    """Choose the first S below the fixed point: S_0 = I / sqrt(tr W) (C9).
+    """Choose the first S below the fixed point: S_0 = I / sqrt(tr W).
 
     Args:
         W: scatter, [d, d].
@@ -118,7 +118,7 @@ def first_whitening(W: Tensor) -> Tensor:
 
 
 def orthonormal(Phi: Tensor) -> Tensor:
-    """Make the columns of Phi orthonormal (C11).
+    """Make the columns of Phi orthonormal.
 
     Args:
         Phi: [d, r].
@@ -130,7 +130,7 @@ def orthonormal(Phi: Tensor) -> Tensor:
     return (Q * torch.where(R.diagonal() < 0, -1, 1).to(Q.dtype)).contiguous()  # as a checkpoint keeps it
 
 
-STEPS = {  # rates of C6 and C7, shrinkage of C5
+STEPS = {  # rates of the two steps, and the shrinkage
     "normalised": (whitening_rate, rotation_rate, SHRINKAGE),
     "paper": (lambda S, W: 0.001, lambda u: 0.001, 0.0),
     "whitening": (whitening_rate, lambda u: 0.0, SHRINKAGE),
@@ -152,17 +152,17 @@ def ra_pass(z: Tensor, ra: dict[str, Tensor], steps: str, centred: bool = True) 
     S, Phi = ra.get("S"), ra["Phi"]
     eta, lam, shrinkage = STEPS[steps]
     for batch in z:
-        z_l, W = batch_moments(batch, shrinkage)  # C5
+        z_l, W = batch_moments(batch, shrinkage)
         S = first_whitening(W) if S is None else S
-        S = whitening_step(S, W, eta(S, W))  # C6
+        S = whitening_step(S, W, eta(S, W))
         if "z_g" in ra:
             u = S @ (z_l - ra["z_g"] if centred else z_l)
-            Phi = rotation_step(Phi, u, lam(u))  # C7
+            Phi = rotation_step(Phi, u, lam(u))
     return {"S": S, "Phi": Phi, "z": z.mean((0, 1))}
 
 
 def scatters(z: Tensor, client: Tensor) -> tuple[Tensor, Tensor]:
-    """Take the covariance within clients and the covariance between them (C1; 3, 4).
+    """Take the covariance within clients and the covariance between them (3, 4).
 
     Args:
         z: latents, [N, d].
@@ -179,7 +179,7 @@ def scatters(z: Tensor, client: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def trace_ratio(P: Tensor, within: Tensor, between: Tensor) -> Tensor:
-    """Measure how far apart clients are in a projection: J(P) = Tr[(P' W P)^-1 P' B P] (C2; 5).
+    """Measure how far apart clients are in a projection: J(P) = Tr[(P' W P)^-1 P' B P] (5).
 
     Args:
         P: [d, r].
@@ -193,7 +193,7 @@ def trace_ratio(P: Tensor, within: Tensor, between: Tensor) -> Tensor:
 
 
 def closed_form(within: Tensor, between: Tensor, r: int) -> Tensor:
-    """Find the projection that maximises `trace_ratio`, by an eigenproblem (C4; 11).
+    """Find the projection that maximises `trace_ratio`, by an eigenproblem (11).
 
     Directions without scatter within clients (units that never fire) are left out.
 

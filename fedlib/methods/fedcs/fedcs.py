@@ -41,10 +41,10 @@ def fedcs(
     Clients train as in the method `base`, with the fixed map inserted at one linear layer. P is not trained by a loss;
     it moves towards linear discriminant analysis (LDA) with the client as the class, where features of one client lie
     close together and those of different clients far apart. In rounds 0, `every`, 2 `every`, ... a client goes once
-    over its batches with its freshly trained weights and takes the steps C6 and C7 of `alignment.py` for S and Phi.
+    over its batches with its freshly trained weights and takes a `whitening_step` for S and a `rotation_step` for Phi.
 
     The server averages S and Phi, each client weighted with its number n_i of train samples, makes Phi orthonormal,
-    moves the global mean z_g by `beta` towards the clients' mean and sets P = S Phi (C11). S tends to W^(-1/2), where W
+    moves the global mean z_g by `beta` towards the clients' mean and sets P = S Phi. S tends to W^(-1/2), where W
     is the covariance within clients, but lags behind while the features move: in a run S^2 is not the inverse of W, and
     P is not the solution of LDA.
 
@@ -55,12 +55,12 @@ def fedcs(
         at: the linear layer with the map, "fc1", "fc2" or "fc3".
         base: the method that trains the models, or its name; the paper has FedAvg.
         every: rounds from one update of P to the next, at least 1; the paper has 5.
-        steps: step sizes of S and Phi. "normalised" has the safe ones of C9, "paper" the printed 0.001 without
-            safeguards (C10), "whitening" those of C9 with Phi left as it was drawn, a control that does without the
-            clients' means.
+        steps: step sizes of S and Phi. "normalised" are safe ones (`whitening_rate`, `rotation_rate`), "paper" the
+            printed 0.001 without safeguards, "whitening" the safe ones with Phi left as it was drawn, a control that
+            does without the clients' means.
         beta: how far z_g moves to the clients' mean in an update, in (0, 1].
         side: whether the map is at the "input" or the "output" of the layer.
-        centred: False leaves z_g out of C7.
+        centred: False leaves z_g out of u = S (z_l - z_g) (12).
         shifted: True has c = P'(z - z_g).
         rank: all columns of P but the first `rank` are 0, at least 1. None: all columns count.
 
@@ -93,7 +93,7 @@ def fedcs(
     def message(ra, t):  # what clients receive in round t: to align, or only to train
         if t % every:
             return select(ra, ["P", "z_g"] if shifted else ["P"])
-        first = ["Phi", "S"] if steps == "paper" else ["Phi"]  # S of C9 begins with a client's first batch
+        first = ["Phi", "S"] if steps == "paper" else ["Phi"]  # a safe S begins with a client's first batch
         return select(ra, ["Phi", "S", "z_g"] if t else first)
 
     def init(model, federation):
@@ -104,7 +104,7 @@ def fedcs(
         ra = {"P": leading(Phi), "Phi": Phi, "S": torch.eye(d).to(W), "z_g": W.new_zeros(d)}
         return Aligning(method.init(model, federation), ra)
 
-    def pass_of(cohort, alignment, w, index, sent):  # ONE client, with its freshly trained weights; C5 to C7
+    def pass_of(cohort, alignment, w, index, sent):  # ONE client, with its freshly trained weights
         samples = to_device(index.flatten(), cohort.clients.device)
         z = logits(cohort.model, w, cohort.images, samples, lambda w, x: alignment.latents(cohort.model, w, x))
         return ra_pass(z.unflatten(0, index.shape), sent, steps, centred)
@@ -112,7 +112,7 @@ def fedcs(
     def align(cohort, alignment, w, ra):  # w [k, ...]
         t, index = cohort.round, batches(cohort, [0])
         passed = [pass_of(cohort, alignment, row(w, i), index[i], message(ra, t)) for i in range(cohort.size)]
-        S, Phi, z = client_mean(cohort.receive(stack(passed)), cohort.n_samples).values()  # C11
+        S, Phi, z = client_mean(cohort.receive(stack(passed)), cohort.n_samples).values()
         Phi, z_g = orthonormal(Phi), ra["z_g"] + beta * (z - ra["z_g"]) if t else z
         return {"P": leading(S @ Phi), "Phi": Phi, "S": S, "z_g": z_g}
 

@@ -94,7 +94,7 @@ def lower_step(Phi: Tensor, u: Tensor, rate: float) -> Tensor:
 
 
 def server_step(state: dict[str, Tensor], mean: dict[str, Tensor], beta: float) -> dict[str, Tensor]:
-    """C11: the server's S, Phi and z_g from the clients' means."""
+    """The server's S, Phi and z_g from the clients' means."""
     z_g = state["z_g"] + beta * (mean["z"] - state["z_g"]) if "z_g" in state else mean["z"]
     return {"S": mean["S"], "Phi": ra.orthonormal(mean["Phi"]), "z_g": z_g}
 
