@@ -403,7 +403,10 @@ def test_the_best_number_of_branches_is_named():
 
 def test_the_control_on_pairs_replaces_one_part_at_a_time(paper):
     [ours] = [cell.tasks[0] for cell in paper.cells if cell.item == "table1" and cell.method == "pfedmb"]
-    other = {c.setting.rsplit(";", 1)[1]: c.tasks[0] for c in paper.cells if c.item == "pairs_control"}
+    cells = [cell for cell in paper.cells if cell.item == "pairs_control"]
+    other = {cell.setting.rsplit(";", 1)[1]: cell.tasks[0] for cell in cells if cell.method == "pfedmb"}
+    [average] = [cell.tasks[0] for cell in cells if cell.method == "pfedmb-avg"]
+    assert average.algorithm.hyper == dict(other["gain=no"].algorithm.hyper) | {"weighted": False}
     slower = other["lr=x0.4"]
     assert slower._replace(setting=dict(slower.setting) | {"lr": 0.05}).name == ours.name
     assert slower.setting["lr"] == pytest.approx(0.02)
@@ -418,15 +421,18 @@ def test_the_control_on_pairs_stands_beside_table_1():
     at = f"{PAIRS};branches=5"
     table1 = [("table1", "pfedmb", PAIRS, 80.0), ("table1", "fedavg", PAIRS, 85.0)]
     variants = [("pairs_control", "pfedmb", f"{at};gain=no", v) for v in (86.0, 88.0)]
-    variants.append(("pairs_control", "pfedmb", f"{at};lr=x0.4", 78.5))
+    variants.append(("pairs_control", "pfedmb-avg", f"{at};gain=no", 78.5))
     figure = figures.pairs_control(of(*table1, *variants))
     [ax] = figure.axes
-    names = ["initial branches not scaled up", "FedAvg", "pFedMB", "steps 0.4 times as large"]
+    names = ["initial branches not scaled up", "FedAvg", "pFedMB", "pFedMB-avg with initial branches not scaled up"]
     assert [text.get_text() for text in ax.get_yticklabels()] == names
     assert [line.get_ydata()[0] for line in ax.lines if line.get_marker() == "x"] == [1, 2]  # those that are printed
     plt.close(figure)
     said = figures.says_pairs_control(of(*table1, *variants))
-    assert "(80.0): initial branches not scaled up 87.0 (+7.0), steps 0.4 times as large 78.5 (-1.5)." in said
+    assert (
+        "(80.0): initial branches not scaled up 87.0 (+7.0), pFedMB-avg with initial branches not scaled up 78.5 ("
+        in said
+    )
     assert said.endswith("The best of them is 2.0 points ahead of FedAvg (85.0).")
     said = figures.says_pairs_control(of(*table1, *variants[2:]))
     assert said.endswith("The best of them is 6.5 points behind FedAvg (85.0).")

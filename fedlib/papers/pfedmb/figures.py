@@ -240,7 +240,9 @@ def _on_pairs(study: Study) -> tuple[pd.DataFrame, pd.DataFrame]:
         "color": [method_style(m)["color"] for m in table1["method"]],
     }
     words = [WORDS[setting.rsplit(";", 1)[1]] for setting in variants["setting"]]
-    return table1.assign(**names), variants.assign(name=words, color=PALETTE[3])
+    also = ["" if method == "pfedmb" else f"{label(method)} with " for method in variants["method"]]
+    both = [a + b for a, b in zip(also, words, strict=True)]
+    return table1.assign(**names), variants.assign(name=both, color=PALETTE[3])
 
 
 def says_pairs_control(study: Study) -> str:

@@ -458,14 +458,18 @@ def pairs_control(sizes: Sizes) -> list[Cell]:
     """What could hold pFedMB back in Table I: the initial scale, the choice itself, large steps."""
     own, lr = {"share_alpha": True, "alpha_lr": sizes.pair_alpha_lr}, sizes.branch_lrs[0]
     made = {
-        "gain=no": paired(sizes, fl.pfedmb(B, gain=False, **own), lr),
-        "alpha=labels": paired(sizes, pfedmb_given(B), lr, scores),
-        "lr=x0.4": paired(sizes, fl.pfedmb(B, **own), 0.4 * lr),
+        ("pfedmb", "gain=no"): paired(sizes, fl.pfedmb(B, gain=False, **own), lr),
+        ("pfedmb-avg", "gain=no"): paired(sizes, fl.pfedmb(B, weighted=False, gain=False, **own), lr),
+        ("pfedmb", "alpha=labels"): paired(sizes, pfedmb_given(B), lr, scores),
+        ("pfedmb", "lr=x0.4"): paired(sizes, fl.pfedmb(B, **own), 0.4 * lr),
     }
-    place, read = ("pairs_control", "pfedmb", "cifar10"), partial(chosen, "accuracy")
+    seeds, read = {"gain=no": sizes.pair_seeds}, partial(chosen, "accuracy")
     return [
-        Cell(*place, f"{PAIRS};branches={B};{name}", (task,), read, seeds=sizes.side_seeds)
-        for name, task in made.items()
+        Cell(
+            *("pairs_control", method, "cifar10", f"{PAIRS};branches={B};{name}", (task,), read),
+            seeds=seeds.get(name, sizes.side_seeds),
+        )
+        for (method, name), task in made.items()
     ]
 
 
