@@ -8,9 +8,13 @@ import pytest
 import torch
 
 import fedlib as fl
+from fedlib.methods.pfedhr import decompose
+from fedlib.methods.pfedhr.record import Round
+from fedlib.models import MODELS, build
 from fedlib.papers import cost, rows, runner
 from fedlib.papers.cost import hours
 from fedlib.papers.number import Number, missing
+from fedlib.papers.pfedhr.keep import matched, of_active, on_all_classes
 from fedlib.papers.pfedhr.study import DATA, PROFILES, control, ranked, run, table2, where
 from fedlib.papers.pfedhr.taught import all_knowing, taught
 from fedlib.papers.run import Images, Run, images
@@ -71,12 +75,47 @@ def test_every_claim_has_a_judge_and_cells(paper):
     assert all(paper.needed(claim) for claim in paper.claims)
 
 
+PROTOCOL = {"rounds": 20, "join_ratio": 1 / 3, "local_epochs": 5, "batch_size": 64, "lr": 0.001, "optimizer": "adam"}
+OWN = {"perfedavg": {"optimizer": "sgd"}, "pfedme": {"optimizer": "sgd", "lr": 0.005}}
+HYPER = {
+    "fedmd": {"warm_up": 10},
+    "fccl": {"warm_up": 10},
+    "fedkemf": {"knowledge": "m1", "server_epochs": 3, "server_batch": 8},
+    "fedgh": {"public": True},
+    "fedprox": {"mu": 0.01},
+    "perfedavg": {"alpha": 0.01, "beta": 0.001},
+    "pfedme": {"personal_lr": 0.01, "lam": 15},
+    "pfedbayes": {"zeta": 10},
+    "pfedhr": {"groups": 4, "server_epochs": 3, "stitch_depth": 1, "lam": 0.2, "most": 10, "server_batch": 8},
+}
+
+
 def test_the_paper_profile_has_the_papers_protocol(paper):
-    [task] = next(cell for cell in paper.cells if cell.method == "pfedhr" and cell.dataset == "mnist").tasks
-    assert (task.clients, task.model, task.images.shape) == (12, "m1+m2+m3+m4", (3, 32, 32))
-    assert task.setting["join_ratio"] == pytest.approx(4 / 12)
-    hyper = task.algorithm.hyper
-    assert (hyper["groups"], hyper["server_epochs"], hyper["labelled"]) == (4, 3, True)
+    tables = [cell for cell in paper.cells if cell.item in ("table2", "table3", "table4")]
+    assert len(tables) == 3 * 2 * 7 + 2 * 6 + 2 * 3 * 2 * 6
+    for cell in tables:
+        [task], many = cell.tasks, cell.item == "table3"
+        more = {"rounds": 100, "join_ratio": 0.1} if many else OWN.get(cell.method, {})
+        assert task.setting == PROTOCOL | {"evaluate_every": 1} | more, cell.key
+        assert (task.clients, task.images.shape, task.public) == (100 if many else 12, (3, 32, 32), None)
+        assert task.federate == {"test_fraction": 0.2, "public": 0.1}
+        assert task.model == {"M1": "m1", "M4": "m4"}.get(cell.setting[-2:], "m1+m2+m3+m4")
+        assert str(task.partition) == str(fl.classes_per_client(2) if "noniid" in cell.setting else fl.iid())
+        own = {"average": many, "labelled": "unlabeled" not in cell.setting} if cell.method == "pfedhr" else {}
+        assert (HYPER.get(cell.method, {}) | own).items() <= task.algorithm.hyper.items(), cell.key
+    runs = [(cell.item, task) for cell in paper.cells for task in cell.tasks if isinstance(task, Run)]
+    assert {item for item, task in runs if task.algorithm.hyper.get("average")} == {"table3"}
+
+
+def test_other_public_images_are_as_large_a_share_as_those_of_the_clients_kind(paper):
+    shown = [(c, c.tasks[0]) for c in paper.cells if (c.item, c.dataset) in {("fig1", "svhn"), ("fig3", "svhn")}]
+    shares = [(c.item, c.setting.rpartition("=")[2], t.public[0].name, t.public[1]) for c, t in shown if t.public]
+    assert {(*place, round(share, 9)) for *place, share in shares} == {
+        ("fig1", "mnist", "mnist", 1),
+        ("fig1", "cifar10", "cifar10", 1),
+        ("fig3", "0.02", "svhn", 0.2),
+        ("fig3", "0.05", "svhn", 0.5),
+    }
 
 
 # -- claims -------------------------------------------------------------------------------------------------------
@@ -255,9 +294,43 @@ def test_public_images_change_and_the_clients_do_not():
         assert all(np.array_equal(x, y) for x, y in zip(a.train + a.test, made.train + made.test, strict=True))
     n = round(0.6 * len(a.public))
     assert np.array_equal(b.public.x, a.public.x[:n])
-    assert 0 < len(c.public) < len(a.public)
+    assert len(c.public) == pytest.approx(0.1 * 0.8 * 0.8 * 900, rel=0.1)  # a fifth of them test the clients
     with pytest.raises(ValueError, match="needs a share"):
         task(public=(IMAGES, 0.2), federate={}).arguments(0)
+
+
+def test_active_clients_have_just_trained_and_all_classes_are_those_of_all_test_images():
+    federation = task(images=IMAGES._replace(few=500)).arguments(0)["federation"]
+    setting = {"rounds": 4, "join_ratio": 0.5, "local_epochs": 1, "batch_size": 40, "lr": 0.1, "seed": 3}
+    result = fl.run("local_only", federation, "m1_thin+m2_thin", **setting, progress=False)
+    accuracy, loss = (result.accuracy[name].to_numpy().reshape(4, 5) for name in ("accuracy", "loss"))
+    trained = loss[1:] != loss[:-1]  # [rounds 2 to 4, clients]: the others have kept their models
+    assert trained.sum(1).tolist() == [2] * 3
+    last = [own[who].mean() for own, who in zip(accuracy[1:], trained, strict=True)]
+    assert of_active(result, 5, 0.5) == pytest.approx(np.mean(last))
+
+    test, data = np.concatenate(federation.test), federation.data
+    x = torch.from_numpy((data.x[test] - data.x.mean()) / data.x.std()).float()
+    right = []
+    for model, clients in result.architectures:
+        model.net.eval()
+        right += [model(result.weights(int(i)), x).argmax(1).numpy() == data.y[test] for i in clients]
+    assert on_all_classes(result, federation, 10**6) == pytest.approx(100 * np.mean(right))
+
+
+def test_a_teacher_has_changed_if_its_blocks_have_and_not_if_they_are_another_clients():
+    networks = [decompose(build(name, MODELS[name], (3, 32, 32), 10, 0)) for name in ("m1_thin", "m2_thin")]
+    teachers = [[(0, 1), (1, 3)], [(2, 1), (1, 3)], [(1, 1), (1, 3), (1, 4)]]  # networks 0 and 2 are of one kind
+
+    def seen(**match):
+        rest = dict.fromkeys(Round._fields) | {"networks": [0, 1, 0], "candidates": teachers}
+        return Round(**rest | {"clients": [int(name[1:]) for name in match], "match": list(match.values())})
+
+    history = [seen(c4=0, c7=0, c9=0), seen(c4=-1, c9=2), seen(c2=2, c4=1, c7=2, c9=0)]
+    kept = matched(history, networks)
+    assert kept["changed"] == pytest.approx(100 / 3, abs=1e-3)  # client 7 of 4, 7 and 9
+    assert kept["sources"] == (2 + 2 + 2 + 1 + 2 + 1 + 2 + 1) / 8
+    assert (kept["client"], kept["rounds"]) == (9, [1, 3])
 
 
 def test_images_on_a_frame(tmp_path, monkeypatch):

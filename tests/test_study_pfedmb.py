@@ -7,16 +7,26 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 import fedlib as fl
 from fedlib.papers import rows, runner
 from fedlib.papers.layout import parts_of
 from fedlib.papers.pfedmb import alpha as of_alpha
 from fedlib.papers.pfedmb import figures
-from fedlib.papers.pfedmb.draw import PAIRS, chance, rows_that_count
+from fedlib.papers.pfedmb.draw import PAIRS, chance, reported_curve, rows_that_count
 from fedlib.papers.pfedmb.figures import SHOWN
 from fedlib.papers.pfedmb.given import groups
-from fedlib.papers.pfedmb.study import CLAIMS, COLUMNS, PROFILES, branches_of_best, choices, chosen, rounds_to
+from fedlib.papers.pfedmb.study import (
+    CLAIMS,
+    COLUMNS,
+    PROFILES,
+    branch_use,
+    branches_of_best,
+    choices,
+    chosen,
+    rounds_to,
+)
 from fedlib.papers.run import Run
 from fedlib.papers.runner import missing, work
 from fedlib.papers.study import study
@@ -74,6 +84,51 @@ def test_every_claim_has_a_judge_and_cells(paper):
     assert all(paper.needed(claim) for claim in paper.claims)
 
 
+PARTITIONS = {
+    "classes=2": fl.classes_per_client(2),
+    "dir=0.4": fl.dirichlet(0.4, min_size=10),
+    "classes=20;u=0.3-0.7": fl.uneven_classes(20, 0.3, 0.7),
+}
+
+
+def test_the_paper_profile_has_the_papers_protocol_in_every_column(paper):
+    cells = [cell for cell in paper.cells if cell.item == "table2"]
+    assert len(cells) == 6 * 9
+    for cell in cells:
+        n, words = cell.setting.removeprefix("clients=").split(";", 1)
+        alone = cell.method == "local_only"
+        rounds, ratio = (100, 0.2) if n == "50" and not alone else (20, 1)  # a client trains in 20 rounds
+        setting = {"rounds": rounds, "join_ratio": ratio, "evaluate_every": rounds / 4, "lr": 0.05, "batch_size": 64}
+        setting |= {"local_epochs": 5, "tune_epochs": 0 if alone else 5}
+        for task in cell.tasks:
+            assert task.setting == setting, cell.key
+            assert (task.clients, task.model, str(task.partition)) == (int(n), "lenet5_plain", str(PARTITIONS[words]))
+            assert task.federate == {"test_fraction": None, "validation_fraction": 0.2}
+        branches = sorted(task.algorithm.hyper.get("branches", 1) for task in cell.tasks)
+        assert branches == ([2, 5, 10, 15] if cell.method == "pfedmb" else [1])
+
+
+@pytest.mark.parametrize("words", ["classes=2", "dir=0.4"])
+def test_every_variant_of_the_control_is_a_run_of_its_own(paper, words):
+    at = f"clients=15;{words};branches=5"
+    found = {c.setting.removeprefix(f"{at};"): c.tasks for c in paper.cells if c.item == "control" and at in c.setting}
+    [plain] = [c.tasks for c in paper.cells if (c.item, c.setting, c.metric) == ("branches", at, "accuracy")]
+    hyper = {"branches": 5, "share_alpha": False, "weighted": True, "alpha_lr": 1, "gain": True}
+    made = {"": (hyper, 20, 0.05)} | {
+        "weighted=no": (hyper | {"weighted": False}, 20, 0.05),
+        "share_alpha=yes": (hyper | {"share_alpha": True}, 20, 0.05),
+        "alpha_lr=0.1": (hyper | {"alpha_lr": 0.1}, 20, 0.05),
+        "alpha_lr=0": (hyper | {"alpha_lr": 0}, 20, 0.05),
+        "gain=no": (hyper | {"gain": False}, 20, 0.05),
+        "alpha_lr=0;lr=x5": (hyper | {"alpha_lr": 0}, 20, 0.25),
+        "alpha=labels": (hyper | {"alpha_lr": 0, "gain": False, "alpha": "labels"}, 20, 0.05),
+        "rounds=x2": (hyper, 40, 0.05),
+    }
+    runs = {name: task for name, [task] in (found | {"": plain}).items()}
+    assert {name: (one.algorithm.hyper, one.rounds, one.setting["lr"]) for name, one in runs.items()} == made
+    assert len({one.name for one in runs.values()}) == 9
+
+
 def test_the_papers_own_numbers_are_for_its_claims(paper):
     verdicts = paper.ledger(pd.concat([printed(), printed()])).set_index("id")["verdict"]
     assert verdicts.to_dict() == {claim.id: "holds" if claim.id in DECIDED else "not tested" for claim in CLAIMS}
@@ -94,6 +149,15 @@ def test_the_papers_own_numbers_are_for_its_claims(paper):
 def test_one_other_number_refutes_a_claim_about_table_2(paper, claim, method, at, value):
     expected = "holds" if claim == "pb10" else "refuted"
     assert verdict(paper, claim, changed(method, at, value)) == expected
+
+
+@pytest.mark.parametrize(("branches", "expected"), [(10, "holds"), (11, "refuted")])
+def test_ten_branches_are_enough_and_eleven_are_too_many(paper, branches, expected):
+    numbers = printed()
+    here = (numbers["item"] == "table3") & (numbers["dataset"] == "cifar10") & (numbers["setting"] == COLUMNS[1][1])
+    numbers.loc[here, "value"] = branches
+    assert here.sum() == 1
+    assert verdict(paper, "pb15", numbers) == expected
 
 
 def test_the_mean_rank_of_some_columns_is_not_that_of_all(paper):
@@ -171,6 +235,14 @@ def test_rounds_to_99_percent_of_the_final_accuracy():
     assert rounds_to(1, every, slow) == 6  # the mean of five rounds has left the first one behind
 
 
+def test_a_reported_curve_is_a_mean_over_clients_of_any_size():
+    found = [(2, "before", [1, 9]), (2, "after", [9, 45]), (4, "before", [0, 0]), (4, "after", [5, 90])]
+    evaluations = [{"round": t, "when": when, "correct": correct} for t, when, correct in found]
+    for tune_epochs, curve in ((3, {2: 70, 4: 75}), (0, {2: 10, 4: 0})):  # (90 + 50) / 2, (50 + 100) / 2
+        facts = {"n_test": [10, 90], "evaluations": evaluations, "config": {"tune_epochs": tune_epochs}}
+        assert reported_curve(rows.Row("run", 0, facts)).to_dict() == pytest.approx(curve)
+
+
 class Traced:
     """A run of ten clients of which pairs 0 and 1 choose branch 0, and pair p = 2, 3, 4 branch p."""
 
@@ -178,8 +250,6 @@ class Traced:
     config: ClassVar = {"tune_epochs": 1}
 
     def __init__(self):
-        import torch
-
         chosen = np.maximum(np.repeat(range(5), 2), 1) - 1 + np.repeat([0, 0, 1, 1, 1], 2)
         self.trace = {"all layers": torch.stack([torch.full((10, 5), 0.2), torch.eye(5)[chosen]])}
 
@@ -199,6 +269,16 @@ def test_what_fig_3_keeps_is_what_the_pairs_choose():
     assert kept["within"] == [0, 0]
     assert kept["between"] == [0, pytest.approx(2 * 36 / 40)]  # 4 of the 40 pairs of clients agree
     assert kept["alpha_rounds"] == [1, 2]
+
+
+def test_how_decided_clients_are_is_read_off_the_last_evaluation():
+    undecided, three_to_one = torch.full((4, 2), 0.5), torch.eye(2)[[0, 0, 0, 1]]
+    result = Traced()
+    result.trace = {"first": torch.stack([undecided, three_to_one]), "second": torch.stack([undecided] * 2)}
+    kept = branch_use(result)
+    assert (kept["layers"], kept["largest_alphas"]) == (["first", "second"], [1, 0.5])
+    assert kept["clients_by_layer"] == [3 * 3 / 4 + 1 / 4, 4]
+    assert (kept["largest_alpha"], kept["clients_per_branch"]) == (0.75, 3.25)
 
 
 # -- a few runs, and the figures ----------------------------------------------------------------------------------
@@ -241,7 +321,7 @@ def test_every_committed_row_belongs_to_a_run_of_the_study(paper):
 
 
 def test_groups_of_clients_with_similar_labels():
-    counts = np.kron(np.eye(5, dtype=int), np.ones((2, 2), dtype=int)) * 7  # ten clients in five pairs
+    counts = np.kron(np.eye(5, dtype=int), [[7, 9], [70, 90]])  # ten clients in five pairs, one of each with few images
     found = groups(counts, 5)
     assert (found[0::2] == found[1::2]).all()
     assert len(set(found)) == 5
@@ -263,6 +343,18 @@ def test_the_hero_has_a_panel_for_each_pair_and_a_line_for_each_client_and_branc
     alpha = np.array(rows_that_count(few[0], "fig3", "pfedmb")[0].kept["alpha"])
     np.testing.assert_allclose(figure.axes[3].lines[7].get_ydata(), alpha[:, 7, 2])
     plt.close(figure)
+
+
+def test_the_hero_names_the_branch_that_a_pair_prefers_in_the_end():
+    first, last = np.zeros((10, 5)), np.zeros((10, 5))
+    for client in range(10):
+        pair = client // 2
+        first[client, pair] = 1
+        one, other = (0.6, 0.4) if client % 2 == 0 else (0.1, 0.9)
+        last[client, [(pair + 1) % 5, (pair + 2) % 5]] = one, other
+    figure = of_alpha.hero(Kept({"alpha": [first, last], "alpha_rounds": [1, 9]}, {}))
+    names = [[text.get_text() for text in ax.texts] for ax in figure.axes]
+    assert names == [["branch 3"], ["branch 4"], ["branch 5"], ["branch 1"], ["branch 2"]]
 
 
 def test_fig_3_shows_alpha_with_weighting_on_the_left(few):
@@ -381,6 +473,27 @@ def test_the_control_names_what_helps_most(uniform, given, word):
     assert "stays behind a client that trains alone (80.0)" in said
     numbers[1] = ("table2", "local_only", at, 70.0)
     assert "reaches a client that trains alone" in figures.says_control(of(*numbers))
+
+
+def test_a_bar_of_the_control_stands_at_the_name_of_its_variant():
+    at = "clients=15;classes=2"
+    of_variants = {"alpha=labels": (75.0, 3.0), "alpha_lr=0": (50.0, 15.0), "gain=no": (80.0, 6.0)}
+    numbers = [("table2", "local_only", at, 70.0), ("table2", "pfedmb", at, 65.0)]
+    numbers.append(("branches", "pfedmb", f"{at};branches=5", 4.0, "clients_per_branch"))
+    for name, (accuracy, clients) in of_variants.items():
+        place = ("control", "pfedmb", f"{at};branches=5;{name}")
+        numbers += [(*place, accuracy), (*place, clients, "clients_per_branch")]
+    left, right = figures.control(of(*numbers)).axes
+    rows_by_accuracy = [text.get_text() for text in left.get_yticklabels()]
+    assert rows_by_accuracy == [
+        "initial branches not scaled up",
+        "choice given by the labels",
+        "Local-Only",
+        "pFedMB",
+        "nobody chooses: alpha = 1/B",
+    ]
+    bars = {bar.get_y() + bar.get_height() / 2: bar.get_width() for bar in right.patches}
+    assert bars == pytest.approx({0: 6, 1: 3, 3: 4, 4: 15})
 
 
 def test_the_control_says_how_accuracy_goes_with_the_clients_of_a_branch():
