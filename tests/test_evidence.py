@@ -4,9 +4,12 @@ import json
 import os
 import signal
 import time
+from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from processes import start
 
 import fedlib as fl
@@ -18,6 +21,7 @@ from fedlib.papers.runner import Job, missing, perform, share_prefix, work
 from fedlib.papers.study import study
 from fedlib.runs.plan import prepare
 from fedlib.runs.store import RunFolder
+from fedlib.training.batches import on_device
 
 KILLED = ("local_only", "fedavg", "fedper", "fedap", "pfedsim")
 KINDS = [("table3", "fedavg"), ("table3", "local_only"), ("fig1", "local_only")]
@@ -44,6 +48,30 @@ def test_a_row_says_what_the_run_says(smoke, tmp_path):
     assert not rows.changed(job.task, row)
     older = rows.Row(row.task, row.seed, {**row.facts, "code": "older"})
     assert rows.changed(job.task, older)
+
+
+def test_the_loss_of_a_row_is_the_mean_over_all_test_images(federation):
+    shares = federation.test[0][:1], federation.test[3][:9]
+    dealt = replace(federation, train=(federation.train[0], federation.train[3]), test=shares)
+    result = fl.run("fedavg", dealt, rounds=1, lr=0.2, batch_size=8, progress=False)
+    task = run(PROFILES["smoke"], "cifar10", 0.5, fl.fedavg())
+    facts = rows.row_of(task, 2, result, 1.0).facts
+    x, y, *_ = on_device(dealt.data, torch.device("cpu")).batch(torch.from_numpy(np.concatenate(shares)), result.model)
+    with torch.no_grad():
+        z = result.model(result.weights(0), x)
+    loss, hit = F.cross_entropy(z, y, reduction="none"), z.argmax(1) == y
+    assert abs(loss[:1].mean() - loss[1:].mean()) > 0.01
+    assert facts["evaluations"][-1]["loss"] == pytest.approx(loss.mean().item(), abs=2e-5)
+    assert facts["evaluations"][-1]["correct"] == [hit[:1].sum(), hit[1:].sum()]
+    assert facts["n_test"] == [1, 9]
+
+
+def test_few_train_images_come_with_as_large_a_share_of_the_test_images(tiny, monkeypatch):
+    data = replace(tiny.subset(range(150)), split=(np.arange(150) % 3 == 0).astype(np.uint8))
+    monkeypatch.setattr(fl, "load", lambda name: data)
+    some = tasks_of_studies.images(Images("a hundred and fifty", train=20))
+    assert np.bincount(some.split).tolist() == [20, 10]
+    assert len({x.tobytes() for x in some.x}) == 30
 
 
 def test_what_is_missing_is_run_once_and_nothing_else(smoke, tmp_path):

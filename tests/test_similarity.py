@@ -189,6 +189,12 @@ def test_the_printed_numbers_of_pfedsim_table_2_agree_with_data_similarity_as_st
     assert sim.agreement(table[metric], table["DataSimilarity"]) == pytest.approx((tau, r), abs=0.005)
 
 
+def test_agreement_with_ties_is_tau_b_and_pearsons_r():
+    tau, r = sim.agreement([1, 1, 1, 2, 3], [5, 3, 4, 4, 9])
+    assert tau == pytest.approx((5 - 1) / math.sqrt((10 - 3) * (10 - 1)))  # 5 of 10 pairs agree, 1 does not; 3 ties, 1
+    assert r == pytest.approx(7 / math.sqrt(3.2 * 22))
+
+
 def test_agreement_with_a_constant_is_nan_and_with_another_length_an_error():
     assert all(map(math.isnan, sim.agreement([1, 1, 1], [1, 2, 3])))
     assert all(map(math.isnan, sim.agreement([1, 2, 3], [2, 2, 2])))

@@ -1,18 +1,24 @@
 """The study of pFedSim: its cells, what its measurements give, its figures and sentences, and its controls."""
 
+from dataclasses import replace
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+import torch.nn.functional as F
 
 import fedlib as fl
 from fedlib.algorithm import Global, init_global, one_for_all
+from fedlib.papers.number import Number
 from fedlib.papers.pfedsim import figures, measure
 from fedlib.papers.pfedsim.controls import blind
 from fedlib.papers.pfedsim.study import ALPHAS, COLUMNS, METHODS
 from fedlib.papers.rows import Row
-from fedlib.papers.run import Images, Run
+from fedlib.papers.run import Images, Run, images
+from fedlib.papers.verdict import judge
+from fedlib.training.batches import on_device
 
 KEYS = ["item", "method", "dataset", "setting", "metric"]
 
@@ -110,6 +116,36 @@ def test_being_far_behind_in_two_columns_refutes_that_pfedsim_leads(paper):
     assert verdicts(paper, printed(**columns))["ps08"] == "refuted"
 
 
+def judged(paper, claim, value):
+    """The verdict on a claim if all its numbers are known: `value(item, method, setting)`."""
+
+    def numbers(item, method, dataset, setting, metric="accuracy"):
+        return Number(float(value(item, method, setting)))
+
+    [claim] = [one for one in paper.claims if one.id == claim]
+    return judge(claim.cases(numbers), claim.quantifier, claim.least).verdict
+
+
+@pytest.mark.parametrize(
+    ("shares", "verdict"), [("0.3", "refuted"), ("0.5", "refuted"), ("0.7", "refuted"), ("0.1 0.9 1", "holds")]
+)
+def test_each_of_three_moderate_warm_ups_must_beat_none(paper, shares, verdict):
+    low = {f"rho={share}" for share in shares.split()}
+    accuracy = {"rho=0": 40.0} | dict.fromkeys(low, 39.0)
+    assert judged(paper, "ps17", lambda item, m, setting: accuracy.get(setting.split(";")[1], 41.0)) == verdict
+
+
+@pytest.mark.parametrize(("won", "average", "verdict"), [(3, 1, "refuted"), (4, 1, "holds"), (6, -1, "refuted")])
+def test_pfedsim_must_win_four_of_six_domains_and_the_average(paper, won, average, verdict):
+    leads = [average, *[2] * won, *[-1] * (6 - won)]
+    lead = {f"domain={name}": by for name, by in zip(("Average", *reversed(measure.DOMAINS)), leads, strict=True)}
+
+    def value(item, method, setting):
+        return 50 + lead[setting] if method == "pfedsim" else 50 - METHODS.index(method)
+
+    assert judged(paper, "ps24", value) == verdict
+
+
 # -- measurements -------------------------------------------------------------------------------------------------
 
 
@@ -149,6 +185,68 @@ def test_numbers_of_the_smoke_runs(smoke):
     assert known.between(-1, 1).all()
     sizes = measured[(measured["item"] == "table4") & (measured["metric"] == "samples_per_client")]
     assert sizes["value"].to_numpy() == pytest.approx(500 / 6)
+
+
+def test_the_similarity_of_clients_is_that_of_their_train_labels(federation):
+    train = [0, 0, 1], [1, 2], [2, 2, 3, 3]  # every fourth of the tiny images has the same label
+    own = {"train": tuple(map(np.array, train)), "test": tuple(np.array([4 * i]) for i in range(3))}
+    truth = measure.true_similarity(replace(federation, **own, validation=own["test"]))
+    assert truth.tolist() == [[1, 2 / 5, 0], [2 / 5, 1, 1 / 2], [0, 1 / 2, 1]]
+
+
+def test_the_average_over_domains_is_over_all_their_images():
+    n, correct = [10, 30, 5, 5, 40, 40, 2, 8, 60, 20, 1, 4], [5, 6, 5, 4, 10, 30, 1, 0, 60, 0, 1, 4]
+    last = {"round": 200, "when": "before", "correct": correct, "loss": 1.0}
+    found = measure.by_domain(Row("", 0, {"when": "before", "n_test": n, "evaluations": [last]}))
+    shares = [11 / 40, 9 / 10, 40 / 80, 1 / 10, 60 / 80, 5 / 5, 126 / 225]
+    assert list(found) == [*measure.DOMAINS, "Average"]
+    assert list(found.values()) == pytest.approx([100 * share for share in shares])
+
+
+def gram(x):
+    x = x.reshape(len(x), -1) - x.reshape(len(x), -1).mean(0)
+    return (x @ x.T).ravel()
+
+
+def test_fig_1_compares_convolutions_after_relu_and_linear_layers_before_it():
+    source, setting = Images("digits", (("copies", 1),), few=200), {"batch_size": 20, "lr": 0.2}
+    found = measure.layers_alike(5, source, 6, 3, setting, 37)
+    data = images(source)
+    federation = fl.federate(data, fl.dirichlet(0.1, 6), 10)
+    ten = fl.run("local_only", federation, rounds=1, local_epochs=3, seed=5, **setting, progress=False)
+    unseen = np.random.default_rng(0).permutation(np.concatenate(federation.test))[:37]
+    x = on_device(data, torch.device("cpu")).batch(torch.from_numpy(unseen), ten.model).x
+    net, grams = ten.model.net.eval(), []
+    for client in (0, 3):
+        net.load_state_dict(ten.weights(client), strict=False)
+        conv1 = F.relu(net.conv1[1](net.conv1[0](x)))
+        conv2 = F.relu(net.conv2[1](net.conv2[0](F.max_pool2d(conv1, 2))))
+        fc1 = net.fc1[0](F.max_pool2d(conv2, 2).flatten(1))
+        fc2 = net.fc2[0](F.relu(fc1))
+        answers = conv1, conv2, fc1, fc2, net.classifier(F.relu(fc2))
+        grams.append([gram(answer.detach().double().numpy()) for answer in answers])
+    for k, (a, b) in enumerate(zip(*grams, strict=True)):
+        cka, matrix = a @ b / np.linalg.norm(a) / np.linalg.norm(b), np.array(found[f"matrix {k}"])
+        assert matrix[0, 3] == pytest.approx(cka, abs=1e-4)
+        assert found[f"layer={k}"] == pytest.approx((matrix.sum() - 10) / 90, abs=1e-4)
+
+
+def test_ldb_is_of_the_losses_on_the_test_images_of_the_first_client():
+    source, setting = Images("digits", (("copies", 1),), few=240), {"batch_size": 25, "lr": 0.05}
+    found = measure.four_clients(3, source, 2, setting)
+    data = images(source)
+    federation = fl.federate(data, fl.label_groups([list(labels) for labels in measure.LABELS]), 4, seed=3)
+    four = fl.run("local_only", federation, rounds=1, local_epochs=2, seed=3, **setting, progress=False)
+    net, pixels = four.model.net.eval(), on_device(data, torch.device("cpu"))
+    for pair, (i, j) in measure.PAIRS.items():
+        x, y, *_ = pixels.batch(torch.from_numpy(federation.test[i]), four.model)
+        losses, theta = [], []
+        for client in (i, j):
+            net.load_state_dict(four.weights(client), strict=False)
+            losses.append(F.cross_entropy(net(x), y).item())
+            theta.append(np.concatenate([w.detach().numpy().ravel() for w in net.parameters()]))
+        distance = np.linalg.norm(theta[0] - theta[1])
+        assert found[f"LDB {pair}"] == pytest.approx((losses[0] - losses[1]) / distance, abs=1e-5)
 
 
 def test_what_the_server_knows_is_a_mean_over_pairs(smoke):
@@ -265,6 +363,56 @@ def with_values(paper, item, values):
         for seed, value in enumerate(values.get((cell.method, cell.setting), [])):
             rows[cell.tasks[0].name, seed] = Row(cell.tasks[0].name, seed, facts(value / 100))
     return paper._replace(rows=rows)
+
+
+def with_kept(paper, item, seeds):
+    """The study with one row for each seed of the measurement behind an item on CIFAR-10, which keeps these values."""
+    [name] = {cell.tasks[0].name for cell in paper.cells if cell.item == item and cell.dataset == "cifar10"}
+    facts = {"seconds": 1.0, "commit": None}
+    return paper._replace(rows={(name, s): Row(name, s, facts | {"kept": kept}) for s, kept in enumerate(seeds)})
+
+
+def drawn(ax, marker):
+    """Where the points with this marker are: x and y."""
+    [line] = [line for line in ax.lines if line.get_marker() == marker]
+    return line.get_xdata(orig=True), line.get_ydata(orig=True)
+
+
+def test_fig_2_shows_means_over_seeds(paper):
+    cosines, names = np.random.default_rng(0).uniform(-1, 1, (3, 4, 10)), [f"rows {pair}" for pair in measure.PAIRS]
+    study = with_kept(paper, "fig2", [dict(zip(names, own, strict=True)) for own in cosines.tolist()])
+    [image] = study.figure("fig2").axes[0].images
+    mean = cosines.sum(0) / 3
+    np.testing.assert_allclose(image.get_array(), np.hstack([mean, mean.sum(1, keepdims=True) / 10]))
+
+
+def test_each_panel_of_table_6_has_the_printed_numbers_of_its_own_label_skew(paper):
+    at = {"dir=0.1": [71.0, 73.0], "dir=0.5": [60.0, 50.0]}
+    values = {
+        ("pfedsim", f"{alpha};rho={rho}"): accuracy for alpha, accuracy in at.items() for rho in ("0", "0.5", "1")
+    }
+    axes = with_values(paper, "table6", values).figure("table6").axes
+    printed = [81.61, 83.29, 85.89, 86.76, 87.05, 79.05, 24.77], [56.76, 61.73, 65.36, 67.34, 68.09, 64.70, 40.90]
+    for ax, alpha, numbers, mean in zip(axes, at, printed, (72.0, 55.0), strict=True):
+        assert ax.get_title() == f"cifar10, {alpha}"
+        shares, crosses = drawn(ax, "x")
+        assert shares.tolist() == [0, 0.1, 0.3, 0.5, 0.7, 0.9, 1]
+        assert crosses.tolist() == numbers
+        shares, stars = drawn(ax, "*")
+        assert (shares.tolist(), stars.tolist()) == ([0, 0.5, 1], [mean] * 3)
+
+
+def test_table_7_shows_measured_and_printed_ratios(paper):
+    time = {"relative_time fedavg": 1.0, "relative_time fedfomo": 3.5, "relative_time pfedsim": 1.25}
+    sent = {"scalars_down fedavg": 200.0, "scalars_down fedfomo": 900.0, "scalars_down pfedsim": 150.0}
+    study = with_kept(paper, "table7", [time | sent, time | sent | {"relative_time fedfomo": 4.5}])
+    (above, below), shown = study.figure("table7").axes, []
+    for ratios, names in (drawn(above, "o"), drawn(above, "x"), drawn(below, "o")):
+        shown.append({name: float(r) for name, r in zip(names, ratios, strict=True) if np.isfinite(r)})
+    measured, printed, scalars = map(pytest.approx, shown)
+    assert measured == {"FedAvg": 1, "FedFomo": 4, "pFedSim": 1.25}
+    assert printed == {"FedAvg": 1, "FedFomo": 11.28 / 8.68, "FedGen": 10.56 / 8.68, "pFedSim": 8.69 / 8.68}
+    assert scalars == {"FedAvg": 1, "FedFomo": 4.5, "pFedSim": 0.75}
 
 
 def test_the_sentences_turn_with_the_numbers(paper):
