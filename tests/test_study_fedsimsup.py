@@ -90,6 +90,31 @@ def test_one_name_is_one_run():
                 assert runs.setdefault(task.name, (words, kept)) == (words, kept)
 
 
+def test_the_paper_profile_has_the_papers_protocol(paper):
+    hyper = {"local_only": {}, "fedavg": {}, "fedprox": {"mu": 1.0}, "fedrep": {"body_epochs": 3}}
+    hyper |= {"perfedavg": {"alpha": 0.001, "beta": 0.1, "hessian": "free", "delta": 0.001, "steps": 4}}
+    hyper |= {"fedproto": {"lam": 1.0}, "fedpac": {"lam": 1.0, "head_epochs": 1}}
+    hyper |= {"fedsimsup": {"supervisor": "small_lenet4", "supervisor_epochs": 2, "similarity": True}}
+    common = {"local_epochs": 5, "batch_size": 32, "lr": 0.1}
+    long = {"rounds": 1000, "evaluate_every": 10}
+    by_data = {"cifar10": {"rounds": 100, "evaluate_every": 1}, "cifar100": long, "femnist": long}
+    tables = [cell for cell in paper.cells if cell.item in ("table1", "table2")]
+    assert len(tables) == 8 * (8 + 1 + 8)
+    for cell in tables:
+        [task] = cell.tasks
+        assert (task.algorithm.name, task.algorithm.hyper) == (cell.method, hyper[cell.method])
+        writers, meta = cell.dataset == "femnist", cell.method == "perfedavg"
+        setting = common | by_data[cell.dataset] | ({"tune_epochs": 3, "tune_every": 10} if meta else {})
+        setting["join_ratio"] = 0.01 if writers and cell.method != "local_only" else 0.1
+        assert task.setting == setting
+        assert (task.images.name, task.model) == (cell.dataset, "lenet4")
+        assert task.federate == {"test_fraction": 0.1 if writers else None}
+        n, _, kind = cell.setting.removeprefix("clients=").partition(";")
+        name, _, value = kind.partition("=")
+        dealt = {"dir": f"dirichlet(alpha={value}, min_size=10)", "pat": f"classes_per_client(n_classes={value})"}
+        assert (str(task.clients), str(task.partition)) == (n, dealt.get(name, "domains()"))
+
+
 def test_the_papers_own_numbers_support_its_claims(paper, printed):
     found = verdicts(paper, printed)
     assert (found.loc[list(OPEN)] == "not tested").all()
@@ -190,6 +215,16 @@ def test_a_large_map_alone_does_not_cover_the_object(paper):
     assert verdicts(paper, frame(*large, *kept))["fs17"] == "holds"
     kept = [(*place, "kept", 0.7), (*place, "kept, another image", 0.7 - 1e-3)]
     assert verdicts(paper, frame(*large, *kept))["fs17"] == "refuted"
+
+
+@pytest.mark.parametrize(("strong", "weak", "verdict"), [(1.0, 2.0, "holds"), (2.0, 1.0, "refuted")])
+def test_curves_must_be_more_restless_where_the_skew_is_weaker(paper, strong, weak, verdict):
+    values = [
+        ("fig2", "fedsimsup", name, f"dir={alpha}", "fluctuation", value)
+        for name in ("cifar10", "cifar100")
+        for alpha, value in ((0.1, strong), (0.5, weak))
+    ]
+    assert verdicts(paper, frame(*values))["fs11"] == verdict
 
 
 def test_measurements_on_data_that_stand_in_settle_nothing():
@@ -314,7 +349,9 @@ def test_movement_is_shown_with_points_or_without(drawn, gain, words):
     left, right = drawn(one, "moves").axes
     assert f"{gain:+.2f}" in left.get_title()
     assert "+0.25" in right.get_title()
-    assert len(left.collections[0].get_offsets()) == 20
+    loss, use, moved = np.array(points).T
+    for ax, x in ((left, use), (right, loss)):
+        np.testing.assert_array_equal(ax.collections[0].get_offsets(), np.stack([x, moved], 1))
     assert words in SHOWN["moves"].says(one)
     [bars] = drawn(with_kept("moves", numbers), "moves").axes
     assert [bar.get_width() for bar in bars.patches] == [gain, 0.25]
@@ -348,6 +385,7 @@ def test_maps_stand_beside_their_image_and_the_control(drawn):
     maps = {name: np.eye(10).tolist() for name in ("theta", "s", "other")}
     shown = {"client": 3, "class": "7", "shape": [3, 32, 32], "image": base64.b64encode(pixels.tobytes()).decode()}
     numbers = {"all: correlation": 0.3, "all: with another image": 0.1}
+    numbers |= {"all: kept, theta": 0.625, "all: kept": 0.5, "all: kept, another image": 0.75}
     facts = {"seconds": 1.0, "commit": None, "kept": {**numbers, "shown": [{**shown, "maps": maps}] * 2}}
     facts |= {
         "when": "before",
@@ -357,7 +395,15 @@ def test_maps_stand_beside_their_image_and_the_control(drawn):
     figure = drawn(small._replace(rows={(task.name, 0): rows.Row(task.name, 0, facts)}), "fig4")
     assert [len(ax.images) for ax in figure.axes[:8]] == [1, 2, 2, 2] * 2
     assert figure.axes[0].get_ylabel() == "client 3, class 7"
-    assert figure.axes[8].patches[0].get_width() == 0.3
+    bars = {name.get_text(): bar.get_width() for ax in figure.axes[8:]
+            for name, bar in zip(ax.get_yticklabels(), ax.patches, strict=True)}  # fmt: skip
+    assert bars == {
+        "same image": 0.3,
+        "another image": 0.1,
+        "what $\\theta_i$ covers": 62.5,
+        "what $s_i$ covers": 50,
+        "the same, other image": 75,
+    }
 
 
 class of:
