@@ -198,10 +198,10 @@ def test_the_scoreboard_of_the_site_is_the_file(site):
 def test_the_ledger_of_the_site_is_the_file(site):
     shown = rows_of(read(site / "ledger.html"), "claims")
     assert [[row[0], row[2], row[3]] for row in shown] == LEDGER[["id", "claim", "verdict"]].to_numpy().tolist()
-    assert [
-        row[4].removesuffix(f" ({stand_in})") for row, stand_in in zip(shown, LEDGER["stand_in"], strict=True)
-    ] == LEDGER["measured"].tolist()
-    assert [row[5] for row in shown] == LEDGER["seeds"].tolist()
+    assert [row[4] for row in shown] == [
+        c.measured + f" ({c.stand_in})" * bool(c.stand_in) + f" Seeds: {c.seeds}." * bool(c.seeds)
+        for c in LEDGER.itertuples()
+    ]
 
 
 def test_the_score_of_the_site_is_that_of_the_readme_and_of_the_files(site):
