@@ -52,6 +52,15 @@ def test_what_is_committed_is_what_the_rows_say(built, name):
     pd.testing.assert_frame_equal(there, new, check_exact=False, rtol=1e-5)  # make evidence-report
 
 
+@pytest.mark.parametrize("name", ["scoreboard", "ledger", "summary", "items", "differences"])
+def test_words_stand_above_a_table_and_their_links_lead_somewhere(built, name):
+    head, _, table = (built[0] / f"{name}.md").read_text(encoding="utf-8").partition("\n\n| ")
+    assert head.startswith("# ")
+    columns = table.partition(" |\n")[0].split(" | ")
+    assert set(re.findall(r"`(\w+)`", head)) <= {*columns, *PROFILES}
+    assert all((FOLDER / link).exists() for link in re.findall(r"\]\(([^)#]+)", head))
+
+
 def test_every_difference_of_more_than_three_points_is_counted_and_its_controls_speak(built):
     folder, _ = built
     board, apart = (pd.read_csv(folder / f"{name}.csv") for name in ("scoreboard", "differences"))

@@ -146,14 +146,6 @@ def test_the_split_inside_a_client_is_even_and_disjoint(federation):
         assert not set(train) & set(test)
 
 
-def test_the_test_fraction_is_one_of_all_images_also_of_those_that_become_public(tiny):
-    groups = fl.label_groups([[0, 1], [2], [3]])
-    dealt = fl.federate(tiny, groups, clients=3, test_fraction=0.2, public=0.25)
-    assert len(dealt.public) == 48  # a quarter of the 192 that are not for testing
-    assert [len(test) for test in dealt.test] == [24, 12, 12]  # a fifth of the images of their classes
-    assert [len(train) for train in dealt.train] == [72, 36, 36]
-
-
 def test_counts_and_sizes_agree_with_the_index_sets(federation):
     assert federation.counts().sum() == 240
     assert np.array_equal(federation.counts().sum(1), federation.sizes)

@@ -80,7 +80,7 @@ def test_an_identity_is_counted_apart_but_can_be_refuted():
 
 def test_what_was_measured_is_said():
     text = judge(cases(CLEAR, AGAINST, NOTHING)).measured
-    assert text == ("1 for, 1 against, 1 not measured. column 0: +2.00 ± 0.50; column 1: -2.00 ± 0.50")
+    assert text == "1 for, 1 against, 1 not measured. column 0: +2.00 ± 0.50; column 1: -2.00 ± 0.50"
     text = judge(cases(NOISE, PARTLY, AGAINST._replace(sure=False))).measured
     assert text.startswith("0 for, 1 for so far, 0 against, 1 against so far, 1 inside the noise. ")
 

@@ -20,6 +20,8 @@ PALETTE = (BLUE, RED, GREEN, ORANGE, PINK, SKY, BROWN, YELLOW, GREY, BLACK)
 
 SOLID, DASHED, DOTTED, DASHDOT = "-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5))
 
+OF_YOURS = (BLUE, GREEN, ORANGE, PINK, SKY, BROWN, YELLOW)  # colours of methods that are not listed below
+
 # name: printed name, colour, marker, line. The five papers' own methods share one colour, red.
 _METHODS = {
     "local_only": ("Local-Only", GREY, "v", SOLID),
@@ -130,7 +132,7 @@ def base_method(name: str) -> str:
 def _look(base: str) -> tuple[str, str, str, str | tuple[float, tuple[float, ...]]]:
     """Printed name, colour, marker and line of an algorithm; those of your own depend on its name only."""
     i = zlib.crc32(base.encode())
-    return _METHODS.get(base, (base, PALETTE[i % 8], "osD^v<>"[i % 7], (DASHED, DOTTED, DASHDOT)[i % 3]))
+    return _METHODS.get(base, (base, OF_YOURS[i % 7], "osD^v<>"[i // 7 % 7], (DASHED, DOTTED, DASHDOT)[i % 3]))
 
 
 def label(name: str) -> str:
