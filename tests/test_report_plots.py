@@ -8,6 +8,7 @@ import pytest
 from matplotlib.collections import EllipseCollection
 
 import fedlib.report as report
+from fedlib.algorithm import ALGORITHMS
 from fedlib.report.style import METHODS, PALETTE, VARIANTS
 
 
@@ -33,6 +34,15 @@ def test_a_variant_keeps_its_method_s_colour_and_gets_its_own_line():
     assert unlisted == report.method_style("pfedsim(rho=0.5)")
     assert unlisted["linestyle"] != report.method_style("pfedsim")["linestyle"]
     assert all(report.method_style(name) for name in VARIANTS)
+
+
+def test_methods_of_your_own_look_like_none_of_the_papers_and_differ_in_marker_where_they_share_a_colour(monkeypatch):
+    names = [f"mine{i}" for i in range(99)]
+    for name in names:
+        monkeypatch.setitem(ALGORITHMS, name, report.label)
+    looks = {tuple(report.method_style(name).values())[:2] for name in names}
+    assert report.method_style("pfedsim")["color"] not in {color for color, _ in looks}
+    assert len(looks) > 35  # of 7 colours with 7 markers
 
 
 def test_labels_are_the_printed_names():
