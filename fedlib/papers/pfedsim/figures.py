@@ -220,20 +220,20 @@ def table6(study: Study) -> Figure:
 def table6_says(study: Study) -> str:
     """The best share, and its distance to none and to all."""
     texts = []
-    for alpha, values in _by_rho(study).items():
+    for place, values in _by_rho(study).items():
         best = values.idxmax()
         ends = {0.0: "without a warm-up", 1.0: "as FedAvg alone"}  # as far as they have been measured
         lost = [
             f", {text} it loses {values[best] - values[rho]:.1f} points" for rho, text in ends.items() if rho in values
         ]
-        texts.append(f"at {alpha} the best of {len(values)} shares is {best:g}{''.join(lost)}")
+        texts.append(f"with {place} the best of {len(values)} shares is {best:g}{''.join(lost)}")
     return f"Look at both ends of the line: {'; '.join(texts)}." if texts else ""
 
 
 def _by_rho(study: Study) -> dict[str, pd.Series]:
     rows = study.numbers("table6", metric="accuracy")
-    groups = rows.assign(rho=rows["rho"].astype(float)).groupby("dir", sort=False)
-    return {f"dir={alpha}": own.groupby("rho")["value"].mean() for alpha, own in groups}
+    groups = rows.assign(rho=rows["rho"].astype(float)).groupby(["dataset", "dir"], sort=False)
+    return {f"{data}, dir={alpha}": own.groupby("rho")["value"].mean() for (data, alpha), own in groups}
 
 
 # -- what the server knows ----------------------------------------------------------------------------------------
