@@ -23,11 +23,10 @@ WORDS = {
     "share_alpha=yes": "one alpha for all layers",
     "alpha_lr=0.1": "alpha learns ten times slower",
     "alpha_lr=0": "nobody chooses: alpha = 1/B",
-    "gain=no": "initial branches not scaled up",
+    "gain=yes": "initial branches scaled up",
     "alpha_lr=0;lr=x5": "nobody chooses, steps five times larger",
     "alpha=labels": "choice given by the labels",
     "rounds=x2": "twice as many rounds",
-    "lr=x0.4": "steps 0.4 times as large",
 }
 
 

@@ -39,15 +39,16 @@ COLUMNS = [(data, f"clients={n};{words}") for data, words, _ in KINDS.values() f
 SIMPLE, COMPLEX = COLUMNS[:2], COLUMNS[2:]
 FIG5 = ("cifar10", "clients=50;classes=2")
 COSTED = (2, 5, 10)
-VARIANTS = {  # of pFedMB, in the control: the method, and how much longer or faster it runs
-    "weighted=no": (fl.pfedmb(B, weighted=False), 1, 1),  # every branch learns from all clients
-    "share_alpha=yes": (fl.pfedmb(B, share_alpha=True), 1, 1),  # one choice instead of five
-    "alpha_lr=0.1": (fl.pfedmb(B, alpha_lr=0.1), 1, 1),
-    "alpha_lr=0": (fl.pfedmb(B, alpha_lr=0.0), 1, 1),  # nobody ever chooses
-    "gain=no": (fl.pfedmb(B, gain=False), 1, 1),
-    "alpha_lr=0;lr=x5": (fl.pfedmb(B, alpha_lr=0.0), 1, B),  # FedAvg, from another draw
-    "alpha=labels": (pfedmb_given(B), 1, 1),  # the choice is given: one branch for clients with similar labels
-    "rounds=x2": (fl.pfedmb(B), 2, 1),
+VARIANTS: dict[str, tuple[Callable[..., Algorithm], int, int]] = {
+    # of pFedMB, in the control: the method, which gets `gain`, and how much longer or faster it runs
+    "weighted=no": (partial(fl.pfedmb, B, weighted=False), 1, 1),  # every branch learns from all clients
+    "share_alpha=yes": (partial(fl.pfedmb, B, share_alpha=True), 1, 1),  # one choice instead of five
+    "alpha_lr=0.1": (partial(fl.pfedmb, B, alpha_lr=0.1), 1, 1),
+    "alpha_lr=0": (partial(fl.pfedmb, B, alpha_lr=0.0), 1, 1),  # nobody ever chooses
+    "gain=yes": (lambda gain: fl.pfedmb(B, gain=not gain), 1, 1),
+    "alpha_lr=0;lr=x5": (partial(fl.pfedmb, B, alpha_lr=0.0), 1, B),  # FedAvg, from another draw
+    "alpha=labels": (lambda gain: pfedmb_given(B), 1, 1),  # one branch for clients with similar labels
+    "rounds=x2": (partial(fl.pfedmb, B), 2, 1),
 }
 
 
@@ -72,6 +73,7 @@ class Sizes(NamedTuple):
     lrs: Sequence[float] = (0.05,)  # of all methods but pFedMB
     branch_lrs: Sequence[float] = (0.05,)
     alpha_lrs: Sequence[float] = (1.0,)
+    gain: bool = False  # reading A2
     branches: Sequence[int] = (5, 10, 2, 15)  # of Tables II and III
     more_branches: Sequence[int] = ()  # of Table III only
     many_branches: Sequence[int] = (20, 6, 14, 8, 12, 4, 16, 18)  # further ones of Fig. 5
@@ -110,6 +112,7 @@ QUICK = Sizes(
     pair_control=False,
     lrs=(0.1,),
     branch_lrs=(0.1,),
+    gain=True,  # or nothing is learned in so few rounds
     branches=(5,),
     more_branches=(2,),
     many_branches=(),
@@ -133,6 +136,7 @@ PROFILES = {
         pair_rounds=2,
         pair_tune_every=1,
         pair_alpha_lr=1.0,
+        gain=False,
         pair_branches=(2,),
         pair_control=True,
         pair_seeds=1,
@@ -232,7 +236,11 @@ def tried(sizes: Sizes, at: Column, method: str, branches: Sequence[int] = ()) -
         "ifca": [fl.ifca(k) for k in sizes.clusters],
         "fedfomo": [fl.fedfomo()],
         "fedamp": [fl.fedamp(sigma) for sigma in sizes.sigmas],
-        "pfedmb": [fl.pfedmb(b, alpha_lr=lr) for b in branches or _allowed(sizes, at) for lr in sizes.alpha_lrs],
+        "pfedmb": [
+            fl.pfedmb(b, alpha_lr=lr, gain=sizes.gain)
+            for b in branches or _allowed(sizes, at)
+            for lr in sizes.alpha_lrs
+        ],
     }
     rates = sizes.branch_lrs if method == "pfedmb" else sizes.lrs
     return tuple(
@@ -255,7 +263,7 @@ def _all_allowed(sizes: Sizes, at: Column) -> list[int]:
 
 def tried_on_pairs(sizes: Sizes, method: str, branches: int = B) -> tuple[Run, ...]:
     """The runs that a number of Table I is chosen from."""
-    own = {"share_alpha": True, "alpha_lr": sizes.pair_alpha_lr}
+    own = {"share_alpha": True, "alpha_lr": sizes.pair_alpha_lr, "gain": sizes.gain}
     made = {
         "local_only": fl.local_only(),
         "fedavg": fl.fedavg(),
@@ -418,7 +426,7 @@ def fig3(sizes: Sizes) -> list[Cell]:
 
 def by_layer(sizes: Sizes) -> list[Cell]:
     """Section V-B with one alpha for each layer, as in section V-C: in which layers do pairs find branches?"""
-    algorithm = fl.pfedmb(B, alpha_lr=sizes.pair_alpha_lr)
+    algorithm = fl.pfedmb(B, alpha_lr=sizes.pair_alpha_lr, gain=sizes.gain)
     tasks = tuple(paired(sizes, algorithm, lr, choices_by_layer) for lr in sizes.branch_lrs)
     return [
         Cell(
@@ -455,21 +463,21 @@ def pairs_by_branches(sizes: Sizes) -> list[Cell]:
 
 
 def pairs_control(sizes: Sizes) -> list[Cell]:
-    """What could hold pFedMB back in Table I: the initial scale, the choice itself, large steps."""
-    own, lr = {"share_alpha": True, "alpha_lr": sizes.pair_alpha_lr}, sizes.branch_lrs[0]
+    """What could hold pFedMB back in Table I: the initial scale, and the choice itself."""
+    own = {"share_alpha": True, "alpha_lr": sizes.pair_alpha_lr, "gain": not sizes.gain}
     made = {
-        ("pfedmb", "gain=no"): paired(sizes, fl.pfedmb(B, gain=False, **own), lr),
-        ("pfedmb-avg", "gain=no"): paired(sizes, fl.pfedmb(B, weighted=False, gain=False, **own), lr),
-        ("pfedmb", "alpha=labels"): paired(sizes, pfedmb_given(B), lr, scores),
-        ("pfedmb", "lr=x0.4"): paired(sizes, fl.pfedmb(B, **own), 0.4 * lr),
+        ("pfedmb", "gain=yes"): (fl.pfedmb(B, **own), None),
+        ("pfedmb-avg", "gain=yes"): (fl.pfedmb(B, weighted=False, **own), None),
+        ("pfedmb", "alpha=labels"): (pfedmb_given(B), scores),
     }
-    seeds, read = {"gain=no": sizes.pair_seeds}, partial(chosen, "accuracy")
     return [
         Cell(
-            *("pairs_control", method, "cifar10", f"{PAIRS};branches={B};{name}", (task,), read),
-            seeds=seeds.get(name, sizes.side_seeds),
+            *("pairs_control", method, "cifar10", f"{PAIRS};branches={B};{name}"),
+            (paired(sizes, algorithm, sizes.branch_lrs[0], keep),),
+            partial(chosen, "accuracy"),
+            seeds=sizes.side_seeds,
         )
-        for (method, name), task in made.items()
+        for (method, name), (algorithm, keep) in made.items()
     ]
 
 
@@ -504,8 +512,8 @@ def controls(sizes: Sizes, at: Column) -> list[Cell]:
         return []
     cells = []
     for name in sizes.variants:
-        algorithm, longer, faster = VARIANTS[name]
-        tasks = tuple(run(sizes, at, algorithm, lr * faster, longer) for lr in sizes.branch_lrs)
+        make, longer, faster = VARIANTS[name]
+        tasks = tuple(run(sizes, at, make(gain=sizes.gain), lr * faster, longer) for lr in sizes.branch_lrs)
         for metric in ("accuracy", "clients_per_branch", "largest_alpha"):
             read = partial(chosen, metric)
             setting = f"{at.setting};branches={B};{name}"
@@ -517,7 +525,7 @@ def step_sizes(sizes: Sizes, at: Column) -> list[Cell]:
     """Three methods with other step sizes."""
     if at.data != "cifar10" or at.clients != 15:
         return []
-    made = {"local_only": fl.local_only(), "fedavg": fl.fedavg(), "pfedmb": fl.pfedmb(B)}
+    made = {"local_only": fl.local_only(), "fedavg": fl.fedavg(), "pfedmb": fl.pfedmb(B, gain=sizes.gain)}
     return [
         Cell(
             *("step_sizes", method, at.data, f"{at.setting};lr={lr:g}", (run(sizes, at, algorithm, lr),)),
