@@ -435,6 +435,7 @@ def test_the_ranking_says_who_is_ahead_and_by_how_much():
 
     assert "number 1 of 3, 2.5 points ahead of FedAvg" in says(82.5)
     assert "number 2 of 3, 4.0 points behind FedAvg" in says(76.0)
+    assert ", level with FedAvg" in says(80.04)
     assert "guessing" not in says(76.0)
     assert "No better than guessing: pFedMB." in says(51.0)
     assert "Nothing can be compared" in figures.says_ranking(of(("table1", "pfedmb", PAIRS, 1.0)), "table1")
@@ -471,6 +472,7 @@ def test_the_control_names_what_helps_most(uniform, given, word):
     assert f"Most helps: {word}" in said
     assert "+10.0" in said
     assert "stays behind a client that trains alone (80.0)" in said
+    assert "; from one seed. Most" in said
     numbers[1] = ("table2", "local_only", at, 70.0)
     assert "reaches a client that trains alone" in figures.says_control(of(*numbers))
 

@@ -127,3 +127,44 @@ def format_pm(mean: float, std: float = float("nan"), digits: int = 2) -> str:
     if pd.isna(mean):
         return "-"
     return f"{mean:.{digits}f}" if pd.isna(std) else f"{mean:.{digits}f} ± {std:.{digits}f}"
+
+
+def points_ahead(gap: float, other: str) -> str:
+    """Say which of two is ahead.
+
+    Args:
+        gap: accuracy of the one that the sentence is about, less that of the other [percentage points].
+        other: the other one.
+
+    Returns:
+        The words.
+
+    Example:
+        >>> from fedlib.report.paper import points_ahead
+        >>> points_ahead(1.24, "FedAvg"), points_ahead(-0.3, "FedAvg"), points_ahead(-0.04, "FedAvg")
+        ('1.2 points ahead of FedAvg', '0.3 points behind FedAvg', 'level with FedAvg')
+    """
+    if abs(gap) < 0.05:
+        return f"level with {other}"
+    return f"{abs(gap):.1f} points {'ahead of' if gap > 0 else 'behind'} {other}"
+
+
+def against_seeds(gap: float, std: float) -> str:
+    """Say whether a difference is larger than what seeds differ by.
+
+    Args:
+        gap: the difference.
+        std: the standard deviation over seeds, in its unit; NaN: there is one seed only.
+
+    Returns:
+        The words.
+
+    Example:
+        >>> from fedlib.report.paper import against_seeds
+        >>> against_seeds(-1.2, 0.3), against_seeds(1.2, float("nan"))
+        ('more than seeds differ (standard deviation 0.3)', 'from one seed')
+    """
+    if pd.isna(std):
+        return "from one seed"
+    side = "within the noise of the seeds" if abs(gap) <= std else "more than seeds differ"
+    return f"{side} (standard deviation {std:.1f})"

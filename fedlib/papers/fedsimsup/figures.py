@@ -26,6 +26,7 @@ from fedlib.papers.fedsimsup.similar import authors, authors_say, fig5, fig5_say
 from fedlib.papers.run import Task
 from fedlib.papers.study import Item
 from fedlib.report.marks import mark_chance, method_dots, panels, plot_nothing
+from fedlib.report.paper import against_seeds, points_ahead
 from fedlib.report.style import RED, WIDE, label, method_style
 
 if TYPE_CHECKING:
@@ -75,8 +76,8 @@ def table_says(study: Study, item: str) -> str:
         others = own.drop("fedsimsup", errors="ignore")
         if "fedsimsup" in own.index and len(others):
             best = others["mean"].idxmax()
-            gap, noise = own.loc["fedsimsup", "mean"] - others.loc[best, "mean"], own["std"].fillna(0)
-            gaps.append((gap, str(best), max(noise["fedsimsup"], noise[best])))
+            gap = own.loc["fedsimsup", "mean"] - others.loc[best, "mean"]
+            gaps.append((gap, str(best), own.loc[["fedsimsup", best], "std"].max()))
             ahead += gap > 0
     if not gaps:
         return ""
@@ -87,11 +88,9 @@ def table_says(study: Study, item: str) -> str:
             f"average by {mean:+.1f} points."
         )
     [(gap, best, noise)] = gaps
-    side = "ahead of" if gap > 0 else "behind"
-    sure = "within the noise of the seeds" if abs(gap) <= noise else "more than the seeds differ"
     return (
-        f"Look at FedSimSup's dot: it is {abs(gap):.1f} points {side} the best other method here, {label(best)}; "
-        f"that is {sure}."
+        f"Look at FedSimSup's dot: it is {points_ahead(gap, f'the best other method here, {label(best)}')}; "
+        f"that is {against_seeds(gap, noise)}."
     )
 
 
@@ -216,11 +215,10 @@ def fig3_says(study: Study) -> str:
     if frame["setting"].nunique() < 2:
         return ""
     ours, equal = (mean_of(frame, similarity=str(own)) for own in (True, False))
-    noise = float(np.nan_to_num(frame.groupby("similarity")["value"].std().max()))
-    means = "within the noise of the seeds" if abs(ours - equal) <= noise else "more than the seeds differ"
+    noise = float(frame.groupby("similarity")["value"].std().max())
     return (
         f"Look at the two thick lines: weights by similarity change the accuracy, on average over the rounds, by "
-        f"{ours - equal:+.1f} points; that is {means}, whose standard deviation is {noise:.1f}."
+        f"{ours - equal:+.1f} points; that is {against_seeds(ours - equal, noise)}."
     )
 
 

@@ -114,13 +114,13 @@ def alone_says(study: Study) -> str:
     theta, both = at("theta") - at("theta", "equal"), at("both") - at("both", "equal")
     own, equal = (at("theta", weights, "own classes") for weights in ("s_ij", "equal"))
     by_seed = frame[(frame["metric"] == "accuracy") & frame["answer"].isin(["theta", "both"])]
-    noise = float(np.nan_to_num(by_seed.groupby(["answer", "weights"])["value"].std().max()))
+    noise = float(by_seed.groupby(["answer", "weights"])["value"].std().max())
+    seeds = "from one seed" if np.isnan(noise) else f"with a standard deviation of up to {noise:.1f} over seeds"
     return (
         f"Look at s alone: {s:.0f} % right, {more} the {main:.0f} % of always answering its main class, and "
         f"{at('s', metric='main class'):.0f} % of its answers are it. Of what θ alone says, {own:.0f} % are "
         f"classes of the client with weights by similarity, {equal:.0f} % with equal weights. They change the "
-        f"accuracy of θ alone by {theta:+.1f} points and that of the sum by {both:+.1f}, with a standard deviation of "
-        f"up to {noise:.1f} over seeds."
+        f"accuracy of θ alone by {theta:+.1f} points and that of the sum by {both:+.1f}, {seeds}."
     )
 
 
@@ -223,6 +223,7 @@ def fig4_says(study: Study) -> str:
         return ""
     alike = "more" if same - other > 0.05 else "less" if other - same > 0.05 else "neither more nor less"
     spread = frame[(frame["class"] == "all") & (frame["metric"] == "kept")]["value"].std()
+    one = ", as far as one seed tells" if np.isnan(spread) else ""
     matters = (
         "more than"
         if control - s > max(0.01, np.nan_to_num(spread))
@@ -232,7 +233,7 @@ def fig4_says(study: Study) -> str:
         f"Look at the control: the maps of θ and s for one image are {alike} alike than for two images (correlation "
         f"{same:.2f} and {other:.2f}). If what θ covers is hidden, {100 * theta:.0f} % of the answers stay right; "
         f"what s covers, {100 * s:.0f} %; what s covers in another image, {100 * control:.0f} %. So what s covers "
-        f"matters {matters} an area chosen without looking at the image."
+        f"matters {matters} an area chosen without looking at the image{one}."
     )
 
 

@@ -25,6 +25,7 @@ from fedlib.papers.pfedhr.teachers import (
 )
 from fedlib.papers.study import Item, Study
 from fedlib.report.marks import dots, mark_chance, name_ends, panels, plot_nothing, seeds_and_mean
+from fedlib.report.paper import points_ahead
 from fedlib.report.style import BLACK, GREY, ORANGE, PALETTE, label, method_style
 
 VARIED = {"fig3": ("share", "public share"), "fig4": ("K", "groups K"), "fig5": ("S", "depth S of a stitch")}
@@ -117,8 +118,7 @@ def ahead(item: str, study: Study) -> str:
     if not gaps:
         return ""
     if len(gaps) == 1:
-        word = "ahead of" if gaps[0] > 0 else "behind"
-        return f"Look at the large dots: pFedHR is {abs(gaps[0]):.1f} points {word} the best other method."
+        return f"Look at the large dots: pFedHR is {points_ahead(gaps[0], 'the best other method')}."
     won = sum(gap > 0 for gap in gaps)
     return (
         f"pFedHR is ahead of the best other method in {won} of {len(gaps)} columns; the differences lie between "

@@ -15,7 +15,7 @@ from fedlib.papers.pfedmb.alpha import fig1_2, fig3, fig3_rand, hero, layers, sa
 from fedlib.papers.pfedmb.draw import PAIRS, chance, place, reported_curve, rows_that_count
 from fedlib.papers.study import Item, Study
 from fedlib.report.marks import dots, mark_chance, method_dots, name_ends, panels, plot_nothing, seeds_and_mean
-from fedlib.report.paper import reported
+from fedlib.report.paper import points_ahead, reported
 from fedlib.report.style import BLACK, GREY, PALETTE, RED, WIDE, label, method_style
 
 WORDS = {
@@ -78,13 +78,12 @@ def says_ranking(study: Study, item: str) -> str:
             continue
         rank, first = list(mean.index).index("pfedmb") + 1, str(mean.index[0])
         second = str(mean.index[1]) if rank == 1 else first
-        gap = abs(mean["pfedmb"] - mean[second])
+        gap = points_ahead(mean["pfedmb"] - mean[second], label(second))
         noise = f"; the largest standard deviation over seeds is {spread:.1f}" if np.isfinite(spread) else ""
         low = [label(str(name)) for name in mean.index[mean <= chance(str(setting)) + 2]]
         guessing = f" No better than guessing: {', '.join(low)}." if low else ""
         sentences.append(
-            f"{place(str(dataset), str(setting))}: pFedMB is number {rank} of {len(mean)}, {gap:.1f} points "
-            f"{'ahead of' if rank == 1 else 'behind'} {label(second)}{noise}.{guessing}"
+            f"{place(str(dataset), str(setting))}: pFedMB is number {rank} of {len(mean)}, {gap}{noise}.{guessing}"
         )
     return " ".join(sentences) or "Nothing can be compared yet: pFedMB and another method are needed."
 
@@ -143,9 +142,12 @@ def says_control(study: Study) -> str:
     if not changes or ours is None:
         return "Nothing can be compared yet: pFedMB and one of its variants are needed."
     top = max(changes, key=lambda name: changes[name])
-    noise = max(float(np.std(value, ddof=1)) if len(value) > 1 else 0.0 for value in values.values())
+    noise = max((float(np.std(value, ddof=1)) for value in values.values() if len(value) > 1), default=np.nan)
     text = ", ".join(f"{name}: {change:+.1f}" for name, change in changes.items())
-    helps = f"Most helps: {top}." if changes[top] > noise else "No variant gains more than seeds differ."
+    seeds, than = (
+        ("from one seed", "") if np.isnan(noise) else (f"seeds differ by up to {noise:.1f}", " more than they do")
+    )
+    helps = f"Most helps: {top}." if changes[top] > np.nan_to_num(noise) else f"No variant gains{than}."
     alone = mean.get("Local-Only")
     behind = ""
     if alone is not None:
@@ -153,7 +155,7 @@ def says_control(study: Study) -> str:
         word = "reaches" if still >= alone else "stays behind"
         behind = f" The best of all these {word} a client that trains alone ({alone:.1f})."
     trend = _trend([(n, mean[name]) for name, n in clients.items() if name in mean])
-    return f"Points against pFedMB ({ours:.1f}): {text}; seeds differ by up to {noise:.1f}. {helps}{behind}{trend}"
+    return f"Points against pFedMB ({ours:.1f}): {text}; {seeds}. {helps}{behind}{trend}"
 
 
 def _trend(points: Sequence[tuple[float, float]]) -> str:
@@ -253,8 +255,8 @@ def says_pairs_control(study: Study) -> str:
     text = ", ".join(f"{name} {value:.1f} ({value - table1[ours]:+.1f})" for name, value in variants.items())
     gap = float(variants.max()) - table1[other]
     return (
-        f"Look at the dots around {ours} ({table1[ours]:.1f}): {text}. The best of them is {abs(gap):.1f} points "
-        f"{'ahead of' if gap > 0 else 'behind'} {other} ({table1[other]:.1f})."
+        f"Look at the dots around {ours} ({table1[ours]:.1f}): {text}. The best of them is "
+        f"{points_ahead(gap, other)} ({table1[other]:.1f})."
     )
 
 

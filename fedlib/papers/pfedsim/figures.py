@@ -15,6 +15,7 @@ from fedlib.papers.run import images
 from fedlib.papers.study import Item, Study
 from fedlib.report.charts import plot_heatmaps, plot_points
 from fedlib.report.marks import arrow, box, name_ends, panels, plot_nothing, seeds_and_mean
+from fedlib.report.paper import points_ahead
 from fedlib.report.partition_plots import plot_partition
 from fedlib.report.style import BLUE, GREY, PALETTE, RED, WIDE, label, method_style
 
@@ -152,11 +153,10 @@ def table3_says(study: Study) -> str:
     table = table.pivot_table(index=["dataset", "setting"], columns="method", values="value", sort=False)
     table = table[table["pfedsim"].notna()] if "pfedsim" in table else table.iloc[:0]
     texts = []
-    for (_, setting), row in table.iterrows():
+    for (data, setting), row in table.iterrows():
         rivals = row.drop("pfedsim").dropna()
         lead = row["pfedsim"] - rivals.max()
-        where = "ahead of" if lead > 0 else "behind"
-        texts.append(f"at {setting.replace('=', '(')}) {abs(lead):.1f} points {where} {label(str(rivals.idxmax()))}")
+        texts.append(f"with {data}, {setting} {points_ahead(lead, label(str(rivals.idxmax())))}")
     return f"Look at the last line of each panel: pFedSim is {', and '.join(texts)}, the best other." if texts else ""
 
 
