@@ -424,6 +424,15 @@ def test_the_sentence_of_a_table_compares_with_the_best_other_method(ours, words
     assert "FedRep; that is from one seed." in SHOWN["table1"].says(of(frame.drop_duplicates("method")))
 
 
+def test_the_sentence_about_supervisors_compares_within_a_column():
+    values = [("fedsimsup", "dir=0.1", 90.0), ("fedsimsup", "dir=0.5", 70.0), ("fedsimsup-whole", "dir=0.5", 72.5)]
+    frame = pd.DataFrame(values, columns=["method", "setting", "value"]).assign(dataset="cifar10")
+    assert "a supervisor of their own brings 2.5 points" in SHOWN["table3"].says(of(frame))
+    frame.loc[2, "value"] = 66.0
+    assert "a supervisor of their own costs 4.0 points" in SHOWN["table3"].says(of(frame))
+    assert SHOWN["table3"].says(of(frame.iloc[[0, 2]])) == ""
+
+
 @pytest.mark.parametrize(("gap", "words"), [(3.0, "more than seeds differ"), (1.0, "within the noise")])
 def test_the_sentence_on_similarity_knows_the_noise(gap, words):
     values = [("True", 50 + gap + k) for k in (-2, 0, 2)] + [("False", 50.0 + k) for k in (-2, 0, 2)]
