@@ -386,7 +386,12 @@ def test_maps_stand_beside_their_image_and_the_control(drawn):
     shown = {"client": 3, "class": "7", "shape": [3, 32, 32], "image": base64.b64encode(pixels.tobytes()).decode()}
     numbers = {"all: correlation": 0.3, "all: with another image": 0.1}
     numbers |= {"all: kept, theta": 0.625, "all: kept": 0.5, "all: kept, another image": 0.75}
-    facts = {"seconds": 1.0, "commit": None, "kept": {**numbers, "shown": [{**shown, "maps": maps}] * 2}}
+    facts = {
+        "seconds": 1.0,
+        "commit": None,
+        "config": {"data": "cifar10"},
+        "kept": {**numbers, "shown": [{**shown, "maps": maps}] * 2},
+    }
     facts |= {
         "when": "before",
         "n_test": [1],
@@ -395,6 +400,7 @@ def test_maps_stand_beside_their_image_and_the_control(drawn):
     figure = drawn(small._replace(rows={(task.name, 0): rows.Row(task.name, 0, facts)}), "fig4")
     assert [len(ax.images) for ax in figure.axes[:8]] == [1, 2, 2, 2] * 2
     assert figure.axes[0].get_ylabel() == "client 3, class 7"
+    assert figure.axes[7].get_xlabel() == "images: CIFAR-10 (Krizhevsky, 2009)"
     bars = {name.get_text(): bar.get_width() for ax in figure.axes[8:]
             for name, bar in zip(ax.get_yticklabels(), ax.patches, strict=True)}  # fmt: skip
     assert bars == {

@@ -127,6 +127,9 @@ def alone_says(study: Study) -> str:
 # -- where they look ---------------------------------------------------------------------------------------------------
 
 
+IMAGES = {"cifar10": "CIFAR-10 (Krizhevsky, 2009)", "digit_styles": "handwritten digits (Alpaydin and Kaynak, 1998)"}
+
+
 def picture(own: Kept) -> np.ndarray:
     """The image that a row keeps, [height, width, channels] or [height, width]."""
     pixels = np.frombuffer(base64.b64decode(own["image"]), np.uint8).reshape(own["shape"]).transpose(1, 2, 0)
@@ -155,6 +158,8 @@ def fig4(study: Study) -> Figure:
         line[0].set_ylabel(f"client {own['client']}, class {own['class']}")
     for ax, title in zip(axes[0], titles.values(), strict=True):
         ax.set_title(title)
+    data = found[0].facts["config"]["data"]
+    axes[-1][-1].set_xlabel(f"images: {IMAGES.get(data, data)}", loc="right", fontsize="small")
     maps_measured(lower, study)
     return figure
 
