@@ -472,7 +472,7 @@ def test_the_control_names_what_helps_most(uniform, given, word):
     assert f"Most helps: {word}" in said
     assert "+10.0" in said
     assert "stays behind a client that trains alone (80.0)" in said
-    assert "; from one seed. Most" in said
+    assert "; that is from one seed." in said
     numbers[1] = ("table2", "local_only", at, 70.0)
     assert "reaches a client that trains alone" in figures.says_control(of(*numbers))
 

@@ -442,6 +442,12 @@ def test_a_table_stands_beside_the_paper_and_the_stand_in_has_a_column_of_its_ow
     assert Images("digits").stands_for == ""
 
 
+def test_figures_and_sentences_name_the_data_that_stand_in(smoke):
+    assert "with digit_styles for cifar10, dir=0.1 the best" in figures.table6_says(smoke)
+    assert "with digit_styles for cifar10, dir=0.1 " in figures.table3_says(smoke)
+    assert smoke.figure("table6").axes[0].get_title() == "digit_styles for cifar10, dir=0.1"
+
+
 def test_the_sentence_about_rho_speaks_of_each_data_set_and_of_the_ends_that_were_measured(paper):
     of_cifar = {("pfedsim", f"dir=0.1;rho={rho}"): [v] for rho, v in {"0.5": 80.0, "0.9": 70.5, "1": 40.0}.items()}
     of_emnist = {("pfedsim", f"dir=0.1;rho={rho}"): [v - 1, v + 1] for rho, v in {"0": 30.0, "0.3": 31.5}.items()}

@@ -239,13 +239,16 @@ class Study(NamedTuple):
 
         Returns:
             As `measured`, without values that are NaN, and with what is printed (paper; NaN if nothing is, or if other
-            data stand in for the paper's); "dir=0.1;rho=0.5" gives the columns dir and rho, which are text.
+            data stand in for the paper's), the data that were used (data: "cifar10", "digits for cifar10"), and the
+            parts of the setting: "dir=0.1;rho=0.5" gives the columns dir and rho, which are text.
         """
         some = self._replace(cells=[c for c in self.cells if c.item in items and metric in ("", c.metric)])
         printed = reported(self.paper).drop_duplicates(KEY).set_index(KEY)["mean"].to_dict()
-        paper = {cell.key: np.nan if _stand_in(cell) else printed.get(cell.key, np.nan) for cell in some.cells}
+        stand_in = {cell.key: _stand_in(cell) for cell in some.cells}
         frame = some.measured().dropna(subset="value").reset_index(drop=True)
-        frame["paper"] = [paper[key] for key in frame[KEY].itertuples(index=False, name=None)]
+        keys = list(frame[KEY].itertuples(index=False, name=None))
+        frame["paper"] = [np.nan if stand_in[key] else printed.get(key, np.nan) for key in keys]
+        frame["data"] = [stand_in[key] or data for key, data in zip(keys, frame["dataset"], strict=True)]
         names = dict.fromkeys(name for cell in some.cells for name in layout.parts_of(cell.setting))
         parts = [layout.parts_of(setting) for setting in frame["setting"]]
         return frame.join(pd.DataFrame(parts, index=frame.index, columns=list(names)))

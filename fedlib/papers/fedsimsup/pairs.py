@@ -127,7 +127,7 @@ def alone_says(study: Study) -> str:
 # -- where they look ---------------------------------------------------------------------------------------------------
 
 
-IMAGES = {"cifar10": "CIFAR-10 (Krizhevsky, 2009)", "digit_styles": "handwritten digits (Alpaydin and Kaynak, 1998)"}
+SOURCES = {"cifar10": "CIFAR-10 (Krizhevsky, 2009)", "digit_styles": "handwritten digits (Alpaydin and Kaynak, 1998)"}
 
 
 def picture(own: Kept) -> np.ndarray:
@@ -159,7 +159,7 @@ def fig4(study: Study) -> Figure:
     for ax, title in zip(axes[0], titles.values(), strict=True):
         ax.set_title(title)
     data = found[0].facts["config"]["data"]
-    axes[-1][-1].set_xlabel(f"images: {IMAGES.get(data, data)}", loc="right", fontsize="small")
+    axes[-1][-1].set_xlabel(f"images: {SOURCES.get(data, data)}", loc="right", fontsize="small")
     maps_measured(lower, study)
     return figure
 

@@ -15,7 +15,7 @@ from fedlib.papers.pfedmb.alpha import fig1_2, fig3, fig3_rand, hero, layers, sa
 from fedlib.papers.pfedmb.draw import PAIRS, chance, place, reported_curve, rows_that_count
 from fedlib.papers.study import Item, Study
 from fedlib.report.marks import dots, mark_chance, method_dots, name_ends, panels, plot_nothing, seeds_and_mean
-from fedlib.report.paper import points_ahead, reported
+from fedlib.report.paper import against_seeds, points_ahead, reported
 from fedlib.report.style import BLACK, GREY, PALETTE, RED, WIDE, label, method_style
 
 WORDS = {
@@ -78,12 +78,12 @@ def says_ranking(study: Study, item: str) -> str:
             continue
         rank, first = list(mean.index).index("pfedmb") + 1, str(mean.index[0])
         second = str(mean.index[1]) if rank == 1 else first
-        gap = points_ahead(mean["pfedmb"] - mean[second], label(second))
+        lead = points_ahead(mean["pfedmb"] - mean[second], label(second))
         noise = f"; the largest standard deviation over seeds is {spread:.1f}" if np.isfinite(spread) else ""
         low = [label(str(name)) for name in mean.index[mean <= chance(str(setting)) + 2]]
         guessing = f" No better than guessing: {', '.join(low)}." if low else ""
         sentences.append(
-            f"{place(str(dataset), str(setting))}: pFedMB is number {rank} of {len(mean)}, {gap}{noise}.{guessing}"
+            f"{place(str(dataset), str(setting))}: pFedMB is number {rank} of {len(mean)}, {lead}{noise}.{guessing}"
         )
     return " ".join(sentences) or "Nothing can be compared yet: pFedMB and another method are needed."
 
@@ -144,10 +144,8 @@ def says_control(study: Study) -> str:
     top = max(changes, key=lambda name: changes[name])
     noise = max((float(np.std(value, ddof=1)) for value in values.values() if len(value) > 1), default=np.nan)
     text = ", ".join(f"{name}: {change:+.1f}" for name, change in changes.items())
-    seeds, than = (
-        ("from one seed", "") if np.isnan(noise) else (f"seeds differ by up to {noise:.1f}", " more than they do")
-    )
-    helps = f"Most helps: {top}." if changes[top] > np.nan_to_num(noise) else f"No variant gains{than}."
+    gain = changes[top]
+    helps = f"Most helps: {top}; that is {against_seeds(gain, noise)}." if gain > 0 else "No variant gains."
     alone = mean.get("Local-Only")
     behind = ""
     if alone is not None:
@@ -155,7 +153,7 @@ def says_control(study: Study) -> str:
         word = "reaches" if still >= alone else "stays behind"
         behind = f" The best of all these {word} a client that trains alone ({alone:.1f})."
     trend = _trend([(n, mean[name]) for name, n in clients.items() if name in mean])
-    return f"Points against pFedMB ({ours:.1f}): {text}; {seeds}. {helps}{behind}{trend}"
+    return f"Points against pFedMB ({ours:.1f}): {text}. {helps}{behind}{trend}"
 
 
 def _trend(points: Sequence[tuple[float, float]]) -> str:

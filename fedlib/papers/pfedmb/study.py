@@ -45,7 +45,7 @@ VARIANTS: dict[str, tuple[Callable[..., Algorithm], int, int]] = {
     "share_alpha=yes": (partial(fl.pfedmb, B, share_alpha=True), 1, 1),  # one choice instead of five
     "alpha_lr=0.1": (partial(fl.pfedmb, B, alpha_lr=0.1), 1, 1),
     "alpha_lr=0": (partial(fl.pfedmb, B, alpha_lr=0.0), 1, 1),  # nobody ever chooses
-    "gain=yes": (lambda gain: fl.pfedmb(B, gain=not gain), 1, 1),
+    "gain=yes": (lambda gain: fl.pfedmb(B, gain=True), 1, 1),
     "alpha_lr=0;lr=x5": (partial(fl.pfedmb, B, alpha_lr=0.0), 1, B),  # FedAvg, from another draw
     "alpha=labels": (lambda gain: pfedmb_given(B), 1, 1),  # one branch for clients with similar labels
     "rounds=x2": (partial(fl.pfedmb, B), 2, 1),
@@ -464,7 +464,7 @@ def pairs_by_branches(sizes: Sizes) -> list[Cell]:
 
 def pairs_control(sizes: Sizes) -> list[Cell]:
     """What could hold pFedMB back in Table I: the initial scale, and the choice itself."""
-    own = {"share_alpha": True, "alpha_lr": sizes.pair_alpha_lr, "gain": not sizes.gain}
+    own = {"share_alpha": True, "alpha_lr": sizes.pair_alpha_lr, "gain": True}
     made = {
         ("pfedmb", "gain=yes"): (fl.pfedmb(B, **own), None),
         ("pfedmb-avg", "gain=yes"): (fl.pfedmb(B, weighted=False, **own), None),

@@ -150,7 +150,7 @@ def table3(study: Study) -> Figure:
 def table3_says(study: Study) -> str:
     """Where pFedSim stands."""
     table = study.numbers("table3")
-    table = table.pivot_table(index=["dataset", "setting"], columns="method", values="value", sort=False)
+    table = table.pivot_table(index=["data", "setting"], columns="method", values="value", sort=False)
     table = table[table["pfedsim"].notna()] if "pfedsim" in table else table.iloc[:0]
     texts = []
     for (data, setting), row in table.iterrows():
@@ -211,7 +211,7 @@ def table6(study: Study) -> Figure:
         end = seeds_and_mean(ax, here.pivot_table(index="rho", columns="seed", values="value"), RED, marker="*")
         paper = printed[(printed["dataset"] == dataset) & (printed["dir"] == alpha)].set_index("rho")["paper"]
         ax.plot(paper.index, paper, ":", color=GREY, marker="x")
-        ax.set(title=f"{dataset}, dir={alpha}", ylabel="accuracy [%]", ylim=(0, 100))
+        ax.set(title=f"{here['data'].iloc[0]}, dir={alpha}", ylabel="accuracy [%]", ylim=(0, 100))
         name_ends(ax, {"measured": end, f"paper, {dataset}": (1.0, paper.iloc[-1], GREY)}, guess(study))
     axes[-1].set_xlabel(r"share $\rho$ of the rounds that are FedAvg")
     return figure
@@ -232,7 +232,7 @@ def table6_says(study: Study) -> str:
 
 def _by_rho(study: Study) -> dict[str, pd.Series]:
     rows = study.numbers("table6", metric="accuracy")
-    groups = rows.assign(rho=rows["rho"].astype(float)).groupby(["dataset", "dir"], sort=False)
+    groups = rows.assign(rho=rows["rho"].astype(float)).groupby(["data", "dir"], sort=False)
     return {f"{data}, dir={alpha}": own.groupby("rho")["value"].mean() for (data, alpha), own in groups}
 
 
