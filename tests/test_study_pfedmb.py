@@ -523,6 +523,7 @@ def test_the_control_on_pairs_replaces_one_part_at_a_time(paper):
     [average] = [cell.tasks[0] for cell in cells if cell.method == "pfedmb-avg"]
     assert average.algorithm.hyper == dict(other["gain=yes"].algorithm.hyper) | {"weighted": False}
     scaled, given = other["gain=yes"], other["alpha=labels"]
+    assert not ours.algorithm.hyper["gain"]  # reading A2
     assert scaled.algorithm.hyper == dict(ours.algorithm.hyper) | {"gain": True}
     assert (given.algorithm.hyper["alpha"], given.algorithm.hyper["branches"]) == ("labels", 5)
     for one in (scaled, given):
