@@ -1,13 +1,16 @@
 """The figures of pFedHR on constructed rows: what is in the axes, and that sentences follow the numbers."""
 
+from types import SimpleNamespace
+
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 import pytest
 
 import fedlib as fl
 from fedlib.methods.pfedhr.record import Round
 from fedlib.papers.pfedhr.draw import taught_by
-from fedlib.papers.pfedhr.figures import deviations
+from fedlib.papers.pfedhr.figures import deviations, say_step_sizes
 from fedlib.papers.pfedhr.keep import GROUPS, packed, unpacked
 from fedlib.papers.pfedhr.teachers import draw_lesson, first_run, pupils
 from fedlib.papers.rows import Row
@@ -127,6 +130,22 @@ def test_a_control_has_a_diamond_for_every_teacher(quick):
     assert "all-knowing +8.0 ± 0.0" in text
     assert "within 7.0 points, more than twice" in text
     assert "'pFedHR'" in quick.shown["control"].says(filled(USUAL | {"pfedhr": 70}))
+
+
+def test_larger_steps_are_compared_with_the_usual_ones_and_with_the_printed_number():
+    def numbers(item, metric):
+        rows = {
+            "table4": [("cifar10", "iid", 0, 29.5, 44.14), ("cifar10", "noniid", 0, 70.0, 42.0)],
+            "step_sizes": [("cifar10", "iid", 0, 41.0, np.nan)],
+        }[item]
+        frame = pd.DataFrame(rows, columns=["dataset", "split", "seed", "value", "paper"])
+        return frame.assign(method="perfedavg", models="M1")
+
+    assert say_step_sizes(SimpleNamespace(numbers=numbers)) == (
+        "Accuracy with steps ten times larger (with the usual ones, printed): Per-FedAvg 41.0 (29.5, 44.1)."
+    )
+    nothing = SimpleNamespace(numbers=lambda item, metric: numbers(item, metric).iloc[:0])
+    assert say_step_sizes(nothing) == ""
 
 
 def test_whether_a_better_teacher_helps_more_is_computed(quick):

@@ -78,8 +78,8 @@ def test_every_claim_has_a_judge_and_cells(paper):
 PROTOCOL = {"rounds": 20, "join_ratio": 1 / 3, "local_epochs": 5, "batch_size": 64, "lr": 0.001, "optimizer": "adam"}
 OWN = {"perfedavg": {"optimizer": "sgd"}, "pfedme": {"optimizer": "sgd", "lr": 0.005}}
 HYPER = {
-    "fedmd": {"warm_up": 10},
-    "fccl": {"warm_up": 10},
+    "fedmd": {"warm_up": 1},
+    "fccl": {"warm_up": 1},
     "fedkemf": {"knowledge": "m1", "server_epochs": 3, "server_batch": 8},
     "fedgh": {"public": True},
     "fedprox": {"mu": 0.01},
@@ -105,6 +105,25 @@ def test_the_paper_profile_has_the_papers_protocol(paper):
         assert (HYPER.get(cell.method, {}) | own).items() <= task.algorithm.hyper.items(), cell.key
     runs = [(cell.item, task) for cell in paper.cells for task in cell.tasks if isinstance(task, Run)]
     assert {item for item, task in runs if task.algorithm.hyper.get("average")} == {"table3"}
+
+
+def test_the_control_of_table_4_changes_one_step_size(paper):
+    cells = {cell.key[:4]: cell.tasks[0] for cell in paper.cells if (cell.item, cell.metric) == ("table4", "accuracy")}
+    control = [cell for cell in paper.cells if cell.item == "step_sizes"]
+    assert len(control) == 2 * 3 * 2
+    for cell in control:
+        setting, step = cell.setting.rsplit(";", 1)
+        [task], usual = cell.tasks, cells["table4", cell.method, cell.dataset, setting]
+        assert (step, task._replace(algorithm=usual.algorithm, setting=usual.setting, keep=usual.keep)) == (
+            "step=x10",
+            usual,
+        )
+        if cell.method == "perfedavg":
+            assert (usual.algorithm.hyper["beta"], task.setting) == (0.001, usual.setting)
+            assert dict(task.algorithm.hyper) == dict(usual.algorithm.hyper) | {"beta": 0.01}
+        else:
+            assert (usual.setting["lr"], task.algorithm.hyper) == (0.005, usual.algorithm.hyper)
+            assert task.setting == usual.setting | {"lr": 0.05}
 
 
 def test_other_public_images_are_as_large_a_share_as_those_of_the_clients_kind(paper):

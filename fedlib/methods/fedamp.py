@@ -74,6 +74,9 @@ def fedamp(
     lam / (2 alpha) ||w - u_i||^2. As long as nobody has uploaded, u_i is the client's own model. A client that never
     took part has the initial model, and nobody else gets any of it.
 
+    While the models of n clients are close together, the others weigh (n - 1) alpha / sigma in all. Choose sigma larger
+    than (n - 1) alpha, or nothing is left for the client itself.
+
     BatchNorm, affine parameters and running statistics alike, is mixed with the same weights; distances are over the
     parameters only. Every client is evaluated with u_i, or with u_i after fine-tuning, if the run has any.
 

@@ -82,7 +82,7 @@ class Sizes(NamedTuple):
     lams: Sequence[float] = (15.0,)
     personal_lrs: Sequence[float] = (0.01,)
     personal_steps: int = 5
-    sigmas: Sequence[float] = (10.0,)
+    sigmas: Sequence[float] = (10.0, 100.0)  # at 10 the others may get all the weight; see `fedamp`
     other_lrs: Sequence[float] = (0.02, 0.1)  # of the side table of step sizes
     variants: Sequence[str] = tuple(VARIANTS)  # of the control
     pair_control: bool = True
@@ -242,13 +242,18 @@ def tried(sizes: Sizes, at: Column, method: str, branches: Sequence[int] = ()) -
             for lr in sizes.alpha_lrs
         ],
     }
-    rates = sizes.branch_lrs if method == "pfedmb" else sizes.lrs
     return tuple(
         run(sizes, at, algorithm, lr)
         for algorithm in made[method]
-        for lr in rates
+        for lr in (rates_of(sizes, algorithm) if method == "pfedmb" else sizes.lrs)
         if method != "pfedme" or lr * float(str(algorithm.hyper["lam"])) <= 1  # or w_i overshoots theta_i
     )
+
+
+def rates_of(sizes: Sizes, algorithm: Algorithm) -> list[float]:
+    """Step sizes of pFedMB; above five branches also larger ones, since an undecided client moves by lr / branches."""
+    more = max(1.0, float(str(algorithm.hyper["branches"])) / B)
+    return sorted({round(lr * factor, 6) for lr in sizes.branch_lrs for factor in (1.0, more)})
 
 
 def _allowed(sizes: Sizes, at: Column) -> list[int]:
@@ -270,8 +275,9 @@ def tried_on_pairs(sizes: Sizes, method: str, branches: int = B) -> tuple[Run, .
         "pfedmb-avg": fl.pfedmb(branches, weighted=False, **own),
         "pfedmb": fl.pfedmb(branches, **own),
     }
-    rates = sizes.branch_lrs if method.startswith("pfedmb") else sizes.lrs
-    return tuple(paired(sizes, made[method], lr) for lr in rates)
+    algorithm = made[method]
+    lrs = rates_of(sizes, algorithm) if algorithm.name == "pfedmb" else sizes.lrs
+    return tuple(paired(sizes, algorithm, lr) for lr in lrs)
 
 
 # -- what a row keeps ---------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import numpy as np
 import fedlib as fl
 from fedlib import similarity
 from fedlib.algorithm import Algorithm
-from fedlib.papers.number import Number, largest, mean, smallest
+from fedlib.papers.number import Number, largest, mean, missing, smallest
 from fedlib.papers.pfedsim.controls import blind
 from fedlib.papers.pfedsim.figures import SHOWN
 from fedlib.papers.pfedsim.measure import (
@@ -399,15 +399,17 @@ def against(numbers: Numbers, item: str, better: str, worse: str) -> list[Case]:
 
 
 def between(number: Number, low: float, high: float) -> Number:
-    """Positive inside of an interval: the distance to its nearer end."""
-    return smallest([number - low, high - number])
+    """Positive inside of an interval: the distance to its nearer end; of an upper bound, to the lower end."""
+    return smallest([number - low, high - number]) if number.complete else number - low
 
 
 def largest_gain(numbers: Numbers) -> list[Case]:
     """ps10: the largest gain is on Tiny-ImageNet, and at least 5 points."""
     tiny = [case.effect for case in over_best(numbers, COLUMNS[4:6])]
     others = [case.effect for case in over_best(numbers, COLUMNS[:4] + COLUMNS[6:])]
-    return [Case("above all others", largest(tiny) - largest(others)), Case("at least 5", largest(tiny) - 5)]
+    lead = largest(tiny) - largest(others)
+    lead = lead if lead.complete else missing("lead")  # upper bounds, whose difference is no bound
+    return [Case("above all others", lead), Case("at least 5", largest(tiny) - 5)]
 
 
 def skew(numbers: Numbers) -> list[Case]:
