@@ -65,7 +65,7 @@ evidence: $(FOR_NOTEBOOKS)  ## Run what the papers' tables still need, a row for
 evidence-report: $(FOR_NOTEBOOKS)  ## Make tables, ledgers and the scoreboard of all printed numbers from the rows
 	@$(PY) -m fedlib.papers report
 
-evidence-recheck: $(FOR_NOTEBOOKS)  ## Compare short runs of older code, of which there are rows, with today's: to the bit, a row stays valid
+evidence-recheck: $(FOR_NOTEBOOKS)  ## Repeat the first rounds of old rows with the old code and today's: where they agree to the bit, the row stays valid
 	@$(PY) -m fedlib.papers recheck $(foreach p,$(PAPER),--paper '$(p)')
 
 LESSONS := $(addprefix figures/$(PROFILE)/,first_steps/00_first_steps.ipynb playground.ipynb)

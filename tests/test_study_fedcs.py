@@ -413,7 +413,9 @@ def test_groups_have_an_ellipse_each_and_separability_a_dot_for_each_space(shown
     assert len(before.patches) == len(after.patches) == 5
     assert [text.get_text() for text in after.texts] == list(fedcs.STYLES)
     assert [text.get_text() for text in share.texts] == ["40.0", "35.0", "60.0", "chance"]
-    assert "60 % after it" in says("fig1", shown)
+    assert "45 % after the map as the run left it, 60 % after more alignments of the frozen network" in says(
+        "fig1", shown
+    )
     assert "40 % of test images" in says("fig1", shown)
     assert "do tell the groups apart" in says("fig1", shown)
 

@@ -444,7 +444,7 @@ def test_the_sentence_on_similarity_knows_the_noise(gap, words):
     values = [("True", 50 + gap + k) for k in (-2, 0, 2)] + [("False", 50.0 + k) for k in (-2, 0, 2)]
     frame = pd.DataFrame(values, columns=["similarity", "value"])
     frame = frame.assign(metric="mean_over_rounds", setting=frame["similarity"])
-    assert f"by {gap:+.1f} points; that is {words}" in SHOWN["fig3"].says(of(frame))
+    assert f"by {gap:+.1f} points, {words}" in SHOWN["fig3"].says(of(frame))
 
 
 @pytest.mark.parametrize(("s", "words"), [(60.0, "about as many as the 58"), (80.0, "more than the 58")])

@@ -442,7 +442,9 @@ def test_the_sentences_turn_with_the_numbers(paper):
     assert "does not matter here" in figures.control_says(same)
     kinds["uniform"] = [60.0, 61.0]
     better = with_values(paper, "control", {("pfedsim", f"similarity={kind}"): v for kind, v in kinds.items()})
-    assert "so it matters who is similar to whom" in figures.control_says(better)
+    assert "it matters who is similar to whom" in figures.control_says(better)
+    one = with_values(paper, "control", {("pfedsim", f"similarity={kind}"): v[:1] for kind, v in kinds.items()})
+    assert figures.control_says(one).endswith("+10.0 points, from one seed.")
 
 
 def test_a_table_stands_beside_the_paper_and_the_stand_in_has_a_column_of_its_own(smoke):

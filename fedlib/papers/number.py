@@ -84,6 +84,11 @@ def mean(numbers: Iterable[Number]) -> Number:
     return Number(value, noise, "mean", complete, _stand_in(numbers), sure)
 
 
+def strictly(number: Number) -> Number:
+    """A number that must be larger than zero, where zero counts against it."""
+    return number._replace(value=-1.0) if number.value == 0 else number
+
+
 def _number(value: Number | float) -> Number:
     return value if isinstance(value, Number) else Number(float(value), name=f"{value:g}")
 

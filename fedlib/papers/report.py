@@ -24,7 +24,7 @@ SCHEMES = {"fedcs": "scheme", "pfedhr": "fig2", "pfedmb": "fig1_2", "fedsimsup":
 HEADS = {  # what stands above the tables
     "scoreboard": """# Scoreboard
 
-Every number that the five papers print, and what their figures and our controls need besides. `value` is what we
+Every number that the five papers print, with what we measure besides in the same tables. `value` is what we
 measured at the paper's size, over `n_seeds` seeds, ± their standard deviation; `paper` is the printed number with its
 own, `difference` is ours less the printed one. `commit` is the version of the code that measured it, `changed` says
 if that code is another one today, and `stand_in` which data take the place of the paper's. How far a number can be

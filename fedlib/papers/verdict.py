@@ -12,10 +12,10 @@ from fedlib.papers.number import Number
 HOLDS, REFUTED, CONSISTENT = "holds", "refuted", "consistent so far"
 UNDECIDED, NOT_TESTED, IDENTITY = "undecided", "not tested", "identity"
 MEANING = {  # in the order of columns, bars and lists
-    HOLDS: "every comparison that the claim makes is for it, by more than the noise",
+    HOLDS: "as many comparisons as the claim needs are for it, by more than the noise",
     REFUTED: "so many comparisons are against it, by more than the noise, that it cannot hold any more",
     CONSISTENT: "some of what the claim is about has been measured, and nothing speaks against it",
-    UNDECIDED: "a difference that was measured lies inside the noise, or speaks against it and its noise is unknown",
+    UNDECIDED: "a difference that was measured lies inside the noise, or is against it and does not refute it (yet)",
     IDENTITY: "true by construction; no training decides it",
     NOT_TESTED: "nothing that the claim is about has been measured yet",
 }

@@ -318,9 +318,7 @@ def says_groups(item: str, study: Study) -> str:
         return ""
     told = ", ".join(f"{label(str(method))} {gap:+.1f}" for method, gap in gaps.items())
     least = label(str(gaps.abs().idxmin()))
-    return (
-        f"Look at red against blue: unseen groups are behind by so many points: {told}. The smallest gap has {least}."
-    )
+    return f"Look at red against blue: points lost on unseen groups (below 0: gained): {told}. Least with {least}."
 
 
 def says_curves(item: str, study: Study) -> str:
@@ -329,7 +327,7 @@ def says_curves(item: str, study: Study) -> str:
     if mean.empty:
         return ""
     text = f"Look at the right ends: {label(str(mean.idxmax()))} is highest with {mean.max():.0f} %; clients "
-    return text + f"differ least with {label(str(std.idxmin()))} (standard deviation {std.min():.0f} points)."
+    return text + f"differ least with {label(str(std.idxmin()))} (standard deviation {std.min():.1f} points)."
 
 
 def says_unseen(study: Study) -> str:

@@ -230,13 +230,14 @@ def says_fig1(study: Study) -> str:
     values = study.numbers("fig1")
     values = values[values["dataset"] == name].groupby(["method", "setting"])["value"].mean()
     method = next(m for m, _ in values.index if m != WHITE)
-    later = (method, "separability of c, later") in values.index
+    later, during = (method, "separability of c, later") in values.index, values.get((method, "separability of c"))
     after = "separability of c, later" if later else "separability of c"
     z, c = values[method, "separability of z"], values[method, after]
     text = (
         f"Look at the centres: {z:.0f} % of test images lie nearest to the centre of their own group before the map, "
     )
-    text += f"{c:.0f} % after it"
+    text += f"{during:.0f} % after the map as the run left it, " if later else ""
+    text += f"{c:.0f} % after " + ("more alignments of the frozen network" if later else "it")
     blind = [values[WHITE, key] for key in (after, "separability of c") if (WHITE, key) in values.index]
     if blind:
         text += f", {blind[0]:.0f} % with random directions in place of learned ones"
@@ -244,10 +245,7 @@ def says_fig1(study: Study) -> str:
     text += (
         ": the directions do tell the groups apart" if found else ": the directions do not tell the groups apart better"
     )
-    during = values.get((method, "separability of c"), np.nan)
-    return text + (
-        f". At the end of the run itself, before further alignments, it was {during:.0f} %." if later else "."
-    )
+    return text + "."
 
 
 def says_eq5(study: Study) -> str:

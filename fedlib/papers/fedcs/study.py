@@ -658,7 +658,7 @@ def even_over_domains(numbers: Numbers) -> list[Case]:
 
 
 def highest_and_narrowest(numbers: Numbers) -> list[Case]:
-    """cs16. The text says the narrowest band; its check asks for no more than one below the median."""
+    """cs16. The narrowest band, as in the text."""
     cases = []
     for name, item in CURVES.items():
         mean, std = (

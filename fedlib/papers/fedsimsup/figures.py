@@ -193,8 +193,9 @@ def fig2_says(study: Study) -> str:
     by = own.assign(at=own["round"].astype(int)).groupby("at")["value"].mean()
     rise = by.iloc[-1] - by.iloc[len(by) // 2]
     still = "has not settled yet" if rise > 2 else "has settled"
+    n = by.index[-1]
     return (
-        f"Look at FedSimSup's line: in the second half of the rounds it changes by {rise:+.1f} points, so it {still}."
+        f"Look at FedSimSup's line: in the second half of {n} rounds it changes by {rise:+.1f} points, so it {still}."
     )
 
 
@@ -220,7 +221,7 @@ def fig3_says(study: Study) -> str:
     noise = float(frame.groupby("similarity")["value"].std().max())
     return (
         f"Look at the two thick lines: weights by similarity change the accuracy, on average over the rounds, by "
-        f"{ours - equal:+.1f} points; that is {against_seeds(ours - equal, noise)}."
+        f"{ours - equal:+.1f} points, {against_seeds(ours - equal, noise)}."
     )
 
 

@@ -117,10 +117,10 @@ def alone_says(study: Study) -> str:
     noise = float(by_seed.groupby(["answer", "weights"])["value"].std().max())
     seeds = "from one seed" if np.isnan(noise) else f"with a standard deviation of up to {noise:.1f} over seeds"
     return (
-        f"Look at s alone: {s:.0f} % right, {more} the {main:.0f} % of always answering its main class, and "
+        f"Look at the supervisor s alone: {s:.0f} % right, {more} the {main:.0f} % of always answering its main class; "
         f"{at('s', metric='main class'):.0f} % of its answers are it. Of what θ alone says, {own:.0f} % are "
-        f"classes of the client with weights by similarity, {equal:.0f} % with equal weights. They change the "
-        f"accuracy of θ alone by {theta:+.1f} points and that of the sum by {both:+.1f}, {seeds}."
+        f"classes of the client with weights by similarity, {equal:.0f} % with equal weights. Weights by "
+        f"similarity change the accuracy of θ alone by {theta:+.1f} points and that of the sum by {both:+.1f}, {seeds}."
     )
 
 

@@ -18,7 +18,7 @@ import fedlib as fl
 from fedlib.algorithm import Algorithm
 from fedlib.fingerprint import Registry
 from fedlib.models import MODELS, build
-from fedlib.papers.number import Number, largest, mean, missing, smallest
+from fedlib.papers.number import Number, largest, mean, missing, smallest, strictly
 from fedlib.papers.pfedhr.draw import ALL_KNOWING, KNOWS_NOTHING, NOBODY, PRINTED
 from fedlib.papers.pfedhr.figures import SHOWN
 from fedlib.papers.pfedhr.keep import GROUPS, LAST, looked_into
@@ -687,11 +687,6 @@ def few_with_many_groups(n: Numbers) -> list[Case]:
         return [case._replace(effect=strictly(case.effect)) if "some K" in case.where else case for case in found]
 
     return on_first(("cifar10", MAIN), cases)
-
-
-def strictly(number: Number) -> Number:
-    """A number that must be larger than zero, where zero counts against it."""
-    return number._replace(value=-1.0) if number.value == 0 else number
 
 
 def teachers_change(n: Numbers) -> list[Case]:

@@ -94,11 +94,11 @@ def says_hero(study: Study) -> str:
     own = np.array(rows[0].kept["alpha"])[-1].argmax(1)
     agree, used = int(sum(own[0::2] == own[1::2])), rows[0].kept["branches_used"][-1]
     perfect = sum(row.kept["rand_indices"][-1] >= 0.999 for row in rows)
-    last = rows[0].kept["alpha_rounds"][-1]
+    last, seeds = rows[0].kept["alpha_rounds"][-1], "seeds" if len(rows) > 1 else "seed"
     return (
         f"Look at the two kinds of line in each panel, one for each client: after round {last} "
         f"both clients of a pair prefer the same branch in {agree} of 5 pairs, and the pairs prefer {used} different "
-        f"branches. Nobody told them who is alike. In {perfect} of {len(rows)} seeds the choices give back exactly the "
+        f"branches. Nobody told them who is alike. With {perfect} of {len(rows)} {seeds} the choices are exactly the "
         f"five pairs."
     )
 

@@ -15,7 +15,7 @@ from fedlib.papers.run import images
 from fedlib.papers.study import Item, Study
 from fedlib.report.charts import plot_heatmaps, plot_points
 from fedlib.report.marks import arrow, box, name_ends, panels, plot_nothing, seeds_and_mean
-from fedlib.report.paper import points_ahead
+from fedlib.report.paper import against_seeds, points_ahead
 from fedlib.report.partition_plots import plot_partition
 from fedlib.report.style import BLUE, GREY, PALETTE, RED, WIDE, label, method_style
 
@@ -311,14 +311,16 @@ def control_says(study: Study) -> str:
     if not {"similarity=per_class", *others} <= {*values.index}:
         return ""
     ours, blind = values["similarity=per_class"], values[others].max()
-    spread = study.table("control")["std"].max()
-    noise = 0.0 if np.isnan(spread) else float(spread)
-    gain = ours - blind
-    if abs(gain) <= noise:
-        verdict = "which is less than the spread over seeds: whose extractor it is does not matter here"
-    else:
-        verdict = "so it matters who is similar to whom" if gain > 0 else "so blind weights are better here"
-    return f"Look at the distance of pFedSim's own weights to the better blind ones: {gain:+.1f} points, {verdict}."
+    gain, spread = ours - blind, float(study.table("control")["std"].max())
+    verdict = ""
+    if abs(gain) <= spread:
+        verdict = ": whose extractor it is does not matter here"
+    elif abs(gain) > spread:  # neither with one seed, whose spread is unknown
+        verdict = ": it matters who is similar to whom" if gain > 0 else ": blind weights are better here"
+    return (
+        f"Look at the distance of pFedSim's own weights to the better blind ones: {gain:+.1f} points, "
+        f"{against_seeds(gain, spread)}{verdict}."
+    )
 
 
 def protocol_says(study: Study) -> str:
@@ -327,10 +329,9 @@ def protocol_says(study: Study) -> str:
     if not {"published", "ours"} <= {*table}:
         return ""
     told = [
-        f"{label(str(method))} {row['published']:.1f}, {row['ours']:.1f} with ours"
-        for method, row in table.dropna().iterrows()
+        f"{label(str(method))} {row['published']:.1f} ({row['ours']:.1f})" for method, row in table.dropna().iterrows()
     ]
-    return f"Look at the published protocol beside ours: {'; '.join(told)}." if told else ""
+    return f"Look at the published protocol beside ours (in brackets): {'; '.join(told)}." if told else ""
 
 
 # -- costs, domains, the idea -------------------------------------------------------------------------------------
