@@ -71,7 +71,7 @@ evidence-recheck: $(FOR_NOTEBOOKS)  ## Repeat the first rounds of old rows with 
 LESSONS := $(addprefix figures/$(PROFILE)/,first_steps/00_first_steps.ipynb playground.ipynb)
 
 .SECONDEXPANSION:
-$(LESSONS): notebooks/$$(notdir $$@) | $(FOR_SITE)
+$(LESSONS): notebooks/$$(notdir $$@) $(shell git ls-files 'fedlib/*.py' 2>/dev/null) | $(FOR_SITE)
 	@mkdir -p $(dir $@)
 	@$(PY) -m papermill --no-progress-bar --log-level ERROR --cwd notebooks $< $@.part 2> $@.log || { cat $@.log >&2; exit 1; }
 	@mv $@.part $@ && rm $@.log

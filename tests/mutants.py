@@ -9,6 +9,7 @@ import contextlib
 import difflib
 import multiprocessing
 import os
+import queue
 import random
 import re
 import shutil
@@ -197,9 +198,13 @@ def run(every: list[Mutant], jobs: int) -> dict[int, str]:
             worker.start()
         while len(outcomes) < len(every):
             try:
-                number, outcome, seconds, log = done.get()
+                number, outcome, seconds, log = done.get(timeout=60)
             except KeyboardInterrupt:
                 break
+            except queue.Empty:
+                if not any(worker.is_alive() for worker in workers):
+                    raise RuntimeError("no process is left that tries mutants.") from None
+                continue
             outcomes[number] = outcome
             mutant = every[number]
             if mutant.kind == "as it is" and outcome != "survived":

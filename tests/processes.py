@@ -3,7 +3,9 @@
 import multiprocessing
 import os
 import runpy
+import socket
 import sys
+import time
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -32,6 +34,30 @@ def command(tell: Callable[[Any], None], module: str, arguments: list[str], log:
         os.dup2(file.fileno(), 2)
     sys.argv = [module, *arguments]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    """Until it holds; an error after two minutes."""
+    end = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def alive(pid: int) -> bool:
+    """Whether a process is there."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def free_port() -> int:
+    """A port that nobody uses."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
 
 
 def _call(environment: dict[str, str], theirs: Connection, task: bytes) -> None:

@@ -2,13 +2,12 @@
 
 import os
 import sys
-import time
 from pathlib import Path
 
 import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
-from processes import command, start
+from processes import alive, command, start, wait_for
 
 from fedlib import batch
 
@@ -122,23 +121,6 @@ def test_a_batch_that_is_ended_ends_its_kernels_and_starts_no_more(folder, paral
     assert process.exitcode == 130
     wait_for(lambda: not any(alive(int((folder / name).read_text())) for name in started))
     assert not (folder / "03_c").exists()
-
-
-def wait_for(condition) -> None:
-    """Until it holds; an error after two minutes."""
-    end = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.05)
-
-
-def alive(pid: int) -> bool:
-    """Whether there is such a process."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
 
 
 def test_a_kernel_that_dies_is_reported(folder, capsys):

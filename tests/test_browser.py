@@ -8,7 +8,6 @@ import os
 import re
 import secrets
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -18,6 +17,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from processes import free_port
 
 ROOT = Path(__file__).parent.parent
 SHOTS = os.environ.get("FEDLIB_SCREENSHOTS")
@@ -29,12 +29,6 @@ NOTEBOOK = ".jp-NotebookPanel:visible"  # JupyterLab keeps those in other tabs i
 if BROWSER is None:
     pytest.skip("no chromium and no google-chrome here: install one to test in a browser", allow_module_level=True)
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-
-
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 LESSON = "00_first_steps.ipynb"

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from processes import free_port
 
 import fedlib as fl
 from fedlib.papers import rows, runner
@@ -27,7 +28,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::FutureWarning", "ignore::DeprecationWarning"),
 ]
 
-PORT = 6390 + int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+PORT = free_port()
 ADDRESS = f"127.0.0.1:{PORT}"
 KEPT = ("fedper", "partition")  # methods of the evidence
 SETTING = dict(rounds=12, join_ratio=1.0, local_epochs=1, batch_size=8, lr=0.05)

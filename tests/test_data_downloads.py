@@ -8,6 +8,7 @@ import string
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -33,7 +34,7 @@ from PIL import Image
 from scipy.io import savemat
 
 import fedlib as fl
-from fedlib.data import archives, digit5, domainnet, femnist, load
+from fedlib.data import OFFICIAL, Dataset, archives, digit5, domainnet, femnist, is_here
 from fedlib.data.download import fetch
 
 CONTENT = pictures(1, 10_000).tobytes()
@@ -55,6 +56,20 @@ def publish(server: FileServer, name: str, content: bytes) -> tuple[str, str]:
     """Put a file on the server: its URL and MD5."""
     (server.folder / name).write_bytes(content)
     return server.url + name, md5(content)
+
+
+def load(name: str, root: Path, **options: Any) -> Dataset:
+    """`fl.load`; afterwards the set is known to be there."""
+    data = fl.load(name, root, **options)
+    assert is_here(name, root) or name == "digit5"  # of which some domains may do
+    return data
+
+
+@pytest.mark.parametrize("name", [*OFFICIAL])
+def test_an_official_set_is_not_there_before_its_download(name: str, root: Path) -> None:
+    for folder in ("svhn", "domainnet", "MNIST/raw", "cifar-10-batches-py"):
+        (root / folder).mkdir(parents=True)
+    assert not is_here(name, root)
 
 
 def test_a_file_is_fetched_once_and_leaves_nothing_beside_it(server: FileServer, root: Path) -> None:

@@ -3,24 +3,28 @@
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from processes import start
+from processes import alive, start, wait_for
 
 import fedlib as fl
 from fedlib.papers import recheck, rows, runner, trial
 from fedlib.papers import run as tasks_of_studies
+from fedlib.papers.__main__ import main as papers_main
 from fedlib.papers.pfedsim.study import PROFILES, run, warmed
 from fedlib.papers.run import Images, Run, here
 from fedlib.papers.runner import Job, missing, perform, share_prefix, work
 from fedlib.papers.study import study
 from fedlib.runs.plan import prepare
-from fedlib.runs.store import RunFolder
+from fedlib.runs.store import Checkpoint, RunFolder, flatten
 from fedlib.training.batches import on_device
 
 KILLED = ("local_only", "fedavg", "fedper", "fedap", "pfedsim")
@@ -105,6 +109,20 @@ def test_a_job_that_another_process_does_is_left_to_it(smoke, tmp_path):
     assert work([job], time.time() + 600, tmp_path, tmp_path / "store", print) == 1
 
 
+def test_tensors_of_a_state_may_share_memory_and_must_be_tensors(tmp_path):
+    t = torch.arange(6.0)
+    folder = RunFolder({"algorithm": "shared"}, tmp_path)
+    with folder:
+        folder.save(Checkpoint(3, {"a": t, "b": t, "c": t[2:4]}))
+    assert {name: value.tolist() for name, value in folder.load().tensors.items()} == {
+        "a": [0, 1, 2, 3, 4, 5],
+        "b": [0, 1, 2, 3, 4, 5],
+        "c": [2, 3],
+    }
+    with pytest.raises(TypeError, match=r"0/n in the state of this algorithm is 7; a state is made of tensors"):
+        flatten(({"n": 7},))
+
+
 def test_a_run_that_is_stopped_goes_on_and_its_row_is_the_same(smoke, tmp_path):
     job = next(job for job in missing([smoke], ["table3"], tmp_path) if job.task.algorithm.name == "fedper")
     whole = perform(job, tmp_path / "a")
@@ -138,6 +156,28 @@ def test_runs_share_the_rounds_that_they_have_in_common(tmp_path, monkeypatch):
     assert trained == [3, 1, 5, 5]
 
 
+@pytest.mark.parametrize("further", ["the shared run", "the run itself"])
+def test_what_another_process_has_taken_further_meanwhile_is_not_shared(further, tmp_path, monkeypatch):
+    sizes = study_sizes(rounds=4)
+    task, run_until = sizes(0.5), runner._run_until
+
+    def beside_another(trunk, seed, rounds, store, report):
+        run_until(trunk, seed, rounds, store, report)
+        fl.run(**(trunk if further == "the shared run" else task).arguments(seed), store=store, progress=False)
+
+    monkeypatch.setattr(runner, "_run_until", beside_another)
+    job = Job("pfedsim", task, 3)
+    share_prefix(job, [job], tmp_path)
+    folder = RunFolder(prepare(**task.arguments(3)).config, tmp_path)
+    assert folder.rounds_done() == (0 if further == "the shared run" else 4)
+
+
+def test_shared_rounds_stop_when_the_time_is_over(tmp_path):
+    job = Job("pfedsim", study_sizes(rounds=6)(0.9), 3)
+    with pytest.raises(runner.OutOfTime):
+        share_prefix(job, [job], tmp_path, runner._until(0.0))
+
+
 def study_sizes(rounds):
     sizes = PROFILES["smoke"]._replace(rounds=rounds)
     return lambda rho: warmed(sizes, "cifar10", 0.1, rho)
@@ -153,6 +193,22 @@ def test_a_run_needs_its_public_images_too(monkeypatch, tmp_path):
     assert not here(embedded._replace(images=absent))
     (tmp_path / "svhn.npz").touch()
     assert here(embedded._replace(public=(absent, 0.5)))
+
+
+def test_a_run_that_fails_is_told_and_the_others_are_done(smoke, tmp_path, monkeypatch):
+    bad, *good = missing([smoke], ["table3"], tmp_path)[:3]
+
+    def perform_some(job, *given):
+        if job == bad:
+            raise RuntimeError("no weights")
+        return perform(job, *given)
+
+    monkeypatch.setattr(runner, "perform", perform_some)
+    said = []
+    with pytest.raises(ValueError, match="1 of 3 runs have failed"):
+        work([bad, *good], time.time() + 600, tmp_path, tmp_path / "store", said.append)
+    assert f"{bad.name} has failed: RuntimeError: no weights" in said
+    assert {*rows.read("pfedsim", tmp_path)} == {(job.task.name, job.seed) for job in good}
 
 
 def first_rounds(task, rounds):
@@ -237,7 +293,9 @@ def test_a_working_tree_that_differs_is_refused(monkeypatch):
 
 
 def test_the_rows_that_are_committed_can_be_read():
-    for path in rows.FOLDER.glob("*/*.json"):
+    paths = list(rows.FOLDER.glob("*/*.json"))
+    assert len(paths) > 100
+    for path in paths:
         facts = json.loads(path.read_text(encoding="utf-8"))
         assert path.stat().st_size < 100_000
         assert path.name == f"{facts['task']}-s{facts['seed']}.json"
@@ -271,6 +329,44 @@ def test_two_processes_do_not_do_the_same_twice_and_a_kill_loses_little(tmp_path
     assert len(rows.read("pfedsim", folders[0])) == 2 * len(KILLED)
     assert 2 * len(KILLED) - len(done) >= 3, early
     assert not list(folders[0].rglob("*.tmp*"))
+
+
+def note_and_sleep(*given):
+    """A worker that takes long; its process is a file in the run store."""
+    (Path(os.environ["FEDLIB_RUNS"]) / str(os.getpid())).touch()
+    time.sleep(600)
+
+
+EVIDENCE_OF_SLEEPERS = """
+import runpy, sys
+from fedlib.papers import runner
+from test_evidence import note_and_sleep
+runner.check_clean, runner._worker = (lambda: "0123"), note_and_sleep
+sys.argv = ["fedlib.papers", "run", "--paper", "pfedsim", "--item", "table6", "--jobs", "2"]
+runner.missing = lambda *given, **more: [runner.Job("pfedsim", runner.study("pfedsim", "smoke").cells[0].tasks[0], 0)]
+runpy.run_module("fedlib.papers", run_name="__main__", alter_sys=True)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name != "posix", reason="signals as POSIX has them")
+def test_a_kill_ends_the_workers_too(tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDLIB_RUNS", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), *sys.path]))
+    process = subprocess.Popen([sys.executable, "-c", EVIDENCE_OF_SLEEPERS])
+    wait_for(lambda: len(list(tmp_path.glob("[0-9]*"))) == 2)
+    workers = [int(path.name) for path in tmp_path.glob("[0-9]*")]
+    process.terminate()
+    assert process.wait(60) == 130
+    wait_for(lambda: not any(alive(worker) for worker in workers))
+
+
+@pytest.mark.parametrize(("argument", "error"), [("--jobs=0", "at least 1"), ("--budget=soon", "say for example 2h")])
+def test_a_number_that_makes_no_sense_is_refused_before_anything_runs(argument, error, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["papers", "run", argument])
+    with pytest.raises(SystemExit):
+        papers_main()
+    assert error in capsys.readouterr().err
 
 
 def test_a_run_that_diverges_has_a_row_too(smoke, tmp_path):

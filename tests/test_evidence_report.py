@@ -52,6 +52,14 @@ def test_what_is_committed_is_what_the_rows_say(built, name):
     pd.testing.assert_frame_equal(there, new, check_exact=False, rtol=1e-5)  # make evidence-report
 
 
+def test_the_tables_and_figures_of_every_paper_are_those_of_the_rows(built):
+    there, new = ({path.relative_to(folder) for path in folder.rglob("*.*")} for folder in (FOLDER, built[0]))
+    assert there == new
+    for name in (name for name in new if name.suffix == ".csv" and len(name.parts) > 1):
+        tables = (pd.read_csv(folder / name).drop(columns="changed", errors="ignore") for folder in (FOLDER, built[0]))
+        pd.testing.assert_frame_equal(*tables, check_exact=False, rtol=1e-5)  # make evidence-report
+
+
 @pytest.mark.parametrize("name", ["scoreboard", "ledger", "summary", "items", "differences"])
 def test_words_stand_above_a_table_and_their_links_lead_somewhere(built, name):
     head, _, table = (built[0] / f"{name}.md").read_text(encoding="utf-8").partition("\n\n| ")

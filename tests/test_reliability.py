@@ -11,7 +11,7 @@ import nbformat
 import pandas as pd
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook
-from processes import command, start
+from processes import command, start, wait_for
 
 from fedlib import batch
 from fedlib.data import write_npz
@@ -48,14 +48,6 @@ def arguments(folder: Path, output: str = "figures") -> list[str]:
 def make(folder: Path) -> BaseProcess:
     """`make figures`, beside this process."""
     return start(command, "fedlib.batch", arguments(folder))[0]
-
-
-def wait_for(condition) -> None:
-    """Until it holds; an error after two minutes."""
-    end = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 @pytest.mark.slow

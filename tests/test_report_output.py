@@ -18,6 +18,7 @@ import fedlib.report as report
 from fedlib.papers.rows import Row
 from fedlib.papers.run import Probe
 from fedlib.papers.study import Cell, Item, Study
+from fedlib.report import provenance
 from fedlib.report.provenance import commit
 
 
@@ -145,6 +146,9 @@ def test_commit_marks_changed_files_and_is_none_without_a_checkout(tmp_path, mon
     assert len(clean) == 40
     (tmp_path / "a").write_text("2")
     assert commit(tmp_path) == clean + "+changes"
+    ask = provenance._git
+    monkeypatch.setattr(provenance, "_git", lambda where, *words: None if "status" in words else ask(where, *words))
+    assert commit(tmp_path) is None  # git does not answer: nobody knows whether files have changed
 
 
 def test_a_row_of_evidence_that_is_written_anew_is_no_change_of_the_code(tmp_path):

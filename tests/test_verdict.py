@@ -103,6 +103,8 @@ def test_the_largest_of_what_was_measured_is_a_bound_only():
     assert smallest([a, b]) == a
     assert largest([a, b, missing("c")]) == b._replace(complete=False)
     assert largest([missing("c")]).missing
+    assert not largest([a, b._replace(sure=False)]).sure
+    assert not largest([a._replace(sure=False), b]).sure  # which may be the larger one
     assert mean([a, b])[:2] == (81.0, pytest.approx(math.sqrt(5) / 2))
     assert mean([a, missing("c")]).missing
 

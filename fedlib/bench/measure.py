@@ -3,7 +3,6 @@
 import itertools
 import multiprocessing
 import re
-import resource
 import statistics
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -83,4 +82,6 @@ def _measured(work: Callable[..., object], arguments: tuple) -> float:
     status = Path("/proc/self/status")
     if status.exists():  # Linux counts the parent's memory into ru_maxrss
         return int(re.search(r"VmHWM:\s+(\d+)", status.read_text())[1]) / 2**10
+    import resource  # not on Windows
+
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20  # macOS: in bytes

@@ -16,7 +16,18 @@ from fedlib.data.dataset import Dataset
 from fedlib.data.npz import read_npz, write_npz
 from fedlib.data.scans import digit_masks
 
-__all__ = ["EMBEDDED", "OFFICIAL", "Dataset", "data_root", "datasets", "digit_masks", "load", "read_npz", "write_npz"]
+__all__ = [
+    "EMBEDDED",
+    "OFFICIAL",
+    "Dataset",
+    "data_root",
+    "datasets",
+    "digit_masks",
+    "is_here",
+    "load",
+    "read_npz",
+    "write_npz",
+]
 
 EMBEDDED: dict[str, Callable[..., Dataset]] = {
     "characters": glyphs.characters,
@@ -38,6 +49,20 @@ OFFICIAL: dict[str, Callable[..., Dataset]] = {
     "synthetic_digits": digit5.synthetic_digits,
     "tinyimagenet": archives.tinyimagenet,
     "usps": official.usps,
+}
+
+
+FILES = {  # of an official set in the data folder: one that is there after its download, if `<root>/<name>.npz` is not
+    "cifar10": "cifar-10-batches-py/test_batch",
+    "cifar100": "cifar-100-python/test",
+    "cinic10": "CINIC-10.tar.gz",
+    "domainnet": "domainnet/*/domainnet.npz",
+    "emnist_byclass": "EMNIST/raw/emnist-byclass-test-images-idx3-ubyte",
+    "femnist": "femnist/*",
+    "mnist": "MNIST/raw/t10k-images-idx3-ubyte",
+    "svhn": "svhn/test_32x32.mat",
+    "tinyimagenet": "tiny-imagenet-200.zip",
+    "usps": "usps/usps.t.bz2",
 }
 
 
@@ -105,6 +130,27 @@ def datasets(root: str | os.PathLike[str] | None = None) -> tuple[str, ...]:
     """
     files = (path.stem for path in data_root(root).glob("*.npz"))
     return tuple(sorted({*EMBEDDED, *OFFICIAL, *files}))
+
+
+def is_here(name: str, root: str | os.PathLike[str] | None = None) -> bool:
+    """Whether `load(name, root)` needs no download.
+
+    Args:
+        name: of a data set.
+        root: folder of the data; default as in `load`.
+
+    Returns:
+        True for embedded sets, `.npz` files, and official sets whose files are there.
+
+    Example:
+        >>> from fedlib.data import is_here
+        >>> is_here("digits"), is_here("cifar10", "an empty folder")
+        (True, False)
+    """
+    folder = data_root(root)
+    if name == "digit5":
+        return all(is_here(domain, root) for domain in digit5.DOMAINS)
+    return name in EMBEDDED or (folder / f"{name}.npz").exists() or any(folder.glob(FILES.get(name, f"{name}.npz")))
 
 
 def data_root(root: str | os.PathLike[str] | None = None) -> Path:

@@ -59,7 +59,7 @@ def hours(task: Task) -> float:
 def _size(source: Images) -> tuple[int, tuple[int, ...], int]:
     if source.name in SIZES:
         n, shape, n_classes = SIZES[source.name]
-        return min(source.few or n, n), source.shape or shape, n_classes
+        return min(source.few or source.train or n, n), source.shape or shape, n_classes
     data = images(source)
     return len(data), data.x.shape[1:], len(data.classes)
 

@@ -105,7 +105,8 @@ def _extreme(choose: Callable[..., Number], word: str, numbers: list[Number]) ->
     if not measured:
         return missing(f"{word} of {len(numbers)}")
     chosen = choose(measured, key=lambda number: number.value)
-    return chosen._replace(complete=all(number.complete for number in numbers), stand_in=_stand_in(measured))
+    complete, sure = all(number.complete for number in numbers), all(number.sure for number in measured)
+    return chosen._replace(complete=complete, sure=sure, stand_in=_stand_in(measured))
 
 
 def _stand_in(numbers: list[Number]) -> str:

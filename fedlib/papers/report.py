@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from fedlib.files import write_text
+from fedlib.files import write_file, write_text
 from fedlib.papers.study import PROFILES, Study, study
 from fedlib.papers.verdict import VERDICTS
 from fedlib.report.output import markdown
@@ -178,6 +178,5 @@ def _write(frame: pd.DataFrame, path: Path) -> None:
 
 
 def _save(figure: Figure, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path.with_suffix(".svg"), metadata={"Date": None})
+    write_file(path.with_suffix(".svg"), lambda file: figure.savefig(file, format="svg", metadata={"Date": None}))
     plt.close(figure)

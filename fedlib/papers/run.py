@@ -13,7 +13,7 @@ import numpy as np
 
 import fedlib as fl
 from fedlib.algorithm import Algorithm
-from fedlib.data import EMBEDDED, Dataset, data_root
+from fedlib.data import Dataset, is_here
 from fedlib.federation import Federation, Partition
 from fedlib.fingerprint import Cache
 from fedlib.models import Models, architectures
@@ -136,8 +136,7 @@ Task = Run | Probe
 def here(task: Task) -> bool:
     """Whether the data of a run, or of a measurement, need no download."""
     public = [task.public[0]] if isinstance(task, Run) and task.public else []
-    root, names = data_root(), {images.name for images in (task.images, *public)} - {"", *EMBEDDED}
-    return all((root / f"{name}.npz").exists() or (root / name).exists() for name in names)
+    return all(is_here(images.name) for images in (task.images, *public) if images.name)
 
 
 def images(images: Images) -> Dataset:

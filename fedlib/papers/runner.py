@@ -119,9 +119,9 @@ def work(
     """Do the jobs one after the other until the deadline; returns how many rows were written.
 
     A job that another process is doing is skipped, and so is one whose row has been written since. After a kill the
-    run goes on from its last checkpoint.
+    run goes on from its last checkpoint. A job that fails is told and left; `ValueError` at the end.
     """
-    written, head = 0, check_clean()
+    written, failed, head = 0, 0, check_clean()
     for job in jobs:
         if time.time() >= deadline:
             break
@@ -130,12 +130,21 @@ def work(
             if not free or (row is not None and not (again and rows.changed(job.task, row))):
                 continue
             say(f"{job.name}: about {60 * hours(job.task):.0f} min")
-            share_prefix(job, jobs, store)
-            facts = perform(job, store, _until(deadline))
+            try:
+                share_prefix(job, jobs, store, _until(deadline))
+                facts = perform(job, store, _until(deadline))
+            except OutOfTime:
+                raise
+            except Exception as error:  # the others may still work
+                say(f"{job.name} has failed: {type(error).__name__}: {error}")
+                failed += 1
+                continue
             if check_clean() != head:
                 raise ValueError("the commit has changed while this process ran; start it again.")
             rows.write(job.paper, facts, folder)
             written += 1
+    if failed:
+        raise ValueError(f"{failed} of {len(jobs)} runs have failed; why stands above.")
     return written
 
 
@@ -168,10 +177,13 @@ def _alone(job: Job, store: str | Path | None) -> Iterator[bool]:
         lock.release()
 
 
-def share_prefix(job: Job, jobs: Sequence[Job], store: str | Path | None) -> None:
+def share_prefix(
+    job: Job, jobs: Sequence[Job], store: str | Path | None, report: Callable[[int], None] = lambda done: None
+) -> None:
     """Start a run from the rounds that it has in common with another one (`Run.prefix`).
 
-    That one is run up to there, with a stop on the way for every other job that leaves it earlier.
+    That one is run up to there, with a stop on the way for every other job that leaves it earlier. If another process
+    takes it further meanwhile, nothing is shared.
     """
     mine = _prefix(job)
     if mine is None or _folder(job.task, job.seed, store).rounds_done():
@@ -184,12 +196,12 @@ def share_prefix(job: Job, jobs: Sequence[Job], store: str | Path | None) -> Non
         at = _prefix(other)[1]  # type: ignore[index]
         branch, shared = _folder(other.task, other.seed, store), _folder(trunk, job.seed, store)
         if at <= rounds and not branch.rounds_done() and shared.rounds_done() <= at:
-            _run_until(trunk, job.seed, at, store)
+            _run_until(trunk, job.seed, at, store, report)
             with shared:
                 saved = shared.load()
-            assert saved is not None
             with branch:
-                branch.save(saved)
+                if saved is not None and saved.round == at and not branch.rounds_done():
+                    branch.save(saved)
 
 
 def _prefix(job: Job) -> tuple[Run, int] | None:
@@ -201,16 +213,19 @@ def _folder(task: Task, seed: int, store: str | Path | None) -> RunFolder:
     return RunFolder(prepare(**task.arguments(seed)).config, store)
 
 
-def _run_until(task: Run, seed: int, rounds: int, store: str | Path | None) -> None:
+def _run_until(
+    task: Run, seed: int, rounds: int, store: str | Path | None, report: Callable[[int], None] = lambda done: None
+) -> None:
     """The first rounds of a run; its checkpoint is that of the last of them."""
 
-    def report(done: int) -> None:
+    def stop(done: int) -> None:
+        report(done)
         if done >= rounds:
             raise _Enough
 
     if _folder(task, seed, store).rounds_done() < rounds:
         with suppress(_Enough):
-            fl.run(**task.arguments(seed), progress=report, store=store, checkpoint_seconds=0)
+            fl.run(**task.arguments(seed), progress=stop, store=store, checkpoint_seconds=0)
 
 
 class _Enough(Exception):
@@ -264,20 +279,25 @@ def evidence(
         print("nothing is missing whose data are here.")
         return
     print(f"{len(todo)} runs are missing, about {sum(hours(job.task) for job in todo):.1f} core-hours", flush=True)
-    deadline = time.time() + 3600 * budget if budget else float("inf")
+    deadline = float("inf") if budget is None else time.time() + 3600 * budget
     if ray:
         on_cluster(todo, ray, deadline)
         return
-    os.nice(10)
+    if hasattr(os, "nice"):  # not on Windows
+        os.nice(10)
     if jobs == 1:
         _worker(papers, items, stale, deadline)
         return
     context = multiprocessing.get_context("spawn")
     processes = [context.Process(target=_worker, args=(papers, items, stale, deadline)) for _ in range(jobs)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join()
+    try:
+        for process in processes:
+            process.start()
+        for process in processes:
+            process.join()
+    finally:  # also when this process is killed, see `__main__`
+        for process in processes:
+            process.terminate()
     if any(process.exitcode for process in processes):
         raise ValueError("a process has failed; what it says stands above.")
 

@@ -104,7 +104,7 @@ def watch(setting: Setting, federation: Federation, rounds: int) -> Iterator[Mom
     from fedlib.runs import Session, prepare
     from fedlib.training.evaluation import MixedEvaluation
 
-    plan = prepare(setting.algorithm(), federation, rounds=rounds, **TRAINING)
+    plan = prepare(setting.algorithm(), federation, rounds=rounds, device="cpu", **TRAINING)
     session = Session(plan)
     test = MixedEvaluation(session.images, federation.test, session.architectures, False, False)
     state, threads = session.init(), torch.get_num_threads()

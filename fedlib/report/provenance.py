@@ -35,7 +35,7 @@ def environment() -> dict[str, object]:
 
 
 def commit(folder: str | Path = Path(__file__).parent) -> str | None:
-    """Commit of the checkout around `folder`; None without git.
+    """Commit of the checkout around `folder`; None without git, or if it does not answer.
 
     "+changes" is added when tracked files differ from it. Rows of evidence and what is made of them do not count: they
     are results, and a row that is written anew would otherwise stop the next one.
@@ -43,13 +43,13 @@ def commit(folder: str | Path = Path(__file__).parent) -> str | None:
     head = _git(folder, "rev-parse", "HEAD")
     code = (":(top)", ":(top,exclude)figures/reference")
     changed = _git(folder, "status", "--porcelain", "--untracked-files=no", "--", *code)
-    return head and head + ("+changes" if changed else "")
+    return None if head is None or changed is None else head + ("+changes" if changed else "")
 
 
 def _git(folder: str | Path, *arguments: str) -> str | None:
     try:
         done = subprocess.run(
-            ["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=10, check=True
+            ["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=60, check=True
         )
     except (OSError, subprocess.SubprocessError):
         return None

@@ -92,7 +92,8 @@ class RunFolder:
         try:
             with safetensors.safe_open(self.file, framework="pt") as opened:
                 meta = opened.metadata() or {}
-                tensors = {name: opened.get_tensor(name) for name in (opened.keys() if names is None else names)}
+                wanted = opened.keys() if names is None else names
+                tensors = {name: opened.get_tensor(name).clone() for name in wanted}  # or the file would stay open
         except safetensors.SafetensorError as error:
             raise ValueError(
                 f"The run file {str(self.file)!r} is damaged ({error}); delete it to run again."
@@ -109,6 +110,11 @@ class RunFolder:
         if not (self.path / "config.json").exists():
             write_text(self.path / "config.json", json.dumps(self.config, indent=2, sort_keys=True) + "\n")
         tensors = {name: t.detach().cpu().contiguous() for name, t in checkpoint.tensors.items()}
+        seen: set[int] = set()
+        for name, t in tensors.items():
+            if (memory := t.untyped_storage().data_ptr()) in seen:  # of another one, too: a file has each by itself
+                tensors[name] = t.clone()
+            seen.add(memory)
         meta = {"format": FORMAT, "round": str(checkpoint.round)}
         write_file(self.file, lambda path: _save(tensors, path, meta))
 
@@ -121,7 +127,13 @@ def _save(tensors: dict[str, Tensor], path: Path, meta: dict[str, str]) -> None:
 
 
 def flatten(state: Tree) -> dict[str, Tensor]:
-    """The tensors of a state by their paths: `state/field/name`."""
+    """The tensors of a state by their paths: `state/field/name`. Raises `TypeError` if it holds anything else."""
+    for path, value in zip(keys(state), tree_leaves(state), strict=True):
+        if not isinstance(value, Tensor):
+            raise TypeError(
+                f"{'/'.join(path)} in the state of this algorithm is {value!r}; a state is made of tensors, and "
+                f"torch.tensor({value!r}) would be one."
+            )
     return {"/".join(("state", *path)): t for path, t in zip(keys(state), tree_leaves(state), strict=True)}
 
 

@@ -75,7 +75,7 @@ def execute(work: Work, jobs: int, progress: bool) -> None:
     """Run all tasks in `jobs` processes; with one job, in this one."""
     rounds = [cell["rounds"] for cell in work.cells]
     one_thread = parallel_config(backend="loky", inner_max_num_threads=1)
-    with tempfile.TemporaryDirectory() as folder, one_thread:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder, one_thread:  # Windows keeps `done` open
         path = Path(folder) / "board"
         done = np.memmap(path, dtype=np.int64, mode="w+", shape=(len(rounds),))  # one counter per cell
         calls = (delayed(_run)([work.cells[i] for i in task], work.store, path, task) for task in work.tasks)

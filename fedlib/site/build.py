@@ -52,7 +52,12 @@ def build(output: Path, figures: Path = Path("figures"), profile: str = "quick")
             (work / "html" / useless).unlink(missing_ok=True)
         if output.exists():
             os.replace(output, work / "old")
-        os.replace(work / "html", output)
+        try:
+            os.replace(work / "html", output)
+        except OSError:
+            if (work / "old").exists():
+                os.replace(work / "old", output)
+            raise
     if output.resolve() == (figures / "site").resolve() and (figures / profile / "index.html").exists():
         write_gallery(figures / profile)  # it links to the site now
     return ""

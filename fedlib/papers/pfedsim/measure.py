@@ -127,7 +127,7 @@ def stages(
     """
     federation = fl.federate(images(source), fl.dirichlet(alpha, min_size), clients)
     truth, found = true_similarity(federation)[np.triu_indices(clients, 1)], {}
-    everyone = prepare(fl.fedavg(), federation, rounds=1, seed=seed, **{**setting, "join_ratio": 1.0})  # type: ignore[arg-type]
+    everyone = prepare(fl.fedavg(), federation, rounds=1, seed=seed, **{**setting, "join_ratio": 1.0, "device": "cpu"})  # type: ignore[arg-type]
     session = Session(everyone)
     for t in rounds:
         w = session.model.weights

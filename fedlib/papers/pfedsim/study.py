@@ -79,7 +79,6 @@ class Sizes(NamedTuple):
     domain_seeds: int = 2
     cost_rounds: int = 20  # of which the first warms up and the last is not timed
     study: Images = Images("cifar10")  # of Fig. 1, Fig. 2 and Table 2
-    study_clients: int = 10
     study_epochs: int = 20
     study_images: int = 2000
     study_seeds: int = 3
