@@ -10,8 +10,8 @@ from matplotlib import pyplot as plt
 
 import fedlib as fl
 from fedlib.papers.report import FOLDER, SCHEMES, TITLES, build, score
-from fedlib.papers.study import PROFILES
 from fedlib.papers.verdict import VERDICTS
+from fedlib.report.paper import PROFILES
 
 README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
 

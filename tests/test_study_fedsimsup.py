@@ -19,8 +19,8 @@ from fedlib.papers.fedsimsup.study import MAIN, METHODS, PATHOLOGICAL, compared,
 from fedlib.papers.number import missing
 from fedlib.papers.run import Probe, Run
 from fedlib.papers.runner import Job, work
-from fedlib.papers.study import PROFILES, study
-from fedlib.report.paper import FOLDER, reported
+from fedlib.papers.study import study
+from fedlib.report.paper import FOLDER, PROFILES, reported
 
 KEYS = ["item", "method", "dataset", "setting", "metric"]
 OPEN = ("fs07", "fs09", "fs10", "fs11", "fs16", "fs17", "fs18", "fs19", "fs20")  # the paper prints no number for them

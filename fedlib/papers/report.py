@@ -13,10 +13,10 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from fedlib.files import write_file, write_text
-from fedlib.papers.study import PROFILES, Study, study
+from fedlib.papers.study import Study, study
 from fedlib.papers.verdict import VERDICTS
 from fedlib.report.output import markdown
-from fedlib.report.paper import KEY, PAPERS, format_pm, reported
+from fedlib.report.paper import KEY, PAPERS, PROFILES, format_pm, reported
 from fedlib.report.style import TEXT, use_style
 
 FOLDER = Path(__file__).resolve().parent.parent.parent / "figures" / "reference" / "evidence"

@@ -101,6 +101,11 @@ def _found(task: Task, seed: int, result: RunResult | Kept, seconds: float) -> d
     }
 
 
+def kept(name: str, row: Row) -> float:
+    """A value that a row keeps; NaN if it does not."""
+    return float(row.kept.get(name, np.nan))
+
+
 def _finite(loss: float) -> float | None:
     """A loss to five digits; None if the run has diverged, because JSON has no other word for it."""
     return round(float(loss), 5) if np.isfinite(loss) else None

@@ -21,13 +21,12 @@ from fedlib.papers.number import Number, missing
 from fedlib.papers.rows import Row
 from fedlib.papers.run import Probe, Run, Task, here
 from fedlib.papers.verdict import Case, Verdict, judge
-from fedlib.report.paper import FOLDER, KEY, PAPERS, reported
+from fedlib.report.paper import FOLDER, KEY, PAPERS, PROFILES, reported
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Profile = Literal["smoke", "quick", "paper"]
-PROFILES = ("smoke", "quick", "paper")
 Rows = Mapping[tuple[str, int], Row]  # by task and seed
 Key = tuple[str, str, str, str, str]  # item, method, dataset, setting, metric
 Read = Callable[..., float]  # (row of each task) -> the number

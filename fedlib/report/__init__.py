@@ -6,7 +6,6 @@
 from fedlib.extras import Needs
 
 with Needs("notebooks", "fedlib.report"):
-    from fedlib.methods.pfedhr.plots import plot_block_map, plot_candidates, plot_chain
     from fedlib.report.charts import plot_curves, plot_heatmaps, plot_points
     from fedlib.report.explore import explore
     from fedlib.report.output import Picture, Report, markdown
@@ -14,6 +13,7 @@ with Needs("notebooks", "fedlib.report"):
     from fedlib.report.paper import PAPERS, format_pm, readings, reported
     from fedlib.report.partition_plots import plot_clients, plot_partition
     from fedlib.report.playground import playground
+    from fedlib.report.reassembly_plots import plot_block_map, plot_candidates, plot_chain
     from fedlib.report.source import source
     from fedlib.report.style import COLUMN, PALETTE, TEXT, label, method_style, use_style
 

@@ -23,14 +23,13 @@ from pandas.io.formats.style_render import CSSDict
 
 from fedlib.checks import check_choice
 from fedlib.files import write_bytes, write_text
-from fedlib.report.paper import PAPERS, readings
+from fedlib.report.paper import PAPERS, PROFILES, readings
 from fedlib.report.provenance import environment
 from fedlib.report.templates import TEMPLATES
 
 if TYPE_CHECKING:
     from fedlib.papers.study import Study
 
-PROFILES = ("smoke", "quick", "paper")
 LEFT: list[CSSDict] = [{"selector": "td", "props": "text-align: left"}]  # a table of sentences
 
 

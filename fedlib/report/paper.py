@@ -7,6 +7,7 @@ import pandas as pd
 
 from fedlib.checks import check_choice
 
+PROFILES = ("smoke", "quick", "paper")  # sizes of a study
 PAPERS = ("pfedsim", "fedcs", "pfedhr", "pfedmb", "fedsimsup")
 FOLDER = Path(__file__).resolve().parent.parent / "papers"
 KEY = ["item", "method", "dataset", "setting", "metric"]  # columns that name a number; in an item, the last four do

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from fedlib.extras import install
-from fedlib.report.output import PROFILES
+from fedlib.report.paper import PROFILES
 
 NEEDS = ("sphinx", "myst_nb", "furo")
 

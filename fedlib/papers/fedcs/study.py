@@ -19,7 +19,7 @@ from fedlib.papers.fedcs.draw import ADAPTING as FINE_TUNED
 from fedlib.papers.fedcs.draw import WHITE
 from fedlib.papers.fedcs.figures import SHOWN
 from fedlib.papers.number import Number, largest, smallest
-from fedlib.papers.rows import Row
+from fedlib.papers.rows import Row, kept
 from fedlib.papers.run import Images, Kept, Probe, Run, here
 from fedlib.papers.study import Cell, Claim, Numbers, Study, profile_of
 from fedlib.papers.verdict import Case, fact
@@ -261,11 +261,6 @@ def _plain(values: Iterable[float]) -> list[float | None]:
 def when(method: str) -> str:
     """Whether the number of a method is that before or after fine-tuning."""
     return "after" if method in FINE_TUNED else "before"
-
-
-def kept(name: str, row: Row) -> float:
-    """A value that the row of a run keeps."""
-    return float(row.kept.get(name, np.nan))
 
 
 def over_clients(metric: str, moment: str, what: Callable[..., float], row: Row) -> float:

@@ -24,7 +24,7 @@ from fedlib.models import MODELS, Model, build
 from fedlib.papers.fedsimsup.authors import who_is_in_whom
 from fedlib.papers.fedsimsup.figures import SHOWN
 from fedlib.papers.number import Number, largest, mean, missing
-from fedlib.papers.rows import Row
+from fedlib.papers.rows import Row, kept
 from fedlib.papers.run import Images, Kept, Probe, Run, images
 from fedlib.papers.study import Cell, Claim, Numbers, Study, profile_of
 from fedlib.papers.verdict import Case, fact
@@ -415,11 +415,6 @@ def by_clients(until: float, row: Row) -> float:
 def best_round(until: float, row: Row) -> float:
     """Accuracy [%] of the best evaluation."""
     return float(_evaluations(row).query("round <= @until")["accuracy"].max())
-
-
-def kept(name: str, row: Row) -> float:
-    """A value that the row of a run keeps."""
-    return float(row.kept.get(name, np.nan))
 
 
 # -- what rows keep -----------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from fedlib.papers.pfedhr.draw import ALL_KNOWING, KNOWS_NOTHING, NOBODY, PRINTE
 from fedlib.papers.pfedhr.figures import SHOWN
 from fedlib.papers.pfedhr.keep import GROUPS, LAST, looked_into
 from fedlib.papers.pfedhr.taught import taught
-from fedlib.papers.rows import Row
+from fedlib.papers.rows import Row, kept
 from fedlib.papers.run import Images, Kept, Probe, Run, images
 from fedlib.papers.study import Cell, Claim, Numbers, Read, Study, profile_of
 from fedlib.papers.verdict import Case
@@ -239,11 +239,6 @@ def own_classes(sizes: Sizes) -> Read:
 
 def _score(last: int, row: Row) -> float:
     return row.score(over="clients", last=last)
-
-
-def kept(name: str, row: Row) -> float:
-    """A value that a row keeps."""
-    return float(row.kept.get(name, np.nan))
 
 
 def at(name: str, k: int, row: Row) -> float:

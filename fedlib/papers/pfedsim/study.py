@@ -33,7 +33,7 @@ from fedlib.papers.pfedsim.measure import (
     networks,
     stages,
 )
-from fedlib.papers.rows import Row
+from fedlib.papers.rows import Row, kept
 from fedlib.papers.run import Images, Probe, Run
 from fedlib.papers.study import Cell, Claim, Numbers, Study
 from fedlib.papers.verdict import Case, fact
@@ -271,11 +271,6 @@ def controls(sizes: Sizes) -> list[Cell]:
 def difference(one: Row, other: Row) -> float:
     """Of two accuracies [points]."""
     return one.score() - other.score()
-
-
-def kept(name: str, row: Row) -> float:
-    """A value that the row of a run keeps."""
-    return float(row.kept.get(name, np.nan))
 
 
 # -- measurements -------------------------------------------------------------------------------------------------

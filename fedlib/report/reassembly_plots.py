@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -14,7 +15,9 @@ from fedlib.report.style import PALETTE
 
 Link = tuple[int, int]  # (network in the pool, h): h counts blocks from 1
 WIDE, HIGH = 0.8, 0.62  # of a block, in a cell of 1 x 1
-STITCH = dict(marker="D", markersize=4, markerfacecolor="white", markeredgecolor="black", linestyle="none", zorder=4)
+STITCH: dict[str, Any] = dict(
+    marker="D", markersize=4, markerfacecolor="white", markeredgecolor="black", linestyle="none", zorder=4
+)
 LEAST_ROWS = 4  # so that boxes keep their form where there are few candidates
 
 
@@ -50,12 +53,10 @@ def plot_chain(networks: Sequence[Sequence[str]], labels: Sequence[str], chain: 
     for b, names in enumerate(networks):
         for h, name in enumerate(names, 1):
             _box(ax, (h, b), name, PALETTE[b], (b, h) in chosen)
-    before = None
-    for b, h in chain:
+    for before, (b, h) in zip([None, *chain], chain, strict=False):
         start = (0, b) if before is None else (before[1], before[0])
         _arrow(ax, start, (h, b), stitched(before, (b, h)))
-        before = b, h
-    b, h = before
+    b, h = chain[-1]
     if h < len(networks[b]):
         _box(ax, (ends, b), "new", "#7A7A7A", True)
         _arrow(ax, (h, b), (ends, b), stitch=False)
@@ -114,7 +115,7 @@ def plot_block_map(distances: np.ndarray, names: Sequence[str], groups: Sequence
     for low, high in pairwise(edges):
         size = high - low
         ax.add_patch(Rectangle((low - 0.5, low - 0.5), size, size, fill=False, edgecolor="white", linewidth=1.5))
-    ax.set_yticks(range(len(order)), [names[i] for i in order], fontsize=min(7, 180 / len(order)))
+    ax.set_yticks(range(len(order)), [str(names[i]) for i in order], fontsize=min(7, 180 / len(order)))
     ax.set_xticks([])
     ax.grid(False)
     ax.tick_params(length=0)
@@ -124,8 +125,9 @@ def plot_block_map(distances: np.ndarray, names: Sequence[str], groups: Sequence
 
 def _box(ax: Axes, centre: tuple[float, float], name: str, color: str, chosen: bool) -> None:
     x, y = centre
-    look = dict(facecolor=color, edgecolor="black") if chosen else dict(facecolor="white", edgecolor=color, alpha=0.6)
-    ax.add_patch(Rectangle((x - WIDE / 2, y - HIGH / 2), WIDE, HIGH, linewidth=0.8, zorder=2, **look))
+    face, edge, alpha = (color, "black", None) if chosen else ("white", color, 0.6)
+    corner = (x - WIDE / 2, y - HIGH / 2)
+    ax.add_patch(Rectangle(corner, WIDE, HIGH, linewidth=0.8, zorder=2, facecolor=face, edgecolor=edge, alpha=alpha))
     bright = np.dot(to_rgb(color), (0.2126, 0.7152, 0.0722)) > 0.5  # relative luminance
     ink = ("black" if bright else "white") if chosen else "#6E6E6E"
     ax.text(x, y, name, ha="center", va="center", fontsize=5.5, color=ink, zorder=5)
@@ -136,8 +138,8 @@ def _arrow(ax: Axes, start: tuple[float, float], end: tuple[float, float], stitc
     tail, tip = (start[0] + (WIDE / 2 if start[0] else 0.15), start[1]), (end[0] - WIDE / 2, end[1])
     lane = start[1] - (0.43 if start[1] == end[1] and end[0] > start[0] + 1 else 0)
     way = [tail, (tail[0] + 0.1, lane), (tip[0] - 0.1, lane), tip] if lane != start[1] else [tail, tip]
-    look = dict(arrowstyle="-|>", mutation_scale=7, linewidth=1.0, color="black", zorder=3)
-    ax.add_patch(FancyArrowPatch(path=Path(way), **look))
+    line = FancyArrowPatch(path=Path(way), arrowstyle="-|>", mutation_scale=7, linewidth=1.0, color="black", zorder=3)
+    ax.add_patch(line)
     if stitch:
         ax.plot((tail[0] + tip[0]) / 2, (way[1][1] + way[-2][1]) / 2, **STITCH)
 
