@@ -18,7 +18,6 @@ from processes import alive, start, wait_for
 import fedlib as fl
 from fedlib.papers import recheck, rows, runner, trial
 from fedlib.papers import run as tasks_of_studies
-from fedlib.papers.__main__ import main as papers_main
 from fedlib.papers.pfedsim.study import PROFILES, run, warmed
 from fedlib.papers.run import Images, Run, here
 from fedlib.papers.runner import Job, missing, perform, share_prefix, work
@@ -362,11 +361,10 @@ def test_a_kill_ends_the_workers_too(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("argument", "error"), [("--jobs=0", "at least 1"), ("--budget=soon", "say for example 2h")])
-def test_a_number_that_makes_no_sense_is_refused_before_anything_runs(argument, error, capsys, monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["papers", "run", argument])
-    with pytest.raises(SystemExit):
-        papers_main()
-    assert error in capsys.readouterr().err
+def test_a_number_that_makes_no_sense_is_refused_before_anything_runs(argument, error):
+    done = subprocess.run([sys.executable, "-m", "fedlib.papers", "run", argument], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert error in done.stderr
 
 
 def test_a_run_that_diverges_has_a_row_too(smoke, tmp_path):

@@ -48,6 +48,14 @@ def plot_chain(networks: Sequence[Sequence[str]], labels: Sequence[str], chain: 
 
     Returns:
         The axes.
+
+    Example:
+        >>> import fedlib as fl
+        >>> from matplotlib import pyplot as plt
+        >>> blocks = [["Conv1", "FC1"], ["Conv1", "Conv2", "FC1"]]
+        >>> ax = fl.report.plot_chain(blocks, ["small", "large"], [(0, 1), (1, 2), (1, 3)], plt.figure().gca())
+        >>> [text.get_text() for text in ax.get_yticklabels()]
+        ['small', 'large']
     """
     chosen, ends = set(chain), max(map(len, networks)) + 1
     for b, names in enumerate(networks):
@@ -81,6 +89,14 @@ def plot_candidates(
 
     Returns:
         The axes.
+
+    Example:
+        >>> import fedlib as fl
+        >>> from matplotlib import pyplot as plt
+        >>> blocks = [["Conv1", "FC1"], ["Conv1", "Conv2", "FC1"]]
+        >>> ax = fl.report.plot_candidates(blocks, [[(0, 1), (1, 2), (1, 3)]], ["for client 4"], plt.figure().gca())
+        >>> [text.get_text() for text in ax.texts]
+        ['Conv1', 'Conv2', 'FC1', 'for client 4']
     """
     longest = max(map(len, candidates))
     for m, (chain, note) in enumerate(zip(candidates, notes, strict=True)):
@@ -107,6 +123,15 @@ def plot_block_map(distances: np.ndarray, names: Sequence[str], groups: Sequence
 
     Returns:
         The axes.
+
+    Example:
+        >>> import fedlib as fl
+        >>> import numpy as np
+        >>> from matplotlib import pyplot as plt
+        >>> distances = np.array([[0.5, 1.0, 0.6], [1.0, 0.5, 1.2], [0.6, 1.2, 0.5]])  # blocks 0 and 2 are alike
+        >>> ax = fl.report.plot_block_map(distances, ["a", "b", "c"], [0, 1, 0], plt.figure().gca())
+        >>> [text.get_text() for text in ax.get_yticklabels()]
+        ['a', 'c', 'b']
     """
     order = np.argsort(groups, kind="stable")
     alike = 1 / distances[np.ix_(order, order)]

@@ -129,6 +129,8 @@ def ahead(item: str, study: Study) -> str:
 def say_step_sizes(study: Study) -> str:
     """How far Per-FedAvg and pFedMe are from the printed numbers, with two step sizes."""
     usual, larger = study.numbers("table4", metric="accuracy"), study.numbers("step_sizes", metric="accuracy")
+    if usual.empty or larger.empty:
+        return ""
     key = ["method", "dataset", "split", "models", "seed"]
     both = larger.rename(columns={"value": "larger"})[[*key, "larger"]].merge(usual, on=key).dropna(subset="paper")
     both["text"] = [f"{row['larger']:.1f} ({row['value']:.1f}, {row['paper']:.1f})" for _, row in both.iterrows()]
