@@ -352,7 +352,7 @@ class Study(NamedTuple):
         """
         keys = KEY[1:]
         printed = reported(self.paper)
-        check_choice("item", item, {*printed["item"], *(cell.item for cell in self.cells)})
+        check_choice("item", item, {*printed["item"], *self.shown, *(cell.item for cell in self.cells)})
         measured = self.only(item).measured() if measured is None else measured
         ours = measured[measured["item"] == item].groupby(keys, sort=False)
         frame = ours.agg(
