@@ -267,3 +267,9 @@ def test_the_citation_says_what_the_format_asks_for():
         assert entry["version"] == PROJECT["version"]
         assert entry["title"].startswith("fedlib: ")
     assert cited["license"] == PROJECT["license"]
+
+
+def test_every_study_can_be_made_where_there_is_no_module_resource():
+    """As on Windows."""
+    code = "import sys; sys.modules['resource'] = None; import fedlib as fl; [fl.study(p) for p in fl.report.PAPERS]"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -126,6 +126,11 @@ def test_the_control_of_table_4_changes_one_step_size(paper):
             assert task.setting == usual.setting | {"lr": 0.05}
 
 
+def test_fewer_images_cost_less():
+    assert cost._size(Images("cifar10", train=1000))[0] == cost._size(Images("cifar10", few=1000))[0] == 1000
+    assert cost._size(Images("cifar10"))[0] == 60_000
+
+
 def test_other_public_images_are_as_large_a_share_as_those_of_the_clients_kind(paper):
     shown = [(c, c.tasks[0]) for c in paper.cells if (c.item, c.dataset) in {("fig1", "svhn"), ("fig3", "svhn")}]
     shares = [(c.item, c.setting.rpartition("=")[2], t.public[0].name, t.public[1]) for c, t in shown if t.public]

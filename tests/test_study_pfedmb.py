@@ -13,6 +13,7 @@ import torch
 import fedlib as fl
 from fedlib.papers import rows, runner
 from fedlib.papers.layout import parts_of
+from fedlib.papers.number import Number
 from fedlib.papers.pfedmb import alpha as of_alpha
 from fedlib.papers.pfedmb import figures
 from fedlib.papers.pfedmb.draw import PAIRS, chance, reported_curve, rows_that_count
@@ -517,6 +518,16 @@ def test_the_best_number_of_branches_is_named():
         says(60.0, 50.0, 40.0)
         == "Best is one branch, FedAvg (60.0 %), of 3 numbers that were tried; lowest is 5 (40.0 %)."
     )
+
+
+def test_as_many_branches_with_weighting_as_without_is_against_a_slower_clustering(paper):
+    names = {"branches_used": Number(4.0), "mean_branches": Number(5.0)}
+
+    def numbers(item, method, dataset, setting, metric="accuracy"):
+        return names[metric]
+
+    [claim] = [claim for claim in paper.claims if claim.id == "pb05"]
+    assert [case.side for case in claim.cases(numbers)] == ["for", "against"]
 
 
 def test_the_control_on_pairs_replaces_one_part_at_a_time(paper):

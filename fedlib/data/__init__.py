@@ -150,7 +150,9 @@ def is_here(name: str, root: str | os.PathLike[str] | None = None) -> bool:
     folder = data_root(root)
     if name == "digit5":
         return all(is_here(domain, root) for domain in digit5.DOMAINS)
-    return name in EMBEDDED or (folder / f"{name}.npz").exists() or any(folder.glob(FILES.get(name, f"{name}.npz")))
+    if name in EMBEDDED or (folder / f"{name}.npz").exists():
+        return True
+    return name in FILES and any(folder.glob(FILES[name]))
 
 
 def data_root(root: str | os.PathLike[str] | None = None) -> Path:

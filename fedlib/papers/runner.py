@@ -213,9 +213,7 @@ def _folder(task: Task, seed: int, store: str | Path | None) -> RunFolder:
     return RunFolder(prepare(**task.arguments(seed)).config, store)
 
 
-def _run_until(
-    task: Run, seed: int, rounds: int, store: str | Path | None, report: Callable[[int], None] = lambda done: None
-) -> None:
+def _run_until(task: Run, seed: int, rounds: int, store: str | Path | None, report: Callable[[int], None]) -> None:
     """The first rounds of a run; its checkpoint is that of the last of them."""
 
     def stop(done: int) -> None:

@@ -145,7 +145,7 @@ def says_control(study: Study) -> str:
     noise = max((float(np.std(value, ddof=1)) for value in values.values() if len(value) > 1), default=np.nan)
     text = ", ".join(f"{name}: {change:+.1f}" for name, change in changes.items())
     gain = changes[top]
-    helps = f"'{top}' helps most, {against_seeds(gain, noise)}." if gain > 0 else _no_gain(len(changes))
+    helps = f"'{top}' helps most, {against_seeds(gain, noise)}." if gain > 0 else "None of these gains."
     alone = mean.get("Local-Only")
     behind = ""
     if alone is not None:
@@ -154,10 +154,6 @@ def says_control(study: Study) -> str:
         behind = f" The best of all these {word} a client that trains alone ({alone:.1f})."
     trend = _trend([(n, mean[name]) for name, n in clients.items() if name in mean])
     return f"Difference from pFedMB ({ours:.1f}) in points: {text}. {helps}{behind}{trend}"
-
-
-def _no_gain(n: int) -> str:
-    return f"None of the {n} variants gains." if n > 1 else "It does not gain."
 
 
 def _trend(points: Sequence[tuple[float, float]]) -> str:

@@ -312,10 +312,11 @@ def control_says(study: Study) -> str:
         return ""
     ours, blind = values["similarity=per_class"], values[others].max()
     gain, spread = ours - blind, float(study.table("control")["std"].max())
-    verdict = ""
-    if abs(gain) <= spread:
+    if np.isnan(spread):  # one seed
+        verdict = ""
+    elif abs(gain) <= spread:
         verdict = ": whose extractor it is does not matter here"
-    elif abs(gain) > spread:  # neither with one seed, whose spread is unknown
+    else:
         verdict = ": it matters who is similar to whom" if gain > 0 else ": blind weights are better here"
     return (
         f"Look at the distance of pFedSim's own weights to the better blind ones: {gain:+.1f} points, "
