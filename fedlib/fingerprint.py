@@ -94,7 +94,7 @@ class _Walk:
 
     def _name(self, code: Any) -> str:
         """The full name of a function or class, which is queued to be read unless it is of an installed package."""
-        code = inspect.unwrap(code) if inspect.isfunction(code) else code
+        code = code if isinstance(code, type) else inspect.unwrap(code)  # also what a cache wraps
         module = getattr(code, "__module__", None) or "builtins"
         nameless = module == "builtins" and inspect.isfunction(code)  # made by exec without a module name
         if isinstance(code, Code) and (nameless or _is_read(module)) and id(code) not in self._met:

@@ -9,7 +9,9 @@ import pytest
 from matplotlib import pyplot as plt
 
 import fedlib as fl
+from fedlib.papers import rows, run
 from fedlib.papers.report import FOLDER, SCHEMES, TITLES, build, score
+from fedlib.papers.run import Run
 from fedlib.papers.verdict import VERDICTS
 from fedlib.report.paper import PROFILES
 
@@ -50,6 +52,17 @@ def test_what_is_committed_is_what_the_rows_say(built, name):
         pd.read_csv(folder / f"{name}.csv").drop(columns="changed", errors="ignore") for folder in (FOLDER, built[0])
     )
     pd.testing.assert_frame_equal(there, new, check_exact=False, rtol=1e-5)  # make evidence-report
+
+
+@pytest.mark.parametrize("paper", fl.report.PAPERS)
+def test_the_images_and_clients_of_a_row_are_those_of_today(paper, data_root):
+    """The code of a row is that of its run; the code that loads images and deals them out is proved by their hash."""
+    tasks = fl.study(paper).tasks()
+    known = [(tasks[row.task][0], row) for row in rows.read(paper).values()]
+    here = [(task, row) for task, row in known if isinstance(task, Run) and run.here(task)]
+    then = {task.name: row.facts["config"]["federation"] for task, row in here}
+    assert then
+    assert {task.name: task.arguments(row.seed)["federation"].fingerprint for task, row in here} == then
 
 
 def test_the_tables_and_figures_of_every_paper_are_those_of_the_rows(built):

@@ -20,6 +20,8 @@ from fedlib.runs.plan import portable, prepare
 
 PACKAGE = Path(fl.__file__).parent
 SETTING = dict(rounds=1, join_ratio=0.5, batch_size=8, lr=0.05, progress=False)
+THIN = {"m1_thin", "m2_thin", "m3_thin", "m4_thin"}
+POOLED = THIN | {"lenet4", "lenet5", "lenet5_bn", "lenet5_plain", "m1", "m2", "m3", "m4", "fedkemf"}
 EVERY_RUN = {"library loop", "library stacked"}  # what all runs with a backend have in common
 AVERAGING = {"fedavg", "ditto", "fedalt", "fedsim", "pfedsim", "fedcs"}  # by `fedavg_round`; fedcs around FedAvg
 
@@ -40,6 +42,11 @@ EDITS = {  # a helper of every kind: file, what stands there, what shall, and wh
     "normalisation": ("training/batches.py", "shift=-mean / std", "shift=-mean", EVERY_RUN),
     "random streams": ("streams.py", "json.dumps(stream)", "json.dumps([*stream, 0])", EVERY_RUN),
     "initial weights": ("models/model.py", '"weights", *names, j', '"weights", j, *names', EVERY_RUN),
+    "weights of a plan": ("runs/plan.py", "t.to(checked.torch_dtype)", "2 * t.to(checked.torch_dtype)", EVERY_RUN),
+    "what a setting adds": ("runs/plan.py", "checked.dropout, checked.s", "checked.stragglers, checked.s", EVERY_RUN),
+    "history": ("runs/history.py", "100 * correct[part]", "99 * correct[part]", EVERY_RUN),
+    "cached loss": ("methods/fedcs/aligned.py", "*others, tensors = context", "tensors, *others = context", {"fedcs"}),
+    "cached table": ("models/pooling.py", "return 2 * width * torch", "return 3 * width * torch", POOLED),
     "widths of a model": ("models/m1_to_m4.py", "(10, 64, 50)", "(10, 64, 51)", {"m1", "m1_thin", "fedkemf"}),
     "how thin a model is": ("models/__init__.py", '"m1": 2, "m2"', '"m1": 3, "m2"', {"m1_thin"}),
     "a supervisor": ("methods/fedsimsup/supervisors.py", "nn.Linear(16, n_", "nn.Linear(16, 1 * n_", {"fedsimsup"}),
@@ -66,7 +73,8 @@ def apart() -> list[list[str]]:
     """Names of edits that reach different things and can be made in one copy."""
     groups: list[list[str]] = []
     for name, (*_, reached) in EDITS.items():
-        free = (own for own in groups if not any(reached & EDITS[other][3] for other in own))
+        taken = [set.union(*(EDITS[other][3] for other in own)) for own in groups]
+        free = (own for own, by in zip(groups, taken, strict=True) if not (reached & by or by <= EVERY_RUN))
         fits = None if reached <= EVERY_RUN else next(free, None)
         groups.append([name]) if fits is None else fits.append(name)
     return groups

@@ -12,6 +12,7 @@ import torch
 from fedlib.runs.history import History
 from fedlib.runs.result import RunResult
 from fedlib.runs.sweep import Sweep
+from fedlib.stack import PerArchitecture
 from fedlib.training.channel import Channel
 
 N, N_VALID = [2, 3, 10], [5, 4, 1]  # right answers by (round, tuned):
@@ -133,6 +134,41 @@ def test_the_default_of_a_score_is_what_the_method_is_defined_by():
         result("after").score(last=0)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"metric": "f2"}, "metric='f2' is unknown; allowed: accuracy, auc, f1, loss"),
+        ({"metric": "round"}, "metric='round' is unknown"),
+        ({"when": "later"}, r"when='later' is unknown \(did you mean 'after'\?\); allowed: after, before"),
+        ({"clients": [1, 3]}, "client=3 is not allowed; it must be a number from 0 to 2"),
+        ({"clients": [-1]}, "client=-1 is not allowed"),
+    ],
+)
+def test_a_score_of_what_is_not_there_is_refused(arguments, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        result("before").score(**arguments)
+
+
+def test_a_best_round_of_what_is_not_there_is_refused():
+    with pytest.raises(ValueError, match="when='later' is unknown"):
+        result("before").best_round(when="later")
+
+
+def test_until_the_first_evaluation_there_is_no_score():
+    assert np.isnan(result("before").score(until=1))
+
+
+@pytest.mark.parametrize("client", [3, -1])
+@pytest.mark.parametrize("mixed", [False, True])
+def test_weights_of_a_client_that_is_not_there_are_refused(client, mixed):
+    stack = {"w": torch.arange(3.0)}
+    models = PerArchitecture(({"w": torch.tensor([0.0, 2.0])}, {"w": torch.tensor([1.0])})) if mixed else stack
+    run = replace(result("before"), models=models, architectures=[(None, np.array([0, 2])), (None, np.array([1]))])
+    assert [run.weights(own)["w"].item() for own in range(3)] == [0, 1, 2]
+    with pytest.raises(ValueError, match=f"client={client} is not allowed; it must be a number from 0 to 2"):
+        run.weights(client)
+
+
 def test_the_best_round_is_the_one_that_validates_best_not_the_one_that_tests_best():
     assert result("before").best_round() == 4  # clients 1/5, 1, 1; test samples have their best in round 6
     assert result("before").best_round(over="samples") == 4  # 6 of 10, before 5 and 1
@@ -154,6 +190,8 @@ def test_a_run_that_has_lost_its_way_says_in_which_round():
     assert lost.diverged is None
     lost.rounds.loc[[3, 5], "train_loss"] = [np.nan, np.inf]
     assert lost.diverged == 4
+    lost.accuracy.loc[lost.accuracy["round"] == 2, "loss"] = np.inf  # tested after the last step, which was too large
+    assert lost.diverged == 2
 
 
 def test_what_is_written_down_stays_as_it_was_when_the_run_goes_on():

@@ -181,7 +181,7 @@ def test_the_step_size_decays_by_rounds(federation):
 
 
 def test_a_run_that_diverges_says_from_which_round_on(federation):
-    with pytest.warns(UserWarning, match=r"fedavg\(\): the training loss is not finite from round \d on \(lr=1000"):
+    with pytest.warns(UserWarning, match=r"fedavg\(\): the loss is not finite from round \d on \(lr=1000"):
         lost = fl.run("fedavg", federation, **SETTING | dict(lr=1000.0), progress=False)
     finite = np.isfinite(lost.rounds["train_loss"])
     assert finite[: lost.diverged - 1].all()

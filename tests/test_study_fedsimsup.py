@@ -494,7 +494,7 @@ def test_a_run_that_diverges_has_a_row(monkeypatch, tmp_path):
     smoke = study("fedsimsup", "smoke")
     task = next(cell.tasks[0] for cell in smoke.cells if cell.method == "fedrep" and cell.item == "table2")
     wild = task._replace(setting={**task.setting, "lr": 1e18})
-    with pytest.warns(UserWarning, match="the training loss is not finite from round 1 on"):
+    with pytest.warns(UserWarning, match="the loss is not finite from round 1 on"):
         facts = runner.perform(Job("fedsimsup", wild, 0), tmp_path / "store")
     rows.write("fedsimsup", facts, tmp_path / "rows")
     [row] = rows.read("fedsimsup", tmp_path / "rows").values()

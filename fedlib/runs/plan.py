@@ -11,6 +11,7 @@ from fedlib.federation import Federation
 from fedlib.fingerprint import fingerprint
 from fedlib.models import Architecture, Model, Models, architectures, build
 from fedlib.models.architecture import check_builder
+from fedlib.runs.history import History
 from fedlib.runs.setting import Setting, setting
 from fedlib.streams import generator
 from fedlib.training.backends import BACKENDS
@@ -50,16 +51,8 @@ def prepare(algorithm: str | Algorithm, federation: Federation, model: Models = 
     for network in networks:
         if not _is_of_library(network.build):
             check_builder(network.name, network.build, shape, n_classes, checked.torch_dtype)
-    first, *others = networks
-    built = build(first.name, first.build, shape, n_classes, checked.seed)
-    weights = {name: t.to(checked.torch_dtype) for name, t in built.weights.items()}
-    built = built._replace(weights=weights, others={other.name: other.build for other in others})
-    if checked.tune_part is not None:
-        algorithm = _tuning_personal(algorithm, built, federation)
-    if checked.statistics == "local":
-        algorithm = keeping_statistics(algorithm)
-    if checked.dropout or checked.stragglers:
-        algorithm = unreliable(algorithm, checked.dropout, checked.stragglers)
+    built = _built(networks, shape, n_classes, checked)
+    algorithm = _as_set(algorithm, built, federation, checked)
     config = {
         "algorithm": algorithm.name,
         "hyper": dict(algorithm.hyper),
@@ -102,7 +95,27 @@ def library(backend: str) -> str:
     """The fingerprint of the code that every run uses: initial weights, images, rounds, training and evaluation."""
     from fedlib.runs import rounds, session  # which import this module
 
-    return fingerprint(build, session.Session, session.rules, rounds._rounds, BACKENDS[backend])
+    prepared = _built, _as_set
+    return fingerprint(*prepared, session.Session, session.rules, rounds._rounds, History, BACKENDS[backend])
+
+
+def _built(networks: list[Architecture], shape: tuple[int, int, int], n_classes: int, checked: Setting) -> Model:
+    """The first architecture with its initial weights, and how to build the others."""
+    first, *others = networks
+    built = build(first.name, first.build, shape, n_classes, checked.seed)
+    weights = {name: t.to(checked.torch_dtype) for name, t in built.weights.items()}
+    return built._replace(weights=weights, others={other.name: other.build for other in others})
+
+
+def _as_set(algorithm: Algorithm, model: Model, federation: Federation, checked: Setting) -> Algorithm:
+    """The algorithm with what the setting adds to it."""
+    if checked.tune_part is not None:
+        algorithm = _tuning_personal(algorithm, model, federation)
+    if checked.statistics == "local":
+        algorithm = keeping_statistics(algorithm)
+    if checked.dropout or checked.stragglers:
+        algorithm = unreliable(algorithm, checked.dropout, checked.stragglers)
+    return algorithm
 
 
 def _tuning_personal(algorithm: Algorithm, model: Model, federation: Federation) -> Algorithm:

@@ -12,6 +12,13 @@ from fedlib.algorithm import State
 from fedlib.checks import check_choice, check_count
 from fedlib.models import Assignment, Model
 from fedlib.stack import Params, PerArchitecture, Tree, row
+from fedlib.training.metrics import METRICS
+
+
+def _check_client(client: int, n: int) -> None:
+    """`ValueError` if no client has this number."""
+    if client not in range(n):
+        raise ValueError(f"client={client} is not allowed; it must be a number from 0 to {n - 1}.")
 
 
 class Evaluations:
@@ -67,7 +74,8 @@ class Evaluations:
             when: "before" or "after" fine-tuning. Default: as the method is defined.
 
         Returns:
-            The mean, in the unit of the column [%, for the loss nats].
+            The mean, in the unit of the column [%, for the loss nats]; NaN if there is no evaluation until then, or no
+            client is asked for.
 
         Raises:
             ValueError: an argument is not allowed, or the federation has no validation images.
@@ -76,6 +84,10 @@ class Evaluations:
         check_choice("part", part, ("test", "validation"))
         check_count("last", last)
         rows = self.accuracy if part == "test" else self._validated()
+        check_choice("metric", metric, {"accuracy", "loss", *METRICS}.intersection(rows))
+        check_choice("when", when or self.when, rows["when"].unique())
+        for client in () if clients is None else clients:
+            _check_client(client, rows["client"].nunique())
         rows = rows[(rows["when"] == (when or self.when)) & (rows["round"] <= until)]
         rows = rows if clients is None else rows[rows["client"].isin(clients)]
         weights = rows["n_test"] if over == "samples" else rows["n_test"] ** 0
@@ -96,9 +108,10 @@ class Evaluations:
             Its round; the first one of several equally good ones.
 
         Raises:
-            ValueError: the federation has no validation images.
+            ValueError: an argument is not allowed, or the federation has no validation images.
         """
         rows = self._validated()
+        check_choice("when", when or self.when, rows["when"].unique())
         rounds = sorted(rows.loc[rows["when"] == (when or self.when), "round"].unique())
         return int(max(rounds, key=lambda t: self.score(over=over, part="validation", until=t, when=when)))
 
@@ -172,18 +185,20 @@ class RunResult(Evaluations):
         Raises:
             ValueError: no client has this number.
         """
+        _check_client(client, self.accuracy["client"].nunique())
         if not isinstance(self.models, PerArchitecture):
             return row(self.models, client)
-        for (_, clients), stack in zip(self.architectures, self.models.stacks, strict=True):
-            if client in clients:
-                return row(stack, int(np.searchsorted(clients, client)))
-        raise ValueError(f"client={client} is not allowed; there is none with this number.")
+        owned = zip(self.architectures, self.models.stacks, strict=True)
+        [found] = [row(stack, int(np.searchsorted(own, client))) for (_, own), stack in owned if client in own]
+        return found
 
     @property
     def diverged(self) -> int | None:
-        """First round whose training loss is not finite; None if there is none."""
-        lost = self.rounds.loc[~np.isfinite(self.rounds["train_loss"]), "round"]
-        return None if lost.empty else int(lost.iloc[0])
+        """First round whose training loss, or whose loss on test images, is not finite; None if there is none."""
+        tested = self.accuracy[self.accuracy["n_test"] > 0]
+        losses = self.rounds[["round", "train_loss"]], tested[["round", "loss"]]
+        lost = np.concatenate([rows["round"][~np.isfinite(rows.iloc[:, 1])] for rows in losses])
+        return int(lost.min()) if len(lost) else None
 
     def summary(self) -> pd.Series:
         """Join the last evaluation, before or after fine-tuning as the method is defined, and the cost of all rounds.

@@ -200,7 +200,7 @@ def carry_out(
         when="after" if plan.algorithm.tune_epochs and plan.setting.tune_epochs else "before",
     )
     if result.diverged is not None:
-        about = f"the training loss is not finite from round {result.diverged} on (lr={plan.setting.lr})"
+        about = f"the loss is not finite from round {result.diverged} on (lr={plan.setting.lr})"
         warnings.warn(f"{plan.algorithm}: {about}", stacklevel=2)
     return result
 
