@@ -47,13 +47,8 @@ SHAPES = {"cifar10": ((3, 32, 32), 10), "cifar100": ((3, 32, 32), 100), "femnist
 EARLY = 50  # the round at which Fig. 2 is read first
 ANSWERS = ("both", "theta", "s")  # of the sum, of each network alone
 SCOPES = ("cat", "all")  # Fig. 4: images of one class, and all
-CAM = ("images", "correlation", "with another image", "overlap", "area theta", "area s")
-CAM = (
-    *CAM,
-    "kept, theta",
-    "kept",
-    "kept, another image",
-)  # right answers if what theta, s, s elsewhere covers is hidden
+HIDDEN = ("kept, theta", "kept", "kept, another image")  # right answers if what theta, s, s elsewhere covers is hidden
+CAM = ("images", "correlation", "with another image", "overlap", "area theta", "area s", *HIDDEN)
 
 
 class Sizes(NamedTuple):
