@@ -9,10 +9,12 @@ from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
+from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator
 
 from fedlib.report.style import BLACK, DOTTED, GREY, WIDE, label, method_style
 
+HALO = [withStroke(linewidth=3, foreground="white")]  # of a word that lies on a line
 
 def plot_nothing(sentence: str = "Nothing of this has been measured at this size.") -> Figure:
     """Draw a figure that says why it is empty."""
@@ -44,7 +46,7 @@ def dots(ax: Axes, groups: Sequence[tuple[str, Sequence[float], str]], paper: Ma
         above = {"xytext": (0, 4.5), "textcoords": "offset points", "ha": "center"}
         ax.annotate(f"{mean:.1f}".replace("-", "\N{MINUS SIGN}"), (mean, y), color=color, **above)
         if np.isfinite(paper.get(name, np.nan)):
-            [cross] = ax.plot(paper[name], y, "x", color=GREY, markersize=5)
+            [cross] = ax.plot(paper[name], y, "x", color=GREY, markersize=7, zorder=1)  # seen behind a dot
             if not ax.figure.legends:
                 ax.figure.legend([cross], ["paper"], loc="outside upper right", handlelength=1)
     ax.set_yticks(range(len(groups)), [name for name, *_ in groups])
@@ -100,7 +102,7 @@ def name_ends(
     heights = [float(ax.transData.transform(ends[name][:2])[1]) * points for name in order]
     for name, old, new in zip(order, heights, apart(heights, gap), strict=True):
         x, y, color = ends[name]
-        look = {"textcoords": "offset points", "va": "center", "annotation_clip": False, **text}
+        look = {"textcoords": "offset points", "va": "center", "annotation_clip": False, "path_effects": HALO, **text}
         ax.annotate(name, (x, y), (5, new - old), color=color, **look)
 
 
