@@ -16,6 +16,7 @@ from fedlib.report.style import BLACK, DOTTED, GREY, WIDE, label, method_style
 
 HALO = [withStroke(linewidth=3, foreground="white")]  # of a word that lies on a line
 
+
 def plot_nothing(sentence: str = "Nothing of this has been measured at this size.") -> Figure:
     """Draw a figure that says why it is empty."""
     figure, ax = plt.subplots(figsize=(WIDE, 0.7))
