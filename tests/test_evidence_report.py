@@ -9,9 +9,9 @@ import pytest
 from matplotlib import pyplot as plt
 
 import fedlib as fl
-from fedlib.papers import rows, run
+from fedlib.papers import rows
 from fedlib.papers.report import FOLDER, SCHEMES, TITLES, build, score
-from fedlib.papers.run import Run
+from fedlib.papers.run import Run, here
 from fedlib.papers.verdict import VERDICTS
 from fedlib.report.paper import PROFILES
 
@@ -59,10 +59,10 @@ def test_the_images_and_clients_of_a_row_are_those_of_today(paper, data_root):
     """The code of a row is that of its run; the code that loads images and deals them out is proved by their hash."""
     tasks = fl.study(paper).tasks()
     known = [(tasks[row.task][0], row) for row in rows.read(paper).values()]
-    here = [(task, row) for task, row in known if isinstance(task, Run) and run.here(task)]
-    then = {task.name: row.facts["config"]["federation"] for task, row in here}
+    runs = [(task, row) for task, row in known if isinstance(task, Run) and here(task)]
+    then = {(row.task, row.seed): row.facts["config"]["federation"] for _, row in runs}
     assert then
-    assert {task.name: task.arguments(row.seed)["federation"].fingerprint for task, row in here} == then
+    assert {(row.task, row.seed): task.arguments(row.seed)["federation"].fingerprint for task, row in runs} == then
 
 
 def test_the_tables_and_figures_of_every_paper_are_those_of_the_rows(built):

@@ -140,13 +140,18 @@ def test_the_default_of_a_score_is_what_the_method_is_defined_by():
         ({"metric": "f2"}, "metric='f2' is unknown; allowed: accuracy, auc, f1, loss"),
         ({"metric": "round"}, "metric='round' is unknown"),
         ({"when": "later"}, r"when='later' is unknown \(did you mean 'after'\?\); allowed: after, before"),
-        ({"clients": [1, 3]}, "client=3 is not allowed; it must be a number from 0 to 2"),
+        ({"clients": [1, 3]}, "client=3 is not allowed; it must be a whole number, from 0 to 2"),
         ({"clients": [-1]}, "client=-1 is not allowed"),
     ],
 )
 def test_a_score_of_what_is_not_there_is_refused(arguments, sentence):
     with pytest.raises(ValueError, match=sentence):
         result("before").score(**arguments)
+
+
+def test_half_a_client_has_no_score():
+    with pytest.raises(TypeError, match="float"):
+        result("before").score(clients=[0.5])
 
 
 def test_a_best_round_of_what_is_not_there_is_refused():
@@ -165,7 +170,7 @@ def test_weights_of_a_client_that_is_not_there_are_refused(client, mixed):
     models = PerArchitecture(({"w": torch.tensor([0.0, 2.0])}, {"w": torch.tensor([1.0])})) if mixed else stack
     run = replace(result("before"), models=models, architectures=[(None, np.array([0, 2])), (None, np.array([1]))])
     assert [run.weights(own)["w"].item() for own in range(3)] == [0, 1, 2]
-    with pytest.raises(ValueError, match=f"client={client} is not allowed; it must be a number from 0 to 2"):
+    with pytest.raises(ValueError, match=f"client={client} is not allowed; it must be a whole number, from 0 to 2"):
         run.weights(client)
 
 
@@ -192,6 +197,8 @@ def test_a_run_that_has_lost_its_way_says_in_which_round():
     assert lost.diverged == 4
     lost.accuracy.loc[lost.accuracy["round"] == 2, "loss"] = np.inf  # tested after the last step, which was too large
     assert lost.diverged == 2
+    lost.accuracy.loc[lost.accuracy["round"] == 2, "n_test"] = 0  # without images there is no loss
+    assert lost.diverged == 4
 
 
 def test_what_is_written_down_stays_as_it_was_when_the_run_goes_on():

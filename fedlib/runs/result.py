@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import index
 from pathlib import Path
 from typing import Literal
 
@@ -13,12 +14,6 @@ from fedlib.checks import check_choice, check_count
 from fedlib.models import Assignment, Model
 from fedlib.stack import Params, PerArchitecture, Tree, row
 from fedlib.training.metrics import METRICS
-
-
-def _check_client(client: int, n: int) -> None:
-    """`ValueError` if no client has this number."""
-    if client not in range(n):
-        raise ValueError(f"client={client} is not allowed; it must be a number from 0 to {n - 1}.")
 
 
 class Evaluations:
@@ -87,7 +82,7 @@ class Evaluations:
         check_choice("metric", metric, {"accuracy", "loss", *METRICS}.intersection(rows))
         check_choice("when", when or self.when, rows["when"].unique())
         for client in () if clients is None else clients:
-            _check_client(client, rows["client"].nunique())
+            check_count("client", index(client), 0, rows["client"].nunique() - 1)
         rows = rows[(rows["when"] == (when or self.when)) & (rows["round"] <= until)]
         rows = rows if clients is None else rows[rows["client"].isin(clients)]
         weights = rows["n_test"] if over == "samples" else rows["n_test"] ** 0
@@ -185,7 +180,7 @@ class RunResult(Evaluations):
         Raises:
             ValueError: no client has this number.
         """
-        _check_client(client, self.accuracy["client"].nunique())
+        check_count("client", index(client), 0, self.accuracy["client"].nunique() - 1)
         if not isinstance(self.models, PerArchitecture):
             return row(self.models, client)
         owned = zip(self.architectures, self.models.stacks, strict=True)
