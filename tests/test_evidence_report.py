@@ -10,7 +10,7 @@ from matplotlib import pyplot as plt
 
 import fedlib as fl
 from fedlib.papers import rows
-from fedlib.papers.report import FOLDER, SCHEMES, TITLES, build, score
+from fedlib.papers.report import FOLDER, SCHEMES, TITLES, build, printed_and_measured, score
 from fedlib.papers.run import Run, here
 from fedlib.papers.verdict import VERDICTS
 from fedlib.report.paper import PROFILES
@@ -80,6 +80,21 @@ def test_words_stand_above_a_table_and_their_links_lead_somewhere(built, name):
     columns = table.partition(" |\n")[0].split(" | ")
     assert set(re.findall(r"`(\w+)`", head)) <= {*columns, *PROFILES}
     assert all((FOLDER / link).exists() for link in re.findall(r"\]\(([^)#]+)", head))
+
+
+@pytest.mark.parametrize("paper", fl.report.PAPERS)
+def test_every_measured_percentage_stands_against_the_printed_one(built, paper):
+    board = pd.read_csv(built[0] / "scoreboard.csv")
+    own = board[(board["paper_id"] == paper) & board["difference"].notna()]
+    own = own[own["metric"].isin(["accuracy", "weighted_f1", "weighted_auc"])]
+    figure = printed_and_measured(fl.study(paper), board[board["paper_id"] == paper])
+    [ax] = figure.axes
+    shown = [point for bars in ax.containers for point in zip(*bars[0].get_data(), strict=True)]
+    assert sorted(shown) == sorted(zip(own["paper"], own["value"], strict=True))
+    assert len(shown) > 10
+    assert f" {len(shown)} of " in ax.get_title("left")
+    assert len(ax.get_legend().get_texts()) == len(own[["item", "metric"]].drop_duplicates())
+    plt.close(figure)
 
 
 def test_every_difference_of_more_than_three_points_is_counted_and_its_controls_speak(built):

@@ -47,6 +47,7 @@ def test_dots_stand_in_order_with_their_mean_written(ax):
     assert [text.get_text() for text in ax.texts] == ["2.0", "\N{MINUS SIGN}5.0"]
     low, high = ax.get_ylim()
     assert low > high  # the first one is on top
+    assert not any(line.get_clip_on() for line in ax.lines)  # nor cut by the frame
 
 
 def test_what_the_paper_prints_is_a_cross_in_its_line_and_the_legend_says_so_once():
@@ -73,6 +74,13 @@ def test_as_many_panels_as_asked_for():
     figure, axes = panels(3, 1.5)
     assert len(axes) == len(figure.axes) == 3
     assert figure.get_size_inches().tolist() == [4.8, 3.0]
+    plt.close(figure)
+
+
+def test_a_panel_is_as_high_as_its_lines_need():
+    figure, (low, high) = panels(2, [1.0, 3.0], across=1)
+    assert figure.get_size_inches().tolist() == [4.8, 4.0]
+    assert high.get_position().height == pytest.approx(3 * low.get_position().height)
     plt.close(figure)
 
 

@@ -9,7 +9,7 @@ from matplotlib.collections import EllipseCollection
 
 import fedlib.report as report
 from fedlib.algorithm import ALGORITHMS
-from fedlib.report.style import METHODS, PALETTE, VARIANTS
+from fedlib.report.style import METHODS, PALETTE, VARIANTS, data_label
 
 
 @pytest.fixture(autouse=True)
@@ -52,6 +52,18 @@ def test_labels_are_the_printed_names():
     for function in (report.label, report.method_style):
         with pytest.raises(ValueError, match=r"method='fedavgg' is unknown \(did you mean 'fedavg'"):
             function("fedavgg")
+
+
+def test_data_sets_have_their_printed_names_and_stand_ins_their_own():
+    assert [data_label(name) for name in ("mnist", "cifar10", "pen")] == ["MNIST", "CIFAR-10", "pen"]
+
+
+@pytest.mark.parametrize(
+    ("column", "title"), [("cifar10", "cifar10, IID"), ("pen for cifar10", "cifar10, IID\nhere: pen for cifar10")]
+)
+def test_a_panel_of_points_names_other_data_only(column, title):
+    pair = {"row": "a", "place": "cifar10, IID", "column": column, "source": "full size", "value": [4.0], "std": 0.5}
+    assert [ax.get_title("left") for ax in report.plot_points(pd.DataFrame(pair)).axes] == [title]
 
 
 def test_partition_circles_have_areas_in_proportion_and_no_circle_for_zero():

@@ -267,6 +267,14 @@ def test_the_page_of_a_paper_has_all_its_items_and_printed_numbers(site, paper):
         own = BOARD[(BOARD["paper_id"] == paper) & (BOARD["item"] == item)]
         shown = sorted(cell.text for cell in section.select("table.numbers td") if cell.text)
         assert shown == sorted(text for row in numbers_of(own) for text in row[:2] if text) or own.empty, item
+    section = page.find("section", id="printed-and-measured")
+    own = BOARD[(BOARD["paper_id"] == paper) & (BOARD["difference"] != "")]
+    own = own[own["metric"].isin(["accuracy", "weighted_f1", "weighted_auc"])]
+    gaps = own["value"].astype(float) - own["paper"].astype(float)
+    counts = [len(gaps), (abs(gaps) <= 3).sum(), 3, (gaps > 3).sum(), (gaps < -3).sum()]
+    assert list(map(int, re.findall(r"\d+", section.text.partition("The median")[0]))) == counts
+    assert f"{abs(gaps).median():.1f} points" in section.text
+    assert section.img["src"].endswith(f"{paper}/printed_and_measured.svg")
 
 
 # -- ways through the site ------------------------------------------------------------------------------------------

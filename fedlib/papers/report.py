@@ -13,6 +13,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from fedlib.files import write_file, write_text
+from fedlib.papers.differences import IN_PERCENT
 from fedlib.papers.study import Study, study
 from fedlib.papers.verdict import VERDICTS
 from fedlib.report.output import markdown
@@ -134,19 +135,21 @@ def _build(folder: Path) -> pd.DataFrame:
 
 
 def printed_and_measured(one: Study, board: pd.DataFrame) -> Figure:
-    """Every accuracy that was measured against the one that is printed; on the diagonal they agree."""
-    both = board[(board["metric"] == "accuracy") & board["paper"].notna() & (board["n_seeds"] > 0)]
+    """Every percentage that was measured against the one that is printed; on the diagonal they agree."""
+    printed = board[board["metric"].isin(IN_PERCENT) & board["paper"].notna()]
+    both = printed[printed["n_seeds"] > 0]
     figure, ax = plt.subplots(figsize=(TEXT, TEXT), layout="constrained")
     ax.plot([0, 100], [0, 100], color="0.7", linewidth=1, zorder=0)
-    for item, rows in both.groupby("item", sort=False):
+    for (item, metric), rows in both.groupby(["item", "metric"], sort=False):
+        name = ", ".join(filter(None, (str(item), IN_PERCENT[str(metric)])))
         bars = {"xerr": rows["paper_std"].fillna(0), "yerr": rows["std"].fillna(0)}
-        ax.errorbar(rows["paper"], rows["value"], **bars, fmt="o", markersize=4, linewidth=0.8, label=str(item))
+        ax.errorbar(rows["paper"], rows["value"], **bars, fmt="o", markersize=4, linewidth=0.8, label=name)
     ends = both[["paper", "value"]].to_numpy(dtype=float)
     low, high = (float(ends.min()), float(ends.max())) if len(both) else (0.0, 100.0)
     margin = 0.05 * max(high - low, 1)
     ax.set(xlim=(low - margin, high + margin), ylim=(low - margin, high + margin), aspect="equal")
-    ax.set(xlabel="printed accuracy [%]", ylabel="measured accuracy [%]")
-    ax.set_title(f"{TITLES[one.paper]}: {len(both)} of {int(board['paper'].notna().sum())} printed numbers", loc="left")
+    ax.set(xlabel="printed [%]", ylabel="measured [%]")
+    ax.set_title(f"{TITLES[one.paper]}: {len(both)} of {len(printed)} printed percentages", loc="left")
     if len(both):
         ax.legend(frameon=False)
     return figure

@@ -209,7 +209,8 @@ def plot_points(frame: pd.DataFrame, *, xlabel: str = "accuracy [%]", chance: fl
             ax.errorbar(
                 some["value"], y, xerr=bars, fmt=marker, color=color, markersize=4, elinewidth=0.8, label=source
             )
-        names = [name for name in here["column"].unique() if name != place]
+        words = set(place.split(", "))
+        names = [name for name in here["column"].unique() if not words.issuperset(name.split(", "))]
         ax.set_title(place + "".join(f"\nhere: {name}" for name in names), loc="left")
         ax.set(ylim=(-0.9, len(rows) - 0.4), xlabel=xlabel)
         ax.set_yticks(range(len(rows)), rows)

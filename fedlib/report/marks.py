@@ -25,11 +25,15 @@ def plot_nothing(sentence: str = "Nothing of this has been measured at this size
     return figure
 
 
-def panels(n: int, height: float, across: int = 2, width: float = WIDE, **options: object) -> tuple[Figure, list[Axes]]:
-    """Make n axes, at most `across` in a row; `height` is that of a row, in inches; `options`: see `plt.subplots`."""
+def panels(
+    n: int, height: float | Sequence[float], across: int = 2, width: float = WIDE, **options: object
+) -> tuple[Figure, list[Axes]]:
+    """Make n axes, at most `across` in a row; `height`: of a row, or of each, in inches; else see `plt.subplots`."""
     across = min(across, n)
     down = -(-n // across)
-    figure, axes = plt.subplots(down, across, figsize=(width, down * height), squeeze=False, **options)  # type: ignore[arg-type]
+    heights = [height] * down if isinstance(height, float | int) else list(height)
+    options |= {"figsize": (width, sum(heights)), "height_ratios": heights, "squeeze": False}
+    figure, axes = plt.subplots(down, across, **options)  # type: ignore[arg-type]
     for ax in axes.flat[n:]:
         ax.remove()
     return figure, list(axes.flat[:n])
@@ -42,9 +46,10 @@ def dots(ax: Axes, groups: Sequence[tuple[str, Sequence[float], str]], paper: Ma
     """
     for y, (name, values, color) in enumerate(groups):
         mean = float(np.mean(values))
-        ax.plot(values, [y] * len(values), "o", color=color, alpha=0.35, markersize=4, markeredgewidth=0)
-        ax.plot(mean, y, "o", color=color, markersize=6)
-        above = {"xytext": (0, 4.5), "textcoords": "offset points", "ha": "center"}
+        look = {"color": color, "clip_on": False}  # a dot on the frame is seen as a whole
+        ax.plot(values, [y] * len(values), "o", alpha=0.35, markersize=4, markeredgewidth=0, **look)
+        ax.plot(mean, y, "o", markersize=6, **look)
+        above = {"xytext": (0, 4.5), "textcoords": "offset points", "ha": "center", "path_effects": HALO}
         ax.annotate(f"{mean:.1f}".replace("-", "\N{MINUS SIGN}"), (mean, y), color=color, **above)
         if np.isfinite(paper.get(name, np.nan)):
             [cross] = ax.plot(paper[name], y, "x", color=GREY, markersize=7, zorder=1)  # seen behind a dot

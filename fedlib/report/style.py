@@ -57,6 +57,9 @@ _METHODS = {
     "apfl": ("APFL", YELLOW, "s", DASHDOT),
     "fedbabu": ("FedBABU", PINK, "<", DOTTED),
 }
+# Printed names of data sets.
+_DATA = {"mnist": "MNIST", "svhn": "SVHN", "digit5": "Digit-5", "femnist": "FEMNIST", "emnist": "EMNIST"}
+_DATA |= {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
 # Variants of a method that a paper prints under its own name: text after the base name, line.
 _VARIANTS = {
     "fedavg+ft": ("FedAvg+FT", DASHED),
@@ -156,6 +159,11 @@ def label(name: str) -> str:
     if name in _VARIANTS:
         return _VARIANTS[name][0]
     return _look(base)[0] + name[len(base) :]
+
+
+def data_label(name: str) -> str:
+    """Write a data set's name as the papers print it, "cifar10" as "CIFAR-10"; other names stay."""
+    return _DATA.get(name, name)
 
 
 class LineStyle(TypedDict):

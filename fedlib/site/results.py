@@ -12,6 +12,7 @@ from pathlib import Path
 import nbformat
 import pandas as pd
 
+from fedlib.papers.differences import IN_PERCENT, POINTS
 from fedlib.papers.report import SCHEMES, score
 from fedlib.papers.verdict import MEANING, VERDICTS, shares
 from fedlib.report.paper import KEY, PAPERS, QUANTITIES, format_pm, readings
@@ -283,6 +284,7 @@ def paper_page(evidence: Evidence, paper: str, folder: Path, profile: str) -> Pa
         f"[The notebook](../notebooks/{number:02d}_{paper}.html) explains the method step by step; "
         f"[the scoreboard](../scoreboard.html?paper={paper}) lists the numbers.\n",
         picture,
+        *agreement(evidence, paper, made),
         "## Claims\n",
         fill("claims.html", claims=claims.to_dict("records")),
         "## Tables and figures\n",
@@ -298,6 +300,23 @@ def paper_page(evidence: Evidence, paper: str, folder: Path, profile: str) -> Pa
     made[f"papers/{paper}.md"] = "\n".join(filter(None, parts))
     made[f"{EXTRA}files/{paper}_readings.csv"] = readings(paper).to_csv(index=False).encode()
     return made
+
+
+def agreement(evidence: Evidence, paper: str, made: Pages) -> list[str]:
+    """The section that shows every measured percentage against the printed one; nothing if there is none."""
+    board = evidence.board[evidence.board["paper_id"] == paper]
+    gaps = board.loc[board["metric"].isin(IN_PERCENT), "difference"].dropna()
+    file = drawing(evidence, paper, "printed_and_measured", made) if len(gaps) else ""
+    if not file:
+        return []
+    near, above, below = (gaps.abs() <= POINTS).sum(), (gaps > POINTS).sum(), (gaps < -POINTS).sum()
+    says = (
+        f"Look at the distance from the diagonal, where both agree: of {len(gaps)} measured percentages {near} are "
+        f"within {POINTS:g} points of the printed ones, {above} are higher and {below} lower. "
+        f"The median distance is {gaps.abs().median():.1f} points."
+    )
+    alt = "A point for each percentage: the printed one to the right, the measured one upwards, and the diagonal."
+    return ["## Printed and measured\n", figure(made, file, alt, "", says)]
 
 
 def item_section(evidence: Evidence, paper: str, item: str, made: Pages, on_top: bool) -> list[str]:

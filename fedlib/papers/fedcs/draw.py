@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from fedlib.papers.rows import Row
 from fedlib.papers.study import Study
 from fedlib.report import label, method_style
-from fedlib.report.style import BLUE
+from fedlib.report.style import BLUE, data_label
 
 CHANCE = 10  # per cent: ten classes
 
@@ -100,7 +100,7 @@ def data_name(study: Study, dataset: str) -> str:
     """What was trained on, as a word: the stand-in's name where there is one."""
     images = next((t.images for c in study.cells if c.dataset == dataset for t in c.tasks if t.images.name), None)
     if images is None or not images.stands_for:
-        return dataset
+        return data_label(dataset)
     return "drawing styles" if len(images.domains) > 1 else "pen"
 
 

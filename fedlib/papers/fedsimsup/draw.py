@@ -13,16 +13,13 @@ from matplotlib.figure import Figure
 from fedlib.papers.layout import parts_of
 from fedlib.papers.run import Kept, Probe, Run, Task
 from fedlib.report.marks import name_ends, seeds_and_mean
-from fedlib.report.style import BLUE, RED, WIDE
+from fedlib.report.style import BLUE, RED, WIDE, data_label
 
 if TYPE_CHECKING:
     from fedlib.papers.study import Study
 
 
 CLASSES = {"cifar10": 10, "cifar100": 100, "femnist": 62}
-
-
-DATA = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "femnist": "FEMNIST"}
 
 
 ALL_ALIKE = "all $s_{ij}=1$"
@@ -40,7 +37,8 @@ def where(study: Study, item: str, dataset: str, setting: str) -> str:
     task = next(
         cell.tasks[0] for cell in study.cells if (cell.item, cell.dataset, cell.setting) == (item, dataset, setting)
     )
-    words = [f"{task.images.name} for {DATA[dataset]}" if task.images.stands_for else DATA.get(dataset, dataset)]
+    name = data_label(dataset)
+    words = [f"{task.images.name} for {name}" if task.images.stands_for else name]
     parts = parts_of(setting)
     words += [f"Dir({parts['dir']})"] if "dir" in parts else []
     words += [f"{parts['pat']} classes each"] if "pat" in parts else []

@@ -38,13 +38,13 @@ def accuracies(study: Study, item: str) -> Figure:
     found = by_place(study, item)
     if not found:
         return plot_nothing()
-    most = max(own["method"].nunique() for *_, own in found)
-    figure, axes = panels(len(found), 0.8 + 0.32 * most, across=1)
+    heights = [0.8 + 0.32 * own["method"].nunique() for *_, own in found]
+    figure, axes = panels(len(found), heights, across=1, sharex=True)
     for ax, (dataset, place, own) in zip(axes, found, strict=True):
         method_dots(ax, own)
         mark_chance(ax, 100 / CLASSES[dataset], "y")
         ax.set_title(place, loc="left")
-        ax.set_xlabel("accuracy [%]")
+    axes[-1].set_xlabel("accuracy [%]")
     return figure
 
 

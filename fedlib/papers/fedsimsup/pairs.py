@@ -18,7 +18,7 @@ from fedlib.papers.fedsimsup.draw import (
     mean_of,
 )
 from fedlib.papers.run import Kept, Task
-from fedlib.report.marks import arrow, box, dots, mark_chance, plot_nothing
+from fedlib.report.marks import HALO, arrow, box, dots, mark_chance, plot_nothing
 from fedlib.report.style import BLUE, GREY, RED, WIDE
 
 if TYPE_CHECKING:
@@ -268,10 +268,9 @@ def moves(study: Study) -> Figure:
         medians(ax, x, moved)
         ax.set(title=f"{title}\nrank correlation {found[0].get(key, np.nan):+.2f}", xlabel=name, xlim=spread(x))
     axes[0].axvline(0, color="black", linewidth=0.7)
-    axes[0].annotate("useful", (0, 1), (3, -1), ("data", "axes fraction"), "offset points", color=BLUE, va="top")
-    axes[0].annotate(
-        "not useful", (0, 1), (-3, -1), ("data", "axes fraction"), "offset points", color=GREY, va="top", ha="right"
-    )
+    for text, color, side, ha in (("useful", BLUE, 3, "left"), ("not useful", GREY, -3, "right")):
+        look = {"color": color, "ha": ha, "va": "top", "path_effects": HALO}
+        axes[0].annotate(text, (0, 1), (side, -1), ("data", "axes fraction"), "offset points", **look)
     axes[0].set_ylabel("how far $s_i$ moves")
     axes[0].set_ylim(0, 1.3 * float(np.quantile(moved, 0.95)))
     return figure

@@ -10,7 +10,7 @@ import pandas as pd
 from fedlib.papers.rows import Row
 from fedlib.papers.run import Run
 from fedlib.papers.study import Study
-from fedlib.report.style import BLACK, BLUE, BROWN, GREEN, GREY, ORANGE, PINK, RED, SKY
+from fedlib.report.style import BLACK, BLUE, BROWN, GREEN, GREY, ORANGE, PINK, RED, SKY, data_label
 
 NOBODY, PRINTED, KNOWS_NOTHING, ALL_KNOWING = "none", "as printed", "knows nothing", "all-knowing"  # who teaches
 TEACHERS = {  # how they are drawn
@@ -78,7 +78,7 @@ def lessons(rows: dict[int, Row]) -> pd.DataFrame:
 def named(study: Study, dataset: str) -> str:
     """The data themselves, where they stand in for those of the paper."""
     images = [t.images for cell in study.cells for t in cell.tasks if cell.dataset == dataset and isinstance(t, Run)]
-    return next((i.domains[0] if i.domains else i.name for i in images), dataset)
+    return data_label(next((i.domains[0] if i.domains else i.name for i in images), dataset))
 
 
 def titles(study: Study, keys: Sequence[Sequence[object]]) -> list[str]:

@@ -44,8 +44,8 @@ def table(study: Study, item: str) -> Figure:
     columns = ["models", "dataset", "split"]
     alone = study.numbers("table2", metric="accuracy").query("method == 'local_only'")
     groups = list(frame[frame["method"] != "local_only"].groupby(columns, sort=False))
-    most = max(own.groupby(["public", "method"]).ngroups for _, own in groups)
-    figure, axes = panels(len(groups), 0.8 + 0.32 * most, across=1, sharex=True)
+    heights = [0.8 + 0.32 * own.groupby(["public", "method"]).ngroups for _, own in groups]
+    figure, axes = panels(len(groups), heights, across=1, sharex=True)
     words = titles(study, [key for key, _ in groups])
     for ax, (_, own), title in zip(axes, groups, words, strict=True):
         dataset, split = own["dataset"].iloc[0], own["split"].iloc[0]
