@@ -16,9 +16,11 @@ from bs4 import BeautifulSoup
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 import fedlib as fl
+from fedlib.papers.layout import item_title
 from fedlib.papers.report import FOLDER, score
 from fedlib.papers.verdict import VERDICTS
 from fedlib.report import PAPERS, format_pm
+from fedlib.report.style import WIDE
 
 for package in ("sphinx", "myst_nb", "furo"):
     pytest.importorskip(package, reason=f'{package} is not installed: pip install "fedlib-papers[site]"')
@@ -262,11 +264,14 @@ def test_the_page_of_a_paper_has_all_its_items_and_printed_numbers(site, paper):
         f"../claims/{name}.html" for name in LEDGER[LEDGER["paper"] == paper]["id"]
     ]
     for item in study(paper).shown:
-        section = page.find("section", id=results.anchor(results.item_title(item)))
+        section = page.find("section", id=results.anchor(item_title(item)))
         assert section is not None, item
         own = BOARD[(BOARD["paper_id"] == paper) & (BOARD["item"] == item)]
         shown = sorted(cell.text for cell in section.select("table.numbers td") if cell.text)
         assert shown == sorted(text for row in numbers_of(own) for text in row[:2] if text) or own.empty, item
+    counts = LEDGER.loc[LEDGER["paper"] == paper, "verdict"].value_counts().reindex(VERDICTS, fill_value=0)
+    says = next(p.text for p in page.select("article p") if " claims " in p.text).partition(" claims ")[2]
+    assert list(map(int, re.findall(r"\d+", says))) == [n for n in counts if n]
     section = page.find("section", id="printed-and-measured")
     own = BOARD[(BOARD["paper_id"] == paper) & (BOARD["difference"] != "")]
     own = own[own["metric"].isin(["accuracy", "weighted_f1", "weighted_auc"])]
@@ -275,6 +280,9 @@ def test_the_page_of_a_paper_has_all_its_items_and_printed_numbers(site, paper):
     assert list(map(int, re.findall(r"\d+", section.text.partition("The median")[0]))) == counts
     assert f"{abs(gaps).median():.1f} points" in section.text
     assert section.img["src"].endswith(f"{paper}/printed_and_measured.svg")
+    for picture in page.select("figure.drawing img"):  # a tap shows it larger, and no word is too small before
+        assert picture.parent["href"] == picture["src"]
+        assert int(picture["width"]) <= 96 * (WIDE + 0.1), picture["src"]
 
 
 # -- ways through the site ------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -50,6 +51,13 @@ def long_table(one: Study, paper: Study, item: str) -> pd.DataFrame:
     digits = one.item(item).digits
     long["cell"] = [format_pm(*pair, digits) for pair in long[["value", "std"]].to_numpy(float)]
     return long
+
+
+def item_title(name: str) -> str:
+    """A table or figure as a heading: "table8a" is "Table 8a"."""
+    words = {"table": "Table", "fig": "Figure", "eq": "Equation", "sec": "Section"}
+    found = re.fullmatch(r"(table|fig|eq|sec)(\d\w*)", name)
+    return f"{words[found[1]]} {found[2].replace('_', ' ')}" if found else name.replace("_", " ").capitalize()
 
 
 def parts_of(setting: str) -> dict[str, str]:

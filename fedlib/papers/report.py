@@ -14,11 +14,12 @@ from matplotlib.figure import Figure
 
 from fedlib.files import write_file, write_text
 from fedlib.papers.differences import IN_PERCENT
+from fedlib.papers.layout import item_title
 from fedlib.papers.study import Study, study
 from fedlib.papers.verdict import VERDICTS
 from fedlib.report.output import markdown
 from fedlib.report.paper import KEY, PAPERS, PROFILES, format_pm, reported
-from fedlib.report.style import TEXT, use_style
+from fedlib.report.style import WIDE, use_style
 
 FOLDER = Path(__file__).resolve().parent.parent.parent / "figures" / "reference" / "evidence"
 SCHEMES = {"fedcs": "scheme", "pfedhr": "fig2", "pfedmb": "fig1_2", "fedsimsup": "fig1"}  # drawn without any number
@@ -138,10 +139,10 @@ def printed_and_measured(one: Study, board: pd.DataFrame) -> Figure:
     """Every percentage that was measured against the one that is printed; on the diagonal they agree."""
     printed = board[board["metric"].isin(IN_PERCENT) & board["paper"].notna()]
     both = printed[printed["n_seeds"] > 0]
-    figure, ax = plt.subplots(figsize=(TEXT, TEXT), layout="constrained")
+    figure, ax = plt.subplots(figsize=(WIDE, WIDE), layout="constrained")
     ax.plot([0, 100], [0, 100], color="0.7", linewidth=1, zorder=0)
     for (item, metric), rows in both.groupby(["item", "metric"], sort=False):
-        name = ", ".join(filter(None, (str(item), IN_PERCENT[str(metric)])))
+        name = ", ".join(filter(None, (item_title(str(item)), IN_PERCENT[str(metric)])))
         bars = {"xerr": rows["paper_std"].fillna(0), "yerr": rows["std"].fillna(0)}
         ax.errorbar(rows["paper"], rows["value"], **bars, fmt="o", markersize=4, linewidth=0.8, label=name)
     ends = both[["paper", "value"]].to_numpy(dtype=float)

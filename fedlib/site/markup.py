@@ -59,13 +59,6 @@ def anchor(heading: str) -> str:
     return nodes.make_id(heading)
 
 
-def item_title(name: str) -> str:
-    """A table or figure as a heading: "table8a" is "Table 8a"."""
-    words = {"table": "Table", "fig": "Figure", "eq": "Equation", "sec": "Section"}
-    found = re.fullmatch(r"(table|fig|eq|sec)(\d\w*)", name)
-    return f"{words[found[1]]} {found[2].replace('_', ' ')}" if found else name.replace("_", " ").capitalize()
-
-
 def up(page: str) -> str:
     """From a page to the top of the site."""
     return "../" * page.count("/")

@@ -13,12 +13,13 @@ import nbformat
 import pandas as pd
 
 from fedlib.papers.differences import IN_PERCENT, POINTS
+from fedlib.papers.layout import item_title
 from fedlib.papers.report import SCHEMES, score
 from fedlib.papers.verdict import MEANING, VERDICTS, shares
 from fedlib.report.paper import KEY, PAPERS, QUANTITIES, format_pm, readings
 from fedlib.report.style import base_method, label
 from fedlib.site.evidence import Evidence, names, numbers, paper_name, side_by_side
-from fedlib.site.markup import EXTRA, ROOT, Pages, anchor, escape, fill, item_title
+from fedlib.site.markup import EXTRA, ROOT, Pages, anchor, escape, fill
 
 DECIDED = VERDICTS[:-1]
 WORDS = ("No", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine", "Ten")
@@ -49,7 +50,7 @@ def pages(evidence: Evidence, figures: Path, profile: str) -> Pages:
 
 
 def in_words(counts: pd.Series) -> str:
-    """Counts of verdicts in one sentence."""
+    """Counts of verdicts in one sentence, without those that are 0."""
     said = {
         "holds": ("{n} holds", "{n} hold"),
         "refuted": ("{n} is refuted", "{n} are refuted"),
@@ -58,8 +59,8 @@ def in_words(counts: pd.Series) -> str:
         "identity": ("{n} is true by construction", "{n} are true by construction"),
         "not tested": ("{n} has not been tested", "{n} have not been tested"),
     }
-    parts = [said[v][int(counts[v]) != 1].format(n=int(counts[v])) for v in VERDICTS]
-    return ", ".join(parts[:-1]) + " and " + parts[-1]
+    parts = [said[v][int(counts[v]) != 1].format(n=int(counts[v])) for v in VERDICTS if counts[v]]
+    return " and ".join(filter(None, [", ".join(parts[:-1]), *parts[-1:]]))
 
 
 def lead(summary: pd.DataFrame) -> str:
@@ -305,16 +306,19 @@ def paper_page(evidence: Evidence, paper: str, folder: Path, profile: str) -> Pa
 def agreement(evidence: Evidence, paper: str, made: Pages) -> list[str]:
     """The section that shows every measured percentage against the printed one; nothing if there is none."""
     board = evidence.board[evidence.board["paper_id"] == paper]
-    gaps = board.loc[board["metric"].isin(IN_PERCENT), "difference"].dropna()
-    file = drawing(evidence, paper, "printed_and_measured", made) if len(gaps) else ""
+    own = board[board["metric"].isin(IN_PERCENT) & board["difference"].notna()]
+    file = drawing(evidence, paper, "printed_and_measured", made) if len(own) else ""
     if not file:
         return []
+    gaps = own["difference"]
     near, above, below = (gaps.abs() <= POINTS).sum(), (gaps > POINTS).sum(), (gaps < -POINTS).sum()
     says = (
         f"Look at the distance from the diagonal, where both agree: of {len(gaps)} measured percentages {near} are "
         f"within {POINTS:g} points of the printed ones, {above} are higher and {below} lower. "
         f"The median distance is {gaps.abs().median():.1f} points."
     )
+    if own[["paper_std", "std"]].gt(0).any(axis=None):
+        says += " Bars are standard deviations: the printed one to the sides, that of our seeds upwards."
     alt = "A point for each percentage: the printed one to the right, the measured one upwards, and the diagonal."
     return ["## Printed and measured\n", figure(made, file, alt, "", says)]
 
