@@ -509,6 +509,35 @@ def test_the_control_says_how_accuracy_goes_with_the_clients_of_a_branch():
     assert not figures._trend([(3, 50.0), (15, 60.0)])
 
 
+def test_the_control_of_fedamp_changes_its_pull_alone_and_begins_at_that_of_table_2(paper):
+    of_table = {c.setting: c.tasks for c in paper.cells if (c.item, c.method) == ("table2", "fedamp")}
+    cells = [cell for cell in paper.cells if cell.item == "pull"]
+    assert len(cells) == 6
+    for cell in cells:
+        at, lam = cell.setting.rsplit(";lam=", 1)
+        same = [task.name for task in cell.tasks] == [task.name for task in of_table[at]]
+        assert same == (lam == "1")
+        assert [task._replace(algorithm=None) for task in cell.tasks] == [
+            task._replace(algorithm=None) for task in of_table[at]
+        ]
+        assert [(t.algorithm.hyper["sigma"], t.algorithm.hyper["lam"]) for t in cell.tasks] == [
+            (sigma, float(lam)) for sigma in (10, 100)
+        ]
+
+
+def test_the_control_of_fedamp_stands_beside_what_is_printed():
+    at = "clients=15;dir=0.4"
+    numbers = [("pull", "fedamp", f"{at};lam=0.1", value) for value in (70.0, 72.0)]
+    assert "Nothing can be compared" in figures.says_pull(of(*numbers))
+    numbers += [("pull", "fedamp", f"{at};lam=1", value) for value in (66.0, 67.0)]
+    said = "15 clients, Dir(0.4): 66.5 with λ = 1, 71.0 with λ = 0.1; printed 72.9."
+    assert figures.says_pull(of(*numbers)).endswith(said)
+    [ax] = figures.pull(of(*numbers)).axes
+    [mean] = [line for line in ax.lines if len(line.get_xdata()) == 2 and line.get_linewidth() > 1.5]
+    assert mean.get_xydata().tolist() == [[0.1, 71.0], [1.0, 66.5]]
+    assert [line.get_ydata()[0] for line in ax.lines if line.get_linestyle() == ":"] == [72.91]
+
+
 def test_the_best_number_of_branches_is_named():
     def says(*values):
         return figures.says_branches(pd.DataFrame({"branches": [1, 2, 5], "value": values}))

@@ -332,6 +332,48 @@ def step_sizes(study: Study) -> Figure:
     return figure
 
 
+def pull(study: Study) -> Figure:
+    """Accuracy of FedAMP by lambda, beside the printed one."""
+    frame, style = _by_pull(study), method_style("fedamp")
+    if frame.empty:
+        return plot_nothing()
+    columns = list(frame.groupby("at", sort=False))
+    figure, axes = panels(len(columns), 2.2, across=1, sharex=True)
+    for ax, (at, rows) in zip(axes, columns, strict=True):
+        curves, printed = rows.pivot_table(index="lam", columns="seed", values="value"), rows["printed"].iloc[0]
+        end = seeds_and_mean(ax, curves, style["color"], marker=style["marker"])
+        ax.axhline(printed, color=GREY, linestyle=":")
+        ax.set(ylabel="accuracy [%]", xscale="log")
+        ax.margins(y=0.15)
+        ax.set_title(place("cifar10", str(at)))
+        name_ends(ax, {label("fedamp"): end, "printed": (end[0], printed, GREY)})
+    axes[-1].set_xlabel("strength of the pull, λ")
+    return figure
+
+
+def _by_pull(study: Study) -> pd.DataFrame:
+    """The numbers of FedAMP with lambda (lam), the column of Table II (at), and what is printed there."""
+    frame = study.numbers("pull", metric="accuracy")
+    if frame.empty:
+        return frame
+    known = reported("pfedmb").query("item == 'table2' and method == 'fedamp'").set_index("setting")["mean"]
+    at = frame["setting"].str.rsplit(";", n=1).str[0]
+    return frame.assign(at=at, lam=frame["lam"].astype(float), printed=at.map(known))
+
+
+def says_pull(study: Study) -> str:
+    """How much of the distance from the printed accuracy is left with the best pull."""
+    frame = _by_pull(study)
+    if frame.empty or frame["lam"].nunique() < 2:
+        return "Nothing can be compared yet: FedAMP with a weaker pull is needed."
+    told = []
+    for at, rows in frame.groupby("at", sort=False):
+        mean, printed = rows.groupby("lam")["value"].mean(), rows["printed"].iloc[0]
+        values = ", ".join(f"{mean[lam]:.1f} with λ = {lam:g}" for lam in sorted(mean.index, reverse=True))
+        told.append(f"{place('cifar10', str(at))}: {values}; printed {printed:.1f}")
+    return f"Look at how far FedAMP is from the dotted line. {'. '.join(told)}."
+
+
 def cost(study: Study) -> Figure:
     """What is sent, and how long a prediction takes, by the number of branches."""
     sent, merged, unmerged = (_cost(study, name) for name in ("floats_up", "time", "time_unmerged"))
@@ -488,6 +530,13 @@ SHOWN = {
         draw=step_sizes,
         alt="Accuracy against the step size, a line for each of three methods.",
         says=says_step_sizes,
+    ),
+    "pull": Item(
+        "FedAMP of Table II with weaker pulls towards its cloud models: accuracy in percent.",
+        rows="lam",
+        draw=pull,
+        alt="Accuracy of FedAMP against the strength of the pull, with a line at the printed accuracy.",
+        says=says_pull,
     ),
     "cost": Item(
         "Sections IV-A and VI: what is sent, and how long a prediction takes, by the number of branches.",
