@@ -10,7 +10,7 @@ import pytest
 import fedlib as fl
 from fedlib.methods.pfedhr.record import Round
 from fedlib.papers.pfedhr.draw import taught_by
-from fedlib.papers.pfedhr.figures import deviations, say_step_sizes
+from fedlib.papers.pfedhr.figures import deviations, draw_few, say_few, say_step_sizes
 from fedlib.papers.pfedhr.keep import GROUPS, packed, unpacked
 from fedlib.papers.pfedhr.teachers import draw_lesson, first_run, pupils
 from fedlib.papers.rows import Row
@@ -130,6 +130,37 @@ def test_a_control_has_a_diamond_for_every_teacher(quick):
     assert "all-knowing +8.0 ± 0.0" in text
     assert "within 7.0 points, more than twice" in text
     assert "'pFedHR'" in quick.shown["control"].says(filled(USUAL | {"pfedhr": 70}))
+
+
+def test_few_images_are_compared_with_all_and_with_the_printed_number():
+    columns = ["method", "dataset", "split", "value", "paper"]
+
+    def numbers(item, metric):
+        whole = [("fedavg", "cifar10", "iid", 66.0, 43.0), ("fedprox", "cifar10", "iid", 67.0, 44.0)]
+        whole += [("fedavg", "mnist", "iid", 99.0, 91.0), ("pfedhr", "mnist", "iid", 49.0, 54.0)]
+        fewer = [("fedavg", "cifar10", "iid", 45.0, "450"), ("fedprox", "cifar10", "iid", 47.0, "450")]
+        fewer += [("fedavg", "cifar10", "iid", 54.0, "900"), ("fedprox", "cifar10", "iid", 53.0, "900")]
+        fewer += [("fedavg", "mnist", "iid", 93.0, "450")]  # not with 900 images so far
+        if item == "table4":
+            frame = pd.DataFrame(whole, columns=columns)
+        else:
+            frame = pd.DataFrame(fewer, columns=[*columns[:4], "images"]).assign(paper=np.nan)
+        return frame.assign(models="M1", seed=0)
+
+    one = SimpleNamespace(numbers=numbers, cells=[])
+    assert say_few(one) == (
+        "Look at which dots lie at the red bars: the mean distance from 2 printed numbers is 2.5 points with 450 "
+        "images, 10.0 points with 900 images, 23.0 points with all images of a client. The least with 450 images."
+    )
+    figure = draw_few(one)
+    first, second = figure.axes
+    assert [text.get_text() for text in first.get_yticklabels()] == ["FedAvg", "FedProx"]
+    drawn = {line.get_label(): line.get_xdata().tolist() for line in first.lines}
+    assert drawn == {"450 images": [45, 47], "900 images": [54, 53], "all images": [66, 67], "printed": [43, 44]}
+    assert [text.get_text() for text in second.get_yticklabels()] == ["FedAvg"]
+    nothing = SimpleNamespace(numbers=lambda item, metric: numbers(item, metric).iloc[:0])
+    assert say_few(nothing) == ""
+    plt.close(figure)
 
 
 def test_larger_steps_are_compared_with_the_usual_ones_and_with_the_printed_number():

@@ -126,6 +126,22 @@ def test_the_control_of_table_4_changes_one_step_size(paper):
             assert task.setting == usual.setting | {"lr": 0.05}
 
 
+@pytest.mark.parametrize("split", ["iid", "noniid"])
+def test_a_client_has_as_many_train_images_as_the_control_of_table_4_says(paper, split):
+    cells = {cell.key[:4]: cell.tasks[0] for cell in paper.cells if (cell.item, cell.metric) == ("table4", "accuracy")}
+    control = [cell for cell in paper.cells if cell.item == "few" and f"split={split};" in cell.setting]
+    assert len(control) == 5 * 3 * 2
+    for cell in control:
+        setting, n = cell.setting.rsplit(";images=", 1)
+        [task], usual = cell.tasks, cells["table4", cell.method, cell.dataset, setting]
+        assert task._replace(images=usual.images).name == usual.name
+        assert task.images._replace(few=0) == usual.images
+        assert task.images.few == {"450": 7500, "900": 15000}[n]
+    data = fl.load("digits", copies=1)
+    federation = fl.federate(data, task.partition, task.clients, **task.federate)
+    assert 7500 * federation.train_counts().sum(1).mean() / len(data) == pytest.approx(450, rel=0.01)
+
+
 def test_fewer_images_cost_less():
     assert cost._size(Images("cifar10", train=1000))[0] == cost._size(Images("cifar10", few=1000))[0] == 1000
     assert cost._size(Images("cifar10"))[0] == 60_000

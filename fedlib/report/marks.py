@@ -12,7 +12,7 @@ from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator
 
-from fedlib.report.style import BLACK, DOTTED, GREY, WIDE, label, method_style
+from fedlib.report.style import BLACK, DOTTED, GREY, RED, WIDE, label, method_style
 
 HALO = [withStroke(linewidth=3, foreground="white")]  # of a word that lies on a line
 
@@ -71,6 +71,16 @@ def method_dots(
     groups = [(str(method), own) for method, own in frame.groupby("method", sort=False)]
     lines = [(named(method), own["value"].tolist(), look(method)["color"]) for method, own in groups]
     dots(ax, lines, {named(method): own["paper"].iloc[0] for method, own in groups})
+
+
+def shaded_dots(ax: Axes, table: pd.DataFrame, printed: pd.Series) -> None:
+    """A line for each row of a table: a dot for each column, the darker the later, and a red bar at what is printed."""
+    places = np.arange(len(table))[::-1]
+    for shade, name in zip(plt.get_cmap("Blues")(np.linspace(0.35, 1, table.shape[1])), table, strict=True):
+        ax.plot(table[name], places, "o", color=shade, label=name)
+    bars = {"color": RED, "markersize": 16, "markeredgewidth": 2, "label": "printed"}
+    ax.plot(printed.reindex(table.index), places, "|", **bars)
+    ax.set(yticks=places, yticklabels=table.index)
 
 
 def seeds_and_mean(ax: Axes, curves: pd.DataFrame, color: str, **look: object) -> tuple[float, float, str]:

@@ -31,7 +31,16 @@ from fedlib.papers.fedcs.draw import (
 from fedlib.papers.rows import Row
 from fedlib.papers.study import Study
 from fedlib.report import PALETTE, label, reported
-from fedlib.report.marks import dots, mark_chance, method_dots, name_ends, panels, plot_nothing, seeds_and_mean
+from fedlib.report.marks import (
+    dots,
+    mark_chance,
+    method_dots,
+    name_ends,
+    panels,
+    plot_nothing,
+    seeds_and_mean,
+    shaded_dots,
+)
 from fedlib.report.style import BLACK, BLUE, GREY, RED, WIDE
 
 # -- method by method --------------------------------------------------------------------------------------------------
@@ -177,16 +186,10 @@ def few(study: Study) -> Figure:
     rows = study.numbers("few")
     if rows.empty:
         return plot_nothing()
+    rows = rows.assign(images=rows["images"] + " images")
     table = rows.pivot_table(index="method", columns="images", values="value", sort=False)
-    places = np.arange(len(table))[::-1]
     figure, ax = plt.subplots(figsize=(WIDE, 1.4 + 0.34 * len(table)))
-    shades = plt.get_cmap("Blues")(np.linspace(0.35, 1, table.shape[1]))
-    for shade, images in zip(shades, table, strict=True):
-        ax.plot(table[images], places, "o", color=shade, label=f"{images} images")
-    ax.plot(
-        printed_f1().reindex(table.index), places, "|", color=RED, markersize=16, markeredgewidth=2, label="printed"
-    )
-    ax.set(yticks=places, yticklabels=[named(str(method)) for method in table.index])
+    shaded_dots(ax, table.rename(index=named), printed_f1().reindex(table.index).rename(index=named))
     ax.set(xlabel="weighted F1 [%]", xlim=(0, 105))
     figure.legend(loc="outside lower center", ncols=3)
     return figure

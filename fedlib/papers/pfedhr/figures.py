@@ -24,7 +24,7 @@ from fedlib.papers.pfedhr.teachers import (
     say_teachers,
 )
 from fedlib.papers.study import Item, Study
-from fedlib.report.marks import dots, mark_chance, name_ends, panels, plot_nothing, seeds_and_mean
+from fedlib.report.marks import dots, mark_chance, name_ends, panels, plot_nothing, seeds_and_mean, shaded_dots
 from fedlib.report.paper import points_ahead
 from fedlib.report.style import BLACK, GREY, ORANGE, PALETTE, label, method_style
 
@@ -136,6 +136,56 @@ def say_step_sizes(study: Study) -> str:
     both["text"] = [f"{row['larger']:.1f} ({row['value']:.1f}, {row['paper']:.1f})" for _, row in both.iterrows()]
     told = [f"{label(str(method))} {', '.join(own['text'])}" for method, own in both.groupby("method", sort=False)]
     return f"Accuracy with steps ten times larger (with the usual ones, printed): {'; '.join(told)}." if told else ""
+
+
+def draw_few(study: Study) -> Figure:
+    """Every method of Table 4 with few images and with all, and as it is printed."""
+    frame = _by_images(study)
+    if frame.empty:
+        return plot_nothing()
+    groups = list(frame.groupby(["models", "dataset", "split"], sort=False))
+    heights = [0.8 + 0.32 * own["method"].nunique() for _, own in groups]
+    figure, axes = panels(len(groups), heights, across=1, sharex=True)
+    for ax, (_, own), title in zip(axes, groups, titles(study, [key for key, _ in groups]), strict=True):
+        own = own.assign(method=own["method"].map(label))
+        table = own.pivot_table(index="method", columns="images", values="value", sort=False)
+        shaded_dots(ax, table, own.groupby("method")["paper"].first())
+        ax.set(xlim=(0, 100))
+        ax.margins(y=0.2)
+        ax.set_title(title, loc="left")
+    axes[-1].set_xlabel("accuracy [%]")
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    return figure
+
+
+PLACE4 = ["method", "models", "dataset", "split"]  # what names a number of Table 4
+
+
+def _by_images(study: Study) -> pd.DataFrame:
+    """The numbers of Table 4 that were measured also with few images, by the images of a client, the fewest first."""
+    fewer, whole = study.numbers("few", metric="accuracy"), study.numbers("table4", metric="accuracy")
+    if fewer.empty or whole.empty:
+        return pd.DataFrame()
+    whole = whole.merge(fewer[PLACE4].drop_duplicates(), on=PLACE4)
+    fewer = fewer.drop(columns="paper").merge(whole[[*PLACE4, "paper"]].drop_duplicates(), on=PLACE4)
+    both = pd.concat([fewer.assign(images=fewer["images"] + " images"), whole.assign(images="all images")])
+    return both.dropna(subset="paper")
+
+
+def say_few(study: Study) -> str:
+    """How far the accuracies are from the printed ones, by the images of a client, over those that have all of them."""
+    frame = _by_images(study)
+    if frame.empty:
+        return ""
+    table = frame.pivot_table(index=[*PLACE4, "paper"], columns="images", values="value", sort=False).dropna()
+    apart = table.sub(table.index.get_level_values("paper"), axis="index").abs()
+    if apart.empty:
+        return ""
+    told = ", ".join(f"{apart[images].mean():.1f} points with {images}" for images in apart)
+    return (
+        f"Look at which dots lie at the red bars: the mean distance from {len(apart)} printed numbers is {told} "
+        f"of a client. The least with {apart.mean().idxmin()}."
+    )
 
 
 def draw_tested(study: Study) -> Figure:
@@ -341,6 +391,10 @@ SHOWN = {
     ),
     "step_sizes": Item(
         f"Table 4 with steps ten times larger, of the methods that take plain steps; {ACCURACY}", says=say_step_sizes
+    ),
+    "few": Item(
+        f"Table 4 with fewer images of each client; {ACCURACY}", "images", draw_few,
+        "Accuracy as dots, the darker the more images a client has, and a red bar at the printed number.", say_few,
     ),
     "tested": Item(
         "Accuracy in percent of the clients that have just trained, and of all clients on all classes",

@@ -38,7 +38,8 @@ SAME = ("fedavg", "fedprox", "perfedavg", "pfedme", "pfedbayes")  # Table 4
 NETS = ("M1", "M4")
 FEW, MANY = (12, 4, "heterogeneous"), (100, 10, "heterogeneous")  # clients, active ones, models; as printed
 FRAME = (3, 32, 32)
-SHARE = 0.1  # of the train part that is public
+TESTED = 0.2  # of all images
+SHARE = 0.1  # of the others that is public
 HYPER = {"fig4": ("K", "groups"), "fig5": ("S", "stitch_depth"), "fig6": ("Es", "server_epochs")}
 READINGS: dict[str, dict[str, object]] = {  # other teachers, and other readings of the method
     "random candidate": {"match": "random"},
@@ -91,6 +92,7 @@ class Sizes(NamedTuple):
     maml: tuple[float, float] = (0.01, 0.001)  # alpha and beta of Per-FedAvg
     moreau: tuple[float, float] = (0.01, 0.005)  # lr of pFedMe's personal model, and of the other one
     zeta: float = 10.0  # of pFedBayes
+    few: tuple[int, ...] = (450, 900)  # images of a client in the control of Table 4: of the published code, and twice
     foreign_splits: tuple[str, ...] = BOTH
     foreign_kinds: tuple[str, ...] = tuple(RIVALS)
     varied: Mapping[str, Varied] = {}
@@ -137,6 +139,7 @@ QUICK = Sizes(
     maml=(0.02, 0.02),
     moreau=(0.02, 0.03),
     zeta=0.2,
+    few=(),
     foreign_splits=("iid",),
     foreign_kinds=("labeled",),
     varied={key: Varied((x,), ("iid",)) for key, x in (("fig3", 0.05), ("fig4", 3), ("fig5", 2), ("fig6", 1))},
@@ -182,7 +185,7 @@ PROFILES = Registry(  # a run of one profile is not older than the sizes of anot
 def study(profile: str) -> Study:
     """What pFedHR needs at one size."""
     sizes = PROFILES[profile]
-    cells = [*table1(sizes), *table2(sizes), *table3(sizes), *table4(sizes), *step_sizes(sizes)]
+    cells = [*table1(sizes), *table2(sizes), *table3(sizes), *table4(sizes), *step_sizes(sizes), *few(sizes)]
     cells += [*fig1(sizes), *figs3_to_6(sizes), *searches(sizes), *controls(sizes)]
     return Study("pfedhr", profile, cells, CLAIMS, shown=SHOWN, controls=CONTROLS)
 
@@ -200,7 +203,7 @@ def run(sizes: Sizes, source: Images, split: str, algorithm: Algorithm, model: s
     """A run of the main setting; what its row keeps depends on the run alone."""
     common = {"rounds": sizes.rounds, "join_ratio": sizes.active / sizes.clients, "local_epochs": sizes.local_epochs}
     common |= {"batch_size": sizes.batch_size, "lr": sizes.lr, "optimizer": "adam", "evaluate_every": 1}
-    federate = {"test_fraction": 0.2, "public": SHARE}
+    federate = {"test_fraction": TESTED, "public": SHARE}
     networks = model or "+".join(sizes.models)
     made = Run(algorithm, source, SPLITS[split], sizes.clients, common | setting, networks, federate)
     return keeping(made, sizes)
@@ -332,6 +335,19 @@ def step_sizes(sizes: Sizes) -> list[Cell]:
         for method in ("perfedavg", "pfedme")
         if method in sizes.same
     ]
+
+
+def few(sizes: Sizes) -> list[Cell]:
+    """The methods of Table 4 without public images, whose clients own only so many train images (reading A21)."""
+    [net, model], *_ = sizes.alone.items()
+    cells = []
+    for n, name, split, method in product(sizes.few, sizes.data, sizes.alone_splits, sizes.same):
+        task = same_network(sizes, method, model, name, split)
+        whole = round(n * sizes.clients / ((1 - TESTED) * (1 - SHARE)))
+        task = keeping(task._replace(images=task.images._replace(few=whole)), sizes)
+        key = where("none", split, (12, 4, net), images=n)
+        cells.append(Cell("few", method, name, key, (task,), own_classes(sizes)))
+    return cells
 
 
 def fig1(sizes: Sizes) -> list[Cell]:
@@ -725,7 +741,8 @@ def teacher_helps(n: Numbers) -> list[Case]:
     return cases
 
 
-CONTROLS = dict.fromkeys(("table2", "table3"), ("control", "tested")) | {"table4": ("step_sizes", "control", "tested")}
+CONTROLS = dict.fromkeys(("table2", "table3"), ("control", "tested"))
+CONTROLS |= {"table4": ("few", "step_sizes", "control", "tested")}
 CLAIMS = [
     # the text of ph01 and ph02 says "on every data set and split", their predicates allow for one exception in six
     Claim("ph01", lambda n: [over_rivals(n, "table2", d, "labeled", s) for d in DATA for s in SPLITS]),
