@@ -139,7 +139,7 @@ def test_a_client_has_as_many_train_images_as_the_control_of_table_4_says(paper,
         assert task.images.few == {"450": 7500, "900": 15000}[n]
     data = fl.load("digits", copies=1)
     federation = fl.federate(data, task.partition, task.clients, **task.federate)
-    assert 7500 * federation.train_counts().sum(1).mean() / len(data) == pytest.approx(450, rel=0.01)
+    assert 7500 * federation.train_counts.sum(1).mean() / len(data) == pytest.approx(450, rel=0.01)
 
 
 def test_fewer_images_cost_less():
