@@ -13,6 +13,7 @@ from captum.attr import LayerGradCam
 from fedlib.models import MODELS, build
 from fedlib.papers import rows, runner
 from fedlib.papers.fedsimsup.authors import who_is_in_whom
+from fedlib.papers.fedsimsup.draw import chance
 from fedlib.papers.fedsimsup.figures import SHOWN
 from fedlib.papers.fedsimsup.pairs import fig4_task
 from fedlib.papers.fedsimsup.study import MAIN, METHODS, PATHOLOGICAL, compared, correlations, grad_cam
@@ -376,6 +377,13 @@ def test_tables_have_a_row_per_method_and_chance(smoke, drawn):
     assert [text.get_text() for text in ax.get_yticklabels()] == ["Local-Only", "FedAvg", "FedRep", "FedSimSup"]
     assert ax.get_title(loc="left") == "digit_styles for CIFAR-10, Dir(0.5), 12 clients"
     assert [10.0, 10.0] in [list(line.get_xdata()) for line in ax.lines]
+
+
+def test_a_client_guesses_among_the_classes_that_it_has(smoke, drawn):
+    assert [chance("cifar100", setting) for setting in ("clients=50;pat=20", "clients=50;dir=0.1")] == [5, 1]
+    [ax] = drawn(smoke, "table2").axes
+    assert "2 classes each" in ax.get_title(loc="left")
+    assert [50.0, 50.0] in [list(line.get_xdata()) for line in ax.lines]
 
 
 def test_maps_stand_beside_their_image_and_the_control(drawn):

@@ -51,6 +51,11 @@ def by_place(study: Study, item: str) -> list[tuple[str, str, pd.DataFrame]]:
     return [(str(data), where(study, item, str(data), str(setting)), own) for (data, setting), own in groups]
 
 
+def chance(dataset: str, setting: str) -> float:
+    """The accuracy [%] of guessing: among the classes of a client, where all clients have as many; else among all."""
+    return 100 / int(parts_of(setting).get("pat", CLASSES[dataset]))
+
+
 def mean_of(frame: pd.DataFrame, **parts: str) -> float:
     """The mean of the numbers with these parts; NaN if there are none."""
     for name, value in parts.items():

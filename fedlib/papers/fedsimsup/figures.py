@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
-from fedlib.papers.fedsimsup.draw import ALL_ALIKE, CLASSES, by_place, curves, draw_curves, mean_of, where
+from fedlib.papers.fedsimsup.draw import ALL_ALIKE, CLASSES, by_place, chance, curves, draw_curves, mean_of, where
 from fedlib.papers.fedsimsup.pairs import (
     alone,
     alone_says,
@@ -42,7 +42,7 @@ def accuracies(study: Study, item: str) -> Figure:
     figure, axes = panels(len(found), heights, across=1, sharex=True)
     for ax, (dataset, place, own) in zip(axes, found, strict=True):
         method_dots(ax, own)
-        mark_chance(ax, 100 / CLASSES[dataset], "y")
+        mark_chance(ax, chance(dataset, own["setting"].iloc[0]), "y")
         ax.set_title(place, loc="left")
     axes[-1].set_xlabel("accuracy [%]")
     return figure
