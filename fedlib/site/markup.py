@@ -6,8 +6,9 @@ import os
 import re
 from pathlib import Path, PurePosixPath
 
-import jinja2
 from docutils import nodes
+
+from fedlib.report.templates import templates
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 EXTRA = "_extra/"  # what is copied to the site as it is
@@ -15,13 +16,7 @@ CODE = "_code/"  # HTML of the pages of code, which need no parser
 
 Pages = dict[str, "str | bytes"]  # by file name in the folder of the sources
 
-TEMPLATES = jinja2.Environment(
-    loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
-    autoescape=True,
-    trim_blocks=True,
-    lstrip_blocks=True,
-    undefined=jinja2.StrictUndefined,
-)
+TEMPLATES = templates(Path(__file__).parent / "templates")
 PLACES = {  # files of the repository that have a page of their own
     "README.md": "use.html",
     "fedlib/methods/README.md": "methods/index.html",

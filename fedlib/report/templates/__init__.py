@@ -4,10 +4,12 @@ from pathlib import Path
 
 import jinja2
 
-TEMPLATES = jinja2.Environment(
-    loader=jinja2.FileSystemLoader(Path(__file__).parent),
-    autoescape=True,
-    trim_blocks=True,
-    lstrip_blocks=True,
-    undefined=jinja2.StrictUndefined,
-)
+
+def templates(folder: Path) -> jinja2.Environment:
+    """The templates in a folder; what they insert is escaped, and a name that is not given is an error."""
+    loader = jinja2.FileSystemLoader(folder)
+    strict = jinja2.StrictUndefined
+    return jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=strict)
+
+
+TEMPLATES = templates(Path(__file__).parent)
