@@ -49,7 +49,8 @@ def table2(study: Study) -> Figure:
     if frame.empty:
         return plot_nothing()
     columns = list(frame.groupby(["dataset", "setting"], sort=False))
-    figure, axes = panels(len(columns), 0.9 + 0.32 * frame["method"].nunique(), across=1)
+    heights = [0.9 + 0.32 * rows["method"].nunique() for _, rows in columns]
+    figure, axes = panels(len(columns), heights, across=1)
     for ax, ((dataset, setting), rows) in zip(axes, columns, strict=True):
         _dots_of_methods(ax, rows)
         ax.set_title(place(str(dataset), str(setting)), loc="left")
