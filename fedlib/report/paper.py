@@ -150,6 +150,17 @@ def points_ahead(gap: float, other: str) -> str:
     return f"{abs(gap):.1f} points {'ahead of' if gap > 0 else 'behind'} {other}"
 
 
+def nearest_to_print(apart: pd.DataFrame) -> str:
+    """Which dots of `marks.shaded_dots` lie nearest to the red bars: `apart` is how far, a row per printed number."""
+    if apart.empty:
+        return ""
+    told = ", ".join(f"{apart[name].mean():.1f} points with {name}" for name in apart)
+    return (
+        f"Look at which dots lie at the red bars: the mean distance from {len(apart)} printed numbers is {told}. "
+        f"The least with {apart.mean().idxmin()}."
+    )
+
+
 def against_seeds(gap: float, std: float) -> str:
     """Say whether a difference is larger than what seeds differ by.
 

@@ -41,6 +41,7 @@ from fedlib.report.marks import (
     seeds_and_mean,
     shaded_dots,
 )
+from fedlib.report.paper import nearest_to_print
 from fedlib.report.style import BLACK, BLUE, GREY, RED, WIDE
 
 # -- method by method --------------------------------------------------------------------------------------------------
@@ -186,13 +187,18 @@ def few(study: Study) -> Figure:
     rows = study.numbers("few")
     if rows.empty:
         return plot_nothing()
-    rows = rows.assign(images=rows["images"] + " images")
-    table = rows.pivot_table(index="method", columns="images", values="value", sort=False)
+    table = _by_images(rows)
     figure, ax = plt.subplots(figsize=(WIDE, 1.4 + 0.34 * len(table)))
     shaded_dots(ax, table.rename(index=named), printed_f1().reindex(table.index).rename(index=named))
     ax.set(xlabel="weighted F1 [%]", xlim=(0, 105))
     figure.legend(loc="outside lower center", ncols=3)
     return figure
+
+
+def _by_images(rows: pd.DataFrame) -> pd.DataFrame:
+    """The weighted F1 by method and number of images."""
+    rows = rows.assign(images=rows["images"] + " images")
+    return rows.pivot_table(index="method", columns="images", values="value", sort=False)
 
 
 def printed_f1() -> pd.Series:
@@ -385,15 +391,7 @@ def says_few(study: Study) -> str:
     rows = study.numbers("few")
     if rows.empty:
         return ""
-    table = rows.pivot_table(index="method", columns="images", values="value", sort=False)
-    apart = table.sub(printed_f1(), axis="index").dropna().abs()
-    if apart.empty:
-        return ""
-    told = ", ".join(f"{apart[images].mean():.1f} points with {images} images" for images in apart)
-    return (
-        f"Look at which dots lie at the red bars: the mean distance from {len(apart)} printed scores is {told}. "
-        f"The least with {apart.mean().idxmin()} images."
-    )
+    return nearest_to_print(_by_images(rows).sub(printed_f1(), axis="index").dropna().abs())
 
 
 def says_levels(item: str, study: Study) -> str:

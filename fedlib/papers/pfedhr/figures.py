@@ -25,7 +25,7 @@ from fedlib.papers.pfedhr.teachers import (
 )
 from fedlib.papers.study import Item, Study
 from fedlib.report.marks import dots, mark_chance, name_ends, panels, plot_nothing, seeds_and_mean, shaded_dots
-from fedlib.report.paper import points_ahead
+from fedlib.report.paper import nearest_to_print, points_ahead
 from fedlib.report.style import BLACK, GREY, ORANGE, PALETTE, label, method_style
 
 VARIED = {"fig3": ("share", "public share"), "fig4": ("K", "groups K"), "fig5": ("S", "depth S of a stitch")}
@@ -178,14 +178,7 @@ def say_few(study: Study) -> str:
     if frame.empty:
         return ""
     table = frame.pivot_table(index=[*PLACE4, "paper"], columns="images", values="value", sort=False).dropna()
-    apart = table.sub(table.index.get_level_values("paper"), axis="index").abs()
-    if apart.empty:
-        return ""
-    told = ", ".join(f"{apart[images].mean():.1f} points with {images}" for images in apart)
-    return (
-        f"Look at which dots lie at the red bars: the mean distance from {len(apart)} printed numbers is {told} "
-        f"of a client. The least with {apart.mean().idxmin()}."
-    )
+    return nearest_to_print(table.sub(table.index.get_level_values("paper"), axis="index").abs())
 
 
 def draw_tested(study: Study) -> Figure:
