@@ -72,6 +72,22 @@ def test_a_stand_in_proves_and_refutes_nothing_and_is_named(effect, verdict):
     assert (judged.verdict, judged.stand_in) == (verdict, "digits for cifar10")
 
 
+def test_a_stand_in_does_not_weaken_what_the_papers_own_data_say():
+    for own, beside, verdict in (
+        ((AGAINST,), CLEAR, "refuted"),
+        ((AGAINST, AGAINST), AGAINST, "refuted"),
+        ((CLEAR, CLEAR), AGAINST, "undecided"),
+        ((CLEAR, CLEAR), CLEAR, "consistent so far"),
+    ):
+        judged = judge(cases(*own, beside._replace(stand_in="digits for cifar10")))
+        assert (judged.verdict, judged.stand_in) == (verdict, "digits for cifar10")
+    other = CLEAR._replace(stand_in="digits for cifar10")
+    assert judge(cases(CLEAR, CLEAR, other), "most", 2).verdict == "holds"
+    assert judge(cases(CLEAR, other, other), "most", 2).verdict == "consistent so far"
+    assert judge(cases(other), "identity").verdict == "consistent so far"
+    assert judge(cases(AGAINST, other)).measured.startswith("0 for, 1 for so far, 1 against. ")
+
+
 def test_an_identity_is_counted_apart_but_can_be_refuted():
     assert judge(cases(fact(True)), "identity").verdict == "identity"
     assert judge(cases(fact(True), fact(False)), "identity").verdict == "refuted"

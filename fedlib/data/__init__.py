@@ -132,12 +132,13 @@ def datasets(root: str | os.PathLike[str] | None = None) -> tuple[str, ...]:
     return tuple(sorted({*EMBEDDED, *OFFICIAL, *files}))
 
 
-def is_here(name: str, root: str | os.PathLike[str] | None = None) -> bool:
-    """Whether `load(name, root)` needs no download.
+def is_here(name: str, root: str | os.PathLike[str] | None = None, **options: object) -> bool:
+    """Whether `load(name, root, **options)` needs no download.
 
     Args:
         name: of a data set.
         root: folder of the data; default as in `load`.
+        **options: as in `load`; the domains of Digit-5 decide what it needs.
 
     Returns:
         True for embedded sets, `.npz` files, and official sets whose files are there.
@@ -149,7 +150,7 @@ def is_here(name: str, root: str | os.PathLike[str] | None = None) -> bool:
     """
     folder = data_root(root)
     if name == "digit5":
-        return all(is_here(domain, root) for domain in digit5.DOMAINS)
+        return all(is_here(domain, root) for domain in options.get("domains", digit5.DOMAINS))  # type: ignore[attr-defined]
     if name in EMBEDDED or (folder / f"{name}.npz").exists():
         return True
     return name in FILES and any(folder.glob(FILES[name]))

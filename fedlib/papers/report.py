@@ -116,7 +116,7 @@ def _build(folder: Path) -> pd.DataFrame:
         ledgers.append(ledger.assign(paper=paper))
         counts = ledger["verdict"].value_counts()
         counted = {"paper": TITLES[paper], "printed": int(board["paper"].notna().sum())}
-        counted["measured"] = int((board["paper"].notna() & (board["n_seeds"] > 0)).sum())
+        counted["measured"] = int(board["difference"].notna().sum())
         summary.append(counted | {verdict: int(counts.get(verdict, 0)) for verdict in VERDICTS})
         done = set(measured["item"])
         for item in sorted(done):
@@ -138,7 +138,7 @@ def _build(folder: Path) -> pd.DataFrame:
 def printed_and_measured(one: Study, board: pd.DataFrame) -> Figure:
     """Every percentage that was measured against the one that is printed; on the diagonal they agree."""
     printed = board[board["metric"].isin(IN_PERCENT) & board["paper"].notna()]
-    both = printed[printed["n_seeds"] > 0]
+    both = printed[printed["difference"].notna()]
     figure, ax = plt.subplots(figsize=(WIDE, WIDE), layout="constrained")
     ax.plot([0, 100], [0, 100], color="0.7", linewidth=1, zorder=0)
     for (item, metric), rows in both.groupby(["item", "metric"], sort=False):

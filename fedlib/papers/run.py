@@ -136,7 +136,7 @@ Task = Run | Probe
 def here(task: Task) -> bool:
     """Whether the data of a run, or of a measurement, need no download."""
     public = [task.public[0]] if isinstance(task, Run) and task.public else []
-    return all(is_here(images.name) for images in (task.images, *public) if images.name)
+    return all(is_here(images.name, **dict(images.options)) for images in (task.images, *public) if images.name)
 
 
 def images(images: Images) -> Dataset:

@@ -60,7 +60,7 @@ def missing(
         done = rows.read(one.paper, folder)
         cells = [cell for cell in one.cells if not items or cell.item in items]
         for cell in cells:
-            for task in cell.tasks:
+            for task in cell.wanted:
                 for seed in range(cell.seeds):
                     row = done.get((task.name, seed))
                     wanted = row is None or (stale and rows.changed(task, row))
@@ -70,7 +70,7 @@ def missing(
         for cells in [*needs, one.cells]:
             by_seed = defaultdict(list)
             for cell in cells:
-                for task in cell.tasks:
+                for task in cell.wanted:
                     for seed in range(cell.seeds):
                         by_seed[seed].append((one.paper, task.name, seed))
             for seed, keys in by_seed.items():

@@ -19,7 +19,7 @@ from fedlib.papers.cost import hours
 from fedlib.papers.differences import POINTS, differences
 from fedlib.papers.number import Number, missing
 from fedlib.papers.rows import Row
-from fedlib.papers.run import Probe, Run, Task, here
+from fedlib.papers.run import Images, Probe, Run, Task, here
 from fedlib.papers.verdict import Case, Verdict, judge
 from fedlib.report.paper import FOLDER, KEY, PAPERS, PROFILES, reported
 
@@ -70,6 +70,8 @@ class Cell(NamedTuple):
         read: `read(*rows)` is the number, one row for each of `tasks`, all of one seed.
         metric: what the number is.
         seeds: how many seeds.
+        official: the same tasks on the paper's data, where `tasks` are on data that stand in for them. They are run
+            where these data are, and count as soon as one of them has a row.
     """
 
     item: str
@@ -80,6 +82,12 @@ class Cell(NamedTuple):
     read: Read = final
     metric: str = "accuracy"
     seeds: int = 1
+    official: tuple[Task, ...] = ()
+
+    @property
+    def wanted(self) -> tuple[Task, ...]:
+        """The tasks to run on this machine."""
+        return self.official if self.official and all(map(here, self.official)) else self.tasks
 
     @property
     def key(self) -> Key:
@@ -192,14 +200,14 @@ class Study(NamedTuple):
             check_choice("item", item, {cell.item for cell in self.cells})
         known = self.known()
         cells = [cell for cell in self.cells if not items or cell.item in items]
-        wanted = {(t.name, s): (t, s) for cell in cells for t in cell.tasks for s in range(cell.seeds)}
+        wanted = {(t.name, s): (t, s) for cell in cells for t in cell.wanted for s in range(cell.seeds)}
         todo = [wanted[key] for key in wanted if key not in known]
         there = [(task, seed) for task, seed in todo if here(task)]
         if len(there) < len(todo):
             names = sorted({task.images.name for task, _ in todo if not here(task)})
             print(f"{len(todo) - len(there)} runs are left out; their data are not here: {', '.join(names)}.")
         new = _run_all(there, jobs, progress)
-        return self._replace(rows={**known, **new})
+        return self._replace(rows={**known, **new}).settled()
 
     def arguments(self, item: str, method: str, seed: int = 0) -> dict[str, Any]:
         """The arguments of `fl.run` for the first run of a method in an item, with its federation.
@@ -219,6 +227,18 @@ class Study(NamedTuple):
         check_choice(f"method of {item}", method, cells)
         [run, *_] = [task for task in cells[method].tasks if isinstance(task, Run)]
         return run.arguments(seed)
+
+    def settled(self) -> Study:
+        """The study in which the official tasks count of each data set of which one has a row."""
+        if not any(cell.official for cell in self.cells):
+            return self
+        done = {name for name, _ in self.known()}
+        own = {cell.dataset for cell in self.cells if done & {task.name for task in cell.official}}
+        cells = [
+            cell._replace(tasks=cell.official, official=()) if cell.official and cell.dataset in own else cell
+            for cell in self.cells
+        ]
+        return self._replace(cells=cells)
 
     def known(self) -> Rows:
         """What has been run, by task and seed."""
@@ -345,7 +365,7 @@ class Study(NamedTuple):
 
         Returns:
             One row per number, measured or printed: method, dataset, setting, metric, value, std, n_seeds (0 if nothing
-            was measured), paper, paper_std, difference, commit, changed, stand_in.
+            was measured), paper, paper_std, difference (none if other data stand in), commit, changed, stand_in.
 
         Raises:
             ValueError: the study has no such item.
@@ -371,7 +391,7 @@ class Study(NamedTuple):
         stand_in = {cell.key[1:]: _stand_in(cell) for cell in self.cells if cell.item == item}
         table["stand_in"] = [stand_in.get(key, "") for key in table[keys].itertuples(index=False, name=None)]
         table["n_seeds"] = table["n_seeds"].fillna(0).astype(int)
-        table["difference"] = table["value"] - table["paper"]
+        table["difference"] = (table["value"] - table["paper"]).where(table["stand_in"] == "")
         order = ["value", "std", "n_seeds", "paper", "paper_std", "difference", "commit", "changed", "stand_in"]
         return table[[*keys, *order]]
 
@@ -466,7 +486,7 @@ class Study(NamedTuple):
         table = []
         for item in dict.fromkeys(cell.item for cell in self.cells):
             cells = [cell for cell in self.cells if cell.item == item]
-            runs = {(t.name, seed): t for cell in cells for t in cell.tasks for seed in range(cell.seeds)}
+            runs = {(t.name, seed): t for cell in cells for t in cell.wanted for seed in range(cell.seeds)}
             open_ = [task for key, task in runs.items() if key not in rows]
             numbers = sum(cell.key in done for cell in cells)
             table.append((item, len(cells), numbers, len(runs), len(open_), round(sum(map(hours, open_)), 2)))
@@ -497,7 +517,8 @@ def study(paper: str, profile: Profile = "paper", seeds: int = 0) -> Study:
     check_choice("profile", profile, PROFILES)
     check_count("seeds", seeds, 0)
     one: Study = importlib.import_module(f"fedlib.papers.{paper}.study").study(profile)
-    return one._replace(cells=[cell._replace(seeds=seeds) for cell in one.cells]) if seeds else one
+    one = one._replace(cells=[cell._replace(seeds=seeds) for cell in one.cells]) if seeds else one
+    return one.settled()
 
 
 def evidence(paper: str) -> pd.DataFrame:
@@ -558,4 +579,9 @@ def _run_all(todo: Sequence[tuple[Task, int]], jobs: int | None, progress: bool)
 def _stand_in(cell: Cell) -> str:
     """The data that stand in for those of the paper."""
     images = [task.images for task in cell.tasks]
-    return ", ".join(dict.fromkeys(f"{i.name} for {i.stands_for}" for i in images if i.stands_for))
+    return ", ".join(dict.fromkeys(f"{_words(i)} for {i.stands_for}" for i in images if i.stands_for))
+
+
+def _words(images: Images) -> str:
+    """The name of a data set; that of one which joins others than usual: "mnist+usps"."""
+    return "+".join(dict(images.options).get("domains", [images.name]))  # type: ignore[arg-type]

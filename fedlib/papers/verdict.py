@@ -40,17 +40,18 @@ class Case(NamedTuple):
     def side(self) -> str:
         """What the case says: the effect counts if it is larger than its noise.
 
-        It counts only so far if the noise is unknown (one seed, and no printed standard deviation), or if it is for the
-        claim and some of what it needs has not been measured.
+        It counts only so far on data that stand in for those of the paper, if the noise is unknown (one seed, and no
+        printed standard deviation), or if it is for the claim and some of what it needs has not been measured.
         """
         effect = self.effect
+        sure = effect.sure and not effect.stand_in
         if effect.missing:
             return OPEN
         if abs(effect.value) <= effect.noise and effect.noise > 0:
             return NOISE
         if effect.value < 0:
-            return AGAINST if effect.sure else AGAINST_SO_FAR
-        return FOR if effect.complete and effect.sure else FOR_SO_FAR
+            return AGAINST if sure else AGAINST_SO_FAR
+        return FOR if effect.complete and sure else FOR_SO_FAR
 
     def __str__(self) -> str:
         if self.effect.missing:
@@ -78,8 +79,8 @@ def judge(cases: Sequence[Case], quantifier: Literal["all", "most", "identity"] 
 
     "holds" needs every case (or with "most" at least `least` of them) for the claim; "refuted" so many against it that
     this cannot happen any more. Short of both, "undecided" if a measured case lies inside the noise or is against it,
-    "consistent so far" if all measured cases are for it, "not tested" if nothing was measured. On data that stand in
-    for those of the paper a claim can neither hold nor be refuted: it is consistent so far, or undecided.
+    "consistent so far" if all measured cases are for it, "not tested" if nothing was measured. Data that stand in for
+    those of the paper can neither prove nor refute anything: their cases count only so far.
 
     Args:
         cases: the comparisons that the claim makes, measured or not.
@@ -108,8 +109,6 @@ def judge(cases: Sequence[Case], quantifier: Literal["all", "most", "identity"] 
     needed = least if quantifier == "most" else len(cases)
     verdict = _decided(sides, needed, len(cases))
     stand_in = ", ".join(dict.fromkeys(case.effect.stand_in for case in cases if case.effect.stand_in))
-    if stand_in:
-        verdict = {HOLDS: CONSISTENT, REFUTED: UNDECIDED}.get(verdict, verdict)
     if quantifier == "identity" and verdict == HOLDS:
         verdict = IDENTITY
     measured = [case for case in cases if case.side != OPEN]
