@@ -628,6 +628,10 @@ def test_digit5_joins_as_many_images_of_each_domain_in_colour(
     few, other = (load("digit5", root=root, domains=data.domains, per_domain=22, seed=s) for s in (0, 1))
     assert np.bincount(few.domain).tolist() == [22, 22]
     assert few.fingerprint != other.fingerprint
+    assert is_here("digit5", root, domains=data.domains)
+    assert is_here("digit5", root, domains=("usps", "digits"))  # one of them is embedded
+    assert not is_here("digit5", root)
+    assert not is_here("digit5", root, domains=("usps", "svhn"))
 
 
 @pytest.mark.parametrize(

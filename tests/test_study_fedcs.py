@@ -2,6 +2,7 @@
 
 import math
 import time
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -70,10 +71,71 @@ def test_every_number_that_a_claim_asks_for_and_every_printed_one_has_a_cell():
     assert printed <= keys
 
 
-def test_nothing_stands_in_for_the_papers_data_at_its_own_size():
+def test_at_the_papers_size_other_digits_stand_in_for_digit5_and_nothing_for_other_data():
     for profile in ("paper", "quick"):
         tasks = [task for cell in study("fedcs", profile).cells for task in cell.tasks if cell.item == "table2"]
         assert {task.images.stands_for for task in tasks} == {"" if profile == "paper" else "cifar10"}
+    assert {c.item for c in STUDY.cells if c.official} >= {"table3", "fig5", "fig8", "fig10", "unseen", "eq5", "fig1"}
+    for cell in STUDY.cells:
+        assert bool(cell.official) == (cell.dataset == "digit5")
+        for other, own in zip(cell.tasks, cell.official, strict=bool(cell.official)):
+            assert own.images == fedcs.Images("digit5")
+            assert (other.images.name, other.images.stands_for) == ("digit5", "digit5")
+            assert len(dict(other.images.options)["domains"]) == 5
+            if isinstance(other, Run):  # the same but for the images
+                alike = other._replace(images=own.images, keep=None), own._replace(keep=None)
+                assert alike[0].name == alike[1].name
+                assert own.keep.args[0] == "paper"
+                assert fedcs.PROFILES[other.keep.args[0]].data["digit5"] == other.images
+            else:
+                assert fedcs.PROFILES[other.arguments[0]].data["digit5"] == other.images
+
+
+def test_once_digit5_itself_has_a_row_nothing_stands_in_for_it_any_more():
+    task = next(cell.official[0] for cell in STUDY.cells if cell.item == "fig8")
+    rows = {(task.name, 1): Row(task.name, 1, {})}
+    settled = STUDY._replace(rows=rows).settled()
+    assert not any(cell.official for cell in settled.cells)
+    assert [cell.tasks for cell in settled.cells] == [cell.official or cell.tasks for cell in STUDY.cells]
+    other = next(cell.tasks[0] for cell in STUDY.cells if cell.item == "fig8")
+    assert STUDY._replace(rows={(other.name, 0): Row(other.name, 0, {})}).settled().cells == STUDY.cells
+
+
+def test_where_digit5_is_its_runs_are_missing_and_else_those_that_stand_in(tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDLIB_DATA", str(tmp_path))
+    x, y = np.zeros((20, 8, 8), np.uint8), np.arange(20) % 10
+    for name in ("mnist", "mnist_m", "usps", "printed_digits"):
+        np.savez(tmp_path / f"{name}.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    ran = []
+    monkeypatch.setattr("fedlib.papers.study._run_all", lambda todo, *_: ran.extend(todo) or {})
+    todo, own = partial(missing, [STUDY], ["table3"], tmp_path), STUDY._replace(rows={})
+    own.run("table3")
+    assert {job.task.images.stands_for for job in todo()} == {task.images.stands_for for task, _ in ran} == {"digit5"}
+    for name in ("svhn", "synthetic_digits"):
+        np.savez(tmp_path / f"{name}.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    ran.clear()
+    own.run("table3")
+    assert {job.task.images for job in todo()} == {task.images for task, _ in ran} == {fedcs.Images("digit5")}
+    assert len(todo()) == len(ran) == 18  # nine runs, two seeds
+    cells = [cell._replace(read=lambda row: 1.0) for cell in STUDY.cells if cell.item == "table3"]
+    others = {(cell.tasks[0].name, 0): Row(cell.tasks[0].name, 0, {"seconds": 1, "commit": ""}) for cell in cells}
+    assert own._replace(cells=cells).items(others)["missing"].tolist() == [18]  # what stands in does not count for them
+
+
+def test_what_other_digits_say_is_told_and_counts_only_so_far():
+    numbers = as_printed()
+    frame = pd.DataFrame([(*key, value) for key, value in numbers.items()], columns=[*KEYS, "value"])
+    told = STUDY.ledger(pd.concat([frame, frame])).set_index("id")
+    assert told.loc["cs03", "verdict"] == "consistent so far"
+    assert told.loc["cs03", "stand_in"] == "mnist+mnist_m+digits+usps+printed_digits for digit5"
+    assert told.loc["cs02", "verdict"] == "holds"
+    digits = frame[frame["dataset"] == "digit5"]
+    worse = frame.assign(value=frame["value"].where(frame["dataset"] == "digit5", -frame["value"]))
+    told = STUDY.ledger(pd.concat([worse, worse])).set_index("id")
+    assert told.loc["cs07", "verdict"] == "refuted"  # by MNIST and CIFAR-10, whatever the other digits say
+    table = STUDY.table("table3", digits.assign(seed=0, commit="", changed=False))
+    assert (table["value"].notna() & table["paper"].notna()).sum() == 18
+    assert table["difference"].isna().all()
 
 
 def test_the_paper_profile_has_the_papers_protocol():
