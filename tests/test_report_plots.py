@@ -55,7 +55,7 @@ def test_labels_are_the_printed_names():
 
 
 def test_data_sets_have_their_printed_names_and_stand_ins_their_own():
-    assert [data_label(name) for name in ("mnist", "cifar10", "pen")] == ["MNIST", "CIFAR-10", "pen"]
+    assert [data_label(name) for name in ("mnist", "usps", "pen")] == ["MNIST", "USPS", "pen"]
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,8 @@ _METHODS = {
 }
 # Printed names of data sets.
 _DATA = {"mnist": "MNIST", "svhn": "SVHN", "digit5": "Digit-5", "femnist": "FEMNIST", "emnist": "EMNIST"}
-_DATA |= {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
+_DATA |= {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "mnist_m": "MNIST-M", "usps": "USPS"}
+_DATA |= {"synthetic_digits": "Synthetic Digits"}
 # Variants of a method that a paper prints under its own name: text after the base name, line.
 _VARIANTS = {
     "fedavg+ft": ("FedAvg+FT", DASHED),

@@ -25,6 +25,9 @@ WHITE = "fedcs (whitening only)"  # the control: S learns, Phi stays as it was d
 ADAPTING = ("fedavg+ft", "fedbn", "fedrep", "fedalt", "fedsim", "fedper")
 
 
+OTHER_DIGITS = {"mnist_m": "MNIST-M-style", "digits": "digits in colour", "printed_digits": "printed digits"}
+
+
 def runs_of(study: Study, item: str, dataset: str = "") -> dict[str, list[Row]]:
     """The rows of an item's methods, as far as they are there."""
     cells = {c.method: c for c in study.cells if c.item == item and dataset in ("", c.dataset)}
@@ -69,7 +72,10 @@ def group_names(study: Study, name: str, n: int = 10) -> list[str]:
     """The names of domains, or of groups."""
     cell = next((c for c in study.cells if c.item == "fig5" and name == "digit5"), None)
     found = study.rows_of(cell.tasks[0]) if cell else []
-    return found[0].kept["domains"] if found else [f"group {g}" for g in range(n)]
+    if not cell or not found:
+        return [f"group {g}" for g in range(n)]
+    others = OTHER_DIGITS if cell.tasks[0].images.stands_for else {}
+    return [others.get(domain) or data_label(domain) for domain in found[0].kept["domains"]]
 
 
 def trained_and_new(row: Row, metric: str = "f1", moment: str = "before") -> tuple[list[int], np.ndarray]:
@@ -101,6 +107,8 @@ def data_name(study: Study, dataset: str) -> str:
     images = next((t.images for c in study.cells if c.dataset == dataset for t in c.tasks if t.images.name), None)
     if images is None or not images.stands_for:
         return data_label(dataset)
+    if images.name == "digit5":
+        return "five sets of digits"
     return "drawing styles" if len(images.domains) > 1 else "pen"
 
 

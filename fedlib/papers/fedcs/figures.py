@@ -9,6 +9,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.figure import Figure
 
+from fedlib.papers.fedcs.draw import group_names
 from fedlib.papers.fedcs.scores import (
     by_group,
     control,
@@ -48,7 +49,7 @@ def who_is_who(item: str, study: Study) -> Figure:
         return plot_nothing()
     figure, axes = plt.subplots(len(kinds), 1, figsize=(WIDE, 1.9 * len(kinds)), squeeze=False)
     for ax, (name, kept) in zip(axes[:, 0], kinds.values(), strict=True):
-        counts, names = np.array(kept["of domain"]), kept["domains"]
+        counts, names = np.array(kept["of domain"]), group_names(study, name)
         if name != "digit5":
             counts, n = np.diag(np.array(kept["of class"]).sum(1)), kept["clients"]
             counts = np.add.reduceat(counts, np.arange(0, n, n // 10), axis=1)

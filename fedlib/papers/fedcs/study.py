@@ -229,9 +229,9 @@ def federation_of(sizes: Sizes, name: str, alpha: float = 0.5) -> Federation:
 
 
 def clients_of(profile: str, name: str) -> Federation:
-    """The clients of the main setting; those of the quick profile if the data would have to be downloaded first."""
-    sizes = PROFILES[profile]
-    return federation_of(sizes if here(run(sizes, name, "fedavg")) else QUICK, name)
+    """The clients of the main setting; those of other data if the paper's would have to be downloaded first."""
+    others = [PROFILES["paper, other digits"]] if profile == "paper" else []
+    return federation_of(next(s for s in (PROFILES[profile], *others, QUICK) if here(run(s, name, "fedavg"))), name)
 
 
 def group_of(sizes: Sizes, name: str) -> np.ndarray:
