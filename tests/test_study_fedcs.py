@@ -91,17 +91,21 @@ def test_at_the_papers_size_other_digits_stand_in_for_digit5_and_nothing_for_oth
                 assert fedcs.PROFILES[other.arguments[0]].data["digit5"] == other.images
 
 
-def test_once_digit5_itself_has_a_row_nothing_stands_in_for_it_any_more():
-    task = next(cell.official[0] for cell in STUDY.cells if cell.item == "fig8")
-    rows = {(task.name, 1): Row(task.name, 1, {})}
-    settled = STUDY._replace(rows=rows).settled()
-    assert not any(cell.official for cell in settled.cells)
-    assert [cell.tasks for cell in settled.cells] == [cell.official or cell.tasks for cell in STUDY.cells]
-    other = next(cell.tasks[0] for cell in STUDY.cells if cell.item == "fig8")
-    assert STUDY._replace(rows={(other.name, 0): Row(other.name, 0, {})}).settled().cells == STUDY.cells
+def test_once_digit5_itself_has_been_run_as_far_nothing_stands_in_for_it_any_more():
+    pairs = {c.method: (c.tasks[0].name, c.official[0].name) for c in STUDY.cells if c.item == "fig8"}
+
+    def settled(*names):
+        return STUDY._replace(rows={(name, 0): Row(name, 0, {}) for name in names}).settled()
+
+    (fedrep, own_fedrep), (fedbn, own_fedbn) = pairs["fedrep"], pairs["fedbn"]
+    for names in ((), (fedrep,), (fedrep, fedbn), (fedrep, fedbn, own_fedrep)):
+        assert settled(*names).cells == STUDY.cells
+    for names in ((own_fedrep,), (fedrep, own_fedrep), (fedrep, own_fedrep, own_fedbn)):
+        assert not any(cell.official for cell in settled(*names).cells)
+        assert [cell.tasks for cell in settled(*names).cells] == [cell.official or cell.tasks for cell in STUDY.cells]
 
 
-def test_where_digit5_is_its_runs_are_missing_and_else_those_that_stand_in(tmp_path, monkeypatch):
+def test_where_digit5_is_its_runs_are_missing_too_after_those_that_stand_in(tmp_path, monkeypatch):
     monkeypatch.setenv("FEDLIB_DATA", str(tmp_path))
     x, y = np.zeros((20, 8, 8), np.uint8), np.arange(20) % 10
     for name in ("mnist", "mnist_m", "usps", "printed_digits"):
@@ -115,11 +119,13 @@ def test_where_digit5_is_its_runs_are_missing_and_else_those_that_stand_in(tmp_p
         np.savez(tmp_path / f"{name}.npz", x_train=x, y_train=y, x_test=x, y_test=y)
     ran.clear()
     own.run("table3")
-    assert {job.task.images for job in todo()} == {task.images for task, _ in ran} == {fedcs.Images("digit5")}
-    assert len(todo()) == len(ran) == 18  # nine runs, two seeds
+    both = {fedcs.PROFILES["paper, other digits"].data["digit5"], fedcs.Images("digit5")}
+    assert {job.task.images for job in todo()} == {task.images for task, _ in ran} == both
+    assert len(todo()) == len(ran) == 36  # nine runs twice, two seeds
+    assert [bool(job.task.images.stands_for) for job in todo() if job.seed == 0] == [True] * 9 + [False] * 9
     cells = [cell._replace(read=lambda row: 1.0) for cell in STUDY.cells if cell.item == "table3"]
     others = {(cell.tasks[0].name, 0): Row(cell.tasks[0].name, 0, {"seconds": 1, "commit": ""}) for cell in cells}
-    assert own._replace(cells=cells).items(others)["missing"].tolist() == [18]  # what stands in does not count for them
+    assert own._replace(cells=cells).items(others)["missing"].tolist() == [27]  # nine stand in for others
 
 
 def test_what_other_digits_say_is_told_and_counts_only_so_far():

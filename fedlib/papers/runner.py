@@ -52,7 +52,7 @@ def missing(
 
     Returns:
         The jobs. First come, claim by claim, those of the claim that needs least time; then those of no claim. Seed 0
-        of everything comes before seed 1.
+        of everything comes before seed 1. Data that stand in for the paper's and these are counted apart.
     """
     jobs: dict[tuple[str, str, int], Job] = {}
     worth: list[tuple[int, float, list[tuple[str, str, int]]]] = []
@@ -70,10 +70,11 @@ def missing(
         for cells in [*needs, one.cells]:
             by_seed = defaultdict(list)
             for cell in cells:
-                for task in cell.wanted:
-                    for seed in range(cell.seeds):
-                        by_seed[seed].append((one.paper, task.name, seed))
-            for seed, keys in by_seed.items():
+                for official, tasks in enumerate((cell.tasks, cell.official)):
+                    for task in tasks:
+                        for seed in range(cell.seeds):
+                            by_seed[seed, official].append((one.paper, task.name, seed))
+            for (seed, _), keys in by_seed.items():
                 todo = [key for key in dict.fromkeys(keys) if key in jobs]
                 rest = cells is one.cells
                 worth.append((seed, 1e9 if rest else sum(hours(jobs[key].task) for key in todo), todo))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -70,8 +71,8 @@ class Cell(NamedTuple):
         read: `read(*rows)` is the number, one row for each of `tasks`, all of one seed.
         metric: what the number is.
         seeds: how many seeds.
-        official: the same tasks on the paper's data, where `tasks` are on data that stand in for them. They are run
-            where these data are, and count as soon as one of them has a row.
+        official: the same tasks on the paper's data, where `tasks` are on data that stand in for them. They are run as
+            well, and count once as many numbers of a data set have been measured on them.
     """
 
     item: str
@@ -86,8 +87,8 @@ class Cell(NamedTuple):
 
     @property
     def wanted(self) -> tuple[Task, ...]:
-        """The tasks to run on this machine."""
-        return self.official if self.official and all(map(here, self.official)) else self.tasks
+        """All tasks."""
+        return self.tasks + self.official
 
     @property
     def key(self) -> Key:
@@ -229,13 +230,17 @@ class Study(NamedTuple):
         return run.arguments(seed)
 
     def settled(self) -> Study:
-        """The study in which the official tasks count of each data set of which one has a row."""
+        """The study with the official tasks of the data sets that have been measured on them as far as on others."""
         if not any(cell.official for cell in self.cells):
             return self
-        done = {name for name, _ in self.known()}
-        own = {cell.dataset for cell in self.cells if done & {task.name for task in cell.official}}
+        done, measured = {name for name, _ in self.known()}, Counter[tuple[str, bool]]()
+        for cell in self.cells:
+            for official, tasks in ((True, cell.official), (False, cell.tasks if cell.official else ())):
+                measured[cell.dataset, official] += bool(tasks) and done.issuperset(task.name for task in tasks)
         cells = [
-            cell._replace(tasks=cell.official, official=()) if cell.official and cell.dataset in own else cell
+            cell._replace(tasks=cell.official, official=())
+            if cell.official and 0 < measured[cell.dataset, True] >= measured[cell.dataset, False]
+            else cell
             for cell in self.cells
         ]
         return self._replace(cells=cells)
@@ -521,6 +526,12 @@ def study(paper: str, profile: Profile = "paper", seeds: int = 0) -> Study:
     return one.settled()
 
 
+def stand_in(cells: Sequence[Cell], others: Sequence[Cell], where: Callable[[Cell], bool]) -> list[Cell]:
+    """The cells with the tasks of `others`, of the same keys, where `where(cell)`; their own become `official`."""
+    tasks = {cell.key: cell.tasks for cell in others}
+    return [cell._replace(tasks=tasks[cell.key], official=cell.tasks) if where(cell) else cell for cell in cells]
+
+
 def evidence(paper: str) -> pd.DataFrame:
     """Read what has been measured of a paper at its own size.
 
@@ -583,5 +594,6 @@ def _stand_in(cell: Cell) -> str:
 
 
 def _words(images: Images) -> str:
-    """The name of a data set; that of one which joins others than usual: "mnist+usps"."""
-    return "+".join(dict(images.options).get("domains", [images.name]))  # type: ignore[arg-type]
+    """The name of a data set; for one that joins others than usual "mnist+usps", for few of its images their number."""
+    name = "+".join(dict(images.options).get("domains", [images.name]))  # type: ignore[arg-type]
+    return f"{images.few} images of {name}" if images.few and images.name == images.stands_for else name

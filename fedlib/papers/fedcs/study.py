@@ -21,7 +21,7 @@ from fedlib.papers.fedcs.figures import SHOWN
 from fedlib.papers.number import Number, largest, smallest
 from fedlib.papers.rows import Row, kept
 from fedlib.papers.run import Images, Kept, Probe, Run, here
-from fedlib.papers.study import Cell, Claim, Numbers, Study, profile_of
+from fedlib.papers.study import Cell, Claim, Numbers, Study, profile_of, stand_in
 from fedlib.papers.verdict import Case, fact
 
 TABLES = {"mnist": "table1", "cifar10": "table2", "digit5": "table3"}
@@ -167,11 +167,7 @@ def study(profile: str) -> Study:
     """What FedCS needs at one size."""
     cells = cells_of(PROFILES[profile])
     if profile == "paper":  # other sets of digits stand in for Digit-5 until it has been run itself
-        others = {cell.key: cell.tasks for cell in cells_of(PROFILES["paper, other digits"])}
-        cells = [
-            cell._replace(tasks=others[cell.key], official=cell.tasks) if cell.dataset == "digit5" else cell
-            for cell in cells
-        ]
+        cells = stand_in(cells, cells_of(PROFILES["paper, other digits"]), lambda cell: cell.dataset == "digit5")
     return Study("fedcs", profile, cells, CLAIMS, clients=50, shown=SHOWN, controls=CONTROLS)
 
 

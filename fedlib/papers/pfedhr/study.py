@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_leaves
 import fedlib as fl
 from fedlib.algorithm import Algorithm
 from fedlib.fingerprint import Registry
-from fedlib.models import MODELS, build
+from fedlib.models import MODELS, architectures, build
 from fedlib.papers.number import Number, largest, mean, missing, smallest, strictly
 from fedlib.papers.pfedhr.draw import ALL_KNOWING, KNOWS_NOTHING, NOBODY, PRINTED
 from fedlib.papers.pfedhr.figures import SHOWN
@@ -25,7 +25,7 @@ from fedlib.papers.pfedhr.keep import GROUPS, LAST, looked_into
 from fedlib.papers.pfedhr.taught import taught
 from fedlib.papers.rows import Row, kept
 from fedlib.papers.run import Images, Kept, Probe, Run, images
-from fedlib.papers.study import Cell, Claim, Numbers, Read, Study, profile_of
+from fedlib.papers.study import Cell, Claim, Numbers, Read, Study, profile_of, stand_in
 from fedlib.papers.verdict import Case
 from fedlib.stack import n_bytes
 
@@ -147,19 +147,22 @@ QUICK = Sizes(
     control_splits=("iid",),
     global_images=100,
 )
+PAPER = Sizes(
+    data=PAPER_DATA,
+    foreign={name: PAPER_DATA[name] for name in ("mnist", "cifar10")},
+    half=Images("cifar10", few=30_000, stands_for=MAIN),
+    varied={
+        "fig3": Varied((0.02, 0.05)),
+        "fig4": Varied((2, 3, 5, 6), BOTH, tuple(RIVALS)),
+        "fig5": Varied((2, 3)),
+        "fig6": Varied((4, 5, 10)),
+    },
+)
+FEWER = PAPER_DATA["cifar10"]._replace(few=7500, stands_for="cifar10")  # 450 train images of a client (reading A40)
 PROFILES = Registry(  # a run of one profile is not older than the sizes of another one
     {
-        "paper": Sizes(
-            data=PAPER_DATA,
-            foreign={name: PAPER_DATA[name] for name in ("mnist", "cifar10")},
-            half=Images("cifar10", few=30_000, stands_for=MAIN),
-            varied={
-                "fig3": Varied((0.02, 0.05)),
-                "fig4": Varied((2, 3, 5, 6), BOTH, tuple(RIVALS)),
-                "fig5": Varied((2, 3)),
-                "fig6": Varied((4, 5, 10)),
-            },
-        ),
+        "paper": PAPER,
+        "paper, few images": PAPER._replace(data={**PAPER_DATA, "cifar10": FEWER}),
         "quick": QUICK,
         "smoke": QUICK._replace(
             data={MAIN: style("pen", MAIN, 300)},
@@ -184,10 +187,22 @@ PROFILES = Registry(  # a run of one profile is not older than the sizes of anot
 
 def study(profile: str) -> Study:
     """What pFedHR needs at one size."""
-    sizes = PROFILES[profile]
-    cells = [*table1(sizes), *table2(sizes), *table3(sizes), *table4(sizes), *step_sizes(sizes), *few(sizes)]
-    cells += [*fig1(sizes), *figs3_to_6(sizes), *searches(sizes), *controls(sizes)]
+    cells = cells_of(PROFILES[profile])
+    if profile == "paper":  # M1 to M4 on all images take hours for each run, so fewer images stand in for them
+        others = cells_of(PROFILES["paper, few images"])
+        cells = stand_in(cells, others, lambda cell: mixed(cell, PAPER_DATA["cifar10"]))
     return Study("pfedhr", profile, cells, CLAIMS, shown=SHOWN, controls=CONTROLS)
+
+
+def cells_of(sizes: Sizes) -> list[Cell]:
+    """The numbers of all tables and figures."""
+    cells = [*table1(sizes), *table2(sizes), *table3(sizes), *table4(sizes), *step_sizes(sizes), *few(sizes)]
+    return [*cells, *fig1(sizes), *figs3_to_6(sizes), *searches(sizes), *controls(sizes)]
+
+
+def mixed(cell: Cell, source: Images) -> bool:
+    """Whether a number is from runs of several architectures on these images."""
+    return all(isinstance(t, Run) and t.images == source and len(architectures(t.model)) > 1 for t in cell.tasks)
 
 
 # -- runs ---------------------------------------------------------------------------------------------------------
