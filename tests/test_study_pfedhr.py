@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from studies import official
 
 import fedlib as fl
 from fedlib.methods.pfedhr import decompose
@@ -28,7 +29,7 @@ FEDERATE = {"test_fraction": 0.2, "public": 0.1}
 
 @pytest.fixture(scope="module")
 def paper():
-    return study("pfedhr", "paper")
+    return official(study("pfedhr", "paper"))
 
 
 def printed():
@@ -68,6 +69,44 @@ def test_keys_and_runs_are_unique_and_stand_ins_are_declared(profile):
         for task in cell.tasks:
             if isinstance(task, Run) and task.images.name != cell.dataset:
                 assert task.images.stands_for == cell.dataset
+
+
+def test_few_images_of_cifar10_stand_in_where_four_architectures_train(paper):
+    cells = study("pfedhr", "paper").cells
+    assert {c.item for c in cells if c.official} == {
+        *("table2", "tested", "candidates", "search", "fig7", "teachers", "control")
+    }
+    for cell, own in zip(cells, paper.cells, strict=True):
+        [*tasks] = cell.official or cell.tasks
+        assert [task.name for task in tasks] == [task.name for task in own.tasks]
+        four = all(isinstance(t, Run) and t.model == "m1+m2+m3+m4" and t.images.few == 0 for t in tasks)
+        assert bool(cell.official) == (cell.dataset == "cifar10" and four)
+        if cell.official:
+            [few], [whole] = cell.tasks, cell.official
+            assert few.images == whole.images._replace(few=7500, stands_for="cifar10")
+            assert few._replace(images=whole.images, keep=None).name == whole._replace(keep=None).name
+            assert few.keep.args[0].images == few.images  # what is looked into is what was trained on
+    assert round(7500 * 0.8 * 0.9 / 12) == 450
+
+
+def test_few_images_are_run_before_all_of_them(tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDLIB_DATA", str(tmp_path))
+    (tmp_path / "cifar10.npz").touch()
+    todo = [job for job in runner.missing([study("pfedhr")], ["search"], tmp_path) if job.seed == 0]
+    for labelled in (True, False):  # those of a claim, and the others
+        few = [job.task.images.few for job in todo if job.task.algorithm.hyper["labelled"] == labelled]
+        assert few == [7500, 7500, 0, 0]
+
+
+def test_what_few_images_say_is_told_and_counts_only_so_far():
+    few, table = study("pfedhr", "paper"), printed()
+    found = few.ledger(pd.concat([table, table])).set_index("id")
+    assert found.loc["ph01", ["verdict", "stand_in"]].tolist() == [
+        "consistent so far",
+        "7500 images of cifar10 for cifar10",
+    ]
+    table["value"] = table["value"].where(table["dataset"] == "cifar10", -table["value"])
+    assert few.ledger(pd.concat([table, table])).set_index("id").loc["ph01", "verdict"] == "refuted"  # by other data
 
 
 def test_every_claim_has_a_judge_and_cells(paper):
