@@ -58,11 +58,18 @@ def test_data_sets_have_their_printed_names_and_stand_ins_their_own():
     assert [data_label(name) for name in ("mnist", "usps", "pen")] == ["MNIST", "USPS", "pen"]
 
 
-@pytest.mark.parametrize(
-    ("column", "title"), [("cifar10", "cifar10, IID"), ("pen for cifar10", "cifar10, IID\nhere: pen for cifar10")]
-)
-def test_a_panel_of_points_names_other_data_only(column, title):
-    pair = {"row": "a", "place": "cifar10, IID", "column": column, "source": "full size", "value": [4.0], "std": 0.5}
+@pytest.mark.parametrize("source", ["full size", "here"])
+@pytest.mark.parametrize("other", ["", "pen for cifar10"])
+def test_a_panel_of_points_names_other_data_only(source, other):
+    title = "cifar10, IID" + f"\n{source}: {other}" * bool(other)
+    pair = {
+        "row": "a",
+        "place": "cifar10, IID",
+        "column": other or "cifar10",
+        "source": source,
+        "value": [4.0],
+        "std": 1,
+    }
     assert [ax.get_title("left") for ax in report.plot_points(pd.DataFrame(pair)).axes] == [title]
 
 

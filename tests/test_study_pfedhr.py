@@ -15,6 +15,7 @@ from fedlib.models import MODELS, build
 from fedlib.papers import cost, rows, runner
 from fedlib.papers.cost import hours
 from fedlib.papers.number import Number, missing
+from fedlib.papers.pfedhr.draw import titles
 from fedlib.papers.pfedhr.keep import matched, of_active, on_all_classes
 from fedlib.papers.pfedhr.study import DATA, PROFILES, control, ranked, run, table2, where
 from fedlib.papers.pfedhr.taught import all_knowing, taught
@@ -87,6 +88,13 @@ def test_few_images_of_cifar10_stand_in_where_four_architectures_train(paper):
             assert few._replace(images=whole.images, keep=None).name == whole._replace(keep=None).name
             assert few.keep.args[0].images == few.images  # what is looked into is what was trained on
     assert round(7500 * 0.8 * 0.9 / 12) == 450
+
+
+def test_panels_say_that_few_images_stand_in():
+    few = study("pfedhr", "paper")
+    keys = [("heterogeneous", "cifar10", "iid"), ("heterogeneous", "cifar10", "noniid")]
+    assert titles(few.only("table2"), keys) == ["7500 images of CIFAR-10, IID", "7500 images of CIFAR-10, Non-IID"]
+    assert titles(official(few).only("table2"), keys) == titles(few.only("table4"), keys) == ["IID", "Non-IID"]
 
 
 def test_few_images_are_run_before_all_of_them(tmp_path, monkeypatch):

@@ -76,7 +76,7 @@ def _parts(key: Sequence[str], rows: str) -> tuple[str, list[str]]:
 
 
 def _stand_ins(long: pd.DataFrame) -> list[str]:
-    return long["stand_in"].where(long["source"] == "here", "").tolist()
+    return long["stand_in"].where(long["source"] != "paper", "").tolist()
 
 
 def _names(words: Sequence[str], common: set[str], stand_in: str) -> list[str]:

@@ -210,8 +210,9 @@ def plot_points(frame: pd.DataFrame, *, xlabel: str = "accuracy [%]", chance: fl
                 some["value"], y, xerr=bars, fmt=marker, color=color, markersize=4, elinewidth=0.8, label=source
             )
         words = set(place.split(", "))
-        names = [name for name in here["column"].unique() if not words.issuperset(name.split(", "))]
-        ax.set_title(place + "".join(f"\nhere: {name}" for name in names), loc="left")
+        names = here[["source", "column"]].drop_duplicates().itertuples(index=False, name=None)
+        others = [f"\n{source}: {name}" for source, name in names if not words.issuperset(name.split(", "))]
+        ax.set_title(place + "".join(others), loc="left")
         ax.set(ylim=(-0.9, len(rows) - 0.4), xlabel=xlabel)
         ax.set_yticks(range(len(rows)), rows)
         mark_chance(ax, np.nan if chance is None else chance, "y")

@@ -26,6 +26,7 @@ TEACHERS = {  # how they are drawn
 }
 CHANCE = {"iid": 10.0, "noniid": 50.0}  # per cent, of the classes that a client is tested on
 SPLIT = {"iid": "IID", "noniid": "Non-IID"}
+OF_THEM = " images of "  # fewer than the paper has
 KIND = {"labeled": "labelled", "unlabeled": "unlabelled", "none": "no public images"}
 # -- rows ---------------------------------------------------------------------------------------------------------
 
@@ -77,13 +78,18 @@ def lessons(rows: dict[int, Row]) -> pd.DataFrame:
 
 def named(study: Study, dataset: str) -> str:
     """The data themselves, where they stand in for those of the paper."""
-    images = [t.images for cell in study.cells for t in cell.tasks if cell.dataset == dataset and isinstance(t, Run)]
-    return data_label(next((i.domains[0] if i.domains else i.name for i in images), dataset))
+    found = [t.images for cell in study.cells for t in cell.tasks if cell.dataset == dataset and isinstance(t, Run)]
+    if not found:
+        return data_label(dataset)
+    [images, *_] = found
+    name = data_label(images.domains[0] if images.domains else images.name)
+    return f"{images.few}{OF_THEM}{name}" if images.few and images.name == images.stands_for else name
 
 
 def titles(study: Study, keys: Sequence[Sequence[object]]) -> list[str]:
-    """What differs between panels, in words."""
+    """What differs between panels, in words; and that a data set has fewer images than the paper's."""
     words = [[SPLIT.get(str(w), KIND.get(str(w), named(study, str(w)))) for w in key] for key in keys]
     return [
-        ", ".join(w for column, w in enumerate(row) if len({other[column] for other in words}) > 1) for row in words
+        ", ".join(w for k, w in enumerate(row) if OF_THEM in w or len({other[k] for other in words}) > 1)
+        for row in words
     ]

@@ -46,7 +46,7 @@ def table(study: Study, item: str) -> Figure:
     groups = list(frame[frame["method"] != "local_only"].groupby(columns, sort=False))
     heights = [0.8 + 0.32 * own.groupby(["public", "method"]).ngroups for _, own in groups]
     figure, axes = panels(len(groups), heights, across=1, sharex=True)
-    words = titles(study, [key for key, _ in groups])
+    words = titles(study.only(item), [key for key, _ in groups])
     for ax, (_, own), title in zip(axes, groups, words, strict=True):
         dataset, split = own["dataset"].iloc[0], own["split"].iloc[0]
         kinds = len(set(own["public"])) > 1

@@ -110,7 +110,7 @@ def draw_control(study: Study) -> Figure:
         return plot_nothing()
     figure, axes = panels(len(shown), 2.8, across=1)
     frame, knows = study.numbers("control", metric="accuracy"), study.numbers("control", metric="teachers")
-    for ax, (dataset, split), title in zip(axes, shown, titles(study, shown), strict=True):
+    for ax, (dataset, split), title in zip(axes, shown, titles(study.only("control"), shown), strict=True):
         here = frame[(frame["dataset"] == dataset) & (frame["split"] == split)]
         alone, means = here[here["teacher"] == NOBODY].set_index("seed")["value"], {}
         ax.axhline(0, color=GREY)
