@@ -18,6 +18,7 @@ from fedlib.papers import rows, runner
 from fedlib.papers.fedcs import space
 from fedlib.papers.fedcs import study as fedcs
 from fedlib.papers.fedcs.diagnosis import aligned_on, latents
+from fedlib.papers.fedcs.draw import data_name, group_names
 from fedlib.papers.fedcs.figures import SHOWN
 from fedlib.papers.fedcs.scores import at_their_moment
 from fedlib.papers.rows import Row
@@ -135,7 +136,7 @@ def test_what_other_digits_say_is_told_and_counts_only_so_far():
     frame = pd.DataFrame([(*key, value) for key, value in numbers.items()], columns=[*KEYS, "value"])
     told = STUDY.ledger(pd.concat([frame, frame])).set_index("id")
     assert told.loc["cs03", "verdict"] == "consistent so far"
-    assert told.loc["cs03", "stand_in"] == "mnist+mnist_m+digits+usps+printed_digits for digit5"
+    assert told.loc["cs03", "stand_in"] == "5 other sets for digit5"
     assert told.loc["cs02", "verdict"] == "holds"
     digits = frame[frame["dataset"] == "digit5"]
     worse = frame.assign(value=frame["value"].where(frame["dataset"] == "digit5", -frame["value"]))
@@ -508,6 +509,24 @@ def test_a_table_is_drawn_in_order_and_its_sentence_names_the_first_and_the_last
     assert "FedCS-FC2 is on top" in sentence
     assert "PerFL (FedAlt) last" in sentence
     assert "guessing" not in sentence
+    assert [drawn(shown, item).axes[0].get_title("left") for item in ("table1", "table3")] == ["pen", "drawing styles"]
+
+
+def test_the_digits_that_stand_in_for_digit5_are_named_in_figures():
+    counted = next(cell.tasks[0].name for cell in STUDY.cells if cell.item == "fig5")
+    domains = {"domains": ["mnist", "mnist_m", "digits", "usps", "printed_digits"]}
+    rows = {(counted, 0): Row(counted, 0, {"kept": domains})}
+    names = ["MNIST", "MNIST-M-style", "digits in colour", "USPS", "printed digits"]
+    assert group_names(STUDY._replace(rows=rows), "digit5") == names
+    assert group_names(STUDY._replace(rows={}), "digit5") == [
+        f"domain {d}" for d in range(5)
+    ]  # before they are counted
+    own = next(cell.tasks[0].name for cell in PAPER.cells if cell.item == "fig5")
+    rows = {(own, 0): Row(own, 0, {"kept": {"domains": ["mnist", "mnist_m", "svhn", "usps", "synthetic_digits"]}})}
+    names = ["MNIST", "MNIST-M", "SVHN", "USPS", "Synthetic Digits"]
+    assert group_names(PAPER._replace(rows=rows), "digit5") == names
+    assert data_name(STUDY, "digit5") == "five sets of digits"
+    assert data_name(PAPER, "digit5") == "Digit-5"
 
 
 def test_unseen_groups_are_red_and_their_gap_is_told(shown):

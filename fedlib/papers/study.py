@@ -594,6 +594,8 @@ def _stand_in(cell: Cell) -> str:
 
 
 def _words(images: Images) -> str:
-    """The name of a data set; for one that joins others than usual "mnist+usps", for few of its images their number."""
-    name = "+".join(dict(images.options).get("domains", [images.name]))  # type: ignore[arg-type]
-    return f"{images.few} images of {name}" if images.few and images.name == images.stands_for else name
+    """The name of a data set; in place of itself, how many of its images or how many other sets it is."""
+    if images.name != images.stands_for:
+        return images.name
+    sets = dict(images.options).get("domains", ())
+    return f"{images.few} images of {images.name}" if images.few else f"{len(sets)} other sets"  # type: ignore[arg-type]

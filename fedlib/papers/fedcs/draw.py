@@ -68,12 +68,12 @@ def distinct(study: Study, item: str) -> list[str]:
     return list(found.values())
 
 
-def group_names(study: Study, name: str, n: int = 10) -> list[str]:
+def group_names(study: Study, name: str) -> list[str]:
     """The names of domains, or of groups."""
     cell = next((c for c in study.cells if c.item == "fig5" and name == "digit5"), None)
     found = study.rows_of(cell.tasks[0]) if cell else []
     if not cell or not found:
-        return [f"group {g}" for g in range(n)]
+        return [f"domain {d}" for d in range(5)] if name == "digit5" else [f"group {g}" for g in range(10)]
     others = OTHER_DIGITS if cell.tasks[0].images.stands_for else {}
     return [others.get(domain) or data_label(domain) for domain in found[0].kept["domains"]]
 

@@ -81,6 +81,7 @@ def table(item: str, study: Study) -> Figure:
     method_dots(ax, score.set_index("method").loc[order].reset_index(), named, look)
     mark_chance(ax, CHANCE, "y")
     ax.set(xlabel="weighted F1 [%]; grey: one standard deviation over clients", xlim=(0, 105))
+    ax.set_title(data_name(study, str(score["dataset"].iloc[0])), loc="left")
     return figure
 
 

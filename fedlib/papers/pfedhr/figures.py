@@ -146,7 +146,7 @@ def draw_few(study: Study) -> Figure:
     groups = list(frame.groupby(["models", "dataset", "split"], sort=False))
     heights = [0.8 + 0.32 * own["method"].nunique() for _, own in groups]
     figure, axes = panels(len(groups), heights, across=1, sharex=True)
-    for ax, (_, own), title in zip(axes, groups, titles(study, [key for key, _ in groups]), strict=True):
+    for ax, (_, own), title in zip(axes, groups, titles(study.only("few"), [key for key, _ in groups]), strict=True):
         own = own.assign(method=own["method"].map(label))
         table = own.pivot_table(index="method", columns="images", values="value", sort=False)
         shaded_dots(ax, table, own.groupby("method")["paper"].first())
@@ -244,7 +244,7 @@ def draw_fig1(study: Study) -> Figure:
         return plot_nothing()
     groups = list(frame.groupby(["public", "split"], sort=False))
     figure, axes = panels(len(groups), 2.3, across=1)
-    for ax, (_, own), title in zip(axes, groups, titles(study, [key for key, _ in groups]), strict=True):
+    for ax, (_, own), title in zip(axes, groups, titles(study.only("fig1"), [key for key, _ in groups]), strict=True):
         names, ends = list(dict.fromkeys(own["images"])), {}
         for method, values in own.groupby("method", sort=False):
             mean = values.groupby("images", sort=False)["value"].mean().reindex(names)
@@ -288,7 +288,7 @@ def draw_varied(item: str, study: Study) -> Figure:
         return plot_nothing()
     groups = list(frame.groupby(["dataset", "public"], sort=False))
     figure, axes = panels(len(groups), 2.4, across=1)
-    words = titles(study, [key for key, _ in groups])
+    words = titles(study.only(item), [key for key, _ in groups])
     for ax, (_, panel), title in zip(axes, groups, words, strict=True):
         xs, ends = sorted(panel["x"].unique()), {}
         ax.axhline(0, color=GREY)
