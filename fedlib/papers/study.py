@@ -231,12 +231,13 @@ class Study(NamedTuple):
 
     def settled(self) -> Study:
         """The study with the official tasks of the data sets that have been measured on them as far as on others."""
-        if not any(cell.official for cell in self.cells):
+        replaced = [cell for cell in self.cells if cell.official]
+        if not replaced:
             return self
         done, measured = {name for name, _ in self.known()}, Counter[tuple[str, bool]]()
-        for cell in self.cells:
-            for official, tasks in ((True, cell.official), (False, cell.tasks if cell.official else ())):
-                measured[cell.dataset, official] += bool(tasks) and done.issuperset(task.name for task in tasks)
+        for cell in replaced:
+            for official, tasks in enumerate((cell.tasks, cell.official)):
+                measured[cell.dataset, bool(official)] += done.issuperset(task.name for task in tasks)
         cells = [
             cell._replace(tasks=cell.official, official=())
             if cell.official and 0 < measured[cell.dataset, True] >= measured[cell.dataset, False]

@@ -100,7 +100,7 @@ class Sizes(NamedTuple):
     few: tuple[int, ...] = (2000, 5000, 10000)  # images of all clients together, in the control of Table 1
 
 
-DIGITS = ("mnist", "mnist_m", "digits", "usps", "printed_digits")  # real sets that stand in for the domains of Digit-5
+DIGITS = ("mnist", "mnist_m", "digits", "usps", "printed_digits")  # stand in for the domains of Digit-5
 STYLES = ("pen", "pencil", "poster", "painting", "halftone")
 PEN = Images("digit_styles", (("per_style", 900),), ("pen",), few=900)
 FIVE = Images("digit_styles", (("per_style", 400),), STYLES, stands_for="digit5")
