@@ -112,6 +112,11 @@ def data_name(study: Study, dataset: str) -> str:
     return "drawing styles" if len(images.domains) > 1 else "pen"
 
 
+def signed(points: float) -> str:
+    """A gain or a loss in words."""
+    return f"{points:+.1f}".replace("-", "\N{MINUS SIGN}")
+
+
 def dumbbells(ax: Axes, pairs: Sequence[tuple[str, float, float, str]], names: tuple[str, str]) -> None:
     """From a hollow to a full dot for each (name, from, to, colour); `names` stand above the first one."""
     for y, (_, start, end, color) in enumerate(pairs):
@@ -119,8 +124,9 @@ def dumbbells(ax: Axes, pairs: Sequence[tuple[str, float, float, str]], names: t
         ax.plot(start, y, "o", color=color, markerfacecolor="white", markersize=5.5)
         ax.plot(end, y, "o", color=color, markersize=5.5)
         side, ha = (1, "left") if end >= start else (-1, "right")
-        text = f"{end - start:+.1f}".replace("-", "\N{MINUS SIGN}")
-        ax.annotate(text, (end, y), (6 * side, 0), "data", "offset points", ha=ha, va="center", color=color)
+        ax.annotate(
+            signed(end - start), (end, y), (6 * side, 0), "data", "offset points", ha=ha, va="center", color=color
+        )
     ax.set_yticks(range(len(pairs)), [name for name, *_ in pairs])
     ax.set_ylim(len(pairs) - 0.1, -0.6)
     ax.margins(x=0.2)

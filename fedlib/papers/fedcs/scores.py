@@ -26,6 +26,7 @@ from fedlib.papers.fedcs.draw import (
     named,
     paired,
     runs_of,
+    signed,
     trained_and_new,
 )
 from fedlib.papers.rows import Row
@@ -168,6 +169,42 @@ def before_and_after(study: Study, item: str, settings: tuple[str, str], names: 
     return figure
 
 
+def directions(study: Study) -> Figure:
+    """A dumbbell per data set, from whitening only to FedCS with its directions."""
+    table = _with_and_without(study)
+    if table.empty:
+        return plot_nothing()
+    figure, ax = plt.subplots(figsize=(WIDE, 0.9 + 0.32 * len(table)))
+    pairs = [(name, float(own[WHITE]), float(own["fedcs-fc2"]), RED) for name, own in table.iterrows()]
+    dumbbells(ax, pairs, ("whitening only", "FedCS-FC2"))
+    mark_chance(ax, CHANCE, "y")
+    ax.set(xlabel="weighted F1 [%]", xlim=(0, 105))
+    return figure
+
+
+def _with_and_without(study: Study) -> pd.DataFrame:
+    """F1 of FedAvg, of whitening only and of FedCS (columns) on the data sets that have all three."""
+    rows = study.numbers("directions")
+    if rows.empty:
+        return pd.DataFrame()
+    rows = rows.assign(dataset=[data_name(study.only("directions"), name) for name in rows["dataset"]])
+    table = rows.pivot_table(index="dataset", columns="method", values="value", sort=False)
+    return table.reindex(columns=["fedavg", WHITE, "fedcs-fc2"]).dropna()
+
+
+def says_directions(study: Study) -> str:
+    """What whitening adds to FedAvg, and what directions add to whitening."""
+    table = _with_and_without(study)
+    if table.empty:
+        return ""
+    told = [
+        f"{name}: whitening adds {signed(own[WHITE] - own['fedavg'])} points to FedAvg, the learned directions "
+        f"{signed(own['fedcs-fc2'] - own[WHITE])} to that"
+        for name, own in table.iterrows()
+    ]
+    return f"Look at the length of the lines. {'; '.join(told)}."
+
+
 def levels(item: str, study: Study) -> Figure:
     """The weighted F1 of methods in other settings, a panel for each."""
     rows = study.numbers(item)
@@ -248,7 +285,7 @@ def by_domain(study: Study, ax: Axes, method: str, rows: Sequence[Row]) -> None:
     ends = {}
     for d, (name, color) in enumerate(zip((*names, "mixed"), (*PALETTE[: len(names)], BLACK), strict=True)):
         ends[name] = seeds_and_mean(ax, lines[[d]], color, linewidth=1.2)
-    ax.set_title(f"{label(method)} by domain")
+    ax.set_title(f"{label(method)} by domain", loc="left")
     name_ends(ax, ends, CHANCE)
 
 
@@ -351,12 +388,10 @@ def says_unseen(study: Study) -> str:
         )
         ours = [b - a for text, a, b, _ in table if text.startswith("FedCS")]
         if adapt and one and ours:
-            text = f"{data_name(study, name)}: methods that adapt change by {np.mean(adapt):+.1f} points on "
-            text += (
-                f"unseen clients, other methods with one model by {np.mean(one):+.1f}, FedCS by {np.mean(ours):+.1f}"
-            )
+            text = f"{data_name(study, name)}: methods that adapt change by {signed(np.mean(adapt))} points on unseen "
+            text += f"clients, other methods with one model by {signed(np.mean(one))}, FedCS by {signed(np.mean(ours))}"
             texts.append(text)
-    return f"Look at the length of the lines. {'; '.join(texts)}.".replace("-", "\N{MINUS SIGN}") if texts else ""
+    return f"Look at the length of the lines. {'; '.join(texts)}." if texts else ""
 
 
 def says_readings(study: Study) -> str:

@@ -134,7 +134,7 @@ def eq5(study: Study) -> Figure:
         return plot_nothing()
     figure, ax = plt.subplots(figsize=(WIDE, 0.7 + 0.32 * len(groups)))
     dots(ax, groups)
-    ax.set(xlabel="J of nine columns [% of the largest J]", xlim=(0, 105))
+    ax.set(xlabel="of the largest J [%]", xlim=(0, 105))
     return figure
 
 

@@ -174,7 +174,8 @@ def study(profile: str) -> Study:
 def cells_of(sizes: Sizes) -> list[Cell]:
     """The numbers of all tables and figures."""
     cells = [*tables(sizes), *groups(sizes), *curves(sizes), *partitions(sizes), *unseen(sizes)]
-    return [*cells, *alignment(sizes), *recursions(sizes), *one_for_all(sizes), *control(sizes), *side(sizes)]
+    cells += [*alignment(sizes), *recursions(sizes), *one_for_all(sizes), *control(sizes), *side(sizes)]
+    return cells if sizes.data["cifar10"].stands_for else [*cells, *directions(sizes)]
 
 
 # -- runs ---------------------------------------------------------------------------------------------------------
@@ -534,6 +535,17 @@ def control(sizes: Sizes) -> list[Cell]:
     ]
 
 
+def directions(sizes: Sizes) -> list[Cell]:
+    """What whitening adds to FedAvg, and what the learned directions add to whitening, on every data set."""
+    f1 = partial(over_clients, "f1", "before", np.mean)
+    return [
+        Cell("directions", method, name, SHIFT[name], (run(sizes, name, of),), f1, "weighted_f1", sizes.side_seeds)
+        for name in sizes.data
+        for method, of in CONTROL.items()
+        if method != "fedavg+bn"
+    ]
+
+
 def side(sizes: Sizes) -> list[Cell]:
     """Other readings and controls, FedCS around other methods, momentum, other levels of label shift, more and less."""
     name, cells = sizes.side, []
@@ -727,7 +739,7 @@ def one_model(numbers: Numbers) -> list[Case]:
     return cases
 
 
-CONTROLS = {"table1": ("few",), "table2": ("readings", "momentum", "long")}
+CONTROLS = {"table1": ("few",), "table2": ("readings", "directions", "momentum", "long"), "table3": ("directions",)}
 CLAIMS = [
     Claim("cs01", one_is_best),
     Claim("cs02", lambda n: all_are_ahead(n, "cifar10", 1.0)),
