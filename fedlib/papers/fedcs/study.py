@@ -539,7 +539,7 @@ def directions(sizes: Sizes) -> list[Cell]:
     """What whitening adds to FedAvg, and what the learned directions add to whitening, on every data set."""
     f1 = partial(over_clients, "f1", "before", np.mean)
     return [
-        Cell("directions", method, name, SHIFT[name], (run(sizes, name, of),), f1, "weighted_f1", sizes.side_seeds)
+        Cell("directions", method, name, "at=fc2", (run(sizes, name, of),), f1, "weighted_f1", sizes.side_seeds)
         for name in sizes.data
         for method, of in CONTROL.items()
         if method != "fedavg+bn"
