@@ -198,11 +198,13 @@ def says_directions(study: Study) -> str:
     table = _with_and_without(study)
     if table.empty:
         return ""
-    told = [
-        f"{name}: whitening adds {signed((own[WHITE] - own['fedavg']).mean())} points to FedAvg, the learned "
-        f"directions {signed((own['fedcs-fc2'] - own[WHITE]).mean())} to that{', from one seed' if len(own) == 1 else ''}"
-        for name, own in table.groupby("dataset", sort=False)
-    ]
+    told = []
+    for name, own in table.groupby("dataset", sort=False):
+        white, learned = (own[WHITE] - own["fedavg"]).mean(), (own["fedcs-fc2"] - own[WHITE]).mean()
+        text = (
+            f"{name}: whitening adds {signed(white)} points to FedAvg, the learned directions {signed(learned)} to that"
+        )
+        told.append(text + (", from one seed" if len(own) == 1 else ""))
     return f"Look at the length of the lines. {'; '.join(told)}."
 
 
