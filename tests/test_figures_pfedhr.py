@@ -295,6 +295,14 @@ def test_a_round_shows_its_candidates_and_who_gets_them(quick):
     assert "12 to 50 %" in quick.shown["round"].says(quick)
 
 
+def test_only_splits_that_were_measured_have_a_panel(quick):
+    for splits, there in (
+        (["IID", "Non-IID"], quick.cells),
+        (["IID"], [c for c in quick.cells if "=iid" in c.setting]),
+    ):
+        assert [ax.get_title("left") for ax in quick._replace(cells=there).figure("tested").axes] == splits
+
+
 def test_figure_7_has_the_first_and_the_last_round(quick):
     titles = [ax.get_title("left") for ax in quick.figure("fig7").axes]
     assert titles == ["round 1: teacher of client 0, 25 % right", f"round {ROUNDS}: teacher of client 0, 25 % right"]

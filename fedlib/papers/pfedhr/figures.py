@@ -186,8 +186,9 @@ def draw_tested(study: Study) -> Figure:
     own, every = study.numbers("table2", metric="accuracy"), study.numbers("tested", metric="all classes")
     if every.empty:
         return plot_nothing()
-    figure, axes = panels(2, 0.5 + 0.27 * max(1, own["method"].nunique()), across=1, sharex=True)
-    for ax, split in zip(axes, SPLIT, strict=True):
+    splits = [split for split in SPLIT if (every["split"] == split).any()]
+    figure, axes = panels(len(splits), 0.5 + 0.27 * max(1, own["method"].nunique()), across=1, sharex=True)
+    for ax, split in zip(axes, splits, strict=True):
         for name, rows, marker, color in (("own classes", own, "o", BLACK), ("all classes", every, "s", ORANGE)):
             mean = rows[rows["split"] == split].groupby(["method", "public"], sort=False)["value"].mean()
             names = [label(str(m)) + (", no labels" if p == "unlabeled" else "") for m, p in mean.index]
