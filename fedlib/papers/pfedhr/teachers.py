@@ -93,12 +93,10 @@ def say_teachers(study: Study) -> str:
     teacher, pupil = taught[taught["round"] == last]["right"].mean(), pupils.loc[last].mean()
     text = f"Look at the upper panel: in round {last} the teachers name {teacher:.0f} % of their clients' images"
     text += f" (chance: {CHANCE[place[1]]:.0f} %) and the clients' own networks {pupil:.0f} %, so the teachers know "
-    text += f"{'less' if teacher < pupil else 'more'} than their pupils. "
+    text += f"{'less' if teacher < pupil else 'more'} than their pupils."
     gain, most = final_gain(study, PRINTED, place), final_gain(study, ALL_KNOWING, place)
     if len(gain) and len(most):
-        text += (
-            f"In the end a client has {plus_minus(gain)} points over Local-Only with them, and {plus_minus(most)} with "
-        )
+        text += f" In the end a client has {plus_minus(gain)} points over Local-Only with them, and {plus_minus(most)} with "
         text += "a teacher that was trained on the images of all clients."
     return text
 
