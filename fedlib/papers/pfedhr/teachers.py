@@ -96,8 +96,8 @@ def say_teachers(study: Study) -> str:
     text += f"{'less' if teacher < pupil else 'more'} than their pupils."
     gain, most = final_gain(study, PRINTED, place), final_gain(study, ALL_KNOWING, place)
     if len(gain) and len(most):
-        text += f" In the end a client has {plus_minus(gain)} points over Local-Only with them, and {plus_minus(most)} with "
-        text += "a teacher that was trained on the images of all clients."
+        text += f" In the end a client has {plus_minus(gain)} points over Local-Only with them, and {plus_minus(most)} "
+        text += "with a teacher that was trained on the images of all clients."
     return text
 
 
