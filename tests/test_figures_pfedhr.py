@@ -300,7 +300,8 @@ def test_only_splits_that_were_measured_have_a_panel(quick):
         (["IID", "Non-IID"], quick.cells),
         (["IID"], [c for c in quick.cells if "=iid" in c.setting]),
     ):
-        assert [ax.get_title("left") for ax in quick._replace(cells=there).figure("tested").axes] == splits
+        titles = [ax.get_title("left") for ax in quick._replace(cells=there).figure("tested").axes]
+        assert titles == [f"pen, {split}" for split in splits]
 
 
 def test_figure_7_has_the_first_and_the_last_round(quick):

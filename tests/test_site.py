@@ -257,6 +257,20 @@ def test_a_wrong_number_in_a_file_would_be_on_the_pages(tmp_path):
     assert "print 9711 numbers" in results.start(wrong)
 
 
+def test_numbers_on_data_that_stand_in_are_counted_apart(site):
+    """On the page of a paper and of a method; only the paper's own data make a number measured."""
+    printed = BOARD[BOARD["paper"] != ""]
+    item = read(site / "papers" / "fedcs.html").find("section", id=results.anchor(item_title("table3")))
+    for own, text in (
+        (printed[(printed["paper_id"] == "fedcs") & (printed["item"] == "table3")], item.text),
+        (printed[printed["method"] == "fedbn"], read(site / "methods" / "fedbn.html").text),
+    ):
+        ours, others = own["n_seeds"].astype(int) > 0, own["stand_in"] != ""
+        n, more = (ours & ~others).sum(), (ours & others).sum()
+        assert more > 0
+        assert f"{n} of {len(own)} printed numbers have been measured; for {more} more, other data stand in for" in text
+
+
 @pytest.mark.parametrize("paper", PAPERS)
 def test_the_page_of_a_paper_has_all_its_items_and_printed_numbers(site, paper):
     page = read(site / "papers" / f"{paper}.html")
@@ -268,6 +282,7 @@ def test_the_page_of_a_paper_has_all_its_items_and_printed_numbers(site, paper):
         assert section is not None, item
         own = BOARD[(BOARD["paper_id"] == paper) & (BOARD["item"] == item)]
         shown = sorted(cell.text for cell in section.select("table.numbers td") if cell.text)
+        assert not re.search(r"about \S*e\S* hours", section.text)  # 9.6 hours are no 1e+01
         assert shown == sorted(text for row in numbers_of(own) for text in row[:2] if text) or own.empty, item
     counts = LEDGER.loc[LEDGER["paper"] == paper, "verdict"].value_counts().reindex(VERDICTS, fill_value=0)
     says = next(p.text for p in page.select("article p") if " claims " in p.text).partition(" claims ")[2]

@@ -549,6 +549,16 @@ def test_the_best_number_of_branches_is_named():
     )
 
 
+def test_a_column_of_fig_5_with_one_number_of_branches_is_not_shown():
+    one = ("fig5", "pfedmb", "clients=15;dir=0.4;branches=1", 70.0)
+    assert figures.says_fig5(of(one)) == figures.says_branches(pd.DataFrame())
+    assert not figures.fig5(of(one)).axes[0].lines
+    two = [("fig5", "pfedmb", f"clients=15;classes=2;branches={b}", value) for b, value in ((2, 80.0), (10, 82.0))]
+    assert figures.says_fig5(of(one, *two)).startswith("15 clients, two classes each: Best are 10 branches")
+    [ax] = figures.fig5(of(one, *two)).axes
+    assert ax.get_title() == "15 clients, two classes each"
+
+
 def test_as_many_branches_with_weighting_as_without_is_against_a_slower_clustering(paper):
     names = {"branches_used": Number(4.0), "mean_branches": Number(5.0)}
 

@@ -101,6 +101,15 @@ def numbers(evidence: Evidence, paper: str, item: str) -> pd.DataFrame:
     return rows.reset_index(drop=True)
 
 
+def counted(rows: pd.DataFrame) -> str:
+    """How many of the printed numbers have been measured, and how many on data that stand in for the paper's."""
+    printed = rows[rows["paper"].notna()]
+    measured = printed["difference"].notna()
+    more = int((printed["value"].notna() & (printed["stand_in"] != "")).sum())
+    other = f"; for {more} more, other data stand in for the paper's" if more else ""
+    return f"{measured.sum()} of {len(printed)} printed numbers have been measured{other}"
+
+
 def side_by_side(evidence: Evidence, paper: str, item: str) -> pd.DataFrame:
     """All numbers of an item as in the paper: its rows and columns, in each place the paper's number and ours.
 

@@ -15,7 +15,7 @@ import fedlib as fl
 from fedlib.algorithm import ALGORITHMS
 from fedlib.report.paper import PAPERS, reported
 from fedlib.report.style import label
-from fedlib.site.evidence import Evidence, paper_name
+from fedlib.site.evidence import Evidence, counted, paper_name
 from fedlib.site.markup import CODE, ROOT, Pages, escape
 
 MAIN = "fedlib"
@@ -191,13 +191,12 @@ def methods(evidence: Evidence) -> Pages:
         papers = printed_in(name)
         links = ", ".join(f"[{paper_name(p)}](../papers/{p}.html)" for p in papers) or "no table of the five papers"
         rows = evidence.board[(methods_of == name) & evidence.board["paper"].notna()]
-        counted = f"{(rows['n_seeds'] > 0).sum()} of {len(rows)} printed numbers have been measured"
         path = Path(inspect.getfile(inspect.unwrap(ALGORITHMS[name]))).relative_to(ROOT).as_posix()
         tests = ", ".join(f"[{Path(test).stem}](../code/{test}.html)" for test in tests_of(name))
         parts = [
             f"# {label(name)}\n",
             f"`fl.{name}`: {escape(source_of(name))}. Printed in: {links}"
-            + (f"; [{counted}](../scoreboard.html?method={name}).\n" if len(rows) else ".\n"),
+            + (f"; [{counted(rows)}](../scoreboard.html?method={name}).\n" if len(rows) else ".\n"),
             directive("autofunction", f"fedlib.{name}"),
             f"The code is [one file](../code/{path}.html#{name}). Tests: {tests}.\n",
             "Every method fulfils the same [contract](../code/tests/test_contract.py.html): shapes and bytes are "

@@ -18,7 +18,7 @@ from fedlib.papers.report import SCHEMES, score
 from fedlib.papers.verdict import MEANING, VERDICTS, shares
 from fedlib.report.paper import KEY, PAPERS, QUANTITIES, format_pm, readings
 from fedlib.report.style import base_method, label
-from fedlib.site.evidence import Evidence, names, numbers, paper_name, side_by_side
+from fedlib.site.evidence import Evidence, counted, names, numbers, paper_name, side_by_side
 from fedlib.site.markup import EXTRA, ROOT, Pages, anchor, escape, fill
 
 DECIDED = VERDICTS[:-1]
@@ -360,16 +360,15 @@ def state(evidence: Evidence, paper: str, item: str) -> str:
     rows = numbers(evidence, paper, item)
     costs = evidence.costs[paper]
     [table] = costs[costs["item"] == item].to_dict("records") or [None]
-    printed, both = int(rows["paper"].notna().sum()), int((rows["paper"].notna() & (rows["n_seeds"] > 0)).sum())
-    ours = int((rows["n_seeds"] > 0).sum())
-    text = f"{both} of {printed} printed numbers have been measured." if printed else ""
+    printed, ours = int(rows["paper"].notna().sum()), int((rows["n_seeds"] > 0).sum())
+    text = f"{counted(rows)}."
     if not printed:
         text = "The paper prints no number here" + (f"; {ours} have been measured." if ours else ".")
     if table is None:
         return text if ours or printed else text + " The notebook shows it."
     if table["missing"]:
         runs = "run is" if table["missing"] == 1 else "runs are"
-        hours = f"{table['hours']:,.0f}" if table["hours"] >= 10 else f"{table['hours']:.1g}"
+        hours = f"{table['hours']:,.0f}" if table["hours"] >= 1 else f"{table['hours']:.1g}"
         text += f" {table['missing']} {runs} missing, about {hours} hours on one core."
     return text
 

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from fedlib.papers.pfedhr.draw import CHANCE, NOBODY, SPLIT, paired, titles
+from fedlib.papers.pfedhr.draw import CHANCE, NOBODY, SPLIT, named, paired, titles
 from fedlib.papers.pfedhr.teachers import (
     draw_candidates,
     draw_control,
@@ -184,17 +184,19 @@ def say_few(study: Study) -> str:
 def draw_tested(study: Study) -> Figure:
     """Every method on its clients' own classes, and on all ten."""
     own, every = study.numbers("table2", metric="accuracy"), study.numbers("tested", metric="all classes")
-    if every.empty:
+    if own.empty or every.empty:
         return plot_nothing()
-    splits = [split for split in SPLIT if (every["split"] == split).any()]
-    figure, axes = panels(len(splits), 0.5 + 0.27 * max(1, own["method"].nunique()), across=1, sharex=True)
-    for ax, split in zip(axes, splits, strict=True):
-        for name, rows, marker, color in (("own classes", own, "o", BLACK), ("all classes", every, "s", ORANGE)):
-            mean = rows[rows["split"] == split].groupby(["method", "public"], sort=False)["value"].mean()
-            names = [label(str(m)) + (", no labels" if p == "unlabeled" else "") for m, p in mean.index]
-            ax.plot(mean, names, marker, color=color, label=name)
+    key = ["dataset", "split", "method", "public"]
+    own, every = (rows.groupby(key, sort=False)["value"].mean() for rows in (own, every))
+    both = pd.DataFrame({"own classes": own, "all classes": every}).reindex(own.index).dropna().reset_index()
+    both["line"] = both["method"].map(label) + both["public"].eq("unlabeled").map({True: ", no labels", False: ""})
+    groups = list(both.groupby(["dataset", "split"], sort=False))
+    figure, axes = panels(len(groups), [1 + 0.27 * len(rows) for _, rows in groups], across=1, sharex=True)
+    for ax, ((dataset, split), rows) in zip(axes, groups, strict=True):
+        for name, marker, color in (("own classes", "o", BLACK), ("all classes", "s", ORANGE)):
+            ax.plot(rows[name], rows["line"], marker, color=color, label=name)
         ax.set(xlim=(0, 100))
-        ax.set_title(SPLIT[split], loc="left")
+        ax.set_title(f"{named(study, str(dataset))}, {SPLIT[str(split)]}", loc="left")
         ax.margins(y=0.2)
         ax.invert_yaxis()
     axes[-1].set_xlabel("accuracy [%]")

@@ -268,18 +268,26 @@ def _by_branches_on_pairs(study: Study) -> pd.DataFrame:
     return frame.assign(branches=given.astype(float).fillna(pd.Series(table1, index=frame.index)).astype(int))
 
 
-def fig5(study: Study) -> Figure:
-    """Accuracy by the number of branches, a panel for each column that was run."""
+def _by_branches(study: Study) -> list[tuple[tuple[str, str], pd.DataFrame]]:
+    """What was measured of each column of Fig. 5 that has at least two numbers of branches."""
     frame = study.numbers("fig5", "branches", metric="accuracy")
     if frame.empty:
-        return plot_nothing()
+        return []
     frame = frame.assign(branches=frame["branches"].astype(int), at=frame["setting"].str.rsplit(";", n=1).str[0])
-    columns = list(frame.groupby(["dataset", "at"], sort=False))
+    columns = frame.groupby(["dataset", "at"], sort=False)
+    return [((str(dataset), str(at)), rows) for (dataset, at), rows in columns if len({*rows["branches"]}) > 1]
+
+
+def fig5(study: Study) -> Figure:
+    """Accuracy by the number of branches, a panel for each column with at least two."""
+    columns = _by_branches(study)
+    if not columns:
+        return plot_nothing()
     figure, axes = panels(len(columns), 2.2, across=1)
     for ax, ((dataset, at), rows) in zip(axes, columns, strict=True):
         _lines(ax, rows)
-        ax.set_title(place(str(dataset), str(at)))
-        mark_chance(ax, chance(str(at)))
+        ax.set_title(place(dataset, at))
+        mark_chance(ax, chance(at))
     return figure
 
 
@@ -306,12 +314,10 @@ def says_branches(frame: pd.DataFrame) -> str:
 
 def says_fig5(study: Study) -> str:
     """The best number of branches of each column."""
-    frame = study.numbers("fig5", "branches", metric="accuracy")
-    if frame.empty:
-        return "Nothing to say yet: nothing has been run at this size."
-    frame = frame.assign(at=frame["setting"].str.rsplit(";", n=1).str[0])
-    groups = frame.groupby(["dataset", "at"], sort=False)
-    return " ".join(f"{place(str(d), str(at))}: {says_branches(rows)}" for (d, at), rows in groups)
+    columns = _by_branches(study)
+    if not columns:
+        return says_branches(pd.DataFrame())
+    return " ".join(f"{place(dataset, at)}: {says_branches(rows)}" for (dataset, at), rows in columns)
 
 
 def step_sizes(study: Study) -> Figure:
