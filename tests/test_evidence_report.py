@@ -14,6 +14,7 @@ from fedlib.papers.report import FOLDER, SCHEMES, TITLES, build, printed_and_mea
 from fedlib.papers.run import Run, here
 from fedlib.papers.verdict import VERDICTS
 from fedlib.report.paper import PROFILES
+from fedlib.report.style import data_label, label
 
 README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
 
@@ -115,6 +116,20 @@ def test_every_difference_of_more_than_three_points_is_counted_and_its_controls_
                 if study.says(control)
                 else re.search(f'Open until .*"{control}"', says)
             )
+
+
+def test_the_farthest_number_is_named_by_what_sets_it_apart(built):
+    apart = pd.read_csv(built[0] / "differences.csv").query("apart > 0")
+    for paper, item, says in apart[["paper_id", "item", "says"]].to_numpy():
+        name = says.partition("The farthest is ")[2].partition(": ")[0].split(", ")
+        metrics = {"accuracy": "", "weighted_f1": "weighted F1", "weighted_auc": "weighted AUC"}
+        words = [
+            {label(cell.method), metrics[cell.metric], data_label(cell.dataset), *cell.setting.split(";")} - {""}
+            for cell in fl.study(paper).cells
+            if cell.item == item and cell.metric in metrics
+        ]
+        assert sum(own.issuperset(name) for own in words) == 1
+        assert not set(name[1:]) & set.intersection(*words)  # the method is named in any case
 
 
 def test_a_control_speaks_as_soon_as_it_has_something_to_say():

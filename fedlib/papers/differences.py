@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from fedlib.report.paper import KEY
-from fedlib.report.style import label
+from fedlib.report.style import data_label, label
 
 if TYPE_CHECKING:
     from fedlib.papers.study import Study
@@ -45,7 +45,7 @@ def differences(study: Study, points: float, measured: pd.DataFrame) -> pd.DataF
         if apart:
             verb = "is" if apart == 1 else "are"
             says = f"{apart} of {n} measured numbers {verb} more than {points:g} points from the printed ones. "
-            says += f"The farthest is {_farthest(line)}. {_controls(study, item, numbers)}"
+            says += f"The farthest is {_farthest(study, line)}. {_controls(study, item, numbers)}"
         elif n == 1:
             says = f"The measured number is within {points:g} points of the printed one."
         else:
@@ -54,9 +54,14 @@ def differences(study: Study, points: float, measured: pd.DataFrame) -> pd.DataF
     return pd.DataFrame(lines, columns=["item", "measured", "apart", *FARTHEST, "says"])
 
 
-def _farthest(line: Mapping[str, object]) -> str:
-    """A number by its name, and what is printed."""
-    words = [label(str(line["method"])), str(line["setting"]), IN_PERCENT[str(line["metric"])]]
+def _farthest(study: Study, line: Mapping[str, object]) -> str:
+    """A number by what only some of its table have in their names, and what is printed."""
+    cells = [cell for cell in study.cells if cell.item == line["item"]]
+    common = set.intersection(*({cell.dataset, *cell.setting.split(";")} for cell in cells))
+    words = [word for word in str(line["setting"]).split(";") if word not in common]
+    if line["dataset"] not in common:
+        words = [data_label(str(line["dataset"])), *words]
+    words = [label(str(line["method"])), *words, IN_PERCENT[str(line["metric"])]]
     return f"{', '.join(filter(None, words))}: {line['value']:.1f}, printed {line['paper']:.1f}"
 
 
