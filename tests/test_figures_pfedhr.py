@@ -130,6 +130,8 @@ def test_a_control_has_a_diamond_for_every_teacher(quick):
     assert "all-knowing +8.0 ± 0.0" in text
     assert "within 7.0 points, more than twice" in text
     assert "'pFedHR'" in quick.shown["control"].says(filled(USUAL | {"pfedhr": 70}))
+    one = {key: row for key, row in quick.rows.items() if key[1] == 0}
+    assert quick._replace(rows=one).says("control").endswith("within 7.0 points, with one seed: too few to tell.")
 
 
 def test_few_images_are_compared_with_all_and_with_the_printed_number():

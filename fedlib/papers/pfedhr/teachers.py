@@ -143,12 +143,14 @@ def say_control(study: Study) -> str:
         return ""
     best = max(gains, key=lambda pair: pair[1].mean())
     text = "; ".join(f"{name} {plus_minus(values)}" for name, values in gains)
-    noise = max(np.std(values, ddof=1) if len(values) > 1 else 0 for _, values in gains)
     spread = max(values.mean() for _, values in gains) - min(values.mean() for _, values in gains)
-    word = "less than twice" if spread < 2 * noise else "more than twice"
+    stds = [float(np.std(values, ddof=1)) for _, values in gains if len(values) > 1]
+    told = "with one seed: too few to tell"
+    if stds:
+        told = f"{'less' if spread < 2 * max(stds) else 'more'} than twice the spread of the seeds"
     return (
         f"Look at the height of the diamonds, points over Local-Only by teacher: {text}. The largest is that of "
-        f"'{best[0]}'; all of them lie within {spread:.1f} points, {word} the spread of the seeds."
+        f"'{best[0]}'; all of them lie within {spread:.1f} points, {told}."
     )
 
 
