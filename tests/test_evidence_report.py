@@ -3,18 +3,19 @@
 import re
 from pathlib import Path
 
+import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import pytest
 from matplotlib import pyplot as plt
 
 import fedlib as fl
-from fedlib.papers import rows
+from fedlib.papers import report, rows
 from fedlib.papers.report import FOLDER, SCHEMES, TITLES, build, printed_and_measured, score
 from fedlib.papers.run import Run, here
 from fedlib.papers.verdict import VERDICTS
 from fedlib.report.paper import PROFILES
-from fedlib.report.style import data_label, label
+from fedlib.report.style import data_label, label, use_style
 
 README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
 
@@ -97,6 +98,17 @@ def test_every_measured_percentage_stands_against_the_printed_one(built, paper):
     assert f" {len(shown)} of " in ax.get_title("left")
     assert len(ax.get_legend().get_texts()) == len(own[["item", "metric"]].drop_duplicates())
     plt.close(figure)
+
+
+def test_the_last_bits_of_a_layout_do_not_change_a_figure(tmp_path):
+    with mpl.rc_context():
+        use_style()
+        for name, more in (("one", 0.0), ("other", 1e-9)):
+            figure, axes = plt.subplots(2, 1, height_ratios=[1, 1 + more])
+            axes[0].plot([1, 2], [3, 4], "o", label="dots")
+            figure.legend(loc="outside upper right")
+            report._save(figure, tmp_path / name)
+    assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "other.svg").read_bytes()
 
 
 def test_every_difference_of_more_than_three_points_is_counted_and_its_controls_speak(built):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from io import BytesIO
 from pathlib import Path
 
 import matplotlib as mpl
@@ -182,5 +183,9 @@ def _write(frame: pd.DataFrame, path: Path) -> None:
 
 
 def _save(figure: Figure, path: Path) -> None:
+    figure.savefig(BytesIO(), format="svg")  # lays it out; the last bits of that differ between builds
+    figure.set_layout_engine("none")
+    for ax in figure.axes:
+        ax.set_position(np.round(ax.get_position(original=True).bounds, 6).tolist())
     write_file(path.with_suffix(".svg"), lambda file: figure.savefig(file, format="svg", metadata={"Date": None}))
     plt.close(figure)
