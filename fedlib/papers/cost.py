@@ -14,15 +14,17 @@ from fedlib.papers.run import Images, Run, Task, images
 
 PROBE_HOURS = 0.05  # a measurement that is no run
 OVERHEAD = 1.2  # evaluation, the server
-PASSES = {  # time of a round relative to FedAvg's with the same epochs, where it differs much: measured on `digits`
+PASSES = {  # time of a round relative to FedAvg's with the same epochs, where it differs much: of rows, or on `digits`
     "fccl": 2.7,
     "fedalt": 1.4,
     "fedamp": 1.2,
+    "fedap": 1.5,
     "feddyn": 1.2,
     "fedkemf": 3.3,
     "fedmd": 3.9,
+    "fedsimsup": 1.6,
     "pfedbayes": 1.3,
-    "pfedhr": 3.0,
+    "pfedhr": 6.0,  # 9 with M1 alone, 4 with M1 to M4
     "pfedmb": 1.7,
     "pfedme": 4.1,
 }
