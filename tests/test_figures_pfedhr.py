@@ -10,7 +10,7 @@ import pytest
 import fedlib as fl
 from fedlib.methods.pfedhr.record import Round
 from fedlib.papers.pfedhr.draw import taught_by
-from fedlib.papers.pfedhr.figures import deviations, draw_few, say_few, say_step_sizes
+from fedlib.papers.pfedhr.figures import deviations, draw_few, say_few, say_narrow, say_step_sizes
 from fedlib.papers.pfedhr.keep import GROUPS, packed, unpacked
 from fedlib.papers.pfedhr.teachers import draw_lesson, first_run, pupils
 from fedlib.papers.rows import Row
@@ -179,6 +179,18 @@ def test_larger_steps_are_compared_with_the_usual_ones_and_with_the_printed_numb
     )
     nothing = SimpleNamespace(numbers=lambda item, metric: numbers(item, metric).iloc[:0])
     assert say_step_sizes(nothing) == ""
+
+
+def test_a_narrower_start_is_compared_with_the_usual_one_and_with_the_printed_number():
+    def numbers(item, metric):
+        value = {"table4": 11.4, "narrow": 92.0}[item]
+        row = {"dataset": "mnist", "split": "iid", "seed": 0, "value": value, "paper": 94.39, "models": "M1"}
+        return pd.DataFrame([row | {"method": "pfedbayes"}])
+
+    assert say_narrow(SimpleNamespace(numbers=numbers)) == (
+        "Accuracy with weights that begin with a standard deviation of 0.0067 (with 0.079, printed): "
+        "pFedBayes 92.0 (11.4, 94.4)."
+    )
 
 
 def test_whether_a_better_teacher_helps_more_is_computed(quick):

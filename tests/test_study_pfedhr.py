@@ -154,6 +154,19 @@ def test_the_paper_profile_has_the_papers_protocol(paper):
     assert {item for item, task in runs if task.algorithm.hyper.get("average")} == {"table3"}
 
 
+def test_a_control_of_table_4_changes_the_initial_deviation_of_pfedbayes_alone(paper):
+    cells = {cell.key[:4]: cell.tasks[0] for cell in paper.cells if (cell.item, cell.metric) == ("table4", "accuracy")}
+    control = [cell for cell in paper.cells if cell.item == "narrow"]
+    assert len(control) == 3 * 2
+    for cell in control:
+        setting, rho = cell.setting.rsplit(";", 1)
+        [task], usual = cell.tasks, cells["table4", "pfedbayes", cell.dataset, setting]
+        assert task._replace(algorithm=usual.algorithm, keep=usual.keep) == usual
+        assert (rho, task.algorithm.hyper["rho"], usual.algorithm.hyper["rho"]) == ("rho=-5", -5, -2.5)
+        assert task.algorithm.hyper["zeta"] == usual.algorithm.hyper["zeta"] == 10
+    assert "narrow" in paper.controls["table4"]
+
+
 def test_the_control_of_table_4_changes_one_step_size(paper):
     cells = {cell.key[:4]: cell.tasks[0] for cell in paper.cells if (cell.item, cell.metric) == ("table4", "accuracy")}
     control = [cell for cell in paper.cells if cell.item == "step_sizes"]

@@ -26,6 +26,7 @@ TEACHERS = {  # how they are drawn
 }
 CHANCE = {"iid": 10.0, "noniid": 50.0}  # per cent, of the classes that a client is tested on
 SPLIT = {"iid": "IID", "noniid": "Non-IID"}
+NARROW = -5.0  # rho of pFedBayes in a control of Table 4
 OF_THEM = " images of "  # fewer than the paper has
 KIND = {"labeled": "labelled", "unlabeled": "unlabelled", "none": "no public images"}
 # -- rows ---------------------------------------------------------------------------------------------------------

@@ -8,7 +8,8 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from fedlib.papers.pfedhr.draw import CHANCE, NOBODY, SPLIT, named, paired, titles
+import fedlib as fl
+from fedlib.papers.pfedhr.draw import CHANCE, NARROW, NOBODY, SPLIT, named, paired, titles
 from fedlib.papers.pfedhr.teachers import (
     draw_candidates,
     draw_control,
@@ -128,14 +129,26 @@ def ahead(item: str, study: Study) -> str:
 
 def say_step_sizes(study: Study) -> str:
     """How far Per-FedAvg and pFedMe are from the printed numbers, with two step sizes."""
-    usual, larger = study.numbers("table4", metric="accuracy"), study.numbers("step_sizes", metric="accuracy")
-    if usual.empty or larger.empty:
+    return beside_table4(study, "step_sizes", "steps ten times larger (with the usual ones, printed)")
+
+
+def say_narrow(study: Study) -> str:
+    """How far pFedBayes is from the printed numbers, with two initial deviations of its weights."""
+    deviations = [f"{np.log1p(np.exp(rho)):.2g}" for rho in (NARROW, float(str(fl.pfedbayes().hyper["rho"])))]
+    words = "weights that begin with a standard deviation of {} (with {}, printed)".format(*deviations)
+    return beside_table4(study, "narrow", words)
+
+
+def beside_table4(study: Study, control: str, words: str) -> str:
+    """Every accuracy of a control, with that of Table 4 and the printed one in brackets."""
+    usual, other = study.numbers("table4", metric="accuracy"), study.numbers(control, metric="accuracy")
+    if usual.empty or other.empty:
         return ""
     key = ["method", "dataset", "split", "models", "seed"]
-    both = larger.rename(columns={"value": "larger"})[[*key, "larger"]].merge(usual, on=key).dropna(subset="paper")
-    both["text"] = [f"{row['larger']:.1f} ({row['value']:.1f}, {row['paper']:.1f})" for _, row in both.iterrows()]
+    both = other.rename(columns={"value": "other"})[[*key, "other"]].merge(usual, on=key).dropna(subset="paper")
+    both["text"] = [f"{row['other']:.1f} ({row['value']:.1f}, {row['paper']:.1f})" for _, row in both.iterrows()]
     told = [f"{label(str(method))} {', '.join(own['text'])}" for method, own in both.groupby("method", sort=False)]
-    return f"Accuracy with steps ten times larger (with the usual ones, printed): {'; '.join(told)}." if told else ""
+    return f"Accuracy with {words}: {'; '.join(told)}." if told else ""
 
 
 def draw_few(study: Study) -> Figure:
@@ -388,6 +401,7 @@ SHOWN = {
     "step_sizes": Item(
         f"Table 4 with steps ten times larger, of the methods that take plain steps; {ACCURACY}", says=say_step_sizes
     ),
+    "narrow": Item(f"Table 4 with weights of pFedBayes that hardly vary in the beginning; {ACCURACY}", says=say_narrow),
     "few": Item(
         f"Table 4 with fewer images of each client; {ACCURACY}", "images", draw_few,
         "Accuracy as dots, the darker the more images a client has, and a red bar at the printed number.", say_few,
