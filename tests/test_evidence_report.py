@@ -10,7 +10,7 @@ import pytest
 from matplotlib import pyplot as plt
 
 import fedlib as fl
-from fedlib.papers import report, rows
+from fedlib.papers import layout, report, rows
 from fedlib.papers.report import FOLDER, SCHEMES, TITLES, build, printed_and_measured, score
 from fedlib.papers.run import Run, here
 from fedlib.papers.verdict import VERDICTS
@@ -98,6 +98,11 @@ def test_every_measured_percentage_stands_against_the_printed_one(built, paper):
     assert f" {len(shown)} of " in ax.get_title("left")
     assert len(ax.get_legend().get_texts()) == len(own[["item", "metric"]].drop_duplicates())
     plt.close(figure)
+
+
+def test_an_item_of_which_nothing_was_measured_has_an_empty_table():
+    nothing = pd.DataFrame(columns=["row", "place", "column", "source", "value", "std", "cell"])
+    assert layout.wide(nothing, "method").shape == (0, 0)
 
 
 def test_the_last_bits_of_a_layout_do_not_change_a_figure(tmp_path):

@@ -31,7 +31,7 @@ def wide(long: pd.DataFrame, corner: str) -> pd.DataFrame:
     columns = long[["place", "column", "source"]].drop_duplicates().to_numpy().tolist()
     columns.sort(key=lambda entry: (places.index(entry[0]), SOURCES.index(entry[2])))
     cells = long.pivot(index="row", columns=["column", "source"], values="cell")  # noqa: PD010 - text
-    pairs = pd.MultiIndex.from_tuples([(column, source) for _, column, source in columns])
+    pairs = pd.MultiIndex.from_tuples([(column, source) for _, column, source in columns], names=[None, None])
     cells = cells.reindex(index=pd.unique(long["row"]), columns=pairs).fillna("")
     return cells.rename_axis(index=corner, columns=[None, None])
 
