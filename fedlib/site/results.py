@@ -361,9 +361,8 @@ def state(evidence: Evidence, paper: str, item: str) -> str:
     costs = evidence.costs[paper]
     [table] = costs[costs["item"] == item].to_dict("records") or [None]
     printed, ours = int(rows["paper"].notna().sum()), int((rows["n_seeds"] > 0).sum())
-    text = f"{counted(rows)}."
-    if not printed:
-        text = "The paper prints no number here" + (f"; {ours} have been measured." if ours else ".")
+    nothing = "The paper prints no number here" + (f"; {ours} have been measured." if ours else ".")
+    text = f"{counted(rows)}." if printed else nothing
     if table is None:
         return text if ours or printed else text + " The notebook shows it."
     if table["missing"]:
