@@ -447,6 +447,20 @@ def test_the_sentences_turn_with_the_numbers(paper):
     assert figures.control_says(one).endswith("+10.0 points, from one seed.")
 
 
+def test_the_control_has_a_line_for_every_similarity_and_an_axis_that_does_not_blow_up_a_small_difference(paper):
+    [*kinds] = dict.fromkeys(cell.setting for cell in paper.cells if cell.item == "control")
+    values = {("pfedsim", kind): [86.0 + 0.01 * n, 86.1 + 0.01 * n] for n, kind in enumerate(kinds)}
+    [ax] = figures.control(with_values(paper, "control", values)).axes
+    names = [tick.get_text() for tick in ax.get_yticklabels()]
+    assert set(names) == {name for name, _ in figures.WEIGHTS.values()}
+    assert len(names) == len(kinds) == 6
+    means = [float(line.get_xdata()[0]) for line in ax.lines if len(line.get_xdata()) == 1]
+    assert means == pytest.approx([86.05 + 0.01 * n for n in range(6)])
+    assert ax.get_xlim() == pytest.approx((84.0, 88.15))
+    [empty] = figures.control(paper).axes
+    assert not empty.axison
+
+
 def test_a_table_stands_beside_the_paper_and_the_stand_in_has_a_column_of_its_own(smoke):
     wide = smoke.side_by_side("table6").drop(columns="full size", level=1, errors="ignore")  # as far as measured
     assert wide.index.tolist() == ["0", "0.1", "0.3", "0.5", "0.7", "0.9", "1"]

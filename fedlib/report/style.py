@@ -45,7 +45,7 @@ _METHODS = {
     "fedkemf": ("FedKEMF", ORANGE, "P", DASHED),
     "fccl": ("FCCL", YELLOW, "X", DASHED),
     "pfedme": ("pFedMe", BROWN, "<", DASHDOT),
-    "pfedbayes": ("pFedBayes", GREY, ">", DASHED),
+    "pfedbayes": ("pFedBayes", GREEN, ">", DASHED),
     "pfedmb": ("pFedMB", RED, "s", SOLID),
     "ifca": ("IFCA", SKY, "p", DOTTED),
     "fedamp": ("FedAMP", GREEN, "h", DOTTED),

@@ -14,11 +14,19 @@ from fedlib.papers.rows import Row
 from fedlib.papers.run import images
 from fedlib.papers.study import Item, Study
 from fedlib.report.charts import plot_heatmaps, plot_points
-from fedlib.report.marks import arrow, box, name_ends, panels, plot_nothing, seeds_and_mean
+from fedlib.report.marks import arrow, box, dots, name_ends, panels, plot_nothing, seeds_and_mean
 from fedlib.report.paper import against_seeds, points_ahead
 from fedlib.report.partition_plots import plot_partition
-from fedlib.report.style import BLUE, GREY, PALETTE, RED, WIDE, label, method_style
+from fedlib.report.style import BLUE, GREY, ORANGE, PALETTE, RED, WIDE, label, method_style
 
+WEIGHTS = {  # the similarities of the control: name and colour
+    "per_class": ("pFedSim", RED),
+    "log_of_mean": ("log of the mean cosine", ORANGE),
+    "mean_cos": ("mean cosine", ORANGE),
+    "uniform": ("all the same", BLUE),
+    "shuffled": ("dealt out at random", BLUE),
+    "none (FedPer)": ("FedPer", GREY),
+}
 SIGNALS = {"WDB": "BatchNorm statistics", "MDB": "updates", "LDB": "losses", "CS": "classifiers"}
 
 
@@ -300,8 +308,18 @@ def stages_says(study: Study) -> str:
 
 
 def control(study: Study) -> Figure:
-    """pFedSim with weights that do not say who is alike."""
-    return plot_points(study.points("control"), chance=guess(study))
+    """pFedSim with weights that do not say who is alike; the axis goes two points beyond the dots."""
+    numbers = study.numbers("control")
+    if numbers.empty:
+        return plot_nothing()
+    lines = []
+    for similarity, own in numbers.groupby("similarity", sort=False):
+        name, color = WEIGHTS[str(similarity)]
+        lines.append((name, own["value"].tolist(), color))
+    figure, ax = plt.subplots(figsize=(WIDE, 0.3 * len(lines) + 0.8))
+    dots(ax, lines)
+    ax.set(xlabel="accuracy [%]", xlim=(numbers["value"].min() - 2, numbers["value"].max() + 2))
+    return figure
 
 
 def control_says(study: Study) -> str:
