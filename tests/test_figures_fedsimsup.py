@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 import torch.nn.functional as F
@@ -11,6 +12,7 @@ from torch import nn
 from torch.func import functional_call
 
 import fedlib as fl
+from fedlib.papers.fedsimsup import figures
 from fedlib.papers.fedsimsup import study as fedsimsup
 from fedlib.papers.fedsimsup.study import QUICK, Column, looks_of, similarities, supervisor_moves
 from fedlib.papers.rows import Row
@@ -130,3 +132,47 @@ def test_similarities_are_those_of_the_clients_of_the_runs(tiny):
     assert found["median"] == pytest.approx(np.median(cosines), abs=1e-3)
     assert found["zero"] == pytest.approx(100 * np.mean(cosines == 0))
     assert found["share of top class"] == pytest.approx(np.mean(counts.max(1) / counts.sum(1)))
+
+
+def with_networks(printed):
+    """A study of which only the control "network" has been measured, with two seeds, and what Table 1 prints."""
+    place = {"dataset": "cifar10", "clients": "100", "dir": "0.1"}
+    measured = [
+        place | {"method": method, "network": network, "accuracy": over, "value": value + gap, "paper": np.nan}
+        for method, network, value in (
+            ("local_only", "lenet4", 87.0),
+            ("local_only", "lenet5_plain", 85.0),
+            ("fedavg", "lenet4", 52.0),
+            ("fedavg", "lenet5_plain", 42.0),
+            ("fedrep", "lenet5_plain", 70.0),
+        )
+        for over, shift in (("samples", 0.0), ("clients", 30.0))
+        for gap in (shift, shift + 1.0)
+    ]
+    usual = [place | {"method": method, "paper": value} for method, value in printed.items()]
+    usual = pd.DataFrame([*usual, place | {"method": "fedavg", "clients": "50", "paper": 1.0}])
+    frames = {"network": pd.DataFrame(measured), "table1": usual}
+    return SimpleNamespace(numbers=frames.__getitem__)
+
+
+def test_both_networks_stand_beside_what_is_printed():
+    one = with_networks({"local_only": 86.0, "fedavg": 33.5, "fedrep": 60.0})
+    assert figures.network_says(one) == (
+        "Look at each method in both panels. Accuracy with 6-16-120-84 (with 32-64-512, printed): Local-Only 85.5 "
+        "(87.5, 86.0); FedAvg 42.5 (52.5, 33.5). The paper does not give its widths. On average 6-16-120-84 is 4.8 "
+        "points from the printed numbers, 32-64-512 10.2."
+    )
+    wide, narrow = figures.network(one).axes
+    assert [ax.get_title("left") for ax in (wide, narrow)] == ["network 32-64-512", "network 6-16-120-84"]
+    assert [text.get_text() for text in narrow.get_yticklabels()] == ["Local-Only", "FedAvg", "FedRep"]
+    crosses = [(ax, *line.get_xdata()) for ax in (wide, narrow) for line in ax.lines if line.get_marker() == "x"]
+    assert crosses == [(wide, 86.0), (wide, 33.5), (narrow, 86.0), (narrow, 33.5), (narrow, 60.0)]
+    assert wide.get_xlim() == narrow.get_xlim()
+    plt.close("all")
+
+
+def test_networks_are_compared_where_nothing_is_printed():
+    assert figures.network_says(with_networks({"fedrep": 60.0})) == (
+        "Look at each method in both panels. Accuracy with 6-16-120-84 (with 32-64-512): Local-Only 85.5 (87.5); "
+        "FedAvg 42.5 (52.5). The paper does not give its widths."
+    )

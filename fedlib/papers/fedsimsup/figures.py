@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
@@ -31,6 +32,8 @@ from fedlib.report.style import RED, WIDE, label, method_style
 
 if TYPE_CHECKING:
     from fedlib.papers.study import Study
+
+WIDTHS = {"lenet4": "32-64-512", "lenet5_plain": "6-16-120-84"}  # channels and units of the layers before the last
 
 
 def accuracies(study: Study, item: str) -> Figure:
@@ -133,34 +136,53 @@ def paired_says(study: Study) -> str:
 
 
 def network(study: Study) -> Figure:
-    """Both networks, accuracy pooled over samples."""
-    frame = study.numbers("network")
-    if not len(frame):
+    """Both networks, accuracy pooled over samples, and what is printed."""
+    frame = by_network(study)
+    if frame.empty:
         return plot_nothing()
-    frame = frame[frame["accuracy"] == "samples"]
-    figure, axes = panels(frame["network"].nunique(), 0.8 + 0.32 * frame["method"].nunique(), across=1)
+    height = 0.8 + 0.32 * frame["method"].nunique()
+    figure, axes = panels(frame["network"].nunique(), height, across=1, sharex=True)
     for ax, (name, own) in zip(axes, frame.groupby("network", sort=False), strict=True):
         method_dots(ax, own)
         mark_chance(ax, 10.0, "y")
-        ax.set_title({"lenet4": "32-64-512", "lenet5_plain": "6-16-120-84"}.get(str(name), str(name)), loc="left")
-        ax.set_xlabel("accuracy [%]")
+        ax.set_title(f"network {name}", loc="left")
+    axes[-1].set_xlabel("accuracy [%]")
     return figure
 
 
+def by_network(study: Study) -> pd.DataFrame:
+    """The numbers of the control "network", pooled over samples, with what Table 1 prints for the method (paper)."""
+    frame, usual = study.numbers("network"), study.numbers("table1")
+    if frame.empty:
+        return frame
+    key = ["method", "dataset", "clients", "dir"]
+    frame = frame[frame["accuracy"] == "samples"].replace({"network": WIDTHS})
+    return frame.drop(columns="paper").merge(usual[[*key, "paper"]].drop_duplicates(key), on=key, how="left")
+
+
 def network_says(study: Study) -> str:
-    """How much the reading of the network matters."""
-    frame = study.numbers("network")
-    if not len(frame):
+    """How far every method is from the printed number, with two readings of the network."""
+    frame = by_network(study)
+    if frame.empty or frame["network"].nunique() < 2:
         return ""
-    method = "fedsimsup" if "fedsimsup" in set(frame["method"]) else frame["method"].iloc[0]
-    own = frame[(frame["method"] == method) & (frame["accuracy"] == "samples")]
-    means = own.groupby("network")["value"].mean()
-    if len(means) < 2:
+    means = frame.pivot_table(index="method", columns="network", values="value", sort=False).dropna()
+    if means.empty:
         return ""
-    return (
-        f"Look at the two panels: the network alone changes {label(method)} by {means.max() - means.min():.1f} points, "
-        f"with {means.idxmax()} ahead. The paper does not give its widths."
+    means["paper"] = frame.groupby("method")["paper"].first()
+    usual, other, _ = means.columns
+    told = []
+    for method, row in means.iterrows():
+        beside = ", ".join(f"{value:.1f}" for value in row[[usual, "paper"]] if np.isfinite(value))
+        told.append(f"{label(str(method))} {row[other]:.1f} ({beside})")
+    printed = means.dropna()
+    words = f"with {other} (with {usual}{', printed' if len(printed) else ''})"
+    text = (
+        f"Look at each method in both panels. Accuracy {words}: {'; '.join(told)}. The paper does not give its widths."
     )
+    if len(printed):
+        far = printed[[usual, other]].sub(printed["paper"], axis=0).abs().mean()
+        text += f" On average {other} is {far[other]:.1f} points from the printed numbers, {usual} {far[usual]:.1f}."
+    return text
 
 
 # -- curves -------------------------------------------------------------------------------------------------------
