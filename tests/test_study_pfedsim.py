@@ -445,9 +445,8 @@ def test_the_sentences_turn_with_the_numbers(paper):
     assert "it matters who is similar to whom" in figures.control_says(better)
     one = with_values(paper, "control", {("pfedsim", f"similarity={kind}"): v[:1] for kind, v in kinds.items()})
     assert figures.control_says(one).endswith("+10.0 points, from one seed.")
-    more = with_values(
-        one, "control", {("pfedsim", "similarity=per_class"): [70.0, 60.0]}
-    )  # the second one has no rival
+    alone = {("pfedsim", "similarity=per_class"): [70.0, 60.0]}  # its rivals have no second seed
+    more = with_values(one, "control", alone)
     assert "+10.0 points, more than seeds differ (standard deviation 7.1)" in figures.control_says(more)
 
 
