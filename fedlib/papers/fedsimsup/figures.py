@@ -341,7 +341,7 @@ SHOWN = {
         "Two readings of the network, and three of accuracy [%]: pooled, mean over clients, best round.",
         rows="method",
         draw=network,
-        alt="Accuracy of the methods with the wide and with the narrow network, crosses at what is printed, a line at chance.",
+        alt="Accuracy of the methods with the wide and the narrow network, crosses where printed, a line at chance.",
         says=network_says,
     ),
     "sizes": Item(
