@@ -1,5 +1,6 @@
 """The figures of FedSimSup on constructed rows, and what is measured for them."""
 
+from functools import partial
 from types import SimpleNamespace
 
 import matplotlib.pyplot as plt
@@ -18,6 +19,7 @@ from fedlib.papers.fedsimsup.study import QUICK, Column, looks_of, similarities,
 from fedlib.papers.rows import Row
 from fedlib.papers.run import Images
 from fedlib.papers.study import study
+from fedlib.report.style import method_style
 from fedlib.training import on_device
 
 COLUMN = Column("cifar10", 50, "dir", 0.5)
@@ -158,9 +160,9 @@ def with_networks(printed):
 def test_both_networks_stand_beside_what_is_printed():
     one = with_networks({"local_only": 86.0, "fedavg": 33.5, "fedrep": 60.0})
     assert figures.network_says(one) == (
-        "Look at each method in both panels. Accuracy with 6-16-120-84 (with 32-64-512, printed): Local-Only 85.5 "
-        "(87.5, 86.0); FedAvg 42.5 (52.5, 33.5). The paper does not give its widths. On average 6-16-120-84 is 4.8 "
-        "points from the printed numbers, 32-64-512 10.2."
+        "Look at each method in both panels: the paper does not give the widths of its network. Accuracy with "
+        "6-16-120-84 (with 32-64-512, printed): Local-Only 85.5 (87.5, 86.0); FedAvg 42.5 (52.5, 33.5). On average it "
+        "is 4.8 points from the printed numbers with 6-16-120-84, 10.2 with 32-64-512."
     )
     wide, narrow = figures.network(one).axes
     assert [ax.get_title("left") for ax in (wide, narrow)] == ["network 32-64-512", "network 6-16-120-84"]
@@ -173,6 +175,59 @@ def test_both_networks_stand_beside_what_is_printed():
 
 def test_networks_are_compared_where_nothing_is_printed():
     assert figures.network_says(with_networks({"fedrep": 60.0})) == (
-        "Look at each method in both panels. Accuracy with 6-16-120-84 (with 32-64-512): Local-Only 85.5 (87.5); "
-        "FedAvg 42.5 (52.5). The paper does not give its widths."
+        "Look at each method in both panels: the paper does not give the widths of its network. Accuracy with "
+        "6-16-120-84 (with 32-64-512): Local-Only 85.5 (87.5); FedAvg 42.5 (52.5)."
+    )
+
+
+def with_long_runs(printed, *methods):
+    """A study of which only the control "long" has been measured, at rounds 10 to 30, and what Table 1 prints."""
+    place = {"dataset": "cifar10", "clients": "100", "dir": "0.1"}
+    points = {"fedavg": (40.0, 35.0, 45.0), "local_only": (85.0, 86.0, 86.5)}
+    ends = {"fedavg": (30.0, 47.0), "local_only": (86.0, 86.8)}
+    of = {"paper": np.nan}
+    measured = [
+        place | of | {"method": m, "metric": "accuracy", "round": str(10 * k), "value": value}
+        for m in methods
+        for k, value in enumerate(points[m], 1)
+    ]
+    for m in methods:
+        lowest, highest = ends[m]
+        measured += [place | of | {"method": m, "metric": "lowest", "round": np.nan, "value": lowest}]
+        measured += [place | of | {"method": m, "metric": "highest", "round": np.nan, "value": highest}]
+    usual = pd.DataFrame([place | {"method": m, "paper": value} for m, value in printed.items()])
+    usual = pd.concat([pd.DataFrame([place | {"clients": "50", "method": "fedavg", "paper": 1.0}]), usual])
+    frames = {"long": pd.DataFrame(measured), "table1": usual}
+
+    def curve(method):
+        rounds = range(10, 31, 10)
+        return pd.DataFrame({"round": rounds, "accuracy": points[method], "when": "before"})
+
+    rows = {m: [SimpleNamespace(curve=partial(curve, m), when="before", seed=0)] for m in methods}
+    cells = [SimpleNamespace(item="long", method=m, tasks=(m,)) for m in methods]
+    return SimpleNamespace(numbers=frames.__getitem__, cells=cells, rows_of=rows.__getitem__)
+
+
+def test_more_rounds_stand_beside_fewer_and_what_is_printed():
+    one = with_long_runs({"fedavg": 33.5, "local_only": 86.0}, "local_only", "fedavg")
+    assert figures.long_says(one) == (
+        "Look at what the later rounds change. Accuracy after 30 rounds (after 10 rounds, printed): Local-Only 86.5 "
+        "(85.0, 86.0); FedAvg 45.0 (40.0, 33.5). On average it is 6.0 points from the printed numbers after 30 "
+        "rounds, 3.8 after 10 rounds. In the last fifth FedAvg, the least steady method, is between 30.0 and 47.0."
+    )
+    (ax,) = figures.long(one).axes
+    crosses = [
+        (line.get_color(), *line.get_xdata(), *line.get_ydata()) for line in ax.lines if line.get_marker() == "x"
+    ]
+    assert sorted(crosses, key=lambda cross: cross[2]) == [
+        (method_style("fedavg")["color"], 30, 33.5),
+        (method_style("local_only")["color"], 30, 86.0),
+    ]
+    plt.close("all")
+
+
+def test_one_method_alone_is_not_called_the_least_steady():
+    said = figures.long_says(with_long_runs({}, "local_only"))
+    assert said == (
+        "Look at what the later rounds change. Accuracy after 30 rounds (after 10 rounds): Local-Only 86.5 (85.0)."
     )

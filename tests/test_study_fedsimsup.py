@@ -509,3 +509,28 @@ def test_a_run_that_diverges_has_a_row(monkeypatch, tmp_path):
     assert row.kept["diverged"] == 1
     assert row.facts["evaluations"][-1]["loss"] is None
     assert np.isfinite(row.score())
+
+
+def test_the_long_control_reads_one_run_of_the_papers_length(paper):
+    """The mean of the last five evaluations up to a round, pooled over samples, and the extremes of the last fifth."""
+    own = [cell for cell in paper.cells if cell.item == "long" and cell.method == "fedavg"]
+    tasks = {cell.tasks[0].name: cell.tasks[0] for cell in own}
+    [task] = tasks.values()
+    assert (task.model, task.setting["rounds"], task.setting["evaluate_every"]) == ("lenet5_plain", 1000, 10)
+    network = [cell for cell in paper.cells if cell.item == "network" and cell.method == "fedavg"]
+    [usual] = [cell.tasks[0] for cell in network if "plain;accuracy=samples" in cell.setting]
+    assert {**usual.setting, "rounds": 1000, "evaluate_every": 10} == task.setting
+    assert (str(usual.partition), usual.clients) == (str(task.partition), task.clients)
+    right = np.random.default_rng(3).integers(0, 10, (100, 2))
+    evaluations = [
+        {"round": 10 * k, "when": "before", "correct": [int(a), int(b) * 3]} for k, (a, b) in enumerate(right, 1)
+    ]
+    row = rows.Row(task.name, 0, {"n_test": [10, 30], "when": "before", "evaluations": evaluations})
+    pooled = [100 * (a + 3 * b) / 40 for a, b in right]
+    for cell in own:
+        if cell.metric == "accuracy":
+            k = int(cell.setting.partition("round=")[2]) // 10
+            assert cell.read(row) == pytest.approx(np.mean(pooled[k - 5 : k]))
+    assert sorted(int(cell.setting.partition("round=")[2] or 0) for cell in own) == [0, 0, *range(100, 1001, 100)]
+    ends = {cell.metric: cell.read(row) for cell in own}
+    assert (ends["lowest"], ends["highest"]) == pytest.approx((min(pooled[80:]), max(pooled[80:])))

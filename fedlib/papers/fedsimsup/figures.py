@@ -152,12 +152,18 @@ def network(study: Study) -> Figure:
 
 def by_network(study: Study) -> pd.DataFrame:
     """The numbers of the control "network", pooled over samples, with what Table 1 prints for the method (paper)."""
-    frame, usual = study.numbers("network"), study.numbers("table1")
+    frame = study.numbers("network")
     if frame.empty:
         return frame
-    key = ["method", "dataset", "clients", "dir"]
     frame = frame[frame["accuracy"] == "samples"].replace({"network": WIDTHS})
-    return frame.drop(columns="paper").merge(usual[[*key, "paper"]].drop_duplicates(key), on=key, how="left")
+    return beside_table1(study, frame)
+
+
+def beside_table1(study: Study, frame: pd.DataFrame) -> pd.DataFrame:
+    """Numbers of a control with what Table 1 prints for the method, in the same place, as `paper`."""
+    key = ["method", "dataset", "clients", "dir"]
+    printed = study.numbers("table1")[[*key, "paper"]].drop_duplicates(key)
+    return frame.drop(columns="paper").merge(printed, on=key, how="left")
 
 
 def network_says(study: Study) -> str:
@@ -165,7 +171,13 @@ def network_says(study: Study) -> str:
     frame = by_network(study)
     if frame.empty or frame["network"].nunique() < 2:
         return ""
-    means = frame.pivot_table(index="method", columns="network", values="value", sort=False).dropna()
+    text = compared(frame.assign(name="with " + frame["network"]))
+    return text and f"Look at each method in both panels: the paper does not give the widths of its network. {text}"
+
+
+def compared(frame: pd.DataFrame) -> str:
+    """The later of two numbers (name) of each method, the earlier and the printed one in brackets; which is nearer."""
+    means = frame.pivot_table(index="method", columns="name", values="value", sort=False).dropna()
     if means.empty:
         return ""
     means["paper"] = frame.groupby("method")["paper"].first()
@@ -175,14 +187,42 @@ def network_says(study: Study) -> str:
         beside = ", ".join(f"{value:.1f}" for value in row[[usual, "paper"]] if np.isfinite(value))
         told.append(f"{label(str(method))} {row[other]:.1f} ({beside})")
     printed = means.dropna()
-    words = f"with {other} (with {usual}{', printed' if len(printed) else ''})"
-    text = (
-        f"Look at each method in both panels. Accuracy {words}: {'; '.join(told)}. The paper does not give its widths."
-    )
+    text = f"Accuracy {other} ({usual}{', printed' if len(printed) else ''}): {'; '.join(told)}."
     if len(printed):
         far = printed[[usual, other]].sub(printed["paper"], axis=0).abs().mean()
-        text += f" On average {other} is {far[other]:.1f} points from the printed numbers, {usual} {far[usual]:.1f}."
+        text += f" On average it is {far[other]:.1f} points from the printed numbers {other}, {far[usual]:.1f} {usual}."
     return text
+
+
+def long(study: Study) -> Figure:
+    """Accuracy over ten times as many rounds, and what is printed."""
+    cells = {cell.method: cell for cell in study.cells if cell.item == "long"}
+    frame = curves(study, [(method, cell.tasks[0]) for method, cell in cells.items()])
+    if frame.empty:
+        return plot_nothing()
+    figure, ax = plt.subplots(figsize=(WIDE, 3.2))
+    styles = {method: (label(method), method_style(method)["color"]) for method in cells}
+    draw_curves(ax, frame, styles, 10.0)
+    printed = beside_table1(study, study.numbers("long")).groupby("method")["paper"].first()
+    for method, value in printed.items():
+        ax.plot(frame["round"].max(), value, "x", color=styles[str(method)][1], clip_on=False)
+    return figure
+
+
+def long_says(study: Study) -> str:
+    """What ten times as many rounds change, and between which numbers the least steady method ends."""
+    frame = study.numbers("long")
+    if frame.empty:
+        return ""
+    frame = beside_table1(study, frame)
+    points = frame[frame["metric"] == "accuracy"].assign(at=lambda own: own["round"].astype(int))
+    ends = points[points["at"].isin([points["at"].min(), points["at"].max()])]
+    text = compared(ends.assign(name="after " + ends["round"] + " rounds"))
+    last = frame.pivot_table(index="method", columns="metric", values="value")
+    method = (last["highest"] - last["lowest"]).idxmax()
+    low, high = last.loc[method, ["lowest", "highest"]]
+    told = f" In the last fifth {label(str(method))}, the least steady method, is between {low:.1f} and {high:.1f}."
+    return f"Look at what the later rounds change. {text}{told if len(last) > 1 else ''}"
 
 
 # -- curves -------------------------------------------------------------------------------------------------------
@@ -343,6 +383,14 @@ SHOWN = {
         draw=network,
         alt="Accuracy of the methods with the wide and the narrow network, crosses where printed, a line at chance.",
         says=network_says,
+    ),
+    "long": Item(
+        "The second reading of the network for ten times as many rounds: accuracy [%], its extremes in the last fifth.",
+        rows="round",
+        draw=long,
+        alt="Accuracy over the rounds, a line for each method, crosses where printed, and a line at chance.",
+        says=long_says,
+        digits=1,
     ),
     "sizes": Item(
         "Parameters of θ and of the supervisors.",

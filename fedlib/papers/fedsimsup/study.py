@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from functools import partial
 from typing import NamedTuple
@@ -45,6 +45,7 @@ WRITERS = ("femnist", "clients=3597;natural")
 KINDS = {"small_vit": "t", "small_cnn": "c", "small_lenet": "l", "small_lenet4": "l"}  # the letters of Table 3
 SHAPES = {"cifar10": ((3, 32, 32), 10), "cifar100": ((3, 32, 32), 100), "femnist": ((1, 28, 28), 62)}
 EARLY = 50  # the round at which Fig. 2 is read first
+LONGER = 10  # times as many rounds as Table 1 has in the control "long": as many as the paper's
 ANSWERS = ("both", "theta", "s")  # of the sum, of each network alone
 SCOPES = ("cat", "all")  # Fig. 4: images of one class, and all
 HIDDEN = ("kept, theta", "kept", "kept, another image")  # right answers if what theta, s, s elsewhere covers is hidden
@@ -144,7 +145,6 @@ PROFILES = Registry(  # a run of one profile is not older than the sizes of anot
             theta_epochs=1,
             join_ratio=0.25,
             batch_size=20,
-            other_methods=("fedsimsup",),
             other_rounds=1,
             moves_rounds=8,
             seeds=1,
@@ -157,7 +157,8 @@ def study(profile: str) -> Study:
     """What FedSimSup needs at one size."""
     sizes = PROFILES[profile]
     cells = [*table1(sizes), *table2(sizes), *table3(sizes), *fig2(sizes), *fig3(sizes), *fig4(sizes)]
-    cells += [*fig5_and_similarity(sizes), *authorship(sizes), *moves(sizes), *networks(sizes), *costs(sizes)]
+    cells += [*fig5_and_similarity(sizes), *authorship(sizes), *moves(sizes), *networks(sizes), *long(sizes)]
+    cells += costs(sizes)
     return Study("fedsimsup", profile, cells, CLAIMS, shown=SHOWN, controls=CONTROLS)
 
 
@@ -400,6 +401,26 @@ def networks(sizes: Sizes) -> list[Cell]:
                 setting = f"{column.setting};network={network};accuracy={over}"
                 cells.append(Cell("network", method, column.dataset, setting, (task,), read, seeds=sizes.side_seeds))
     return cells
+
+
+def long(sizes: Sizes) -> list[Cell]:
+    """The other reading of the network for many more rounds: ten points, and the extremes at the end."""
+    cells, column = [], first(sizes)
+    rounds = LONGER * min(sizes.other_rounds, sizes.rounds[column.dataset])
+    for method in sizes.other_methods:
+        task = run(sizes, column, made(sizes, method, sizes.other[1]), rounds, sizes.other[0])
+        task = task._replace(setting={**task.setting, "evaluate_every": max(1, rounds // 100)})
+        cell = partial(Cell, "long", method, column.dataset, tasks=(task,))
+        for t in range(rounds // 10, rounds + 1, rounds // 10):
+            cells.append(cell(setting=f"{column.setting};round={t}", read=partial(last_five, until=t)))
+        for name, extreme in (("lowest", min), ("highest", max)):
+            cells.append(cell(setting=column.setting, read=partial(at_the_end, extreme, 0.8 * rounds), metric=name))
+    return cells
+
+
+def at_the_end(extreme: Callable[[pd.Series], float], after: float, row: Row) -> float:
+    """The lowest or highest accuracy [%] of the evaluations after a round."""
+    return float(extreme(_evaluations(row).query("round > @after")["accuracy"]))
 
 
 def by_clients(until: float, row: Row) -> float:
@@ -848,7 +869,7 @@ def supervisors_stay(numbers: Numbers) -> list[Case]:
 
 STRONG = [column for column in DIRICHLET if column[1].endswith("dir=0.1")]
 HUNDRED = [column for column in DIRICHLET if column[0] == "cifar100"]
-CONTROLS = dict.fromkeys(("table1", "table2", "table3"), ("network", "alone"))
+CONTROLS = {"table1": ("network", "long", "alone")} | dict.fromkeys(("table2", "table3"), ("network", "alone"))
 CLAIMS = [
     Claim("fs01", lambda n: leads(n, "table1", [*DIRICHLET, WRITERS])),
     Claim("fs02", lambda n: leads(n, "table1", HUNDRED, least=3)),
