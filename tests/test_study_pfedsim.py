@@ -408,7 +408,7 @@ def test_each_panel_of_table_6_has_the_printed_numbers_of_its_own_label_skew(pap
     axes = with_values(paper, "table6", values).figure("table6").axes
     printed = [81.61, 83.29, 85.89, 86.76, 87.05, 79.05, 24.77], [56.76, 61.73, 65.36, 67.34, 68.09, 64.70, 40.90]
     for ax, alpha, numbers, mean in zip(axes, at, printed, (72.0, 55.0), strict=True):
-        assert ax.get_title() == f"cifar10, {alpha}"
+        assert ax.get_title() == f"CIFAR-10, {alpha}"
         shares, crosses = drawn(ax, "x")
         assert shares.tolist() == [0, 0.1, 0.3, 0.5, 0.7, 0.9, 1]
         assert crosses.tolist() == numbers
@@ -467,18 +467,18 @@ def test_the_control_has_a_line_for_every_similarity_and_an_axis_that_does_not_b
 def test_a_table_stands_beside_the_paper_and_the_stand_in_has_a_column_of_its_own(smoke):
     wide = smoke.side_by_side("table6").drop(columns="full size", level=1, errors="ignore")  # as far as measured
     assert wide.index.tolist() == ["0", "0.1", "0.3", "0.5", "0.7", "0.9", "1"]
-    assert wide.columns.tolist()[:2] == [("cifar10, dir=0.1", "paper"), ("digit_styles for cifar10, dir=0.1", "here")]
-    assert wide.loc["1", ("digit_styles for cifar10, less FedAvg, dir=0.1", "here")] == "0.00"
-    assert wide.loc["0.5", ("cifar10, dir=0.1", "paper")] == "86.76 ± 0.84"
-    assert wide.loc["0.1", ("digit_styles for cifar10, dir=0.1", "here")] == ""
+    assert wide.columns.tolist()[:2] == [("CIFAR-10, dir=0.1", "paper"), ("digit_styles for CIFAR-10, dir=0.1", "here")]
+    assert wide.loc["1", ("digit_styles for CIFAR-10, less FedAvg, dir=0.1", "here")] == "0.00"
+    assert wide.loc["0.5", ("CIFAR-10, dir=0.1", "paper")] == "86.76 ± 0.84"
+    assert wide.loc["0.1", ("digit_styles for CIFAR-10, dir=0.1", "here")] == ""
     assert ALPHAS == (0.1, 0.5)
     assert Images("digits").stands_for == ""
 
 
 def test_figures_and_sentences_name_the_data_that_stand_in(smoke):
-    assert "with digit_styles for cifar10, dir=0.1 the best" in figures.table6_says(smoke)
-    assert "with digit_styles for cifar10, dir=0.1 " in figures.table3_says(smoke)
-    assert smoke.figure("table6").axes[0].get_title() == "digit_styles for cifar10, dir=0.1"
+    assert "with digit_styles for CIFAR-10, dir=0.1 the best" in figures.table6_says(smoke)
+    assert "with digit_styles for CIFAR-10, dir=0.1 " in figures.table3_says(smoke)
+    assert smoke.figure("table6").axes[0].get_title() == "digit_styles for CIFAR-10, dir=0.1"
 
 
 def test_the_sentence_about_rho_speaks_of_each_data_set_and_of_the_ends_that_were_measured(paper):
@@ -486,5 +486,5 @@ def test_the_sentence_about_rho_speaks_of_each_data_set_and_of_the_ends_that_wer
     of_emnist = {("pfedsim", f"dir=0.1;rho={rho}"): [v - 1, v + 1] for rho, v in {"0": 30.0, "0.3": 31.5}.items()}
     study = with_values(with_values(paper, "table6", of_cifar), "table6", of_emnist, "emnist")
     first, second = figures.table6_says(study).split("; ")
-    assert first.endswith("with cifar10, dir=0.1 the best of 3 shares is 0.5, as FedAvg alone it loses 40.0 points")
-    assert second == "with emnist, dir=0.1 the best of 2 shares is 0.3, without a warm-up it loses 1.5 points."
+    assert first.endswith("with CIFAR-10, dir=0.1 the best of 3 shares is 0.5, as FedAvg alone it loses 40.0 points")
+    assert second == "with EMNIST, dir=0.1 the best of 2 shares is 0.3, without a warm-up it loses 1.5 points."

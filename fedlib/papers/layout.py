@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from fedlib.report.paper import KEY, QUANTITIES, format_pm
-from fedlib.report.style import label
+from fedlib.report.style import data_label, label
 
 if TYPE_CHECKING:
     from fedlib.papers.study import Study
@@ -69,7 +69,11 @@ def _parts(key: Sequence[str], rows: str) -> tuple[str, list[str]]:
     """What names the row of a number, and the words that name its column."""
     method, dataset, setting, metric = map(str, key)
     parts = dict(part.split("=", 1) if "=" in part else (part, "") for part in setting.split(";") if part)
-    names = {"dataset": dataset, "method": method if method in QUANTITIES else label(method), "metric": metric}
+    names = {
+        "dataset": data_label(dataset),
+        "method": method if method in QUANTITIES else label(method),
+        "metric": metric,
+    }
     row = parts.pop(rows, "") or names.pop(rows, "")
     words = [f"{name}={value}" if value else name for name, value in parts.items()]
     return row, [*(word for word in names.values() if word not in ("", "accuracy")), *words]
@@ -81,5 +85,5 @@ def _stand_ins(long: pd.DataFrame) -> list[str]:
 
 def _names(words: Sequence[str], common: set[str], stand_in: str) -> list[str]:
     """The words of a column that differ between columns; a data set that another one stands in for is named with it."""
-    new = {pair.split(" for ")[1]: pair for pair in stand_in.split(", ") if pair}
+    new = {pair.split(" for ")[1]: pair for pair in map(data_label, stand_in.split(", ")) if pair}
     return [new.get(word, word) for word in words if word not in common or word in new] or list(words[:1])

@@ -60,6 +60,7 @@ _METHODS = {
 # Printed names of data sets.
 _DATA = {"mnist": "MNIST", "svhn": "SVHN", "digit5": "Digit-5", "femnist": "FEMNIST", "emnist": "EMNIST"}
 _DATA |= {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "mnist_m": "MNIST-M", "usps": "USPS"}
+_DATA |= {"cinic10": "CINIC-10", "tinyimagenet": "Tiny-ImageNet", "domainnet": "DomainNet"}
 _DATA |= {"synthetic_digits": "Synthetic Digits"}
 # Variants of a method that a paper prints under its own name: text after the base name, line.
 _VARIANTS = {
@@ -163,8 +164,14 @@ def label(name: str) -> str:
 
 
 def data_label(name: str) -> str:
-    """Write a data set's name as the papers print it, "cifar10" as "CIFAR-10"; other names stay."""
-    return _DATA.get(name, name)
+    """Write a data set's name as the papers print it, "cifar10" as "CIFAR-10"; other names stay.
+
+    Example:
+        >>> from fedlib.report.style import data_label
+        >>> data_label("digits"), data_label("digits for cifar10")
+        ('digits', 'digits for CIFAR-10')
+    """
+    return " for ".join(_DATA.get(word, word) for word in name.split(" for "))
 
 
 class LineStyle(TypedDict):

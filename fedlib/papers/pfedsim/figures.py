@@ -17,7 +17,7 @@ from fedlib.report.charts import plot_heatmaps, plot_points
 from fedlib.report.marks import arrow, box, dots, name_ends, panels, plot_nothing, seeds_and_mean
 from fedlib.report.paper import against_seeds, points_ahead
 from fedlib.report.partition_plots import plot_partition
-from fedlib.report.style import BLUE, GREY, ORANGE, PALETTE, RED, WIDE, label, method_style
+from fedlib.report.style import BLUE, GREY, ORANGE, PALETTE, RED, WIDE, data_label, label, method_style
 
 WEIGHTS = {  # the similarities of the control: name and colour
     "per_class": ("pFedSim", RED),
@@ -164,7 +164,7 @@ def table3_says(study: Study) -> str:
     for (data, setting), row in table.iterrows():
         rivals = row.drop("pfedsim").dropna()
         lead = row["pfedsim"] - rivals.max()
-        texts.append(f"with {data}, {setting} {points_ahead(lead, label(str(rivals.idxmax())))}")
+        texts.append(f"with {data_label(data)}, {setting} {points_ahead(lead, label(str(rivals.idxmax())))}")
     return f"Look at the last line of each panel: pFedSim is {', and '.join(texts)}, the best other." if texts else ""
 
 
@@ -183,7 +183,7 @@ def curves(study: Study) -> Figure:
             style, table = method_style(str(method)), own.pivot_table(index="round", columns="seed", values="accuracy")
             ends[label(str(method))] = seeds_and_mean(ax, table, style["color"], linestyle=style["linestyle"])
         ax.set(ylim=(0, 100), ylabel="accuracy [%]")
-        ax.set_title(f"{dataset}, {setting}" if study.profile == "paper" else setting, loc="left")
+        ax.set_title(f"{data_label(dataset)}, {setting}" if study.profile == "paper" else setting, loc="left")
         name_ends(ax, ends, guess(study))
     axes[-1].set_xlabel("round")
     return figure
@@ -219,8 +219,8 @@ def table6(study: Study) -> Figure:
         end = seeds_and_mean(ax, here.pivot_table(index="rho", columns="seed", values="value"), RED, marker="*")
         paper = printed[(printed["dataset"] == dataset) & (printed["dir"] == alpha)].set_index("rho")["paper"]
         ax.plot(paper.index, paper, ":", color=GREY, marker="x")
-        ax.set(title=f"{here['data'].iloc[0]}, dir={alpha}", ylabel="accuracy [%]", ylim=(0, 100))
-        name_ends(ax, {"measured": end, f"paper, {dataset}": (1.0, paper.iloc[-1], GREY)}, guess(study))
+        ax.set(title=f"{data_label(here['data'].iloc[0])}, dir={alpha}", ylabel="accuracy [%]", ylim=(0, 100))
+        name_ends(ax, {"measured": end, f"paper, {data_label(dataset)}": (1.0, paper.iloc[-1], GREY)}, guess(study))
     axes[-1].set_xlabel(r"share $\rho$ of the rounds that are FedAvg")
     return figure
 
@@ -241,7 +241,7 @@ def table6_says(study: Study) -> str:
 def _by_rho(study: Study) -> dict[str, pd.Series]:
     rows = study.numbers("table6", metric="accuracy")
     groups = rows.assign(rho=rows["rho"].astype(float)).groupby(["data", "dir"], sort=False)
-    return {f"{data}, dir={alpha}": own.groupby("rho")["value"].mean() for (data, alpha), own in groups}
+    return {f"{data_label(data)}, dir={alpha}": own.groupby("rho")["value"].mean() for (data, alpha), own in groups}
 
 
 # -- what the server knows ----------------------------------------------------------------------------------------
