@@ -342,7 +342,9 @@ def made(task, seed, gain=0.0, gap=0.0):
     facts = {"when": moments[-1], "n_test": [1000] * n, "seconds": 1.0, "commit": None, "kept": kept}
     scores = {"before": before, "after": before + TUNED}
     facts["evaluations"] = [
-        {"round": t, "when": when, "correct": (scores[when] * 10).round().tolist()} for t in rounds for when in moments
+        {"round": t, "when": when, "correct": (scores[when] * 10).round().tolist(), "loss": 1.0}
+        for t in rounds
+        for when in moments
     ]
     for when in moments:
         score = scores[when]

@@ -509,6 +509,45 @@ def test_a_run_that_diverges_has_a_row(monkeypatch, tmp_path):
     assert row.kept["diverged"] == 1
     assert row.facts["evaluations"][-1]["loss"] is None
     assert np.isfinite(row.score())
+    assert row.diverged == row.facts["evaluations"][0]["round"]
+
+
+def with_losses(name, seed, *losses):
+    """A row of two clients, evaluated once a round, with these losses; all answers are right."""
+    evaluations = [
+        {"round": 3 * k, "when": "before", "correct": [20, 30], "loss": loss} for k, loss in enumerate(losses, 1)
+    ]
+    facts = {"n_test": [20, 30], "when": "before", "evaluations": evaluations, "kept": {}, "commit": None, "seconds": 1}
+    return (name, seed), rows.Row(name, seed, facts)
+
+
+def test_a_run_that_diverges_has_no_number_and_is_named(paper):
+    """It is neither measured nor a rival in a claim; a loss that becomes finite again does not count as lost."""
+    own = [cell for cell in paper.cells if (cell.item, cell.dataset) == ("table1", "cifar10")]
+    of = {(cell.method, cell.setting): cell.tasks[0].name for cell in own}
+    strong = "clients=50;dir=0.1"
+    found = [
+        with_losses(of["fedrep", strong], 0, 1.0, None, None),
+        with_losses(of["fedrep", strong], 1, 1.0, None, 2.0),
+        with_losses(of["fedavg", strong], 0, None, None),
+        with_losses(of["fedavg", "clients=100;dir=0.5"], 0, 1.0, 1.0),
+        with_losses(of["fedsimsup", strong], 0, 1.0),
+    ]
+    one = paper._replace(rows=dict(found))
+    measured = one.measured()
+    table = measured[measured["item"] == "table1"]
+    assert sorted(table[["method", "setting", "seed"]].itertuples(index=False, name=None)) == [
+        ("fedavg", "clients=100;dir=0.5", 0),
+        ("fedrep", strong, 1),
+        ("fedsimsup", strong, 0),
+    ]
+    told = "Without a number, because the loss is not finite any more: FedAvg, CIFAR-10, clients=50, dir=0.1, seed 0 "
+    told += "(round 3); FedRep, CIFAR-10, clients=50, dir=0.1, seed 0 (round 6)."
+    assert one.says("table1").endswith(told)
+    assert told in one.differences().set_index("item").loc["table1", "says"]
+    claim = one.ledger().set_index("id").loc["fs05"]  # the only rival is FedAvg, which was lost
+    assert claim["verdict"] == "not tested"
+    assert "Without" not in paper._replace(rows=dict(found[1:2] + found[3:])).says("table1")
 
 
 def test_the_long_control_reads_one_run_of_the_papers_length(paper):

@@ -50,19 +50,37 @@ def differences(study: Study, points: float, measured: pd.DataFrame) -> pd.DataF
             says = f"The measured number is within {points:g} points of the printed one."
         else:
             says = f"All {n} measured numbers are within {points:g} points of the printed ones."
-        lines.append(line | {"says": says})
+        lines.append(line | {"says": " ".join(filter(None, [says, lost(study, item)]))})
     return pd.DataFrame(lines, columns=["item", "measured", "apart", *FARTHEST, "says"])
 
 
+def lost(study: Study, item: str) -> str:
+    """Which runs of an item have no numbers because they diverged, and when."""
+    cells = [cell for cell in study.cells if cell.item == item]
+    found = {
+        (row.task, row.seed): f"{_named(study, *cell.key[:4])}, seed {row.seed} (round {row.diverged})"
+        for cell in reversed(cells)
+        for task in cell.tasks
+        for row in study.rows_of(task)
+        if row.diverged is not None
+    }
+    names = "; ".join([*found.values()][::-1])
+    return f"Without a number, because the loss is not finite any more: {names}." if found else ""
+
+
 def _farthest(study: Study, line: Mapping[str, object]) -> str:
-    """A number by what only some of its table have in their names, and what is printed."""
-    cells = [cell for cell in study.cells if cell.item == line["item"]]
+    """A number by its name, and what is printed."""
+    name = _named(study, *(str(line[key]) for key in KEY[:4]))
+    words = ", ".join(filter(None, [name, IN_PERCENT[str(line["metric"])]]))
+    return f"{words}: {line['value']:.1f}, printed {line['paper']:.1f}"
+
+
+def _named(study: Study, item: str, method: str, dataset: str, setting: str) -> str:
+    """A number by what only some of its table have in their names."""
+    cells = [cell for cell in study.cells if cell.item == item]
     common = set.intersection(*({cell.dataset, *cell.setting.split(";")} for cell in cells))
-    words = [word for word in str(line["setting"]).split(";") if word not in common]
-    if line["dataset"] not in common:
-        words = [data_label(str(line["dataset"])), *words]
-    words = [label(str(line["method"])), *words, IN_PERCENT[str(line["metric"])]]
-    return f"{', '.join(filter(None, words))}: {line['value']:.1f}, printed {line['paper']:.1f}"
+    words = [word for word in setting.split(";") if word not in common]
+    return ", ".join([label(method), *([] if dataset in common else [data_label(dataset)]), *words])
 
 
 def _controls(study: Study, item: str, numbers: Mapping[str, int]) -> str:

@@ -50,6 +50,12 @@ class Row(Evaluations):
         """Further values of the run, or those of the measurement, by name."""
         return self.facts.get("kept", {})
 
+    @property
+    def diverged(self) -> int | None:
+        """The first evaluation, by its round, with a loss that is not finite; None if the last one's is finite."""
+        lost = [one["round"] for one in self.facts.get("evaluations", ()) if one["loss"] is None]
+        return lost[0] if lost and self.facts["evaluations"][-1]["loss"] is None else None
+
     @cached_property
     def accuracy(self) -> pd.DataFrame:  # type: ignore[override]
         """As `RunResult.accuracy`: the accuracy [%] of every client in every evaluation."""

@@ -17,7 +17,7 @@ from fedlib.checks import check_choice, check_count
 from fedlib.papers import layout
 from fedlib.papers import rows as row_files
 from fedlib.papers.cost import hours
-from fedlib.papers.differences import POINTS, differences
+from fedlib.papers.differences import POINTS, differences, lost
 from fedlib.papers.number import Number, missing
 from fedlib.papers.rows import Row
 from fedlib.papers.run import Images, Probe, Run, Task, here
@@ -318,9 +318,10 @@ class Study(NamedTuple):
         return draw(self)
 
     def says(self, item: str) -> str:
-        """What to look at in an item and what it means; "" as long as none of its numbers has been measured."""
+        """What to look at in an item and what it means, and which runs have diverged; "" if nothing has been run."""
         says, own = self.item(item).says, self.only(item)
-        return says(self) if says and (not own.cells or len(own.numbers(item))) else ""
+        text = says(self) if says and (not own.cells or len(own.numbers(item))) else ""
+        return " ".join(filter(None, [text, lost(self, item)]))
 
     def tasks(self) -> dict[str, tuple[Task, int]]:
         """All runs and measurements by name, each with the largest number of seeds that a cell asks for."""
@@ -332,7 +333,7 @@ class Study(NamedTuple):
         return found
 
     def measured(self, rows: Rows | None = None) -> pd.DataFrame:
-        """Make the numbers of all cells whose runs have rows.
+        """Make the numbers of all cells whose runs have rows, without those that diverged (`Row.diverged`).
 
         Args:
             rows: by task and seed. Default: those of the study.
@@ -352,6 +353,8 @@ class Study(NamedTuple):
                 if not all((name, seed) in rows for name in names):
                     continue
                 found = [rows[name, seed] for name in names]
+                if any(row.diverged is not None for row in found):
+                    continue
                 facts = [row.facts for row in found]
                 table.append(
                     dict(zip(KEY, cell.key, strict=True))
