@@ -226,6 +226,13 @@ def test_more_rounds_stand_beside_fewer_and_what_is_printed():
     plt.close("all")
 
 
+def test_one_method_has_no_average():
+    assert figures.long_says(with_long_runs({"fedavg": 33.5}, "fedavg")) == (
+        "Look at what the later rounds change. Accuracy after 30 rounds (after 10 rounds, printed): FedAvg 45.0 (40.0, "
+        "33.5). It is 11.5 points from the printed number after 30 rounds, 6.5 after 10 rounds."
+    )
+
+
 def test_one_method_alone_is_not_called_the_least_steady():
     said = figures.long_says(with_long_runs({}, "local_only"))
     assert said == (

@@ -190,7 +190,8 @@ def compared(frame: pd.DataFrame) -> str:
     text = f"Accuracy {other} ({usual}{', printed' if len(printed) else ''}): {'; '.join(told)}."
     if len(printed):
         far = printed[[usual, other]].sub(printed["paper"], axis=0).abs().mean()
-        text += f" On average it is {far[other]:.1f} points from the printed numbers {other}, {far[usual]:.1f} {usual}."
+        mean, s = (" On average it", "s") if len(printed) > 1 else (" It", "")
+        text += f"{mean} is {far[other]:.1f} points from the printed number{s} {other}, {far[usual]:.1f} {usual}."
     return text
 
 
