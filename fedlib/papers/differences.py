@@ -56,15 +56,13 @@ def differences(study: Study, points: float, measured: pd.DataFrame) -> pd.DataF
 
 def lost(study: Study, item: str) -> str:
     """Which runs of an item have no numbers because they diverged, and when."""
-    cells = [cell for cell in study.cells if cell.item == item]
-    found = {
-        (row.task, row.seed): f"{_named(study, *cell.key[:4])}, seed {row.seed} (round {row.diverged})"
-        for cell in reversed(cells)
-        for task in cell.tasks
-        for row in study.rows_of(task)
-        if row.diverged is not None
-    }
-    names = "; ".join([*found.values()][::-1])
+    found: dict[tuple[str, int], str] = {}
+    for cell in study.cells:
+        for row in [row for task in cell.tasks for row in study.rows_of(task)] if cell.item == item else ():
+            if row.diverged is not None:
+                name = f"{_named(study, *cell.key[:4])}, seed {row.seed} (round {row.diverged})"
+                found.setdefault((row.task, row.seed), name)
+    names = "; ".join(found.values())
     return f"Without a number, because the loss is not finite any more: {names}." if found else ""
 
 
