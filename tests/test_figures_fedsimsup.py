@@ -215,7 +215,9 @@ def test_more_rounds_stand_beside_fewer_and_what_is_printed():
         "(85.0, 86.0); FedAvg 45.0 (40.0, 33.5). On average it is 6.0 points from the printed numbers after 30 "
         "rounds, 3.8 after 10 rounds. In the last fifth FedAvg, the least steady method, is between 30.0 and 47.0."
     )
-    (ax,) = figures.long(one).axes
+    figure = figures.long(one)
+    (ax,) = figure.axes
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["paper"]
     crosses = [
         (line.get_color(), *line.get_xdata(), *line.get_ydata()) for line in ax.lines if line.get_marker() == "x"
     ]

@@ -56,10 +56,12 @@ def differences(study: Study, points: float, measured: pd.DataFrame) -> pd.DataF
 
 def lost(study: Study, item: str) -> str:
     """Which runs of an item have no numbers because they diverged, and when."""
+    rows = sorted((row for row in study.known().values() if row.diverged is not None), key=lambda row: row.seed)
     found: dict[tuple[str, int], str] = {}
-    for cell in study.cells:
-        for row in [row for task in cell.tasks for row in study.rows_of(task)] if cell.item == item else ():
-            if row.diverged is not None:
+    for cell in study.only(item).cells if rows else ():
+        tasks = {task.name for task in cell.tasks}
+        for row in rows:
+            if row.task in tasks:
                 name = f"{_named(study, *cell.key[:4])}, seed {row.seed} (round {row.diverged})"
                 found.setdefault((row.task, row.seed), name)
     names = "; ".join(found.values())

@@ -171,11 +171,11 @@ def network_says(study: Study) -> str:
     frame = by_network(study)
     if frame.empty or frame["network"].nunique() < 2:
         return ""
-    text = compared(frame.assign(name="with " + frame["network"]))
+    text = beside_printed(frame.assign(name="with " + frame["network"]))
     return text and f"Look at each method in both panels: the paper does not give the widths of its network. {text}"
 
 
-def compared(frame: pd.DataFrame) -> str:
+def beside_printed(frame: pd.DataFrame) -> str:
     """The later of two numbers (name) of each method, the earlier and the printed one in brackets; which is nearer."""
     means = frame.pivot_table(index="method", columns="name", values="value", sort=False).dropna()
     if means.empty:
@@ -204,9 +204,11 @@ def long(study: Study) -> Figure:
     figure, ax = plt.subplots(figsize=(WIDE, 3.2))
     styles = {method: (label(method), method_style(method)["color"]) for method in cells}
     draw_curves(ax, frame, styles, 10.0)
-    printed = beside_table1(study, study.numbers("long")).groupby("method")["paper"].first()
+    printed = beside_table1(study, study.numbers("long")).groupby("method")["paper"].first().dropna()
     for method, value in printed.items():
         ax.plot(frame["round"].max(), value, "x", color=styles[str(method)][1], clip_on=False)
+    if len(printed):
+        figure.legend([ax.lines[-1]], ["paper"], loc="outside upper right", handlelength=1)
     return figure
 
 
@@ -218,7 +220,7 @@ def long_says(study: Study) -> str:
     frame = beside_table1(study, frame)
     points = frame[frame["metric"] == "accuracy"].assign(at=lambda own: own["round"].astype(int))
     ends = points[points["at"].isin([points["at"].min(), points["at"].max()])]
-    text = compared(ends.assign(name="after " + ends["round"] + " rounds"))
+    text = beside_printed(ends.assign(name="after " + ends["round"] + " rounds"))
     last = frame.pivot_table(index="method", columns="metric", values="value")
     method = (last["highest"] - last["lowest"]).idxmax()
     low, high = last.loc[method, ["lowest", "highest"]]
