@@ -135,10 +135,54 @@ def test_every_difference_of_more_than_three_points_is_counted_and_its_controls_
             )
 
 
+def test_the_page_of_differences_has_every_table_and_what_its_controls_say(built):
+    folder, _ = built
+    frame, text = pd.read_csv(folder / "differences.csv"), (folder / "differences.md").read_text(encoding="utf-8")
+    lines = text.splitlines()
+    assert all((folder / link).exists() for link in re.findall(r"\]\(([^)]+)\)", text))
+    rows = [line for line in lines if line.startswith("| [")]
+    assert len(rows) == len(frame)
+    for line, own in zip(rows, frame.to_dict("records"), strict=True):
+        table = f"[{TITLES[own['paper_id']]}, {layout.item_title(own['item'])}]"
+        shown = [
+            own["measured"],
+            own["apart"],
+            own["name"],
+            *(f"{own[n]:.1f}" for n in ("paper", "value", "difference")),
+        ]
+        assert line.startswith(f"| {table}({own['paper_id']}/{own['item']}.svg) | ")
+        assert line.split(" | ", 1)[1] == " | ".join(map(str, shown)) + " |"
+    sections = {}
+    for line in lines:
+        if line.startswith("## "):
+            sections |= dict.fromkeys(line.removeprefix("## ").split("; "), told := [])
+        elif line.startswith("- "):
+            told.append(re.sub(r"^The control \[(\w+)\]\([^)]+\)", r'The control "\1"', line.removeprefix("- ")))
+    wanted = {
+        f"{TITLES[paper]}, {layout.item_title(item)}": says.split("\n")[1:]
+        for paper, item, says in frame[["paper_id", "item", "says"]].to_numpy()
+    }
+    assert sections == {name: told for name, told in wanted.items() if told}
+
+
+def test_text_of_a_difference_is_no_markup():
+    frame = pd.DataFrame(
+        [["fedcs", "table1", 9, 2, "A*", 1.25, 3.5, -2.25, 'First.\nThe control "few": a_b <i>, $x$ [y].\nThe "few".']],
+        columns=["paper_id", "item", "measured", "apart", "name", "value", "paper", "difference", "says"],
+    )
+    text = report.differences_page(frame, lambda paper, item: f"{paper}-{item}")
+    assert text.endswith(
+        '\n\n## FedCS, Table 1\n\n- The control [few](fedcs-few): a_b \\<i\\>, \\$x\\$ \\[y\\].\n- The "few".\n'
+    )
+    assert "| [FedCS, Table 1](fedcs-table1) | 9 | 2 | A\\* | 3.5 | 1.2 | -2.2 |\n" in text
+
+
 def test_the_farthest_number_is_named_by_what_sets_it_apart(built):
     apart = pd.read_csv(built[0] / "differences.csv").query("apart > 0")
+    names = apart.set_index(["paper_id", "item"])["name"]
     for paper, item, says in apart[["paper_id", "item", "says"]].to_numpy():
         name = says.partition("The farthest is ")[2].partition(": ")[0].split(", ")
+        assert ", ".join(name) == names[paper, item]
         metrics = {"accuracy": "", "weighted_f1": "weighted F1", "weighted_auc": "weighted AUC"}
         words = [
             {label(cell.method), metrics[cell.metric], data_label(cell.dataset), *cell.setting.split(";")} - {""}

@@ -161,8 +161,8 @@ def test_both_networks_stand_beside_what_is_printed():
     one = with_networks({"local_only": 86.0, "fedavg": 33.5, "fedrep": 60.0})
     assert figures.network_says(one) == (
         "Look at each method in both panels: the paper does not give the widths of its network. Accuracy with "
-        "6-16-120-84 (with 32-64-512, printed): Local-Only 85.5 (87.5, 86.0); FedAvg 42.5 (52.5, 33.5). On average it "
-        "is 4.8 points from the printed numbers with 6-16-120-84, 10.2 with 32-64-512."
+        "6-16-120-84 (with 32-64-512, printed): Local-Only 85.5 (87.5, 86.0); FedAvg 42.5 (52.5, 33.5). The mean "
+        "distance from the printed numbers is 4.8 points with 6-16-120-84, 10.2 with 32-64-512."
     )
     wide, narrow = figures.network(one).axes
     assert [ax.get_title("left") for ax in (wide, narrow)] == ["network 32-64-512", "network 6-16-120-84"]
@@ -212,7 +212,7 @@ def test_more_rounds_stand_beside_fewer_and_what_is_printed():
     one = with_long_runs({"fedavg": 33.5, "local_only": 86.0}, "local_only", "fedavg")
     assert figures.long_says(one) == (
         "Look at what the later rounds change. Accuracy after 30 rounds (after 10 rounds, printed): Local-Only 86.5 "
-        "(85.0, 86.0); FedAvg 45.0 (40.0, 33.5). On average it is 6.0 points from the printed numbers after 30 "
+        "(85.0, 86.0); FedAvg 45.0 (40.0, 33.5). The mean distance from the printed numbers is 6.0 points after 30 "
         "rounds, 3.8 after 10 rounds. In the last fifth FedAvg, the least steady method, is between 30.0 and 47.0."
     )
     figure = figures.long(one)
@@ -231,7 +231,7 @@ def test_more_rounds_stand_beside_fewer_and_what_is_printed():
 def test_one_method_has_no_average():
     assert figures.long_says(with_long_runs({"fedavg": 33.5}, "fedavg")) == (
         "Look at what the later rounds change. Accuracy after 30 rounds (after 10 rounds, printed): FedAvg 45.0 (40.0, "
-        "33.5). It is 11.5 points from the printed number after 30 rounds, 6.5 after 10 rounds."
+        "33.5). The distance from the printed number is 11.5 points after 30 rounds, 6.5 after 10 rounds."
     )
 
 

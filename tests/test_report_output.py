@@ -231,6 +231,7 @@ def test_differences_are_those_of_the_papers_size_and_lead_to_their_tables(tmp_p
     html, expected = r.differences(study).data, fl.study("fedcs").differences()
     assert pd.read_csv(r.folder / "differences.csv")["says"].tolist() == expected["says"].tolist()
     assert re.findall(r'href="#(\w+)"', html) == expected["item"].tolist()
+    assert html.count("<li>") == sum(len(says.split("\n")) for says in expected["says"]) > len(expected)
     nothing = r.differences(fl.study("fedcs")._replace(rows={})).data
     assert "None of the printed percentages" in nothing
 

@@ -207,6 +207,22 @@ def test_the_ledger_of_the_site_is_the_file(site):
     ]
 
 
+def test_the_differences_of_the_site_are_the_file_and_lead_to_their_controls(site):
+    frame = pd.read_csv(FOLDER / "differences.csv")
+    page = read(site / "differences.html")
+    shown = [[cell.text for cell in row.find_all("td")] for row in page.select("article table tbody tr")]
+    assert [[int(row[1]), int(row[2]), row[3]] for row in shown] == frame[
+        ["measured", "apart", "name"]
+    ].to_numpy().tolist()
+    told = [item.text for item in page.select("article li")]
+    lines = dict.fromkeys(line for says in frame["says"] for line in says.split("\n")[1:])
+    assert set(told) == {re.sub(r'(?<=^The control )"(\w+)"', r"\1", line) for line in lines}
+    assert len(page.select('article li a[href^="papers/"]')) == sum(line.startswith("The control") for line in told)
+    assert (site / "files" / "differences.csv").read_bytes() == (FOLDER / "differences.csv").read_bytes()
+    for name, title in (("items", "Tables and figures by size"), ("bench", "Speed")):
+        assert read(site / f"{name}.html").h1.text.startswith(title)
+
+
 def test_the_score_of_the_site_is_that_of_the_readme_and_of_the_files(site):
     page = read(site / "index.html")
     [table] = [t for t in page.find_all("table") if "undecided" in t.thead.text]

@@ -75,7 +75,7 @@ def test_keys_and_runs_are_unique_and_stand_ins_are_declared(profile):
 def test_few_images_of_cifar10_stand_in_where_four_architectures_train(paper):
     cells = study("pfedhr", "paper").cells
     assert {c.item for c in cells if c.official} == {
-        *("table2", "tested", "candidates", "search", "fig7", "teachers", "control")
+        *("table2", "tested", "candidates", "search", "fig7", "teachers", "other_teachers")
     }
     for cell, own in zip(cells, paper.cells, strict=True):
         [*tasks] = cell.official or cell.tasks
@@ -360,7 +360,7 @@ def controlled(own, local, chance):
     places = [(d, s) for d in ("svhn", "cifar10") for s in ("iid", "noniid")]
     yield frame("table2", {(d, where("labeled", s)): own for d, s in places})
     yield frame("table2", {(d, where("none", s)): local for d, s in places}, method="local_only")
-    yield frame("control", {(d, control(s, "random candidate")): chance for d, s in places})
+    yield frame("other_teachers", {(d, control(s, "random candidate")): chance for d, s in places})
 
 
 @pytest.mark.parametrize(
@@ -484,7 +484,7 @@ def test_what_rows_keep_is_read_once_in_smoke(tmp_path, monkeypatch):
     found = rows.read("pfedhr", tmp_path / "rows")
     measured = smoke.measured(found)
     assert measured["value"].notna().all()
-    tables = {"table1", "table2", "tested", "candidates", "search", "fig7", "teachers", "control"}
+    tables = {"table1", "table2", "tested", "candidates", "search", "fig7", "teachers", "other_teachers"}
     assert set(measured["item"]) == tables | {"fig1", "fig4"}
     value = measured[measured["method"] != "local_only"].set_index(["item", "metric"])["value"]
     assert value["table1", "uses labels"] == 1

@@ -116,7 +116,7 @@ def test_the_paper_profile_has_the_papers_protocol_in_every_column(paper):
 @pytest.mark.parametrize("words", ["classes=2", "dir=0.4"])
 def test_every_variant_of_the_control_is_a_run_of_its_own(paper, words):
     at = f"clients=15;{words};branches=5"
-    found = {c.setting.removeprefix(f"{at};"): c.tasks for c in paper.cells if c.item == "control" and at in c.setting}
+    found = {c.setting.removeprefix(f"{at};"): c.tasks for c in paper.cells if c.item == "parts" and at in c.setting}
     [plain] = [c.tasks for c in paper.cells if (c.item, c.setting, c.metric) == ("branches", at, "accuracy")]
     hyper = {"branches": 5, "share_alpha": False, "weighted": True, "alpha_lr": 1, "gain": False}
     made = {"": (hyper, 20, 0.05)} | {
@@ -313,8 +313,8 @@ def test_a_few_runs_make_numbers_of_every_kind(few):
     assert values["table3", "pfedmb", at, "num_branches"] in (*sizes.branches, *sizes.more_branches)
     assert values.xs("rounds", level="metric").between(1, sizes.pair_rounds + 1).all()
     assert values.xs("clients_per_branch", level="metric").between(0.99, 15.01).all()
-    assert values["control", "pfedmb", f"{at};branches=5;alpha_lr=0", "largest_alpha"] == pytest.approx(0.2)
-    assert values["control", "pfedmb", f"{at};branches=5;alpha=labels", "largest_alpha"] == pytest.approx(1)
+    assert values["parts", "pfedmb", f"{at};branches=5;alpha_lr=0", "largest_alpha"] == pytest.approx(0.2)
+    assert values["parts", "pfedmb", f"{at};branches=5;alpha=labels", "largest_alpha"] == pytest.approx(1)
     assert max(path.stat().st_size for path in folder.glob("*/*.json")) < 20_000
     verdicts = small.ledger(measured).set_index("id")["verdict"]
     assert verdicts["pb18"] == "identity"
@@ -471,14 +471,14 @@ def test_the_hero_counts_pairs_that_agree():
 def test_the_control_names_what_helps_most(uniform, given, word):
     at = "clients=15;classes=2"
     numbers = [("table2", "pfedmb", at, 65.0), ("table2", "local_only", at, 80.0)]
-    numbers += [("control", "pfedmb", f"{at};branches=5;alpha_lr=0", uniform)]
-    numbers += [("control", "pfedmb", f"{at};branches=5;alpha=labels", given)]
-    said = figures.says_control(of(*numbers))
+    numbers += [("parts", "pfedmb", f"{at};branches=5;alpha_lr=0", uniform)]
+    numbers += [("parts", "pfedmb", f"{at};branches=5;alpha=labels", given)]
+    said = figures.says_parts(of(*numbers))
     assert re.search(f"'{word}[^']*' helps most, from one seed", said)
     assert "+10.0" in said
     assert "stays behind a client that trains alone (80.0)" in said
     numbers[1] = ("table2", "local_only", at, 70.0)
-    assert "reaches a client that trains alone" in figures.says_control(of(*numbers))
+    assert "reaches a client that trains alone" in figures.says_parts(of(*numbers))
 
 
 def test_a_bar_of_the_control_stands_at_the_name_of_its_variant():
@@ -487,9 +487,9 @@ def test_a_bar_of_the_control_stands_at_the_name_of_its_variant():
     numbers = [("table2", "local_only", at, 70.0), ("table2", "pfedmb", at, 65.0)]
     numbers.append(("branches", "pfedmb", f"{at};branches=5", 4.0, "clients_per_branch"))
     for name, (accuracy, clients) in of_variants.items():
-        place = ("control", "pfedmb", f"{at};branches=5;{name}")
+        place = ("parts", "pfedmb", f"{at};branches=5;{name}")
         numbers += [(*place, accuracy), (*place, clients, "clients_per_branch")]
-    left, right = figures.control(of(*numbers)).axes
+    left, right = figures.parts(of(*numbers)).axes
     rows_by_accuracy = [text.get_text() for text in left.get_yticklabels()]
     assert rows_by_accuracy == [
         "initial branches scaled up",
@@ -571,7 +571,7 @@ def test_as_many_branches_with_weighting_as_without_is_against_a_slower_clusteri
 
 def test_the_control_on_pairs_replaces_one_part_at_a_time(paper):
     [ours] = [cell.tasks[0] for cell in paper.cells if cell.item == "table1" and cell.method == "pfedmb"]
-    cells = [cell for cell in paper.cells if cell.item == "pairs_control"]
+    cells = [cell for cell in paper.cells if cell.item == "pairs_parts"]
     other = {cell.setting.rsplit(";", 1)[1]: cell.tasks[0] for cell in cells if cell.method == "pfedmb"}
     [average] = [cell.tasks[0] for cell in cells if cell.method == "pfedmb-avg"]
     assert average.algorithm.hyper == dict(other["gain=yes"].algorithm.hyper) | {"weighted": False}
@@ -586,21 +586,21 @@ def test_the_control_on_pairs_replaces_one_part_at_a_time(paper):
 def test_the_control_on_pairs_stands_beside_table_1():
     at = f"{PAIRS};branches=5"
     table1 = [("table1", "pfedmb", PAIRS, 80.0), ("table1", "fedavg", PAIRS, 85.0)]
-    variants = [("pairs_control", "pfedmb", f"{at};gain=yes", v) for v in (86.0, 88.0)]
-    variants.append(("pairs_control", "pfedmb-avg", f"{at};gain=yes", 78.5))
-    figure = figures.pairs_control(of(*table1, *variants))
+    variants = [("pairs_parts", "pfedmb", f"{at};gain=yes", v) for v in (86.0, 88.0)]
+    variants.append(("pairs_parts", "pfedmb-avg", f"{at};gain=yes", 78.5))
+    figure = figures.pairs_parts(of(*table1, *variants))
     [ax] = figure.axes
     names = ["initial branches scaled up", "FedAvg", "pFedMB", "pFedMB-avg with initial branches scaled up"]
     assert [text.get_text() for text in ax.get_yticklabels()] == names
     assert [line.get_ydata()[0] for line in ax.lines if line.get_marker() == "x"] == [1, 2]  # those that are printed
     plt.close(figure)
-    said = figures.says_pairs_control(of(*table1, *variants))
+    said = figures.says_pairs_parts(of(*table1, *variants))
     assert "(80.0): initial branches scaled up 87.0 (+7.0), pFedMB-avg with initial branches scaled up 78.5 (" in said
     assert said.endswith("The best of them is 2.0 points ahead of FedAvg (85.0).")
-    said = figures.says_pairs_control(of(*table1, *variants[2:]))
+    said = figures.says_pairs_parts(of(*table1, *variants[2:]))
     assert said.endswith("The best of them is 6.5 points behind FedAvg (85.0).")
     for some in (table1, [*table1[:1], *variants]):
-        assert "Nothing can be compared" in figures.says_pairs_control(of(*some))
+        assert "Nothing can be compared" in figures.says_pairs_parts(of(*some))
 
 
 @pytest.mark.parametrize(("ours", "said"), [(4.5, "4.5"), (30.0, "30"), (31.0, "more than 30")])

@@ -438,29 +438,49 @@ def test_the_sentences_turn_with_the_numbers(paper):
     behind = with_values(paper, "table3", {("pfedsim", at): [60.0], ("fedper", at): [70.0]})
     assert "10.0 points behind FedPer" in figures.table3_says(behind)
     kinds = {"per_class": [70.0, 72.0], "uniform": [71.5, 71.9], "shuffled": [60.0, 60.0]}
-    same = with_values(paper, "control", {("pfedsim", f"similarity={kind}"): v for kind, v in kinds.items()})
-    assert "does not matter here" in figures.control_says(same)
+    same = with_values(paper, "weights", {("pfedsim", f"similarity={kind}"): v for kind, v in kinds.items()})
+    assert "does not matter here" in figures.weights_says(same)
     kinds["uniform"] = [60.0, 61.0]
-    better = with_values(paper, "control", {("pfedsim", f"similarity={kind}"): v for kind, v in kinds.items()})
-    assert "it matters who is similar to whom" in figures.control_says(better)
-    one = with_values(paper, "control", {("pfedsim", f"similarity={kind}"): v[:1] for kind, v in kinds.items()})
-    assert figures.control_says(one).endswith("+10.0 points, from one seed.")
+    better = with_values(paper, "weights", {("pfedsim", f"similarity={kind}"): v for kind, v in kinds.items()})
+    assert "it matters who is similar to whom" in figures.weights_says(better)
+    one = with_values(paper, "weights", {("pfedsim", f"similarity={kind}"): v[:1] for kind, v in kinds.items()})
+    assert figures.weights_says(one).endswith("+10.0 points, from one seed.")
     alone = {("pfedsim", "similarity=per_class"): [70.0, 60.0]}  # its rivals have no second seed
-    more = with_values(one, "control", alone)
-    assert "+10.0 points, more than seeds differ (standard deviation 7.1)" in figures.control_says(more)
+    more = with_values(one, "weights", alone)
+    assert "+10.0 points, more than seeds differ (standard deviation 7.1)" in figures.weights_says(more)
+
+
+def test_the_published_protocol_stands_beside_ours_and_the_printed_numbers(paper):
+    values = {
+        ("fedavg", "protocol=ours"): [40.0, 42.0],
+        ("fedavg", "protocol=published"): [25.0],
+        ("fedper", "protocol=ours"): [86.0],  # not with the published one yet
+        ("fedrep", "protocol=published"): [83.0],
+        ("fedrep", "protocol=ours"): [84.0],
+    }
+    printed = fl.report.reported("pfedsim").query("item == 'table3' and dataset == 'cifar10' and setting == 'dir=0.1'")
+    avg, rep = printed.set_index("method")["mean"][["fedavg", "fedrep"]]
+    assert figures.protocol_says(with_values(paper, "protocol", values)) == (
+        f"Accuracy with the published protocol (with ours, printed): FedAvg 25.0 (41.0, {avg:.1f}); FedRep 83.0 (84.0, "
+        f"{rep:.1f}). The mean distance from the printed numbers is {(abs(25 - avg) + abs(83 - rep)) / 2:.1f} points "
+        f"with the published protocol, {(abs(41 - avg) + abs(84 - rep)) / 2:.1f} with ours."
+    )
+    one = {key: value for key, value in values.items() if key[1] == "protocol=ours"}
+    assert figures.protocol_says(with_values(paper, "protocol", one)) == ""
+    assert figures.protocol_says(paper) == ""
 
 
 def test_the_control_has_a_line_for_every_similarity_and_an_axis_that_does_not_blow_up_a_small_difference(paper):
-    [*kinds] = dict.fromkeys(cell.setting for cell in paper.cells if cell.item == "control")
+    [*kinds] = dict.fromkeys(cell.setting for cell in paper.cells if cell.item == "weights")
     values = {("pfedsim", kind): [86.0 + 0.01 * n, 86.1 + 0.01 * n] for n, kind in enumerate(kinds)}
-    [ax] = figures.control(with_values(paper, "control", values)).axes
+    [ax] = figures.weights(with_values(paper, "weights", values)).axes
     names = [tick.get_text() for tick in ax.get_yticklabels()]
     assert set(names) == {name for name, _ in figures.WEIGHTS.values()}
     assert len(names) == len(kinds) == 6
     means = [float(line.get_xdata()[0]) for line in ax.lines if len(line.get_xdata()) == 1]
     assert means == pytest.approx([86.05 + 0.01 * n for n in range(6)])
     assert ax.get_xlim() == pytest.approx((84.0, 88.15))
-    [empty] = figures.control(paper).axes
+    [empty] = figures.weights(paper).axes
     assert not empty.axison
 
 

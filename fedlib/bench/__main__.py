@@ -87,7 +87,7 @@ def main(arguments: list[str] | None = None) -> int:
         rows.append(line)
         ratio = f", {line['ratio']:.2f} x {line['to']}" if "ratio" in line else ""
         print(f"{line['case']}: {line['variant']}: {line['seconds']:.3f} s{ratio}", flush=True)
-    table = pd.DataFrame(rows).reindex(columns=COLUMNS)
+    table = pd.DataFrame(rows).reindex(columns=COLUMNS).astype({"clients": "Int64", "cohort": "Int64"})
     report = Report("bench", device.type, given.output)
     caption = f"{machine(device)}; ratio: speed relative to `to`, median of turns side by side (least, most)."
     report.table(table, "bench", caption=caption, digits=3)

@@ -28,8 +28,9 @@ def differences(study: Study, points: float, measured: pd.DataFrame) -> pd.DataF
 
     Returns:
         One row per table of which printed percentages have been measured: item, measured (how many), apart (how many of
-        these differ by more than `points`), the farthest one (method, dataset, setting, metric, value, paper,
-        difference), and all of it in sentences, with what the controls of this table say (says).
+        these differ by more than `points`), the farthest one (its name, method, dataset, setting, metric, value, paper,
+        difference), and all of it in lines of text (says): what differs, what each control of this table says, which
+        controls are still to be run, which runs diverged.
     """
     lines = []
     numbers = measured.drop_duplicates(KEY)["item"].value_counts()
@@ -41,17 +42,19 @@ def differences(study: Study, points: float, measured: pd.DataFrame) -> pd.DataF
         far = rows["difference"].abs()
         line = {"item": item, "measured": len(rows), "apart": int((far > points).sum())}
         line |= {name: rows.loc[far.idxmax(), name] for name in FARTHEST}
+        line["name"] = _name(study, line)
         n, apart = len(rows), line["apart"]
         if apart:
             verb = "is" if apart == 1 else "are"
-            says = f"{apart} of {n} measured numbers {verb} more than {points:g} points from the printed ones. "
-            says += f"The farthest is {_farthest(study, line)}. {_controls(study, item, numbers)}"
+            told = f"{apart} of {n} measured numbers {verb} more than {points:g} points from the printed ones. "
+            told += f"The farthest is {line['name']}: {line['value']:.1f}, printed {line['paper']:.1f}."
+            says = [told, *_controls(study, item, numbers)]
         elif n == 1:
-            says = f"The measured number is within {points:g} points of the printed one."
+            says = [f"The measured number is within {points:g} points of the printed one."]
         else:
-            says = f"All {n} measured numbers are within {points:g} points of the printed ones."
-        lines.append(line | {"says": " ".join(filter(None, [says, lost(study, item)]))})
-    return pd.DataFrame(lines, columns=["item", "measured", "apart", *FARTHEST, "says"])
+            says = [f"All {n} measured numbers are within {points:g} points of the printed ones."]
+        lines.append(line | {"says": "\n".join(filter(None, [*says, lost(study, item)]))})
+    return pd.DataFrame(lines, columns=["item", "measured", "apart", "name", *FARTHEST, "says"])
 
 
 def lost(study: Study, item: str) -> str:
@@ -68,11 +71,10 @@ def lost(study: Study, item: str) -> str:
     return f"Without a number, because the loss is not finite any more: {names}." if found else ""
 
 
-def _farthest(study: Study, line: Mapping[str, object]) -> str:
-    """A number by its name, and what is printed."""
+def _name(study: Study, line: Mapping[str, object]) -> str:
+    """A number by its name, with its metric unless that is accuracy."""
     name = _named(study, *(str(line[key]) for key in KEY[:4]))
-    words = ", ".join(filter(None, [name, IN_PERCENT[str(line["metric"])]]))
-    return f"{words}: {line['value']:.1f}, printed {line['paper']:.1f}"
+    return ", ".join(filter(None, [name, IN_PERCENT[str(line["metric"])]]))
 
 
 def _named(study: Study, item: str, method: str, dataset: str, setting: str) -> str:
@@ -83,8 +85,8 @@ def _named(study: Study, item: str, method: str, dataset: str, setting: str) -> 
     return ", ".join([label(method), *([] if dataset in common else [data_label(dataset)]), *words])
 
 
-def _controls(study: Study, item: str, numbers: Mapping[str, int]) -> str:
-    """What the controls of a table say, and which ones have not been run; `numbers` are measured ones by item."""
+def _controls(study: Study, item: str, numbers: Mapping[str, int]) -> list[str]:
+    """What each control of a table says, and which have not been run; `numbers` are measured ones by item."""
     texts, waiting = [], []
     for name in study.controls.get(item, ()):
         done, whole, says = numbers.get(name, 0), sum(cell.item == name for cell in study.cells), study.says(name)
@@ -95,4 +97,4 @@ def _controls(study: Study, item: str, numbers: Mapping[str, int]) -> str:
         texts.append(
             f"Open until {'these controls are' if len(waiting) > 1 else 'this control is'} run: {', '.join(waiting)}."
         )
-    return " ".join(texts) or "No control looks for the cause."
+    return texts or ["No control looks for the cause."]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 
@@ -47,9 +49,9 @@ columns count its claims by [verdict](../../../fedlib/site/pages/trust.md#how-a-
 """,
     "differences": """# Where our numbers are not the printed ones
 
-A row for each table of which something has been measured. `measured` counts these numbers, `apart` those that are
-more than three points from the printed ones; the row shows the farthest. `says` is what the controls say about the
-cause, and which are still to be run.
+A row for each table of which something has been measured: how many numbers, how many of these are `apart`, that is
+more than three points from the printed ones, and the farthest of them. Below it stands what each control says about
+the cause, and which controls are still to be run.
 """,
     "items": """# Tables and figures by size
 
@@ -65,6 +67,40 @@ def score(summary: pd.DataFrame) -> str:
     total = summary.set_index("paper")
     total.loc["all"] = total.sum()
     return markdown(total.rename_axis("paper").reset_index())
+
+
+def differences_page(frame: pd.DataFrame, link: Callable[[str, str], str]) -> str:
+    """Write the differences of all papers as Markdown.
+
+    Args:
+        frame: `Study.differences` of each paper, with the paper's name in the column `paper_id`.
+        link: `link(paper, item)` is where a table or a control is shown.
+
+    Returns:
+        A table of all, then a section for each of them that needs more words; those with the same words share one.
+    """
+    names = [f"{TITLES[paper]}, {item_title(item)}" for paper, item in frame[["paper_id", "item"]].to_numpy()]
+    links = map(link, frame["paper_id"], frame["item"])
+    shown = pd.DataFrame({"table": [f"[{name}]({where})" for name, where in zip(names, links, strict=True)]})
+    shown = shown.assign(measured=frame["measured"], apart=frame["apart"], farthest=frame["name"].map(plain))
+    shown = shown.assign(printed=frame["paper"], ours=frame["value"], difference=frame["difference"])
+    sections: dict[str, list[str]] = {}
+    for name, paper, says in zip(names, frame["paper_id"], frame["says"], strict=True):
+        _, *lines = in_markdown(says, partial(link, paper))
+        sections.setdefault("".join(f"- {line}\n" for line in lines), []).append(name)
+    parts = [f"## {'; '.join(own)}\n\n{lines}" for lines, own in sections.items() if lines]
+    return "\n".join([HEADS["differences"], markdown(shown, digits=1), *parts])
+
+
+def in_markdown(says: str, link: Callable[[str], str]) -> list[str]:
+    """The lines that say what differs as Markdown; the name of a control leads to `link(name)`."""
+    lines = plain(says).split("\n")
+    return [re.sub(r'(?<=^The control )"(\w+)"', lambda name: f"[{name[1]}]({link(name[1])})", line) for line in lines]
+
+
+def plain(text: str) -> str:
+    """Text as Markdown in which nothing is markup."""
+    return re.sub(r"([\\`*<>$\[\]])", r"\\\1", text)
 
 
 def completeness(numbers: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
@@ -113,7 +149,7 @@ def _build(folder: Path) -> pd.DataFrame:
         numbers[paper] = measured = one.measured()
         board, ledger = one.scoreboard(measured), one.ledger(measured)
         boards.append(board.assign(paper_id=paper))
-        apart.append(one.differences(measured=measured))
+        apart.append(one.differences(measured=measured).assign(paper_id=paper))
         ledgers.append(ledger.assign(paper=paper))
         counts = ledger["verdict"].value_counts()
         counted = {"paper": TITLES[paper], "printed": int(board["paper"].notna().sum())}
@@ -129,7 +165,7 @@ def _build(folder: Path) -> pd.DataFrame:
     columns += ["paper", "paper_std", "difference", "commit", "changed", "stand_in"]
     _write(pd.concat(boards, ignore_index=True)[columns], folder / "scoreboard")
     _write(pd.concat(ledgers, ignore_index=True), folder / "ledger")
-    _write(pd.concat(apart, keys=PAPERS, names=["paper_id"]).reset_index(level=0), folder / "differences")
+    _write_differences(pd.concat(apart, ignore_index=True), folder)
     _write(completeness(numbers), folder / "items")
     frame = pd.DataFrame(summary)
     _write(frame, folder / "summary")
@@ -167,8 +203,6 @@ def _write(frame: pd.DataFrame, path: Path) -> None:
             pairs = zip(shown[value].astype(float), shown[std].astype(float), strict=True)
             shown[value] = [format_pm(mean, spread) for mean, spread in pairs]
             shown = shown.drop(columns=std)
-        elif "difference" in shown:  # without standard deviations
-            shown[value] = shown[value].map("{:.2f}".format)
     if "difference" in shown:
         shown["difference"] = [f"{d:+.2f}" if np.isfinite(d) else "" for d in shown["difference"].astype(float)]
     if "commit" in shown:
@@ -180,6 +214,17 @@ def _write(frame: pd.DataFrame, path: Path) -> None:
         cells = ("" if value is None or value is pd.NA else str(value).replace("|", "\\|") for value in row)
         lines.append("| " + " | ".join(cells) + " |")
     write_text(path.with_suffix(".md"), "\n".join(lines) + "\n")
+
+
+def _write_differences(frame: pd.DataFrame, folder: Path) -> None:
+    """As CSV, and as Markdown that leads to the figures, or to tables where there is no figure."""
+
+    def link(paper: str, item: str) -> str:
+        kinds = (kind for kind in ("svg", "md") if (folder / paper / f"{item}.{kind}").exists())
+        return f"{paper}/{item}.{next(kinds)}"
+
+    write_text(folder / "differences.md", differences_page(frame, link))
+    write_text(folder / "differences.csv", frame.to_csv(index=False, float_format="%.6g"))
 
 
 def _save(figure: Figure, path: Path) -> None:

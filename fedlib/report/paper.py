@@ -161,6 +161,43 @@ def nearest_to_print(apart: pd.DataFrame) -> str:
     )
 
 
+def beside_printed(frame: pd.DataFrame) -> str:
+    r"""Set two measured numbers of each thing beside the printed one, and say which kind is nearer on average.
+
+    Args:
+        frame: a row per number and seed: what (its name), kind (in words, of the first row: the usual one), value, and
+            paper, the printed number or NaN.
+
+    Returns:
+        The sentences; "" if nothing has numbers of both kinds.
+
+    Example:
+        >>> import pandas as pd
+        >>> from fedlib.report.paper import beside_printed
+        >>> two = pd.DataFrame({"what": "FedAvg", "kind": ["as usual", "longer"], "value": [40.0, 46.0], "paper": 42.0})
+        >>> print(beside_printed(two).replace(". ", ".\n"))
+        Accuracy longer (as usual, printed): FedAvg 46.0 (40.0, 42.0).
+        The distance from the printed number is 4.0 points longer, 2.0 as usual.
+    """
+    usual, *others = frame["kind"].unique()
+    means = frame.pivot_table(index="what", columns="kind", values="value", sort=False)
+    if not others or means.dropna().empty:
+        return ""
+    [other] = others
+    means = means.dropna().assign(paper=frame.groupby("what")["paper"].first())
+    told = []
+    for what, row in means.iterrows():
+        beside = ", ".join(f"{value:.1f}" for value in row[[usual, "paper"]].dropna())
+        told.append(f"{what} {row[other]:.1f} ({beside})")
+    printed = means.dropna()
+    text = f"Accuracy {other} ({usual}{', printed' if len(printed) else ''}): {'; '.join(told)}."
+    if printed.empty:
+        return text
+    far = printed[[usual, other]].sub(printed["paper"], axis=0).abs().mean()
+    words = "The mean distance from the printed numbers" if len(printed) > 1 else "The distance from the printed number"
+    return f"{text} {words} is {far[other]:.1f} points {other}, {far[usual]:.1f} {usual}."
+
+
 def against_seeds(gap: float, std: float) -> str:
     """Say whether a difference is larger than what seeds differ by.
 

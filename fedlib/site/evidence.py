@@ -27,7 +27,8 @@ class Evidence(NamedTuple):
         studies: what each paper needs, by name.
         costs: for each paper how many runs each of its items needs, how many are missing and their hours.
         says: for each paper what to look at in each of its figures that was measured.
-        apart: for each paper where the numbers of its tables are not the printed ones, and what looks for the cause.
+        apart: where the numbers of tables are not the printed ones, and what looks for the cause; see
+            `fedlib.papers.differences`.
         folder: where the files are.
     """
 
@@ -37,7 +38,7 @@ class Evidence(NamedTuple):
     studies: Mapping[str, Study]
     costs: Mapping[str, pd.DataFrame]
     says: Mapping[str, Mapping[str, str]]
-    apart: Mapping[str, Mapping[str, str]]
+    apart: pd.DataFrame
     folder: Path
 
 
@@ -50,7 +51,6 @@ def read(folder: Path = FOLDER) -> Evidence:
     Returns:
         The evidence.
     """
-    apart = pd.read_csv(folder / "differences.csv").set_index("item")
     studies = {paper: study(paper) for paper in PAPERS}
     studies = {paper: one._replace(rows=one.known()) for paper, one in studies.items()}  # files that are read once
     return Evidence(
@@ -60,7 +60,7 @@ def read(folder: Path = FOLDER) -> Evidence:
         studies,
         {paper: one.items() for paper, one in studies.items()},
         {paper: sentences(one, folder / paper) for paper, one in studies.items()},
-        {paper: apart.loc[apart["paper_id"] == paper, "says"].to_dict() for paper in PAPERS},
+        pd.read_csv(folder / "differences.csv"),
         folder,
     )
 

@@ -26,7 +26,10 @@ PLACES = {  # files of the repository that have a page of their own
     "notebooks/glossary.ipynb": "glossary.html",
     "figures/reference/evidence/scoreboard.md": "scoreboard.html",
     "figures/reference/evidence/ledger.md": "ledger.html",
+    "figures/reference/evidence/differences.md": "differences.html",
+    "figures/reference/evidence/items.md": "items.html",
     "figures/reference/evidence/summary.md": "index.html",
+    "figures/reference/bench/bench.md": "bench.html",
 } | {f"fedlib/site/pages/{path.name}": f"{path.stem}.html" for path in (Path(__file__).parent / "pages").glob("*.md")}
 LINK = re.compile(r"(?<!\\)\]\((?!https?:|mailto:|#)([^)\s#]+)(#[^)\s]*)?\)")
 IMAGE = re.compile(r"!\[([^\]]*)\]\(([^)\s]+)\)")

@@ -14,7 +14,7 @@ import pandas as pd
 
 from fedlib.papers.differences import IN_PERCENT, POINTS
 from fedlib.papers.layout import item_title
-from fedlib.papers.report import SCHEMES, score
+from fedlib.papers.report import SCHEMES, differences_page, in_markdown, score
 from fedlib.papers.verdict import MEANING, VERDICTS, shares
 from fedlib.report.paper import KEY, PAPERS, QUANTITIES, format_pm, readings
 from fedlib.report.style import base_method, label
@@ -37,6 +37,7 @@ def pages(evidence: Evidence, figures: Path, profile: str) -> Pages:
         The pages and their pictures.
     """
     made: Pages = {"index.md": start(evidence), "scoreboard.md": scoreboard(evidence), "ledger.md": ledger(evidence)}
+    made["differences.md"] = differences_page(evidence.apart, section)
     for paper in PAPERS:
         made |= paper_page(evidence, paper, figures / profile / paper, profile)
         claims = evidence.ledger[evidence.ledger["paper"] == paper].to_dict("records")
@@ -137,7 +138,13 @@ def _toctree(caption: str, *entries: str) -> str:
 
 TOC = "\n".join(
     [
-        _toctree("Results", "scoreboard", "ledger", *(f"{paper_name(p)} <papers/{p}>" for p in PAPERS)),
+        _toctree(
+            "Results",
+            "scoreboard",
+            "ledger",
+            "Differences <differences>",
+            *(f"{paper_name(p)} <papers/{p}>" for p in PAPERS),
+        ),
         _toctree(
             "Learn",
             "First steps <notebooks/00_first_steps>",
@@ -224,6 +231,11 @@ def ledger(evidence: Evidence) -> str:
 
 
 # -- papers and claims ----------------------------------------------------------------------------------------------
+
+
+def section(paper: str, item: str) -> str:
+    """Where an item of a paper is on the site."""
+    return f"papers/{paper}.html#{anchor(item_title(item))}"
 
 
 def drawing(evidence: Evidence, paper: str, item: str, made: Pages) -> str:
@@ -351,8 +363,11 @@ def item_section(evidence: Evidence, paper: str, item: str, made: Pages, on_top:
         name = f"{item_title(item)} of {paper_name(paper)}"
         parts.append(fill("numbers.html", name=name, corner=wide.index.name, top=top, sources=sources, body=body))
     parts.append(escape(state(evidence, paper, item)) + "\n")
-    apart = evidence.apart[paper].get(item)
-    return [*parts, escape(apart) + "\n"] if apart else parts
+    apart = evidence.apart
+    for says in apart.loc[(apart["paper_id"] == paper) & (apart["item"] == item), "says"]:
+        first, *lines = in_markdown(says, lambda control: f"#{anchor(item_title(control))}")
+        parts += [first + "\n", "\n".join(f"- {line}" for line in lines) + "\n"]
+    return parts
 
 
 def state(evidence: Evidence, paper: str, item: str) -> str:

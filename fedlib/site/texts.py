@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 import nbformat
 
 from fedlib.site.library import code
-from fedlib.site.markup import CODE, EXTRA, ROOT, Pages, relink
+from fedlib.site.markup import CODE, EXTRA, PLACES, ROOT, Pages, relink
 
 PAGES = Path(__file__).parent / "pages"
+TABLES = {  # that pages link to, with what stands above them here
+    "figures/reference/evidence/items.md": "",
+    "figures/reference/bench/bench.md": "# Speed\n\n![Bars and lines of the table](bench.svg)\n\n",
+}
 ELSEWHERE = ("What is here, and what is not yet",)  # sections of the README that the start page replaces
 
 
@@ -23,7 +27,10 @@ def pages() -> Pages:
         made[f"{name}.md"] = relink((ROOT / file).read_text(encoding="utf-8"), f"{name}.html", ".", made)
     for path in sorted(PAGES.glob("*.md")):
         made[path.name] = relink(path.read_text(encoding="utf-8"), path.name, "fedlib/site/pages", made)
-    for table in ("scoreboard", "ledger", "summary"):
+    for path, above in TABLES.items():
+        text, page = above + (ROOT / path).read_text(encoding="utf-8"), PurePosixPath(PLACES[path])
+        made[f"{page.stem}.md"] = "---\norphan: true\n---\n" + relink(text, page.name, str(Path(path).parent), made)
+    for table in ("scoreboard", "ledger", "summary", "differences"):
         path = ROOT / "figures" / "reference" / "evidence" / f"{table}.csv"
         made[f"{EXTRA}files/{table}.csv"] = path.read_bytes()
     return made

@@ -27,7 +27,7 @@ from fedlib.papers.fedsimsup.similar import authors, authors_say, fig5, fig5_say
 from fedlib.papers.run import Task
 from fedlib.papers.study import Item
 from fedlib.report.marks import mark_chance, method_dots, panels, plot_nothing
-from fedlib.report.paper import against_seeds, points_ahead
+from fedlib.report.paper import against_seeds, beside_printed, points_ahead
 from fedlib.report.style import RED, WIDE, label, method_style
 
 if TYPE_CHECKING:
@@ -169,30 +169,10 @@ def beside_table1(study: Study, frame: pd.DataFrame) -> pd.DataFrame:
 def network_says(study: Study) -> str:
     """How far every method is from the printed number, with two readings of the network."""
     frame = by_network(study)
-    if frame.empty or frame["network"].nunique() < 2:
+    if frame.empty:
         return ""
-    text = beside_printed(frame.assign(name="with " + frame["network"]))
+    text = beside_printed(frame.assign(what=frame["method"].map(label), kind="with " + frame["network"]))
     return text and f"Look at each method in both panels: the paper does not give the widths of its network. {text}"
-
-
-def beside_printed(frame: pd.DataFrame) -> str:
-    """The later of two numbers (name) of each method, the earlier and the printed one in brackets; which is nearer."""
-    means = frame.pivot_table(index="method", columns="name", values="value", sort=False).dropna()
-    if means.empty:
-        return ""
-    means["paper"] = frame.groupby("method")["paper"].first()
-    usual, other, _ = means.columns
-    told = []
-    for method, row in means.iterrows():
-        beside = ", ".join(f"{value:.1f}" for value in row[[usual, "paper"]] if np.isfinite(value))
-        told.append(f"{label(str(method))} {row[other]:.1f} ({beside})")
-    printed = means.dropna()
-    text = f"Accuracy {other} ({usual}{', printed' if len(printed) else ''}): {'; '.join(told)}."
-    if len(printed):
-        far = printed[[usual, other]].sub(printed["paper"], axis=0).abs().mean()
-        mean, s = (" On average it", "s") if len(printed) > 1 else (" It", "")
-        text += f"{mean} is {far[other]:.1f} points from the printed number{s} {other}, {far[usual]:.1f} {usual}."
-    return text
 
 
 def long(study: Study) -> Figure:
@@ -220,7 +200,7 @@ def long_says(study: Study) -> str:
     frame = beside_table1(study, frame)
     points = frame[frame["metric"] == "accuracy"].assign(at=lambda own: own["round"].astype(int))
     ends = points[points["at"].isin([points["at"].min(), points["at"].max()])]
-    text = beside_printed(ends.assign(name="after " + ends["round"] + " rounds"))
+    text = beside_printed(ends.assign(what=ends["method"].map(label), kind="after " + ends["round"] + " rounds"))
     last = frame.pivot_table(index="method", columns="metric", values="value")
     method = (last["highest"] - last["lowest"]).idxmax()
     low, high = last.loc[method, ["lowest", "highest"]]

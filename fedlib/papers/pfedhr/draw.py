@@ -43,7 +43,7 @@ def taught_by(study: Study, teacher: str, dataset: str, split: str) -> dict[int,
     """The runs with this teacher, by seed."""
     wanted = f"split={split};"
     for cell in study.cells:
-        here = cell.item == "control" and cell.dataset == dataset and wanted in cell.setting
+        here = cell.item == "other_teachers" and cell.dataset == dataset and wanted in cell.setting
         if here and cell.setting.endswith(f"teacher={teacher}"):
             return {row.seed: row for row in study.rows_of(cell.tasks[0])}
     return {}
@@ -54,7 +54,7 @@ def places(study: Study) -> list[tuple[str, str]]:
     found = {
         (cell.dataset, part)
         for cell in study.cells
-        if cell.item == "control"
+        if cell.item == "other_teachers"
         for part in SPLIT
         if f"split={part};" in cell.setting
     }

@@ -12,22 +12,22 @@ import fedlib as fl
 from fedlib.papers.pfedhr.draw import CHANCE, NARROW, NOBODY, SPLIT, named, paired, titles
 from fedlib.papers.pfedhr.teachers import (
     draw_candidates,
-    draw_control,
     draw_fig2,
     draw_fig7,
+    draw_other_teachers,
     draw_pupils,
     draw_round,
     draw_teachers,
     say_candidates,
-    say_control,
+    say_other_teachers,
     say_pupils,
     say_round,
     say_teachers,
 )
 from fedlib.papers.study import Item, Study
 from fedlib.report.marks import dots, mark_chance, name_ends, panels, plot_nothing, seeds_and_mean, shaded_dots
-from fedlib.report.paper import nearest_to_print, points_ahead
-from fedlib.report.style import BLACK, GREY, ORANGE, PALETTE, label, method_style
+from fedlib.report.paper import beside_printed, nearest_to_print, points_ahead
+from fedlib.report.style import BLACK, GREY, ORANGE, PALETTE, data_label, label, method_style
 
 VARIED = {"fig3": ("share", "public share"), "fig4": ("K", "groups K"), "fig5": ("S", "depth S of a stitch")}
 VARIED |= {"fig6": ("Es", "epochs on the server")}
@@ -129,26 +129,25 @@ def ahead(item: str, study: Study) -> str:
 
 def say_step_sizes(study: Study) -> str:
     """How far Per-FedAvg and pFedMe are from the printed numbers, with two step sizes."""
-    return beside_table4(study, "step_sizes", "steps ten times larger (with the usual ones, printed)")
+    return beside_table4(study, "step_sizes", ("with the usual steps", "with steps ten times larger"))
 
 
 def say_narrow(study: Study) -> str:
     """How far pFedBayes is from the printed numbers, with two initial deviations of its weights."""
-    deviations = [f"{np.log1p(np.exp(rho)):.2g}" for rho in (NARROW, float(str(fl.pfedbayes().hyper["rho"])))]
-    words = "weights that begin with a standard deviation of {} (with {}, printed)".format(*deviations)
-    return beside_table4(study, "narrow", words)
+    usual, narrow = (np.log1p(np.exp(rho)) for rho in (float(str(fl.pfedbayes().hyper["rho"])), NARROW))
+    return beside_table4(study, "narrow", (f"with {usual:.2g}", f"with an initial standard deviation of {narrow:.2g}"))
 
 
-def beside_table4(study: Study, control: str, words: str) -> str:
-    """Every accuracy of a control, with that of Table 4 and the printed one in brackets."""
+def beside_table4(study: Study, control: str, kinds: tuple[str, str]) -> str:
+    """Accuracies of Table 4 (the first kind), those of a control and the printed ones, in sentences."""
     usual, other = study.numbers("table4", metric="accuracy"), study.numbers(control, metric="accuracy")
     if usual.empty or other.empty:
         return ""
-    key = ["method", "dataset", "split", "models", "seed"]
-    both = other.rename(columns={"value": "other"})[[*key, "other"]].merge(usual, on=key).dropna(subset="paper")
-    both["text"] = [f"{row['other']:.1f} ({row['value']:.1f}, {row['paper']:.1f})" for _, row in both.iterrows()]
-    told = [f"{label(str(method))} {', '.join(own['text'])}" for method, own in both.groupby("method", sort=False)]
-    return f"Accuracy with {words}: {'; '.join(told)}." if told else ""
+    usual = usual.merge(other[[*PLACE4, "seed"]])
+    other = other.drop(columns="paper").merge(usual[[*PLACE4, "seed", "paper"]])
+    both = pd.concat([usual.assign(kind=kinds[0]), other.assign(kind=kinds[1])]).dropna(subset="paper")
+    names = [f"{label(m)} with {net} on {data_label(d)} {SPLIT[s]}" for m, net, d, s in both[PLACE4].to_numpy()]
+    return beside_printed(both.assign(what=names)) if len(both) else ""
 
 
 def draw_few(study: Study) -> Figure:
@@ -384,9 +383,12 @@ SHOWN = {
         alt="Lead of a teacher over its pupil against the pupil's gain over Local-Only a round later.",
         says=say_pupils,
     ),
-    "control": Item(
+    "other_teachers": Item(
         "The control: other teachers. Accuracy in percent; teachers: images of their clients that they name",
-        "teacher", draw_control, "Accuracy of teachers against the gain of their pupils over Local-Only.", say_control,
+        "teacher",
+        draw_other_teachers,
+        "Accuracy of teachers against the gain of their pupils over Local-Only.",
+        say_other_teachers,
     ),
     "table1": Item("Table 1, measured: are public labels used (1: yes), and how many bytes are sent", digits=0),
     "table3": Item(

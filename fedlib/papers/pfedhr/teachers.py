@@ -69,7 +69,7 @@ def draw_teachers(study: Study) -> Figure:
 
 def final_gain(study: Study, teacher: str, place: tuple[str, str]) -> np.ndarray:
     """Points over Local-Only in the table's accuracy, one number per seed."""
-    frame = study.numbers("control", metric="accuracy")
+    frame = study.numbers("other_teachers", metric="accuracy")
     frame = frame[(frame["dataset"] == place[0]) & (frame["split"] == place[1])]
     own, alone = (frame[frame["teacher"] == who].set_index("seed")["value"] for who in (teacher, NOBODY))
     return (own - alone).dropna().to_numpy()
@@ -101,14 +101,14 @@ def say_teachers(study: Study) -> str:
     return text
 
 
-def draw_control(study: Study) -> Figure:
+def draw_other_teachers(study: Study) -> Figure:
     """Across: how good a teacher is; up: what its pupils gain over Local-Only. One dot for each seed."""
     shown = places(study)
     if not shown:
         return plot_nothing()
     figure, axes = panels(len(shown), 2.8, across=1)
-    frame, knows = study.numbers("control", metric="accuracy"), study.numbers("control", metric="teachers")
-    for ax, (dataset, split), title in zip(axes, shown, titles(study.only("control"), shown), strict=True):
+    frame, knows = (study.numbers("other_teachers", metric=metric) for metric in ("accuracy", "teachers"))
+    for ax, (dataset, split), title in zip(axes, shown, titles(study.only("other_teachers"), shown), strict=True):
         here = frame[(frame["dataset"] == dataset) & (frame["split"] == split)]
         alone, means = here[here["teacher"] == NOBODY].set_index("seed")["value"], {}
         ax.axhline(0, color=GREY)
@@ -130,7 +130,7 @@ def draw_control(study: Study) -> Figure:
     return figure
 
 
-def say_control(study: Study) -> str:
+def say_other_teachers(study: Study) -> str:
     """Gains by teacher, on the first data set."""
     if not places(study):
         return ""

@@ -89,7 +89,7 @@ def says_ranking(study: Study, item: str) -> str:
     return " ".join(sentences) or "Nothing can be compared yet: pFedMB and another method are needed."
 
 
-def control(study: Study) -> Figure:
+def parts(study: Study) -> Figure:
     """Accuracy of pFedMB and of its variants on the left, clients that train a branch on the right."""
     values, colors, clients = _variants(study)
     if len(values) < 2:
@@ -110,7 +110,7 @@ def control(study: Study) -> Figure:
 
 def _variants(study: Study) -> tuple[dict[str, list[float]], dict[str, str], dict[str, float]]:
     """By name: accuracies, colours, and how many clients a branch learns from; with two classes per client."""
-    rivals, other = study.numbers("table2", "branches", metric="accuracy"), study.numbers("control", metric="accuracy")
+    rivals, other = study.numbers("table2", "branches", metric="accuracy"), study.numbers("parts", metric="accuracy")
     values: dict[str, list[float]] = {}
     colors: dict[str, str] = {}
     at = "clients=15;classes=2"
@@ -128,13 +128,13 @@ def _variants(study: Study) -> tuple[dict[str, list[float]], dict[str, str], dic
     for setting, rows in other[other["setting"].str.startswith(f"{at};")].groupby("setting", sort=False):
         name = WORDS[str(setting).split(";", 3)[3]]
         values[name], colors[name] = rows["value"].tolist(), PALETTE[3]
-    use = study.numbers("control", "branches", metric="clients_per_branch")
+    use = study.numbers("parts", "branches", metric="clients_per_branch")
     names = {f"{at};branches=5": "pFedMB"} | {f"{at};branches=5;{key}": words for key, words in WORDS.items()}
     use = use[use["setting"].isin(names)].groupby("setting")["value"].mean()
     return values, colors, {names[str(setting)]: float(n) for setting, n in use.items()}
 
 
-def says_control(study: Study) -> str:
+def says_parts(study: Study) -> str:
     """What changes most when a part of the method is replaced, and whether a given choice helps."""
     values, _, clients = _variants(study)
     mean = {name: float(np.mean(value)) for name, value in values.items()}
@@ -164,7 +164,7 @@ def _trend(points: Sequence[tuple[float, float]]) -> str:
         return ""
     steps = np.diff(accuracy)
     word = "falls" if (steps < 0).all() else "rises" if (steps > 0).all() else "neither only rises nor only falls"
-    return f" Look right: with the number of clients that train a branch, accuracy {word}."
+    return f" Look at the panel on the right: with the number of clients that train a branch, accuracy {word}."
 
 
 # -- lines --------------------------------------------------------------------------------------------------------
@@ -216,7 +216,7 @@ def pairs(study: Study) -> Figure:
     return figure
 
 
-def pairs_control(study: Study) -> Figure:
+def pairs_parts(study: Study) -> Figure:
     """Accuracy on the five pairs of Table I's methods, and of pFedMB with a part of it replaced."""
     table1, variants = _on_pairs(study)
     if variants.empty or table1.empty:
@@ -234,7 +234,7 @@ def pairs_control(study: Study) -> Figure:
 
 def _on_pairs(study: Study) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The numbers of Table I and of its control, each with the name and the colour of its line."""
-    table1, variants = (study.numbers(item, metric="accuracy") for item in ("table1", "pairs_control"))
+    table1, variants = (study.numbers(item, metric="accuracy") for item in ("table1", "pairs_parts"))
     names = {
         "name": [label(m) for m in table1["method"]],
         "color": [method_style(m)["color"] for m in table1["method"]],
@@ -245,7 +245,7 @@ def _on_pairs(study: Study) -> tuple[pd.DataFrame, pd.DataFrame]:
     return table1.assign(**names), variants.assign(name=both, color=PALETTE[3])
 
 
-def says_pairs_control(study: Study) -> str:
+def says_pairs_parts(study: Study) -> str:
     """What each replaced part adds to pFedMB, and whether it is then ahead of FedAvg."""
     table1, variants = (frame.groupby("name", sort=False)["value"].mean() for frame in _on_pairs(study))
     ours, other = label("pfedmb"), label("fedavg")
@@ -501,12 +501,12 @@ SHOWN = {
         alt="Accuracy against the number of branches, with a line at five, the number of groups.",
         says=lambda study: says_branches(_by_branches_on_pairs(study)),
     ),
-    "pairs_control": Item(
+    "pairs_parts": Item(
         "Table I and pFedMB with parts of it replaced: accuracy on the five pairs, in percent.",
         rows="metric",
-        draw=pairs_control,
+        draw=pairs_parts,
         alt="Accuracy of the methods of Table I and of variants of pFedMB as dots; crosses: as printed.",
-        says=says_pairs_control,
+        says=says_pairs_parts,
     ),
     "table2": Item(
         "Table II: accuracy after fine-tuning, mean over clients, in percent.",
@@ -525,12 +525,12 @@ SHOWN = {
     "branches": Item(
         "The same in numbers, with the clients that train a branch and the largest alpha.", rows="branches"
     ),
-    "control": Item(
+    "parts": Item(
         "Accuracy of pFedMB with parts of it replaced, in percent, for 15 clients with two classes each.",
         rows="metric",
-        draw=control,
+        draw=parts,
         alt="Left: accuracy of pFedMB, of its variants and of two other methods as dots. Right: clients per branch.",
-        says=says_control,
+        says=says_parts,
     ),
     "step_sizes": Item(
         "Three methods with other step sizes: accuracy in percent.",

@@ -152,7 +152,7 @@ def study(profile: str) -> Study:
     """What pFedMB needs at one size."""
     sizes = PROFILES[profile]
     cells = [*costs(sizes), *table1(sizes), *fig3(sizes), *fig4(sizes), *by_layer(sizes), *pairs_by_branches(sizes)]
-    cells += pairs_control(sizes) if sizes.pair_control else []
+    cells += pairs_parts(sizes) if sizes.pair_control else []
     for clients in sizes.rounds:
         columns = [column(sizes, kind, clients) for kind in sizes.kinds]
         for make in (table2, table3, by_branches, controls, step_sizes, pull):
@@ -470,7 +470,7 @@ def pairs_by_branches(sizes: Sizes) -> list[Cell]:
     ]
 
 
-def pairs_control(sizes: Sizes) -> list[Cell]:
+def pairs_parts(sizes: Sizes) -> list[Cell]:
     """What could hold pFedMB back in Table I: the initial scale, and the choice itself."""
     own = {"share_alpha": True, "alpha_lr": sizes.pair_alpha_lr, "gain": True}
     made = {
@@ -480,7 +480,7 @@ def pairs_control(sizes: Sizes) -> list[Cell]:
     }
     return [
         Cell(
-            *("pairs_control", method, "cifar10", f"{PAIRS};branches={B};{name}"),
+            *("pairs_parts", method, "cifar10", f"{PAIRS};branches={B};{name}"),
             (paired(sizes, algorithm, sizes.branch_lrs[0], keep),),
             partial(chosen, "accuracy"),
             seeds=sizes.side_seeds,
@@ -525,7 +525,7 @@ def controls(sizes: Sizes, at: Column) -> list[Cell]:
         for metric in ("accuracy", "clients_per_branch", "largest_alpha"):
             read = partial(chosen, metric)
             setting = f"{at.setting};branches={B};{name}"
-            cells.append(Cell("control", "pfedmb", at.data, setting, tasks, read, metric, sizes.control_seeds))
+            cells.append(Cell("parts", "pfedmb", at.data, setting, tasks, read, metric, sizes.control_seeds))
     return cells
 
 
@@ -788,7 +788,7 @@ def _same(number: Number, value: float) -> bool | None:
     return None if number.missing else abs(number.value - value) < 0.5
 
 
-CONTROLS = {"table1": ("pairs_control", "pairs"), "table2": ("control", "step_sizes", "pull")}
+CONTROLS = {"table1": ("pairs_parts", "pairs"), "table2": ("parts", "step_sizes", "pull")}
 CLAIMS = [
     Claim("pb01", lambda n: [Case("Table I", on_pairs(n, "pfedmb") - on_pairs(n, "fedavg") - 0.5)]),
     Claim("pb02", lambda n: [Case("Table I", on_pairs(n, "pfedmb") - on_pairs(n, "pfedmb-avg"))]),

@@ -15,7 +15,7 @@ from fedlib.papers.run import images
 from fedlib.papers.study import Item, Study
 from fedlib.report.charts import plot_heatmaps, plot_points
 from fedlib.report.marks import arrow, box, dots, name_ends, panels, plot_nothing, seeds_and_mean
-from fedlib.report.paper import against_seeds, points_ahead
+from fedlib.report.paper import against_seeds, beside_printed, points_ahead
 from fedlib.report.partition_plots import plot_partition
 from fedlib.report.style import BLUE, GREY, ORANGE, PALETTE, RED, WIDE, data_label, label, method_style
 
@@ -307,9 +307,9 @@ def stages_says(study: Study) -> str:
     )
 
 
-def control(study: Study) -> Figure:
+def weights(study: Study) -> Figure:
     """pFedSim with weights that do not say who is alike; the axis goes two points beyond the dots."""
-    numbers = study.numbers("control")
+    numbers = study.numbers("weights")
     if numbers.empty:
         return plot_nothing()
     lines = []
@@ -322,15 +322,15 @@ def control(study: Study) -> Figure:
     return figure
 
 
-def control_says(study: Study) -> str:
+def weights_says(study: Study) -> str:
     """Whether the weights matter, on the seeds that have all three kinds."""
     kinds = ["similarity=per_class", "similarity=uniform", "similarity=shuffled"]
-    by_seed = study.numbers("control").pivot_table(index="seed", columns="setting", values="value")
+    by_seed = study.numbers("weights").pivot_table(index="seed", columns="setting", values="value")
     by_seed = by_seed.reindex(columns=kinds).dropna()
     if by_seed.empty:
         return ""
     ours, *blind = by_seed.mean()
-    gain, spread = ours - max(blind), float(study.table("control")["std"].max())
+    gain, spread = ours - max(blind), float(study.table("weights")["std"].max())
     if np.isnan(spread):  # one seed
         verdict = ""
     elif abs(gain) <= spread:
@@ -344,14 +344,16 @@ def control_says(study: Study) -> str:
 
 
 def protocol_says(study: Study) -> str:
-    """Both protocols, method by method."""
-    table = study.numbers("protocol").pivot_table(index="method", columns="protocol", values="value", sort=False)
-    if not {"published", "ours"} <= {*table}:
+    """How far every method is from the printed number, with both protocols."""
+    frame = study.numbers("protocol")
+    if frame.empty:
         return ""
-    told = [
-        f"{label(str(method))} {row['published']:.1f} ({row['ours']:.1f})" for method, row in table.dropna().iterrows()
-    ]
-    return f"Look at the published protocol beside ours (in brackets): {'; '.join(told)}." if told else ""
+    table3 = study.numbers("table3").query("dataset == 'cifar10' and setting == 'dir=0.1'")
+    printed = table3.groupby("method")["paper"].first()
+    kinds = {"ours": "with ours", "published": "with the published protocol"}
+    frame = pd.concat([frame[frame["protocol"] == protocol] for protocol in kinds])  # ours first
+    frame = frame.assign(what=frame["method"].map(label), kind=frame["protocol"].map(kinds))
+    return beside_printed(frame.assign(paper=frame["method"].map(printed)))
 
 
 # -- costs, domains, the idea -------------------------------------------------------------------------------------
@@ -493,12 +495,12 @@ SHOWN = {
         says=stages_says,
         digits=3,
     ),
-    "control": Item(
+    "weights": Item(
         "A control: accuracy [%] with weights that do not say who is alike, and with other similarities.",
         rows="similarity",
-        draw=control,
+        draw=weights,
         alt="Points of accuracy by kind of similarity.",
-        says=control_says,
+        says=weights_says,
     ),
     "protocol": Item(
         "The published protocol: BatchNorm statistics stay on the clients, pixels up to 255; accuracy [%].",

@@ -253,8 +253,8 @@ def controls(sizes: Sizes) -> list[Cell]:
     variants |= {kind: at(fl.pfedsim(similarity=kind)) for kind in sizes.kinds}  # type: ignore[arg-type]
     variants |= {"uniform": at(blind("uniform")), "shuffled": at(blind("shuffled"))}
     for name, task in variants.items():
-        cells.append(Cell("control", "pfedsim", "cifar10", f"similarity={name}", (task,), seeds=sizes.seeds))
-    fedper = Cell("control", "pfedsim", "cifar10", "similarity=none (FedPer)", (at(fl.fedper()),), seeds=sizes.seeds)
+        cells.append(Cell("weights", "pfedsim", "cifar10", f"similarity={name}", (task,), seeds=sizes.seeds))
+    fedper = Cell("weights", "pfedsim", "cifar10", "similarity=none (FedPer)", (at(fl.fedper()),), seeds=sizes.seeds)
     cells.append(fedper)
     for method in sizes.published:
         task = at(made(method), **published)
@@ -522,7 +522,7 @@ def sizes_spread(numbers: Numbers) -> list[Case]:
     return wider + near
 
 
-CONTROLS = dict.fromkeys(("table3", "table6"), ("protocol", "control"))
+CONTROLS = dict.fromkeys(("table3", "table6"), ("protocol", "weights"))
 CLAIMS = [
     Claim("ps01", lambda n: [Case(f"layer {k} over 4", cka(n, k) - cka(n, 4)) for k in range(4)]
           + [Case("layer 0 over 3", cka(n, 0) - cka(n, 3))], figure="fig1"),
