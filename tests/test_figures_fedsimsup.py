@@ -136,68 +136,98 @@ def test_similarities_are_those_of_the_clients_of_the_runs(tiny):
     assert found["share of top class"] == pytest.approx(np.mean(counts.max(1) / counts.sum(1)))
 
 
-def with_networks(printed):
-    """A study of which only the control "network" has been measured, with two seeds, and what Table 1 prints."""
-    place = {"dataset": "cifar10", "clients": "100", "dir": "0.1"}
-    measured = [
-        place | {"method": method, "network": network, "accuracy": over, "value": value + gap, "paper": np.nan}
-        for method, network, value in (
-            ("local_only", "lenet4", 87.0),
-            ("local_only", "lenet5_plain", 85.0),
-            ("fedavg", "lenet4", 52.0),
-            ("fedavg", "lenet5_plain", 42.0),
-            ("fedrep", "lenet5_plain", 70.0),
-        )
-        for over, shift in (("samples", 0.0), ("clients", 30.0))
-        for gap in (shift, shift + 1.0)
-    ]
-    usual = [place | {"method": method, "paper": value} for method, value in printed.items()]
-    usual = pd.DataFrame([*usual, place | {"method": "fedavg", "clients": "50", "paper": 1.0}])
-    frames = {"network": pd.DataFrame(measured), "table1": usual}
-    return SimpleNamespace(numbers=frames.__getitem__)
+PLACES = ("clients=100;dir=0.1", "clients=100;dir=0.5", "clients=100;pat=2")
+
+
+def with_networks(printed, places=PLACES[:1]):
+    """A study of which only the control "network" has been measured, with two seeds, and what the tables print.
+
+    In each further place all numbers, and what is printed, are three higher.
+    """
+    measured, usual = [], [{"method": "fedavg", "setting": "clients=50;dir=0.1", "paper": 1.0}]
+    for k, place in enumerate(places):
+        measured += [
+            {
+                "method": method,
+                "setting": f"{place};network={network};accuracy={over}",
+                "network": network,
+                "accuracy": over,
+                "value": value + gap + 3 * k,
+                "paper": np.nan,
+            }
+            for method, network, value in (
+                ("local_only", "lenet4", 87.0),
+                ("local_only", "lenet5_plain", 85.0),
+                ("fedavg", "lenet4", 52.0),
+                ("fedavg", "lenet5_plain", 42.0),
+                ("fedrep", "lenet5_plain", 70.0),
+            )
+            for over, shift in (("samples", 0.0), ("clients", 30.0))
+            for gap in (shift, shift + 1.0)
+        ]
+        usual += [{"method": method, "setting": place, "paper": value + 3 * k} for method, value in printed.items()]
+    return of_tables("network", measured, usual, fl.study("fedsimsup").cells)
+
+
+def of_tables(item, measured, usual, cells, **more):
+    """A study with these numbers of an item and of Tables 1 and 2."""
+    frames = {(item,): measured, ("table1", "table2"): usual}
+    frames = {items: pd.DataFrame(frame).assign(dataset="cifar10") for items, frame in frames.items()}
+    return SimpleNamespace(numbers=lambda *items: frames[items], cells=cells, **more)
 
 
 def test_both_networks_stand_beside_what_is_printed():
     one = with_networks({"local_only": 86.0, "fedavg": 33.5, "fedrep": 60.0})
     assert figures.network_says(one) == (
-        "Look at each method in both panels: the paper does not give the widths of its network. Accuracy with "
+        "Look at which dots lie at the red bars: the paper does not give the widths of its network. Accuracy with "
         "6-16-120-84 (with 32-64-512, printed): Local-Only 85.5 (87.5, 86.0); FedAvg 42.5 (52.5, 33.5). The mean "
         "distance from the printed numbers is 4.8 points with 6-16-120-84, 10.2 with 32-64-512."
     )
-    wide, narrow = figures.network(one).axes
-    assert [ax.get_title("left") for ax in (wide, narrow)] == ["network 32-64-512", "network 6-16-120-84"]
-    assert [text.get_text() for text in narrow.get_yticklabels()] == ["Local-Only", "FedAvg", "FedRep"]
-    crosses = [(ax, *line.get_xdata()) for ax in (wide, narrow) for line in ax.lines if line.get_marker() == "x"]
-    assert crosses == [(wide, 86.0), (wide, 33.5), (narrow, 86.0), (narrow, 33.5), (narrow, 60.0)]
-    assert wide.get_xlim() == narrow.get_xlim()
+    more = with_networks({"local_only": 86.0, "fedavg": 33.5, "fedrep": 60.0}, PLACES)
+    said = figures.network_says(more)
+    assert (
+        "Local-Only, Dir(0.1) 85.5 (87.5, 86.0); FedAvg, Dir(0.1) 42.5 (52.5, 33.5); Local-Only, Dir(0.5) 88.5" in said
+    )
+    assert "FedAvg, 2 classes each 48.5 (58.5, 39.5). The mean distance from the printed numbers is 4.8" in said
+    figure = figures.network(more)
+    assert [ax.get_title("left") for ax in figure.axes] == [
+        f"CIFAR-10, {place}, 100 clients" for place in ("Dir(0.1)", "Dir(0.5)", "2 classes each")
+    ]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["32-64-512", "6-16-120-84", "printed"]
+    for k, ax in enumerate(figure.axes):
+        assert [text.get_text() for text in ax.get_yticklabels()] == ["Local-Only", "FedAvg", "FedRep"]
+        wide, narrow, paper, chance = (line.get_xdata() for line in ax.lines)
+        np.testing.assert_allclose(wide, np.array([87.5, 52.5, np.nan]) + 3 * k)
+        np.testing.assert_allclose(narrow, np.array([85.5, 42.5, 70.5]) + 3 * k)
+        np.testing.assert_allclose(paper, np.array([86.0, 33.5, 60.0]) + 3 * k)
+        assert chance[0] == (50 if k == 2 else 10)
     plt.close("all")
 
 
 def test_networks_are_compared_where_nothing_is_printed():
     assert figures.network_says(with_networks({"fedrep": 60.0})) == (
-        "Look at each method in both panels: the paper does not give the widths of its network. Accuracy with "
+        "Look at which dots lie at the red bars: the paper does not give the widths of its network. Accuracy with "
         "6-16-120-84 (with 32-64-512): Local-Only 85.5 (87.5); FedAvg 42.5 (52.5)."
     )
 
 
 def with_long_runs(printed, *methods):
     """A study of which only the control "long" has been measured, at rounds 10 to 30, and what Table 1 prints."""
-    place = {"dataset": "cifar10", "clients": "100", "dir": "0.1"}
     points = {"fedavg": (40.0, 35.0, 45.0), "local_only": (85.0, 86.0, 86.5)}
     ends = {"fedavg": (30.0, 47.0), "local_only": (86.0, 86.8)}
     of = {"paper": np.nan}
     measured = [
-        place | of | {"method": m, "metric": "accuracy", "round": str(10 * k), "value": value}
+        of
+        | {"method": m, "metric": "accuracy", "setting": f"{PLACES[0]};round={10 * k}", "round": str(10 * k)}
+        | {"value": value}
         for m in methods
         for k, value in enumerate(points[m], 1)
     ]
     for m in methods:
-        lowest, highest = ends[m]
-        measured += [place | of | {"method": m, "metric": "lowest", "round": np.nan, "value": lowest}]
-        measured += [place | of | {"method": m, "metric": "highest", "round": np.nan, "value": highest}]
-    usual = pd.DataFrame([place | {"method": m, "paper": value} for m, value in printed.items()])
-    usual = pd.concat([pd.DataFrame([place | {"clients": "50", "method": "fedavg", "paper": 1.0}]), usual])
-    frames = {"long": pd.DataFrame(measured), "table1": usual}
+        for metric, value in zip(("lowest", "highest"), ends[m], strict=True):
+            measured.append(of | {"method": m, "metric": metric, "setting": PLACES[0], "round": np.nan, "value": value})
+    usual = [{"method": m, "setting": PLACES[0], "paper": value} for m, value in printed.items()]
+    usual = [{"method": "fedavg", "setting": "clients=50;dir=0.1", "paper": 1.0}, *usual]
 
     def curve(method):
         rounds = range(10, 31, 10)
@@ -205,7 +235,7 @@ def with_long_runs(printed, *methods):
 
     rows = {m: [SimpleNamespace(curve=partial(curve, m), when="before", seed=0)] for m in methods}
     cells = [SimpleNamespace(item="long", method=m, tasks=(m,)) for m in methods]
-    return SimpleNamespace(numbers=frames.__getitem__, cells=cells, rows_of=rows.__getitem__)
+    return of_tables("long", measured, usual, cells, rows_of=rows.__getitem__)
 
 
 def test_more_rounds_stand_beside_fewer_and_what_is_printed():

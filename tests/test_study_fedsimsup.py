@@ -1,6 +1,8 @@
 """FedSimSup's study: all printed numbers and claims are in it, claims are judged as they say, and smoke runs work."""
 
 import base64
+import itertools
+import re
 import time
 
 import matplotlib.pyplot as plt
@@ -552,14 +554,44 @@ def test_a_run_that_diverges_has_no_number_and_is_named(paper):
     assert "Without" not in paper._replace(rows=dict(found[1:2] + found[3:5])).says("table1")
 
 
+def test_both_networks_are_run_in_the_four_columns_with_most_clients(paper):
+    """The usual one is the run of the table; the other one differs from it in its network and its supervisor only."""
+    tables = {
+        (c.method, c.setting): c.tasks[0]
+        for c in paper.cells
+        if c.item in ("table1", "table2") and c.dataset == "cifar10"
+    }
+    found = {}
+    for cell in paper.cells:
+        if cell.item == "network":
+            column, network, over = re.fullmatch(r"(.*);network=(.*);accuracy=(.*)", cell.setting).groups()
+            found[cell.method, column, network, over] = cell.tasks[0]
+    columns = ["clients=100;dir=0.1", "clients=100;dir=0.5", "clients=100;pat=2", "clients=100;pat=5"]
+    overs = ["samples", "clients", "best round"]
+    assert set(found) == set(itertools.product(MAIN, columns, ["lenet4", "lenet5_plain"], overs))
+    for (method, column, network, _), task in found.items():
+        usual = tables[method, column]
+        if network == "lenet4":
+            assert task.name == usual.name
+            continue
+        assert task.model == "lenet5_plain"
+        assert (task.setting, task.clients, str(task.partition)) == (usual.setting, usual.clients, str(usual.partition))
+        hyper = {**usual.algorithm.hyper, **({"supervisor": "small_lenet"} if method == "fedsimsup" else {})}
+        assert (task.algorithm.name, task.algorithm.hyper) == (method, hyper)
+
+
 def test_the_long_control_reads_one_run_of_the_papers_length(paper):
     """The mean of the last five evaluations up to a round, pooled over samples, and the extremes of the last fifth."""
     own = [cell for cell in paper.cells if cell.item == "long" and cell.method == "fedavg"]
     tasks = {cell.tasks[0].name: cell.tasks[0] for cell in own}
     [task] = tasks.values()
     assert (task.model, task.setting["rounds"], task.setting["evaluate_every"]) == ("lenet5_plain", 1000, 10)
-    network = [cell for cell in paper.cells if cell.item == "network" and cell.method == "fedavg"]
-    [usual] = [cell.tasks[0] for cell in network if "plain;accuracy=samples" in cell.setting]
+    [usual] = [
+        cell.tasks[0]
+        for cell in paper.cells
+        if (cell.item, cell.method) == ("network", "fedavg")
+        and cell.setting == "clients=100;dir=0.1;network=lenet5_plain;accuracy=samples"
+    ]
     assert {**usual.setting, "rounds": 1000, "evaluate_every": 10} == task.setting
     assert (str(usual.partition), usual.clients) == (str(task.partition), task.clients)
     right = np.random.default_rng(3).integers(0, 10, (100, 2))

@@ -39,10 +39,14 @@ def where(study: Study, item: str, dataset: str, setting: str) -> str:
     )
     name = data_label(dataset)
     words = [f"{task.images.name} for {name}" if task.images.stands_for else name]
-    parts = parts_of(setting)
-    words += [f"Dir({parts['dir']})"] if "dir" in parts else []
-    words += [f"{parts['pat']} classes each"] if "pat" in parts else []
+    words += filter(None, [partition(setting)])
     return ", ".join([*words, f"{task.clients} clients"] if isinstance(task, Run) else words)
+
+
+def partition(setting: str) -> str:
+    """Who owns which samples, in words; "" for the partition by writers."""
+    parts = parts_of(setting)
+    return f"Dir({parts['dir']})" if "dir" in parts else f"{parts['pat']} classes each" if "pat" in parts else ""
 
 
 def by_place(study: Study, item: str) -> list[tuple[str, str, pd.DataFrame]]:

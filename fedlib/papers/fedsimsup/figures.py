@@ -9,7 +9,17 @@ import pandas as pd
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
-from fedlib.papers.fedsimsup.draw import ALL_ALIKE, CLASSES, by_place, chance, curves, draw_curves, mean_of, where
+from fedlib.papers.fedsimsup.draw import (
+    ALL_ALIKE,
+    CLASSES,
+    by_place,
+    chance,
+    curves,
+    draw_curves,
+    mean_of,
+    partition,
+    where,
+)
 from fedlib.papers.fedsimsup.pairs import (
     alone,
     alone_says,
@@ -26,7 +36,7 @@ from fedlib.papers.fedsimsup.pairs import (
 from fedlib.papers.fedsimsup.similar import authors, authors_say, fig5, fig5_says, similarity, similarity_says
 from fedlib.papers.run import Task
 from fedlib.papers.study import Item
-from fedlib.report.marks import mark_chance, method_dots, panels, plot_nothing
+from fedlib.report.marks import mark_chance, method_dots, panels, plot_nothing, shaded_dots
 from fedlib.report.paper import against_seeds, beside_printed, points_ahead
 from fedlib.report.style import RED, WIDE, label, method_style
 
@@ -136,34 +146,39 @@ def paired_says(study: Study) -> str:
 
 
 def network(study: Study) -> Figure:
-    """Both networks, accuracy pooled over samples, and what is printed."""
+    """Both networks, accuracy pooled over samples, and what is printed, a panel for each column of Tables 1 and 2."""
     frame = by_network(study)
     if frame.empty:
         return plot_nothing()
-    height = 0.8 + 0.32 * frame["method"].nunique()
-    figure, axes = panels(frame["network"].nunique(), height, across=1, sharex=True)
-    for ax, (name, own) in zip(axes, frame.groupby("network", sort=False), strict=True):
-        method_dots(ax, own)
-        mark_chance(ax, 10.0, "y")
-        ax.set_title(f"network {name}", loc="left")
+    places = list(frame.assign(method=frame["method"].map(label)).groupby(["dataset", "place"], sort=False))
+    heights = [0.8 + 0.32 * own["method"].nunique() for _, own in places]
+    figure, axes = panels(len(places), heights, across=1, sharex=True)
+    for ax, ((dataset, place), own) in zip(axes, places, strict=True):
+        table = own.pivot_table(index="method", columns="network", values="value", sort=False)
+        shaded_dots(ax, table, own.groupby("method")["paper"].first())
+        mark_chance(ax, chance(str(dataset), str(place)), "y")
+        ax.set_title(where(study, "network", str(dataset), own["setting"].iloc[0]), loc="left")
+        ax.margins(y=0.2)
     axes[-1].set_xlabel("accuracy [%]")
+    handles, names = axes[0].get_legend_handles_labels()
+    figure.legend(handles[:3], names[:3], loc="outside upper right", ncols=3)
     return figure
 
 
 def by_network(study: Study) -> pd.DataFrame:
-    """The numbers of the control "network", pooled over samples, with what Table 1 prints for the method (paper)."""
+    """The numbers of the control "network", pooled over samples, beside what is printed."""
     frame = study.numbers("network")
     if frame.empty:
         return frame
-    frame = frame[frame["accuracy"] == "samples"].replace({"network": WIDTHS})
-    return beside_table1(study, frame)
+    return beside_tables(study, frame[frame["accuracy"] == "samples"].replace({"network": WIDTHS}))
 
 
-def beside_table1(study: Study, frame: pd.DataFrame) -> pd.DataFrame:
-    """Numbers of a control with what Table 1 prints for the method, in the same place, as `paper`."""
-    key = ["method", "dataset", "clients", "dir"]
-    printed = study.numbers("table1")[[*key, "paper"]].drop_duplicates(key)
-    return frame.drop(columns="paper").merge(printed, on=key, how="left")
+def beside_tables(study: Study, frame: pd.DataFrame) -> pd.DataFrame:
+    """Numbers of a control with the column of Table 1 or 2 that they belong to (place), and what it prints (paper)."""
+    key = ["method", "dataset", "place"]
+    printed = study.numbers("table1", "table2").rename(columns={"setting": "place"})[[*key, "paper"]]
+    frame = frame.assign(place=frame["setting"].str.extract(r"^(clients=\d+;\w+=[\d.]+)", expand=False))
+    return frame.drop(columns="paper").merge(printed.drop_duplicates(key), on=key, how="left")
 
 
 def network_says(study: Study) -> str:
@@ -171,8 +186,11 @@ def network_says(study: Study) -> str:
     frame = by_network(study)
     if frame.empty:
         return ""
-    text = beside_printed(frame.assign(what=frame["method"].map(label), kind="with " + frame["network"]))
-    return text and f"Look at each method in both panels: the paper does not give the widths of its network. {text}"
+    what = frame["method"].map(label)
+    if len(set(frame["place"])) > 1:
+        what += ", " + frame["place"].map(partition)
+    text = beside_printed(frame.assign(what=what, kind="with " + frame["network"]))
+    return text and f"Look at which dots lie at the red bars: the paper does not give the widths of its network. {text}"
 
 
 def long(study: Study) -> Figure:
@@ -184,7 +202,7 @@ def long(study: Study) -> Figure:
     figure, ax = plt.subplots(figsize=(WIDE, 3.2))
     styles = {method: (label(method), method_style(method)["color"]) for method in cells}
     draw_curves(ax, frame, styles, 10.0)
-    printed = beside_table1(study, study.numbers("long")).groupby("method")["paper"].first().dropna()
+    printed = beside_tables(study, study.numbers("long")).groupby("method")["paper"].first().dropna()
     for method, value in printed.items():
         ax.plot(frame["round"].max(), value, "x", color=styles[str(method)][1], clip_on=False)
     if len(printed):
@@ -197,7 +215,7 @@ def long_says(study: Study) -> str:
     frame = study.numbers("long")
     if frame.empty:
         return ""
-    frame = beside_table1(study, frame)
+    frame = beside_tables(study, frame)
     points = frame[frame["metric"] == "accuracy"].assign(at=lambda own: own["round"].astype(int))
     ends = points[points["at"].isin([points["at"].min(), points["at"].max()])]
     text = beside_printed(ends.assign(what=ends["method"].map(label), kind="after " + ends["round"] + " rounds"))
@@ -364,7 +382,7 @@ SHOWN = {
         "Two readings of the network, and three of accuracy [%]: pooled, mean over clients, best round.",
         rows="method",
         draw=network,
-        alt="Accuracy of the methods with the wide and the narrow network, crosses where printed, a line at chance.",
+        alt="Accuracy of each method with the wide and the narrow network, red bars where printed, a line at chance.",
         says=network_says,
     ),
     "long": Item(

@@ -237,6 +237,12 @@ def of_table1(sizes: Sizes, column: Column, method: str) -> Run:
     return made_run._replace(keep=partial(looks, made_run, sizes.cam_class)) if shown else made_run
 
 
+def of_table2(sizes: Sizes, column: Column, method: str) -> Run:
+    """The run of a method in a column with the same number of classes for every client."""
+    rounds = min(sizes.pathological_rounds, sizes.rounds[column.dataset])
+    return run(sizes, column, made(sizes, method), rounds)
+
+
 def last_five(row: Row, until: float = np.inf) -> float:
     """Accuracy [%], pooled over clients: the mean of the last five evaluations (readings A19 and A20)."""
     return row.score(last=5, until=until)
@@ -262,13 +268,11 @@ def table1(sizes: Sizes) -> list[Cell]:
 
 def table2(sizes: Sizes) -> list[Cell]:
     """Eight methods, the same number of classes for every client."""
-    cells = []
-    for c in columns(sizes, "pat"):
-        rounds = min(sizes.pathological_rounds, sizes.rounds[c.dataset])
-        for m in sizes.pathological_methods:
-            task = run(sizes, c, made(sizes, m), rounds)
-            cells.append(Cell("table2", m, c.dataset, c.setting, (task,), last_five, seeds=seeds(sizes, m)))
-    return cells
+    return [
+        Cell("table2", m, c.dataset, c.setting, (of_table2(sizes, c, m),), last_five, seeds=seeds(sizes, m))
+        for c in columns(sizes, "pat")
+        for m in sizes.pathological_methods
+    ]
 
 
 def table3(sizes: Sizes) -> list[Cell]:
@@ -389,17 +393,23 @@ def alone(sizes: Sizes) -> list[Cell]:
 
 
 def networks(sizes: Sizes) -> list[Cell]:
-    """Both readings of the network, by three readings of accuracy: pooled, mean over clients, best round."""
-    cells, column = [], first(sizes)
-    rounds = min(sizes.other_rounds, sizes.rounds[column.dataset])
-    reads = {"samples": partial(last_five, until=rounds), "clients": partial(by_clients, rounds)}
-    reads["best round"] = partial(best_round, rounds)
-    for method in sizes.other_methods:
+    """Both readings of the network with most clients, by three readings of accuracy: pooled, mean of clients, best."""
+    cells, same = [], first(sizes)
+    usual = [(column, m, of_table1) for column in columns(sizes, "dir") for m in sizes.other_methods]
+    both = [m for m in sizes.other_methods if m in sizes.pathological_methods]
+    usual += [(column, m, of_table2) for column in columns(sizes, "pat") for m in both]
+    for column, method, of in usual:
+        if (column.dataset, column.n) != (same.dataset, same.n):
+            continue
+        task = of(sizes, column, method)
+        rounds = min(sizes.other_rounds, task.rounds)
         other = run(sizes, column, made(sizes, method, sizes.other[1]), rounds, sizes.other[0])
-        for network, task in ((sizes.model, of_table1(sizes, column, method)), (sizes.other[0], other)):
+        reads = {"samples": partial(last_five, until=rounds), "clients": partial(by_clients, rounds)}
+        reads["best round"] = partial(best_round, rounds)
+        for network, one in ((sizes.model, task), (sizes.other[0], other)):
             for over, read in reads.items():
                 setting = f"{column.setting};network={network};accuracy={over}"
-                cells.append(Cell("network", method, column.dataset, setting, (task,), read, seeds=sizes.side_seeds))
+                cells.append(Cell("network", method, column.dataset, setting, (one,), read, seeds=sizes.side_seeds))
     return cells
 
 
