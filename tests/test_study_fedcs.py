@@ -478,6 +478,35 @@ def test_the_sentence_about_fewer_images_follows_the_distance_from_the_printed_n
     assert sentence.endswith("The least with 5000 images.")
 
 
+def test_more_training_stands_beside_the_usual_one_and_the_printed_numbers():
+    def score_of(cell):
+        return 40.0 + 7.5 * (cell.item == "long") + 2.0 * (cell.method == "fedcs-fc2")
+
+    found = {}
+    for cell in PAPER.cells:
+        if cell.item in ("table2", "long") and cell.method != "fedavg":
+            kept = {
+                f"{metric} {when}": [score_of(cell)] * 2 for metric in ("f1", "auc") for when in ("before", "after")
+            }
+            found[cell.tasks[0].name, 0] = Row(cell.tasks[0].name, 0, {"kept": kept, "seconds": 1.0, "commit": None})
+    study = PAPER._replace(rows=found)
+    printed = reported("fedcs").query("item == 'table2' and metric == 'weighted_f1'").set_index("method")["mean"]
+    bn, fc2 = printed[["fedavg+bn", "fedcs-fc2"]]
+    assert says("long", study) == (
+        "Look at which dots lie at the red bars. Weighted F1 after 500 rounds of 5 epochs (after 150 rounds of 2 "
+        f"epochs, printed): FedAvg+BN 47.5 (40.0, {bn:.1f}); FedCS-FC2 49.5 (42.0, {fc2:.1f}). The mean distance from "
+        f"the printed numbers is {(bn - 47.5 + fc2 - 49.5) / 2:.1f} points after 500 rounds of 5 epochs, "
+        f"{(bn - 40 + fc2 - 42) / 2:.1f} after 150 rounds of 2 epochs."
+    )
+    [ax] = drawn(study, "long").axes
+    assert [text.get_text() for text in ax.get_yticklabels()] == ["FedAvg+BN", "FedCS-FC2"]
+    usual, more, paper = (line.get_xdata().tolist() for line in ax.lines[:3])
+    assert (usual, more, paper) == ([40.0, 42.0], [47.5, 49.5], [bn, fc2])
+    more_only = {cell.tasks[0].name for cell in PAPER.cells if cell.item == "long"}
+    for some in ({}, {key: row for key, row in found.items() if (key[0] in more_only)}):
+        assert says("long", PAPER._replace(rows=some)) == ""
+
+
 def test_groups_have_an_ellipse_each_and_separability_a_dot_for_each_space(shown):
     before, after, share = drawn(shown, "fig1").axes
     assert [ax.get_title().split(" nearest")[0] for ax in (before, after)] == [

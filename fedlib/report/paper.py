@@ -161,12 +161,13 @@ def nearest_to_print(apart: pd.DataFrame) -> str:
     )
 
 
-def beside_printed(frame: pd.DataFrame) -> str:
+def beside_printed(frame: pd.DataFrame, metric: str = "accuracy") -> str:
     r"""Set two measured numbers of each thing beside the printed one, and say which kind is nearer on average.
 
     Args:
         frame: a row per number and seed: what (its name), kind (in words, of the first row: the usual one), value, and
             paper, the printed number or NaN.
+        metric: what these are numbers of, in percent.
 
     Returns:
         The sentences; "" if nothing has numbers of both kinds.
@@ -190,7 +191,7 @@ def beside_printed(frame: pd.DataFrame) -> str:
         beside = ", ".join(f"{value:.1f}" for value in row[[usual, "paper"]].dropna())
         told.append(f"{what} {row[other]:.1f} ({beside})")
     printed = means.dropna()
-    text = f"Accuracy {other} ({usual}{', printed' if len(printed) else ''}): {'; '.join(told)}."
+    text = f"{metric[0].upper()}{metric[1:]} {other} ({usual}{', printed' if len(printed) else ''}): {'; '.join(told)}."
     if printed.empty:
         return text
     far = printed[[usual, other]].sub(printed["paper"], axis=0).abs().mean()

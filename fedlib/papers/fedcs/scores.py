@@ -42,7 +42,7 @@ from fedlib.report.marks import (
     seeds_and_mean,
     shaded_dots,
 )
-from fedlib.report.paper import nearest_to_print
+from fedlib.report.paper import beside_printed, nearest_to_print
 from fedlib.report.style import BLACK, BLUE, GREY, RED, WIDE
 
 # -- method by method --------------------------------------------------------------------------------------------------
@@ -242,10 +242,40 @@ def _by_images(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.pivot_table(index="method", columns="images", values="value", sort=False)
 
 
-def printed_f1() -> pd.Series:
-    """The printed weighted F1 of Table 1, by method."""
+def printed_f1(item: str = "table1") -> pd.Series:
+    """The printed weighted F1 of a table, by method."""
     rows = reported("fedcs")
-    return rows[(rows["item"] == "table1") & (rows["metric"] == "weighted_f1")].set_index("method")["mean"]
+    return rows[(rows["item"] == item) & (rows["metric"] == "weighted_f1")].set_index("method")["mean"]
+
+
+def long(study: Study) -> Figure:
+    """The weighted F1 of methods of Table 2 as usual and with more training, and as it is printed."""
+    rows = by_length(study)
+    if rows.empty:
+        return plot_nothing()
+    figure, ax = plt.subplots(figsize=(WIDE, 1.6 + 0.34 * rows["what"].nunique()))
+    table = rows.pivot_table(index="what", columns="kind", values="value", sort=False)
+    shaded_dots(ax, table, rows.groupby("what")["paper"].first())
+    mark_chance(ax, CHANCE, "y")
+    ax.set(xlabel="weighted F1 [%]", xlim=(0, 105))
+    ax.margins(y=0.4)
+    handles, names = ax.get_legend_handles_labels()
+    figure.legend(handles[:3], names[:3], loc="outside upper left")
+    return figure
+
+
+def by_length(study: Study) -> pd.DataFrame:
+    """The numbers with more training, after those of Table 2: what (the method), kind (how long), value, paper."""
+    frames = [study.numbers(item, metric="weighted_f1") for item in ("table2", "long")]
+    usual, more = (frame.assign(what=frame["method"].map(named)) for frame in frames)
+    if more.empty:
+        return more
+    both, lengths = pd.concat([usual[usual["method"].isin(more["method"])], more]), {}
+    for cell in study.cells:
+        if cell.item in ("table2", "long") and cell.method in set(more["method"]):
+            setting = cell.tasks[0].setting
+            lengths[cell.item] = f"after {setting['rounds']} rounds of {setting['local_epochs']} epochs"
+    return both.assign(kind=both["item"].map(lengths), paper=both["method"].map(printed_f1("table2")))
 
 
 # -- round by round ----------------------------------------------------------------------------------------------------
@@ -431,6 +461,13 @@ def says_few(study: Study) -> str:
     if rows.empty:
         return ""
     return nearest_to_print(_by_images(rows).sub(printed_f1(), axis="index").dropna().abs())
+
+
+def says_long(study: Study) -> str:
+    """What more training changes."""
+    rows = by_length(study)
+    text = "" if rows.empty else beside_printed(rows, "weighted F1")
+    return text and f"Look at which dots lie at the red bars. {text}"
 
 
 def says_levels(item: str, study: Study) -> str:
