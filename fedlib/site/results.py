@@ -117,9 +117,10 @@ def start(evidence: Evidence) -> str:
         fill("found.html", found=found, open=open_, meaning=MEANING),
         "## The score\n",
         score(summary),
-        "\nAll numbers are in [the scoreboard](scoreboard.html), all claims in [the ledger](ledger.html); the README "
-        "shows the same table. [One rule](ledger.html) judges all claims, and every number is a file with its seed, "
-        "its commit and a fingerprint of its code.\n",
+        "\nAll numbers are in [the scoreboard](scoreboard.html), all claims in [the ledger](ledger.html); "
+        "[differences](differences.html) says where our numbers are not the printed ones, and what controls say about "
+        "the cause. The README shows the same table. [One rule](ledger.html) judges all claims, and every number is a "
+        "file with its seed, its commit and a fingerprint of its code.\n",
         "## Where to go\n",
         fill("doors.html"),
         TOC,
