@@ -153,7 +153,7 @@ def test_few_images_are_compared_with_all_and_with_the_printed_number():
     one = SimpleNamespace(numbers=numbers, only=lambda item: SimpleNamespace(cells=[]))
     assert say_few(one) == (
         "Look at which dots lie at the red bars: the mean distance from 2 printed numbers is 2.5 points with 450 "
-        "images, 10.0 points with 900 images, 23.0 points with all images. The least with 450 images."
+        "images, 10.0 points with 900 images, 23.0 points with all images. It is smallest with 450 images."
     )
     figure = draw_few(one)
     first, second = figure.axes

@@ -475,7 +475,7 @@ def test_the_sentence_about_fewer_images_follows_the_distance_from_the_printed_n
             found[cell.tasks[0].name, 0] = Row(cell.tasks[0].name, 0, {"kept": kept, "seconds": 1.0, "commit": None})
     sentence = says("few", PAPER._replace(rows=found))
     assert "10.0 points with 2000 images, 1.5 points with 5000 images, 4.0 points with 10000 images" in sentence
-    assert sentence.endswith("The least with 5000 images.")
+    assert sentence.endswith("It is smallest with 5000 images.")
 
 
 def test_more_training_stands_beside_the_usual_one_and_the_printed_numbers():

@@ -157,7 +157,7 @@ def nearest_to_print(apart: pd.DataFrame) -> str:
     told = ", ".join(f"{apart[name].mean():.1f} points with {name}" for name in apart)
     return (
         f"Look at which dots lie at the red bars: the mean distance from {len(apart)} printed numbers is {told}. "
-        f"The least with {apart.mean().idxmin()}."
+        f"It is smallest with {apart.mean().idxmin()}."
     )
 
 
