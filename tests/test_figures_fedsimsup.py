@@ -204,6 +204,19 @@ def test_both_networks_stand_beside_what_is_printed():
     plt.close("all")
 
 
+def test_a_network_has_the_same_colour_where_the_other_one_has_not_been_run():
+    both, alone = with_networks({}), with_networks({}, PLACES[1:2])
+    frame = alone.numbers("network")
+    frame = pd.concat([both.numbers("network"), frame[frame["network"] == "lenet5_plain"]])
+    one = of_tables("network", frame, both.numbers("table1", "table2"), both.cells)
+    colours = [[line.get_color() for line in ax.lines[:2]] for ax in figures.network(one).axes]
+    np.testing.assert_allclose(colours[0], colours[1])
+    wide, narrow = (line.get_xdata() for line in plt.gcf().axes[1].lines[:2])
+    assert np.isnan(wide).all()
+    assert narrow.tolist() == [85.5, 42.5, 70.5]
+    plt.close("all")
+
+
 def test_networks_are_compared_where_nothing_is_printed():
     assert figures.network_says(with_networks({"fedrep": 60.0})) == (
         "Look at which dots lie at the red bars: the paper does not give the widths of its network. Accuracy with "
@@ -215,11 +228,9 @@ def with_long_runs(printed, *methods):
     """A study of which only the control "long" has been measured, at rounds 10 to 30, and what Table 1 prints."""
     points = {"fedavg": (40.0, 35.0, 45.0), "local_only": (85.0, 86.0, 86.5)}
     ends = {"fedavg": (30.0, 47.0), "local_only": (86.0, 86.8)}
-    of = {"paper": np.nan}
+    of = {"paper": np.nan, "metric": "accuracy"}
     measured = [
-        of
-        | {"method": m, "metric": "accuracy", "setting": f"{PLACES[0]};round={10 * k}", "round": str(10 * k)}
-        | {"value": value}
+        of | {"method": m, "setting": f"{PLACES[0]};round={10 * k}", "round": str(10 * k), "value": value}
         for m in methods
         for k, value in enumerate(points[m], 1)
     ]

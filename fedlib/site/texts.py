@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import NamedTuple
 
 import nbformat
 
 from fedlib.site.library import code
-from fedlib.site.markup import CODE, EXTRA, PLACES, ROOT, Pages, relink
+from fedlib.site.markup import CODE, EXTRA, ROOT, Pages, relink
 
 PAGES = Path(__file__).parent / "pages"
 TABLES = {  # that pages link to, with what stands above them here
@@ -28,8 +28,8 @@ def pages() -> Pages:
     for path in sorted(PAGES.glob("*.md")):
         made[path.name] = relink(path.read_text(encoding="utf-8"), path.name, "fedlib/site/pages", made)
     for path, above in TABLES.items():
-        text, page = above + (ROOT / path).read_text(encoding="utf-8"), PurePosixPath(PLACES[path])
-        made[f"{page.stem}.md"] = "---\norphan: true\n---\n" + relink(text, page.name, str(Path(path).parent), made)
+        text, name, folder = above + (ROOT / path).read_text(encoding="utf-8"), Path(path).stem, Path(path).parent
+        made[f"{name}.md"] = "---\norphan: true\n---\n" + relink(text, f"{name}.html", folder.as_posix(), made)
     for table in ("scoreboard", "ledger", "summary", "differences"):
         path = ROOT / "figures" / "reference" / "evidence" / f"{table}.csv"
         made[f"{EXTRA}files/{table}.csv"] = path.read_bytes()

@@ -259,8 +259,7 @@ def long(study: Study) -> Figure:
     mark_chance(ax, CHANCE, "y")
     ax.set(xlabel="weighted F1 [%]", xlim=(0, 105))
     ax.margins(y=0.4)
-    handles, names = ax.get_legend_handles_labels()
-    figure.legend(handles[:3], names[:3], loc="outside upper left")
+    figure.legend(loc="outside upper left")
     return figure
 
 

@@ -155,13 +155,13 @@ def network(study: Study) -> Figure:
     figure, axes = panels(len(places), heights, across=1, sharex=True)
     for ax, ((dataset, place), own) in zip(axes, places, strict=True):
         table = own.pivot_table(index="method", columns="network", values="value", sort=False)
+        table = table.reindex(columns=frame["network"].unique())  # the same shade in every panel
         shaded_dots(ax, table, own.groupby("method")["paper"].first())
         mark_chance(ax, chance(str(dataset), str(place)), "y")
         ax.set_title(where(study, "network", str(dataset), own["setting"].iloc[0]), loc="left")
         ax.margins(y=0.2)
     axes[-1].set_xlabel("accuracy [%]")
-    handles, names = axes[0].get_legend_handles_labels()
-    figure.legend(handles[:3], names[:3], loc="outside upper right", ncols=3)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper right", ncols=3)
     return figure
 
 

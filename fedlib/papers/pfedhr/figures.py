@@ -161,6 +161,7 @@ def draw_few(study: Study) -> Figure:
     for ax, (_, own), title in zip(axes, groups, titles(study.only("few"), [key for key, _ in groups]), strict=True):
         own = own.assign(method=own["method"].map(label))
         table = own.pivot_table(index="method", columns="images", values="value", sort=False)
+        table = table.reindex(columns=frame["images"].unique())  # the same shade in every panel
         shaded_dots(ax, table, own.groupby("method")["paper"].first())
         ax.set(xlim=(0, 100))
         ax.margins(y=0.2)
