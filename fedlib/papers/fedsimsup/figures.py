@@ -159,7 +159,7 @@ def network(study: Study) -> Figure:
         shaded_dots(ax, table, own.groupby("method")["paper"].first())
         mark_chance(ax, chance(str(dataset), str(place)), "y")
         ax.set_title(where(study, "network", str(dataset), own["setting"].iloc[0]), loc="left")
-        ax.margins(y=0.2)
+        ax.set_ylim(-0.9, len(table) - 0.5)  # room for the word at the bottom
     axes[-1].set_xlabel("accuracy [%]")
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper right", ncols=3)
     return figure
@@ -176,9 +176,10 @@ def by_network(study: Study) -> pd.DataFrame:
 def beside_tables(study: Study, frame: pd.DataFrame) -> pd.DataFrame:
     """Numbers of a control with the column of Table 1 or 2 that they belong to (place), and what it prints (paper)."""
     key = ["method", "dataset", "place"]
-    printed = study.numbers("table1", "table2").rename(columns={"setting": "place"})[[*key, "paper"]]
+    printed = pd.concat([study.table(item) for item in ("table1", "table2")]).rename(columns={"setting": "place"})
+    printed = printed.loc[printed["stand_in"] == "", [*key, "paper"]]
     frame = frame.assign(place=frame["setting"].str.extract(r"^(clients=\d+;\w+=[\d.]+)", expand=False))
-    return frame.drop(columns="paper").merge(printed.drop_duplicates(key), on=key, how="left")
+    return frame.drop(columns="paper").merge(printed, on=key, how="left")
 
 
 def network_says(study: Study) -> str:
