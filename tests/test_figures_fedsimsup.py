@@ -217,6 +217,8 @@ def test_a_network_has_the_same_colour_where_the_other_one_has_not_been_run():
     wide, narrow = (line.get_xdata() for line in plt.gcf().axes[1].lines[:2])
     assert np.isnan(wide).all()
     assert narrow.tolist() == [85.5, 42.5, 70.5]
+    legend = [text.get_text() for text in plt.gcf().legends[0].get_texts()]
+    assert legend == ["32-64-512", "6-16-120-84"]  # nothing is printed
     plt.close("all")
 
 

@@ -78,8 +78,10 @@ def shaded_dots(ax: Axes, table: pd.DataFrame, printed: pd.Series) -> None:
     places = np.arange(len(table))[::-1]
     for shade, name in zip(plt.get_cmap("Blues")(np.linspace(0.35, 1, table.shape[1])), table, strict=True):
         ax.plot(table[name], places, "o", color=shade, label=name)
-    bars = {"color": RED, "markersize": 16, "markeredgewidth": 2, "label": "printed"}
-    ax.plot(printed.reindex(table.index), places, "|", **bars)
+    printed = printed.reindex(table.index)
+    if printed.notna().any():
+        bars = {"color": RED, "markersize": 16, "markeredgewidth": 2, "label": "printed"}
+        ax.plot(printed, places, "|", **bars)
     ax.set(yticks=places, yticklabels=table.index)
 
 
