@@ -11,7 +11,7 @@ from matplotlib import pyplot as plt
 
 import fedlib as fl
 from fedlib.papers import layout, report, rows
-from fedlib.papers.report import FOLDER, SCHEMES, TITLES, build, printed_and_measured, score
+from fedlib.papers.report import FOLDER, SCHEMES, TITLES, all_differences, build, printed_and_measured, score
 from fedlib.papers.run import Run, here
 from fedlib.papers.verdict import VERDICTS
 from fedlib.report.paper import PROFILES
@@ -100,6 +100,32 @@ def test_every_measured_percentage_stands_against_the_printed_one(built, paper):
     plt.close(figure)
 
 
+def test_every_measured_percentage_is_a_line_in_the_row_of_its_table(built):
+    board = pd.read_csv(built[0] / "scoreboard.csv")
+    own = board[board["metric"].isin(["accuracy", "weighted_f1", "weighted_auc"]) & board["difference"].notna()]
+    figure = all_differences(board)
+    [ax] = figure.axes
+    drawn = {}
+    for line in ax.lines:
+        [row] = {float(y) for y in line.get_ydata()}
+        drawn[row] = sorted(map(float, line.get_xdata()))
+    tables = own.groupby(["paper_id", "item"])["difference"]
+    names = {f"{TITLES[paper]}, {layout.item_title(item)}": sorted(gaps) for (paper, item), gaps in tables}
+    at = {tick: label.get_text() for tick, label in zip(ax.get_yticks(), ax.get_yticklabels(), strict=True)}
+    assert {at[row]: gaps for row, gaps in drawn.items()} == names
+    [band] = ax.patches
+    assert (band.get_x(), band.get_width()) == (-3, 6)
+    near = {at[t.get_position()[1]]: t.get_text() for t in ax.texts[1:]}
+    assert near == {name: f"{sum(abs(d) <= 3 for d in gaps)} of {len(gaps)}" for name, gaps in names.items()}
+    order = own[["paper_id", "item"]].drop_duplicates().to_numpy()
+    assert list(at.values()) == [f"{TITLES[paper]}, {layout.item_title(item)}" for paper, item in order]
+    plt.close(figure)
+    gaps = own["difference"]
+    counts = [len(gaps), sum(abs(gaps) <= 3), 3, sum(gaps > 3), sum(gaps < -3)]
+    assert list(map(int, re.findall(r"\d+", report.how_near(board)))) == counts
+    assert report.how_near(board) in (built[0] / "differences.md").read_text(encoding="utf-8")
+
+
 def test_an_item_of_which_nothing_was_measured_has_an_empty_table():
     nothing = pd.DataFrame(columns=["row", "place", "column", "source", "value", "std", "cell"])
     assert layout.wide(nothing, "method").shape == (0, 0)
@@ -152,17 +178,21 @@ def test_the_page_of_differences_has_every_table_and_what_its_controls_say(built
         ]
         assert line.startswith(f"| {table}({own['paper_id']}/{own['item']}.svg) | ")
         assert line.split(" | ", 1)[1] == " | ".join(map(str, shown)) + " |"
-    sections = {}
+    told, bullets = set(), []
     for line in lines:
         if line.startswith("## "):
-            sections |= dict.fromkeys(line.removeprefix("## ").split("; "), told := [])
+            paper = line.removeprefix("## ")
         elif line.startswith("- "):
-            told.append(re.sub(r"^The control \[(\w+)\]\([^)]+\)", r'The control "\1"', line.removeprefix("- ")))
-    wanted = {
-        f"{TITLES[paper]}, {layout.item_title(item)}": says.split("\n")[1:]
+            tables, _, line = line.removeprefix("- ").partition(": ")
+            line = re.sub(r"^The control \[(\w+)\]\([^)]+\)", r'The control "\1"', line)
+            told |= {(paper, table, line) for table in tables.split(", ")}
+            bullets.append((paper, line))
+    assert told == {
+        (TITLES[paper], layout.item_title(item), line)
         for paper, item, says in frame[["paper_id", "item", "says"]].to_numpy()
+        for line in says.split("\n")[1:]
     }
-    assert sections == {name: told for name, told in wanted.items() if told}
+    assert len(bullets) == len(set(bullets))  # nothing is told twice
 
 
 def test_text_of_a_difference_is_no_markup():
@@ -170,10 +200,12 @@ def test_text_of_a_difference_is_no_markup():
         [["fedcs", "table1", 9, 2, "A*", 1.25, 3.5, -2.25, 'First.\nThe control "few": a_b <i>, $x$ [y].\nThe "few".']],
         columns=["paper_id", "item", "measured", "apart", "name", "value", "paper", "difference", "says"],
     )
-    text = report.differences_page(frame, lambda paper, item: f"{paper}-{item}")
+    text = report.differences_page(frame, lambda paper, item: f"{paper}-{item}", "![]()")
     assert text.endswith(
-        '\n\n## FedCS, Table 1\n\n- The control [few](fedcs-few): a_b \\<i\\>, \\$x\\$ \\[y\\].\n- The "few".\n'
+        "\n\n## FedCS\n\n- Table 1: The control [few](fedcs-few): a_b \\<i\\>, \\$x\\$ \\[y\\].\n"
+        '- Table 1: The "few".\n'
     )
+    assert "\n\n![]()\n\n| table" in text
     assert "| [FedCS, Table 1](fedcs-table1) | 9 | 2 | A\\* | 3.5 | 1.2 | -2.2 |\n" in text
 
 

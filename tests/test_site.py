@@ -214,10 +214,13 @@ def test_the_differences_of_the_site_are_the_file_and_lead_to_their_controls(sit
     assert [[int(row[1]), int(row[2]), row[3]] for row in shown] == frame[
         ["measured", "apart", "name"]
     ].to_numpy().tolist()
-    told = [item.text for item in page.select("article li")]
+    told = [item.text.partition(": ")[2] for item in page.select("article li")]  # after the names of the tables
     lines = dict.fromkeys(line for says in frame["says"] for line in says.split("\n")[1:])
     assert set(told) == {re.sub(r'(?<=^The control )"(\w+)"', r"\1", line) for line in lines}
     assert len(page.select('article li a[href^="papers/"]')) == sum(line.startswith("The control") for line in told)
+    for start in (page, read(site / "index.html")):
+        [picture] = (img for img in start.select("figure img") if "differences" in img["src"])
+        assert (site / picture["src"]).read_bytes() == (FOLDER / "differences.svg").read_bytes()
     assert (site / "files" / "differences.csv").read_bytes() == (FOLDER / "differences.csv").read_bytes()
     for name, title in (("items", "Tables and figures by size"), ("bench", "Speed")):
         assert read(site / f"{name}.html").h1.text.startswith(title)
@@ -271,7 +274,7 @@ def test_a_wrong_number_in_a_file_would_be_on_the_pages(tmp_path):
     assert [row[6:9] for row in shown] != [row[:3] for row in numbers_of(BOARD)]
     assert "48.31 ± 0.91" in results.scoreboard(wrong)
     assert "48.31 ± 0.91" in results.paper_page(wrong, "pfedsim", tmp_path, "quick")["papers/pfedsim.md"]
-    assert "print 9711 numbers" in results.start(wrong)
+    assert "print 9711 numbers" in results.start(wrong, "")
 
 
 def test_numbers_on_data_that_stand_in_are_counted_apart(site):

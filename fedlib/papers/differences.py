@@ -18,6 +18,11 @@ IN_PERCENT = {"accuracy": "", "weighted_f1": "weighted F1", "weighted_auc": "wei
 FARTHEST = [*KEY[1:], "value", "paper", "difference"]
 
 
+def percentages(board: pd.DataFrame) -> pd.DataFrame:
+    """The rows of a scoreboard that compare a measured percentage with the printed one."""
+    return board[board["metric"].isin(IN_PERCENT) & board["difference"].notna()]
+
+
 def differences(study: Study, points: float, measured: pd.DataFrame) -> pd.DataFrame:
     """Compare what was measured at the paper's size with what is printed, table by table.
 

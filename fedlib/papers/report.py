@@ -16,13 +16,13 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from fedlib.files import write_file, write_text
-from fedlib.papers.differences import IN_PERCENT
+from fedlib.papers.differences import IN_PERCENT, POINTS, percentages
 from fedlib.papers.layout import item_title
 from fedlib.papers.study import Study, study
 from fedlib.papers.verdict import VERDICTS
 from fedlib.report.output import markdown
 from fedlib.report.paper import KEY, PAPERS, PROFILES, format_pm, reported
-from fedlib.report.style import WIDE, use_style
+from fedlib.report.style import PALETTE, WIDE, use_style
 
 FOLDER = Path(__file__).resolve().parent.parent.parent / "figures" / "reference" / "evidence"
 SCHEMES = {"fedcs": "scheme", "pfedhr": "fig2", "pfedmb": "fig1_2", "fedsimsup": "fig1"}  # drawn without any number
@@ -50,8 +50,8 @@ columns count its claims by [verdict](../../../fedlib/site/pages/trust.md#how-a-
     "differences": """# Where our numbers are not the printed ones
 
 A row for each table of which something has been measured: how many numbers, how many of these are `apart`, that is
-more than three points from the printed ones, and the farthest of them. Below it stands what each control says about
-the cause, and which controls are still to be run.
+more than three points from the printed ones, and the farthest of them. Below it stands, for each paper, what each
+control says about the cause, and which controls are still to be run.
 """,
     "items": """# Tables and figures by size
 
@@ -69,27 +69,33 @@ def score(summary: pd.DataFrame) -> str:
     return markdown(total.rename_axis("paper").reset_index())
 
 
-def differences_page(frame: pd.DataFrame, link: Callable[[str, str], str]) -> str:
+def differences_page(frame: pd.DataFrame, link: Callable[[str, str], str], picture: str) -> str:
     """Write the differences of all papers as Markdown.
 
     Args:
         frame: `Study.differences` of each paper, with the paper's name in the column `paper_id`.
         link: `link(paper, item)` is where a table or a control is shown.
+        picture: Markdown that shows `all_differences`.
 
     Returns:
-        A table of all, then a section for each of them that needs more words; those with the same words share one.
+        The picture, a table of all, then a section for each paper, with a line for each control and the tables that it
+        is about.
     """
     names = [f"{TITLES[paper]}, {item_title(item)}" for paper, item in frame[["paper_id", "item"]].to_numpy()]
     links = map(link, frame["paper_id"], frame["item"])
     shown = pd.DataFrame({"table": [f"[{name}]({where})" for name, where in zip(names, links, strict=True)]})
     shown = shown.assign(measured=frame["measured"], apart=frame["apart"], farthest=frame["name"].map(plain))
     shown = shown.assign(printed=frame["paper"], ours=frame["value"], difference=frame["difference"])
-    sections: dict[str, list[str]] = {}
-    for name, paper, says in zip(names, frame["paper_id"], frame["says"], strict=True):
+    sections: dict[str, dict[str, list[str]]] = {}
+    for paper, item, says in frame[["paper_id", "item", "says"]].to_numpy():
         _, *lines = in_markdown(says, partial(link, paper))
-        sections.setdefault("".join(f"- {line}\n" for line in lines), []).append(name)
-    parts = [f"## {'; '.join(own)}\n\n{lines}" for lines, own in sections.items() if lines]
-    return "\n".join([HEADS["differences"], markdown(shown, digits=1), *parts])
+        for line in lines:
+            sections.setdefault(paper, {}).setdefault(line, []).append(item_title(item))
+    parts = [
+        f"## {TITLES[paper]}\n\n" + "".join(f"- {', '.join(tables)}: {line}\n" for line, tables in lines.items())
+        for paper, lines in sections.items()
+    ]
+    return "\n".join([HEADS["differences"], picture + "\n", markdown(shown, digits=1), *parts])
 
 
 def in_markdown(says: str, link: Callable[[str], str]) -> list[str]:
@@ -163,9 +169,11 @@ def _build(folder: Path) -> pd.DataFrame:
         _save(printed_and_measured(one, board), folder / paper / "printed_and_measured")
     columns = ["paper_id", *KEY, "value", "std", "n_seeds"]
     columns += ["paper", "paper_std", "difference", "commit", "changed", "stand_in"]
-    _write(pd.concat(boards, ignore_index=True)[columns], folder / "scoreboard")
+    whole = pd.concat(boards, ignore_index=True)[columns]
+    _write(whole, folder / "scoreboard")
     _write(pd.concat(ledgers, ignore_index=True), folder / "ledger")
-    _write_differences(pd.concat(apart, ignore_index=True), folder)
+    _save(all_differences(whole), folder / "differences")
+    _write_differences(pd.concat(apart, ignore_index=True), whole, folder)
     _write(completeness(numbers), folder / "items")
     frame = pd.DataFrame(summary)
     _write(frame, folder / "summary")
@@ -174,8 +182,7 @@ def _build(folder: Path) -> pd.DataFrame:
 
 def printed_and_measured(one: Study, board: pd.DataFrame) -> Figure:
     """Every percentage that was measured against the one that is printed; on the diagonal they agree."""
-    printed = board[board["metric"].isin(IN_PERCENT) & board["paper"].notna()]
-    both = printed[printed["difference"].notna()]
+    printed, both = (board["metric"].isin(IN_PERCENT) & board["paper"].notna()).sum(), percentages(board)
     figure, ax = plt.subplots(figsize=(WIDE, WIDE), layout="constrained")
     ax.plot([0, 100], [0, 100], color="0.7", linewidth=1, zorder=0)
     for (item, metric), rows in both.groupby(["item", "metric"], sort=False):
@@ -187,10 +194,46 @@ def printed_and_measured(one: Study, board: pd.DataFrame) -> Figure:
     margin = 0.05 * max(high - low, 1)
     ax.set(xlim=(low - margin, high + margin), ylim=(low - margin, high + margin), aspect="equal")
     ax.set(xlabel="printed [%]", ylabel="measured [%]")
-    ax.set_title(f"{TITLES[one.paper]}: {len(both)} of {len(printed)} printed percentages", loc="left")
+    ax.set_title(f"{TITLES[one.paper]}: {len(both)} of {printed} printed percentages", loc="left")
     if len(both):
         ax.legend(frameon=False)
     return figure
+
+
+def all_differences(board: pd.DataFrame) -> Figure:
+    """How far every measured percentage is from the printed one: a line for each, a row for each table.
+
+    Args:
+        board: the scoreboard of all papers, with their names in the column `paper_id`.
+
+    Returns:
+        The figure; a grey band covers three points to both sides.
+    """
+    tables = percentages(board).groupby(["paper_id", "item"], sort=False)["difference"]
+    figure, ax = plt.subplots(figsize=(WIDE, 0.8 + 0.3 * len(tables)), layout="constrained")
+    ax.axvspan(-POINTS, POINTS, color="0.9", zorder=0)
+    beside = {"x": 1.03, "transform": ax.get_yaxis_transform(), "va": "center"}
+    ax.text(y=-0.8, s=f"within\n{POINTS:g} points", **beside)
+    for row, ((paper, _), gaps) in enumerate(tables):
+        lines = {"markersize": 11, "markeredgewidth": 1.5, "alpha": 0.6}
+        ax.plot(gaps, [row] * len(gaps), "|", color=PALETTE[PAPERS.index(paper)], **lines)
+        ax.text(y=row, s=f"{(gaps.abs() <= POINTS).sum()} of {len(gaps)}", **beside)
+    ax.set_yticks(range(len(tables)), [f"{TITLES[paper]}, {item_title(item)}" for paper, item in tables.groups])
+    ax.set(xlabel="measured less printed [points]", ylim=(len(tables) - 0.5, -0.5))
+    return figure
+
+
+ALT = "A row for each table: a line for each number, as far to the right as it is above the printed one; a grey band."
+
+
+def how_near(board: pd.DataFrame) -> str:
+    """How many measured percentages are near the printed ones, above and below them."""
+    gaps = percentages(board)["difference"]
+    near, above, below = (gaps.abs() <= POINTS).sum(), (gaps > POINTS).sum(), (gaps < -POINTS).sum()
+    return (
+        f"of {len(gaps)} measured percentages {near} are within {POINTS:g} points of the printed ones, {above} are "
+        f"higher and {below} lower."
+    )
 
 
 def _write(frame: pd.DataFrame, path: Path) -> None:
@@ -216,14 +259,15 @@ def _write(frame: pd.DataFrame, path: Path) -> None:
     write_text(path.with_suffix(".md"), "\n".join(lines) + "\n")
 
 
-def _write_differences(frame: pd.DataFrame, folder: Path) -> None:
+def _write_differences(frame: pd.DataFrame, board: pd.DataFrame, folder: Path) -> None:
     """As CSV, and as Markdown that leads to the figures, or to tables where there is no figure."""
 
     def link(paper: str, item: str) -> str:
         kinds = (kind for kind in ("svg", "md") if (folder / paper / f"{item}.{kind}").exists())
         return f"{paper}/{item}.{next(kinds)}"
 
-    write_text(folder / "differences.md", differences_page(frame, link))
+    picture = f"![{ALT}](differences.svg)\n\n*Look at the grey band: {how_near(board)}*"
+    write_text(folder / "differences.md", differences_page(frame, link, picture))
     write_text(folder / "differences.csv", frame.to_csv(index=False, float_format="%.6g"))
 
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import nbformat
 import pandas as pd
 
-from fedlib.papers.differences import IN_PERCENT, POINTS
+from fedlib.papers.differences import percentages
 from fedlib.papers.layout import item_title
-from fedlib.papers.report import SCHEMES, differences_page, in_markdown, score
+from fedlib.papers.report import ALT, SCHEMES, differences_page, how_near, in_markdown, score
 from fedlib.papers.verdict import MEANING, VERDICTS, shares
 from fedlib.report.paper import KEY, PAPERS, QUANTITIES, format_pm, readings
 from fedlib.report.style import base_method, label
@@ -36,8 +36,9 @@ def pages(evidence: Evidence, figures: Path, profile: str) -> Pages:
     Returns:
         The pages and their pictures.
     """
-    made: Pages = {"index.md": start(evidence), "scoreboard.md": scoreboard(evidence), "ledger.md": ledger(evidence)}
-    made["differences.md"] = differences_page(evidence.apart, section)
+    made: Pages = {"scoreboard.md": scoreboard(evidence), "ledger.md": ledger(evidence)}
+    picture = distances(evidence, made)
+    made |= {"index.md": start(evidence, picture), "differences.md": differences_page(evidence.apart, section, picture)}
     for paper in PAPERS:
         made |= paper_page(evidence, paper, figures / profile / paper, profile)
         claims = evidence.ledger[evidence.ledger["paper"] == paper].to_dict("records")
@@ -89,8 +90,8 @@ def citation(paper: str) -> str:
     return re.sub(r"\s+", " ", found[1]) if found else ""
 
 
-def start(evidence: Evidence) -> str:
-    """The start page."""
+def start(evidence: Evidence, picture: str) -> str:
+    """The start page; `picture` is shown beside the score."""
     ledger, summary = evidence.ledger, evidence.summary
     cards = [
         {
@@ -117,6 +118,7 @@ def start(evidence: Evidence) -> str:
         fill("found.html", found=found, open=open_, meaning=MEANING),
         "## The score\n",
         score(summary),
+        "\n" + picture,
         "\nAll numbers are in [the scoreboard](scoreboard.html), all claims in [the ledger](ledger.html); "
         "[differences](differences.html) says where our numbers are not the printed ones, and what controls say about "
         "the cause. The README shows the same table. [One rule](ledger.html) judges all claims, and every number is a "
@@ -231,6 +233,12 @@ def ledger(evidence: Evidence) -> str:
     return "\n".join(parts)
 
 
+def distances(evidence: Evidence, made: Pages) -> str:
+    """The figure of how far all measured percentages are from the printed ones, for a page beside the start page."""
+    file = drawing(evidence, "", "differences", made)
+    return figure(made, file, ALT, "", f"Look at the grey band: {how_near(evidence.board)}", up="")
+
+
 # -- papers and claims ----------------------------------------------------------------------------------------------
 
 
@@ -240,11 +248,11 @@ def section(paper: str, item: str) -> str:
 
 
 def drawing(evidence: Evidence, paper: str, item: str, made: Pages) -> str:
-    """The figure of an item as a file of the site, or ""."""
+    """The figure of an item as a file of the site, or ""; without a paper, one of all papers."""
     source = evidence.folder / paper / f"{item}.svg"
     if not source.exists():
         return ""
-    file = f"pictures/evidence/{paper}/{item}.svg"
+    file = "/".join(filter(None, ("pictures/evidence", paper, f"{item}.svg")))
     made[EXTRA + file] = source.read_bytes()
     return file
 
@@ -270,11 +278,11 @@ def hero(evidence: Evidence, paper: str, folder: Path, profile: str, made: Pages
     return figure(made, file, html.unescape(alt[1]).strip() if alt else title, title, says), ""
 
 
-def figure(made: Pages, file: str, alt: str, title: str, says: str = "") -> str:
-    """A figure with its alternative text, title and what it says."""
+def figure(made: Pages, file: str, alt: str, title: str, says: str = "", up: str = "../") -> str:
+    """A figure with its alternative text, title and what it says; `up` leads from the page to the start page."""
     box = re.search(rb'viewBox="0 0 ([\d.]+) ([\d.]+)"', made[EXTRA + file])  # type: ignore[arg-type]
     size = [round(4 / 3 * float(side)) for side in box.groups()] if box else [672, 384]
-    return fill("figure.html", file=f"../{file}", alt=alt, title=title, says=says, size=size)
+    return fill("figure.html", file=up + file, alt=alt, title=title, says=says, size=size)
 
 
 def paper_page(evidence: Evidence, paper: str, folder: Path, profile: str) -> Pages:
@@ -318,18 +326,12 @@ def paper_page(evidence: Evidence, paper: str, folder: Path, profile: str) -> Pa
 
 def agreement(evidence: Evidence, paper: str, made: Pages) -> list[str]:
     """The section that shows every measured percentage against the printed one; nothing if there is none."""
-    board = evidence.board[evidence.board["paper_id"] == paper]
-    own = board[board["metric"].isin(IN_PERCENT) & board["difference"].notna()]
+    own = percentages(evidence.board[evidence.board["paper_id"] == paper])
     file = drawing(evidence, paper, "printed_and_measured", made) if len(own) else ""
     if not file:
         return []
-    gaps = own["difference"]
-    near, above, below = (gaps.abs() <= POINTS).sum(), (gaps > POINTS).sum(), (gaps < -POINTS).sum()
-    says = (
-        f"Look at the distance from the diagonal, where both agree: of {len(gaps)} measured percentages {near} are "
-        f"within {POINTS:g} points of the printed ones, {above} are higher and {below} lower. "
-        f"The median distance is {gaps.abs().median():.1f} points."
-    )
+    says = f"Look at the distance from the diagonal, where both agree: {how_near(own)} "
+    says += f"The median distance is {own['difference'].abs().median():.1f} points."
     if own[["paper_std", "std"]].gt(0).any(axis=None):
         says += " Bars are standard deviations: the printed one to the sides, that of our seeds upwards."
     alt = "A point for each percentage: the printed one to the right, the measured one upwards, and the diagonal."
