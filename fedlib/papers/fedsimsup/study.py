@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from functools import partial
@@ -415,9 +416,10 @@ def networks(sizes: Sizes) -> list[Cell]:
 
 def long(sizes: Sizes) -> list[Cell]:
     """The other reading of the network for many more rounds: ten points, and the extremes at the end."""
-    cells, column = [], first(sizes)
-    rounds = LONGER * min(sizes.other_rounds, sizes.rounds[column.dataset])
-    for method in sizes.other_methods:
+    cells, same = [], first(sizes)
+    rounds = LONGER * min(sizes.other_rounds, sizes.rounds[same.dataset])
+    usual = [column for column in columns(sizes, "dir") if (column.dataset, column.n) == (same.dataset, same.n)]
+    for column, method in itertools.product(usual, sizes.other_methods):
         task = run(sizes, column, made(sizes, method, sizes.other[1]), rounds, sizes.other[0])
         task = task._replace(setting={**task.setting, "evaluate_every": max(1, rounds // 100)})
         cell = partial(Cell, "long", method, column.dataset, tasks=(task,))
