@@ -1,5 +1,6 @@
 """The figures of FedSimSup on constructed rows, and what is measured for them."""
 
+import itertools
 from functools import partial
 from types import SimpleNamespace
 
@@ -137,6 +138,7 @@ def test_similarities_are_those_of_the_clients_of_the_runs(tiny):
 
 
 PLACES = ("clients=100;dir=0.1", "clients=100;dir=0.5", "clients=100;pat=2")
+IN = ("Dir(0.1)", "Dir(0.5)")
 
 
 def with_networks(printed, places=PLACES[:1]):
@@ -229,29 +231,33 @@ def test_networks_are_compared_where_nothing_is_printed():
     )
 
 
-def with_long_runs(printed, *methods):
-    """A study of which only the control "long" has been measured, at rounds 10 to 30, and what Table 1 prints."""
+def with_long_runs(printed, *methods, places=PLACES[:1]):
+    """A study of which only the control "long" has been measured, at rounds 10 to 30, and what the tables print.
+
+    In the second place all numbers are 3 points lower, and what is printed 2 points higher.
+    """
     points = {"fedavg": (40.0, 35.0, 45.0), "local_only": (85.0, 86.0, 86.5)}
     ends = {"fedavg": (30.0, 47.0), "local_only": (86.0, 86.8)}
-    of = {"paper": np.nan, "metric": "accuracy"}
-    measured = [
-        of | {"method": m, "setting": f"{PLACES[0]};round={10 * k}", "round": str(10 * k), "value": value}
-        for m in methods
-        for k, value in enumerate(points[m], 1)
-    ]
-    for m in methods:
+    measured, usual, rows, cells = [], [{"method": "fedavg", "setting": "clients=50;dir=0.1", "paper": 1.0}], {}, []
+
+    def curve(method, less):
+        accuracy = np.subtract(points[method], less)
+        return pd.DataFrame({"round": range(10, 31, 10), "accuracy": accuracy, "when": "before"})
+
+    for i, (place, m) in enumerate(itertools.product(places, methods)):
+        k = i // len(methods)
+        of = {"paper": np.nan, "metric": "accuracy", "method": m}
+        for t, value in enumerate(points[m], 1):
+            setting = f"{place};round={10 * t}"
+            measured.append(of | {"setting": setting, "round": str(10 * t), "value": value - 3 * k})
         for metric, value in zip(("lowest", "highest"), ends[m], strict=True):
-            measured.append(of | {"method": m, "metric": metric, "setting": PLACES[0], "round": np.nan, "value": value})
-    usual = [{"method": m, "setting": PLACES[0], "paper": value} for m, value in printed.items()]
-    usual = [{"method": "fedavg", "setting": "clients=50;dir=0.1", "paper": 1.0}, *usual]
-
-    def curve(method):
-        rounds = range(10, 31, 10)
-        return pd.DataFrame({"round": rounds, "accuracy": points[method], "when": "before"})
-
-    rows = {m: [SimpleNamespace(curve=partial(curve, m), when="before", seed=0)] for m in methods}
-    cells = [SimpleNamespace(item="long", method=m, tasks=(m,)) for m in methods]
-    return of_tables("long", measured, usual, cells, rows_of=rows.__getitem__)
+            measured.append(of | {"metric": metric, "setting": place, "round": np.nan, "value": value - 3 * k})
+        usual += [{"method": m, "setting": place, "paper": printed[m] + 2 * k}] if m in printed else []
+        task = f"{m} {k}"
+        rows[task] = [SimpleNamespace(curve=partial(curve, m, 3 * k), when="before", seed=0)]
+        cells += [SimpleNamespace(item="long", method=m, setting=f"{place};round=10", tasks=(task,))]
+    cells += [SimpleNamespace(item="long", method="fedrep", setting=f"{PLACES[2]};round=10", tasks=("not run",))]
+    return of_tables("long", measured, usual, cells, rows_of=lambda task: rows.get(task, []))
 
 
 def test_more_rounds_stand_beside_fewer_and_what_is_printed():
@@ -259,7 +265,7 @@ def test_more_rounds_stand_beside_fewer_and_what_is_printed():
     assert figures.long_says(one) == (
         "Look at what the later rounds change. Accuracy after 30 rounds (after 10 rounds, printed): Local-Only 86.5 "
         "(85.0, 86.0); FedAvg 45.0 (40.0, 33.5). The mean distance from the printed numbers is 6.0 points after 30 "
-        "rounds, 3.8 after 10 rounds. In the last fifth FedAvg, the least steady method, is between 30.0 and 47.0."
+        "rounds, 3.8 after 10 rounds. In the last fifth FedAvg, the least steady one, is between 30.0 and 47.0."
     )
     figure = figures.long(one)
     (ax,) = figure.axes
@@ -271,6 +277,28 @@ def test_more_rounds_stand_beside_fewer_and_what_is_printed():
         (method_style("fedavg")["color"], 30, 33.5),
         (method_style("local_only")["color"], 30, 86.0),
     ]
+    plt.close("all")
+
+
+def test_more_rounds_have_a_panel_for_each_partition():
+    one = with_long_runs({"fedavg": 33.5}, "local_only", "fedavg", places=PLACES[:2])
+    assert figures.long_says(one) == (
+        "Look at what the later rounds change. Accuracy after 30 rounds (after 10 rounds, printed): "
+        f"Local-Only, {IN[0]} 86.5 (85.0); FedAvg, {IN[0]} 45.0 (40.0, 33.5); "
+        f"Local-Only, {IN[1]} 83.5 (82.0); FedAvg, {IN[1]} 42.0 (37.0, "
+        "35.5). The mean distance from the printed numbers is 9.0 points after 30 rounds, 4.0 after 10 rounds. In the "
+        f"last fifth FedAvg, {IN[0]}, the least steady one, is between 30.0 and 47.0."
+    )
+    figure = figures.long(one)
+    assert [ax.get_title("left") for ax in figure.axes] == [*IN]
+    crosses = [
+        [(line.get_color(), *line.get_ydata()) for line in ax.lines if line.get_marker() == "x"] for ax in figure.axes
+    ]
+    colour = method_style("fedavg")["color"]
+    assert crosses == [[(colour, 33.5)], [(colour, 35.5)]]
+    ends = [{float(line.get_ydata()[-1]) for line in ax.lines} for ax in figure.axes]
+    assert {86.5, 45.0} <= ends[0]
+    assert {83.5, 42.0} <= ends[1]
     plt.close("all")
 
 

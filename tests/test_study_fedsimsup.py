@@ -580,9 +580,12 @@ def test_both_networks_are_run_in_the_four_columns_with_most_clients(paper):
         assert (task.algorithm.name, task.algorithm.hyper) == (method, hyper)
 
 
-def test_the_long_control_reads_one_run_of_the_papers_length(paper):
+@pytest.mark.parametrize("column", ["clients=100;dir=0.1", "clients=100;dir=0.5"])
+def test_the_long_control_reads_one_run_of_the_papers_length(paper, column):
     """The mean of the last five evaluations up to a round, pooled over samples, and the extremes of the last fifth."""
-    own = [cell for cell in paper.cells if cell.item == "long" and cell.method == "fedavg"]
+    own = [cell for cell in paper.cells if (cell.item, cell.method) == ("long", "fedavg")]
+    assert {cell.setting.partition(";round=")[0] for cell in own} == {"clients=100;dir=0.1", "clients=100;dir=0.5"}
+    own = [cell for cell in own if cell.setting.partition(";round=")[0] == column]
     tasks = {cell.tasks[0].name: cell.tasks[0] for cell in own}
     [task] = tasks.values()
     assert (task.model, task.setting["rounds"], task.setting["evaluate_every"]) == ("lenet5_plain", 1000, 10)
@@ -590,7 +593,7 @@ def test_the_long_control_reads_one_run_of_the_papers_length(paper):
         cell.tasks[0]
         for cell in paper.cells
         if (cell.item, cell.method) == ("network", "fedavg")
-        and cell.setting == "clients=100;dir=0.1;network=lenet5_plain;accuracy=samples"
+        and cell.setting == f"{column};network=lenet5_plain;accuracy=samples"
     ]
     assert {**usual.setting, "rounds": 1000, "evaluate_every": 10} == task.setting
     assert (str(usual.partition), usual.clients) == (str(task.partition), task.clients)

@@ -187,27 +187,39 @@ def network_says(study: Study) -> str:
     frame = by_network(study)
     if frame.empty:
         return ""
-    what = frame["method"].map(label)
-    if len(set(frame["place"])) > 1:
-        what += ", " + frame["place"].map(partition)
-    text = beside_printed(frame.assign(what=what, kind="with " + frame["network"]))
+    text = beside_printed(frame.assign(what=in_place(frame), kind="with " + frame["network"]))
     return text and f"Look at which dots lie at the red bars: the paper does not give the widths of its network. {text}"
 
 
+def in_place(frame: pd.DataFrame) -> pd.Series:
+    """The method of every row of `beside_tables`, with its partition if there are several."""
+    names = frame["method"].map(label)
+    return names + ", " + frame["place"].map(partition) if len(set(frame["place"])) > 1 else names
+
+
 def long(study: Study) -> Figure:
-    """Accuracy over ten times as many rounds, and what is printed."""
-    cells = {cell.method: cell for cell in study.cells if cell.item == "long"}
-    frame = curves(study, [(method, cell.tasks[0]) for method, cell in cells.items()])
-    if frame.empty:
+    """Accuracy over ten times as many rounds, and what is printed; a panel for each partition."""
+    runs: dict[str, dict[str, Task]] = {}
+    for cell in study.cells:
+        if cell.item == "long" and study.rows_of(cell.tasks[0]):
+            runs.setdefault(cell.setting.partition(";round=")[0], {})[cell.method] = cell.tasks[0]
+    if not runs:
         return plot_nothing()
-    figure, ax = plt.subplots(figsize=(WIDE, 3.2))
-    styles = {method: (label(method), method_style(method)["color"]) for method in cells}
-    draw_curves(ax, frame, styles, 10.0)
-    printed = beside_tables(study, study.numbers("long")).groupby("method")["paper"].first().dropna()
-    for method, value in printed.items():
-        ax.plot(frame["round"].max(), value, "x", color=styles[str(method)][1], clip_on=False)
-    if len(printed):
-        figure.legend([ax.lines[-1]], ["paper"], loc="outside upper right", handlelength=1)
+    printed = beside_tables(study, study.numbers("long")).groupby(["place", "method"])["paper"].first().dropna()
+    figure, axes = panels(len(runs), 3.2 if len(runs) == 1 else 2.4, across=1)
+    for ax, (place, own) in zip(axes, runs.items(), strict=True):
+        frame = curves(study, list(own.items()))
+        styles = {method: (label(method), method_style(method)["color"]) for method in own}
+        draw_curves(ax, frame, styles, 10.0)
+        for method in own:
+            if (place, method) in printed:
+                look = {"color": styles[method][1], "clip_on": False, "label": "paper"}
+                ax.plot(frame["round"].max(), printed[place, method], "x", **look)
+        if len(runs) > 1:
+            ax.set_title(partition(place), loc="left")
+    crosses = [line for ax in axes for line in ax.lines if line.get_label() == "paper"]
+    if crosses:
+        figure.legend(crosses[:1], ["paper"], loc="outside upper right", handlelength=1)
     return figure
 
 
@@ -217,13 +229,14 @@ def long_says(study: Study) -> str:
     if frame.empty:
         return ""
     frame = beside_tables(study, frame)
+    frame = frame.assign(what=in_place(frame))
     points = frame[frame["metric"] == "accuracy"].assign(at=lambda own: own["round"].astype(int))
     ends = points[points["at"].isin([points["at"].min(), points["at"].max()])]
-    text = beside_printed(ends.assign(what=ends["method"].map(label), kind="after " + ends["round"] + " rounds"))
-    last = frame.pivot_table(index="method", columns="metric", values="value")
-    method = (last["highest"] - last["lowest"]).idxmax()
-    low, high = last.loc[method, ["lowest", "highest"]]
-    told = f" In the last fifth {label(str(method))}, the least steady method, is between {low:.1f} and {high:.1f}."
+    text = beside_printed(ends.assign(kind="after " + ends["round"] + " rounds"))
+    last = frame.pivot_table(index="what", columns="metric", values="value")
+    name = (last["highest"] - last["lowest"]).idxmax()
+    low, high = last.loc[name, ["lowest", "highest"]]
+    told = f" In the last fifth {name}, the least steady one, is between {low:.1f} and {high:.1f}."
     return f"Look at what the later rounds change. {text}{told if len(last) > 1 else ''}"
 
 
