@@ -210,11 +210,11 @@ def long(study: Study) -> Figure:
     for ax, (place, own) in zip(axes, runs.items(), strict=True):
         frame = curves(study, list(own.items()))
         styles = {method: (label(method), method_style(method)["color"]) for method in own}
-        draw_curves(ax, frame, styles, 10.0)
         for method in own:
             if (place, method) in printed:
                 look = {"color": styles[method][1], "clip_on": False, "label": "paper"}
                 ax.plot(frame["round"].max(), printed[place, method], "x", **look)
+        draw_curves(ax, frame, styles, 10.0)
         if len(runs) > 1:
             ax.set_title(partition(place), loc="left")
     crosses = [line for ax in axes for line in ax.lines if line.get_label() == "paper"]
