@@ -191,6 +191,12 @@ def first(sizes: Sizes) -> Column:
     return next(column for column in columns(sizes, "dir") if column.n == max(sizes.clients))
 
 
+def beside_first(sizes: Sizes, kind: str) -> list[Column]:
+    """The columns with the data and the clients of the first one."""
+    same = first(sizes)
+    return [column for column in columns(sizes, kind) if (column.dataset, column.n) == (same.dataset, same.n)]
+
+
 def partition(column: Column) -> Partition:
     """Who owns which samples."""
     return fl.dirichlet(column.value, 10) if column.kind == "dir" else fl.classes_per_client(int(column.value))
@@ -395,13 +401,11 @@ def alone(sizes: Sizes) -> list[Cell]:
 
 def networks(sizes: Sizes) -> list[Cell]:
     """Both readings of the network with most clients, by three readings of accuracy: pooled, mean of clients, best."""
-    cells, same = [], first(sizes)
-    usual = [(column, m, of_table1) for column in columns(sizes, "dir") for m in sizes.other_methods]
+    cells = []
+    usual = [(column, m, of_table1) for column in beside_first(sizes, "dir") for m in sizes.other_methods]
     both = [m for m in sizes.other_methods if m in sizes.pathological_methods]
-    usual += [(column, m, of_table2) for column in columns(sizes, "pat") for m in both]
+    usual += [(column, m, of_table2) for column in beside_first(sizes, "pat") for m in both]
     for column, method, of in usual:
-        if (column.dataset, column.n) != (same.dataset, same.n):
-            continue
         task = of(sizes, column, method)
         rounds = min(sizes.other_rounds, task.rounds)
         other = run(sizes, column, made(sizes, method, sizes.other[1]), rounds, sizes.other[0])
@@ -416,10 +420,9 @@ def networks(sizes: Sizes) -> list[Cell]:
 
 def long(sizes: Sizes) -> list[Cell]:
     """The other reading of the network for many more rounds: ten points, and the extremes at the end."""
-    cells, same = [], first(sizes)
-    rounds = LONGER * min(sizes.other_rounds, sizes.rounds[same.dataset])
-    usual = [column for column in columns(sizes, "dir") if (column.dataset, column.n) == (same.dataset, same.n)]
-    for column, method in itertools.product(usual, sizes.other_methods):
+    cells = []
+    rounds = LONGER * min(sizes.other_rounds, sizes.rounds[first(sizes).dataset])
+    for column, method in itertools.product(beside_first(sizes, "dir"), sizes.other_methods):
         task = run(sizes, column, made(sizes, method, sizes.other[1]), rounds, sizes.other[0])
         task = task._replace(setting={**task.setting, "evaluate_every": max(1, rounds // 100)})
         cell = partial(Cell, "long", method, column.dataset, tasks=(task,))
