@@ -315,3 +315,48 @@ def test_one_method_alone_is_not_called_the_least_steady():
     assert said == (
         "Look at what the later rounds change. Accuracy after 30 rounds (after 10 rounds): Local-Only 86.5 (85.0)."
     )
+
+
+def with_steps(printed, accuracies):
+    """A study of which only the control "to_fedpac" has been measured: accuracy by place, step and seed."""
+    measured = []
+    for place, steps in accuracies.items():
+        for step, values in zip(figures.STEPS, steps, strict=True):
+            where = {"setting": f"{place};step={step}", "step": step, "method": "fedpac"}
+            measured += [where | {"seed": seed, "value": value, "paper": 1.0} for seed, value in values.items()]
+    usual = [{"method": "fedprox", "setting": place, "paper": 2.0} for place in accuracies]
+    usual += [{"method": method, "setting": place, "paper": value} for (method, place), value in printed.items()]
+    return of_tables("to_fedpac", measured, usual, fl.study("fedsimsup").cells)
+
+
+def test_each_step_to_fedpac_is_told_with_the_one_that_changes_most():
+    printed = {("fedrep", PLACES[1]): 72.0, ("fedpac", PLACES[1]): 66.0}
+    steps = {
+        PLACES[0]: ({0: 88.0}, {0: 87.5}, {}, {0: 91.0}),  # one step has not been run
+        PLACES[1]: ({0: 65.0, 1: 10.0}, {0: 62.5}, {0: 61.5}, {0: 77.0}),  # the second seed has one step only
+    }
+    one = with_steps(printed, steps)
+    assert figures.to_fedpac_says(one) == (
+        "Look at the largest distance between two rows. Dir(0.5): from FedRep, 65.0 (printed 72.0), to FedPAC, 77.0 "
+        "(printed 66.0), in points: one epoch for the classifier -2.5, classifiers combined -1.0, features aligned "
+        "(FedPAC) +15.5. Most changes with 'features aligned (FedPAC)': from one seed."
+    )
+    upper, lower = figures.to_fedpac(one).axes
+    assert (upper.get_title("left"), lower.get_title("left")) == tuple(f"CIFAR-10, {name}, 100 clients" for name in IN)
+    assert [text.get_text() for text in upper.get_yticklabels()] == [figures.STEPS[k] for k in (0, 1, 3)]
+    assert [text.get_text() for text in lower.get_yticklabels()] == [*figures.STEPS]
+    crosses = [(*line.get_xdata(), *line.get_ydata()) for line in lower.lines if line.get_marker() == "x"]
+    assert crosses == [(72.0, 0), (66.0, 3)]
+    assert not [line for line in upper.lines if line.get_marker() == "x"]
+    plt.close("all")
+
+
+def test_a_step_down_can_be_the_one_that_changes_most_and_seeds_are_compared_with_themselves():
+    steps = {PLACES[0]: ({0: 80.0, 2: 90.0}, {0: 71.0, 2: 79.0}, {0: 75.0, 2: 85.0}, {0: 77.0, 2: 86.0})}
+    assert figures.to_fedpac_says(with_steps({}, steps)) == (
+        "Look at the largest distance between two rows. Dir(0.1): from FedRep, 85.0, to FedPAC, 81.5, in points: one "
+        "epoch for the classifier -10.0, classifiers combined +5.0, features aligned (FedPAC) +1.5. Most changes with "
+        "'one epoch for the classifier': more than seeds differ (standard deviation 1.4)."
+    )
+    partly = {PLACES[0]: ({0: 80.0}, {1: 71.0}, {0: 75.0}, {0: 77.0})}
+    assert figures.to_fedpac_says(with_steps({}, partly)) == ""

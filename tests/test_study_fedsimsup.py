@@ -16,7 +16,7 @@ from fedlib.models import MODELS, build
 from fedlib.papers import rows, runner
 from fedlib.papers.fedsimsup.authors import who_is_in_whom
 from fedlib.papers.fedsimsup.draw import chance
-from fedlib.papers.fedsimsup.figures import SHOWN
+from fedlib.papers.fedsimsup.figures import SHOWN, STEPS
 from fedlib.papers.fedsimsup.pairs import fig4_task
 from fedlib.papers.fedsimsup.study import MAIN, METHODS, PATHOLOGICAL, compared, correlations, grad_cam
 from fedlib.papers.number import missing
@@ -610,3 +610,31 @@ def test_the_long_control_reads_one_run_of_the_papers_length(paper, column):
     assert sorted(int(cell.setting.partition("round=")[2] or 0) for cell in own) == [0, 0, *range(100, 1001, 100)]
     ends = {cell.metric: cell.read(row) for cell in own}
     assert (ends["lowest"], ends["highest"]) == pytest.approx((min(pooled[80:]), max(pooled[80:])))
+
+
+def test_one_thing_changes_at_each_step_from_fedrep_to_fedpac(paper):
+    tables = {(c.method, c.setting): c.tasks[0] for c in paper.cells if c.item == "table1" and c.dataset == "cifar10"}
+    found = {}
+    for cell in paper.cells:
+        if cell.item == "to_fedpac":
+            [task] = cell.tasks
+            place, _, step = cell.setting.partition(";step=")
+            found.setdefault(place, {})[step] = task
+    assert list(found) == ["clients=100;dir=0.1", "clients=100;dir=0.5"]
+    for place, steps in found.items():
+        ends = tables["fedrep", place], tables["fedpac", place]
+        assert list(steps) == [*STEPS]
+        assert [task.name for task in steps.values()][::3] == [task.name for task in ends]
+        hyper = [(task.algorithm.name, task.algorithm.hyper) for task in steps.values()]
+        assert hyper == [
+            ("fedrep", {"body_epochs": 3}),
+            ("fedrep", {"body_epochs": 4}),
+            ("fedpac", {"lam": 0.0, "head_epochs": 1}),
+            ("fedpac", {"lam": 1.0, "head_epochs": 1}),
+        ]
+        same = [(t.setting, t.clients, t.model, str(t.partition), t.federate) for t in steps.values()]
+        assert all(one == same[0] for one in same)
+    for profile in ("quick", "smoke"):  # where the classifier has one epoch anyway, that is no step
+        small = [cell for cell in study("fedsimsup", profile).cells if cell.item == "to_fedpac"]
+        assert [cell.setting.partition(";step=")[2] for cell in small] == [STEPS[0], *STEPS[2:]]
+        assert len({cell.tasks[0].name for cell in small}) == 3

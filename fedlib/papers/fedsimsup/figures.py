@@ -38,11 +38,12 @@ from fedlib.papers.run import Task
 from fedlib.papers.study import Item
 from fedlib.report.marks import mark_chance, method_dots, panels, plot_nothing, shaded_dots
 from fedlib.report.paper import against_seeds, beside_printed, points_ahead
-from fedlib.report.style import RED, WIDE, label, method_style
+from fedlib.report.style import BLACK, RED, WIDE, label, method_style
 
 if TYPE_CHECKING:
     from fedlib.papers.study import Study
 
+STEPS = ("FedRep", "one epoch for the classifier", "classifiers combined", "features aligned (FedPAC)")
 WIDTHS = {"lenet4": "32-64-512", "lenet5_plain": "6-16-120-84"}  # channels and units of the layers before the last
 
 
@@ -240,6 +241,50 @@ def long_says(study: Study) -> str:
     return f"Look at what the later rounds change. {text}{told if len(last) > 1 else ''}"
 
 
+def by_step(study: Study) -> pd.DataFrame:
+    """The numbers of the control "to_fedpac", its first and last step beside what Table 1 prints."""
+    frame = study.numbers("to_fedpac")
+    ends = {STEPS[0]: "fedrep", STEPS[-1]: "fedpac"}
+    return beside_tables(study, frame.assign(method=frame["step"].map(ends).fillna(""))) if len(frame) else frame
+
+
+def to_fedpac(study: Study) -> Figure:
+    """Accuracy after each of the steps that make FedPAC of FedRep; a panel for each partition."""
+    frame = by_step(study)
+    if frame.empty:
+        return plot_nothing()
+    places = list(frame.assign(method=frame["step"]).groupby(["dataset", "place"], sort=False))
+    heights = [0.8 + 0.32 * own["step"].nunique() for _, own in places]
+    figure, axes = panels(len(places), heights, across=1, sharex=True)
+    ends = {STEPS[0]: method_style("fedrep"), STEPS[-1]: method_style("fedpac")}
+    for ax, ((dataset, _), own) in zip(axes, places, strict=True):
+        method_dots(ax, own, str, lambda step: ends.get(step, {"color": BLACK}))
+        ax.set_title(where(study, "to_fedpac", str(dataset), own["setting"].iloc[0]), loc="left")
+    axes[-1].set_xlabel("accuracy [%]")
+    return figure
+
+
+def to_fedpac_says(study: Study) -> str:
+    """What each step from FedRep to FedPAC changes, in the partitions of which all of them have been run."""
+    frame, declared, told = by_step(study), {cell.setting for cell in study.cells}, []
+    for place, own in frame.groupby("place", sort=False) if len(frame) else ():
+        steps = [step for step in STEPS if f"{place};step={step}" in declared]
+        table = own.pivot_table(index="step", columns="seed", values="value").reindex(steps).dropna(axis="columns")
+        if table.empty:
+            continue
+        changes = table.diff().iloc[1:]
+        change = changes.mean(axis="columns")
+        most = str(change.abs().idxmax())
+        points = ", ".join(f"{step} {value:+.1f}" for step, value in change.items())
+        (one, two), paper = table.mean(axis="columns").iloc[[0, -1]], own.groupby("step")["paper"].first().dropna()
+        was, becomes = (f" (printed {paper[step]:.1f})" if step in paper else "" for step in (steps[0], steps[-1]))
+        told.append(
+            f" {partition(str(place))}: from FedRep, {one:.1f}{was}, to FedPAC, {two:.1f}{becomes}, in points: {points}."
+            f" Most changes with '{most}': {against_seeds(change[most], changes.loc[most].std())}."
+        )
+    return f"Look at the largest distance between two rows.{''.join(told)}" if told else ""
+
+
 # -- curves -------------------------------------------------------------------------------------------------------
 
 
@@ -405,6 +450,14 @@ SHOWN = {
         draw=long,
         alt="Accuracy over the rounds, a line for each method, crosses where printed, and a line at chance.",
         says=long_says,
+        digits=1,
+    ),
+    "to_fedpac": Item(
+        "From FedRep to FedPAC, one change at a time: accuracy [%].",
+        rows="step",
+        draw=to_fedpac,
+        alt="A row for each change: dots are seeds, the large one is their mean, crosses are as printed.",
+        says=to_fedpac_says,
         digits=1,
     ),
     "sizes": Item(

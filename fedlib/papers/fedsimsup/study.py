@@ -23,7 +23,7 @@ from fedlib.fingerprint import Registry
 from fedlib.methods.fedsimsup import SUPERVISORS, Pair, label_similarity
 from fedlib.models import MODELS, Model, build
 from fedlib.papers.fedsimsup.authors import who_is_in_whom
-from fedlib.papers.fedsimsup.figures import SHOWN
+from fedlib.papers.fedsimsup.figures import SHOWN, STEPS
 from fedlib.papers.number import Number, largest, mean, missing
 from fedlib.papers.rows import Row, kept
 from fedlib.papers.run import Images, Kept, Probe, Run, images
@@ -159,7 +159,7 @@ def study(profile: str) -> Study:
     sizes = PROFILES[profile]
     cells = [*table1(sizes), *table2(sizes), *table3(sizes), *fig2(sizes), *fig3(sizes), *fig4(sizes)]
     cells += [*fig5_and_similarity(sizes), *authorship(sizes), *moves(sizes), *networks(sizes), *long(sizes)]
-    cells += costs(sizes)
+    cells += [*to_fedpac(sizes), *costs(sizes)]
     return Study("fedsimsup", profile, cells, CLAIMS, shown=SHOWN, controls=CONTROLS)
 
 
@@ -430,6 +430,20 @@ def long(sizes: Sizes) -> list[Cell]:
             cells.append(cell(setting=f"{column.setting};round={t}", read=partial(last_five, until=t)))
         for name, extreme in (("lowest", min), ("highest", max)):
             cells.append(cell(setting=column.setting, read=partial(at_the_end, extreme, 0.8 * rounds), metric=name))
+    return cells
+
+
+def to_fedpac(sizes: Sizes) -> list[Cell]:
+    """From FedRep to FedPAC, one change at a time, in the Dirichlet columns with most clients."""
+    cells, epochs = [], sizes.supervisor_epochs + sizes.theta_epochs
+    for column in beside_first(sizes, "dir"):
+        rep, pac = (of_table1(sizes, column, method) for method in ("fedrep", "fedpac"))
+        one_epoch, combined = fl.fedrep(body_epochs=epochs - 1), fl.fedpac(lam=0.0)
+        between = [run(sizes, column, algorithm, rep.rounds) for algorithm in (one_epoch, combined)]
+        for step, task in zip(STEPS, (rep, *between, pac), strict=True):
+            cell = Cell("to_fedpac", "fedpac", column.dataset, f"{column.setting};step={step}", (task,), last_five)
+            if task.name not in {own.tasks[0].name for own in cells}:  # with one epoch anyway, that is no step
+                cells.append(cell)
     return cells
 
 
@@ -884,7 +898,8 @@ def supervisors_stay(numbers: Numbers) -> list[Case]:
 
 STRONG = [column for column in DIRICHLET if column[1].endswith("dir=0.1")]
 HUNDRED = [column for column in DIRICHLET if column[0] == "cifar100"]
-CONTROLS = {"table1": ("network", "long", "alone")} | dict.fromkeys(("table2", "table3"), ("network", "alone"))
+CONTROLS = {name: ("network", "alone") for name in ("table2", "table3")}
+CONTROLS["table1"] = ("network", "long", "to_fedpac", "alone")
 CLAIMS = [
     Claim("fs01", lambda n: leads(n, "table1", [*DIRICHLET, WRITERS])),
     Claim("fs02", lambda n: leads(n, "table1", HUNDRED, least=3)),
