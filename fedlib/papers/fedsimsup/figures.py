@@ -276,11 +276,14 @@ def to_fedpac_says(study: Study) -> str:
         change = changes.mean(axis="columns")
         most = str(change.abs().idxmax())
         points = ", ".join(f"{step} {value:+.1f}" for step, value in change.items())
-        (one, two), paper = table.mean(axis="columns").iloc[[0, -1]], own.groupby("step")["paper"].first().dropna()
-        was, becomes = (f" (printed {paper[step]:.1f})" if step in paper else "" for step in (steps[0], steps[-1]))
+        paper = own.groupby("step")["paper"].first()
+        one, two = (
+            f"{table.loc[step].mean():.1f}" + (f" (printed {paper[step]:.1f})" if paper[step] > 0 else "")
+            for step in (steps[0], steps[-1])
+        )
         told.append(
-            f" {partition(str(place))}: from FedRep, {one:.1f}{was}, to FedPAC, {two:.1f}{becomes}, in points: {points}."
-            f" Most changes with '{most}': {against_seeds(change[most], changes.loc[most].std())}."
+            f" {partition(str(place))}: from FedRep, {one}, to FedPAC, {two}, in points: {points}. Most changes with "
+            f"'{most}': {against_seeds(change[most], changes.loc[most].std())}."
         )
     return f"Look at the largest distance between two rows.{''.join(told)}" if told else ""
 
