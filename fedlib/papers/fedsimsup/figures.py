@@ -34,11 +34,12 @@ from fedlib.papers.fedsimsup.pairs import (
     sizes_say,
 )
 from fedlib.papers.fedsimsup.similar import authors, authors_say, fig5, fig5_says, similarity, similarity_says
+from fedlib.papers.layout import parts_of
 from fedlib.papers.run import Task
 from fedlib.papers.study import Item
 from fedlib.report.marks import mark_chance, method_dots, panels, plot_nothing, shaded_dots
 from fedlib.report.paper import against_seeds, beside_printed, points_ahead
-from fedlib.report.style import BLACK, RED, WIDE, label, method_style
+from fedlib.report.style import BLACK, GREY, RED, WIDE, label, method_style
 
 if TYPE_CHECKING:
     from fedlib.papers.study import Study
@@ -200,22 +201,37 @@ def in_place(frame: pd.DataFrame) -> pd.Series:
 
 def long(study: Study) -> Figure:
     """Accuracy over ten times as many rounds, and what is printed; a panel for each partition."""
+    frame = study.numbers("long")
+    if frame.empty:
+        return plot_nothing()
+    styles = {method: (label(method), method_style(method)["color"]) for method in frame["method"]}
+    return curves_by_place(study, runs_by_place(study, "long"), styles, beside_tables(study, frame))
+
+
+def runs_by_place(study: Study, item: str) -> dict[str, dict[str, Task]]:
+    """The runs of a control that have been made, by the column that they belong to, and by step or method."""
     runs: dict[str, dict[str, Task]] = {}
     for cell in study.cells:
-        if cell.item == "long" and study.rows_of(cell.tasks[0]):
-            runs.setdefault(cell.setting.partition(";round=")[0], {})[cell.method] = cell.tasks[0]
-    if not runs:
-        return plot_nothing()
-    printed = beside_tables(study, study.numbers("long")).groupby(["place", "method"])["paper"].first().dropna()
+        if cell.item == item and study.rows_of(cell.tasks[0]):
+            parts = parts_of(cell.setting)
+            place = ";".join(f"{name}={parts[name]}" for name in ("clients", "dir"))
+            runs.setdefault(place, {})[parts.get("step", cell.method)] = cell.tasks[0]
+    return runs
+
+
+def curves_by_place(
+    study: Study, runs: dict[str, dict[str, Task]], styles: dict[str, tuple[str, str]], frame: pd.DataFrame
+) -> Figure:
+    """A panel of curves for each of `runs_by_place`, with crosses at what is printed; `frame`: as `beside_tables`."""
+    printed = frame.groupby(["place", "method"])["paper"].first().dropna()
     figure, axes = panels(len(runs), 3.2 if len(runs) == 1 else 2.4, across=1)
     for ax, (place, own) in zip(axes, runs.items(), strict=True):
-        frame = curves(study, list(own.items()))
-        styles = {method: (label(method), method_style(method)["color"]) for method in own}
-        for method in own:
-            if (place, method) in printed:
-                look = {"color": styles[method][1], "clip_on": False, "label": "paper"}
-                ax.plot(frame["round"].max(), printed[place, method], "x", **look)
-        draw_curves(ax, frame, styles, 10.0)
+        found = curves(study, list(own.items()))
+        for name in own:
+            if (place, name) in printed:
+                look = {"color": styles[name][1], "clip_on": False, "label": "paper"}
+                ax.plot(found["round"].max(), printed[place, name], "x", **look)
+        draw_curves(ax, found, styles, 10.0)
         if len(runs) > 1:
             ax.set_title(partition(place), loc="left")
     crosses = [line for ax in axes for line in ax.lines if line.get_label() == "paper"]
@@ -242,50 +258,50 @@ def long_says(study: Study) -> str:
 
 
 def by_step(study: Study) -> pd.DataFrame:
-    """The numbers of the control "to_fedpac", its first and last step beside what Table 1 prints."""
+    """The numbers of the control "to_fedpac", with its steps as methods; the ends beside what Table 1 prints."""
     frame = study.numbers("to_fedpac")
+    if frame.empty:
+        return frame
     ends = {STEPS[0]: "fedrep", STEPS[-1]: "fedpac"}
-    return beside_tables(study, frame.assign(method=frame["step"].map(ends).fillna(""))) if len(frame) else frame
+    frame = beside_tables(study, frame.assign(method=frame["step"].map(ends).fillna("")))
+    return frame.assign(method=frame["step"])
 
 
 def to_fedpac(study: Study) -> Figure:
-    """Accuracy after each of the steps that make FedPAC of FedRep; a panel for each partition."""
+    """Accuracy over the rounds after each change that leads from FedRep to FedPAC; a panel for each partition."""
     frame = by_step(study)
     if frame.empty:
         return plot_nothing()
-    places = list(frame.assign(method=frame["step"]).groupby(["dataset", "place"], sort=False))
-    heights = [0.8 + 0.32 * own["step"].nunique() for _, own in places]
-    figure, axes = panels(len(places), heights, across=1, sharex=True)
-    ends = {STEPS[0]: method_style("fedrep"), STEPS[-1]: method_style("fedpac")}
-    for ax, ((dataset, _), own) in zip(axes, places, strict=True):
-        method_dots(ax, own, str, lambda step: ends.get(step, {"color": BLACK}))
-        ax.set_title(where(study, "to_fedpac", str(dataset), own["setting"].iloc[0]), loc="left")
-    axes[-1].set_xlabel("accuracy [%]")
-    return figure
+    colours = [method_style("fedrep")["color"], GREY, BLACK, method_style("fedpac")["color"]]
+    styles = {step: (step, str(colour)) for step, colour in zip(STEPS, colours, strict=True)}
+    return curves_by_place(study, runs_by_place(study, "to_fedpac"), styles, frame)
 
 
 def to_fedpac_says(study: Study) -> str:
-    """What each step from FedRep to FedPAC changes, in the partitions of which all of them have been run."""
+    """What each change adds in its best round, which a run that diverges later has, too; where all have been run."""
     frame, declared, told = by_step(study), {cell.setting for cell in study.cells}, []
-    for place, own in frame.groupby("place", sort=False) if len(frame) else ():
-        steps = [step for step in STEPS if f"{place};step={step}" in declared]
-        table = own.pivot_table(index="step", columns="seed", values="value").reindex(steps).dropna(axis="columns")
-        if table.empty:
+    for place, runs in runs_by_place(study, "to_fedpac").items():
+        if len(runs) < sum(f"{place};step={step}" in declared for step in STEPS):
             continue
-        changes = table.diff().iloc[1:]
+        found = curves(study, list(runs.items()))
+        best = found.pivot_table(index="name", columns="seed", values="accuracy", aggfunc="max", sort=False)
+        best = best.dropna(axis="columns")
+        if best.empty:
+            continue
+        changes = best.diff().iloc[1:]
         change = changes.mean(axis="columns")
         most = str(change.abs().idxmax())
         points = ", ".join(f"{step} {value:+.1f}" for step, value in change.items())
-        paper = own.groupby("step")["paper"].first()
+        paper = frame[frame["place"] == place].groupby("method")["paper"].first()
         one, two = (
-            f"{table.loc[step].mean():.1f}" + (f" (printed {paper[step]:.1f})" if paper[step] > 0 else "")
-            for step in (steps[0], steps[-1])
+            f"{best.loc[step].mean():.1f}" + (f" (printed {paper[step]:.1f})" if paper.get(step, 0) > 0 else "")
+            for step in (best.index[0], best.index[-1])
         )
         told.append(
-            f" {partition(str(place))}: from FedRep, {one}, to FedPAC, {two}, in points: {points}. Most changes with "
+            f" {partition(place)}: from FedRep, {one}, to FedPAC, {two}, in points: {points}. Most changes with "
             f"'{most}': {against_seeds(change[most], changes.loc[most].std())}."
         )
-    return f"Look at the largest distance between two rows.{''.join(told)}" if told else ""
+    return f"Look at the distances between the lines, here in the best round of each.{''.join(told)}" if told else ""
 
 
 # -- curves -------------------------------------------------------------------------------------------------------
@@ -456,10 +472,10 @@ SHOWN = {
         digits=1,
     ),
     "to_fedpac": Item(
-        "From FedRep to FedPAC, one change at a time: accuracy [%].",
+        "From FedRep to FedPAC, one change after the other: accuracy [%].",
         rows="step",
         draw=to_fedpac,
-        alt="A row for each change: dots are seeds, the large one is their mean, crosses are as printed.",
+        alt="Accuracy over the rounds, a line for each change, crosses where printed, and a line at chance.",
         says=to_fedpac_says,
         digits=1,
     ),
