@@ -173,7 +173,7 @@ def with_networks(printed, places=PLACES[:1]):
 
 def of_tables(item, measured, usual, cells, **more):
     """A study with these numbers of an item and of Tables 1 and 2."""
-    numbers, printed = (pd.DataFrame(frame).assign(dataset="cifar10") for frame in (measured, usual))
+    numbers, printed = (pd.DataFrame(frame).assign(dataset="cifar10", item=item) for frame in (measured, usual))
     printed = printed.assign(stand_in="")
     wrong = printed.assign(paper=-1.0, stand_in="digits for cifar10")  # of other data: must not be shown
     pathological = printed["setting"].str.contains("pat=")

@@ -149,18 +149,22 @@ def paired_says(study: Study) -> str:
 
 def network(study: Study) -> Figure:
     """Both networks, accuracy pooled over samples, and what is printed, a panel for each column of Tables 1 and 2."""
-    frame = by_network(study)
+    return compared_by_place(study, by_network(study), "network")
+
+
+def compared_by_place(study: Study, frame: pd.DataFrame, kind: str) -> Figure:
+    """A panel for each column of Tables 1 and 2, a dot for each kind, and what is printed; `frame`: `beside_tables`."""
     if frame.empty:
         return plot_nothing()
     places = list(frame.assign(method=frame["method"].map(label)).groupby(["dataset", "place"], sort=False))
     heights = [0.8 + 0.32 * own["method"].nunique() for _, own in places]
     figure, axes = panels(len(places), heights, across=1, sharex=True)
     for ax, ((dataset, place), own) in zip(axes, places, strict=True):
-        table = own.pivot_table(index="method", columns="network", values="value", sort=False)
-        table = table.reindex(columns=frame["network"].unique())  # the same shade in every panel
+        table = own.pivot_table(index="method", columns=kind, values="value", sort=False)
+        table = table.reindex(columns=frame[kind].unique())  # the same shade in every panel
         shaded_dots(ax, table, own.groupby("method")["paper"].first())
         mark_chance(ax, chance(str(dataset), str(place)), "y")
-        ax.set_title(where(study, "network", str(dataset), own["setting"].iloc[0]), loc="left")
+        ax.set_title(where(study, own["item"].iloc[0], str(dataset), own["setting"].iloc[0]), loc="left")
         ax.set_ylim(-0.9, len(table) - 0.5)  # room for the word at the bottom
     axes[-1].set_xlabel("accuracy [%]")
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper right", ncols=3)
@@ -302,6 +306,22 @@ def to_fedpac_says(study: Study) -> str:
             f"'{most}': {against_seeds(change[most], changes.loc[most].std())}."
         )
     return f"Look at the distances between the lines, here in the best round of each.{''.join(told)}" if told else ""
+
+
+def fresh(study: Study) -> Figure:
+    """FedRep with its classifiers as they are and trained again, and what is printed; a panel for each partition."""
+    frame = study.numbers("fresh")
+    return compared_by_place(study, beside_tables(study, frame) if len(frame) else frame, "classifier")
+
+
+def fresh_says(study: Study) -> str:
+    """Whether FedRep is held back by classifiers that wait for their client while the body moves on."""
+    frame = study.numbers("fresh")
+    if frame.empty:
+        return ""
+    frame = beside_tables(study, frame)
+    text = beside_printed(frame.assign(what=in_place(frame), kind="with the classifier " + frame["classifier"]))
+    return text and f"Look at the distance of the two dots: the body moves on while a client is away. {text}"
 
 
 # -- curves -------------------------------------------------------------------------------------------------------
@@ -477,6 +497,14 @@ SHOWN = {
         draw=to_fedpac,
         alt="Accuracy over the rounds, a line for each change, crosses where printed, and a line at chance.",
         says=to_fedpac_says,
+        digits=1,
+    ),
+    "fresh": Item(
+        "FedRep, second reading of the network: its classifiers as they are, and trained again before the test.",
+        rows="classifier",
+        draw=fresh,
+        alt="Accuracy with the classifiers as they are and trained again, red bars where printed, a line at chance.",
+        says=fresh_says,
         digits=1,
     ),
     "sizes": Item(

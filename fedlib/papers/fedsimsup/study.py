@@ -159,7 +159,7 @@ def study(profile: str) -> Study:
     sizes = PROFILES[profile]
     cells = [*table1(sizes), *table2(sizes), *table3(sizes), *fig2(sizes), *fig3(sizes), *fig4(sizes)]
     cells += [*fig5_and_similarity(sizes), *authorship(sizes), *moves(sizes), *networks(sizes), *long(sizes)]
-    cells += [*to_fedpac(sizes), *costs(sizes)]
+    cells += [*to_fedpac(sizes), *fresh(sizes), *costs(sizes)]
     return Study("fedsimsup", profile, cells, CLAIMS, shown=SHOWN, controls=CONTROLS)
 
 
@@ -444,6 +444,20 @@ def to_fedpac(sizes: Sizes) -> list[Cell]:
             cell = Cell("to_fedpac", "fedpac", column.dataset, f"{column.setting};step={step}", (task,), last_five)
             if task.name not in {own.tasks[0].name for own in cells}:  # with one epoch anyway, that is no step
                 cells.append(cell)
+    return cells
+
+
+def fresh(sizes: Sizes) -> list[Cell]:
+    """FedRep with its classifiers as they are, and trained on the body that is tested; the other network."""
+    cells = []
+    for column in beside_first(sizes, "dir"):
+        rounds = min(sizes.other_rounds, sizes.rounds[column.dataset])
+        usual = run(sizes, column, made(sizes, "fedrep"), rounds, sizes.other[0])
+        tune = {"tune_epochs": sizes.supervisor_epochs, "tune_every": min(rounds, sizes.tune_every)}
+        again = usual._replace(setting={**usual.setting, **tune, "tune_part": "personal"})
+        for classifier, task in (("as it is", usual), ("trained again", again)):
+            setting = f"{column.setting};classifier={classifier}"
+            cells.append(Cell("fresh", "fedrep", column.dataset, setting, (task,), last_five))
     return cells
 
 
@@ -899,7 +913,7 @@ def supervisors_stay(numbers: Numbers) -> list[Case]:
 STRONG = [column for column in DIRICHLET if column[1].endswith("dir=0.1")]
 HUNDRED = [column for column in DIRICHLET if column[0] == "cifar100"]
 CONTROLS = {name: ("network", "alone") for name in ("table2", "table3")}
-CONTROLS["table1"] = ("network", "long", "to_fedpac", "alone")
+CONTROLS["table1"] = ("network", "long", "to_fedpac", "fresh", "alone")
 CLAIMS = [
     Claim("fs01", lambda n: leads(n, "table1", [*DIRICHLET, WRITERS])),
     Claim("fs02", lambda n: leads(n, "table1", HUNDRED, least=3)),
