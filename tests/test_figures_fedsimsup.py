@@ -387,3 +387,39 @@ def test_a_step_down_can_be_the_one_that_changes_most_and_seeds_are_compared_wit
     )
     partly = {PLACES[0]: ({0: [80.0]}, {1: [71.0]}, {0: [75.0]}, {0: [77.0]})}
     assert figures.to_fedpac_says(with_steps({}, partly)) == ""
+
+
+def with_classifiers(printed, *places):
+    """FedRep with its classifiers as they are, 60, and trained again, 64; 3 points more in each further place."""
+    measured = [
+        {"method": "fedrep", "setting": f"{place};classifier={name}", "classifier": name, "value": value + 3 * k}
+        for k, place in enumerate(places)
+        for name, value in (("as it is", 60.0), ("trained again", 64.0))
+    ]
+    usual = [{"method": "fedrep", "setting": place, "paper": value} for place, value in printed.items()]
+    usual += [{"method": "fedper", "setting": place, "paper": 1.0} for place in places]
+    measured = [number | {"paper": np.nan} for number in measured]
+    return of_tables("fresh", measured, usual, fl.study("fedsimsup").cells)
+
+
+def test_classifiers_trained_again_stand_beside_what_is_printed():
+    one = with_classifiers({PLACES[0]: 63.0, PLACES[1]: 72.0}, *PLACES[:2])
+    assert figures.fresh_says(one) == (
+        "Look at the distance of the two dots: the body moves on while a client is away. Accuracy with the classifier "
+        "trained again (with the classifier as it is, printed): FedRep, Dir(0.1) 64.0 (60.0, 63.0); FedRep, Dir(0.5) "
+        "67.0 (63.0, 72.0). The mean distance from the printed numbers is 3.0 points with the classifier trained "
+        "again, 6.0 with the classifier as it is."
+    )
+    figure = figures.fresh(one)
+    assert [ax.get_title("left") for ax in figure.axes] == [f"CIFAR-10, {name}, 100 clients" for name in IN]
+    found = [[float(line.get_xdata()[0]) for line in ax.lines] for ax in figure.axes]
+    assert found == [[60.0, 64.0, 63.0, 10.0], [63.0, 67.0, 72.0, 10.0]]
+    legend = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert legend == ["as it is", "trained again", "printed"]
+    plt.close("all")
+
+
+def test_where_classifiers_were_not_trained_again_nothing_is_said():
+    one = with_classifiers({}, PLACES[1])
+    half = one.numbers("fresh").query("classifier == 'as it is'")
+    assert figures.fresh_says(of_tables("fresh", half, one.table("table1"), one.cells)) == ""

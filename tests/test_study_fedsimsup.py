@@ -638,3 +638,25 @@ def test_one_thing_changes_at_each_step_from_fedrep_to_fedpac(paper):
         small = [cell for cell in study("fedsimsup", profile).cells if cell.item == "to_fedpac"]
         assert [cell.setting.partition(";step=")[2] for cell in small] == [STEPS[0], *STEPS[2:]]
         assert len({cell.tasks[0].name for cell in small}) == 3
+
+
+def test_only_the_classifiers_are_trained_again_and_only_before_a_test(paper):
+    networks = {
+        c.setting.partition(";network=")[0]: c.tasks[0]
+        for c in paper.cells
+        if (c.item, c.method) == ("network", "fedrep") and c.setting.endswith("network=lenet5_plain;accuracy=samples")
+    }
+    own = {cell.setting: cell for cell in paper.cells if cell.item == "fresh"}
+    for place in ("clients=100;dir=0.1", "clients=100;dir=0.5"):
+        usual, again = (own.pop(f"{place};classifier={name}") for name in ("as it is", "trained again"))
+        assert usual.tasks[0].name == networks[place].name
+        [task] = again.tasks
+        tune = {"tune_epochs": 2, "tune_every": 10, "tune_part": "personal"}  # as many epochs as it has in a round
+        assert task.setting == {**networks[place].setting, **tune}
+        assert task._replace(setting={}) == usual.tasks[0]._replace(setting={})
+    assert not own
+    evaluations = [{"round": 10 * k, "when": "before", "correct": [9, 30]} for k in range(1, 11)]
+    right = [0, 0, 0, 0, 0, 2, 3, 5, 7, 8]
+    evaluations += [{"round": 10 * k, "when": "after", "correct": [n, 2 * n]} for k, n in enumerate(right, 1)]
+    row = rows.Row(task.name, 0, {"n_test": [10, 30], "when": "after", "evaluations": evaluations})
+    assert again.read(row) == pytest.approx(100 * 3 * np.mean(right[-5:]) / 40)
