@@ -174,11 +174,18 @@ def with_networks(printed, places=PLACES[:1]):
 def of_tables(item, measured, usual, cells, **more):
     """A study with these numbers of an item and of Tables 1 and 2."""
     numbers, printed = (pd.DataFrame(frame).assign(dataset="cifar10", item=item) for frame in (measured, usual))
-    printed = printed.assign(stand_in="")
-    wrong = printed.assign(paper=-1.0, stand_in="digits for cifar10")  # of other data: must not be shown
+    numbers["data"] = numbers.get("data", "cifar10")
     pathological = printed["setting"].str.contains("pat=")
-    tables = {"table1": pd.concat([wrong, printed[~pathological]]), "table2": printed[pathological]}
+    tables = {"table1": printed[~pathological], "table2": printed[pathological]}
     return SimpleNamespace(numbers={item: numbers}.__getitem__, table=tables.__getitem__, cells=cells, **more)
+
+
+def test_what_is_printed_does_not_stand_beside_numbers_of_other_data():
+    one = with_networks({"local_only": 86.0, "fedavg": 33.5, "fedrep": 60.0})
+    frame, cells = one.numbers("network"), one.cells
+    digits = frame.assign(data=np.where(frame["method"] == "fedavg", "digits for cifar10", frame["data"]))
+    found = figures.beside_tables(of_tables("network", digits, one.table("table1"), cells), digits)
+    assert found.groupby("method")["paper"].first().dropna().to_dict() == {"local_only": 86.0, "fedrep": 60.0}
 
 
 def test_both_networks_stand_beside_what_is_printed():
@@ -213,7 +220,7 @@ def test_a_network_has_the_same_colour_where_the_other_one_has_not_been_run():
     both, alone = with_networks({}), with_networks({}, PLACES[1:2])
     frame = alone.numbers("network")
     frame = pd.concat([both.numbers("network"), frame[frame["network"] == "lenet5_plain"]])
-    one = of_tables("network", frame, both.table("table1").query("stand_in == ''"), both.cells)
+    one = of_tables("network", frame, both.table("table1"), both.cells)
     colours = [[line.get_color() for line in ax.lines[:2]] for ax in figures.network(one).axes]
     np.testing.assert_allclose(colours[0], colours[1])
     wide, narrow = (line.get_xdata() for line in plt.gcf().axes[1].lines[:2])

@@ -183,9 +183,9 @@ def beside_tables(study: Study, frame: pd.DataFrame) -> pd.DataFrame:
     """Numbers of a control with the column of Table 1 or 2 that they belong to (place), and what it prints (paper)."""
     key = ["method", "dataset", "place"]
     printed = pd.concat([study.table(item) for item in ("table1", "table2")]).rename(columns={"setting": "place"})
-    printed = printed.loc[printed["stand_in"] == "", [*key, "paper"]]
     frame = frame.assign(place=frame["setting"].str.extract(r"^(clients=\d+;\w+=[\d.]+)", expand=False))
-    return frame.drop(columns="paper").merge(printed, on=key, how="left")
+    frame = frame.drop(columns="paper").merge(printed[[*key, "paper"]], on=key, how="left")
+    return frame.assign(paper=frame["paper"].where(frame["data"] == frame["dataset"]))  # not of data that stand in
 
 
 def network_says(study: Study) -> str:
