@@ -658,5 +658,16 @@ def test_only_the_classifiers_are_trained_again_and_only_before_a_test(paper):
     evaluations = [{"round": 10 * k, "when": "before", "correct": [9, 30]} for k in range(1, 11)]
     right = [0, 0, 0, 0, 0, 2, 3, 5, 7, 8]
     evaluations += [{"round": 10 * k, "when": "after", "correct": [n, 2 * n]} for k, n in enumerate(right, 1)]
-    row = rows.Row(task.name, 0, {"n_test": [10, 30], "when": "after", "evaluations": evaluations})
+    row = rows.Row(task.name, 0, {"n_test": [10, 30], "when": "before", "evaluations": evaluations})  # as FedRep is
     assert again.read(row) == pytest.approx(100 * 3 * np.mean(right[-5:]) / 40)
+    assert usual.read(row) == pytest.approx(100 * 39 / 40)
+
+
+def test_rows_of_fedrep_have_numbers_after_the_classifiers_are_trained_again(smoke):
+    """The method itself has no tuning, so that a row says "before" of itself."""
+    cells = [cell for cell in smoke.cells if cell.item == "fresh"]
+    found = {cell.setting.partition("classifier=")[2]: cell.read(*smoke.rows_of(cell.tasks[0])) for cell in cells}
+    [row] = smoke.rows_of(cells[1].tasks[0])
+    after = row.accuracy.query("when == 'after'")
+    assert found["trained again"] == pytest.approx(np.average(after["accuracy"], weights=after["n_test"]))
+    assert found["trained again"] != found["as it is"]

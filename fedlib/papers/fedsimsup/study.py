@@ -455,9 +455,9 @@ def fresh(sizes: Sizes) -> list[Cell]:
         usual = run(sizes, column, made(sizes, "fedrep"), rounds, sizes.other[0])
         tune = {"tune_epochs": sizes.supervisor_epochs, "tune_every": min(rounds, sizes.tune_every)}
         again = usual._replace(setting={**usual.setting, **tune, "tune_part": "personal"})
-        for classifier, task in (("as it is", usual), ("trained again", again)):
-            setting = f"{column.setting};classifier={classifier}"
-            cells.append(Cell("fresh", "fedrep", column.dataset, setting, (task,), last_five))
+        for classifier, task, when in (("as it is", usual, "before"), ("trained again", again, "after")):
+            read, setting = partial(Row.score, last=5, when=when), f"{column.setting};classifier={classifier}"
+            cells.append(Cell("fresh", "fedrep", column.dataset, setting, (task,), read))
     return cells
 
 
