@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -174,13 +175,13 @@ def compared_by_place(study: Study, frame: pd.DataFrame, kind: str) -> Figure:
 def by_network(study: Study) -> pd.DataFrame:
     """The numbers of the control "network", pooled over samples, beside what is printed."""
     frame = study.numbers("network")
-    if frame.empty:
-        return frame
     return beside_tables(study, frame[frame["accuracy"] == "samples"].replace({"network": WIDTHS}))
 
 
 def beside_tables(study: Study, frame: pd.DataFrame) -> pd.DataFrame:
     """Numbers of a control with the column of Table 1 or 2 that they belong to (place), and what it prints (paper)."""
+    if frame.empty:
+        return frame
     key = ["method", "dataset", "place"]
     printed = pd.concat([study.table(item) for item in ("table1", "table2")]).rename(columns={"setting": "place"})
     frame = frame.assign(place=frame["setting"].str.extract(r"^(clients=\d+;\w+=[\d.]+)", expand=False))
@@ -224,7 +225,7 @@ def runs_by_place(study: Study, item: str) -> dict[str, dict[str, Task]]:
 
 
 def curves_by_place(
-    study: Study, runs: dict[str, dict[str, Task]], styles: dict[str, tuple[str, str]], frame: pd.DataFrame
+    study: Study, runs: Mapping[str, Mapping[str, Task]], styles: Mapping[str, tuple[str, str]], frame: pd.DataFrame
 ) -> Figure:
     """A panel of curves for each of `runs_by_place`, with crosses at what is printed; `frame`: as `beside_tables`."""
     printed = frame.groupby(["place", "method"])["paper"].first().dropna()
@@ -264,8 +265,6 @@ def long_says(study: Study) -> str:
 def by_step(study: Study) -> pd.DataFrame:
     """The numbers of the control "to_fedpac", with its steps as methods; the ends beside what Table 1 prints."""
     frame = study.numbers("to_fedpac")
-    if frame.empty:
-        return frame
     ends = {STEPS[0]: "fedrep", STEPS[-1]: "fedpac"}
     frame = beside_tables(study, frame.assign(method=frame["step"].map(ends).fillna("")))
     return frame.assign(method=frame["step"])
@@ -310,16 +309,14 @@ def to_fedpac_says(study: Study) -> str:
 
 def fresh(study: Study) -> Figure:
     """FedRep with its classifiers as they are and trained again, and what is printed; a panel for each partition."""
-    frame = study.numbers("fresh")
-    return compared_by_place(study, beside_tables(study, frame) if len(frame) else frame, "classifier")
+    return compared_by_place(study, beside_tables(study, study.numbers("fresh")), "classifier")
 
 
 def fresh_says(study: Study) -> str:
     """Whether FedRep is held back by classifiers that wait for their client while the body moves on."""
-    frame = study.numbers("fresh")
+    frame = beside_tables(study, study.numbers("fresh"))
     if frame.empty:
         return ""
-    frame = beside_tables(study, frame)
     text = beside_printed(frame.assign(what=in_place(frame), kind="with the classifier " + frame["classifier"]))
     return text and f"Look at the distance of the two dots: the body moves on while a client is away. {text}"
 

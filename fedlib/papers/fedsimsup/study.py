@@ -399,6 +399,12 @@ def alone(sizes: Sizes) -> list[Cell]:
     return [*cells, cell("answer=main class", (of["s_ij"],), partial(kept, "alone: main"), "accuracy", sizes.seeds)]
 
 
+def of_other_network(sizes: Sizes, column: Column, method: str, rounds: int) -> Run:
+    """The run of a method in a column with the other reading of the network, and its supervisor."""
+    network, supervisor = sizes.other
+    return run(sizes, column, made(sizes, method, supervisor), rounds, network)
+
+
 def networks(sizes: Sizes) -> list[Cell]:
     """Both readings of the network with most clients, by three readings of accuracy: pooled, mean of clients, best."""
     cells = []
@@ -408,7 +414,7 @@ def networks(sizes: Sizes) -> list[Cell]:
     for column, method, of in usual:
         task = of(sizes, column, method)
         rounds = min(sizes.other_rounds, task.rounds)
-        other = run(sizes, column, made(sizes, method, sizes.other[1]), rounds, sizes.other[0])
+        other = of_other_network(sizes, column, method, rounds)
         reads = {"samples": partial(last_five, until=rounds), "clients": partial(by_clients, rounds)}
         reads["best round"] = partial(best_round, rounds)
         for network, one in ((sizes.model, task), (sizes.other[0], other)):
@@ -423,7 +429,7 @@ def long(sizes: Sizes) -> list[Cell]:
     cells = []
     rounds = LONGER * min(sizes.other_rounds, sizes.rounds[first(sizes).dataset])
     for column, method in itertools.product(beside_first(sizes, "dir"), sizes.other_methods):
-        task = run(sizes, column, made(sizes, method, sizes.other[1]), rounds, sizes.other[0])
+        task = of_other_network(sizes, column, method, rounds)
         task = task._replace(setting={**task.setting, "evaluate_every": max(1, rounds // 100)})
         cell = partial(Cell, "long", method, column.dataset, tasks=(task,))
         for t in range(rounds // 10, rounds + 1, rounds // 10):
@@ -452,7 +458,7 @@ def fresh(sizes: Sizes) -> list[Cell]:
     cells = []
     for column in beside_first(sizes, "dir"):
         rounds = min(sizes.other_rounds, sizes.rounds[column.dataset])
-        usual = run(sizes, column, made(sizes, "fedrep"), rounds, sizes.other[0])
+        usual = of_other_network(sizes, column, "fedrep", rounds)
         tune = {"tune_epochs": sizes.supervisor_epochs, "tune_every": min(rounds, sizes.tune_every)}
         again = usual._replace(setting={**usual.setting, **tune, "tune_part": "personal"})
         for classifier, task, when in (("as it is", usual, "before"), ("trained again", again, "after")):
