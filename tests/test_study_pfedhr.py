@@ -15,9 +15,10 @@ from fedlib.models import MODELS, build
 from fedlib.papers import cost, rows, runner
 from fedlib.papers.cost import hours
 from fedlib.papers.number import Number, missing
+from fedlib.papers.pfedhr.claims import ranked
 from fedlib.papers.pfedhr.draw import titles
 from fedlib.papers.pfedhr.keep import matched, of_active, on_all_classes
-from fedlib.papers.pfedhr.study import DATA, PROFILES, control, ranked, run, table2, where
+from fedlib.papers.pfedhr.study import DATA, PROFILES, control, run, table2, where
 from fedlib.papers.pfedhr.taught import all_knowing, taught
 from fedlib.papers.run import Images, Run, images
 from fedlib.papers.runner import Job, work

@@ -16,11 +16,11 @@ from fedlib.papers.layout import parts_of
 from fedlib.papers.number import Number
 from fedlib.papers.pfedmb import alpha as of_alpha
 from fedlib.papers.pfedmb import figures
+from fedlib.papers.pfedmb.claims import CLAIMS
 from fedlib.papers.pfedmb.draw import PAIRS, chance, reported_curve, rows_that_count
 from fedlib.papers.pfedmb.figures import SHOWN
 from fedlib.papers.pfedmb.given import groups
 from fedlib.papers.pfedmb.study import (
-    CLAIMS,
     COLUMNS,
     PROFILES,
     branch_use,

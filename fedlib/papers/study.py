@@ -165,7 +165,7 @@ class Study(NamedTuple):
     paper: str
     profile: str
     cells: Sequence[Cell]
-    claims: Sequence[Claim]
+    claims: Sequence[Claim] = ()
     clients: int = 1
     shown: Mapping[str, Item] = {}
     rows: Rows | None = None
@@ -525,7 +525,8 @@ def study(paper: str, profile: Profile = "paper", seeds: int = 0) -> Study:
     check_choice("paper", paper, PAPERS)
     check_choice("profile", profile, PROFILES)
     check_count("seeds", seeds, 0)
-    one: Study = importlib.import_module(f"fedlib.papers.{paper}.study").study(profile)
+    declared, judged = (importlib.import_module(f"fedlib.papers.{paper}.{part}") for part in ("study", "claims"))
+    one: Study = declared.study(profile)._replace(claims=judged.CLAIMS)
     one = one._replace(cells=[cell._replace(seeds=seeds) for cell in one.cells]) if seeds else one
     return one.settled()
 

@@ -1,4 +1,4 @@
-"""FedSimSup (anonymous, submitted to ICLR 2025): what its tables and figures need, and how its claims are judged."""
+"""FedSimSup (anonymous, submitted to ICLR 2025): what its tables and figures need."""
 
 from __future__ import annotations
 
@@ -24,11 +24,9 @@ from fedlib.methods.fedsimsup import SUPERVISORS, Pair, label_similarity
 from fedlib.models import MODELS, Model, build
 from fedlib.papers.fedsimsup.authors import who_is_in_whom
 from fedlib.papers.fedsimsup.figures import SHOWN, STEPS
-from fedlib.papers.number import Number, largest, mean, missing
 from fedlib.papers.rows import Row, kept
 from fedlib.papers.run import Images, Kept, Probe, Run, images
-from fedlib.papers.study import Cell, Claim, Numbers, Study, profile_of
-from fedlib.papers.verdict import Case, fact
+from fedlib.papers.study import Cell, Study, profile_of
 from fedlib.runs import Session, cohorts, prepare, rules
 from fedlib.stack import n_bytes, put, take
 from fedlib.training import Images as Pixels
@@ -152,6 +150,8 @@ PROFILES = Registry(  # a run of one profile is not older than the sizes of anot
         ),
     }
 )
+CONTROLS = {name: ("network", "alone") for name in ("table2", "table3")}
+CONTROLS["table1"] = ("network", "long", "to_fedpac", "fresh", "alone")
 
 
 def study(profile: str) -> Study:
@@ -160,7 +160,7 @@ def study(profile: str) -> Study:
     cells = [*table1(sizes), *table2(sizes), *table3(sizes), *fig2(sizes), *fig3(sizes), *fig4(sizes)]
     cells += [*fig5_and_similarity(sizes), *authorship(sizes), *moves(sizes), *networks(sizes), *long(sizes)]
     cells += [*to_fedpac(sizes), *fresh(sizes), *costs(sizes)]
-    return Study("fedsimsup", profile, cells, CLAIMS, shown=SHOWN, controls=CONTROLS)
+    return Study("fedsimsup", profile, cells, shown=SHOWN, controls=CONTROLS)
 
 
 # -- runs ---------------------------------------------------------------------------------------------------------
@@ -741,204 +741,3 @@ def messages(seed: int) -> Kept:
     beyond = [int(sent) - theta for sent in result.rounds["bytes_up"]]
     found = {"theta": theta, "counts": n_bytes({"counts": result.state.counts}), "kinds": len(result.architectures)}
     return found | {f"beyond theta, round {t}": extra for t, extra in enumerate(beyond, 1)}
-
-
-# -- claims -------------------------------------------------------------------------------------------------------
-
-
-def lead(numbers: Numbers, item: str, column: tuple[str, str]) -> Number:
-    """FedSimSup less the best of the seven others; an upper bound if some of them were not measured."""
-    return numbers(item, "fedsimsup", *column) - largest(numbers(item, m, *column) for m in RIVALS)
-
-
-def lower_bound(number: Number) -> Number:
-    """Of an effect that can only grow with what is not measured yet: positive decides, negative says nothing."""
-    if number.complete or number.missing:
-        return number
-    return number._replace(complete=True) if number.value > 0 else missing(number.name)
-
-
-def somewhere(effects: Sequence[Number]) -> Number:
-    """The effect where it is largest: one that is for the claim is enough, against it needs them all."""
-    decided = [effect for effect in effects if effect.complete and effect.value > 0]
-    best = largest(decided or effects)
-    return best if best.complete or best.value > 0 else missing(best.name)
-
-
-def leads(numbers: Numbers, item: str, columns: Sequence[tuple[str, str]], least: float = 0.0) -> list[Case]:
-    """FedSimSup against the best of the seven others, column by column."""
-    return [Case(" ".join(column), lead(numbers, item, column) - least) for column in columns]
-
-
-def against(numbers: Numbers, better: str, worse: str, columns: Sequence[tuple[str, str]]) -> list[Case]:
-    """One method against another in columns of Table 1."""
-    return [
-        Case(f"{worse} {' '.join(c)}", numbers("table1", better, *c) - numbers("table1", worse, *c)) for c in columns
-    ]
-
-
-def not_always_best(numbers: Numbers) -> list[Case]:
-    """fs06: best in some column of Table 2, and not best in some column."""
-    ahead = [lead(numbers, "table2", column) for column in PATHOLOGICAL]
-    return [
-        Case("ahead somewhere", somewhere(ahead)),
-        Case("behind somewhere", somewhere([lower_bound(0 - effect) for effect in ahead])),
-    ]
-
-
-def few_values(numbers: Numbers) -> list[Case]:
-    """fs07: at most c + 1 values of s_ij where class shares are equal, and over 10 c at Dir(0.1)."""
-    cases = []
-    for name, own in CLASSES.items():
-        for n in SIZES:
-            fine = numbers("similarity", "partition", name, f"clients={n};dir=0.1", "distinct")
-            for c in own:
-                at = partial(numbers, "similarity", "partition", name, f"clients={n};pat={c}")
-                found, equal = at("distinct"), at("equal shares")
-                judged = not equal.missing and equal.value == 1
-                few = found.value <= c + 1 if judged else None
-                many = fine.value > 10 * c if judged and not fine.missing else None
-                cases.append(Case(f"{name} {n}({c})", _fact(few, found)))
-                cases.append(Case(f"{name} {n}: Dir(0.1) against {c} classes", _fact(many, fine)))
-    return cases
-
-
-def _fact(value: bool | None, about: Number) -> Number:
-    return fact(value, about.name)._replace(stand_in=about.stand_in)
-
-
-def loss_of_lead(numbers: Numbers) -> list[Case]:
-    """fs08: the mean lead is smaller in Table 2 than in Table 1, on each data set. A bound that is against is open."""
-    cases = []
-    for name in CLASSES:
-        in_1, in_2 = (
-            mean(lead(numbers, item, column) for column in columns if column[0] == name)
-            for item, columns in (("table1", DIRICHLET), ("table2", PATHOLOGICAL))
-        )
-        less = in_1 - in_2
-        cases.append(Case(name, less if less.complete or less.value > 0 else missing(name)))
-    return cases
-
-
-def slow_start(numbers: Numbers) -> list[Case]:
-    """fs10: on CIFAR-100 another method is ahead at round 50, and none in the last tenth."""
-    cases = []
-    for alpha in ALPHAS:
-        early = partial(numbers, "fig2", dataset="cifar100", setting=f"dir={alpha};round={EARLY}")
-        end = partial(numbers, "fig2", dataset="cifar100", setting=f"dir={alpha}", metric="last_tenth")
-        behind = largest(early(method=m) for m in RIVALS) - early(method="fedsimsup")
-        ahead = end(method="fedsimsup") - largest(end(method=m) for m in RIVALS)
-        cases += [Case(f"dir={alpha}: start", lower_bound(behind)), Case(f"dir={alpha}: end", ahead)]
-    return cases
-
-
-def fluctuation(numbers: Numbers, name: str, alpha: float) -> Number:
-    """How restless the curve of FedSimSup is."""
-    return numbers("fig2", "fedsimsup", name, f"dir={alpha}", "fluctuation")
-
-
-def with_similarity(numbers: Numbers, similarity: bool) -> Number:
-    """Fig. 3: mean accuracy over the rounds."""
-    return numbers("fig3", "fedsimsup", "cifar10", f"dir=0.1;similarity={similarity}", "mean_over_rounds")
-
-
-def kind(numbers: Numbers, name: str, column: tuple[str, str]) -> Number:
-    """Table 3: the clients with T, C or L, "whole": all; "": all with L."""
-    return numbers("table3", f"fedsimsup-{name}" if name else "fedsimsup", *column)
-
-
-def in_table3(numbers: Numbers, better: str, worse: str) -> list[Case]:
-    """One row of Table 3 against another."""
-    return [Case(" ".join(c), kind(numbers, better, c) - kind(numbers, worse, c)) for c in DIRICHLET]
-
-
-def transformer(numbers: Numbers) -> list[Case]:
-    """fs12: T against the better one of C and L."""
-    return [
-        Case(" ".join(c), kind(numbers, "t", c) - largest([kind(numbers, "c", c), kind(numbers, "l", c)]))
-        for c in DIRICHLET
-    ]
-
-
-def cam(numbers: Numbers, name: str) -> Number:
-    """A number of Fig. 4, on cats."""
-    return numbers("fig4", "fedsimsup", "cifar10", "class=cat", name)
-
-
-def different_regions(numbers: Numbers) -> list[Case]:
-    """fs16: maps of one image differ, and more than maps of two images, which have nothing to do with each other."""
-    correlation = cam(numbers, "correlation")
-    # The predicate has the first case only; maps without any relation pass it, and are not what the claim says.
-    return [
-        Case("correlation below 0.7", 0.7 - correlation),
-        Case("below that with another image", cam(numbers, "with another image") - correlation),
-    ]
-
-
-def whole_object(numbers: Numbers) -> list[Case]:
-    """fs17: the supervisor's map is larger, and hiding what it covers costs more answers than hiding another one's."""
-    # The predicate has the first case only; a large map need not lie on the object, whose outline is not known.
-    return [
-        Case("area of s over that of theta", cam(numbers, "area s") - cam(numbers, "area theta")),
-        Case("what s covers matters", cam(numbers, "kept, another image") - cam(numbers, "kept")),
-    ]
-
-
-def supervisor_follows_use(numbers: Numbers) -> list[Case]:
-    """fs18: how far a supervisor moves goes with what was gained by receiving."""
-    return [Case("rank correlation", numbers("moves", "fedsimsup", "cifar10", "with=gain", "rank correlation"))]
-
-
-def a_sixth(numbers: Numbers) -> list[Case]:
-    """fs19: parameters of L, as a share of theta."""
-    cases = []
-    for name in SHAPES:
-        at = partial(numbers, "sizes", "fedsimsup", name, metric="parameters")
-        share = at("network=l") / at("network=theta")
-        inside = None if share.missing else 0.15 <= share.value <= 0.18
-        cases.append(Case(f"{name}: a sixth", fact(inside)))
-        cases.append(Case(f"{name}: total", fact(None if share.missing else 1 + share.value <= 1.2)))
-    return cases
-
-
-def supervisors_stay(numbers: Numbers) -> list[Case]:
-    """fs20: with three kinds of supervisors clients send theta and, once, their label counts."""
-    at = {
-        name: numbers("messages", "fedsimsup", "digits", "supervisor=mixed", name)
-        for name in ("counts", "beyond theta, round 1", "beyond theta, round 2", "kinds")
-    }
-    known = not any(number.missing for number in at.values())
-    counts, one, two, kinds = (number.value for number in at.values())
-    return [
-        Case("round 1: theta and counts", fact(one == counts if known else None)),
-        Case("round 2: theta", fact(two == 0 if known else None)),
-        Case("three kinds", fact(kinds == 3 if known else None)),
-    ]
-
-
-STRONG = [column for column in DIRICHLET if column[1].endswith("dir=0.1")]
-HUNDRED = [column for column in DIRICHLET if column[0] == "cifar100"]
-CONTROLS = {name: ("network", "alone") for name in ("table2", "table3")}
-CONTROLS["table1"] = ("network", "long", "to_fedpac", "fresh", "alone")
-CLAIMS = [
-    Claim("fs01", lambda n: leads(n, "table1", [*DIRICHLET, WRITERS])),
-    Claim("fs02", lambda n: leads(n, "table1", HUNDRED, least=3)),
-    Claim("fs03", lambda n: leads(n, "table1", [WRITERS], least=1)),
-    Claim("fs04", lambda n: against(n, "fedsimsup", "perfedavg", DIRICHLET)),
-    Claim("fs05", lambda n: [case for m in ("fedavg", "fedprox") for case in against(n, "local_only", m, STRONG)]),
-    Claim("fs06", not_always_best),
-    Claim("fs07", few_values, "identity", figure="similarity"),
-    Claim("fs08", loss_of_lead, figure="table2"),
-    Claim("fs09", lambda n: [Case("mean over rounds", with_similarity(n, True) - with_similarity(n, False))]),
-    Claim("fs10", slow_start),
-    Claim("fs11", lambda n: [Case(d, fluctuation(n, d, 0.5) - fluctuation(n, d, 0.1)) for d in CLASSES]),
-    Claim("fs12", transformer),
-    Claim("fs13", lambda n: in_table3(n, "", "whole")),
-    Claim("fs14", lambda n: [Case(where, 7 - gap) for where, gap in in_table3(n, "", "whole")]),
-    Claim("fs15", lambda n: [Case("T over Original somewhere", somewhere([e for _, e in in_table3(n, "t", "")]))]),
-    Claim("fs16", different_regions),
-    Claim("fs17", whole_object),
-    Claim("fs18", supervisor_follows_use, figure="moves"),
-    Claim("fs19", a_sixth, "identity", figure="sizes"),
-    Claim("fs20", supervisors_stay, "identity", figure="messages"),
-]

@@ -1,8 +1,8 @@
-"""pFedMB (Mori et al., IJCNN 2023): what its tables and figures need, and how its claims are judged."""
+"""pFedMB (Mori et al., IJCNN 2023): what its tables and figures need."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from time import perf_counter
 from typing import NamedTuple
@@ -16,14 +16,12 @@ import fedlib as fl
 from fedlib.algorithm import Algorithm
 from fedlib.methods.pfedmb.branches import SHARED, merge, new_branches
 from fedlib.models import MODELS, Model, build
-from fedlib.papers.number import Number, largest, mean, missing, smallest, strictly
 from fedlib.papers.pfedmb.draw import CHOICES, LAYERS, PAIR, PAIRS, best, evaluated, reported_curve
 from fedlib.papers.pfedmb.figures import SHOWN
 from fedlib.papers.pfedmb.given import pfedmb_given
 from fedlib.papers.rows import Row
 from fedlib.papers.run import Images, Kept, Probe, Run
-from fedlib.papers.study import Cell, Claim, Numbers, Study
-from fedlib.papers.verdict import Case, fact
+from fedlib.papers.study import Cell, Study
 from fedlib.stack import Params
 
 METHODS = ("local_only", "fedavg", "fedprox", "fedper", "pfedme", "ifca", "fedfomo", "fedamp", "pfedmb")
@@ -146,6 +144,7 @@ PROFILES = {
         control_seeds=1,
     ),
 }
+CONTROLS = {"table1": ("pairs_parts", "pairs"), "table2": ("parts", "step_sizes", "pull")}
 
 
 def study(profile: str) -> Study:
@@ -157,7 +156,7 @@ def study(profile: str) -> Study:
         columns = [column(sizes, kind, clients) for kind in sizes.kinds]
         for make in (table2, table3, by_branches, controls, step_sizes, pull):
             cells += [cell for one in columns for cell in make(sizes, one)]
-    return Study("pfedmb", profile, cells, CLAIMS, shown=SHOWN, controls=CONTROLS)
+    return Study("pfedmb", profile, cells, shown=SHOWN, controls=CONTROLS)
 
 
 def federation(one: Study, item: str) -> fl.Federation:
@@ -644,174 +643,3 @@ def _seconds(call: Callable[[], object], repeats: int = 15) -> float:
         call()
         times.append(perf_counter() - start)
     return float(np.median(times))
-
-
-# -- claims -------------------------------------------------------------------------------------------------------
-
-
-def lead(ours: Iterable[Number], theirs: Iterable[Number]) -> Number:
-    """The best of ours over the best of theirs. Behind, it says nothing while one of ours is not measured."""
-    own = largest(ours)
-    ahead = own - largest(theirs)
-    return ahead if own.complete or ahead.value > 0 else missing(ahead.name)
-
-
-def table2_of(n: Numbers, at: tuple[str, str], methods: Iterable[str]) -> list[Number]:
-    """Accuracies of one column."""
-    return [n("table2", method, *at) for method in methods]
-
-
-def over_rivals(n: Numbers, margin: float = 0.0) -> list[Case]:
-    """pFedMB over the best of the eight others, column by column."""
-    return [Case(_words(at), lead(table2_of(n, at, ["pfedmb"]), table2_of(n, at, RIVALS)) + margin) for at in COLUMNS]
-
-
-def mean_rank(n: Numbers) -> list[Case]:
-    """pb10: the mean rank of pFedMB is lower than that of every other method."""
-    columns: list[dict[str, Number]] = [dict(zip(METHODS, table2_of(n, at, METHODS), strict=True)) for at in COLUMNS]
-    whole = [column for column in columns if not any(number.missing for number in column.values())]
-    if not whole:
-        return [Case("mean rank", missing("mean rank"))]
-    ranks = {m: mean(_rank(m, column) for column in whole) for m in METHODS}
-    ahead = smallest(ranks[m] for m in RIVALS) - ranks["pfedmb"]
-    left = len(columns) - len(whole)
-    if left and ahead.value < 0:  # in every other column the rival may be the last and pFedMB the first
-        ahead = ahead._replace(noise=max(ahead.noise, left * (len(METHODS) - 1) / len(whole)))
-    return [Case("mean rank", ahead._replace(complete=left == 0))]
-
-
-def _rank(method: str, column: Mapping[str, Number]) -> Number:
-    """1 for the best; as noise the number of methods that are no more than their noise away."""
-    others = [column[m] - column[method] for m in column if m != method]
-    close = sum(gap.noise > 0 and abs(gap.value) <= gap.noise for gap in others)
-    stand_in = column[method].stand_in
-    return Number(1.0 + sum(gap.value > 0 for gap in others), float(close), f"rank of {method}", True, stand_in)
-
-
-def strong_when_simple(n: Numbers) -> list[Case]:
-    """pb11: with two classes per client FedAvg or FedProx is within 0.5 points of the best other baseline, or ahead."""
-    single = ("fedavg", "fedprox")
-    others = [m for m in RIVALS if m not in single]
-    return [Case(_words(at), lead(table2_of(n, at, single), table2_of(n, at, others)) + 0.5) for at in SIMPLE]
-
-
-def over_fedavg(
-    n: Numbers, method: str, columns: Iterable[tuple[str, str]], sign: int = 1, margin: float = 0.0
-) -> list[Case]:
-    """A method over FedAvg (`sign=-1`: under it), column by column."""
-    return [
-        Case(f"{method}, {_words(at)}", (n("table2", method, *at) - n("table2", "fedavg", *at)) * sign + margin)
-        for at in columns
-    ]
-
-
-def _words(at: tuple[str, str]) -> str:
-    return f"{at[0]} {at[1]}"
-
-
-def on_pairs(n: Numbers, method: str) -> Number:
-    """Table I."""
-    return n("table1", method, "cifar10", PAIRS)
-
-
-def fig3_of(n: Numbers, method: str, name: str) -> Number:
-    """A number of Fig. 3."""
-    return n("fig3", method, "cifar10", PAIRS, name)
-
-
-def earlier(n: Numbers, aim: str) -> list[Case]:
-    """pb06, pb07: pFedMB is there in fewer rounds than the method whose accuracy is the aim."""
-    ours, theirs = (n("fig4", method, "cifar10", f"{PAIRS};aim={aim}", "rounds") for method in ("pfedmb", aim))
-    return [Case("rounds", theirs - ours - 0.5)]
-
-
-def picked(n: Numbers, at: tuple[str, str]) -> Number:
-    """Table III."""
-    return n("table3", "pfedmb", *at, "num_branches")
-
-
-def fewer_for_cifar100(n: Numbers) -> list[Case]:
-    """pb16: the largest number on CIFAR-100 is below the smallest one on CIFAR-10."""
-    ten, hundred = ([picked(n, at) for at in COLUMNS if at[0] == data] for data in ("cifar10", "cifar100"))
-    return [Case("smallest over largest", smallest(ten) - largest(hundred) - 0.5)]
-
-
-def peak(n: Numbers) -> list[Case]:
-    """pb17: the best number of branches lies between 6 and 14; it beats 2 and 20 branches."""
-    sizes = PROFILES["paper"]
-    tried = sorted({*sizes.branches, *sizes.many_branches})
-    at = {b: n("fig5", "pfedmb", FIG5[0], f"{FIG5[1]};branches={b}") for b in tried}
-    inside = [at[b] for b in tried if 6 <= b <= 14]
-    return [
-        Case("from 6 to 14", lead(inside, [at[b] for b in tried if not 6 <= b <= 14])),
-        Case("over 2", lead(inside, [at[2]])),
-        Case("over 20", lead(inside, [at[20]])),
-    ]
-
-
-def as_many_as_groups(n: Numbers) -> list[Case]:
-    """pb20: five branches are no more than 0.3 points behind any other number."""
-    others = {b: n("pairs", "pfedmb", "cifar10", f"{PAIRS};branches={b}") for b in (2, 3, 4, 8, 10)}
-    return [Case(f"5 and {b} branches", on_pairs(n, "pfedmb") - other + 0.3) for b, other in others.items()]
-
-
-def cost(n: Numbers, b: int, name: str) -> Number:
-    """What pFedMB with b branches costs; with b = 0 FedAvg."""
-    return n("cost", "pfedmb" if b else "fedavg", "cifar10", f"branches={b}" if b else "", name)
-
-
-def same_inference(n: Numbers) -> list[Case]:
-    """pb18: after merging as many parameters and calls as the plain network, and the outputs of all branches mixed."""
-    cases = []
-    for b in COSTED:
-        merged, calls, error = (cost(n, b, name) for name in ("merged", "calls", "error"))
-        plain, calls_plain = cost(n, b, "plain"), cost(n, b, "calls_plain")
-        cases += [
-            Case(f"B={b}: 62,006 parameters", fact(_same(merged, 62_006) and _same(plain, 62_006))),
-            Case(f"B={b}: a call per layer", fact(_same(calls, len(LAYERS)) and _same(calls_plain, len(LAYERS)))),
-            Case(f"B={b}: eq. 2", fact(None if error.missing else error.value <= 1e-4)),
-        ]
-    return cases
-
-
-def times_fedavg(n: Numbers) -> list[Case]:
-    """pb19: B times what FedAvg sends, and on the way up a vector alpha for every layer."""
-    cases = []
-    for b in COSTED:
-        for way, alphas in (("floats_up", b * len(LAYERS)), ("floats_down", 0)):
-            ours, fedavg = cost(n, b, way), cost(n, 0, way)
-            cases.append(Case(f"B={b}: {way}", fact(_same(ours - fedavg * b, alphas))._replace(stand_in=ours.stand_in)))
-    return cases
-
-
-def _same(number: Number, value: float) -> bool | None:
-    return None if number.missing else abs(number.value - value) < 0.5
-
-
-CONTROLS = {"table1": ("pairs_parts", "pairs"), "table2": ("parts", "step_sizes", "pull")}
-CLAIMS = [
-    Claim("pb01", lambda n: [Case("Table I", on_pairs(n, "pfedmb") - on_pairs(n, "fedavg") - 0.5)]),
-    Claim("pb02", lambda n: [Case("Table I", on_pairs(n, "pfedmb") - on_pairs(n, "pfedmb-avg"))]),
-    Claim("pb03", lambda n: [Case("at most 0.2", 0.2 - fig3_of(n, "pfedmb", "within")),
-                             Case("a quarter of that between pairs", fig3_of(n, "pfedmb", "between") * 0.25
-                                  - fig3_of(n, "pfedmb", "within"))]),
-    Claim("pb04", lambda n: [Case("in two thirds of the seeds", fig3_of(n, "pfedmb", "all_apart") - 0.66)]),
-    Claim("pb05", lambda n: [Case("pairs share at the end", 4.5 - fig3_of(n, "pfedmb-avg", "branches_used")),
-                             Case("fewer branches on the way", strictly(
-                                  fig3_of(n, "pfedmb", "mean_branches") - fig3_of(n, "pfedmb-avg", "mean_branches")))]),
-    Claim("pb06", lambda n: earlier(n, "pfedmb-avg")),
-    Claim("pb07", lambda n: earlier(n, "fedavg")),
-    Claim("pb08", over_rivals, "most", 4),
-    Claim("pb09", lambda n: over_rivals(n, margin=1.0)),
-    Claim("pb10", mean_rank),
-    Claim("pb11", strong_when_simple),
-    Claim("pb12", lambda n: over_fedavg(n, "fedamp", COMPLEX, -1) + over_fedavg(n, "fedfomo", COMPLEX, -1)),
-    Claim("pb13", lambda n: over_fedavg(n, "fedamp", SIMPLE) + over_fedavg(n, "fedfomo", SIMPLE, margin=1.0)),
-    Claim("pb14", lambda n: over_fedavg(n, "ifca", COMPLEX, -1)),
-    Claim("pb15", lambda n: [Case(_words(at), 10.5 - picked(n, at)) for at in COLUMNS]),
-    Claim("pb16", fewer_for_cifar100),
-    Claim("pb17", peak),
-    Claim("pb18", same_inference, "identity", figure="cost"),
-    Claim("pb19", times_fedavg, "identity", figure="cost"),
-    Claim("pb20", as_many_as_groups, figure="pairs"),
-]  # fmt: skip

@@ -1,4 +1,4 @@
-"""pFedSim (Tan et al., 2023): what its tables and figures need, and how its claims are judged."""
+"""pFedSim (Tan et al., 2023): what its tables and figures need."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import numpy as np
 import fedlib as fl
 from fedlib import similarity
 from fedlib.algorithm import Algorithm
-from fedlib.papers.number import Number, largest, mean, missing, smallest
 from fedlib.papers.pfedsim.controls import blind
 from fedlib.papers.pfedsim.figures import SHOWN
 from fedlib.papers.pfedsim.measure import (
@@ -35,8 +34,7 @@ from fedlib.papers.pfedsim.measure import (
 )
 from fedlib.papers.rows import Row, kept
 from fedlib.papers.run import Images, Probe, Run
-from fedlib.papers.study import Cell, Claim, Numbers, Study
-from fedlib.papers.verdict import Case, fact
+from fedlib.papers.study import Cell, Study
 
 SINGLE = ("fedavg", "fedprox", "feddyn", "fedgen")
 PERSONAL = ("perfedavg", "fedper", "fedrep", "fedfomo", "fedap")
@@ -155,6 +153,7 @@ PROFILES = {
         kinds=(),
     ),
 }
+CONTROLS = dict.fromkeys(("table3", "table6"), ("protocol", "weights"))
 
 
 def study(profile: str) -> Study:
@@ -162,7 +161,7 @@ def study(profile: str) -> Study:
     sizes = PROFILES[profile]
     cells = [*table3(sizes), *table6(sizes), *table7(sizes), *table8(sizes), *controls(sizes)]
     cells += [*fig1(sizes), *fig2_and_table2(sizes), *table4(sizes), *table8a(sizes), *facts()]
-    return Study("pfedsim", profile, cells, CLAIMS, shown=SHOWN, controls=CONTROLS)
+    return Study("pfedsim", profile, cells, shown=SHOWN, controls=CONTROLS)
 
 
 # -- runs ---------------------------------------------------------------------------------------------------------
@@ -374,189 +373,3 @@ def facts() -> list[Cell]:
             read = partial(kept, f"{table} {layer}")
             cells.append(Cell(table, "partition", "", f"layer={layer}", (task,), read, "parameters"))
     return cells
-
-
-# -- claims -------------------------------------------------------------------------------------------------------
-
-
-def over_best(numbers: Numbers, columns: list[tuple[str, str]]) -> list[Case]:
-    """pFedSim against the best of the eleven others, column by column."""
-    return [
-        Case(f"{d} {s}", numbers("table3", "pfedsim", d, s) - largest(numbers("table3", m, d, s) for m in METHODS[:-1]))
-        for d, s in columns
-    ]
-
-
-def against(numbers: Numbers, item: str, better: str, worse: str) -> list[Case]:
-    """One method against another in all eight columns."""
-    return [Case(f"{d} {s}", numbers(item, better, d, s) - numbers(item, worse, d, s)) for d, s in COLUMNS]
-
-
-def between(number: Number, low: float, high: float) -> Number:
-    """Positive inside of an interval: the distance to its nearer end; of an upper bound, to the lower end."""
-    return smallest([number - low, high - number]) if number.complete else number - low
-
-
-def largest_gain(numbers: Numbers) -> list[Case]:
-    """ps10: the largest gain is on Tiny-ImageNet, and at least 5 points."""
-    tiny = [case.effect for case in over_best(numbers, COLUMNS[4:6])]
-    others = [case.effect for case in over_best(numbers, COLUMNS[:4] + COLUMNS[6:])]
-    lead = largest(tiny) - largest(others)
-    lead = lead if lead.complete else missing("lead")  # upper bounds, whose difference is no bound
-    return [Case("above all others", lead), Case("at least 5", largest(tiny) - 5)]
-
-
-def skew(numbers: Numbers) -> list[Case]:
-    """ps11: stronger skew hurts a single model, and helps personal ones."""
-    hurt = [(m, d, "dir=0.5", "dir=0.1") for m in ("fedavg", "fedprox", "fedgen") for d in DATA]
-    gains = ("local_only", "fedper", "fedrep", "fedfomo", "pfedsim")
-    helped = [(m, d, "dir=0.1", "dir=0.5") for m in gains for d in DATA]
-    return [
-        Case(f"{m} {d}", numbers("table3", m, d, better) - numbers("table3", m, d, worse))
-        for m, d, better, worse in hurt + helped
-    ]
-
-
-def personal_beats_single(numbers: Numbers) -> list[Case]:
-    """ps12: at Dir(0.1) the worst personal method beats the best single model."""
-    return [
-        Case(
-            d,
-            smallest(numbers("table3", m, d, "dir=0.1") for m in (*PERSONAL, "pfedsim"))
-            - largest(numbers("table3", m, d, "dir=0.1") for m in SINGLE),
-        )
-        for d in DATA
-    ]
-
-
-def rho(numbers: Numbers, d: str, s: str, value: float) -> Number:
-    """Accuracy with a warm-up of this share."""
-    return numbers("table6", "pfedsim", d, f"{s};rho={value:g}")
-
-
-def flat(numbers: Numbers, d: str, s: str) -> Number:
-    """ps19: how far the worst of rho = 0.3, 0.5, 0.7 is from the best of all."""
-    return largest(rho(numbers, d, s, r) for r in RHOS) - smallest(rho(numbers, d, s, r) for r in (0.3, 0.5, 0.7))
-
-
-def best_rho(numbers: Numbers, d: str, s: str) -> Number:
-    """The share with the highest accuracy, as a number without noise; missing if one of the seven is."""
-    values = {r: rho(numbers, d, s, r) for r in RHOS}
-    if any(number.missing for number in values.values()):
-        return next(number for number in values.values() if number.missing)
-    best = max(values, key=lambda r: values[r].value)
-    return values[best]._replace(value=best, noise=0.0, name=f"best rho, {d} {s}")
-
-
-def longer_for_small(numbers: Numbers) -> list[Case]:
-    """ps20: the best share of each LeNet5 column against the larger one of the MobileNetV2 columns."""
-    mobile = largest(best_rho(numbers, "tinyimagenet", f"dir={alpha}") for alpha in ALPHAS)
-    return [Case(f"{d} {s}", best_rho(numbers, d, s) - mobile - 0.05) for d, s in LENET]
-
-
-def time_ratio(numbers: Numbers, method: str, d: str) -> Number:
-    """Time per sample relative to FedAvg."""
-    return numbers("table7", method, d, "dir=0.1", "relative_time")
-
-
-def traffic(numbers: Numbers) -> list[Case]:
-    """ps23: scalars that are sent, as the formulas say, on CIFAR-10."""
-    at = {
-        m: numbers("table7", m, "cifar10", "dir=0.1", "scalars_down")
-        for m in ("fedavg", "pfedsim", "fedfomo", "fedgen")
-    }
-    nu_m, nu_g = at["fedavg"], 4_212 + 64  # with the generator's BatchNorm statistics
-    up = numbers("table7", "pfedsim", "cifar10", "dir=0.1", "scalars_up")
-    return [
-        Case("pFedSim as FedAvg, down", fact(_same(at["pfedsim"], nu_m))),
-        Case("pFedSim as FedAvg, up", fact(_same(up, nu_m))),
-        Case("FedFomo: six models", fact(_same(at["fedfomo"], nu_m * 6))),
-        Case("FedGen: the generator", fact(_same(at["fedgen"], nu_m + nu_g))),
-    ]
-
-
-def _same(a: Number, b: Number) -> bool | None:
-    return None if a.missing or b.missing else abs(a.value - b.value) < 0.5
-
-
-def domains_won(numbers: Numbers) -> list[Case]:
-    """ps24: best on average, and in at least four of six domains."""
-    gains = {
-        d: numbers("table8", "pfedsim", "domainnet", f"domain={d}")
-        - largest(numbers("table8", m, "domainnet", f"domain={d}") for m in METHODS[:-1])
-        for d in (*DOMAINS, "Average")
-    }
-    fourth = sorted((gains[d] for d in DOMAINS), key=lambda gain: -gain.value)[3]
-    return [Case("Average", gains["Average"]), Case("fourth best domain", fourth)]
-
-
-def single_beats_personal(numbers: Numbers) -> list[Case]:
-    """ps25: without label skew the worst single model beats the best of four personal methods."""
-    at = partial(numbers, "table8", dataset="domainnet", setting="domain=Average")
-    rivals = ("perfedavg", "fedper", "fedrep", "fedfomo")
-    return [Case("Average", smallest(at(method=m) for m in SINGLE) - largest(at(method=m) for m in rivals))]
-
-
-def cka(numbers: Numbers, layer: int) -> Number:
-    """Mean CKA between different models in a layer."""
-    return numbers("fig1", "local_only", "cifar10", f"layer={layer}", "cka")
-
-
-def fig2(numbers: Numbers, name: str) -> Number:
-    """A number of the study with four clients."""
-    return numbers("fig2", "local_only", "cifar10", name, "margin")
-
-
-def pair(numbers: Numbers, measure: str, name: str) -> Number:
-    """A measure of similarity of one pair of clients."""
-    return numbers("table2", measure, "cifar10", f"pair={name}", "similarity")
-
-
-def sizes_spread(numbers: Numbers) -> list[Case]:
-    """ps07: sizes spread more at Dir(0.1), and as printed within 40 %."""
-    printed = {("cifar10", 0.1): 487, ("cifar10", 0.5): 170, ("cinic10", 0.1): 1962, ("cinic10", 0.5): 843}
-    printed |= {("emnist", 0.5): 782, ("tinyimagenet", 0.1): 118, ("tinyimagenet", 0.5): 38}
-    std = {(d, a): numbers("table4", "partition", d, f"dir={a}", "std_of_sizes") for d in DATA for a in ALPHAS}
-    wider = [Case(f"{d}: 0.1 over 1.5 times 0.5", std[d, 0.1] - 1.5 * std[d, 0.5]) for d in DATA]
-    near = [Case(f"{d} {a}: as printed", 0.4 * n - abs(std[d, a] - n)) for (d, a), n in printed.items()]
-    return wider + near
-
-
-CONTROLS = dict.fromkeys(("table3", "table6"), ("protocol", "weights"))
-CLAIMS = [
-    Claim("ps01", lambda n: [Case(f"layer {k} over 4", cka(n, k) - cka(n, 4)) for k in range(4)]
-          + [Case("layer 0 over 3", cka(n, 0) - cka(n, 3))], figure="fig1"),
-    Claim("ps02", lambda n: [Case("at least 0.8", cka(n, 0) - 0.8),
-                             Case("0.2 over layer 4", cka(n, 0) - cka(n, 4) - 0.2)]),
-    Claim("ps03", lambda n: [Case(f"{a} over {b}", pair(n, "CS", a) - pair(n, "CS", b))
-                             for a, b in zip(list(PAIRS), list(PAIRS)[1:], strict=False)]),
-    Claim("ps04", lambda n: [Case("rows", fig2(n, "rows")), Case("gap of 0.2", fig2(n, "gap") - 0.2)]),
-    Claim("ps05", lambda n: [Case("tau of CS is 1", fig2(n, "tau CS") - 1)]
-          + [Case(f"{k} over {m}", fig2(n, f"{k} CS") - fig2(n, f"{k} {m}"))
-             for k in ("tau", "r") for m in MEASURES[1:4]]),
-    Claim("ps06", lambda n: [Case("tau of WDB below 1", 1 - fig2(n, "tau WDB") - 1e-6)]),
-    Claim("ps07", sizes_spread),
-    Claim("ps08", lambda n: over_best(n, COLUMNS), "most", 7),
-    Claim("ps09", lambda n: [Case("mean", between(mean(case.effect for case in over_best(n, COLUMNS)), 1.5, 6))]),
-    Claim("ps10", largest_gain),
-    Claim("ps11", skew),
-    Claim("ps12", personal_beats_single),
-    Claim("ps13", lambda n: against(n, "table3", "pfedsim", "fedap")),
-    Claim("ps14", lambda n: against(n, "table3", "pfedsim", "fedrep") + against(n, "table3", "pfedsim", "fedper")),
-    Claim("ps15", lambda n: [Case(f"{d} {s}", 0.0 - abs(n("table6", "pfedsim", d, f"{s};rho=1", "less FedAvg")))
-                             for d, s in COLUMNS], "identity"),
-    Claim("ps16", lambda n: [Case(d, smallest(rho(n, d, "dir=0.1", r) for r in RHOS[:-1]) - rho(n, d, "dir=0.1", 1.0))
-                             for d in DATA]),
-    Claim("ps17", lambda n: [Case(f"{d} {s}", smallest(rho(n, d, s, r) for r in (0.3, 0.5, 0.7)) - rho(n, d, s, 0.0))
-                             for d, s in COLUMNS if (d, s) != ("cinic10", "dir=0.5")]),
-    Claim("ps18", lambda n: [Case(f"{d} {s}", rho(n, d, s, 0.7) - rho(n, d, s, 0.9)) for d, s in COLUMNS]),
-    Claim("ps19", lambda n: [Case(f"{d} {s}", 4 - flat(n, d, s))
-                             for d, s in COLUMNS if (d, s) != ("cinic10", "dir=0.5")]),
-    Claim("ps20", longer_for_small, "most", 5),
-    Claim("ps21", lambda n: [Case(d, 0.02 - abs(time_ratio(n, "pfedsim", d) - 1)) for d in DATA]),
-    Claim("ps22", lambda n: [Case(f"{m} {d}", time_ratio(n, m, d) - least)
-                             for m, least in (("fedfomo", 1.10), ("fedgen", 1.05)) for d in DATA]),
-    Claim("ps23", traffic, "identity"),
-    Claim("ps24", domains_won),
-    Claim("ps25", single_beats_personal),
-]  # fmt: skip

@@ -1,0 +1,192 @@
+"""FedCS (Yan and Long, 2024): how its claims are judged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+
+from fedlib.papers.fedcs.diagnosis import SPREAD
+from fedlib.papers.fedcs.study import ADAPTING, BASELINES, CURVES, METRICS, OURS, RIVALS, SHIFT, TABLES
+from fedlib.papers.number import Number, largest, smallest
+from fedlib.papers.study import Claim, Numbers
+from fedlib.papers.verdict import Case, fact
+
+AUC, F1 = "weighted_auc", "weighted_f1"
+ENOUGH = "safe;alignments=100"  # of the toy problem
+
+
+def score(numbers: Numbers, name: str, method: str, metric: str = F1) -> Number:
+    """A number of Tables 1 to 3."""
+    return numbers(TABLES[name], method, name, SHIFT[name], metric)
+
+
+def best(numbers: Numbers, name: str, methods: Iterable[str], metric: str = F1) -> Number:
+    """The largest number of some methods: a bound if one is missing."""
+    return largest(score(numbers, name, method, metric) for method in methods)
+
+
+def worst(numbers: Numbers, name: str, methods: Iterable[str], metric: str = F1) -> Number:
+    """The smallest number of some methods: a bound if one is missing."""
+    return smallest(score(numbers, name, method, metric) for method in methods)
+
+
+def largest_of_all(numbers: Iterable[Number]) -> Number:
+    """The largest; missing if one is, as a bound from below could not speak against a claim."""
+    numbers = list(numbers)
+    return next((number for number in numbers if number.missing), largest(numbers))
+
+
+def one_is_best(numbers: Numbers) -> list[Case]:
+    """cs01: the best of three against all baselines; behind by no more than 0.1."""
+    return [
+        Case(
+            m, largest_of_all(score(numbers, "mnist", k, m) for k in OURS) - best(numbers, "mnist", BASELINES, m) + 0.1
+        )
+        for m in METRICS
+    ]
+
+
+def all_are_ahead(numbers: Numbers, name: str, margin: float) -> list[Case]:
+    """cs02, cs03: the worst of three against the best baseline; in F1 by a margin."""
+    lead = {m: worst(numbers, name, OURS, m) - best(numbers, name, BASELINES, m) for m in METRICS}
+    return [Case(AUC, lead[AUC]), Case(F1, lead[F1] - margin)]
+
+
+def varies_least(numbers: Numbers) -> list[Case]:
+    """cs04: the largest standard deviation over clients of three against the smallest of the baselines."""
+    return [
+        Case(m, worst(numbers, "cifar10", BASELINES, f"{m}_std") - best(numbers, "cifar10", OURS, f"{m}_std"))
+        for m in METRICS
+    ]
+
+
+def fedrep_is_last(numbers: Numbers) -> list[Case]:
+    """cs05: FedRep below all others of the paper."""
+    others = [method for method in (*BASELINES, *OURS) if method != "fedrep"]
+    return [
+        Case(f"{name} {m}", worst(numbers, name, others, m) - score(numbers, name, "fedrep", m))
+        for name in ("mnist", "cifar10")
+        for m in METRICS
+    ]
+
+
+def layer_matters_little(numbers: Numbers) -> list[Case]:
+    """cs09: the three are within 0.5 points of AUC and 1.0 of F1."""
+    return [
+        Case(f"{name} {m}", limit - (best(numbers, name, OURS, m) - worst(numbers, name, OURS, m)))
+        for name in TABLES
+        for m, limit in ((AUC, 0.5), (F1, 1.0))
+    ]
+
+
+def of_groups(numbers: Numbers, item: str, method: str, metric: str) -> Number:
+    """How even the groups of a figure are."""
+    name = "digit5" if item == "fig10" else "cifar10"
+    return numbers(item, method, name, SHIFT[name], metric)
+
+
+def even_over_domains(numbers: Numbers) -> list[Case]:
+    """cs15. The check compares groups; the text also speaks of domains, and of others that degrade."""
+    at = partial(of_groups, numbers, "fig10")
+    even = [
+        Case(f"{what}, {m}", at(m, metric) - at("fedcs-fc1", metric))
+        for what, metric in (("groups", "width"), ("domains", "domain_width"))
+        for m in RIVALS
+    ]
+    degrade = [Case(f"unseen clients behind, {m}", at(m, "gap")) for m in RIVALS]
+    return [*even, Case("FedCS within 5", 5 - abs(at("fedcs-fc1", "gap"))), *degrade]
+
+
+def highest_and_narrowest(numbers: Numbers) -> list[Case]:
+    """cs16. The narrowest band, as in the text."""
+    cases = []
+    for name, item in CURVES.items():
+        mean, std = (
+            {m: numbers(item, m, name, SHIFT[name], metric) for m in (*BASELINES, *OURS)}
+            for metric in ("accuracy", "accuracy_std")
+        )
+        top = largest_of_all(mean[k] for k in OURS)
+        band = top if top.missing else std[next(k for k in OURS if mean[k].value == top.value)]
+        cases.append(Case(f"{name}: mean", top - largest(mean[m] for m in BASELINES)))
+        cases.append(Case(f"{name}: band", smallest(std[m] for m in BASELINES) - band))
+    return cases
+
+
+def of_toy(numbers: Numbers, item: str, setting: str, metric: str) -> Number:
+    """A number of the toy problem."""
+    return numbers(item, "fedcs", "toy", setting, metric)
+
+
+def whitened(numbers: Numbers) -> list[Case]:
+    """cs17: a residual below 1e-10, as digits, and one below 0.1 in a federation."""
+    exact, federated = of_toy(numbers, "eq13", "exact", "digits"), of_toy(numbers, "eq13", ENOUGH, "residual")
+    return [Case("exact, digits behind the tenth", exact - 10), Case("federated", 0.1 - federated)]
+
+
+def in_order(numbers: Numbers) -> list[Case]:
+    """cs18: four cosines of at least 0.999, which the other triangle does not reach."""
+    upper, lower = (
+        [of_toy(numbers, "eq12", f"column {k + 1}, {tau}", "cosine") for k in range(len(SPREAD))]
+        for tau in ("upper", "lower")
+    )
+    right = [Case(f"column {k + 1}", cosine - 0.999) for k, cosine in enumerate(upper)]
+    return [*right, Case("lower triangle", 0.999 - smallest(lower))]
+
+
+def near_optimum(numbers: Numbers) -> list[Case]:
+    """cs19: nine columns of P reach 0.9 of the largest J on a frozen network, and 0.99 on the toy problem."""
+    trained = [
+        Case(f"{name} {k}, more alignments", numbers("eq5", k, name, "J ratio, later", "j_ratio") - 0.9)
+        for name in TABLES
+        for k in OURS
+    ]
+    return [*trained, Case("toy", of_toy(numbers, "eq5", ENOUGH, "j_ratio") - 0.99)]
+
+
+def group_is_revealed(numbers: Numbers) -> list[Case]:
+    """cs20: images that lie nearest to the centroid of their own group, by c and by z."""
+    return [
+        Case(f"{name} {k}, more alignments", numbers("fig1", k, name, "separability of c, later", "separability")
+             - numbers("fig1", k, name, "separability of z", "separability"))
+        for name in TABLES for k in OURS
+    ]  # fmt: skip
+
+
+def one_model(numbers: Numbers) -> list[Case]:
+    """cs21: one model is evaluated, and its bits do not depend on the images of unseen clients."""
+    cases = []
+    for k in OURS:
+        models, same = (numbers("sec5", k, "mnist", "label-shift", metric) for metric in ("models", "same_bits"))
+        cases.append(Case(f"{k}: one model", fact(None if models.missing else models.value == 1)))
+        cases.append(Case(f"{k}: the same bits", fact(None if same.missing else same.value == 1)))
+    return cases
+
+
+CLAIMS = [
+    Claim("cs01", one_is_best),
+    Claim("cs02", lambda n: all_are_ahead(n, "cifar10", 1.0)),
+    Claim("cs03", lambda n: all_are_ahead(n, "digit5", 0.0)),
+    Claim("cs04", varies_least),
+    Claim("cs05", fedrep_is_last),
+    Claim("cs06", lambda n: [Case(d, score(n, d, "fedcs-fc1") - score(n, d, "fedavg+ft") - 5) for d in TABLES]),
+    Claim("cs07", lambda n: [Case(f"{d} {k}", score(n, d, k) - best(n, d, ("fedbn", "fedrep", "fedalt")))
+                             for d in TABLES for k in OURS]),
+    Claim("cs08", lambda n: [Case(f"{d} {m}", score(n, d, "fedcs-fc1", m) - best(n, d, ADAPTING, m) + 1)
+                             for d in TABLES for m in METRICS]),
+    Claim("cs09", layer_matters_little),
+    Claim("cs10", lambda n: [Case(f"{d} {k}", score(n, d, k) - score(n, d, "fedavg")) for d in TABLES for k in OURS]),
+    Claim("cs11", lambda n: [Case(d, score(n, d, "fedcs-fc1") - score(n, d, "fedavg+bn")) for d in TABLES]),
+    Claim("cs12", lambda n: [Case(m, of_groups(n, "fig2", m, "gap") - 2) for m in RIVALS]),
+    Claim("cs13", lambda n: [Case("within 5", 5 - abs(of_groups(n, "fig2", "fedcs-fc1", "gap"))),
+                             Case("closer than FedBN", abs(of_groups(n, "fig2", "fedbn", "gap"))
+                                  - abs(of_groups(n, "fig2", "fedcs-fc1", "gap")))]),
+    Claim("cs14", lambda n: [Case(m, of_groups(n, "fig2", m, "spread") - of_groups(n, "fig2", "fedcs-fc1", "spread"))
+                             for m in RIVALS]),
+    Claim("cs15", even_over_domains),
+    Claim("cs16", highest_and_narrowest, figure="fig7"),
+    Claim("cs17", whitened, "identity"),
+    Claim("cs18", in_order, "identity"),
+    Claim("cs19", near_optimum),
+    Claim("cs20", group_is_revealed),
+    Claim("cs21", one_model, "identity"),
+]  # fmt: skip
