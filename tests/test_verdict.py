@@ -7,10 +7,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from fedlib.papers.number import Number, largest, mean, missing, smallest
+from fedlib.papers.number import Number, fact, largest, mean, missing, open_if_negative, smallest
 from fedlib.papers.run import Probe
 from fedlib.papers.study import Cell, Claim, Numbers, Study
-from fedlib.papers.verdict import MEANING, Case, fact, judge
+from fedlib.papers.verdict import MEANING, Case, judge
 
 TRUST = Path(__file__).parent.parent / "fedlib/site/pages/trust.md"
 
@@ -91,7 +91,20 @@ def test_a_stand_in_does_not_weaken_what_the_papers_own_data_say():
 def test_an_identity_is_counted_apart_but_can_be_refuted():
     assert judge(cases(fact(True)), "identity").verdict == "identity"
     assert judge(cases(fact(True), fact(False)), "identity").verdict == "refuted"
-    assert judge(cases(fact(None)), "identity").verdict == "not tested"
+    assert judge(cases(fact(True, CLEAR, NOTHING)), "identity").verdict == "not tested"
+
+
+def test_a_fact_knows_as_much_as_the_numbers_that_it_is_about():
+    other = CLEAR._replace(stand_in="digits for cifar10")
+    assert fact(True, CLEAR, other) == Number(1.0, stand_in="digits for cifar10")
+    assert not fact(False, CLEAR, CLEAR._replace(sure=False)).sure
+    assert not fact(True, PARTLY, CLEAR).complete
+
+
+def test_a_bound_from_below_counts_against_a_claim_only_when_all_is_measured():
+    assert open_if_negative(PARTLY) == PARTLY
+    assert open_if_negative(AGAINST) == AGAINST
+    assert open_if_negative(AGAINST._replace(complete=False)).missing
 
 
 def test_what_was_measured_is_said():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 
@@ -89,6 +89,18 @@ def strictly(number: Number) -> Number:
     return number._replace(value=-1.0) if number.value == 0 else number
 
 
+def open_if_negative(bound: Number) -> Number:
+    """A bound from below that says nothing while it is negative: what is not measured yet may turn it."""
+    return bound if bound.complete or bound.value > 0 else missing(bound.name)
+
+
+def fact(right: bool, *about: Number) -> Number:
+    """What is right or wrong, as the effect of a case: 1 or -1; missing if one of the numbers that it is about is."""
+    value = math.nan if any(number.missing for number in about) else 1.0 if right else -1.0
+    complete, sure = all(number.complete for number in about), all(number.sure for number in about)
+    return Number(value, complete=complete, stand_in=_stand_in(about), sure=sure)
+
+
 def _number(value: Number | float) -> Number:
     return value if isinstance(value, Number) else Number(float(value), name=f"{value:g}")
 
@@ -109,5 +121,5 @@ def _extreme(choose: Callable[..., Number], word: str, numbers: list[Number]) ->
     return chosen._replace(complete=complete, sure=sure, stand_in=_stand_in(measured))
 
 
-def _stand_in(numbers: list[Number]) -> str:
+def _stand_in(numbers: Sequence[Number]) -> str:
     return ", ".join(dict.fromkeys(number.stand_in for number in numbers if number.stand_in))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
@@ -146,8 +145,3 @@ def shares(verdicts: Iterable[str]) -> list[Share]:
     """
     counts = Counter(verdicts)
     return [Share(v, counts[v], round(100 * counts[v] / counts.total(), 2)) for v in VERDICTS if v in counts]
-
-
-def fact(value: bool | None, name: str = "") -> Number:
-    """A fact that is right or wrong, as the effect of a case: 1, -1, or not measured."""
-    return Number(math.nan if value is None else 1.0 if value else -1.0, name=name, complete=value is not None)

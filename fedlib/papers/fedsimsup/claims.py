@@ -16,9 +16,9 @@ from fedlib.papers.fedsimsup.study import (
     SIZES,
     WRITERS,
 )
-from fedlib.papers.number import Number, largest, mean, missing
+from fedlib.papers.number import Number, fact, largest, mean, missing, open_if_negative
 from fedlib.papers.study import Claim, Numbers
-from fedlib.papers.verdict import Case, fact
+from fedlib.papers.verdict import Case
 
 
 def lead(numbers: Numbers, item: str, column: tuple[str, str]) -> Number:
@@ -28,16 +28,14 @@ def lead(numbers: Numbers, item: str, column: tuple[str, str]) -> Number:
 
 def lower_bound(number: Number) -> Number:
     """Of an effect that can only grow with what is not measured yet: positive decides, negative says nothing."""
-    if number.complete or number.missing:
-        return number
-    return number._replace(complete=True) if number.value > 0 else missing(number.name)
+    bound = open_if_negative(number)
+    return bound if bound.missing else bound._replace(complete=True)
 
 
 def somewhere(effects: Sequence[Number]) -> Number:
     """The effect where it is largest: one that is for the claim is enough, against it needs them all."""
     decided = [effect for effect in effects if effect.complete and effect.value > 0]
-    best = largest(decided or effects)
-    return best if best.complete or best.value > 0 else missing(best.name)
+    return open_if_negative(largest(decided or effects))
 
 
 def leads(numbers: Numbers, item: str, columns: Sequence[tuple[str, str]], least: float = 0.0) -> list[Case]:
@@ -70,16 +68,10 @@ def few_values(numbers: Numbers) -> list[Case]:
             for c in own:
                 at = partial(numbers, "similarity", "partition", name, f"clients={n};pat={c}")
                 found, equal = at("distinct"), at("equal shares")
-                judged = not equal.missing and equal.value == 1
-                few = found.value <= c + 1 if judged else None
-                many = fine.value > 10 * c if judged and not fine.missing else None
-                cases.append(Case(f"{name} {n}({c})", _fact(few, found)))
-                cases.append(Case(f"{name} {n}: Dir(0.1) against {c} classes", _fact(many, fine)))
+                few, many = fact(found.value <= c + 1, found), fact(fine.value > 10 * c, fine)
+                for where, effect in ((f"{n}({c})", few), (f"{n}: Dir(0.1) against {c} classes", many)):
+                    cases.append(Case(f"{name} {where}", effect if equal.value == 1 else missing(effect.name)))
     return cases
-
-
-def _fact(value: bool | None, about: Number) -> Number:
-    return fact(value, about.name)._replace(stand_in=about.stand_in)
 
 
 def loss_of_lead(numbers: Numbers) -> list[Case]:
@@ -90,8 +82,7 @@ def loss_of_lead(numbers: Numbers) -> list[Case]:
             mean(lead(numbers, item, column) for column in columns if column[0] == name)
             for item, columns in (("table1", DIRICHLET), ("table2", PATHOLOGICAL))
         )
-        less = in_1 - in_2
-        cases.append(Case(name, less if less.complete or less.value > 0 else missing(name)))
+        cases.append(Case(name, open_if_negative(in_1 - in_2)))
     return cases
 
 
@@ -170,24 +161,21 @@ def a_sixth(numbers: Numbers) -> list[Case]:
     for name in SHAPES:
         at = partial(numbers, "sizes", "fedsimsup", name, metric="parameters")
         share = at("network=l") / at("network=theta")
-        inside = None if share.missing else 0.15 <= share.value <= 0.18
-        cases.append(Case(f"{name}: a sixth", fact(inside)))
-        cases.append(Case(f"{name}: total", fact(None if share.missing else 1 + share.value <= 1.2)))
+        cases.append(Case(f"{name}: a sixth", fact(0.15 <= share.value <= 0.18, share)))
+        cases.append(Case(f"{name}: total", fact(1 + share.value <= 1.2, share)))
     return cases
 
 
 def supervisors_stay(numbers: Numbers) -> list[Case]:
     """fs20: with three kinds of supervisors clients send theta and, once, their label counts."""
-    at = {
-        name: numbers("messages", "fedsimsup", "digits", "supervisor=mixed", name)
+    counts, one, two, kinds = (
+        numbers("messages", "fedsimsup", "digits", "supervisor=mixed", name)
         for name in ("counts", "beyond theta, round 1", "beyond theta, round 2", "kinds")
-    }
-    known = not any(number.missing for number in at.values())
-    counts, one, two, kinds = (number.value for number in at.values())
+    )
     return [
-        Case("round 1: theta and counts", fact(one == counts if known else None)),
-        Case("round 2: theta", fact(two == 0 if known else None)),
-        Case("three kinds", fact(kinds == 3 if known else None)),
+        Case("round 1: theta and counts", fact(one.value == counts.value, one, counts)),
+        Case("round 2: theta", fact(two.value == 0, two)),
+        Case("three kinds", fact(kinds.value == 3, kinds)),
     ]
 
 

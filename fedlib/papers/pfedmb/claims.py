@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from fedlib.papers.number import Number, largest, mean, missing, smallest, strictly
+from fedlib.papers.number import Number, fact, largest, mean, missing, open_if_negative, smallest, strictly
 from fedlib.papers.pfedmb.draw import LAYERS, PAIRS
 from fedlib.papers.pfedmb.study import COLUMNS, COMPLEX, COSTED, FIG5, METHODS, PROFILES, RIVALS, SIMPLE
 from fedlib.papers.study import Claim, Numbers
-from fedlib.papers.verdict import Case, fact
+from fedlib.papers.verdict import Case
 
 
 def lead(ours: Iterable[Number], theirs: Iterable[Number]) -> Number:
     """The best of ours over the best of theirs. Behind, it says nothing while one of ours is not measured."""
     own = largest(ours)
     ahead = own - largest(theirs)
-    return ahead if own.complete or ahead.value > 0 else missing(ahead.name)
+    return ahead if own.complete else open_if_negative(ahead)
 
 
 def table2_of(n: Numbers, at: tuple[str, str], methods: Iterable[str]) -> list[Number]:
@@ -129,9 +129,9 @@ def same_inference(n: Numbers) -> list[Case]:
         merged, calls, error = (cost(n, b, name) for name in ("merged", "calls", "error"))
         plain, calls_plain = cost(n, b, "plain"), cost(n, b, "calls_plain")
         cases += [
-            Case(f"B={b}: 62,006 parameters", fact(_same(merged, 62_006) and _same(plain, 62_006))),
-            Case(f"B={b}: a call per layer", fact(_same(calls, len(LAYERS)) and _same(calls_plain, len(LAYERS)))),
-            Case(f"B={b}: eq. 2", fact(None if error.missing else error.value <= 1e-4)),
+            Case(f"B={b}: 62,006 parameters", fact(merged.value == plain.value == 62_006, merged, plain)),
+            Case(f"B={b}: a call per layer", fact(calls.value == calls_plain.value == len(LAYERS), calls, calls_plain)),
+            Case(f"B={b}: eq. 2", fact(error.value <= 1e-4, error)),
         ]
     return cases
 
@@ -142,12 +142,8 @@ def times_fedavg(n: Numbers) -> list[Case]:
     for b in COSTED:
         for way, alphas in (("floats_up", b * len(LAYERS)), ("floats_down", 0)):
             ours, fedavg = cost(n, b, way), cost(n, 0, way)
-            cases.append(Case(f"B={b}: {way}", fact(_same(ours - fedavg * b, alphas))._replace(stand_in=ours.stand_in)))
+            cases.append(Case(f"B={b}: {way}", fact(ours.value == b * fedavg.value + alphas, ours, fedavg)))
     return cases
-
-
-def _same(number: Number, value: float) -> bool | None:
-    return None if number.missing else abs(number.value - value) < 0.5
 
 
 CLAIMS = [

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from functools import partial
 
-from fedlib.papers.number import Number, largest, mean, missing, smallest
+from fedlib.papers.number import Number, fact, largest, mean, missing, smallest
 from fedlib.papers.pfedsim.measure import DOMAINS, PAIRS
 from fedlib.papers.pfedsim.study import ALPHAS, COLUMNS, DATA, LENET, MEASURES, METHODS, PERSONAL, RHOS, SINGLE
 from fedlib.papers.study import Claim, Numbers
-from fedlib.papers.verdict import Case, fact
+from fedlib.papers.verdict import Case
 
 
 def over_best(numbers: Numbers, columns: list[tuple[str, str]]) -> list[Case]:
@@ -93,22 +93,16 @@ def time_ratio(numbers: Numbers, method: str, d: str) -> Number:
 
 def traffic(numbers: Numbers) -> list[Case]:
     """ps23: scalars that are sent, as the formulas say, on CIFAR-10."""
-    at = {
-        m: numbers("table7", m, "cifar10", "dir=0.1", "scalars_down")
-        for m in ("fedavg", "pfedsim", "fedfomo", "fedgen")
-    }
-    nu_m, nu_g = at["fedavg"], 4_212 + 64  # with the generator's BatchNorm statistics
-    up = numbers("table7", "pfedsim", "cifar10", "dir=0.1", "scalars_up")
+    at = partial(numbers, "table7", dataset="cifar10", setting="dir=0.1")
+    methods = ("fedavg", "pfedsim", "fedfomo", "fedgen")
+    nu_m, pfedsim, fedfomo, fedgen = (at(method=m, metric="scalars_down") for m in methods)
+    up, nu_g = at(method="pfedsim", metric="scalars_up"), 4_212 + 64  # with the generator's BatchNorm statistics
     return [
-        Case("pFedSim as FedAvg, down", fact(_same(at["pfedsim"], nu_m))),
-        Case("pFedSim as FedAvg, up", fact(_same(up, nu_m))),
-        Case("FedFomo: six models", fact(_same(at["fedfomo"], nu_m * 6))),
-        Case("FedGen: the generator", fact(_same(at["fedgen"], nu_m + nu_g))),
+        Case("pFedSim as FedAvg, down", fact(pfedsim.value == nu_m.value, pfedsim, nu_m)),
+        Case("pFedSim as FedAvg, up", fact(up.value == nu_m.value, up, nu_m)),
+        Case("FedFomo: six models", fact(fedfomo.value == 6 * nu_m.value, fedfomo, nu_m)),
+        Case("FedGen: the generator", fact(fedgen.value == nu_m.value + nu_g, fedgen, nu_m)),
     ]
-
-
-def _same(a: Number, b: Number) -> bool | None:
-    return None if a.missing or b.missing else abs(a.value - b.value) < 0.5
 
 
 def domains_won(numbers: Numbers) -> list[Case]:
