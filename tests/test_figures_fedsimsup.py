@@ -14,7 +14,7 @@ from torch import nn
 from torch.func import functional_call
 
 import fedlib as fl
-from fedlib.papers.fedsimsup import figures
+from fedlib.papers.fedsimsup import beside
 from fedlib.papers.fedsimsup import study as fedsimsup
 from fedlib.papers.fedsimsup.study import QUICK, Column, looks_of, similarities, supervisor_moves
 from fedlib.papers.rows import Row
@@ -184,24 +184,24 @@ def test_what_is_printed_does_not_stand_beside_numbers_of_other_data():
     one = with_networks({"local_only": 86.0, "fedavg": 33.5, "fedrep": 60.0})
     frame, cells = one.numbers("network"), one.cells
     digits = frame.assign(data=np.where(frame["method"] == "fedavg", "digits for cifar10", frame["data"]))
-    found = figures.beside_tables(of_tables("network", digits, one.table("table1"), cells), digits)
+    found = beside.beside_tables(of_tables("network", digits, one.table("table1"), cells), digits)
     assert found.groupby("method")["paper"].first().dropna().to_dict() == {"local_only": 86.0, "fedrep": 60.0}
 
 
 def test_both_networks_stand_beside_what_is_printed():
     one = with_networks({"local_only": 86.0, "fedavg": 33.5, "fedrep": 60.0})
-    assert figures.network_says(one) == (
+    assert beside.network_says(one) == (
         "Look at which dots lie at the red bars: the paper does not give the widths of its network. Accuracy with "
         "6-16-120-84 (with 32-64-512, printed): Local-Only 85.5 (87.5, 86.0); FedAvg 42.5 (52.5, 33.5). The mean "
         "distance from the printed numbers is 4.8 points with 6-16-120-84, 10.2 with 32-64-512."
     )
     more = with_networks({"local_only": 86.0, "fedavg": 33.5, "fedrep": 60.0}, PLACES)
-    said = figures.network_says(more)
+    said = beside.network_says(more)
     assert (
         "Local-Only, Dir(0.1) 85.5 (87.5, 86.0); FedAvg, Dir(0.1) 42.5 (52.5, 33.5); Local-Only, Dir(0.5) 88.5" in said
     )
     assert "FedAvg, 2 classes each 48.5 (58.5, 39.5). The mean distance from the printed numbers is 4.8" in said
-    figure = figures.network(more)
+    figure = beside.network(more)
     assert [ax.get_title("left") for ax in figure.axes] == [
         f"CIFAR-10, {place}, 100 clients" for place in ("Dir(0.1)", "Dir(0.5)", "2 classes each")
     ]
@@ -221,7 +221,7 @@ def test_a_network_has_the_same_colour_where_the_other_one_has_not_been_run():
     frame = alone.numbers("network")
     frame = pd.concat([both.numbers("network"), frame[frame["network"] == "lenet5_plain"]])
     one = of_tables("network", frame, both.table("table1"), both.cells)
-    colours = [[line.get_color() for line in ax.lines[:2]] for ax in figures.network(one).axes]
+    colours = [[line.get_color() for line in ax.lines[:2]] for ax in beside.network(one).axes]
     np.testing.assert_allclose(colours[0], colours[1])
     wide, narrow = (line.get_xdata() for line in plt.gcf().axes[1].lines[:2])
     assert np.isnan(wide).all()
@@ -232,7 +232,7 @@ def test_a_network_has_the_same_colour_where_the_other_one_has_not_been_run():
 
 
 def test_networks_are_compared_where_nothing_is_printed():
-    assert figures.network_says(with_networks({"fedrep": 60.0})) == (
+    assert beside.network_says(with_networks({"fedrep": 60.0})) == (
         "Look at which dots lie at the red bars: the paper does not give the widths of its network. Accuracy with "
         "6-16-120-84 (with 32-64-512): Local-Only 85.5 (87.5); FedAvg 42.5 (52.5)."
     )
@@ -269,12 +269,12 @@ def with_long_runs(printed, *methods, places=PLACES[:1]):
 
 def test_more_rounds_stand_beside_fewer_and_what_is_printed():
     one = with_long_runs({"fedavg": 33.5, "local_only": 86.0}, "local_only", "fedavg")
-    assert figures.long_says(one) == (
+    assert beside.long_says(one) == (
         "Look at what the later rounds change. Accuracy after 30 rounds (after 10 rounds, printed): Local-Only 86.5 "
         "(85.0, 86.0); FedAvg 45.0 (40.0, 33.5). The mean distance from the printed numbers is 6.0 points after 30 "
         "rounds, 3.8 after 10 rounds. In the last fifth FedAvg, the least steady one, is between 30.0 and 47.0."
     )
-    figure = figures.long(one)
+    figure = beside.long(one)
     (ax,) = figure.axes
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["paper"]
     crosses = [
@@ -289,14 +289,14 @@ def test_more_rounds_stand_beside_fewer_and_what_is_printed():
 
 def test_more_rounds_have_a_panel_for_each_partition():
     one = with_long_runs({"fedavg": 93.5}, "local_only", "fedavg", places=PLACES[:2])
-    assert figures.long_says(one) == (
+    assert beside.long_says(one) == (
         "Look at what the later rounds change. Accuracy after 30 rounds (after 10 rounds, printed): "
         f"Local-Only, {IN[0]} 86.5 (85.0); FedAvg, {IN[0]} 45.0 (40.0, 93.5); "
         f"Local-Only, {IN[1]} 83.5 (82.0); FedAvg, {IN[1]} 42.0 (37.0, "
         "95.5). The mean distance from the printed numbers is 51.0 points after 30 rounds, 56.0 after 10 rounds. "
         f"In the last fifth FedAvg, {IN[0]}, the least steady one, is between 30.0 and 47.0."
     )
-    figure = figures.long(one)
+    figure = beside.long(one)
     assert [ax.get_title("left") for ax in figure.axes] == [*IN]
     crosses = [
         [(line.get_color(), *line.get_ydata()) for line in ax.lines if line.get_marker() == "x"] for ax in figure.axes
@@ -311,14 +311,14 @@ def test_more_rounds_have_a_panel_for_each_partition():
 
 
 def test_one_method_has_no_average():
-    assert figures.long_says(with_long_runs({"fedavg": 33.5}, "fedavg")) == (
+    assert beside.long_says(with_long_runs({"fedavg": 33.5}, "fedavg")) == (
         "Look at what the later rounds change. Accuracy after 30 rounds (after 10 rounds, printed): FedAvg 45.0 (40.0, "
         "33.5). The distance from the printed number is 11.5 points after 30 rounds, 6.5 after 10 rounds."
     )
 
 
 def test_one_method_alone_is_not_called_the_least_steady():
-    said = figures.long_says(with_long_runs({}, "local_only"))
+    said = beside.long_says(with_long_runs({}, "local_only"))
     assert said == (
         "Look at what the later rounds change. Accuracy after 30 rounds (after 10 rounds): Local-Only 86.5 (85.0)."
     )
@@ -331,7 +331,7 @@ def with_steps(printed, accuracies, *lost):
     """
     measured, rows, cells = [], {}, []
     for place, steps in accuracies.items():
-        for step, values in zip(figures.STEPS, steps, strict=True):
+        for step, values in zip(beside.STEPS, steps, strict=True):
             setting, task = f"{place};step={step}", f"{place} {step}"
             where = {"setting": setting, "step": step, "method": "fedpac", "paper": 1.0}
             cells.append(SimpleNamespace(item="to_fedpac", method="fedpac", setting=setting, tasks=(task,)))
@@ -361,13 +361,13 @@ def test_each_step_to_fedpac_is_told_with_the_one_that_changes_most():
             {0: [70.0, 77.0]},
         ),
     }
-    one = with_steps(printed, steps, figures.STEPS[2])
-    assert figures.to_fedpac_says(one) == (
+    one = with_steps(printed, steps, beside.STEPS[2])
+    assert beside.to_fedpac_says(one) == (
         "Look at the distances between the lines, here in the best round of each. Dir(0.5): from FedRep, 65.0 (printed "
         "72.0), to FedPAC, 77.0 (printed 66.0), in points: one epoch for the classifier -2.5, classifiers combined "
         "-1.0, features aligned (FedPAC) +15.5. Most changes with 'features aligned (FedPAC)': from one seed."
     )
-    upper, lower = figures.to_fedpac(one).axes
+    upper, lower = beside.to_fedpac(one).axes
     assert (upper.get_title("left"), lower.get_title("left")) == IN
     ends = [{float(line.get_ydata()[-1]) for line in ax.lines if len(line.get_ydata()) == 2} for ax in (upper, lower)]
     assert {89.0, 88.0, 92.0} <= ends[0]
@@ -386,14 +386,14 @@ def test_a_step_down_can_be_the_one_that_changes_most_and_seeds_are_compared_wit
     steps = {
         PLACES[0]: ({0: [80.0], 2: [90.0]}, {0: [71.0], 2: [79.0]}, {0: [75.0], 2: [85.0]}, {0: [77.0], 2: [86.0]})
     }
-    assert figures.to_fedpac_says(with_steps({}, steps)) == (
+    assert beside.to_fedpac_says(with_steps({}, steps)) == (
         "Look at the distances between the lines, here in the best round of each. Dir(0.1): from FedRep, 85.0, to "
         "FedPAC, 81.5, in points: one epoch for the classifier -10.0, classifiers combined +5.0, features aligned "
         "(FedPAC) +1.5. Most changes with 'one epoch for the classifier': more than seeds differ (standard deviation "
         "1.4)."
     )
     partly = {PLACES[0]: ({0: [80.0]}, {1: [71.0]}, {0: [75.0]}, {0: [77.0]})}
-    assert figures.to_fedpac_says(with_steps({}, partly)) == ""
+    assert beside.to_fedpac_says(with_steps({}, partly)) == ""
 
 
 def with_classifiers(printed, *places):
@@ -411,13 +411,13 @@ def with_classifiers(printed, *places):
 
 def test_classifiers_trained_again_stand_beside_what_is_printed():
     one = with_classifiers({PLACES[0]: 63.0, PLACES[1]: 72.0}, *PLACES[:2])
-    assert figures.fresh_says(one) == (
+    assert beside.fresh_says(one) == (
         "Look at the distance of the two dots: the body moves on while a client is away. Accuracy with the classifier "
         "trained again (with the classifier as it is, printed): FedRep, Dir(0.1) 64.0 (60.0, 63.0); FedRep, Dir(0.5) "
         "67.0 (63.0, 72.0). The mean distance from the printed numbers is 3.0 points with the classifier trained "
         "again, 6.0 with the classifier as it is."
     )
-    figure = figures.fresh(one)
+    figure = beside.fresh(one)
     assert [ax.get_title("left") for ax in figure.axes] == [f"CIFAR-10, {name}, 100 clients" for name in IN]
     found = [[float(line.get_xdata()[0]) for line in ax.lines] for ax in figure.axes]
     assert found == [[60.0, 64.0, 63.0, 10.0], [63.0, 67.0, 72.0, 10.0]]
@@ -429,4 +429,4 @@ def test_classifiers_trained_again_stand_beside_what_is_printed():
 def test_where_classifiers_were_not_trained_again_nothing_is_said():
     one = with_classifiers({}, PLACES[1])
     half = one.numbers("fresh").query("classifier == 'as it is'")
-    assert figures.fresh_says(of_tables("fresh", half, one.table("table1"), one.cells)) == ""
+    assert beside.fresh_says(of_tables("fresh", half, one.table("table1"), one.cells)) == ""

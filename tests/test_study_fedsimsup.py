@@ -15,8 +15,9 @@ from captum.attr import LayerGradCam
 from fedlib.models import MODELS, build
 from fedlib.papers import rows, runner
 from fedlib.papers.fedsimsup.authors import who_is_in_whom
+from fedlib.papers.fedsimsup.beside import STEPS
 from fedlib.papers.fedsimsup.draw import chance
-from fedlib.papers.fedsimsup.figures import SHOWN, STEPS
+from fedlib.papers.fedsimsup.figures import SHOWN
 from fedlib.papers.fedsimsup.pairs import fig4_task
 from fedlib.papers.fedsimsup.study import MAIN, METHODS, PATHOLOGICAL, compared, correlations, grad_cam
 from fedlib.papers.number import missing

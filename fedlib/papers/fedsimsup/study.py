@@ -23,7 +23,8 @@ from fedlib.fingerprint import Registry
 from fedlib.methods.fedsimsup import SUPERVISORS, Pair, label_similarity
 from fedlib.models import MODELS, Model, build
 from fedlib.papers.fedsimsup.authors import who_is_in_whom
-from fedlib.papers.fedsimsup.figures import SHOWN, STEPS
+from fedlib.papers.fedsimsup.beside import STEPS
+from fedlib.papers.fedsimsup.figures import SHOWN
 from fedlib.papers.rows import Row, kept
 from fedlib.papers.run import Images, Kept, Probe, Run, images
 from fedlib.papers.study import Cell, Study, profile_of
