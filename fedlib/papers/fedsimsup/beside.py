@@ -54,8 +54,6 @@ def by_network(study: Study) -> pd.DataFrame:
 
 def beside_tables(study: Study, frame: pd.DataFrame) -> pd.DataFrame:
     """Numbers of a control with the column of Table 1 or 2 that they belong to (place), and what it prints (paper)."""
-    if frame.empty:
-        return frame
     key = ["method", "dataset", "place"]
     printed = pd.concat([study.table(item) for item in ("table1", "table2")]).rename(columns={"setting": "place"})
     frame = frame.assign(place=frame["setting"].str.extract(r"^(clients=\d+;\w+=[\d.]+)", expand=False))
