@@ -212,7 +212,7 @@ def test_a_run_that_fails_is_told_and_the_others_are_done(smoke, tmp_path, monke
 
 def first_rounds(task, rounds):
     """The values of a short run, as they come out of another process."""
-    return json.loads(json.dumps(trial.trial(task, 1, rounds)))
+    return json.loads(json.dumps(trial.trial(task, 1, rounds, "cpu")))
 
 
 def test_a_row_of_older_code_is_rechecked_by_a_short_run_of_both(smoke, tmp_path, monkeypatch):
@@ -228,7 +228,7 @@ def test_a_row_of_older_code_is_rechecked_by_a_short_run_of_both(smoke, tmp_path
 
     def outcomes(code, paper, rounds, wanted):
         asked.append((code == recheck.ROOT, paper, rounds, wanted))
-        return {(task.name, 1): one if code == recheck.ROOT else old[0]}
+        return {(task.name, 1, "cpu"): one if code == recheck.ROOT else old[0]}
 
     monkeypatch.setattr(recheck, "check_clean", lambda: "89ab")
     monkeypatch.setattr(recheck, "study", lambda paper: smoke)
@@ -240,7 +240,7 @@ def test_a_row_of_older_code_is_rechecked_by_a_short_run_of_both(smoke, tmp_path
     asked.clear()
     old[0] = one
     assert recheck.recheck(["pfedsim"], 1, tmp_path, lambda text: None) == (2, 0)
-    each = [(task.name, 1)]  # one seed speaks for all
+    each = [(task.name, 1, "cpu")]  # one seed speaks for all
     assert asked == ["4567", (False, "pfedsim", 1, each), (True, "pfedsim", 1, each)]
     row = rows.read_one("pfedsim", task, 2, tmp_path)
     assert row.facts == json.loads(facts) | row.facts | {"commit": "4567"}
@@ -249,13 +249,39 @@ def test_a_row_of_older_code_is_rechecked_by_a_short_run_of_both(smoke, tmp_path
     assert recheck.recheck(["pfedsim"], 1, tmp_path, lambda text: None) == (0, 0)
 
 
+def test_a_row_of_a_gpu_is_rechecked_on_a_gpu(smoke, tmp_path, monkeypatch):
+    task = next(cell.tasks[0] for cell in smoke.cells if (cell.item, cell.method) == ("table3", "fedper"))
+    facts = perform(Job("pfedsim", task, 1), tmp_path / "store") | {"code": "older"}
+    rows.write("pfedsim", facts, tmp_path)
+    rows.write("pfedsim", facts | {"seed": 2, "config": facts["config"] | {"device": "cuda"}}, tmp_path)
+    asked = []
+
+    def outcomes(code, paper, rounds, wanted):
+        asked.extend(wanted)
+        return {one: code == recheck.ROOT and one[2] == "cuda" for one in wanted}  # the code for a GPU has changed
+
+    monkeypatch.setattr(recheck, "check_clean", lambda: "89ab")
+    monkeypatch.setattr(recheck, "study", lambda paper: smoke)
+    monkeypatch.setattr(recheck, "unpack", lambda commit, folder: None)
+    monkeypatch.setattr(recheck, "outcomes", outcomes)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert [row.seed for _, row in recheck.older(smoke, tmp_path)] == [1, 2]
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert [row.seed for _, row in recheck.older(smoke, tmp_path)] == [1]
+    with pytest.raises(ValueError, match="torch finds no GPU"):
+        trial.trial(task, 2, 1, "cuda")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert recheck.recheck(["pfedsim"], 1, tmp_path, lambda text: None) == (1, 1)
+    assert {*asked} == {(task.name, 1, "cpu"), (task.name, 2, "cuda")}
+
+
 def test_a_measurement_of_older_code_is_done_anew(tmp_path, monkeypatch):
     task = next(cell.tasks[0] for cell in study("pfedsim", "paper").cells if cell.item == "table5")
-    facts = trial.trial(task, 0, 1) | {"code": "older", "commit": None}
+    facts = trial.trial(task, 0, 1, "cpu") | {"code": "older", "commit": None}
     monkeypatch.setattr(recheck, "check_clean", lambda: "89ab")
     monkeypatch.setattr(recheck, "unpack", lambda commit, folder: None)
     name = next(iter(facts["kept"]))
-    found = recheck.outcomes(recheck.ROOT, "pfedsim", 1, [(task.name, 0)])
+    found = recheck.outcomes(recheck.ROOT, "pfedsim", 1, [(task.name, 0, "cpu")])
     monkeypatch.setattr(recheck, "outcomes", lambda code, paper, rounds, wanted: found)
     for wrong in (1, 0):
         rows.write("pfedsim", facts | {"kept": facts["kept"] | {name: facts["kept"][name] + wrong}}, tmp_path)

@@ -19,19 +19,28 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import torch
+
 from fedlib.papers import rows, trial
 from fedlib.papers.run import Run, Task, here
 from fedlib.papers.runner import check_clean
 from fedlib.papers.study import Study, study
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+Short = tuple[str, int, str]  # a short run: its name, seed and device
 
 
 def older(one: Study, folder: Path = rows.FOLDER) -> list[tuple[Task, rows.Row]]:
-    """The rows of a study whose code has changed since and whose data are here, each with its run or measurement."""
+    """The rows of a study whose code has changed since, each with its run or measurement; data and device are here."""
     tasks, found = one.tasks(), rows.read(one.paper, folder).values()
     pairs = [(tasks[row.task][0], row) for row in found if row.task in tasks]
-    return [(task, row) for task, row in pairs if rows.changed(task, row) and here(task)]
+    devices = {"cpu", "cuda"} if torch.cuda.is_available() else {"cpu"}
+    return [(task, row) for task, row in pairs if rows.changed(task, row) and here(task) and device(row) in devices]
+
+
+def device(row: rows.Row) -> str:
+    """Where a row was measured: "cpu" or "cuda"."""
+    return row.facts.get("config", {}).get("device", "cpu")
 
 
 def recheck(
@@ -58,9 +67,10 @@ def recheck(
         for task, row in older(study(paper), folder):
             by_commit[row.facts["commit"]].append((task, row))
         for commit, pairs in by_commit.items():
-            once = {task.name: (task.name, row.seed) for task, row in reversed(pairs) if isinstance(task, Run)}
-            each = [(task.name, row.seed) for task, row in pairs if not isinstance(task, Run)]
-            then: dict[tuple[str, int], object] = {}
+            runs = [(task, row) for task, row in reversed(pairs) if isinstance(task, Run)]
+            once = {(task.name, device(row)): (task.name, row.seed, device(row)) for task, row in runs}
+            each = [(task.name, row.seed, "cpu") for task, row in pairs if not isinstance(task, Run)]
+            then: dict[Short, object] = {}
             if once:
                 with tempfile.TemporaryDirectory() as before:
                     unpack(commit, Path(before))
@@ -68,8 +78,8 @@ def recheck(
             now = outcomes(ROOT, paper, rounds, [*once.values(), *each])
             for task, row in pairs:
                 run = isinstance(task, Run)
-                today = now[once[task.name] if run else (task.name, row.seed)]
-                known = then[once[task.name]] if run else trial.values(dict(row.facts))
+                short = once[task.name, device(row)] if run else (task.name, row.seed, "cpu")
+                today, known = now[short], then[short] if run else trial.values(dict(row.facts))
                 same = known is not None and today == known
                 agree, differ = agree + same, differ + (not same)
                 say(f"{paper}: {task.name}, seed {row.seed}: {'agrees' if same else 'DIFFERS'}")
@@ -89,8 +99,8 @@ def unpack(commit: str, folder: Path) -> None:
         archive.extractall(folder, filter="data")
 
 
-def outcomes(code: Path, paper: str, rounds: int, wanted: Sequence[tuple[str, int]]) -> dict[tuple[str, int], object]:
-    """What `trial` finds with the library in a folder, by name and seed; None for what it does not know."""
+def outcomes(code: Path, paper: str, rounds: int, wanted: Sequence[Short]) -> dict[Short, object]:
+    """What `trial` finds with the library in a folder; None for what it does not know."""
     with tempfile.TemporaryDirectory() as store:
         done = subprocess.run(
             [sys.executable, "-P", trial.__file__, paper, str(rounds), *(str(word) for one in wanted for word in one)],
@@ -103,4 +113,4 @@ def outcomes(code: Path, paper: str, rounds: int, wanted: Sequence[tuple[str, in
     if done.returncode:
         raise ValueError(f"the short runs with the code in {code} have failed; what they say stands above.")
     lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
-    return {(name, seed): found for name, seed, found in lines}
+    return {(name, seed, device): found for name, seed, device, found in lines}

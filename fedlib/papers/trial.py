@@ -1,4 +1,4 @@
-"""Short runs of a study as JSON: `python trial.py PAPER ROUNDS NAME SEED [NAME SEED ...]`, one line for each.
+"""Short runs of a study as JSON: `python trial.py PAPER ROUNDS NAME SEED DEVICE [...]`, one line for each.
 
 It runs with the library that Python finds, which may be an older one than this file's: see `recheck`.
 """
@@ -32,12 +32,12 @@ def bits(result: fl.RunResult) -> str:
     return digest.hexdigest()[:16]
 
 
-def trial(task: Task, seed: int, rounds: int) -> dict[str, Any]:
+def trial(task: Task, seed: int, rounds: int, device: str) -> dict[str, Any]:
     """The values of a run's row after so many rounds, or of a measurement's row."""
     if isinstance(task, Probe):
         return values(rows.facts_of(task, seed, task.measure(seed, *task.arguments), 0.0))
     setting = task.arguments(seed)
-    result = fl.run(**setting | {"rounds": min(rounds, setting["rounds"])}, progress=False)
+    result = fl.run(**setting | {"rounds": min(rounds, setting["rounds"]), "device": device}, progress=False)
     return values(rows.facts_of(task, seed, result, 0.0)) | {"models": bits(result)}
 
 
@@ -45,5 +45,6 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     paper, rounds, *wanted = sys.argv[1:]
     tasks = {task.name: task for cell in study(paper, "paper").cells for task in cell.tasks}
-    for name, seed in zip(wanted[::2], wanted[1::2], strict=True):
-        print(json.dumps([name, int(seed), trial(tasks[name], int(seed), int(rounds)) if name in tasks else None]))
+    for name, seed, device in zip(wanted[::3], wanted[1::3], wanted[2::3], strict=True):
+        found = trial(tasks[name], int(seed), int(rounds), device) if name in tasks else None
+        print(json.dumps([name, int(seed), device, found]))
