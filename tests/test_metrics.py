@@ -47,20 +47,35 @@ def test_the_smoothed_auc_by_counting_pairs(labels):
     assert weighted_auc(np.ones(5, dtype=int), q) == 0.5  # nothing to tell apart
 
 
-def test_a_run_has_them_for_every_client_and_evaluation_where_they_are_asked_for(federation):
+@pytest.mark.parametrize("backend", ["loop", "stacked"])
+def test_every_column_of_an_evaluation_from_the_models_and_the_images_themselves(backend, tiny):
+    """Validation and test of different sizes, models that differ from client to client."""
+    federation = fl.federate(tiny, fl.dirichlet(1.0), clients=4, test_fraction=0.4, validation_fraction=0.3, seed=3)
+    result = fl.run("local_only", federation, **SETTING, client_metrics=True, backend=backend)
+    images = (torch.from_numpy(tiny.x) / 255 - tiny.mean.item()) / tiny.std.item()
+    result.model.net.eval()
+    for frame, part in ((result.accuracy, federation.test), (result.validation, federation.validation)):
+        last = frame.query("round == 2").set_index("client")
+        for i, own in enumerate(part):
+            y, out = tiny.y[own], result.model(result.weights(i), images[own]).detach()
+            q, c = out.softmax(1).numpy(), out.argmax(1).numpy()
+            expected = {
+                "n_test": len(own),
+                "accuracy": 100 * (c == y).mean(),
+                "loss": -np.log(q[range(len(y)), y]).mean(),
+                "f1": 100 * f1_score(y, c, average="weighted", zero_division=0),
+                "auc": 100 * weighted_auc(y, q),
+            }
+            assert last.loc[i, [*expected]].tolist() == pytest.approx([*expected.values()], rel=1e-3)
+    assert not result.validation["f1"].equals(result.accuracy["f1"])
+
+
+def test_metrics_are_for_every_evaluation_and_read_back(federation):
     plain = fl.run("fedavg", federation, **SETTING, tune_epochs=1)
     result = fl.run("fedavg", federation, **SETTING, tune_epochs=1, client_metrics=True)
     assert result.folder != plain.folder
     assert result.accuracy.drop(columns=["f1", "auc"]).equals(plain.accuracy)
     assert result.accuracy[["f1", "auc"]].stack().between(0, 100).all()
-    last = result.accuracy.query("round == 2 and when == 'before'").set_index("client")
-    w = {name: t[0] for name, t in result.models.items()}
-    images = (torch.from_numpy(federation.data.x) / 255 - federation.data.mean.item()) / federation.data.std.item()
-    result.model.net.eval()
-    for i, own in enumerate(federation.test):
-        y, out = federation.data.y[own], result.model(w, images[own])
-        assert last["f1"][i] == pytest.approx(100 * f1_score(y, out.argmax(1), average="weighted"))
-        assert last["auc"][i] == pytest.approx(100 * weighted_auc(y, out.softmax(1).detach().numpy()), abs=0.5)
     again = fl.run("fedavg", federation, **SETTING, tune_epochs=1, client_metrics=True)  # read back
     assert again.accuracy.equals(result.accuracy)
 

@@ -26,12 +26,25 @@ RIGHT = {
 VALID = {(2, 0): [5, 0, 0], (4, 0): [1, 4, 1], (4, 1): [0, 4, 0], (6, 0): [0, 0, 1], (6, 1): [4, 0, 1]}
 
 
+PARTS = {"accuracy": (N, RIGHT), "validation": (N_VALID, VALID)}  # name of the frame
+
+
+def loss_of(part: int, t: int, tuned: int) -> torch.Tensor:
+    return 0.1 * t + 7 * part + 3 * tuned + torch.arange(3).double()
+
+
+def metrics_of(part: int, t: int, tuned: int) -> torch.Tensor:
+    """F1 and AUC of the three clients."""
+    f1 = 0.01 * t + 0.1 * part + 0.2 * tuned + 0.001 * torch.arange(3).double()
+    return torch.stack([f1, 0.9 - f1], 1)
+
+
 def result(when: str, seed: int = 0) -> RunResult:
     """A finished run that nobody ran."""
     history = History(torch.tensor([N, N_VALID]))
     for (t, tuned), hits in RIGHT.items():
-        both = torch.tensor(hits), torch.tensor(VALID[t, tuned])
-        parts = [(h, 0.1 * t + torch.arange(3).double(), torch.full((3, 2), 0.01 * t).double()) for h in both]
+        both = enumerate([hits, VALID[t, tuned]])
+        parts = [(torch.tensor(h), loss_of(part, t, tuned), metrics_of(part, t, tuned)) for part, h in both]
         history.add_evaluation(t, bool(tuned), parts)
     for t in range(6):
         losses = [torch.tensor([1.0, 3.0]), torch.tensor([4.0 + seed])]
@@ -51,16 +64,33 @@ def result(when: str, seed: int = 0) -> RunResult:
     )
 
 
-def test_the_frame_has_a_row_for_every_client_and_evaluation():
-    frame = result("before").accuracy
-    assert frame["n_test"].tolist() == 5 * N
-    assert frame["accuracy"].tolist() == pytest.approx(
-        [100 * hit / n for hits in RIGHT.values() for hit, n in zip(hits, N, strict=True)]
-    )
-    assert frame["round"].tolist() == [t for t, _ in RIGHT for _ in range(3)]
-    assert frame["when"].tolist() == [("before", "after")[tuned] for _, tuned in RIGHT for _ in range(3)]
-    assert frame["loss"].tolist() == pytest.approx([0.1 * t + i for t, _ in RIGHT for i in range(3)])
-    assert frame["f1"].tolist() == pytest.approx([t for t, _ in RIGHT for _ in range(3)])
+@pytest.mark.parametrize("part", [0, 1])
+def test_every_column_has_a_value_for_every_client_and_evaluation(part):
+    name, (sizes, right) = list(PARTS.items())[part]
+    frame = getattr(result("before"), name)
+    expected = [
+        {
+            "round": t,
+            "client": i,
+            "n_test": sizes[i],
+            "accuracy": 100 * right[t, tuned][i] / sizes[i],
+            "loss": loss_of(part, t, tuned)[i].item(),
+            "when": ("before", "after")[tuned],
+            "f1": 100 * metrics_of(part, t, tuned)[i, 0].item(),
+            "auc": 100 * metrics_of(part, t, tuned)[i, 1].item(),
+        }
+        for t, tuned in RIGHT
+        for i in range(3)
+    ]
+    pd.testing.assert_frame_equal(frame, pd.DataFrame(expected).astype({"accuracy": "float32"}))
+
+
+@pytest.mark.parametrize("part", [0, 1])
+@pytest.mark.parametrize("metric", ["loss", "f1", "auc"])
+def test_a_score_is_made_of_the_column_and_the_part_that_are_asked_for(metric, part):
+    per_client = loss_of(part, 6, 1) if metric == "loss" else 100 * metrics_of(part, 6, 1)[:, int(metric == "auc")]
+    expected = np.average(per_client, weights=(N, N_VALID)[part])
+    assert result("after").score(metric, part=("test", "validation")[part]) == pytest.approx(expected)
 
 
 def test_the_headline_is_pooled_over_samples_and_the_mean_over_clients_stands_beside_it():
@@ -119,7 +149,7 @@ def test_a_round_in_which_nobody_trains_has_no_training_loss():
         ({"clients": [0, 2], "over": "clients"}, (1 / 2 + 1) / 2),
         ({"part": "validation"}, 1 / 10),
         ({"part": "validation", "over": "clients", "when": "after"}, (4 / 5 + 0 + 1) / 3),
-        ({"metric": "f1", "until": 4}, 0.04),
+        ({"metric": "f1", "until": 4, "over": "clients"}, 0.041),
     ],
 )
 def test_a_score_is_a_mean_over_samples_or_clients_and_over_evaluations(arguments, expected):
@@ -187,7 +217,10 @@ def test_a_sweep_has_a_line_for_every_run():
     assert summary["accuracy"].tolist() == pytest.approx([80, 160 / 3])
     assert summary["seed"].tolist() == [0, 1]
     assert both.accuracy()["seed"].tolist() == 15 * [0] + 15 * [1]
-    assert len(both.curves()) == 10
+    assert both.curves()["seed"].tolist() == 5 * [0] + 5 * [1]
+    for frame, own in ((both.accuracy(), "accuracy"), (both.curves(), "curve")):
+        each = [getattr(run, own)() if own == "curve" else getattr(run, own) for run in both.results]
+        pd.testing.assert_frame_equal(frame.drop(columns=["method", "seed"]), pd.concat(each, ignore_index=True))
 
 
 def test_a_run_that_has_lost_its_way_says_in_which_round():
