@@ -2,10 +2,12 @@
 
 import functools
 import inspect
+import json
 from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import zip_longest
 from typing import Any, NamedTuple, get_type_hints
 
-from fedlib.checks import check_annotation, check_choice
+from fedlib.checks import check_annotation, check_choice, check_kind
 from fedlib.federation import Federation
 from fedlib.fingerprint import Registry
 from fedlib.models import Assignment, Model
@@ -24,6 +26,7 @@ from fedlib.stack import (
 )
 from fedlib.training import Cohort, cross_entropy, train
 
+PARTS = ("init", "round", "models", "tune", "trace", "architectures", "hyper")  # of what an algorithm does
 State = Any  # a NamedTuple of trees; each method has its own
 
 
@@ -47,6 +50,8 @@ class Algorithm(NamedTuple):
         hyper: the hyper-parameters; filled in by `@algorithm`, part of a run's address.
         made_of: code that is part of the address together with all code that it calls, or its fingerprint; filled in by
             `@algorithm`.
+        as_made: its functions and hyper-parameters when `@algorithm` made it; those that were replaced later become
+            part of `made_of` when it is run.
     """
 
     name: str
@@ -60,6 +65,7 @@ class Algorithm(NamedTuple):
     mixed: bool = False
     hyper: Mapping[str, Any] = {}
     made_of: tuple[Any, ...] = ()
+    as_made: tuple[Any, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.name}({', '.join(f'{k}={v}' for k, v in self.hyper.items())})"
@@ -104,13 +110,28 @@ def algorithm(factory: Callable[..., Algorithm]) -> Callable[..., Algorithm]:
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
         for name, value in bound.arguments.items():
-            check_annotation(name, value, hints.get(name))
-        made = factory(*args, **kwargs)
-        hyper = {name: str(value) if isinstance(value, Algorithm) else value for name, value in bound.arguments.items()}
-        return made._replace(hyper=hyper, made_of=(make, *made.made_of))
+            bound.arguments[name] = check_annotation(name, value, hints.get(name))
+        made = factory(*bound.args, **bound.kwargs)
+        check_kind(f"what {factory.__name__} returns", made, Algorithm, "an Algorithm")
+        hyper = {name: _in_words(value) for name, value in bound.arguments.items()}
+        others = [value for name, value in bound.arguments.items() if hyper[name] is not value]
+        code = [value for value in others if not isinstance(value, Algorithm)]
+        made = made._replace(hyper=hyper, made_of=(make, *code, *made.made_of))
+        return made._replace(as_made=tuple(getattr(made, name) for name in PARTS))
 
     ALGORITHMS[factory.__name__] = make
     return make
+
+
+def _in_words(value: Any) -> Any:
+    """A hyper-parameter as JSON can hold it; of a function or an array, whose content is part of the code, its name."""
+    if isinstance(value, Algorithm):
+        return str(value)
+    try:
+        json.dumps(value)
+    except TypeError:
+        return getattr(value, "__qualname__", type(value).__name__)
+    return value
 
 
 def resolve(method: str | Algorithm) -> Algorithm:
@@ -121,7 +142,9 @@ def resolve(method: str | Algorithm) -> Algorithm:
                 f"algorithm={method.name!r} cannot be run; put @fl.algorithm on the function that makes it, so that "
                 f"its hyper-parameters become part of the run's address."
             )
-        return method
+        parts = [getattr(method, name) for name in PARTS]
+        replaced = [part for part, before in zip_longest(parts, method.as_made) if part is not before]
+        return method._replace(made_of=(*method.made_of, *replaced), as_made=tuple(parts))
     check_choice("algorithm", method, ALGORITHMS)
     return ALGORITHMS[method]()
 

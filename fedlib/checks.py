@@ -1,10 +1,16 @@
-"""Argument checks: every error is one sentence that names the argument, its value and the allowed values."""
+"""Argument checks: every error is one sentence that names the argument, its value and the allowed values.
+
+A check returns the value as Python's own type, so that a number of NumPy is the same argument as a plain one.
+"""
 
 import difflib
 import math
+import numbers
 from collections.abc import Iterable
 from types import NoneType, UnionType
-from typing import Annotated, Literal, NamedTuple, get_args, get_origin
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
+
+import numpy as np
 
 
 class Limit(NamedTuple):
@@ -49,17 +55,32 @@ def below(high: float) -> Limit:
     return Limit("below", high)
 
 
-def check_annotation(argument: str, value: object, annotation: object) -> None:
-    """Raise `ValueError` unless `value` fits `annotation`.
+def plain(value: Any) -> Any:
+    """A number, flag or text of NumPy or of another library as Python's own; any other value as it is.
+
+    A float of lower precision becomes the number that it is written as: `np.float32(0.1)` is 0.1.
+    """
+    if isinstance(value, np.bool_):
+        return bool(value)
+    if type(value) in (bool, int, float) or not isinstance(value, numbers.Real | np.str_):
+        return value
+    if isinstance(value, np.str_):
+        return str(value)
+    return int(value) if isinstance(value, numbers.Integral) else float(str(value) if np.isscalar(value) else value)
+
+
+def check_annotation(argument: str, value: Any, annotation: object) -> Any:
+    """Return `value` as Python's own type, or raise `ValueError` unless it fits `annotation`.
 
     The annotation is bool, int, float, a `Literal` of strings, a number with limits (`Annotated`), or one of these
     `| None`. Values with any other annotation are not checked.
     """
+    value = plain(value)
     if get_origin(annotation) is UnionType or NoneType in get_args(annotation):
         if value is not None:
             for kind in get_args(annotation):
                 check_annotation(argument, value, kind)
-        return
+        return value
     kind, *limits = get_args(annotation) if get_origin(annotation) is Annotated else (annotation,)
     limit = dict(limits)
     low, high = limit.get("at_least", limit.get("above", -math.inf)), limit.get("at_most", limit.get("below", math.inf))
@@ -71,6 +92,7 @@ def check_annotation(argument: str, value: object, annotation: object) -> None:
         check_count(argument, value, low, high)
     elif kind is float:
         check_number(argument, value, low, high, open_low="above" in limit, open_high="below" in limit)
+    return value
 
 
 def check_choice(argument: str, value: object, allowed: Iterable[str]) -> None:
@@ -90,30 +112,36 @@ def check_number(
     *,
     open_low: bool = False,
     open_high: bool = False,
-) -> None:
-    """Raise `ValueError` unless `value` is a finite number in the interval from `low` to `high`."""
+) -> float:
+    """Return `value` as Python's own number, or raise `ValueError` unless it is finite and from `low` to `high`."""
+    number: Any = plain(value)
     if not (
-        isinstance(value, int | float)
-        and not isinstance(value, bool)
-        and math.isfinite(value)
-        and (low < value if open_low else low <= value)
-        and (value < high if open_high else value <= high)
+        isinstance(number, int | float)
+        and not isinstance(number, bool)
+        and math.isfinite(number)
+        and (low < number if open_low else low <= number)
+        and (number < high if open_high else number <= high)
     ):
         left, right = "(" if open_low or low == -math.inf else "[", ")" if open_high or high == math.inf else "]"
         raise ValueError(f"{argument}={value!r} is not allowed; it must be a number in {left}{low:g}, {high:g}{right}.")
+    return number
 
 
-def check_count(argument: str, value: object, low: float = 1, high: float = math.inf) -> None:
-    """Raise `ValueError` unless `value` is an integer with `low <= value <= high`."""
-    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+def check_count(argument: str, value: object, low: float = 1, high: float = math.inf) -> int:
+    """Return `value` as an `int`, or raise `ValueError` unless it is a whole number with `low <= value <= high`."""
+    number: Any = plain(value)
+    if not isinstance(number, int) or isinstance(number, bool) or not low <= number <= high:
         limit = f"at least {low:g}" if high == math.inf else f"from {low} to {high:g}"
         raise ValueError(f"{argument}={value!r} is not allowed; it must be a whole number, {limit}.")
+    return number
 
 
-def check_flag(argument: str, value: object) -> None:
-    """Raise `ValueError` unless `value` is True or False."""
-    if not isinstance(value, bool):
+def check_flag(argument: str, value: object) -> bool:
+    """Return `value` as a `bool`, or raise `ValueError` unless it is True or False."""
+    flag: Any = plain(value)
+    if not isinstance(flag, bool):
         raise ValueError(f"{argument}={value!r} is not allowed; it must be True or False.")
+    return flag
 
 
 def check_kind(argument: str, value: object, kind: type | UnionType, wanted: str) -> None:

@@ -12,6 +12,7 @@ A stream is a seed followed by words and numbers that name the draw. The streams
     seed, "train" or "tune", round, "batches", client, phase, epoch    the order of a client's samples
     seed, "train" or "tune", round, "draws", client, number     random numbers of a loss (`draws` of `train`)
     seed, "train" or "tune", round, "dropout", number           dropout in local training `number` of the round
+    seed, "init"; seed, "round" or "tuning", round              what PyTorch draws beside local training
     seed, "server", round, what, ...                            draws of the server in a round
     seed, method, what                                          draws of a method before the first round
 """

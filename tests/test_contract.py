@@ -77,6 +77,7 @@ SETTINGS |= dict(
     device="auto",
     dtype="float32",
     graphs=True,
+    checkpoint_seconds=30.0,
 )
 
 

@@ -10,6 +10,7 @@ from archives import pictures
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import fedlib as fl
 from fedlib.data import EMBEDDED, OFFICIAL, Dataset, datasets, load, read_npz, write_npz
 
 
@@ -112,6 +113,73 @@ def test_a_subset_that_cannot_be_is_refused(indices: list, words: str) -> None:
         tiny().subset(indices)
 
 
+TRAIN, TEST = pictures(6, 9, 7, 3), pictures(3, 9, 7, 3, seed=1)
+FORMS = {  # the images of both splits as people have them, and what they are as uint8
+    "channels first": (lambda x: x.transpose(0, 3, 1, 2), lambda x: x),
+    "whole numbers": (lambda x: x.astype(np.int64), lambda x: x),
+    "16 bits with values of 8": (lambda x: x.astype(np.uint16), lambda x: x),
+    "whole floats": (lambda x: x.astype(np.float32), lambda x: x),
+    "floats from 0 to 1": (lambda x: (x / 255).astype(np.float32), lambda x: x),
+    "halves": (lambda x: np.where(x > 99, 0.5, 0), lambda x: np.where(x > 99, 128, 0)),
+    "booleans": (lambda x: x > 99, lambda x: np.where(x > 99, 255, 0)),
+    "one kind in train": (lambda x: x.astype(float) if len(x) == 6 else x, lambda x: x),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_images_as_people_have_them(form, tmp_path):
+    given, expected = FORMS[form]
+    np.savez(tmp_path / "own.npz", **arrays(x_train=given(TRAIN), x_test=given(TEST)))
+    data = read_npz(tmp_path / "own.npz")
+    np.testing.assert_array_equal(data.x.transpose(0, 2, 3, 1), np.concatenate([expected(TRAIN), expected(TEST)]))
+    assert data.x.dtype == np.uint8
+
+
+def test_the_range_of_the_values_is_that_of_all_splits(tmp_path):
+    """Test images that happen to be dark are not made brighter than train images."""
+    dark = np.clip(TEST, 0, 1).astype(float)
+    np.savez(tmp_path / "own.npz", **arrays(x_train=TRAIN.astype(float), x_test=dark))
+    np.testing.assert_array_equal(read_npz(tmp_path / "own.npz").x[6:].transpose(0, 2, 3, 1), dark)
+
+
+LABELS = {  # labels of train and test, with `classes` or without, and the classes of the nine images
+    "text": (["cat", "ant", "bee"] * 2, ["bee", "cat", "ant"], None, "cat ant bee cat ant bee bee cat ant"),
+    "bytes": ([b"b", b"a"] * 3, [b"a", b"b", b"a"], None, "b a b a b a a b a"),
+    "text in an order": (["b", "a"] * 3, ["a", "b", "a"], ["b", "a"], "b a b a b a a b a"),
+    "from 1": ([1, 2, 3, 1, 2, 3], [3, 2, 1], None, "1 2 3 1 2 3 3 2 1"),
+    "with gaps": ([10, 2, 2, 10, 2, 2], [7, 7, 2], None, "10 2 2 10 2 2 7 7 2"),
+    "floats": ([0.0, 1, 2, 0, 1, 2], [2.0, 1, 0], None, "0 1 2 0 1 2 2 1 0"),
+    "flags": ([True, False] * 3, [True, False, True], None, "1 0 1 0 1 0 1 0 1"),
+    "in a column": ([[0], [1], [2], [0], [1], [2]], [[2], [1], [0]], ["x", "y", "z"], "x y z x y z z y x"),
+    "a class only in test": ([0, 1] * 3, [2, 1, 0], None, "0 1 0 1 0 1 2 1 0"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", LABELS)
+def test_labels_as_people_have_them(case, tmp_path):
+    train, test, classes, expected = LABELS[case]
+    content = arrays(y_train=np.array(train), y_test=np.array(test), classes=classes and np.array(classes))
+    np.savez(tmp_path / "own.npz", **content)
+    data = read_npz(tmp_path / "own.npz")
+    assert [data.classes[label] for label in data.y] == expected.split()
+    in_order = {"text in an order": ("b", "a"), "with gaps": ("2", "7", "10")}
+    assert data.classes == in_order.get(case, tuple(sorted(set(expected.split()))))
+
+
+def test_images_without_splits_are_divided_by_a_test_fraction_only(tmp_path):
+    x, y = pictures(40, 9, 7), np.arange(40) % 4 + 1
+    np.savez(tmp_path / "own.npz", x=x, y=y, writer=np.arange(40) % 5, source=np.arange(40) // 2)
+    data = read_npz(tmp_path / "own.npz")
+    assert data.x.shape == (40, 1, 9, 7)
+    assert (data.split == 0).all()
+    assert (data.classes, data.domains) == (("1", "2", "3", "4"), ("0", "1", "2", "3", "4"))
+    assert data.source.tolist() == [i // 2 for i in range(40)]
+    federation = fl.federate(data, fl.iid(), clients=2, test_fraction=0.3)
+    assert sum(map(len, federation.train)) + sum(map(len, federation.test)) == 40
+    with pytest.raises(ValueError, match=r"test_fraction=None is not allowed; 'own' has no official test part, so"):
+        fl.federate(data, fl.iid(), clients=2, test_fraction=None)
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -198,23 +266,44 @@ def test_grey_images_get_one_channel_and_writers_become_domains(tmp_path: Path) 
     [
         ({"y_test": None}, "y_test missing"),
         ({"x_train": None, "y_train": None}, "x_train, y_train missing"),
-        ({"x_train": pictures(6, 5, 4, 3).astype(float)}, "x_train is float64"),
-        ({"x_train": pictures(6, 3, 5, 4)}, "must be 1 (grey) or 3 (colour)"),
+        ({"x_train": pictures(6, 5, 4, 3).astype(complex)}, "x_train is complex128 of shape (6, 5, 4, 3)"),
+        ({"x_train": pictures(6, 5, 7, 2)}, "x_train has shape (6, 5, 7, 2); images have 1 (grey) or 3 (colour)"),
+        ({"x_train": pictures(6, 5, 7, 4)}, "transparency is the fourth channel, which x[..., :3] leaves out"),
+        ({"x_train": pictures(6, 5, 4, 3) / 255 - 0.5}, "so save (255 * (x - x.min()) / (x.max() - x.min())).astype("),
+        ({"x_train": pictures(6, 5, 4, 3) / 255.0}, "x_train and x_test have values from 0 to"),  # of two kinds
+        ({"x_train": np.full((6, 5, 4, 3), np.nan)}, "x_train and x_test have values from nan to nan"),
+        ({"x_train": pictures(6, 5, 4, 3).astype(np.uint16) * 257}, "so save (x // 257).astype('uint8')"),
+        (
+            {"x_train": pictures(6, 5, 4, 3).astype(int) % 2, "x_test": pictures(3, 5, 4, 3).astype(int) % 2},
+            "so save (255 * x).astype('uint8')",
+        ),
+        ({"x": pictures(6, 5, 4, 3)}, "x stands beside x_train; images have splits, or no array has one."),
+        (
+            {"x_train": None, "y_train": None, "x_test": None, "y_test": None, "x": pictures(6, 5, 4)},
+            "y missing; a data",
+        ),
+        ({"y_train": np.eye(6, 3)}, "(one-hot labels become classes with .argmax(1))"),
+        ({"y_train": np.array(["a"] * 6)}, "y is text in one split and numbers in another"),
+        (
+            {"y_train": np.array(["a"] * 6), "y_test": np.array(["b"] * 3), "classes": np.array(["a", "c"])},
+            "the label 'b' is not in classes.",
+        ),
         ({"x_train": pictures(6, 20)}, "x_train is uint8 of shape (6, 20)"),
         ({"x_test": pictures(3, 5, 5, 3)}, "must have one shape"),
         ({"y_train": np.arange(5) % 3}, "y_train has shape (5,), but x_train has 6 images"),
         ({"y_train": np.arange(6) % 3 + 0.5}, "must be whole numbers"),
-        ({"y_train": np.arange(6) % 3 * 2}, "an empty class"),
-        ({"y_train": np.arange(6) % 3 - 1}, "y has values from -1"),
+        ({"y_train": np.full(6, np.nan)}, "y holds float64 that are not whole numbers"),
+        ({"y_train": np.arange(6) % 3 * 2, "classes": np.array(["a", "b", "c", "d", "e"])}, "an empty class"),
+        ({"y_train": np.arange(6) % 3 - 1}, "y has the label -1; images without a class must be left out."),
         ({"classes": np.array(["a", "b", "c", "d"])}, "an empty class: class 3 ('d')"),
         ({"classes": np.array(["a", "b"])}, "there are 2 classes"),
         ({"writer_train": np.arange(6)}, "writer_test missing"),
         ({"domain_train": np.zeros(6, int), "domain_test": np.zeros(2, int)}, "domain_test has shape (2,)"),
         ({"source_train": np.arange(6)}, "source_test missing"),
         ({"source_train": np.arange(6), "source_test": np.arange(3)}, "source 0 is in the official test part"),
-        ({"y_test": np.array([0, 1, None])}, "object arrays are not read"),
+        ({"y_test": np.array([0, 1, None])}, "object arrays are not read, save names with .astype(str)"),
         (
-            {"x_train": pictures(0, 5, 4, 3), "y_train": np.arange(0), "y_test": np.ones(3, int)},
+            {"x_train": pictures(0, 5, 4, 3), "y_train": np.arange(0), "classes": np.array(["a", "b", "c", "d"])},
             "an empty class",
         ),
     ],

@@ -72,6 +72,36 @@ def test_grey_images_have_one_channel_and_three_where_some_are_coloured(tmp_path
     np.testing.assert_array_equal(data.x[6:], colour(3, 1).transpose(0, 3, 1, 2))
 
 
+def folders(root: Path, classes: tuple[str, ...], **parts: int) -> Path:
+    """A folder for each split with a folder for each class, with so many pictures."""
+    for code, (split, n) in enumerate(parts.items()):
+        for name in classes:
+            (root / split / name).mkdir(parents=True)
+            for i, x in enumerate(colour(n, seed=code)):
+                (root / split / name / f"{split} {i}.png").write_bytes(png(x))
+    return root
+
+
+def test_a_class_with_the_name_of_a_split_stays_in_its_split(tmp_path):
+    """CIFAR-100 has a class "train"; the patterns of `datasets` find `test/train/*.png` among the train images."""
+    data = fl.load(f"hf:{folders(tmp_path / 'mine', ('bee', 'test', 'train'), train=5, test=2)}")
+    assert data.classes == ("bee", "test", "train")
+    assert np.bincount(data.split).tolist() == [15, 6]
+    assert np.bincount(data.y[data.split == 1]).tolist() == [2, 2, 2]
+    both = [{x.tobytes() for x in data.x[data.split == code]} for code in (0, 1)]
+    assert not both[0] & both[1]
+
+
+def test_a_file_in_two_splits_is_refused(tmp_path):
+    folder = folders(tmp_path / "mine", ("bee", "cat"), train=3, test=2)
+    (folder / "README.md").write_text(
+        "---\nconfigs:\n- config_name: default\n  data_files:\n"
+        "  - {split: train, path: '*/*/*.png'}\n  - {split: test, path: 'test/*/*.png'}\n---\n"
+    )
+    with pytest.raises(ValueError, match=r"has the file .*test.*\.png in two splits; an image may be in one\."):
+        fl.load(f"hf:{folder}")
+
+
 def test_a_validation_part_is_one_or_the_test_part_that_is_missing(tmp_path):
     parts = {"train": grey(6), "validation": grey(3, 1), "test": grey(3, 2)}
     data = fl.load(f"hf:{write(tmp_path / 'three', parts)}")

@@ -582,6 +582,7 @@ def test_a_gpu_that_is_not_there_is_refused_before_any_work(federation, run_stor
 def test_a_run_of_a_gpu_is_read_where_there_is_none(federation, monkeypatch):
     """The store of a machine with a GPU, opened on a laptop: here the training is done under a false name."""
     arguments = dict(algorithm="pfedsim", federation=federation, **SETTING, device="cuda", progress=False)
+    fl.run(**arguments | {"device": "cpu"})  # torch imports the rest of itself
     with monkeypatch.context() as patch:
         patch.setattr(torch.cuda, "is_available", lambda: True)
         real = torch.device

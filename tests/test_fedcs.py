@@ -11,7 +11,7 @@ from methods import FACTORIES
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from test_baselines import close, cohort_of
 from test_pfedmb import lenet, normal
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import vmap
 
 import fedlib as fl
@@ -29,6 +29,7 @@ from fedlib.methods.fedcs.alignment import (
     whitening_rate,
     whitening_step,
 )
+from fedlib.models import MODELS, build
 from fedlib.models.features import features
 from fedlib.runs.store import flatten
 from fedlib.stack import for_each
@@ -258,11 +259,17 @@ def test_the_closed_form_leaves_out_units_that_never_fire(clients):
 # The map in a model
 
 
-@pytest.mark.parametrize("shifted", [False, True])
+@pytest.mark.parametrize(("shifted", "bias"), [(False, True), (True, True), (False, False)])
 @pytest.mark.parametrize("side", ["input", "output"])
 @pytest.mark.parametrize("at", [1, 2, 3])
-def test_the_folded_map_is_the_map_as_a_layer(at, side, shifted):
-    model = lenet()
+def test_the_folded_map_is_the_map_as_a_layer(at, side, shifted, bias):
+    def builder(shape, n_classes):
+        net = MODELS["lenet5_plain"](shape, n_classes)
+        linear = [module for module in net.modules() if isinstance(module, nn.Linear)][at - 1]
+        linear.bias = linear.bias if bias else None
+        return net
+
+    model = build("lenet5", builder, (3, 32, 32), 10, seed=0)
     w = {name: t.double().requires_grad_() for name, t in model.weights.items()}
     layer, x, y = linear_layer(w, at), normal(5, 3, 32, 32), torch.arange(5)
     d = w[f"{layer}.weight"].shape[side == "input"]

@@ -16,6 +16,7 @@ from processes import start
 
 import fedlib as fl
 from fedlib.fingerprint import fingerprint
+from fedlib.fingerprint.syntax import _source
 from fedlib.runs.plan import portable, prepare
 
 PACKAGE = Path(fl.__file__).parent
@@ -251,9 +252,12 @@ def test_a_closure_a_partial_and_a_lambda_count_with_what_they_hold():
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
-        ("RNG = np.random.default_rng(0)", "weight cannot be fingerprinted: no source tells what is in a Generator"),
-        ("RNG = Twice()", "weight cannot be fingerprinted: no source tells what is in a Twice; make it inside"),
-        ("RNG = torch.nn.Linear(2, 2)", "weight cannot be fingerprinted: no source tells what is in a Linear"),
+        (
+            "RNG = np.random.default_rng(0)",
+            "weight cannot be fingerprinted: RNG is or holds a Generator, and no source tells what is in it; make",
+        ),
+        ("RNG = Twice()", "weight cannot be fingerprinted: RNG is or holds a Twice, and no source"),
+        ("RNG = torch.nn.Linear(2, 2)", "weight cannot be fingerprinted: RNG is or holds a Linear, and no source"),
     ],
 )
 def test_what_no_source_tells_is_refused_before_anything_runs(line, sentence, folder, federation, run_store):
@@ -297,6 +301,7 @@ def test_a_worker_without_the_source_takes_the_fingerprint_that_was_taken_where_
     plan = prepare(method, federation, rounds=1)
     sent, bare = (pickle.loads(cloudpickle.dumps(own)) for own in (portable(method), method))
     del linecache.cache["<cell 9>"]
+    _source.cache_clear()  # another process has read nothing yet
     assert prepare(sent, federation, rounds=1).config == plan.config
     with pytest.raises(ValueError, match="the source of mine is not there; define it in a file or in a notebook"):
         prepare(bare, federation, rounds=1)

@@ -2,6 +2,7 @@
 
 import functools
 import re
+import warnings
 
 import numpy as np
 import pytest
@@ -137,7 +138,7 @@ def needs_large_images(shape, n_classes):
     raise ValueError("images must be larger.")
 
 
-ENDS = "it must return what its last nn.Linear, with a bias, gives: the logits [batch, 4]."
+ENDS = "it must return what its last nn.Linear gives: the logits [batch, 4]."
 REFUSED = {
     "a module": (mine((1, 16, 16), 4), "model is of type Sequential; it must be a name, a function (shape, n_classes)"),
     "nothing": ([], "model is of type list; it must be a name, a function (shape, n_classes)"),
@@ -146,7 +147,6 @@ REFUSED = {
     "several": ([mine, "lenet5"], "model='mine+lenet5' is not allowed; fedavg needs one architecture"),
     "no module": (lambda shape, n_classes: [3], "is not allowed; it returns a list, not a torch.nn.Module."),
     "no classifier": (lambda shape, n_classes: nn.Flatten(), "is not allowed; it has no nn.Linear as its classifier."),
-    "no bias": (ends_in(nn.Linear(8, 4, bias=False)), ENDS),
     "too many classes": (ends_in(nn.Linear(8, 5)), ENDS),
     "probabilities": (ends_in(nn.Linear(8, 4), nn.Softmax(1)), ENDS),
     "another last layer": (Spare, ENDS),
@@ -157,8 +157,19 @@ REFUSED = {
         changed(lambda net: net.register_buffer("table", torch.ones(2), persistent=False)),
         "its 'table' is neither a weight of its own nor a statistic of BatchNorm",
     ),
-    "tied weights": (changed(tied), "its '6.weight' is neither a weight of its own"),
-    "a mean over all batches": (changed(lambda net: setattr(net[1], "momentum", None)), "BatchNorm has no momentum"),
+    "tied weights": (changed(tied), "its '6.weight' is another of its weights as well; every layer must have its own."),
+    "complex weights": (
+        changed(lambda net: setattr(net, "phase", nn.Parameter(torch.ones(2, dtype=torch.complex64)))),
+        "its 'phase' is complex; all weights must be real.",
+    ),
+    "a classifier that is made of others": (
+        changed(lambda net: nn.utils.parametrizations.weight_norm(net[-1])),
+        "the weight of its last nn.Linear is made of others; it must be a parameter of its own.",
+    ),
+    "a mean over all batches": (
+        changed(lambda net: setattr(net[1], "momentum", None)),
+        "BatchNorm has no momentum; give a number, such as momentum=0.1.",
+    ),
     "another seed": (changed(drawn_by_numpy), "its initial weights differ from call to call"),
     "other images": (changed(lambda net: net.insert(0, nn.Conv2d(3, 1, 1))), "fails for images of shape (1, 16, 16)"),
     "single precision": (
@@ -169,10 +180,7 @@ REFUSED = {
     "an error": (fails_in_two_lines, "and 4 classes (RuntimeError: no memory)."),
     "its own refusal": (needs_large_images, "images must be larger."),
     "a state": (Maker(), "no source tells what is in a Maker"),
-    "a global state": (
-        drawn_from_outside,
-        "drawn_from_outside cannot be fingerprinted: no source tells what",
-    ),
+    "a global state": (drawn_from_outside, "drawn_from_outside cannot be fingerprinted: RNG is or holds a Generator"),
 }
 
 
@@ -184,6 +192,72 @@ def test_what_cannot_be_trained_is_refused_in_one_sentence(case, federation, run
     assert "\n" not in str(refusal.value)
     assert str(refusal.value).endswith(".")
     assert not run_store.exists()
+
+
+def without_bias(shape, n_classes):
+    return nn.Sequential(*mine(shape, n_classes)[:-1], nn.Linear(8, n_classes, bias=False))
+
+
+def lazy(shape, n_classes):
+    """The sizes of its layers are known once it sees an image."""
+    first = nn.LazyConv2d(4, 3), nn.LazyBatchNorm2d(), nn.ReLU(), nn.Flatten()
+    return nn.Sequential(*first, nn.LazyLinear(8), nn.ReLU(), nn.LazyLinear(n_classes))
+
+
+class Attending(nn.Module):
+    """A Transformer whose tokens are the lines of an image."""
+
+    def __init__(self, shape, n_classes):
+        super().__init__()
+        self.tokens = nn.Linear(shape[2], 8)
+        self.layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+        self.head = nn.Linear(8, n_classes)
+
+    def forward(self, x):
+        return self.head(self.layer(self.tokens(x[:, 0])).mean(1))
+
+
+OF_HEADS = [  # methods that treat the classifier apart
+    *("fedbabu", "fedgen", "fedpac", "fedper", "fedproto", "fedrep", "fedsim", "ifca", "pfedmb", "pfedsim"),
+    fl.fedgh(public=False),
+    fl.fedcs(at="fc2", every=1),
+    fl.fedcs(at="fc2", every=1, side="output"),
+]
+
+
+@pytest.mark.parametrize("method", OF_HEADS, ids=str)
+def test_a_classifier_needs_no_bias(method, federation):
+    setting = SETTING | dict(dtype="float64", progress=False)
+    loop, stacked = (fl.run(method, federation, without_bias, **setting, backend=b) for b in ("loop", "stacked"))
+    assert close(loop.models, stacked.models)
+    assert loop.accuracy["loss"].between(0.01, 5).all()
+    if loop.config["algorithm"] != "fedgh":  # puts its own classifier in the place of the model's
+        assert not any(name.startswith("3.bias") for name in loop.weights(0))
+
+
+def test_a_shift_needs_the_bias_of_its_layer(federation):
+    with pytest.raises(ValueError, match="shifted=True is not allowed; the layer '3' of model='without_bias' has no"):
+        fl.run(fl.fedcs(at="fc2", shifted=True), federation, without_bias, **SETTING, progress=False)
+
+
+def test_layers_that_wait_for_the_first_image_are_built_before_the_run(federation):
+    setting = SETTING | dict(dtype="float64", progress=False)
+    loop, stacked = (fl.run("fedper", federation, lazy, **setting, backend=b) for b in ("loop", "stacked"))
+    assert close(loop.models, stacked.models)
+    assert loop.model.weights["4.weight"].shape == (8, 4 * 14 * 14)
+    assert (loop.model.weights["1.running_mean"] == 0).all()  # of no image yet
+    other = fl.run("fedper", federation, lazy, **setting | {"seed": 1})
+    assert not loop.model.weights["4.weight"].equal(other.model.weights["4.weight"])
+
+
+def test_what_a_stack_cannot_speed_up_is_said_once_in_our_words(federation):
+    with pytest.warns(UserWarning, match="uses aten::") as said:
+        fl.run("fedavg", federation, Attending, **SETTING, backend="stacked", progress=False)
+    [one] = map(str, (warning.message for warning in said))
+    assert re.fullmatch(r"model='Attending' uses aten::\w+.* but backend='loop' may be faster\.", one)
+    with warnings.catch_warnings(action="error"):
+        fl.run("fedavg", federation, Attending, **SETTING, backend="loop", progress=False)
+        fl.run("fedavg", federation, mine, **SETTING, backend="stacked", progress=False)
 
 
 def test_a_model_that_is_checked_leaves_the_global_random_state_alone(federation):

@@ -1,6 +1,7 @@
 """Partitions: nothing dealt twice, nothing lost, and the promise of each."""
 
 import inspect
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -183,7 +184,11 @@ def test_the_fingerprint_changes_with_the_owner_of_a_sample(tiny):
         (lambda d: fl.federate(d, fl.iid(), 4, validation_fraction=1), "validation_fraction=1 is not allowed"),
         (lambda d: fl.federate(d, fl.iid(), 81, validation_fraction=0.5), "needs one to train on and .* validate on"),
         (lambda d: fl.federate(d, fl.iid(), 4, validation_fraction=0.01), "leaves client 0 without .* to validate on"),
-        (lambda d: fl.federate(d, fl.iid(), 4, None), "leaves client 0 without a sample to test on"),
+        (lambda d: fl.federate(d, fl.iid(), 4, None), "test_fraction=None is not allowed; 'tiny' has no official test"),
+        (
+            lambda d: fl.federate(replace(d, split=(np.arange(len(d)) < 2).astype(np.uint8)), fl.iid(), 4, None),
+            r"leaves client \d without a sample to test on",
+        ),
     ],
 )
 def test_bad_arguments_get_one_sentence(tiny, make, sentence):

@@ -16,14 +16,19 @@ import torch
 from methods import FACTORIES
 from processes import start
 from safetensors import SafetensorError, safe_open
-from trees import same_bits
+from trees import distance, same_bits
 
 import fedlib as fl
 from fedlib import files
+from fedlib.algorithm import Algorithm, Global, init_global, one_for_all
+from fedlib.methods.fedalt import State
 from fedlib.runs import rounds
 from fedlib.runs.plan import cohorts
 from fedlib.runs.setting import Setting
 from fedlib.runs.store import FORMAT
+from fedlib.stack import client_mean
+from fedlib.training import cross_entropy
+from fedlib.training import train as train_locally
 
 SETTING = dict(rounds=6, join_ratio=0.5, local_epochs=1, batch_size=8, lr=0.05, evaluate_every=2)
 
@@ -129,9 +134,8 @@ def test_an_edited_algorithm_is_not_answered_with_an_old_result(federation):
 
     import linecache
 
-    from fedlib.algorithm import ALGORITHMS, Algorithm, Global, algorithm, init_global, one_for_all
-    from fedlib.stack import client_mean
-    from fedlib.training import cross_entropy, train
+    from fedlib.algorithm import ALGORITHMS, algorithm
+    from fedlib.training import train
 
     results = []
     for i, rate in enumerate([1.0, 0.5]):
@@ -212,6 +216,40 @@ def test_the_global_random_state_is_left_alone(federation):
     assert (torch.rand(1), np.random.rand()) == expected  # noqa: NPY002
 
 
+def test_what_a_round_draws_comes_from_the_seed_of_the_run(federation, tmp_path):
+    """Alone, stopped and resumed, and in a stack with runs that draw in between."""
+
+    @fl.algorithm
+    def noisy(sigma: float = 0.1) -> Algorithm:
+        """FedAvg whose server adds noise, drawn by PyTorch, to the model that it sends."""
+
+        def round(state, cohort):
+            sent = {name: t + sigma * torch.randn_like(t) for name, t in state.w.items()}
+            w = cohort.receive(train_locally(cohort, cross_entropy, cohort.broadcast(sent)))
+            return Global(client_mean(w, cohort.n_samples))
+
+        return Algorithm("noisy", init_global, round, models=one_for_all)
+
+    def stop(t):
+        if t == 3:
+            raise Stop
+
+    cells = fl.grid(algorithm=noisy(), federation=federation, seed=[0, 1, 2], backend="stacked", **SETTING)
+    torch.manual_seed(3)
+    alone = [fl.run(**cell, progress=False, store=tmp_path / "alone") for cell in cells]
+    torch.manual_seed(4)
+    before = torch.get_rng_state()
+    swept = fl.sweep(cells, jobs=1, progress=False, store=tmp_path / "swept").results
+    with pytest.raises(Stop):
+        fl.run(**cells[0], progress=stop, store=tmp_path / "parts", checkpoint_seconds=0)
+    resumed = fl.run(**cells[0], progress=False, store=tmp_path / "parts")
+    assert torch.equal(torch.get_rng_state(), before)
+    assert same(resumed, alone[0])
+    for one, other in zip(alone, swept, strict=True):
+        assert distance(one.models, other.models) < 1e-4
+    assert not same(alone[0], alone[1])
+
+
 BAD = [
     ({"algorithm": "fedavgg"}, r"algorithm='fedavgg' is unknown \(did you mean 'fedavg'\?\)"),
     ({"model": "lenet"}, r"model='lenet' is unknown \(did you mean 'lenet5'\?\)"),
@@ -244,6 +282,23 @@ def test_bad_arguments_get_one_sentence_before_any_work(change, sentence, federa
     assert not run_store.exists()
 
 
+@pytest.mark.parametrize(
+    ("returned", "kind"),
+    [(None, "None"), ({"w": 1}, "a dict"), (torch.ones(1), "a Tensor"), (State(1, 2), "a State")],
+)
+def test_a_round_that_returns_no_state_is_one_sentence(returned, kind, federation):
+    @fl.algorithm
+    def mine():
+        def round(state, cohort):
+            return state if cohort.round == 0 else returned
+
+        return Algorithm("mine", init_global, round, models=one_for_all)
+
+    with pytest.raises(TypeError) as refusal:
+        fl.run(mine(), federation, **SETTING, progress=False)
+    assert str(refusal.value) == f"round 2 of mine() returned {kind}; it must return a Global, as its `init` does."
+
+
 def test_rounds_are_asked_for(federation):
     with pytest.raises(ValueError, match="rounds is missing"):
         fl.run("fedavg", federation)
@@ -255,7 +310,7 @@ def test_the_parameters_of_a_run_are_the_fields_of_its_setting():
         own.name: (inspect.Parameter.empty if own.default is MISSING else own.default, own.type)
         for own in fields(Setting)
     }
-    around = ["algorithm", "federation", "model"], ["progress", "store", "checkpoint_seconds", "debug"]
+    around = ["algorithm", "federation", "model"], ["progress", "store", "debug"]
     assert list(parameters) == [*around[0], *settings, *around[1]]
     assert settings.items() <= parameters.items()
     assert all(re.search(rf"^        {name}: ", fl.run.__doc__, re.MULTILINE) for name in parameters)

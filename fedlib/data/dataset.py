@@ -14,7 +14,7 @@ TRAIN, TEST, VALIDATION = 0, 1, 2
 class Dataset:
     """Labelled images in memory, with their official split and their domains.
 
-    Treat the arrays as read-only.
+    The arrays are read-only: a run is stored under the fingerprint of its data.
 
     Attributes:
         name: name for tables; `fingerprint` identifies the content.
@@ -72,6 +72,8 @@ class Dataset:
             both = np.intersect1d(self.source[self.split == TEST], self.source[self.split != TEST])
             if len(both):
                 raise ValueError(f"source {both[0]} is in the official test part and in another one; it may be in one.")
+        for field in ("x", "source", *per_image):
+            object.__setattr__(self, field, read_only(getattr(self, field)))
 
     def __len__(self) -> int:
         return len(self.y)
@@ -139,6 +141,15 @@ class Dataset:
     def std(self) -> np.ndarray:
         """Standard deviation of all pixels, scaled to [0, 1], per channel: float32 [C]; 1 for a constant channel."""
         return self._moments[1]
+
+
+def read_only(values: np.ndarray | None) -> np.ndarray | None:
+    """The same array, which cannot be written by this name."""
+    if values is None:
+        return None
+    view = values.view()
+    view.flags.writeable = False
+    return view
 
 
 def _check_array(field: str, values: np.ndarray, dtype: type, shape: str, shape_fits: bool) -> None:

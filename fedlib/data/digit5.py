@@ -62,7 +62,7 @@ def digit5(root: Path, domains: Sequence[str] = DOMAINS, per_domain: int | None 
     smallest = min(map(len, sets))
     n = smallest if per_domain is None else per_domain
     check_count("per_domain", n, 10, smallest)
-    check_count("seed", seed, 0)
+    seed = check_count("seed", seed, 0)
     rng = np.random.default_rng(seed)
     drawn = [np.sort(rng.permutation(len(data))[:n]) for data in sets]
     pairs = list(zip(sets, drawn, strict=True))

@@ -68,10 +68,10 @@ def domainnet(root: Path, n_classes: int = 20, fraction: float = 1.0, size: int 
     Returns:
         The data set "domainnet".
     """
-    check_count("n_classes", n_classes, 1, N_CLASSES)
-    check_number("fraction", fraction, 0, 1, open_low=True)
-    check_count("size", size)
-    check_count("seed", seed, 0)
+    n_classes = check_count("n_classes", n_classes, 1, N_CLASSES)
+    fraction = check_number("fraction", fraction, 0, 1, open_low=True)
+    size = check_count("size", size)
+    seed = check_count("seed", seed, 0)
     folder = root / "domainnet"
     path = folder / f"{n_classes}_classes_{float(fraction)}_{size}px_seed_{seed}" / "domainnet.npz"
     if not path.exists():

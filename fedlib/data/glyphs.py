@@ -65,8 +65,8 @@ def characters(writers: int = 100, seed: int = 0, copies: int = 1) -> Dataset:
     Returns:
         The data set "characters".
     """
-    check_count("writers", writers, low=5)
-    check_count("copies", copies)
+    writers = check_count("writers", writers, low=5)
+    copies = check_count("copies", copies)
     rng = generator(4, seed)
     habit = {
         "font": rng.permutation(np.arange(writers) % len(FONTS)),

@@ -2,7 +2,7 @@
 
 import io
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -64,7 +64,8 @@ def _decode(name: str, repository: str, given: dict[str, str]) -> Dataset:
         from datasets import exceptions
     columns = {"image": given["image"], "label": given["label"], "writer": given["writer"]}
     try:
-        loaded: Any = datasets.load_dataset(repository, given["config"] or None, revision=given["revision"] or None)
+        of, files = given["revision"] or None, _files(repository)
+        loaded: Any = datasets.load_dataset(repository, given["config"] or None, revision=of, **files)
     except exceptions.DatasetNotFoundError as error:
         raise ValueError(f"dataset={name!r} is unknown: {_first_line(error)}.") from error
     except (ValueError, exceptions.DatasetsError) as error:
@@ -91,6 +92,15 @@ def _decode(name: str, repository: str, given: dict[str, str]) -> Dataset:
     return _assemble(name, parts, columns)
 
 
+def _files(repository: str) -> dict[str, Any]:
+    """Where the files of each split are, for a folder with a folder of each: a class may have the name of a split."""
+    folder = Path(repository)
+    if not folder.is_dir() or (folder / "README.md").exists():
+        return {}
+    files = {split: f"{split}/**" for split in SPLITS if (folder / split).is_dir()}
+    return {"data_files": files} if files else {}
+
+
 def _the_only(name: str, option: str, kind: type, features: dict[str, Any]) -> str:
     """The only column of a kind."""
     fitting = [column for column, feature in features.items() if isinstance(feature, kind)]
@@ -105,14 +115,25 @@ def _the_only(name: str, option: str, kind: type, features: dict[str, Any]) -> s
 
 def _assemble(name: str, parts: list[tuple[int, Any]], columns: dict[str, str]) -> Dataset:
     raw = [part.select_columns([columns["image"]]).with_format("arrow") for _, part in parts]
-    files = (row for part in raw for batch in part.iter(1_000) for row in batch[columns["image"]].to_pylist())
-    x = _stack(name, files, sum(len(part) for _, part in parts))
+    x = _stack(name, _each(name, raw, columns["image"]), sum(len(part) for _, part in parts))
     y, classes = _numbers(parts, columns["label"])
     if y.min(initial=0) < 0:
         raise ValueError(f"{name} has images without a label; their class is {y.min()}.")
     domain, domains = _numbers(parts, columns["writer"]) if columns["writer"] else (np.zeros(len(y), np.int64), (name,))
     split = np.repeat(np.array([code for code, _ in parts], np.uint8), [len(part) for _, part in parts])
     return Dataset(name, x, y, classes, split, domain, domains)
+
+
+def _each(name: str, raw: Sequence[Any], column: str) -> Iterator[Any]:
+    """The images of all splits as they are kept; `ValueError` for a file that is in two splits."""
+    split_of: dict[str, int] = {}
+    for split, part in enumerate(raw):
+        for batch in part.iter(1_000):
+            for file in batch[column].to_pylist():
+                in_a_file = isinstance(file, dict) and not file["bytes"]
+                if in_a_file and split_of.setdefault(file["path"], split) != split:
+                    raise ValueError(f"{name} has the file {file['path']} in two splits; an image may be in one.")
+                yield file
 
 
 def _stack(name: str, files: Iterable[Any], n: int) -> np.ndarray:

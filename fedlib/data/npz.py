@@ -3,7 +3,7 @@
 import os
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +12,8 @@ from fedlib.data.dataset import TEST, TRAIN, VALIDATION, Dataset
 from fedlib.files import write_file
 
 _SPLITS = {"train": TRAIN, "test": TEST, "validation": VALIDATION}
-_KEYS = {f"{field}_{split}" for field in ("x", "y", "domain", "writer", "source") for split in _SPLITS} | {
-    "classes",
-    "domains",
-}
+_FIELDS = ("x", "y", "domain", "writer", "source")
+_KEYS = {f"{field}_{split}" for field in _FIELDS for split in _SPLITS} | {*_FIELDS, "classes", "domains"}
 _UNREADABLE = (OSError, EOFError, ValueError, KeyError, RuntimeError, MemoryError, zipfile.BadZipFile, zlib.error)
 LARGE, DENSE = 2**30, 200  # bytes and compression ratio above which a file is refused
 
@@ -23,10 +21,14 @@ LARGE, DENSE = 2**30, 200  # bytes and compression ratio above which a file is r
 def read_npz(path: str | os.PathLike[str]) -> Dataset:
     """Read a data set from one `.npz` file. Nothing is unpickled.
 
-    Required arrays: `x_train`, `x_test`, uint8 [N, H, W] or [N, H, W, C], and `y_train`, `y_test`, whole numbers [N].
-    Optional: `x_validation`, `y_validation`; the names `classes` (default: "0", "1", ...); for every split `domain_*`
-    (positions in the names `domains`, default: "0", "1", ...) or `writer_*` (any ids; each writer is a domain), and
-    `source_*` (whole numbers, equal for images made from the same original).
+    Required arrays: `x` and `y`, or with an official test part `x_train`, `y_train`, `x_test` and `y_test`. Optional:
+    `x_validation`, `y_validation`; the names `classes`; for every split `domain_*` (positions in the names `domains`,
+    default: "0", "1", ...) or `writer_*` (any ids; each writer is a domain), and `source_*` (whole numbers, equal for
+    images made from the same original). Without splits these are `domain`, `writer` and `source`.
+
+    Images are [N, H, W], [N, H, W, C] or [N, C, H, W], with 1 or 3 channels: uint8, booleans, whole numbers from 0 to
+    255 in any type, or numbers from 0 to 1. Labels are [N] or [N, 1]: positions in `classes`, or names of classes; any
+    other whole numbers if there is no `classes`. Classes without names are named by their labels.
 
     Args:
         path: the file.
@@ -105,65 +107,126 @@ def _read_arrays(path: Path) -> dict[str, np.ndarray]:
     except FileNotFoundError:
         raise
     except _UNREADABLE as error:
-        known = {"allow_pickle": "object arrays are not read", "would expand": str(error)}
+        known = {"allow_pickle": "object arrays are not read, save names with .astype(str)", "would expand": str(error)}
         reason = next((known[sign] for sign in known if sign in str(error)), "it is damaged or incomplete")
         raise ValueError(f"{path} cannot be read as a .npz of images: {reason}.") from error
 
 
 def _assemble(name: str, arrays: Mapping[str, np.ndarray]) -> Dataset:
-    missing = [k for k in ("x_train", "y_train", "x_test", "y_test") if k not in arrays]
-    if missing:
-        raise ValueError(f"{', '.join(missing)} missing; a data set needs x_train, y_train, x_test, y_test.")
-    splits = [split for split in _SPLITS if f"x_{split}" in arrays]
-    images = [_images(f"x_{split}", arrays[f"x_{split}"]) for split in splits]
+    bare = [field for field in _FIELDS if field in arrays]
+    split = [key for key in arrays if key not in (*_FIELDS, "classes", "domains")]
+    if bare and split:
+        raise ValueError(f"{bare[0]} stands beside {split[0]}; images have splits, or no array has one.")
+    if missing := [k for k in (("x", "y") if bare else ("x_train", "y_train", "x_test", "y_test")) if k not in arrays]:
+        raise ValueError(
+            f"{', '.join(missing)} missing; a data set needs x and y, or x_train, y_train, x_test and y_test."
+        )
+    splits = [""] if bare else [split for split in _SPLITS if f"x_{split}" in arrays]
+    keys = [_key("x", split) for split in splits]
+    images = _pixels(keys, [_channels_first(key, arrays[key]) for key in keys])
     if len({x.shape[1:] for x in images}) > 1:
-        shapes = ", ".join(f"x_{s} {x.shape[1:]}" for s, x in zip(splits, images, strict=True))
+        shapes = ", ".join(f"{key} {x.shape[1:]}" for key, x in zip(keys, images, strict=True))
         raise ValueError(f"the images of all splits must have one shape [C, H, W], but they are {shapes}.")
     counts = dict(zip(splits, map(len, images), strict=True))
-    y = _whole_numbers("y", arrays, counts)
+    y, classes = _labels(arrays, counts)
     domain, domains = _domains(name, arrays, counts)
-    source = _whole_numbers("source", arrays, counts) if "source_train" in arrays else None
-    classes = _names("classes", arrays, int(y.max(initial=-1)) + 1)
-    split = np.repeat(np.array([_SPLITS[s] for s in splits], np.uint8), list(counts.values()))
+    source = _whole_numbers("source", arrays, counts) if _key("source", splits[0]) in arrays else None
+    code = np.repeat(np.array([_SPLITS.get(s, TRAIN) for s in splits], np.uint8), list(counts.values()))
     x = np.empty((len(y), *images[0].shape[1:]), np.uint8)  # contiguous [N, C, H, W]
-    return Dataset(name, np.concatenate(images, out=x), y, classes, split, domain, domains, source)
+    return Dataset(name, np.concatenate(images, out=x), y, classes, code, domain, domains, source)
 
 
-def _images(key: str, x: np.ndarray) -> np.ndarray:
-    if x.dtype != np.uint8 or x.ndim not in (3, 4):
-        raise ValueError(f"{key} is {x.dtype} of shape {x.shape}; it must be uint8 [N, H, W] or [N, H, W, C].")
-    if x.ndim == 4 and x.shape[3] not in (1, 3):
-        raise ValueError(f"{key} has shape {x.shape}; the last axis of [N, H, W, C] must be 1 (grey) or 3 (colour).")
-    return x[:, None] if x.ndim == 3 else x.transpose(0, 3, 1, 2)  # [N, C, H, W]
+def _key(field: str, split: str) -> str:
+    return f"{field}_{split}" if split else field
+
+
+def _channels_first(key: str, x: np.ndarray) -> np.ndarray:
+    """Images as [N, C, H, W]."""
+    if x.ndim not in (3, 4) or x.dtype.kind not in "buif":
+        raise ValueError(
+            f"{key} is {x.dtype} of shape {x.shape}; it must be uint8 [N, H, W], [N, H, W, C] or [N, C, H, W]."
+        )
+    if x.ndim == 3 or x.shape[3] in (1, 3):
+        return x[:, None] if x.ndim == 3 else x.transpose(0, 3, 1, 2)
+    if x.shape[1] in (1, 3):
+        return x
+    four = " (transparency is the fourth channel, which x[..., :3] leaves out)" if x.shape[3] == 4 else ""
+    raise ValueError(f"{key} has shape {x.shape}; images have 1 (grey) or 3 (colour) channels{four}.")
+
+
+def _pixels(keys: Sequence[str], images: list[np.ndarray]) -> list[np.ndarray]:
+    """The images of all splits as uint8; what their values mean is decided for all of them together."""
+    kinds = {x.dtype.kind if x.dtype != np.uint8 else "pixels" for x in images}
+    if kinds == {"pixels"}:
+        return images
+    low, high = float(min(x.min(initial=0) for x in images)), float(max(x.max(initial=0) for x in images))
+    if kinds == {"b"} or ("f" in kinds and 0 <= low <= high <= 1):
+        return [np.rint(255.0 * x).astype(np.uint8) for x in images]
+    if low >= 0 and 1 < high <= 255 and all((x == np.rint(x)).all() for x in images if x.dtype.kind == "f"):
+        return [x.astype(np.uint8) for x in images]
+    how = "255 * (x - x.min()) / (x.max() - x.min())"
+    if "f" not in kinds and low >= 0:
+        how = "255 * x" if high <= 1 else "x // 257" if high > 4095 else how  # 257: of 16 bits
+    raise ValueError(
+        f"{' and '.join(keys)} have values from {low:g} to {high:g}; images are whole numbers from 0 to 255 or numbers "
+        f"from 0 to 1, so save ({how}).astype('uint8')."
+    )
 
 
 def _per_image(field: str, arrays: Mapping[str, np.ndarray], counts: Mapping[str, int]) -> np.ndarray:
-    """The arrays `<field>_<split>` of all splits as one array [N]; `ValueError` for a wrong length."""
+    """The arrays of a field of all splits as one array [N]; `ValueError` for a wrong length."""
     values = []
     for split, n in counts.items():
-        key = f"{field}_{split}"
+        key, images = _key(field, split), _key("x", split)
         if key not in arrays:
-            raise ValueError(f"{key} missing; x_{split} has {n} images.")
-        if arrays[key].shape != (n,):
-            raise ValueError(f"{key} has shape {arrays[key].shape}, but x_{split} has {n} images; both must agree.")
-        values.append(arrays[key])
+            raise ValueError(f"{key} missing; {images} has {n} images.")
+        shape = arrays[key].shape
+        if shape not in ((n,), (n, 1)):
+            hot = " (one-hot labels become classes with .argmax(1))" if field == "y" and len(shape) == 2 else ""
+            raise ValueError(f"{key} has shape {shape}, but {images} has {n} images; both must agree{hot}.")
+        values.append(arrays[key].reshape(n))
+    if len({value.dtype.kind in "SU" for value in values}) > 1:
+        raise ValueError(f"{field} is text in one split and numbers in another; it must be one of them.")
     return np.concatenate(values)
+
+
+def _labels(arrays: Mapping[str, np.ndarray], counts: Mapping[str, int]) -> tuple[np.ndarray, tuple[str, ...]]:
+    """The class of each image as a position [N] in the names of the classes, and these names."""
+    values = _per_image("y", arrays, counts)
+    if values.dtype.kind in "SU":
+        values = _texts(values)
+        names = _names("classes", arrays, 0) or tuple(sorted({*values}))
+        if unknown := sorted({*values} - {*names}):
+            raise ValueError(f"the label {unknown[0]!r} is not in classes.")
+        return np.array([names.index(value) for value in values]), names
+    values = _whole_numbers("y", arrays, counts)
+    found = np.unique(values)
+    if found.min(initial=0) < 0:
+        raise ValueError(f"y has the label {found[0]}; images without a class must be left out.")
+    if "classes" in arrays or len(found) == found.max(initial=-1) + 1:
+        return values, _names("classes", arrays, len(found))
+    return np.searchsorted(found, values), tuple(map(str, found.tolist()))
+
+
+def _texts(values: np.ndarray) -> list[str]:
+    return [value.decode() if isinstance(value, bytes) else str(value) for value in values.tolist()]
 
 
 def _whole_numbers(field: str, arrays: Mapping[str, np.ndarray], counts: Mapping[str, int]) -> np.ndarray:
     values = _per_image(field, arrays, counts)
-    if values.dtype.kind not in "iu":
-        raise ValueError(f"{field}_train and {field}_test are {values.dtype}; they must be whole numbers.")
+    if values.dtype.kind not in "buif" or not (values == np.rint(values)).all():
+        raise ValueError(f"{field} holds {values.dtype} that are not whole numbers; it must be whole numbers.")
     return values.astype(np.int64)
 
 
 def _domains(
     name: str, arrays: Mapping[str, np.ndarray], counts: Mapping[str, int]
 ) -> tuple[np.ndarray, tuple[str, ...]]:
-    if "domain_train" in arrays:
+    first = next(iter(counts))
+    if _key("domain", first) in arrays:
         domain = _whole_numbers("domain", arrays, counts)
         return domain, _names("domains", arrays, int(domain.max(initial=-1)) + 1)
-    if "writer_train" in arrays:
+    if _key("writer", first) in arrays:
         writers, domain = np.unique(_per_image("writer", arrays, counts), return_inverse=True)
         return domain.astype(np.int64), tuple(map(str, writers.tolist()))
     return np.zeros(sum(counts.values()), np.int64), (name,)
@@ -175,4 +238,4 @@ def _names(key: str, arrays: Mapping[str, np.ndarray], count: int) -> tuple[str,
         return tuple(map(str, range(count)))
     if arrays[key].ndim != 1:
         raise ValueError(f"{key} has shape {arrays[key].shape}; it must be a list of names.")
-    return tuple(str(n.decode() if isinstance(n, bytes) else n) for n in arrays[key].tolist())
+    return tuple(_texts(arrays[key]))

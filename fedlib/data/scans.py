@@ -107,7 +107,7 @@ def digit_masks(copies: int = 3, seed: int = 0) -> np.ndarray:
 
 def _scans_of_digits(copies: int, seed: int) -> tuple[np.random.Generator, np.ndarray]:
     """The generator of `digits`, and which scan each of its images shows: int64 [N]."""
-    check_count("copies", copies)
+    copies = check_count("copies", copies)
     rng = generator(1, seed)
     return rng, rng.permutation(np.repeat(np.arange(len(scans().digit)), copies))
 
@@ -124,7 +124,7 @@ def digit_pairs(per_class: int = 60, seed: int = 0) -> Dataset:
     Returns:
         The data set "digit_pairs". Both scans of an image come from one sheet, its `source`.
     """
-    check_count("per_class", per_class, low=2)
+    per_class = check_count("per_class", per_class, low=2)
     rng = generator(2, seed)
     number = rng.permutation(np.repeat(np.arange(100), per_class))
     nth = np.empty_like(number)  # 0, 1, ... within a number
@@ -223,7 +223,7 @@ def _others(rng: np.random.Generator, scan: np.ndarray) -> np.ndarray:
 
 def generator(set_number: int, seed: int) -> np.random.Generator:
     """The generator of one embedded set: sets with the same seed do not share draws."""
-    check_count("seed", seed, low=0)
+    seed = check_count("seed", seed, low=0)
     return np.random.default_rng([set_number, seed])
 
 

@@ -76,7 +76,7 @@ def digit_styles(per_style: int = 1000, seed: int = 0) -> Dataset:
     Returns:
         The data set "digit_styles".
     """
-    check_count("per_style", per_style, low=100, high=len(scans().digit))
+    per_style = check_count("per_style", per_style, low=100, high=len(scans().digit))
     rng = generator(3, seed)
     x, scan = [], []
     for draw in STYLES.values():

@@ -7,14 +7,14 @@ from functools import cached_property
 import numpy as np
 
 from fedlib.checks import check_count, check_kind, check_number
-from fedlib.data.dataset import TEST, Dataset
+from fedlib.data.dataset import TEST, Dataset, read_only
 from fedlib.federation.partition import Partition, Shares, append_pieces
 from fedlib.streams import generator
 
 
 @dataclass(frozen=True, eq=False)
 class Federation:
-    """A data set divided among clients, as index arrays into `data`; `federate` makes it.
+    """A data set divided among clients, as read-only index arrays into `data`; `federate` makes it.
 
     Attributes:
         data: the images of all clients.
@@ -49,6 +49,10 @@ class Federation:
     validation_fraction: float = 0.0
     unseen: int = 0
     public: Dataset | None = None
+
+    def __post_init__(self) -> None:
+        for part in ("train", "test", "validation"):
+            object.__setattr__(self, part, tuple(map(read_only, getattr(self, part))))
 
     @property
     def n_clients(self) -> int:
@@ -184,13 +188,18 @@ def federate(
     """
     check_kind("data", data, Dataset, "a Dataset, as fl.load makes it")
     check_kind("partition", partition, Partition, "a Partition such as fl.iid()")
-    check_count("clients", clients)
+    clients = check_count("clients", clients)
     if test_fraction is not None:
-        check_number("test_fraction", test_fraction, 0, 1, open_low=True, open_high=True)
-    check_number("validation_fraction", validation_fraction, 0, 1, open_high=True)
-    check_count("seed", seed, 0)
-    check_count("unseen", unseen, 0, clients - 1)
-    check_number("public", public, 0, 1, open_high=True)
+        test_fraction = check_number("test_fraction", test_fraction, 0, 1, open_low=True, open_high=True)
+    elif not (data.split == TEST).any():
+        raise ValueError(
+            f"test_fraction=None is not allowed; {data.name!r} has no official test part, so give a share of each "
+            f"client's images, such as test_fraction=0.25."
+        )
+    validation_fraction = check_number("validation_fraction", validation_fraction, 0, 1, open_high=True)
+    seed = check_count("seed", seed, 0)
+    unseen = check_count("unseen", unseen, 0, clients - 1)
+    public = check_number("public", public, 0, 1, open_high=True)
     dealt = np.arange(len(data)) if test_fraction is not None else np.flatnonzero(data.split != TEST)
     share = public * (1 - (test_fraction or 0))  # of the images in `dealt`
     drawn = _stratified(data.y[dealt], share, generator(seed, "public")) if public else []

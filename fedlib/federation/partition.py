@@ -84,8 +84,8 @@ def dirichlet(alpha: float, min_size: int = 40) -> Partition:
         >>> (federation.counts() > 0).sum(1)  # classes per client
         array([7, 7, 6])
     """
-    check_number("alpha", alpha, 0, open_low=True)
-    check_count("min_size", min_size, 0)
+    alpha = check_number("alpha", alpha, 0, open_low=True)
+    min_size = check_count("min_size", min_size, 0)
 
     def draw(y, n_clients, rng):
         shares = [[] for _ in range(n_clients)]
@@ -130,7 +130,7 @@ def shards(per_client: int = 2) -> Partition:
         >>> fl.federate(fl.load("digits", copies=1), fl.shards(per_client=2), clients=5).counts()[0]
         array([  0, 180,   0,   0,   1, 179,   0,   0,   0,   0])
     """
-    check_count("per_client", per_client)
+    per_client = check_count("per_client", per_client)
 
     def assign(y, domain, n_clients, rng):
         by_label = rng.permutation(len(y))
@@ -162,7 +162,7 @@ def classes_per_client(n_classes: int) -> Partition:
         >>> (federation.counts() > 0).sum(1)
         array([2, 2, 2, 2, 2])
     """
-    check_count("n_classes", n_classes)
+    n_classes = check_count("n_classes", n_classes)
 
     def assign(y, domain, n_clients, rng):
         classes = np.unique(y)
@@ -206,9 +206,9 @@ def uneven_classes(n_classes: int = 20, low: float = 0.3, high: float = 0.7) -> 
         >>> (federation.counts() > 0).sum(1)
         array([5, 5, 5, 5])
     """
-    check_count("n_classes", n_classes)
-    check_number("low", low, 0, open_low=True)
-    check_number("high", high, low)
+    n_classes = check_count("n_classes", n_classes)
+    low = check_number("low", low, 0, open_low=True)
+    high = check_number("high", high, low)
 
     def assign(y, domain, n_clients, rng):
         classes = np.unique(y)
@@ -292,9 +292,9 @@ def dirichlet_groups(alpha: float, groups: int = 10, min_size: int = 100) -> Par
         >>> fl.federate(fl.load("digits", copies=1), two_groups, clients=4).sizes
         array([461, 460, 438, 438])
     """
-    check_number("alpha", alpha, 0, open_low=True)
-    check_count("groups", groups)
-    check_count("min_size", min_size, 0)
+    alpha = check_number("alpha", alpha, 0, open_low=True)
+    groups = check_count("groups", groups)
+    min_size = check_count("min_size", min_size, 0)
 
     def assign(y, domain, n_clients, rng):
         if n_clients % groups:
@@ -340,7 +340,7 @@ def mixed_domains(mixed: float = 0.1) -> Partition:
         >>> fl.federate(data, fl.mixed_domains(), clients=12).sizes
         array([90, 90, 90, 90, 90, 90, 12, 12, 12, 12,  6,  6])
     """
-    check_number("mixed", mixed, 0, 1, open_low=True, open_high=True)
+    mixed = check_number("mixed", mixed, 0, 1, open_low=True, open_high=True)
 
     def assign(y, domain, n_clients, rng):
         ids, size = np.unique(domain, return_counts=True)

@@ -56,14 +56,20 @@ def _fault(name: str, builder: Builder, shape: tuple[int, int, int], n_classes: 
     if frozen := [key for key, weight in net.named_parameters() if not weight.requires_grad]:
         return f"its {frozen[0]!r} does not require a gradient, but a run trains all weights"
     if any(norm.momentum is None for norm in norms(net).values()):
-        return "its BatchNorm has no momentum"
+        return "its BatchNorm has no momentum; give a number, such as momentum=0.1"
+    if tied := {*dict(net.named_parameters(remove_duplicate=False))} - {*dict(net.named_parameters())}:
+        return f"its {min(tied)!r} is another of its weights as well; every layer must have its own"
+    if unreal := [key for key, weight in net.named_parameters() if weight.is_complex()]:
+        return f"its {unreal[0]!r} is complex; all weights must be real"
     model = build(name, builder, shape, n_classes, seed=0)
     if others := sorted({*model.weights, *model.statistics} - {*model.trainable} - model.batchnorm):
         return f"its {others[0]!r} is neither a weight of its own nor a statistic of BatchNorm"
+    if not any(key.endswith("weight") for key in model.classifier):
+        return "the weight of its last nn.Linear is made of others; it must be a parameter of its own"
     if not all(torch.equal(weight, model.weights[key]) for key, weight in model.redraw(0).items()):
         return "its initial weights differ from call to call; only what torch draws comes from the run's seed"
     if not _ends_in_classifier(model, dtype):
-        return f"it must return what its last nn.Linear, with a bias, gives: the logits [batch, {n_classes}]"
+        return f"it must return what its last nn.Linear gives: the logits [batch, {n_classes}]"
     return None
 
 
@@ -77,4 +83,4 @@ def _ends_in_classifier(model: Model, dtype: torch.dtype) -> bool:
     model.net.eval()
     logits = model(w, x)
     same = len(outputs) == 1 and isinstance(logits, Tensor) and torch.equal(logits, outputs[0])
-    return same and logits.shape == (2, model.n_classes) and layer.bias is not None
+    return same and logits.shape == (2, model.n_classes)

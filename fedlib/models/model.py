@@ -30,7 +30,7 @@ class Model(NamedTuple):
         trainable: names of the entries that are trained.
         statistics: names of the BatchNorm running means and variances.
         batchnorm: names of all entries of BatchNorm layers, affine and statistics.
-        classifier: names of the weight and bias of the last linear layer.
+        classifier: names of the weight of the last linear layer, and of its bias if it has one.
         redraw: `redraw(j)` gives draw j = 1, 2, ... of the initial weights, on the host; `weights` are draw 0.
         shape: channels, height and width of an image.
         n_classes: number of classes.
@@ -136,10 +136,10 @@ class Model(NamedTuple):
             w: weights by name, [...].
 
         Returns:
-            Weight [..., n_classes, features] and bias [..., n_classes].
+            Weight [..., n_classes, features] and bias [..., n_classes]; zeros for a classifier without bias.
         """
         phi = {name.rpartition(".")[2]: w[name] for name in self.classifier}
-        return phi["weight"], phi["bias"]
+        return phi["weight"], phi.get("bias", phi["weight"].new_zeros(phi["weight"].shape[:-1]))
 
     def independent(self, n: int) -> Params:
         """Draw initial weights several times, independently.
@@ -211,7 +211,7 @@ def build(
         trainable=tuple(name for name, _ in net.named_parameters()),
         statistics=frozenset(name for name, _ in net.named_buffers()),
         batchnorm=frozenset(f"{layer}.{name}" for layer, m in norms(net).items() for name in m.state_dict()),
-        classifier=frozenset(f"{linear}.{name}" for name in ("weight", "bias")),
+        classifier=frozenset(net.state_dict()).intersection([f"{linear}.weight", f"{linear}.bias"]),
         redraw=lambda j: _weights(draw(j)),
         shape=shape,
         n_classes=n_classes,
@@ -223,7 +223,12 @@ def drawn(builder: Builder, shape: tuple[int, int, int], n_classes: int, seed: i
     """A module with weights drawn from `seed`; the global random state is left as it was."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return builder(shape, n_classes)
+        net = builder(shape, n_classes)
+        if isinstance(net, nn.Module) and any(map(nn.parameter.is_lazy, (*net.parameters(), *net.buffers()))):
+            with torch.no_grad():
+                net.eval()(torch.zeros(1, *shape))  # lazy layers draw their weights when they see images
+            net.train()
+        return net
 
 
 def norms(net: nn.Module) -> dict[str, nn.Module]:

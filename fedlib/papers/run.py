@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import fedlib as fl
-from fedlib.algorithm import Algorithm
+from fedlib.algorithm import Algorithm, resolve
 from fedlib.data import Dataset, is_here
 from fedlib.federation import Federation, Partition
 from fedlib.fingerprint import Cache
@@ -95,7 +95,7 @@ class Run(NamedTuple):
 
     def code(self, backend: str = "loop") -> str:
         """The fingerprint of all code that can change its numbers, with this backend."""
-        made_of = [code for made in (self.algorithm, *architectures(self.model)) for code in made.made_of]
+        made_of = [code for made in (resolve(self.algorithm), *architectures(self.model)) for code in made.made_of]
         kept = [self.keep] if self.keep else []
         return _digest([*map(fingerprint_of, [*made_of, *kept]), library(backend)])
 

@@ -9,6 +9,7 @@ import sys
 from typing import Any
 
 import torch
+from torch.utils._pytree import keystr, tree_flatten_with_path
 
 import fedlib as fl
 from fedlib.papers import rows
@@ -26,9 +27,9 @@ def values(facts: dict[str, Any]) -> dict[str, Any]:
 def bits(result: fl.RunResult) -> str:
     """A hash of all models evaluated last."""
     digest = hashlib.sha256()
-    for stack in getattr(result.models, "stacks", [result.models]):
-        for name in sorted(stack):
-            digest.update(stack[name].detach().cpu().contiguous().numpy().tobytes())
+    leaves, _ = tree_flatten_with_path(result.models)
+    for _, weights in sorted(leaves, key=lambda leaf: keystr(leaf[0])):
+        digest.update(weights.detach().cpu().contiguous().numpy().tobytes())
     return digest.hexdigest()[:16]
 
 

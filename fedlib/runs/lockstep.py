@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from fedlib.stack import Tree
@@ -86,7 +87,9 @@ class _Run:
         return self._wait()
 
     def _wait(self) -> Any:
-        trained = self._trained.get()
+        devices = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
+        with torch.random.fork_rng(devices):  # the others draw meanwhile
+            trained = self._trained.get()
         if isinstance(trained, Cancelled):
             raise trained
         return trained

@@ -1,9 +1,12 @@
 """A plan: a run that has been checked and can start."""
 
 import math
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+import torch
 
 from fedlib.algorithm import Algorithm, Partial, resolve, tune_personal
 from fedlib.checks import check_kind
@@ -32,6 +35,24 @@ class Plan(NamedTuple):
     config: dict[str, Any]
 
 
+@contextmanager
+def untouched() -> Iterator[None]:
+    """Within this context torch makes tensors as it does by default: float32, on the CPU, with gradients."""
+    dtype = torch.get_default_dtype()
+    with ExitStack() as stack:
+        stack.callback(torch.set_default_dtype, dtype)
+        torch.set_default_dtype(torch.float32)
+        stack.enter_context(torch.inference_mode(False))
+        stack.enter_context(torch.enable_grad())
+        if torch.get_default_device().type != "cpu":
+            stack.enter_context(torch.device("cpu"))
+        for kind in ("cpu", "cuda"):
+            if torch.is_autocast_enabled(kind):
+                stack.enter_context(torch.autocast(kind, enabled=False))
+        yield
+
+
+@untouched()
 def prepare(algorithm: str | Algorithm, federation: Federation, model: Models = "lenet5", **arguments: Any) -> Plan:
     """Check the arguments of `run` and fill in the defaults. Raises `ValueError`."""
     algorithm = resolve(algorithm)

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 from tqdm import tqdm
 
 from fedlib.algorithm import Algorithm, State, architectures_of, tuned
-from fedlib.checks import above, at_least, at_most, below, check_flag, check_number
+from fedlib.checks import above, at_least, at_most, below, check_flag
 from fedlib.federation import Federation
 from fedlib.files import write_text
 from fedlib.models import Models
@@ -25,6 +25,7 @@ from fedlib.runs.setting import Count, Setting, Share, in_words
 from fedlib.runs.store import Checkpoint, RunFolder, flatten, unflatten
 from fedlib.stack import for_each
 from fedlib.training.evaluation import MixedEvaluation
+from fedlib.training.local_statistics import WithStatistics
 from fedlib.training.loop import train_loop
 
 SHARE = 0.05  # largest share of a run's time for checkpoints, except with checkpoint_seconds=0
@@ -60,9 +61,9 @@ def run(
     device: Literal["auto", "cpu", "cuda"] = "auto",
     dtype: Literal["float32", "float64"] = "float32",
     graphs: bool = True,
+    checkpoint_seconds: Annotated[float, at_least(0)] = 30.0,
     progress: bool | Report = True,
     store: str | Path | None = None,
-    checkpoint_seconds: Annotated[float, at_least(0)] = 30.0,
     debug: bool = False,
 ) -> RunResult:
     """Run `algorithm` on `federation`, or read the result if the same run is in the run store.
@@ -115,17 +116,17 @@ def run(
         graphs: True: a GPU replays each training step as one CUDA graph. False: it starts the kernels one by one, which
             is slower; needed if a graph cannot be captured. The bits are the same, so the address of a run does not
             depend on it.
-        progress: show a bar; or a function that is called with the number of rounds done.
-        store: folder of the run store. None: the environment variable FEDLIB_RUNS, else a folder in the user's cache.
         checkpoint_seconds: seconds between checkpoints, at least 0 (after every round). The time is extended if
             checkpoints would take more than 5 % of the run.
+        progress: show a bar; or a function that is called with the number of rounds done.
+        store: folder of the run store. None: the environment variable FEDLIB_RUNS, else a folder in the user's cache.
         debug: True: train one client after the other on any device, so that an error names the round, client and step
             in which it was raised; a training loss that is not finite is an error, too. The run store is neither read
             nor written.
 
     Your own model must draw its initial weights with torch, train all of them, and have no buffers other than the
-    running statistics of BatchNorm. Its output must be the output of its last `nn.Linear`, which has a bias: logits
-    [batch, n_classes]. Its code, with all helpers that it calls, is part of the run's address.
+    running statistics of BatchNorm. Its output must be the output of its last `nn.Linear`: logits [batch, n_classes].
+    Its code, with all helpers that it calls, is part of the run's address.
 
     Returns:
         The evaluations, costs and final models of the run, and where they are stored.
@@ -144,27 +145,20 @@ def run(
         20
     """
     given = locals()
-    check_number("checkpoint_seconds", checkpoint_seconds, 0)
     if not callable(progress):
-        check_flag("progress", progress)
-    check_flag("debug", debug)
+        progress = check_flag("progress", progress)
+    debug = check_flag("debug", debug)
     setting = {field.name: given[field.name] for field in fields(Setting)} | ({"backend": "loop"} if debug else {})
     plan = prepare(algorithm, federation, model, **setting)
     with rules(plan.setting.device):
         if not debug:
-            return carry_out(plan, None, progress, store, checkpoint_seconds)
+            return carry_out(plan, None, progress, store)
         with TemporaryDirectory() as folder:
             session = Session(plan, trainer=partial(train_loop, check=True))
-            return carry_out(plan, session, progress, folder, checkpoint_seconds)
+            return carry_out(plan, session, progress, folder)
 
 
-def carry_out(
-    plan: Plan,
-    session: Session | None,
-    progress: bool | Report,
-    store: str | Path | None,
-    checkpoint_seconds: float = 30.0,
-) -> RunResult:
+def carry_out(plan: Plan, session: Session | None, progress: bool | Report, store: str | Path | None) -> RunResult:
     """Run a plan, in `session` or in a new one, or read its result from the store; see `run`."""
     folder = RunFolder(plan.config, store)
     if not folder.file.exists():
@@ -178,7 +172,7 @@ def carry_out(
         with _reporter(progress, str(plan.algorithm), plan.setting.rounds, done) as report:
             if done < plan.setting.rounds:
                 session = session or Session(plan, store=store)
-                state = _rounds(session, folder, saved, history, report, checkpoint_seconds)
+                state = _rounds(session, folder, saved, history, report)
             else:
                 state = unflatten(saved.tensors, plan.algorithm.init(plan.model, plan.federation))
             tables = {"accuracy": history.accuracy(), "rounds": history.rounds()}
@@ -211,7 +205,6 @@ def _rounds(
     saved: Checkpoint | None,
     history: History,
     report: Report,
-    checkpoint_seconds: float,
 ) -> State:
     """The round loop; returns the final state, on the host."""
     plan, device = session.plan, session.device
@@ -223,12 +216,13 @@ def _rounds(
     state = session.init()
     if saved is not None:
         state = unflatten(saved.tensors, state, device)
-    patience, last_saved = checkpoint_seconds, time.monotonic()
+    patience, last_saved = setting.checkpoint_seconds, time.monotonic()
 
     for t in range(saved.round if saved is not None else 0, setting.rounds):
         start, cohort = mark(device), session.cohort(t)
         try:
-            state = plan.algorithm.round(state, cohort)
+            with session.drawing("round", t):
+                state = checked(plan.algorithm.round(state, cohort), state, f"round {t + 1} of {plan.algorithm}")
         except Exception as error:
             error.add_note(f"in round {t + 1} of {plan.algorithm}")
             raise
@@ -240,15 +234,25 @@ def _rounds(
             if plan.algorithm.trace is not None:
                 history.add_trace(plan.algorithm.trace(state))
         if setting.tune_epochs and (last or (t + 1) % setting.tune_every == 0):
-            models = tuned(plan.algorithm, state, session.everyone(t))
+            with session.drawing("tuning", t):
+                models = tuned(plan.algorithm, state, session.everyone(t))
             history.add_evaluation(t + 1, True, [test(models) for test in tests])
         if last or time.monotonic() - last_saved >= patience:
             begin = time.monotonic()
             folder.save(Checkpoint(t + 1, flatten(state) | history.tensors()))
             last_saved = time.monotonic()
-            patience = checkpoint_seconds and max(checkpoint_seconds, (last_saved - begin) / SHARE)
+            patience = patience and max(setting.checkpoint_seconds, (last_saved - begin) / SHARE)
         report(t + 1)
     return unflatten(flatten(state), state)
+
+
+def checked(new: State, state: State, where: str) -> State:
+    """The state that a round returns; `TypeError` if it has not the fields of the state before."""
+    found, wanted = (one.base if isinstance(one, WithStatistics) else one for one in (new, state))
+    if getattr(found, "_fields", type(found)) != getattr(wanted, "_fields", type(wanted)):
+        kind = "None" if found is None else f"a {type(found).__name__}"
+        raise TypeError(f"{where} returned {kind}; it must return a {type(wanted).__name__}, as its `init` does.")
+    return new
 
 
 @contextmanager

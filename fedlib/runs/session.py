@@ -1,7 +1,8 @@
 """A session: one run on a device. The round loop, the benchmark and the tests use it."""
 
+import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from operator import attrgetter
 from pathlib import Path
 
@@ -10,14 +11,16 @@ import torch
 
 from fedlib.algorithm import State, architectures_of
 from fedlib.data import Dataset
-from fedlib.runs.plan import Plan, cohorts
+from fedlib.models import MODELS
+from fedlib.runs.plan import Plan, cohorts, untouched
 from fedlib.runs.setting import Setting
 from fedlib.runs.store import store_root
 from fedlib.training.backends import BACKENDS
 from fedlib.training.batches import Images, beside, on_device, to_device
 from fedlib.training.channel import Channel
 from fedlib.training.cohort import TRAIN, TUNE, Cohort, Local
-from fedlib.training.phase import Trainer
+from fedlib.training.phase import Trainer, drawing
+from fedlib.training.stacked import unstacked
 
 
 class Session:
@@ -43,15 +46,30 @@ class Session:
         self.images = like.images if like else self._images()
         self.trainer = trainer or (like.trainer if like else self._trainer(store))
         self.model = plan.model._replace(weights={name: t.to(self.device) for name, t in plan.model.weights.items()})
+        if setting.backend == "stacked" and not like and self.model.name not in MODELS:
+            self._say_what_is_slow()
         self.architectures = architectures_of(plan.algorithm, self.model, federation)
         self.sampled = cohorts(
             federation.n_clients - federation.unseen, setting.join_ratio, setting.rounds, setting.seed
         )
         self._beside: dict[str, Images] = like._beside if like else {}  # by fingerprint
 
+    def _say_what_is_slow(self) -> None:
+        if slow := unstacked(self.model):
+            warnings.warn(
+                f"model={self.model.name!r} uses {', '.join(slow)}, which PyTorch does for one client after the other: "
+                f"the results are right, but backend='loop' may be faster.",
+                stacklevel=2,
+            )
+
     def init(self) -> State:
         """The state before the first round."""
-        return self.plan.algorithm.init(self.model, self.plan.federation)
+        with self.drawing("init"):
+            return self.plan.algorithm.init(self.model, self.plan.federation)
+
+    def drawing(self, *names: int | str) -> AbstractContextManager[None]:
+        """Within this context PyTorch draws from a stream of the run."""
+        return drawing((self.plan.setting.seed, *names), self.device)
 
     def cohort(self, t: int, ids: np.ndarray | None = None) -> Cohort:
         """The cohort of round `t` (from 0), for training: the sampled clients, or `ids`."""
@@ -104,12 +122,14 @@ def check_device(setting: Setting) -> None:
         raise ValueError("device='cuda' is not allowed; torch finds no GPU on this machine, use 'cpu' or 'auto'.")
 
 
-PINNED = (  # module of torch.backends, name, value: they decide the bits of float32 operations on a GPU
+PINNED = (  # module of torch.backends, name, value: they decide the bits of float32 operations
     ("cudnn", "enabled", True),
     ("cudnn", "benchmark", False),
     ("cudnn", "deterministic", True),
     ("cudnn.conv", "fp32_precision", "ieee"),  # no TF32
     ("cuda.matmul", "fp32_precision", "ieee"),
+    ("mkldnn.conv", "fp32_precision", "ieee"),  # no bfloat16
+    ("mkldnn.matmul", "fp32_precision", "ieee"),
 )
 
 
@@ -118,7 +138,8 @@ def rules(device: str) -> Iterator[None]:
     """Within this context the same seed gives the same bits.
 
     On a CPU: one thread on every machine (`fl.sweep` runs several runs at the same time). On a GPU: float32 products
-    and convolutions without TF32, and only deterministic kernels of cuDNN.
+    and convolutions without TF32, and only deterministic kernels of cuDNN. What a user has set in torch outside of the
+    run has no effect; see `untouched`.
     """
     pinned = [(attrgetter(module)(torch.backends), name, value) for module, name, value in PINNED]
     threads, before = torch.get_num_threads(), [getattr(module, name) for module, name, _ in pinned]
@@ -126,7 +147,9 @@ def rules(device: str) -> Iterator[None]:
     try:
         for module, name, value in pinned:
             setattr(module, name, value)
-        yield
+        with untouched(), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "There is a performance drop")  # a session says it in words for users
+            yield
     finally:
         for (module, name, _), value in zip(pinned, before, strict=True):
             setattr(module, name, value)

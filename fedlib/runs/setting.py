@@ -10,6 +10,7 @@ import torch
 
 from fedlib.checks import above, at_least, at_most, below, check_annotation, check_choice
 
+WITHOUT_EFFECT = ("graphs", "checkpoint_seconds")  # on the bits of a run
 EVALUATIONS = 20  # per run, unless `evaluate_every` says otherwise
 Count = Annotated[int, at_least(1)]
 Share = Annotated[float, above(0), at_most(1)]
@@ -46,10 +47,11 @@ class Setting:
     device: Literal["auto", "cpu", "cuda"] = "auto"
     dtype: Literal["float32", "float64"] = "float32"
     graphs: bool = True
+    checkpoint_seconds: Annotated[float, at_least(0)] = 30.0
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            check_annotation(field.name, getattr(self, field.name), field.type)
+            self._settle(field.name, check_annotation(field.name, getattr(self, field.name), field.type))
         if self.optimizer == "adam" and self.momentum:
             raise ValueError(f"momentum={self.momentum!r} is not allowed with optimizer='adam'; Adam has its own.")
         if self.evaluate_every is None:
@@ -64,8 +66,8 @@ class Setting:
             self._settle("backend", "stacked" if self.device == "cuda" else "loop")
 
     def described(self) -> dict[str, Any]:
-        """The entries of a run's address: without `graphs`, which changes no bit, and without values that are None."""
-        return {name: value for name, value in asdict(self).items() if value is not None and name != "graphs"}
+        """The entries of a run's address: without those that change no bit, and without values that are None."""
+        return {name: value for name, value in asdict(self).items() if value is not None and name not in WITHOUT_EFFECT}
 
     @property
     def torch_dtype(self) -> torch.dtype:

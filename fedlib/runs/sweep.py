@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from fedlib.algorithm import resolve
@@ -19,6 +20,12 @@ from fedlib.runs.session import check_device
 from fedlib.runs.store import RunFolder, address
 from fedlib.runs.work import Work, cores, execute, together
 
+ELSEWHERE = {  # arguments of `run` that a cell has not
+    "progress": "fl.sweep(..., progress=...)",
+    "store": "fl.sweep(..., store=...)",
+    "debug": "fl.run(..., debug=True) for one cell",
+}
+SEVERAL = (list, tuple, range, np.ndarray, pd.Series, pd.Index)
 Cell = Mapping[str, Any]  # arguments of `run` by name: `Any`, as each has its own type
 
 
@@ -69,11 +76,12 @@ class Sweep(NamedTuple):
 
 
 def grid(**axes: object) -> list[dict[str, object]]:
-    """All combinations of the arguments that are lists or tuples; other values are the same in every cell.
+    """All combinations of the arguments that have several values; other values are the same in every cell.
 
     Args:
-        axes: arguments of `fl.run` by name, each a value, or a list or tuple of values. A value that is a list itself,
-            such as several models for one run, must be inside another list.
+        axes: arguments of `fl.run` by name, each a value, or several values: a list, a tuple, a range, an array, or a
+            column of a frame. A value that is a list itself, such as several models for one run, must be inside
+            another list.
 
     Returns:
         The cells for `fl.sweep`, dicts of arguments; the last axis changes fastest.
@@ -83,7 +91,7 @@ def grid(**axes: object) -> list[dict[str, object]]:
         >>> [cell["seed"] for cell in fl.grid(algorithm=["fedavg", "fedper"], seed=[0, 1], rounds=20)]
         [0, 1, 0, 1]
     """
-    many = {name: value for name, value in axes.items() if isinstance(value, list | tuple) and not _is_value(value)}
+    many = {name: list(value) for name, value in axes.items() if isinstance(value, SEVERAL) and not _is_value(value)}
     return [axes | dict(zip(many, values, strict=True)) for values in itertools.product(*many.values())]
 
 
@@ -104,7 +112,8 @@ def sweep(
     differ by rounding.
 
     Args:
-        cells: arguments of `fl.run` by name, one dict per run, as `fl.grid` makes them.
+        cells: arguments of `fl.run` by name but `progress`, `store` and `debug`, one dict per run, as `fl.grid` makes
+            them.
         jobs: local processes of one thread each, at least 1. None: one per core this process may use, one for a GPU.
         ray: address of a Ray cluster to use instead, "auto", "host:port" or "ray://host:port". None: the environment
             variable RAY_ADDRESS, else no cluster. Cells of a lost machine are run again on another one; only this
@@ -130,13 +139,16 @@ def sweep(
     check_kind("ray", ray, str | None, "the address of a Ray cluster")
     ray = ray or os.environ.get("RAY_ADDRESS") or None
     if jobs is not None:
-        check_count("jobs", jobs)
-    check_flag("progress", progress)
+        jobs = check_count("jobs", jobs)
+    progress = check_flag("progress", progress)
     check_kind("cells", cells, Sequence, "a list of dicts, as fl.grid makes it")
     for position, cell in enumerate(cells):
         check_kind(f"cells[{position}]", cell, Mapping, "a dict of arguments of fl.run")
         if missing := {"algorithm", "federation"} - set(cell):
             raise ValueError(f"cells[{position}] lacks {min(missing)!r}; a cell holds the arguments of fl.run.")
+        for name, instead in ELSEWHERE.items():
+            if name in cell:
+                raise ValueError(f"cells[{position}] holds {name!r}, which is the same for all cells; say {instead}.")
     cells = [dict(cell) for cell in cells]
     check_count("number of cells", len(cells))
     share = 0.0  # of a GPU

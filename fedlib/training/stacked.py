@@ -4,11 +4,16 @@ Clients have different numbers of steps. The stack is sorted by them, and once h
 halved, so that little is computed for finished clients.
 """
 
+import re
+import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 
 import torch
 from torch import Tensor
+from torch.func import grad, vmap
 
+from fedlib.models import Model
 from fedlib.stack import Tree, cat, take
 from fedlib.training.batches import to_device
 from fedlib.training.begun import Begun, Progress, begin
@@ -69,6 +74,18 @@ class Stacked:
         while len(self._programs) > KEPT:
             del self._programs[next(iter(self._programs))]
         return program
+
+
+def unstacked(model: Model) -> list[str]:
+    """The operations of a model that PyTorch carries out for one client after the other."""
+    w = {name: torch.stack([t, t]) for name, t in model.weights.items()}
+    trained = {name: w.pop(name) for name in model.trainable}
+    model.net.train()
+    with warnings.catch_warnings(record=True) as said, torch.random.fork_rng([]), suppress(RuntimeError):
+        warnings.simplefilter("always")
+        each = grad(lambda trained, w, x: model(trained | w, x).sum())
+        vmap(each, randomness="different")(trained, w, model.zeros(2, 2, *model.shape))
+    return sorted({name for one in said for name in re.findall(r"batching rule for (\S+)\.", str(one.message))})
 
 
 def roomy(n: int) -> int:

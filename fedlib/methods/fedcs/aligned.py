@@ -62,7 +62,9 @@ class Alignment(NamedTuple):
         Returns:
             The weights with the map folded in.
         """
-        W, b = w[f"{self.layer}.weight"], w[f"{self.layer}.bias"]
+        W, b = w[f"{self.layer}.weight"], w.get(f"{self.layer}.bias")
+        if b is None and self.shift is None:  # a layer without bias
+            return w | {f"{self.layer}.weight": W @ self.P.T if self.side == "input" else self.P.T @ W}
         if self.side == "input":
             W = W @ self.P.T
             b = b if self.shift is None else b - W @ self.shift
@@ -82,7 +84,7 @@ class Alignment(NamedTuple):
             The latents z, [batch, d].
         """
         z = model.entering(self.layer, w, x)[0]
-        return z if self.side == "input" else F.linear(z, w[f"{self.layer}.weight"], w[f"{self.layer}.bias"])
+        return z if self.side == "input" else F.linear(z, w[f"{self.layer}.weight"], w.get(f"{self.layer}.bias"))
 
 
 class Aligned:

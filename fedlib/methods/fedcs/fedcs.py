@@ -97,7 +97,10 @@ def fedcs(
         return select(ra, ["Phi", "S", "z_g"] if t else first)
 
     def init(model, federation):
-        W = model.weights[f"{linear_layer(model.weights, number)}.weight"]
+        layer = linear_layer(model.weights, number)
+        if shifted and f"{layer}.bias" not in model.weights:
+            raise ValueError(f"shifted=True is not allowed; the layer {layer!r} of model={model.name!r} has no bias.")
+        W = model.weights[f"{layer}.weight"]
         d = W.shape[1 if side == "input" else 0]
         drawn = generator(model.seed, "fedcs", "rotation").standard_normal((d, d))
         Phi = orthonormal(torch.from_numpy(drawn).to(W))  # not the identity: units that never fire would stay ahead

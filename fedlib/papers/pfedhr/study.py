@@ -237,6 +237,9 @@ def pfedhr(sizes: Sizes, kind: str = "labeled", **changes: object) -> Algorithm:
 def made(sizes: Sizes, method: str, kind: str = "labeled") -> Algorithm:
     """A method with its hyper-parameters."""
     factories: dict[str, Callable[[], Algorithm]] = {
+        "local_only": fl.local_only,
+        "fedavg": fl.fedavg,
+        "fedgh": fl.fedgh,
         "pfedhr": partial(pfedhr, sizes, kind),
         "fedmd": partial(fl.fedmd, sizes.warm_up),
         "fedkemf": partial(fl.fedkemf, sizes.models[0], sizes.server_epochs, server_batch=sizes.server_batch),
@@ -246,7 +249,7 @@ def made(sizes: Sizes, method: str, kind: str = "labeled") -> Algorithm:
         "pfedme": partial(fl.pfedme, personal_lr=sizes.moreau[0]),
         "pfedbayes": partial(fl.pfedbayes, sizes.zeta),
     }
-    return factories.get(method, getattr(fl, method))()
+    return factories[method]()
 
 
 def own_classes(sizes: Sizes) -> Read:

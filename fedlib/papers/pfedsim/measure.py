@@ -159,9 +159,14 @@ def domain_sizes(seed: int, source: Images) -> Kept:
     return {name: int((data.domain == d).sum()) for d, name in enumerate(data.domains)}
 
 
+SINGLE = (fl.local_only, fl.fedavg, fl.fedprox, fl.feddyn, fl.fedgen, fl.fedbn)
+PERSONAL = (fl.perfedavg, fl.fedper, fl.fedrep, fl.fedap, fl.pfedsim)
+FACTORIES = {f.__name__: f for f in SINGLE + PERSONAL} | {"fedfomo": partial(fl.fedfomo, explore=0)}
+
+
 def made(name: str) -> Algorithm:
     """A method with the paper's hyper-parameters."""
-    return fl.fedfomo(explore=0) if name == "fedfomo" else getattr(fl, name)()
+    return FACTORIES[name]()
 
 
 def costs(

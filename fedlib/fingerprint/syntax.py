@@ -1,0 +1,235 @@
+"""The source of a function: its syntax tree as text, and the outside names that it uses."""
+
+import ast
+import copy
+import functools
+import linecache
+import symtable
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+Path_ = tuple[str, ...]  # a dotted name: ("a", "b", "c") for a.b.c
+
+
+class Import(NamedTuple):
+    """An import inside of a function: `from module import attribute as name`, or `import module`.
+
+    `attribute` is "" if the name is the module, and "." if it is the first package of a dotted module.
+    """
+
+    name: str
+    module: str
+    attribute: str
+    level: int
+
+
+class Source(NamedTuple):
+    """A function as it is written.
+
+    Attributes:
+        text: its syntax tree without decorators, docstrings, annotations and the words of errors.
+        names: dotted names that begin outside of the function.
+        decorators: of each decorator its text and its dotted names.
+        imports: inside of the function.
+        without_arguments: dotted names that are called without arguments.
+        methods: names of methods of anything that is called.
+    """
+
+    text: str
+    names: tuple[Path_, ...]
+    decorators: tuple[tuple[str, tuple[Path_, ...]], ...]
+    imports: tuple[Import, ...]
+    without_arguments: frozenset[Path_]
+    methods: frozenset[str]
+
+
+def source_of(function: types.FunctionType) -> Source:
+    """The source of a function. `ValueError` if there is none, or if it has changed since it was imported."""
+    return _source(function.__code__, function.__code__.co_filename)
+
+
+@functools.lru_cache(maxsize=4096)
+def _source(code: types.CodeType, file: str) -> Source:
+    nodes = [_Bare().visit(copy.deepcopy(node)) for node in _nodes(code, file)]
+    decorators = [each for node in nodes for each in getattr(node, "decorator_list", ())]
+    for node in nodes:
+        if not isinstance(node, ast.Lambda):
+            node.decorator_list = []
+    imported = [found for node in nodes for child in ast.walk(node) for found in _imports(child)]
+    body = [ast.Expr(node) if isinstance(node, ast.Lambda) else node for node in nodes]
+    table = symtable.symtable(ast.unparse(ast.Module(body, [])), "source", "exec")
+    outside = {*_free(table), *(found.name for found in imported)}
+    calls = [call for node in nodes for call in ast.walk(node) if isinstance(call, ast.Call)]
+    return Source(
+        text=_text([_WithoutImports().visit(node) for node in nodes]),
+        names=_names(nodes, outside),
+        decorators=tuple((_text(each), _names([each])) for each in decorators),
+        imports=tuple(imported),
+        without_arguments=frozenset(_path(call.func) for call in calls if not call.args and not call.keywords),
+        methods=frozenset(call.func.attr for call in calls if isinstance(call.func, ast.Attribute)),
+    )
+
+
+def _nodes(code: types.CodeType, file: str) -> list[ast.AST]:
+    """The definition of a function; of a lambda: all lambdas of its line."""
+    name = code.co_qualname
+    linecache.checkcache(file)
+    source = "".join(linecache.getlines(file))
+    if not source:
+        raise ValueError(f"the source of {name} is not there; define it in a file or in a notebook.")
+    trees, codes = _definitions(source, file)
+    lines = [known.co_firstlineno for known in codes.get(name, ()) if _same(code, known)]
+    if not lines and Path(file).exists():
+        raise ValueError(f"{file} has changed since {name} was imported from it; start Python anew.")
+    line = code.co_firstlineno if not lines or code.co_firstlineno in lines else lines[0]
+    name = name.rpartition(".")[2] if name.endswith("<lambda>") else name
+    nodes = trees.get((name, line)) or [node for key, found in trees.items() if key[0] == name for node in found]
+    if not nodes:
+        raise ValueError(f"the source of {name} is not there; define it in a file or in a notebook.")
+    return nodes
+
+
+@functools.lru_cache(maxsize=512)
+def _definitions(source: str, file: str) -> tuple[dict[tuple[str, int], list[ast.AST]], dict[str, list]]:
+    """Syntax trees of a source by name and first line, and code objects by name: qualified ones, but "<lambda>"."""
+    module, trees, codes = ast.parse(source), {}, {}
+
+    def collect(node: ast.AST, prefix: str) -> None:
+        for child in ast.iter_child_nodes(node):
+            inside = prefix
+            if isinstance(child, ast.ClassDef):
+                inside += child.name + "."
+            elif isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+                name = "<lambda>" if isinstance(child, ast.Lambda) else prefix + child.name
+                first = min([child.lineno, *(each.lineno for each in getattr(child, "decorator_list", ()))])
+                trees.setdefault((name, first), []).append(child)
+                inside = name + ".<locals>."
+            collect(child, inside)
+
+    def compiled(code: types.CodeType) -> Iterator[types.CodeType]:
+        for const in code.co_consts:
+            if isinstance(const, types.CodeType):
+                yield const
+                yield from compiled(const)
+
+    collect(module, "")
+    for code in compiled(compile(module, file, "exec", dont_inherit=True)):
+        codes.setdefault(code.co_qualname, []).append(code)
+    return trees, codes
+
+
+def _same(one: types.CodeType, other: types.CodeType) -> bool:
+    """Whether two code objects are the same except for line numbers, docstrings and what pytest makes of `assert`."""
+    if any(name.startswith("@py_assert") for name in one.co_varnames):
+        return True
+    names = [(code.co_code, code.co_names, code.co_freevars, len(code.co_consts)) for code in (one, other)]
+    if names[0] != names[1]:
+        return False
+    pairs = list(zip(one.co_consts, other.co_consts, strict=True))
+    if pairs and all(isinstance(const, str) for const in pairs[0]):  # docstrings
+        del pairs[0]
+    codes = [pair for pair in pairs if isinstance(pair[0], types.CodeType) and isinstance(pair[1], types.CodeType)]
+    plain = [pair for pair in pairs if pair not in codes]
+    return all(_same(*pair) for pair in codes) and all(_constant(a) == _constant(b) for a, b in plain)
+
+
+def _constant(value: object) -> object:
+    """A constant of a code object, such that True, 1 and 1.0 differ, also in tuples and frozen sets."""
+    if isinstance(value, tuple | frozenset):
+        return type(value), type(value)(map(_constant, value))
+    return type(value), repr(value)
+
+
+class _Bare(ast.NodeTransformer):
+    """Removes from a syntax tree what no result depends on."""
+
+    def visit_FunctionDef(self, node: Any) -> Any:
+        self.generic_visit(node)
+        node.returns = None
+        if ast.get_docstring(node, clean=False) is not None:
+            node.body = node.body[1:] or [ast.Pass()]
+        return node
+
+    visit_AsyncFunctionDef = visit_FunctionDef
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.ClassDef:
+        node = self.visit_FunctionDef(node)
+        node.body = [part for part in node.body if getattr(part, "name", "") != "__repr__"] or [ast.Pass()]
+        return node
+
+    def visit_arg(self, node: ast.arg) -> ast.arg:
+        node.annotation = None
+        return node
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AnnAssign:
+        self.generic_visit(node)
+        node.annotation = ast.Constant(ast.unparse(node.annotation))  # of a class: the words count, not their values
+        return node
+
+    def visit_Raise(self, node: ast.Raise) -> ast.Raise:
+        kind = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
+        return ast.Raise(exc=kind)
+
+    def visit_Assert(self, node: ast.Assert) -> ast.Assert:
+        node.msg = None
+        return node
+
+
+class _WithoutImports(ast.NodeTransformer):
+    """Replaces imports by the names that they define; what these stand for is known by its value."""
+
+    def visit_Import(self, node: ast.Import | ast.ImportFrom) -> ast.Import:
+        return ast.Import([ast.alias(found.name) for found in _imports(node)])
+
+    visit_ImportFrom = visit_Import
+
+
+def _imports(node: ast.AST) -> Iterator[Import]:
+    if isinstance(node, ast.ImportFrom):
+        for alias in node.names:
+            yield Import(alias.asname or alias.name, node.module or "", alias.name, node.level)
+    elif isinstance(node, ast.Import):
+        for alias in node.names:
+            yield Import(alias.asname or alias.name.partition(".")[0], alias.name, "" if alias.asname else ".", 0)
+
+
+def _free(table: symtable.SymbolTable) -> Iterator[str]:
+    """Names that are not defined in a source, its nested functions and classes included."""
+    yield from (symbol.get_name() for symbol in table.get_symbols() if symbol.is_global())
+    for child in table.get_children():
+        yield from _free(child)
+
+
+def _names(nodes: list[Any], outside: set[str] | None = None) -> tuple[Path_, ...]:
+    """The dotted names of syntax trees, each as long as it is; `outside`: only those that begin with one of these."""
+    found: set[Path_] = set()
+
+    def collect(node: ast.AST) -> None:
+        path = _path(node)
+        if path and (outside is None or path[0] in outside):
+            found.add(path)
+        elif not path:
+            for child in ast.iter_child_nodes(node):
+                collect(child)
+
+    for node in nodes:
+        collect(node)
+    return tuple(sorted(found))
+
+
+def _path(node: ast.AST) -> Path_:
+    """("a", "b", "c") for a.b.c, ("a",) for a; else nothing."""
+    if isinstance(node, ast.Name):
+        return (node.id,)
+    before = _path(node.value) if isinstance(node, ast.Attribute) else ()
+    return (*before, node.attr) if isinstance(node, ast.Attribute) and before else ()
+
+
+def _text(node: Any) -> str:
+    """A syntax tree as text that is the same for every version of Python."""
+    if isinstance(node, ast.AST):
+        entries = [(name, v) for name, v in ast.iter_fields(node) if name not in ("ctx", "kind", "type_comment")]
+        return f"{type(node).__name__}({', '.join(f'{n}={_text(v)}' for n, v in entries if v is not None and v != [])})"
+    return f"[{', '.join(map(_text, node))}]" if isinstance(node, list) else repr(node)
