@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from processes import alive, start, wait_for
+from test_fingerprint import MINE, in_a_file
 
 import fedlib as fl
 from fedlib.papers import recheck, rows, runner, trial
@@ -22,6 +24,7 @@ from fedlib.papers.pfedsim.study import PROFILES, run, warmed
 from fedlib.papers.run import Images, Run, here
 from fedlib.papers.runner import Job, missing, perform, share_prefix, work
 from fedlib.papers.study import study
+from fedlib.report.paper import PAPERS
 from fedlib.runs.plan import prepare
 from fedlib.runs.store import Checkpoint, RunFolder, flatten
 from fedlib.training.batches import on_device
@@ -51,6 +54,46 @@ def test_a_row_says_what_the_run_says(smoke, tmp_path):
     assert not rows.changed(job.task, row)
     older = rows.Row(row.task, row.seed, {**row.facts, "code": "older"})
     assert rows.changed(job.task, older)
+
+
+KEPT = """
+    RATE = 2
+
+    def halved(value):
+        return value / RATE
+
+    def half_of(when, result):
+        return {"half": halved(result.score(when=when))}
+"""
+
+
+def test_files_are_free_to_move_and_functions_to_be_renamed(tmp_path, monkeypatch):
+    """What a row keeps, in another file and under another name: the same run, the same code."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    sources = KEPT, "    # moved\n" + KEPT.replace("half_of", "another_name"), KEPT.replace("value / RATE", "value")
+    made = [in_a_file(source, tmp_path, f"keeps_{i}") for i, source in enumerate(sources)]
+    keeps = [made[0].half_of, made[1].another_name, made[2].half_of]
+    task = run(PROFILES["smoke"], "cifar10", 0.5, fl.fedavg())
+    one, moved, changed = (task._replace(keep=partial(keep, "before")) for keep in keeps)
+    assert one.name == moved.name == changed.name
+    assert one.code() == moved.code() != changed.code()
+
+
+def test_a_method_may_move_to_another_file(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    one, moved = (in_a_file(MINE, tmp_path, f"method_in_{name}").mine() for name in ("a", "b"))
+    tasks = [run(PROFILES["smoke"], "cifar10", 0.5, method) for method in (one, moved)]
+    assert tasks[0].name == tasks[1].name
+    assert tasks[0].code() == tasks[1].code()
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_runs_of_one_name_are_one_run(paper):
+    runs = [task for cell in study(paper, "paper").cells for task in cell.tasks if isinstance(task, Run)]
+    names = {task.name: getattr(getattr(task.keep, "func", task.keep), "__qualname__", None) for task in runs}
+    assert all(
+        names[task.name] == getattr(getattr(task.keep, "func", task.keep), "__qualname__", None) for task in runs
+    )
 
 
 def test_the_loss_of_a_row_is_the_mean_over_all_test_images(federation):

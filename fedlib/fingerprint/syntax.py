@@ -56,7 +56,7 @@ def _source(code: types.CodeType, file: str) -> Source:
     decorators = [each for node in nodes for each in getattr(node, "decorator_list", ())]
     for node in nodes:
         if not isinstance(node, ast.Lambda):
-            node.decorator_list = []
+            node.decorator_list, node.name = [], "f"
     imported = [found for node in nodes for child in ast.walk(node) for found in _imports(child)]
     body = [ast.Expr(node) if isinstance(node, ast.Lambda) else node for node in nodes]
     table = symtable.symtable(ast.unparse(ast.Module(body, [])), "source", "exec")

@@ -7,7 +7,7 @@ import inspect
 import sys
 import types
 import typing
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, is_dataclass
@@ -67,14 +67,13 @@ class Refused(ValueError):
 class _Walk:
     """The functions and classes found so far, and those still to be read.
 
-    A function or class that is read is known by its name without its module, so that it may move to another file; a
-    second one of the same name gets a number.
+    A function or class that is read is known by a number, in the order in which they are found, so that it may move to
+    another file and have another name.
     """
 
     def __init__(self):
         self.waiting: list[Code] = []
         self._names: dict[int, tuple[str, Any]] = {}  # by id; with the code, so that no id is used twice
-        self._used: Counter[str] = Counter()
         self._open: set[int] = set()  # containers that are being written
 
     # Values
@@ -123,7 +122,7 @@ class _Walk:
             text = "" if kind in (dict, types.MappingProxyType) else self.name(kind)
             return f"{text}{{{', '.join(items)}}}{self._attributes(also | inside)}"
         if isinstance(value, set | frozenset):
-            items = map(self.written, sorted(value, key=lambda item: (type(item).__name__, str(item))))
+            items = map(self.written, sorted(value, key=lambda item: getattr(item, "__qualname__", repr(item))))
             return f"{self.name(kind)}{{{', '.join(sorted(items))}}}{self._attributes(inside)}"
         if isinstance(value, tuple | list):
             return f"{self.name(kind)}({', '.join(map(self.written, value))}){self._attributes(inside)}"
@@ -169,8 +168,7 @@ class _Walk:
             name = name if module.startswith("fedlib.") else f"{module}.{name}"
             return name + self._closure(code) if isinstance(code, types.FunctionType) and code.__closure__ else name
         if id(code) not in self._names:
-            self._used[name] += 1
-            self._names[id(code)] = f"{name}#{self._used[name]}" if self._used[name] > 1 else name, code
+            self._names[id(code)] = f"#{len(self._names)}", code
             self.waiting.append(code)
         return self._names[id(code)][0]
 

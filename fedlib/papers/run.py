@@ -77,7 +77,7 @@ class Run(NamedTuple):
     def name(self) -> str:
         """One name for one run: its words, and a hash of them all. It does not depend on the code."""
         words = [str(self.algorithm), self.images, str(self.partition), self.clients, sorted(self.setting.items())]
-        words += [_model_name(self.model), sorted(self.federate.items()), getattr(self.keep, "__name__", "")]
+        words += [_model_name(self.model), sorted(self.federate.items())]
         words += [self.public] if self.public else []
         digest = hashlib.sha256(json.dumps(words, default=str).encode()).hexdigest()[:10]
         return f"{self.algorithm.name}-{self.images.name}-{digest}"
