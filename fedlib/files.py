@@ -5,6 +5,10 @@ import secrets
 from collections.abc import Callable
 from pathlib import Path
 
+UMASK = os.umask(0)  # the only way to read it
+os.umask(UMASK)
+MODE = 0o666 & ~UMASK  # of new files, as `open` makes them
+
 
 def write_file(path: str | os.PathLike[str], write: Callable[[Path], object]) -> Path:
     """Let `write` write the file `path` and make missing folders; replaces an old file in one step. Returns the path.
@@ -17,6 +21,7 @@ def write_file(path: str | os.PathLike[str], write: Callable[[Path], object]) ->
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write(temporary)
+        temporary.chmod(MODE)  # a library may have made it for this user alone
         with temporary.open("rb+") as stream:
             os.fsync(stream.fileno())
         os.replace(temporary, path)

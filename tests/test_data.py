@@ -39,6 +39,11 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def test_a_list_in_the_place_of_an_array_is_one_sentence() -> None:
+    with pytest.raises(ValueError, match=r"y is a list; it must be an array, int64 of shape \(12,\), one per image\."):
+        replace(tiny(), y=tiny().y.tolist())
+
+
 def test_mean_and_std_equal_numpy_on_the_scaled_pixels() -> None:
     data = tiny()
     pixels = data.x.astype(np.float64) / 255

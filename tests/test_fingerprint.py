@@ -344,3 +344,17 @@ def test_installed_packages_are_known_by_their_names_wherever_they_are(folder, t
     file.write_text("def f():\n    return 22\n")
     assert fingerprint(of_the_system.f)  # the source of other code must not have changed
     monkeypatch.delitem(sys.modules, "of_the_system")
+
+
+def test_what_pip_has_put_into_a_folder_of_its_own_is_installed_and_what_stands_beside_it_is_not(folder):
+    (folder / "theirs").mkdir()
+    (folder / "theirs" / "__init__.py").write_text("N = 2\ndef two(): return N\n")
+    (folder / "theirs-1.0.dist-info").mkdir()
+    (folder / "theirs-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n")
+    (folder / "theirs-1.0.dist-info" / "RECORD").write_text("theirs/__init__.py,,\n")
+    mine = in_a_file("import theirs\nM = 1\ndef own(): return M * theirs.two()\n", folder)
+    first = fingerprint(mine.own)
+    mine.theirs.N = 3
+    assert fingerprint(mine.own) == first
+    mine.M = 2
+    assert fingerprint(mine.own) != first

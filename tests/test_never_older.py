@@ -5,13 +5,16 @@ The first cell defines `scale()`, which the loss of a method reads, or `net`, th
 """
 
 import contextlib
+import copy
 import json
 import sys
 import textwrap
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 import torch
+from cloudpickle import dumps, loads
 from test_fingerprint import in_a_cell
 from trees import same_bits
 
@@ -369,17 +372,23 @@ def test_a_cache_is_emptied_before_its_function_is_used_again(cell, federation):
     assert cell.space["scale"]() == 6
 
 
+COPIED = {"itself": lambda value: value, "a copy": copy.deepcopy, "another process": lambda v: loads(dumps(v))}
+
+
+@pytest.mark.parametrize("copied", COPIED)
 @pytest.mark.parametrize("change", ["x[0] = 0", "y[0] = 1", "split[0] = 1", "x.flat[0] = 7", "x += 1"])
-def test_images_and_labels_cannot_be_changed_in_place(change, tiny):
+def test_images_and_labels_cannot_be_changed_in_place(change, copied, tiny):
     with pytest.raises(ValueError, match="read-only"):
-        exec(f"data.{change}", {"data": tiny})
+        exec(f"data.{change}", {"data": COPIED[copied](tiny)})
 
 
+@pytest.mark.parametrize("copied", COPIED)
 @pytest.mark.parametrize("part", ["train", "validation", "test"])
-def test_the_images_of_a_client_cannot_be_changed_in_place(part, tiny):
-    federation = fl.federate(tiny, fl.iid(), clients=3, validation_fraction=0.2)
-    with pytest.raises(ValueError, match="read-only"):
-        getattr(federation, part)[0][0] = 1
+def test_the_images_of_a_client_cannot_be_changed_in_place(part, copied, tiny):
+    federation = COPIED[copied](fl.federate(tiny, fl.iid(), clients=3, validation_fraction=0.2))
+    for values in (getattr(federation, part)[0], federation.data.x):
+        with pytest.raises(ValueError, match="read-only"):
+            values[0] = 1
 
 
 @contextlib.contextmanager
@@ -413,6 +422,19 @@ def test_what_torch_is_set_to_outside_of_a_run_changes_no_bit(setting, federatio
         found = trained("otherwise")
     assert same_bits(found.models, expected.models)
     assert found.accuracy.equals(expected.accuracy)
+
+
+def test_runs_in_threads_have_the_bits_of_runs_one_after_the_other(federation, tmp_path):
+    """PyTorch has one random state for all threads."""
+
+    def trained(seed, store):
+        return fl.run("fedper", federation, rounds=2, lr=0.05, seed=seed, progress=False, store=tmp_path / store)
+
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(trained, range(4), 4 * ["threads"]))
+    for seed, one in enumerate(found):
+        assert same_bits(one.models, trained(seed, "alone").models)
+        assert same_bits(one.model.weights, trained(seed, "alone").model.weights)
 
 
 NUMBERS = {

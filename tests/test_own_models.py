@@ -89,6 +89,15 @@ def test_own_models_train_in_both_backends_and_beside_others(federation, tmp_pat
     assert close(loop.models, stacked.models)
 
 
+@pytest.mark.parametrize("backend", ["loop", "stacked"])
+def test_a_batch_of_one_image_is_refused_where_batchnorm_needs_two(backend, federation):
+    with pytest.raises(ValueError, match=r"model='lenet5_bn' is not allowed where a client has a batch of one image"):
+        fl.run("fedavg", federation, "lenet5_bn", **SETTING | {"batch_size": 1}, backend=backend)
+    fl.run(
+        "fedavg", federation, "m1", **SETTING | {"batch_size": 1}, backend=backend, progress=False
+    )  # has no BatchNorm
+
+
 class Maker:
     """Makes models, and has a state that no source tells."""
 

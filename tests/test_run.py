@@ -22,7 +22,7 @@ import fedlib as fl
 from fedlib import files
 from fedlib.algorithm import Algorithm, Global, init_global, one_for_all
 from fedlib.methods.fedalt import State
-from fedlib.runs import rounds
+from fedlib.runs import rounds, store
 from fedlib.runs.plan import cohorts
 from fedlib.runs.setting import Setting
 from fedlib.runs.store import FORMAT
@@ -313,7 +313,7 @@ def test_the_parameters_of_a_run_are_the_fields_of_its_setting():
     around = ["algorithm", "federation", "model"], ["progress", "store", "debug"]
     assert list(parameters) == [*around[0], *settings, *around[1]]
     assert settings.items() <= parameters.items()
-    assert all(re.search(rf"^        {name}: ", fl.run.__doc__, re.MULTILINE) for name in parameters)
+    assert all(re.search(rf"^ +{name}: ", fl.run.__doc__, re.MULTILINE) for name in parameters)
 
 
 def test_a_run_hands_every_setting_on(federation, monkeypatch):
@@ -336,12 +336,53 @@ def test_an_algorithm_without_its_hyper_parameters_is_refused(federation):
         fl.run(bare, federation, **SETTING)
 
 
+def test_the_run_store_may_be_in_the_home_folder(federation, monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    monkeypatch.setenv("FEDLIB_RUNS", "~/runs")
+    assert fl.run("fedavg", federation, **SETTING, progress=False).folder.parent == tmp_path / "runs"
+
+
 def test_a_damaged_run_file_is_named(federation):
     result = fl.run("fedavg", federation, **SETTING, progress=False)
     file = result.folder / "run.safetensors"
     file.write_bytes(file.read_bytes()[:100])
     with pytest.raises(ValueError, match=r"run\.safetensors' is damaged .* delete it to run again"):
         fl.run("fedavg", federation, **SETTING, progress=False)
+
+
+@pytest.mark.parametrize("where", [8, 200, 0.3, 0.6, 0.99])  # in the header, or a share of the file
+def test_a_bit_that_has_flipped_in_a_run_file_is_found(where, federation):
+    file = fl.run("fedper", federation, **SETTING, progress=False).folder / "run.safetensors"
+    content = bytearray(file.read_bytes())
+    content[int(where * len(content)) if where < 1 else where] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(ValueError, match=rf"{file.name}' is damaged \(.*\); delete it to run again\.") as refusal:
+        fl.run("fedper", federation, **SETTING, progress=False)
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_finished_run_of_another_user_is_read_and_an_unfinished_one_left_alone(federation, run_store, monkeypatch):
+    def stop(t):
+        if t == 3:
+            raise Stop
+
+    first = fl.run("fedavg", federation, **SETTING, progress=False)
+    assert {path.stat().st_mode & 0o777 for path in first.folder.iterdir()} == {files.MODE}
+    (first.folder / "rounds.csv").unlink()
+    with pytest.raises(Stop):
+        fl.run("fedper", federation, **SETTING, progress=stop, checkpoint_seconds=0)
+
+    def refused(*_, **__):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(os, "access", lambda *_, **__: False)
+    monkeypatch.setattr(store, "FileLock", refused)
+    before = sorted(path for path in run_store.rglob("*"))
+    assert same(fl.run("fedavg", federation, **SETTING, progress=False), first)
+    with pytest.raises(OSError, match=r"The run store .* cannot be used \(Permission denied\)"):
+        fl.run("fedper", federation, **SETTING, progress=False)
+    assert sorted(path for path in run_store.rglob("*")) == before
 
 
 def test_a_run_folder_of_another_version_is_refused(federation, monkeypatch):

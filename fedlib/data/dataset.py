@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -53,13 +54,13 @@ class Dataset:
 
     def __post_init__(self) -> None:
         n = len(self.x)
-        _check_array("x", self.x, np.uint8, f"({n}, C, H, W)", self.x.ndim == 4 and min(self.x.shape) > 0)
+        _check_array("x", self.x, np.uint8, f"({n}, C, H, W)", np.ndim(self.x) == 4 and min(np.shape(self.x)) > 0)
         per_image = {"y": np.int64, "split": np.uint8, "domain": np.int64}
         if self.source is not None:
             per_image["source"] = np.int64
         for field, dtype in per_image.items():
             values = getattr(self, field)
-            _check_array(field, values, dtype, f"({n},), one per image", values.shape == (n,))
+            _check_array(field, values, dtype, f"({n},), one per image", np.shape(values) == (n,))
         _check_range("y", self.y, len(self.classes), "classes")
         _check_range("domain", self.domain, len(self.domains), "domains")
         _check_range("split", self.split, 3, "splits (0 train, 1 test, 2 validation)")
@@ -74,6 +75,9 @@ class Dataset:
                 raise ValueError(f"source {both[0]} is in the official test part and in another one; it may be in one.")
         for field in ("x", "source", *per_image):
             object.__setattr__(self, field, read_only(getattr(self, field)))
+
+    def __setstate__(self, state: dict[str, Any]) -> None:  # a copy is read-only, too
+        self.__dict__.update({name: read_only(v) if isinstance(v, np.ndarray) else v for name, v in state.items()})
 
     def __len__(self) -> int:
         return len(self.y)
@@ -153,9 +157,10 @@ def read_only(values: np.ndarray | None) -> np.ndarray | None:
 
 
 def _check_array(field: str, values: np.ndarray, dtype: type, shape: str, shape_fits: bool) -> None:
-    if values.dtype != dtype or not shape_fits:
-        wanted = f"{np.dtype(dtype)} of shape {shape}"
-        raise ValueError(f"{field} is {values.dtype} of shape {values.shape}; it must be {wanted}.")
+    if not isinstance(values, np.ndarray) or values.dtype != dtype or not shape_fits:
+        is_array = isinstance(values, np.ndarray)
+        found = f"{values.dtype} of shape {values.shape}" if is_array else f"a {type(values).__name__}"
+        raise ValueError(f"{field} is {found}; it must be an array, {np.dtype(dtype)} of shape {shape}.")
 
 
 def _check_range(field: str, values: np.ndarray, count: int, what: str) -> None:

@@ -3,6 +3,7 @@
 import hashlib
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -53,6 +54,10 @@ class Federation:
     def __post_init__(self) -> None:
         for part in ("train", "test", "validation"):
             object.__setattr__(self, part, tuple(map(read_only, getattr(self, part))))
+
+    def __setstate__(self, state: dict[str, Any]) -> None:  # a copy is read-only, too
+        self.__dict__.update(state)
+        self.__post_init__()
 
     @property
     def n_clients(self) -> int:

@@ -1,5 +1,7 @@
 """Where code is: in this project and in the user's files, whose code is read, or in an installed package."""
 
+import functools
+import importlib.metadata
 import importlib.util
 import sys
 import sysconfig
@@ -10,6 +12,7 @@ from typing import Any
 WITHOUT_NUMBERS = (
     "fedlib.checks",
     "fedlib.files",
+    "fedlib.runs.alone",
     "fedlib.runs.store",
     "fedlib.fingerprint",
     "fedlib.algorithm.algorithm",
@@ -45,5 +48,18 @@ def of_library(code: Any) -> bool:
     return getattr(code, "__globals__", {}).get("__name__", "").partition(".")[0] == "fedlib"
 
 
+@functools.lru_cache(maxsize=4096)
 def _is_own(file: str) -> bool:
-    return not file.startswith(("<frozen", *INSTALLED)) and not PACKAGES.intersection(Path(file).parts)
+    if file.startswith(("<frozen", *INSTALLED)) or PACKAGES.intersection(Path(file).parts):
+        return False
+    inside = zip(Path(file).parents, (file, *Path(file).parents), strict=False)
+    return not any(Path(entry).name in _installed_in(folder) for folder, entry in inside)
+
+
+@functools.lru_cache(maxsize=256)
+def _installed_in(folder: Path) -> set[str]:
+    """Names of what pip has installed in a folder of its own (`pip install --target`)."""
+    if not any(folder.glob("*.dist-info")):
+        return set()
+    files = (file for one in importlib.metadata.distributions(path=[str(folder)]) for file in one.files or ())
+    return {file.parts[0] for file in files}

@@ -12,7 +12,6 @@ from typing import NamedTuple
 import ipywidgets as widgets
 import numpy as np
 import PIL.Image
-import torch
 from IPython.display import display
 from matplotlib.figure import Figure
 
@@ -102,22 +101,20 @@ def watch(setting: Setting, federation: Federation, rounds: int) -> Iterator[Mom
         A moment for each round.
     """
     from fedlib.runs import Session, prepare
+    from fedlib.runs.session import rules
     from fedlib.training.evaluation import MixedEvaluation
 
     plan = prepare(setting.algorithm(), federation, rounds=rounds, device="cpu", **TRAINING)
     session = Session(plan)
     test = MixedEvaluation(session.images, federation.test, session.architectures, False, False)
-    state, threads = session.init(), torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        for t in range(rounds):
+    state = session.init()
+    for t in range(rounds):
+        with rules("cpu"), session.drawing("round", t):
             state = plan.algorithm.round(state, session.cohort(t))
             models = plan.algorithm.models(state)
             correct, *_ = test(models)
-            accuracy = 100 * correct.numpy() / np.array([len(part) for part in federation.test])
-            yield Moment(t + 1, accuracy, _alike(models, session.model, federation))
-    finally:
-        torch.set_num_threads(threads)
+        accuracy = 100 * correct.numpy() / np.array([len(part) for part in federation.test])
+        yield Moment(t + 1, accuracy, _alike(models, session.model, federation))
 
 
 def _alike(models: Tree | Shared | PerArchitecture, model: Model, federation: Federation) -> np.ndarray | None:

@@ -8,6 +8,7 @@ others are in the middle of theirs: no run waits for the longest client of anoth
 
 import threading
 from collections.abc import Callable, Sequence
+from contextvars import copy_context
 from queue import SimpleQueue
 from typing import Any
 
@@ -57,7 +58,7 @@ class _Run:
         self.begun: Begun | None = None
         self.phases = 0
         self.result: Any = None
-        self._thread = threading.Thread(target=self._call, args=(function,), daemon=True)
+        self._thread = threading.Thread(target=copy_context().run, args=(self._call, function), daemon=True)
         self._thread.start()
 
     def go_on(self) -> None:

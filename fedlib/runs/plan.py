@@ -14,6 +14,7 @@ from fedlib.federation import Federation
 from fedlib.fingerprint import fingerprint
 from fedlib.models import Architecture, Model, Models, architectures, build
 from fedlib.models.architecture import check_builder
+from fedlib.runs.alone import alone
 from fedlib.runs.history import History
 from fedlib.runs.setting import Setting, setting
 from fedlib.streams import generator
@@ -37,9 +38,13 @@ class Plan(NamedTuple):
 
 @contextmanager
 def untouched() -> Iterator[None]:
-    """Within this context torch makes tensors as it does by default: float32, on the CPU, with gradients."""
-    dtype = torch.get_default_dtype()
+    """Within this context torch makes tensors as it does by default: float32, on the CPU, with gradients.
+
+    Other threads wait for its end, see `alone`.
+    """
     with ExitStack() as stack:
+        stack.enter_context(alone())
+        dtype = torch.get_default_dtype()
         stack.callback(torch.set_default_dtype, dtype)
         torch.set_default_dtype(torch.float32)
         stack.enter_context(torch.inference_mode(False))
@@ -73,6 +78,8 @@ def prepare(algorithm: str | Algorithm, federation: Federation, model: Models = 
         if not _is_of_library(network.build):
             check_builder(network.name, network.build, shape, n_classes, checked.torch_dtype)
     built = _built(networks, shape, n_classes, checked)
+    if built.batchnorm and min(checked.batch_size, *map(len, federation.train)) == 1:
+        _check_single_images(built)
     algorithm = _as_set(algorithm, built, federation, checked)
     config = {
         "algorithm": algorithm.name,
@@ -126,6 +133,19 @@ def _built(networks: list[Architecture], shape: tuple[int, int, int], n_classes:
     built = build(first.name, first.build, shape, n_classes, checked.seed)
     weights = {name: t.to(checked.torch_dtype) for name, t in built.weights.items()}
     return built._replace(weights=weights, others={other.name: other.build for other in others})
+
+
+def _check_single_images(model: Model) -> None:
+    """`ValueError` if the model cannot be trained on a batch of one image."""
+    model.net.train()
+    try:
+        with torch.random.fork_rng([]), torch.no_grad():
+            model({name: t.clone() for name, t in model.weights.items()}, model.zeros(1, *model.shape))
+    except ValueError as error:
+        raise ValueError(
+            f"model={model.name!r} is not allowed where a client has a batch of one image; its BatchNorm needs at "
+            f"least two (a larger batch_size, fewer clients, or a model without BatchNorm)."
+        ) from error
 
 
 def _as_set(algorithm: Algorithm, model: Model, federation: Federation, checked: Setting) -> Algorithm:

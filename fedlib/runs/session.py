@@ -139,18 +139,18 @@ def rules(device: str) -> Iterator[None]:
 
     On a CPU: one thread on every machine (`fl.sweep` runs several runs at the same time). On a GPU: float32 products
     and convolutions without TF32, and only deterministic kernels of cuDNN. What a user has set in torch outside of the
-    run has no effect; see `untouched`.
+    run has no effect, and runs of other threads wait; see `untouched`.
     """
     pinned = [(attrgetter(module)(torch.backends), name, value) for module, name, value in PINNED]
-    threads, before = torch.get_num_threads(), [getattr(module, name) for module, name, _ in pinned]
-    torch.set_num_threads(1 if device == "cpu" else threads)
-    try:
-        for module, name, value in pinned:
-            setattr(module, name, value)
-        with untouched(), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "There is a performance drop")  # a session says it in words for users
+    with untouched(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "There is a performance drop")  # a session says it in words for users
+        threads, before = torch.get_num_threads(), [getattr(module, name) for module, name, _ in pinned]
+        torch.set_num_threads(1 if device == "cpu" else threads)
+        try:
+            for module, name, value in pinned:
+                setattr(module, name, value)
             yield
-    finally:
-        for (module, name, _), value in zip(pinned, before, strict=True):
-            setattr(module, name, value)
-        torch.set_num_threads(threads)
+        finally:
+            for (module, name, _), value in zip(pinned, before, strict=True):
+                setattr(module, name, value)
+            torch.set_num_threads(threads)

@@ -17,14 +17,14 @@ from typing import Any, NamedTuple
 import safetensors
 import safetensors.torch
 import torch
-from filelock import FileLock, Timeout
+from filelock import BaseFileLock, FileLock, Timeout
 from platformdirs import user_cache_dir
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 from tqdm import tqdm
 
 from fedlib.checks import check_kind
-from fedlib.files import remove_unfinished, write_file, write_text
+from fedlib.files import MODE, remove_unfinished, write_file, write_text
 from fedlib.stack import Shared, Tree, keys
 
 FORMAT = "2"  # version of the file format
@@ -40,7 +40,7 @@ class Checkpoint(NamedTuple):
 def store_root(store: str | Path | None = None) -> Path:
     """The run store: `store`, else the variable FEDLIB_RUNS, else a folder in the user's cache."""
     check_kind("store", store, str | os.PathLike | None, "the path of a folder")
-    return Path(store or os.environ.get("FEDLIB_RUNS") or Path(user_cache_dir("fedlib")) / "runs")
+    return Path(store or os.environ.get("FEDLIB_RUNS") or Path(user_cache_dir("fedlib")) / "runs").expanduser()
 
 
 def address(config: dict[str, Any]) -> str:
@@ -49,17 +49,28 @@ def address(config: dict[str, Any]) -> str:
 
 
 class RunFolder:
-    """The folder of one run. As a context manager it locks the folder: two processes never write to it."""
+    """The folder of one run. As a context manager it locks the folder: two processes never write to it.
+
+    A folder of another user, in which this one may not write, is not locked; a finished run is read from it.
+    """
 
     def __init__(self, config: dict[str, Any], store: str | Path | None = None):
         self.config = config
         self.path = store_root(store) / f"{config['algorithm']}-{address(config)}"
         self.file = self.path / "run.safetensors"
+        self._lock: BaseFileLock | None = None
+
+    @property
+    def writable(self) -> bool:
+        """Whether this user may write in the folder, or the folder does not exist."""
+        return not self.path.exists() or os.access(self.path, os.W_OK)
 
     def __enter__(self) -> "RunFolder":
+        if not self.writable and self.rounds_done() == self.config.get("rounds"):
+            return self
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            self._lock = FileLock(self.path / "lock")
+            self._lock = FileLock(self.path / "lock", mode=MODE)
             try:
                 self._lock.acquire(timeout=0)
             except Timeout:
@@ -74,7 +85,8 @@ class RunFolder:
         return self
 
     def __exit__(self, *exc_info) -> None:
-        self._lock.release()
+        if self._lock is not None:
+            self._lock.release()
 
     def rounds_done(self) -> int:
         """The round of the last checkpoint, 0 if there is none; raises as `load` does."""
@@ -103,6 +115,10 @@ class RunFolder:
                 f"The run folder {str(self.path)!r} was written by another version of fedlib (format "
                 f"{meta.get('format')}, this one writes {FORMAT}); delete it, or set FEDLIB_RUNS to another folder."
             )
+        if names is None and meta.get("checksum", found := _checksum(meta["round"], tensors)) != found:
+            raise ValueError(
+                f"The run file {str(self.file)!r} is damaged (its checksum differs); delete it to run again."
+            )
         return Checkpoint(int(meta["round"]), tensors)
 
     def save(self, checkpoint: Checkpoint) -> None:
@@ -116,7 +132,17 @@ class RunFolder:
                 tensors[name] = t.clone()
             seen.add(memory)
         meta = {"format": FORMAT, "round": str(checkpoint.round)}
+        meta["checksum"] = _checksum(meta["round"], tensors)
         write_file(self.file, lambda path: _save(tensors, path, meta))
+
+
+def _checksum(round: str, tensors: dict[str, Tensor]) -> str:
+    """16 hex digits of the content of a run file."""
+    digest = hashlib.sha256(round.encode())
+    for name, t in sorted(tensors.items()):
+        digest.update(f"{name} {t.dtype} {tuple(t.shape)}".encode())
+        digest.update(t.reshape(-1).view(torch.uint8).numpy())
+    return digest.hexdigest()[:16]
 
 
 def _save(tensors: dict[str, Tensor], path: Path, meta: dict[str, str]) -> None:

@@ -1,0 +1,23 @@
+"""Runs in threads of one process take turns: PyTorch has one random state and one default type for all threads."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from threading import Lock
+
+_TURN = Lock()
+_INSIDE: ContextVar[bool] = ContextVar("inside", default=False)  # this thread, or the one that has started it
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """Within this context no other thread is in it; what is inside already goes on."""
+    if _INSIDE.get():
+        yield
+        return
+    with _TURN:
+        token = _INSIDE.set(True)
+        try:
+            yield
+        finally:
+            _INSIDE.reset(token)
