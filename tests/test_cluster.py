@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import warnings
@@ -15,6 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 from processes import free_port
+from torch.distributed import FileStore
 
 import fedlib as fl
 from fedlib.papers import rows, runner
@@ -105,14 +105,14 @@ def written(monkeypatch) -> Counter:
 def slow_average(starts: str, pause: float = 0.3):
     """FedAvg that takes its time, so that there is a middle of the sweep to kill a machine in.
 
-    A file in the folder `starts` stands for each start of a run; the first one waits for the second.
+    The file `starts` counts the runs that start; the first one waits for the second.
     """
 
     def round(state, cohort):
         if cohort.round == 0:
-            tempfile.mkstemp(dir=starts)
+            FileStore(starts).add("runs", 1)
             for _ in range(600):
-                if len(os.listdir(starts)) > 1:
+                if FileStore(starts).add("runs", 0) > 1:
                     break
                 time.sleep(0.2)
         time.sleep(pause)
@@ -125,9 +125,8 @@ del fl.algorithm.__globals__["ALGORITHMS"]["slow_average"]  # not one of the lib
 
 
 def test_a_machine_lost_in_mid_sweep_costs_no_cell_and_no_number(nodes, written, federation, tmp_path):
-    starts = tmp_path / "starts"
-    starts.mkdir()
-    cells = fl.grid(algorithm=slow_average(str(starts)), federation=federation, seed=[0, 1, 2], **SETTING)
+    starts = str(tmp_path / "starts")
+    cells = fl.grid(algorithm=slow_average(starts), federation=federation, seed=[0, 1, 2], **SETTING)
     killed = threading.Event()
     real = cluster.board
 
@@ -145,10 +144,10 @@ def test_a_machine_lost_in_mid_sweep_costs_no_cell_and_no_number(nodes, written,
         patch.setattr(cluster, "board", watched)
         there = fl.sweep(cells, ray=ADDRESS, progress=False, store=tmp_path / "cluster")
     assert killed.is_set()
-    assert len(list(starts.iterdir())) == len(cells) + 1  # a cell began again
+    assert FileStore(starts).add("runs", 0) == len(cells) + 1  # a cell began again
     assert set(written.values()) == {1}
     assert len(written) == len(cells)
-    quick = [cell | {"algorithm": slow_average(str(starts), pause=0.0)} for cell in cells]
+    quick = [cell | {"algorithm": slow_average(starts, pause=0.0)} for cell in cells]
     here = fl.sweep(quick, jobs=1, progress=False, store=tmp_path / "here")
     for a, b in zip(there.results, here.results, strict=True):
         assert all(torch.equal(t, b.models[name]) for name, t in a.models.items())

@@ -1,5 +1,6 @@
 """Models that a user brings: a function, a class or a new name; in other processes; and what they must be."""
 
+import copy
 import functools
 import re
 import warnings
@@ -9,11 +10,13 @@ import pytest
 import torch
 from test_fingerprint import in_a_cell
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 from trees import close, same_bits
 
 import fedlib as fl
 from fedlib.fingerprint import fingerprint
-from fedlib.models import MODELS
+from fedlib.methods.pfedhr import decompose
+from fedlib.models import MODELS, build
 from fedlib.runs.plan import prepare
 
 SETTING = dict(rounds=2, join_ratio=0.5, batch_size=8, lr=0.05)
@@ -106,7 +109,7 @@ class Maker:
 
 
 def ends_in(*layers):
-    return lambda shape, n_classes: nn.Sequential(*mine(shape, n_classes)[:-1], *layers)
+    return lambda shape, n_classes: nn.Sequential(*mine(shape, n_classes)[:-1], *copy.deepcopy(layers))
 
 
 def changed(change):
@@ -119,7 +122,8 @@ def changed(change):
 
 
 def tied(net):
-    net.append(nn.Linear(8, 4))
+    net.append(nn.Linear(4, 4))
+    net.append(nn.Linear(4, 4))
     net[-1].weight = net[-2].weight
 
 
@@ -137,6 +141,36 @@ class Spare(Mine):
     def __init__(self, shape, n_classes):
         super().__init__(shape, n_classes)
         self.spare = nn.Linear(8, n_classes)
+
+
+class Twice(Mine):
+    """Gives its logits and something else in training."""
+
+    def forward(self, x):
+        return (self.layers(x), x) if self.training else self.layers(x)
+
+
+class Remembers(Mine):
+    """Moves images by the mean of those that it has seen in training."""
+
+    mean = 0.0
+
+    def forward(self, x):
+        before, self.mean = self.mean, 0.9 * self.mean + 0.1 * x.mean() * self.training
+        return self.layers(x - before)
+
+
+class Again(Mine):
+    """Saves memory: what a gradient needs is computed again."""
+
+    def forward(self, x):
+        return self.layers[-1](checkpoint(self.layers[:-1], x, use_reentrant=False))
+
+
+class Untrained(Mine):
+    """Without gradients."""
+
+    forward = torch.no_grad()(Mine.forward)
 
 
 def fails_in_two_lines(shape, n_classes):
@@ -158,7 +192,7 @@ REFUSED = {
     "no classifier": (lambda shape, n_classes: nn.Flatten(), "is not allowed; it has no nn.Linear as its classifier."),
     "too many classes": (ends_in(nn.Linear(8, 5)), ENDS),
     "probabilities": (ends_in(nn.Linear(8, 4), nn.Softmax(1)), ENDS),
-    "another last layer": (Spare, ENDS),
+    "another last layer": (Spare, f"it returns other numbers than its layer 'spare'; {ENDS}"),
     "another order": (ends_in(nn.Linear(8, 4), nn.Flatten(0), nn.Unflatten(0, (4, 2))), ENDS),
     "frozen": (changed(lambda net: net[0].requires_grad_(False)), "'0.weight' does not require a gradient"),
     "a buffer": (changed(lambda net: net.register_buffer("table", torch.ones(2))), "its 'table' is neither a weight"),
@@ -166,7 +200,31 @@ REFUSED = {
         changed(lambda net: net.register_buffer("table", torch.ones(2), persistent=False)),
         "its 'table' is neither a weight of its own nor a statistic of BatchNorm",
     ),
-    "tied weights": (changed(tied), "its '6.weight' is another of its weights as well; every layer must have its own."),
+    "a tied classifier": (
+        changed(tied),
+        "its '7.weight' is a weight of another layer as well; the last nn.Linear must",
+    ),
+    "a tuple": (ends_in(nn.Linear(8, 4), nn.LSTM(4, 4)), f"it returns an object of type tuple; {ENDS}"),
+    "three axes": (
+        ends_in(nn.Linear(8, 4), nn.Unflatten(1, (4, 1))),
+        f"it returns a tensor of shape (2, 4, 1) for two images; {ENDS}",
+    ),
+    "a tuple in training": (Twice, "in training it returns an object of type tuple, not the logits [batch, 4]."),
+    "a state of its own": (Remembers, "its logits change from call to call; it must keep no state but its weights"),
+    "layers that run again": (
+        Again,
+        "its backward pass runs layers again, as torch.utils.checkpoint does, but its weights",
+    ),
+    "no gradient": (Untrained, "its logits have no gradient, but a run trains all weights."),
+    "a lazy layer without images": (
+        changed(lambda net: setattr(net[0], "spare", nn.LazyLinear(3))),
+        "its '0.spare.weight' has no shape; a lazy layer gets it from the images that it is given.",
+    ),
+    "another device": (lambda *sizes: mine(*sizes).to("meta"), "its '1.weight' is on meta; make it on the CPU, a run"),
+    "several processes": (
+        changed(lambda net: net.__setitem__(1, nn.SyncBatchNorm(2))),
+        "its SyncBatchNorm is for several processes; use BatchNorm2d.",
+    ),
     "complex weights": (
         changed(lambda net: setattr(net, "phase", nn.Parameter(torch.ones(2, dtype=torch.complex64)))),
         "its 'phase' is complex; all weights must be real.",
@@ -201,6 +259,118 @@ def test_what_cannot_be_trained_is_refused_in_one_sentence(case, federation, run
     assert "\n" not in str(refusal.value)
     assert str(refusal.value).endswith(".")
     assert not run_store.exists()
+
+
+def test_a_model_that_is_made_once_is_refused_and_left_as_it_was(federation):
+    layers = mine((1, 16, 16), 8)
+    before = [t.clone() for t in layers.parameters()]
+    sentence = "its weights are the same tensors at every call; it must make all layers anew."
+    with pytest.raises(ValueError, match=re.escape(sentence)):
+        fl.run("fedavg", federation, lambda shape, n_classes: nn.Sequential(layers, nn.Linear(8, n_classes)), **SETTING)
+    assert same_bits(list(layers.parameters()), before)
+
+
+def test_a_module_of_torch_jit_is_refused(federation):
+    sentence = "it returns a module that torch.jit has compiled; it must return the module itself."
+    with pytest.warns(FutureWarning, match="is deprecated"), pytest.raises(ValueError, match=re.escape(sentence)):
+        fl.run("fedavg", federation, lambda *sizes: torch.jit.script(Mine(*sizes)), **SETTING)
+
+
+class TwoNames(nn.Module):
+    """The layers of `mine`, which are attributes and in a sequence as well."""
+
+    def __init__(self, shape, n_classes):
+        super().__init__()
+        layers = mine(shape, n_classes)
+        self.hidden, self.head, self.layers = layers[1], layers[3], layers
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+class Tied(nn.Module):
+    """Two hidden layers with the same matrix, each with its own bias."""
+
+    def __init__(self, shape, n_classes):
+        super().__init__()
+        self.layers, self.a, self.b, self.head = (
+            mine(shape, 8),
+            nn.Linear(8, 8),
+            nn.Linear(8, 8),
+            nn.Linear(8, n_classes),
+        )
+        self.b.weight = self.a.weight
+
+    def forward(self, x):
+        return self.head(self.b(self.a(self.layers(x)).relu()).relu())
+
+
+class ByHand(Tied):
+    """The same with one name for the matrix."""
+
+    def __init__(self, shape, n_classes):
+        super().__init__(shape, n_classes)
+        del self.b.weight
+
+    def forward(self, x):
+        return self.head(nn.functional.linear(self.a(self.layers(x)).relu(), self.a.weight, self.b.bias).relu())
+
+
+@pytest.mark.parametrize("backend", ["loop", "stacked"])
+@pytest.mark.parametrize(("several", "one"), [(TwoNames, mine), (Tied, ByHand)])
+def test_a_weight_with_two_names_is_one_weight(several, one, backend, federation):
+    setting = SETTING | dict(backend=backend, statistics="local", progress=False)
+    two, alone = (fl.run("fedrep", federation, model, **setting).models for model in (several, one))
+    assert not any(name.startswith("layers") and several is TwoNames for name in two)
+    assert same_bits(list(two.values()), list(alone.values()))
+
+
+def a_layer_twice(shape, n_classes):
+    layer = nn.Linear(8, 8)
+    return nn.Sequential(*mine(shape, 8), layer, nn.ReLU(), layer, nn.Linear(8, n_classes))
+
+
+@pytest.mark.parametrize(("at", "name", "layer"), [("fc3", "Tied", "a"), ("fc1", "Attending", "tokens")])
+def test_fedcs_refuses_a_layer_that_is_tied_or_has_many_vectors(at, name, layer, federation):
+    sentence = f"at={at!r} is not allowed; the layer {layer!r} of model={name!r} must be a linear layer that gets one"
+    with pytest.raises(ValueError, match=re.escape(sentence)):
+        fl.run(fl.fedcs(at=at), federation, globals()[name], **SETTING, progress=False)
+
+
+def test_pfedhr_refuses_layers_that_are_tied(federation):
+    with pytest.raises(ValueError, match="cannot be taken apart; some of its layers have the same weights"):
+        fl.run("pfedhr", federation, a_layer_twice, **SETTING, progress=False)
+
+
+def one_relu(shape, n_classes):
+    relu = nn.ReLU()
+    first = nn.Conv2d(1, 2, 5), relu, nn.MaxPool2d(2), nn.Flatten()
+    return nn.Sequential(*first, nn.Linear(72, 8), relu, nn.Linear(8, n_classes))
+
+
+def test_a_relu_that_is_in_a_network_twice_is_in_two_blocks_of_pfedhr():
+    blocks = decompose(build("own", one_relu, (1, 16, 16), 4, seed=0))
+    assert [[type(layer).__name__ for layer in block.net] for block in blocks] == [
+        ["Conv2d", "ReLU", "MaxPool2d"],
+        ["Flatten", "Linear", "ReLU"],
+        ["Linear"],
+    ]
+
+
+def looks_at_a_number(shape, n_classes):
+    """With a step that depends on the value of a number."""
+    net = mine(shape, n_classes)
+    net.register_forward_pre_hook(lambda _, inputs: (inputs[0] if inputs[0].mean().item() < 9 else -inputs[0],))
+    return net
+
+
+def test_what_cannot_be_stacked_is_refused_in_one_sentence_and_runs_in_the_loop(federation):
+    sentence = "model='looks_at_a_number' cannot be trained with backend='stacked' (RuntimeError: vmap: "
+    with pytest.raises(ValueError, match=re.escape(sentence)) as refusal:
+        fl.run("fedavg", federation, looks_at_a_number, **SETTING, backend="stacked", progress=False)
+    assert "\n" not in str(refusal.value)
+    assert str(refusal.value).endswith("); use backend='loop'.")
+    fl.run("fedavg", federation, looks_at_a_number, **SETTING, backend="loop", progress=False)
 
 
 def without_bias(shape, n_classes):

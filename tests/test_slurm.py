@@ -1,6 +1,7 @@
 """A SLURM array on this machine: `sbatch` is a script that starts the tasks as processes, with SLURM's variables."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from fedlib.__main__ import main
 from fedlib.runs.slurm import SCRIPT
 
 SWEEP = """
-import os
+import logging
 import sys
 import time
 
@@ -25,11 +26,10 @@ import fedlib as fl
 
 @fl.algorithm
 def slow_average(pause: float = 0.1):
-    '''FedAvg that takes its time and writes down its rounds.'''
+    '''FedAvg that takes its time and logs its rounds.'''
 
     def round(state, cohort):
-        with open(os.environ.get("ROUNDS", os.devnull), "a") as file:
-            print(cohort.round, file=file)
+        logging.warning(cohort.round)
         time.sleep(pause)
         return fl.fedavg().round(state, cohort)
 
@@ -55,7 +55,7 @@ array=$(sed -n 's/^#SBATCH --array=//p' "$1")
 export SLURM_SUBMIT_DIR=$PWD SLURM_ARRAY_TASK_MIN=${array%-*} SLURM_ARRAY_TASK_MAX=${array#*-}
 export SLURM_ARRAY_TASK_COUNT=$((SLURM_ARRAY_TASK_MAX - SLURM_ARRAY_TASK_MIN + 1))
 for task in $(seq $SLURM_ARRAY_TASK_MIN $SLURM_ARRAY_TASK_MAX); do
-  SLURM_ARRAY_TASK_ID=$task ROUNDS=$PWD/rounds-$task setsid bash "$1" > out-$task 2>&1 & echo $! > pid-$task
+  SLURM_ARRAY_TASK_ID=$task setsid bash "$1" > out-$task 2>> log-$task & echo $! > pid-$task
 done
 wait
 """
@@ -80,8 +80,8 @@ def sbatch(folder: Path) -> subprocess.Popen:
 
 def written(folder: Path, task: int) -> list[int]:
     """The rounds that a task has begun."""
-    file = folder / f"rounds-{task}"
-    return list(map(int, file.read_text().split())) if file.exists() else []
+    file = folder / f"log-{task}"
+    return [int(t) for t in re.findall(r"WARNING:root:(\d+)\n", file.read_text())] if file.exists() else []
 
 
 @pytest.mark.slow
@@ -89,7 +89,7 @@ def test_a_task_that_was_killed_goes_on_from_its_checkpoint_to_the_same_bits(fol
     array = sbatch(folder)
     end = time.monotonic() + 300
     while len(written(folder, 1)) < 4:
-        assert array.poll() is None, (folder / "out-1").read_text()
+        assert array.poll() is None, (folder / "log-1").read_text()
         assert time.monotonic() < end
         time.sleep(0.05)
     os.killpg(int((folder / "pid-1").read_text()), signal.SIGKILL)  # the machine of task 1 is lost

@@ -6,7 +6,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from fedlib.models.model import Builder, Model, build, drawn, norms
+from fedlib.models.model import Builder, Model, build, drawn, is_shared, norms
+from fedlib.stack import Params
 
 
 class Architecture(NamedTuple):
@@ -51,36 +52,83 @@ def _fault(name: str, builder: Builder, shape: tuple[int, int, int], n_classes: 
     net = drawn(builder, shape, n_classes, seed=0)
     if not isinstance(net, nn.Module):
         return f"it returns a {type(net).__name__}, not a torch.nn.Module"
+    if isinstance(net, torch.jit.ScriptModule):
+        return "it returns a module that torch.jit has compiled; it must return the module itself"
     if not any(isinstance(layer, nn.Linear) for layer in net.modules()):
         return "it has no nn.Linear as its classifier"
+    state = net.state_dict(keep_vars=True)
+    if unseen := [key for key, t in state.items() if nn.parameter.is_lazy(t)]:
+        return f"its {unseen[0]!r} has no shape; a lazy layer gets it from the images that it is given"
+    if elsewhere := [key for key, t in state.items() if t.device.type != "cpu"]:
+        return f"its {elsewhere[0]!r} is on {state[elsewhere[0]].device}; make it on the CPU, a run moves it"
     if frozen := [key for key, weight in net.named_parameters() if not weight.requires_grad]:
         return f"its {frozen[0]!r} does not require a gradient, but a run trains all weights"
+    if any(isinstance(norm, nn.SyncBatchNorm) for norm in norms(net).values()):
+        return "its SyncBatchNorm is for several processes; use BatchNorm2d"
     if any(norm.momentum is None for norm in norms(net).values()):
         return "its BatchNorm has no momentum; give a number, such as momentum=0.1"
-    if tied := {*dict(net.named_parameters(remove_duplicate=False))} - {*dict(net.named_parameters())}:
-        return f"its {min(tied)!r} is another of its weights as well; every layer must have its own"
     if unreal := [key for key, weight in net.named_parameters() if weight.is_complex()]:
         return f"its {unreal[0]!r} is complex; all weights must be real"
     model = build(name, builder, shape, n_classes, seed=0)
+    if not {*map(id, net.parameters())}.isdisjoint(map(id, model.net.parameters())):
+        return "its weights are the same tensors at every call; it must make all layers anew"
     if others := sorted({*model.weights, *model.statistics} - {*model.trainable} - model.batchnorm):
         return f"its {others[0]!r} is neither a weight of its own nor a statistic of BatchNorm"
     if not any(key.endswith("weight") for key in model.classifier):
         return "the weight of its last nn.Linear is made of others; it must be a parameter of its own"
+    if tied := [key for key in model.classifier if is_shared(model.net, key)]:
+        return f"its {tied[0]!r} is a weight of another layer as well; the last nn.Linear must have its own"
     if not all(torch.equal(weight, model.weights[key]) for key, weight in model.redraw(0).items()):
         return "its initial weights differ from call to call; only what torch draws comes from the run's seed"
-    if not _ends_in_classifier(model, dtype):
-        return f"it must return what its last nn.Linear gives: the logits [batch, {n_classes}]"
-    return None
+    w = {key: weight.to(dtype) for key, weight in model.weights.items()}
+    x = torch.randn(2, *shape, dtype=dtype, generator=torch.Generator().manual_seed(0))
+    return _evaluation_fault(model, w, x) or _training_fault(model, w, x)
 
 
 @torch.no_grad()
-def _ends_in_classifier(model: Model, dtype: torch.dtype) -> bool:
-    """Whether the output of the model, for two random images, is the output of its classifier."""
-    w = {key: weight.to(dtype) for key, weight in model.weights.items()}
-    x = torch.randn(2, *model.shape, dtype=dtype, generator=torch.Generator().manual_seed(0))
-    layer, outputs = model.net.get_submodule(next(iter(model.classifier)).rpartition(".")[0]), []
-    layer.register_forward_hook(lambda _, inputs, output: outputs.append(output))
+def _evaluation_fault(model: Model, w: Params, x: Tensor) -> str | None:
+    """Why the output of the model, for two images, is not the output of its classifier."""
+    layer, outputs = next(iter(model.classifier)).rpartition(".")[0], []
+    hook = model.net.get_submodule(layer).register_forward_hook(lambda _, inputs, output: outputs.append(output))
     model.net.eval()
     logits = model(w, x)
-    same = len(outputs) == 1 and isinstance(logits, Tensor) and torch.equal(logits, outputs[0])
-    return same and logits.shape == (2, model.n_classes)
+    hook.remove()
+    found = _other_than_logits(logits, model)
+    if not found and not (len(outputs) == 1 and torch.equal(logits, outputs[0])):
+        found = f"other numbers than its layer {layer!r}"
+    logits = f"the logits [batch, {model.n_classes}]"
+    return found and f"it returns {found}; it must return what its last nn.Linear gives: {logits}"
+
+
+def _training_fault(model: Model, w: Params, x: Tensor) -> str | None:
+    """Why two training steps on two images, from the same weights and with the same draws, fail or differ.
+
+    The own weights of the module are overwritten in between.
+    """
+    logits, gradients = [], []
+    model.net.to(x.dtype).train()
+    for _ in range(2):
+        each = {key: t.clone().requires_grad_(key in model.trainable) for key, t in w.items()}
+        with torch.random.fork_rng([]):
+            torch.manual_seed(0)
+            logits.append(model(each, x))
+            if found := _other_than_logits(logits[-1], model):
+                return f"in training it returns {found}, not the logits [batch, {model.n_classes}]"
+            if not logits[-1].requires_grad:
+                return "its logits have no gradient, but a run trains all weights"
+            free = [each[key] for key in model.trainable]
+            gradients.append(torch.autograd.grad(logits[-1].sum(), free, materialize_grads=True))
+        for t in model.net.parameters():
+            t.data.fill_(torch.nan)  # a step uses `w` only
+    if not torch.equal(*logits):
+        return "its logits change from call to call; it must keep no state but its weights, and draw from torch only"
+    if not all(torch.allclose(a, b, equal_nan=True) for a, b in zip(*gradients, strict=True)):
+        return "its backward pass runs layers again, as torch.utils.checkpoint does, but its weights are others by then"
+    return None
+
+
+def _other_than_logits(output: object, model: Model) -> str | None:
+    """What a model returns for two images, in words; None if these may be logits."""
+    if not isinstance(output, Tensor):
+        return f"an object of type {type(output).__name__}"
+    return None if output.shape == (2, model.n_classes) else f"a tensor of shape {tuple(output.shape)} for two images"

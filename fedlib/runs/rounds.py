@@ -126,6 +126,7 @@ def run(
 
     Your own model must draw its initial weights with torch, train all of them, and have no buffers other than the
     running statistics of BatchNorm. Its output must be the output of its last `nn.Linear`: logits [batch, n_classes].
+    A weight with several names, such as a tied one, counts once, under its first name; the last layer has its own.
     Its code, with all helpers that it calls, is part of the run's address.
 
     Returns:

@@ -46,21 +46,18 @@ class Session:
         self.images = like.images if like else self._images()
         self.trainer = trainer or (like.trainer if like else self._trainer(store))
         self.model = plan.model._replace(weights={name: t.to(self.device) for name, t in plan.model.weights.items()})
-        if setting.backend == "stacked" and not like and self.model.name not in MODELS:
-            self._say_what_is_slow()
         self.architectures = architectures_of(plan.algorithm, self.model, federation)
+        for model, _ in self.architectures if setting.backend == "stacked" and not like else ():
+            if model.name not in MODELS and (slow := unstacked(model)):
+                warnings.warn(
+                    f"model={model.name!r} uses {', '.join(slow)}, which PyTorch does for one client after the other: "
+                    f"the results are right, but backend='loop' may be faster.",
+                    stacklevel=2,
+                )
         self.sampled = cohorts(
             federation.n_clients - federation.unseen, setting.join_ratio, setting.rounds, setting.seed
         )
         self._beside: dict[str, Images] = like._beside if like else {}  # by fingerprint
-
-    def _say_what_is_slow(self) -> None:
-        if slow := unstacked(self.model):
-            warnings.warn(
-                f"model={self.model.name!r} uses {', '.join(slow)}, which PyTorch does for one client after the other: "
-                f"the results are right, but backend='loop' may be faster.",
-                stacklevel=2,
-            )
 
     def init(self) -> State:
         """The state before the first round."""

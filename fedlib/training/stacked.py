@@ -7,7 +7,6 @@ halved, so that little is computed for finished clients.
 import re
 import warnings
 from collections.abc import Sequence
-from contextlib import suppress
 
 import torch
 from torch import Tensor
@@ -17,7 +16,7 @@ from fedlib.models import Model
 from fedlib.stack import Tree, cat, take
 from fedlib.training.batches import to_device
 from fedlib.training.begun import Begun, Progress, begin
-from fedlib.training.phase import Phase, kind, randomness
+from fedlib.training.phase import Phase, drawing, kind, randomness
 from fedlib.training.program import Form, Program
 
 AT_ONCE = 128  # largest number of clients in one stack; it bounds the memory
@@ -77,14 +76,23 @@ class Stacked:
 
 
 def unstacked(model: Model) -> list[str]:
-    """The operations of a model that PyTorch carries out for one client after the other."""
+    """The operations of a model that PyTorch carries out for one client after the other.
+
+    Raises `ValueError` for a model that it cannot train as a stack.
+    """
     w = {name: torch.stack([t, t]) for name, t in model.weights.items()}
     trained = {name: w.pop(name) for name in model.trainable}
     model.net.train()
-    with warnings.catch_warnings(record=True) as said, torch.random.fork_rng([]), suppress(RuntimeError):
+    each = grad(lambda trained, w, x: model(trained | w, x).sum())
+    with warnings.catch_warnings(record=True) as said, drawing(model.stream, model.zeros().device):
         warnings.simplefilter("always")
-        each = grad(lambda trained, w, x: model(trained | w, x).sum())
-        vmap(each, randomness="different")(trained, w, model.zeros(2, 2, *model.shape))
+        try:
+            vmap(each, randomness="different")(trained, w, model.zeros(2, 2, *model.shape))
+        except Exception as error:  # a user's code may raise anything
+            reason = f"{type(error).__name__}: {error}".splitlines()[0].partition(". ")[0].rstrip(".")
+            raise ValueError(
+                f"model={model.name!r} cannot be trained with backend='stacked' ({reason}); use backend='loop'."
+            ) from error
     return sorted({name for one in said for name in re.findall(r"batching rule for (\S+)\.", str(one.message))})
 
 

@@ -7,10 +7,10 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from fedlib.models.model import Model
+from fedlib.models.model import Model, is_shared
 from fedlib.stack import Params, places, repeat
 
 if TYPE_CHECKING:
@@ -189,3 +189,22 @@ def linear_layer(w: Params, number: int, stacked: bool = False) -> str:
     if number > len(matrices):
         raise ValueError(f"fc{number} is not there; the model has {len(matrices)} linear layer(s).")
     return matrices[number - 1].removesuffix(".weight")
+
+
+def has_place(model: Model, layer: str) -> bool:
+    """Say whether the map can be folded into a layer.
+
+    Args:
+        model: the model.
+        layer: name of one of its layers.
+
+    Returns:
+        Whether it is a linear layer that gets one vector for each image, and has its weights alone.
+    """
+    module, inputs = model.net.get_submodule(layer), []
+    hook = module.register_forward_pre_hook(lambda _, given: inputs.extend(given))
+    model.net.eval()
+    model(model.weights, model.zeros(1, *model.shape))
+    hook.remove()
+    own = not any(is_shared(model.net, f"{layer}.{name}") for name, _ in module.named_parameters(recurse=False))
+    return isinstance(module, nn.Linear) and own and [z.dim() for z in inputs[:1]] == [2]

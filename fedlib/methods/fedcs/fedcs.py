@@ -6,7 +6,7 @@ import torch
 
 from fedlib.algorithm import Algorithm, State, algorithm, resolve, tuned
 from fedlib.checks import above, at_least, at_most
-from fedlib.methods.fedcs.aligned import Alignment, linear_layer, plugged_in
+from fedlib.methods.fedcs.aligned import Alignment, has_place, linear_layer, plugged_in
 from fedlib.methods.fedcs.alignment import orthonormal, ra_pass
 from fedlib.stack import Params, PerArchitecture, Shared, client_mean, row, select, stack
 from fedlib.streams import generator
@@ -65,7 +65,7 @@ def fedcs(
         rank: all columns of P but the first `rank` are 0, at least 1. None: all columns count.
 
     Raises:
-        ValueError: the clients of `base` do not train the run's model, or the model has no such layer.
+        ValueError: the clients of `base` do not train the run's model, or the model has no such layer for the map.
 
     Source:
         Yan and Long, "Client-supervised Federated Learning: Towards One-model-for-all Personalization", ICME 2024,
@@ -98,6 +98,11 @@ def fedcs(
 
     def init(model, federation):
         layer = linear_layer(model.weights, number)
+        if not has_place(model, layer):
+            raise ValueError(
+                f"at={at!r} is not allowed; the layer {layer!r} of model={model.name!r} must be a linear layer that "
+                f"gets one vector for each image and has weights of its own."
+            )
         if shifted and f"{layer}.bias" not in model.weights:
             raise ValueError(f"shifted=True is not allowed; the layer {layer!r} of model={model.name!r} has no bias.")
         W = model.weights[f"{layer}.weight"]

@@ -79,6 +79,8 @@ def decompose(model: Model) -> list[Block]:
         >>> block_names(decompose(build("m1", MODELS["m1"], (3, 32, 32), 10, seed=0)))
         ['Conv1', 'Conv2', 'FC1', 'FC2']
     """
+    if len(model.net.state_dict()) > len(model.weights):
+        raise ValueError(f"model={model.name!r} cannot be taken apart; some of its layers have the same weights.")
     cuts: list[list[tuple[str, nn.Module]]] = []
     for name, layer in _layers(model, model.net):
         complete = cuts and any(type(last) in OPERATIONS for _, last in cuts[-1])
@@ -139,7 +141,7 @@ def _layers(model: Model, net: nn.Module, prefix: str = "") -> Iterator[tuple[st
     """The layers inside nested sequences, by name, without dropout."""
     if not isinstance(net, nn.Sequential):
         raise ValueError(f"model={model.name!r} cannot be taken apart; only a sequence of layers can.")
-    for name, layer in net.named_children():
+    for name, layer in net._modules.items():  # `named_children` leaves out a layer that is there twice
         if isinstance(layer, nn.Sequential):
             yield from _layers(model, layer, f"{prefix}{name}.")
         elif isinstance(layer, DROPOUT):
