@@ -11,7 +11,7 @@ import torch
 
 from fedlib.algorithm import State, architectures_of
 from fedlib.data import Dataset
-from fedlib.models import MODELS
+from fedlib.models import MODELS, deal
 from fedlib.runs.plan import Plan, cohorts, untouched
 from fedlib.runs.setting import Setting
 from fedlib.runs.store import store_root
@@ -47,7 +47,7 @@ class Session:
         self.trainer = trainer or (like.trainer if like else self._trainer(store))
         self.model = plan.model._replace(weights={name: t.to(self.device) for name, t in plan.model.weights.items()})
         self.architectures = architectures_of(plan.algorithm, self.model, federation)
-        for model, _ in self.architectures if setting.backend == "stacked" and not like else ():
+        for model, _ in deal(self.model, federation.n_clients) if setting.backend == "stacked" and not like else ():
             if model.name not in MODELS and (slow := unstacked(model)):
                 warnings.warn(
                     f"model={model.name!r} uses {', '.join(slow)}, which PyTorch does for one client after the other: "
