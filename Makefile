@@ -40,7 +40,7 @@ help:  ## Show this list
 	@echo "Options:  PROFILE=smoke|quick|paper  NOTEBOOK=\"01 02\"  SET=\"seeds=3\"  JOBS=2  PARALLEL=2  PYTHON=python3.12  TORCH=cpu"
 
 figures: $(FOR_NOTEBOOKS)  ## Execute the notebooks; tables and figures are written to figures/<profile>/<paper>
-	@$(PY) -m fedlib.batch $(BATCH)
+	@$(PY) -m fedlib.tools.batch $(BATCH)
 
 PYTEST = $(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
@@ -60,13 +60,13 @@ lab: $(FOR_NOTEBOOKS)  ## Open the notebooks in JupyterLab
 	@$(PY) -m jupyter lab --LabApp.default_url=/lab/tree/notebooks/start.ipynb
 
 evidence: $(FOR_NOTEBOOKS)  ## Run what the papers' tables still need, a row for each run: PAPER=pfedsim ITEM=table3 BUDGET=2h JOBS=2
-	@$(PY) -m fedlib.papers run $(foreach p,$(PAPER),--paper '$(p)') $(foreach i,$(ITEM),--item '$(i)') $(if $(BUDGET),--budget '$(BUDGET)') --jobs $(or $(JOBS),1)
+	@$(PY) -m fedlib.studies run $(foreach p,$(PAPER),--paper '$(p)') $(foreach i,$(ITEM),--item '$(i)') $(if $(BUDGET),--budget '$(BUDGET)') --jobs $(or $(JOBS),1)
 
 evidence-report: $(FOR_NOTEBOOKS)  ## Make tables, ledgers and the scoreboard of all printed numbers from the rows
-	@$(PY) -m fedlib.papers report
+	@$(PY) -m fedlib.studies report
 
 evidence-recheck: $(FOR_NOTEBOOKS)  ## Repeat the first rounds of old rows with the old code and today's: where they agree to the bit, the row stays valid
-	@$(PY) -m fedlib.papers recheck $(foreach p,$(PAPER),--paper '$(p)')
+	@$(PY) -m fedlib.studies recheck $(foreach p,$(PAPER),--paper '$(p)')
 
 LESSONS := $(addprefix figures/$(PROFILE)/,first_steps/00_first_steps.ipynb playground.ipynb)
 
@@ -77,14 +77,14 @@ $(LESSONS): notebooks/$$(notdir $$@) $(shell git ls-files 'fedlib/*.py' 2>/dev/n
 	@mv $@.part $@ && rm $@.log
 
 site: $(FOR_SITE) $(LESSONS)  ## Make the site of results, notebooks, methods and API in figures/site; it needs no network: PROFILE=quick
-	@$(PY) -m fedlib.site build --profile $(PROFILE)
+	@$(PY) -m fedlib.tools.site build --profile $(PROFILE)
 
 bench: $(FOR_NOTEBOOKS)  ## Measure the training speed of this machine
-	@$(PY) -m fedlib.bench
+	@$(PY) -m fedlib.tools.bench
 
 diff: $(FOR_NOTEBOOKS)  ## Compare executed notebooks cell by cell: make diff A=figures/quick B=/another/figures/quick
 	@[ -n "$(B)" ] || { echo "Say what to compare: make diff A=figures/quick B=/another/figures/quick." >&2; exit 2; }
-	@$(PY) -m fedlib.compare '$(A)' '$(B)'
+	@$(PY) -m fedlib.tools.compare '$(A)' '$(B)'
 
 # git runs these from any folder and without .venv in its path, so they are named in full.
 setup: $(FOR_NOTEBOOKS)  ## Configure git in this clone to diff and merge notebooks cell by cell with nbdime

@@ -14,16 +14,16 @@ from fedlib.federation import *  # noqa: F403 (federate and one function per par
 from fedlib.methods import *  # noqa: F403 (one lower-case function per algorithm)
 from fedlib.models import MODELS
 from fedlib.runs.result import RunResult
-from fedlib.runs.rounds import run
+from fedlib.runs.run import run
 from fedlib.runs.slurm import slurm_share
 from fedlib.runs.sweep import Sweep, grid, sweep
 
 if TYPE_CHECKING:
     from fedlib import report
-    from fedlib.papers.study import Study, evidence, study
+    from fedlib.studies.study import Study, evidence, study
 
 __version__ = "0.1.0"
-_STUDY = "fedlib.papers.study"
+_STUDY = "fedlib.studies.study"
 _LATE = {"Study": _STUDY, "evidence": _STUDY, "study": _STUDY}  # with fl.report: imported when they are first used
 
 

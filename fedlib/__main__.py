@@ -10,12 +10,12 @@ from fedlib.extras import Needs, NotInstalled
 from fedlib.runs.slurm import SCRIPT
 
 COMMANDS = {
-    "figures": ("fedlib.batch", "execute the notebooks of a folder"),
-    "evidence": ("fedlib.papers", "run what the papers' tables still need; make tables and ledgers"),
-    "site": ("fedlib.site", "build the website of all results"),
-    "bench": ("fedlib.bench", "measure the training speed of this machine"),
+    "figures": ("fedlib.tools.batch", "execute the notebooks of a folder"),
+    "evidence": ("fedlib.studies", "run what the papers' tables still need; make tables and ledgers"),
+    "site": ("fedlib.tools.site", "build the website of all results"),
+    "bench": ("fedlib.tools.bench", "measure the training speed of this machine"),
     "slurm": ("", "print a script for sbatch: a sweep as a SLURM array, one cell per task"),
-    "compare": ("fedlib.compare", "compare executed notebooks cell by cell"),
+    "compare": ("fedlib.tools.compare", "compare executed notebooks cell by cell"),
 }
 
 

@@ -30,14 +30,15 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 import fedlib as fl
-from fedlib.bench.cases import pictures
+from fedlib.engine import backends, lockstep, program
+from fedlib.engine.convolution import FORMS
+from fedlib.engine.stacked import Stacked
 from fedlib.models import MODELS, build
-from fedlib.runs import lockstep, rounds, session, work
-from fedlib.runs.plan import prepare
-from fedlib.training import backends, program
+from fedlib.runs import run as running
+from fedlib.runs import session, work
+from fedlib.runs.prepare import prepare
+from fedlib.tools.bench.cases import pictures
 from fedlib.training.batches import to_device
-from fedlib.training.convolution import FORMS
-from fedlib.training.stacked import Stacked
 
 SETTING = dict(rounds=2, local_epochs=2, batch_size=32, lr=0.05, tune_epochs=1, tune_every=2)
 COPIES = {torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default}
@@ -245,7 +246,7 @@ def run(method: str, store: str, **changes: Any) -> list[str]:
         found.extend(f"{note} in round {cohort.round}" for note in seen)
         return state
 
-    rounds.carry_out(plan._replace(algorithm=algorithm._replace(round=round)), None, False, store)
+    running.carry_out(plan._replace(algorithm=algorithm._replace(round=round)), None, False, store)
     return found
 
 
@@ -276,7 +277,7 @@ def main(library: str, store: str) -> dict[str, Any]:
     graphs = outcome(pretend, library)
     if isinstance(graphs, str):
         return {"unusable": graphs}
-    rounds.check_device = session.check_device = lambda _: None
+    running.check_device = session.check_device = lambda _: None
     backends.faster_form = WATCH.looking()(backends.faster_form)  # it has to wait, once
     program.WARM_UP, backends.STEPS = 0, 1
     with Gpu():

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 import fedlib as fl
 from fedlib.federation import Federation
 from fedlib.models import Model
-from fedlib.runs.plan import prepare
+from fedlib.runs.prepare import prepare
 from fedlib.streams import generator, torch_seed
 
 SETTING = dict(rounds=3, join_ratio=0.5, local_epochs=2, batch_size=8, lr=0.05, momentum=0.3, lr_decay=0.7, seed=3)

@@ -14,7 +14,7 @@ from typing import Any
 import cloudpickle
 
 CONTEXT = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
-CONTEXT.set_forkserver_preload(["fedlib.batch", "torch._dynamo"])
+CONTEXT.set_forkserver_preload(["fedlib.tools.batch", "torch._dynamo"])
 
 
 def start(work: Callable[..., None], *given: Any) -> tuple[BaseProcess, Iterator[Any]]:

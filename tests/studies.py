@@ -1,6 +1,6 @@
 """Studies at the papers' size, without data that stand in."""
 
-from fedlib.papers.study import Study
+from fedlib.studies.study import Study
 
 
 def official(study: Study) -> Study:

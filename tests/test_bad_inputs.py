@@ -9,8 +9,8 @@ from typing import get_args
 import pytest
 
 import fedlib as fl
-from fedlib import batch
-from fedlib.batch.parameters import BY_OPTION, read_settings, settle
+from fedlib.tools import batch
+from fedlib.tools.batch.parameters import BY_OPTION, read_settings, settle
 
 SOURCES = sorted((Path(__file__).parent.parent / "notebooks").glob("[0-9][1-9]_*.ipynb"))
 FUNCTIONS = {name: getattr(fl, name) for name in fl.__all__ if inspect.isfunction(getattr(fl, name))}
@@ -94,7 +94,7 @@ def test_what_all_runs_of_a_sweep_share_is_said_once(name, value, federation, tm
 @pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.stem)
 def test_a_wrong_parameter_of_a_notebook_is_one_sentence(source, monkeypatch):
     known = batch.defaults(source)
-    monkeypatch.setattr("fedlib.batch.parameters.defaults", lambda source: known)  # read once
+    monkeypatch.setattr("fedlib.tools.batch.parameters.defaults", lambda source: known)  # read once
     for name, default in known.items():
         assert name in BY_OPTION or settle(source, {name: default}, "a profile") == {name: default}
         for value in wrong(default):

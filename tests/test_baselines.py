@@ -11,18 +11,18 @@ from phases import batches_of, phase
 from trees import close
 
 import fedlib as fl
+from fedlib.engine.backends import BACKENDS
+from fedlib.engine.lockstep import lockstep
 from fedlib.methods.fedap import neighbour_weights
 from fedlib.methods.fedfomo import hold_out, mixing_weights, usefulness
 from fedlib.methods.fedgen.fedgen import generator_loss
 from fedlib.methods.fedgen.generator import STATISTICS, generate, new_generator
 from fedlib.methods.perfedavg import first_order
-from fedlib.runs.lockstep import lockstep
-from fedlib.runs.plan import prepare
+from fedlib.runs.prepare import prepare
 from fedlib.runs.session import Session
 from fedlib.similarity import bn_distances
 from fedlib.stack import copies, drop, repeat
 from fedlib.training.adam import adam
-from fedlib.training.backends import BACKENDS
 from fedlib.training.batches import client_batches, on_device
 from fedlib.training.channel import Channel
 from fedlib.training.cohort import Cohort

@@ -9,7 +9,7 @@ import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from processes import alive, command, start, wait_for
 
-from fedlib import batch
+from fedlib.tools import batch
 
 SOURCES = sorted((Path(__file__).parent.parent / "notebooks").glob("[0-9][1-9]_*.ipynb"))
 PARAMETERS = 'rounds = 2\nlr = 0.1\nseeds = [0]\nname = "a"\nverbose = False\nprofile = "?"\noutput = "."'
@@ -110,7 +110,7 @@ def test_a_batch_that_is_ended_ends_its_kernels_and_starts_no_more(folder, paral
         write_notebook(folder, name, wait.format(name))
     arguments = ["--notebooks", str(folder), "--output", str(folder.parent), "--parallel", parallel]
     log = folder / "log"
-    process, _ = start(command, "fedlib.batch", arguments, str(log))
+    process, _ = start(command, "fedlib.tools.batch", arguments, str(log))
     started = ["01_a", "02_b"][: int(parallel)]
     try:
         wait_for(lambda: all((folder / name).exists() and (folder / name).read_text() for name in started))

@@ -12,11 +12,11 @@ import torch
 from torch import nn
 
 import fedlib as fl
-from fedlib.bench import __main__ as bench
-from fedlib.bench import cases, flower
-from fedlib.bench.measure import in_turns, peak_memory, row
+from fedlib.engine.loop import train_loop
 from fedlib.runs.plan import cohorts
-from fedlib.training.loop import train_loop
+from fedlib.studies.timing import in_turns, peak_memory, row
+from fedlib.tools.bench import __main__ as bench
+from fedlib.tools.bench import cases, flower
 
 CPU = torch.device("cpu")
 
@@ -143,7 +143,7 @@ def test_a_client_of_flower_takes_the_steps_of_a_client_here():
 def test_the_page_about_runs_says_what_the_table_says():
     root = Path(__file__).parent.parent
     table = pd.read_csv(root / "figures/reference/bench/bench.csv").set_index(["case", "variant"])["ratio"]
-    said = " ".join((root / "fedlib/site/pages/runs.md").read_text(encoding="utf-8").split())
+    said = " ".join((root / "fedlib/tools/site/pages/runs.md").read_text(encoding="utf-8").split())
     for sentence, case, variant in (
         ("local training is {:.2f} times as fast", "training", "loop"),
         ("one thread has {:.1f} times the throughput", "four runs", "sweep, 2 workers"),

@@ -17,9 +17,9 @@ from processes import free_port
 from torch.distributed import FileStore
 
 import fedlib as fl
-from fedlib.papers import rows, runner
 from fedlib.runs import cluster
 from fedlib.runs.store import RunFolder
+from fedlib.studies import rows, runner
 
 ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'fedlib-papers[ray]'")
 pytestmark = [

@@ -9,7 +9,7 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 
-from fedlib import compare
+from fedlib.tools import compare
 
 ROOT = Path(__file__).parent.parent
 PICTURE = {"image/png": "aGk=", "text/plain": "<Figure at 0x1>"}

@@ -13,12 +13,13 @@ from trees import distance, same_bits
 
 import fedlib as fl
 from fedlib.algorithm import ALGORITHMS, architectures_of
-from fedlib.runs.plan import cohorts, prepare
+from fedlib.engine.backends import BACKENDS
+from fedlib.runs.plan import cohorts
+from fedlib.runs.prepare import prepare
 from fedlib.runs.session import Session
 from fedlib.runs.setting import Setting
 from fedlib.runs.store import flatten
 from fedlib.stack import for_each, keys
-from fedlib.training.backends import BACKENDS
 from fedlib.training.batches import on_device
 from fedlib.training.evaluation import MixedEvaluation
 

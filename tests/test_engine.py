@@ -21,21 +21,23 @@ from torch import nn
 from trees import distance
 
 import fedlib as fl
+from fedlib.engine import backends, lockstep, program, stacked
+from fedlib.engine.begun import begin, join, split
+from fedlib.engine.convolution import FORMS, PatchConvolution, convolutions
+from fedlib.engine.loop import train_loop
+from fedlib.engine.program import WARM_UP, CaptureError, Program
+from fedlib.engine.stacked import Stacked, stages
 from fedlib.models import MODELS, build
-from fedlib.runs import lockstep, rounds, session, work
-from fedlib.runs.plan import prepare
-from fedlib.training import backends, evaluation, program, stacked
+from fedlib.runs import rounds, session, work
+from fedlib.runs.determinism import deterministic
+from fedlib.runs.prepare import prepare
+from fedlib.training import evaluation
 from fedlib.training.adam import step_of_adam
 from fedlib.training.batches import on_device
-from fedlib.training.begun import begin, join, split
-from fedlib.training.convolution import FORMS, PatchConvolution, convolutions
 from fedlib.training.evaluation import Evaluation
 from fedlib.training.local import train
-from fedlib.training.loop import train_loop
 from fedlib.training.losses import cross_entropy
 from fedlib.training.phase import roles
-from fedlib.training.program import WARM_UP, CaptureError, Program
-from fedlib.training.stacked import Stacked, stages
 
 SETTING = dict(rounds=3, join_ratio=0.5, local_epochs=2, batch_size=8, lr=0.05)
 SIZES = (40, 9, 120, 8, 17, 1, 33, 64, 25)  # samples of nine clients: 1 to 15 steps of 8
@@ -565,7 +567,7 @@ def precisions():
 def test_a_run_computes_in_full_float32_whatever_is_allowed_and_leaves_that_as_it_was(allow, precisions):
     allow()
     before = precisions()
-    with session.rules("cpu"):
+    with deterministic("cpu"):
         assert precisions() == ("ieee", "ieee", True)
     assert precisions() == before
 

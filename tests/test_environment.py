@@ -110,14 +110,14 @@ NOTEBOOKS, TEST = (f"--constraint requirements.lock --editable .[{extra}]" for e
 def test_a_target_installs_the_extra_that_it_needs_once(checkout):
     code, asked, _ = checkout("figures")
     assert (code, asked[:2]) == (0, [NEW, f"{PIP} {NOTEBOOKS}"])
-    assert [line.split()[1] for line in asked[2:]] == ["fedlib.batch"]
-    assert [line.split()[1] for line in checkout("bench")[1]] == ["fedlib.bench"]
+    assert [line.split()[1] for line in asked[2:]] == ["fedlib.tools.batch"]
+    assert [line.split()[1] for line in checkout("bench")[1]] == ["fedlib.tools.bench"]
     assert checkout("lint")[1][0] == f"{PIP} {TEST}"
 
 
 def test_uv_installs_where_pip_has_no_settings_and_pip_where_uv_fails(checkout):
     uv = [NEW, f"{PIP} uv", f"{UV} {NOTEBOOKS}"]
-    assert checkout("figures", configured="")[1][:4] == [*uv, "-m fedlib.batch --profile quick"]
+    assert checkout("figures", configured="")[1][:4] == [*uv, "-m fedlib.tools.batch --profile quick"]
     code, asked, _ = checkout("lint", configured="", breaks="uv")
     assert (code, asked[:2]) == (0, [f"{PIP} uv", f"{PIP} {TEST}"])
 

@@ -18,15 +18,16 @@ from processes import alive, start, wait_for
 from test_fingerprint import MINE, in_a_file
 
 import fedlib as fl
-from fedlib.papers import recheck, rows, runner, trial
-from fedlib.papers import run as tasks_of_studies
 from fedlib.papers.pfedsim.study import PROFILES, run, warmed
-from fedlib.papers.run import Images, Run, here
-from fedlib.papers.runner import Job, missing, perform, share_prefix, work
-from fedlib.papers.study import study
 from fedlib.report.paper import PAPERS
-from fedlib.runs.plan import prepare
+from fedlib.runs.prepare import prepare
 from fedlib.runs.store import Checkpoint, RunFolder, flatten
+from fedlib.studies import recheck, rows, runner
+from fedlib.studies import short_runs as trial
+from fedlib.studies import tasks as tasks_of_studies
+from fedlib.studies.runner import Job, missing, perform, share_prefix, work
+from fedlib.studies.study import study
+from fedlib.studies.tasks import Images, Run, here
 from fedlib.training.batches import on_device
 
 KILLED = ("local_only", "fedavg", "fedper", "fedap", "pfedsim")
@@ -372,7 +373,7 @@ def test_the_rows_that_are_committed_can_be_read():
 
 
 def work_on_some(tell, folder, store):
-    """What `python -m fedlib.papers run` does, with some of its runs; tells what it says."""
+    """What `python -m fedlib.studies run` does, with some of its runs; tells what it says."""
     runner.check_clean = lambda: "0123"
     smoke = study("pfedsim", "smoke")
     cells = [cell for cell in smoke.cells if cell.item == "table3" and cell.method in KILLED]
@@ -407,12 +408,12 @@ def note_and_sleep(*given):
 
 EVIDENCE_OF_SLEEPERS = """
 import runpy, sys
-from fedlib.papers import runner
+from fedlib.studies import runner
 from test_evidence import note_and_sleep
 runner.check_clean, runner._worker = (lambda: "0123"), note_and_sleep
-sys.argv = ["fedlib.papers", "run", "--paper", "pfedsim", "--item", "table6", "--jobs", "2"]
+sys.argv = ["fedlib.studies", "run", "--paper", "pfedsim", "--item", "table6", "--jobs", "2"]
 runner.missing = lambda *given, **more: [runner.Job("pfedsim", runner.study("pfedsim", "smoke").cells[0].tasks[0], 0)]
-runpy.run_module("fedlib.papers", run_name="__main__", alter_sys=True)
+runpy.run_module("fedlib.studies", run_name="__main__", alter_sys=True)
 """
 
 
@@ -431,7 +432,7 @@ def test_a_kill_ends_the_workers_too(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("argument", "error"), [("--jobs=0", "at least 1"), ("--budget=soon", "say for example 2h")])
 def test_a_number_that_makes_no_sense_is_refused_before_anything_runs(argument, error):
-    done = subprocess.run([sys.executable, "-m", "fedlib.papers", "run", argument], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-m", "fedlib.studies", "run", argument], capture_output=True, text=True)
     assert done.returncode == 2
     assert error in done.stderr
 

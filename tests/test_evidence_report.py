@@ -10,12 +10,13 @@ import pytest
 from matplotlib import pyplot as plt
 
 import fedlib as fl
-from fedlib.papers import layout, report, rows
-from fedlib.papers.report import FOLDER, SCHEMES, TITLES, all_differences, build, printed_and_measured, score
-from fedlib.papers.run import Run, here
-from fedlib.papers.verdict import VERDICTS
 from fedlib.report.paper import PROFILES
 from fedlib.report.style import data_label, label, use_style
+from fedlib.studies import layout, rows
+from fedlib.studies import pages as report
+from fedlib.studies.pages import FOLDER, SCHEMES, TITLES, all_differences, build, printed_and_measured, score
+from fedlib.studies.tasks import Run, here
+from fedlib.studies.verdict import VERDICTS
 
 README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
 

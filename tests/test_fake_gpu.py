@@ -14,8 +14,8 @@ import pytest
 import torch
 from methods import FACTORIES, READ_BACK
 
+from fedlib.engine.convolution import FORMS
 from fedlib.models import MODELS
-from fedlib.training.convolution import FORMS
 
 pytestmark = pytest.mark.slow
 HERE = Path(__file__).parent

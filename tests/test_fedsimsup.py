@@ -19,6 +19,7 @@ from trees import same_bits
 import fedlib as fl
 from fedlib.algorithm import architectures_of
 from fedlib.data import Dataset
+from fedlib.engine.backends import BACKENDS
 from fedlib.methods.fedpac import head_weights, simplex_minimum
 from fedlib.methods.fedproto import Prototypes, mean_prototypes
 from fedlib.methods.fedsimsup.fedsimsup import Pair, label_similarity, pull, self_weight
@@ -26,9 +27,9 @@ from fedlib.methods.fedsimsup.supervisors import SUPERVISORS
 from fedlib.methods.perfedavg import hessian_free
 from fedlib.models import MODELS, Model, build
 from fedlib.models.ensemble import Ensemble
-from fedlib.runs.plan import cohorts, prepare
+from fedlib.runs.plan import cohorts
+from fedlib.runs.prepare import prepare
 from fedlib.stack import repeat, take
-from fedlib.training.backends import BACKENDS
 from fedlib.training.batches import client_batches
 from fedlib.training.cohort import Cohort
 from fedlib.training.evaluation import Evaluation, class_features

@@ -17,10 +17,10 @@ import fedlib as fl
 from fedlib.papers.fedsimsup import beside
 from fedlib.papers.fedsimsup import study as fedsimsup
 from fedlib.papers.fedsimsup.study import QUICK, Column, looks_of, similarities, supervisor_moves
-from fedlib.papers.rows import Row
-from fedlib.papers.run import Images
-from fedlib.papers.study import study
 from fedlib.report.style import method_style
+from fedlib.studies.rows import Row
+from fedlib.studies.study import study
+from fedlib.studies.tasks import Images
 from fedlib.training import on_device
 
 COLUMN = Column("cifar10", 50, "dir", 0.5)

@@ -13,9 +13,9 @@ from fedlib.papers.pfedhr.draw import taught_by
 from fedlib.papers.pfedhr.figures import deviations, draw_few, say_few, say_narrow, say_step_sizes
 from fedlib.papers.pfedhr.keep import GROUPS, packed, unpacked
 from fedlib.papers.pfedhr.teachers import draw_lesson, first_run, pupils
-from fedlib.papers.rows import Row
-from fedlib.papers.run import Probe
-from fedlib.papers.study import study
+from fedlib.studies.rows import Row
+from fedlib.studies.study import study
+from fedlib.studies.tasks import Probe
 
 ROUNDS, CLIENTS = 4, 4
 BLOCKS = {"m1_thin": ["Conv1", "Conv2", "FC1", "FC2"], "m2_thin": ["Conv1", "Conv2", "Conv3", "FC1", "FC2", "FC3"]}

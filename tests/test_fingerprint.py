@@ -17,7 +17,7 @@ from processes import start
 import fedlib as fl
 from fedlib.fingerprint import fingerprint
 from fedlib.fingerprint.syntax import _source
-from fedlib.runs.plan import portable, prepare
+from fedlib.runs.prepare import portable, prepare
 
 PACKAGE = Path(fl.__file__).parent
 SETTING = dict(rounds=1, join_ratio=0.5, batch_size=8, lr=0.05, progress=False)
@@ -37,14 +37,14 @@ EDITS = {  # a helper of every kind: file, what stands there, what shall, and wh
     "class that others hold": ("training/channel.py", "times * self._weight", "2 * self._weight", EVERY_RUN),
     "batches": ("training/batches.py", "// per_step, 1), per_step", "// per_step, 2), per_step", EVERY_RUN),
     "loss": ("training/losses.py", "batch.x), batch.y)", "batch.x), batch.y, label_smoothing=0.1)", EVERY_RUN),
-    "loop backend": ("training/loop.py", "alpha=-phase.lr)", "alpha=-2 * phase.lr)", {"library loop"}),
-    "stacked backend": ("training/program.py", "sqrt() + EPSILON", "sqrt() + 2 * EPSILON", {"library stacked"}),
+    "loop backend": ("engine/loop.py", "alpha=-phase.lr)", "alpha=-2 * phase.lr)", {"library loop"}),
+    "stacked backend": ("engine/program.py", "sqrt() + EPSILON", "sqrt() + 2 * EPSILON", {"library stacked"}),
     "evaluation": ("training/evaluation.py", "out.argmax(1) == y", "out.argmin(1) == y", EVERY_RUN),
     "normalisation": ("training/batches.py", "shift=-mean / std", "shift=-mean", EVERY_RUN),
     "random streams": ("streams.py", "json.dumps(stream)", "json.dumps([*stream, 0])", EVERY_RUN),
     "initial weights": ("models/model.py", '"weights", *names, j', '"weights", j, *names', EVERY_RUN),
-    "weights of a plan": ("runs/plan.py", "t.to(checked.torch_dtype)", "2 * t.to(checked.torch_dtype)", EVERY_RUN),
-    "what a setting adds": ("runs/plan.py", "checked.dropout, checked.s", "checked.stragglers, checked.s", EVERY_RUN),
+    "weights of a plan": ("runs/prepare.py", "t.to(checked.torch_dtype)", "2 * t.to(checked.torch_dtype)", EVERY_RUN),
+    "what a setting adds": ("runs/prepare.py", ".dropout, checked.s", ".stragglers, checked.s", EVERY_RUN),
     "history": ("runs/history.py", "100 * correct[part]", "99 * correct[part]", EVERY_RUN),
     "cached loss": ("methods/fedcs/aligned.py", "*others, tensors = context", "tensors, *others = context", {"fedcs"}),
     "cached table": ("models/pooling.py", "return 2 * width * torch", "return 3 * width * torch", POOLED),
@@ -98,7 +98,7 @@ def read(tell, work: Path, edits: dict[str, list[tuple[str, str, str]]]) -> None
         import fedlib
         from fedlib.fingerprint import fingerprint
         from fedlib.models import MODELS
-        from fedlib.runs.plan import library
+        from fedlib.runs.prepare import library
 
         assert fedlib.__file__.startswith(str(work))
         found = {f"library {backend}": library(backend) for backend in ("loop", "stacked")}

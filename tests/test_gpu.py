@@ -6,8 +6,9 @@ from methods import FACTORIES, READ_BACK
 from torch.utils._pytree import tree_leaves
 
 import fedlib as fl
-from fedlib.runs.plan import prepare
-from fedlib.runs.session import Session, rules
+from fedlib.runs.determinism import deterministic
+from fedlib.runs.prepare import prepare
+from fedlib.runs.session import Session
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no GPU on this machine")
 SETTING = dict(rounds=3, join_ratio=0.5, local_epochs=2, batch_size=8, lr=0.05)
@@ -47,7 +48,7 @@ def test_steps_that_are_no_graphs_give_the_same_bits(model, federation, tmp_path
 def test_a_round_is_replayed_and_never_waited_for(method, federation, run_store):
     """The same round twice: the first one captures its graphs, in the second every wait for the GPU is an error."""
     plan = prepare(FACTORIES[method](), federation, **SETTING, device="cuda")
-    with rules("cuda"):
+    with deterministic("cuda"):
         session = Session(plan, store=run_store)
         state = session.init()
         for mode in ("default", "error"):

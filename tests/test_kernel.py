@@ -6,7 +6,7 @@ import zmq
 import zmq.asyncio
 from jupyter_client.session import Session
 
-from fedlib.batch.kernel import RunningPython, WatchfulChannel
+from fedlib.tools.batch.kernel import RunningPython, WatchfulChannel
 
 
 async def reply_after_a_swallowed_announcement(channel_class: type) -> dict:

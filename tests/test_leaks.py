@@ -11,7 +11,8 @@ import fedlib as fl
 from fedlib.data import Dataset
 from fedlib.federation.federation import _cut
 from fedlib.papers.pfedsim.measure import layers_alike
-from fedlib.papers.run import Run
+from fedlib.studies import tasks
+from fedlib.studies.tasks import Run
 from fedlib.training import Images
 
 
@@ -47,7 +48,7 @@ def test_the_images_of_fig_1_of_pfedsim_are_new_to_its_models(monkeypatch):
     made, asked, federate, batch = [], [], fl.federate, Images.batch
     monkeypatch.setattr(fl, "federate", lambda *data, **how: made.append(federate(*data, **how)) or made[-1])
     monkeypatch.setattr(Images, "batch", lambda self, index, model: asked.append(index) or batch(self, index, model))
-    source = fl.papers.run.Images("digits", (("copies", 2),), few=800)
+    source = tasks.Images("digits", (("copies", 2),), few=800)
     layers_alike(0, source, 8, 1, {"batch_size": 50, "lr": 0.05}, 37)
     [federation], shown = made, asked[-1].numpy()
     origin = federation.data.source

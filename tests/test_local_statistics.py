@@ -9,9 +9,10 @@ from test_contract import distance, same_bits, without_progress
 from torch.utils._pytree import tree_leaves
 
 import fedlib as fl
-from fedlib.runs.plan import cohorts, prepare
+from fedlib.engine.backends import BACKENDS
+from fedlib.runs.plan import cohorts
+from fedlib.runs.prepare import prepare
 from fedlib.stack import keys
-from fedlib.training.backends import BACKENDS
 
 SETTING = dict(rounds=3, join_ratio=0.5, local_epochs=2, batch_size=12, lr=0.05, progress=False)
 LOCAL = SETTING | {"statistics": "local"}

@@ -13,11 +13,11 @@ from test_baselines import close, cohort_of
 import fedlib as fl
 from fedlib.algorithm import architectures_of
 from fedlib.data import Dataset
+from fedlib.engine.backends import BACKENDS
 from fedlib.models import MODELS, THIN, build
 from fedlib.models.mixture import deal, initial
-from fedlib.runs.plan import prepare
+from fedlib.runs.prepare import prepare
 from fedlib.stack import repeat
-from fedlib.training.backends import BACKENDS
 from fedlib.training.batches import client_batches, on_device
 from fedlib.training.evaluation import client_logits, write_logits
 from fedlib.training.local import train

@@ -15,11 +15,11 @@ from trees import distance
 
 import fedlib as fl
 from fedlib.data import Dataset
+from fedlib.engine.backends import BACKENDS
 from fedlib.models import MODELS, Model, build
 from fedlib.models.features import features
 from fedlib.models.pooling import MaxPool2
 from fedlib.stack import Params
-from fedlib.training.backends import BACKENDS
 
 
 @pytest.mark.parametrize(("shape", "n_classes", "parameters"), [((3, 32, 32), 10, 62_050), ((1, 28, 28), 62, 48_890)])

@@ -19,7 +19,7 @@ from test_fingerprint import in_a_cell
 from trees import same_bits
 
 import fedlib as fl
-from fedlib.runs.plan import prepare
+from fedlib.runs.prepare import prepare
 from fedlib.runs.store import address
 
 METHOD = """

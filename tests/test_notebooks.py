@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import fedlib as fl
-from fedlib import batch
+from fedlib.tools import batch
 
 NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
 PARAMETERS = ["profile", "output", "jobs", "seeds"]

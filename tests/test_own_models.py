@@ -17,7 +17,7 @@ import fedlib as fl
 from fedlib.fingerprint import fingerprint
 from fedlib.methods.pfedhr import decompose
 from fedlib.models import MODELS, build
-from fedlib.runs.plan import prepare
+from fedlib.runs.prepare import prepare
 
 SETTING = dict(rounds=2, join_ratio=0.5, batch_size=8, lr=0.05)
 RNG = np.random.default_rng(0)

@@ -163,8 +163,7 @@ for use in (
     lambda: fl.study("pfedsim"),
     lambda: fl.evidence("pfedsim"),
     lambda: fl.load("characters"),
-    lambda: __import__("fedlib.report.gallery"),
-    lambda: __import__("fedlib.papers.runner"),
+    lambda: __import__("fedlib.studies.runner"),
 ):
     try:
         use()
@@ -183,7 +182,7 @@ def test_the_core_works_without_any_extra_and_says_which_one_something_needs(cle
     assert done.returncode == 0, done.stderr
     *sentences, last = done.stdout.splitlines()
     assert last == "module 'fedlib' has no attribute 'no_such_name'"
-    assert len(sentences) == 6
+    assert len(sentences) == 5
     for sentence in sentences:
         assert sentence.endswith(', which is not installed: pip install "fedlib-papers[notebooks]".'), sentence
     assert sentences[0].startswith("fedlib.report needs ")
@@ -246,7 +245,7 @@ def test_the_command_is_installed(clean, tmp_path):
 )
 def test_the_command_does_what_python_m_does(tmp_path, monkeypatch, capfd, arguments, code, said):
     monkeypatch.chdir(tmp_path)
-    for module in ("fedlib.compare", "fedlib.bench.__main__"):  # as if no test before had imported them
+    for module in ("fedlib.tools.compare", "fedlib.tools.bench.__main__"):  # as if no test before had imported them
         monkeypatch.delitem(sys.modules, module, raising=False)
     with pytest.raises(SystemExit) as end:
         main(arguments)

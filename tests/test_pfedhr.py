@@ -12,13 +12,13 @@ from torch import nn
 from trees import same_bits
 
 import fedlib as fl
+from fedlib.engine.backends import BACKENDS
 from fedlib.methods.pfedbayes.noise import mixed, normal
 from fedlib.methods.pfedhr.public import public_training
 from fedlib.methods.pfedhr.reassemble import Network, reassemble
 from fedlib.models import MODELS, build
-from fedlib.runs.plan import prepare
+from fedlib.runs.prepare import prepare
 from fedlib.stack import select
-from fedlib.training.backends import BACKENDS
 from fedlib.training.batches import on_device
 from fedlib.training.evaluation import evaluate
 

@@ -19,8 +19,11 @@ README, CONTRIBUTING, CHANGELOG = (
     (ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")
 )
 METHODS = (ROOT / "fedlib" / "methods" / "README.md").read_text(encoding="utf-8")
-PAGES = [*sorted((ROOT / "fedlib" / "site" / "pages").glob("*.md")), ROOT / "fedlib" / "methods" / "README.md"]
-DATA = (ROOT / "fedlib" / "site" / "pages" / "data.md").read_text(encoding="utf-8")
+PAGES = [
+    *sorted((ROOT / "fedlib" / "tools" / "site" / "pages").glob("*.md")),
+    ROOT / "fedlib" / "methods" / "README.md",
+]
+DATA = (ROOT / "fedlib" / "tools" / "site" / "pages" / "data.md").read_text(encoding="utf-8")
 CODE = [
     code
     for text in (README, *(page.read_text(encoding="utf-8") for page in PAGES))

@@ -13,8 +13,8 @@ import pytest
 from nbformat.v4 import new_code_cell, new_notebook
 from processes import command, start, wait_for
 
-from fedlib import batch
 from fedlib.data import write_npz
+from fedlib.tools import batch
 
 PARAMETERS = 'profile = "?"\noutput = "."'
 EXPERIMENT = """
@@ -47,7 +47,7 @@ def arguments(folder: Path, output: str = "figures") -> list[str]:
 
 def make(folder: Path) -> BaseProcess:
     """`make figures`, beside this process."""
-    return start(command, "fedlib.batch", arguments(folder))[0]
+    return start(command, "fedlib.tools.batch", arguments(folder))[0]
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 
 import fedlib as fl
 from fedlib import report
-from fedlib.report.gallery import write_gallery
+from fedlib.tools.gallery import write_gallery
 
 
 def finished(folder, paper="pfedmb", rows=3):

@@ -15,11 +15,11 @@ from bs4 import BeautifulSoup
 
 import fedlib as fl
 import fedlib.report as report
-from fedlib.papers.rows import Row
-from fedlib.papers.run import Probe
-from fedlib.papers.study import Cell, Item, Study
 from fedlib.report import provenance
 from fedlib.report.provenance import commit
+from fedlib.studies.rows import Row
+from fedlib.studies.study import Cell, Item, Study
+from fedlib.studies.tasks import Probe
 
 
 @pytest.fixture(autouse=True)

@@ -10,10 +10,10 @@ from torch import nn
 from torch.func import functional_call, grad_and_value, vmap
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from fedlib.engine.begun import begin
+from fedlib.engine.program import Program
+from fedlib.engine.rules import Norm, Pool, Rules
 from fedlib.models import MODELS, build
-from fedlib.training.begun import begin
-from fedlib.training.program import Program
-from fedlib.training.rules import Norm, Pool, Rules
 
 K, BATCH = 3, 5
 

@@ -22,7 +22,8 @@ import fedlib as fl
 from fedlib import files
 from fedlib.algorithm import Algorithm, Global, init_global, one_for_all
 from fedlib.methods.fedalt import State
-from fedlib.runs import rounds, store
+from fedlib.runs import run as running
+from fedlib.runs import store
 from fedlib.runs.plan import cohorts
 from fedlib.runs.setting import Setting
 from fedlib.runs.store import FORMAT
@@ -95,7 +96,7 @@ def test_a_killed_process_loses_nothing(federation, tmp_path):
 
 def test_a_finished_run_is_read_not_repeated(federation, monkeypatch):
     first = fl.run("fedavg", federation, **SETTING, progress=False)
-    monkeypatch.setattr(rounds, "Session", lambda *_: pytest.fail("it trained again"))
+    monkeypatch.setattr(running, "Session", lambda *_: pytest.fail("it trained again"))
     again = fl.run("fedavg", federation, **SETTING, progress=False)
     assert same(first, again)
     assert again.summary().equals(first.summary())
@@ -318,7 +319,7 @@ def test_the_parameters_of_a_run_are_the_fields_of_its_setting():
 
 def test_a_run_hands_every_setting_on(federation, monkeypatch):
     other = {own.name: f"other {own.name}" for own in fields(Setting)}
-    monkeypatch.setattr(rounds, "prepare", lambda *_, **arguments: pytest.fail(str(arguments == other)))
+    monkeypatch.setattr(running, "prepare", lambda *_, **arguments: pytest.fail(str(arguments == other)))
     with pytest.raises(pytest.fail.Exception, match="True"):
         fl.run("fedavg", federation, **other)
 

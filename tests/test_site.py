@@ -17,17 +17,17 @@ from bs4 import BeautifulSoup
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 import fedlib as fl
-from fedlib.papers.layout import item_title
-from fedlib.papers.report import FOLDER, score
-from fedlib.papers.verdict import VERDICTS
 from fedlib.report import PAPERS, format_pm
 from fedlib.report.style import WIDE
+from fedlib.studies.layout import item_title
+from fedlib.studies.pages import FOLDER, score
+from fedlib.studies.verdict import VERDICTS
 
 for package in ("sphinx", "myst_nb", "furo"):
     pytest.importorskip(package, reason=f'{package} is not installed: pip install "fedlib-papers[site]"')
-from fedlib.site import evidence as files  # noqa: E402
-from fedlib.site import results  # noqa: E402
-from fedlib.site.markup import escape  # noqa: E402
+from fedlib.tools.site import evidence as files  # noqa: E402
+from fedlib.tools.site import results  # noqa: E402
+from fedlib.tools.site.markup import escape  # noqa: E402
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parent.parent
@@ -63,7 +63,7 @@ def site(tmp_path_factory) -> Path:
     """The site, built by its command with warnings as errors."""
     folder = tmp_path_factory.mktemp("figures")
     executed(folder)
-    command = [sys.executable, "-m", "fedlib.site", "build", "--figures", str(folder)]
+    command = [sys.executable, "-m", "fedlib.tools.site", "build", "--figures", str(folder)]
     own = os.environ | {"PYTHONPATH": PATH}
     done = subprocess.run(command, capture_output=True, text=True, env=own, cwd=folder)
     assert (done.returncode, done.stderr) == (0, "")
@@ -417,7 +417,7 @@ def test_text_with_markup_is_shown_as_it_is():
 
 
 def test_missing_packages_are_named_in_one_sentence(monkeypatch, capsys):
-    from fedlib.site import entry
+    from fedlib.tools.site import entry
 
     monkeypatch.setattr(entry, "NEEDS", ("sphinx", "no_such_package"))
     assert entry.main(["build"]) == 2
@@ -426,7 +426,7 @@ def test_missing_packages_are_named_in_one_sentence(monkeypatch, capsys):
 
 def test_a_warning_of_sphinx_stops_the_build(tmp_path):
     code = (
-        "from pathlib import Path; from fedlib.site.build import sphinx, write; "
+        "from pathlib import Path; from fedlib.tools.site.build import sphinx, write; "
         "page = {'index.md': '# A\\n\\n```{nonsense}\\n```\\n'}; "
         "print(sphinx(write(page, Path('source')), Path('html'), Path('doctrees')))"
     )

@@ -14,18 +14,18 @@ import torch
 from studies import official
 
 import fedlib as fl
-from fedlib.papers import rows, runner
 from fedlib.papers.fedcs import space
 from fedlib.papers.fedcs import study as fedcs
 from fedlib.papers.fedcs.diagnosis import aligned_on, latents
 from fedlib.papers.fedcs.draw import WHITE, data_name, group_names
 from fedlib.papers.fedcs.figures import SHOWN
 from fedlib.papers.fedcs.scores import at_their_moment
-from fedlib.papers.rows import Row
-from fedlib.papers.run import Probe, Run
-from fedlib.papers.runner import missing, work
-from fedlib.papers.study import Numbers, study
 from fedlib.report.paper import reported
+from fedlib.studies import rows, runner
+from fedlib.studies.rows import Row
+from fedlib.studies.runner import missing, work
+from fedlib.studies.study import Numbers, study
+from fedlib.studies.tasks import Probe, Run
 from fedlib.training import on_device
 
 KEYS = ["item", "method", "dataset", "setting", "metric"]
@@ -113,7 +113,7 @@ def test_where_digit5_is_its_runs_are_missing_too_after_those_that_stand_in(tmp_
     for name in ("mnist", "mnist_m", "usps", "printed_digits"):
         np.savez(tmp_path / f"{name}.npz", x_train=x, y_train=y, x_test=x, y_test=y)
     ran = []
-    monkeypatch.setattr("fedlib.papers.study._run_all", lambda todo, *_: ran.extend(todo) or {})
+    monkeypatch.setattr("fedlib.studies.study._run_all", lambda todo, *_: ran.extend(todo) or {})
     todo, own = partial(missing, [STUDY], ["table3"], tmp_path), STUDY._replace(rows={})
     own.run("table3")
     assert {job.task.images.stands_for for job in todo()} == {task.images.stands_for for task, _ in ran} == {"digit5"}

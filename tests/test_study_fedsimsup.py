@@ -13,18 +13,18 @@ import torch
 from captum.attr import LayerGradCam
 
 from fedlib.models import MODELS, build
-from fedlib.papers import rows, runner
 from fedlib.papers.fedsimsup.authors import who_is_in_whom
 from fedlib.papers.fedsimsup.beside import STEPS
 from fedlib.papers.fedsimsup.draw import chance
 from fedlib.papers.fedsimsup.figures import SHOWN
 from fedlib.papers.fedsimsup.pairs import fig4_task
 from fedlib.papers.fedsimsup.study import MAIN, METHODS, PATHOLOGICAL, compared, correlations, grad_cam
-from fedlib.papers.number import missing
-from fedlib.papers.run import Probe, Run
-from fedlib.papers.runner import Job, work
-from fedlib.papers.study import study
 from fedlib.report.paper import FOLDER, PROFILES, reported
+from fedlib.studies import rows, runner
+from fedlib.studies.number import missing
+from fedlib.studies.runner import Job, work
+from fedlib.studies.study import study
+from fedlib.studies.tasks import Probe, Run
 
 KEYS = ["item", "method", "dataset", "setting", "metric"]
 OPEN = ("fs07", "fs09", "fs10", "fs11", "fs16", "fs17", "fs18", "fs19", "fs20")  # the paper prints no number for them

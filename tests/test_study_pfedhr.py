@@ -12,17 +12,17 @@ import fedlib as fl
 from fedlib.methods.pfedhr import decompose
 from fedlib.methods.pfedhr.record import Round
 from fedlib.models import MODELS, build
-from fedlib.papers import cost, rows, runner
-from fedlib.papers.cost import hours
-from fedlib.papers.number import Number, missing
 from fedlib.papers.pfedhr.claims import ranked
 from fedlib.papers.pfedhr.draw import titles
 from fedlib.papers.pfedhr.keep import matched, of_active, on_all_classes
 from fedlib.papers.pfedhr.study import DATA, PROFILES, control, run, table2, where
 from fedlib.papers.pfedhr.taught import all_knowing, taught
-from fedlib.papers.run import Images, Run, images
-from fedlib.papers.runner import Job, work
-from fedlib.papers.study import study
+from fedlib.studies import cost, rows, runner
+from fedlib.studies.cost import hours
+from fedlib.studies.number import Number, missing
+from fedlib.studies.runner import Job, work
+from fedlib.studies.study import study
+from fedlib.studies.tasks import Images, Run, images
 
 KEY = ["item", "method", "dataset", "setting", "metric"]
 IMAGES = Images("digits", (("copies", 1),))

@@ -11,9 +11,6 @@ import pytest
 import torch
 
 import fedlib as fl
-from fedlib.papers import rows, runner
-from fedlib.papers.layout import parts_of
-from fedlib.papers.number import Number
 from fedlib.papers.pfedmb import alpha as of_alpha
 from fedlib.papers.pfedmb import figures
 from fedlib.papers.pfedmb.claims import CLAIMS
@@ -29,9 +26,12 @@ from fedlib.papers.pfedmb.study import (
     chosen,
     rounds_to,
 )
-from fedlib.papers.run import Run
-from fedlib.papers.runner import missing, work
-from fedlib.papers.study import study
+from fedlib.studies import rows, runner
+from fedlib.studies.layout import parts_of
+from fedlib.studies.number import Number
+from fedlib.studies.runner import missing, work
+from fedlib.studies.study import study
+from fedlib.studies.tasks import Run
 
 KEY = ["item", "method", "dataset", "setting", "metric"]
 DECIDED = {"pb01", "pb02", *(f"pb{n:02d}" for n in range(8, 17))}  # by printed numbers

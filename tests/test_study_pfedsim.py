@@ -11,13 +11,13 @@ import torch.nn.functional as F
 
 import fedlib as fl
 from fedlib.algorithm import Global, init_global, one_for_all
-from fedlib.papers.number import Number, missing
 from fedlib.papers.pfedsim import figures, measure
 from fedlib.papers.pfedsim.controls import blind
 from fedlib.papers.pfedsim.study import ALPHAS, COLUMNS, METHODS
-from fedlib.papers.rows import Row
-from fedlib.papers.run import Images, Run, images
-from fedlib.papers.verdict import judge
+from fedlib.studies.number import Number, missing
+from fedlib.studies.rows import Row
+from fedlib.studies.tasks import Images, Run, images
+from fedlib.studies.verdict import judge
 from fedlib.training.batches import on_device
 
 KEYS = ["item", "method", "dataset", "setting", "metric"]

@@ -16,12 +16,13 @@ from trees import distance, same_bits
 
 import fedlib as fl
 from fedlib.algorithm import Algorithm, Global, init_global, one_for_all
-from fedlib.runs.plan import cohorts, prepare
+from fedlib.engine.backends import BACKENDS
+from fedlib.engine.loop import train_loop
+from fedlib.runs.plan import cohorts
+from fedlib.runs.prepare import prepare
 from fedlib.runs.session import Session
 from fedlib.streams import generator
 from fedlib.training import cross_entropy, train
-from fedlib.training.backends import BACKENDS
-from fedlib.training.loop import train_loop
 
 SETTING = dict(rounds=6, join_ratio=0.5, local_epochs=2, batch_size=32, lr=0.05, evaluate_every=1, progress=False)
 # Of three sampled clients so many answer in the six rounds; clients 0 and 3 are sampled, too, and never answer.

@@ -7,12 +7,12 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from fedlib.papers.number import Number, fact, largest, mean, missing, open_if_negative, smallest
-from fedlib.papers.run import Probe
-from fedlib.papers.study import Cell, Claim, Numbers, Study
-from fedlib.papers.verdict import MEANING, Case, judge
+from fedlib.studies.number import Number, fact, largest, mean, missing, open_if_negative, smallest
+from fedlib.studies.study import Cell, Claim, Numbers, Study
+from fedlib.studies.tasks import Probe
+from fedlib.studies.verdict import MEANING, Case, judge
 
-TRUST = Path(__file__).parent.parent / "fedlib/site/pages/trust.md"
+TRUST = Path(__file__).parent.parent / "fedlib/tools/site/pages/trust.md"
 
 
 def test_the_page_about_trust_has_the_words_of_the_verdicts():

@@ -201,7 +201,7 @@ class _Walk:
                 f"use the value."
             )
         found: dict[str, Any] = {"(...)": (f.__defaults__, f.__kwdefaults__)}
-        found |= {f"({name})": value for name, value in vars(f).items() if name != "__wrapped__"}
+        found |= {f"({name})": value for name, value in vars(f).items() if name not in ("__wrapped__", "__signature__")}
         if "__class__" in f.__code__.co_freevars:
             found["__class__"] = known["__class__"]
         text, names = source.text, list(source.names)

@@ -1,1 +1,1 @@
-"""The papers: what they print and claim, what that needs, and what has been measured of it."""
+"""The five papers: printed numbers, claims, readings, and the studies that regenerate them."""

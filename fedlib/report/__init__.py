@@ -1,6 +1,6 @@
 """Figures, tables and claims from frames of results, compared with the paper's numbers.
 
-`fedlib.report.gallery`, the page of all results, is not imported here, as its import takes a second.
+`fedlib.tools.gallery`, the page of all results, is not imported here, as its import takes a second.
 """
 
 from fedlib.extras import Needs

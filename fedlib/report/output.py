@@ -28,7 +28,7 @@ from fedlib.report.provenance import environment
 from fedlib.report.templates import TEMPLATES
 
 if TYPE_CHECKING:
-    from fedlib.papers.study import Study
+    from fedlib.studies.study import Study
 
 LEFT: list[CSSDict] = [{"selector": "td", "props": "text-align: left"}]  # a table of sentences
 

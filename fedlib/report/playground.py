@@ -101,7 +101,7 @@ def watch(setting: Setting, federation: Federation, rounds: int) -> Iterator[Mom
         A moment for each round.
     """
     from fedlib.runs import Session, prepare
-    from fedlib.runs.session import rules
+    from fedlib.runs.determinism import deterministic
     from fedlib.training.evaluation import MixedEvaluation
 
     plan = prepare(setting.algorithm(), federation, rounds=rounds, device="cpu", **TRAINING)
@@ -109,7 +109,7 @@ def watch(setting: Setting, federation: Federation, rounds: int) -> Iterator[Mom
     test = MixedEvaluation(session.images, federation.test, session.architectures, False, False)
     state = session.init()
     for t in range(rounds):
-        with rules("cpu"), session.drawing("round", t):
+        with deterministic("cpu"), session.drawing("round", t):
             state = plan.algorithm.round(state, session.cohort(t))
             models = plan.algorithm.models(state)
             correct, *_ = test(models)

@@ -1,6 +1,8 @@
-"""Runs: the round loop, settings, history and results, the run store, and sweeps."""
+"""Runs: settings, the round loop, history and results, the run store, and sweeps."""
 
-from fedlib.runs.plan import Plan, cohort_size, cohorts, prepare
-from fedlib.runs.session import Session, rules
+from fedlib.runs.determinism import deterministic
+from fedlib.runs.plan import Plan, cohort_size, cohorts
+from fedlib.runs.prepare import prepare
+from fedlib.runs.session import Session
 
-__all__ = ["Plan", "Session", "cohort_size", "cohorts", "prepare", "rules"]
+__all__ = ["Plan", "Session", "cohort_size", "cohorts", "deterministic", "prepare"]

@@ -18,7 +18,7 @@ import numpy as np
 from fedlib.checks import check_number
 from fedlib.extras import install
 from fedlib.files import write_bytes
-from fedlib.runs.plan import prepare
+from fedlib.runs.prepare import prepare
 from fedlib.runs.store import RunFolder
 from fedlib.runs.work import Work, board, run_task
 

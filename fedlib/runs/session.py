@@ -1,9 +1,7 @@
 """A session: one run on a device. The round loop, the benchmark and the tests use it."""
 
 import warnings
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
-from operator import attrgetter
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import numpy as np
@@ -11,16 +9,16 @@ import torch
 
 from fedlib.algorithm import State, architectures_of
 from fedlib.data import Dataset
+from fedlib.engine.backends import BACKENDS
+from fedlib.engine.stacked import unstacked
 from fedlib.models import MODELS, deal
-from fedlib.runs.plan import Plan, cohorts, untouched
+from fedlib.runs.plan import Plan, cohorts
 from fedlib.runs.setting import Setting
 from fedlib.runs.store import store_root
-from fedlib.training.backends import BACKENDS
 from fedlib.training.batches import Images, beside, on_device, to_device
 from fedlib.training.channel import Channel
 from fedlib.training.cohort import TRAIN, TUNE, Cohort, Local
 from fedlib.training.phase import Trainer, drawing
-from fedlib.training.stacked import unstacked
 
 
 class Session:
@@ -117,37 +115,3 @@ def check_device(setting: Setting) -> None:
     """`ValueError` if the setting needs a GPU and there is none."""
     if setting.device == "cuda" and not torch.cuda.is_available():
         raise ValueError("device='cuda' is not allowed; torch finds no GPU on this machine, use 'cpu' or 'auto'.")
-
-
-PINNED = (  # module of torch.backends, name, value: they decide the bits of float32 operations
-    ("cudnn", "enabled", True),
-    ("cudnn", "benchmark", False),
-    ("cudnn", "deterministic", True),
-    ("cudnn.conv", "fp32_precision", "ieee"),  # no TF32
-    ("cuda.matmul", "fp32_precision", "ieee"),
-    ("mkldnn.conv", "fp32_precision", "ieee"),  # no bfloat16
-    ("mkldnn.matmul", "fp32_precision", "ieee"),
-)
-
-
-@contextmanager
-def rules(device: str) -> Iterator[None]:
-    """Within this context the same seed gives the same bits.
-
-    On a CPU: one thread on every machine (`fl.sweep` runs several runs at the same time). On a GPU: float32 products
-    and convolutions without TF32, and only deterministic kernels of cuDNN. What a user has set in torch outside of the
-    run has no effect, and runs of other threads wait; see `untouched`.
-    """
-    pinned = [(attrgetter(module)(torch.backends), name, value) for module, name, value in PINNED]
-    with untouched(), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "There is a performance drop")  # a session says it in words for users
-        threads, before = torch.get_num_threads(), [getattr(module, name) for module, name, _ in pinned]
-        torch.set_num_threads(1 if device == "cpu" else threads)
-        try:
-            for module, name, value in pinned:
-                setattr(module, name, value)
-            yield
-        finally:
-            for (module, name, _), value in zip(pinned, before, strict=True):
-                setattr(module, name, value)
-            torch.set_num_threads(threads)

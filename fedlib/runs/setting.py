@@ -4,7 +4,7 @@ import functools
 import inspect
 from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass, fields
-from typing import Annotated, Any, Literal, ParamSpec, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import torch
 
@@ -14,7 +14,7 @@ WITHOUT_EFFECT = ("graphs", "checkpoint_seconds")  # on the bits of a run
 EVALUATIONS = 20  # per run, unless `evaluate_every` says otherwise
 Count = Annotated[int, at_least(1)]
 Share = Annotated[float, above(0), at_most(1)]
-P, R = ParamSpec("P"), TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,16 +83,24 @@ def setting(**arguments: Any) -> Setting:
     return Setting(**arguments)
 
 
-def in_words(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorate a function that takes the fields of `Setting` by name, to raise the same errors as `setting`."""
-    known = inspect.signature(function).parameters
+def with_settings(function: F) -> F:
+    """Decorate a function with `**setting`, whose signature then lists the fields of `Setting` instead.
+
+    An unknown or missing argument raises `ValueError`, as in `setting`.
+    """
+    listed = list(inspect.signature(Setting).parameters.values())
+    [*own, _] = inspect.signature(function).parameters.values()
+    first = [one for one in own if one.kind is one.POSITIONAL_OR_KEYWORD]
+    signature = inspect.signature(function).replace(parameters=[*first, *listed, *own[len(first) :]])
+    known = list(signature.parameters)
 
     @functools.wraps(function)
-    def call(*args: P.args, **arguments: P.kwargs) -> R:
+    def call(*args: Any, **arguments: Any) -> Any:
         _check_names(arguments, known)
         return function(*args, **arguments)
 
-    return call
+    call.__signature__ = signature
+    return call  # type: ignore[return-value]
 
 
 def _check_names(arguments: Collection[str], known: Collection[str]) -> None:

@@ -22,4 +22,4 @@ cd "$SLURM_SUBMIT_DIR"
 "${PYTHON:-python}" sweep.py
 
 # The rows of the papers' tables instead, in a clean checkout that all machines see; no two tasks do the same run:
-# "${PYTHON:-python}" -m fedlib.papers run --paper pfedsim --budget 3h
+# "${PYTHON:-python}" -m fedlib.studies run --paper pfedsim --budget 3h

@@ -13,9 +13,10 @@ from fedlib.algorithm import resolve
 from fedlib.checks import check_count, check_flag, check_kind
 from fedlib.models import architectures
 from fedlib.runs import cluster
-from fedlib.runs.plan import Plan, portable, prepare
+from fedlib.runs.plan import Plan
+from fedlib.runs.prepare import portable, prepare
 from fedlib.runs.result import RunResult
-from fedlib.runs.rounds import carry_out
+from fedlib.runs.run import carry_out
 from fedlib.runs.session import check_device
 from fedlib.runs.store import RunFolder, address
 from fedlib.runs.work import Work, cores, execute, together

@@ -15,13 +15,15 @@ import numpy as np
 from joblib import Parallel, delayed, parallel_config
 from tqdm import tqdm
 
-from fedlib.runs.lockstep import lockstep
-from fedlib.runs.plan import Plan, cohort_size, prepare
+from fedlib.engine.lockstep import lockstep
+from fedlib.engine.stacked import AT_ONCE
+from fedlib.runs.determinism import deterministic
+from fedlib.runs.plan import Plan, cohort_size
+from fedlib.runs.prepare import prepare
 from fedlib.runs.result import RunResult
-from fedlib.runs.rounds import carry_out
-from fedlib.runs.session import Session, rules
+from fedlib.runs.run import carry_out
+from fedlib.runs.session import Session
 from fedlib.training.phase import Trainer
-from fedlib.training.stacked import AT_ONCE
 
 MEMORY_MAP = "1M"  # larger arrays (the images) are shared with the workers as one memory map
 
@@ -54,7 +56,7 @@ def together(plans: Sequence[Plan]) -> list[list[int]]:
 def run_task(cells: Sequence[Mapping[str, Any]], store: str | Path | None, reports: Sequence[Callable[[int], None]]):
     """Run the cells of one task; results go to the run store. `reports`, one per cell, receive the rounds done."""
     plans = [prepare(**cell) for cell in cells]
-    with rules(plans[0].setting.device):
+    with deterministic(plans[0].setting.device):
         first = Session(plans[0], store=store)
         if len(plans) == 1:
             return [carry_out(plans[0], first, reports[0], store)]

@@ -7,9 +7,9 @@ from functools import partial
 
 from fedlib.papers.fedcs.diagnosis import SPREAD
 from fedlib.papers.fedcs.study import ADAPTING, BASELINES, CURVES, METRICS, OURS, RIVALS, SHIFT, TABLES
-from fedlib.papers.number import Number, fact, largest, smallest
-from fedlib.papers.study import Claim, Numbers
-from fedlib.papers.verdict import Case
+from fedlib.studies.number import Number, fact, largest, smallest
+from fedlib.studies.study import Claim, Numbers
+from fedlib.studies.verdict import Case
 
 AUC, F1 = "weighted_auc", "weighted_f1"
 ENOUGH = "safe;alignments=100"  # of the toy problem

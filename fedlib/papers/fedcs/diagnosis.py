@@ -16,9 +16,9 @@ from fedlib.federation import Federation
 from fedlib.methods.fedcs import Alignment, linear_layer
 from fedlib.methods.fedcs import alignment as ra
 from fedlib.methods.fedcs.fedcs import LAYERS
-from fedlib.papers.run import Kept
 from fedlib.stack import Shared
 from fedlib.streams import generator
+from fedlib.studies.tasks import Kept
 from fedlib.training import Evaluation, on_device
 
 COLUMNS = 9  # of P that are judged

@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from fedlib.papers.rows import Row
-from fedlib.papers.study import Study
 from fedlib.report import label, method_style
 from fedlib.report.style import BLUE, data_label
+from fedlib.studies.rows import Row
+from fedlib.studies.study import Study
 
 CHANCE = 10  # per cent: ten classes
 

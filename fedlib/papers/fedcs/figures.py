@@ -36,11 +36,11 @@ from fedlib.papers.fedcs.scores import (
     unseen,
 )
 from fedlib.papers.fedcs.space import eq5, eq12, eq13, fig1, says_eq5, says_eq12, says_eq13, says_fig1, scheme
-from fedlib.papers.rows import Row
-from fedlib.papers.study import Cell, Item, Study
 from fedlib.report import PALETTE, plot_partition
 from fedlib.report.marks import plot_nothing
 from fedlib.report.style import WIDE
+from fedlib.studies.rows import Row
+from fedlib.studies.study import Cell, Item, Study
 
 # -- who owns what ------------------------------------------------------------------------------------------------
 

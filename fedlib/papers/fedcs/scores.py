@@ -29,8 +29,6 @@ from fedlib.papers.fedcs.draw import (
     signed,
     trained_and_new,
 )
-from fedlib.papers.rows import Row
-from fedlib.papers.study import Study
 from fedlib.report import PALETTE, label, reported
 from fedlib.report.marks import (
     dots,
@@ -44,6 +42,8 @@ from fedlib.report.marks import (
 )
 from fedlib.report.paper import beside_printed, nearest_to_print
 from fedlib.report.style import BLACK, BLUE, GREY, RED, WIDE
+from fedlib.studies.rows import Row
+from fedlib.studies.study import Study
 
 # -- method by method --------------------------------------------------------------------------------------------------
 

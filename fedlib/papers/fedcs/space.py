@@ -24,11 +24,11 @@ from fedlib.papers.fedcs.draw import (
     group_names,
     runs_of,
 )
-from fedlib.papers.rows import Row
-from fedlib.papers.study import Study
 from fedlib.report import PALETTE, label
 from fedlib.report.marks import arrow, box, dots, mark_chance, name_ends, plot_nothing, seeds_and_mean
 from fedlib.report.style import BLACK, BLUE, GREY, RED, TEXT, WIDE
+from fedlib.studies.rows import Row
+from fedlib.studies.study import Study
 
 # -- the figures -------------------------------------------------------------------------------------------------------
 

@@ -18,9 +18,9 @@ from fedlib.papers.fedcs.diagnosis import RULES, SPREAD, diagnose, toy
 from fedlib.papers.fedcs.draw import ADAPTING as FINE_TUNED
 from fedlib.papers.fedcs.draw import WHITE
 from fedlib.papers.fedcs.figures import SHOWN
-from fedlib.papers.rows import Row, kept
-from fedlib.papers.run import Images, Kept, Probe, Run, here
-from fedlib.papers.study import Cell, Study, profile_of, stand_in
+from fedlib.studies.rows import Row, kept
+from fedlib.studies.study import Cell, Study, profile_of, stand_in
+from fedlib.studies.tasks import Images, Kept, Probe, Run, here
 
 TABLES = {"mnist": "table1", "cifar10": "table2", "digit5": "table3"}
 CURVES = {"mnist": "fig6", "cifar10": "fig7", "digit5": "fig8"}

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from fedlib.methods.fedsimsup import label_similarity, pull, self_weight
-from fedlib.papers.run import Kept
 from fedlib.stack import put
+from fedlib.studies.tasks import Kept
 
 SIMILAR = 0.5  # from this cosine on two clients are called similar
 

@@ -9,14 +9,14 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from fedlib.papers.fedsimsup.draw import chance, curves, draw_curves, partition, where
-from fedlib.papers.layout import parts_of
-from fedlib.papers.run import Task
 from fedlib.report.marks import mark_chance, panels, plot_nothing, shaded_dots
 from fedlib.report.paper import against_seeds, beside_printed
 from fedlib.report.style import BLACK, GREY, label, method_style
+from fedlib.studies.layout import parts_of
+from fedlib.studies.tasks import Task
 
 if TYPE_CHECKING:
-    from fedlib.papers.study import Study
+    from fedlib.studies.study import Study
 
 STEPS = ("FedRep", "one epoch for the classifier", "classifiers combined", "features aligned (FedPAC)")
 WIDTHS = {"lenet4": "32-64-512", "lenet5_plain": "6-16-120-84"}  # channels and units of the layers before the last

@@ -16,9 +16,9 @@ from fedlib.papers.fedsimsup.study import (
     SIZES,
     WRITERS,
 )
-from fedlib.papers.number import Number, fact, largest, mean, missing, open_if_negative
-from fedlib.papers.study import Claim, Numbers
-from fedlib.papers.verdict import Case
+from fedlib.studies.number import Number, fact, largest, mean, missing, open_if_negative
+from fedlib.studies.study import Claim, Numbers
+from fedlib.studies.verdict import Case
 
 
 def lead(numbers: Numbers, item: str, column: tuple[str, str]) -> Number:

@@ -10,13 +10,13 @@ from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fedlib.papers.layout import parts_of
-from fedlib.papers.run import Kept, Probe, Run, Task
 from fedlib.report.marks import name_ends, seeds_and_mean
 from fedlib.report.style import BLUE, RED, WIDE, data_label
+from fedlib.studies.layout import parts_of
+from fedlib.studies.tasks import Kept, Probe, Run, Task
 
 if TYPE_CHECKING:
-    from fedlib.papers.study import Study
+    from fedlib.studies.study import Study
 
 
 CLASSES = {"cifar10": 10, "cifar100": 100, "femnist": 62}

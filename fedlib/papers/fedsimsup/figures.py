@@ -33,14 +33,14 @@ from fedlib.papers.fedsimsup.pairs import (
     sizes_say,
 )
 from fedlib.papers.fedsimsup.similar import authors, authors_say, fig5, fig5_says, similarity, similarity_says
-from fedlib.papers.run import Task
-from fedlib.papers.study import Item
 from fedlib.report.marks import mark_chance, method_dots, panels, plot_nothing
 from fedlib.report.paper import against_seeds, points_ahead
 from fedlib.report.style import RED, WIDE, label, method_style
+from fedlib.studies.study import Item
+from fedlib.studies.tasks import Task
 
 if TYPE_CHECKING:
-    from fedlib.papers.study import Study
+    from fedlib.studies.study import Study
 
 
 def accuracies(study: Study, item: str) -> Figure:

@@ -17,12 +17,12 @@ from fedlib.papers.fedsimsup.draw import (
     kept,
     mean_of,
 )
-from fedlib.papers.run import Kept, Task
 from fedlib.report.marks import HALO, arrow, box, dots, mark_chance, plot_nothing
 from fedlib.report.style import BLUE, GREY, RED, WIDE
+from fedlib.studies.tasks import Kept, Task
 
 if TYPE_CHECKING:
-    from fedlib.papers.study import Study
+    from fedlib.studies.study import Study
 
 
 # -- one round ---------------------------------------------------------------------------------------------------------

@@ -14,13 +14,13 @@ from fedlib.papers.fedsimsup.draw import (
     kept,
     mean_of,
 )
-from fedlib.papers.run import Kept
 from fedlib.report.marks import plot_nothing
 from fedlib.report.partition_plots import plot_partition
 from fedlib.report.style import WIDE
+from fedlib.studies.tasks import Kept
 
 if TYPE_CHECKING:
-    from fedlib.papers.study import Study
+    from fedlib.studies.study import Study
 
 
 def authors(study: Study) -> Figure:

@@ -25,11 +25,11 @@ from fedlib.models import MODELS, Model, build
 from fedlib.papers.fedsimsup.authors import who_is_in_whom
 from fedlib.papers.fedsimsup.beside import STEPS
 from fedlib.papers.fedsimsup.figures import SHOWN
-from fedlib.papers.rows import Row, kept
-from fedlib.papers.run import Images, Kept, Probe, Run, images
-from fedlib.papers.study import Cell, Study, profile_of
-from fedlib.runs import Session, cohorts, prepare, rules
+from fedlib.runs import Session, cohorts, deterministic, prepare
 from fedlib.stack import n_bytes, put, take
+from fedlib.studies.rows import Row, kept
+from fedlib.studies.study import Cell, Study, profile_of
+from fedlib.studies.tasks import Images, Kept, Probe, Run, images
 from fedlib.training import Images as Pixels
 from fedlib.training import mean_loss, on_device
 
@@ -657,7 +657,7 @@ def supervisor_moves(seed: int, profile: str) -> Kept:
     session, algorithm, federation = Session(plan), plan.algorithm, plan.federation
     [group] = session.architectures
     records: list[tuple[float, ...]] = []
-    with rules(plan.setting.device):
+    with deterministic(plan.setting.device):
         state = session.init()
         last = {name: w.clone() for name, w in state.theta.items()}  # everybody's theta_i when it last took part
         for t in range(sizes.moves_rounds):

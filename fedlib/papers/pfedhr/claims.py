@@ -8,7 +8,6 @@ from itertools import pairwise, product
 
 from scipy.stats import spearmanr
 
-from fedlib.papers.number import Number, largest, mean, missing, smallest, strictly
 from fedlib.papers.pfedhr.study import (
     DATA,
     FEW,
@@ -23,8 +22,9 @@ from fedlib.papers.pfedhr.study import (
     control,
     where,
 )
-from fedlib.papers.study import Claim, Numbers
-from fedlib.papers.verdict import Case
+from fedlib.studies.number import Number, largest, mean, missing, smallest, strictly
+from fedlib.studies.study import Claim, Numbers
+from fedlib.studies.verdict import Case
 
 
 def over_rivals(n: Numbers, item: str, d: str, kind: str, split: str, printed: tuple[int, int, str] = FEW) -> Case:

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from fedlib.papers.rows import Row
-from fedlib.papers.run import Run
-from fedlib.papers.study import Study
 from fedlib.report.style import BLACK, BLUE, BROWN, GREEN, GREY, ORANGE, PINK, RED, SKY, data_label
+from fedlib.studies.rows import Row
+from fedlib.studies.study import Study
+from fedlib.studies.tasks import Run
 
 NOBODY, PRINTED, KNOWS_NOTHING, ALL_KNOWING = "none", "as printed", "knows nothing", "all-knowing"  # who teaches
 TEACHERS = {  # how they are drawn

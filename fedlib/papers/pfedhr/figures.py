@@ -24,10 +24,10 @@ from fedlib.papers.pfedhr.teachers import (
     say_round,
     say_teachers,
 )
-from fedlib.papers.study import Item, Study
 from fedlib.report.marks import dots, mark_chance, name_ends, panels, plot_nothing, seeds_and_mean, shaded_dots
 from fedlib.report.paper import beside_printed, nearest_to_print, points_ahead
 from fedlib.report.style import BLACK, GREY, ORANGE, PALETTE, data_label, label, method_style
+from fedlib.studies.study import Item, Study
 
 VARIED = {"fig3": ("share", "public share"), "fig4": ("K", "groups K"), "fig5": ("S", "depth S of a stitch")}
 VARIED |= {"fig6": ("Es", "epochs on the server")}

@@ -12,9 +12,9 @@ import fedlib as fl
 from fedlib.methods.pfedhr import CONV, FC, Piece, block_names, chains, decompose, group, replay
 from fedlib.methods.pfedhr.blocks import Block
 from fedlib.methods.pfedhr.record import Round
-from fedlib.papers.run import Kept, Run
 from fedlib.runs import cohorts
-from fedlib.runs.session import rules
+from fedlib.runs.determinism import deterministic
+from fedlib.studies.tasks import Kept, Run
 from fedlib.training import MixedEvaluation, on_device
 
 LAST = 3  # an accuracy is the mean over so many evaluations, the last ones
@@ -24,7 +24,7 @@ Chain = Sequence[tuple[int, int]]
 
 def looked_into(task: Run, global_images: int, result: fl.RunResult) -> Kept:
     """Accuracies [%] of active clients and on all classes; of pFedHR also what the server tried."""
-    with rules("cpu"):
+    with deterministic("cpu"):
         return _looked_into(task, global_images, result)
 
 

@@ -20,10 +20,10 @@ from fedlib.papers.pfedhr.draw import ALL_KNOWING, KNOWS_NOTHING, NARROW, NOBODY
 from fedlib.papers.pfedhr.figures import SHOWN
 from fedlib.papers.pfedhr.keep import GROUPS, LAST, looked_into
 from fedlib.papers.pfedhr.taught import taught
-from fedlib.papers.rows import Row, kept
-from fedlib.papers.run import Images, Kept, Probe, Run, images
-from fedlib.papers.study import Cell, Read, Study, profile_of, stand_in
 from fedlib.stack import n_bytes
+from fedlib.studies.rows import Row, kept
+from fedlib.studies.study import Cell, Read, Study, profile_of, stand_in
+from fedlib.studies.tasks import Images, Kept, Probe, Run, images
 
 DATA = ("mnist", "svhn", "cifar10")
 MAIN = "svhn"  # of Table 3 and Figs 1 and 3 to 6

@@ -24,13 +24,13 @@ from fedlib.papers.pfedhr.draw import (
     titles,
 )
 from fedlib.papers.pfedhr.keep import unpacked
-from fedlib.papers.rows import Row
-from fedlib.papers.run import Run
-from fedlib.papers.study import Study
 from fedlib.report import plot_block_map, plot_candidates, plot_chain
 from fedlib.report.marks import arrow, box, name_ends, panels, plot_nothing, seeds_and_mean
 from fedlib.report.partition_plots import plot_partition
 from fedlib.report.style import BLACK, GREEN, GREY, PALETTE, RED, TEXT, WIDE
+from fedlib.studies.rows import Row
+from fedlib.studies.study import Study
+from fedlib.studies.tasks import Run
 
 # -- teacher and pupil --------------------------------------------------------------------------------------------
 

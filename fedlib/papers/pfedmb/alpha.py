@@ -9,9 +9,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fedlib.papers.pfedmb.draw import LAYERS, WEIGHTING, rows_that_count
-from fedlib.papers.study import Study
 from fedlib.report.marks import arrow, box, mark_chance, name_ends, panels, plot_nothing, seeds_and_mean
 from fedlib.report.style import BLACK, GREY, PALETTE, RED, WIDE
+from fedlib.studies.study import Study
 
 # -- Figs. 1 and 2: the method -----------------------------------------------------------------------------------------
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from fedlib.papers.number import Number, fact, largest, mean, missing, open_if_negative, smallest, strictly
 from fedlib.papers.pfedmb.draw import LAYERS, PAIRS
 from fedlib.papers.pfedmb.study import COLUMNS, COMPLEX, COSTED, FIG5, METHODS, PROFILES, RIVALS, SIMPLE
-from fedlib.papers.study import Claim, Numbers
-from fedlib.papers.verdict import Case
+from fedlib.studies.number import Number, fact, largest, mean, missing, open_if_negative, smallest, strictly
+from fedlib.studies.study import Claim, Numbers
+from fedlib.studies.verdict import Case
 
 
 def lead(ours: Iterable[Number], theirs: Iterable[Number]) -> Number:

@@ -8,8 +8,8 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from fedlib.papers.rows import Row
-from fedlib.papers.study import Study
+from fedlib.studies.rows import Row
+from fedlib.studies.study import Study
 
 PAIR = np.repeat(range(5), 2)  # the pair of each of the ten clients of section V-B
 

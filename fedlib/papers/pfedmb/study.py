@@ -19,10 +19,10 @@ from fedlib.models import MODELS, Model, build
 from fedlib.papers.pfedmb.draw import CHOICES, LAYERS, PAIR, PAIRS, best, evaluated, reported_curve
 from fedlib.papers.pfedmb.figures import SHOWN
 from fedlib.papers.pfedmb.given import pfedmb_given
-from fedlib.papers.rows import Row
-from fedlib.papers.run import Images, Kept, Probe, Run
-from fedlib.papers.study import Cell, Study
 from fedlib.stack import Params
+from fedlib.studies.rows import Row
+from fedlib.studies.study import Cell, Study
+from fedlib.studies.tasks import Images, Kept, Probe, Run
 
 METHODS = ("local_only", "fedavg", "fedprox", "fedper", "pfedme", "ifca", "fedfomo", "fedamp", "pfedmb")
 RIVALS = METHODS[:-1]

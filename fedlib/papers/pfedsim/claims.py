@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from functools import partial
 
-from fedlib.papers.number import Number, fact, largest, mean, missing, smallest
 from fedlib.papers.pfedsim.measure import DOMAINS, PAIRS
 from fedlib.papers.pfedsim.study import ALPHAS, COLUMNS, DATA, LENET, MEASURES, METHODS, PERSONAL, RHOS, SINGLE
-from fedlib.papers.study import Claim, Numbers
-from fedlib.papers.verdict import Case
+from fedlib.studies.number import Number, fact, largest, mean, missing, smallest
+from fedlib.studies.study import Claim, Numbers
+from fedlib.studies.verdict import Case
 
 
 def over_best(numbers: Numbers, columns: list[tuple[str, str]]) -> list[Case]:

@@ -8,16 +8,16 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from fedlib.papers.layout import parts_of
 from fedlib.papers.pfedsim.measure import LABELS, LAYERS, PAIRS, VARIANTS
-from fedlib.papers.rows import Row
-from fedlib.papers.run import images
-from fedlib.papers.study import Item, Study
 from fedlib.report.charts import plot_heatmaps, plot_points
 from fedlib.report.marks import arrow, box, dots, name_ends, panels, plot_nothing, seeds_and_mean
 from fedlib.report.paper import against_seeds, beside_printed, points_ahead
 from fedlib.report.partition_plots import plot_partition
 from fedlib.report.style import BLUE, GREY, ORANGE, PALETTE, RED, WIDE, data_label, label, method_style
+from fedlib.studies.layout import parts_of
+from fedlib.studies.rows import Row
+from fedlib.studies.study import Item, Study
+from fedlib.studies.tasks import images
 
 WEIGHTS = {  # the similarities of the control: name and colour
     "per_class": ("pFedSim", RED),

@@ -12,11 +12,11 @@ import torch
 import fedlib as fl
 from fedlib import similarity
 from fedlib.algorithm import Algorithm
-from fedlib.bench.measure import in_turns, next_round, seconds
 from fedlib.federation import Federation
 from fedlib.models import MODELS, build, features
-from fedlib.papers.run import Images, Kept, Run, images
 from fedlib.runs import Session, prepare
+from fedlib.studies.tasks import Images, Kept, Run, images
+from fedlib.studies.timing import in_turns, next_round, seconds
 from fedlib.training import cross_entropy, evaluate, on_device, train
 
 LAYERS = {0: "conv1.2", 1: "conv2.2", 2: "fc1.0", 3: "fc2.0", 4: "classifier"}  # before pooling and before ReLU

@@ -32,9 +32,9 @@ from fedlib.papers.pfedsim.measure import (
     networks,
     stages,
 )
-from fedlib.papers.rows import Row, kept
-from fedlib.papers.run import Images, Probe, Run
-from fedlib.papers.study import Cell, Study
+from fedlib.studies.rows import Row, kept
+from fedlib.studies.study import Cell, Study
+from fedlib.studies.tasks import Images, Probe, Run
 
 SINGLE = ("fedavg", "fedprox", "feddyn", "fedgen")
 PERSONAL = ("perfedavg", "fedper", "fedrep", "fedfomo", "fedap")

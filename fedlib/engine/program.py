@@ -1,0 +1,197 @@
+"""One training step of many clients at once, in fixed buffers, so that a GPU can replay it as one CUDA graph."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import torch
+from torch import Tensor
+from torch.func import grad_and_value, vmap
+from torch.nn.utils.rnn import pad_sequence
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_map, tree_unflatten
+
+from fedlib.engine.begun import Begun, Progress
+from fedlib.engine.convolution import convolutions
+from fedlib.engine.rules import Rules
+from fedlib.models import Model
+from fedlib.stack import Params, Tree
+from fedlib.training.adam import BETAS, EPSILON
+from fedlib.training.batches import Batch, to_device
+from fedlib.training.phase import FROZEN, TRAINED, WRITTEN, Loss, Phase
+
+ROLES = (TRAINED, WRITTEN, FROZEN)
+WARM_UP = 3  # steps before a capture, in which libraries allocate their workspaces
+Form = str | Callable[[Phase, int], str]  # of convolutions: always the same, or chosen for each size of the stack
+
+
+class CaptureError(RuntimeError):
+    """A step could not be captured. The process cannot use the GPU after that: the capture keeps its memory."""
+
+
+class Program:
+    """Buffers for `clients` clients and `capacity` steps, and the step on them, for all phases of one `kind`.
+
+    Clients are sorted by their number of steps, the largest first. A step trains the first `size` clients, which are
+    the first rows of all buffers; clients that have taken all their steps are not changed. With `graphs` a GPU replays
+    the step as a CUDA graph. There is no reference cycle, so an unused program frees its memory at once.
+    """
+
+    def __init__(self, begun: Begun, clients: int, capacity: int, form: Form, graphs: bool):
+        phase, device = begun.phase, begun.phase.images.y.device
+        self.model, self.images = phase.model, phase.images
+        self.clients, self.capacity, self.form = clients, capacity, form
+        self.clip, self.momentum = phase.clip, phase.momentum
+        dtype = phase.images.scale.dtype
+
+        def zeros(t: Tensor) -> Tensor:
+            return t.new_zeros(clients, *t.shape[1:])
+
+        leaves, structure = tree_flatten(phase.w)
+        by_role = {role: [t for t, r in zip(leaves, phase.roles, strict=True) if r == role] for role in ROLES}
+        self.flat, self.trained = _side_by_side(by_role[TRAINED], clients, dtype)
+        self.noted, self.written = _side_by_side(by_role[WRITTEN], clients, dtype)
+        self.frozen = list(map(zeros, by_role[FROZEN]))
+        self.adam = phase.optimizer == "adam"
+        self.w = _whole(phase.roles, structure, self.trained, self.written, self.frozen)
+        self.context = tree_map(zeros, phase.context)
+        self.index = torch.zeros(capacity, clients, phase.batches[0].shape[1], dtype=torch.int64, device=device)
+        self.draws = {
+            name: torch.zeros(capacity, clients, *t.shape[1:], dtype=t.dtype, device=device)
+            for name, t in (phase.draws[0] if phase.draws else {}).items()
+        }
+        self.n_steps = torch.zeros(clients, dtype=torch.int64, device=device)
+        self.step = torch.zeros(1, dtype=torch.int64, device=device)
+        self.progress = tree_map(zeros, begun.progress)
+        randomness = "error" if phase.stream is None else "different"
+        one_client = partial(_loss, phase.loss, phase.model, phase.roles, structure)
+        self._gradients = vmap(grad_and_value(one_client, has_aux=True), randomness=randomness)
+        replays = graphs and device.type == "cuda"
+        self._forms: dict[int, str] = {}  # by size
+        self._graphs: dict[int, torch.cuda.CUDAGraph] | None = {} if replays else None  # by size
+        self._pool = torch.cuda.graph_pool_handle() if replays else None  # memory that the graphs share
+
+    def run(self, begun: Begun, stages: Sequence[tuple[int, int]]) -> tuple[Tree, Progress]:
+        """Load what is begun, take `stages` of (size, steps), return the trained stack [k, ...] and the progress."""
+        phase, k = begun.phase, len(begun.phase.batches)
+        self.model.net.train()
+        steps = {size: self._prepared(phase, size) for size, _ in stages}  # before loading: a capture runs the step
+        self._load(begun)
+        for size, n in stages:
+            for _ in range(n):
+                steps[size]()
+        w, progress = tree_map(lambda t: t[:k].clone(), (self.w, self.progress))
+        return w, progress._replace(taken=progress.taken + self.n_steps[:k])
+
+    def _load(self, begun: Begun) -> None:
+        phase, k = begun.phase, len(begun.phase.batches)
+        here, given = (self.w, self.context, self.progress), (phase.w, phase.context, begun.progress)
+        for t, value in zip(tree_leaves(here), tree_leaves(given), strict=True):
+            t[:k].copy_(value)
+        index = pad_sequence(list(phase.batches))  # [steps, k, batch]
+        self.index[: len(index), :k].copy_(to_device(index, self.index.device))
+        for name, t in self.draws.items():
+            drawn = pad_sequence([draws[name] for draws in phase.draws])  # [steps, k, ...]
+            t[: len(drawn), :k].copy_(to_device(drawn, t.device))
+        n_steps = torch.tensor([len(steps) for steps in phase.batches])
+        self.n_steps[:k].copy_(to_device(n_steps, self.index.device))
+        self.step.zero_()
+
+    def _advance(self, size: int, form: str) -> None:
+        """One step of the first `size` clients, with this form of convolutions."""
+        lists = self.trained, self.written, self.frozen, self.context, self.progress
+        trained, written, frozen, context, progress = tree_map(lambda t: t[:size], lists)
+        running = self.step < self.n_steps[:size]  # [size]
+        index, *drawn = (t[:, :size].index_select(0, self.step)[0] for t in (self.index, *self.draws.values()))
+        batch = self.images.batch(index, self.model)  # index: [size, batch], drawn: [size, ...]
+        draws = dict(zip(self.draws, drawn, strict=True))
+        with convolutions(self.model.net, form):
+            grads, (value, left) = self._gradients(trained, written, frozen, (batch.x, batch.y, index), draws, context)
+        gradient = torch.cat([t.reshape(size, -1) for t in grads], 1)  # [size, P]
+        if self.clip is not None:  # as torch.nn.utils.clip_grad_norm_, for each client
+            norm = gradient.norm(dim=1, keepdim=True)
+            gradient = gradient * (self.clip / (norm + 1e-6)).clamp(max=1)
+        if self.momentum:
+            [velocity] = progress.moments  # also of finished clients, whose weights do not change
+            gradient = velocity.mul_(self.momentum).add_(gradient).clone()
+        if self.adam:
+            gradient = self._by_adam(gradient, progress)
+        self.flat[:size].addcmul_(torch.where(running[:, None], gradient, 0), progress.lr[:, None], value=-1)
+        if left:
+            noted, new = self.noted[:size], torch.cat([t.reshape(size, -1) for t in left], 1)
+            noted.copy_(torch.where(running[:, None], new, noted))
+        progress.total.add_(torch.where(running, value, 0))
+        self.step += 1
+
+    def _by_adam(self, gradient: Tensor, progress: Progress) -> Tensor:
+        """The direction [size, P] of a step of Adam."""
+        taken, unbiased = (progress.taken + self.step).double()[:, None] + 1, []
+        for moment, power, beta in zip(progress.moments, (gradient, gradient**2), BETAS, strict=True):
+            moment.lerp_(power, 1 - beta)
+            unbiased.append(moment / (1 - beta**taken).to(moment.dtype))
+        first, second = unbiased
+        return first / (second.sqrt() + EPSILON)
+
+    def _prepared(self, phase: Phase, size: int) -> Callable[[], object]:
+        """The step of `size` clients as a function; with CUDA graphs it is captured at the first use."""
+        if size not in self._forms:
+            self._forms[size] = self.form if isinstance(self.form, str) else self.form(phase, size)
+        step = partial(self._advance, size, self._forms[size])
+        if self._graphs is None:
+            return step
+        if size not in self._graphs:
+            self._graphs[size] = self._captured(step)
+        return self._graphs[size].replay
+
+    def _captured(self, step: Callable[[], object]) -> torch.cuda.CUDAGraph:
+        """A CUDA graph of the step. The random state is restored, so that a capture does not change later draws."""
+        graph, side, device = torch.cuda.CUDAGraph(), torch.cuda.Stream(), self.step.device
+        with torch.random.fork_rng([device] if device.type == "cuda" else []):
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                for _ in range(WARM_UP):
+                    self.step.zero_()
+                    step()
+            torch.cuda.current_stream().wait_stream(side)
+            try:
+                with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+                    step()
+            except RuntimeError as error:
+                raise CaptureError(
+                    "A training step could not be captured as a CUDA graph, after which this process cannot go on with "
+                    "the GPU; start again with graphs=False."
+                ) from error
+        return graph
+
+
+def _side_by_side(tensors: Sequence[Tensor], clients: int, dtype: torch.dtype) -> tuple[Tensor, list[Tensor]]:
+    """Zeros [clients, P] with a row for all tensors of a client, and its parts that have the shapes of `tensors`."""
+    shapes = [t.shape[1:] for t in tensors]
+    sizes = [shape.numel() for shape in shapes]
+    flat = torch.zeros(clients, sum(sizes), dtype=dtype, device=tensors[0].device if tensors else None)
+    parts = zip(flat.split(sizes, dim=1) if sizes else (), shapes, strict=True)
+    return flat, [t.unflatten(1, shape) if shape else t[:, 0] for t, shape in parts]
+
+
+def _loss(
+    loss: Loss,
+    model: Model,
+    roles: Sequence[str],
+    structure: TreeSpec,
+    trained: list[Tensor],
+    written: list[Tensor],
+    frozen: list[Tensor],
+    batch: tuple[Tensor, Tensor, Tensor],
+    draws: Params,
+    context: tuple[Tree, ...],
+) -> tuple[Tensor, list[Tensor]]:
+    """The loss of ONE client on `batch` (x, y, index), and the new values of the tensors that it writes."""
+    written = [t.clone() for t in written]  # the loss writes the copies
+    x, y, index = batch
+    with Rules(labels=y):
+        w = _whole(roles, structure, trained, written, frozen)
+        return loss(w, Batch(x, y, model, draws, index), *context), written
+
+
+def _whole(roles: Sequence[str], structure: TreeSpec, *lists: list[Tensor]) -> Tree:
+    """The tree whose tensors with the roles TRAINED, WRITTEN and FROZEN are in `lists`."""
+    tensors = dict(zip(ROLES, map(iter, lists), strict=True))
+    return tree_unflatten([next(tensors[role]) for role in roles], structure)

@@ -1,6 +1,0 @@
-"""The static site: what was reproduced, the executed notebooks, the methods and the API; `python -m fedlib.site build`.
-
-The evidence in `figures/reference/evidence` is read, never computed again: the pages, the README's score and the ledger
-come from the same files. `results` makes the pages of numbers and claims, `library` those of methods, API and code,
-`texts` those that are written by hand, `executed` the notebooks; `build` hands all of them to Sphinx.
-"""

@@ -1,0 +1,1 @@
+"""Studies: what the papers print and claim, the runs that this needs, and what has been measured of it."""

@@ -1,0 +1,67 @@
+"""Evidence from the command line: `python -m fedlib.studies run`, `recheck` and `report`."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import signal
+import sys
+
+from fedlib.report.paper import PAPERS
+from fedlib.studies.pages import build
+from fedlib.studies.recheck import recheck
+from fedlib.studies.runner import evidence
+
+
+def budget(text: str) -> float:
+    """Hours: "2h", "30m", "1.5h"."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)(h|m)", text)
+    if not found:
+        raise argparse.ArgumentTypeError(f"{text!r} is not allowed; say for example 2h or 30m")
+    return float(found[1]) / (60 if found[2] == "m" else 1)
+
+
+def positive(text: str) -> int:
+    """A number of processes."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not allowed; at least 1")
+    return int(text)
+
+
+def main() -> int:
+    """Parse the command line and do it."""
+    parser = argparse.ArgumentParser(prog="python -m fedlib.studies", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    run = commands.add_parser("run", help="run what is missing and write a row for each finished run")
+    run.add_argument("--paper", action="append", choices=PAPERS, help="only this paper")
+    run.add_argument("--item", action="append", default=[], help="only this table or figure")
+    run.add_argument("--budget", type=budget, default=None, help="stop after so long, 2h or 30m")
+    run.add_argument("--jobs", type=positive, default=1, help="runs at the same time")
+    run.add_argument("--stale", action="store_true", help="run again what was measured by older code")
+    run.add_argument("--ray", default=None, help="address of a Ray cluster that does the runs")
+    again = commands.add_parser("recheck", help="say whether rows of older code are those of today's code")
+    again.add_argument("--paper", action="append", choices=PAPERS, help="only this paper")
+    again.add_argument("--rounds", type=int, default=4, help="so many rounds of each run are compared")
+    commands.add_parser("report", help="rebuild tables, ledgers and the scoreboard from the rows")
+    given = parser.parse_args()
+    try:
+        if given.command == "report":
+            print(build().to_string(index=False))
+            return 0
+        if given.command == "recheck":
+            agree, differ = recheck(given.paper or PAPERS, given.rounds)
+            print(f"{agree} rows agree with today's code, {differ} do not.")
+            return int(differ > 0)
+        evidence(given.paper or PAPERS, given.item, given.budget, given.jobs, given.stale, given.ray)
+        return 0
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("stopped; the runs in progress go on from their checkpoints next time.", file=sys.stderr)
+        return 130
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # `kill` ends the workers too, as Ctrl-C does
+    sys.exit(main())

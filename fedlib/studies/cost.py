@@ -1,0 +1,87 @@
+"""What a run would cost on this machine: the samples that its clients train on, times the time of one."""
+
+from __future__ import annotations
+
+import time
+from functools import lru_cache
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from fedlib.models import MODELS, Architecture, architectures, build
+from fedlib.studies.tasks import Images, Run, Task, images
+
+PROBE_HOURS = 0.05  # a measurement that is no run
+OVERHEAD = 1.2  # evaluation, the server
+PASSES = {  # time of a round relative to FedAvg's with the same epochs, where it differs much: of rows, or on `digits`
+    "fccl": 2.7,
+    "fedalt": 1.4,
+    "fedamp": 1.2,
+    "fedap": 1.5,
+    "feddyn": 1.2,
+    "fedkemf": 3.3,
+    "fedmd": 3.9,
+    "fedsimsup": 1.6,
+    "pfedbayes": 1.3,
+    "pfedhr": 6.0,  # 9 with M1 alone, 4 with M1 to M4
+    "pfedmb": 1.7,
+    "pfedme": 4.1,
+}
+STEPS, BATCH = 4, 32
+ENOUGH = 0.2  # seconds of steps
+SIZES = {  # images, shape, classes
+    "cifar10": (60_000, (3, 32, 32), 10),
+    "cifar100": (60_000, (3, 32, 32), 100),
+    "cinic10": (270_000, (3, 32, 32), 10),
+    "domainnet": (28_000, (3, 64, 64), 20),
+    "digit5": (110_000, (3, 32, 32), 10),
+    "emnist_byclass": (814_255, (1, 28, 28), 62),
+    "femnist": (805_263, (1, 28, 28), 62),
+    "mnist": (70_000, (1, 28, 28), 10),
+    "svhn": (99_289, (3, 32, 32), 10),
+    "tinyimagenet": (110_000, (3, 64, 64), 200),
+}
+
+
+def hours(task: Task) -> float:
+    """Hours of one core that a run takes, estimated."""
+    if not isinstance(task, Run):
+        return PROBE_HOURS
+    n, shape, n_classes = _size(task.images)
+    setting = task.setting
+    share = float(str(setting.get("join_ratio", 1.0)))
+    epochs = task.rounds * share * int(str(setting.get("local_epochs", 1)))
+    seconds = np.mean([seconds_per_sample(network, shape, n_classes) for network in architectures(task.model)])
+    tuned = int(str(setting.get("tune_epochs") or 0)) * task.rounds / int(str(setting.get("tune_every", task.rounds)))
+    passes = PASSES.get(task.algorithm.name, 1.0) * epochs + tuned
+    return float(OVERHEAD * 0.75 * n * passes * seconds / 3600)
+
+
+def _size(source: Images) -> tuple[int, tuple[int, ...], int]:
+    if source.name in SIZES:
+        n, shape, n_classes = SIZES[source.name]
+        options = dict(source.options)
+        if "per_domain" in options:
+            n = len(options["domains"]) * options["per_domain"]  # type: ignore[arg-type, operator]
+        return min(source.few or source.train or n, n), source.shape or shape, n_classes
+    data = images(source)
+    return len(data), data.x.shape[1:], len(data.classes)
+
+
+@lru_cache
+def seconds_per_sample(network: Architecture, shape: tuple[int, ...], n_classes: int) -> float:
+    """The time of a training step on one core, per image; the best of up to `STEPS`, as long as these are short."""
+    builder = MODELS["mobilenetv2"] if network.name == "mobilenetv2_pretrained" else network.build  # as fast
+    model = build(network.name, builder, shape, n_classes, seed=0)
+    x, y = torch.randn(BATCH, *shape), torch.zeros(BATCH, dtype=torch.int64)
+    threads, taken = torch.get_num_threads(), []
+    torch.set_num_threads(1)
+    try:
+        while len(taken) < STEPS and sum(taken) < ENOUGH:
+            start = time.thread_time()  # not the time that other processes take
+            F.cross_entropy(model.net(x), y).backward()
+            taken.append(time.thread_time() - start)
+    finally:
+        torch.set_num_threads(threads)
+    return min(taken) / BATCH

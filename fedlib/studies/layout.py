@@ -1,0 +1,89 @@
+"""The table of an item for reading: what the paper prints, what was measured at its size, and what was run here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from fedlib.report.paper import KEY, QUANTITIES, format_pm
+from fedlib.report.style import data_label, label
+
+if TYPE_CHECKING:
+    from fedlib.studies.study import Study
+
+SOURCES = ("paper", "full size", "here")
+
+
+def side_by_side(one: Study, paper: Study, item: str) -> pd.DataFrame:
+    """See `Study.side_by_side`; `paper` is the same study at the paper's size."""
+    long = long_table(one, paper, item)
+    tried = set(long.loc[long["source"] != "paper", "place"])
+    return wide(long[long["place"].isin(tried) | (not tried)], one.item(item).rows)
+
+
+def wide(long: pd.DataFrame, corner: str) -> pd.DataFrame:
+    """The numbers of `long_table` as text, a column for each place and source; `corner` names the index."""
+    long = long[long["value"].notna()].drop_duplicates(["row", "column", "source"])
+    places = list(dict.fromkeys(long["place"]))
+    columns = long[["place", "column", "source"]].drop_duplicates().to_numpy().tolist()
+    columns.sort(key=lambda entry: (places.index(entry[0]), SOURCES.index(entry[2])))
+    cells = long.pivot(index="row", columns=["column", "source"], values="cell")  # noqa: PD010 - text
+    pairs = pd.MultiIndex.from_tuples([(column, source) for _, column, source in columns], names=[None, None])
+    cells = cells.reindex(index=pd.unique(long["row"]), columns=pairs).fillna("")
+    return cells.rename_axis(index=corner, columns=[None, None])
+
+
+def long_table(one: Study, paper: Study, item: str) -> pd.DataFrame:
+    """One row per number and source: row, place (its column, on the paper's data), column, source, value, std, cell."""
+    full, here = paper.table(item), one.table(item) if one.profile != "paper" else paper.table(item).iloc[:0]
+    printed = full.assign(source="paper", value=full["paper"], std=full["paper_std"])
+    measured = full[full["n_seeds"] > 0].assign(source="full size"), here[here["n_seeds"] > 0].assign(source="here")
+    long = pd.concat([printed, *measured], ignore_index=True)
+    keys = long[KEY[1:]].to_numpy()
+    parts = [_parts(key, one.item(item).rows) for key in keys]
+    common = set.intersection(*(set(words) for _, words in parts))
+    names = [_names(words, common, text) for (_, words), text in zip(parts, _stand_ins(long), strict=True)]
+    long["row"], long["column"] = [row for row, _ in parts], [", ".join(words) for words in names]
+    long["place"] = [", ".join(words) for _, words in parts]
+    digits = one.item(item).digits
+    long["cell"] = [format_pm(*pair, digits) for pair in long[["value", "std"]].to_numpy(float)]
+    return long
+
+
+def item_title(name: str) -> str:
+    """A table or figure as a heading: "table8a" is "Table 8a"."""
+    words = {"table": "Table", "fig": "Figure", "eq": "Equation", "sec": "Section"}
+    found = re.fullmatch(r"(table|fig|eq|sec)(\d\w*)", name)
+    return f"{words[found[1]]} {found[2].replace('_', ' ')}" if found else name.replace("_", " ").capitalize()
+
+
+def parts_of(setting: str) -> dict[str, str]:
+    """What a setting is made of, by name: "dir=0.1;rho=0.5"; words without a value are left out."""
+    return dict(part.split("=", 1) for part in setting.split(";") if "=" in part)
+
+
+def _parts(key: Sequence[str], rows: str) -> tuple[str, list[str]]:
+    """What names the row of a number, and the words that name its column."""
+    method, dataset, setting, metric = map(str, key)
+    parts = dict(part.split("=", 1) if "=" in part else (part, "") for part in setting.split(";") if part)
+    names = {
+        "dataset": data_label(dataset),
+        "method": method if method in QUANTITIES else label(method),
+        "metric": metric,
+    }
+    row = parts.pop(rows, "") or names.pop(rows, "")
+    words = [f"{name}={value}" if value else name for name, value in parts.items()]
+    return row, [*(word for word in names.values() if word not in ("", "accuracy")), *words]
+
+
+def _stand_ins(long: pd.DataFrame) -> list[str]:
+    return long["stand_in"].where(long["source"] != "paper", "").tolist()
+
+
+def _names(words: Sequence[str], common: set[str], stand_in: str) -> list[str]:
+    """The words of a column that differ between columns; a data set that another one stands in for is named with it."""
+    new = {pair.split(" for ")[1]: pair for pair in map(data_label, stand_in.split(", ")) if pair}
+    return [new.get(word, word) for word in words if word not in common or word in new] or list(words[:1])

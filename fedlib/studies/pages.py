@@ -1,0 +1,280 @@
+"""From the rows of evidence to tables, ledgers, a figure for each paper, and the scoreboard of all printed numbers."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping
+from functools import partial
+from io import BytesIO
+from pathlib import Path
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from fedlib.files import write_file, write_text
+from fedlib.report.output import markdown
+from fedlib.report.paper import KEY, PAPERS, PROFILES, format_pm, reported
+from fedlib.report.style import PALETTE, WIDE, use_style
+from fedlib.studies.differences import IN_PERCENT, POINTS, percentages
+from fedlib.studies.layout import item_title
+from fedlib.studies.study import Study, study
+from fedlib.studies.verdict import VERDICTS
+
+FOLDER = Path(__file__).resolve().parent.parent.parent / "figures" / "reference" / "evidence"
+SCHEMES = {"fedcs": "scheme", "pfedhr": "fig2", "pfedmb": "fig1_2", "fedsimsup": "fig1"}  # drawn without any number
+HEADS = {  # what stands above the tables
+    "scoreboard": """# Scoreboard
+
+Every number that the five papers print, with what we measure besides in the same tables. `value` is what we
+measured at the paper's size, over `n_seeds` seeds, ± their standard deviation; `paper` is the printed number with its
+own, `difference` is ours less the printed one. `commit` is the version of the code that measured it, `changed` says
+if that code is another one today, and `stand_in` which data take the place of the paper's. How far a number can be
+trusted: [evidence](../../../fedlib/tools/site/pages/trust.md#evidence).
+""",
+    "ledger": """# Ledger
+
+Every claim of the five papers, judged by [one rule](../../../fedlib/tools/site/pages/trust.md#how-a-claim-is-judged).
+`check` names the comparisons that decide. `measured` counts those for and against the claim; then it says by how much
+each of them goes beyond what the claim asks, ± the noise: below zero it falls short. `seeds` is how many seeds these
+numbers have, `stand_in` which data take the place of the paper's, `figure` where to look.
+""",
+    "summary": """# The score
+
+`printed` and `measured` count the numbers of a paper: all, and those that we have measured at its size. The other
+columns count its claims by [verdict](../../../fedlib/tools/site/pages/trust.md#how-a-claim-is-judged).
+""",
+    "differences": """# Where our numbers are not the printed ones
+
+A row for each table of which something has been measured: how many numbers, how many of these are `apart`, that is
+more than three points from the printed ones, and the farthest of them. Below it stands, for each paper, what each
+control says about the cause, and which controls are still to be run.
+""",
+    "items": """# Tables and figures by size
+
+`printed` counts the numbers in the paper; `smoke`, `quick` and `paper` those that the three profiles make of an item,
+`measured` those of the last one that have been measured.
+""",
+}
+TITLES = dict(zip(PAPERS, ("pFedSim", "FedCS", "pFedHR", "pFedMB", "FedSimSup"), strict=True))
+
+
+def score(summary: pd.DataFrame) -> str:
+    """The summary as the Markdown table of the README."""
+    total = summary.set_index("paper")
+    total.loc["all"] = total.sum()
+    return markdown(total.rename_axis("paper").reset_index())
+
+
+def differences_page(frame: pd.DataFrame, link: Callable[[str, str], str], picture: str) -> str:
+    """Write the differences of all papers as Markdown.
+
+    Args:
+        frame: `Study.differences` of each paper, with the paper's name in the column `paper_id`.
+        link: `link(paper, item)` is where a table or a control is shown.
+        picture: Markdown that shows `all_differences`.
+
+    Returns:
+        The picture, a table of all, then a section for each paper, with a line for each control and the tables that it
+        is about.
+    """
+    names = [f"{TITLES[paper]}, {item_title(item)}" for paper, item in frame[["paper_id", "item"]].to_numpy()]
+    links = map(link, frame["paper_id"], frame["item"])
+    shown = pd.DataFrame({"table": [f"[{name}]({where})" for name, where in zip(names, links, strict=True)]})
+    shown = shown.assign(measured=frame["measured"], apart=frame["apart"], farthest=frame["name"].map(plain))
+    shown = shown.assign(printed=frame["paper"], ours=frame["value"], difference=frame["difference"])
+    sections: dict[str, dict[str, list[str]]] = {}
+    for paper, item, says in frame[["paper_id", "item", "says"]].to_numpy():
+        _, *lines = in_markdown(says, partial(link, paper))
+        for line in lines:
+            sections.setdefault(paper, {}).setdefault(line, []).append(item_title(item))
+    parts = [
+        f"## {TITLES[paper]}\n\n" + "".join(f"- {', '.join(tables)}: {line}\n" for line, tables in lines.items())
+        for paper, lines in sections.items()
+    ]
+    return "\n".join([HEADS["differences"], picture + "\n", markdown(shown, digits=1), *parts])
+
+
+def in_markdown(says: str, link: Callable[[str], str]) -> list[str]:
+    """The lines that say what differs as Markdown; the name of a control leads to `link(name)`."""
+    lines = plain(says).split("\n")
+    return [re.sub(r'(?<=^The control )"(\w+)"', lambda name: f"[{name[1]}]({link(name[1])})", line) for line in lines]
+
+
+def plain(text: str) -> str:
+    """Text as Markdown in which nothing is markup."""
+    return re.sub(r"([\\`*<>$\[\]])", r"\\\1", text)
+
+
+def completeness(numbers: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """Which tables and figures are made at which size.
+
+    Args:
+        numbers: those that were measured, by paper; see `Study.measured`.
+
+    Returns:
+        One row per item of a paper: paper_id, item, title, figure (whether one is drawn, be it from numbers of other
+        items), printed (numbers in the paper), how many numbers the profiles smoke, quick and paper make of it, and how
+        many of those of `paper` have been measured.
+    """
+    lines = []
+    for paper in PAPERS:
+        full, printed = study(paper), Counter(reported(paper)["item"])
+        made = {profile: Counter(cell.item for cell in study(paper, profile).cells) for profile in PROFILES}
+        measured = Counter(numbers[paper].drop_duplicates(KEY)["item"])
+        for item in dict.fromkeys([*full.shown, *printed]):
+            shown, counts = full.shown.get(item), {profile: made[profile][item] for profile in PROFILES}
+            name = {"paper_id": paper, "item": item, "title": shown.title if shown else ""}
+            name |= {"figure": "yes" if shown and shown.draw else "", "printed": printed[item]}
+            lines.append(name | counts | {"measured": measured[item]})
+    return pd.DataFrame(lines)
+
+
+def build(folder: Path = FOLDER) -> pd.DataFrame:
+    """Write everything that follows from the rows; nothing is trained.
+
+    Args:
+        folder: where `scoreboard`, `ledger`, `summary`, `differences`, `items` and a folder for each paper are written.
+
+    Returns:
+        One row per paper: paper, printed, measured, and the number of claims by verdict.
+    """
+    with mpl.rc_context():
+        use_style()
+        return _build(folder)
+
+
+def _build(folder: Path) -> pd.DataFrame:
+    boards, ledgers, summary, apart, numbers = [], [], [], [], {}
+    for paper in PAPERS:
+        one = study(paper)
+        one = one._replace(rows=one.known())  # read once
+        numbers[paper] = measured = one.measured()
+        board, ledger = one.scoreboard(measured), one.ledger(measured)
+        boards.append(board.assign(paper_id=paper))
+        apart.append(one.differences(measured=measured).assign(paper_id=paper))
+        ledgers.append(ledger.assign(paper=paper))
+        counts = ledger["verdict"].value_counts()
+        counted = {"paper": TITLES[paper], "printed": int(board["paper"].notna().sum())}
+        counted["measured"] = int(board["difference"].notna().sum())
+        summary.append(counted | {verdict: int(counts.get(verdict, 0)) for verdict in VERDICTS})
+        done = set(measured["item"])
+        for item in sorted(done):
+            _write(one.table(item, measured), folder / paper / item)
+        for item in (name for name, shown in one.shown.items() if shown.draw and name in done | {SCHEMES.get(paper)}):
+            _save(one.figure(item), folder / paper / item)
+        _save(printed_and_measured(one, board), folder / paper / "printed_and_measured")
+    columns = ["paper_id", *KEY, "value", "std", "n_seeds"]
+    columns += ["paper", "paper_std", "difference", "commit", "changed", "stand_in"]
+    whole = pd.concat(boards, ignore_index=True)[columns]
+    _write(whole, folder / "scoreboard")
+    _write(pd.concat(ledgers, ignore_index=True), folder / "ledger")
+    _save(all_differences(whole), folder / "differences")
+    _write_differences(pd.concat(apart, ignore_index=True), whole, folder)
+    _write(completeness(numbers), folder / "items")
+    frame = pd.DataFrame(summary)
+    _write(frame, folder / "summary")
+    return frame
+
+
+def printed_and_measured(one: Study, board: pd.DataFrame) -> Figure:
+    """Every percentage that was measured against the one that is printed; on the diagonal they agree."""
+    printed, both = (board["metric"].isin(IN_PERCENT) & board["paper"].notna()).sum(), percentages(board)
+    figure, ax = plt.subplots(figsize=(WIDE, WIDE), layout="constrained")
+    ax.plot([0, 100], [0, 100], color="0.7", linewidth=1, zorder=0)
+    for (item, metric), rows in both.groupby(["item", "metric"], sort=False):
+        name = ", ".join(filter(None, (item_title(str(item)), IN_PERCENT[str(metric)])))
+        bars = {"xerr": rows["paper_std"].fillna(0), "yerr": rows["std"].fillna(0)}
+        ax.errorbar(rows["paper"], rows["value"], **bars, fmt="o", markersize=4, linewidth=0.8, label=name)
+    ends = both[["paper", "value"]].to_numpy(dtype=float)
+    low, high = (float(ends.min()), float(ends.max())) if len(both) else (0.0, 100.0)
+    margin = 0.05 * max(high - low, 1)
+    ax.set(xlim=(low - margin, high + margin), ylim=(low - margin, high + margin), aspect="equal")
+    ax.set(xlabel="printed [%]", ylabel="measured [%]")
+    ax.set_title(f"{TITLES[one.paper]}: {len(both)} of {printed} printed percentages", loc="left")
+    if len(both):
+        ax.legend(frameon=False)
+    return figure
+
+
+def all_differences(board: pd.DataFrame) -> Figure:
+    """How far every measured percentage is from the printed one: a line for each, a row for each table.
+
+    Args:
+        board: the scoreboard of all papers, with their names in the column `paper_id`.
+
+    Returns:
+        The figure; a grey band covers three points to both sides.
+    """
+    tables = percentages(board).groupby(["paper_id", "item"], sort=False)["difference"]
+    figure, ax = plt.subplots(figsize=(WIDE, 0.8 + 0.3 * len(tables)), layout="constrained")
+    ax.axvspan(-POINTS, POINTS, color="0.9", zorder=0)
+    beside = {"x": 1.03, "transform": ax.get_yaxis_transform(), "va": "center"}
+    ax.text(y=-0.8, s=f"within\n{POINTS:g} points", **beside)
+    for row, ((paper, _), gaps) in enumerate(tables):
+        lines = {"markersize": 11, "markeredgewidth": 1.5, "alpha": 0.6}
+        ax.plot(gaps, [row] * len(gaps), "|", color=PALETTE[PAPERS.index(paper)], **lines)
+        ax.text(y=row, s=f"{(gaps.abs() <= POINTS).sum()} of {len(gaps)}", **beside)
+    ax.set_yticks(range(len(tables)), [f"{TITLES[paper]}, {item_title(item)}" for paper, item in tables.groups])
+    ax.set(xlabel="measured less printed [points]", ylim=(len(tables) - 0.5, -0.5))
+    return figure
+
+
+ALT = "A row for each table: a line for each number, as far to the right as it is above the printed one; a grey band."
+
+
+def how_near(board: pd.DataFrame) -> str:
+    """How many measured percentages are near the printed ones, above and below them."""
+    gaps = percentages(board)["difference"]
+    near, above, below = (gaps.abs() <= POINTS).sum(), (gaps > POINTS).sum(), (gaps < -POINTS).sum()
+    return (
+        f"of {len(gaps)} measured percentages {near} are within {POINTS:g} points of the printed ones, {above} are "
+        f"higher and {below} lower."
+    )
+
+
+def _write(frame: pd.DataFrame, path: Path) -> None:
+    """As CSV, and as Markdown for reading: with words above it, mean and standard deviation in one column."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_text(path.with_suffix(".csv"), frame.to_csv(index=False, float_format="%.6g"))
+    shown = frame.copy()
+    for value, std in (("value", "std"), ("paper", "paper_std")):
+        if {value, std} <= {*shown}:
+            pairs = zip(shown[value].astype(float), shown[std].astype(float), strict=True)
+            shown[value] = [format_pm(mean, spread) for mean, spread in pairs]
+            shown = shown.drop(columns=std)
+    if "difference" in shown:
+        shown["difference"] = [f"{d:+.2f}" if np.isfinite(d) else "" for d in shown["difference"].astype(float)]
+    if "commit" in shown:
+        shown["commit"] = [str(c)[:7] if isinstance(c, str) else "" for c in shown["commit"]]
+        shown["changed"] = ["code has changed since" if changed is True else "" for changed in shown["changed"]]
+    lines = [HEADS[path.name]] if path.name in HEADS else []
+    lines += ["| " + " | ".join(map(str, shown.columns)) + " |", "|" + "---|" * len(shown.columns)]
+    for row in shown.itertuples(index=False):
+        cells = ("" if value is None or value is pd.NA else str(value).replace("|", "\\|") for value in row)
+        lines.append("| " + " | ".join(cells) + " |")
+    write_text(path.with_suffix(".md"), "\n".join(lines) + "\n")
+
+
+def _write_differences(frame: pd.DataFrame, board: pd.DataFrame, folder: Path) -> None:
+    """As CSV, and as Markdown that leads to the figures, or to tables where there is no figure."""
+
+    def link(paper: str, item: str) -> str:
+        kinds = (kind for kind in ("svg", "md") if (folder / paper / f"{item}.{kind}").exists())
+        return f"{paper}/{item}.{next(kinds)}"
+
+    picture = f"![{ALT}](differences.svg)\n\n*Look at the grey band: {how_near(board)}*"
+    write_text(folder / "differences.md", differences_page(frame, link, picture))
+    write_text(folder / "differences.csv", frame.to_csv(index=False, float_format="%.6g"))
+
+
+def _save(figure: Figure, path: Path) -> None:
+    figure.savefig(BytesIO(), format="svg")  # lays it out; the last bits of that differ between builds
+    figure.set_layout_engine("none")
+    for ax in figure.axes:
+        ax.set_position(np.round(ax.get_position(original=True).bounds, 6).tolist())
+    write_file(path.with_suffix(".svg"), lambda file: figure.savefig(file, format="svg", metadata={"Date": None}))
+    plt.close(figure)

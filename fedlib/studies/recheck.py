@@ -1,0 +1,117 @@
+"""Says whether rows of older code are those of today's code, without doing the runs again.
+
+A row whose code has changed is no proof any more, even if the change was to a name. So the first rounds of its run are
+done twice, with the code of its commit and with that of today. Where everything agrees to the bit, accuracies, losses,
+bytes, what the row keeps, and the models, the row takes over the fingerprint of today's code and says that it has been
+rechecked. A measurement that is no run is done anew, all of it.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+
+from fedlib.studies import rows
+from fedlib.studies import short_runs as trial
+from fedlib.studies.runner import check_clean
+from fedlib.studies.study import Study, study
+from fedlib.studies.tasks import Run, Task, here
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+Short = tuple[str, int, str]  # a short run: its name, seed and device
+
+
+def older(one: Study, folder: Path = rows.FOLDER) -> list[tuple[Task, rows.Row]]:
+    """The rows of a study whose code has changed since, each with its run or measurement; data and device are here."""
+    tasks, found = one.tasks(), rows.read(one.paper, folder).values()
+    pairs = [(tasks[row.task][0], row) for row in found if row.task in tasks]
+    devices = {"cpu", "cuda"} if torch.cuda.is_available() else {"cpu"}
+    return [(task, row) for task, row in pairs if rows.changed(task, row) and here(task) and device(row) in devices]
+
+
+def device(row: rows.Row) -> str:
+    """Where a row was measured: "cpu" or "cuda"."""
+    return row.facts.get("config", {}).get("device", "cpu")
+
+
+def recheck(
+    papers: Sequence[str], rounds: int = 4, folder: Path = rows.FOLDER, say: Callable[[str], None] = print
+) -> tuple[int, int]:
+    """Recheck the rows of older code.
+
+    Args:
+        papers: of which papers.
+        rounds: so many rounds of each run are compared; with four, methods of two phases reach the second one.
+        folder: of the rows.
+        say: is told about every row.
+
+    Returns:
+        How many rows agree, and how many do not: those need `make evidence` with `--stale`.
+
+    Raises:
+        ValueError: the working tree differs from its commit, the commit of a row is not in this clone, or a short run
+            has failed.
+    """
+    head, agree, differ = check_clean(), 0, 0
+    for paper in papers:
+        by_commit = defaultdict(list)
+        for task, row in older(study(paper), folder):
+            by_commit[row.facts["commit"]].append((task, row))
+        for commit, pairs in by_commit.items():
+            runs = [(task, row) for task, row in reversed(pairs) if isinstance(task, Run)]
+            once = {(task.name, device(row)): (task.name, row.seed, device(row)) for task, row in runs}
+            each = [(task.name, row.seed, "cpu") for task, row in pairs if not isinstance(task, Run)]
+            then: dict[Short, object] = {}
+            if once:
+                with tempfile.TemporaryDirectory() as before:
+                    unpack(commit, Path(before))
+                    then = outcomes(Path(before), paper, rounds, [*once.values()])
+            now = outcomes(ROOT, paper, rounds, [*once.values(), *each])
+            for task, row in pairs:
+                run = isinstance(task, Run)
+                short = once[task.name, device(row)] if run else (task.name, row.seed, "cpu")
+                today, known = now[short], then[short] if run else trial.values(dict(row.facts))
+                same = known is not None and today == known
+                agree, differ = agree + same, differ + (not same)
+                say(f"{paper}: {task.name}, seed {row.seed}: {'agrees' if same else 'DIFFERS'}")
+                if same:
+                    backend = row.facts["config"]["backend"] if run else "loop"
+                    about = {"commit": head, "rounds": rounds if run else None}
+                    rows.write(paper, {**row.facts, "code": task.code(backend), "rechecked": about}, folder)
+    return agree, differ
+
+
+def unpack(commit: str, folder: Path) -> None:
+    """Write the library as it was at a commit. `ValueError` if this clone does not have it."""
+    done = subprocess.run(["git", "archive", commit, "fedlib"], cwd=ROOT, capture_output=True, check=False)
+    if done.returncode:
+        raise ValueError(f"commit {commit[:7]}, of which there are rows, is not in this clone; git fetch --unshallow.")
+    with tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
+        archive.extractall(folder, filter="data")
+
+
+def outcomes(code: Path, paper: str, rounds: int, wanted: Sequence[Short]) -> dict[Short, object]:
+    """What `trial` finds with the library in a folder; None for what it does not know."""
+    with tempfile.TemporaryDirectory() as store:
+        done = subprocess.run(
+            [sys.executable, "-P", trial.__file__, paper, str(rounds), *(str(word) for one in wanted for word in one)],
+            env=os.environ | {"PYTHONPATH": str(code), "FEDLIB_RUNS": store},
+            cwd=code,
+            stdout=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    if done.returncode:
+        raise ValueError(f"the short runs with the code in {code} have failed; what they say stands above.")
+    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
+    return {(name, seed, device): found for name, seed, device, found in lines}

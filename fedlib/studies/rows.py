@@ -1,0 +1,153 @@
+"""Evidence: one small JSON file for each finished run of a study, and for each measurement that is no run."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fedlib.files import write_text
+from fedlib.report.provenance import commit, environment
+from fedlib.runs.result import Evaluations, RunResult
+from fedlib.studies.tasks import Kept, Probe, Run, Task
+
+FOLDER = Path(__file__).resolve().parent.parent.parent / "figures" / "reference" / "runs"
+FORMAT = 1
+
+
+@dataclass(frozen=True, eq=False)
+class Row(Evaluations):
+    """What is kept of a finished run, or of a measurement.
+
+    Attributes:
+        task: name of the run or measurement.
+        seed: its seed.
+        facts: the content of the file.
+    """
+
+    task: str
+    seed: int
+    facts: Mapping[str, Any]
+
+    @property
+    def when(self) -> str:  # type: ignore[override]
+        """Evaluated "after" fine-tuning, or "before"."""
+        return self.facts["when"]
+
+    @property
+    def validation(self) -> None:  # type: ignore[override]
+        """Evaluations on validation images are not kept."""
+
+    @property
+    def kept(self) -> Kept:
+        """Further values of the run, or those of the measurement, by name."""
+        return self.facts.get("kept", {})
+
+    @property
+    def diverged(self) -> int | None:
+        """The first evaluation, by its round, with a loss that is not finite; None if the last one's is finite."""
+        lost = [one["round"] for one in self.facts.get("evaluations", ()) if one["loss"] is None]
+        return lost[0] if lost and self.facts["evaluations"][-1]["loss"] is None else None
+
+    @cached_property
+    def accuracy(self) -> pd.DataFrame:  # type: ignore[override]
+        """As `RunResult.accuracy`: the accuracy [%] of every client in every evaluation."""
+        n_test, tables = np.array(self.facts["n_test"]), []
+        for evaluation in self.facts["evaluations"]:
+            client = np.arange(len(n_test))
+            accuracy = 100 * np.array(evaluation["correct"]) / n_test
+            table = {"round": evaluation["round"], "client": client, "n_test": n_test, "accuracy": accuracy}
+            tables.append(pd.DataFrame(table | {"when": evaluation["when"]}))
+        return pd.concat(tables, ignore_index=True)
+
+
+def row_of(task: Task, seed: int, result: RunResult | Kept, seconds: float) -> Row:
+    """The row of a finished run, or of a measurement, for this session: it does not say where it comes from."""
+    return Row(task.name, seed, _found(task, seed, result, seconds) | {"commit": None})
+
+
+def facts_of(task: Task, seed: int, result: RunResult | Kept, seconds: float) -> dict[str, Any]:
+    """What the file of a row says, with the commit, code and packages behind it."""
+    known = environment()
+    facts = {"commit": commit(), "packages": known["packages"], "python": known["python"]}
+    facts |= {"machine": f"{platform.system()} {platform.machine()}"}
+    code = task.code(str(result.config["backend"])) if isinstance(result, RunResult) else task.code()
+    return {"format": FORMAT, "code": code} | facts | _found(task, seed, result, seconds)
+
+
+def _found(task: Task, seed: int, result: RunResult | Kept, seconds: float) -> dict[str, Any]:
+    facts: dict[str, Any] = {"task": task.name, "seed": seed, "seconds": round(seconds, 2)}
+    if isinstance(task, Probe):
+        assert isinstance(result, Mapping)
+        return facts | {"kept": dict(result)}
+    assert isinstance(result, RunResult)
+    frame, evaluations = result.accuracy, []
+    for (done, when), rows in frame.groupby(["round", "when"], sort=False):
+        correct = (rows["accuracy"] * rows["n_test"] / 100).round().astype(int).tolist()
+        loss = float(np.average(rows["loss"], weights=rows["n_test"]))
+        evaluations.append({"round": int(done), "when": when, "correct": correct, "loss": _finite(loss)})
+    cost = result.rounds[["bytes_down", "bytes_up"]].sum().astype(int).to_dict()
+    train_loss = [_finite(value) for value in result.rounds["train_loss"]]
+    return facts | {
+        "config": dict(result.config),
+        "when": result.when,
+        "n_test": frame[frame["round"] == frame["round"].iloc[0]].drop_duplicates("client")["n_test"].tolist(),
+        "evaluations": evaluations,
+        "seconds_of_rounds": round(float(result.rounds["seconds"].sum()), 2),
+        "train_loss": train_loss[:: max(1, len(train_loss) // 50)],
+        **cost,
+        "kept": dict(task.keep(result)) if task.keep else {},
+    }
+
+
+def kept(name: str, row: Row) -> float:
+    """A value that a row keeps; NaN if it does not."""
+    return float(row.kept.get(name, np.nan))
+
+
+def _finite(loss: float) -> float | None:
+    """A loss to five digits; None if the run has diverged, because JSON has no other word for it."""
+    return round(float(loss), 5) if np.isfinite(loss) else None
+
+
+def path_of(paper: str, task: Task, seed: int, folder: Path = FOLDER) -> Path:
+    """The file of a row."""
+    return folder / paper / f"{task.name}-s{seed}.json"
+
+
+def write(paper: str, facts: Mapping[str, Any], folder: Path = FOLDER) -> Path:
+    """Write a row, all of it or nothing."""
+    path = folder / paper / f"{facts['task']}-s{facts['seed']}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_text(path, json.dumps(facts, separators=(",", ":"), sort_keys=True, allow_nan=False) + "\n")
+    return path
+
+
+def read(paper: str, folder: Path = FOLDER) -> dict[tuple[str, int], Row]:
+    """All rows of a paper, by task and seed."""
+    rows = {}
+    for path in sorted((folder / paper).glob("*.json")):
+        facts = json.loads(path.read_text(encoding="utf-8"))
+        rows[facts["task"], facts["seed"]] = Row(facts["task"], facts["seed"], facts)
+    return rows
+
+
+def read_one(paper: str, task: Task, seed: int, folder: Path = FOLDER) -> Row | None:
+    """The row of one run, or None."""
+    path = path_of(paper, task, seed, folder)
+    return Row(task.name, seed, json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
+
+
+def changed(task: Task, row: Row) -> bool:
+    """Whether the code has changed since the row was measured; never for a row of this session."""
+    if "code" not in row.facts:
+        return False
+    backend = row.facts["config"]["backend"] if isinstance(task, Run) else "loop"
+    return row.facts["code"] != task.code(backend)

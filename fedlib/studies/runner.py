@@ -1,0 +1,309 @@
+"""Runs what the studies still need, most claims per hour first, and writes one row for each finished run."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from filelock import FileLock, Timeout
+
+import fedlib as fl
+from fedlib.report.provenance import commit
+from fedlib.runs.prepare import prepare
+from fedlib.runs.store import RunFolder, store_root
+from fedlib.studies import rows
+from fedlib.studies.cost import hours
+from fedlib.studies.study import Study, study
+from fedlib.studies.tasks import Probe, Run, Task, here
+
+BATCH = 64  # runs on a cluster between two looks at the clock
+
+
+class Job(NamedTuple):
+    """A run or measurement of a study, with its seed."""
+
+    paper: str
+    task: Task
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+        return f"{self.paper}: {self.task.name}, seed {self.seed}"
+
+
+def missing(
+    studies: Sequence[Study], items: Collection[str] = (), folder: Path = rows.FOLDER, stale: bool = False
+) -> list[Job]:
+    """Runs without a row whose data are here, in the order of claims settled per hour.
+
+    Args:
+        studies: of which papers.
+        items: only these tables and figures; default: all.
+        folder: of the rows.
+        stale: also those whose code has changed since.
+
+    Returns:
+        The jobs. First come, claim by claim, those of the claim that needs least time; then those of no claim. Seed 0
+        of everything comes before seed 1. Data that stand in for the paper's and these are counted apart.
+    """
+    jobs: dict[tuple[str, str, int], Job] = {}
+    worth: list[tuple[int, float, list[tuple[str, str, int]]]] = []
+    for one in studies:
+        done = rows.read(one.paper, folder)
+        cells = [cell for cell in one.cells if not items or cell.item in items]
+        for cell in cells:
+            for task in cell.wanted:
+                for seed in range(cell.seeds):
+                    row = done.get((task.name, seed))
+                    wanted = row is None or (stale and rows.changed(task, row))
+                    if wanted and here(task) and (items or not _timed(task)):
+                        jobs[one.paper, task.name, seed] = Job(one.paper, task, seed)
+        needs = [[cell for cell in one.needed(claim) if not items or cell.item in items] for claim in one.claims]
+        for cells in [*needs, one.cells]:
+            by_seed = defaultdict(list)
+            for cell in cells:
+                for official, tasks in enumerate((cell.tasks, cell.official)):
+                    for task in tasks:
+                        for seed in range(cell.seeds):
+                            by_seed[seed, official].append((one.paper, task.name, seed))
+            for (seed, _), keys in by_seed.items():
+                todo = [key for key in dict.fromkeys(keys) if key in jobs]
+                rest = cells is one.cells
+                worth.append((seed, 1e9 if rest else sum(hours(jobs[key].task) for key in todo), todo))
+    ordered = dict.fromkeys(key for _, _, keys in sorted(worth, key=lambda w: w[:2]) for key in keys)
+    return [jobs[key] for key in ordered]
+
+
+def _timed(task: Task) -> bool:
+    return isinstance(task, Run) and task.timed
+
+
+def perform(job: Job, store: str | Path | None = None, report: Callable[[int], None] | bool = False) -> dict[str, Any]:
+    """Run a job, from its last checkpoint if there is one, and return what its row says."""
+    start, task, threads = time.perf_counter(), job.task, torch.get_num_threads()
+    torch.set_num_threads(1)  # also for what a row keeps of a run
+    try:
+        if isinstance(task, Probe):
+            return rows.facts_of(task, job.seed, task.measure(job.seed, *task.arguments), time.perf_counter() - start)
+        result = fl.run(**task.arguments(job.seed), progress=report, store=store)
+        return rows.facts_of(task, job.seed, result, float(result.rounds["seconds"].sum()))
+    finally:
+        torch.set_num_threads(threads)
+
+
+def check_clean() -> str:
+    """The commit of the working tree. `ValueError` if there is none or files differ from it."""
+    head = commit()
+    if head is None:
+        raise ValueError("evidence needs the commit of the code; run it in a git checkout.")
+    if head.endswith("+changes"):
+        raise ValueError("the working tree differs from its commit; commit the changes first, or use a clean checkout.")
+    return head
+
+
+def work(
+    jobs: Sequence[Job],
+    deadline: float,
+    folder: Path = rows.FOLDER,
+    store: str | Path | None = None,
+    say: Callable[[str], None] = print,
+    again: bool = False,
+) -> int:
+    """Do the jobs one after the other until the deadline; returns how many rows were written.
+
+    A job that another process is doing is skipped, and so is one whose row has been written since. After a kill the
+    run goes on from its last checkpoint. A job that fails is told and left; `ValueError` at the end.
+    """
+    written, failed, head = 0, 0, check_clean()
+    for job in jobs:
+        if time.time() >= deadline:
+            break
+        with _alone(job, store) as free:
+            row = rows.read_one(job.paper, job.task, job.seed, folder)
+            if not free or (row is not None and not (again and rows.changed(job.task, row))):
+                continue
+            say(f"{job.name}: about {60 * hours(job.task):.0f} min")
+            try:
+                share_prefix(job, jobs, store, _until(deadline))
+                facts = perform(job, store, _until(deadline))
+            except OutOfTime:
+                raise
+            except Exception as error:  # the others may still work
+                say(f"{job.name} has failed: {type(error).__name__}: {error}")
+                failed += 1
+                continue
+            if check_clean() != head:
+                raise ValueError("the commit has changed while this process ran; start it again.")
+            rows.write(job.paper, facts, folder)
+            written += 1
+    if failed:
+        raise ValueError(f"{failed} of {len(jobs)} runs have failed; why stands above.")
+    return written
+
+
+class OutOfTime(Exception):
+    """The budget is spent; the run in progress goes on from its last checkpoint next time."""
+
+
+def _until(deadline: float) -> Callable[[int], None]:
+    def report(done: int) -> None:
+        if time.time() >= deadline:
+            raise OutOfTime
+
+    return report
+
+
+@contextmanager
+def _alone(job: Job, store: str | Path | None) -> Iterator[bool]:
+    """Whether no other process on this machine does the job."""
+    locks = store_root(store) / "evidence"
+    locks.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(locks / f"{job.paper}-{job.task.name}-s{job.seed}.lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        lock.release()
+
+
+def share_prefix(
+    job: Job, jobs: Sequence[Job], store: str | Path | None, report: Callable[[int], None] = lambda done: None
+) -> None:
+    """Start a run from the rounds that it has in common with another one (`Run.prefix`).
+
+    That one is run up to there, with a stop on the way for every other job that leaves it earlier. If another process
+    takes it further meanwhile, nothing is shared.
+    """
+    mine = _prefix(job)
+    if mine is None or _folder(job.task, job.seed, store).rounds_done():
+        return
+    trunk, rounds = mine
+    others = [
+        other for other in jobs if other.seed == job.seed and (found := _prefix(other)) and found[0].name == trunk.name
+    ]
+    for other in sorted(others, key=lambda other: _prefix(other)[1]):  # type: ignore[index]
+        at = _prefix(other)[1]  # type: ignore[index]
+        branch, shared = _folder(other.task, other.seed, store), _folder(trunk, job.seed, store)
+        if at <= rounds and not branch.rounds_done() and shared.rounds_done() <= at:
+            _run_until(trunk, job.seed, at, store, report)
+            with shared:
+                saved = shared.load()
+            with branch:
+                if saved is not None and saved.round == at and not branch.rounds_done():
+                    branch.save(saved)
+
+
+def _prefix(job: Job) -> tuple[Run, int] | None:
+    return job.task.prefix if isinstance(job.task, Run) else None
+
+
+def _folder(task: Task, seed: int, store: str | Path | None) -> RunFolder:
+    assert isinstance(task, Run)
+    return RunFolder(prepare(**task.arguments(seed)).config, store)
+
+
+def _run_until(task: Run, seed: int, rounds: int, store: str | Path | None, report: Callable[[int], None]) -> None:
+    """The first rounds of a run; its checkpoint is that of the last of them."""
+
+    def stop(done: int) -> None:
+        report(done)
+        if done >= rounds:
+            raise _Enough
+
+    if _folder(task, seed, store).rounds_done() < rounds:
+        with suppress(_Enough):
+            fl.run(**task.arguments(seed), progress=stop, store=store, checkpoint_seconds=0)
+
+
+class _Enough(Exception):
+    """So many rounds were wanted."""
+
+
+def on_cluster(
+    jobs: Sequence[Job], address: str, deadline: float, folder: Path = rows.FOLDER, store: str | Path | None = None
+) -> int:
+    """Do the runs of the jobs on a Ray cluster, `BATCH` at a time, and the measurements here; returns how many rows."""
+    written, head, runs = 0, check_clean(), [job for job in jobs if isinstance(job.task, Run)]
+    for first in range(0, len(runs), BATCH):
+        if time.time() >= deadline:
+            break
+        batch = runs[first : first + BATCH]
+        cells = [job.task.arguments(job.seed) for job in batch if isinstance(job.task, Run)]
+        results = fl.sweep(cells, ray=address, store=store).results
+        if check_clean() != head:
+            raise ValueError("the commit has changed while this process ran; start it again.")
+        for job, result in zip(batch, results, strict=True):
+            seconds = float(result.rounds["seconds"].sum())
+            rows.write(job.paper, rows.facts_of(job.task, job.seed, result, seconds), folder)
+            written += 1
+    return written + work([job for job in jobs if isinstance(job.task, Probe)], deadline, folder, store)
+
+
+def evidence(
+    papers: Sequence[str],
+    items: Collection[str] = (),
+    budget: float | None = None,
+    jobs: int = 1,
+    stale: bool = False,
+    ray: str | None = None,
+) -> None:
+    """Run what is missing.
+
+    Args:
+        papers: of which papers.
+        items: only these tables and figures; default: all.
+        budget: stop after so many hours; None: when nothing is missing.
+        jobs: runs at the same time, each on one core.
+        stale: also run again what was measured by older code.
+        ray: address of a Ray cluster that does the runs.
+
+    Raises:
+        ValueError: the working tree differs from its commit.
+    """
+    check_clean()
+    todo = missing([study(paper) for paper in papers], items, stale=stale)
+    if not todo:
+        print("nothing is missing whose data are here.")
+        return
+    print(f"{len(todo)} runs are missing, about {sum(hours(job.task) for job in todo):.1f} core-hours", flush=True)
+    deadline = float("inf") if budget is None else time.time() + 3600 * budget
+    if ray:
+        on_cluster(todo, ray, deadline)
+        return
+    if hasattr(os, "nice"):  # not on Windows
+        os.nice(10)
+    if jobs == 1:
+        _worker(papers, items, stale, deadline)
+        return
+    context = multiprocessing.get_context("spawn")
+    processes = [context.Process(target=_worker, args=(papers, items, stale, deadline)) for _ in range(jobs)]
+    try:
+        for process in processes:
+            process.start()
+        for process in processes:
+            process.join()
+    finally:  # also when this process is killed, see `__main__`
+        for process in processes:
+            process.terminate()
+    if any(process.exitcode for process in processes):
+        raise ValueError("a process has failed; what it says stands above.")
+
+
+def _worker(papers: Sequence[str], items: Collection[str], stale: bool, deadline: float) -> None:
+    todo = missing([study(paper) for paper in papers], items, stale=stale)
+    try:
+        work(todo, deadline, say=lambda text: print(text, flush=True), again=stale)
+    except OutOfTime:
+        print("the time is spent; the run in progress goes on from its checkpoint next time.")

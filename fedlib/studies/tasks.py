@@ -1,0 +1,192 @@
+"""What a study computes: runs of `fl.run`, and measurements that are none, by name, before any data is loaded."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import fedlib as fl
+from fedlib.algorithm import Algorithm, resolve
+from fedlib.data import Dataset, is_here
+from fedlib.federation import Federation, Partition
+from fedlib.fingerprint import Cache
+from fedlib.models import Models, architectures
+from fedlib.runs.prepare import fingerprint_of, library
+
+Kept = Mapping[str, Any]  # numbers, lists and texts by name: what JSON takes
+
+
+class Images(NamedTuple):
+    """A data set by name.
+
+    Attributes:
+        name: as `fl.load` knows it.
+        options: further arguments of `fl.load`, as pairs.
+        domains: only these domains; (): all.
+        few: so many images, drawn at random; 0: all.
+        train: so many train images, and as large a share of the test images; 0: all.
+        stands_for: the paper's data set, if this is another one.
+        shape: images are padded with zeros and repeated over the channels to this shape; (): as they are.
+    """
+
+    name: str
+    options: tuple[tuple[str, object], ...] = ()
+    domains: tuple[str, ...] = ()
+    few: int = 0
+    train: int = 0
+    stands_for: str = ""
+    shape: tuple[int, ...] = ()
+
+
+class Run(NamedTuple):
+    """A run but for its seed: arguments of `fl.run`, data and partition by name.
+
+    Attributes:
+        algorithm: the method.
+        images: the data.
+        partition: who owns which samples.
+        clients: how many.
+        setting: arguments of `fl.run` by name; `rounds` at least.
+        model: as in `fl.run`.
+        federate: further arguments of `fl.federate`.
+        keep: `keep(result)` are further values of a finished run that its row keeps.
+        prefix: another run, and how many of its first rounds are the same as the first ones of this run.
+        timed: its time is what is measured, so it needs a quiet machine and is only run when its item is asked for.
+        public: public images in place of the federation's: the first ones, this share, of the public part of these.
+    """
+
+    algorithm: Algorithm
+    images: Images
+    partition: Partition
+    clients: int
+    setting: Mapping[str, object]
+    model: Models = "lenet5"
+    federate: Mapping[str, object] = {}
+    keep: Callable[[fl.RunResult], Kept] | None = None
+    prefix: tuple[Run, int] | None = None
+    timed: bool = False
+    public: tuple[Images, float] | None = None
+
+    @property
+    def name(self) -> str:
+        """One name for one run: its words, and a hash of them all. It does not depend on the code."""
+        words = [str(self.algorithm), self.images, str(self.partition), self.clients, sorted(self.setting.items())]
+        words += [_model_name(self.model), sorted(self.federate.items())]
+        words += [self.public] if self.public else []
+        digest = hashlib.sha256(json.dumps(words, default=str).encode()).hexdigest()[:10]
+        return f"{self.algorithm.name}-{self.images.name}-{digest}"
+
+    @property
+    def rounds(self) -> int:
+        """Communication rounds."""
+        return int(str(self.setting["rounds"]))
+
+    def arguments(self, seed: int) -> dict[str, Any]:
+        """The arguments of `fl.run`, with the data loaded and dealt out."""
+        setting = {**self.setting, "seed": seed}
+        federation = _federation(self)
+        return {"algorithm": self.algorithm, "federation": federation, "model": self.model, **setting}
+
+    def code(self, backend: str = "loop") -> str:
+        """The fingerprint of all code that can change its numbers, with this backend."""
+        made_of = [code for made in (resolve(self.algorithm), *architectures(self.model)) for code in made.made_of]
+        kept = [self.keep] if self.keep else []
+        return _digest([*map(fingerprint_of, [*made_of, *kept]), library(backend)])
+
+
+class Probe(NamedTuple):
+    """A measurement that is no run: `measure(seed, *arguments)` gives values by name.
+
+    Attributes:
+        label: its name in words.
+        measure: measures.
+        arguments: further arguments of `measure`.
+        images: the data that it needs.
+        exact: whether nothing is drawn, so that one seed is enough.
+        sizes: in words, what the name of a profile among the arguments stands for.
+    """
+
+    label: str
+    measure: Callable[..., Kept]
+    arguments: tuple[object, ...] = ()
+    images: Images = Images("")
+    exact: bool = False
+    sizes: str = ""
+
+    @property
+    def name(self) -> str:
+        """One name for one measurement."""
+        digest = hashlib.sha256(json.dumps([self.label, self.arguments], default=str).encode()).hexdigest()[:10]
+        return f"{self.label}-{digest}"
+
+    def code(self, backend: str = "loop") -> str:
+        """The fingerprint of all code that can change its numbers."""
+        return _digest([fingerprint_of(self.measure), library(backend), *([self.sizes] if self.sizes else [])])
+
+
+Task = Run | Probe
+
+
+def here(task: Task) -> bool:
+    """Whether the data of a run, or of a measurement, need no download."""
+    public = [task.public[0]] if isinstance(task, Run) and task.public else []
+    return all(is_here(images.name, **dict(images.options)) for images in (task.images, *public) if images.name)
+
+
+def images(images: Images) -> Dataset:
+    """Load the data set, or some images of it."""
+    return _load(images)
+
+
+@lru_cache(maxsize=4)
+def _load(images: Images) -> Dataset:
+    data = fl.load(images.name, **dict(images.options))  # type: ignore[arg-type]
+    rng = np.random.default_rng(0)
+    if images.domains:
+        data = data.subset(np.isin(data.domain, [data.domains.index(name) for name in images.domains]))
+    if images.train:
+        train, test = (rng.permutation(np.flatnonzero((data.split == 1) == is_test)) for is_test in (False, True))
+        share = min(1.0, images.train / len(train))
+        data = data.subset(np.concatenate([part[: round(share * len(part))] for part in (train, test)]))
+    data = data.subset(rng.permutation(len(data))[: images.few]) if images.few else data
+    return _shaped(data, images.shape) if images.shape else data
+
+
+def _shaped(data: Dataset, shape: tuple[int, ...]) -> Dataset:
+    """The same images on a black frame, with as many channels as `shape` has."""
+    margins = [((new - old) // 2, (new - old + 1) // 2) for new, old in zip(shape[1:], data.x.shape[2:], strict=True)]
+    x = np.pad(data.x, ((0, 0), (0, 0), *margins))
+    return replace(data, x=np.ascontiguousarray(np.broadcast_to(x, (len(x), *shape))))
+
+
+_FEDERATIONS: dict[str, Federation] = Cache()  # the last few, by all that makes them
+
+
+def _federation(run: Run) -> Federation:
+    key = repr((run.images, str(run.partition), run.clients, sorted(run.federate.items()), run.public))
+    if key not in _FEDERATIONS:
+        while len(_FEDERATIONS) >= 4:
+            del _FEDERATIONS[next(iter(_FEDERATIONS))]
+        made = fl.federate(_load(run.images), run.partition, run.clients, **dict(run.federate))  # type: ignore[arg-type]
+        if run.public:
+            source, share = run.public
+            other = fl.federate(_load(source), fl.iid(), run.clients, **dict(run.federate)).public  # type: ignore[arg-type]
+            if other is None:
+                raise ValueError("a run with public images of its own needs a share of them: federate={'public': 0.1}.")
+            made = made.with_public(other.subset(range(round(share * len(other)))))
+        _FEDERATIONS[key] = made
+    return _FEDERATIONS[key]
+
+
+def _model_name(model: Models) -> str:
+    return "+".join(architecture.name for architecture in architectures(model))
+
+
+def _digest(parts: list[str]) -> str:
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]

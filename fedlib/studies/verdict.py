@@ -1,0 +1,147 @@
+"""The one rule by which every claim of a paper is judged."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Literal, NamedTuple
+
+from fedlib.studies.number import Number
+
+HOLDS, REFUTED, CONSISTENT = "holds", "refuted", "consistent so far"
+UNDECIDED, NOT_TESTED, IDENTITY = "undecided", "not tested", "identity"
+MEANING = {  # in the order of columns, bars and lists
+    HOLDS: "as many comparisons as the claim needs are for it, by more than the noise",
+    REFUTED: "so many comparisons are against it, by more than the noise, that it cannot hold any more",
+    CONSISTENT: "some of what the claim is about has been measured, and nothing speaks against it",
+    UNDECIDED: "a difference that was measured lies inside the noise, or is against it and does not refute it (yet)",
+    IDENTITY: "true by construction; no training decides it",
+    NOT_TESTED: "nothing that the claim is about has been measured yet",
+}
+VERDICTS = tuple(MEANING)
+
+SIDES = "for", "for so far", "against", "against so far", "inside the noise", "not measured"
+FOR, FOR_SO_FAR, AGAINST, AGAINST_SO_FAR, NOISE, OPEN = SIDES
+
+
+class Case(NamedTuple):
+    """One comparison that a claim makes.
+
+    Attributes:
+        where: which column, data set or pair it is about.
+        effect: positive if the claim is right there, less any margin that it asks for.
+    """
+
+    where: str
+    effect: Number
+
+    @property
+    def side(self) -> str:
+        """What the case says: the effect counts if it is larger than its noise.
+
+        It counts only so far on data that stand in for those of the paper, if the noise is unknown (one seed, and no
+        printed standard deviation), or if it is for the claim and some of what it needs has not been measured.
+        """
+        effect = self.effect
+        sure = effect.sure and not effect.stand_in
+        if effect.missing:
+            return OPEN
+        if abs(effect.value) <= effect.noise and effect.noise > 0:
+            return NOISE
+        if effect.value < 0:
+            return AGAINST if sure else AGAINST_SO_FAR
+        return FOR if effect.complete and sure else FOR_SO_FAR
+
+    def __str__(self) -> str:
+        if self.effect.missing:
+            return f"{self.where}: -"
+        noise = f" ± {self.effect.noise:.2f}" if self.effect.noise else ""
+        return f"{self.where}: {self.effect.value:+.2f}{noise}"
+
+
+class Verdict(NamedTuple):
+    """What is known of a claim.
+
+    Attributes:
+        verdict: one of `VERDICTS`.
+        measured: the cases in words: how many there are of each side, and every effect.
+        stand_in: the data that stand in for those of the paper, or "".
+    """
+
+    verdict: str
+    measured: str
+    stand_in: str = ""
+
+
+def judge(cases: Sequence[Case], quantifier: Literal["all", "most", "identity"] = "all", least: int = 0) -> Verdict:
+    """Judge a claim by its cases.
+
+    "holds" needs every case (or with "most" at least `least` of them) for the claim; "refuted" so many against it that
+    this cannot happen any more. Short of both, "undecided" if a measured case lies inside the noise or is against it,
+    "consistent so far" if all measured cases are for it, "not tested" if nothing was measured. Data that stand in for
+    those of the paper can neither prove nor refute anything: their cases count only so far.
+
+    Args:
+        cases: the comparisons that the claim makes, measured or not.
+        quantifier: "all" cases must be for it, or "most", or it is an "identity", which no training decides.
+        least: with "most" the number of cases that must be for it.
+
+    Returns:
+        The verdict.
+
+    Example:
+        >>> from fedlib.studies.number import Number, missing
+        >>> from fedlib.studies.verdict import Case, judge
+        >>> ahead, behind = Case("cifar10", Number(2.0, 0.5)), Case("emnist", Number(-3.0, 0.5))
+        >>> judge([ahead]).verdict, judge([ahead, behind]).verdict
+        ('holds', 'refuted')
+        >>> judge([ahead, Case("emnist", missing("pfedsim"))]).verdict
+        'consistent so far'
+        >>> judge([ahead, Case("emnist", Number(0.2, 0.5))]).verdict
+        'undecided'
+    """
+    if not cases:
+        return Verdict(NOT_TESTED, "")
+    if quantifier == "identity":
+        cases = [case._replace(effect=case.effect._replace(sure=True)) for case in cases]
+    sides = Counter(case.side for case in cases)
+    needed = least if quantifier == "most" else len(cases)
+    verdict = _decided(sides, needed, len(cases))
+    stand_in = ", ".join(dict.fromkeys(case.effect.stand_in for case in cases if case.effect.stand_in))
+    if quantifier == "identity" and verdict == HOLDS:
+        verdict = IDENTITY
+    measured = [case for case in cases if case.side != OPEN]
+    text = ", ".join(f"{sides[side]} {side}" for side in SIDES if sides[side] or side in (FOR, AGAINST))
+    return Verdict(verdict, f"{text}. {'; '.join(map(str, measured))}" if measured else "", stand_in)
+
+
+def _decided(sides: Counter[str], needed: int, n: int) -> str:
+    if sides[FOR] >= needed:
+        return HOLDS
+    if sides[AGAINST] > n - needed:
+        return REFUTED
+    if sides[OPEN] == n:
+        return NOT_TESTED
+    if sides[NOISE] or sides[AGAINST] or sides[AGAINST_SO_FAR]:
+        return UNDECIDED
+    return CONSISTENT
+
+
+class Share(NamedTuple):
+    """Part of a bar: a verdict, how many claims have it, and the percentage of all."""
+
+    verdict: str
+    n: int
+    percent: float
+
+
+def shares(verdicts: Iterable[str]) -> list[Share]:
+    """The verdicts that occur, in the order of `VERDICTS`.
+
+    Example:
+        >>> from fedlib.studies.verdict import shares
+        >>> [(part.verdict, part.n, part.percent) for part in shares(["not tested", "holds", "not tested"])]
+        [('holds', 1, 33.33), ('not tested', 2, 66.67)]
+    """
+    counts = Counter(verdicts)
+    return [Share(v, counts[v], round(100 * counts[v] / counts.total(), 2)) for v in VERDICTS if v in counts]

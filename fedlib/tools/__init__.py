@@ -1,0 +1,1 @@
+"""Commands around the library: batch runs of notebooks, the page of their results, the site, the benchmark."""

@@ -1,0 +1,103 @@
+"""`python -m fedlib.tools.bench`: measure speed and memory; writes a table and a picture to figures/bench."""
+
+import argparse
+import platform
+import sys
+from itertools import chain
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import pandas as pd
+import torch
+from matplotlib.figure import Figure
+
+from fedlib.report.output import Report, markdown
+from fedlib.report.style import BLUE, GREY, RED, WIDE, use_style
+from fedlib.tools.bench import cases
+
+COLUMNS = ["case", "variant", "clients", "cohort", "samples_per_s", "s_per_round", "memory_mib"]
+COLUMNS += ["seconds", "ratio", "least", "most", "to"]
+
+
+def machine(device: torch.device) -> str:
+    """The name of the device."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return f"{names[0] if names else platform.processor() or platform.machine()}, one thread"
+
+
+def picture(table: pd.DataFrame, device: str) -> Figure:
+    """Training against a bare loop, a round against Flower's, and the time of a round by number of clients."""
+    use_style()
+    training, flower = (table[table["case"] == case] for case in ("training", "FedAvg round"))
+    figure = plt.figure(figsize=(WIDE, 4.6 if len(flower) else 3.8))
+    shown = [training, *([flower] if len(flower) else [])]
+    *panels, right = figure.subplots(len(shown) + 1, 1, height_ratios=[*(len(rows) + 1 for rows in shown), 5])
+    titles = f"Local training ({device})", "A round of FedAvg"
+    for ax, rows, title in zip(panels, shown, titles, strict=False):
+        names = [
+            f"{row.variant}, cohort {row.cohort:.0f}" if rows is training else row.variant for row in rows.itertuples()
+        ]
+        reach = [rows["ratio"] - rows["least"], rows["most"] - rows["ratio"]]
+        colours = [GREY if row.variant == row.to else BLUE for row in rows.itertuples()]
+        ax.barh(names, rows["ratio"], color=colours, xerr=reach, error_kw={"linewidth": 0.8})
+        ax.invert_yaxis()
+        ax.set(
+            xlabel=f"speed relative to {rows['to'].iloc[0].partition(',')[0].replace('bare', 'the bare')}", title=title
+        )
+        ax.grid(axis="y", visible=False)
+    rounds = table[(table["case"] == "round") & (table["cohort"] == 10)]
+    for (method, rows), colour in zip(
+        rounds.groupby(rounds["variant"].str.split(",").str[0]), (BLUE, RED), strict=True
+    ):
+        right.plot(rows["clients"], 1000 * rows["s_per_round"], marker="o", color=colour, label=method)
+    top = 1300 * rounds["s_per_round"].max()
+    right.set(xscale="log", xlabel="clients", ylabel="ms per round", title="A round of 10 clients")
+    right.set_ylim(0, top)
+    right.legend()
+    return figure
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measure, print the table, write it with its picture and provenance."""
+    parser = argparse.ArgumentParser(prog="python -m fedlib.tools.bench", description=__doc__.split("\n")[0])
+    parser.add_argument("--turns", type=int, default=5, help="turns of every comparison (default 5)")
+    parser.add_argument("--steps", type=int, default=5, help="SGD steps per client and turn (default 5)")
+    parser.add_argument("--table", action="store_true", help="on a GPU: also time two columns of pFedSim's Table 3")
+    parser.add_argument("--output", type=Path, default=Path("figures/bench"), help="default: figures/bench")
+    given = parser.parse_args(arguments)
+    if min(given.turns, given.steps) < 1:
+        print("turns and steps must be at least 1.", file=sys.stderr)
+        return 2
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    torch.set_num_threads(1)
+    measured = [
+        cases.training(device, given.turns, given.steps),
+        cases.rounds(device, given.turns),
+        cases.sweeps(device, max(given.turns // 2, 1)),
+        cases.checkpoints(device),
+        cases.flower(device, max(given.turns // 2, 1)),
+        *([cases.paper(device, given.table)] if device.type == "cuda" else []),
+    ]
+    rows = []
+    for line in chain.from_iterable(measured):
+        rows.append(line)
+        ratio = f", {line['ratio']:.2f} x {line['to']}" if "ratio" in line else ""
+        print(f"{line['case']}: {line['variant']}: {line['seconds']:.3f} s{ratio}", flush=True)
+    table = pd.DataFrame(rows).reindex(columns=COLUMNS).astype({"clients": "Int64", "cohort": "Int64"})
+    report = Report("bench", device.type, given.output)
+    caption = f"{machine(device)}; ratio: speed relative to `to`, median of turns side by side (least, most)."
+    report.table(table, "bench", caption=caption, digits=3)
+    alt = "Bars: speed of each backend relative to a bare loop, and of a round relative to Flower's. "
+    alt += "Lines: time of a round by number of clients."
+    report.figure(picture(table, machine(device)), "bench", alt)
+    report.provenance({"device": machine(device), "turns": given.turns, "steps": given.steps})
+    print(markdown(table, caption, digits=3))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,273 @@
+"""The cases of the benchmark: local training, rounds, sweeps, checkpoints, and one paper's table on a GPU."""
+
+import copy
+import itertools
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import fedlib as fl
+from fedlib.data import Dataset
+from fedlib.engine.convolution import FORMS
+from fedlib.engine.loop import train_loop
+from fedlib.engine.stacked import Stacked
+from fedlib.federation import Federation
+from fedlib.models import MODELS, build
+from fedlib.models.pooling import MaxPool2
+from fedlib.runs.prepare import prepare
+from fedlib.runs.run import carry_out
+from fedlib.runs.session import Session
+from fedlib.runs.store import Checkpoint, RunFolder, flatten
+from fedlib.runs.work import cores
+from fedlib.stack import repeat
+from fedlib.studies.timing import Work, in_turns, next_round, peak_memory, row, seconds, wall_seconds
+from fedlib.training.batches import client_batches, on_device
+from fedlib.training.losses import cross_entropy
+from fedlib.training.phase import Phase, roles
+
+PAPER = dict(rounds=200, join_ratio=0.1, local_epochs=5, batch_size=32, lr=0.01)  # pFedSim's
+Rows = Iterator[dict[str, Any]]
+
+
+def pictures(n: int) -> Dataset:
+    """Random images with the shape of CIFAR-10's."""
+    x = np.random.default_rng(0).integers(0, 256, (n, 3, 32, 32), dtype=np.uint8)
+    zeros = np.zeros(n, np.int64)
+    return Dataset("noise", x, np.arange(n) % 10, tuple("0123456789"), zeros.astype(np.uint8), zeros, ("noise",))
+
+
+# -- local training -----------------------------------------------------------------------------------------------
+
+
+def cohort_phase(k: int, steps: int, device: torch.device) -> Phase:
+    """k clients, `steps` steps of 32 images each, LeNet5."""
+    data = pictures(2048)
+    model = build("lenet5", MODELS["lenet5"], data.x.shape[1:], 10, seed=0)
+    w = repeat({name: t.to(device) for name, t in model.weights.items()}, k)
+    shares = [np.random.default_rng(i).permutation(2048)[: 32 * steps] for i in range(k)]
+    batches = tuple(client_batches(share, [0], 32, (i,)) for i, share in enumerate(shares))
+    return Phase(model, on_device(data, device), cross_entropy, w, batches, (), roles(w), 0.01, (0,))
+
+
+def bare_loop(phase: Phase) -> nn.Module:
+    """Training in plain PyTorch: a module, which is returned as the last client leaves it, an optimiser, a loop."""
+    images, device = phase.images, phase.images.y.device
+    net = in_plain_pytorch(phase.model.net).to(device)
+    for steps in phase.batches:
+        net.load_state_dict({name: t[0] for name, t in phase.w.items()}, strict=False)
+        net.train()
+        sgd = torch.optim.SGD(net.parameters(), phase.lr)
+        for index in steps.to(device):
+            x = images.x[index].float() * images.scale + images.shift
+            loss = F.cross_entropy(net(x), images.y[index])
+            sgd.zero_grad()
+            loss.backward()
+            sgd.step()
+    return net
+
+
+def in_plain_pytorch(net: nn.Module) -> nn.Module:
+    """A copy of a module with PyTorch's pooling in the place of fedlib's."""
+    net = copy.deepcopy(net)
+    for path, layer in list(net.named_modules()):
+        if isinstance(layer, MaxPool2):
+            net.set_submodule(path, nn.MaxPool2d(2))
+    return net
+
+
+TRAINERS = {"bare loop": lambda: bare_loop, "loop": lambda: train_loop} | {
+    f"stacked, {form}": partial(Stacked, form) for form in FORMS
+}
+
+
+def train_once(variant: str, k: int, steps: int, device: str) -> None:
+    """Train one cohort with one variant, in a separate process."""
+    TRAINERS[variant]()(cohort_phase(k, steps, torch.device(device)))
+
+
+def training(device: torch.device, turns: int, steps: int) -> Rows:
+    """Samples per second of the backends, against a bare PyTorch loop, by size of the cohort."""
+    for k in (10, 50):
+        phase = cohort_phase(k, steps, device)
+        slow = {"stacked, patches"} if device.type == "cpu" and k > 10 else set()  # five times slower than the others
+        trainers = {name: make() for name, make in TRAINERS.items() if name not in slow}
+        works = {name: partial(train, phase) for name, train in trainers.items()}
+        taken = in_turns(works, turns, partial(seconds, device=device))
+        for name in works:
+            line = row(taken, name, "bare loop", case="training", cohort=k)
+            memory = peak_memory(train_once, name, k, steps, device.type)
+            yield line | {"samples_per_s": k * steps * 32 / line["seconds"], "memory_mib": memory}
+
+
+# -- rounds -------------------------------------------------------------------------------------------------------
+
+
+def crowd(n_clients: int) -> Federation:
+    """`n_clients` clients of 60 images each, half of them for training; clients may share images."""
+    data, rng = pictures(6000), np.random.default_rng(0)
+    shares = rng.integers(0, len(data), (n_clients, 60))
+    return Federation(data, fl.iid(), tuple(shares[:, :30]), tuple(shares[:, 30:]), 0.5, 0)
+
+
+def a_round(method: fl.Algorithm, n_clients: int, cohort: int) -> Work:
+    """A function that runs the next round, with 5 local epochs, at each call."""
+    plan = prepare(method, crowd(n_clients), rounds=1000, join_ratio=cohort / n_clients, local_epochs=5)
+    return next_round(Session(plan))
+
+
+def two_rounds(personal: bool, n_clients: int, cohort: int) -> None:
+    """Run two rounds, in a separate process: the first round of pFedSim's second phase makes all personal models."""
+    work = a_round(_method(personal), n_clients, cohort)
+    work()
+    work()
+
+
+def _method(personal: bool) -> fl.Algorithm:
+    return fl.pfedsim(generalization=0) if personal else fl.fedavg()
+
+
+def rounds(device: torch.device, turns: int) -> Rows:
+    """Seconds per round by number of clients and size of the cohort, for FedAvg and pFedSim."""
+    for personal in (False, True):
+        name = "pFedSim" if personal else "FedAvg"
+        sizes = [(100, 10), (1000, 10), (3597, 10), (10_000, 10), (1000, 50)]  # 3,597: FEMNIST's clients
+        works = {f"{name}, {n} clients, cohort {k}": a_round(_method(personal), n, k) for n, k in sizes}
+        taken = in_turns(works, turns, partial(seconds, device=device))
+        for (n, k), variant in zip(sizes, works, strict=True):
+            line = row(taken, variant, next(iter(works)), case="round", clients=n, cohort=k)
+            yield line | {"s_per_round": line["seconds"], "memory_mib": peak_memory(two_rounds, personal, n, k)}
+
+
+# -- sweeps and seeds ---------------------------------------------------------------------------------------------
+
+
+def sweeps(device: torch.device, turns: int) -> Rows:
+    """Four runs: one after the other with all cores, and as a sweep (on a CPU one per core, on a GPU in one stack)."""
+    federation, fresh = fl.federate(pictures(6000), fl.iid(), clients=20), itertools.count()
+    setting = PAPER | {"rounds": 4, "join_ratio": 0.5, "local_epochs": 2, "evaluate_every": 4}
+
+    def cells() -> list[dict[str, Any]]:  # new seeds at each call: nothing is read from the store
+        seeds = [next(fresh) for _ in range(4)]
+        return [dict(algorithm="fedavg", federation=federation, **setting, seed=s) for s in seeds]
+
+    with tempfile.TemporaryDirectory() as store:
+
+        def one_by_one() -> None:
+            before = torch.get_num_threads()
+            torch.set_num_threads(cores())
+            for plan in [prepare(**cell) for cell in cells()]:
+                carry_out(plan, None, False, store)
+            torch.set_num_threads(before)
+
+        def sweep() -> None:
+            fl.sweep(cells(), progress=False, store=store)
+
+        works = {f"one by one, {cores()} threads": one_by_one, f"sweep, {cores()} workers": sweep}
+        if device.type == "cuda":
+            one = partial(fl.run, progress=False, store=store)
+            works = {"one by one": lambda: [one(**cell) for cell in cells()], "one stack": sweep}
+        taken = in_turns(works, turns, partial(wall_seconds, device=device))
+        for name in works:
+            yield row(taken, name, next(iter(works)), case="four runs", clients=20, cohort=10)
+
+
+def checkpoints(device: torch.device) -> Rows:
+    """Seconds to write the state of pFedSim at the paper's size, and their share of the 30 s between checkpoints."""
+    plan = prepare(fl.pfedsim(generalization=0), crowd(100), rounds=1)
+    state = plan.algorithm.init(plan.model, plan.federation)
+    v = {name: t.expand(100, *t.shape).clone() for name, t in plan.model.weights.items()}
+    with tempfile.TemporaryDirectory() as store, RunFolder(plan.config, store) as folder:
+        tensors = flatten(state._replace(v=v))
+        taken = wall_seconds(lambda: folder.save(Checkpoint(1, tensors)), device)
+    line = {"case": "checkpoint", "variant": "pFedSim, 100 personal models", "clients": 100, "seconds": taken}
+    yield line | {"ratio": taken / 30, "to": "30 s of training"}
+
+
+# -- Flower's simulation ------------------------------------------------------------------------------------------
+
+AGAINST_FLOWER = dict(join_ratio=0.5, local_epochs=2, batch_size=32, lr=0.01)
+
+
+def shared_out() -> Federation:
+    """20 clients who train on 150 images each."""
+    return fl.federate(pictures(6000), fl.iid(), clients=20, test_fraction=0.5)
+
+
+def flower(device: torch.device, turns: int, rounds: int = 6) -> Rows:
+    """Seconds per round of FedAvg in Flower's simulation, which has a worker on each core, and here.
+
+    The first round is not counted. A run here uses one core, a sweep all of them. Nothing where Flower is not
+    installed: `pip install "flwr[simulation]"`.
+    """
+    if device.type != "cpu" or find_spec("flwr") is None or find_spec("ray") is None:
+        return
+    federation, fresh = shared_out(), itertools.count()
+
+    def cell() -> dict[str, Any]:
+        setting = AGAINST_FLOWER | dict(rounds=rounds, evaluate_every=rounds)
+        return dict(algorithm="fedavg", federation=federation, seed=next(fresh), **setting)
+
+    def theirs() -> float:
+        code = f"from fedlib.tools.bench.flower import seconds_of_rounds; print(seconds_of_rounds({rounds}))"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise RuntimeError(f"Flower's simulation has failed:\n{done.stderr}")
+        return float(np.mean(json.loads(done.stdout.splitlines()[-1])[1:]))
+
+    with tempfile.TemporaryDirectory() as store:
+
+        def ours() -> float:
+            return float(carry_out(prepare(**cell()), None, False, store).rounds["seconds"].iloc[1:].mean())
+
+        def side_by_side() -> float:
+            runs = [cell() for _ in range(cores())]
+            results = fl.sweep(runs, progress=False, store=store).results
+            return float(np.mean([result.rounds["seconds"].iloc[1:].mean() for result in results])) / cores()
+
+        works = {f"Flower's simulation, {cores()} workers": theirs, "fl.run, one core": ours}
+        works[f"fl.sweep of {cores()} runs, per run"] = side_by_side
+        taken = in_turns(works, turns, lambda work: work())
+        for name in works:
+            line = row(taken, name, next(iter(works)), case="FedAvg round", clients=20, cohort=10)
+            yield line | {"s_per_round": line["seconds"]}
+
+
+# -- a paper's table on a GPU -------------------------------------------------------------------------------------
+
+
+TABLE_3 = ("local_only", "fedavg", "fedprox", "feddyn", "fedgen", "fedbn")
+TABLE_3 += ("perfedavg", "fedper", "fedrep", "fedfomo", "fedap", "pfedsim")
+
+
+def paper(device: torch.device, whole_table: bool) -> Rows:
+    """Wall time at pFedSim's CIFAR-10 setting: 200 rounds, five seeds together, and two columns of Table 3.
+
+    A client has 600 of the 60,000 images and trains on half of them (section 5). One case has 500 train images per
+    client, a hundredth of CIFAR-10's train split.
+    """
+    data = pictures(60_000)
+    two = [fl.federate(data, fl.dirichlet(alpha=alpha), clients=100) for alpha in (0.1, 0.5)]
+    more = fl.federate(data, fl.dirichlet(alpha=0.1), clients=100, test_fraction=1 / 6)
+    grids = {
+        "pFedSim, 200 rounds": fl.grid(algorithm="pfedsim", federation=two[0], seed=0, **PAPER),
+        "pFedSim, 200 rounds, 500 train images": fl.grid(algorithm="pfedsim", federation=more, seed=0, **PAPER),
+        "pFedSim, five seeds": fl.grid(algorithm="pfedsim", federation=two[0], seed=[1, 2, 3, 4, 5], **PAPER),
+    }
+    if whole_table:
+        name = f"Table 3, CIFAR-10: {len(TABLE_3)} methods x 2 alphas x 5 seeds"
+        grids[name] = fl.grid(algorithm=list(TABLE_3), federation=two, seed=[6, 7, 8, 9, 10], **PAPER)
+    for name, cells in grids.items():
+        with tempfile.TemporaryDirectory() as store:
+            taken = wall_seconds(partial(fl.sweep, cells, progress=True, store=Path(store)), device)
+        yield {"case": "paper", "variant": name, "clients": 100, "cohort": 10, "seconds": taken}

@@ -1,0 +1,83 @@
+"""All pages as sources, then Sphinx; the finished site replaces the old one in one step."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from sphinx.application import Sphinx
+from sphinx.util.docutils import docutils_namespace, patch_docutils
+
+from fedlib.tools.gallery import write_gallery
+from fedlib.tools.site import executed, library, results, texts
+from fedlib.tools.site.evidence import read
+from fedlib.tools.site.markup import EXTRA, Pages
+
+HERE = Path(__file__).parent
+
+
+def build(output: Path, figures: Path = Path("figures"), profile: str = "quick") -> str:
+    """Make the site.
+
+    Args:
+        output: its folder; an old site there is replaced when the new one is complete.
+        figures: folder with `<profile>/<paper>/*.ipynb`, the executed notebooks.
+        profile: which of them are shown.
+
+    Returns:
+        Sphinx's warnings; "" if there were none and the site was written.
+    """
+    evidence = read()
+    pages: Pages = {}
+    for part in (
+        executed.pages(figures, profile),
+        results.pages(evidence, figures, profile),
+        library.pages(evidence),
+        texts.pages(),
+    ):
+        pages |= part
+    pages |= texts.glossary(pages)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".site-", dir=output.parent) as folder:
+        work = Path(folder)
+        warnings = sphinx(write(pages, work / "source"), work / "html", work / "doctrees")
+        if warnings:
+            return warnings
+        for useless in (".buildinfo", "objects.inv", ".nojekyll"):
+            (work / "html" / useless).unlink(missing_ok=True)
+        if output.exists():
+            os.replace(output, work / "old")
+        try:
+            os.replace(work / "html", output)
+        except OSError:
+            if (work / "old").exists():
+                os.replace(work / "old", output)
+            raise
+    if output.resolve() == (figures / "site").resolve() and (figures / profile / "index.html").exists():
+        write_gallery(figures / profile)  # it links to the site now
+    return ""
+
+
+def write(pages: Mapping[str, str | bytes], folder: Path) -> Path:
+    """The sources of all pages, and the pictures, in a folder."""
+    for name, content in pages.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode("utf-8"))
+    return folder
+
+
+def sphinx(source: Path, output: Path, doctrees: Path) -> str:
+    """Run Sphinx; returns its warnings."""
+    warnings = io.StringIO()
+    with patch_docutils(), docutils_namespace():
+        settings = {"html_extra_path": [str((source / EXTRA).resolve())]}
+        app = Sphinx(source, HERE, output, doctrees, "html", settings, None, warnings, freshenv=True)
+        app.build(force_all=True)
+    shutil.rmtree(output / "_sources", ignore_errors=True)
+    return re.sub(r"\x1b\[[\d;]*m", "", warnings.getvalue())

@@ -1,0 +1,77 @@
+"""Sphinx's settings: Markdown and notebooks, docstrings, formulas as MathML, nothing from another server."""
+
+import fedlib
+from fedlib.tools.site.extension import linkcode_resolve  # noqa: F401 (read by sphinx.ext.linkcode)
+
+project = "fedlib"
+author = "the fedlib authors"
+release = version = fedlib.__version__
+language = "en"
+html_title = "fedlib"
+html_short_title = "fedlib"
+
+extensions = [
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.linkcode",
+    "myst_nb",
+    "fedlib.tools.site.extension",
+]
+exclude_patterns = ["_*"]
+default_role = "code"
+smartquotes_action = "D"  # dashes only: quotes in numbers and code stay as they are
+add_module_names = False
+keep_warnings = False
+show_warning_types = True
+
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+maximum_signature_line_length = 88
+python_display_short_literal_types = True
+napoleon_google_docstring = True
+napoleon_numpy_docstring = False
+napoleon_use_ivar = True
+napoleon_attr_annotations = False
+napoleon_use_rtype = False
+napoleon_custom_sections = ["Source"]
+
+myst_enable_extensions = ["amsmath", "colon_fence", "dollarmath"]
+myst_all_links_external = True  # links are addresses of pages; tests/test_site.py follows them
+nb_execution_mode = "off"
+nb_ipywidgets_js = {}  # an output is a picture, a table or text; nothing is fetched for it
+nb_merge_streams = True
+nb_number_source_lines = False
+
+html_theme = "furo"
+html_math_renderer = "mathml"
+html_favicon = "static/icon.svg"
+html_static_path = ["static"]
+templates_path = ["theme"]
+html_css_files = ["site.css"]
+html_js_files = [("site.js", {"defer": "defer"})]
+html_copy_source = False
+html_show_sourcelink = False
+html_show_copyright = False
+html_use_index = False
+html_domain_indices = False
+html_theme_options = {
+    "top_of_page_buttons": [],
+    "light_css_variables": {
+        "color-brand-primary": "#00588a",
+        "color-brand-content": "#00588a",
+        "color-brand-visited": "#5b3a8e",
+        "color-foreground-muted": "#5a5c63",
+        "color-foreground-secondary": "#4a4d55",
+        "color-api-name": "#00588a",
+        "color-api-pre-name": "#00588a",
+    },
+    "dark_css_variables": {
+        "color-brand-primary": "#7cc4f0",
+        "color-brand-content": "#7cc4f0",
+        "color-brand-visited": "#c9a7f5",
+        "color-foreground-muted": "#a3a8b0",
+        "color-foreground-secondary": "#b5bac2",
+        "color-api-name": "#7cc4f0",
+        "color-api-pre-name": "#7cc4f0",
+    },
+}

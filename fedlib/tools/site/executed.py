@@ -1,0 +1,115 @@
+"""The notebooks as pages: the executed copies of a profile, or the sources where nobody has executed them."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import re
+from pathlib import Path
+
+import nbformat
+from nbformat.notebooknode import NotebookNode
+from nbformat.reader import NotJSONError
+
+from fedlib.tools.site.markup import EXTRA, ROOT, Pages, relink, up
+
+PICTURE = re.compile(r"data:image/(png|jpeg);base64,([A-Za-z0-9+/=\s]+)")
+OWN_PAGES = ("start", "glossary")  # not shown as notebooks
+
+EXECUTED = """:::{{note}}
+This is the executed notebook in the `{profile}` profile, whose runs are small. What was measured at the paper's own
+size is on [the page of the paper](../papers/{paper}.html).
+:::
+"""
+LESSON = """:::{{note}}
+This is the executed notebook. `make lab` opens it in JupyterLab, where what is to be moved and changed is alive.
+:::
+"""
+NOT_EXECUTED = """:::{{note}}
+This page has no outputs yet: {how}
+:::
+"""
+BY_FIGURES = "`make figures` executes this notebook, and the next `make site` shows what it printed and drew."
+BY_SITE = "`make site` executes this notebook."
+
+
+def pages(figures: Path, profile: str) -> Pages:
+    """A page for each notebook.
+
+    Args:
+        figures: folder with `<profile>/<paper>/*.ipynb`, the executed notebooks.
+        profile: the profile.
+
+    Returns:
+        The pages and their pictures.
+    """
+    made: Pages = {}
+    for source in sorted((ROOT / "notebooks").glob("*.ipynb")):
+        if source.stem in OWN_PAGES:
+            continue
+        name = f"notebooks/{source.name}"
+        notebook, done = newest(source, figures, profile)
+        made[name] = nbformat.writes(page(notebook, name, note(source, done, profile), made)) + "\n"
+    return made
+
+
+def newest(source: Path, figures: Path, profile: str) -> tuple[NotebookNode, bool]:
+    """The executed copy of a notebook and True, or the notebook itself and False."""
+    copy = figures / profile / source.stem.partition("_")[2] / source.name
+    try:
+        return nbformat.read(copy, 4), True
+    except (FileNotFoundError, NotJSONError):  # not there, or not complete
+        return nbformat.read(source, 4), False
+
+
+def note(source: Path, done: bool, profile: str) -> str:
+    """What the page says first."""
+    of_a_paper = re.match(r"\d[1-9]_", source.stem)
+    if done:
+        return (EXECUTED if of_a_paper else LESSON).format(profile=profile, paper=source.stem.partition("_")[2])
+    return NOT_EXECUTED.format(how=BY_FIGURES if of_a_paper else BY_SITE)
+
+
+def page(notebook: NotebookNode, name: str, first: str, made: Pages) -> NotebookNode:
+    """A notebook for the site: links lead to its pages, outputs are pictures, tables or text, never widgets."""
+    notebook.metadata.pop("widgets", None)
+    notebook.metadata.setdefault("language_info", {"name": "python"})
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            cell.source = relink(cell.source, name, "notebooks", made)
+            cell.source = PICTURE.sub(lambda found: picture(found, name, made), cell.source)
+        elif cell.cell_type == "code":
+            cell.outputs = [shown(output, name, made) for output in cell.outputs if output.get("name") != "stderr"]
+            tags = cell.metadata.get("tags", [])
+            cell.metadata["tags"] = [*tags, "hide-cell"] if "solution" in tags else tags
+    title, _, rest = notebook.cells[0].source.partition("\n")
+    notebook.cells[0].source = f"{title}\n\n{first}\n{rest}"
+    return nbformat.v4.upgrade(notebook) if notebook.nbformat_minor < 5 else notebook
+
+
+def shown(output: NotebookNode, name: str, made: Pages) -> NotebookNode:
+    """An output in one format; its pictures are files."""
+    data = output.get("data")
+    if data is None:
+        return output
+    if "text/html" in data:
+        content = PICTURE.sub(lambda found: picture(found, name, made), data["text/html"])
+        output.data = {"text/html": content.replace("<img ", '<img loading="lazy" ')}
+    elif "image/png" in data:
+        meta = output.metadata.get("image/png", {})
+        address = picture(PICTURE.fullmatch(f"data:image/png;base64,{data['image/png']}"), name, made)  # type: ignore
+        alt = html.escape(meta.get("alt") or "Figure drawn by the cell above.")
+        width = f' style="width: {meta["width"]}px"' if "width" in meta else ""
+        output.data = {"text/html": f'<img loading="lazy" src="{address}" alt="{alt}"{width}>'}
+    else:
+        output.data = {"text/plain": data.get("text/plain", "")}
+    return output
+
+
+def picture(found: re.Match[str], name: str, made: Pages) -> str:
+    """An embedded picture as a file of the site; returns its address."""
+    content = base64.b64decode(found[2])
+    file = f"pictures/{hashlib.sha256(content).hexdigest()[:16]}.{found[1]}"
+    made[EXTRA + file] = content
+    return up(name) + file

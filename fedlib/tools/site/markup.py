@@ -1,0 +1,107 @@
+"""Helpers for pages: Markdown and HTML, links between pages, and where a file of the repository is on the site."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path, PurePosixPath
+
+from docutils import nodes
+
+from fedlib.report.templates import templates
+
+ROOT = Path(__file__).resolve().parents[3]
+EXTRA = "_extra/"  # what is copied to the site as it is
+CODE = "_code/"  # HTML of the pages of code, which need no parser
+
+Pages = dict[str, "str | bytes"]  # by file name in the folder of the sources
+
+TEMPLATES = templates(Path(__file__).parent / "templates")
+PLACES = {  # files of the repository that have a page of their own
+    "README.md": "use.html",
+    "fedlib/methods/README.md": "methods/index.html",
+    "CONTRIBUTING.md": "contributing.html",
+    "CHANGELOG.md": "changes.html",
+    "notebooks/start.ipynb": "index.html",
+    "notebooks/glossary.ipynb": "glossary.html",
+    "figures/reference/evidence/scoreboard.md": "scoreboard.html",
+    "figures/reference/evidence/ledger.md": "ledger.html",
+    "figures/reference/evidence/differences.md": "differences.html",
+    "figures/reference/evidence/items.md": "items.html",
+    "figures/reference/evidence/summary.md": "index.html",
+    "figures/reference/bench/bench.md": "bench.html",
+} | {
+    f"fedlib/tools/site/pages/{path.name}": f"{path.stem}.html"
+    for path in (Path(__file__).parent / "pages").glob("*.md")
+}
+LINK = re.compile(r"(?<!\\)\]\((?!https?:|mailto:|#)([^)\s#]+)(#[^)\s]*)?\)")
+IMAGE = re.compile(r"!\[([^\]]*)\]\(([^)\s]+)\)")
+SOURCE = re.compile(r'(?<= src=")(?!data:|https?:)([^"]+)(?=")')
+NAMED_LINK = re.compile(r"\[`(\w+)`\]\(([^)\s#]+\.py)\)")
+
+
+def escape(text: str) -> str:
+    """Text as Markdown in which nothing is markup."""
+    return re.sub(r"([\\`*_{}\[\]<>$#|~^&!@:=+-])", r"\\\1", text)
+
+
+def raw(html: str) -> str:
+    """HTML in a Markdown page."""
+    return f"``````{{raw}} html\n{html.strip()}\n``````\n"
+
+
+def fill(template: str, **entries: object) -> str:
+    """A filled template as a part of a Markdown page."""
+    return raw(TEMPLATES.get_template(template).render(**entries))
+
+
+def anchor(heading: str) -> str:
+    """The anchor of a heading."""
+    return nodes.make_id(heading)
+
+
+def up(page: str) -> str:
+    """From a page to the top of the site."""
+    return "../" * page.count("/")
+
+
+def place(path: str, pages: Pages) -> str:
+    """Where a file of the repository is on the site; "": nowhere. Pictures are put into `pages`."""
+    full = ROOT / path
+    if path in PLACES:
+        return PLACES[path]
+    if re.fullmatch(r"notebooks/\w+\.ipynb", path):
+        return path.replace(".ipynb", ".html")
+    if full.suffix in (".png", ".svg") and full.exists():
+        pages[f"{EXTRA}pictures/{path}"] = full.read_bytes()
+        return f"pictures/{path}"
+    return f"code/{path}.html" if full.is_file() else ""
+
+
+def relink(text: str, page: str, folder: str, pages: Pages) -> str:
+    """Markdown of the repository whose links lead to pages of the site.
+
+    Args:
+        text: the Markdown.
+        page: the page that it is part of.
+        folder: the folder of the repository from which its links are relative.
+        pages: pictures that it shows are added here.
+
+    Returns:
+        The Markdown. A link to a folder, or to nothing, becomes its text.
+    """
+    text = IMAGE.sub(r'<img class="card" loading="lazy" alt="\1" src="\2">', text)
+    text = NAMED_LINK.sub(r"[`\1`](\2#\1)", text)  # a name in code leads to its definition
+
+    def lead(found: re.Match[str]) -> str:
+        if found[1].endswith(".html"):
+            return found[0]  # a page of the site
+        path = PurePosixPath(os.path.normpath(f"{folder}/{found[1]}")).as_posix()
+        target = place(path, pages)
+        return f"]({up(page)}{target}{found[2] or ''})" if target else "]()"
+
+    def show(found: re.Match[str]) -> str:
+        return up(page) + place(PurePosixPath(os.path.normpath(f"{folder}/{found[1]}")).as_posix(), pages)
+
+    text = SOURCE.sub(show, LINK.sub(lead, text))
+    return re.sub(r"\[([^\[\]]*)\]\(\)", r"\1", text)

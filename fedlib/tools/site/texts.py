@@ -1,0 +1,107 @@
+"""The pages that are written by hand: how to use it, contributing, changes, the lecturer's page, and the glossary."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+import nbformat
+
+from fedlib.tools.site.library import code
+from fedlib.tools.site.markup import CODE, EXTRA, ROOT, Pages, relink
+
+PAGES = Path(__file__).parent / "pages"
+TABLES = {  # that pages link to, with what stands above them here
+    "figures/reference/evidence/items.md": "",
+    "figures/reference/bench/bench.md": "# Speed\n\n![Bars and lines of the table](bench.svg)\n\n",
+}
+ELSEWHERE = ("What is here, and what is not yet",)  # sections of the README that the start page replaces
+
+
+def pages() -> Pages:
+    """All pages written by hand but the glossary."""
+    made: Pages = {}
+    made["use.md"] = relink(readme(), "use.html", ".", made)
+    for name, file in (("contributing", "CONTRIBUTING.md"), ("changes", "CHANGELOG.md")):
+        made[f"{name}.md"] = relink((ROOT / file).read_text(encoding="utf-8"), f"{name}.html", ".", made)
+    for path in sorted(PAGES.glob("*.md")):
+        made[path.name] = relink(path.read_text(encoding="utf-8"), path.name, "fedlib/tools/site/pages", made)
+    for path, above in TABLES.items():
+        text, name, folder = above + (ROOT / path).read_text(encoding="utf-8"), Path(path).stem, Path(path).parent
+        made[f"{name}.md"] = "---\norphan: true\n---\n" + relink(text, f"{name}.html", folder.as_posix(), made)
+    for table in ("scoreboard", "ledger", "summary", "differences"):
+        path = ROOT / "figures" / "reference" / "evidence" / f"{table}.csv"
+        made[f"{EXTRA}files/{table}.csv"] = path.read_bytes()
+    return made
+
+
+def readme() -> str:
+    """The README as the page of use: without its title and what has a page of its own."""
+    _, *sections = re.split(r"^## ", (ROOT / "README.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    kept = [section for section in sections if section.partition("\n")[0] not in ELSEWHERE]
+    return "# Use fedlib\n\n" + "".join(f"## {section}" for section in kept)
+
+
+def missing_code(pages: Pages) -> Pages:
+    """The pages of code that other pages link to and that are not there yet."""
+    text = "\n".join(content for content in pages.values() if isinstance(content, str))
+    wanted = sorted(set(re.findall(r"\bcode/([\w./-]+)\.html", text)))
+    made: Pages = {}
+    for name in wanted:
+        if f"{CODE}{name}.html" not in pages and (ROOT / name).is_file():
+            made |= code(ROOT / name)
+    return made
+
+
+# -- glossary -------------------------------------------------------------------------------------------------------
+
+
+class Term(NamedTuple):
+    """A term of the glossary: the word, a note behind it ("" if none), and its meaning in Markdown."""
+
+    word: str
+    note: str
+    meaning: str
+
+
+def terms() -> dict[str, list[Term]]:
+    """The terms of the notebook `glossary.ipynb` by section."""
+    text = "\n\n".join(cell.source for cell in nbformat.read(ROOT / "notebooks" / "glossary.ipynb", 4).cells)
+    found: dict[str, list[Term]] = {}
+    for section in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
+        title, _, body = section.partition("\n")
+        entries = re.findall(r"^- \*\*(.+?)\*\*(?: \((.+?)\))?: (.*(?:\n  .*)*)", body, re.MULTILINE)
+        found[title] = [Term(word, note, re.sub(r"\s*\n\s*", " ", meaning)) for word, note, meaning in entries]
+    return found
+
+
+def glossary(pages: Pages) -> Pages:
+    """The page of all terms, each with the code that is its meaning and the pages that use it."""
+    made: Pages = {}
+    texts = {name: content for name, content in pages.items() if isinstance(content, str) and name.endswith(".md")}
+    titles = {name: title[1] for name, text in texts.items() if (title := re.search(r"^# (.+)", text, re.MULTILINE))}
+    parts = ["# Glossary\n", "One word, one meaning. A name in code is its exact meaning here.\n"]
+    for section, entries in terms().items():
+        parts += [f"## {section}\n", "```````{glossary}"]
+        for term in sorted(entries, key=lambda term: term.word.lower()):
+            meaning = relink(term.meaning, "glossary.html", "notebooks", made)
+            note = f"({term.note}) " if term.note else ""
+            parts += [term.word, f"  {note}{meaning}"]
+            used = users(term.word, texts, titles)
+            if used:
+                parts += ["", "  Used on: " + ", ".join(used) + "."]
+            parts.append("")
+        parts.append("```````\n")
+    made["glossary.md"] = "\n".join(parts)
+    return made | missing_code(pages | made)
+
+
+def users(word: str, texts: dict[str, str], titles: dict[str, str], most: int = 4) -> list[str]:
+    """Links to the pages that use a word most often; code and changes are left out."""
+    own = re.compile(rf"\b{re.escape(word.lower())}s?\b")
+    shown = [name for name in titles if not name.startswith(("code/", "claims/", "changes", "index"))]
+    counts = {name: len(own.findall(texts[name].lower())) for name in shown}
+    best = sorted((name for name in shown if counts[name]), key=lambda name: (-counts[name], name))[:most]
+    kinds = {name: " (method)" if name.startswith("methods/") else "" for name in best}
+    return [f"[{titles[name].replace('`', '')}{kinds[name]}]({name.removesuffix('.md')}.html)" for name in best]
