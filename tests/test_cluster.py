@@ -207,7 +207,7 @@ def test_evidence_from_the_cluster_is_that_of_one_machine(nodes, tmp_path, monke
     monkeypatch.setattr(runner, "check_clean", lambda: "0123")
     smoke = fl.study("pfedsim", "smoke")
     wanted = [cell for cell in smoke.cells if cell.item in ("table3", "table8a") and cell.method in KEPT]
-    jobs = runner.missing([smoke._replace(cells=wanted)], folder=tmp_path / "rows")
+    jobs = runner.missing([smoke.replace(cells=wanted)], folder=tmp_path / "rows")
     assert len(jobs) == 2 + 1
     later = time.time() + 600
     assert runner.on_cluster(jobs, ADDRESS, later, tmp_path / "rows", tmp_path / "store") == 3

@@ -18,14 +18,13 @@ from processes import alive, start, wait_for
 from test_fingerprint import MINE, in_a_file
 
 import fedlib as fl
-from fedlib.papers.pfedsim.study import PROFILES, run, warmed
+from fedlib.papers.pfedsim.sizes import PROFILES, run
 from fedlib.report.paper import PAPERS
-from fedlib.runs.prepare import prepare
 from fedlib.runs.store import Checkpoint, RunFolder, flatten
 from fedlib.studies import recheck, rows, runner
 from fedlib.studies import short_runs as trial
 from fedlib.studies import tasks as tasks_of_studies
-from fedlib.studies.runner import Job, missing, perform, share_prefix, work
+from fedlib.studies.runner import Job, missing, perform, work
 from fedlib.studies.study import study
 from fedlib.studies.tasks import Images, Run, here
 from fedlib.training.batches import on_device
@@ -123,7 +122,7 @@ def test_few_train_images_come_with_as_large_a_share_of_the_test_images(tiny, mo
 
 def test_what_is_missing_is_run_once_and_nothing_else(smoke, tmp_path):
     cells = [cell for cell in smoke.cells if (cell.item, cell.method) in KINDS]
-    small = smoke._replace(cells=cells)
+    small = smoke.replace(cells=cells)
     jobs = missing([small], folder=tmp_path)
     assert len(jobs) == 5  # two methods at two alphas, and one measurement
     said = []
@@ -131,7 +130,7 @@ def test_what_is_missing_is_run_once_and_nothing_else(smoke, tmp_path):
     assert missing([small], folder=tmp_path) == []
     assert work(jobs, time.time() + 600, tmp_path, tmp_path / "store", said.append) == 0
     assert len(said) == 5
-    measured = small.measured(rows.read("pfedsim", tmp_path))
+    measured = small.replace(rows=rows.read("pfedsim", tmp_path)).measured()
     assert len(measured) == len(cells)
     assert not measured["changed"].any()
     assert measured["value"].notna().all()
@@ -139,7 +138,7 @@ def test_what_is_missing_is_run_once_and_nothing_else(smoke, tmp_path):
 
 def test_what_is_timed_needs_to_be_asked_for(smoke, tmp_path):
     cell = next(cell for cell in smoke.cells if cell.item == "table3")
-    timed = smoke._replace(cells=[cell._replace(item="times", tasks=(cell.tasks[0]._replace(timed=True),))], claims=())
+    timed = smoke.replace(cells=[cell._replace(item="times", tasks=(cell.tasks[0]._replace(timed=True),))], claims=())
     assert missing([timed], folder=tmp_path) == []
     assert len(missing([timed], ["times"], tmp_path)) == 1
 
@@ -179,51 +178,6 @@ def test_a_run_that_is_stopped_goes_on_and_its_row_is_the_same(smoke, tmp_path):
     again = perform(job, tmp_path / "b")
     clock = {"seconds", "seconds_of_rounds"}
     assert {k: v for k, v in whole.items() if k not in clock} == {k: v for k, v in again.items() if k not in clock}
-
-
-def test_runs_share_the_rounds_that_they_have_in_common(tmp_path, monkeypatch):
-    """pFedSim's warm-ups, in any order: the bits of a run that shares are those of one that does not."""
-    sizes = study_sizes(rounds=6)
-    tasks = [sizes(rho) for rho in (0.5, 0.2, 0.9, 1.0)]
-    jobs = [Job("pfedsim", task, 3) for task in tasks]
-    trained = []
-    for job in jobs:
-        share_prefix(job, jobs, tmp_path / "shared")
-        folder = RunFolder(prepare(**job.task.arguments(3)).config, tmp_path / "shared")
-        trained.append(folder.rounds_done())
-        shared = fl.run(**job.task.arguments(3), store=tmp_path / "shared", progress=False)
-        alone = fl.run(**job.task.arguments(3), store=tmp_path / "alone", progress=False)
-        assert all(torch.equal(shared.weights(0)[name], w) for name, w in alone.weights(0).items())
-        assert shared.accuracy.equals(alone.accuracy)
-        assert shared.rounds.drop(columns="seconds").equals(alone.rounds.drop(columns="seconds"))
-    assert trained == [3, 1, 5, 5]
-
-
-@pytest.mark.parametrize("further", ["the shared run", "the run itself"])
-def test_what_another_process_has_taken_further_meanwhile_is_not_shared(further, tmp_path, monkeypatch):
-    sizes = study_sizes(rounds=4)
-    task, run_until = sizes(0.5), runner._run_until
-
-    def beside_another(trunk, seed, rounds, store, report):
-        run_until(trunk, seed, rounds, store, report)
-        fl.run(**(trunk if further == "the shared run" else task).arguments(seed), store=store, progress=False)
-
-    monkeypatch.setattr(runner, "_run_until", beside_another)
-    job = Job("pfedsim", task, 3)
-    share_prefix(job, [job], tmp_path)
-    folder = RunFolder(prepare(**task.arguments(3)).config, tmp_path)
-    assert folder.rounds_done() == (0 if further == "the shared run" else 4)
-
-
-def test_shared_rounds_stop_when_the_time_is_over(tmp_path):
-    job = Job("pfedsim", study_sizes(rounds=6)(0.9), 3)
-    with pytest.raises(runner.OutOfTime):
-        share_prefix(job, [job], tmp_path, runner._until(0.0))
-
-
-def study_sizes(rounds):
-    sizes = PROFILES["smoke"]._replace(rounds=rounds)
-    return lambda rho: warmed(sizes, "cifar10", 0.1, rho)
 
 
 def test_a_run_needs_its_public_images_too(monkeypatch, tmp_path):
@@ -369,7 +323,7 @@ def test_the_rows_that_are_committed_can_be_read():
         assert path.stat().st_size < 100_000
         assert path.name == f"{facts['task']}-s{facts['seed']}.json"
         assert not facts["commit"].endswith("+changes")
-        assert facts["task"] in study(path.parent.name, "paper").tasks(), path.name  # a number needs it
+        assert facts["task"] in study(path.parent.name, "paper").tasks, path.name  # a number needs it
 
 
 def work_on_some(tell, folder, store):
@@ -377,7 +331,7 @@ def work_on_some(tell, folder, store):
     runner.check_clean = lambda: "0123"
     smoke = study("pfedsim", "smoke")
     cells = [cell for cell in smoke.cells if cell.item == "table3" and cell.method in KILLED]
-    work(missing([smoke._replace(cells=cells)], folder=folder), time.time() + 600, folder, store, tell)
+    work(missing([smoke.replace(cells=cells)], folder=folder), time.time() + 600, folder, store, tell)
 
 
 @pytest.mark.slow
@@ -476,7 +430,7 @@ def test_a_measurement_is_not_older_than_the_sizes_of_another_profile(monkeypatc
 def test_the_code_of_a_run_is_the_same_before_and_after_its_data_are_loaded(paper, monkeypatch):
     federations = tasks_of_studies._FEDERATIONS
     monkeypatch.setattr(tasks_of_studies, "_FEDERATIONS", type(federations)())
-    tasks = [task for task, _ in fl.study(paper, "smoke").tasks().values() if isinstance(task, Run)]
+    tasks = [task for task in fl.study(paper, "smoke").tasks.values() if isinstance(task, Run)]
     before = [task.code() for task in tasks]
     tasks[0].arguments(0)
     assert tasks_of_studies._FEDERATIONS

@@ -61,8 +61,8 @@ def test_what_is_committed_is_what_the_rows_say(built, name):
 @pytest.mark.parametrize("paper", fl.report.PAPERS)
 def test_the_images_and_clients_of_a_row_are_those_of_today(paper, data_root):
     """The code of a row is that of its run; the code that loads images and deals them out is proved by their hash."""
-    tasks = fl.study(paper).tasks()
-    known = [(tasks[row.task][0], row) for row in rows.read(paper).values()]
+    tasks = fl.study(paper).tasks
+    known = [(tasks[row.task], row) for row in rows.read(paper).values()]
     runs = [(task, row) for task, row in known if isinstance(task, Run) and here(task)]
     then = {(row.task, row.seed): row.facts["config"]["federation"] for _, row in runs}
     assert then
@@ -154,7 +154,7 @@ def test_every_difference_of_more_than_three_points_is_counted_and_its_controls_
     assert sorted(apart["difference"].round(3)) == sorted(largest["difference"].round(3))
     for paper, item, n, says in apart[["paper_id", "item", "apart", "says"]].to_numpy():
         study = fl.study(paper)
-        for control in study.controls.get(item, ()) if n else ():
+        for control in [one.name for one in study.shown.values() if item in one.explains] if n else ():
             assert (
                 f'The control "{control}"' in says
                 if study.says(control)
@@ -231,18 +231,18 @@ def test_a_control_speaks_as_soon_as_it_has_something_to_say():
     table, readings = (
         {t.name for c in study.cells if c.item == item for t in c.tasks} for item in ("table2", "readings")
     )
-    known = {key: row for key, row in study.known().items() if key[0] in table}
-    [before] = study._replace(rows=known).differences().query("item == 'table2'")["says"]
+    known = {key: row for key, row in study.rows.items() if key[0] in table}
+    [before] = study.replace(rows=known).differences().query("item == 'table2'")["says"]
     assert "Open until" in before
     assert "The control" not in before
-    more = known | {key: row for key, row in study.known().items() if key[0] in readings}
-    [after] = study._replace(rows=more).differences().query("item == 'table2'")["says"]
+    more = known | {key: row for key, row in study.rows.items() if key[0] in readings}
+    [after] = study.replace(rows=more).differences().query("item == 'table2'")["says"]
     assert f'The control "readings": {study.says("readings")}' in after
-    [none] = study._replace(rows=known).differences(points=100.0).query("item == 'table2'")["says"]
+    [none] = study.replace(rows=known).differences(points=100.0).query("item == 'table2'")["says"]
     assert none.startswith("All ")
     assert "ontrol" not in none
     one = "table2", "local_only", "weighted_f1"
-    alone = study._replace(cells=[c for c in study.cells if (c.item, c.method, c.metric) == one])
+    alone = study.replace(cells=[c for c in study.cells if (c.item, c.method, c.metric) == one])
     assert alone.differences()["says"].item().startswith("1 of 1 measured numbers is more than 3 points")
     [near] = alone.differences(points=100.0)["says"]
     assert near == "The measured number is within 100 points of the printed one."
@@ -268,15 +268,15 @@ def test_the_readme_says_what_the_rows_say(built):
 @pytest.mark.parametrize("paper", fl.report.PAPERS)
 def test_a_sentence_is_made_of_whatever_has_been_measured_so_far(paper):
     for profile in PROFILES:
-        empty = fl.study(paper, profile)._replace(rows={})
+        empty = fl.study(paper, profile).replace(rows={})
         assert all(isinstance(empty.says(item), str) for item in empty.shown)
     study = fl.study(paper, "paper")
-    known = dict(study.known())
+    known = dict(study.rows)
     for item in study.shown:
         names = {task.name for cell in study.cells if cell.item == item for task in cell.tasks}
         rows = {key: row for key, row in known.items() if key[0] in names}
         for part in ({}, *({key: row} for key, row in list(rows.items())[:2]), rows):
-            sentence = study._replace(rows=part).says(item)
+            sentence = study.replace(rows=part).says(item)
             assert sentence == "" or sentence.endswith((".", "?")), item
 
 
@@ -287,7 +287,7 @@ def test_figures_of_what_was_measured_are_drawn(built):
         done = {*study.measured()["item"], SCHEMES.get(paper)}
         assert (folder / paper / "printed_and_measured.svg").exists()
         for name, item in study.shown.items():
-            assert (folder / paper / f"{name}.svg").exists() == (name in done and item.draw is not None)
+            assert (folder / paper / f"{name}.svg").exists() == (name in done and item.drawing is not None)
 
 
 TABLES = [

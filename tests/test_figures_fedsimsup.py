@@ -57,7 +57,7 @@ def test_the_line_with_the_weights_ends_where_the_runs_with_similarities_end():
     small, ends = study("fedsimsup", "smoke"), {"True": [6, 8], "False": [3, 5]}
     tasks = {cell.setting.split("similarity=")[1][:5]: cell.tasks[0] for cell in small.cells if cell.item == "fig3"}
     rows = {(tasks[k].name, seed): row(tasks[k], seed, [[1], [end]]) for k in ends for seed, end in enumerate(ends[k])}
-    [ax] = small._replace(rows=rows).figure("fig3").axes
+    [ax] = small.replace(rows=rows).figure("fig3").axes
     plt.close(ax.figure)
     assert {text.get_text(): text.xy[1] for text in ax.texts} == {
         "weights $s_{ij}$": 70,

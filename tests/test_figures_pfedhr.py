@@ -57,7 +57,7 @@ def filled(accuracies, teacher=20.0, profile="quick"):
     for name, (task, seeds) in empty.tasks().items():
         for seed in range(seeds):
             rows[name, seed] = row(task, seed, reached(task, accuracies) + seed, teacher)
-    return empty._replace(rows=rows)
+    return empty.replace(rows=rows)
 
 
 def reached(task, accuracies):
@@ -93,11 +93,11 @@ def words(figure):
     return [text.get_text() for ax in figure.axes for text in ax.texts]
 
 
-@pytest.mark.parametrize("name", [name for name, item in study("pfedhr", "quick").shown.items() if item.draw])
+@pytest.mark.parametrize("name", [name for name, item in study("pfedhr", "quick").shown.items() if item.drawing])
 def test_every_figure_is_drawn_with_all_rows_with_some_and_with_none(quick, name):
     few = {key: value for key, value in quick.rows.items() if "local_only" not in key[0]}
     for rows in (quick.rows, few, {}):
-        some = quick._replace(rows=rows)
+        some = quick.replace(rows=rows)
         some.figure(name).canvas.draw()
         says = some.item(name).says
         assert says is None or isinstance(says(some), str)
@@ -105,7 +105,7 @@ def test_every_figure_is_drawn_with_all_rows_with_some_and_with_none(quick, name
 
 def test_every_item_is_shown(quick):
     assert {cell.item for cell in study("pfedhr", "paper").cells} <= set(quick.shown)
-    assert all(item.alt for item in quick.shown.values() if item.draw)
+    assert all(item.alt for item in quick.shown.values() if item.drawing)
 
 
 def test_teachers_are_compared_with_their_pupils_and_their_pupils_with_local_only(quick):
@@ -115,7 +115,7 @@ def test_teachers_are_compared_with_their_pupils_and_their_pupils_with_local_onl
     assert [text.get_text() for text in right.texts] == ["pFedHR", "better stitched", "all-knowing"]
     gains = [line.get_ydata()[-1] for line in right.lines if line.get_linewidth() == 1.8]
     assert gains == [2, 4, 8]
-    says = quick.shown["teachers"].says
+    says = quick.shown["teachers"].sentence
     assert "20 % of their clients' images" in says(quick)
     assert "know less than their pupils" in says(quick)
     assert "+2.0 ± 0.0 points over Local-Only" in says(quick)
@@ -125,13 +125,13 @@ def test_teachers_are_compared_with_their_pupils_and_their_pupils_with_local_onl
 def test_a_control_has_a_diamond_for_every_teacher(quick):
     [ax] = quick.figure("other_teachers").axes
     assert [line.get_marker() for line in ax.lines].count("D") == 5
-    text = quick.shown["other_teachers"].says(quick)
+    text = quick.shown["other_teachers"].sentence(quick)
     assert "'all-knowing'" in text
     assert "all-knowing +8.0 ± 0.0" in text
     assert "within 7.0 points, more than twice" in text
-    assert "'pFedHR'" in quick.shown["other_teachers"].says(filled(USUAL | {"pfedhr": 70}))
+    assert "'pFedHR'" in quick.shown["other_teachers"].sentence(filled(USUAL | {"pfedhr": 70}))
     one = {key: row for key, row in quick.rows.items() if key[1] == 0}
-    told = quick._replace(rows=one).says("other_teachers")
+    told = quick.replace(rows=one).says("other_teachers")
     assert told.endswith("within 7.0 points, with one seed: too few to tell.")
 
 
@@ -203,7 +203,7 @@ def test_whether_a_better_teacher_helps_more_is_computed(quick):
     own = dots[dots["teacher"] == "as printed"]
     assert len(own) == 3 * CLIENTS * (ROUNDS - 1)
     assert own.loc[0, ["lead", "gain"]].tolist() == [20 - 22, 2]  # round 1 of seed 0: 52 less three times ten
-    says = quick.shown["pupils"].says
+    says = quick.shown["pupils"].sentence
     assert "36 of 36 teachers" in says(quick)
     assert "a better teacher helps more" in says(quick)
     assert "hardly matters" in says(filled(USUAL | {"pfedhr": 58, "both": 56, "taught": 50}))
@@ -212,7 +212,7 @@ def test_whether_a_better_teacher_helps_more_is_computed(quick):
 @pytest.mark.parametrize(("own", "word"), [(52, "2.0 points above Local-Only"), (47, "3.0 points below Local-Only")])
 def test_table_2_says_where_pfedhr_stands(own, word):
     one = filled(USUAL | {"pfedhr": own})
-    assert word in one.shown["table2"].says(one)
+    assert word in one.shown["table2"].sentence(one)
     first, second = one.figure("table2").axes
     assert [ax.get_title("left") for ax in (first, second)] == ["IID", "Non-IID"]  # never the name of the paper's data
     assert {"Local-Only", "chance"} <= {text.get_text() for text in second.texts}
@@ -222,13 +222,13 @@ def test_table_2_says_where_pfedhr_stands(own, word):
 def test_figures_3_to_6_are_differences_to_local_only_of_the_same_seed(quick):
     for item in ("fig3", "fig4", "fig5", "fig6"):
         assert set(deviations(quick, item)["value"]) == {2}
-    text = quick.shown["fig5"].says(filled(USUAL | {"deep": 45}))
+    text = quick.shown["fig5"].sentence(filled(USUAL | {"deep": 45}))
     assert "from 1 to 2 (depth S of a stitch) the accuracy of pFedHR changes by -7.0 points" in text
 
 
 def test_lines_join_runs_of_the_same_seed(quick):
     rows = {(name, seed): shifted(one, 7 * seed) for (name, seed), one in quick.rows.items()}
-    [ax] = quick._replace(rows=rows).figure("fig6").axes
+    [ax] = quick.replace(rows=rows).figure("fig6").axes
     [line] = [line for line in ax.lines if len(line.get_ydata()) == 2 and line.get_linestyle() == "-"][-1:]
     assert line.get_ydata().tolist() == [2, 2]  # seed 0 alone; the mean of all seeds at the second point is higher
     assert sum(line.get_marker() == "o" for line in ax.lines) == 1
@@ -251,19 +251,19 @@ def test_figure_5_has_the_papers_drops(quick):
 
 def test_figure_1_says_what_is_lost(quick):
     assert "pFedHR, -7.7 %" in words(quick.figure("fig1"))  # from 52 to 48: the seed that has both
-    assert "pFedHR 7.7 %" in quick.shown["fig1"].says(quick)
+    assert "pFedHR 7.7 %" in quick.shown["fig1"].sentence(quick)
 
 
 def test_tables_3_and_4_say_who_is_ahead():
     for own, word in ((52, "pFedHR is 8.0 points behind"), (65, "pFedHR is 5.0 points ahead of")):
         one = filled(USUAL | {"pfedhr": own})
-        assert word in one.shown["table3"].says(one)
+        assert word in one.shown["table3"].sentence(one)
 
 
 def test_candidates_fall_or_not(quick):
-    assert "never rising" in quick.shown["candidates"].says(quick)
+    assert "never rising" in quick.shown["candidates"].sentence(quick)
     rising = {key: with_kept(value, {"M by groups": [float(k) for k in GROUPS]}) for key, value in quick.rows.items()}
-    assert "with rises between" in quick.shown["candidates"].says(quick._replace(rows=rising))
+    assert "with rises between" in quick.shown["candidates"].sentence(quick.replace(rows=rising))
 
 
 def with_kept(one, new):
@@ -278,7 +278,7 @@ def test_own_classes_and_all_classes(quick):
         kind = "iid" if isinstance(task, Probe) or str(task.partition) == str(fl.iid()) else "noniid"
         for seed in range(seeds):
             rows[name, seed] = row(task, seed, split[kind], 20.0)
-    text = quick.shown["tested"].says(quick._replace(rows=rows))
+    text = quick.shown["tested"].sentence(quick.replace(rows=rows))
     assert "+40.0 points on own classes" in text
     assert "an easier problem; its network knows more" in text
 
@@ -291,12 +291,12 @@ def test_the_distance_from_the_printed_numbers_is_said_for_all_clients_and_for_a
         [task] = cell.tasks
         one = row(task, 0, every + 10, 20.0)  # the mean of the last three rounds is ten points below the last one
         rows[task.name, 0] = Row(task.name, 0, one.facts | {"kept": {"active": active}})
-    text = empty._replace(rows=rows).says("tested")
+    text = empty.replace(rows=rows).says("tested")
     assert text == (
         "Which clients are tested: over 2 numbers the mean distance from the printed ones is 2.5 points with all "
         "clients and 2.0 points with those that have just trained."
     )
-    assert not empty._replace(rows=rows).figure("tested").axes[0].lines  # nothing on all classes
+    assert not empty.replace(rows=rows).figure("tested").axes[0].lines  # nothing on all classes
     assert "Which clients" not in quick.says("tested")  # its data stand in for the paper's
 
 
@@ -310,8 +310,8 @@ def test_a_round_is_packed_and_unpacked():
 def test_a_round_shows_its_candidates_and_who_gets_them(quick):
     figure = quick.figure("round")
     assert {"to 0, 1", "to 2"} <= set(words(figure))
-    assert "2 of 2 candidates" in quick.shown["round"].says(quick)
-    assert "12 to 50 %" in quick.shown["round"].says(quick)
+    assert "2 of 2 candidates" in quick.shown["round"].sentence(quick)
+    assert "12 to 50 %" in quick.shown["round"].sentence(quick)
 
 
 def test_only_splits_that_were_measured_have_a_panel(quick):
@@ -319,7 +319,7 @@ def test_only_splits_that_were_measured_have_a_panel(quick):
         (["IID", "Non-IID"], quick.cells),
         (["IID"], [c for c in quick.cells if "=iid" in c.setting]),
     ):
-        titles = [ax.get_title("left") for ax in quick._replace(cells=there).figure("tested").axes]
+        titles = [ax.get_title("left") for ax in quick.replace(cells=there).figure("tested").axes]
         assert titles == [f"pen, {split}" for split in splits]
 
 

@@ -121,7 +121,7 @@ def test_every_item_leaves_its_table_and_its_figure(executed):
         table = pd.read_csv(executed / f"{name}.csv")
         assert table["value"].notna().any(), name
     for name, item in study.shown.items():
-        if item.draw:
+        if item.drawing:
             assert (executed / f"{name}.png").read_bytes().startswith(b"\x89PNG"), name
             assert "<svg" in (executed / f"{name}.svg").read_text(), name
 

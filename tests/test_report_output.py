@@ -17,8 +17,9 @@ import fedlib as fl
 import fedlib.report as report
 from fedlib.report import provenance
 from fedlib.report.provenance import commit
+from fedlib.studies.item import Cell, Item
 from fedlib.studies.rows import Row
-from fedlib.studies.study import Cell, Item, Study
+from fedlib.studies.study import Study
 from fedlib.studies.tasks import Probe
 
 
@@ -192,13 +193,15 @@ def test_an_item_shows_its_figure_its_table_and_what_it_says(tmp_path):
         ax.plot([0, 1])
         return figure
 
-    items = {"table2": Item("Four pairs <b>.", draw=draw, alt="A rising line.", says=lambda study: "1 < 2.", digits=1)}
+    item = Item("table2", "Four pairs <b>.", alt="A rising line.", digits=1)
+    item.draw(draw)
+    item.says(lambda study: "1 < 2.")
     probe = Probe("pairs", lambda seed: {})
-    cell = Cell("table2", "pfedsim", "cifar10", "i-j", (probe,), lambda row: 0.5)
+    cell = Cell("pfedsim", "cifar10", "i-j", (probe,), lambda row: 0.5, item="table2")
     row = Row(probe.name, 0, {"seconds": 1.0, "commit": None, "code": ""})
-    study = fl.study("pfedsim", "smoke")._replace(cells=[cell], shown=items, rows={(probe.name, 0): row})
+    study = fl.study("pfedsim", "smoke").replace(cells=[cell], shown={"table2": item}, rows={(probe.name, 0): row})
     r = report.open("pfedsim", "smoke", tmp_path)
-    assert "1 &lt; 2." not in r.item(study._replace(rows={}), "table2").data  # nothing has been measured yet
+    assert "1 &lt; 2." not in r.item(study.replace(rows={}), "table2").data  # nothing has been measured yet
     html = r.item(study, "table2").data
     assert "Four pairs &lt;b&gt;." in html
     assert 'alt="A rising line."' in html
@@ -213,13 +216,14 @@ def test_an_item_shows_its_figure_its_table_and_what_it_says(tmp_path):
 
 def test_a_notebook_begins_with_what_was_measured_at_full_size_or_else_with_what_it_runs(tmp_path, monkeypatch):
     asked = []
-    item = Item("A hero.", draw=lambda study: asked.append(study.profile) or plt.figure(), alt="Nothing is drawn.")
+    item = Item("table3", "A hero.", alt="Nothing is drawn.")
+    item.draw(lambda study: asked.append(study.profile) or plt.figure())
     monkeypatch.setattr(Study, "item", lambda self, name: item)
-    monkeypatch.setattr(Study, "figure", lambda self, name: item.draw(self))
+    monkeypatch.setattr(Study, "figure", lambda self, name: item.drawing(self))
     monkeypatch.setattr(Study, "run", lambda self, *names, **options: self)
     r, study = report.open("pfedsim", "smoke", tmp_path), fl.study("pfedsim", "smoke")
     full = fl.study("pfedsim")
-    monkeypatch.setattr(Study, "at_full_size", lambda self: full._replace(rows={}))
+    monkeypatch.setattr(Study, "at_full_size", full.replace(rows={}))
     r.hero(study, "table3")
     assert asked == ["smoke"]
     names = {path.name for path in tmp_path.iterdir()}
@@ -232,7 +236,7 @@ def test_differences_are_those_of_the_papers_size_and_lead_to_their_tables(tmp_p
     assert pd.read_csv(r.folder / "differences.csv")["says"].tolist() == expected["says"].tolist()
     assert re.findall(r'href="#(\w+)"', html) == expected["item"].tolist()
     assert html.count("<li>") == sum(len(says.split("\n")) for says in expected["says"]) > len(expected)
-    nothing = r.differences(fl.study("fedcs")._replace(rows={})).data
+    nothing = r.differences(fl.study("fedcs").replace(rows={})).data
     assert "None of the printed percentages" in nothing
 
 

@@ -22,9 +22,10 @@ from fedlib.papers.fedcs.figures import SHOWN
 from fedlib.papers.fedcs.scores import at_their_moment
 from fedlib.report.paper import reported
 from fedlib.studies import rows, runner
+from fedlib.studies.claim import Numbers
 from fedlib.studies.rows import Row
 from fedlib.studies.runner import missing, work
-from fedlib.studies.study import Numbers, study
+from fedlib.studies.study import study
 from fedlib.studies.tasks import Probe, Run
 from fedlib.training import on_device
 
@@ -64,7 +65,7 @@ def test_every_claim_has_a_judge_and_cells_and_every_key_is_there_once(profile):
 
 
 def test_every_number_that_a_claim_asks_for_and_every_printed_one_has_a_cell():
-    numbers, keys = Numbers(PAPER, pd.DataFrame()), {cell.key for cell in PAPER.cells}
+    numbers, keys = Numbers("fedcs", 50, PAPER.cells, pd.DataFrame()), {cell.key for cell in PAPER.cells}
     for claim in PAPER.claims:
         claim.cases(numbers)
     assert set(numbers.asked) <= keys
@@ -97,7 +98,7 @@ def test_once_digit5_itself_has_been_run_as_far_nothing_stands_in_for_it_any_mor
     pairs = {c.method: (c.tasks[0].name, c.official[0].name) for c in STUDY.cells if c.item == "fig8"}
 
     def settled(*names):
-        return STUDY._replace(rows={(name, 0): Row(name, 0, {}) for name in names}).settled()
+        return STUDY.replace(rows={(name, 0): Row(name, 0, {}) for name in names}).settled()
 
     (fedrep, own_fedrep), (fedbn, own_fedbn) = pairs["fedrep"], pairs["fedbn"]
     for names in ((), (fedrep,), (fedrep, fedbn), (fedrep, fedbn, own_fedrep)):
@@ -114,7 +115,7 @@ def test_where_digit5_is_its_runs_are_missing_too_after_those_that_stand_in(tmp_
         np.savez(tmp_path / f"{name}.npz", x_train=x, y_train=y, x_test=x, y_test=y)
     ran = []
     monkeypatch.setattr("fedlib.studies.study._run_all", lambda todo, *_: ran.extend(todo) or {})
-    todo, own = partial(missing, [STUDY], ["table3"], tmp_path), STUDY._replace(rows={})
+    todo, own = partial(missing, [STUDY], ["table3"], tmp_path), STUDY.replace(rows={})
     own.run("table3")
     assert {job.task.images.stands_for for job in todo()} == {task.images.stands_for for task, _ in ran} == {"digit5"}
     for name in ("svhn", "synthetic_digits"):
@@ -128,7 +129,7 @@ def test_where_digit5_is_its_runs_are_missing_too_after_those_that_stand_in(tmp_
     assert all(order.index((name, "digit5")) < order.index((name, "")) for name, _ in order)
     cells = [cell._replace(read=lambda row: 1.0) for cell in STUDY.cells if cell.item == "table3"]
     others = {(cell.tasks[0].name, 0): Row(cell.tasks[0].name, 0, {"seconds": 1, "commit": ""}) for cell in cells}
-    assert own._replace(cells=cells).items(others)["missing"].tolist() == [27]  # nine stand in for others
+    assert own.replace(cells=cells).items(others)["missing"].tolist() == [27]  # nine stand in for others
 
 
 def test_what_other_digits_say_is_told_and_counts_only_so_far():
@@ -293,12 +294,12 @@ def test_runs_and_measurements_give_numbers_to_all_their_cells(monkeypatch, tmp_
     smoke = study("fedcs", "smoke")
     cells = [cell for cell in smoke.cells if cell.dataset != "cifar10"]  # in this profile the same images as for MNIST
     wanted = {task.name for cell in cells if (cell.item, cell.method, cell.metric) in CHEAP for task in cell.tasks}
-    small = smoke._replace(cells=[cell for cell in cells if cell.tasks[0].name in wanted])
+    small = smoke.replace(cells=[cell for cell in cells if cell.tasks[0].name in wanted])
     jobs = missing([small], folder=tmp_path)
     assert work(jobs, time.time() + 600, tmp_path, tmp_path / "store", lambda text: None) == len(jobs) == 7
     found = rows.read("fedcs", tmp_path)
     assert all(rows.path_of("fedcs", job.task, 0, tmp_path).stat().st_size < 30_000 for job in jobs)
-    measured = small.measured(found)
+    measured = small.replace(rows=found).measured()
     assert len(measured) == len(small.cells)
     value = measured.set_index(KEYS)["value"].to_dict()
     later = {key: number for key, number in value.items() if "later" in key[3] and key[1] != "fedcs-fc2"}
@@ -387,7 +388,7 @@ def by_hand(measured_here, profile="smoke", **changes):
             elif seed == 0 and task.name in measured_here:
                 facts = {"kept": measured_here[task.name], "seconds": 1.0, "commit": None}
                 found[task.name, 0] = Row(task.name, 0, facts)
-    return one._replace(rows=found)
+    return one.replace(rows=found)
 
 
 @pytest.fixture(scope="module")
@@ -412,9 +413,9 @@ def drawn(study, item):
 
 
 def test_every_figure_is_drawn_with_rows_and_says_so_without(shown):
-    empty = shown._replace(rows={})
+    empty = shown.replace(rows={})
     for name, item in shown.shown.items():
-        if item.draw:
+        if item.drawing:
             assert drawn(shown, name).axes
             assert texts(drawn(empty, name)) or name == "scheme"
         if item.says:
@@ -439,7 +440,7 @@ def test_the_sentence_about_the_control_follows_the_numbers(measured_here):
     assert "FedCS ends at 72 %" in ahead
     assert "+15.0 ± 0.0 points over 3 seeds, more than it varies" in ahead
     one_seed = by_hand(measured_here, gain=15.0)
-    one_seed = one_seed._replace(rows={key: row for key, row in one_seed.rows.items() if key[1] == 0})
+    one_seed = one_seed.replace(rows={key: row for key, row in one_seed.rows.items() if key[1] == 0})
     assert "too few to tell" in says("control", one_seed)
 
 
@@ -473,7 +474,7 @@ def test_the_sentence_about_fewer_images_follows_the_distance_from_the_printed_n
             score = float(printed[cell.method]) + away[cell.setting]
             kept = {f"f1 {when}": [score - 2, score + 2] for when in ("before", "after")}
             found[cell.tasks[0].name, 0] = Row(cell.tasks[0].name, 0, {"kept": kept, "seconds": 1.0, "commit": None})
-    sentence = says("few", PAPER._replace(rows=found))
+    sentence = says("few", PAPER.replace(rows=found))
     assert "10.0 points with 2000 images, 1.5 points with 5000 images, 4.0 points with 10000 images" in sentence
     assert sentence.endswith("It is smallest with 5000 images.")
 
@@ -489,7 +490,7 @@ def test_more_training_stands_beside_the_usual_one_and_the_printed_numbers():
                 f"{metric} {when}": [score_of(cell)] * 2 for metric in ("f1", "auc") for when in ("before", "after")
             }
             found[cell.tasks[0].name, 0] = Row(cell.tasks[0].name, 0, {"kept": kept, "seconds": 1.0, "commit": None})
-    study = PAPER._replace(rows=found)
+    study = PAPER.replace(rows=found)
     printed = reported("fedcs").query("item == 'table2' and metric == 'weighted_f1'").set_index("method")["mean"]
     bn, fc2 = printed[["fedavg+bn", "fedcs-fc2"]]
     assert says("long", study) == (
@@ -504,7 +505,7 @@ def test_more_training_stands_beside_the_usual_one_and_the_printed_numbers():
     assert (usual, more, paper) == ([40.0, 42.0], [47.5, 49.5], [bn, fc2])
     more_only = {cell.tasks[0].name for cell in PAPER.cells if cell.item == "long"}
     for some in ({}, {key: row for key, row in found.items() if (key[0] in more_only)}):
-        assert says("long", PAPER._replace(rows=some)) == ""
+        assert says("long", PAPER.replace(rows=some)) == ""
 
 
 def test_groups_have_an_ellipse_each_and_separability_a_dot_for_each_space(shown):
@@ -529,7 +530,7 @@ def test_the_sentence_about_groups_turns_if_the_directions_tell_nothing(shown):
         if "plane" in row.kept:
             kept = {**row.kept, "separability of c, later": 39.0}
             rows[key] = Row(row.task, row.seed, {**row.facts, "kept": kept})
-    assert "do not tell the groups apart better" in says("fig1", shown._replace(rows=rows))
+    assert "do not tell the groups apart better" in says("fig1", shown.replace(rows=rows))
 
 
 def test_a_table_is_drawn_in_order_and_its_sentence_names_the_first_and_the_last(shown):
@@ -560,7 +561,7 @@ def test_directions_are_compared_with_whitening_over_the_seeds_that_have_both():
             task = cells[name, method].tasks[0]
             facts = {"kept": {"f1 before": [f1, f1]}, "seconds": 1, "commit": ""}
             rows |= {} if f1 is None else {(task.name, seed): Row(task.name, seed, facts)}
-    measured = STUDY._replace(rows=rows)
+    measured = STUDY.replace(rows=rows)
     assert measured.says("directions") == (
         "Look at the length of the lines. CIFAR-10: whitening adds +3.0 points to FedAvg, the learned directions "
         "\N{MINUS SIGN}2.0 to that, from one seed; five sets of digits: whitening adds +9.0 points to FedAvg, the "
@@ -576,14 +577,12 @@ def test_the_digits_that_stand_in_for_digit5_are_named_in_figures():
     domains = {"domains": ["mnist", "mnist_m", "digits", "usps", "printed_digits"]}
     rows = {(counted, 0): Row(counted, 0, {"kept": domains})}
     names = ["MNIST", "MNIST-M-style", "digits in colour", "USPS", "printed digits"]
-    assert group_names(STUDY._replace(rows=rows), "digit5") == names
-    assert group_names(STUDY._replace(rows={}), "digit5") == [
-        f"domain {d}" for d in range(5)
-    ]  # before they are counted
+    assert group_names(STUDY.replace(rows=rows), "digit5") == names
+    assert group_names(STUDY.replace(rows={}), "digit5") == [f"domain {d}" for d in range(5)]  # before they are counted
     own = next(cell.tasks[0].name for cell in PAPER.cells if cell.item == "fig5")
     rows = {(own, 0): Row(own, 0, {"kept": {"domains": ["mnist", "mnist_m", "svhn", "usps", "synthetic_digits"]}})}
     names = ["MNIST", "MNIST-M", "SVHN", "USPS", "Synthetic Digits"]
-    assert group_names(PAPER._replace(rows=rows), "digit5") == names
+    assert group_names(PAPER.replace(rows=rows), "digit5") == names
     assert data_name(STUDY, "digit5") == "five sets of digits"
     assert data_name(PAPER, "digit5") == "Digit-5"
 

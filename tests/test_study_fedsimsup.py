@@ -267,7 +267,7 @@ def smoke(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(runner, "check_clean", lambda: "0123")
         assert work(jobs, time.time() + 600, folder / "rows", folder / "store", lambda text: None) == len(jobs)
-    return small._replace(rows=rows.read("fedsimsup", folder / "rows"))
+    return small.replace(rows=rows.read("fedsimsup", folder / "rows"))
 
 
 def test_what_rows_keep_and_measurements_give(smoke):
@@ -308,7 +308,7 @@ def test_every_item_is_drawn_and_says_something(smoke, drawn, name):
 
 @pytest.mark.parametrize("name", SHOWN)
 def test_where_nothing_was_measured_the_figure_says_so(drawn, name):
-    nobody = study("fedsimsup", "smoke")._replace(rows={})
+    nobody = study("fedsimsup", "smoke").replace(rows={})
     figure = drawn(nobody, name)
     if name != "fig1":
         assert "has been measured" in figure.axes[0].texts[0].get_text()
@@ -408,7 +408,7 @@ def test_maps_stand_beside_their_image_and_the_control(drawn):
         "n_test": [1],
         "evaluations": [{"round": 1, "when": "before", "correct": [1], "loss": 1.0}],
     }
-    figure = drawn(small._replace(rows={(task.name, 0): rows.Row(task.name, 0, facts)}), "fig4")
+    figure = drawn(small.replace(rows={(task.name, 0): rows.Row(task.name, 0, facts)}), "fig4")
     assert [len(ax.images) for ax in figure.axes[:8]] == [1, 2, 2, 2] * 2
     assert figure.axes[0].get_ylabel() == "client 3, class 7"
     assert figure.axes[7].get_xlabel() == "images: CIFAR-10 (Krizhevsky, 2009)"
@@ -537,7 +537,7 @@ def test_a_run_that_diverges_has_no_number_and_is_named(paper):
         with_losses(of["fedsimsup", strong], 0, 1.0),
         with_losses(of["fedrep", strong], 2, None),
     ]
-    one = paper._replace(rows=dict(found))
+    one = paper.replace(rows=dict(found))
     measured = one.measured()
     table = measured[measured["item"] == "table1"]
     assert sorted(table[["method", "setting", "seed"]].itertuples(index=False, name=None)) == [
@@ -552,7 +552,7 @@ def test_a_run_that_diverges_has_no_number_and_is_named(paper):
     assert told in one.differences().set_index("item").loc["table1", "says"]
     claim = one.ledger().set_index("id").loc["fs05"]  # the only rival is FedAvg, which was lost
     assert claim["verdict"] == "not tested"
-    assert "Without" not in paper._replace(rows=dict(found[1:2] + found[3:5])).says("table1")
+    assert "Without" not in paper.replace(rows=dict(found[1:2] + found[3:5])).says("table1")
 
 
 def test_both_networks_are_run_in_the_four_columns_with_most_clients(paper):

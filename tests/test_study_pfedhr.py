@@ -483,7 +483,7 @@ def test_what_rows_keep_is_read_once_in_smoke(tmp_path, monkeypatch):
     jobs = [Job("pfedhr", wanted[kind], 0) for kind in KINDS]
     assert work(jobs, time.time() + 600, tmp_path / "rows", tmp_path / "store", lambda text: None) == 3
     found = rows.read("pfedhr", tmp_path / "rows")
-    measured = smoke.measured(found)
+    measured = smoke.replace(rows=found).measured()
     assert measured["value"].notna().all()
     tables = {"table1", "table2", "tested", "candidates", "search", "fig7", "teachers", "other_teachers"}
     assert set(measured["item"]) == tables | {"fig1", "fig4"}

@@ -295,11 +295,11 @@ def few(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pfedmb")
     smoke = study("pfedmb", "smoke")
     cells = [cell for cell in smoke.cells if cell.item != "table2" or cell.method in ("fedper", "pfedmb")]
-    small = smoke._replace(cells=cells)
+    small = smoke.replace(cells=cells)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(runner, "check_clean", lambda: "0123")
         work(missing([small], folder=folder / "rows"), time.time() + 600, folder / "rows", folder / "store")
-    return small._replace(rows=rows.read("pfedmb", folder / "rows")), folder / "rows"
+    return small.replace(rows=rows.read("pfedmb", folder / "rows")), folder / "rows"
 
 
 def test_a_few_runs_make_numbers_of_every_kind(few):
@@ -335,7 +335,7 @@ def test_groups_of_clients_with_similar_labels():
 @pytest.mark.parametrize("item", [name for name, one in SHOWN.items() if one.draw])
 def test_every_figure_draws_what_there_is(few, item):
     small, _ = few
-    for one in (small, small._replace(rows={})):
+    for one in (small, small.replace(rows={})):
         plt.close(one.figure(item))
         assert (SHOWN[item].says or str)(one)
     assert len(SHOWN[item].alt) > 20

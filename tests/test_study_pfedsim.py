@@ -8,12 +8,14 @@ import pandas as pd
 import pytest
 import torch
 import torch.nn.functional as F
+from studies import with_numbers
 
 import fedlib as fl
 from fedlib.algorithm import Global, init_global, one_for_all
-from fedlib.papers.pfedsim import figures, measure
+from fedlib.papers.pfedsim import measure
+from fedlib.papers.pfedsim.accuracy import SIMILARITIES
 from fedlib.papers.pfedsim.controls import blind
-from fedlib.papers.pfedsim.study import ALPHAS, COLUMNS, METHODS
+from fedlib.papers.pfedsim.sizes import ALPHAS, COLUMNS, METHODS
 from fedlib.studies.number import Number, missing
 from fedlib.studies.rows import Row
 from fedlib.studies.tasks import Images, Run, images
@@ -25,7 +27,7 @@ KEYS = ["item", "method", "dataset", "setting", "metric"]
 
 @pytest.fixture(scope="module")
 def paper():
-    return fl.study("pfedsim")._replace(rows={})
+    return fl.study("pfedsim").replace(rows={})
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +58,7 @@ def printed(**changed):
 
 
 def verdicts(paper, measured):
-    return paper.ledger(measured).set_index("id")["verdict"]
+    return with_numbers(paper, measured).ledger().set_index("id")["verdict"]
 
 
 # -- cells --------------------------------------------------------------------------------------------------------
@@ -265,7 +267,7 @@ def test_ldb_is_of_the_losses_on_the_test_images_of_the_first_client():
 
 def test_what_the_server_knows_is_a_mean_over_pairs(smoke):
     [cell, *_] = [cell for cell in smoke.cells if cell.item == "learned" and "rho=0" in cell.setting]
-    kept = smoke.known()[cell.tasks[0].name, 0].kept
+    kept = smoke.rows[cell.tasks[0].name, 0].kept
     phi, truth = np.array(kept["phi"]), np.array(kept["truth"])
     assert phi.shape == truth.shape == (10, 10)
     assert np.array_equal(phi, phi.T)
@@ -329,7 +331,7 @@ def test_blind_weights_are_those_of_pfedsim_dealt_out_anew(weights):
 
 def test_a_study_runs_nothing_twice_and_as_many_seeds_as_it_is_told(smoke, monkeypatch):
     monkeypatch.setattr(fl, "sweep", None)  # whatever would run fails
-    assert dict(smoke.run("table6", progress=False).known()).keys() == dict(smoke.known()).keys()
+    assert dict(smoke.run("table6", progress=False).rows).keys() == dict(smoke.rows).keys()
     with pytest.raises(TypeError):
         smoke.run("table3", progress=False)
     assert {cell.seeds for cell in fl.study("pfedsim", "smoke", seeds=3).cells} == {3}
@@ -354,9 +356,9 @@ def test_every_figure_can_be_drawn_and_says_something(smoke):
         figure, item = smoke.figure(name), smoke.item(name)
         assert figure.axes, name
         assert len(item.alt) > 10
-        if item.says:
+        if item.sentence:
             assert smoke.says(name).endswith("."), name
-            assert smoke._replace(rows={}).says(name) == "", name
+            assert smoke.replace(rows={}).says(name) == "", name
     [text] = [ax.get_title("left") for ax in smoke.figure("table2").axes[-1:]]
     assert text == "classifiers"
     frames = smoke.figure("fig2").axes[0].patches
@@ -376,14 +378,14 @@ def with_values(paper, item, values, data="cifar10"):
     for cell in cells:
         for seed, value in enumerate(values.get((cell.method, cell.setting), [])):
             rows[cell.tasks[0].name, seed] = Row(cell.tasks[0].name, seed, facts(value / 100))
-    return paper._replace(rows=rows)
+    return paper.replace(rows=rows)
 
 
 def with_kept(paper, item, seeds):
     """The study with one row for each seed of the measurement behind an item on CIFAR-10, which keeps these values."""
     [name] = {cell.tasks[0].name for cell in paper.cells if cell.item == item and cell.dataset == "cifar10"}
     facts = {"seconds": 1.0, "commit": None}
-    return paper._replace(rows={(name, s): Row(name, s, facts | {"kept": kept}) for s, kept in enumerate(seeds)})
+    return paper.replace(rows={(name, s): Row(name, s, facts | {"kept": kept}) for s, kept in enumerate(seeds)})
 
 
 def drawn(ax, marker):
@@ -408,12 +410,12 @@ def test_each_panel_of_table_6_has_the_printed_numbers_of_its_own_label_skew(pap
     axes = with_values(paper, "table6", values).figure("table6").axes
     printed = [81.61, 83.29, 85.89, 86.76, 87.05, 79.05, 24.77], [56.76, 61.73, 65.36, 67.34, 68.09, 64.70, 40.90]
     for ax, alpha, numbers, mean in zip(axes, at, printed, (72.0, 55.0), strict=True):
-        assert ax.get_title() == f"CIFAR-10, {alpha}"
+        assert ax.get_title("left") == f"CIFAR-10, {alpha}"
         shares, crosses = drawn(ax, "x")
-        assert shares.tolist() == [0, 0.1, 0.3, 0.5, 0.7, 0.9, 1]
-        assert crosses.tolist() == numbers
+        assert list(shares) == [0, 0.1, 0.3, 0.5, 0.7, 0.9, 1]
+        assert list(crosses) == numbers
         shares, stars = drawn(ax, "*")
-        assert (shares.tolist(), stars.tolist()) == ([0, 0.5, 1], [mean] * 3)
+        assert (list(shares), list(stars)) == ([0, 0.5, 1], [mean] * 3)
 
 
 def test_table_7_shows_measured_and_printed_ratios(paper):
@@ -434,20 +436,20 @@ def test_the_sentences_turn_with_the_numbers(paper):
     ahead = with_values(
         paper, "table3", {("pfedsim", at): [80.0, 82.0], ("fedper", at): [70.0], ("fedavg", at): [30.0]}
     )
-    assert "11.0 points ahead of FedPer" in figures.table3_says(ahead)
+    assert "11.0 points ahead of FedPer" in ahead.says("table3")
     behind = with_values(paper, "table3", {("pfedsim", at): [60.0], ("fedper", at): [70.0]})
-    assert "10.0 points behind FedPer" in figures.table3_says(behind)
+    assert "10.0 points behind FedPer" in behind.says("table3")
     kinds = {"per_class": [70.0, 72.0], "uniform": [71.5, 71.9], "shuffled": [60.0, 60.0]}
     same = with_values(paper, "weights", {("pfedsim", f"similarity={kind}"): v for kind, v in kinds.items()})
-    assert "does not matter here" in figures.weights_says(same)
+    assert "makes no difference here" in same.says("weights")
     kinds["uniform"] = [60.0, 61.0]
     better = with_values(paper, "weights", {("pfedsim", f"similarity={kind}"): v for kind, v in kinds.items()})
-    assert "it matters who is similar to whom" in figures.weights_says(better)
+    assert "the similarity helps" in better.says("weights")
     one = with_values(paper, "weights", {("pfedsim", f"similarity={kind}"): v[:1] for kind, v in kinds.items()})
-    assert figures.weights_says(one).endswith("+10.0 points, from one seed.")
+    assert one.says("weights").endswith("+10.0 points, from one seed.")
     alone = {("pfedsim", "similarity=per_class"): [70.0, 60.0]}  # its rivals have no second seed
     more = with_values(one, "weights", alone)
-    assert "+10.0 points, more than seeds differ (standard deviation 7.1)" in figures.weights_says(more)
+    assert "+10.0 points, more than seeds differ (standard deviation 7.1)" in more.says("weights")
 
 
 def test_the_published_protocol_stands_beside_ours_and_the_printed_numbers(paper):
@@ -460,27 +462,27 @@ def test_the_published_protocol_stands_beside_ours_and_the_printed_numbers(paper
     }
     printed = fl.report.reported("pfedsim").query("item == 'table3' and dataset == 'cifar10' and setting == 'dir=0.1'")
     avg, rep = printed.set_index("method")["mean"][["fedavg", "fedrep"]]
-    assert figures.protocol_says(with_values(paper, "protocol", values)) == (
+    assert with_values(paper, "protocol", values).says("protocol") == (
         f"Accuracy with the published protocol (with ours, printed): FedAvg 25.0 (41.0, {avg:.1f}); FedRep 83.0 (84.0, "
         f"{rep:.1f}). The mean distance from the printed numbers is {(abs(25 - avg) + abs(83 - rep)) / 2:.1f} points "
         f"with the published protocol, {(abs(41 - avg) + abs(84 - rep)) / 2:.1f} with ours."
     )
     one = {key: value for key, value in values.items() if key[1] == "protocol=ours"}
-    assert figures.protocol_says(with_values(paper, "protocol", one)) == ""
-    assert figures.protocol_says(paper) == ""
+    assert with_values(paper, "protocol", one).says("protocol") == ""
+    assert paper.says("protocol") == ""
 
 
 def test_the_control_has_a_line_for_every_similarity_and_an_axis_that_does_not_blow_up_a_small_difference(paper):
     [*kinds] = dict.fromkeys(cell.setting for cell in paper.cells if cell.item == "weights")
     values = {("pfedsim", kind): [86.0 + 0.01 * n, 86.1 + 0.01 * n] for n, kind in enumerate(kinds)}
-    [ax] = figures.weights(with_values(paper, "weights", values)).axes
+    [ax] = with_values(paper, "weights", values).figure("weights").axes
     names = [tick.get_text() for tick in ax.get_yticklabels()]
-    assert set(names) == {name for name, _ in figures.WEIGHTS.values()}
+    assert set(names) == {name for name, _ in SIMILARITIES.values()}
     assert len(names) == len(kinds) == 6
     means = [float(line.get_xdata()[0]) for line in ax.lines if len(line.get_xdata()) == 1]
     assert means == pytest.approx([86.05 + 0.01 * n for n in range(6)])
     assert ax.get_xlim() == pytest.approx((84.0, 88.15))
-    [empty] = figures.weights(paper).axes
+    [empty] = paper.figure("weights").axes
     assert not empty.axison
 
 
@@ -496,15 +498,14 @@ def test_a_table_stands_beside_the_paper_and_the_stand_in_has_a_column_of_its_ow
 
 
 def test_figures_and_sentences_name_the_data_that_stand_in(smoke):
-    assert "with digit_styles for CIFAR-10, dir=0.1 the best" in figures.table6_says(smoke)
-    assert "with digit_styles for CIFAR-10, dir=0.1 " in figures.table3_says(smoke)
-    assert smoke.figure("table6").axes[0].get_title() == "digit_styles for CIFAR-10, dir=0.1"
+    assert smoke.says("table6").startswith("digit_styles for CIFAR-10, dir=0.1: the best of")
+    assert smoke.figure("table6").axes[0].get_title("left") == "digit_styles for CIFAR-10, dir=0.1"
 
 
 def test_the_sentence_about_rho_speaks_of_each_data_set_and_of_the_ends_that_were_measured(paper):
     of_cifar = {("pfedsim", f"dir=0.1;rho={rho}"): [v] for rho, v in {"0.5": 80.0, "0.9": 70.5, "1": 40.0}.items()}
     of_emnist = {("pfedsim", f"dir=0.1;rho={rho}"): [v - 1, v + 1] for rho, v in {"0": 30.0, "0.3": 31.5}.items()}
     study = with_values(with_values(paper, "table6", of_cifar), "table6", of_emnist, "emnist")
-    first, second = figures.table6_says(study).split("; ")
-    assert first.endswith("with CIFAR-10, dir=0.1 the best of 3 shares is 0.5, as FedAvg alone it loses 40.0 points")
-    assert second == "with EMNIST, dir=0.1 the best of 2 shares is 0.3, without a warm-up it loses 1.5 points."
+    first, second = study.says("table6").split("; ")
+    assert first == "CIFAR-10, dir=0.1: the best of 3 shares is 0.5, as FedAvg alone it loses 40.0 points"
+    assert second == "EMNIST, dir=0.1: the best of 2 shares is 0.3, without a warm-up it loses 1.5 points."

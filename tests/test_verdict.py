@@ -7,8 +7,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from fedlib.studies.claim import Numbers
+from fedlib.studies.item import Cell
 from fedlib.studies.number import Number, fact, largest, mean, missing, open_if_negative, smallest
-from fedlib.studies.study import Cell, Claim, Numbers, Study
 from fedlib.studies.tasks import Probe
 from fedlib.studies.verdict import MEANING, Case, judge
 
@@ -139,13 +140,11 @@ def test_the_largest_of_what_was_measured_is_a_bound_only():
 
 
 def test_the_noise_is_the_larger_of_our_seeds_and_the_papers_and_with_one_seed_the_papers():
-    cells = [Cell("table3", method, "cifar10", "dir=0.1", ()) for method in ("pfedsim", "fedavg")]
-    claim = Claim("ps13", lambda n: [])
-    study = Study("pfedsim", "paper", cells, [claim])
+    cells = [Cell(method, "cifar10", "dir=0.1", (), item="table3") for method in ("pfedsim", "fedavg")]
     values = [("pfedsim", 80.0), ("pfedsim", 90.0), ("fedavg", 45.0)]
     rows = [("table3", method, "cifar10", "dir=0.1", "accuracy", value) for method, value in values]
     frame = pd.DataFrame(rows, columns=["item", "method", "dataset", "setting", "metric", "value"])
-    numbers = Numbers(study, frame)
+    numbers = Numbers("pfedsim", 1, cells, frame)
     two, one = (numbers("table3", method, "cifar10", "dir=0.1") for method in ("pfedsim", "fedavg"))
     assert two[:2] == (85.0, pytest.approx(math.sqrt(50)))  # printed: 0.84
     assert one[:2] == (45.0, 4.25)  # printed
@@ -159,8 +158,8 @@ def test_the_noise_is_the_larger_of_our_seeds_and_the_papers_and_with_one_seed_t
 def test_one_seed_without_a_printed_deviation_neither_shows_nor_refutes_anything():
     key = ("fig1", "local_only", "cifar10", "layer=0", "cka")
     columns = ["item", "method", "dataset", "setting", "metric", "value"]
-    study = Study("pfedsim", "paper", [], [])
-    one, two = (Numbers(study, pd.DataFrame([(*key, 0.9)] * seeds, columns=columns))(*key) for seeds in (1, 2))
+    frames = [pd.DataFrame([(*key, 0.9)] * seeds, columns=columns) for seeds in (1, 2)]
+    one, two = (Numbers("pfedsim", 1, [], frame)(*key) for frame in frames)
     assert (one.sure, two.sure) == (False, True)
     found = [judge([Case("layer 0", number - least)]).verdict for number in (one, two) for least in (0.8, 0.95)]
     assert found == ["consistent so far", "undecided", "holds", "refuted"]
@@ -173,10 +172,10 @@ def test_one_seed_without_a_printed_deviation_neither_shows_nor_refutes_anything
 
 def test_what_nothing_is_drawn_for_needs_one_seed():
     key = ("table8a", "partition", "domainnet", "domain=Real", "num_samples")
-    counted = Cell(*key[:4], (Probe("table8a", print, exact=True),), metric="num_samples")
+    counted = Cell(*key[1:4], (Probe("table8a", print, exact=True),), metric="num_samples", item="table8a")
     frame = pd.DataFrame([(*key, 9.0)], columns=["item", "method", "dataset", "setting", "metric", "value"])
     drawn = counted._replace(tasks=(Probe("table8a", print),))
-    exact, one_seed = (Numbers(Study("pfedsim", "paper", [cell], []), frame) for cell in (counted, drawn))
+    exact, one_seed = (Numbers("pfedsim", 1, [cell], frame) for cell in (counted, drawn))
     assert exact(*key).sure
     assert not one_seed(*key).sure
     assert (exact.seeds, one_seed.seeds) == ("", "1")
@@ -185,6 +184,6 @@ def test_what_nothing_is_drawn_for_needs_one_seed():
 def test_the_noise_of_a_mean_over_clients_is_smaller_than_their_spread_by_the_square_root():
     key = ("table2", "fedcs-fc1", "cifar10", "label-shift", "weighted_f1")
     frame = pd.DataFrame([(*key, 69.0)], columns=["item", "method", "dataset", "setting", "metric", "value"])
-    over_clients, over_seeds = (Study("fedcs", "paper", [], [], clients) for clients in (50, 1))
-    assert Numbers(over_clients, frame)(*key).noise == pytest.approx(4.69 / math.sqrt(50))
-    assert Numbers(over_seeds, frame)(*key).noise == 4.69  # printed
+    over_clients, over_seeds = (Numbers("fedcs", clients, [], frame)(*key).noise for clients in (50, 1))
+    assert over_clients == pytest.approx(4.69 / math.sqrt(50))
+    assert over_seeds == 4.69  # printed

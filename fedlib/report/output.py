@@ -140,12 +140,12 @@ class Report:
         """
         _check_name(name)
         about, table = study.item(name), ""
-        if about.draw is None or any(cell.item == name for cell in study.cells):
+        if about.drawing is None or any(cell.item == name for cell in study.cells):
             long, wide = study.table(name), study.side_by_side(name)
             write_text(self.folder / f"{name}.csv", long.to_csv(index=False, lineterminator="\n", float_format="%.10g"))
             write_text(self.folder / f"{name}.md", markdown(_flat(wide.reset_index()), about.title))
             table = Styler(wide, escape="html").set_table_attributes('class="numbers"').to_html()
-        picture = self.figure(study.figure(name), name, about.alt) if about.draw else None
+        picture = self.figure(study.figure(name), name, about.alt) if about.drawing else None
         says = study.says(name)
         if hero:
             self._make_hero(name, says)
@@ -167,8 +167,8 @@ class Report:
         Raises:
             ValueError: the study has no figure of this name.
         """
-        full, about = study.at_full_size(), study.item(name)
-        shown = full if (full.measured()["item"] == name).any() else study.run(name, progress=False)
+        full, about = study.at_full_size, study.item(name)
+        shown = full if (full.frame["item"] == name).any() else study.run(name, progress=False)
         figure, says = shown.figure(name), shown.says(name)
         picture = self.figure(figure, name, about.alt)
         self._make_hero(name, says)
@@ -206,7 +206,7 @@ class Report:
         Returns:
             The claims with their verdicts at this size and at the paper's, their predicates folded, for display.
         """
-        here, full = study.ledger(), study.at_full_size().ledger()
+        here, full = study.ledger(), study.at_full_size.ledger()
         ledger = here.assign(full_size=full["verdict"], measured_at_full_size=full["measured"])
         write_text(self.folder / "claims.csv", ledger.to_csv(index=False, lineterminator="\n"))
         counted = ", ".join(f"{n} {verdict}" for verdict, n in full["verdict"].value_counts().items())
@@ -225,7 +225,7 @@ class Report:
         Returns:
             A sentence or more for each table, with what the controls say, for display.
         """
-        frame = study.at_full_size().differences()
+        frame = study.at_full_size.differences()
         write_text(
             self.folder / "differences.csv", frame.to_csv(index=False, lineterminator="\n", float_format="%.10g")
         )

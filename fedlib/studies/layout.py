@@ -1,4 +1,4 @@
-"""The table of an item for reading: what the paper prints, what was measured at its size, and what was run here."""
+"""Layout of an item as a table: printed numbers, numbers at full size, and numbers of this run."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from fedlib.report.paper import KEY, QUANTITIES, format_pm
 from fedlib.report.style import data_label, label
 
 if TYPE_CHECKING:
-    from fedlib.studies.study import Study
+    from fedlib.studies.item import Item
 
 SOURCES = ("paper", "full size", "here")
 
 
-def side_by_side(one: Study, paper: Study, item: str) -> pd.DataFrame:
-    """See `Study.side_by_side`; `paper` is the same study at the paper's size."""
-    long = long_table(one, paper, item)
+def side_by_side(full: pd.DataFrame, here: pd.DataFrame, item: Item) -> pd.DataFrame:
+    """See `Study.side_by_side`; the tables are those of the study at full size and of this run."""
+    long = long_table(full, here, item)
     tried = set(long.loc[long["source"] != "paper", "place"])
-    return wide(long[long["place"].isin(tried) | (not tried)], one.item(item).rows)
+    return wide(long[long["place"].isin(tried) | (not tried)], item.rows)
 
 
 def wide(long: pd.DataFrame, corner: str) -> pd.DataFrame:
@@ -36,20 +36,18 @@ def wide(long: pd.DataFrame, corner: str) -> pd.DataFrame:
     return cells.rename_axis(index=corner, columns=[None, None])
 
 
-def long_table(one: Study, paper: Study, item: str) -> pd.DataFrame:
+def long_table(full: pd.DataFrame, here: pd.DataFrame, item: Item) -> pd.DataFrame:
     """One row per number and source: row, place (its column, on the paper's data), column, source, value, std, cell."""
-    full, here = paper.table(item), one.table(item) if one.profile != "paper" else paper.table(item).iloc[:0]
     printed = full.assign(source="paper", value=full["paper"], std=full["paper_std"])
     measured = full[full["n_seeds"] > 0].assign(source="full size"), here[here["n_seeds"] > 0].assign(source="here")
     long = pd.concat([printed, *measured], ignore_index=True)
     keys = long[KEY[1:]].to_numpy()
-    parts = [_parts(key, one.item(item).rows) for key in keys]
+    parts = [_parts(key, item.rows) for key in keys]
     common = set.intersection(*(set(words) for _, words in parts))
     names = [_names(words, common, text) for (_, words), text in zip(parts, _stand_ins(long), strict=True)]
     long["row"], long["column"] = [row for row, _ in parts], [", ".join(words) for words in names]
     long["place"] = [", ".join(words) for _, words in parts]
-    digits = one.item(item).digits
-    long["cell"] = [format_pm(*pair, digits) for pair in long[["value", "std"]].to_numpy(float)]
+    long["cell"] = [format_pm(*pair, item.digits) for pair in long[["value", "std"]].to_numpy(float)]
     return long
 
 

@@ -109,11 +109,11 @@ def plain(text: str) -> str:
     return re.sub(r"([\\`*<>$\[\]])", r"\\\1", text)
 
 
-def completeness(numbers: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+def completeness(studies: Mapping[str, Study]) -> pd.DataFrame:
     """Which tables and figures are made at which size.
 
     Args:
-        numbers: those that were measured, by paper; see `Study.measured`.
+        studies: at the paper's size, by paper.
 
     Returns:
         One row per item of a paper: paper_id, item, title, figure (whether one is drawn, be it from numbers of other
@@ -122,13 +122,13 @@ def completeness(numbers: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     """
     lines = []
     for paper in PAPERS:
-        full, printed = study(paper), Counter(reported(paper)["item"])
+        full, printed = studies[paper], Counter(reported(paper)["item"])
         made = {profile: Counter(cell.item for cell in study(paper, profile).cells) for profile in PROFILES}
-        measured = Counter(numbers[paper].drop_duplicates(KEY)["item"])
+        measured = Counter(full.frame.drop_duplicates(KEY)["item"])
         for item in dict.fromkeys([*full.shown, *printed]):
             shown, counts = full.shown.get(item), {profile: made[profile][item] for profile in PROFILES}
             name = {"paper_id": paper, "item": item, "title": shown.title if shown else ""}
-            name |= {"figure": "yes" if shown and shown.draw else "", "printed": printed[item]}
+            name |= {"figure": "yes" if shown and shown.drawing else "", "printed": printed[item]}
             lines.append(name | counts | {"measured": measured[item]})
     return pd.DataFrame(lines)
 
@@ -148,23 +148,23 @@ def build(folder: Path = FOLDER) -> pd.DataFrame:
 
 
 def _build(folder: Path) -> pd.DataFrame:
-    boards, ledgers, summary, apart, numbers = [], [], [], [], {}
-    for paper in PAPERS:
-        one = study(paper)
-        one = one._replace(rows=one.known())  # read once
-        numbers[paper] = measured = one.measured()
-        board, ledger = one.scoreboard(measured), one.ledger(measured)
+    boards, ledgers, summary, apart = [], [], [], []
+    studies = {paper: study(paper) for paper in PAPERS}
+    for paper, one in studies.items():
+        board, ledger = one.scoreboard(), one.ledger()
         boards.append(board.assign(paper_id=paper))
-        apart.append(one.differences(measured=measured).assign(paper_id=paper))
+        apart.append(one.differences().assign(paper_id=paper))
         ledgers.append(ledger.assign(paper=paper))
         counts = ledger["verdict"].value_counts()
         counted = {"paper": TITLES[paper], "printed": int(board["paper"].notna().sum())}
         counted["measured"] = int(board["difference"].notna().sum())
         summary.append(counted | {verdict: int(counts.get(verdict, 0)) for verdict in VERDICTS})
-        done = set(measured["item"])
+        done = set(one.frame["item"])
         for item in sorted(done):
-            _write(one.table(item, measured), folder / paper / item)
-        for item in (name for name, shown in one.shown.items() if shown.draw and name in done | {SCHEMES.get(paper)}):
+            _write(one.table(item), folder / paper / item)
+        for item in (
+            name for name, about in one.shown.items() if about.drawing and name in done | {SCHEMES.get(paper)}
+        ):
             _save(one.figure(item), folder / paper / item)
         _save(printed_and_measured(one, board), folder / paper / "printed_and_measured")
     columns = ["paper_id", *KEY, "value", "std", "n_seeds"]
@@ -174,7 +174,7 @@ def _build(folder: Path) -> pd.DataFrame:
     _write(pd.concat(ledgers, ignore_index=True), folder / "ledger")
     _save(all_differences(whole), folder / "differences")
     _write_differences(pd.concat(apart, ignore_index=True), whole, folder)
-    _write(completeness(numbers), folder / "items")
+    _write(completeness(studies), folder / "items")
     frame = pd.DataFrame(summary)
     _write(frame, folder / "summary")
     return frame

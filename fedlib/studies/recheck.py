@@ -33,8 +33,8 @@ Short = tuple[str, int, str]  # a short run: its name, seed and device
 
 def older(one: Study, folder: Path = rows.FOLDER) -> list[tuple[Task, rows.Row]]:
     """The rows of a study whose code has changed since, each with its run or measurement; data and device are here."""
-    tasks, found = one.tasks(), rows.read(one.paper, folder).values()
-    pairs = [(tasks[row.task][0], row) for row in found if row.task in tasks]
+    found = rows.read(one.paper, folder).values()
+    pairs = [(one.tasks[row.task], row) for row in found if row.task in one.tasks]
     devices = {"cpu", "cuda"} if torch.cuda.is_available() else {"cpu"}
     return [(task, row) for task, row in pairs if rows.changed(task, row) and here(task) and device(row) in devices]
 

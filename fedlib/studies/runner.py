@@ -7,7 +7,7 @@ import os
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,8 +16,7 @@ from filelock import FileLock, Timeout
 
 import fedlib as fl
 from fedlib.report.provenance import commit
-from fedlib.runs.prepare import prepare
-from fedlib.runs.store import RunFolder, store_root
+from fedlib.runs.store import store_root
 from fedlib.studies import rows
 from fedlib.studies.cost import hours
 from fedlib.studies.study import Study, study
@@ -132,7 +131,6 @@ def work(
                 continue
             say(f"{job.name}: about {60 * hours(job.task):.0f} min")
             try:
-                share_prefix(job, jobs, store, _until(deadline))
                 facts = perform(job, store, _until(deadline))
             except OutOfTime:
                 raise
@@ -176,59 +174,6 @@ def _alone(job: Job, store: str | Path | None) -> Iterator[bool]:
         yield True
     finally:
         lock.release()
-
-
-def share_prefix(
-    job: Job, jobs: Sequence[Job], store: str | Path | None, report: Callable[[int], None] = lambda done: None
-) -> None:
-    """Start a run from the rounds that it has in common with another one (`Run.prefix`).
-
-    That one is run up to there, with a stop on the way for every other job that leaves it earlier. If another process
-    takes it further meanwhile, nothing is shared.
-    """
-    mine = _prefix(job)
-    if mine is None or _folder(job.task, job.seed, store).rounds_done():
-        return
-    trunk, rounds = mine
-    others = [
-        other for other in jobs if other.seed == job.seed and (found := _prefix(other)) and found[0].name == trunk.name
-    ]
-    for other in sorted(others, key=lambda other: _prefix(other)[1]):  # type: ignore[index]
-        at = _prefix(other)[1]  # type: ignore[index]
-        branch, shared = _folder(other.task, other.seed, store), _folder(trunk, job.seed, store)
-        if at <= rounds and not branch.rounds_done() and shared.rounds_done() <= at:
-            _run_until(trunk, job.seed, at, store, report)
-            with shared:
-                saved = shared.load()
-            with branch:
-                if saved is not None and saved.round == at and not branch.rounds_done():
-                    branch.save(saved)
-
-
-def _prefix(job: Job) -> tuple[Run, int] | None:
-    return job.task.prefix if isinstance(job.task, Run) else None
-
-
-def _folder(task: Task, seed: int, store: str | Path | None) -> RunFolder:
-    assert isinstance(task, Run)
-    return RunFolder(prepare(**task.arguments(seed)).config, store)
-
-
-def _run_until(task: Run, seed: int, rounds: int, store: str | Path | None, report: Callable[[int], None]) -> None:
-    """The first rounds of a run; its checkpoint is that of the last of them."""
-
-    def stop(done: int) -> None:
-        report(done)
-        if done >= rounds:
-            raise _Enough
-
-    if _folder(task, seed, store).rounds_done() < rounds:
-        with suppress(_Enough):
-            fl.run(**task.arguments(seed), progress=stop, store=store, checkpoint_seconds=0)
-
-
-class _Enough(Exception):
-    """So many rounds were wanted."""
 
 
 def on_cluster(

@@ -56,7 +56,6 @@ class Run(NamedTuple):
         model: as in `fl.run`.
         federate: further arguments of `fl.federate`.
         keep: `keep(result)` are further values of a finished run that its row keeps.
-        prefix: another run, and how many of its first rounds are the same as the first ones of this run.
         timed: its time is what is measured, so it needs a quiet machine and is only run when its item is asked for.
         public: public images in place of the federation's: the first ones, this share, of the public part of these.
     """
@@ -69,7 +68,6 @@ class Run(NamedTuple):
     model: Models = "lenet5"
     federate: Mapping[str, object] = {}
     keep: Callable[[fl.RunResult], Kept] | None = None
-    prefix: tuple[Run, int] | None = None
     timed: bool = False
     public: tuple[Images, float] | None = None
 
@@ -182,6 +180,11 @@ def _federation(run: Run) -> Federation:
             made = made.with_public(other.subset(range(round(share * len(other)))))
         _FEDERATIONS[key] = made
     return _FEDERATIONS[key]
+
+
+def profile_of(sizes: object, profiles: Mapping[str, object]) -> str:
+    """The name of a profile, by its sizes."""
+    return next(name for name, other in profiles.items() if other is sizes)
 
 
 def _model_name(model: Models) -> str:

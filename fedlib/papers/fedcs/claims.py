@@ -7,8 +7,8 @@ from functools import partial
 
 from fedlib.papers.fedcs.diagnosis import SPREAD
 from fedlib.papers.fedcs.study import ADAPTING, BASELINES, CURVES, METRICS, OURS, RIVALS, SHIFT, TABLES
+from fedlib.studies.claim import Claim, Numbers
 from fedlib.studies.number import Number, fact, largest, smallest
-from fedlib.studies.study import Claim, Numbers
 from fedlib.studies.verdict import Case
 
 AUC, F1 = "weighted_auc", "weighted_f1"

@@ -39,8 +39,9 @@ from fedlib.papers.fedcs.space import eq5, eq12, eq13, fig1, says_eq5, says_eq12
 from fedlib.report import PALETTE, plot_partition
 from fedlib.report.marks import plot_nothing
 from fedlib.report.style import WIDE
+from fedlib.studies.old import Cell, Item
 from fedlib.studies.rows import Row
-from fedlib.studies.study import Cell, Item, Study
+from fedlib.studies.study import Study
 
 # -- who owns what ------------------------------------------------------------------------------------------------
 
@@ -121,9 +122,14 @@ GROUPS = "by client group over the rounds; red: groups never seen in training"
 
 
 def _item(
-    title: str, alt: str, draw: Callable[[Study], Figure] | None, says: Callable[[Study], str] | None, digits: int = 2
+    title: str,
+    alt: str,
+    draw: Callable[[Study], Figure] | None,
+    says: Callable[[Study], str] | None,
+    digits: int = 2,
+    rows: str = "method",
 ) -> Item:
-    return Item(title, "method", draw, alt, says, digits)
+    return Item(title, rows, draw, alt, says, digits)
 
 
 SHOWN: dict[str, Item] = {
@@ -241,14 +247,16 @@ SHOWN: dict[str, Item] = {
         readings,
         says_readings,
         2,
-    )._replace(rows="reading"),
+        rows="reading",
+    ),
     "directions": _item(
         "What learned directions add: weighted F1 [%] of FedAvg, of whitening only, and of FedCS at FC2.",
         "For every data set a line from the weighted F1 with whitening only to that of FedCS.",
         directions,
         says_directions,
         1,
-    )._replace(rows="dataset"),
+        rows="dataset",
+    ),
     "momentum": _item(
         "Weighted F1 [%] without momentum and with momentum 0.9.",
         "For every method a line from its score without momentum to that with it.",

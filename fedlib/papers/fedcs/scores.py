@@ -40,7 +40,7 @@ from fedlib.report.marks import (
     seeds_and_mean,
     shaded_dots,
 )
-from fedlib.report.paper import beside_printed, nearest_to_print
+from fedlib.report.sentences import beside_printed, nearer_to_print
 from fedlib.report.style import BLACK, BLUE, GREY, RED, WIDE
 from fedlib.studies.rows import Row
 from fedlib.studies.study import Study
@@ -459,7 +459,7 @@ def says_few(study: Study) -> str:
     rows = study.numbers("few")
     if rows.empty:
         return ""
-    return nearest_to_print(_by_images(rows).sub(printed_f1(), axis="index").dropna().abs())
+    return nearer_to_print(_by_images(rows).sub(printed_f1(), axis="index").dropna().abs())
 
 
 def says_long(study: Study) -> str:

@@ -117,7 +117,7 @@ def eq5(study: Study) -> Figure:
     rows = rows[rows["dataset"] != "toy"]
     texts = {"J ratio of components": "principal components", "J ratio": "P, at the end", "J ratio, later": "P, later"}
     colors = {"J ratio of components": GREY, "J ratio": BLUE, "J ratio, later": RED}
-    names = distinct(study._replace(cells=[c for c in study.cells if c.dataset != "toy"]), "eq5")
+    names = distinct(study.replace(cells=[c for c in study.cells if c.dataset != "toy"]), "eq5")
     values = rows.groupby(["dataset", "method", "setting"], sort=False)["value"].apply(list)
     groups = [
         (

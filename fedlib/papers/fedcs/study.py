@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -18,9 +18,10 @@ from fedlib.papers.fedcs.diagnosis import RULES, SPREAD, diagnose, toy
 from fedlib.papers.fedcs.draw import ADAPTING as FINE_TUNED
 from fedlib.papers.fedcs.draw import WHITE
 from fedlib.papers.fedcs.figures import SHOWN
+from fedlib.studies.item import replaced
+from fedlib.studies.old import Cell, items
 from fedlib.studies.rows import Row, kept
-from fedlib.studies.study import Cell, Study, profile_of, stand_in
-from fedlib.studies.tasks import Images, Kept, Probe, Run, here
+from fedlib.studies.tasks import Images, Kept, Probe, Run, here, profile_of
 
 TABLES = {"mnist": "table1", "cifar10": "table2", "digit5": "table3"}
 CURVES = {"mnist": "fig6", "cifar10": "fig7", "digit5": "fig8"}
@@ -162,12 +163,16 @@ PROFILES = Registry(  # a run of one profile is not older than the sizes of anot
 CONTROLS = {"table1": ("few",), "table2": ("readings", "directions", "momentum", "long"), "table3": ("directions",)}
 
 
-def study(profile: str) -> Study:
+def cells(profile: str) -> list[Any]:
     """What FedCS needs at one size."""
     cells = cells_of(PROFILES[profile])
     if profile == "paper":  # other sets of digits stand in for Digit-5 until it has been run itself
-        cells = stand_in(cells, cells_of(PROFILES["paper, other digits"]), lambda cell: cell.dataset == "digit5")
-    return Study("fedcs", profile, cells, clients=50, shown=SHOWN, controls=CONTROLS)
+        cells = replaced(cells, cells_of(PROFILES["paper, other digits"]), lambda cell: cell.dataset == "digit5")
+    return cells
+
+
+ITEMS = items(SHOWN, CONTROLS)
+CLIENTS = 50  # of a mean whose standard deviation is printed
 
 
 def cells_of(sizes: Sizes) -> list[Cell]:

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from fedlib.papers.fedsimsup.draw import chance, curves, draw_curves, partition, where
 from fedlib.report.marks import mark_chance, panels, plot_nothing, shaded_dots
-from fedlib.report.paper import against_seeds, beside_printed
+from fedlib.report.sentences import against_seeds, beside_printed
 from fedlib.report.style import BLACK, GREY, label, method_style
 from fedlib.studies.layout import parts_of
 from fedlib.studies.tasks import Task

@@ -16,8 +16,8 @@ from fedlib.papers.fedsimsup.study import (
     SIZES,
     WRITERS,
 )
+from fedlib.studies.claim import Claim, Numbers
 from fedlib.studies.number import Number, fact, largest, mean, missing, open_if_negative
-from fedlib.studies.study import Claim, Numbers
 from fedlib.studies.verdict import Case
 
 

@@ -27,7 +27,7 @@ ALL_ALIKE = "all $s_{ij}=1$"
 
 def kept(study: Study, name: str) -> list[tuple[Probe, Kept]]:
     """The measurements with this label, in the order in which they are declared, each with its first seed."""
-    tasks = [task for task, _ in study.tasks().values() if isinstance(task, Probe) and task.label == name]
+    tasks = [task for task in study.tasks.values() if isinstance(task, Probe) and task.label == name]
     found = [(task, study.rows_of(task)) for task in tasks]
     return [(task, rows[0].kept) for task, rows in found if rows]
 

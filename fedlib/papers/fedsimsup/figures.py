@@ -34,9 +34,9 @@ from fedlib.papers.fedsimsup.pairs import (
 )
 from fedlib.papers.fedsimsup.similar import authors, authors_say, fig5, fig5_says, similarity, similarity_says
 from fedlib.report.marks import mark_chance, method_dots, panels, plot_nothing
-from fedlib.report.paper import against_seeds, points_ahead
+from fedlib.report.sentences import against_seeds, points_ahead
 from fedlib.report.style import RED, WIDE, label, method_style
-from fedlib.studies.study import Item
+from fedlib.studies.old import Item
 from fedlib.studies.tasks import Task
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -27,9 +27,9 @@ from fedlib.papers.fedsimsup.beside import STEPS
 from fedlib.papers.fedsimsup.figures import SHOWN
 from fedlib.runs import Session, cohorts, deterministic, prepare
 from fedlib.stack import n_bytes, put, take
+from fedlib.studies.old import Cell, items
 from fedlib.studies.rows import Row, kept
-from fedlib.studies.study import Cell, Study, profile_of
-from fedlib.studies.tasks import Images, Kept, Probe, Run, images
+from fedlib.studies.tasks import Images, Kept, Probe, Run, images, profile_of
 from fedlib.training import Images as Pixels
 from fedlib.training import mean_loss, on_device
 
@@ -155,13 +155,16 @@ CONTROLS = {name: ("network", "alone") for name in ("table2", "table3")}
 CONTROLS["table1"] = ("network", "long", "to_fedpac", "fresh", "alone")
 
 
-def study(profile: str) -> Study:
+def cells(profile: str) -> list[Any]:
     """What FedSimSup needs at one size."""
     sizes = PROFILES[profile]
     cells = [*table1(sizes), *table2(sizes), *table3(sizes), *fig2(sizes), *fig3(sizes), *fig4(sizes)]
     cells += [*fig5_and_similarity(sizes), *authorship(sizes), *moves(sizes), *networks(sizes), *long(sizes)]
     cells += [*to_fedpac(sizes), *fresh(sizes), *costs(sizes)]
-    return Study("fedsimsup", profile, cells, shown=SHOWN, controls=CONTROLS)
+    return cells
+
+
+ITEMS = items(SHOWN, CONTROLS)
 
 
 # -- runs ---------------------------------------------------------------------------------------------------------

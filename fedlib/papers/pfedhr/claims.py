@@ -22,8 +22,8 @@ from fedlib.papers.pfedhr.study import (
     control,
     where,
 )
+from fedlib.studies.claim import Claim, Numbers
 from fedlib.studies.number import Number, largest, mean, missing, smallest, strictly
-from fedlib.studies.study import Claim, Numbers
 from fedlib.studies.verdict import Case
 
 

@@ -25,9 +25,10 @@ from fedlib.papers.pfedhr.teachers import (
     say_teachers,
 )
 from fedlib.report.marks import dots, mark_chance, name_ends, panels, plot_nothing, seeds_and_mean, shaded_dots
-from fedlib.report.paper import beside_printed, nearest_to_print, points_ahead
+from fedlib.report.sentences import beside_printed, nearer_to_print, points_ahead
 from fedlib.report.style import BLACK, GREY, ORANGE, PALETTE, data_label, label, method_style
-from fedlib.studies.study import Item, Study
+from fedlib.studies.old import Item
+from fedlib.studies.study import Study
 
 VARIED = {"fig3": ("share", "public share"), "fig4": ("K", "groups K"), "fig5": ("S", "depth S of a stitch")}
 VARIED |= {"fig6": ("Es", "epochs on the server")}
@@ -191,7 +192,7 @@ def say_few(study: Study) -> str:
     if frame.empty:
         return ""
     table = frame.pivot_table(index=[*PLACE4, "paper"], columns="images", values="value", sort=False).dropna()
-    return nearest_to_print(table.sub(table.index.get_level_values("paper"), axis="index").abs())
+    return nearer_to_print(table.sub(table.index.get_level_values("paper"), axis="index").abs())
 
 
 def draw_tested(study: Study) -> Figure:

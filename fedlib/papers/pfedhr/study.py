@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -21,9 +21,10 @@ from fedlib.papers.pfedhr.figures import SHOWN
 from fedlib.papers.pfedhr.keep import GROUPS, LAST, looked_into
 from fedlib.papers.pfedhr.taught import taught
 from fedlib.stack import n_bytes
+from fedlib.studies.item import Read, replaced
+from fedlib.studies.old import Cell, items
 from fedlib.studies.rows import Row, kept
-from fedlib.studies.study import Cell, Read, Study, profile_of, stand_in
-from fedlib.studies.tasks import Images, Kept, Probe, Run, images
+from fedlib.studies.tasks import Images, Kept, Probe, Run, images, profile_of
 
 DATA = ("mnist", "svhn", "cifar10")
 MAIN = "svhn"  # of Table 3 and Figs 1 and 3 to 6
@@ -183,13 +184,16 @@ CONTROLS = dict.fromkeys(("table2", "table3"), ("other_teachers", "tested"))
 CONTROLS |= {"table4": ("few", "step_sizes", "narrow", "other_teachers", "tested")}
 
 
-def study(profile: str) -> Study:
+def cells(profile: str) -> list[Any]:
     """What pFedHR needs at one size."""
     cells = cells_of(PROFILES[profile])
     if profile == "paper":  # M1 to M4 on all images take hours for each run, so fewer images stand in for them
         others = cells_of(PROFILES["paper, few images"])
-        cells = stand_in(cells, others, lambda cell: mixed(cell, PAPER_DATA["cifar10"]))
-    return Study("pfedhr", profile, cells, shown=SHOWN, controls=CONTROLS)
+        cells = replaced(cells, others, lambda cell: mixed(cell, PAPER_DATA["cifar10"]))
+    return cells
+
+
+ITEMS = items(SHOWN, CONTROLS)
 
 
 def cells_of(sizes: Sizes) -> list[Cell]:

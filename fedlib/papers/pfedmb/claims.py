@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 
 from fedlib.papers.pfedmb.draw import LAYERS, PAIRS
 from fedlib.papers.pfedmb.study import COLUMNS, COMPLEX, COSTED, FIG5, METHODS, PROFILES, RIVALS, SIMPLE
+from fedlib.studies.claim import Claim, Numbers
 from fedlib.studies.number import Number, fact, largest, mean, missing, open_if_negative, smallest, strictly
-from fedlib.studies.study import Claim, Numbers
 from fedlib.studies.verdict import Case
 
 

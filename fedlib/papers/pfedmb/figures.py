@@ -14,9 +14,11 @@ from matplotlib.figure import Figure
 from fedlib.papers.pfedmb.alpha import fig1_2, fig3, fig3_rand, hero, layers, says_fig3, says_hero, says_layers
 from fedlib.papers.pfedmb.draw import PAIRS, chance, place, reported_curve, rows_that_count
 from fedlib.report.marks import dots, mark_chance, method_dots, name_ends, panels, plot_nothing, seeds_and_mean
-from fedlib.report.paper import against_seeds, points_ahead, reported
+from fedlib.report.paper import reported
+from fedlib.report.sentences import against_seeds, points_ahead
 from fedlib.report.style import BLACK, GREY, PALETTE, RED, WIDE, label, method_style
-from fedlib.studies.study import Item, Study
+from fedlib.studies.old import Item
+from fedlib.studies.study import Study
 
 WORDS = {
     "weighted=no": "branches averaged without alpha",

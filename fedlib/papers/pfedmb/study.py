@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from time import perf_counter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -20,8 +20,9 @@ from fedlib.papers.pfedmb.draw import CHOICES, LAYERS, PAIR, PAIRS, best, evalua
 from fedlib.papers.pfedmb.figures import SHOWN
 from fedlib.papers.pfedmb.given import pfedmb_given
 from fedlib.stack import Params
+from fedlib.studies.old import Cell, items
 from fedlib.studies.rows import Row
-from fedlib.studies.study import Cell, Study
+from fedlib.studies.study import Study
 from fedlib.studies.tasks import Images, Kept, Probe, Run
 
 METHODS = ("local_only", "fedavg", "fedprox", "fedper", "pfedme", "ifca", "fedfomo", "fedamp", "pfedmb")
@@ -147,7 +148,7 @@ PROFILES = {
 CONTROLS = {"table1": ("pairs_parts", "pairs"), "table2": ("parts", "step_sizes", "pull")}
 
 
-def study(profile: str) -> Study:
+def cells(profile: str) -> list[Any]:
     """What pFedMB needs at one size."""
     sizes = PROFILES[profile]
     cells = [*costs(sizes), *table1(sizes), *fig3(sizes), *fig4(sizes), *by_layer(sizes), *pairs_by_branches(sizes)]
@@ -156,7 +157,10 @@ def study(profile: str) -> Study:
         columns = [column(sizes, kind, clients) for kind in sizes.kinds]
         for make in (table2, table3, by_branches, controls, step_sizes, pull):
             cells += [cell for one in columns for cell in make(sizes, one)]
-    return Study("pfedmb", profile, cells, shown=SHOWN, controls=CONTROLS)
+    return cells
+
+
+ITEMS = items(SHOWN, CONTROLS)
 
 
 def federation(one: Study, item: str) -> fl.Federation:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import partial
 
 from fedlib.papers.pfedsim.measure import DOMAINS, PAIRS
-from fedlib.papers.pfedsim.study import ALPHAS, COLUMNS, DATA, LENET, MEASURES, METHODS, PERSONAL, RHOS, SINGLE
+from fedlib.papers.pfedsim.sizes import ALPHAS, COLUMNS, DATA, LENET, MEASURES, METHODS, PERSONAL, RHOS, SINGLE
+from fedlib.studies.claim import Claim, Numbers
 from fedlib.studies.number import Number, fact, largest, mean, missing, smallest
-from fedlib.studies.study import Claim, Numbers
 from fedlib.studies.verdict import Case
 
 

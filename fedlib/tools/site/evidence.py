@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from types import SimpleNamespace
 from typing import NamedTuple
 
 import pandas as pd
@@ -52,7 +51,6 @@ def read(folder: Path = FOLDER) -> Evidence:
         The evidence.
     """
     studies = {paper: study(paper) for paper in PAPERS}
-    studies = {paper: one._replace(rows=one.known()) for paper, one in studies.items()}  # files that are read once
     return Evidence(
         table(folder / "scoreboard.csv"),
         pd.read_csv(folder / "ledger.csv", dtype=str, keep_default_na=False),
@@ -116,7 +114,5 @@ def side_by_side(evidence: Evidence, paper: str, item: str) -> pd.DataFrame:
     Returns:
         Text in cells. The columns have two levels: data and setting, and "paper" or "full size" (ours).
     """
-    own = evidence.studies[paper]
-    here = SimpleNamespace(profile="paper", item=own.item, table=lambda name: numbers(evidence, paper, name))
-    long = layout.long_table(here, here, item)  # type: ignore[arg-type]  # a study whose numbers are those of the file
-    return layout.wide(long, own.item(item).rows)
+    full, about = numbers(evidence, paper, item), evidence.studies[paper].item(item)
+    return layout.wide(layout.long_table(full, full.iloc[:0], about), about.rows)

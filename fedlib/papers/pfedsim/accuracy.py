@@ -1,0 +1,234 @@
+"""pFedSim: accuracy of the methods (Tables 3, 6 and 8), and two controls."""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import product
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+
+import fedlib as fl
+from fedlib.papers.pfedsim.controls import blind
+from fedlib.papers.pfedsim.measure import DOMAINS, by_domain, made
+from fedlib.papers.pfedsim.sizes import local, run, warmed
+from fedlib.report.charts import plot_heatmaps, plot_points
+from fedlib.report.marks import dots, plot_nothing
+from fedlib.report.panels import line_panels
+from fedlib.report.sentences import against_seeds, beside_printed, who_leads
+from fedlib.report.style import BLUE, GREY, ORANGE, RED, WIDE, data_label, label
+from fedlib.studies.item import Cell, item
+from fedlib.studies.layout import parts_of
+from fedlib.studies.rows import kept
+from fedlib.studies.tasks import Run
+
+
+def chance(study) -> float:
+    """Accuracy of guessing [%]; the substitute data have ten classes, the paper's various numbers."""
+    return np.nan if study.profile == "paper" else 10.0
+
+
+@item(
+    "Table 3: accuracy [%] of every method, pooled over the test images of all clients.",
+    alt="Points by method, measured and printed, one panel for each level of label skew.",
+)
+def table3(sizes):
+    for name, alpha, method in product(sizes.data, sizes.alphas, sizes.methods):
+        task = warmed(sizes, name, alpha, 0.5) if method == "pfedsim" else run(sizes, name, alpha, made(method))
+        yield Cell(method, name, f"dir={alpha}", (task,), seeds=sizes.seeds)
+
+
+@table3.draw
+def _(study):
+    return plot_points(study.points("table3"), chance=chance(study))
+
+
+@table3.says
+def _(study):
+    return who_leads(study.numbers("table3"), "pfedsim")
+
+
+@item(
+    "Accuracy [%] over the rounds; thin lines are seeds, thick lines their mean.",
+    alt="Accuracy of every method over the rounds, one panel for each level of label skew.",
+)
+def curves(sizes):
+    return ()  # drawn from the runs of Table 3
+
+
+@curves.draw
+def _(study):
+    return line_panels(
+        study.curves("table3"), "round", y="accuracy", chance=lambda rows: chance(study), ylim=(0, 100), height=2.2
+    )
+
+
+@item(
+    "Table 6: accuracy [%] of pFedSim by the share of rounds that are FedAvg.",
+    rows="rho",
+    alt="Accuracy against the share of the warm-up, measured and printed.",
+)
+def table6(sizes):
+    for name, alpha, rho in product(sizes.data, sizes.rho_alphas, sizes.rhos):
+        task, setting = warmed(sizes, name, alpha, rho), f"dir={alpha};rho={rho:g}"
+        yield Cell("pfedsim", name, setting, (task,), seeds=sizes.rho_seeds)
+        if rho == 1:
+            both = task, run(sizes, name, alpha, fl.fedavg())
+            yield Cell("pfedsim", name, setting, both, gap, "less FedAvg", sizes.rho_seeds)
+
+
+def gap(one, other) -> float:
+    """Difference of two accuracies [points]."""
+    return one.score() - other.score()
+
+
+def by_rho(study) -> pd.DataFrame:
+    """Accuracy by the share of the warm-up, measured, and printed (seed -1) for the same data and label skew."""
+    numbers, key = study.numbers("table6", metric="accuracy"), ["dataset", "dir"]
+    printed = study.table("table6").dropna(subset="paper")
+    parts = pd.DataFrame(map(parts_of, printed["setting"]), index=printed.index, columns=["dir", "rho"])
+    printed = printed[["dataset"]].join(parts).assign(value=printed["paper"], method="paper", seed=-1)
+    printed = printed.merge(numbers[[*key, "data"]].drop_duplicates(), on=key)
+    both = pd.concat([numbers, printed], ignore_index=True)
+    return both.assign(rho=both["rho"].astype(float), dir="dir=" + both["dir"])
+
+
+@table6.draw
+def _(study):
+    looks = {"pfedsim": {"color": RED, "marker": "*"}, "paper": {"color": GREY, "linestyle": ":", "marker": "x"}}
+    return line_panels(
+        by_rho(study),
+        "rho",
+        ["data", "dir"],
+        chance=lambda rows: chance(study),
+        named={"pfedsim": "measured", "paper": "paper"}.__getitem__,
+        look=looks.__getitem__,
+        xlabel=r"share $\rho$ of the rounds that are FedAvg",
+        ylim=(0, 100),
+        height=2.2,
+    )
+
+
+@table6.says
+def _(study):
+    texts = []
+    for (data, alpha), rows in by_rho(study).query("seed >= 0").groupby(["data", "dir"], sort=False):
+        mean = rows.groupby("rho")["value"].mean()
+        ends = {0.0: "without a warm-up", 1.0: "as FedAvg alone"}
+        losses = [f", {text} it loses {mean.max() - mean[rho]:.1f} points" for rho, text in ends.items() if rho in mean]
+        texts.append(
+            f"{data_label(data)}, {alpha}: the best of {len(mean)} shares is {mean.idxmax():g}{''.join(losses)}"
+        )
+    return f"{'; '.join(texts)}." if texts else ""
+
+
+@item(
+    "Table 8: accuracy [%] by domain, without label skew.",
+    alt="Heat map of accuracy, methods by domains.",
+)
+def table8(sizes):
+    source, model, clients = sizes.domains
+    setting = local(sizes) | {"rounds": sizes.domain_rounds, "evaluate_every": sizes.domain_rounds}
+    setting["join_ratio"] = sizes.join_ratio
+    for method in sizes.methods:
+        task = Run(made(method), source, fl.domains(), clients, setting, model, keep=by_domain)
+        for domain, name in zip((*sizes.domain_names, "Average"), (*DOMAINS, "Average"), strict=True):
+            read = partial(kept, name)
+            yield Cell(method, "domainnet", f"domain={domain}", (task,), read, seeds=sizes.domain_seeds)
+
+
+@table8.draw
+def _(study):
+    numbers = study.numbers("table8")
+    if numbers.empty:
+        return plot_nothing()
+    grid = numbers.pivot_table(index="method", columns="domain", values="value", sort=False) / 100
+    names = [label(str(name)) for name in grid.index]
+    return plot_heatmaps(
+        [grid.to_numpy()], [""], rows=names, columns=list(map(str, grid.columns)), bar="accuracy", width=WIDE
+    )
+
+
+SIMILARITIES = {  # of the control: name and colour
+    "per_class": ("pFedSim", RED),
+    "log_of_mean": ("log of the mean cosine", ORANGE),
+    "mean_cos": ("mean cosine", ORANGE),
+    "uniform": ("uniform", BLUE),
+    "shuffled": ("shuffled", BLUE),
+    "none (FedPer)": ("FedPer", GREY),
+}
+
+
+@item(
+    "Control: accuracy [%] with uniform and with shuffled weights, and with other similarities.",
+    rows="similarity",
+    alt="Points of accuracy by kind of similarity.",
+    explains=("table3", "table6"),
+)
+def weights(sizes):
+    at = partial(run, sizes, "cifar10", 0.1)
+    variants = {"per_class": warmed(sizes, "cifar10", 0.1, 0.5)}
+    variants |= {kind: at(fl.pfedsim(similarity=kind)) for kind in sizes.kinds}
+    variants |= {"uniform": at(blind("uniform")), "shuffled": at(blind("shuffled")), "none (FedPer)": at(fl.fedper())}
+    for name, task in variants.items():
+        yield Cell("pfedsim", "cifar10", f"similarity={name}", (task,), seeds=sizes.seeds)
+
+
+@weights.draw
+def _(study):
+    numbers = study.numbers("weights")
+    if numbers.empty:
+        return plot_nothing()
+    groups = numbers.groupby("similarity", sort=False)["value"]
+    lines = [(SIMILARITIES[kind][0], values.tolist(), SIMILARITIES[kind][1]) for kind, values in groups]
+    figure, ax = plt.subplots(figsize=(WIDE, 0.3 * len(lines) + 0.8))
+    dots(ax, lines)
+    ax.set(xlabel="accuracy [%]", xlim=(numbers["value"].min() - 2, numbers["value"].max() + 2))
+    return figure
+
+
+@weights.says
+def _(study):
+    by_seed = study.numbers("weights").pivot_table(index="seed", columns="similarity", values="value")
+    by_seed = by_seed.reindex(columns=["per_class", "uniform", "shuffled"]).dropna()
+    if by_seed.empty:
+        return ""
+    ours, *others = by_seed.mean()
+    noise = study.numbers("weights").groupby("similarity")["value"].std().max()
+    gain = ours - max(others)
+    if np.isnan(noise):
+        meaning = ""
+    elif abs(gain) <= noise:
+        meaning = ": which client's extractor is averaged makes no difference here"
+    else:
+        meaning = ": the similarity helps" if gain > 0 else ": weights without it are better here"
+    return (
+        f"pFedSim (red) minus the better of uniform and shuffled weights (blue): {gain:+.1f} points, "
+        f"{against_seeds(gain, noise)}{meaning}."
+    )
+
+
+@item(
+    "Control: accuracy [%] with the protocol of the published code: local BatchNorm statistics, pixels up to 255.",
+    explains=("table3", "table6"),
+)
+def protocol(sizes):
+    for method in sizes.published:
+        usual = run(sizes, "cifar10", 0.1, made(method))
+        published = run(sizes, "cifar10", 0.1, made(method), statistics="local", pixels="raw")
+        yield Cell(method, "cifar10", "protocol=published", (published,))
+        yield Cell(method, "cifar10", "protocol=ours", (usual,))
+
+
+@protocol.says
+def _(study):
+    frame = study.numbers("protocol")
+    if frame.empty:
+        return ""
+    table3 = study.numbers("table3").query("dataset == 'cifar10' and setting == 'dir=0.1'")
+    printed = table3.groupby("method")["paper"].first()
+    kinds = {"ours": "with ours", "published": "with the published protocol"}
+    frame = pd.concat([frame[frame["protocol"] == kind] for kind in kinds])  # ours first
+    frame = frame.assign(what=frame["method"].map(label), kind=frame["protocol"].map(kinds))
+    return beside_printed(frame.assign(paper=frame["method"].map(printed)))

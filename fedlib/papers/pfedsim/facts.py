@@ -1,0 +1,162 @@
+"""pFedSim: partitions, networks, traffic and time (Tables 1, 4, 5, 7, 9; Figs. 3, 4, 5a)."""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import product
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+from fedlib.papers.pfedsim.measure import client_sizes, costs, domain_sizes, needs, networks
+from fedlib.papers.pfedsim.sizes import ALPHAS, COSTED, local
+from fedlib.report.marks import arrow, box, panels
+from fedlib.report.partition_plots import plot_partition
+from fedlib.report.style import BLUE, GREY, RED, WIDE, label
+from fedlib.studies.item import Cell, item
+from fedlib.studies.rows import kept
+from fedlib.studies.tasks import Probe, images
+
+
+@item("Table 1, measured: models sent per round, and use of other clients' data.")
+def table1(sizes):
+    for method in COSTED:
+        task = Probe("table1", needs, (method,), exact=True)
+        for metric in ("models up and down", "most models up", "looks at data of others"):
+            yield Cell(method, "", "", (task,), partial(kept, metric), metric)
+
+
+@item("Table 4: sizes of the clients.", rows="metric", digits=0)
+def table4(sizes):
+    for name, (source, _) in sizes.data.items():
+        probes = {a: Probe("table4", client_sizes, (source, a, sizes.clients, sizes.min_size), source) for a in ALPHAS}
+        for alpha, (metric, value) in product(ALPHAS, (("samples_per_client", "mean"), ("std_of_sizes", "std"))):
+            yield Cell("partition", name, f"dir={alpha}", (probes[alpha],), partial(kept, value), metric, 2)
+        for metric, value in (("num_samples", "samples"), ("num_classes", "classes")):
+            yield Cell("partition", name, "", (probes[0.1],), partial(kept, value), metric)
+
+
+@item(
+    "Fig. 3: images of every class by client.",
+    alt="Circles by client and class, their area the number of images, for Dir(0.1) and Dir(0.5).",
+)
+def fig3(sizes):
+    return ()  # drawn from the measurements of Table 4
+
+
+@fig3.draw
+def _(study):
+    figure, axes = panels(len(ALPHAS), 2.0, across=1, sharex=True)
+    for ax, alpha in zip(axes, ALPHAS, strict=True):
+        [row, *_] = study.rows_behind("table4", dataset="cifar10", setting=f"dir={alpha}")
+        plot_partition(np.array(row.kept["counts"]), ax)
+        ax.set_title(f"Dir({alpha})", loc="left")
+        ax.label_outer()
+    return figure
+
+
+def network(table: str, layers):
+    """The numbers of Table 5 or 9."""
+    for layer in layers:
+        task, read = Probe("networks", networks, exact=True), partial(kept, f"{table} {layer}")
+        yield Cell("partition", "", f"layer={layer}", (task,), read, "parameters")
+
+
+@item("Table 5: parameters of LeNet5 by layer.", rows="layer", digits=0)
+def table5(sizes):
+    return network("table5", ("conv1", "conv2", "fc1", "fc2", "classifier"))
+
+
+@item("Table 9: parameters of MobileNetV2 by block, for 200 classes.", rows="layer", digits=0)
+def table9(sizes):
+    return network("table9", (*(f"features.{i}" for i in range(19)), "classifier.1"))
+
+
+@item(
+    "Table 7: time [1e-4 s] of a client per training sample, also relative to FedAvg's, and scalars per round.",
+    alt="Time and traffic of every method relative to FedAvg; the printed times beside the measured ones.",
+)
+def table7(sizes):
+    setting = local(sizes) | {"rounds": sizes.cost_rounds, "join_ratio": sizes.join_ratio}
+    for name, (source, model) in sizes.data.items():
+        task = Probe("table7", costs, (COSTED, source, sizes.clients, sizes.min_size, setting, model), source)
+        for method, metric in product(COSTED, ("xi_p_1e-4s", "relative_time", "scalars_down", "scalars_up")):
+            yield Cell(method, name, "dir=0.1", (task,), partial(kept, f"{metric} {method}"), metric, 3)
+
+
+@table7.draw
+def _(study):
+    table = study.table("table7")
+    table = table[table["dataset"] == "cifar10"]
+    figure, axes = plt.subplots(2, 1, figsize=(WIDE, 3.4), sharey=True)
+    of = {name: one.set_index("method") for name, one in table.groupby("metric", sort=False)}
+    time, sent = of["xi_p_1e-4s"]["paper"], of["scalars_down"]
+    ratios = {
+        "time per sample": (time / time["fedavg"], of["relative_time"]["value"]),
+        "scalars received": tuple(sent[column] / sent.loc["fedavg", column] for column in ("paper", "value")),
+    }
+    for ax, (title, pair) in zip(axes, ratios.items(), strict=True):
+        for ratio, color, marker, name in zip(pair, (GREY, RED), "xo", ("paper", "measured"), strict=True):
+            ax.plot(ratio, list(map(label, ratio.index)), marker, color=color, label=name)
+        ax.set_title(f"{title}, relative to FedAvg", loc="left")
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper right", ncols=2)
+    return figure
+
+
+@item("Table 8(a): images of each domain.", rows="domain", digits=0)
+def table8a(sizes):
+    task = Probe("table8a", domain_sizes, (sizes.domains[0],), sizes.domains[0], exact=True)
+    for name in sizes.domain_names:
+        yield Cell("partition", "domainnet", f"domain={name}", (task,), partial(kept, name.lower()), "num_samples")
+
+
+@item(
+    "Fig. 5(a): one class in all domains.",
+    alt="One picture of the same class from each domain.",
+)
+def fig5a(sizes):
+    return ()  # drawn from the images
+
+
+@fig5a.draw
+def _(study):
+    [cell, *_] = [cell for cell in study.cells if cell.item == "table8a"]
+    data = images(cell.tasks[0].images)
+    figure, axes = panels(len(data.domains), 1.5, across=3)
+    for d, ax in enumerate(axes):
+        first = np.flatnonzero((data.domain == d) & (data.y == 3))[0]
+        ax.imshow(data.x[first].transpose(1, 2, 0), cmap="gray_r")
+        ax.set_title(data.domains[d])
+        ax.axis("off")
+    return figure
+
+
+@item(
+    "Fig. 4: what clients send and receive in the two phases.",
+    alt="Two drawings of server and client; arrows are labelled with what is sent.",
+)
+def fig4(sizes):
+    return ()  # a scheme
+
+
+@fig4.draw
+def _(study):
+    phases = {
+        "first rounds: one model (FedAvg)": ("server\n$\\theta$ = mean of all $\\theta_i$", r"$\theta_i$", r"$\theta$"),
+        "later rounds: similar clients share": (
+            r"$\Phi_{ij}$ from $\varphi_i, \varphi_j$;  $\omega_i' = \sum_j \Phi_{ij}\,\omega_j \,/ \sum_j \Phi_{ij}$",
+            r"$\omega_i, \varphi_i$",
+            r"$\omega_i', \varphi_i$",
+        ),
+    }
+    figure, axes = panels(len(phases), 2.1, across=1)
+    for ax, (title, (server, up, down)) in zip(axes, phases.items(), strict=True):
+        for y, text in ((0.82, server), (0.16, "client $i$: $E$ epochs on its own images")):
+            box(ax, (0.5, y), (0.92, 0.3), text, facecolor="#F2F2F0", edgecolor=GREY, linewidth=1)
+        for x, start, end, text, color in ((0.3, 0.32, 0.66, up, RED), (0.7, 0.66, 0.32, down, BLUE)):
+            arrow(ax, (x, start), (x, end), color)
+            ax.text(x + 0.03, 0.49, text, va="center", color=color)
+        ax.set(xlim=(0, 1), ylim=(0, 1))
+        ax.set_title(title, loc="left")
+        ax.axis("off")
+    return figure

@@ -1,0 +1,280 @@
+"""pFedSim: the measurement study (Fig. 1, Fig. 2, Table 2), and the similarity that the server learns."""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import product
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.patches import Rectangle
+
+from fedlib import similarity
+from fedlib.papers.pfedsim.measure import LABELS, LAYERS, PAIRS, VARIANTS, four_clients, layers_alike
+from fedlib.papers.pfedsim.measure import stages as agreement_by_round
+from fedlib.papers.pfedsim.sizes import MEASURES, local, warmed
+from fedlib.report.charts import plot_heatmaps
+from fedlib.report.marks import panels, plot_nothing
+from fedlib.report.panels import line_panels
+from fedlib.report.style import GREY, PALETTE, RED, WIDE
+from fedlib.studies.item import Cell, item
+from fedlib.studies.rows import kept
+from fedlib.studies.tasks import Probe
+
+
+def means(study, name: str, metric: str = ""):
+    """Mean over seeds of every number of an item, by setting."""
+    return study.numbers(name, metric=metric).groupby("setting", sort=False)["value"].mean()
+
+
+@item(
+    "Fig. 1: linear CKA between ten models trained alone, by layer (mean over pairs).",
+    rows="layer",
+    alt="Five heat maps of CKA between ten models, one for each layer.",
+    digits=3,
+)
+def fig1(sizes):
+    setting = {"batch_size": sizes.batch_size, "lr": sizes.lr}
+    arguments = (sizes.study, sizes.min_size, sizes.study_epochs, setting, sizes.study_images)
+    task = Probe("fig1", layers_alike, arguments, sizes.study)
+    for k in LAYERS:
+        read = partial(kept, f"layer={k}")
+        yield Cell("local_only", "cifar10", f"layer={k}", (task,), read, "cka", sizes.study_seeds)
+
+
+@fig1.draw
+def _(study):
+    [row, *_] = study.rows_behind("fig1")
+    figure, axes = panels(len(LAYERS), 1.6, across=3, sharex=True, sharey=True, layout="compressed")
+    for ax, k in zip(axes, LAYERS, strict=True):
+        ax.imshow(np.array(row.kept[f"matrix {k}"]), vmin=0, vmax=1)
+        ax.set(title=f"layer {k}" if k < 4 else "classifier", xlabel="client", ylabel="client")
+        ax.set(xticks=range(0, 10, 3), yticks=range(0, 10, 3))
+        ax.grid(False)
+        ax.label_outer()
+    figure.colorbar(axes[0].images[0], ax=axes, label="linear CKA", fraction=0.05, aspect=20)
+    return figure
+
+
+@fig1.says
+def _(study):
+    first, last = means(study, "fig1")[["layer=0", "layer=4"]]
+    meaning = "is where the clients' data show" if first - last > 0.1 else "does not differ more than the first layer"
+    return (
+        f"CKA between different models is {first:.2f} in the first layer and {last:.2f} in the classifier, which "
+        f"{meaning}."
+    )
+
+
+SIGNALS = {"WDB": "BatchNorm statistics", "MDB": "updates", "LDB": "losses", "CS": "classifiers"}
+
+
+def pairs_of_clients(sizes) -> Probe:
+    """The measurement of Table 2 and Fig. 2."""
+    setting = {"batch_size": sizes.batch_size, "lr": sizes.lr}
+    return Probe("table2", four_clients, (sizes.study, sizes.study_epochs, setting), sizes.study)
+
+
+@item(
+    "Table 2: four similarity measures for four pairs of clients, beside their data similarity.",
+    alt="Four panels, a measure each: its value for four pairs of clients against their data similarity.",
+    digits=3,
+)
+def table2(sizes):
+    for measure, pair in product(MEASURES, PAIRS):
+        read, tasks = partial(kept, f"{measure} {pair}"), (pairs_of_clients(sizes),)
+        yield Cell(measure, "cifar10", f"pair={pair}", tasks, read, "similarity", sizes.study_seeds)
+
+
+@table2.draw
+def _(study):
+    values = study.numbers("table2").pivot_table(index=["setting", "seed"], columns="method", values="value")
+    figure, axes = panels(len(SIGNALS), 1.6, sharex=True)
+    for ax, (name, words) in zip(axes, SIGNALS.items(), strict=True):
+        color = RED if name == "CS" else GREY
+        for _, one in values.groupby("seed"):
+            one = one.sort_values("DataSimilarity")
+            ax.plot(one["DataSimilarity"], one[name], color=color, linewidth=0.8, marker="o", markersize=3)
+        ax.set_title(words, loc="left", color=color if name == "CS" else "black")
+        ax.set(xlabel="data similarity", ylabel="measured")
+    for ax in axes[:2]:
+        ax.set_xlabel("")
+    return figure
+
+
+@table2.says
+def _(study):
+    tau = {words: means(study, "fig2")[f"tau {name}"] for name, words in SIGNALS.items()}
+    best = [words for words, value in tau.items() if value == max(tau.values())]
+    values = ", ".join(f"{value:.2f} for {words}" for words, value in tau.items())
+    return (
+        f"Kendall's tau with the data similarity is {values}; the order of the pairs is kept best by "
+        f"{' and '.join(best)}."
+    )
+
+
+@item(
+    "Fig. 2: cosine of the classifiers' rows by pair of clients and class.",
+    rows="setting",
+    alt="Heat map of cosines, four pairs by ten classes; frames mark classes that only one client owns.",
+    digits=3,
+)
+def fig2(sizes):
+    reads = {"rows": row_margin, "gap": smallest_gap}
+    reads |= {f"tau {m}": partial(agreement, m, 0) for m in MEASURES[1:]}
+    reads |= {f"r {m}": partial(agreement, m, 1) for m in MEASURES[1:]}
+    for name, read in reads.items():
+        yield Cell("local_only", "cifar10", name, (pairs_of_clients(sizes),), read, "margin", sizes.study_seeds)
+
+
+def row_margin(row) -> float:
+    """Least mean cosine over classes that both or neither own, less the largest over classes that one owns."""
+    kinds = [cosines(row, pair) for pair in PAIRS]
+    return min(alike.mean() for alike, _ in kinds if len(alike)) - max(one.mean() for _, one in kinds if len(one))
+
+
+def smallest_gap(row) -> float:
+    """The smallest difference of the two within a pair that has both kinds."""
+    kinds = [cosines(row, pair) for pair in PAIRS]
+    return min(alike.mean() - one.mean() for alike, one in kinds if len(alike) and len(one))
+
+
+def agreement(measure: str, which: int, row) -> float:
+    """Kendall's tau (0) or Pearson's r (1) of a measure with the data similarity over the four pairs."""
+    values, truth = ([row.kept[f"{name} {pair}"] for pair in PAIRS] for name in (measure, "DataSimilarity"))
+    return float(similarity.agreement(values, truth)[which])
+
+
+def one_sided(pair: str) -> np.ndarray:
+    """Classes that only one client of a pair owns: bool [10]."""
+    i, j = PAIRS[pair]
+    return np.array([(c in LABELS[i]) != (c in LABELS[j]) for c in range(10)])
+
+
+def cosines(row, pair: str) -> tuple[np.ndarray, np.ndarray]:
+    """Cosines of a pair: of classes that both or neither own, and of the others."""
+    values, mask = np.array(row.kept[f"rows {pair}"])[:10], one_sided(pair)
+    return values[~mask], values[mask]
+
+
+@fig2.draw
+def _(study):
+    rows = study.rows_behind("fig2")
+    mean = np.array([np.mean([row.kept[f"rows {pair}"][:10] for row in rows], axis=0) for pair in PAIRS])
+    figure = plot_heatmaps(
+        [np.column_stack([mean, mean.mean(1)])],
+        [""],
+        rows=list(PAIRS),
+        columns=[*map(str, range(10)), "mean"],
+        vmin=min(0.0, float(mean.min())),
+        xlabel="class",
+        ylabel="pair",
+        bar="cosine",
+        width=WIDE,
+    )
+    for y, pair in enumerate(PAIRS):
+        for c in np.flatnonzero(one_sided(pair)):
+            figure.axes[0].add_patch(Rectangle((c - 0.47, y - 0.47), 0.94, 0.94, fill=False, edgecolor=RED))
+    return figure
+
+
+@fig2.says
+def _(study):
+    gap = means(study, "fig2")["gap"]
+    return (
+        f"In classes that only one of the two clients owns (red frames) the cosine is "
+        f"{'smaller' if gap > 0 else 'not always smaller'}: within a pair the gap of the means is at least {gap:.2f}."
+    )
+
+
+@item(
+    "Agreement of the server's Phi with the data similarity at the end (Kendall's tau, Pearson's r).",
+    rows="rho",
+    alt="Two heat maps by main class of two clients: the server's similarity, and the data similarity.",
+    digits=3,
+)
+def learned(sizes):
+    for name, alpha, rho in product(sizes.data, sizes.rho_alphas, sizes.rhos):
+        for metric in ("tau", "r") if rho < 1 else ():
+            read, tasks = partial(kept, metric), (warmed(sizes, name, alpha, rho),)
+            yield Cell("pfedsim", name, f"dir={alpha};rho={rho:g}", tasks, read, metric, sizes.rho_seeds)
+
+
+@learned.draw
+def _(study):
+    rows = [row for row in study.rows_behind("learned") if "phi" in row.kept]
+    if not rows:
+        return plot_nothing()
+    figure, axes = plt.subplots(1, 2, figsize=(WIDE, 2.7), sharey=True, layout="compressed")
+    for ax, name, title in zip(axes, ("phi", "truth"), (r"the server's $\Phi$", "data similarity"), strict=True):
+        values = np.array(rows[0].kept[name])
+        image = ax.imshow(np.where(values < 0, np.nan, values), cmap="viridis", vmin=0)
+        ax.set(title=title, xlabel="main class of client $j$")
+        ax.set(xticks=range(0, len(values), 3), yticks=range(0, len(values), 3))
+        ax.grid(False)
+        figure.colorbar(image, ax=ax, location="bottom", aspect=20)
+    axes[0].set_ylabel("main class of client $i$")
+    return figure
+
+
+@learned.says
+def _(study):
+    values = ", ".join(f"{tau:.2f} ({setting})" for setting, tau in means(study, "learned", "tau").items())
+    return (
+        "The diagonal holds clients with the same main class. Over all pairs that were sampled together, Kendall's "
+        f"tau of Phi with the data similarity is {values}."
+    )
+
+
+@item(
+    "Agreement of classifiers with the data similarity, by the rounds of FedAvg before the comparison.",
+    rows="round",
+    alt="Kendall's tau against the number of rounds of FedAvg, a line for each similarity.",
+    digits=3,
+)
+def stages(sizes):
+    (source, _), setting = sizes.data["cifar10"], local(sizes) | {"join_ratio": sizes.join_ratio}
+    arguments = (source, 0.1, sizes.clients, sizes.min_size, setting, sizes.stages)
+    task = Probe("stages", agreement_by_round, arguments, source)
+    for t, (kind, cap), metric in product(sizes.stages, VARIANTS, ("tau", "r")):
+        setting, read = f"round={t};similarity={kind};cap={cap:g}", partial(kept, f"{metric} {t} {kind} {cap:g}")
+        yield Cell("fedavg", "cifar10", setting, (task,), read, metric, sizes.stage_seeds)
+
+
+@stages.draw
+def _(study):
+    numbers = study.numbers("stages", metric="tau")
+    if numbers.empty:
+        return plot_nothing()
+    numbers = numbers.assign(round=numbers["round"].astype(int), kind=numbers["setting"].str.partition(";")[2])
+    names = {
+        f"similarity={kind};cap={cap:g}": "mean cosine" if kind == "mean_cos" else f"eq. (3), cap {cap:g}"
+        for kind, cap in VARIANTS
+    }
+    colors = dict(zip(names, PALETTE, strict=False))
+    return line_panels(
+        numbers,
+        "round",
+        (),
+        line="kind",
+        named=names.__getitem__,
+        look=lambda kind: {"color": colors[kind], "marker": "o"},
+        xlabel="rounds of FedAvg before",
+        ylabel="Kendall's $\\tau$ with\nthe data similarity",
+        height=2.6,
+    )
+
+
+@stages.says
+def _(study):
+    numbers = study.numbers("stages", metric="tau")
+    numbers = numbers.assign(round=numbers["round"].astype(int)) if len(numbers) else numbers
+    usual = numbers.query("similarity == 'per_class' and cap == '0.0001'") if len(numbers) else numbers
+    if usual.empty:
+        return ""
+    tau = usual.groupby("round")["value"].mean()
+    return (
+        f"Equation (3) follows the data similarity best after {tau.idxmax()} rounds of FedAvg (tau {tau.max():.2f}), "
+        f"with tau {tau.iloc[-1]:.2f} after {tau.index[-1]}; the best of all variants reaches "
+        f"{means(study, 'stages', 'tau').max():.2f}."
+    )

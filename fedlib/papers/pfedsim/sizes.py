@@ -1,0 +1,144 @@
+"""pFedSim (Tan et al., 2023): sizes of the experiments, and their runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import NamedTuple
+
+import fedlib as fl
+from fedlib.algorithm import Algorithm
+from fedlib.papers.pfedsim.measure import DOMAINS, learned
+from fedlib.studies.tasks import Images, Run
+
+SINGLE = ("fedavg", "fedprox", "feddyn", "fedgen")
+PERSONAL = ("perfedavg", "fedper", "fedrep", "fedfomo", "fedap")
+METHODS = ("local_only", *SINGLE, "fedbn", *PERSONAL, "pfedsim")
+COSTED = ("fedavg", "fedfomo", "fedgen", "fedap", "pfedsim")
+RHOS = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
+DATA = ("cifar10", "cinic10", "tinyimagenet", "emnist")
+ALPHAS = (0.1, 0.5)
+COLUMNS = [(name, f"dir={alpha}") for name in DATA for alpha in ALPHAS]
+LENET = [(name, setting) for name, setting in COLUMNS if name != "tinyimagenet"]
+MEASURES = ("DataSimilarity", "WDB", "MDB", "LDB", "CS")
+
+
+class Sizes(NamedTuple):
+    """Sizes of one profile."""
+
+    data: Mapping[str, tuple[Images, str]]  # the paper's data set -> ours, and the model
+    domains: tuple[Images, str, int]  # data, model, clients of Table 8
+    domain_names: tuple[str, ...] = DOMAINS
+    methods: tuple[str, ...] = METHODS
+    alphas: tuple[float, ...] = ALPHAS
+    rounds: int = 200
+    clients: int = 100
+    join_ratio: float = 0.1
+    local_epochs: int = 5
+    batch_size: int = 32
+    lr: float = 0.01
+    min_size: int = 40
+    evaluate_every: int = 10
+    seeds: int = 2
+    rhos: tuple[float, ...] = RHOS
+    rho_alphas: tuple[float, ...] = ALPHAS
+    rho_seeds: int = 2
+    domain_rounds: int = 200
+    domain_seeds: int = 2
+    cost_rounds: int = 20  # of which the first warms up and the last is not timed
+    study: Images = Images("cifar10")  # of Fig. 1, Fig. 2 and Table 2
+    study_epochs: int = 20
+    study_images: int = 2000
+    study_seeds: int = 3
+    stages: tuple[int, ...] = (0, 10, 50, 100, 200)  # rounds of FedAvg before classifiers are compared
+    stage_seeds: int = 2
+    published: tuple[str, ...] = (
+        *SINGLE,
+        "perfedavg",
+        "fedper",
+        "fedrep",
+    )  # methods that the published protocol changes
+    kinds: tuple[str, ...] = ("log_of_mean", "mean_cos")  # other similarities than the paper's
+
+
+PEN = Images("digit_styles", (("per_style", 800),), ("pen",), stands_for="cifar10")
+STYLES = Images("digit_styles", (("per_style", 300),), stands_for="domainnet")
+QUICK = Sizes(
+    data={"cifar10": (PEN, "lenet5")},
+    domains=(STYLES, "lenet5", 12),
+    domain_names=("pen", "pencil", "poster", "painting", "halftone", "clutter"),
+    methods=("local_only", "fedavg", "fedper", "fedap", "pfedsim"),
+    rounds=12,
+    clients=10,
+    join_ratio=0.5,
+    local_epochs=2,
+    batch_size=16,
+    lr=0.05,
+    min_size=20,
+    evaluate_every=3,
+    seeds=3,
+    rhos=(0.0, 0.3, 0.5, 0.7, 0.9, 1.0),
+    rho_alphas=(0.1,),
+    rho_seeds=1,
+    domain_rounds=8,
+    domain_seeds=1,
+    cost_rounds=4,
+    study=PEN,
+    study_epochs=10,
+    study_images=300,
+    stages=(0, 2, 5, 12),
+    published=("fedavg", "fedper"),
+    kinds=("mean_cos",),
+)
+PROFILES = {
+    "paper": Sizes(
+        data={
+            "cifar10": (Images("cifar10"), "lenet5"),
+            "cinic10": (Images("cinic10"), "lenet5"),
+            "tinyimagenet": (Images("tinyimagenet"), "mobilenetv2_pretrained"),
+            "emnist": (Images("emnist_byclass"), "lenet5"),
+        },
+        domains=(Images("domainnet"), "mobilenetv2_pretrained", 120),
+    ),
+    "quick": QUICK,
+    "smoke": QUICK._replace(
+        data={"cifar10": (PEN._replace(few=500), "lenet5")},
+        domains=(STYLES._replace(options=(("per_style", 100),)), "lenet5", 6),
+        rounds=2,
+        clients=6,
+        join_ratio=1.0,  # so that FedFomo has five neighbours
+        local_epochs=1,
+        min_size=8,
+        evaluate_every=1,
+        seeds=1,
+        rhos=(0.0, 0.5, 1.0),
+        domain_rounds=1,
+        cost_rounds=3,
+        study=PEN._replace(few=500),
+        study_epochs=1,
+        study_images=50,
+        study_seeds=1,
+        stages=(0, 2),
+        stage_seeds=1,
+        kinds=(),
+    ),
+}
+
+
+def local(sizes: Sizes) -> dict[str, object]:
+    """How a client trains."""
+    return {"local_epochs": sizes.local_epochs, "batch_size": sizes.batch_size, "lr": sizes.lr}
+
+
+def run(sizes: Sizes, name: str, alpha: float, algorithm: Algorithm, **setting: object) -> Run:
+    """A run of the main setting on the paper's data set `name`."""
+    source, model = sizes.data[name]
+    common = {"rounds": sizes.rounds, "join_ratio": sizes.join_ratio, "evaluate_every": sizes.evaluate_every}
+    partition = fl.dirichlet(alpha, sizes.min_size)
+    return Run(algorithm, source, partition, sizes.clients, local(sizes) | common | setting, model)
+
+
+def warmed(sizes: Sizes, name: str, alpha: float, rho: float) -> Run:
+    """pFedSim with a warm-up of this share of the rounds."""
+    made = run(sizes, name, alpha, fl.pfedsim(rho))
+    return made._replace(keep=partial(learned, made))

@@ -1,0 +1,120 @@
+"""Small multiples of measured numbers: methods as dots, and lines with their names at the end."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from fedlib.report.marks import mark_chance, method_dots, name_ends, panels, plot_nothing, seeds_and_mean
+from fedlib.report.style import data_label, label, method_style
+
+
+def in_words(*key: object) -> str:
+    """The title of a panel: data and setting."""
+    return ", ".join([data_label(str(key[0])), *map(str, key[1:])])
+
+
+def line_style(method: str) -> dict[str, Any]:
+    """Colour and line style of a method, without its marker."""
+    return {name: value for name, value in method_style(method).items() if name != "marker"}
+
+
+def method_panels(
+    numbers: pd.DataFrame,
+    by: Sequence[str] = ("data", "setting"),
+    title: Callable[..., str] = in_words,
+    chance: Callable[[pd.DataFrame], float] = lambda rows: np.nan,
+    *,
+    named: Callable[[str], str] = label,
+    look: Callable[[str], Mapping[str, Any]] = method_style,
+    xlabel: str = "accuracy [%]",
+    best_first: bool = False,
+    reference: str = "chance",
+    sharex: bool = True,
+) -> Figure:
+    """Draw a panel for each column of a table: a line of dots for each method, with crosses at the printed numbers.
+
+    Args:
+        numbers: a row per number and seed: method, value, paper, and the columns of `by`.
+        by: the columns that name a panel.
+        title: `title(*key)` is its title.
+        chance: `chance(rows)` is the place of its dotted line; NaN: none.
+        named: `named(method)` is the name of a line.
+        look: `look(method)["color"]` is its colour.
+        xlabel: label of the axis.
+        best_first: whether the methods are sorted by their mean; else they keep the order of the frame.
+        reference: name of the dotted line.
+        sharex: whether all panels have one scale.
+
+    Returns:
+        The figure.
+    """
+    groups = [(key, rows) for key, rows in numbers.groupby([*by], sort=False)] if len(numbers) else []
+    if not groups:
+        return plot_nothing()
+    heights = [0.8 + 0.32 * rows["method"].nunique() for _, rows in groups]
+    figure, axes = panels(len(groups), heights, across=1, sharex=sharex)
+    for ax, (key, rows) in zip(axes, groups, strict=True):
+        if best_first:
+            mean = rows.groupby("method")["value"].transform("mean")
+            rows = rows.loc[mean.sort_values(ascending=False, kind="stable").index]
+        method_dots(ax, rows, named, look)
+        mark_chance(ax, chance(rows), "y", reference)
+        ax.set_title(title(*key), loc="left")
+    axes[-1].set_xlabel(xlabel)
+    return figure
+
+
+def line_panels(
+    numbers: pd.DataFrame,
+    x: str,
+    by: Sequence[str] = ("data", "setting"),
+    title: Callable[..., str] = in_words,
+    chance: Callable[[pd.DataFrame], float] = lambda rows: np.nan,
+    *,
+    y: str = "value",
+    line: str = "method",
+    named: Callable[[str], str] = label,
+    look: Callable[[str], Mapping[str, Any]] = line_style,
+    xlabel: str = "",
+    ylabel: str = "accuracy [%]",
+    ylim: tuple[float, float] | None = None,
+    height: float = 2.4,
+) -> Figure:
+    """Draw a panel for each data set and setting: a line for each method, thin for each seed, thick for the mean.
+
+    Args:
+        numbers: a row per number and seed: seed, and the columns `x`, `y`, `line` and `by`.
+        x: the column along the axis, of numbers.
+        by: the columns that name a panel; (): there is one panel.
+        title: `title(*key)` is its title.
+        chance: `chance(rows)` is the height of its dotted line; NaN: none.
+        y: the column of the values.
+        line: the column that names a line.
+        named: `named(line)` is the name at its end.
+        look: `look(line)` are its properties, its colour among them.
+        xlabel: label below the last panel. Default: `x`.
+        ylabel: label of every panel.
+        ylim: limits of every panel.
+        height: of a panel, in inches.
+
+    Returns:
+        The figure.
+    """
+    if numbers.empty:
+        return plot_nothing()
+    groups = [(key, rows) for key, rows in numbers.groupby([*by], sort=False)] if by else [((), numbers)]
+    figure, axes = panels(len(groups), height, across=1, sharex=True)
+    for ax, (key, rows) in zip(axes, groups, strict=True):
+        ends = {}
+        for name, values in rows.groupby(line, sort=False):
+            table = values.pivot_table(index=x, columns="seed", values=y)
+            ends[named(str(name))] = seeds_and_mean(ax, table, **look(str(name)))
+        ax.set(ylabel=ylabel, **({"ylim": ylim} if ylim else {}))
+        if by:
+            ax.set_title(title(*key), loc="left")
+        name_ends(ax, ends, chance(rows))
+    axes[-1].set_xlabel(xlabel or x)
+    return figure

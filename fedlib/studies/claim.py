@@ -1,0 +1,73 @@
+"""A claim of a paper: the comparisons that decide it, made from measured numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from fedlib.report.paper import KEY, reported
+from fedlib.studies.item import Cell, Key
+from fedlib.studies.number import Number, missing
+from fedlib.studies.tasks import Probe
+from fedlib.studies.verdict import Case
+
+
+class Numbers:
+    """The measured numbers of a study, called with the identity of one; the identities are recorded in `asked`.
+
+    Args:
+        paper: the paper.
+        clients: see `Study.clients`.
+        cells: all numbers of the study.
+        measured: those with values, a row per number and seed; see `Study.measured`.
+    """
+
+    def __init__(self, paper: str, clients: int, cells: Sequence[Cell], measured: pd.DataFrame):
+        printed = reported(paper).drop_duplicates(KEY)
+        self._paper_std = (printed.set_index(KEY)["std"] / clients**0.5).to_dict()
+        self._values = measured.groupby(KEY, sort=False)["value"].agg(list).to_dict() if len(measured) else {}
+        self._stand_in = {cell.key: cell.stand_in for cell in cells}
+        exact = [c for c in cells if c.tasks and all(isinstance(t, Probe) and t.exact for t in c.tasks)]
+        self._exact = {cell.key for cell in exact}
+        self.asked: list[Key] = []
+
+    @property
+    def seeds(self) -> str:
+        """Number of seeds of the recorded numbers: "2", "1 to 3", or "" if none was measured by seeds."""
+        n = {len(self._values[key]) for key in self.asked if key in self._values and key not in self._exact}
+        return " to ".join(map(str, sorted({min(n), max(n)}))) if n else ""
+
+    def __call__(self, item: str, method: str, dataset: str, setting: str, metric: str = "accuracy") -> Number:
+        """The mean over seeds; its noise is the larger of their standard deviation and the paper's."""
+        key = (item, method, dataset, setting, metric)
+        self.asked.append(key)
+        values = [value for value in self._values.get(key, []) if np.isfinite(value)]
+        name = f"{method}, {dataset}, {setting}"
+        if not values:
+            return missing(name)
+        ours = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+        paper = self._paper_std.get(key, np.nan)
+        noise = max(ours, 0.0 if np.isnan(paper) else float(paper))
+        sure = len(values) > 1 or not np.isnan(paper) or key in self._exact
+        return Number(float(np.mean(values)), noise, name, True, self._stand_in.get(key, ""), sure)
+
+
+class Claim(NamedTuple):
+    """The rule that decides a claim.
+
+    Attributes:
+        id: as in the paper's `claims.csv`, which has its words and its predicate.
+        cases: `cases(numbers)` are its comparisons.
+        quantifier: see `judge`.
+        least: likewise.
+        figure: the item that shows it.
+    """
+
+    id: str
+    cases: Callable[[Numbers], Sequence[Case]]
+    quantifier: Literal["all", "most", "identity"] = "all"
+    least: int = 0
+    figure: str = ""

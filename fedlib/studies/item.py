@@ -1,0 +1,156 @@
+"""A table or figure of a paper: its numbers, its drawing and its sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from fedlib.studies.rows import Row
+from fedlib.studies.tasks import Images, Task
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from fedlib.studies.study import Study
+
+Key = tuple[str, str, str, str, str]  # item, method, dataset, setting, metric
+Read = Callable[..., float]  # (row of each task) -> number
+
+
+def final(*rows: Row) -> float:
+    """Accuracy [%] of the last evaluation, pooled over all test images."""
+    return rows[0].score()
+
+
+class Cell(NamedTuple):
+    """One number of a table or figure.
+
+    Attributes:
+        method: the method, by its name in the library.
+        dataset: the paper's data set.
+        setting: index of the number in the paper, such as "dir=0.1;rho=0.5".
+        tasks: the runs, or measurements, that the number is made of.
+        read: `read(*rows)` is the number, from one row of each task, all of one seed.
+        metric: quantity.
+        seeds: number of seeds.
+        official: the same tasks on the paper's data, where `tasks` are on substitute data. They are run as well, and
+            replace the substitutes of a data set once as many of its numbers are finished.
+        item: the table or figure, as in the paper's `reported.csv`; filled in by `cells_of`.
+    """
+
+    method: str
+    dataset: str
+    setting: str
+    tasks: tuple[Task, ...]
+    read: Read = final
+    metric: str = "accuracy"
+    seeds: int = 1
+    official: tuple[Task, ...] = ()
+    item: str = ""
+
+    @property
+    def wanted(self) -> tuple[Task, ...]:
+        """Substitute and official tasks."""
+        return self.tasks + self.official
+
+    @property
+    def key(self) -> Key:
+        """Identity of the number."""
+        return self.item, self.method, self.dataset, self.setting, self.metric
+
+    @property
+    def stand_in(self) -> str:
+        """Label of the substitute data: "digits for cifar10"; "" for the paper's data."""
+        images = [task.images for task in self.tasks]
+        return ", ".join(dict.fromkeys(f"{_label(i)} for {i.stands_for}" for i in images if i.stands_for))
+
+
+class Item:
+    """A table or figure of a paper, or a control. Made by the decorator `item`.
+
+    Attributes:
+        name: as in the paper's `reported.csv`, or the name of a control.
+        title: caption, with the unit.
+        cells: `cells(sizes)` yields its numbers at one size.
+        rows: row index of its table: "method", "dataset", "metric" or a part of the settings, such as "rho" of
+            "dir=0.1;rho=0.5"; all else goes into the columns.
+        digits: decimals.
+        alt: description of the figure for those who do not see it.
+        explains: the tables whose distance from the printed numbers this control examines.
+        drawing: `drawing(study)` makes its figure; None: it has none.
+        sentence: `sentence(study)` says what is seen and what it means; None: it has none.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        title: str,
+        cells: Callable[[Any], Iterable[Cell]] = lambda sizes: (),
+        rows: str = "method",
+        digits: int = 2,
+        alt: str = "",
+        explains: Sequence[str] = (),
+    ):
+        self.name, self.title, self.cells, self.rows, self.digits, self.alt = name, title, cells, rows, digits, alt
+        self.explains = tuple(explains)
+        self.drawing: Callable[[Study], Figure] | None = None
+        self.sentence: Callable[[Study], str] | None = None
+
+    def draw(self, function: Callable[[Study], Figure]) -> Callable[[Study], Figure]:
+        """Decorate the function that makes the figure."""
+        self.drawing = function
+        return function
+
+    def says(self, function: Callable[[Study], str]) -> Callable[[Study], str]:
+        """Decorate the function that makes the sentence."""
+        self.sentence = function
+        return function
+
+    def __repr__(self) -> str:
+        return f"Item({self.name!r})"
+
+
+def item(title: str, *, name: str = "", **about: Any) -> Callable[[Callable[[Any], Iterable[Cell]]], Item]:
+    """Decorate the function that yields the cells of a table or figure at one size; see `Item`.
+
+    Its figure and its sentence follow below it:
+
+        @item("Table 3: accuracy [%] of every method.", alt="Points by method.")
+        def table3(sizes):
+            for method in sizes.methods:
+                yield Cell(method, "cifar10", "dir=0.1", (run(sizes, method),))
+
+        @table3.draw
+        def _(study):
+            return plot_points(study.points("table3"))
+
+    Args:
+        title: caption, with the unit.
+        name: default: that of the function.
+        about: further attributes of `Item`.
+    """
+    return lambda cells: Item(name or cells.__name__, title, cells, **about)
+
+
+def items_in(*modules: Any) -> list[Item]:
+    """All items that are defined in some modules, in the order of their definition."""
+    return [value for module in modules for value in vars(module).values() if isinstance(value, Item)]
+
+
+def cells_of(items: Iterable[Item], sizes: Any) -> list[Cell]:
+    """The cells of all items at one size."""
+    return [cell._replace(item=one.name) for one in items for cell in one.cells(sizes)]
+
+
+def replaced(cells: Sequence[Cell], others: Sequence[Cell], where: Callable[[Cell], bool]) -> list[Cell]:
+    """The cells with the tasks of `others`, of the same keys, where `where(cell)`; their tasks become `official`."""
+    tasks = {cell.key: cell.tasks for cell in others}
+    return [cell._replace(tasks=tasks[cell.key], official=cell.tasks) if where(cell) else cell for cell in cells]
+
+
+def _label(images: Images) -> str:
+    """The name of substitute data; for the paper's own data, the number of its images or of other sets."""
+    if images.name != images.stands_for:
+        return images.name
+    sets = dict(images.options).get("domains", ())
+    return f"{images.few} images of {images.name}" if images.few else f"{len(sets)} other sets"  # type: ignore[arg-type]
