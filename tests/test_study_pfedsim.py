@@ -16,7 +16,7 @@ from fedlib.papers.pfedsim import measure
 from fedlib.papers.pfedsim.accuracy import SIMILARITIES
 from fedlib.papers.pfedsim.controls import blind
 from fedlib.papers.pfedsim.sizes import ALPHAS, COLUMNS, METHODS
-from fedlib.studies.number import Number, missing
+from fedlib.studies.number import missing, point
 from fedlib.studies.rows import Row
 from fedlib.studies.tasks import Images, Run, images
 from fedlib.studies.verdict import judge
@@ -122,7 +122,7 @@ def judged(paper, claim, value):
     """The verdict on a claim if all its numbers are known: `value(item, method, setting)`."""
 
     def numbers(item, method, dataset, setting, metric="accuracy"):
-        return Number(float(value(item, method, setting)))
+        return point(float(value(item, method, setting)))
 
     [claim] = [one for one in paper.claims if one.id == claim]
     return judge(claim.cases(numbers), claim.quantifier, claim.least).verdict
@@ -136,7 +136,7 @@ def test_a_lead_over_some_of_the_rivals_is_an_upper_bound(paper, lead, ps09, ps1
 
     def numbers(item, method, dataset, setting, metric="accuracy"):
         more = 1 if dataset == "cinic10" else 0
-        return {"pfedsim": Number(80.0 + lead + more), "fedavg": Number(80.0)}.get(method, missing(method))
+        return {"pfedsim": point(80.0 + lead + more), "fedavg": point(80.0)}.get(method, missing(method))
 
     cases = {claim.id: claim.cases(numbers) for claim in paper.claims if claim.id in ("ps09", "ps10")}
     assert (judge(cases["ps09"]).verdict, judge(cases["ps10"]).verdict) == (ps09, ps10)

@@ -2,14 +2,17 @@
 
 import math
 import re
+from itertools import product
 from pathlib import Path
 
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fedlib.studies.claim import Numbers
 from fedlib.studies.item import Cell
-from fedlib.studies.number import Number, fact, largest, mean, missing, open_if_negative, smallest
+from fedlib.studies.number import Number, fact, kth_largest, largest, mean, missing, point, smallest
 from fedlib.studies.tasks import Probe
 from fedlib.studies.verdict import MEANING, Case, judge
 
@@ -26,8 +29,8 @@ def cases(*effects):
     return [Case(f"column {i}", effect) for i, effect in enumerate(effects)]
 
 
-CLEAR, AGAINST, NOISE = Number(2.0, 0.5), Number(-2.0, 0.5), Number(0.3, 0.5)
-NOTHING, PARTLY = missing("a run"), Number(2.0, 0.5, complete=False)
+CLEAR, AGAINST, NOISE = point(2.0, 0.5), point(-2.0, 0.5), point(0.3, 0.5)
+NOTHING, AT_MOST, AT_LEAST = missing("a run"), Number(-math.inf, 2.0, 0.5), Number(-2.0, math.inf, 0.5)
 
 
 @pytest.mark.parametrize(
@@ -40,10 +43,15 @@ NOTHING, PARTLY = missing("a run"), Number(2.0, 0.5, complete=False)
         ((NOISE, NOTHING), "undecided"),
         ((AGAINST, NOTHING), "refuted"),
         ((NOTHING, NOTHING), "not tested"),
-        ((PARTLY,), "consistent so far"),
-        ((PARTLY, CLEAR), "consistent so far"),
-        ((Number(-0.5, 0.5), CLEAR), "undecided"),  # a difference as large as the noise decides nothing
-        ((Number(0.0),), "holds"),  # without noise
+        ((AT_MOST,), "consistent so far"),
+        ((AT_MOST, CLEAR), "consistent so far"),
+        ((AT_LEAST, NOTHING), "consistent so far"),
+        ((AT_LEAST, NOISE), "undecided"),
+        ((Number(-math.inf, -2.0, 0.5), AT_LEAST), "refuted"),
+        ((Number(2.0, math.inf, 0.5), CLEAR), "holds"),
+        ((Number(-9.0, 9.0, 0.5), CLEAR), "consistent so far"),
+        ((point(-0.5, 0.5), CLEAR), "undecided"),  # a difference as large as the noise decides nothing
+        ((point(0.0),), "holds"),  # without noise
         ((), "not tested"),
     ],
 )
@@ -97,46 +105,81 @@ def test_an_identity_is_counted_apart_but_can_be_refuted():
 
 def test_a_fact_knows_as_much_as_the_numbers_that_it_is_about():
     other = CLEAR._replace(stand_in="digits for cifar10")
-    assert fact(True, CLEAR, other) == Number(1.0, stand_in="digits for cifar10")
+    assert fact(True, CLEAR, other) == point(1.0, stand_in="digits for cifar10")
     assert not fact(False, CLEAR, CLEAR._replace(sure=False)).sure
-    assert not fact(True, PARTLY, CLEAR).complete
-
-
-def test_a_bound_from_below_counts_against_a_claim_only_when_all_is_measured():
-    assert open_if_negative(PARTLY) == PARTLY
-    assert open_if_negative(AGAINST) == AGAINST
-    assert open_if_negative(AGAINST._replace(complete=False)).missing
+    assert fact(True, AT_MOST, CLEAR).missing
 
 
 def test_what_was_measured_is_said():
     text = judge(cases(CLEAR, AGAINST, NOTHING)).measured
-    assert text == "1 for, 1 against, 1 not measured. column 0: +2.00 ± 0.50; column 1: -2.00 ± 0.50"
-    text = judge(cases(NOISE, PARTLY, AGAINST._replace(sure=False))).measured
+    assert text == "1 for, 1 against, 1 open. column 0: +2.00 ± 0.50; column 1: -2.00 ± 0.50"
+    text = judge(cases(AT_MOST, AT_LEAST, Number(-9.0, 8.0))).measured
+    assert text.endswith("column 0: <= +2.00 ± 0.50; column 1: >= -2.00 ± 0.50; column 2: -9.00 to +8.00")
+    text = judge(cases(NOISE, AT_MOST, AGAINST._replace(sure=False))).measured
     assert text.startswith("0 for, 1 for so far, 0 against, 1 against so far, 1 inside the noise. ")
 
 
-def test_arithmetic_keeps_the_larger_noise_and_what_is_missing():
-    a, b = Number(80.0, 1.5, "a"), Number(70.0, 0.5, "b", stand_in="digits for cifar10")
-    assert (a - b)[:3] == (10.0, 1.5, "a - b")
+def test_arithmetic_keeps_the_larger_noise_and_the_names():
+    a, b = point(80.0, 1.5, "a"), point(70.0, 0.5, "b", stand_in="digits for cifar10")
+    assert (a - b)[:4] == (10.0, 10.0, 1.5, "a - b")
     assert (a - b).stand_in == "digits for cifar10"
-    assert (5 - b)[:2] == (-65.0, 0.5)
-    assert (2 * b)[:2] == (140.0, 1.0)
-    assert (b / a)[:2] == (0.875, pytest.approx(0.875 * 1.5 / 80))
-    assert abs(b - a)[:2] == (10.0, 1.5)
-    assert (a - missing("c")).missing
-    assert not (a - missing("c")).complete
+    assert (5 - b)[:3] == (-65.0, -65.0, 0.5)
+    assert (2 * b)[:3] == (140.0, 140.0, 1.0)
+    assert (b / a)[:3] == (0.875, 0.875, pytest.approx(0.875 * 1.5 / 80))
+    assert (a / missing("c")).missing
+    assert abs(b - a)[:3] == (10.0, 10.0, 1.5)
+    assert abs(missing("c")).missing
+    assert mean([a, b])[:3] == (75.0, 75.0, pytest.approx(math.sqrt(2.5) / 2))
 
 
-def test_the_largest_of_what_was_measured_is_a_bound_only():
-    a, b = Number(80.0, 1.0, "a"), Number(82.0, 2.0, "b")
+def test_noise_that_is_not_known_of_any_number_is_not_known_of_the_largest():
+    a, b = point(80.0, 1.0, "a"), point(82.0, 2.0, "b")
     assert largest([a, b]) == b
     assert smallest([a, b]) == a
-    assert largest([a, b, missing("c")]) == b._replace(complete=False)
+    assert largest([a, b, missing("c")]) == b._replace(high=math.inf)
     assert largest([missing("c")]).missing
     assert not largest([a, b._replace(sure=False)]).sure
     assert not largest([a._replace(sure=False), b]).sure  # which may be the larger one
-    assert mean([a, b])[:2] == (81.0, pytest.approx(math.sqrt(5) / 2))
-    assert mean([a, missing("c")]).missing
+
+
+BOUND = st.integers(-9, 9)
+INTERVAL = st.tuples(BOUND, BOUND, st.sampled_from(["point", "at most", "at least", "between", "missing"]))
+
+
+def interval(low, high, kind):
+    low, high = sorted((float(low), float(high)))
+    bounds = {"point": (low, low), "at most": (-math.inf, high), "at least": (low, math.inf), "between": (low, high)}
+    return Number(*bounds.get(kind, (-math.inf, math.inf)))
+
+
+def inside(number, rng):
+    """A number from an interval, often one of its ends."""
+    ends = max(number.low, -99.0), min(number.high, 99.0)
+    return rng.choice([*ends, rng.uniform(*ends)])
+
+
+@given(st.lists(INTERVAL, min_size=4, max_size=4), st.integers(1, 4), st.booleans(), st.randoms(use_true_random=False))
+def test_an_interval_contains_the_result_and_is_no_wider_than_it_must_be(bounds, k, finite, rng):
+    numbers = [interval(low, high, "between" if finite else kind) for low, high, kind in bounds]
+    operations = {
+        "difference": (lambda a, b, *_: a - b, lambda a, b, *_: a - b),
+        "sum": (lambda a, b, *_: a + b, lambda a, b, *_: a + b),
+        "multiple": (lambda a, *_: a * -2.0, lambda a, *_: -2.0 * a),
+        "absolute": (lambda a, *_: abs(a), lambda a, *_: abs(a)),
+        "mean": (lambda *all_: mean(all_), lambda *all_: sum(all_) / len(all_)),
+        "k-th": (lambda *all_: kth_largest(all_, k), lambda *all_: sorted(all_, reverse=True)[k - 1]),
+        "largest": (lambda *all_: largest(all_), lambda *all_: max(all_)),
+        "smallest": (lambda *all_: smallest(all_), lambda *all_: min(all_)),
+    }
+    for name, (of_intervals, of_values) in operations.items():
+        result = of_intervals(*numbers)
+        values = [of_values(*(inside(number, rng) for number in numbers)) for _ in range(8)]
+        assert all(result.low - 1e-9 <= value <= result.high + 1e-9 for value in values), name
+        if all(number.low > -math.inf and number.high < math.inf for number in numbers):
+            ends = [of_values(*each) for each in product(*((n.low, n.high) for n in numbers))]
+            assert result.high == pytest.approx(max(ends)), name
+            through_zero = name == "absolute" and numbers[0].low < 0 < numbers[0].high
+            assert result.low == pytest.approx(0.0 if through_zero else min(ends)), name
 
 
 def test_the_noise_is_the_larger_of_our_seeds_and_the_papers_and_with_one_seed_the_papers():
@@ -146,8 +189,8 @@ def test_the_noise_is_the_larger_of_our_seeds_and_the_papers_and_with_one_seed_t
     frame = pd.DataFrame(rows, columns=["item", "method", "dataset", "setting", "metric", "value"])
     numbers = Numbers("pfedsim", 1, cells, frame)
     two, one = (numbers("table3", method, "cifar10", "dir=0.1") for method in ("pfedsim", "fedavg"))
-    assert two[:2] == (85.0, pytest.approx(math.sqrt(50)))  # printed: 0.84
-    assert one[:2] == (45.0, 4.25)  # printed
+    assert (two.value, two.noise) == (85.0, pytest.approx(math.sqrt(50)))  # printed: 0.84
+    assert (one.value, one.noise) == (45.0, 4.25)  # printed
     assert two.sure
     assert one.sure
     assert numbers("table3", "fedbn", "cifar10", "dir=0.1").missing

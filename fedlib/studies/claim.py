@@ -10,7 +10,7 @@ import pandas as pd
 
 from fedlib.report.paper import KEY, reported
 from fedlib.studies.item import Cell, Key
-from fedlib.studies.number import Number, missing
+from fedlib.studies.number import Number, missing, point
 from fedlib.studies.tasks import Probe
 from fedlib.studies.verdict import Case
 
@@ -52,7 +52,7 @@ class Numbers:
         paper = self._paper_std.get(key, np.nan)
         noise = max(ours, 0.0 if np.isnan(paper) else float(paper))
         sure = len(values) > 1 or not np.isnan(paper) or key in self._exact
-        return Number(float(np.mean(values)), noise, name, True, self._stand_in.get(key, ""), sure)
+        return point(float(np.mean(values)), noise, name, self._stand_in.get(key, ""), sure)
 
 
 class Claim(NamedTuple):

@@ -1,124 +1,142 @@
-"""Measured numbers with their noise, and what is missing; a claim is arithmetic on them."""
+"""Numbers with noise, as intervals: a measured number is a point, one that nobody has measured is unbounded."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 
 class Number(NamedTuple):
-    """A number that a claim needs.
+    """An interval that contains a number, and its noise.
 
     Attributes:
-        value: the mean over seeds; NaN if nothing was measured.
-        noise: its uncertainty, in the same unit: the larger of our standard deviation over seeds and the paper's; with
-            one seed the paper's alone.
-        name: what it is, for the sentence beside a verdict.
-        complete: whether all that the number needs was measured. `largest` and `smallest` of several numbers go on with
-            those that are there, which makes them bounds.
-        stand_in: the data that stand in for those of the paper, "" if it is theirs.
+        low: lower bound; -inf: there is none.
+        high: upper bound; inf: there is none.
+        noise: differences up to this size may be chance: the larger one of our standard deviation over seeds and the
+            paper's; with one seed the paper's alone.
+        name: its name in the sentence of a verdict.
+        stand_in: the substitute data behind it; "": it is of the paper's data.
         sure: whether the noise is known; it is not with one seed and no printed standard deviation.
     """
 
-    value: float
+    low: float
+    high: float
     noise: float = 0.0
     name: str = ""
-    complete: bool = True
     stand_in: str = ""
     sure: bool = True
 
     @property
+    def known(self) -> bool:
+        """Whether it is a point."""
+        return self.low == self.high
+
+    @property
     def missing(self) -> bool:
-        """Whether nothing was measured."""
-        return math.isnan(self.value)
+        """Whether it is unbounded."""
+        return self.low == -math.inf and self.high == math.inf
+
+    @property
+    def value(self) -> float:
+        """The point; NaN if it is none."""
+        return self.low if self.known else math.nan
 
     def __add__(self, other: Number | float) -> Number:  # type: ignore[override]  # a number, not a tuple
-        return _joined(lambda a, b: a + b, self, _number(other), " + ")
+        other = _number(other)
+        return _joined(self, other, " + ", self.low + other.low, self.high + other.high)
 
     def __radd__(self, other: float) -> Number:
         return _number(other) + self
 
     def __sub__(self, other: Number | float) -> Number:
-        return _joined(lambda a, b: a - b, self, _number(other), " - ")
+        other = _number(other)
+        return _joined(self, other, " - ", self.low - other.high, self.high - other.low)
 
     def __rsub__(self, other: float) -> Number:
         return _number(other) - self
 
     def __mul__(self, factor: float) -> Number:  # type: ignore[override]
-        return self._replace(value=self.value * factor, noise=self.noise * abs(factor), name=f"{factor:g} {self.name}")
+        low, high = sorted((self.low * factor, self.high * factor))
+        return self._replace(low=low, high=high, noise=self.noise * abs(factor), name=f"{factor:g} {self.name}")
 
     __rmul__ = __mul__  # type: ignore[assignment]
 
     def __truediv__(self, other: Number) -> Number:
-        """A ratio; its noise is that of both, relative to them."""
-        ratio = self.value / other.value if other.value else math.nan
-        noise = abs(ratio) * max(self.noise / abs(self.value or 1), other.noise / abs(other.value or 1))
-        return _joined(lambda a, b: ratio, self, other, " / ")._replace(noise=noise)
+        """A ratio of two points; its noise is the larger one of both, relative to them."""
+        if not (self.known and other.known and other.value):
+            return missing(f"{self.name} / {other.name}")
+        ratio = self.value / other.value
+        noise = abs(ratio) * max(self.noise / abs(self.value or 1), other.noise / abs(other.value))
+        return _joined(self, other, " / ", ratio, ratio)._replace(noise=noise)
 
     def __abs__(self) -> Number:
-        return self._replace(value=abs(self.value), name=f"|{self.name}|")
+        if self.missing:
+            return self
+        low, high = max(self.low, -self.high, 0.0), max(-self.low, self.high)
+        return self._replace(low=low, high=high, name=f"|{self.name}|")
+
+
+def point(value: float, noise: float = 0.0, name: str = "", stand_in: str = "", sure: bool = True) -> Number:
+    """A number that is known."""
+    return Number(value, value, noise, name, stand_in, sure)
 
 
 def missing(name: str) -> Number:
     """A number that nobody has measured."""
-    return Number(math.nan, name=name, complete=False)
+    return Number(-math.inf, math.inf, name=name)
+
+
+def kth_largest(numbers: Iterable[Number], k: int) -> Number:
+    """The k-th largest number, k from 1; bounded as far as the others allow."""
+    numbers = list(numbers)
+    low, high = (sorted(bounds, reverse=True)[k - 1] for bounds in zip(*(n[:2] for n in numbers), strict=True))
+    measured = [number for number in numbers if not number.missing]
+    chosen = [number for number in measured if number.low == low or number.high == high]
+    if not chosen:
+        return missing(f"one of {len(numbers)}")._replace(low=low, high=high)
+    sure = all(number.sure for number in measured)
+    return chosen[0]._replace(low=low, high=high, stand_in=_stand_in(measured), sure=sure)
 
 
 def largest(numbers: Iterable[Number]) -> Number:
-    """The largest of those that were measured: a lower bound of the largest of all."""
-    return _extreme(max, "largest", list(numbers))
+    """The largest number; bounded from below as soon as one is known."""
+    return kth_largest(numbers, 1)
 
 
 def smallest(numbers: Iterable[Number]) -> Number:
-    """The smallest of those that were measured: an upper bound of the smallest of all."""
-    return _extreme(min, "smallest", list(numbers))
+    """The smallest number; bounded from above as soon as one is known."""
+    numbers = list(numbers)
+    return kth_largest(numbers, len(numbers))
 
 
 def mean(numbers: Iterable[Number]) -> Number:
-    """The mean; missing if one of them is. Its noise is that of a mean of independent numbers."""
+    """The mean; its noise is that of a mean of independent numbers."""
     numbers = list(numbers)
-    value = sum(number.value for number in numbers) / len(numbers)
+    low, high = (sum(bounds) / len(numbers) for bounds in zip(*(n[:2] for n in numbers), strict=True))
     noise = math.sqrt(sum(number.noise**2 for number in numbers)) / len(numbers)
-    complete, sure = all(number.complete for number in numbers), all(number.sure for number in numbers)
-    return Number(value, noise, "mean", complete, _stand_in(numbers), sure)
+    return Number(low, high, noise, "mean", _stand_in(numbers), all(number.sure for number in numbers))
 
 
 def strictly(number: Number) -> Number:
     """A number that must be larger than zero, where zero counts against it."""
-    return number._replace(value=-1.0) if number.value == 0 else number
-
-
-def open_if_negative(bound: Number) -> Number:
-    """A bound from below that says nothing while it is negative: what is not measured yet may turn it."""
-    return bound if bound.complete or bound.value > 0 else missing(bound.name)
+    return number._replace(low=-1.0, high=-1.0) if number.value == 0 else number
 
 
 def fact(right: bool, *about: Number) -> Number:
-    """What is right or wrong, as the effect of a case: 1 or -1; missing if one of the numbers that it is about is."""
-    value = math.nan if any(number.missing for number in about) else 1.0 if right else -1.0
-    complete, sure = all(number.complete for number in about), all(number.sure for number in about)
-    return Number(value, complete=complete, stand_in=_stand_in(about), sure=sure)
+    """A fact as the effect of a case: 1 if right, else -1; missing if a number that it is about is no point."""
+    if not all(number.known for number in about):
+        return missing("a fact")
+    return point(1.0 if right else -1.0, stand_in=_stand_in(about), sure=all(number.sure for number in about))
 
 
 def _number(value: Number | float) -> Number:
-    return value if isinstance(value, Number) else Number(float(value), name=f"{value:g}")
+    return value if isinstance(value, Number) else point(float(value), name=f"{value:g}")
 
 
-def _joined(operation: Callable[[float, float], float], a: Number, b: Number, sign: str) -> Number:
-    """Of two numbers; the noise of a difference is that of the noisier one (the rule of the ledger)."""
-    value, noise = operation(a.value, b.value), max(a.noise, b.noise)
-    name, complete = f"{a.name}{sign}{b.name}", a.complete and b.complete
-    return Number(value, noise, name, complete, _stand_in([a, b]), a.sure and b.sure)
-
-
-def _extreme(choose: Callable[..., Number], word: str, numbers: list[Number]) -> Number:
-    measured = [number for number in numbers if not number.missing]
-    if not measured:
-        return missing(f"{word} of {len(numbers)}")
-    chosen = choose(measured, key=lambda number: number.value)
-    complete, sure = all(number.complete for number in numbers), all(number.sure for number in measured)
-    return chosen._replace(complete=complete, sure=sure, stand_in=_stand_in(measured))
+def _joined(a: Number, b: Number, sign: str, low: float, high: float) -> Number:
+    """A number made of two; the noise of a difference is that of the noisier one (the rule of the ledger)."""
+    return Number(low, high, max(a.noise, b.noise), f"{a.name}{sign}{b.name}", _stand_in([a, b]), a.sure and b.sure)
 
 
 def _stand_in(numbers: Sequence[Number]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
@@ -20,7 +21,7 @@ MEANING = {  # in the order of columns, bars and lists
 }
 VERDICTS = tuple(MEANING)
 
-SIDES = "for", "for so far", "against", "against so far", "inside the noise", "not measured"
+SIDES = "for", "for so far", "against", "against so far", "inside the noise", "open"
 FOR, FOR_SO_FAR, AGAINST, AGAINST_SO_FAR, NOISE, OPEN = SIDES
 
 
@@ -37,26 +38,28 @@ class Case(NamedTuple):
 
     @property
     def side(self) -> str:
-        """What the case says: the effect counts if it is larger than its noise.
+        """The side of the case: for or against the claim if the whole interval is, by more than the noise.
 
-        It counts only so far on data that stand in for those of the paper, if the noise is unknown (one seed, and no
-        printed standard deviation), or if it is for the claim and some of what it needs has not been measured.
+        It counts only so far on substitute data, if the noise is unknown (one seed, and no printed standard
+        deviation), or if the effect has only an upper bound, which is for the claim.
         """
-        effect = self.effect
+        low, high, noise, *_ = effect = self.effect
         sure = effect.sure and not effect.stand_in
-        if effect.missing:
-            return OPEN
-        if abs(effect.value) <= effect.noise and effect.noise > 0:
-            return NOISE
-        if effect.value < 0:
+        if high < -noise:
             return AGAINST if sure else AGAINST_SO_FAR
-        return FOR if effect.complete and sure else FOR_SO_FAR
+        if low > noise or low == noise == 0:
+            return FOR if sure else FOR_SO_FAR
+        if effect.known:
+            return NOISE
+        return FOR_SO_FAR if low == -math.inf and noise < high < math.inf else OPEN
 
     def __str__(self) -> str:
-        if self.effect.missing:
-            return f"{self.where}: -"
-        noise = f" ± {self.effect.noise:.2f}" if self.effect.noise else ""
-        return f"{self.where}: {self.effect.value:+.2f}{noise}"
+        low, high, noise, *_ = self.effect
+        bound = low if low > -math.inf else high
+        sign = "" if self.effect.known else ">= " if low > -math.inf else "<= "
+        if not self.effect.known and max(-low, high) < math.inf:
+            return f"{self.where}: {low:+.2f} to {high:+.2f}"
+        return f"{self.where}: {sign}{bound:+.2f}{f' ± {noise:.2f}' if noise else ''}"
 
 
 class Verdict(NamedTuple):
@@ -90,14 +93,14 @@ def judge(cases: Sequence[Case], quantifier: Literal["all", "most", "identity"] 
         The verdict.
 
     Example:
-        >>> from fedlib.studies.number import Number, missing
+        >>> from fedlib.studies.number import missing, point
         >>> from fedlib.studies.verdict import Case, judge
-        >>> ahead, behind = Case("cifar10", Number(2.0, 0.5)), Case("emnist", Number(-3.0, 0.5))
+        >>> ahead, behind = Case("cifar10", point(2.0, 0.5)), Case("emnist", point(-3.0, 0.5))
         >>> judge([ahead]).verdict, judge([ahead, behind]).verdict
         ('holds', 'refuted')
         >>> judge([ahead, Case("emnist", missing("pfedsim"))]).verdict
         'consistent so far'
-        >>> judge([ahead, Case("emnist", Number(0.2, 0.5))]).verdict
+        >>> judge([ahead, Case("emnist", point(0.2, 0.5))]).verdict
         'undecided'
     """
     if not cases:
@@ -106,11 +109,11 @@ def judge(cases: Sequence[Case], quantifier: Literal["all", "most", "identity"] 
         cases = [case._replace(effect=case.effect._replace(sure=True)) for case in cases]
     sides = Counter(case.side for case in cases)
     needed = least if quantifier == "most" else len(cases)
-    verdict = _decided(sides, needed, len(cases))
+    measured = [case for case in cases if not case.effect.missing]
+    verdict = _decided(sides, needed, len(cases)) if measured else NOT_TESTED
     stand_in = ", ".join(dict.fromkeys(case.effect.stand_in for case in cases if case.effect.stand_in))
     if quantifier == "identity" and verdict == HOLDS:
         verdict = IDENTITY
-    measured = [case for case in cases if case.side != OPEN]
     text = ", ".join(f"{sides[side]} {side}" for side in SIDES if sides[side] or side in (FOR, AGAINST))
     return Verdict(verdict, f"{text}. {'; '.join(map(str, measured))}" if measured else "", stand_in)
 
@@ -120,8 +123,6 @@ def _decided(sides: Counter[str], needed: int, n: int) -> str:
         return HOLDS
     if sides[AGAINST] > n - needed:
         return REFUTED
-    if sides[OPEN] == n:
-        return NOT_TESTED
     if sides[NOISE] or sides[AGAINST] or sides[AGAINST_SO_FAR]:
         return UNDECIDED
     return CONSISTENT

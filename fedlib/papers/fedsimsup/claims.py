@@ -17,25 +17,13 @@ from fedlib.papers.fedsimsup.study import (
     WRITERS,
 )
 from fedlib.studies.claim import Claim, Numbers
-from fedlib.studies.number import Number, fact, largest, mean, missing, open_if_negative
+from fedlib.studies.number import Number, fact, largest, mean, missing
 from fedlib.studies.verdict import Case
 
 
 def lead(numbers: Numbers, item: str, column: tuple[str, str]) -> Number:
     """FedSimSup less the best of the seven others; an upper bound if some of them were not measured."""
     return numbers(item, "fedsimsup", *column) - largest(numbers(item, m, *column) for m in RIVALS)
-
-
-def lower_bound(number: Number) -> Number:
-    """Of an effect that can only grow with what is not measured yet: positive decides, negative says nothing."""
-    bound = open_if_negative(number)
-    return bound if bound.missing else bound._replace(complete=True)
-
-
-def somewhere(effects: Sequence[Number]) -> Number:
-    """The effect where it is largest: one that is for the claim is enough, against it needs them all."""
-    decided = [effect for effect in effects if effect.complete and effect.value > 0]
-    return open_if_negative(largest(decided or effects))
 
 
 def leads(numbers: Numbers, item: str, columns: Sequence[tuple[str, str]], least: float = 0.0) -> list[Case]:
@@ -54,8 +42,8 @@ def not_always_best(numbers: Numbers) -> list[Case]:
     """fs06: best in some column of Table 2, and not best in some column."""
     ahead = [lead(numbers, "table2", column) for column in PATHOLOGICAL]
     return [
-        Case("ahead somewhere", somewhere(ahead)),
-        Case("behind somewhere", somewhere([lower_bound(0 - effect) for effect in ahead])),
+        Case("ahead somewhere", largest(ahead)),
+        Case("behind somewhere", largest(0 - effect for effect in ahead)),
     ]
 
 
@@ -75,14 +63,14 @@ def few_values(numbers: Numbers) -> list[Case]:
 
 
 def loss_of_lead(numbers: Numbers) -> list[Case]:
-    """fs08: the mean lead is smaller in Table 2 than in Table 1, on each data set. A bound that is against is open."""
+    """fs08: the mean lead is smaller in Table 2 than in Table 1, on each data set."""
     cases = []
     for name in CLASSES:
         in_1, in_2 = (
             mean(lead(numbers, item, column) for column in columns if column[0] == name)
             for item, columns in (("table1", DIRICHLET), ("table2", PATHOLOGICAL))
         )
-        cases.append(Case(name, open_if_negative(in_1 - in_2)))
+        cases.append(Case(name, in_1 - in_2))
     return cases
 
 
@@ -94,7 +82,7 @@ def slow_start(numbers: Numbers) -> list[Case]:
         end = partial(numbers, "fig2", dataset="cifar100", setting=f"dir={alpha}", metric="last_tenth")
         behind = largest(early(method=m) for m in RIVALS) - early(method="fedsimsup")
         ahead = end(method="fedsimsup") - largest(end(method=m) for m in RIVALS)
-        cases += [Case(f"dir={alpha}: start", lower_bound(behind)), Case(f"dir={alpha}: end", ahead)]
+        cases += [Case(f"dir={alpha}: start", behind), Case(f"dir={alpha}: end", ahead)]
     return cases
 
 
@@ -196,7 +184,7 @@ CLAIMS = [
     Claim("fs12", transformer),
     Claim("fs13", lambda n: in_table3(n, "", "whole")),
     Claim("fs14", lambda n: [Case(where, 7 - gap) for where, gap in in_table3(n, "", "whole")]),
-    Claim("fs15", lambda n: [Case("T over Original somewhere", somewhere([e for _, e in in_table3(n, "t", "")]))]),
+    Claim("fs15", lambda n: [Case("T over Original somewhere", largest(e for _, e in in_table3(n, "t", "")))]),
     Claim("fs16", different_regions),
     Claim("fs17", whole_object),
     Claim("fs18", supervisor_follows_use, figure="moves"),

@@ -7,15 +7,13 @@ from collections.abc import Iterable, Mapping
 from fedlib.papers.pfedmb.draw import LAYERS, PAIRS
 from fedlib.papers.pfedmb.study import COLUMNS, COMPLEX, COSTED, FIG5, METHODS, PROFILES, RIVALS, SIMPLE
 from fedlib.studies.claim import Claim, Numbers
-from fedlib.studies.number import Number, fact, largest, mean, missing, open_if_negative, smallest, strictly
+from fedlib.studies.number import Number, fact, largest, mean, point, smallest, strictly
 from fedlib.studies.verdict import Case
 
 
 def lead(ours: Iterable[Number], theirs: Iterable[Number]) -> Number:
-    """The best of ours over the best of theirs. Behind, it says nothing while one of ours is not measured."""
-    own = largest(ours)
-    ahead = own - largest(theirs)
-    return ahead if own.complete else open_if_negative(ahead)
+    """The best of ours minus the best of theirs."""
+    return largest(ours) - largest(theirs)
 
 
 def table2_of(n: Numbers, at: tuple[str, str], methods: Iterable[str]) -> list[Number]:
@@ -31,23 +29,18 @@ def over_rivals(n: Numbers, margin: float = 0.0) -> list[Case]:
 def mean_rank(n: Numbers) -> list[Case]:
     """pb10: the mean rank of pFedMB is lower than that of every other method."""
     columns: list[dict[str, Number]] = [dict(zip(METHODS, table2_of(n, at, METHODS), strict=True)) for at in COLUMNS]
-    whole = [column for column in columns if not any(number.missing for number in column.values())]
-    if not whole:
-        return [Case("mean rank", missing("mean rank"))]
-    ranks = {m: mean(_rank(m, column) for column in whole) for m in METHODS}
-    ahead = smallest(ranks[m] for m in RIVALS) - ranks["pfedmb"]
-    left = len(columns) - len(whole)
-    if left and ahead.value < 0:  # in every other column the rival may be the last and pFedMB the first
-        ahead = ahead._replace(noise=max(ahead.noise, left * (len(METHODS) - 1) / len(whole)))
-    return [Case("mean rank", ahead._replace(complete=left == 0))]
+    ranks = {m: mean(_rank(m, column) for column in columns) for m in METHODS}
+    return [Case("mean rank", smallest(ranks[m] for m in RIVALS) - ranks["pfedmb"])]
 
 
 def _rank(method: str, column: Mapping[str, Number]) -> Number:
     """1 for the best; as noise the number of methods that are no more than their noise away."""
+    if not all(number.known for number in column.values()):
+        return Number(1.0, float(len(column)), name=f"rank of {method}")
     others = [column[m] - column[method] for m in column if m != method]
     close = sum(gap.noise > 0 and abs(gap.value) <= gap.noise for gap in others)
     stand_in = column[method].stand_in
-    return Number(1.0 + sum(gap.value > 0 for gap in others), float(close), f"rank of {method}", True, stand_in)
+    return point(1.0 + sum(gap.value > 0 for gap in others), float(close), f"rank of {method}", stand_in)
 
 
 def strong_when_simple(n: Numbers) -> list[Case]:

@@ -7,7 +7,7 @@ from functools import partial
 from fedlib.papers.pfedsim.measure import DOMAINS, PAIRS
 from fedlib.papers.pfedsim.sizes import ALPHAS, COLUMNS, DATA, LENET, MEASURES, METHODS, PERSONAL, RHOS, SINGLE
 from fedlib.studies.claim import Claim, Numbers
-from fedlib.studies.number import Number, fact, largest, mean, missing, smallest
+from fedlib.studies.number import Number, fact, kth_largest, largest, mean, missing, smallest
 from fedlib.studies.verdict import Case
 
 
@@ -25,17 +25,15 @@ def against(numbers: Numbers, item: str, better: str, worse: str) -> list[Case]:
 
 
 def between(number: Number, low: float, high: float) -> Number:
-    """Positive inside of an interval: the distance to its nearer end; of an upper bound, to the lower end."""
-    return smallest([number - low, high - number]) if number.complete else number - low
+    """Positive inside of an interval: the distance to its nearer end."""
+    return smallest([number - low, high - number])
 
 
 def largest_gain(numbers: Numbers) -> list[Case]:
     """ps10: the largest gain is on Tiny-ImageNet, and at least 5 points."""
     tiny = [case.effect for case in over_best(numbers, COLUMNS[4:6])]
     others = [case.effect for case in over_best(numbers, COLUMNS[:4] + COLUMNS[6:])]
-    lead = largest(tiny) - largest(others)
-    lead = lead if lead.complete else missing("lead")  # upper bounds, whose difference is no bound
-    return [Case("above all others", lead), Case("at least 5", largest(tiny) - 5)]
+    return [Case("above all others", largest(tiny) - largest(others)), Case("at least 5", largest(tiny) - 5)]
 
 
 def skew(numbers: Numbers) -> list[Case]:
@@ -74,10 +72,10 @@ def flat(numbers: Numbers, d: str, s: str) -> Number:
 def best_rho(numbers: Numbers, d: str, s: str) -> Number:
     """The share with the highest accuracy, as a number without noise; missing if one of the seven is."""
     values = {r: rho(numbers, d, s, r) for r in RHOS}
-    if any(number.missing for number in values.values()):
-        return next(number for number in values.values() if number.missing)
+    if not all(number.known for number in values.values()):
+        return missing("best rho")
     best = max(values, key=lambda r: values[r].value)
-    return values[best]._replace(value=best, noise=0.0, name=f"best rho, {d} {s}")
+    return values[best]._replace(low=best, high=best, noise=0.0, name=f"best rho, {d} {s}")
 
 
 def longer_for_small(numbers: Numbers) -> list[Case]:
@@ -112,8 +110,7 @@ def domains_won(numbers: Numbers) -> list[Case]:
         - largest(numbers("table8", m, "domainnet", f"domain={d}") for m in METHODS[:-1])
         for d in (*DOMAINS, "Average")
     }
-    fourth = sorted((gains[d] for d in DOMAINS), key=lambda gain: -gain.value)[3]
-    return [Case("Average", gains["Average"]), Case("fourth best domain", fourth)]
+    return [Case("Average", gains["Average"]), Case("fourth best domain", kth_largest([gains[d] for d in DOMAINS], 4))]
 
 
 def single_beats_personal(numbers: Numbers) -> list[Case]:
