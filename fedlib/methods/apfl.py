@@ -18,7 +18,7 @@ class State(NamedTuple):
 
 
 class Own(NamedTuple):
-    """What a client trains: its personal weights, its copy of the global model, and their mixture's alpha."""
+    """Trained by a client: its personal weights, its copy of the global model, and the mixing weight alpha."""
 
     v: Params
     w: Params
@@ -26,22 +26,7 @@ class Own(NamedTuple):
 
 
 def mixture(v: Params, w: Params, alpha: Tensor) -> Params:
-    """Mix a personal and a global model: alpha v + (1 - alpha) w.
-
-    Args:
-        v: the personal weights, [...].
-        w: the global weights, with at least the entries of `v`.
-        alpha: from 0 (the global weights) to 1 (the personal ones), [1].
-
-    Returns:
-        The mixed entries of `v`.
-
-    Example:
-        >>> import torch
-        >>> from fedlib.methods.apfl import mixture
-        >>> mixture({"w": torch.tensor([4.0, 4.0])}, {"w": torch.tensor([0.0, 8.0])}, torch.tensor([0.25]))
-        {'w': tensor([1., 7.])}
-    """
+    """Mix a personal and a global model: alpha v + (1 - alpha) w, for the entries of `v`."""
     return {name: alpha * t + (1 - alpha) * w[name] for name, t in v.items()}
 
 

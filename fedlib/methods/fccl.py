@@ -22,31 +22,14 @@ class State(NamedTuple):
 
 
 def standardised(z: Tensor) -> Tensor:
-    """Shift and scale logits to mean 0 and standard deviation 1 over the batch, class by class.
-
-    Args:
-        z: logits, [batch, n_classes].
-
-    Returns:
-        The standardised logits, [batch, n_classes].
-    """
+    """Logits with mean 0 and standard deviation 1 over the batch, class by class."""
     return (z - z.mean(0)) / (z.std(0) + 1e-6)
 
 
 def correlation_loss(logits: Tensor, mean: Tensor, weight: float) -> Tensor:
-    """Ask the logits of one class to correlate with the mean logits of this class, and of no other.
-
-    The loss is sum_u (1 - M_uu)^2 + weight sum_(u != v) (1 + M_uv)^2, where M_uv is the correlation over the batch of
-    a model's logits for class u with the mean logits for class v.
-
-    Args:
-        logits: of the model, [batch, n_classes].
-        mean: the mean logits of all clients for the same images, [batch, n_classes].
-        weight: of the pairs of different classes, at least 0.
-
-    Returns:
-        The loss, a scalar.
-    """
+    """Cross-correlation loss: sum_u (1 - M_uu)^2 + weight sum_(u != v) (1 + M_uv)^2, with M over the batch."""
+    # logits of the model, and the mean logits of all clients: [batch, n_classes]
+    # logits of the model, and mean logits of all clients: [batch, n_classes]
     matrix = standardised(logits).T @ standardised(mean) / len(logits)  # [n_classes, n_classes]
     same = torch.eye(len(matrix), dtype=matrix.dtype, device=matrix.device)
     return (same * (1 - matrix) ** 2 + weight * (1 - same) * (1 + matrix) ** 2).sum()

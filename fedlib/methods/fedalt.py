@@ -18,31 +18,23 @@ PARTS: dict[str, Callable[[Model], frozenset[str]]] = {  # by name: the entries 
 
 
 def _beside(model: Model, name: str) -> frozenset[str]:
-    """All entries of the layer that has the entry `name`."""
+    """All entries of the layer of the entry `name`."""
     layer = name.rpartition(".")[0]
     return frozenset(other for other in model.weights if other.rpartition(".")[0] == layer)
 
 
 class State(NamedTuple):
-    """Two parts of the model. In the warm-up v is one for everybody."""
+    """The two parts of the model. During the warm-up v is the same for all clients."""
 
     w: Params  # u, shared: [...]
     v: Shared | Params  # personal: [n_clients, ...]
 
 
 def personalise(name: str, update: Callable[[Params, State, Cohort], Params], warm_up: float, part: str) -> Algorithm:
-    """Make a method that is FedAvg first and then trains models with a personal part.
+    """Make a method that is FedAvg for the share `warm_up` of the rounds and then trains models with a personal part.
 
-    Every v_i starts as that part of the FedAvg model, also for a client that is sampled later or never.
-
-    Args:
-        name: of the method.
-        update: `update(w, state, cohort)` is the local training of models w [k, ...] after the warm-up.
-        warm_up: share of the rounds that are FedAvg, from 0 to 1.
-        part: what is personal, "output" or "input".
-
-    Returns:
-        The method. Its fine-tuning changes v_i only.
+    Every v_i starts as that part of the FedAvg model, also for a client that is sampled later or never. After the
+    warm-up `update(w, state, cohort)` trains the models w [k, ...]; fine-tuning changes v_i only.
     """
 
     def split(w, names):

@@ -18,43 +18,18 @@ class State(NamedTuple):
 
 
 def sq_distances(v: Params, clients: Tensor) -> Tensor:
-    """Measure the squared distances ||w_i - w_j||^2 between models, over the parameters.
-
-    Args:
-        v: the models of all n clients, [n, ...]. BatchNorm's running statistics do not count.
-        clients: the clients i, int64 [k].
-
-    Returns:
-        The squared distances to all clients, [k, n].
-    """
+    """Squared distances ||w_i - w_j||^2 over the parameters, from the models of `clients` [k] to all v [n, ...]: [k, n]."""
     flat = torch.cat([t.flatten(1) for name, t in v.items() if not is_statistic(name)], 1)  # [n, P]
     return torch.cdist(flat[clients], flat, compute_mode="donot_use_mm_for_euclid_dist") ** 2
 
 
 def cloud_weights(sq: Tensor, clients: Tensor, uploaded: Tensor, alpha: float, sigma: float) -> Tensor:
-    """Weigh the models of all clients for the cloud model of each client.
+    """Weights xi_ij of the models j in the cloud model of client i; every row sums to 1.
 
-    Client i gives xi_ij = alpha exp(-||w_i - w_j||^2 / sigma) / sigma to every other client j that has uploaded a
-    model, and what is left of 1 to itself. If the others would get more than 1 in all, their weights are divided by
-    their sum.
-
-    Args:
-        sq: squared distances from k clients to all n, [k, n].
-        clients: the k clients, int64 [k].
-        uploaded: 1 for a client that has uploaded a model, else 0, [n].
-        alpha: weight of the others, above 0.
-        sigma: how far two clients may be apart and still weigh much, in units of a squared distance, above 0.
-
-    Returns:
-        The weights xi [k, n]; rows sum to 1.
-
-    Example:
-        >>> import torch
-        >>> from fedlib.methods.fedamp import cloud_weights
-        >>> sq, clients = torch.tensor([[0.0, 0.0, 1e9]]), torch.tensor([0])
-        >>> cloud_weights(sq, clients, torch.ones(3), alpha=1.0, sigma=4.0)  # client 1 is close, client 2 is far
-        tensor([[0.7500, 0.2500, 0.0000]])
+    xi_ij = alpha exp(-||w_i - w_j||^2 / sigma) / sigma for every other client j that has uploaded a model, divided by
+    their sum if it is larger than 1; the rest of 1 is the weight of client i itself.
     """
+    # squared distances sq [k, n], clients [k], uploaded [n] -> [k, n]
     self = clients[:, None] == torch.arange(sq.shape[1], device=sq.device)
     others = (alpha / sigma * torch.exp(-sq / sigma) * uploaded).masked_fill(self, 0)
     others = others / others.sum(1, keepdim=True).clamp(min=1)

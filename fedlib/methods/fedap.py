@@ -15,7 +15,7 @@ from fedlib.training.evaluation import batchnorm_inputs
 
 
 class State(NamedTuple):
-    """BatchNorm stays with its client; the rest is one for everybody in the warm-up, then one for each client."""
+    """The entries of the model besides BatchNorm are shared in the warm-up and personal afterwards."""
 
     theta: Shared | Params  # all but BatchNorm: [n_clients, ...]
     v: Params  # BatchNorm [n_clients, ...]
@@ -23,25 +23,8 @@ class State(NamedTuple):
 
 
 def neighbour_weights(distances: Tensor, self_weight: float) -> Tensor:
-    """Turn distances between clients into the weights with which their models are averaged.
-
-    W_ii = self_weight and W_ij = (1 - self_weight) (1/d_ij) / sum_(k != i) 1/d_ik.
-
-    Args:
-        distances: d [n, n]; those below 1e-12 count as 1e-12.
-        self_weight: the weight of a client for itself, from 0 to 1.
-
-    Returns:
-        W [n, n]; rows sum to 1. A single client has the weight 1.
-
-    Example:
-        >>> import torch
-        >>> from fedlib.methods.fedap import neighbour_weights
-        >>> neighbour_weights(torch.tensor([[0.0, 1.0, 3.0], [1.0, 0.0, 1.0], [3.0, 1.0, 0.0]]), self_weight=0.5)
-        tensor([[0.5000, 0.3750, 0.1250],
-                [0.2500, 0.5000, 0.2500],
-                [0.1250, 0.3750, 0.5000]])
-    """
+    """Aggregation weights W: W_ii = self_weight, W_ij = (1 - self_weight) (1/d_ij) / sum_(k != i) 1/d_ik."""
+    # distances d [n, n] -> W [n, n]; rows sum to 1
     if len(distances) == 1:
         return torch.ones_like(distances)
     closeness = (1 / distances.clamp(min=1e-12)).fill_diagonal_(0)

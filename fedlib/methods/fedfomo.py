@@ -22,56 +22,23 @@ class State(NamedTuple):
 
 
 def usefulness(losses: Tensor, distances: Tensor) -> Tensor:
-    """Say how useful other clients' models are: how much a step towards them lowers the loss, per length.
-
-    For client i and model j it is v_j = (L_i(theta_i) - L_i(theta_j)) / (||theta_j - theta_i|| + 1e-5), where L_i is
-    the loss on the client's validation samples.
-
-    Args:
-        losses: L_i of the client's own model, in the first column, and of m others, [k, 1 + m].
-        distances: ||theta_j - theta_i||, [k, m].
-
-    Returns:
-        v [k, m]; negative for a model that is worse than the client's own.
-    """
+    """Usefulness v_j = (L_i(theta_i) - L_i(theta_j)) / (||theta_j - theta_i|| + 1e-5), the loss decrease per length."""
+    # validation losses [k, 1 + m], the client's own model first; distances [k, m] -> [k, m]
+    # losses [k, 1 + m], the first column of the client's own model; distances [k, m] -> [k, m]
     return (losses[:, :1] - losses[:, 1:]) / (distances + 1e-5)
 
 
 def mixing_weights(useful: Tensor) -> Tensor:
-    """Weigh the useful models in proportion to their use, and the others with 0.
-
-    Args:
-        useful: v, from `usefulness`, [k, m].
-
-    Returns:
-        v_j^+ / sum_k v_k^+, [k, m]; rows sum to 1, or to 0 for a client to whom no model is useful.
-
-    Example:
-        >>> import torch
-        >>> from fedlib.methods.fedfomo import mixing_weights
-        >>> mixing_weights(torch.tensor([[3.0, -1.0, 1.0], [-1.0, -2.0, -3.0]]))
-        tensor([[0.7500, 0.0000, 0.2500],
-                [0.0000, 0.0000, 0.0000]])
-    """
+    """Weights v_j^+ / sum_k v_k^+ [k, m] of useful models; rows sum to 1, or to 0 if no model is useful."""
     positive = useful.clamp(min=0)
     total = positive.sum(1, keepdim=True)
     return positive / torch.where(total > 0, total, 1)
 
 
 def hold_out(cohort: Cohort, share: float) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Divide each client's train samples into those to train on and those to validate on.
+    """Split each client's train samples into training and validation samples, at least one of each per client.
 
-    The samples are in random order since the federation was made; the last ones are held out.
-
-    Args:
-        cohort: the clients.
-        share: of the samples that are held out, in (0, 1). At least one sample lies on either side.
-
-    Returns:
-        The indices to train on and the indices held out, for each client.
-
-    Raises:
-        ValueError: a client has only one train sample.
+    The samples have been in random order since the federation was made; the last ones are held out.
     """
     kept, held_out = [], []
     for i, samples in zip(cohort.ids, cohort.samples, strict=True):
@@ -84,33 +51,16 @@ def hold_out(cohort: Cohort, share: float) -> tuple[list[np.ndarray], list[np.nd
 
 
 def column(sent: Params, j: int) -> Params:
-    """Take model j of each client.
-
-    Args:
-        sent: the models that each client received, [k, 1 + m, ...].
-        j: from 0, the client's own model, to m.
-
-    Returns:
-        The models, [k, ...].
-    """
+    """Model j of each client, [k, 1 + m, ...] -> [k, ...]; model 0 is the client's own."""
     return tree_map(lambda t: t[:, j], sent)
 
 
 def models_for(cohort: Cohort, state: State, neighbours: int, explore: float) -> Tensor:
-    """Choose whose models each client receives.
+    """Choose the models that each client receives: int64 [k, 1 + m], its own and those of m others.
 
-    The candidates are the participants of the last round, and they are chosen one after the other: the one with the
-    largest P_ij that is left, at random among equal ones, or with probability `explore` any that is left. The client
-    itself is chosen only if no other is left.
-
-    Args:
-        cohort: the clients i of the round.
-        state: has P and the participants of the last round.
-        neighbours: largest number m of others.
-        explore: probability of a random choice.
-
-    Returns:
-        The numbers of the clients, int64 [k, 1 + m]: the client itself and then m others.
+    The candidates are the participants of the last round. They are chosen one by one: the largest remaining P_ij, with
+    ties broken at random, or with probability `explore` a random one. The client itself is chosen only if no other
+    candidate remains.
     """
     clients, shape, m = cohort.clients, (cohort.size, len(state.last)), min(neighbours, len(state.last))
     rng = generator(*cohort.server_stream, "neighbours")

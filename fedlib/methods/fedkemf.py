@@ -23,41 +23,20 @@ class State(NamedTuple):
 
 
 def divergence(teacher: Tensor, logits: Tensor) -> Tensor:
-    """Take the mean over a batch of KL(softmax teacher || softmax logits).
-
-    Args:
-        teacher: logits to learn from, [batch, n_classes]; they get no gradient.
-        logits: of the model that learns, [batch, n_classes].
-
-    Returns:
-        The mean, a scalar in nats.
-
-    Example:
-        >>> import torch
-        >>> from fedlib.methods.fedkemf import divergence
-        >>> divergence(torch.tensor([[0.0, 0.0]]), torch.tensor([[3.0, 3.0]]))  # the same probabilities
-        tensor(0.)
-    """
+    """Mean over a batch of KL(softmax teacher || softmax logits) in nats; the teacher gets no gradient."""
+    # teacher and logits: [batch, n_classes]
     return F.kl_div(logits.log_softmax(1), teacher.detach().softmax(1), reduction="batchmean")
 
 
 class Pair(NamedTuple):
-    """A client's two networks, or their weights."""
+    """The two networks of a client, or their weights."""
 
     private: Any
     knowledge: Any
 
 
 def mutual_loss(w: Pair, batch: Batch) -> Tensor:
-    """Train both networks of ONE client on the labels, and each on the other one's probabilities.
-
-    Args:
-        w: the weights of the private and of the knowledge network.
-        batch: of train samples.
-
-    Returns:
-        The loss, a scalar.
-    """
+    """Loss of ONE client's two networks: cross-entropy, and the divergence of each from the other."""
     private, knowledge = (network(weights, batch.x) for network, weights in zip(batch.model.networks, w, strict=True))
     errors = F.cross_entropy(private, batch.y) + F.cross_entropy(knowledge, batch.y)
     return errors + divergence(knowledge, private) + divergence(private, knowledge)

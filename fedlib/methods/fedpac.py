@@ -26,23 +26,11 @@ class State(NamedTuple):
 
 
 def simplex_minimum(q: np.ndarray) -> np.ndarray:
-    """Minimise a'Qa over the simplex: a >= 0, sum a = 1.
+    """Minimise a'Qa over the simplex: a >= 0, sum a = 1, for Q [k, k] symmetric and positive semidefinite.
 
-    It solves min a'Qa + (sum a - 1)^2 over a >= 0, which is nonnegative least squares, and divides a by its sum. Both
-    have the same solution: on the ray a = t b, with b on the simplex, the best t leaves b'Qb / (1 + b'Qb), and this
-    grows with b'Qb.
-
-    Args:
-        q: Q, symmetric and positive semidefinite, float64 [k, k].
-
-    Returns:
-        The minimiser a, float64 [k].
-
-    Example:
-        >>> import numpy as np
-        >>> from fedlib.methods.fedpac import simplex_minimum
-        >>> simplex_minimum(np.diag([1.0, 3.0])).round(4)  # weights go with 1 / variance
-        array([0.75, 0.25])
+    It solves min a'Qa + (sum a - 1)^2 over a >= 0, which is nonnegative least squares, and divides a by its sum. The
+    solutions agree: on the ray a = t b, with b on the simplex, the best t leaves b'Qb / (1 + b'Qb), and this grows with
+    b'Qb.
     """
     values, vectors = np.linalg.eigh(q / max(q.trace(), np.finfo(float).tiny))
     root = np.sqrt(values.clip(0))[:, None] * vectors.T  # root' root = Q
@@ -51,19 +39,12 @@ def simplex_minimum(q: np.ndarray) -> np.ndarray:
 
 
 def head_weights(h: Tensor, variance: Tensor) -> Tensor:
-    """Choose for each client i with which weights the classifiers of all clients are combined.
+    """Combination weights of the classifiers for each client i: argmin_a sum_j a_j^2 V_j + ||h_i - sum_j a_j h_j||^2.
 
-    They are the a on the simplex that minimise sum_j a_j^2 V_j + ||h_i - sum_j a_j h_j||^2. Weights below 1e-3 become
-    0. Where the solver fails, a client keeps its own classifier. The problems are solved on the host, so this waits for
-    the device.
-
-    Args:
-        h: h_ic = p_ic mu_ic, the mean features of each class times its share, [k, n_classes, p].
-        variance: V, [k].
-
-    Returns:
-        The weights, a row for each client, [k, k].
+    The minimum is over the simplex. Weights below 1e-3 become 0; where the solver fails, a client keeps its own
+    classifier. The problems are solved on the host, so this waits for the device.
     """
+    # h_ic = p_ic mu_ic [k, n_classes, p], variance V [k] -> a row for each client, [k, k]
     flat = h.flatten(1).double()
     flat = flat - flat.mean(0)
     known = torch.cat([flat @ flat.T, variance.double()[:, None]], 1).cpu().numpy()

@@ -14,64 +14,34 @@ from fedlib.training import Cohort, class_features, train
 
 
 class Prototypes(NamedTuple):
-    """What the server knows of every class."""
+    """Global class prototypes."""
 
     z: Tensor  # [n_classes, p]: mean features; zeros for a class that no client has had yet
     known: Tensor  # [n_classes]: 1 for a class that has a prototype, else 0
 
 
 class State(NamedTuple):
-    """Private models, and what the server has."""
+    """Private models, and the prototypes of the server."""
 
     v: Params  # [n_clients, ...]
     prototypes: Prototypes
 
 
 def no_prototypes(model: Model) -> Prototypes:
-    """Make the prototypes of the time before the first round: no class has one.
-
-    Args:
-        model: gives the number of classes and of features.
-
-    Returns:
-        Zeros, and no class known.
-    """
+    """Prototypes before the first round: zeros, and no class known."""
     weight, bias = model.head(model.weights)
     return Prototypes(torch.zeros_like(weight), torch.zeros_like(bias))
 
 
 def sent_prototypes(prototypes: Prototypes, cohort: Cohort) -> Prototypes:
-    """Send the prototypes to the clients of a round; in round 0, when there are none, without a message.
-
-    Args:
-        prototypes: of the server, z [n_classes, p] and known [n_classes].
-        cohort: the clients.
-
-    Returns:
-        Those of each client, z [k, n_classes, p] and known [k, n_classes].
-    """
+    """Send the prototypes to the clients, [...] -> [k, ...]; in round 0, when there are none, without a message."""
     return cohort.broadcast(prototypes) if cohort.round else repeat(prototypes, cohort.size)
 
 
 def mean_prototypes(z: Tensor, counts: Tensor, before: Prototypes) -> Prototypes:
-    """Average the clients' class means, each weighted with the number of samples it comes from.
-
-    Args:
-        z: mean features of each class on each client, [k, n_classes, p].
-        counts: train samples of each client and class, [k, n_classes].
-        before: the prototypes so far; a class that none of these clients has keeps its own.
-
-    Returns:
-        The new prototypes.
-
-    Example:
-        >>> import torch
-        >>> from fedlib.methods.fedproto import Prototypes, mean_prototypes
-        >>> z, counts = torch.tensor([[[1.0], [7.0]], [[4.0], [7.0]]]), torch.tensor([[2.0, 0.0], [1.0, 0.0]])
-        >>> mean_prototypes(z, counts, before=Prototypes(torch.zeros(2, 1), torch.zeros(2)))
-        Prototypes(z=tensor([[2.],
-                [0.]]), known=tensor([1., 0.]))
-    """
+    """Average the clients' class means by train samples; a class without samples keeps the prototype of `before`."""
+    # class means z [k, n_classes, p], train samples per class [k, n_classes]
+    # class means z [k, n_classes, p], train samples per class counts [k, n_classes]
     n = counts.sum(0)
     present = n > 0
     mean = torch.einsum("kc,kcp->cp", counts, z) / n.clamp(min=1)[:, None]

@@ -17,24 +17,9 @@ class State(NamedTuple):
 
 
 def cluster_mean(w: Params, cluster: Tensor, n_samples: Tensor, before: Params) -> Params:
-    """Average the uploads of each cluster.
-
-    Args:
-        w: the uploads, [k, ...].
-        cluster: the cluster of each upload, int64 [k].
-        n_samples: the weights of the uploads, [k].
-        before: the clusters so far, [clusters, ...]; one that gets no upload stays as it is.
-
-    Returns:
-        The new clusters, [clusters, ...].
-
-    Example:
-        >>> import torch
-        >>> from fedlib.methods.ifca import cluster_mean
-        >>> w, cluster, n_samples = {"w": torch.tensor([1.0, 4.0])}, torch.tensor([0, 0]), torch.tensor([2.0, 1.0])
-        >>> cluster_mean(w, cluster, n_samples, before={"w": torch.tensor([9.0, 9.0])})
-        {'w': tensor([2., 9.])}
-    """
+    """Average the uploads of each cluster by train samples; a cluster without uploads stays as in `before`."""
+    # uploads w [k, ...], their clusters [k], before [clusters, ...] -> [clusters, ...]
+    # uploads w [k, ...], their clusters [k], before [clusters, ...] -> [clusters, ...]
     n = len(next(iter(before.values())))
     member = cluster == torch.arange(n, device=cluster.device)[:, None]  # [clusters, k]
     weights = member * n_samples.double()  # rounded once, as in `client_mean`

@@ -13,17 +13,7 @@ from fedlib.training.phase import Loss
 
 
 def slope(loss: Loss, w: Params, theta: Params, batch: Batch) -> Params:
-    """Take the gradient of a loss at given parameters, and leave BatchNorm's running statistics as they are.
-
-    Args:
-        loss: a loss of one client.
-        w: the weights, from which the running statistics are taken, [...].
-        theta: the parameters, [...].
-        batch: of train samples.
-
-    Returns:
-        The gradient, of the form of `theta`.
-    """
+    """Gradient of a loss at the parameters theta, with BatchNorm's running statistics of w, which stay as they are."""
 
     def at(theta):
         statistics = {name: t.clone() for name, t in drop(w, theta).items()}  # the pass would update them in place
@@ -33,44 +23,20 @@ def slope(loss: Loss, w: Params, theta: Params, batch: Batch) -> Params:
 
 
 def step(theta: Params, direction: Params, rate: float) -> Params:
-    """Take one step: theta - rate direction.
-
-    Args:
-        theta: parameters, [...].
-        direction: of the same form.
-        rate: step size.
-
-    Returns:
-        The parameters after the step.
-    """
+    """One gradient step: theta - rate direction."""
     return tree_map(lambda t, d: t - rate * d, theta, direction)
 
 
 def detached(w: Params, batch: Batch) -> Params:
-    """Take the parameters out of the weights, without a gradient.
-
-    Args:
-        w: the weights, [...].
-        batch: gives the model.
-
-    Returns:
-        The parameters.
-    """
+    """The parameters among the weights, without a gradient."""
     return tree_map(Tensor.detach, select(w, batch.model.trainable))
 
 
 def first_order(loss: Loss, alpha: float) -> Loss:
-    """Make the loss after one step: `loss` on the second half of a batch, after a step on the first half.
+    """Loss after one gradient step: `loss` on the second half of a batch, after a step on the first half.
 
     The step is w' = w - alpha grad loss(w, first). It counts as a constant shift, d w'/d w = 1, so the gradient is that
     of `loss` at w'. BatchNorm's running statistics follow the second pass only, that of the model w'.
-
-    Args:
-        loss: a loss of one client.
-        alpha: step size, at least 0.
-
-    Returns:
-        A loss of one client, which takes batches of two.
     """
 
     def adapted_loss(w, batch):  # ONE client
@@ -82,18 +48,10 @@ def first_order(loss: Loss, alpha: float) -> Loss:
 
 
 def hessian_free(loss: Loss, alpha: float, delta: float) -> Loss:
-    """Make the loss after one step with its full gradient: g - alpha H g, without computing the Hessian H.
+    """Loss after one gradient step with its full gradient g - alpha H g, without the Hessian H.
 
-    g is the gradient of `first_order` on the first two thirds of a batch. The product of g with the Hessian on the last
-    third is taken by differences: H g = (grad loss(w + delta g) - grad loss(w - delta g)) / (2 delta).
-
-    Args:
-        loss: a loss of one client.
-        alpha: step size, at least 0.
-        delta: size of the differences, above 0.
-
-    Returns:
-        A loss of one client, which takes batches of three.
+    g is the gradient of `first_order` on the first two thirds of a batch. The Hessian-vector product on the last third
+    is a finite difference: H g = (grad loss(w + delta g) - grad loss(w - delta g)) / (2 delta).
     """
 
     def adapted_loss(w, batch):  # ONE client

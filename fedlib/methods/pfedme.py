@@ -13,29 +13,14 @@ from fedlib.training import cross_entropy, train
 
 
 class Both(NamedTuple):
-    """A client's two sets of weights while it trains."""
+    """The two sets of weights of a client during training."""
 
     theta: Params  # personal, BatchNorm statistics included
     w: Params  # its copy of the global model: what is trainable
 
 
 def pull(w: Params, theta: Params, rate: float | Tensor) -> Params:
-    """Move weights towards others: w - rate (w - theta).
-
-    Args:
-        w: the weights that move, [...].
-        theta: the weights that attract, with at least the entries of `w`.
-        rate: 0 leaves w, 1 gives theta.
-
-    Returns:
-        The moved entries of `w`.
-
-    Example:
-        >>> import torch
-        >>> from fedlib.methods.pfedme import pull
-        >>> pull({"w": torch.tensor([0.0, 8.0])}, {"w": torch.tensor([4.0, 4.0])}, rate=0.25)
-        {'w': tensor([1., 7.])}
-    """
+    """Move the entries of w towards theta: w - rate (w - theta)."""
     return {name: t - rate * (t - theta[name]) for name, t in w.items()}
 
 

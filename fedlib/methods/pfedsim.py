@@ -14,7 +14,7 @@ from fedlib.training import cross_entropy, train
 
 
 class State(NamedTuple):
-    """The clients' models: one for everybody in the generalization phase, then (omega_i, phi_i) of every client."""
+    """The clients' models: one global model in the generalization phase, then (omega_i, phi_i) of every client."""
 
     v: Shared | Params  # [n_clients, ...]
     similarity: Tensor  # Phi [n_clients, n_clients]

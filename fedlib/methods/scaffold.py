@@ -18,21 +18,16 @@ class State(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """What a client trains, and how many steps it has taken."""
+    """The weights that a client trains, and its number of steps."""
 
     y: Params
     steps: Tensor
 
 
 def total_weight(steps: Tensor, momentum: float) -> Tensor:
-    """Add up how much the gradient of each step of SGD counts at the end, in units of the step size.
+    """Sum of the weights of the gradients of K = `steps` [k] steps of SGD, in units of the step size: [k].
 
-    Args:
-        steps: number of steps K, at least 1, [k].
-        momentum: of SGD, in [0, 1). The gradient of step s counts (1 - momentum^(K - s + 1)) / (1 - momentum).
-
-    Returns:
-        The sums, [k]; without momentum it is K.
+    With momentum the gradient of step s has the weight (1 - momentum^(K - s + 1)) / (1 - momentum); without, it is 1.
 
     Example:
         >>> import torch

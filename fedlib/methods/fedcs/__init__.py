@@ -1,4 +1,4 @@
-"""FedCS: the method is in `fedcs.py`, what it is made of beside it."""
+"""FedCS (`fedcs.py`) and its helpers."""
 
 from fedlib.methods.fedcs.aligned import Alignment, linear_layer
 

@@ -1,4 +1,4 @@
-"""The RA module of FedCS: a linear map c = P'(z - shift) in front of one of a model's linear layers, or behind it."""
+"""The RA module of FedCS: a linear map c = P'(z - shift) before or after one of a model's linear layers."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,7 +20,7 @@ SIDES = ("input", "output")
 
 
 class Alignment(NamedTuple):
-    """A linear map and its position. Models train with it as a layer; a trained model has it folded in."""
+    """A linear map and its position: a layer during training, folded into the weights afterwards."""
 
     layer: str  # name of the linear layer
     side: str  # "input" or "output" of it
@@ -29,14 +29,7 @@ class Alignment(NamedTuple):
 
     @contextmanager
     def inserted(self, model: Model) -> Iterator[None]:
-        """Make the map part of a model inside a `with` block.
-
-        Args:
-            model: the model.
-
-        Yields:
-            Nothing.
-        """
+        """Within this context the map is part of the model."""
 
         def c(z: Tensor) -> Tensor:
             return (z if self.shift is None else z - self.shift) @ self.P
@@ -52,15 +45,9 @@ class Alignment(NamedTuple):
             hook.remove()
 
     def fold(self, w: Params) -> Params:
-        """Fold the map into the weights of its layer, so that the model without the map gives the same logits.
+        """Fold the map into its layer, for a model [...] or a stack [n, ...]: the logits stay the same without the map.
 
-        In front of the layer W P'(z - shift) + b = (W P') z + (b - W P' shift), behind it P'(W z + b - shift).
-
-        Args:
-            w: the weights of one model, [...], or of a stack, [n, ...].
-
-        Returns:
-            The weights with the map folded in.
+        Before the layer W P'(z - shift) + b = (W P') z + (b - W P' shift), after it P'(W z + b - shift).
         """
         W, b = w[f"{self.layer}.weight"], w.get(f"{self.layer}.bias")
         if b is None and self.shift is None:  # a layer without bias
@@ -73,22 +60,13 @@ class Alignment(NamedTuple):
         return w | {f"{self.layer}.weight": W, f"{self.layer}.bias": b}
 
     def latents(self, model: Model, w: Params, x: Tensor) -> Tensor:
-        """Compute the latents that the map would take as its input, in the model without it.
-
-        Args:
-            model: the model.
-            w: its weights, [...].
-            x: images, [batch, C, H, W].
-
-        Returns:
-            The latents z, [batch, d].
-        """
+        """Latents z [batch, d] of images x [batch, C, H, W]: the input of the map, in the model without it."""
         z = model.entering(self.layer, w, x)[0]
         return z if self.side == "input" else F.linear(z, w[f"{self.layer}.weight"], w.get(f"{self.layer}.bias"))
 
 
 class Aligned:
-    """A model with the map inserted: it is called like the model, on the model's weights, and has its attributes."""
+    """A model with the map inserted, with the interface of the model."""
 
     def __init__(self, model: Model, alignment: Alignment):
         self._model, self._alignment = model, alignment
@@ -109,20 +87,10 @@ class Aligned:
 
 
 def plugged_in(cohort: "Cohort", alignment: Alignment) -> "tuple[Cohort, Params]":
-    """Give a cohort whose clients train with the map in their model, the map being fixed.
+    """A cohort whose clients train with the fixed map in their model, and a dict that receives their weights [k, ...].
 
-    The map reaches a loss as context, so that losses stay the same functions from round to round.
-
-    Args:
-        cohort: the clients of a round.
-        alignment: the map.
-
-    Returns:
-        The other cohort, for the base method; and a dict that has, as soon as these clients have trained, the weights
-        that they trained last, [k, ...].
-
-    Raises:
-        ValueError: in training, if the clients train something else than the cohort's model.
+    The map reaches a loss as context, so that losses stay the same functions from round to round. Training raises
+    `ValueError` if the clients do not train the cohort's model.
     """
     model, last = cohort.model, {}
     tensors = {"P": alignment.P} | ({} if alignment.shift is None else {"shift": alignment.shift})
@@ -147,16 +115,7 @@ def plugged_in(cohort: "Cohort", alignment: Alignment) -> "tuple[Cohort, Params]
 
 @cache
 def aligned_loss(loss: Callable[..., Tensor], layer: str, side: str) -> Callable[..., Tensor]:
-    """Make a loss of ONE client whose model has the map inserted.
-
-    Args:
-        loss: the loss without the map.
-        layer: name of the map's layer.
-        side: of the layer, "input" or "output".
-
-    Returns:
-        The loss. Its last context has P, and the shift if there is one.
-    """
+    """Loss of ONE client whose model has the map inserted; its last context holds P, and the shift if there is one."""
 
     def with_map(w, batch, *context):
         *others, tensors = context
@@ -166,25 +125,7 @@ def aligned_loss(loss: Callable[..., Tensor], layer: str, side: str) -> Callable
 
 
 def linear_layer(w: Params, number: int, stacked: bool = False) -> str:
-    """Name linear layer 1, 2, ... of a model.
-
-    Args:
-        w: the weights of the model, [...].
-        number: of the layer, from 1.
-        stacked: whether `w` is a stack, [n, ...].
-
-    Returns:
-        The name.
-
-    Raises:
-        ValueError: the model has fewer linear layers.
-
-    Example:
-        >>> import torch
-        >>> from fedlib.methods.fedcs import linear_layer
-        >>> linear_layer({"conv.weight": torch.zeros(6, 3, 5, 5), "fc.weight": torch.zeros(10, 84)}, 1)
-        'fc'
-    """
+    """Name of linear layer `number`, from 1, of a model w [...], or of a stack [n, ...]."""
     matrices = [name for name, t in w.items() if name.endswith(".weight") and t.dim() == 2 + stacked]
     if number > len(matrices):
         raise ValueError(f"fc{number} is not there; the model has {len(matrices)} linear layer(s).")
@@ -192,15 +133,7 @@ def linear_layer(w: Params, number: int, stacked: bool = False) -> str:
 
 
 def has_place(model: Model, layer: str) -> bool:
-    """Say whether the map can be folded into a layer.
-
-    Args:
-        model: the model.
-        layer: name of one of its layers.
-
-    Returns:
-        Whether it is a linear layer that gets one vector for each image, and has its weights alone.
-    """
+    """True if the map can be folded into `layer`: a linear layer with one vector per image and untied weights."""
     module, inputs = model.net.get_submodule(layer), []
     hook = module.register_forward_pre_hook(lambda _, given: inputs.extend(given))
     model.net.eval()

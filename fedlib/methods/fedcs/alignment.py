@@ -1,8 +1,8 @@
 """Representation alignment (FedCS): linear discriminant analysis with the client as the class, in small steps.
 
-Pure functions. z [b, d] are the latents of a batch of one client; they never leave it. The numbers in
-brackets are the equations of the paper (Yan and Long, 2024). The steps reach their limits for a W that stays as it is.
-In a run the features move: S lags behind W^(-1/2), and S^2 is not the inverse of W.
+Pure functions. z [b, d] are the latents of a batch of one client; they never leave the client. Numbers in brackets are
+equations of the paper (Yan and Long, 2024). The steps converge for a constant scatter W. In a run the features move:
+S lags behind W^(-1/2), and S^2 is not the inverse of W.
 """
 
 import torch
@@ -13,37 +13,14 @@ SMALL = 1e-8  # a batch whose W has a smaller trace changes nothing
 
 
 def batch_moments(z: Tensor, shrinkage: float = SHRINKAGE) -> tuple[Tensor, Tensor]:
-    """Take the mean and the scatter of a batch.
-
-    Args:
-        z: latents of one client, [b, d].
-        shrinkage: how far W is moved towards a multiple of the identity, from 0 to 1.
-
-    Returns:
-        The mean z_l [d], and W [d, d].
-
-    Example:
-        >>> import torch
-        >>> from fedlib.methods.fedcs.alignment import batch_moments
-        >>> batch_moments(torch.tensor([[0.0, 0.0], [2.0, 0.0]]), shrinkage=0.0)
-        (tensor([1., 0.]), tensor([[1., 0.],
-                [0., 0.]]))
-    """
+    """Mean z_l [d] and scatter W [d, d] of a batch z [b, d]; `shrinkage` moves W towards a multiple of the identity."""
     mean = z.mean(0)
     W = (z - mean).T @ (z - mean) / len(z)
     return mean, (1 - shrinkage) * W + shrinkage * W.trace() / len(W) * _eye(W)
 
 
 def whitening_step(S: Tensor, W: Tensor, rate: float | Tensor) -> Tensor:
-    """Move S towards W^(-1/2): S + rate (I - S W S), made symmetric (8, 13). The fixed point is W^(-1/2).
-
-    Args:
-        S: symmetric and positive definite, [d, d].
-        W: scatter, [d, d]; without any scatter S stays as it is.
-        rate: step size.
-
-    Returns:
-        The new S, [d, d].
+    """Move S [d, d] towards W^(-1/2): S + rate (I - S W S), made symmetric (8, 13); without scatter S stays as it is.
 
     Example:
         >>> import torch
@@ -58,74 +35,34 @@ def whitening_step(S: Tensor, W: Tensor, rate: float | Tensor) -> Tensor:
 
 
 def rotation_step(Phi: Tensor, u: Tensor, rate: float | Tensor) -> Tensor:
-    """Move the columns of Phi towards the eigenvectors of E[u u'] (12).
+    """Move the columns of Phi [d, r] towards the eigenvectors of E[u u'] (12): Phi + rate (u y' - Phi triu(y y')).
 
-    The step is Phi + rate (u y' - Phi triu(y y')) with y = Phi' u. The eigenvectors come in order, the largest
-    eigenvalue first, because column j is cleared only of the columns up to j. For the same reason the product with
-    triu(y y') is a running sum over columns.
-
-    Args:
-        Phi: [d, r].
-        u: whitened difference of a client's mean from the global mean, [d].
-        rate: step size.
-
-    Returns:
-        The new Phi, [d, r].
+    Here y = Phi' u. Eigenvectors come in the order of their eigenvalues, the largest first, because column j is cleared
+    only of the columns up to j. For the same reason the product with triu(y y') is a cumulative sum over columns.
     """
     y = u @ Phi
     return Phi + rate * (u[:, None] - (Phi * y).cumsum(1)) * y
 
 
 def whitening_rate(S: Tensor, W: Tensor, rate: float = 0.3) -> Tensor:
-    """Choose a step size for `whitening_step` with which S stays positive definite, whatever the batch.
-
-    Args:
-        S: [d, d].
-        W: scatter, [d, d].
-        rate: the step size relative to the largest safe one, in (0, 1).
-
-    Returns:
-        rate / max(sqrt(tr W), ||S W||_F), a scalar.
-    """
+    """Step size for `whitening_step` with which S stays positive definite, `rate` times the largest safe one."""
     return rate / torch.maximum(W.trace().sqrt(), (S @ W).norm())
 
 
 def rotation_rate(u: Tensor, rate: float = 0.1) -> Tensor:
-    """Choose a step size for `rotation_step`.
-
-    Args:
-        u: [d].
-        rate: the step size relative to 1 / ||u||^2.
-
-    Returns:
-        rate / ||u||^2, or 0 for u = 0, a scalar.
-    """
+    """Step size rate / ||u||^2 for `rotation_step`, or 0 for u = 0."""
     square = u @ u
     return torch.where(square > 0, rate / square.clamp(min=torch.finfo(u.dtype).tiny), 0)
 
 
 def first_whitening(W: Tensor) -> Tensor:
-    """Choose the first S below the fixed point: S_0 = I / sqrt(tr W).
-
-    Args:
-        W: scatter, [d, d].
-
-    Returns:
-        S_0 [d, d]; the identity if W has almost no trace.
-    """
+    """Initial S below the fixed point, S_0 = I / sqrt(tr W); the identity if W has almost no trace."""
     trace = W.trace()
     return _eye(W) / torch.where(trace > SMALL, trace, 1).sqrt()
 
 
 def orthonormal(Phi: Tensor) -> Tensor:
-    """Make the columns of Phi orthonormal.
-
-    Args:
-        Phi: [d, r].
-
-    Returns:
-        The factor Q of Phi = Q R, [d, r], signed so that the diagonal of R is positive.
-    """
+    """Make the columns of Phi orthonormal: Q of Phi = Q R, signed so that the diagonal of R is positive."""
     Q, R = torch.linalg.qr(Phi)
     return (Q * torch.where(R.diagonal() < 0, -1, 1).to(Q.dtype)).contiguous()  # as a checkpoint keeps it
 
@@ -138,16 +75,10 @@ STEPS = {  # rates of the two steps, and the shrinkage
 
 
 def ra_pass(z: Tensor, ra: dict[str, Tensor], steps: str, centred: bool = True) -> dict[str, Tensor]:
-    """Let ONE client go once over its latents and move S and Phi (Algorithm 1).
+    """Update S and Phi of ONE client in one pass over its latents [batches, batch, d] (Algorithm 1); z is their mean.
 
-    Args:
-        z: its latents in batches, [batches, batch, d].
-        ra: what the server sent: Phi [d, d]; later also S [d, d] and the global mean z_g [d].
-        steps: the step sizes, "normalised", "paper" or "whitening" (see `fedcs`).
-        centred: whether z_g is subtracted from a batch's mean.
-
-    Returns:
-        The client's S [d, d] and Phi [d, d], and the mean z [d] of its latents.
+    `ra` is the download: Phi, later also S and the global mean z_g. `steps` as in `fedcs`; with `centred`, z_g is
+    subtracted from the mean of a batch.
     """
     S, Phi = ra.get("S"), ra["Phi"]
     eta, lam, shrinkage = STEPS[steps]
@@ -162,15 +93,7 @@ def ra_pass(z: Tensor, ra: dict[str, Tensor], steps: str, centred: bool = True) 
 
 
 def scatters(z: Tensor, client: Tensor) -> tuple[Tensor, Tensor]:
-    """Take the covariance within clients and the covariance between them (3, 4).
-
-    Args:
-        z: latents, [N, d].
-        client: the client of each, int64 [N].
-
-    Returns:
-        Within and between, [d, d] each; their sum is the covariance of all latents.
-    """
+    """Covariance within and between clients (3, 4), [d, d] each, for latents z [N, d] and their clients [N]."""
     of_client = (client == client.unique()[:, None]).to(z.dtype)  # [clients, N]
     sizes = of_client.sum(1)
     means = of_client @ z / sizes[:, None]  # [clients, d]
@@ -179,31 +102,14 @@ def scatters(z: Tensor, client: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def trace_ratio(P: Tensor, within: Tensor, between: Tensor) -> Tensor:
-    """Measure how far apart clients are in a projection: J(P) = Tr[(P' W P)^-1 P' B P] (5).
-
-    Args:
-        P: [d, r].
-        within: W, [d, d].
-        between: B, [d, d].
-
-    Returns:
-        J(P), a scalar; the larger, the further apart.
-    """
+    """Separation of the clients in a projection P [d, r]: J(P) = Tr[(P' W P)^-1 P' B P] (5)."""
     return torch.linalg.solve(P.T @ within @ P, P.T @ between @ P).trace()
 
 
 def closed_form(within: Tensor, between: Tensor, r: int) -> Tensor:
-    """Find the projection that maximises `trace_ratio`, by an eigenproblem (11).
+    """Projection P* [d, r] that maximises `trace_ratio`, by an eigenproblem (11); the largest eigenvalue comes first.
 
-    Directions without scatter within clients (units that never fire) are left out.
-
-    Args:
-        within: W, [d, d].
-        between: B, [d, d].
-        r: number of columns.
-
-    Returns:
-        P* [d, r] with P*' W P* = I, the largest eigenvalue first.
+    P*' W P* = I. Directions without scatter within clients (units that never fire) are left out.
 
     Example:
         >>> import torch

@@ -18,7 +18,7 @@ LAYERS = ("fc1", "fc2", "fc3")
 
 
 class Aligning(NamedTuple):
-    """The state of a method, and the map."""
+    """State of the base method, and the map."""
 
     base: State  # of the method that is aligned
     ra: Params  # P, Phi, S [d, d], z_g [d]

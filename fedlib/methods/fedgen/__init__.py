@@ -1,1 +1,1 @@
-"""FedGen: the method is in `fedgen.py`, what it is made of beside it."""
+"""FedGen (`fedgen.py`) and its helpers."""

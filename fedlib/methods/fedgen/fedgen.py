@@ -26,20 +26,8 @@ class State(NamedTuple):
 
 
 def generator_loss(g: Params, phi: tuple[Tensor, Tensor], share: Tensor, y: Tensor, noise: Tensor) -> Tensor:
-    """Ask the generator for features that the clients' classifiers recognise.
-
-    The loss is the mean over the batch of sum_i a_iy CE(phi_i(G(y, noise)), y).
-
-    Args:
-        g: weights of the generator G, [...].
-        phi: weights [k, n_classes, p] and biases [k, n_classes] of the clients' classifiers.
-        share: a_iy, client i's share of class y among these clients, [k, n_classes].
-        y: labels, int64 [batch].
-        noise: [batch, noise].
-
-    Returns:
-        The loss, a scalar.
-    """
+    """Mean over the batch of sum_i a_iy CE(phi_i(G(y, noise)), y), for the classifiers phi_i of the clients."""
+    # phi: [k, n_classes, p] and [k, n_classes]; shares a_iy [k, n_classes]; labels y [batch]; noise [batch, noise]
     weight, bias = phi  # [k, n_classes, p], [k, n_classes]
     logits = torch.einsum("bp,kcp->kbc", generate(g, y, noise, training=True), weight) + bias[:, None]
     errors = F.cross_entropy(logits.flatten(0, 1), y.repeat(len(weight)), reduction="none")

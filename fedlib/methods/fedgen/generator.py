@@ -13,19 +13,10 @@ STATISTICS = ("norm.running_mean", "norm.running_var")
 
 
 def new_generator(rng: np.random.Generator, n_classes: int, noise: int, hidden: int, p: int) -> Params:
-    """Draw the initial weights of the network [one-hot y, noise] - Linear - BatchNorm - ReLU - Linear.
+    """Initial weights of the network [one-hot y, noise] - Linear - BatchNorm - ReLU - Linear, float64.
 
-    It has 4,212 parameters and 64 BatchNorm statistics for 10 classes, noise = hidden = 32 and p = 84.
-
-    Args:
-        rng: the weights are drawn from it, with PyTorch's distribution for linear layers.
-        n_classes: number of classes.
-        noise: size of the noise vector.
-        hidden: width of the hidden layer.
-        p: number of features.
-
-    Returns:
-        The weights by name, float64 [...].
+    Linear layers have PyTorch's distribution. For 10 classes, noise = hidden = 32 and p = 84 there are 4,212 parameters
+    and 64 BatchNorm statistics.
     """
     a, b = 1 / math.sqrt(n_classes + noise), 1 / math.sqrt(hidden)
     arrays = {
@@ -42,17 +33,9 @@ def new_generator(rng: np.random.Generator, n_classes: int, noise: int, hidden: 
 
 
 def generate(g: Params, y: Tensor, noise: Tensor, training: bool = False) -> Tensor:
-    """Generate features for labels.
+    """Features [batch, p] for labels y [batch] and noise [batch, noise].
 
-    Args:
-        g: weights of the generator, [...].
-        y: labels, int64 [batch].
-        noise: Gaussian noise, [batch, noise].
-        training: True: BatchNorm normalises by the batch, and its running statistics in `g` follow. False: it
-            normalises by these statistics.
-
-    Returns:
-        The features, [batch, p].
+    In training BatchNorm normalises by the batch and updates its running statistics in `g`.
     """
     n_classes = g["hidden.weight"].shape[1] - noise.shape[1]
     one_hot = (y[:, None] == torch.arange(n_classes, device=y.device)).to(noise.dtype)

@@ -1,1 +1,1 @@
-"""FedGH: the method is in `fedgh.py`, what it is made of beside it."""
+"""FedGH (`fedgh.py`) and its helpers."""

@@ -1,4 +1,4 @@
-"""A network with another ending: an adapter to features of a common width, and a linear header on them (FedGH)."""
+"""FedGH's network: an adapter to features of a common width, and a linear header on them, replace the last layer."""
 
 import copy
 
@@ -8,15 +8,7 @@ from fedlib.models.model import Model, build
 
 
 def adapted(model: Model, width: int) -> Model:
-    """Replace the last linear layer of a model by Linear(p, width), ReLU and Linear(width, n_classes).
-
-    Args:
-        model: a model with p features.
-        width: number of the new features.
-
-    Returns:
-        The other model; all weights that it shares with `model` have the same initial values.
-    """
+    """Replace the last linear layer by Linear(p, width), ReLU and Linear(width, n_classes); all other weights stay."""
     parent, _, leaf = next(iter(model.classifier)).rpartition(".")[0].rpartition(".")
 
     def builder(shape, n_classes):

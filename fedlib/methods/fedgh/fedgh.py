@@ -23,24 +23,15 @@ class Header(NamedTuple):
 
 
 class State(NamedTuple):
-    """Private networks, and the header of the server."""
+    """Private networks, and the global header."""
 
     v: PerArchitecture  # headers included
     header: Header
 
 
 def header_loss(header: Header, z: Tensor, y: Tensor, present: Tensor) -> Tensor:
-    """Take the mean cross-entropy of a header over class means.
-
-    Args:
-        header: the header.
-        z: class means of features, [n, width].
-        y: their classes, int64 [n].
-        present: 1 for a mean that counts, 0 for a class that its client does not have, [n].
-
-    Returns:
-        The mean over those that count, a scalar.
-    """
+    """Mean cross-entropy of a header over the class means that are `present`."""
+    # class means z [n, width], their classes y [n], present [n]: 1, or 0 for a class that the client does not have
     errors = F.cross_entropy(z @ header.weight.T + header.bias, y, reduction="none")
     return (errors * present).sum() / present.sum()
 

@@ -1,4 +1,4 @@
-"""FedSimSup: the method is in `fedsimsup.py`, what it is made of beside it."""
+"""FedSimSup (`fedsimsup.py`) and its helpers."""
 
 from fedlib.methods.fedsimsup.fedsimsup import Pair, label_similarity, pull, self_weight
 from fedlib.methods.fedsimsup.supervisors import SUPERVISORS

@@ -20,7 +20,7 @@ MIXED = "small_lenet+small_cnn+small_vit"
 
 
 class Pair(NamedTuple):
-    """A client's two networks, or their weights."""
+    """The two networks of a client, or their weights."""
 
     theta: Any
     s: Any
@@ -34,14 +34,7 @@ class State(NamedTuple):
 
 
 def label_similarity(counts: Tensor, others: Tensor) -> Tensor:
-    """Compare clients by the cosine of their label counts, s_ij.
-
-    Args:
-        counts: samples, or shares, of each class on n clients, [n, n_classes].
-        others: the same on k clients, [k, n_classes].
-
-    Returns:
-        s_ij [n, k], from 0 (no label in common) to 1 (the same shares).
+    """Cosine similarity s_ij [n, k] of the label counts [n, n_classes] of clients and those of `others` [k, n_classes].
 
     Example:
         >>> import torch
@@ -53,14 +46,7 @@ def label_similarity(counts: Tensor, others: Tensor) -> Tensor:
 
 
 def self_weight(m_i: Tensor, m: Tensor) -> Tensor:
-    """Say how much of its own model a client keeps: alpha_i = K m_i / (sum_j m_j + K m_i) (eq. 9).
-
-    Args:
-        m_i: train samples of the clients, [n].
-        m: train samples of the K participants, [k].
-
-    Returns:
-        alpha, in (0, 1), [n].
+    """Weight of its own model for each client: alpha_i = K m_i / (sum_j m_j + K m_i) (eq. 9).
 
     Example:
         >>> import torch
@@ -68,28 +54,16 @@ def self_weight(m_i: Tensor, m: Tensor) -> Tensor:
         >>> self_weight(torch.tensor([10.0, 30.0]), torch.tensor([5.0, 15.0]))  # 1/2 for the mean size, 10
         tensor([0.5000, 0.7500])
     """
+    # train samples of the clients m_i [n] and of the K participants m [k] -> [n]
     return len(m) * m_i / (m.sum() + len(m) * m_i)
 
 
 def pull(theta: Params, uploads: Params, similarity: Tensor, alpha: Tensor) -> Params:
     """Move models towards the uploads: alpha_i theta_i + (1 - alpha_i) sum_j s_ij / sum_k s_ik theta_j (eq. 8).
 
-    Args:
-        theta: the models of the clients, [n, ...].
-        uploads: the models of the participants, [k, ...].
-        similarity: s_ij, [n, k]. A client that is like none of the participants keeps its theta_i (reading A4).
-        alpha: how much of its own model a client keeps, [n].
-
-    Returns:
-        The new models, [n, ...].
-
-    Example:
-        >>> import torch
-        >>> from fedlib.methods.fedsimsup import pull
-        >>> theta, uploads = {"w": torch.tensor([0.0, 0.0])}, {"w": torch.tensor([4.0, 8.0])}
-        >>> pull(theta, uploads, torch.tensor([[1.0, 1.0], [0.0, 0.0]]), alpha=torch.tensor([0.5, 0.5]))
-        {'w': tensor([3., 0.])}
+    A client without similarity to any participant keeps its theta_i (reading A4).
     """
+    # theta [n, ...], uploads [k, ...], similarity s_ij [n, k], alpha [n]
     total = similarity.sum(1)
     keep = torch.where(total > 0, alpha, 1)
     weights = similarity * ((1 - keep) / torch.where(total > 0, total, 1))[:, None]  # [n, k]

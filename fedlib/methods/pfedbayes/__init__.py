@@ -1,1 +1,1 @@
-"""pFedBayes: the method is in `pfedbayes.py`, what it is made of beside it."""
+"""pFedBayes (`pfedbayes.py`) and its helpers."""

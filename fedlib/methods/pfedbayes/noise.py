@@ -1,4 +1,4 @@
-"""Normal numbers that are a function of a seed and a position: the same in every backend, drawn inside a loss."""
+"""Normal numbers as a function of seed and position: the same in every backend, drawn inside a loss."""
 
 import math
 
@@ -9,17 +9,7 @@ GOLDEN, FIRST, SECOND = (n - (1 << 64) for n in (0x9E3779B97F4A7C15, 0xBF58476D1
 
 
 def mixed(counter: Tensor) -> Tensor:
-    """Turn numbers into random bits by splitmix64.
-
-    Args:
-        counter: int64 numbers, of any shape.
-
-    Returns:
-        64 random bits for each, int64.
-
-    Source:
-        Steele et al., "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014.
-    """
+    """Turn int64 numbers into 64 random bits each by splitmix64 (Steele et al., OOPSLA 2014)."""
     z = counter * GOLDEN
     z = (z ^ _right(z, 30)) * FIRST
     z = (z ^ _right(z, 27)) * SECOND
@@ -27,15 +17,7 @@ def mixed(counter: Tensor) -> Tensor:
 
 
 def normal(seed: Tensor, like: Tensor) -> Tensor:
-    """Draw standard normal numbers by the method of Box and Muller.
-
-    Args:
-        seed: int64 scalar; the same seed gives the same numbers.
-        like: gives their number, type and device, [n].
-
-    Returns:
-        The numbers, [n].
-    """
+    """Draw standard normal numbers by the Box-Muller method, of the size, type and device of `like` [n]."""
     bits = mixed(mixed(seed) + torch.arange(like.numel(), device=like.device))
     high, low = (half.to(like.dtype) for half in (_right(bits, 32), bits & 0xFFFFFFFF))
     radius, angle = (high + 0.5) * 2.0**-32, low * 2.0**-32
@@ -43,5 +25,5 @@ def normal(seed: Tensor, like: Tensor) -> Tensor:
 
 
 def _right(z: Tensor, n: int) -> Tensor:
-    """Shifted to the right by n bits, zeros following: PyTorch's own shift keeps the sign."""
+    """Shift z to the right by n bits and fill with zeros; PyTorch's own shift keeps the sign."""
     return (z >> n) & ((1 << (64 - n)) - 1)

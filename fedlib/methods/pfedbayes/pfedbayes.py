@@ -21,7 +21,7 @@ class Gaussian(NamedTuple):
 
 
 class Both(NamedTuple):
-    """What a client trains."""
+    """The distributions that a client trains, and its BatchNorm."""
 
     q: Gaussian  # personal
     w: Gaussian  # its copy of the global one
@@ -29,54 +29,25 @@ class Both(NamedTuple):
 
 
 def flat(gaussian: Gaussian) -> tuple[Tensor, Tensor]:
-    """Join the distributions of all weights.
-
-    Args:
-        gaussian: by name.
-
-    Returns:
-        mu and sigma of all weights, one after the other, [n] each.
-    """
+    """Concatenate mu and sigma of all weights, [n] each."""
     mu, rho = (torch.cat([t.flatten() for t in entries.values()]) for entries in gaussian)
     return mu, F.softplus(rho)
 
 
 def fixed(gaussian: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-    """Cut off the gradient.
-
-    Args:
-        gaussian: mu and sigma, [n] each.
-
-    Returns:
-        The same without a gradient.
-    """
+    """Detach mu and sigma."""
     mu, sigma = gaussian
     return mu.detach(), sigma.detach()
 
 
 def divergence(q: tuple[Tensor, Tensor], w: tuple[Tensor, Tensor]) -> Tensor:
-    """Sum KL(N(mu_q, sigma_q^2) || N(mu_w, sigma_w^2)) over all weights.
-
-    Args:
-        q: mu and sigma, [n] each.
-        w: mu and sigma, [n] each.
-
-    Returns:
-        The divergence, a scalar in nats.
-
-    Example:
-        >>> import torch
-        >>> from fedlib.methods.pfedbayes.pfedbayes import divergence
-        >>> one = torch.ones(2)
-        >>> divergence((0 * one, one), (one, one))  # means one standard deviation apart: 1/2 for each weight
-        tensor(1.)
-    """
+    """Sum of KL(N(mu_q, sigma_q^2) || N(mu_w, sigma_w^2)) over all weights, in nats."""
     (mu_q, sigma_q), (mu_w, sigma_w) = q, w
     return (sigma_w.log() - sigma_q.log() + (sigma_q**2 + (mu_q - mu_w) ** 2) / (2 * sigma_w**2) - 0.5).sum()
 
 
 class State(NamedTuple):
-    """The global distribution, and what is personal."""
+    """The global and the personal distributions, and the personal BatchNorm."""
 
     w: Gaussian  # [...]
     q: Gaussian  # [n_clients, ...]

@@ -1,4 +1,4 @@
-"""pFedHR: the method is in `pfedhr.py`, what it is made of beside it."""
+"""pFedHR (`pfedhr.py`) and its helpers."""
 
 from fedlib.methods.pfedhr.blocks import CONV, FC, block_names, decompose
 from fedlib.methods.pfedhr.contrastive import nt_xent

@@ -21,39 +21,23 @@ class Block(NamedTuple):
 
     Dropout is left out: it belongs to the training of the whole network. A flattening before the first linear layer
     belongs to that block, whose `in_shape` is still [C, H, W].
-
-    Attributes:
-        h: depth of the block in its network, from 1.
-        op: type of its operation, `CONV` or `FC`.
-        net: its layers.
-        names: the name in the whole model for each entry of `net`.
-        in_shape: shape of its input for one sample.
-        out_shape: shape of its output for one sample.
-        head: whether it is the last linear block, whose output are logits.
     """
 
-    h: int
-    op: int
+    h: int  # depth in its network, from 1
+    op: int  # type of its operation, CONV or FC
     net: nn.Sequential
-    names: dict[str, str]
-    in_shape: tuple[int, ...]
+    names: dict[str, str]  # name in the whole model of each entry of `net`
+    in_shape: tuple[int, ...]  # of one sample
     out_shape: tuple[int, ...]
-    head: bool
+    head: bool  # True for the last linear block, whose outputs are logits
 
     @property
     def width(self) -> int:
-        """Channels, or features, that a stitch in front of the block must give."""
+        """Number of input channels, or features."""
         return next(layer for layer in self.net if type(layer) in OPERATIONS).weight.shape[1]
 
     def weights(self, w: Params) -> Params:
-        """Take the block's entries out of a whole model.
-
-        Args:
-            w: the weights of the model, [...].
-
-        Returns:
-            The entries, under their names in `net`.
-        """
+        """The block's entries of a whole model, under their names in `net`."""
         return {name: w[whole] for name, whole in self.names.items()}
 
     def __call__(self, w: Params, x: Tensor) -> Tensor:
@@ -62,16 +46,7 @@ class Block(NamedTuple):
 
 
 def decompose(model: Model) -> list[Block]:
-    """Cut a network into blocks.
-
-    Args:
-        model: a network that is one sequence of Conv2d and Linear layers, BatchNorm, and layers without weights.
-
-    Returns:
-        The blocks in their order.
-
-    Raises:
-        ValueError: the network is no such sequence.
+    """Cut a network into blocks; `ValueError` unless it is one sequence of layers with known operations.
 
     Example:
         >>> from fedlib.methods.pfedhr import block_names, decompose
@@ -102,29 +77,13 @@ def decompose(model: Model) -> list[Block]:
 
 
 def block_names(blocks: list[Block]) -> list[str]:
-    """Name blocks as the paper does, each type counted on its own.
-
-    Args:
-        blocks: of a network, in their order.
-
-    Returns:
-        The names, such as Conv1, Conv2, FC1.
-    """
+    """Names of the blocks of a network as in the paper, such as Conv1, Conv2, FC1."""
     return [f"{TYPES[block.op]}{sum(b.op == block.op for b in blocks[: block.h])}" for block in blocks]
 
 
 @torch.no_grad()
 def outputs(blocks: list[Block], w: Params, x: Tensor) -> list[Tensor]:
-    """Compute the outputs of all blocks of one network, in evaluation mode.
-
-    Args:
-        blocks: of the network, in their order.
-        w: its weights, [...].
-        x: images, [n, C, H, W].
-
-    Returns:
-        The output of each block, [n, *out_shape].
-    """
+    """Outputs of all blocks of a network for images x [n, C, H, W], in evaluation mode: [n, *out_shape] each."""
     answers = []
     for block in blocks:
         block.net.eval()

@@ -1,4 +1,4 @@
-"""SimCLR (Chen et al., ICML 2020): two views of every image, and a loss that makes the two alike."""
+"""SimCLR (Chen et al., ICML 2020): two random views of every image, and a contrastive loss."""
 
 import math
 
@@ -16,17 +16,10 @@ YIQ = torch.tensor([[0.299, 0.587, 0.114], [0.596, -0.274, -0.322], [0.211, -0.5
 
 
 def nt_xent(z: Tensor, temperature: float) -> Tensor:
-    """Ask each view to be more like the other view of its image than like all other views.
+    """NT-Xent: the mean over i of -log(exp(cos(z_i, z_j) / t) / sum_(k != i) exp(cos(z_i, z_k) / t)).
 
-    The loss is the mean over i of -log(exp(cos(z_i, z_j) / t) / sum_(k != i) exp(cos(z_i, z_k) / t)), where j is the
-    other view of the image of i, and t the temperature.
-
-    Args:
-        z: logits of the first views of n images and then of the second views, in the same order, [2n, p].
-        temperature: t, above 0.
-
-    Returns:
-        The loss, a scalar.
+    Here j is the other view of the image of i, and t is the temperature. The rows of z [2n, p] are the logits of the
+    first views of n images and then of the second views.
 
     Example:
         >>> import torch
@@ -41,18 +34,11 @@ def nt_xent(z: Tensor, temperature: float) -> Tensor:
 
 
 def view(x: Tensor, rng: np.random.Generator) -> Tensor:
-    """Make a random view of each image.
+    """Random views of images x [n, C, H, W] with pixels from 0 to 1.
 
     Half of the views are mirrored. Each is a crop of 0.8 to 1 of the area, enlarged to the size of the image. Four of
     five have brightness, contrast and saturation times 0.6 to 1.4 and a hue turned by up to a tenth of the circle (in
     the plane of I and Q). One of five is grey. Images without exactly three channels keep their saturation and hue.
-
-    Args:
-        x: images with pixels from 0 to 1, [n, C, H, W].
-        rng: all random numbers are drawn from it.
-
-    Returns:
-        The views, [n, C, H, W].
     """
 
     def put(values: np.ndarray) -> Tensor:

@@ -1,4 +1,4 @@
-"""How far apart two blocks are, and groups of blocks that do the same (pFedHR, equations 3 and 4)."""
+"""Distances between blocks, and groups of functionally similar blocks (pFedHR, equations 3 and 4)."""
 
 from collections.abc import Sequence
 
@@ -16,19 +16,12 @@ ITERATIONS = 50
 
 
 def block_distances(x: Tensor, answers: Sequence[Sequence[Tensor]]) -> np.ndarray:
-    """Measure the distances of all pairs of blocks: 1 / max(eps, CKA of inputs + CKA of outputs) (eq. 3).
+    """Distances 1 / max(eps, CKA of inputs + CKA of outputs) of all pairs of blocks (eq. 3), float64 [n, n].
 
-    Distances are 1/2 (the same up to rotation and scale) or more. Blocks whose features do not vary over the images are
-    far from all others.
-
-    Args:
-        x: images, [probes, C, H, W].
-        answers: for each network the outputs of its blocks for these images, one after the other, [probes, ...] each.
-            The input of a block is the output of the one before it.
-
-    Returns:
-        The distances, float64 [n, n], of the n blocks of all networks.
+    They are 1/2 (the same up to rotation and scale) or more. Blocks whose features do not vary over the images are far
+    from all others. The input of a block is the output of the previous block of its network.
     """
+    # images x [probes, C, H, W]; answers: the outputs [probes, ...] of the blocks of each network
     activations, pairs = [x], []  # and the positions of each block's input and output among them
     for network in answers:
         before = 0
@@ -43,18 +36,10 @@ def block_distances(x: Tensor, answers: Sequence[Sequence[Tensor]]) -> np.ndarra
 
 
 def group(distances: np.ndarray, order: Sequence[float], n_groups: int) -> list[list[int]]:
-    """Group blocks by k-medoids (eq. 4).
+    """Group blocks by k-medoids (eq. 4); groups are in the order of the mean depth of their blocks.
 
-    Medoids are seeded greedily; then blocks are assigned and medoids chosen by turns, where a medoid that is as good as
-    any stays. Nothing is drawn at random. A block is nearest to itself, so no group is empty.
-
-    Args:
-        distances: of all pairs of n blocks, [n, n].
-        order: depth of each block, [n].
-        n_groups: number of groups; n if there are fewer blocks.
-
-    Returns:
-        The positions of the blocks of each group; groups are in the order of the mean depth of their blocks.
+    Medoids are seeded greedily; then blocks are assigned and medoids chosen in turn, without randomness. A medoid that
+    is as good as any other stays. A block is nearest to itself, so no group is empty.
 
     Example:
         >>> import numpy as np
@@ -63,6 +48,8 @@ def group(distances: np.ndarray, order: Sequence[float], n_groups: int) -> list[
         >>> group(distances, order=[2, 1, 2], n_groups=2)
         [[1], [0, 2]]
     """
+    # distances [n, n], depths `order` [n] -> positions of the blocks of each group
+    # distances [n, n], depths `order` [n] -> positions of the blocks of each group
     apart = distances - np.diag(np.diag(distances))  # 0 from a block to itself
     n = min(n_groups, len(apart))
     labels = kmedoids.alternating(apart, n, max_iter=ITERATIONS, init="build").labels

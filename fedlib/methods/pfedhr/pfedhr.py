@@ -22,7 +22,7 @@ NEVER = -2  # the round of a match that was not made
 
 
 class State(NamedTuple):
-    """Teachers stay with the server until they are sent; their logits are written down when they are made."""
+    """Private networks, and the teachers on the server: their logits are stored when a teacher is made."""
 
     v: PerArchitecture
     answers: Tensor  # [samples, n_classes]: logits of the teacher of its client for each train sample

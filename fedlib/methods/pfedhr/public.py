@@ -1,4 +1,4 @@
-"""Training on public images (pFedHR, section 3.1.3): on their labels, or without them on two views of each."""
+"""Training on public images (pFedHR, section 3.1.3): supervised, or self-supervised on two views of each image."""
 
 from collections.abc import Callable
 
@@ -15,16 +15,7 @@ from fedlib.training.server import fine_tuned, server_batches
 
 
 def views(images: Images, batches: Tensor, stream: Stream) -> list[Tensor]:
-    """Make two views of every image of each batch.
-
-    Args:
-        images: the public images.
-        batches: their positions, int64 [steps, batch].
-        stream: random stream of the views.
-
-    Returns:
-        For each batch the first views and then the second ones, normalised, [2 batch, C, H, W].
-    """
+    """Two views of every image of each batch, normalised: first views and then second ones, [2 batch, C, H, W]."""
     rng, pairs = generator(*stream, "views"), []
     for index in batches:
         x = images.x[index].to(images.scale.dtype) / 255
@@ -36,19 +27,9 @@ def views(images: Images, batches: Tensor, stream: Stream) -> list[Tensor]:
 def public_training(
     images: Images, labelled: bool, epochs: int, batch_size: int, lr: float, temperature: float, stream: Stream
 ) -> Callable[[Model, Params, int], Params]:
-    """Prepare the training of networks on public images. All networks get the same batches, and the same views.
+    """Prepare train(model, w, number) -> trained copy of w; all networks get the same batches, and the same views.
 
-    Args:
-        images: the public images.
-        labelled: True: minimise cross-entropy; False: minimise `nt_xent` of the logits of two views.
-        epochs: how often each image is used.
-        batch_size: images in a batch.
-        lr: step size of Adam.
-        temperature: of `nt_xent`.
-        stream: random stream of batches, views and dropout.
-
-    Returns:
-        A function `train(model, w, number)` that returns a trained copy of the weights w; `number` seeds its dropout.
+    It minimises cross-entropy, or without labels `nt_xent` of the logits of two views. `number` seeds the dropout.
     """
     batches = server_batches(images, epochs, batch_size, stream)
     pairs = [] if labelled else views(images, batches, stream)

@@ -23,23 +23,14 @@ class Network(NamedTuple):
 
 
 class Reassembly(NamedTuple):
-    """What the server tried.
+    """The blocks of a pool of networks, their groups and the stitched candidates."""
 
-    Attributes:
-        pieces: all n blocks of the pool.
-        distances: between them, float64 [n, n].
-        found: number of candidates with as many groups as asked for; if it is 0, `groups` are fewer.
-        groups: positions of the blocks of each group.
-        chains: the blocks of each candidate that was kept, by position.
-        candidates: these candidates, stitched.
-    """
-
-    pieces: list[Piece]
-    distances: np.ndarray
-    found: int
-    groups: list[list[int]]
-    chains: list[Chain]
-    candidates: list[Model]
+    pieces: list[Piece]  # all n blocks of the pool
+    distances: np.ndarray  # between them, float64 [n, n]
+    found: int  # number of candidates with as many groups as asked for; if it is 0, `groups` are fewer
+    groups: list[list[int]]  # positions of the blocks of each group
+    chains: list[Chain]  # blocks of each selected candidate, by position
+    candidates: list[Model]  # these candidates, stitched
 
 
 def reassemble(
@@ -52,22 +43,9 @@ def reassemble(
     relu: bool = True,
     end_in_head: bool = False,
 ) -> Reassembly:
-    """Cut networks into blocks, group the blocks by what they do, and put candidates together.
+    """Cut the networks of a pool into blocks, group the blocks by function, and stitch at most `most` candidates.
 
     If `n_groups` groups give no candidate, one group less is tried, and so on down to two.
-
-    Args:
-        pool: the networks; their weights are copied.
-        x: images on which blocks are compared, [probes, C, H, W].
-        n_groups: number of groups.
-        most: largest number of candidates that are kept.
-        depth: linear maps in a stitch.
-        stream: random stream of the stitches.
-        relu: whether a ReLU follows each linear map of a stitch.
-        end_in_head: as for `chains`.
-
-    Returns:
-        What was tried, with the candidates.
     """
     taken = {model.name: decompose(model) for model, _ in pool}
     links = [Link(b, block) for b, (model, _) in enumerate(pool) for block in taken[model.name]]

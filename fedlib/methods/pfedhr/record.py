@@ -1,4 +1,4 @@
-"""What the server tried, round by round, as tensors in the state of a run."""
+"""Log of the server's reassemblies, round by round, as tensors in the state of a run."""
 
 import math
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from fedlib.stack import Params
 from fedlib.training.batches import to_device
 
 NOTHING = -1  # where there is no client, network, block, group or candidate
-FILLED = {"distance": math.inf, "similarity": -math.inf}  # there instead of NOTHING
+FILLED = {"distance": math.inf, "similarity": -math.inf}  # padding other than NOTHING
 
 
 def record(
@@ -30,24 +30,14 @@ def record(
     match: Sequence[int],
     right: Tensor,
 ) -> Params:
-    """Write one round down. With as many clients the tensors have the same shapes.
+    """Tensors of one round, with the same shapes for the same number of clients.
 
-    Args:
-        tried: what the server tried.
-        pool: the networks that it cut.
-        architectures: of the run; `blocks` is the number of blocks of the deepest one.
-        most: largest number of candidates.
-        clients: of the round, int64 [k].
-        similarity: of clients and candidates, [k, M].
-        match: the candidate of each client.
-        right: the share of each client's train images that its teacher names; -1 without one.
-
-    Returns:
-        clients [k]; network [k], the architecture of each network in the pool, by number; group [k, blocks] of each
-        block; distance [k, blocks, k, blocks] of each pair of blocks, else infinite; found [], the candidates with as
-        many groups as asked for; used [], the groups in the end; chain [most, blocks, 2], the blocks (network in the
-        pool, h) of the candidates that were kept; added [most], the parameters of their stitches; size [most], all
-        their parameters; similarity [k, most]; match [k]; right [k].
+    clients [k]; network [k], the architecture of each network in the pool, by number; group [k, blocks] of each block;
+    distance [k, blocks, k, blocks] of each pair of blocks, else infinite; found [], the candidates with as many groups
+    as asked for; used [], the groups in the end; chain [most, blocks, 2], the blocks (network in the pool, h) of the
+    candidates; added [most], the parameters of their stitches; size [most], all their parameters; similarity [k, most];
+    match [k], the candidate of each client; right [k], the accuracy of a teacher on its client's train images, else -1.
+    `blocks` is the number of blocks of the deepest architecture.
     """
     k, blocks = len(clients), max(len(decompose(model)) for model in architectures)
     network, group, distance = _nothing(k), _nothing(k, blocks), np.full((k, blocks, k, blocks), np.inf, np.float32)
@@ -73,22 +63,7 @@ def _nothing(*shape: int) -> np.ndarray:
 
 
 def appended(log: Params, row: Params) -> Params:
-    """Append a round to a log. If it has other clients in number, the shorter rows are filled up.
-
-    Args:
-        log: the rounds so far, [rounds, ...], or an empty dict.
-        row: the next round, [...].
-
-    Returns:
-        The longer log, [rounds + 1, ...].
-
-    Example:
-        >>> import torch
-        >>> from fedlib.methods.pfedhr.record import appended
-        >>> one, two = {"match": torch.tensor([4])}, {"match": torch.tensor([7, 9])}
-        >>> appended(appended({}, one), two)["match"].tolist()
-        [[4, -1], [7, 9]]
-    """
+    """Append a round [...] to a log [rounds, ...]; shorter rows are padded if the number of clients differs."""
     longer = {}
     for name, t in row.items():
         both = (log[name], t[None]) if log else (t[None],)
@@ -98,13 +73,13 @@ def appended(log: Params, row: Params) -> Params:
 
 
 def _filled(values: Tensor, shape: Sequence[int], value: float) -> Tensor:
-    """`values` [rounds, ...], filled up to [rounds, *shape]."""
+    """`values` [rounds, ...], padded to [rounds, *shape]."""
     missing = [most - n for n, most in zip(values.shape[1:], shape, strict=True)]
     return F.pad(values, [end for n in reversed(missing) for end in (0, n)], value=value)
 
 
 class Round(NamedTuple):
-    """What was tried in one round, read from a log. A link is (network in the pool, h), as in `record`."""
+    """One round of a log. A link is (network in the pool, h), as in `record`."""
 
     clients: list[int]
     networks: list[int]  # the architecture of each network in the pool, by number
@@ -114,19 +89,11 @@ class Round(NamedTuple):
     candidates: list[list[tuple[int, int]]]
     similarity: np.ndarray  # float [k, candidates]
     match: list[int]  # NOTHING if there was no candidate
-    right: list[float]  # share of a client's train images that its teacher names; -1 without one
+    right: list[float]  # accuracy of the teacher on the client's train images; -1 without one
 
 
 def replay(log: Params, t: int) -> Round:
-    """Read a round from a log.
-
-    Args:
-        log: `state.log` of a run of pFedHR, [rounds, ...].
-        t: the round; the first is 0.
-
-    Returns:
-        What was tried in this round.
-    """
+    """Read round `t`, from 0, from the log of a run."""
     row = {name: values[t].cpu().numpy() for name, values in log.items()}
     clients = [i for i in row["clients"].tolist() if i != NOTHING]
     k = len(clients)

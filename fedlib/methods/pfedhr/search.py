@@ -14,36 +14,21 @@ SMALLEST = 2  # number of groups: with one, a chain could have two blocks at mos
 
 
 class Piece(NamedTuple):
-    """What the search needs to know of a block.
+    """The properties of a block that the search uses."""
 
-    Attributes:
-        b: position of its network in the pool.
-        h: its depth in this network, from 1.
-        op: type of its operation, `CONV` or `FC`.
-        head: whether its output are logits.
-    """
-
-    b: int
-    h: int
-    op: int
-    head: bool
+    b: int  # position of its network in the pool
+    h: int  # depth in this network, from 1
+    op: int  # type of its operation, CONV or FC
+    head: bool  # True if its outputs are logits
 
 
 def chains(pieces: Sequence[Piece], groups: Sequence[Sequence[int]], end_in_head: bool = False) -> list[list[Chain]]:
-    """Search candidates: chains of blocks that obey the rules R1 to R4.
+    """Search candidates: for each group the chains of blocks that start in it and obey the rules R1 to R4.
 
     Every block that is no head is a seed, and gives at most one candidate. From the seed on, the groups are visited in
     their order, the group of the seed once more. Each gives the shallowest block that R1 and R2 allow, if there is one;
     of equally shallow ones the one whose network comes next in the pool. A head ends a candidate and is taken only if
-    nothing else fits.
-
-    Args:
-        pieces: all blocks.
-        groups: positions of the blocks of each group.
-        end_in_head: whether the last group gives a head wherever one fits.
-
-    Returns:
-        For each group the candidates that start in it, in the order in which they are found; none comes twice.
+    nothing else fits, or with `end_in_head` from the last group wherever one fits. No candidate occurs twice.
 
     Example:
         >>> from fedlib.methods.pfedhr import CONV, FC, Piece, chains
@@ -81,14 +66,6 @@ def _preference(piece: Piece, last: Piece, n_networks: int) -> tuple:
 
 
 def thinned(found: Sequence[Sequence[Chain]], most: int) -> list[Chain]:
-    """Keep some of the candidates, taken from the groups by turns.
-
-    Args:
-        found: the candidates of each group.
-        most: largest number that is kept.
-
-    Returns:
-        The candidates that are kept, in the order of `chains`.
-    """
+    """Select at most `most` candidates from the groups in turn, in the order of `chains`."""
     ranked = sorted((turn, k) for k, group in enumerate(found) for turn in range(len(group)))[:most]
     return [found[k][turn] for k, turn in sorted((k, turn) for turn, k in ranked)]

@@ -1,4 +1,4 @@
-"""Stitching (pFedHR, section 3.1.3, reading A12): small layers between blocks that were not made for each other."""
+"""Stitching (pFedHR, section 3.1.3, reading A12): small layers between blocks of different networks."""
 
 import copy
 from collections import OrderedDict
@@ -19,10 +19,9 @@ LARGEST = 4  # pixels: the largest side of a feature map that a stitch flattens
 
 
 class Resize(nn.Module):
-    """Resize feature maps [batch, C, *size] to [batch, C, *to].
+    """Resize feature maps [batch, C, *size] to [batch, C, *to]: adaptive average pooling, or linear interpolation.
 
-    A side that shrinks is pooled by adaptive averages, one that grows is interpolated linearly. Both are products with
-    a matrix and are written as such, because then derivatives have the same bits every time.
+    Each is a product with a matrix, because then derivatives have the same bits every time.
     """
 
     def __init__(self, size: tuple[int, int], to: tuple[int, int]):
@@ -50,20 +49,11 @@ class Link(NamedTuple):
 
 
 def stitch(shape: tuple[int, ...], block: Block, depth: int, relu: bool = True) -> nn.Sequential:
-    """Make the layers between an output and a block that was not made for it.
+    """Linear maps, each with a ReLU, from an output of `shape` to the input of a block: `depth` of them.
 
-    They are linear maps. Before a convolution these are 1x1 convolutions on feature maps resized to the block's size;
-    before a linear layer, feature maps are pooled to at most 4x4 pixels and flattened. The first map has (d_i + 1) d_j
-    parameters, from d_i channels or features to d_j.
-
-    Args:
-        shape: of the output, for one sample.
-        block: the block that follows.
-        depth: number of linear maps, at least 1.
-        relu: whether a ReLU follows each.
-
-    Returns:
-        The layers.
+    Before a convolution these are 1x1 convolutions on feature maps resized to the block's size; before a linear layer,
+    feature maps are pooled to at most 4x4 pixels and flattened. The first map has (d_i + 1) d_j parameters, from d_i
+    channels or features to d_j.
     """
     width, layers = block.width, []
     if block.op == CONV:
@@ -84,36 +74,17 @@ def stitch(shape: tuple[int, ...], block: Block, depth: int, relu: bool = True) 
 
 
 def classifier(shape: tuple[int, ...], n_classes: int) -> nn.Module:
-    """Make the last layer of a candidate without a head.
-
-    Args:
-        shape: of the output before it, for one sample.
-        n_classes: number of classes.
-
-    Returns:
-        A linear layer.
-    """
+    """Last layer of a candidate without a head."""
     return nn.Linear(shape[0], n_classes)
 
 
 def assemble(
     chain: Sequence[Link], uploads: Sequence[Params], like: Model, depth: int, stream: Stream, relu: bool = True
 ) -> Model:
-    """Stitch a chain of blocks together to a candidate.
+    """Stitch a chain of blocks together to a candidate, with copies of the weights of the networks in the pool.
 
-    Two blocks that follow each other in the same network need no stitch, and neither does a first block. The last block
-    is followed by a new classifier unless it is a head.
-
-    Args:
-        chain: the blocks.
-        uploads: the weights of the networks in the pool; they are copied.
-        like: a model for the same images.
-        depth: linear maps in a stitch.
-        stream: random stream of the stitches and the classifier.
-        relu: whether a ReLU follows each linear map.
-
-    Returns:
-        The candidate.
+    Consecutive blocks of the same network need no stitch, and neither does a first block. Unless the last block is a
+    head, a new classifier follows.
     """
 
     def builder(shape, n_classes):
@@ -141,12 +112,5 @@ def assemble(
 
 
 def added(model: Model) -> int:
-    """Count the parameters of a candidate that belong to no block: its stitches and its new classifier.
-
-    Args:
-        model: the candidate.
-
-    Returns:
-        Their number.
-    """
+    """Number of parameters of a candidate outside of its blocks: stitches and new classifier."""
     return sum(t.numel() for name, t in model.weights.items() if not name.startswith("block"))

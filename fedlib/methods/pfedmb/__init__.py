@@ -1,4 +1,4 @@
-"""pFedMB: the method is in `pfedmb.py`, what it is made of beside it."""
+"""pFedMB (`pfedmb.py`) and its helpers."""
 
 from fedlib.methods.pfedmb.branches import merge, new_branches
 from fedlib.methods.pfedmb.pfedmb import branch_mean

@@ -12,61 +12,30 @@ SHARED = "all layers"  # the key of alpha when all layers share it
 
 
 def layer(name: str) -> str:
-    """Name the layer that an entry belongs to.
-
-    Args:
-        name: of the entry.
-
-    Returns:
-        The name of the layer.
-
-    Example:
-        >>> from fedlib.methods.pfedmb.branches import layer
-        >>> layer("fc1.0.weight")
-        'fc1.0'
-    """
+    """Name of the layer of an entry: fc1.0 for fc1.0.weight."""
     return name.rpartition(".")[0]
 
 
 def layers(names: Iterable[str]) -> list[str]:
-    """List the layers that have entries.
-
-    Args:
-        names: of the entries.
-
-    Returns:
-        The names of their layers, in that order, each once.
-    """
+    """Names of the layers of the entries, in order, without repeats."""
     return list(dict.fromkeys(map(layer, names)))
 
 
 def new_branches(model: Model, branches: int, gain: bool = True) -> Params:
-    """Draw B independent branches of everything trainable.
+    """Draw B independent branches [B, ...] of everything trainable; the first one has the model's initial weights.
 
-    Args:
-        model: its initial weights are the first branch.
-        branches: their number B.
-        gain: multiply linear and convolution layers by sqrt(B), so that their mixture with alpha = 1/B has the variance
-            of a single draw (reading A2). BatchNorm starts as always.
-
-    Returns:
-        The branches, [B, ...].
+    With `gain`, linear and convolution layers are multiplied by sqrt(B), so that their mixture with alpha = 1/B has the
+    variance of a single draw (reading A2).
     """
     drawn, factor = model.independent(branches), math.sqrt(branches) if gain else 1.0
     return {name: drawn[name] * (1.0 if name in model.batchnorm else factor) for name in model.trainable}
 
 
 def merge(branches: Params, alpha: Params) -> Params:
-    """Mix the branches of ONE client, weights and biases alike: sum_b alpha_b W_b (eq. 1).
+    """Mix the branches [B, ...] of ONE client, weights and biases alike: sum_b alpha_b W_b (eq. 1).
 
-    Mixing weights is the same as mixing outputs (eq. 2), so a layer is called once, in training and in inference.
-
-    Args:
-        branches: W, [B, ...].
-        alpha: the mixing weights [B] of each layer by its name, or those of all layers under `SHARED`.
-
-    Returns:
-        The mixed weights, [...].
+    Mixing weights is the same as mixing outputs (eq. 2), so a layer is called once, in training and in inference. alpha
+    holds the mixing weights [B] of each layer by its name, or those of all layers under `SHARED`.
 
     Example:
         >>> import torch

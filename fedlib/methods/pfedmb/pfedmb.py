@@ -13,7 +13,7 @@ from fedlib.training import cross_entropy, train
 
 
 class Branched(NamedTuple):
-    """A model in branches. In a state those are shared, and the rest has a row for every client."""
+    """A model in branches. In a state the branches are shared, and every other entry has a row for every client."""
 
     branches: Params  # W [B, ...]
     z: Params  # {layer: [B]}, of which alpha is the softmax
@@ -21,40 +21,19 @@ class Branched(NamedTuple):
 
 
 def alphas(z: Params) -> Params:
-    """Turn z into mixing weights, alpha = softmax(z).
-
-    Args:
-        z: of each layer by its name, [..., B].
-
-    Returns:
-        alpha, of the same form; at least 0, and the B weights sum to 1.
-    """
+    """Mixing weights alpha = softmax(z) of each layer, [..., B]."""
     return tree_map(lambda t: t.softmax(-1), z)
 
 
 def merged(w: Branched) -> Params:
-    """Merge the branches of ONE client (eq. 1).
-
-    Args:
-        w: the model in branches.
-
-    Returns:
-        The weights of a plain model, [...].
-    """
+    """Merge the branches of ONE client to a plain model (eq. 1)."""
     return merge(w.branches, alphas(w.z)) | w.statistics
 
 
 def branch_mean(w: Params, alpha: Params, n_samples: torch.Tensor, before: Params) -> Params:
     """Average each branch b of each layer l: sum_i n_i alpha_ilb W_ilb / sum_j n_j alpha_jlb (eq. 5).
 
-    Args:
-        w: the uploaded branches W, [k, B, ...].
-        alpha: the uploaded mixing weights [k, B] of each layer by its name, or those of all layers under `SHARED`.
-        n_samples: n, [k].
-        before: the branches so far, [B, ...]; a branch that nobody uses stays as it is.
-
-    Returns:
-        The new branches, [B, ...].
+    A branch without weight in all clients stays as in `before`.
 
     Example:
         >>> import torch
@@ -64,6 +43,7 @@ def branch_mean(w: Params, alpha: Params, n_samples: torch.Tensor, before: Param
         >>> branch_mean(w, alpha, n_samples=n, before={"fc.bias": torch.zeros(2)})
         {'fc.bias': tensor([2., 5.])}
     """
+    # uploads w [k, B, ...], alpha [k, B] by layer, n_samples [k], before [B, ...] -> [B, ...]
     mean = {}
     for name, t in w.items():
         weights = n_samples[:, None] * (alpha[SHARED] if SHARED in alpha else alpha[layer(name)])  # [k, B]
