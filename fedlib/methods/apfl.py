@@ -32,22 +32,22 @@ def mixture(v: Params, w: Params, alpha: Tensor) -> Params:
 
 @algorithm
 def apfl(alpha: Annotated[float, at_least(0), at_most(1)] = 0.5, adaptive: bool = True) -> Algorithm:
-    """Every client trains a personal model through its mixture with the global model.
+    """Personal models, trained and evaluated in a mixture with the global model.
 
     On each batch a client takes a step with w_i, its copy of the global model, down cross-entropy, and one with its
     personal v_i down the cross-entropy of the mixture alpha_i v_i + (1 - alpha_i) w_i, in which w_i is a constant. If
     alpha is adaptive, the client first takes one step with alpha_i down the same cross-entropy, on the first batch of
-    the round, and cuts it off at 0 and 1. The server sets w to the mean of all w_i, every client counting alike;
-    v_i and alpha_i stay with the client.
+    the round, and clips it to [0, 1]. The server sets w to the unweighted mean of all w_i; v_i and alpha_i stay with
+    the client.
 
     BatchNorm's affine parameters are mixed like all weights. Running statistics of w_i follow w_i, those of v_i the
     mixture. A client is evaluated with alpha_i v_i + (1 - alpha_i) w, running statistics included; one that never took
     part has the initial v_i and alpha_i.
 
-    If it is not adaptive, `alpha=1` is Local-Only, and `alpha=0` is FedAvg with all clients counting alike.
+    If it is not adaptive, `alpha=1` is Local-Only, and `alpha=0` is FedAvg with equal client weights.
 
     Args:
-        alpha: weight of the personal model, from 0 to 1; where it starts, if it is adaptive. The paper's fixed values
+        alpha: weight of the personal model, from 0 to 1; its initial value, if it is adaptive. The paper's fixed values
             are 0.25, 0.5 and 0.75.
         adaptive: whether every client adapts its own alpha_i, once a round, as the authors' code does.
 

@@ -18,14 +18,14 @@ class State(NamedTuple):
 def ditto(
     lam: Annotated[float, at_least(0)] = 1.0, personal_epochs: Annotated[int, at_least(0)] | None = None
 ) -> Algorithm:
-    """Every client has a personal model that is pulled towards the global model of FedAvg.
+    """Personal models with a proximal pull towards the global model of FedAvg.
 
     A client trains twice on the same batches. From the global model w^t that it received it minimises cross-entropy,
     which gives w_i; from its own v_i it minimises cross-entropy + lam/2 ||v_i - w^t||^2, over the parameters, without
     BatchNorm's running statistics. The server averages w_i as in FedAvg, each client weighted with its number of train
     samples; v_i stays with the client and never reaches the global model.
 
-    BatchNorm is averaged in w; each v_i has its own. A client is evaluated with v_i; one that never took part has the
+    BatchNorm is averaged in w and personal in v_i. A client is evaluated with v_i; one that never took part has the
     initial model.
 
     `lam=0` is Local-Only. The global model is that of FedAvg, whatever `lam` is.

@@ -1,4 +1,4 @@
-"""FCCL (Huang et al., CVPR 2022, Algorithm 1): public logits correlate class by class, and nothing is forgotten."""
+"""FCCL (Huang et al., CVPR 2022, Algorithm 1): correlation of public logits without forgetting."""
 
 from typing import Annotated, NamedTuple
 
@@ -42,16 +42,16 @@ def fccl(
     public_epochs: Annotated[int, at_least(1)] = 1,
     public_batch: Annotated[int, at_least(2)] = 256,
 ) -> Algorithm:
-    """Different networks make their logits on public images correlate, and do not forget what they knew.
+    """Cross-correlation of the logits of different networks on public images, and distillation against forgetting.
 
     Before its first round a client trains for `warm_up` epochs on its train samples. In a round it first minimises
     `correlation_loss` on the unlabelled public images, between its logits and the mean logits of all clients. Then it
     minimises, for the local epochs, cross-entropy + KL(inter || z) + KL(intra || z) on its train samples, where z are
-    the model's logits. Inter are the logits of the client's model as it was at the end of its last round, intra those
-    of its model after the warm-up; both are frozen.
+    the model's logits. Inter are the logits of the client's model at the end of its last round, intra those of its
+    model after the warm-up; both teachers are frozen.
 
-    Only logits of the public images are sent. The server averages them, every client counting alike. They are those of
-    the models at the start of the round, in evaluation mode: one message a round, where the paper has one a batch.
+    Only logits of the public images are sent. The server takes their unweighted mean. The logits are those of the
+    models at the start of the round, in evaluation mode: one message per round, where the paper has one per batch.
     Models are private, BatchNorm included, and may have different architectures. Every client is evaluated with its own
     model.
 

@@ -65,7 +65,7 @@ def personalise(name: str, update: Callable[[Params, State, Cohort], Params], wa
 def fedalt(
     warm_up: Annotated[float, at_least(0), at_most(1)] = 0.5, part: Literal["output", "input"] = "output"
 ) -> Algorithm:
-    """A shared and a personal part of the model, trained one after the other.
+    """A shared and a personal part of the model, trained in alternation.
 
     After a warm-up by FedAvg a client minimises cross-entropy twice: for the local epochs over its personal part v_i
     with the shared part u frozen, then for as many epochs over u with v_i frozen. The server averages u, each client
@@ -77,7 +77,7 @@ def fedalt(
 
     Args:
         warm_up: share of the rounds that are FedAvg, from 0 to 1; 0.5 is FedCS's reading A25. `warm_up=1` is FedAvg.
-        part: what is personal: "output", the classifier, or "input", the first layer.
+        part: the personal part: "output", the classifier, or "input", the first layer.
 
     Source:
         Pillutla et al., "Federated Learning with Partial Model Personalization", ICML 2022.

@@ -1,4 +1,4 @@
-"""FedAMP (Huang et al., AAAI 2021, Algorithm 1): every client gets a model mixed mostly from clients like it."""
+"""FedAMP (Huang et al., AAAI 2021, Algorithm 1): cloud models, mixed mainly from similar clients."""
 
 from typing import Annotated, NamedTuple
 
@@ -18,7 +18,7 @@ class State(NamedTuple):
 
 
 def sq_distances(v: Params, clients: Tensor) -> Tensor:
-    """Squared distances ||w_i - w_j||^2 over the parameters, from the models of `clients` [k] to all v [n, ...]: [k, n]."""
+    """Squared distances ||w_i - w_j||^2 over the parameters, from models `clients` [k] to all v [n, ...]: [k, n]."""
     flat = torch.cat([t.flatten(1) for name, t in v.items() if not is_statistic(name)], 1)  # [n, P]
     return torch.cdist(flat[clients], flat, compute_mode="donot_use_mm_for_euclid_dist") ** 2
 
@@ -42,23 +42,23 @@ def fedamp(
     alpha: Annotated[float, above(0)] = 1.0,
     lam: Annotated[float, at_least(0)] = 1.0,
 ) -> Algorithm:
-    """Attentive message passing: every client gets a model mixed from those of the clients that resemble it.
+    """Attentive message passing: a cloud model for every client, mixed mainly from the models of similar clients.
 
     The server keeps the last upload w_j of every client and sends client i the cloud model u_i = sum_j xi_ij w_j, with
-    the weights xi of `cloud_weights`. The client starts from u_i and minimises cross-entropy +
-    lam / (2 alpha) ||w - u_i||^2. As long as nobody has uploaded, u_i is the client's own model. A client that never
-    took part has the initial model, and nobody else gets any of it.
+    the weights xi of `cloud_weights`. The client starts from u_i and minimises cross-entropy + lam / (2 alpha)
+    ||w - u_i||^2. Before the first upload, u_i is the client's own model. A client that never took part has the initial
+    model, which has no weight for others.
 
-    While the models of n clients are close together, the others weigh (n - 1) alpha / sigma in all. Choose sigma larger
-    than (n - 1) alpha, or nothing is left for the client itself.
+    While the models of n clients are close together, the other clients have a total weight of (n - 1) alpha / sigma.
+    Choose sigma larger than (n - 1) alpha, or a client's own model has no weight.
 
     BatchNorm, affine parameters and running statistics alike, is mixed with the same weights; distances are over the
     parameters only. Every client is evaluated with u_i, or with u_i after fine-tuning, if the run has any.
 
-    As sigma grows all others weigh alike; as alpha goes to 0 every client is left with its own model.
+    As sigma grows, the other clients get equal weights; as alpha goes to 0, every client keeps its own model.
 
     Args:
-        sigma: how far two models may be apart and still weigh much, in units of a squared distance, above 0.
+        sigma: scale of the squared distance over which weights decay, above 0.
         alpha: weight of the other clients, above 0.
         lam: strength of the pull towards u_i, at least 0; it is divided by `alpha`.
 

@@ -1,4 +1,4 @@
-"""f-FedAP (Lu et al., 2022; baseline of pFedSim, section 5): clients whose BatchNorm inputs are alike are averaged."""
+"""f-FedAP (Lu et al., 2022; baseline of pFedSim, section 5): averages over clients with similar BatchNorm inputs."""
 
 import math
 from typing import Annotated, Literal, NamedTuple
@@ -38,26 +38,26 @@ def fedap(
     self_weight: Annotated[float, at_least(0), at_most(1)] = 0.5,
     evaluate: Literal["mixed", "own"] = "mixed",
 ) -> Algorithm:
-    """FedBN first; then every client gets its own average of models, weighted by how alike BatchNorm inputs are.
+    """FedBN, then a personal average of models, weighted by the similarity of BatchNorm inputs.
 
-    A client minimises cross-entropy throughout, and BatchNorm stays with it throughout. For a share `warm_up` of the
-    rounds all else is averaged as in FedBN. After that client i starts from sum_j W_ij theta_j and its own BatchNorm,
-    where theta_j is all but BatchNorm of client j, the classifier included.
+    A client minimises cross-entropy in all rounds and keeps its BatchNorm. For a share `warm_up` of the rounds all
+    other entries are averaged as in FedBN. After that, client i starts from sum_j W_ij theta_j and its own BatchNorm,
+    where theta_j is the model of client j without BatchNorm.
 
-    The server makes W once, right after the warm-up, by `neighbour_weights`. The distance d_ij is a sum over BatchNorm
-    layers of 2-Wasserstein distances between two Gaussians, which have the mean and standard deviation of the layer's
-    inputs over all train samples of a client, in its own model and in evaluation mode. For that, all clients but the
-    unseen ones receive the shared part once more and send these statistics. That includes a client that was never
-    sampled in the warm-up, with its initial BatchNorm, because it may be sampled later.
+    The server computes W once, right after the warm-up, by `neighbour_weights`. The distance d_ij is a sum over
+    BatchNorm layers of 2-Wasserstein distances between two Gaussians, which have the mean and standard deviation of the
+    layer's inputs over all train samples of a client, in its own model and in evaluation mode. For that, all clients
+    but the unseen ones receive the shared part once more and send these statistics. That includes a client that was
+    never sampled in the warm-up, with its initial BatchNorm, because it may be sampled later.
 
     `warm_up=1` is FedBN; `self_weight=1` is FedBN followed by Local-Only.
 
     Args:
         warm_up: share of the rounds that are FedBN, from 0 to 1; pFedSim has 0.5.
         self_weight: weight of a client's own model in its average, from 0 to 1; pFedSim has 0.5.
-        evaluate: with what a client is evaluated: "mixed" is sum_j W_ij theta_j with its BatchNorm, as in both
-            published codes; "own" is theta_i as the client's last training has left it. In the warm-up, and for an
-            unseen client also later, it is the shared part with the client's BatchNorm, as in FedBN.
+        evaluate: evaluated model of a client: "mixed", sum_j W_ij theta_j with its BatchNorm, as in both published
+            codes; "own", theta_i after the client's last training. In the warm-up, and for an unseen client also later,
+            it is the shared part with the client's BatchNorm, as in FedBN.
 
     Source:
         Lu et al., "Personalized Federated Learning with Adaptive Batchnorm for Healthcare", 2022; here in the form

@@ -13,11 +13,11 @@ def fedavg_round(w: Params, cohort: Cohort) -> Params:
 
 @algorithm
 def fedavg() -> Algorithm:
-    """Federated averaging: one global model, the mean of models that the clients trained.
+    """Federated averaging: one global model, the mean of the clients' trained models.
 
     A client starts from the global model and minimises cross-entropy on its train samples. The server averages the
-    trained models, each weighted with its client's number of train samples. BatchNorm is averaged like all the rest,
-    both its affine parameters and its running statistics. Every client is evaluated with the global model.
+    trained models, each weighted with its client's number of train samples. BatchNorm is averaged like all other
+    entries, affine parameters and running statistics alike. Every client is evaluated with the global model.
 
     With a single client this is local SGD.
 

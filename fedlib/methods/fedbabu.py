@@ -1,4 +1,4 @@
-"""FedBABU (Oh et al., ICLR 2022, Algorithm 1): FedAvg under a head that nobody trains before the evaluation."""
+"""FedBABU (Oh et al., ICLR 2022, Algorithm 1): FedAvg with a fixed random head until the evaluation."""
 
 from typing import Literal
 
@@ -9,7 +9,7 @@ from fedlib.training import cross_entropy, train
 
 @algorithm
 def fedbabu(tuned: Literal["all", "head", "body"] = "all") -> Algorithm:
-    """A shared body under a head that stays as it was drawn, until each client fine-tunes a copy for its evaluation.
+    """A shared body under a fixed random head; each client fine-tunes a copy of the model for its evaluation.
 
     A client minimises cross-entropy over the body of the model with the head (the last linear layer) frozen at its
     initial values, which are the same for everybody and are never sent. The server averages the bodies, each client
@@ -21,7 +21,7 @@ def fedbabu(tuned: Literal["all", "head", "body"] = "all") -> Algorithm:
     Without fine-tuning this is FedAvg with a frozen head, or FedRep with as many body epochs as local epochs.
 
     Args:
-        tuned: what the fine-tuning trains: "all" of the model, the "head" or the "body"; the paper compares them.
+        tuned: part of the model that is fine-tuned: "all", the "head" or the "body"; the paper compares them.
 
     Source:
         Oh et al., "FedBABU: Towards Enhanced Representation for Federated Image Classification", ICLR 2022,

@@ -18,16 +18,15 @@ class State(NamedTuple):
 
 @algorithm
 def feddyn(alpha: Annotated[float, at_least(0)] = 0.01, clip: Annotated[float, above(0)] | None = 10.0) -> Algorithm:
-    """FedAvg with a regulariser that changes from round to round, so that local and global optimum agree.
+    """FedAvg with a dynamic regulariser, with which local and global optimum agree.
 
-    In round t a client starts from the global model theta^t and minimises
-    cross-entropy - <g_i, w> + alpha/2 ||w - theta^t||^2, which gives theta_i. It then moves its own linear term:
-    g_i -= alpha (theta_i - theta^t).
+    In round t a client starts from the global model theta^t and minimises cross-entropy - <g_i, w> + alpha/2
+    ||w - theta^t||^2, which gives theta_i. Then it updates its linear term: g_i -= alpha (theta_i - theta^t).
 
     The server keeps h, with h -= alpha/n sum_i (theta_i - theta^t) over the clients of the round, where n counts all
-    clients that may take part. The new global model is mean_i theta_i - h / alpha, a mean in which all clients count
-    alike. BatchNorm is averaged; its running statistics have no gradient and take only this mean. Every client is
-    evaluated with the global model.
+    clients that may take part. The new global model is mean_i theta_i - h / alpha, with the unweighted mean. BatchNorm
+    is averaged; its running statistics have no gradient, so the mean is their only update. Every client is evaluated
+    with the global model.
 
     g_i and h are kept divided by -alpha, so `alpha=0` is the limit of these equations: local training as in FedAvg, and
     a server that adds the sum of all updates so far, divided by n. This is not FedAvg: with all clients in the round

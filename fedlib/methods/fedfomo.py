@@ -1,4 +1,4 @@
-"""FedFomo (Zhang et al., ICLR 2021; baseline of pFedSim, section 5): clients mix the models that help them."""
+"""FedFomo (Zhang et al., ICLR 2021; baseline of pFedSim, section 5): clients mix the models that lower their loss."""
 
 import math
 from typing import Annotated, NamedTuple
@@ -84,27 +84,27 @@ def fedfomo(
     explore: Annotated[float, at_least(0), at_most(1)] = 0.3,
     explore_decay: Annotated[float, at_least(0), at_most(1)] = 0.05,
 ) -> Algorithm:
-    """Every client mixes its model with those of other clients that lower its loss, then trains.
+    """Personal models, mixed with those of other clients that lower the validation loss, then trained.
 
     The server sends client i its own model theta_i and the models theta_j of `neighbours` participants of the last
-    round, those with the largest affinity P_ij (`models_for`). The client rates them by `usefulness` on a share
-    `validation` of its train samples, moves by theta_i += sum_j v_j^+ / sum_k v_k^+ (theta_j - theta_i) and then
-    minimises cross-entropy on the other train samples. It sends back its model and v, and the server adds v_j to P_ij.
-    P starts as the identity. There is no server average.
+    round, those with the largest affinity P_ij (`models_for`). The client rates them by `usefulness` on validation
+    samples, a share `validation` of its train samples, moves by theta_i += sum_j v_j^+ / sum_k v_k^+
+    (theta_j - theta_i) and then minimises cross-entropy on the other train samples. It sends back its model and v, and
+    the server adds v_j to P_ij. P starts as the identity. The server averages nothing.
 
     BatchNorm, affine parameters and running statistics alike, is mixed with the same weights; the distance is over the
     parameters. Every client is evaluated with its own theta_i.
 
-    In the first round nobody has neighbours, so it is Local-Only on the samples that are not held out. If no more than
-    `neighbours` clients took part in the last round, each of them gets its own model twice, the second time with weight
-    0.
+    In the first round there are no neighbours, and the method is Local-Only on the samples that are not held out. If no
+    more than `neighbours` clients took part in the last round, each of them gets its own model twice, the second time
+    with weight 0.
 
     Args:
-        neighbours: other models that a client receives, at least 1; pFedSim has 5.
-        validation: share of the train samples that is held out to rate models, in (0, 1); 0.2 in pFedSim.
-        explore: in round t = 0, 1, ... a neighbour is a random one with probability explore - explore_decay t, as in
-            the authors' code; from 0 to 1. With `explore=0` it never is, which is pFedSim's reading A22.
-        explore_decay: by how much that probability falls each round, from 0 to 1.
+        neighbours: number of other models that a client receives, at least 1; pFedSim has 5.
+        validation: share of the train samples that is held out for validation, in (0, 1); pFedSim has 0.2.
+        explore: in round t = 0, 1, ... a neighbour is random with probability explore - explore_decay t, as in the
+            authors' code; from 0 to 1. `explore=0`, no random neighbours, is pFedSim's reading A22.
+        explore_decay: decrease of that probability per round, from 0 to 1.
 
     Raises:
         ValueError: in a round with a client that has only one train sample.

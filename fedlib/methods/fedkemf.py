@@ -1,4 +1,4 @@
-"""FedKEMF (Yu et al., 2022): a small knowledge network travels; clients and it learn from each other."""
+"""FedKEMF (Yu et al., 2022): mutual learning between clients and a small shared network."""
 
 from dataclasses import replace
 from typing import Annotated, Any, NamedTuple
@@ -49,16 +49,15 @@ def fedkemf(
     server_lr: Annotated[float, above(0)] = 1e-3,
     server_batch: Annotated[int, at_least(1)] = 64,
 ) -> Algorithm:
-    """A small knowledge network travels, and every client's private network learns together with it.
+    """A small shared knowledge network, in mutual learning with every client's private network.
 
-    A client trains its private network and a copy of the knowledge network at once: each minimises
-    cross-entropy + KL(the other || it), where the other's probabilities are held fixed. Only the knowledge network is
-    sent.
+    A client trains its private network and a copy of the knowledge network at once: each minimises cross-entropy +
+    KL(other || itself), with fixed probabilities of the other network. Only the knowledge network is sent.
 
     The server averages the copies, each weighted with its client's number of train samples. It then trains the average
-    with Adam on the unlabelled public images, on KL(mean probabilities of the copies || its own). Private networks stay
-    with their clients, BatchNorm included, and may have different architectures; BatchNorm of the knowledge network is
-    averaged. Every client is evaluated with its private network.
+    with Adam on the unlabelled public images, on KL(mean probabilities of the copies || its probabilities). Private
+    networks stay with their clients, BatchNorm included, and may have different architectures; BatchNorm of the
+    knowledge network is averaged. Every client is evaluated with its private network.
 
     Args:
         knowledge: architecture of the knowledge network, by name.

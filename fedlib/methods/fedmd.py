@@ -1,4 +1,4 @@
-"""FedMD (Li and Wang, NeurIPS workshop 2019, Algorithm 1): different networks agree on the scores of public images."""
+"""FedMD (Li and Wang, NeurIPS workshop 2019, Algorithm 1): distillation of the mean scores of public images."""
 
 from typing import Annotated, NamedTuple
 
@@ -27,21 +27,21 @@ def fedmd(
     digest_epochs: Annotated[int, at_least(1)] = 1,
     shown: Annotated[int, at_least(1)] = 5000,
 ) -> Algorithm:
-    """Different networks agree on the logits of public images, and each learns this agreement.
+    """Distillation of the mean logits on public images into different networks.
 
     Before its first round a client minimises cross-entropy for `warm_up` epochs on the labelled public images, then for
-    as many on its train samples. (In the paper all clients do so before the first round, which is the same for
-    everybody who takes part.) In a round each client sends its logits of `shown` random public images, in evaluation
-    mode. The server averages them, every client counting alike, and sends back the mean scores.
+    as many on its train samples. (In the paper all clients do so before the first round, with the same result.)
+    In a round each client sends its logits of `shown` random public images, in evaluation mode. The server sends back
+    their unweighted mean, the scores.
 
-    A client then trains twice: in the digest for `digest_epochs` on the mean absolute difference of its logits to these
-    scores, in the revisit for the local epochs on cross-entropy on its train samples. Models are private, BatchNorm
-    included, and may have different architectures. Every client is evaluated with its own model.
+    A client then trains twice: in the digest for `digest_epochs` on the mean absolute error between its logits and
+    these scores, in the revisit for the local epochs on cross-entropy on its train samples. Models are private,
+    BatchNorm included, and may have different architectures. Every client is evaluated with its own model.
 
     Args:
         warm_up: epochs on each of the two sets before a client's first round, at least 0.
         digest_epochs: epochs of the digest, at least 1.
-        shown: public images in a round, at least 1; all of them if there are not so many.
+        shown: public images per round, at least 1; all of them if there are fewer.
 
     Raises:
         ValueError: the federation has no public images.

@@ -1,4 +1,4 @@
-"""FedPAC (Xu et al., ICLR 2023, Algorithm 1): features aligned to class prototypes, classifiers combined per client."""
+"""FedPAC (Xu et al., ICLR 2023, Algorithm 1): feature alignment, and classifiers combined per client."""
 
 from typing import Annotated, NamedTuple
 
@@ -62,12 +62,12 @@ def head_weights(h: Tensor, variance: Tensor) -> Tensor:
 
 @algorithm
 def fedpac(lam: Annotated[float, at_least(0)] = 1.0, head_epochs: Annotated[int, at_least(0)] = 1) -> Algorithm:
-    """A shared body whose features are drawn to class prototypes, and a combination of classifiers for every client.
+    """A shared body with features aligned to class prototypes, and a combination of classifiers for every client.
 
     A client receives the body and joins it with its classifier phi_i. In the first `head_epochs` local epochs it
     minimises cross-entropy over phi_i, in the others cross-entropy + lam R over the body, where R is the mean squared
     error between the features of a sample and the global prototype of its class. In the first round there are no
-    prototypes, and R is 0. Later the client's own class mean mu_ic stands in for a prototype that is still missing.
+    prototypes, and R is 0. Later the client's own class mean mu_ic replaces a missing prototype.
 
     Before it trains, a client takes statistics of the model that it received over its m_i train samples: the class
     means mu_ic of the features z, the shares p_ic of the classes, h_ic = p_ic mu_ic, and

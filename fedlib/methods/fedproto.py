@@ -1,4 +1,4 @@
-"""FedProto (Tan et al., AAAI 2022, Algorithm 1): private models that agree on the mean features of each class."""
+"""FedProto (Tan et al., AAAI 2022, Algorithm 1): private models with shared class prototypes."""
 
 from typing import Annotated, NamedTuple
 
@@ -50,7 +50,7 @@ def mean_prototypes(z: Tensor, counts: Tensor, before: Prototypes) -> Prototypes
 
 @algorithm
 def fedproto(lam: Annotated[float, at_least(0)] = 1.0) -> Algorithm:
-    """Clients keep their models and agree on a prototype, the mean feature vector, of every class.
+    """Private models with shared class prototypes, the mean features of every class.
 
     A client minimises cross-entropy + lam R, where R is the mean squared error between the features of a sample and the
     prototype of its class. Features are the input of the classifier. R is 0 for a class without a prototype, and so in
@@ -58,8 +58,7 @@ def fedproto(lam: Annotated[float, at_least(0)] = 1.0) -> Algorithm:
 
     After training a client sends the mean features of each class, over its train samples and in evaluation mode, with
     the number of samples of each class; all classes go in one message. The server averages them, weighted with these
-    numbers. Models are private, BatchNorm included. Every client is evaluated with its own model and its own
-    classifier.
+    numbers. Models are private, BatchNorm included. Every client is evaluated with its own model, classifier included.
 
     Args:
         lam: strength of the pull towards the prototypes, at least 0; FedSimSup has 1. `lam=0` is Local-Only.

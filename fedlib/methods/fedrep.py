@@ -9,7 +9,7 @@ from fedlib.training import cross_entropy, train
 
 @algorithm
 def fedrep(body_epochs: Annotated[int, at_least(1)] = 1) -> Algorithm:
-    """FedPer in two phases: a client trains its classifier first, then the shared extractor.
+    """FedPer in two phases: first the personal classifier, then the shared extractor.
 
     A client minimises cross-entropy twice: over its classifier phi_i with the extractor omega frozen, and in the last
     `body_epochs` local epochs over omega with phi_i frozen. The server averages omega, each client weighted with its

@@ -1,4 +1,4 @@
-"""FedSim (Pillutla et al., ICML 2022, Algorithm 2): personal and shared part of the model at the same time."""
+"""FedSim (Pillutla et al., ICML 2022, Algorithm 2): personal and shared part of the model, trained simultaneously."""
 
 from typing import Annotated, Literal
 
@@ -12,17 +12,17 @@ from fedlib.training import cross_entropy, train
 def fedsim(
     warm_up: Annotated[float, at_least(0), at_most(1)] = 0.5, part: Literal["output", "input"] = "output"
 ) -> Algorithm:
-    """A shared and a personal part of the model, trained at the same time.
+    """A shared and a personal part of the model, trained simultaneously.
 
     After a warm-up by FedAvg a client minimises cross-entropy over the shared part u and its personal part v_i at once,
-    where FedAlt trains one after the other. The server averages u, each client weighted with its number of train
-    samples; v_i stays with the client. BatchNorm belongs to u. A client is evaluated with u and v_i; fine-tuning, if
-    the run has any, changes v_i only. A client that never took part has the v of the FedAvg model.
+    where FedAlt alternates. The server averages u, each client weighted with its number of train samples; v_i stays
+    with the client. BatchNorm belongs to u. A client is evaluated with u and v_i; fine-tuning, if the run has any,
+    changes v_i only. A client that never took part has the v of the FedAvg model.
 
     Args:
         warm_up: share of the rounds that are FedAvg, from 0 to 1; 0.5 is FedCS's reading A25. `warm_up=1` is FedAvg;
             `warm_up=0` with the classifier as v_i is FedPer.
-        part: what is personal: "output", the classifier, or "input", the first layer.
+        part: the personal part: "output", the classifier, or "input", the first layer.
 
     Source:
         Pillutla et al., "Federated Learning with Partial Model Personalization", ICML 2022.

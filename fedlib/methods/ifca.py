@@ -1,4 +1,4 @@
-"""IFCA (Ghosh et al., NeurIPS 2020, Algorithm 1, model averaging): clients train the cluster of lowest loss."""
+"""IFCA (Ghosh et al., NeurIPS 2020, Algorithm 1, model averaging): each client trains the best of several models."""
 
 from typing import Annotated, NamedTuple
 
@@ -19,7 +19,6 @@ class State(NamedTuple):
 def cluster_mean(w: Params, cluster: Tensor, n_samples: Tensor, before: Params) -> Params:
     """Average the uploads of each cluster by train samples; a cluster without uploads stays as in `before`."""
     # uploads w [k, ...], their clusters [k], before [clusters, ...] -> [clusters, ...]
-    # uploads w [k, ...], their clusters [k], before [clusters, ...] -> [clusters, ...]
     n = len(next(iter(before.values())))
     member = cluster == torch.arange(n, device=cluster.device)[:, None]  # [clusters, k]
     weights = member * n_samples.double()  # rounded once, as in `client_mean`
@@ -35,15 +34,15 @@ def cluster_mean(w: Params, cluster: Tensor, n_samples: Tensor, before: Params) 
 
 @algorithm
 def ifca(clusters: Annotated[int, at_least(1)] = 3) -> Algorithm:
-    """Several global models, the clusters; every client joins the one with the lowest loss on its data.
+    """Several global models, the clusters, of which every client trains the one with the lowest loss on its data.
 
     The server sends all clusters. A client chooses the one with the lowest loss on its train samples, minimises
     cross-entropy from there and sends the result back. The server averages the uploads of each cluster, weighted with
-    the numbers of train samples; a cluster that nobody chose stays as it is. Clusters start from independent draws.
+    the numbers of train samples; a cluster without uploads stays as it is. Clusters start from independent draws.
     BatchNorm, affine parameters and running statistics alike, is part of them.
 
-    A client is evaluated with the cluster that it chose last, before its first round with the first one. With
-    fine-tuning it chooses anew and then fine-tunes.
+    A client is evaluated with its latest choice, before its first round with the first cluster. With fine-tuning it
+    chooses anew and then fine-tunes.
 
     Args:
         clusters: number of global models, at least 1. `clusters=1` is FedAvg.

@@ -10,7 +10,7 @@ def local_only() -> Algorithm:
 
     A client minimises cross-entropy on its train samples, in the rounds in which it is sampled. Nothing is sent.
     Clients with the same architecture start from the same weights, and clients may have different architectures.
-    BatchNorm stays with the client like everything else. Every client is evaluated with its own model.
+    BatchNorm stays with the client like all other entries. Every client is evaluated with its own model.
 
     Source:
         A baseline of pFedSim, section 5.1.

@@ -77,15 +77,15 @@ def perfedavg(
 ) -> Algorithm:
     """A global model that is good after one step of training on a client.
 
-    A client minimises the loss after a step. Each of its own steps takes two mini-batches with losses l_1 and l_2:
-    w' = w - alpha grad l_1(w), then w -= beta grad l_2(w'). The server averages the clients' models, all counting
-    alike. BatchNorm is averaged; its running statistics follow l_2 only. The run's `lr` is not used.
+    A client minimises the loss after a step. Each of its steps takes two mini-batches with losses l_1 and l_2:
+    w' = w - alpha grad l_1(w), then w -= beta grad l_2(w'). The server takes the unweighted mean of the clients'
+    models. BatchNorm is averaged; its running statistics follow l_2 only. The run's `lr` is not used.
 
     An epoch has floor(batches / 2) steps, or / 3 with `hessian="free"`, but at least one: a client with fewer batches
     takes its samples again. Every client is evaluated with a copy of the global model after one epoch of SGD at rate
     `alpha` on its train samples (`when="after"`).
 
-    `alpha=0` is FedAvg with all clients counting alike, at lr = beta, on every second (or third) batch.
+    `alpha=0` is FedAvg with equal client weights, at lr = beta, on every second (or third) batch.
 
     Args:
         alpha: size of the step after which the model is to be good, at least 0; pFedSim has 0.01, FedSimSup 0.001.

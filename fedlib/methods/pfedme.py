@@ -1,4 +1,4 @@
-"""pFedMe (Dinh et al., NeurIPS 2020, Algorithm 1): personal models theta_i that stay close to the global model w."""
+"""pFedMe (Dinh et al., NeurIPS 2020, Algorithm 1): personal models theta_i close to the global model w."""
 
 from typing import Annotated, NamedTuple
 
@@ -31,12 +31,12 @@ def pfedme(
     steps: Annotated[int, at_least(1)] = 5,
     beta: Annotated[float, above(0)] = 1.0,
 ) -> Algorithm:
-    """Every client has a personal model that stays close to the global model and moves it along.
+    """Personal models with a proximal pull to the global model, which moves towards them.
 
-    A client starts with theta_i = w_i = w. On each batch it takes `steps` steps down cross-entropy +
-    lam/2 ||theta_i - w_i||^2 with theta_i, and then one step w_i -= lr lam (w_i - theta_i). theta_i is carried over
-    from batch to batch. It moves by the run's optimiser, momentum included, at the rate `personal_lr`; w_i moves by
-    plain steps at the run's lr. The server sets w to (1 - beta) w + beta mean_i w_i, every client counting alike.
+    A client starts with theta_i = w_i = w. On each batch it takes `steps` steps down cross-entropy + lam/2
+    ||theta_i - w_i||^2 with theta_i, and then one step w_i -= lr lam (w_i - theta_i). theta_i carries over from batch
+    to batch. It moves by the run's optimiser, momentum included, at the rate `personal_lr`; w_i moves by plain steps at
+    the run's lr. The server sets w to (1 - beta) w + beta mean_i w_i, with the unweighted mean.
 
     BatchNorm's affine parameters belong to theta and w; its running statistics follow theta_i and are averaged. A
     client is evaluated with theta_i of its last round, with fine-tuning with theta_i after as many epochs started from
@@ -48,7 +48,7 @@ def pfedme(
         lam: strength of the pull between theta_i and w_i, above 0; pFedHR and pFedMB have 15.
         personal_lr: step size of theta_i, above 0; 0.01 there.
         steps: steps of theta_i on each batch, at least 1; 5 there.
-        beta: how far the server moves to the mean, above 0; with 1 the global model is the mean.
+        beta: step of the server towards the mean, above 0; with 1 the global model is the mean.
 
     Raises:
         ValueError: in the first round, if lr lam is larger than 1.

@@ -1,4 +1,4 @@
-"""pFedSim (Tan et al., 2023, Algorithm 2): similar classifiers decide whose feature extractors are averaged."""
+"""pFedSim (Tan et al., 2023, Algorithm 2): feature extractors averaged by the similarity of classifiers."""
 
 import math
 from typing import Annotated, Literal, NamedTuple
@@ -26,7 +26,7 @@ def pfedsim(
     similarity: Literal["per_class", "log_of_mean", "mean_cos"] = "per_class",
     cap: Annotated[float, above(0), below(1)] = 1e-4,
 ) -> Algorithm:
-    """FedAvg first; then every client averages the feature extractors of clients with similar classifiers.
+    """FedAvg, then a personal average of feature extractors, weighted by the similarity of classifiers.
 
     A client always minimises cross-entropy over its whole model. For a share rho = `generalization` of the rounds
     this is FedAvg (generalization phase). After that client i keeps its classifier phi_i, and the server sends it the
@@ -44,7 +44,7 @@ def pfedsim(
         generalization: rho, share of the rounds that are FedAvg, from 0 to 1; the paper has 0.5.
         similarity: "per_class" is eq. 3; "log_of_mean" takes the logarithm of the mean over the classes, as in the
             author's code; "mean_cos" takes the mean cosine without a logarithm.
-        cap: how close to 1 a cosine may come, in (0, 1).
+        cap: smallest distance of a cosine from 1, in (0, 1).
 
     Source:
         Tan et al., "pFedSim: Similarity-Aware Model Aggregation Towards Personalized Federated Learning", 2023,

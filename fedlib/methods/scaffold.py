@@ -40,7 +40,7 @@ def total_weight(steps: Tensor, momentum: float) -> Tensor:
 
 @algorithm
 def scaffold(server_lr: Annotated[float, above(0)] = 1.0) -> Algorithm:
-    """FedAvg whose clients correct each gradient by how theirs has differed from everybody's before.
+    """FedAvg with control variates: each gradient is corrected by the earlier difference from the mean gradient.
 
     Client i has a control variate c_i, its mean gradient of the last round in which it took part, and the server has
     c, the mean of all c_i; they start at 0. A client starts from the global model x and minimises cross-entropy +
@@ -48,14 +48,14 @@ def scaffold(server_lr: Annotated[float, above(0)] = 1.0) -> Algorithm:
     c_i+ = c_i - c + (x - y_i) / (K lr) (option II).
 
     The server moves by `server_lr` towards the mean of all y_i and adds |S|/N times the mean of all c_i+ - c_i to c; S
-    are the clients of the round, N those that may take part. All clients count alike. BatchNorm's running statistics
+    are the clients of the round, N those that may take part. All means are unweighted. BatchNorm's running statistics
     have no gradient: they are averaged and have no control variate. Every client is evaluated with the global model.
 
-    Momentum makes a gradient count in the later steps, too; K is then the sum of these weights (`total_weight`), so
-    that c_i stays a mean gradient. The paper has no momentum.
+    With momentum a gradient also counts in later steps; K is then the sum of these weights (`total_weight`), so that
+    c_i remains a mean gradient. The paper has no momentum.
 
-    With a single client c_i is c, and this is FedAvg; so is the first round with `server_lr=1`, all clients counting
-    alike.
+    With a single client c_i is c, and this is FedAvg; so is the first round with `server_lr=1`, with equal client
+    weights.
 
     Args:
         server_lr: step size of the server, above 0; 1 in the paper's experiments.

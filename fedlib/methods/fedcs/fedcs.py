@@ -1,4 +1,4 @@
-"""FedCS (Yan and Long, ICME 2024, Algorithms 1 and 2): one model whose features tell which client they come from."""
+"""FedCS (Yan and Long, ICME 2024, Algorithms 1 and 2): one model whose features identify the client."""
 
 from typing import Annotated, Literal, NamedTuple
 
@@ -36,12 +36,12 @@ def fedcs(
     shifted: bool = False,
     rank: Annotated[int, at_least(1)] | None = None,
 ) -> Algorithm:
-    """A method with a linear map c = P'z in its models, so that features show which client they come from.
+    """A base method with a linear map c = P'z in its models, so that features identify the client.
 
     Clients train as in the method `base`, with the fixed map inserted at one linear layer. P is not trained by a loss;
-    it moves towards linear discriminant analysis (LDA) with the client as the class, where features of one client lie
-    close together and those of different clients far apart. In rounds 0, `every`, 2 `every`, ... a client goes once
-    over its batches with its freshly trained weights and takes a `whitening_step` for S and a `rotation_step` for Phi.
+    it moves towards linear discriminant analysis (LDA) with the client as the class: features of one client close
+    together, those of different clients far apart. In rounds 0, `every`, 2 `every`, ... a client goes once over its
+    batches with its freshly trained weights and takes a `whitening_step` for S and a `rotation_step` for Phi.
 
     The server averages S and Phi, each client weighted with its number n_i of train samples, makes Phi orthonormal,
     moves the global mean z_g by `beta` towards the clients' mean and sets P = S Phi. S tends to W^(-1/2), where W
@@ -56,8 +56,8 @@ def fedcs(
         base: the method that trains the models, or its name; the paper has FedAvg.
         every: rounds from one update of P to the next, at least 1; the paper has 5.
         steps: step sizes of S and Phi. "normalised" are safe ones (`whitening_rate`, `rotation_rate`), "paper" the
-            printed 0.001 without safeguards, "whitening" the safe ones with Phi left as it was drawn, a control that
-            does without the clients' means.
+            printed 0.001 without safeguards, "whitening" the safe ones with Phi left as it was drawn, a control without
+            the clients' means.
         beta: how far z_g moves to the clients' mean in an update, in (0, 1].
         side: whether the map is at the "input" or the "output" of the layer.
         centred: False leaves z_g out of u = S (z_l - z_g) (12).

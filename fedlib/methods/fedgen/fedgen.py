@@ -45,12 +45,12 @@ def fedgen(
     generator_steps: Annotated[int, at_least(1)] = 5,
     generator_lr: Annotated[float, above(0)] = 3e-4,
 ) -> Algorithm:
-    """FedAvg with a generator of features, which carries what the classifiers of all clients know.
+    """FedAvg with a generator of features, distilled from the classifiers of all clients.
 
     A client minimises CE(w(x), y) + alpha CE(phi(G(y', z')), y') + beta KL(softmax phi(G(y, z)) || softmax w(x)). Here
-    w(x) are the model's logits, phi is its classifier, and the generator G makes features from a label and noise. The
-    y' are `labels` labels drawn uniformly from the client's own classes, z and z' are Gaussian noise; the first
-    argument of KL gets no gradient. In the first round there is no generator yet, and the loss is CE(w(x), y).
+    w(x) are the model's logits, phi is its classifier, and the generator G maps a label and noise to features. The y'
+    are `labels` labels drawn uniformly from the client's own classes, z and z' are Gaussian noise; the first argument
+    of KL gets no gradient. In the first round there is no generator yet, and the loss is CE(w(x), y).
 
     The server averages the models as in FedAvg. It then takes `generator_steps` steps of Adam down `generator_loss`,
     each on `labels` labels drawn uniformly from the classes of the clients in the round. Their shares a_iy need the

@@ -1,4 +1,4 @@
-"""FedGH (Yi et al., ACM MM 2023, Algorithm 1): one global header for different extractors, trained on class means."""
+"""FedGH (Yi et al., ACM MM 2023, Algorithm 1): a global header for different extractors, trained on class means."""
 
 from typing import Annotated, NamedTuple
 
@@ -48,12 +48,12 @@ def fedgh(
     A client joins its extractor with the global header (a linear layer) and minimises cross-entropy over both. Because
     extractors have different numbers of features, each ends in an adapter, a linear layer with a ReLU, to `width`
     features (`adapted`). After training a client sends the mean features of each class of its train samples, in
-    evaluation mode. With `public` it also sends those of the labelled public images, as pFedHR lists the method; the
-    original needs none.
+    evaluation mode. With `public` it also sends those of the labelled public images, as in pFedHR's description; the
+    original needs no public images.
 
     The server takes `header_steps` steps of gradient descent on the header, each down the cross-entropy of all means at
     once. Extractors are private, BatchNorm included, and may have different architectures. A client is evaluated with
-    its extractor and the header as it trained it last.
+    its extractor and its last trained header.
 
     Args:
         width: number of features, at least 1.

@@ -1,4 +1,4 @@
-"""pFedBayes (Zhang et al., ICML 2022, Algorithm 1): Gaussian weights, personal ones close to the global ones."""
+"""pFedBayes (Zhang et al., ICML 2022, Algorithm 1): Gaussian weights, with a pull between personal and global ones."""
 
 from typing import Annotated, NamedTuple
 
@@ -56,14 +56,14 @@ class State(NamedTuple):
 
 @algorithm
 def pfedbayes(zeta: Annotated[float, at_least(0)] = 10.0, rho: float = -2.5) -> Algorithm:
-    """Every weight is a normal distribution, and personal distributions stay close to the global one.
+    """Bayesian networks with Gaussian weights, with a pull between the personal and the global distributions.
 
     A weight has the distribution N(mu, softplus(rho)^2). A client has a personal distribution q_i and a copy w_i of the
     global one. q_i minimises cross-entropy of a model drawn from it + zeta / n_i KL(q_i || w_i), where n_i counts the
-    client's train samples. w_i minimises zeta / n_i KL(q_i || w_i) at the same time (in the paper one after the other).
-    Each holds the other side of its KL fixed.
+    client's train samples. w_i minimises zeta / n_i KL(q_i || w_i) at the same time (in the paper, afterwards). Each
+    treats the other distribution as fixed.
 
-    The server averages mu and rho of the w_i, every client counting alike; q_i stays with its client. BatchNorm has no
+    The server takes the unweighted mean of mu and rho of the w_i; q_i stays with its client. BatchNorm has no
     distribution and stays with its client. Every client is evaluated with the mean of its q_i. `zeta=0` is local
     training without a server.
 

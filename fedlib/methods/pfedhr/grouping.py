@@ -49,7 +49,6 @@ def group(distances: np.ndarray, order: Sequence[float], n_groups: int) -> list[
         [[1], [0, 2]]
     """
     # distances [n, n], depths `order` [n] -> positions of the blocks of each group
-    # distances [n, n], depths `order` [n] -> positions of the blocks of each group
     apart = distances - np.diag(np.diag(distances))  # 0 from a block to itself
     n = min(n_groups, len(apart))
     labels = kmedoids.alternating(apart, n, max_iter=ITERATIONS, init="build").labels

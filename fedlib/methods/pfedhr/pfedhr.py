@@ -1,4 +1,4 @@
-"""pFedHR (Wang et al., NeurIPS 2023): a teacher for every client, put together from blocks of the clients' networks."""
+"""pFedHR (Wang et al., NeurIPS 2023): a teacher for every client, stitched from blocks of the clients' networks."""
 
 from typing import Annotated, Literal, NamedTuple
 
@@ -49,16 +49,16 @@ def pfedhr(
     server_lr: Annotated[float, above(0)] = 1e-3,
     server_batch: Annotated[int, at_least(2)] = 8,
 ) -> Algorithm:
-    """Every client learns from a teacher that the server puts together from blocks of all clients' networks.
+    """Distillation from a teacher for every client, stitched from blocks of all clients' networks.
 
     A client keeps its own network and minimises cross-entropy + lam KL(teacher || its network), where the teacher is
     frozen (eq. 6). A client without a teacher trains on cross-entropy alone.
 
-    The server cuts the uploads into blocks and makes `groups` groups of blocks that do the same on `probes` public
-    images (eqs. 3 and 4). From these it searches candidates, chains of blocks (`search.chains`); if there are none,
-    with fewer groups. It stitches them together and trains them with Adam on the public images, and also copies of the
-    uploads (`public_training`). The teacher of a client is the candidate whose logits are most like those of its copy
-    (eqs. 2 and 5). It is sent if the client takes part in the next round.
+    The server cuts the uploads into blocks and clusters the blocks into `groups` groups by their function on `probes`
+    public images (eqs. 3 and 4). From these it searches candidates, chains of blocks (`search.chains`); if there are
+    none, with fewer groups. It stitches them and trains them, and also copies of the uploads, with Adam on the public
+    images (`public_training`). The teacher of a client is the candidate with the logits most similar to those of its
+    copy (eqs. 2 and 5). It is sent if the client takes part in the next round.
 
     BatchNorm is part of its block, dropout of none. Clients may have different architectures, and every client is
     evaluated with its own network. `lam=0` is Local-Only.
@@ -71,7 +71,7 @@ def pfedhr(
         server_epochs: epochs on the public images in a round, at least 1; the paper has 3.
         stitch_depth: linear maps in a stitch, at least 1; the paper has 1.
         stitch_relu: whether a ReLU follows each of them, as printed; the published code has none.
-        end_in_head: whether candidates end in the head of a client wherever one fits, as in the paper's Fig. 7.
+        end_in_head: whether candidates end in a client's head wherever one fits, as in the paper's Fig. 7.
         average: whether uploads of the same architecture are averaged before they are cut, as section 4.2 does with
             many clients.
         match: "similar" is eq. 5; "random" gives each client any candidate.

@@ -1,4 +1,4 @@
-"""pFedMB (Mori et al., IJCNN 2023, Algorithm 1): layers of B shared branches, mixed differently by every client."""
+"""pFedMB (Mori et al., IJCNN 2023, Algorithm 1): layers of B shared branches, mixed with personal weights."""
 
 from typing import Annotated, NamedTuple
 
@@ -62,18 +62,18 @@ def pfedmb(
     alpha_lr: Annotated[float, at_least(0)] = 1.0,
     gain: bool = True,
 ) -> Algorithm:
-    """Every layer has B branches, shared by all clients, and every client mixes them with its own weights alpha.
+    """Layers of B shared branches, which every client mixes with its personal weights alpha.
 
     A client minimises the cross-entropy of its merged model (eq. 1) twice: for the local epochs over alpha with the
     branches frozen (eq. 3), then for as many over the branches with alpha frozen (eq. 4). alpha = softmax(z) starts
     with z = 0 and stays with the client; it is one vector for each layer.
 
     The server averages each branch, weighted with n_i alpha_i, where n_i counts the client's train samples (eq. 5). So
-    a client moves a branch as much as it uses it. Branches are drawn independently (`new_branches`). BatchNorm's affine
-    parameters are branched, its running statistics stay with the client.
+    the influence of a client on a branch goes with its use of the branch. Branches are drawn independently
+    (`new_branches`). BatchNorm's affine parameters are branched, its running statistics stay with the client.
 
-    A client is evaluated with the global branches, merged with its alpha. Fine-tuning is another local update of both,
-    on copies. `branches=1` is FedAvg with BatchNorm's statistics on the clients.
+    A client is evaluated with the global branches, merged with its alpha. Fine-tuning is another local update of
+    branches and alpha, on copies. `branches=1` is FedAvg with BatchNorm's statistics on the clients.
 
     Args:
         branches: B, at least 1; the paper has 5 in section V-B and chooses it for each setting in Table III.
