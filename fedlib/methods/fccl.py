@@ -29,7 +29,6 @@ def standardised(z: Tensor) -> Tensor:
 def correlation_loss(logits: Tensor, mean: Tensor, weight: float) -> Tensor:
     """Cross-correlation loss: sum_u (1 - M_uu)^2 + weight sum_(u != v) (1 + M_uv)^2, with M over the batch."""
     # logits of the model, and the mean logits of all clients: [batch, n_classes]
-    # logits of the model, and mean logits of all clients: [batch, n_classes]
     matrix = standardised(logits).T @ standardised(mean) / len(logits)  # [n_classes, n_classes]
     same = torch.eye(len(matrix), dtype=matrix.dtype, device=matrix.device)
     return (same * (1 - matrix) ** 2 + weight * (1 - same) * (1 + matrix) ** 2).sum()
@@ -90,7 +89,7 @@ def fccl(
         intra = model.zeros(len(federation.data), model.n_classes)
         return State(initial(deal(model, federation.n_clients)), model.zeros(federation.n_clients), intra)
 
-    def warmed_up(state, peers):  # those in their first round are trained
+    def warmed_up(state, peers):  # clients in their first round train
         new = peers.subset(np.flatnonzero(state.met[peers.clients].cpu().numpy() == 0))
         if new.size:
             v = train(new, cross_entropy, new.mine(state.v), name="warm up", epochs=range(warm_up))

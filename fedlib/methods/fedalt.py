@@ -11,7 +11,7 @@ from fedlib.models import Model
 from fedlib.stack import Params, Shared, drop, own_copies, select
 from fedlib.training import Cohort, cross_entropy, train
 
-PARTS: dict[str, Callable[[Model], frozenset[str]]] = {  # by name: the entries that are the personal part v
+PARTS: dict[str, Callable[[Model], frozenset[str]]] = {  # entries of the personal part v
     "output": lambda model: model.classifier,
     "input": lambda model: _beside(model, next(iter(model.weights))),
 }

@@ -17,7 +17,7 @@ from fedlib.training.evaluation import batchnorm_inputs
 class State(NamedTuple):
     """The entries of the model besides BatchNorm are shared in the warm-up and personal afterwards."""
 
-    theta: Shared | Params  # all but BatchNorm: [n_clients, ...]
+    theta: Shared | Params  # entries besides BatchNorm: [n_clients, ...]
     v: Params  # BatchNorm [n_clients, ...]
     weights: Tensor  # W [n_clients, n_clients], rows sum to 1; the identity in the warm-up and for unseen clients
 
@@ -76,7 +76,7 @@ def fedap(
         theta, v = init_partial(lambda model: model.batchnorm)(model, federation)
         return State(Shared(theta), v, torch.eye(federation.n_clients).to(model.zeros()))
 
-    def meet(state, cohort):  # the end of the warm-up: everybody but unseen clients sends statistics, for W
+    def meet(state, cohort):  # end of the warm-up: all but unseen clients send statistics, for W
         federation = cohort.federation
         n = federation.n_clients - federation.unseen
         theta = own_copies(state.theta, federation.n_clients)  # [n_clients, ...]

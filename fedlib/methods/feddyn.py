@@ -13,7 +13,7 @@ from fedlib.training import cross_entropy, train
 class State(NamedTuple):
     w: Params  # theta [...]
     drift: Params  # -g_i / alpha [n_clients, ...]: the sum of client i's updates theta_i - theta^t
-    mean_drift: Params  # -h / alpha [...]: its mean over all clients that may take part
+    mean_drift: Params  # -h / alpha [...]: mean of drift over all clients that may take part
 
 
 @algorithm

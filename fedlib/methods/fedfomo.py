@@ -24,7 +24,6 @@ class State(NamedTuple):
 def usefulness(losses: Tensor, distances: Tensor) -> Tensor:
     """Usefulness v_j = (L_i(theta_i) - L_i(theta_j)) / (||theta_j - theta_i|| + 1e-5), the loss decrease per length."""
     # validation losses [k, 1 + m], the client's own model first; distances [k, m] -> [k, m]
-    # losses [k, 1 + m], the first column of the client's own model; distances [k, m] -> [k, m]
     return (losses[:, :1] - losses[:, 1:]) / (distances + 1e-5)
 
 
@@ -71,7 +70,7 @@ def models_for(cohort: Cohort, state: State, neighbours: int, explore: float) ->
     random, known = (t.masked_fill(itself, torch.finfo(t.dtype).min) for t in (random, known))
     chosen = [clients[:, None]]
     for exploring in explores:
-        best = torch.where(exploring, random, known).argmax(1, keepdim=True)  # the first of equal ones
+        best = torch.where(exploring, random, known).argmax(1, keepdim=True)  # the first of several equal ones
         chosen.append(candidates.gather(1, best))
         random, known = (t.scatter(1, best, -math.inf) for t in (random, known))
     return torch.cat(chosen, 1)

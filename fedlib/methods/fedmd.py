@@ -66,7 +66,7 @@ def fedmd(
         need_public("fedmd", federation)
         return State(initial(deal(model, federation.n_clients)), model.zeros(federation.n_clients))
 
-    def warmed_up(state, peers):  # those in their first round are trained ("transfer learning")
+    def warmed_up(state, peers):  # clients in their first round train ("transfer learning")
         new = peers.subset(np.flatnonzero(state.met[peers.clients].cpu().numpy() == 0))
         if new.size and warm_up:
             epochs = range(warm_up)
@@ -74,7 +74,7 @@ def fedmd(
             new.keep(state.v, train(new, cross_entropy, v, name="warm up", epochs=epochs))
         return peers
 
-    def consensus(state, cohort, chosen):  # the mean scores of the images shown: [P, n_classes], 0 for all others
+    def consensus(state, cohort, chosen):  # mean scores of the chosen images: [P, n_classes], 0 for all others
         every, n = cohort.by_architecture(), len(cohort.public.y)
         scores = [torch.stack(client_logits(peers.on_public(chosen), peers.mine(state.v))) for peers in every]
         mean = torch.cat([peers.receive(z) for peers, z in zip(every, scores, strict=True)]).mean(0)

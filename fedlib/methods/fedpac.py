@@ -16,7 +16,7 @@ from fedlib.training import class_features, cross_entropy, train
 from fedlib.training.batches import to_device
 
 optimize = Late("scipy.optimize")
-SMALLEST = 1e-3  # of a weight in the combination of classifiers
+SMALLEST = 1e-3  # nonzero weight in a combination of classifiers
 
 
 class State(NamedTuple):
@@ -105,7 +105,7 @@ def fedpac(lam: Annotated[float, at_least(0)] = 1.0, head_epochs: Annotated[int,
     def init(model, federation):
         return State(*init_partial(lambda model: model.classifier)(model, federation), no_prototypes(model))
 
-    def statistics(cohort, start):  # of the model a client has received: mu, h, V
+    def statistics(cohort, start):  # mu, h and V of the received models
         mu, square = class_features(cohort, start)  # [k, n_classes, p], [k]
         counts, n_samples = cohort.class_counts.to(mu.dtype), cohort.n_samples.to(mu.dtype)
         h = (counts / n_samples[:, None])[:, :, None] * mu  # p_ic mu_ic

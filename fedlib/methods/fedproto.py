@@ -16,7 +16,7 @@ from fedlib.training import Cohort, class_features, train
 class Prototypes(NamedTuple):
     """Global class prototypes."""
 
-    z: Tensor  # [n_classes, p]: mean features; zeros for a class that no client has had yet
+    z: Tensor  # [n_classes, p]: mean features; zeros for a class without samples so far
     known: Tensor  # [n_classes]: 1 for a class that has a prototype, else 0
 
 
@@ -41,7 +41,6 @@ def sent_prototypes(prototypes: Prototypes, cohort: Cohort) -> Prototypes:
 def mean_prototypes(z: Tensor, counts: Tensor, before: Prototypes) -> Prototypes:
     """Average the clients' class means by train samples; a class without samples keeps the prototype of `before`."""
     # class means z [k, n_classes, p], train samples per class [k, n_classes]
-    # class means z [k, n_classes, p], train samples per class counts [k, n_classes]
     n = counts.sum(0)
     present = n > 0
     mean = torch.einsum("kc,kcp->cp", counts, z) / n.clamp(min=1)[:, None]

@@ -16,7 +16,7 @@ class Both(NamedTuple):
     """The two sets of weights of a client during training."""
 
     theta: Params  # personal, BatchNorm statistics included
-    w: Params  # its copy of the global model: what is trainable
+    w: Params  # copy of the global model: trainable entries
 
 
 def pull(w: Params, theta: Params, rate: float | Tensor) -> Params:
@@ -67,7 +67,7 @@ def pfedme(
 
     def loss(weights, batch, rate):  # ONE client
         theta, w = weights
-        for name, t in pull(w, theta, batch.draws["new"] * rate).items():  # for the last batch, if this one is new
+        for name, t in pull(w, theta, batch.draws["new"] * rate).items():  # step for the last batch, if this one is new
             w[name].copy_(t.detach())  # in place, as BatchNorm moves its statistics: no step of the optimiser
         return cross_entropy(theta, batch) + lam / 2 * sq_distance(theta, w)
 

@@ -95,7 +95,7 @@ def plugged_in(cohort: "Cohort", alignment: Alignment) -> "tuple[Cohort, Params]
     model, last = cohort.model, {}
     tensors = {"P": alignment.P} | ({} if alignment.shift is None else {"shift": alignment.shift})
 
-    def weights_in(tree):  # those of the model, in what a method trains
+    def weights_in(tree):  # the model's weights in the tree that a method trains
         leaves = tree_leaves(tree)
         return {name: leaves[i] for name, i in places(tree, model.weights).items()}
 

@@ -20,7 +20,7 @@ LAYERS = ("fc1", "fc2", "fc3")
 class Aligning(NamedTuple):
     """State of the base method, and the map."""
 
-    base: State  # of the method that is aligned
+    base: State  # of the base method
     ra: Params  # P, Phi, S [d, d], z_g [d]
 
 
@@ -90,7 +90,7 @@ def fedcs(
     def map_of(ra, w, stacked=False):
         return Alignment(linear_layer(w, number, stacked), side, ra["P"], ra["z_g"] if shifted else None)
 
-    def message(ra, t):  # what clients receive in round t: to align, or only to train
+    def message(ra, t):  # download in round t, for training and alignment, or for training only
         if t % every:
             return select(ra, ["P", "z_g"] if shifted else ["P"])
         first = ["Phi", "S"] if steps == "paper" else ["Phi"]  # a safe S begins with a client's first batch

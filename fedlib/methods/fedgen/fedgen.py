@@ -27,7 +27,7 @@ class State(NamedTuple):
 
 def generator_loss(g: Params, phi: tuple[Tensor, Tensor], share: Tensor, y: Tensor, noise: Tensor) -> Tensor:
     """Mean over the batch of sum_i a_iy CE(phi_i(G(y, noise)), y), for the classifiers phi_i of the clients."""
-    # phi: [k, n_classes, p] and [k, n_classes]; shares a_iy [k, n_classes]; labels y [batch]; noise [batch, noise]
+    # shares a_iy [k, n_classes], labels y [batch], noise [batch, noise]
     weight, bias = phi  # [k, n_classes, p], [k, n_classes]
     logits = torch.einsum("bp,kcp->kbc", generate(g, y, noise, training=True), weight) + bias[:, None]
     errors = F.cross_entropy(logits.flatten(0, 1), y.repeat(len(weight)), reduction="none")
@@ -117,7 +117,7 @@ def fedgen(
 
     def round(state, cohort):
         t, start = cohort.round, cohort.broadcast(state.w)  # [k, ...]
-        if t == 0:  # the generator has not learnt anything yet
+        if t == 0:  # the generator is untrained
             w_i = train(cohort, cross_entropy, start)
         else:
             fading = torch.full_like(cohort.n_samples, decay**t, dtype=cohort.images.scale.dtype)

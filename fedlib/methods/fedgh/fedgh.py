@@ -90,7 +90,7 @@ def fedgh(
     def with_header(peers, v, header):  # [k, ...]: the clients' networks after the download
         return v | {name: getattr(header, name.rpartition(".")[2]) for name in peers.model.classifier}
 
-    def means(peers, v):  # of features by class [k, n_classes, width], and 1 for a class that is present [k, n_classes]
+    def means(peers, v):  # class means [k, n_classes, width]; [k, n_classes]: 1 for a class that is present
         z, _ = class_features(peers, v)
         return peers.receive((z, (peers.class_counts > 0).to(z.dtype)))
 

@@ -121,7 +121,7 @@ def fedsimsup(
     for kind in kinds:
         check_choice("supervisor", kind, [*SUPERVISORS, "mixed"])
 
-    def architectures(model, federation):  # one for every kind of supervisor that a client has drawn
+    def architectures(model, federation):  # one for every kind of supervisor in use
         drawn = generator(model.seed, "fedsimsup", "supervisors").integers(len(kinds), size=federation.n_clients)
         members = {kind: np.flatnonzero(drawn == j) for j, kind in enumerate(kinds)}
         pairs = {kind: Ensemble(Pair(model, model.sibling(kind, SUPERVISORS[kind]))) for kind in kinds}
@@ -134,7 +134,7 @@ def fedsimsup(
         s = PerArchitecture(tuple(take(s, clients) for s, clients in zip(drawn, members, strict=True)))
         return State(copies(model.weights, n), s, members, torch.as_tensor(federation.train_counts).to(like))
 
-    def pulled(state, cohort):  # every client's theta_i after the participants have sent theirs; eqs. 7 to 9
+    def pulled(state, cohort):  # theta_i of all clients after the uploads; eqs. 7 to 9
         participants, uploads = cohort.mine(state.counts), cohort.mine(state.theta)  # [k, n_classes], [k, ...]
         s_ij = label_similarity(state.counts, participants)  # [n_clients, k]
         alpha = self_weight(state.counts.sum(1), participants.sum(1))

@@ -24,7 +24,7 @@ class Both(NamedTuple):
     """The distributions that a client trains, and its BatchNorm."""
 
     q: Gaussian  # personal
-    w: Gaussian  # its copy of the global one
+    w: Gaussian  # copy of the global distribution
     batchnorm: Params  # personal
 
 

@@ -10,10 +10,10 @@ from torch.func import functional_call
 from fedlib.models import Model
 from fedlib.stack import Params
 
-CONV, FC = 0, 1  # operation types, in the order in which a network may have them
+CONV, FC = 0, 1  # operation types, in their order in a network
 OPERATIONS = {nn.Conv2d: CONV, nn.Linear: FC}
 DROPOUT = nn.modules.dropout._DropoutNd
-TYPES = ("Conv", "FC")  # their names
+TYPES = ("Conv", "FC")  # names of the types
 
 
 class Block(NamedTuple):
@@ -100,7 +100,7 @@ def _layers(model: Model, net: nn.Module, prefix: str = "") -> Iterator[tuple[st
     """The layers inside nested sequences, by name, without dropout."""
     if not isinstance(net, nn.Sequential):
         raise ValueError(f"model={model.name!r} cannot be taken apart; only a sequence of layers can.")
-    for name, layer in net._modules.items():  # `named_children` leaves out a layer that is there twice
+    for name, layer in net._modules.items():  # `named_children` leaves out repeated layers
         if isinstance(layer, nn.Sequential):
             yield from _layers(model, layer, f"{prefix}{name}.")
         elif isinstance(layer, DROPOUT):

@@ -10,7 +10,7 @@ from torch import Tensor
 from fedlib.training.batches import to_device
 
 MIRRORED, JITTERED, GREY = 0.5, 0.8, 0.2  # shares of the images
-SMALLEST, RATIO = 0.8, math.log(4 / 3)  # of a crop: its area, and the logarithm of its sides' largest ratio
+SMALLEST, RATIO = 0.8, math.log(4 / 3)  # of a crop: smallest area, and logarithm of the largest aspect ratio
 JITTER, HUE = 0.4, 0.1
 YIQ = torch.tensor([[0.299, 0.587, 0.114], [0.596, -0.274, -0.322], [0.211, -0.523, 0.312]], dtype=torch.float64)
 

@@ -11,7 +11,7 @@ from fedlib.similarity import cka_matrix
 from fedlib.training.batches import to_device
 
 kmedoids = Late("kmedoids")  # it imports scikit-learn
-EPSILON = 1e-8  # the least that a sum of two CKA counts (reading A3)
+EPSILON = 1e-8  # lower bound of the sum of two CKA (reading A3)
 ITERATIONS = 50
 
 
@@ -22,7 +22,7 @@ def block_distances(x: Tensor, answers: Sequence[Sequence[Tensor]]) -> np.ndarra
     from all others. The input of a block is the output of the previous block of its network.
     """
     # images x [probes, C, H, W]; answers: the outputs [probes, ...] of the blocks of each network
-    activations, pairs = [x], []  # and the positions of each block's input and output among them
+    activations, pairs = [x], []  # pairs: positions of each block's input and output
     for network in answers:
         before = 0
         for answer in network:

@@ -11,7 +11,7 @@ from fedlib.models import Model
 from fedlib.stack import Params
 from fedlib.training import Images, logits
 
-Train = Callable[[Model, Params, int], Params]  # as `public_training` returns it
+Train = Callable[[Model, Params, int], Params]  # see `public_training`
 
 
 def alike(copies: Tensor, candidates: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from fedlib.streams import generator
 from fedlib.training import train, write_logits
 from fedlib.training.batches import to_device
 
-NEVER = -2  # the round of a match that was not made
+NEVER = -2  # round of a missing match
 
 
 class State(NamedTuple):
@@ -28,7 +28,7 @@ class State(NamedTuple):
     answers: Tensor  # [samples, n_classes]: logits of the teacher of its client for each train sample
     matched: Tensor  # int64 [n_clients]: the round in which a client was matched with its teacher
     size: Tensor  # int64 [n_clients]: bytes of that teacher
-    log: Params  # [rounds, ...]: what the server tried, see `record`
+    log: Params  # [rounds, ...]: the server's reassemblies, see `record`
 
 
 @algorithm
@@ -123,18 +123,18 @@ def pfedhr(
             means.append(Network(peers.model, client_mean(v, peers.n_samples)))
         return [uploads[i] for i in cohort.ids], means
 
-    def probed(cohort):  # the public images on which blocks are compared
+    def probed(cohort):  # public images for the comparison of blocks
         index = generator(cohort.seed, "pfedhr", "probes").permutation(len(cohort.public.y))[:probes]
         return cohort.public.batch(to_device(torch.from_numpy(index), cohort.clients.device), cohort.model).x
 
-    def matches(similarity, cohort):  # the number of each client's candidate
+    def matches(similarity, cohort):  # number of each client's candidate
         k, n = similarity.shape
         if n and match == "random":
             return generator(*cohort.server_stream, "match").integers(n, size=k).tolist()
         return similarity.argmax(1).tolist() if n else [NOTHING] * k
 
-    def teach(state, cohort, chosen, candidates, trained):  # their logits, for the next local training
-        right = torch.full((len(chosen),), -1.0, device=state.answers.device)  # share of their clients' images
+    def teach(state, cohort, chosen, candidates, trained):  # writes their logits, for the next local training
+        right = torch.full((len(chosen),), -1.0, device=state.answers.device)  # accuracy on their clients' train images
         for i, m in enumerate(chosen):
             if m != NOTHING:
                 client, teacher = cohort.subset([i], candidates[m]), repeat(trained[m], 1)

@@ -16,7 +16,7 @@ from fedlib.models import Model
 from fedlib.stack import Params
 from fedlib.training.batches import to_device
 
-NOTHING = -1  # where there is no client, network, block, group or candidate
+NOTHING = -1  # in place of a missing client, network, block, group or candidate
 FILLED = {"distance": math.inf, "similarity": -math.inf}  # padding other than NOTHING
 
 
