@@ -292,7 +292,7 @@ def test_the_folded_map_is_the_map_as_a_layer(at, side, shifted, bias):
 
 
 def test_a_model_with_fewer_linear_layers_is_refused(federation):
-    with pytest.raises(ValueError, match=r"fc4 is not there; the model has 3 linear layer\(s\)"):
+    with pytest.raises(ValueError, match=r"fc4 does not exist; the model has 3 linear layer\(s\)"):
         linear_layer(lenet().weights, 4)
 
 

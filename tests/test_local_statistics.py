@@ -101,7 +101,7 @@ def test_a_sweep_trains_with_them_too(federation):
 
 
 def test_what_cannot_be_is_refused(federation):
-    with pytest.raises(ValueError, match="not allowed with statistics='local'; it needs one for all clients"):
+    with pytest.raises(ValueError, match="not allowed with statistics='local'; use one architecture"):
         fl.run("local_only", federation, **LOCAL, model="lenet5+lenet5_plain")
     with pytest.raises(ValueError, match="statistics='home' is unknown; allowed: local, shared"):
         fl.run("fedavg", federation, **SETTING | {"statistics": "home"})

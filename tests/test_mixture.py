@@ -246,7 +246,7 @@ def test_a_mixture_keeps_one_row_for_each_client_of_an_architecture(federation):
 def test_mixtures_are_refused_where_they_make_no_sense(federation):
     with pytest.raises(ValueError, match=r"model='lenet5\+m1' is not allowed; fedavg needs one architecture for all"):
         fl.run("fedavg", federation, "lenet5+m1", **SETTING)
-    with pytest.raises(ValueError, match=r"model='m1\+m1' is not allowed; it may name an architecture once"):
+    with pytest.raises(ValueError, match=r"model='m1\+m1' is not allowed; an architecture may be named only once"):
         fl.run("local_only", federation, "m1+m1", **SETTING)
     with pytest.raises(ValueError, match="model='m5' is unknown"):
         fl.run("local_only", federation, "m1+m5", **SETTING)

@@ -332,13 +332,13 @@ def a_layer_twice(shape, n_classes):
 
 @pytest.mark.parametrize(("at", "name", "layer"), [("fc3", "Tied", "a"), ("fc1", "Attending", "tokens")])
 def test_fedcs_refuses_a_layer_that_is_tied_or_has_many_vectors(at, name, layer, federation):
-    sentence = f"at={at!r} is not allowed; the layer {layer!r} of model={name!r} must be a linear layer that gets one"
+    sentence = f"at={at!r} is not allowed; the layer {layer!r} of model={name!r} must be a linear layer that has one"
     with pytest.raises(ValueError, match=re.escape(sentence)):
         fl.run(fl.fedcs(at=at), federation, globals()[name], **SETTING, progress=False)
 
 
 def test_pfedhr_refuses_layers_that_are_tied(federation):
-    with pytest.raises(ValueError, match="cannot be taken apart; some of its layers have the same weights"):
+    with pytest.raises(ValueError, match="cannot be cut into blocks; some of its layers share weights"):
         fl.run("pfedhr", federation, a_layer_twice, **SETTING, progress=False)
 
 

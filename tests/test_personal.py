@@ -54,7 +54,7 @@ def test_a_run_can_be_told_to_tune_the_personal_part_alone(federation):
 
 @pytest.mark.parametrize(
     ("method", "sentence"),
-    [("fedavg", "fedavg has no part that is personal"), ("pfedmb", "pfedmb says itself what is tuned")],
+    [("fedavg", "fedavg has no personal part"), ("pfedmb", "pfedmb defines its own tuning")],
 )
 def test_methods_without_a_personal_part_refuse(method, sentence, federation, run_store):
     with pytest.raises(ValueError, match=f"tune_part='personal' is not allowed; {sentence}"):

@@ -156,7 +156,7 @@ class Program:
                     step()
             except RuntimeError as error:
                 raise CaptureError(
-                    "A training step could not be captured as a CUDA graph, after which this process cannot go on with "
+                    "A training step could not be captured as a CUDA graph, after which this process cannot use "
                     "the GPU; start again with graphs=False."
                 ) from error
         return graph

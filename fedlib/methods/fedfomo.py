@@ -42,7 +42,7 @@ def hold_out(cohort: Cohort, share: float) -> tuple[list[np.ndarray], list[np.nd
     kept, held_out = [], []
     for i, samples in zip(cohort.ids, cohort.samples, strict=True):
         if len(samples) < 2:
-            raise ValueError(f"client {i} has one training sample; it needs two to hold out a part of them.")
+            raise ValueError(f"client {i} has one training sample; it needs two, one of them for validation.")
         n = min(max(round(share * len(samples)), 1), len(samples) - 1)
         kept.append(samples[:-n])
         held_out.append(samples[-n:])

@@ -37,9 +37,9 @@ def prepare(algorithm: str | Algorithm, federation: Federation, model: Models = 
     if len(names) > 1 and not algorithm.mixed:
         raise ValueError(f"model={model!r} is not allowed; {algorithm.name} needs one architecture for all clients.")
     if len(names) > 1 and checked.statistics == "local":
-        raise ValueError(f"model={model!r} is not allowed with statistics='local'; it needs one for all clients.")
+        raise ValueError(f"model={model!r} is not allowed with statistics='local'; use one architecture.")
     if len(set(names)) < len(names):
-        raise ValueError(f"model={model!r} is not allowed; it may name an architecture once.")
+        raise ValueError(f"model={model!r} is not allowed; an architecture may be named only once.")
     shape, n_classes = federation.data.x.shape[1:], len(federation.data.classes)
     for network in networks:
         if not _is_of_library(network.build):
@@ -126,7 +126,7 @@ def _as_set(algorithm: Algorithm, model: Model, federation: Federation, checked:
 def _tuning_personal(algorithm: Algorithm, model: Model, federation: Federation) -> Algorithm:
     """The algorithm with `tune_personal` as its tuning; `ValueError` for an algorithm that does not allow it."""
     if algorithm.tune not in (None, tune_personal):
-        raise ValueError(f"tune_part='personal' is not allowed; {algorithm.name} says itself what is tuned.")
+        raise ValueError(f"tune_part='personal' is not allowed; {algorithm.name} defines its own tuning.")
     if not isinstance(algorithm.init(model, federation), Partial):
-        raise ValueError(f"tune_part='personal' is not allowed; {algorithm.name} has no part that is personal.")
+        raise ValueError(f"tune_part='personal' is not allowed; {algorithm.name} has no personal part.")
     return algorithm._replace(tune=tune_personal, made_of=(*algorithm.made_of, tune_personal))

@@ -103,7 +103,7 @@ def plugged_in(cohort: "Cohort", alignment: Alignment) -> "tuple[Cohort, Params]
         found = weights_in(phase.w)
         shapes = {name: t.shape[1:] for name, t in found.items()}
         if phase.model.name != model.name or shapes != {name: t.shape for name, t in model.weights.items()}:
-            raise ValueError("there is no place for the map: the method's clients do not train the run's model.")
+            raise ValueError("the map cannot be inserted: the method's clients do not train the run's model.")
         loss = aligned_loss(phase.loss, alignment.layer, alignment.side)
         context = *phase.context, repeat(tensors, len(phase.batches))
         trained, losses = cohort.trainer(phase._replace(model=model, loss=loss, context=context))
@@ -128,7 +128,7 @@ def linear_layer(w: Params, number: int, stacked: bool = False) -> str:
     """Name of linear layer `number`, from 1, of a model w [...], or of a stack [n, ...]."""
     matrices = [name for name, t in w.items() if name.endswith(".weight") and t.dim() == 2 + stacked]
     if number > len(matrices):
-        raise ValueError(f"fc{number} is not there; the model has {len(matrices)} linear layer(s).")
+        raise ValueError(f"fc{number} does not exist; the model has {len(matrices)} linear layer(s).")
     return matrices[number - 1].removesuffix(".weight")
 
 

@@ -101,7 +101,7 @@ def fedcs(
         if not has_place(model, layer):
             raise ValueError(
                 f"at={at!r} is not allowed; the layer {layer!r} of model={model.name!r} must be a linear layer that "
-                f"gets one vector for each image and has weights of its own."
+                f"has one input vector per image and untied weights."
             )
         if shifted and f"{layer}.bias" not in model.weights:
             raise ValueError(f"shifted=True is not allowed; the layer {layer!r} of model={model.name!r} has no bias.")

@@ -55,7 +55,7 @@ def decompose(model: Model) -> list[Block]:
         ['Conv1', 'Conv2', 'FC1', 'FC2']
     """
     if len(model.net.state_dict()) > len(model.weights):
-        raise ValueError(f"model={model.name!r} cannot be taken apart; some of its layers have the same weights.")
+        raise ValueError(f"model={model.name!r} cannot be cut into blocks; some of its layers share weights.")
     cuts: list[list[tuple[str, nn.Module]]] = []
     for name, layer in _layers(model, model.net):
         complete = cuts and any(type(last) in OPERATIONS for _, last in cuts[-1])
@@ -99,7 +99,7 @@ def _entries(layer: nn.Module) -> list[str]:
 def _layers(model: Model, net: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Module]]:
     """The layers inside nested sequences, by name, without dropout."""
     if not isinstance(net, nn.Sequential):
-        raise ValueError(f"model={model.name!r} cannot be taken apart; only a sequence of layers can.")
+        raise ValueError(f"model={model.name!r} cannot be cut into blocks; it is no sequence of layers.")
     for name, layer in net._modules.items():  # `named_children` leaves out repeated layers
         if isinstance(layer, nn.Sequential):
             yield from _layers(model, layer, f"{prefix}{name}.")
@@ -109,4 +109,4 @@ def _layers(model: Model, net: nn.Module, prefix: str = "") -> Iterator[tuple[st
             yield f"{prefix}{name}", layer
         else:
             kind = type(layer).__name__
-            raise ValueError(f"model={model.name!r} cannot be taken apart; {prefix}{name} is a {kind}, no known layer.")
+            raise ValueError(f"model={model.name!r} cannot be cut into blocks; {prefix}{name} is an unknown {kind}.")
