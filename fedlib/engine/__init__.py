@@ -1,1 +1,1 @@
-"""Carrying out the local training that a method asks for: one client after the other, or all as one stack."""
+"""Execution of local training: one client after the other, or all clients as one stack."""

@@ -1,4 +1,4 @@
-"""The two backends by name. Both train on the same batches in the same order and agree up to rounding."""
+"""The two backends by name. They train on the same batches in the same order and agree up to rounding."""
 
 import json
 import time
@@ -24,7 +24,7 @@ STEPS = 20  # per client in the phase that is timed
 
 
 def stacked(device: torch.device, store: Path, graphs: bool) -> Trainer:
-    """The stacked backend: on a GPU with the form of convolutions measured as faster, on a CPU with "grouped"."""
+    """The stacked backend, with the faster measured form of convolutions on a GPU, and "grouped" on a CPU."""
     return Stacked(partial(measured_form, store, graphs) if device.type == "cuda" else "grouped", graphs)
 
 
@@ -33,10 +33,10 @@ BACKENDS: dict[str, Callable[..., Trainer]] = Registry(loop=lambda *_: train_loo
 
 
 def measured_form(store: Path, graphs: bool, phase: Phase, size: int) -> str:
-    """The faster form of convolutions for a stack of `size` clients.
+    """Faster form of convolutions for a stack of `size` clients.
 
     It is measured once per run store, GPU, version of torch, model and size (rounded up to a power of two) and then
-    read from the store, so that a run with the same store gives the same bits.
+    read from the store, so that runs with the same store have the same bits.
     """
     gpu, shape = torch.cuda.get_device_name(phase.images.y.device), "x".join(map(str, phase.images.x.shape[1:]))
     size = 1 << (size - 1).bit_length()
@@ -52,9 +52,9 @@ def measured_form(store: Path, graphs: bool, phase: Phase, size: int) -> str:
 
 
 def faster_form(phase: Phase, size: int, graphs: bool) -> str:
-    """The form of convolutions (see `convolution.convolutions`) that trains a `timed_phase` in less time.
+    """Form of convolutions (see `convolution.convolutions`) with the shorter time for a `timed_phase`.
 
-    A form that fails, for lack of memory for example, is left out. If all fail, the first error is raised.
+    A failing form is left out, for lack of memory for example. If all fail, the first error is raised.
     """
     seconds, errors = {}, []
     for form in FORMS:
@@ -71,7 +71,7 @@ def faster_form(phase: Phase, size: int, graphs: bool) -> str:
 
 
 def timed_phase(phase: Phase, size: int) -> Phase:
-    """A phase of `size` clients who all take `STEPS` plain SGD steps, with the model and the images of `phase`."""
+    """Phase of `size` clients with `STEPS` plain SGD steps each, with the model and the images of `phase`."""
     images, width = phase.images, phase.batches[0].shape[1]
     index = torch.arange(size * STEPS * width).remainder(len(images.y)).view(size, STEPS, width)
     w = repeat(tree_map(lambda t: t.to(images.scale), phase.model.weights), size)
@@ -79,7 +79,7 @@ def timed_phase(phase: Phase, size: int) -> Phase:
 
 
 def _seconds(train: Trainer, phase: Phase) -> float:
-    """The shortest of three times; an earlier call captures the graphs and warms up the libraries."""
+    """Shortest of three times; an earlier call captures the graphs and warms up the libraries."""
 
     def once() -> float:
         start = time.perf_counter()

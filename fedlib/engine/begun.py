@@ -1,7 +1,7 @@
-"""A phase that has begun: which steps are left, and how far each client has come.
+"""A phase in progress: remaining steps, and the progress of each client.
 
-Runs that share a stack need not wait for the slowest one: a run whose clients have ended goes on to its next phase,
-while the clients of the other runs are in the middle of theirs.
+Runs that share a stack need not wait for the slowest one: a run without remaining steps goes on to its next phase,
+while the clients of the other runs are still in theirs.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from fedlib.training.phase import TRAINED, Phase
 
 
 class Progress(NamedTuple):
-    """How far each client has come."""
+    """Training progress of each client."""
 
     lr: Tensor  # [k]: step sizes
     taken: Tensor  # int64 [k]: steps taken
@@ -27,14 +27,14 @@ class Progress(NamedTuple):
 
 
 class Begun(NamedTuple):
-    """A phase of which some steps are taken: `phase` has the weights of now, and the steps that are left."""
+    """A phase in progress: `phase` has the current weights and the remaining steps."""
 
     phase: Phase
     progress: Progress
 
     @property
     def left(self) -> int:
-        """The number of steps until every client has ended."""
+        """Remaining steps of the slowest client."""
         return max(map(len, self.phase.batches))
 
     def result(self) -> tuple[Tree, Tensor]:
@@ -42,7 +42,7 @@ class Begun(NamedTuple):
         return self.phase.w, self.progress.total / self.progress.taken.clamp(min=1)
 
     def rows(self, rows: Sequence[int]) -> "Begun":
-        """The clients in these rows, in that order."""
+        """Progress of the clients in these rows, in that order."""
         phase, device = self.phase, self.phase.images.y.device
         index = slice(rows.start, rows.stop) if isinstance(rows, range) else to_device(torch.tensor(rows), device)
         w, context, progress = take((phase.w, phase.context, self.progress), index)
@@ -51,14 +51,14 @@ class Begun(NamedTuple):
         return Begun(phase._replace(w=w, batches=batches, context=context, draws=draws), progress)
 
     def steps(self, chosen: slice) -> "Begun":
-        """The same with these of the steps that are left only."""
+        """Restriction to a slice of the remaining steps."""
         batches = tuple(index[chosen] for index in self.phase.batches)
         draws = tuple(tree_map(lambda t: t[chosen], drawn) for drawn in self.phase.draws)
         return self._replace(phase=self.phase._replace(batches=batches, draws=draws))
 
 
 def begin(phase: Phase) -> Begun:
-    """Nothing is taken yet, and the moments of the optimiser are zero."""
+    """Progress before the first step; the moments of the optimiser are zero."""
     k, device, dtype = len(phase.batches), phase.images.y.device, phase.images.scale.dtype
     trained = [t for t, role in zip(tree_leaves(phase.w), phase.roles, strict=True) if role == TRAINED]
     numbers = sum(t.shape[1:].numel() for t in trained)
@@ -73,7 +73,7 @@ def begin(phase: Phase) -> Begun:
 
 
 def join(several: Sequence[Begun]) -> Begun:
-    """Phases of one kind as one with all their clients, which must not draw random numbers."""
+    """Join phases of one kind into one with all their clients, which must not draw random numbers."""
     phases = [one.phase for one in several]
     phase = phases[0]._replace(
         w=cat([phase.w for phase in phases]),
@@ -86,5 +86,5 @@ def join(several: Sequence[Begun]) -> Begun:
 
 
 def split(joined: Begun, sizes: Sequence[int]) -> list[Begun]:
-    """The first clients, the next ones, and so on: as many as `sizes` says."""
+    """Split into consecutive groups of clients with these sizes."""
     return [joined.rows(range(a, b)) for a, b in pairwise(accumulate(sizes, initial=0))]

@@ -1,4 +1,4 @@
-"""Two implementations ("forms") of convolutions under `vmap`; which one is faster depends on the device."""
+"""Two implementations ("forms") of convolutions under `vmap`; the faster one depends on the device."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,9 +15,9 @@ FORMS = ("grouped", "patches")
 def convolutions(net: nn.Module, form: str) -> Iterator[None]:
     """Within this context the convolutions of `net` have the form `form`; results are the same up to rounding.
 
-    "grouped" is PyTorch's convolution, which `vmap` turns into one grouped convolution. "patches" multiplies unfolded
-    images with the kernels, which `vmap` turns into one batched matrix product; convolutions with groups, strides,
-    dilation or padding other than zeros are left as they are.
+    "grouped" is PyTorch's convolution, which becomes one grouped convolution under `vmap`. "patches" multiplies
+    unfolded images with the kernels, one batched matrix product under `vmap`; convolutions with groups, strides,
+    dilation or padding other than zeros stay as they are.
     """
     changed = [layer for layer in net.modules() if form == "patches" and _is_plain(layer)]
     for layer in changed:
@@ -40,16 +40,16 @@ def _is_plain(layer: nn.Module) -> bool:
 
 
 def _patches(layer: nn.Conv2d, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """`layer` as a matrix product: x [batch, C, H, W] -> [batch, out, H', W']."""
+    """Output of `layer` as a matrix product: x [batch, C, H, W] -> [batch, out, H', W']."""
     top, side = layer.padding
     out = PatchConvolution.apply(F.pad(x, (side, side, top, top)) if top or side else x, weight)
     return out if bias is None else out + bias[:, None, None]
 
 
 class PatchConvolution(torch.autograd.Function):
-    """Convolution with stride 1 whose forward and backward passes are products of patches with a matrix.
+    """Convolution with stride 1 as a product of patches with a matrix, in the forward and the backward pass.
 
-    `vmap` then needs no loop over clients. No operation adds in an undefined order, so the bits are reproducible.
+    Under `vmap` it needs no loop over clients. No operation adds in an undefined order, so the bits are reproducible.
     """
 
     generate_vmap_rule = True
@@ -87,9 +87,9 @@ def _unfold(x: Tensor, kernel: tuple[int, int]) -> Tensor:
 
 
 def _channels_first(rows: Tensor, size: list[int]) -> Tensor:
-    """Rows [batch * H * W, C], of `size` (batch, H, W), as images [batch, C, H, W].
+    """Rows [batch * H * W, C] as images [batch, C, H, W]; `size` is (batch, H, W).
 
-    The copy is needed for images of one pixel, too, which are contiguous already: on a GPU, BatchNorm chooses its
-    kernel by the strides, and the kernel for channels-last strides does not work under `vmap`.
+    Images of one pixel, which are contiguous already, need the copy, too: on a GPU, BatchNorm chooses its kernel by the
+    strides, and the kernel for channels-last strides does not work under `vmap`.
     """
     return rows.unflatten(0, size).permute(0, 3, 1, 2).clone(memory_format=torch.contiguous_format)

@@ -1,9 +1,9 @@
-"""Runs in lockstep: runs that differ in their seed train their cohorts as one stack, with unchanged results.
+"""Lockstep: runs that differ in their seed train their cohorts as one stack, with unchanged results.
 
-Each run has a thread; only one thread works at a time. A run that reaches a local phase waits. The run that has trained
-the fewest phases and all others that wait at a phase of the same kind (see `phase.kind`) are joined into one stack and
-trained until the first of them has ended its phase. That run goes on, often to the next phase of this kind, while the
-others are in the middle of theirs: no run waits for the longest client of another one.
+Each run has a thread; only one thread works at a time. A run waits at each local phase. The run with the fewest trained
+phases and all runs that wait at a phase of the same kind (see `phase.kind`) are joined into one stack and trained until
+the first of them has ended its phase. That run goes on, often to the next phase of this kind, while the others are
+still in theirs: no run waits for the slowest client of another one.
 """
 
 import threading
@@ -28,7 +28,7 @@ class Cancelled(Exception):
 def lockstep(functions: Sequence[Callable[[Trainer], Any]], trainer: Stacked) -> list[Any]:
     """Call each of `functions` with a trainer that joins their local phases; returns their results.
 
-    The first exception, also one raised here by Ctrl-C, ends all functions and is raised.
+    The first exception, including Ctrl-C here, ends all functions and is raised.
     """
     runs, random_losses = [_Run(function) for function in functions], set()
     try:
@@ -50,7 +50,7 @@ def lockstep(functions: Sequence[Callable[[Trainer], Any]], trainer: Stacked) ->
 class _Run:
     """A function in its own thread, which waits at every phase until the phase has been trained.
 
-    `begun` is the phase at which it waits, None after its end; `phases` counts the phases that it has come to.
+    `begun` is the current phase, None after the end; `phases` counts the phases so far.
     """
 
     def __init__(self, function: Callable[[Trainer], Any]):
@@ -100,7 +100,7 @@ def _train(runs: Sequence[_Run], trainer: Stacked, random_losses: set[Loss]) -> 
     """Train runs that wait at phases of one kind as one stack, until the first of them has ended its phase.
 
     If model or loss draw random numbers, each phase is trained alone to its end: the draws of a run must not depend on
-    the other runs. `random_losses` collects the losses for which that was found.
+    other runs. `random_losses` collects such losses.
     """
     begun = [run.begun for run in runs]
     loss = begun[0].phase.loss

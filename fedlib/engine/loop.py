@@ -1,4 +1,4 @@
-"""The loop backend: one client after the other. The fastest on a CPU, and the reference of the stacked backend."""
+"""The loop backend: one client after the other. The fastest on a CPU, and the reference for the stacked backend."""
 
 from collections.abc import Callable, Sequence
 
@@ -12,10 +12,9 @@ from fedlib.training.phase import TRAINED, Phase, randomness
 
 
 def train_loop(phase: Phase, check: bool = False) -> tuple[Tree, Tensor]:
-    """The trained stack [k, ...] and each client's mean training loss [k].
+    """Trained stack [k, ...] and mean training loss [k] of each client.
 
-    An error names the round, client and step in which it was raised. With `check`, a loss that is not finite raises
-    `FloatingPointError`.
+    An error names its round, client and step. With `check`, a loss that is not finite raises `FloatingPointError`.
     """
     phase.model.net.train()
     with randomness(phase):
@@ -24,7 +23,7 @@ def train_loop(phase: Phase, check: bool = False) -> tuple[Tree, Tensor]:
 
 
 def _train_client(phase: Phase, i: int, check: bool) -> tuple[Tree, Tensor]:
-    """The trained weights [...] and the mean training loss of the client in row i."""
+    """Trained weights [...] and mean training loss of the client in row i."""
     images, steps = phase.images, phase.batches[i]
     w_i, context = tree_map(torch.clone, row(phase.w, i)), row(phase.context, i)
     pairs = zip(tree_leaves(w_i), phase.roles, strict=True)
@@ -52,13 +51,13 @@ def _train_client(phase: Phase, i: int, check: bool) -> tuple[Tree, Tensor]:
 
 
 def _clipped(gradient: Sequence[Tensor], clip: float) -> Sequence[Tensor]:
-    """The gradient, shortened to the norm `clip` where it is longer, as by `torch.nn.utils.clip_grad_norm_`."""
+    """Gradient, scaled down to the norm `clip` where it is longer, as by `torch.nn.utils.clip_grad_norm_`."""
     norm = torch.nn.utils.get_total_norm(gradient)
     return torch._foreach_mul(gradient, (clip / (norm + 1e-6)).clamp(max=1))
 
 
 def _sgd(phase: Phase, free: Sequence[Tensor]) -> Callable[[Sequence[Tensor]], None]:
-    """A step of SGD along a gradient. `torch.optim.SGD` gives the same bits; its first use imports a compiler."""
+    """Step of SGD along a gradient. `torch.optim.SGD` gives the same bits; its first use imports a compiler."""
     velocity = [torch.zeros_like(t) for t in free]
 
     @torch.no_grad()
@@ -73,7 +72,7 @@ def _sgd(phase: Phase, free: Sequence[Tensor]) -> Callable[[Sequence[Tensor]], N
 
 
 def _adam(phase: Phase, free: Sequence[Tensor]) -> Callable[[Sequence[Tensor]], None]:
-    """A step of Adam along a gradient."""
+    """Step of Adam along a gradient."""
     first, second = ([torch.zeros_like(t) for t in free] for _ in range(2))
     taken = [torch.zeros((), device=t.device) for t in free]
 

@@ -1,4 +1,4 @@
-"""One training step of many clients at once, in fixed buffers, so that a GPU can replay it as one CUDA graph."""
+"""One training step of many clients at once, in fixed buffers, which a GPU can replay as one CUDA graph."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -24,15 +24,15 @@ Form = str | Callable[[Phase, int], str]  # of convolutions: always the same, or
 
 
 class CaptureError(RuntimeError):
-    """A step could not be captured. The process cannot use the GPU after that: the capture keeps its memory."""
+    """A failed capture of a step. It keeps its memory, so the process cannot use the GPU any more."""
 
 
 class Program:
     """Buffers for `clients` clients and `capacity` steps, and the step on them, for all phases of one `kind`.
 
-    Clients are sorted by their number of steps, the largest first. A step trains the first `size` clients, which are
-    the first rows of all buffers; clients that have taken all their steps are not changed. With `graphs` a GPU replays
-    the step as a CUDA graph. There is no reference cycle, so an unused program frees its memory at once.
+    Clients are sorted by their number of steps in descending order. A step trains the first `size` clients, the first
+    rows of all buffers; finished clients do not change. With `graphs` a GPU replays the step as a CUDA graph. There is
+    no reference cycle, so an unused program frees its memory at once.
     """
 
     def __init__(self, begun: Begun, clients: int, capacity: int, form: Form, graphs: bool):
@@ -70,7 +70,7 @@ class Program:
         self._pool = torch.cuda.graph_pool_handle() if replays else None  # memory that the graphs share
 
     def run(self, begun: Begun, stages: Sequence[tuple[int, int]]) -> tuple[Tree, Progress]:
-        """Load what is begun, take `stages` of (size, steps), return the trained stack [k, ...] and the progress."""
+        """Load the phase, take `stages` of (size, steps), return the trained stack [k, ...] and the progress."""
         phase, k = begun.phase, len(begun.phase.batches)
         self.model.net.train()
         steps = {size: self._prepared(phase, size) for size, _ in stages}  # before loading: a capture runs the step
@@ -122,7 +122,7 @@ class Program:
         self.step += 1
 
     def _by_adam(self, gradient: Tensor, progress: Progress) -> Tensor:
-        """The direction [size, P] of a step of Adam."""
+        """Direction [size, P] of a step of Adam."""
         taken, unbiased = (progress.taken + self.step).double()[:, None] + 1, []
         for moment, power, beta in zip(progress.moments, (gradient, gradient**2), BETAS, strict=True):
             moment.lerp_(power, 1 - beta)
@@ -131,7 +131,7 @@ class Program:
         return first / (second.sqrt() + EPSILON)
 
     def _prepared(self, phase: Phase, size: int) -> Callable[[], object]:
-        """The step of `size` clients as a function; with CUDA graphs it is captured at the first use."""
+        """Step of `size` clients as a function; with CUDA graphs it is captured at the first use."""
         if size not in self._forms:
             self._forms[size] = self.form if isinstance(self.form, str) else self.form(phase, size)
         step = partial(self._advance, size, self._forms[size])
@@ -142,7 +142,7 @@ class Program:
         return self._graphs[size].replay
 
     def _captured(self, step: Callable[[], object]) -> torch.cuda.CUDAGraph:
-        """A CUDA graph of the step. The random state is restored, so that a capture does not change later draws."""
+        """CUDA graph of the step. The random state is restored, so that a capture does not change later draws."""
         graph, side, device = torch.cuda.CUDAGraph(), torch.cuda.Stream(), self.step.device
         with torch.random.fork_rng([device] if device.type == "cuda" else []):
             side.wait_stream(torch.cuda.current_stream())
@@ -163,7 +163,7 @@ class Program:
 
 
 def _side_by_side(tensors: Sequence[Tensor], clients: int, dtype: torch.dtype) -> tuple[Tensor, list[Tensor]]:
-    """Zeros [clients, P] with a row for all tensors of a client, and its parts that have the shapes of `tensors`."""
+    """Zeros [clients, P] with one row for all tensors of a client, and their views in the shapes of `tensors`."""
     shapes = [t.shape[1:] for t in tensors]
     sizes = [shape.numel() for shape in shapes]
     flat = torch.zeros(clients, sum(sizes), dtype=dtype, device=tensors[0].device if tensors else None)
@@ -183,7 +183,7 @@ def _loss(
     draws: Params,
     context: tuple[Tree, ...],
 ) -> tuple[Tensor, list[Tensor]]:
-    """The loss of ONE client on `batch` (x, y, index), and the new values of the tensors that it writes."""
+    """Loss of ONE client on `batch` (x, y, index), and the new values of the tensors that the loss writes."""
     written = [t.clone() for t in written]  # the loss writes the copies
     x, y, index = batch
     with Rules(labels=y):
@@ -192,6 +192,6 @@ def _loss(
 
 
 def _whole(roles: Sequence[str], structure: TreeSpec, *lists: list[Tensor]) -> Tree:
-    """The tree whose tensors with the roles TRAINED, WRITTEN and FROZEN are in `lists`."""
+    """Tree of the tensors with the roles TRAINED, WRITTEN and FROZEN in `lists`."""
     tensors = dict(zip(ROLES, map(iter, lists), strict=True))
     return tree_unflatten([next(tensors[role]) for role in roles], structure)

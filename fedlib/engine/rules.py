@@ -1,8 +1,8 @@
-"""What `vmap` makes of a layer, for a stack of clients: the same results in fewer operations.
+"""Rules for layers under `vmap` over clients: the same results in fewer operations.
 
-By itself `vmap` splits BatchNorm, pooling and cross-entropy into small operations, and copies images to bring the
-clients beside the batch. The time of a GPU goes with the number of operations. Here clients stand beside the channels,
-where grouped convolutions leave them.
+By itself `vmap` splits BatchNorm, pooling and cross-entropy into small operations, and copies images to move the client
+axis to the batch. The time on a GPU goes with the number of operations. Here the client axis is next to the channels,
+as grouped convolutions return it.
 """
 
 from typing import Any
@@ -17,10 +17,9 @@ USUAL = {"weight": None, "ignore_index": -100, "reduction": "mean", "label_smoot
 
 
 class Rules(TorchFunctionMode):
-    """Within this context, inside of a `vmap` over clients, functions that have a rule follow it.
+    """Within this context, under a `vmap` over clients, functions with a rule follow it.
 
-    Args:
-        labels: the client's labels. Cross-entropy with others, which may mark samples to be left out, has no rule.
+    Cross-entropy has a rule only with the client's `labels`: others may mark samples to be left out.
     """
 
     def __init__(self, labels: Tensor):
@@ -48,7 +47,7 @@ def _pooled(
     ceil_mode: bool = False,
     **_: Any,
 ) -> Tensor:
-    """`F.max_pool2d`."""
+    """`F.max_pool2d` by its rule."""
     pairs = (
         2 * [size] if isinstance(size, int) else list(size)
         for size in (kernel_size, stride or kernel_size, padding, dilation)
@@ -66,19 +65,19 @@ def _normalised(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Tensor:
-    """`F.batch_norm`."""
+    """`F.batch_norm` by its rule."""
     if not training or any(t is None for t in (running_mean, running_var, weight, bias)):
         return F.batch_norm(x, running_mean, running_var, weight, bias, training, momentum, eps)
     return Norm.apply(x, weight, bias, running_mean, running_var, momentum, eps)[0]
 
 
 def _beside(t: Tensor, at: int) -> Tensor:
-    """Images [batch, C, ...] of k clients, who are axis `at`, as [batch, k * C, ...]."""
+    """Images [batch, C, ...] of k clients with the client axis `at`, as [batch, k * C, ...]."""
     return t.movedim(at, 1).flatten(1, 2)
 
 
 def _apart(t: Tensor, k: int) -> Tensor:
-    """[batch, k * C, ...] as [batch, k, C, ...]."""
+    """Images [batch, k * C, ...] as [batch, k, C, ...]."""
     return t.unflatten(1, (k, -1))
 
 
@@ -110,7 +109,7 @@ class Norm(torch.autograd.Function):
 
 
 class NormBackward(torch.autograd.Function):
-    """The gradients of x, weight and bias."""
+    """Gradients of x, weight and bias."""
 
     @staticmethod
     def forward(grad, x, weight, mean, scale):
@@ -131,7 +130,7 @@ class NormBackward(torch.autograd.Function):
 
 
 class Pool(torch.autograd.Function):
-    """Maxima over windows and their places; `window`: size, stride, padding, dilation, whether sizes are rounded up."""
+    """Maxima over windows and their positions; `window`: size, stride, padding, dilation, and ceil mode."""
 
     @staticmethod
     def forward(x, window):
@@ -155,7 +154,7 @@ class Pool(torch.autograd.Function):
 
 
 class PoolBackward(torch.autograd.Function):
-    """The gradient of x."""
+    """Gradient of x."""
 
     @staticmethod
     def forward(grad, x, places, window):

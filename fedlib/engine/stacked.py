@@ -1,7 +1,7 @@
-"""The stacked backend: all clients of a cohort at once with `torch.func.vmap`, to use a GPU fully.
+"""The stacked backend: all clients of a cohort at once by `torch.func.vmap`, to use a GPU fully.
 
-Clients have different numbers of steps. The stack is sorted by them, and once half of its clients have finished it is
-halved, so that little is computed for finished clients.
+Clients have different numbers of steps. The stack is sorted by them and halved once half of its clients have finished,
+so that little is computed for finished clients.
 """
 
 import re
@@ -36,11 +36,11 @@ class Stacked:
         self._programs: dict[tuple, Program] = {}
 
     def __call__(self, phase: Phase) -> tuple[Tree, Tensor]:
-        """The trained stack [k, ...] and each client's mean training loss [k]."""
+        """Trained stack [k, ...] and mean training loss [k] of each client."""
         return self.advance(begin(phase)).result()
 
     def advance(self, begun: Begun, steps: int | None = None) -> Begun:
-        """Each client takes at most so many of the steps that are left (default: all of them)."""
+        """Take at most `steps` of each client's remaining steps (default: all of them)."""
         steps = begun.left if steps is None else steps
         now, later = begun.steps(slice(steps)), begun.steps(slice(steps, None))
         lengths = [len(index) for index in now.phase.batches]
@@ -59,10 +59,7 @@ class Stacked:
         return self._program(begun, len(n_steps), n_steps[0]).run(begun, stages(n_steps))
 
     def _program(self, begun: Begun, clients: int, steps: int) -> Program:
-        """The program for this kind of phase; a larger one replaces it if clients or steps do not fit.
-
-        Its capacity in steps is a power of two.
-        """
+        """Program for this kind of phase; a larger one replaces it if clients or steps (a power of two) do not fit."""
         key = (*kind(begun.phase), begun.phase.stream is None)
         program, capacity = self._programs.pop(key, None), 1 << max(steps - 1, 0).bit_length()
         if program is not None and (program.clients < clients or program.capacity < steps):
@@ -76,10 +73,7 @@ class Stacked:
 
 
 def unstacked(model: Model) -> list[str]:
-    """The operations of a model that PyTorch carries out for one client after the other.
-
-    Raises `ValueError` for a model that it cannot train as a stack.
-    """
+    """Operations of a model that PyTorch carries out per client; `ValueError` if the model cannot be stacked."""
     w = {name: torch.stack([t, t]) for name, t in model.weights.items()}
     trained = {name: w.pop(name) for name in model.trainable}
     model.net.train()
@@ -97,16 +91,13 @@ def unstacked(model: Model) -> list[str]:
 
 
 def roomy(n: int) -> int:
-    """The number of places for n clients: 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, ...
-
-    So the graphs of a cohort serve another one that is a little smaller or larger.
-    """
+    """Number of places for n clients: 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, ..., so that similar cohorts share graphs."""
     power = 1 << (n - 1).bit_length()
     return 3 * power // 4 if power > 2 and n <= 3 * power // 4 else power
 
 
 def stages(n_steps: Sequence[int]) -> list[tuple[int, int]]:
-    """(size, steps) of the stack until each halving; `n_steps` of the clients are descending."""
+    """Pairs (size, steps) of the stack until each halving; `n_steps` of the clients are descending."""
     plan, size, done = [], len(n_steps), 0
     while size:
         rest = -(-size // 2) if size > SMALLEST else 0

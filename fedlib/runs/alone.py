@@ -1,4 +1,4 @@
-"""Runs in threads of one process take turns: PyTorch has one random state and one default type for all threads."""
+"""Mutual exclusion of runs in threads: PyTorch has one random state and one default type per process."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ _INSIDE: ContextVar[bool] = ContextVar("inside", default=False)  # this thread, 
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """Within this context no other thread is in it; what is inside already goes on."""
+    """Within this context no other thread is in it; nested contexts of a thread, or of its threads, do not wait."""
     if _INSIDE.get():
         yield
         return

@@ -1,10 +1,10 @@
 """The tasks of a sweep on a Ray cluster. Workers send back files; only the driver writes the run store.
 
-Ray is an extra: `pip install "fedlib-papers[ray]"`, the same version of fedlib on every machine. What a lost machine
-costs: all that it has done of the cells that it was running, because their checkpoints are lost with it; these cells
-start again on another machine. Finished cells are kept. If the driver is lost, the same sweep starts the unfinished
-cells again, those that had a checkpoint in its run store from there. A SLURM array (`fedlib.runs.slurm`) whose tasks
-share a folder loses less: the work since the last checkpoint.
+Ray is an extra: `pip install "fedlib-papers[ray]"`, the same version of fedlib on every machine. A lost machine costs
+all work on its unfinished cells, because their checkpoints are lost with it; these cells start again on another
+machine. Finished cells stay. If the driver is lost, the same sweep starts the unfinished cells again, from their
+checkpoints in its run store if there are any. A SLURM array (`fedlib.runs.slurm`) whose tasks share a folder loses
+less: the work since the last checkpoint.
 """
 
 import tempfile
@@ -29,9 +29,9 @@ Files = dict[str, bytes]  # name -> content, of one run's folder
 
 
 def connect(address: str, cells: Sequence[dict[str, Any]], gpus: float | None) -> tuple[list[dict[str, Any]], float]:
-    """Join the cluster; returns the cells with "auto" devices chosen, and the GPU share of a task.
+    """Join the cluster; returns the cells with "auto" devices resolved, and the GPU share of a task.
 
-    Raises `ValueError` if Ray is not installed, no cluster answers, or a share of a GPU is needed and there is none.
+    Raises `ValueError` without Ray, a cluster at the address, or a GPU for a share.
     """
     try:
         import ray
@@ -52,7 +52,7 @@ def connect(address: str, cells: Sequence[dict[str, Any]], gpus: float | None) -
 
 
 def execute(work: Work, gpus: float, progress: bool) -> None:
-    """Run all tasks on the cluster, as many at the same time as it has cores and GPU shares."""
+    """Run all tasks on the cluster, in parallel as far as cores and GPU shares allow."""
     import ray
 
     tracker = ray.remote(_Board).options(num_cpus=0, max_restarts=-1, max_task_retries=-1).remote(len(work.cells))
@@ -116,7 +116,7 @@ def _files(folder: Path) -> Files:
 
 
 def _keep(cell: Mapping[str, Any], name: str, files: Files, store: str | Path | None) -> None:
-    """Write a finished run into the store of the driver; last the file that marks it as finished."""
+    """Write a finished run into the store of the driver, last the file that marks it as finished."""
     with RunFolder(prepare(**cell).config, store) as folder:
         if folder.path.name != name:
             raise ValueError(

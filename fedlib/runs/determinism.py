@@ -1,4 +1,4 @@
-"""One seed, the same bits: what torch must be set to around a run."""
+"""Determinism: settings of torch with which the same seed gives the same bits."""
 
 import warnings
 from collections.abc import Iterator
@@ -22,10 +22,7 @@ PINNED = (  # module of torch.backends, name, value: they decide the bits of flo
 
 @contextmanager
 def untouched() -> Iterator[None]:
-    """Within this context torch makes tensors as it does by default: float32, on the CPU, with gradients.
-
-    Other threads wait for its end, see `alone`.
-    """
+    """Within this context torch has its default settings (float32, CPU, gradients); other threads wait, see `alone`."""
     with ExitStack() as stack:
         stack.enter_context(alone())
         dtype = torch.get_default_dtype()
@@ -43,11 +40,11 @@ def untouched() -> Iterator[None]:
 
 @contextmanager
 def deterministic(device: str) -> Iterator[None]:
-    """Within this context the same seed gives the same bits.
+    """Within this context the same seed gives the same bits; settings of torch outside have no effect.
 
-    On a CPU: one thread on every machine (`fl.sweep` runs several runs at the same time). On a GPU: float32 products
-    and convolutions without TF32, and only deterministic kernels of cuDNN. What a user has set in torch outside of the
-    run has no effect, and runs of other threads wait; see `untouched`.
+    A CPU uses one thread on every machine (`fl.sweep` runs several runs in parallel). A GPU computes float32 products
+    and convolutions without TF32, and only with deterministic kernels of cuDNN. Runs of other threads wait; see
+    `alone`.
     """
     pinned = [(attrgetter(module)(torch.backends), name, value) for module, name, value in PINNED]
     with untouched(), warnings.catch_warnings():

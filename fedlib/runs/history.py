@@ -20,7 +20,7 @@ COSTS = ("seconds", "bytes_down", "bytes_up", "train_loss")
 
 @dataclass
 class History:
-    """One entry per round and per evaluation. `sizes`, int64 [parts, n_clients]: test and validation samples."""
+    """Entries per round and per evaluation. `sizes`, int64 [parts, n_clients]: test and validation samples."""
 
     sizes: Tensor
     costs: list[tuple[float, ...]] = field(default_factory=list)
@@ -33,7 +33,7 @@ class History:
 
     @classmethod
     def of(cls, federation: Federation) -> "History":
-        """The history of a run that has not begun."""
+        """History before the first round."""
         return cls(torch.tensor([[len(index) for index in part] for part in federation.parts[1:]]))
 
     def add_round(self, start: Any, end: Any, cohort: Cohort) -> None:
@@ -47,7 +47,7 @@ class History:
             column.append(torch.stack(values).cpu())
 
     def add_trace(self, values: Params) -> None:
-        """Add the trace of the algorithm at this evaluation."""
+        """Add the trace of the algorithm at an evaluation."""
         for name, t in values.items():
             self.trace.setdefault(name, []).append(t.detach().to("cpu", copy=True))
 
@@ -58,7 +58,7 @@ class History:
         self._pending.clear()
 
     def tensors(self) -> dict[str, Tensor]:
-        """The tensors of a checkpoint; the inverse of `load`."""
+        """Tensors of a checkpoint; the inverse of `load`."""
         self._settle()
         empty = torch.empty(0, *self.sizes.shape)
         return {
@@ -79,10 +79,7 @@ class History:
         self.trace = {name.removeprefix("trace/"): list(t) for name, t in traced.items()}
 
     def accuracy(self) -> pd.DataFrame:
-        """One row per evaluation and client: round, client, n_test, accuracy [%], loss, when (before/after tuning).
-
-        With `client_metrics` also f1 and auc [%] (`training.metrics`).
-        """
+        """One row per evaluation and client, as in `RunResult.accuracy`."""
         return self._part(0)
 
     def validation(self) -> pd.DataFrame:
@@ -90,7 +87,7 @@ class History:
         return self._part(1)
 
     def traced(self) -> Params:
-        """The trace of all evaluations by name: [n_evaluations, ...]."""
+        """Traces of all evaluations by name: [n_evaluations, ...]."""
         return {name: torch.stack(values) for name, values in self.trace.items()}
 
     def _part(self, part: int) -> pd.DataFrame:
@@ -121,7 +118,7 @@ class History:
 
 
 def mark(device: torch.device) -> Any:
-    """The current time of the device's clock, taken without waiting for the device."""
+    """Current time of the device's clock, without waiting for the device."""
     if device.type == "cpu":
         return time.perf_counter()
     event = torch.cuda.Event(enable_timing=True)
@@ -130,7 +127,7 @@ def mark(device: torch.device) -> Any:
 
 
 def seconds(start: Any, end: Any) -> float:
-    """Seconds between two marks; waits until the device has reached the second one."""
+    """Seconds between two marks; waits for the second one."""
     if isinstance(start, float):
         return end - start
     end.synchronize()

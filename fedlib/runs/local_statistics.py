@@ -1,4 +1,4 @@
-"""BatchNorm statistics that are never sent: each client keeps its own, as in the published code of several papers."""
+"""Local BatchNorm statistics, which are never sent, as in the published code of several papers."""
 
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -13,14 +13,14 @@ from fedlib.training.cohort import with_statistics
 
 
 class WithStatistics(NamedTuple):
-    """State of a method whose clients keep their BatchNorm statistics."""
+    """State of a method with local BatchNorm statistics."""
 
     base: Any  # state of the method
     statistics: PerArchitecture  # running means and variances, by their path in the weights
 
 
 def keeping_statistics(method: Algorithm) -> Algorithm:
-    """`method` with running means and variances that stay with each client, in training and in evaluation.
+    """`method` with running means and variances local to each client, in training and in evaluation.
 
     Training updates a client's statistics; they are neither sent nor counted as bytes. Statistics that the method
     computes itself, such as an average over clients, are not used.

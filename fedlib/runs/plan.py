@@ -1,4 +1,4 @@
-"""A plan: a run that has been checked and can start, and its cohorts."""
+"""A plan: a checked run that can start, and its cohorts."""
 
 import math
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ from fedlib.streams import generator
 
 
 class Plan(NamedTuple):
-    """`config` identifies the run and names its folder in the run store. `model` is on the host."""
+    """A checked run. `config` identifies it and names its folder in the run store; `model` is on the host."""
 
     algorithm: Algorithm
     federation: Federation
@@ -23,11 +23,11 @@ class Plan(NamedTuple):
 
 
 def cohort_size(n_clients: int, join_ratio: float) -> int:
-    """max(floor(join_ratio * n_clients), 1); 1e-9 absorbs the rounding error of the product."""
+    """Clients per round, max(floor(join_ratio * n_clients), 1); 1e-9 absorbs the rounding error of the product."""
     return max(math.floor(join_ratio * n_clients + 1e-9), 1)
 
 
 def cohorts(n_clients: int, join_ratio: float, rounds: int, seed: int) -> list[np.ndarray]:
-    """The clients of every round, drawn before the first one: int64 [k] each, ascending."""
+    """Clients of every round, drawn before the first one: int64 [k] each, ascending."""
     k, rng = cohort_size(n_clients, join_ratio), generator(seed, "cohorts")
     return [np.sort(rng.choice(n_clients, k, replace=False)) for _ in range(rounds)]

@@ -1,4 +1,4 @@
-"""From the arguments of `run` to a plan, with all checks, and the fingerprint of the code behind it."""
+"""Preparation of a run: from the arguments of `run` to a checked plan, and the fingerprint of the code."""
 
 from typing import Any, TypeVar
 
@@ -73,12 +73,12 @@ def prepare(algorithm: str | Algorithm, federation: Federation, model: Models = 
 
 
 def portable(made: Made) -> Made:
-    """Replace code from outside of the library by its fingerprint: another process may not have its source."""
+    """Replace code from outside of the library by its fingerprint: another process may lack its source."""
     return made._replace(made_of=tuple(code if _is_of_library(code) else fingerprint_of(code) for code in made.made_of))
 
 
 def fingerprint_of(code: Any) -> str:
-    """The fingerprint of `code`, which may be a fingerprint already."""
+    """Fingerprint of `code`, which may be a fingerprint already."""
     return code if isinstance(code, str) else fingerprint(code)
 
 
@@ -87,12 +87,12 @@ def _is_of_library(code: Any) -> bool:
 
 
 def library(backend: str) -> str:
-    """The fingerprint of the code that every run uses: initial weights, images, rounds, training and evaluation."""
+    """Fingerprint of the code that every run uses: initial weights, images, rounds, training and evaluation."""
     return fingerprint(_built, _as_set, Session, deterministic, round_loop, History, BACKENDS[backend])
 
 
 def _built(networks: list[Architecture], shape: tuple[int, int, int], n_classes: int, checked: Setting) -> Model:
-    """The first architecture with its initial weights, and how to build the others."""
+    """The first architecture with its initial weights, and the builders of the others."""
     first, *others = networks
     built = build(first.name, first.build, shape, n_classes, checked.seed)
     weights = {name: t.to(checked.torch_dtype) for name, t in built.weights.items()}
@@ -100,7 +100,7 @@ def _built(networks: list[Architecture], shape: tuple[int, int, int], n_classes:
 
 
 def _check_single_images(model: Model) -> None:
-    """`ValueError` if the model cannot be trained on a batch of one image."""
+    """Raise `ValueError` if the model cannot be trained on a batch of one image."""
     model.net.train()
     try:
         with torch.random.fork_rng([]), torch.no_grad():
@@ -113,7 +113,7 @@ def _check_single_images(model: Model) -> None:
 
 
 def _as_set(algorithm: Algorithm, model: Model, federation: Federation, checked: Setting) -> Algorithm:
-    """The algorithm with what the setting adds to it."""
+    """The algorithm with the additions of the setting."""
     if checked.tune_part is not None:
         algorithm = _tuning_personal(algorithm, model, federation)
     if checked.statistics == "local":
@@ -124,7 +124,7 @@ def _as_set(algorithm: Algorithm, model: Model, federation: Federation, checked:
 
 
 def _tuning_personal(algorithm: Algorithm, model: Model, federation: Federation) -> Algorithm:
-    """The algorithm with `tune_personal` as its tuning; `ValueError` for an algorithm that does not allow it."""
+    """The algorithm with `tune_personal` as its tuning; `ValueError` if this is not possible."""
     if algorithm.tune not in (None, tune_personal):
         raise ValueError(f"tune_part='personal' is not allowed; {algorithm.name} defines its own tuning.")
     if not isinstance(algorithm.init(model, federation), Partial):

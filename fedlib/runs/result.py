@@ -17,7 +17,7 @@ from fedlib.training.metrics import METRICS
 
 
 class Evaluations:
-    """All evaluations of a run, and numbers made from them.
+    """All evaluations of a run, and summaries of them.
 
     Attributes:
         accuracy: one row per evaluation and client; see `RunResult`.
@@ -111,7 +111,7 @@ class Evaluations:
         return int(max(rounds, key=lambda t: self.score(over=over, part="validation", until=t, when=when)))
 
     def _validated(self) -> pd.DataFrame:
-        """`validation`; `ValueError` if the federation has no validation images."""
+        """`validation`, or `ValueError` without validation images."""
         if self.validation is None:
             raise ValueError("the federation has no validation images; give federate() a validation_fraction.")
         return self.validation

@@ -1,4 +1,4 @@
-"""The round loop, which can be interrupted and resumed at any moment."""
+"""The round loop, which can be interrupted and resumed at any time."""
 
 import time
 from collections.abc import Callable
@@ -21,7 +21,7 @@ def round_loop(
     history: History,
     report: Report,
 ) -> State:
-    """The round loop; returns the final state, on the host."""
+    """Run the remaining rounds; returns the final state, on the host."""
     plan, device = session.plan, session.device
     setting, stacked = plan.setting, plan.setting.backend == "stacked"
     tests = [
@@ -62,7 +62,7 @@ def round_loop(
 
 
 def checked(new: State, state: State, where: str) -> State:
-    """The state that a round returns; `TypeError` if it has not the fields of the state before."""
+    """The state that a round returns; `TypeError` if its fields differ from those of the state before."""
     found, wanted = (one.base if isinstance(one, WithStatistics) else one for one in (new, state))
     if getattr(found, "_fields", type(found)) != getattr(wanted, "_fields", type(wanted)):
         kind = "None" if found is None else f"a {type(found).__name__}"

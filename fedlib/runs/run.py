@@ -175,7 +175,7 @@ def carry_out(plan: Plan, session: Session | None, progress: bool | Report, stor
 
 @contextmanager
 def _reporter(progress: bool | Report, title: str, rounds: int, done: int) -> Iterator[Report]:
-    """`progress` itself if it is a function, else a function that moves a bar."""
+    """The function `progress`, or a function that moves a progress bar."""
     if callable(progress):
         yield progress
         return

@@ -1,4 +1,4 @@
-"""A session: one run on a device. The round loop, the benchmark and the tests use it."""
+"""A session: one run on a device, for the round loop, the benchmark and the tests."""
 
 import warnings
 from contextlib import AbstractContextManager
@@ -24,8 +24,8 @@ from fedlib.training.phase import Trainer, drawing
 class Session:
     """The data of a run on its device: images, initial model, architectures with their clients, and a trainer.
 
-    `device` defaults to that of the plan. `like` is a session with the same data and setting; this one then uses the
-    same images and trainer. Raises `ValueError` if the plan needs a GPU and there is none.
+    `device` defaults to that of the plan. `like` is a session with the same data and setting, whose images and trainer
+    are reused. Raises `ValueError` if the plan needs a GPU and there is none.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Session:
         self._beside: dict[str, Images] = like._beside if like else {}  # by fingerprint
 
     def init(self) -> State:
-        """The state before the first round."""
+        """State before the first round."""
         with self.drawing("init"):
             return self.plan.algorithm.init(self.model, self.plan.federation)
 
@@ -67,11 +67,11 @@ class Session:
         return drawing((self.plan.setting.seed, *names), self.device)
 
     def cohort(self, t: int, ids: np.ndarray | None = None) -> Cohort:
-        """The cohort of round `t` (from 0), for training: the sampled clients, or `ids`."""
+        """Cohort of round `t` (from 0) for training: the sampled clients, or `ids`."""
         return self._cohort(t, self.sampled[t] if ids is None else ids, TRAIN, self.plan.setting.local_epochs)
 
     def everyone(self, t: int) -> Cohort:
-        """A cohort of all clients after round `t`, for fine-tuning."""
+        """Cohort of all clients after round `t`, for fine-tuning."""
         return self._cohort(t, np.arange(self.plan.federation.n_clients), TUNE, self.plan.setting.tune_epochs)
 
     def _cohort(self, t: int, ids: np.ndarray, purpose: str, local_epochs: int) -> Cohort:
@@ -98,7 +98,7 @@ class Session:
         )
 
     def beside(self, data: Dataset) -> Images:
-        """`data` on the device, normalised like `images`. It is copied once, so that programs can be reused."""
+        """Images of `data` on the device, normalised like `images`; copied once, so that programs can be reused."""
         if data.fingerprint not in self._beside:
             self._beside[data.fingerprint] = beside(self.images, data)
         return self._beside[data.fingerprint]
@@ -112,6 +112,6 @@ class Session:
 
 
 def check_device(setting: Setting) -> None:
-    """`ValueError` if the setting needs a GPU and there is none."""
+    """Raise `ValueError` if the setting needs a GPU and there is none."""
     if setting.device == "cuda" and not torch.cuda.is_available():
         raise ValueError("device='cuda' is not allowed; torch finds no GPU on this machine, use 'cpu' or 'auto'.")

@@ -1,4 +1,4 @@
-"""The setting of a run: all arguments besides algorithm, federation and model, checked when it is made."""
+"""The setting of a run: all arguments besides algorithm, federation and model, checked on creation."""
 
 import functools
 import inspect
@@ -19,9 +19,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """The arguments of `fl.run` that set up a run; `ValueError` for one that is not allowed.
+    """The arguments of `fl.run` that set up a run, with their allowed ranges; `ValueError` for any other value.
 
-    The annotations are the allowed ranges. Defaults that depend on other values are filled in when it is made.
+    Defaults that depend on other values are filled in on creation.
     """
 
     rounds: Count
@@ -66,7 +66,7 @@ class Setting:
             self._settle("backend", "stacked" if self.device == "cuda" else "loop")
 
     def described(self) -> dict[str, Any]:
-        """The entries of a run's address: without those that change no bit, and without values that are None."""
+        """Entries of a run's address: without settings that change no bit, and without values that are None."""
         return {name: value for name, value in asdict(self).items() if value is not None and name not in WITHOUT_EFFECT}
 
     @property
@@ -84,10 +84,7 @@ def setting(**arguments: Any) -> Setting:
 
 
 def with_settings(function: F) -> F:
-    """Decorate a function with `**setting`, whose signature then lists the fields of `Setting` instead.
-
-    An unknown or missing argument raises `ValueError`, as in `setting`.
-    """
+    """Decorate a function with `**setting`: its signature lists the fields of `Setting`; errors are as in `setting`."""
     listed = list(inspect.signature(Setting).parameters.values())
     [*own, _] = inspect.signature(function).parameters.values()
     first = [one for one in own if one.kind is one.POSITIONAL_OR_KEYWORD]

@@ -38,20 +38,20 @@ class Checkpoint(NamedTuple):
 
 
 def store_root(store: str | Path | None = None) -> Path:
-    """The run store: `store`, else the variable FEDLIB_RUNS, else a folder in the user's cache."""
+    """Path of the run store: `store`, else the variable FEDLIB_RUNS, else a folder in the user's cache."""
     check_kind("store", store, str | os.PathLike | None, "the path of a folder")
     return Path(store or os.environ.get("FEDLIB_RUNS") or Path(user_cache_dir("fedlib")) / "runs").expanduser()
 
 
 def address(config: dict[str, Any]) -> str:
-    """16 hex digits that name a configuration."""
+    """Name of a configuration, 16 hex digits."""
     return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:16]
 
 
 class RunFolder:
     """The folder of one run. As a context manager it locks the folder: two processes never write to it.
 
-    A folder of another user, in which this one may not write, is not locked; a finished run is read from it.
+    A folder of another user without write permission is not locked; a finished run is read from it.
     """
 
     def __init__(self, config: dict[str, Any], store: str | Path | None = None):
@@ -62,7 +62,7 @@ class RunFolder:
 
     @property
     def writable(self) -> bool:
-        """Whether this user may write in the folder, or the folder does not exist."""
+        """True if this user may write in the folder, or the folder does not exist."""
         return not self.path.exists() or os.access(self.path, os.W_OK)
 
     def __enter__(self) -> "RunFolder":
@@ -89,16 +89,16 @@ class RunFolder:
             self._lock.release()
 
     def rounds_done(self) -> int:
-        """The round of the last checkpoint, 0 if there is none; raises as `load` does."""
+        """Round of the last checkpoint, 0 if there is none; raises as `load` does."""
         saved = self._read(names=())
         return saved.round if saved else 0
 
     def load(self) -> Checkpoint | None:
-        """The last checkpoint, or None. Raises `ValueError` for a damaged file or one of another version."""
+        """Last checkpoint, or None. Raises `ValueError` for a damaged file or one of another version."""
         return self._read(names=None)
 
     def _read(self, names: Collection[str] | None) -> Checkpoint | None:
-        """The last checkpoint with the tensors `names`; None: with all."""
+        """Last checkpoint with the tensors `names`; None: all tensors."""
         if not self.file.exists():
             return None
         try:
@@ -137,7 +137,7 @@ class RunFolder:
 
 
 def _checksum(round: str, tensors: dict[str, Tensor]) -> str:
-    """16 hex digits of the content of a run file."""
+    """Checksum of a run file, 16 hex digits."""
     digest = hashlib.sha256(round.encode())
     for name, t in sorted(tensors.items()):
         digest.update(f"{name} {t.dtype} {tuple(t.shape)}".encode())
@@ -153,7 +153,7 @@ def _save(tensors: dict[str, Tensor], path: Path, meta: dict[str, str]) -> None:
 
 
 def flatten(state: Tree) -> dict[str, Tensor]:
-    """The tensors of a state by their paths: `state/field/name`. Raises `TypeError` if it holds anything else."""
+    """Tensors of a state by their paths: `state/field/name`. Raises `TypeError` for any other content."""
     for path, value in zip(keys(state), tree_leaves(state), strict=True):
         if not isinstance(value, Tensor):
             raise TypeError(
@@ -164,7 +164,7 @@ def flatten(state: Tree) -> dict[str, Tensor]:
 
 
 def unflatten(tensors: dict[str, Tensor], template: Tree, device: torch.device | str = "cpu") -> Tree:
-    """The inverse of `flatten`, on `device`; `template`, a state of the same algorithm, gives the structure.
+    """Inverse of `flatten`, on `device`; `template`, a state of the same algorithm, gives the structure.
 
     A `Shared` tree of the template may be a stack in `tensors`, and an empty dict may have entries.
     """

@@ -1,4 +1,4 @@
-"""A sweep: many runs, executed in local processes or on a cluster, with results in the order of the grid."""
+"""A sweep: many runs in local processes or on a cluster, with results in the order of the grid."""
 
 import itertools
 import os
@@ -175,7 +175,7 @@ def sweep(
 
 
 def _portable(cell: Cell) -> dict[str, Any]:
-    """The algorithm and the models of a cell in a form that other processes can use."""
+    """Algorithm and models of a cell in a form that other processes can use."""
     made: dict[str, Any] = {"algorithm": portable(resolve(cell["algorithm"]))}
     if "model" in cell:
         made["model"] = [portable(network) for network in architectures(cell["model"])]
@@ -187,12 +187,12 @@ def _unfinished(plan: Plan, store: str | Path | None) -> bool:
 
 
 def _is_value(value: object) -> bool:
-    """NamedTuples (algorithms) are single values, not lists of values."""
+    """True for a NamedTuple (an algorithm): a single value, not a list of values."""
     return isinstance(value, tuple) and hasattr(value, "_fields")
 
 
 def _labels(cells: Sequence[Cell]) -> pd.DataFrame:
-    """The labels of the cells: algorithm, data set and partition, their parameters, seed, and arguments that vary."""
+    """Labels of the cells: algorithm, data set and partition, their parameters, seed, and all varying arguments."""
     rows = []
     for cell in cells:
         algorithm, federation = cell["algorithm"], cell["federation"]

@@ -1,4 +1,4 @@
-"""Clients that drop out of a round, and stragglers, which do only the first part of their local training."""
+"""Dropout of clients from a round, and stragglers, which do only the first part of their local training."""
 
 import math
 from collections.abc import Mapping
@@ -19,14 +19,12 @@ from fedlib.training.phase import Phase, Trainer
 
 
 def unreliable(method: Algorithm, dropout: float, stragglers: float) -> Algorithm:
-    """`method` in which a sampled client drops out of a round, or is a straggler in it, with these probabilities.
+    """`method` with dropout of sampled clients from a round, and with stragglers, with these probabilities.
 
-    Whoever drops out has received what the server sends before the first client trains or sends. It sends nothing and
-    keeps its old state; the others carry out the round without it. A round in which everybody drops out changes
-    nothing, and the method does not count it: a step that belongs to its first round, or to a later one, is not lost.
-
-    A straggler takes the first part of the steps of each local training: a share of them that is drawn for the round,
-    at least one step.
+    A client that drops out has received the downloads before the first client trains or sends. It sends nothing and
+    keeps its old state; the others carry out the round without it. A round without any client changes nothing, and the
+    method does not count it: a step that belongs to its first round, or to a later one, is not lost. A straggler takes
+    the first part of the steps of each local training: a share of them that is drawn for the round, at least one step.
     """
 
     def init(model, federation):  # written to a checkpoint as it is, in which no two tensors may share memory
@@ -47,7 +45,7 @@ def unreliable(method: Algorithm, dropout: float, stragglers: float) -> Algorith
 
 
 def stopping(trainer: Trainer, done: Mapping[int, float]) -> Trainer:
-    """`trainer` whose clients stop after a share of their steps, rounded up: `done`, by the number of the client."""
+    """Stop each client after the share `done` of its steps, by client number, rounded up."""
 
     def train(phase: Phase) -> Any:
         steps = [math.ceil(done[i] * len(own)) for i, own in zip(phase.clients, phase.batches, strict=True)]
@@ -59,7 +57,7 @@ def stopping(trainer: Trainer, done: Mapping[int, float]) -> Trainer:
 
 
 def received(method: Algorithm, state: Tree, cohort: Cohort) -> int:
-    """Bytes that the clients of a round receive before the first of them trains or sends; nothing is changed."""
+    """Bytes that the clients of a round receive before the first of them trains or sends; nothing changes."""
     if not cohort.size:
         return 0
     channel, copied = Download(cohort.channel.statistics), tree_map(torch.clone, state)
@@ -69,15 +67,15 @@ def received(method: Algorithm, state: Tree, cohort: Cohort) -> int:
 
 
 class Answer(Exception):
-    """A client begins to train or to send."""
+    """Raised when a client begins to train or to send."""
 
 
 def answer(*_: Any) -> NoReturn:
-    """Raises `Answer`."""
+    """Raise `Answer`."""
     raise Answer
 
 
 class Download(Channel):
-    """A channel that only leads to the clients."""
+    """A channel from the server to the clients only."""
 
     up = answer

@@ -1,4 +1,4 @@
-"""The work of a sweep: the cells to run, which of them share a stack, and local processes that run them."""
+"""The work of a sweep: remaining cells, groups that share a stack, and local processes."""
 
 import os
 import tempfile
@@ -29,7 +29,7 @@ MEMORY_MAP = "1M"  # larger arrays (the images) are shared with the workers as o
 
 
 class Work(NamedTuple):
-    """`cells`: arguments of unfinished runs; `tasks`: positions of the cells that one process runs together."""
+    """Unfinished runs of a sweep: their arguments `cells`, and `tasks`, positions of the cells of one process."""
 
     cells: list[dict[str, Any]]
     tasks: list[list[int]]
@@ -37,7 +37,7 @@ class Work(NamedTuple):
 
 
 def together(plans: Sequence[Plan]) -> list[list[int]]:
-    """Positions of plans that can share a stack: same method, data, model and setting except for the seed."""
+    """Group the positions of plans that can share a stack: same method, data, model and setting except for the seed."""
     by_key: dict[Any, list[list[int]]] = defaultdict(list)  # tasks of plans that differ only in seed and partition
     for i, plan in enumerate(plans):
         setting, federation = plan.setting, plan.federation
@@ -74,7 +74,7 @@ def cores() -> int:
 
 
 def execute(work: Work, jobs: int, progress: bool) -> None:
-    """Run all tasks in `jobs` processes; with one job, in this one."""
+    """Run all tasks in `jobs` processes; with one job, in this process."""
     rounds = [cell["rounds"] for cell in work.cells]
     one_thread = parallel_config(backend="loky", inner_max_num_threads=1)
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder, one_thread:  # Windows keeps `done` open

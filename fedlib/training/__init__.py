@@ -1,4 +1,4 @@
-"""Local training and evaluation: what a method's `round` calls, on a GPU or a CPU."""
+"""Local training and evaluation, for the `round` of a method, on a GPU or a CPU."""
 
 from fedlib.training.batches import Batch, Images, client_batches, on_device
 from fedlib.training.cohort import Cohort

@@ -1,4 +1,4 @@
-"""Adam (Kingma and Ba, ICLR 2015), its state in plain tensors, so that it is checkpointed with everything else."""
+"""Adam (Kingma and Ba, ICLR 2015) with its state in plain tensors, which are checkpointed with everything else."""
 
 from collections.abc import Callable, Iterable, Sequence
 
@@ -20,11 +20,11 @@ def step_of_adam(
     lr: float,
     fused: bool,
 ) -> None:
-    """Move `w` one step along `gradient`, in place, and its moments and numbers of steps `taken` with it.
+    """Move `w` one step along `gradient`, in place, and update its moments and step counts `taken`.
 
     This is the function behind `torch.optim.Adam`, whose first use imports a compiler. `fused=True` runs a step as one
-    operation, which is faster and rounds differently; it reads a gradient in the order of memory, so a transposed one
-    is copied first.
+    operation, which is faster and rounds differently; it reads a gradient in memory order, so a transposed one is
+    copied first.
     """
     with torch.no_grad():
         functional(
@@ -58,9 +58,8 @@ def adam(
 ) -> Params:
     """Take one step of Adam on loss(w, *batch) for each batch; returns the new `w`.
 
-    `first` and `second` are the moments after `taken` steps (zeros before the first one); the entries that they name
-    are trained. Moments and `w` are changed in place; `loss` may change the other entries of `w` (BatchNorm
-    statistics). See `step_of_adam` for `fused`.
+    The moments `first` and `second` after `taken` steps (zeros before the first one) name the trained entries. Moments
+    and `w` change in place; `loss` may change other entries of `w` (BatchNorm statistics).
     """
     free = [w[name].requires_grad_() for name in first]
     steps = [torch.full((), float(taken), device=t.device if fused else None) for t in free]

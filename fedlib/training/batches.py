@@ -1,4 +1,4 @@
-"""Mini-batches: which samples a client trains on, in which order, and how a loss receives them."""
+"""Mini-batches: samples, their order, and the batch that a loss receives."""
 
 import warnings
 from collections.abc import Iterable, Mapping
@@ -16,9 +16,9 @@ BRIGHTEST = {"unit": 1.0, "raw": 255.0}  # value of a white pixel
 
 
 class Batch(NamedTuple):
-    """What a client's loss is given: normalised images x [batch, C, H, W], labels y [batch], and the architecture.
+    """Input of a client's loss: normalised images x [batch, C, H, W], labels y [batch], and the architecture.
 
-    `draws` are the random numbers of this step, by name, that the method drew beforehand (see `train`); `index`, int64
+    `draws` are the random numbers of the step, by name, which the method drew beforehand (see `train`); `index`, int64
     [batch], are the positions of the images in `Images`.
     """
 
@@ -29,7 +29,7 @@ class Batch(NamedTuple):
     index: Tensor | None = None
 
     def split(self, n: int) -> "list[Batch]":
-        """The `n` mini-batches that a step with `batches_per_step=n` joins."""
+        """Split a step with `batches_per_step=n` into its mini-batches."""
         chunks = zip(*(t.chunk(n) for t in (self.x, self.y, self.index)), strict=True)
         return [self._replace(x=x, y=y, index=index) for x, y, index in chunks]
 
@@ -43,7 +43,7 @@ class Images(NamedTuple):
     shift: Tensor
 
     def batch(self, index: Tensor, model: Model) -> Batch:
-        """The samples `index` (int64 [..., batch]), normalised as `on_device` says."""
+        """Normalised batch of the samples `index`, int64 [..., batch]; see `on_device`."""
         x = torch.addcmul(self.shift, _at(self.x, index).to(self.scale.dtype), self.scale)
         if index.dim() == 1 and x.device.type == "cpu" and not model.batchnorm:
             x = x.contiguous(memory_format=torch.channels_last)  # faster, except with BatchNorm
@@ -56,10 +56,10 @@ def _at(t: Tensor, index: Tensor) -> Tensor:
 
 
 def on_device(data: Dataset, device: torch.device, dtype: torch.dtype = torch.float32, pixels: str = "unit") -> Images:
-    """Put `data` on `device` once, as uint8. On a CPU the arrays are shared, not copied, and never written.
+    """Copy `data` to `device` once, as uint8. On a CPU the arrays are shared, not copied, and never written.
 
-    A batch is (pixel - mean) / std per channel: mean and std are those of the whole data set with pixels scaled to
-    [0, 1]. With `pixels="raw"` the pixels are not scaled: they go from 0 to 255, but mean and std stay the same.
+    A batch is (pixel - mean) / std per channel, where mean and std are those of the whole data set with pixels scaled
+    to [0, 1]. With `pixels="raw"` pixels go from 0 to 255, with the same mean and std.
     """
     mean, std = (torch.tensor(v, dtype=dtype, device=device)[:, None, None] for v in (data.mean, data.std))
     return Images(
@@ -71,7 +71,7 @@ def on_device(data: Dataset, device: torch.device, dtype: torch.dtype = torch.fl
 
 
 def beside(images: Images, data: Dataset) -> Images:
-    """Put `data` on the device of `images`, with the same normalisation."""
+    """Copy `data` to the device of `images`, with the same normalisation."""
     return images._replace(x=_shared(data.x).to(images.x.device), y=_shared(data.y).to(images.y.device))
 
 
@@ -81,7 +81,7 @@ def _shared(values: np.ndarray) -> Tensor:
 
 
 def to_device(t: Tensor, device: torch.device) -> Tensor:
-    """Copy `t` to `device`; to a GPU from pinned memory, so that it need not wait for the copy."""
+    """Copy `t` to `device`; to a GPU from pinned memory, asynchronously."""
     leaves = t.device.type == "cpu" and device.type == "cuda"
     return (t.pin_memory() if leaves else t).to(device, non_blocking=True)
 
@@ -89,13 +89,13 @@ def to_device(t: Tensor, device: torch.device) -> Tensor:
 def client_batches(
     samples: np.ndarray, epochs: Iterable[int], batch_size: int, stream: Stream, per_step: int = 1
 ) -> Tensor:
-    """A client's mini-batches, one fresh permutation per epoch: int64 [steps, per_step * batch_size].
+    """Mini-batches of a client, one fresh permutation of `samples` per epoch: int64 [steps, per_step * batch_size].
 
-    `samples` are the indices of the client's samples. The permutation of epoch e is drawn from the stream (*stream, e),
-    so the batches do not depend on the method, the backend or the number of workers. The last batch of an epoch is
-    filled up with the first samples of the permutation: every batch has the same shape, and BatchNorm never gets a
-    single sample. A step takes `per_step` consecutive batches; batches left over at the end of an epoch are dropped. A
-    client with fewer than `per_step` batches takes one step per epoch, filled up in the same way.
+    The permutation of epoch e is drawn from the stream (*stream, e), so batches do not depend on the method, the
+    backend or the number of workers. The last batch of an epoch is filled up with the first samples of the permutation:
+    all batches have the same shape, and BatchNorm never gets a single sample. A step takes `per_step` consecutive
+    batches; remaining batches of an epoch are dropped. A client with fewer batches takes one step per epoch, filled up
+    in the same way.
     """
     steps, width = max(-(-len(samples) // batch_size) // per_step, 1), per_step * batch_size
     permutations = (generator(*stream, epoch).permutation(samples) for epoch in epochs)

@@ -1,4 +1,4 @@
-"""The channel between the server and the clients of a round: it counts every byte sent."""
+"""The channel between the server and the clients of a round, which counts all bytes."""
 
 from dataclasses import dataclass
 
@@ -10,19 +10,19 @@ from fedlib.stack import Tree, keys, n_bytes
 
 @dataclass
 class Channel:
-    """Bytes sent so far in one round. With `statistics=False`, BatchNorm statistics are not sent and not counted."""
+    """Bytes sent in one round so far. With `statistics=False`, BatchNorm statistics are neither sent nor counted."""
 
     statistics: bool = True
     bytes_down: int = 0
     bytes_up: int = 0
 
     def down(self, tree: Tree, times: int = 1) -> Tree:
-        """Count `tree` as sent from the server to `times` clients; returns `tree`."""
+        """Count and return `tree`, sent from the server to `times` clients."""
         self.bytes_down += times * self._weight(tree)
         return tree
 
     def up(self, tree: Tree) -> Tree:
-        """Count `tree` as sent from clients to the server; returns `tree`."""
+        """Count and return `tree`, sent from clients to the server."""
         self.bytes_up += self._weight(tree)
         return tree
 

@@ -1,4 +1,4 @@
-"""The cohort: the clients of one round and their data, how they train, and the channel to the server."""
+"""The cohort: the clients of a round, their data and trainer, and the channel to the server."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -22,7 +22,7 @@ TRAIN, TUNE = "train", "tune"  # purposes of a cohort
 
 
 class Local(NamedTuple):
-    """How a client trains in a round, unless a method says otherwise."""
+    """Default local training of a client in a round."""
 
     epochs: int
     batch_size: int
@@ -61,17 +61,17 @@ class Cohort:
 
     @property
     def samples(self) -> list[np.ndarray]:
-        """The indices of each client's train samples: k times int64 [n_i]."""
+        """Indices of each client's train samples: k times int64 [n_i]."""
         return [self.federation.train[i] for i in self.ids]
 
     @property
     def n_samples(self) -> Tensor:
-        """Train samples of each client: float32 [k]."""
+        """Number of train samples of each client: float32 [k]."""
         return self._on_device(np.array([len(index) for index in self.samples], dtype=np.float32))
 
     @property
     def class_counts(self) -> Tensor:
-        """Train samples of each client and class: int64 [k, n_classes]."""
+        """Number of train samples of each client and class: int64 [k, n_classes]."""
         return self._on_device(self.federation.train_counts[self.ids])
 
     def broadcast(self, tree: Tree) -> Tree:
@@ -98,7 +98,7 @@ class Cohort:
         return put(v, self.clients, rows)
 
     def subset(self, positions: Sequence[int] | np.ndarray, model: Model | None = None) -> "Cohort":
-        """A cohort of the clients at these positions; `model` replaces the architecture."""
+        """Cohort of the clients at these positions; `model` replaces the architecture."""
         index = np.asarray(positions)
         on_device = self._on_device(index)
         rows = None if self.rows is None else self.rows[on_device]
@@ -114,7 +114,7 @@ class Cohort:
         return [cohort for cohort in cohorts if cohort.size]
 
     def on_public(self, chosen: np.ndarray | None = None) -> "Cohort":
-        """A cohort of the same clients that trains on public images: on all of them, or on the indices `chosen`."""
+        """Cohort of the same clients that trains on public images: all of them, or the indices `chosen`."""
         data = self.federation.public
         train = (np.arange(len(data)) if chosen is None else chosen,) * self.federation.n_clients
         return replace(self, images=self.public, federation=replace(self.federation, data=data, train=train))
@@ -132,12 +132,12 @@ class Cohort:
 
     @property
     def stream(self) -> Stream:
-        """The first names of all random streams of clients in this round."""
+        """Prefix of all random streams of clients in this round."""
         return self.seed, self.purpose, self.round
 
     @property
     def server_stream(self) -> Stream:
-        """The first names of all random streams of the server in this round."""
+        """Prefix of all random streams of the server in this round."""
         return self.seed, "server", self.round
 
     def _on_device(self, values: np.ndarray) -> Tensor:
@@ -145,9 +145,9 @@ class Cohort:
 
 
 def with_statistics(w: Tree, statistics: Params) -> Tree:
-    """Replace the BatchNorm statistics in `w`, the weights of a network or a tree that holds them, by `statistics`.
+    """Replace the BatchNorm statistics in `w`, the weights of a network or a tree that contains them, by `statistics`.
 
-    If several networks of the tree have a statistic of one name, the first one is replaced.
+    If several networks of the tree have a statistic of the same name, the first one is replaced.
     """
     leaves, structure = tree_flatten(w)
     for name, i in places(w, statistics).items():

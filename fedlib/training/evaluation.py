@@ -1,4 +1,4 @@
-"""Evaluation of the models of all clients, each on the samples of its client."""
+"""Evaluation of the clients' models on the clients' samples."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -28,7 +28,7 @@ def logits(model: Model, w: Params, images: Images, index: Tensor, forward: Forw
 
 
 class Evaluation:
-    """Evaluates each client's model on the client's samples: `samples[i]` are the indices of client i."""
+    """Evaluation of each client's model on the samples `samples[i]`, indices of client i."""
 
     def __init__(self, images: Images, samples: Sequence[np.ndarray], stacked: bool = False, metrics: bool = False):
         device = images.y.device
@@ -39,10 +39,10 @@ class Evaluation:
 
     @torch.no_grad()
     def __call__(self, model: Model, models: Tree | Shared) -> tuple[Tensor, ...]:
-        """Correct predictions (int64 [n_clients]) and mean cross-entropy (float64 [n_clients]).
+        """Number of correct predictions (int64 [n_clients]) and mean cross-entropy (float64 [n_clients]).
 
-        With `metrics` also `client_metrics` (float64 [n_clients, 2], on the host). `models` is a stack [n_clients, ...]
-        or `Shared`: one model for all clients, which is run over all samples at once.
+        With `metrics` also `client_metrics` (float64 [n_clients, 2], on the host). `models` is a stack [n_clients,
+        ...], or `Shared`: one model for all clients, with one pass over all samples.
         """
         out, y = self.outputs(model, models), self.images.y[self.index]
         hit = (out.argmax(1) == y).split(self.sizes)
@@ -52,10 +52,7 @@ class Evaluation:
 
     @torch.no_grad()
     def outputs(self, model: Model, models: Tree | Shared, forward: Forward | None = None) -> Tensor:
-        """Outputs of `forward` (default: logits) of every client's model on the client's samples: [n, p].
-
-        The rows are sorted by client; client i has `sizes[i]` rows.
-        """
+        """Outputs [n, p] of `forward` (default: logits) for every client's samples; client i has `sizes[i]` rows."""
         model.net.eval()
         if isinstance(models, Shared):
             return logits(model, models.tree, self.images, self.index, forward)
@@ -65,7 +62,7 @@ class Evaluation:
         return torch.cat([logits(model, row(models, i), self.images, index, forward) for i, index in indices])
 
     def _stacked_outputs(self, model: Model, models: Tree, forward: Forward | None) -> Tensor:
-        """`outputs`, computed for a block of clients at a time."""
+        """`outputs`, for a block of clients at a time."""
         block_forward, out = vmap(forward or model), None
         for clients, positions in self.blocks:
             x = self.images.batch(self.index[positions], model).x  # [clients of the block, longest, C, H, W]
@@ -76,7 +73,7 @@ class Evaluation:
 
 
 class MixedEvaluation:
-    """`Evaluation` of clients that may have different architectures."""
+    """`Evaluation` for clients with different architectures."""
 
     def __init__(
         self,
@@ -94,7 +91,7 @@ class MixedEvaluation:
         self.order = to_device(torch.from_numpy(order), images.y.device)
 
     def __call__(self, models: Tree | Shared | PerArchitecture) -> tuple[Tensor, ...]:
-        """The results of `Evaluation` for all clients, in the order of their numbers."""
+        """Results of `Evaluation` for all clients, by client number."""
         stacks = models.stacks if isinstance(models, PerArchitecture) else (models,)
         results = [test(model, v) for (model, test), v in zip(self.tests, stacks, strict=True)]
         return tuple(torch.cat(values)[self.order.to(values[0].device)] for values in zip(*results, strict=True))
@@ -111,8 +108,7 @@ def batchnorm_inputs(
 ) -> dict[str, tuple[Tensor, Tensor]]:
     """Mean and standard deviation of the inputs of each BatchNorm layer: layer -> two tensors [n_clients, C].
 
-    Row i of `models` [n_clients, ...] runs, in evaluation mode, on the samples `samples[i]`. Both are taken over all
-    samples and pixels.
+    They are over all pixels of the samples `samples[i]` for the model in row i of `models`, in evaluation mode.
     """
     layers = {name: m for name, m in model.net.named_modules() if f"{name}.running_mean" in model.batchnorm}
     found = {name: ([], []) for name in layers}
@@ -137,10 +133,10 @@ def batchnorm_inputs(
 
 
 def class_features(cohort: Cohort, models: Tree) -> tuple[Tensor, Tensor]:
-    """Mean of the features z [p] per client and class, [k, n_classes, p], and mean of ||z||^2 per client, [k].
+    """Mean features z [p] per client and class, [k, n_classes, p], and mean of ||z||^2 per client, [k].
 
-    z is the input of the classifier of row i of `models` [k, ...] on client i's train samples, in evaluation mode. The
-    mean of a class without samples is zero.
+    z is the input of the classifier of row i of `models` [k, ...] on client i's train samples, in evaluation mode. A
+    class without samples has the mean 0.
     """
     model, test = cohort.model, _evaluation(cohort)
     z = test.outputs(model, cohort.with_statistics(models), lambda w, x: model.penultimate(w, x)[0])  # [samples, p]
@@ -165,9 +161,9 @@ def write_logits(table: Tensor, cohort: Cohort, models: Tree) -> None:
 
 
 def mean_loss(cohort: Cohort, models: Tree, samples: Sequence[np.ndarray] | None = None) -> Tensor:
-    """Mean cross-entropy of row i of `models` [k, ...], in evaluation mode: float64 [k].
+    """Mean cross-entropy of row i of `models` [k, ...] in evaluation mode: float64 [k].
 
-    `samples[i]` are the indices of client i to evaluate on; default: the client's train samples.
+    `samples[i]` are indices of client i; default: the train samples.
     """
     return _evaluation(cohort, samples)(cohort.model, cohort.with_statistics(models))[1]
 
@@ -177,16 +173,16 @@ def _evaluation(cohort: Cohort, samples: Sequence[np.ndarray] | None = None) -> 
 
 
 def _moments(x: Tensor) -> tuple[int, Tensor, Tensor]:
-    """For x [batch, C, ...]: number of values per channel, their sum and the sum of their squares, float64 [C]."""
+    """Number of values per channel of x [batch, C, ...], and sums of values and of squares, float64 [C]."""
     x = x.double().transpose(0, 1).flatten(1)
     return x.shape[1], x.sum(1), (x**2).sum(1)
 
 
 def _blocks(sizes: Sequence[int]) -> Iterator[tuple[Tensor, Tensor]]:
-    """Blocks of clients of similar size: numbers of the clients [g], positions of their samples [g, longest].
+    """Blocks of clients of similar size: client numbers [g], positions of their samples [g, longest].
 
-    The last sample of a client is repeated up to the length of the longest. A block has at most CHUNK_GPU samples, or
-    one client.
+    The last sample of a client is repeated up to the longest length. A block has at most CHUNK_GPU samples, or one
+    client.
     """
     n = torch.tensor(sizes)
     first, order = n.cumsum(0) - n, n.argsort(descending=True, stable=True)

@@ -1,4 +1,4 @@
-"""Local training: each client of a cohort takes steps of SGD or Adam on its train samples."""
+"""Local training: SGD or Adam of each client of a cohort on its train samples."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 
@@ -98,7 +98,7 @@ def batches(
     batches_per_step: int = 1,
     name: str = "local",
 ) -> tuple[Tensor, ...]:
-    """The mini-batches of `train` with the same arguments: k times int64 [steps_i, batch], on the host."""
+    """Mini-batches of `train` with the same arguments: k times int64 [steps_i, batch], on the host."""
     epochs = list(range(cohort.local.epochs) if epochs is None else epochs)
     samples, size = samples or cohort.samples, batch_size or cohort.local.batch_size
     return tuple(
@@ -108,7 +108,7 @@ def batches(
 
 
 def _drawn(cohort: Cohort, draws: Draws | None, index: Sequence[Tensor], number: int) -> tuple[Params, ...]:
-    """The random numbers of local training `number` of the round as tensors, floats in the dtype of the images."""
+    """Random numbers of the round's local training `number` as tensors, floats in the dtype of the images."""
     if draws is None:
         return ()
     dtype, drawn = cohort.images.scale.dtype, []

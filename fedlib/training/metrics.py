@@ -1,6 +1,6 @@
-"""Metrics of a client besides accuracy: weighted F1 and weighted one-vs-rest AUC (FedCS, section 5).
+"""Client metrics besides accuracy: weighted F1 and weighted one-vs-rest AUC (FedCS, section 5).
 
-Both average over the classes that the client has, with weights n_c / N. They equal scikit-learn's `f1_score` and
+The class averages have weights n_c / N over the classes of the client. The metrics equal scikit-learn's `f1_score` and
 `roc_auc_score` with average="weighted" where these are defined, and are much faster.
 """
 
@@ -17,17 +17,17 @@ METRICS = ("f1", "auc")
 
 
 def weighted_f1(y: np.ndarray, prediction: np.ndarray) -> float:
-    """sum_c n_c/N 2 TP_c / (2 TP_c + FP_c + FN_c), in [0, 1], for labels and predictions int [N]."""
+    """F1 sum_c n_c/N 2 TP_c / (2 TP_c + FP_c + FN_c), in [0, 1], for labels and predictions int [N]."""
     n_classes = max(y.max(), prediction.max()) + 1
     n, predicted, right = (np.bincount(v, minlength=n_classes) for v in (y, prediction, y[y == prediction]))
     return float((n * 2 * right / (n + predicted).clip(min=1)).sum() / len(y))
 
 
 def weighted_auc(y: np.ndarray, q: np.ndarray, smoothing: float = 1.0) -> float:
-    """sum_c n_c/N (U_c + s/2) / (n_c (N - n_c) + s), in [0, 1], for labels int [N] and probabilities q [N, n_classes].
+    """AUC sum_c n_c/N (U_c + s/2) / (n_c (N - n_c) + s), in [0, 1], for labels [N] and probabilities q [N, n_classes].
 
-    U_c counts the pairs of a sample of class c and a sample of another class in which the first one has the larger q_c;
-    a tie counts 1/2. The Laplace smoothing s adds s pairs that count 1/2, so that a client with one class gets 0.5.
+    U_c counts the pairs of a sample of class c and one of another class in which the first has the larger q_c; a tie
+    counts 1/2. The Laplace smoothing s adds s pairs that count 1/2, so that a client with one class gets 0.5.
     """
     member = y[:, None] == np.arange(q.shape[1])
     n = member.sum(0)

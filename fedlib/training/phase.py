@@ -1,4 +1,4 @@
-"""A phase: one local training of all clients of a cohort. It is the input of a backend."""
+"""A phase: one local training of all clients of a cohort, the input of a backend."""
 
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, nullcontext
@@ -19,7 +19,7 @@ Loss = Callable[..., Tensor]  # (w, batch, *context) -> scalar, for ONE client
 
 
 class Phase(NamedTuple):
-    """k clients that take steps of SGD or Adam, each on its mini-batches."""
+    """SGD or Adam of k clients, each on its mini-batches."""
 
     model: Model
     images: Images
@@ -44,9 +44,9 @@ Trainer = Callable[[Phase], tuple[Tree, Tensor]]  # -> trained stack [k, ...], m
 def roles(
     w: Tree, trainable: Collection[str] | None = None, written: Collection[str] = (), frozen: Collection[str] = ()
 ) -> tuple[str, ...]:
-    """The role of each tensor of `w`, by the names in its path.
+    """Role of each tensor of `w`, by the names in its path.
 
-    WRITTEN: a BatchNorm statistic, or a name is in `written`. Otherwise FROZEN: a name is in `frozen`, or none is in
+    WRITTEN: BatchNorm statistics and names in `written`. Otherwise FROZEN: names in `frozen`, and names outside of
     `trainable` (default: all names). Otherwise TRAINED.
     """
 
@@ -60,10 +60,7 @@ def roles(
 
 
 def kind(phase: Phase) -> tuple:
-    """A key that is equal for phases that differ only in weights, samples, step size and seed.
-
-    Phases of one kind can share a `Program` and a stack.
-    """
+    """Key of phases that can share a `Program` and a stack: equal but for weights, samples, step size and seed."""
 
     def shapes(stack: Tree) -> tuple:
         return tuple((path, t.shape[1:], str(t.dtype)) for path, t in zip(keys(stack), tree_leaves(stack), strict=True))
@@ -83,7 +80,7 @@ def randomness(phase: Phase) -> Iterator[None]:
 
 @contextmanager
 def drawing(stream: Stream, device: torch.device) -> Iterator[None]:
-    """Within this context PyTorch draws from `stream`, on the host and on `device`; its random state is restored."""
+    """Within this context PyTorch draws from `stream` on the host and on `device`; its random state is restored."""
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(torch_seed(*stream))
         yield

@@ -1,4 +1,4 @@
-"""Training on the server, on its public images: one network at a time, with an Adam that starts anew each time."""
+"""Server-side training on public images: one network at a time, each with a new Adam."""
 
 from collections.abc import Callable, Iterable
 
@@ -15,7 +15,7 @@ from fedlib.training.phase import drawing
 
 
 def server_batches(images: Images, epochs: int, batch_size: int, stream: Stream) -> Tensor:
-    """Mini-batches of all `images`, a new random order per epoch: int64 [steps, batch]; see `client_batches`."""
+    """Mini-batches of all `images`, one permutation per epoch: int64 [steps, batch]; see `client_batches`."""
     n = len(images.y)
     batches = client_batches(np.arange(n), range(epochs), min(batch_size, n), (*stream, "batches"))
     return to_device(batches, images.y.device)
@@ -24,7 +24,7 @@ def server_batches(images: Images, epochs: int, batch_size: int, stream: Stream)
 def fine_tuned(
     model: Model, w: Params, loss: Callable[..., Tensor], batches: Iterable[tuple], lr: float, stream: Stream
 ) -> Params:
-    """A copy of `w` after one step of Adam on loss(w, *batch) for each batch; dropout draws from `stream`."""
+    """Copy of `w` after one step of Adam on loss(w, *batch) for each batch; dropout draws from `stream`."""
     w = {name: t.clone() for name, t in w.items()}
     first, second = ({name: torch.zeros_like(t) for name, t in select(w, model.trainable).items()} for _ in range(2))
     model.net.train()
