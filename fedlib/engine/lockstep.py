@@ -89,7 +89,7 @@ class _Run:
 
     def _wait(self) -> Any:
         devices = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
-        with torch.random.fork_rng(devices):  # the others draw meanwhile
+        with torch.random.fork_rng(devices):  # other runs draw meanwhile
             trained = self._trained.get()
         if isinstance(trained, Cancelled):
             raise trained

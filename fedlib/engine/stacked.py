@@ -22,7 +22,7 @@ from fedlib.training.phase import Phase, drawing, kind, randomness
 AT_ONCE = 128  # largest number of clients in one stack; it bounds the memory
 SMALLEST = 4  # a smaller stack is not halved: on a GPU it would not be faster
 ROOMY = {"cuda"}  # devices on which stacks have empty places; on a CPU these would cost time
-KEPT = 16  # programs kept; a method that makes a new loss in every round must not fill the memory
+KEPT = 16  # largest number of programs; a new loss in every round must not fill the memory
 
 
 class Stacked:
@@ -66,7 +66,7 @@ class Stacked:
             clients, capacity = max(clients, program.clients), max(capacity, program.capacity)
             program = None  # frees its memory for the new one
         program = program or Program(begun, clients, capacity, self.form, self.graphs)
-        self._programs[key] = program  # the last key is the one used last
+        self._programs[key] = program  # last in order: the most recent
         while len(self._programs) > KEPT:
             del self._programs[next(iter(self._programs))]
         return program

@@ -39,7 +39,7 @@ def connect(address: str, cells: Sequence[dict[str, Any]], gpus: float | None) -
         raise ValueError(f"ray={address!r} needs Ray, which is not installed: {install('ray')}.") from None
     try:
         ray.init(address=address, ignore_reinit_error=True, log_to_driver=False, logging_level="error")
-    except Exception as error:  # Ray raises different ones for different wrong addresses
+    except Exception as error:  # its type depends on the address
         raise ValueError(f"ray={address!r} cannot be used; no Ray cluster answers there ({error}).") from error
     n_gpus = ray.cluster_resources().get("GPU", 0)
     gpus = (SHARE if n_gpus else 0.0) if gpus is None else gpus

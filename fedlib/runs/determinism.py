@@ -9,7 +9,7 @@ import torch
 
 from fedlib.runs.alone import alone
 
-PINNED = (  # module of torch.backends, name, value: they decide the bits of float32 operations
+PINNED = (  # module of torch.backends, name, value; they determine the bits of float32 operations
     ("cudnn", "enabled", True),
     ("cudnn", "benchmark", False),
     ("cudnn", "deterministic", True),
@@ -48,7 +48,7 @@ def deterministic(device: str) -> Iterator[None]:
     """
     pinned = [(attrgetter(module)(torch.backends), name, value) for module, name, value in PINNED]
     with untouched(), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "There is a performance drop")  # a session says it in words for users
+        warnings.filterwarnings("ignore", "There is a performance drop")  # a session has its own warning
         threads, before = torch.get_num_threads(), [getattr(module, name) for module, name, _ in pinned]
         torch.set_num_threads(1 if device == "cpu" else threads)
         try:

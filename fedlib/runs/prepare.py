@@ -20,7 +20,7 @@ from fedlib.runs.session import Session
 from fedlib.runs.setting import Setting, setting
 from fedlib.runs.unreliable import unreliable
 
-EARLIER = {"optimizer": "sgd", "dropout": 0, "stragglers": 0}  # what runs did before they had these settings
+EARLIER = {"optimizer": "sgd", "dropout": 0, "stragglers": 0}  # behaviour of runs older than these settings
 Made = TypeVar("Made", Algorithm, Architecture)
 
 
@@ -66,7 +66,7 @@ def prepare(algorithm: str | Algorithm, federation: Federation, model: Models = 
     }
     for name, value in EARLIER.items():
         if config[name] == value:
-            del config[name]  # runs that are older than this setting do not have this entry
+            del config[name]  # the configuration of an older run lacks this entry
     if federation.public is not None:
         config["public"] = f"{len(federation.public)} images of {federation.public.name}"
     return Plan(algorithm, federation, built, checked, config)

@@ -151,10 +151,9 @@ def carry_out(plan: Plan, session: Session | None, progress: bool | Report, stor
             if plan.federation.validation:
                 tables["validation"] = history.validation()
             for name, table in tables.items():
-                if (
-                    folder.writable and not (folder.path / f"{name}.csv").exists()
-                ):  # also if killed after the last checkpoint
-                    write_text(folder.path / f"{name}.csv", table.to_csv(index=False))
+                path = folder.path / f"{name}.csv"  # missing also in a run killed after its last checkpoint
+                if folder.writable and not path.exists():
+                    write_text(path, table.to_csv(index=False))
             report(plan.setting.rounds)
     result = RunResult(
         config=plan.config,

@@ -128,7 +128,7 @@ class RunFolder:
         tensors = {name: t.detach().cpu().contiguous() for name, t in checkpoint.tensors.items()}
         seen: set[int] = set()
         for name, t in tensors.items():
-            if (memory := t.untyped_storage().data_ptr()) in seen:  # of another one, too: a file has each by itself
+            if (memory := t.untyped_storage().data_ptr()) in seen:  # memory of an earlier tensor: a file needs a copy
                 tensors[name] = t.clone()
             seen.add(memory)
         meta = {"format": FORMAT, "round": str(checkpoint.round)}

@@ -21,13 +21,13 @@ from fedlib.runs.session import check_device
 from fedlib.runs.store import RunFolder, address
 from fedlib.runs.work import Work, cores, execute, together
 
-ELSEWHERE = {  # arguments of `run` that a cell has not
+ELSEWHERE = {  # arguments of `run` that are no arguments of a cell
     "progress": "fl.sweep(..., progress=...)",
     "store": "fl.sweep(..., store=...)",
     "debug": "fl.run(..., debug=True) for one cell",
 }
 SEVERAL = (list, tuple, range, np.ndarray, pd.Series, pd.Index)
-Cell = Mapping[str, Any]  # arguments of `run` by name: `Any`, as each has its own type
+Cell = Mapping[str, Any]  # arguments of `run` by name
 
 
 class Sweep(NamedTuple):

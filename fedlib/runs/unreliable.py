@@ -27,7 +27,7 @@ def unreliable(method: Algorithm, dropout: float, stragglers: float) -> Algorith
     the first part of the steps of each local training: a share of them that is drawn for the round, at least one step.
     """
 
-    def init(model, federation):  # written to a checkpoint as it is, in which no two tensors may share memory
+    def init(model, federation):  # copies: tensors of a checkpoint must not share memory
         return tree_map(torch.clone, method.init(model, federation))
 
     def round(state, cohort):

@@ -62,7 +62,7 @@ def run_task(cells: Sequence[Mapping[str, Any]], store: str | Path | None, repor
             return [carry_out(plans[0], first, reports[0], store)]
 
         def run(plan: Plan, report: Callable[[int], None], trainer: Trainer) -> RunResult:
-            plan = plan._replace(algorithm=plans[0].algorithm)  # an equal one, so that all share its loss function
+            plan = plan._replace(algorithm=plans[0].algorithm)  # equal; all runs share its loss function
             return carry_out(plan, Session(plan, like=first, trainer=trainer), report, store)
 
         return lockstep([partial(run, *each) for each in zip(plans, reports, strict=True)], first.trainer)

@@ -46,8 +46,8 @@ class Cohort:
     local: Local
     seed: int
     trainer: Trainer
-    architecture: int | None = None  # position in `architectures`, if all clients of the cohort have the same one
-    rows: Tensor | None = None  # int64 [k]: then the clients' rows in the stack of this architecture
+    architecture: int | None = None  # position in `architectures`, if it is the same for all clients
+    rows: Tensor | None = None  # int64 [k]: rows of the clients in the stack of this architecture
     public: Images | None = None
     purpose: str = TRAIN
     statistics: PerArchitecture | None = None  # BatchNorm statistics of all clients, in a run that never sends them

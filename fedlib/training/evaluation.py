@@ -34,7 +34,7 @@ class Evaluation:
         device = images.y.device
         self.images, self.stacked, self.metrics = images, stacked, metrics
         self.sizes = list(map(len, samples))
-        self.index = to_device(torch.from_numpy(np.concatenate(samples)), device)  # one client after the other
+        self.index = to_device(torch.from_numpy(np.concatenate(samples)), device)  # sorted by client
         self.blocks = [tuple(to_device(t, device) for t in block) for block in _blocks(self.sizes)] if stacked else []
 
     @torch.no_grad()

@@ -24,12 +24,12 @@ class Phase(NamedTuple):
     model: Model
     images: Images
     loss: Loss
-    w: Tree  # [k, ...]: the weights that the clients start from
+    w: Tree  # [k, ...]: initial weights of the clients
     batches: tuple[Tensor, ...]  # k times int64 [steps_i, batch], on the host
-    context: tuple[Tree, ...]  # stacks [k, ...]; the loss of a client is given its row
+    context: tuple[Tree, ...]  # stacks [k, ...]; the loss of a client receives its row
     roles: tuple[str, ...]  # of the tensors of `w`: TRAINED; WRITTEN in place by a forward pass or the loss; FROZEN
     lr: float
-    stream: Stream | None  # of the random numbers of the model, as of dropout; None: it must not draw any
+    stream: Stream | None  # of random numbers in the model, such as dropout; None: random numbers are an error
     clip: float | None = None  # largest norm of a client's gradient over all trained tensors
     momentum: float = 0.0  # of SGD
     optimizer: str = "sgd"  # or "adam"; its moments start at zero
