@@ -17,7 +17,7 @@ class State(NamedTuple):
     alpha: Tensor  # [n_clients, 1]: the weight of v_i in the mixture
 
 
-class Own(NamedTuple):
+class Client(NamedTuple):
     """Trained by a client: its personal weights, its copy of the global model, and the mixing weight alpha."""
 
     v: Params
@@ -63,26 +63,26 @@ def apfl(alpha: Annotated[float, at_least(0), at_most(1)] = 0.5, adaptive: bool 
         True
     """
 
-    def mixed_loss(own, batch):  # ONE client
-        free = select(own.v, batch.model.trainable)
-        return cross_entropy(own.v | mixture(free, own.w, own.alpha), batch)  # moves the statistics of v_i
+    def mixed_loss(client, batch):  # ONE client
+        free = select(client.v, batch.model.trainable)
+        return cross_entropy(client.v | mixture(free, client.w, client.alpha), batch)  # moves the statistics of v_i
 
-    def loss(own, batch):  # ONE client
-        fixed = tree_map(torch.detach, own.w)
-        return cross_entropy(own.w, batch) + mixed_loss(own._replace(w=fixed), batch)
+    def loss(client, batch):  # ONE client
+        fixed = tree_map(torch.detach, client.w)
+        return cross_entropy(client.w, batch) + mixed_loss(client._replace(w=fixed), batch)
 
     def init(model, federation):
         n = federation.n_clients
         return State(model.weights, copies(model.weights, n), model.zeros(n, 1) + alpha)
 
     def round(state, cohort):
-        own = Own(cohort.mine(state.v), cohort.broadcast(state.w), cohort.mine(state.alpha))  # [k, ...]
+        clients = Client(cohort.mine(state.v), cohort.broadcast(state.w), cohort.mine(state.alpha))  # [k, ...]
         if adaptive:
-            stepped = train(cohort, mixed_loss, own, epochs=[0], steps=1, trainable=["alpha"])
-            own = own._replace(alpha=stepped.alpha.clamp(0, 1))
-        own = train(cohort, loss, own, trainable=["v", "w"])
-        w = uniform_mean(cohort.receive(own.w))
-        return State(w, cohort.keep(state.v, own.v), cohort.keep(state.alpha, own.alpha))
+            stepped = train(cohort, mixed_loss, clients, epochs=[0], steps=1, trainable=["alpha"])
+            clients = clients._replace(alpha=stepped.alpha.clamp(0, 1))
+        clients = train(cohort, loss, clients, trainable=["v", "w"])
+        w = uniform_mean(cohort.receive(clients.w))
+        return State(w, cohort.keep(state.v, clients.v), cohort.keep(state.alpha, clients.alpha))
 
     def models(state):
         return torch.vmap(mixture, in_dims=(0, None, 0))(state.v, state.w, state.alpha)

@@ -39,14 +39,14 @@ def hold_out(cohort: Cohort, share: float) -> tuple[list[np.ndarray], list[np.nd
 
     The samples have been in random order since the federation was made; the last ones are held out.
     """
-    kept, held_out = [], []
+    training, held_out = [], []
     for i, samples in zip(cohort.ids, cohort.samples, strict=True):
         if len(samples) < 2:
             raise ValueError(f"client {i} has one training sample; it needs two, one of them for validation.")
         n = min(max(round(share * len(samples)), 1), len(samples) - 1)
-        kept.append(samples[:-n])
+        training.append(samples[:-n])
         held_out.append(samples[-n:])
-    return kept, held_out
+    return training, held_out
 
 
 def column(sent: Params, j: int) -> Params:

@@ -25,11 +25,8 @@ def fedper() -> Algorithm:
         ['classifier.weight', 'classifier.bias']
     """
 
-    def personal(model):
-        return model.classifier
-
     def round(state, cohort):
         trained = train(cohort, cross_entropy, download(state, cohort))  # [k, ...]
         return upload(state, cohort, trained)
 
-    return Algorithm("fedper", init_partial(personal), round, models=merged)
+    return Algorithm("fedper", init_partial(lambda model: model.classifier), round, models=merged)

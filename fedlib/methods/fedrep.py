@@ -39,9 +39,6 @@ def fedrep(body_epochs: Annotated[int, at_least(1)] = 1) -> Algorithm:
         ['classifier.weight', 'classifier.bias']
     """
 
-    def personal(model):
-        return model.classifier
-
     def round(state, cohort):
         check_count("body_epochs", body_epochs, 1, cohort.local.epochs)
         head_epochs = cohort.local.epochs - body_epochs
@@ -51,4 +48,4 @@ def fedrep(body_epochs: Annotated[int, at_least(1)] = 1) -> Algorithm:
         trained = train(cohort, cross_entropy, trained, epochs=body, trainable=state.w)
         return upload(state, cohort, trained)
 
-    return Algorithm("fedrep", init_partial(personal), round, models=merged)
+    return Algorithm("fedrep", init_partial(lambda model: model.classifier), round, models=merged)

@@ -12,7 +12,7 @@ from fedlib.stack import Params, copies, repeat, select, sq_distance, uniform_me
 from fedlib.training import cross_entropy, train
 
 
-class Both(NamedTuple):
+class Client(NamedTuple):
     """The two sets of weights of a client during training."""
 
     theta: Params  # personal, BatchNorm statistics included
@@ -65,8 +65,8 @@ def pfedme(
         False
     """
 
-    def loss(weights, batch, rate):  # ONE client
-        theta, w = weights
+    def loss(client, batch, rate):  # ONE client
+        theta, w = client
         for name, t in pull(w, theta, batch.draws["new"] * rate).items():  # step for the last batch, if this one is new
             w[name].copy_(t.detach())  # in place, as BatchNorm moves its statistics: no step of the optimiser
         return cross_entropy(theta, batch) + lam / 2 * sq_distance(theta, w)
@@ -75,10 +75,10 @@ def pfedme(
         return {"new": (np.arange(n_steps) % steps == 0).astype(float)}
 
     def local_update(start, cohort):  # [k, ...] -> theta_i (line 7), w_i (line 8)
-        rate, both = cohort.local.lr * lam, Both(start, select(start, cohort.model.trainable))
+        rate, clients = cohort.local.lr * lam, Client(start, select(start, cohort.model.trainable))
         check_number("lr * lam", rate, 0, 1)
         rates = torch.full_like(cohort.n_samples, rate, dtype=cohort.images.scale.dtype)
-        theta, w = train(cohort, loss, both, rates, written=["w"], lr=personal_lr, repeats=steps, draws=draws)
+        theta, w = train(cohort, loss, clients, rates, written=["w"], lr=personal_lr, repeats=steps, draws=draws)
         return theta, theta | pull(w, theta, rate)
 
     def init(model, federation):

@@ -64,8 +64,8 @@ def pfedsim(
         return similarity_matrix(rows, similarity, cap)  # rows: [k, n_classes, p]
 
     def init(model, federation):
-        [[alone]] = phi_similarity(repeat(model.weights, 1), model)  # the similarity of a client to itself
-        return State(Shared(model.weights), alone.repeat(federation.n_clients).diag())
+        [[largest]] = phi_similarity(repeat(model.weights, 1), model)  # the similarity of a client to itself
+        return State(Shared(model.weights), largest.repeat(federation.n_clients).diag())
 
     def round(state, cohort):
         if cohort.round < math.floor(generalization * cohort.rounds + 1e-9):

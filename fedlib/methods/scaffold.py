@@ -75,9 +75,9 @@ def scaffold(server_lr: Annotated[float, above(0)] = 1.0) -> Algorithm:
         True
     """
 
-    def loss(own, batch, correction):  # ONE client; correction: c - c_i
-        own.steps.add_(1)  # in place, as BatchNorm moves its statistics: no step of the optimiser
-        return cross_entropy(own.y, batch) + sum((own.y[name] * t).sum() for name, t in correction.items())
+    def loss(counted, batch, correction):  # ONE client; correction: c - c_i
+        counted.steps.add_(1)  # in place, as BatchNorm moves its statistics: no step of the optimiser
+        return cross_entropy(counted.y, batch) + sum((counted.y[name] * t).sum() for name, t in correction.items())
 
     def init(model, federation):
         zero = tree_map(torch.zeros_like, select(model.weights, model.trainable))

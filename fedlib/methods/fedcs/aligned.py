@@ -16,8 +16,6 @@ from fedlib.stack import Params, places, repeat
 if TYPE_CHECKING:
     from fedlib.training.cohort import Cohort
 
-SIDES = ("input", "output")
-
 
 class Alignment(NamedTuple):
     """A linear map and its position: a layer during training, folded into the weights afterwards."""
@@ -100,8 +98,7 @@ def plugged_in(cohort: "Cohort", alignment: Alignment) -> "tuple[Cohort, Params]
         return {name: leaves[i] for name, i in places(tree, model.weights).items()}
 
     def trainer(phase):
-        found = weights_in(phase.w)
-        shapes = {name: t.shape[1:] for name, t in found.items()}
+        shapes = {name: t.shape[1:] for name, t in weights_in(phase.w).items()}
         if phase.model.name != model.name or shapes != {name: t.shape for name, t in model.weights.items()}:
             raise ValueError("the map cannot be inserted: the method's clients do not train the run's model.")
         loss = aligned_loss(phase.loss, alignment.layer, alignment.side)
@@ -135,9 +132,9 @@ def linear_layer(w: Params, number: int, stacked: bool = False) -> str:
 def has_place(model: Model, layer: str) -> bool:
     """True if the map can be folded into `layer`: a linear layer with one vector per image and untied weights."""
     module, inputs = model.net.get_submodule(layer), []
-    hook = module.register_forward_pre_hook(lambda _, given: inputs.extend(given))
+    hook = module.register_forward_pre_hook(lambda _, args: inputs.extend(args))
     model.net.eval()
     model(model.weights, model.zeros(1, *model.shape))
     hook.remove()
-    own = not any(is_shared(model.net, f"{layer}.{name}") for name, _ in module.named_parameters(recurse=False))
-    return isinstance(module, nn.Linear) and own and [z.dim() for z in inputs[:1]] == [2]
+    untied = not any(is_shared(model.net, f"{layer}.{name}") for name, _ in module.named_parameters(recurse=False))
+    return isinstance(module, nn.Linear) and untied and [z.dim() for z in inputs[:1]] == [2]

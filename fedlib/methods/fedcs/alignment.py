@@ -119,8 +119,8 @@ def closed_form(within: Tensor, between: Tensor, r: int) -> Tensor:
         tensor(3.)
     """
     values, vectors = torch.linalg.eigh(within)
-    kept = values > len(values) * torch.finfo(values.dtype).eps * values.max()
-    S = vectors[:, kept] * values[kept].rsqrt()  # [d, rank], S' W S = I
+    positive = values > len(values) * torch.finfo(values.dtype).eps * values.max()
+    S = vectors[:, positive] * values[positive].rsqrt()  # [d, rank], S' W S = I
     Phi = torch.linalg.eigh(S.T @ between @ S).eigenvectors.flip(1)
     return S @ Phi[:, :r]
 

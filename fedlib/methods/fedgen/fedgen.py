@@ -9,6 +9,7 @@ from torch import Tensor
 from fedlib.algorithm import Algorithm, algorithm, one_for_all
 from fedlib.checks import above, at_least, at_most
 from fedlib.methods.fedgen.generator import STATISTICS, generate, new_generator
+from fedlib.methods.fedkemf import divergence
 from fedlib.stack import Params, client_mean, drop, tree_map
 from fedlib.streams import generator
 from fedlib.training import cross_entropy, train
@@ -90,8 +91,8 @@ def fedgen(
         y, logits = batch.draws["labels"], batch.model(w, batch.x)
         features = generate(g, torch.cat([y, batch.y]), batch.draws["noise"])
         guess, target = F.linear(features, *batch.model.head(w)).split([len(y), len(batch.y)])
-        divergence = F.kl_div(logits.log_softmax(1), target.detach().softmax(1), reduction="batchmean")
-        return F.cross_entropy(logits, batch.y) + fading * (alpha * F.cross_entropy(guess, y) + beta * divergence)
+        distilled = alpha * F.cross_entropy(guess, y) + beta * divergence(target, logits)
+        return F.cross_entropy(logits, batch.y) + fading * distilled
 
     def draws_for(cohort):  # labels y' of each step, and noise for them and for the batch
         def draws(rng, client, steps):

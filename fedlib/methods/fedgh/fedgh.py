@@ -29,13 +29,6 @@ class State(NamedTuple):
     header: Header
 
 
-def header_loss(header: Header, z: Tensor, y: Tensor, present: Tensor) -> Tensor:
-    """Mean cross-entropy of a header over the class means that are `present`."""
-    # class means z [n, width], their classes y [n], present [n]: 1, or 0 for a class that the client does not have
-    errors = F.cross_entropy(z @ header.weight.T + header.bias, y, reduction="none")
-    return (errors * present).sum() / present.sum()
-
-
 @algorithm
 def fedgh(
     width: Annotated[int, at_least(1)] = 64,
@@ -95,12 +88,13 @@ def fedgh(
         return peers.receive((z, (peers.class_counts > 0).to(z.dtype)))
 
     def trained(header, z, present):  # the header after the server's steps
-        y = torch.arange(z.shape[1], device=z.device).repeat(len(z))
+        y, z, present = torch.arange(z.shape[1], device=z.device).repeat(len(z)), z.flatten(0, 1), present.flatten()
         header = Header(*(t.clone().requires_grad_() for t in header))
         sgd = torch.optim.SGD(header, header_lr)
         for _ in range(header_steps):
             sgd.zero_grad()
-            header_loss(header, z.flatten(0, 1), y, present.flatten()).backward()
+            errors = F.cross_entropy(z @ header.weight.T + header.bias, y, reduction="none")
+            ((errors * present).sum() / present.sum()).backward()
             sgd.step()
         return Header(*(t.detach() for t in header))
 

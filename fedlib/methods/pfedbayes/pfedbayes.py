@@ -20,7 +20,7 @@ class Gaussian(NamedTuple):
     rho: Params
 
 
-class Both(NamedTuple):
+class Client(NamedTuple):
     """The distributions that a client trains, and its BatchNorm."""
 
     q: Gaussian  # personal
@@ -85,13 +85,13 @@ def pfedbayes(zeta: Annotated[float, at_least(0)] = 10.0, rho: float = -2.5) -> 
     """
     check_number("rho", rho)
 
-    def loss(both, batch, share):  # ONE client
-        q, w = flat(both.q), flat(both.w)
+    def loss(client, batch, share):  # ONE client
+        q, w = flat(client.q), flat(client.w)
         sample = q[0] + q[1] * normal(batch.draws["seed"], q[0])  # a draw from q_i
-        values = sample.split([t.numel() for t in both.q.mu.values()])
-        sampled = {name: v.view_as(t) for v, (name, t) in zip(values, both.q.mu.items(), strict=True)}
+        values = sample.split([t.numel() for t in client.q.mu.values()])
+        sampled = {name: v.view_as(t) for v, (name, t) in zip(values, client.q.mu.items(), strict=True)}
         distance = divergence(q, fixed(w)) + divergence(fixed(q), w)
-        return cross_entropy(sampled | both.batchnorm, batch) + zeta * share * distance
+        return cross_entropy(sampled | client.batchnorm, batch) + zeta * share * distance
 
     def draws(rng, client, steps):
         return {"seed": rng.integers(1 << 62, size=steps)}
@@ -102,7 +102,7 @@ def pfedbayes(zeta: Annotated[float, at_least(0)] = 10.0, rho: float = -2.5) -> 
         return State(w, copies(w, n), copies(drop(model.weights, mu), n))
 
     def local_update(state, cohort):  # [k, ...]
-        start = Both(cohort.mine(state.q), cohort.broadcast(state.w), cohort.mine(state.batchnorm))
+        start = Client(cohort.mine(state.q), cohort.broadcast(state.w), cohort.mine(state.batchnorm))
         return train(cohort, loss, start, 1 / cohort.n_samples.to(cohort.images.scale.dtype), draws=draws)
 
     def round(state, cohort):

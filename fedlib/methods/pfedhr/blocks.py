@@ -68,7 +68,7 @@ def decompose(model: Model) -> list[Block]:
     for h, cut in enumerate(cuts, 1):
         [op] = [OPERATIONS[type(layer)] for _, layer in cut if type(layer) in OPERATIONS]
         net = nn.Sequential(*(layer for _, layer in cut))
-        names = {f"{i}.{entry}": f"{name}.{entry}" for i, (name, layer) in enumerate(cut) for entry in _entries(layer)}
+        names = {f"{i}.{e}": f"{name}.{e}" for i, (name, layer) in enumerate(cut) for e in layer.state_dict()}
         block = Block(h, op, net, names, tuple(x.shape[1:]), (), op == FC and h == len(cuts))
         with torch.no_grad():
             x = block(model.weights, x)
@@ -90,10 +90,6 @@ def outputs(blocks: list[Block], w: Params, x: Tensor) -> list[Tensor]:
         x = block(w, x)
         answers.append(x)
     return answers
-
-
-def _entries(layer: nn.Module) -> list[str]:
-    return list(layer.state_dict())
 
 
 def _layers(model: Model, net: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Module]]:

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from fedlib.algorithm import Algorithm, algorithm, need_public
 from fedlib.checks import above, at_least
+from fedlib.methods.fedkemf import divergence
 from fedlib.methods.pfedhr.match import after_training, alike
 from fedlib.methods.pfedhr.public import public_training
 from fedlib.methods.pfedhr.reassemble import Network, reassemble
@@ -103,8 +104,7 @@ def pfedhr(
 
     def loss(w, batch, teacher, weight):  # ONE client; eq. 6
         z = batch.model(w, batch.x)
-        divergence = F.kl_div(z.log_softmax(1), teacher[batch.index].softmax(1), reduction="batchmean")
-        return F.cross_entropy(z, batch.y) + weight * divergence
+        return F.cross_entropy(z, batch.y) + weight * divergence(teacher[batch.index], z)
 
     def init(model, federation):
         need_public("pfedhr", federation)
@@ -140,8 +140,8 @@ def pfedhr(
                 client, teacher = cohort.subset([i], candidates[m]), repeat(trained[m], 1)
                 write_logits(state.answers, client, teacher)
                 state.matched[client.ids[0]], state.size[client.ids[0]] = cohort.round, n_bytes(teacher)
-                own = to_device(torch.from_numpy(client.samples[0]), right.device)
-                right[i] = (state.answers[own].argmax(1) == cohort.images.y[own]).float().mean()
+                index = to_device(torch.from_numpy(client.samples[0]), right.device)
+                right[i] = (state.answers[index].argmax(1) == cohort.images.y[index]).float().mean()
         return right
 
     def round(state, cohort):

@@ -52,19 +52,19 @@ def reassemble(
     pieces = [Piece(b, block.h, block.op, block.head) for b, block in links]
     distances = block_distances(x, [outputs(taken[model.name], w, x) for model, w in pool])
 
-    first, kept = None, []
+    first, selected = None, []
     for k in range(n_groups, SMALLEST - 1, -1):
         groups = group(distances, [piece.h for piece in pieces], k)
         by_seed = chains(pieces, groups, end_in_head)
-        kept = thinned(by_seed, most)
+        selected = thinned(by_seed, most)
         first = sum(map(len, by_seed)) if first is None else first
-        if kept:
+        if selected:
             break
 
     weights = [w for _, w in pool]
     like = pool[0].model
     candidates = [
         assemble([links[i] for i in chain], weights, like, depth, (*stream, "candidate", m), relu)
-        for m, chain in enumerate(kept)
+        for m, chain in enumerate(selected)
     ]
-    return Reassembly(pieces, distances, first, groups, kept, candidates)
+    return Reassembly(pieces, distances, first, groups, selected, candidates)

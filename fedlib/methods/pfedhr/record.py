@@ -66,9 +66,9 @@ def appended(log: Params, row: Params) -> Params:
     """Append a round [...] to a log [rounds, ...]; shorter rows are padded if the number of clients differs."""
     longer = {}
     for name, t in row.items():
-        both = (log[name], t[None]) if log else (t[None],)
-        shape = [max(sizes) for sizes in zip(*(values.shape[1:] for values in both), strict=True)]
-        longer[name] = torch.cat([_filled(values, shape, FILLED.get(name, NOTHING)) for values in both])
+        parts = (log[name], t[None]) if log else (t[None],)
+        shape = [max(sizes) for sizes in zip(*(values.shape[1:] for values in parts), strict=True)]
+        longer[name] = torch.cat([_filled(values, shape, FILLED.get(name, NOTHING)) for values in parts])
     return longer
 
 

@@ -37,9 +37,9 @@ def chains(pieces: Sequence[Piece], groups: Sequence[Sequence[int]], end_in_head
         [[(0, 3), (2, 1)], []]
     """
     n_networks = 1 + max(piece.b for piece in pieces)
-    found, known = [], set()
+    candidates, known = [], set()
     for first, seeds in enumerate(groups):
-        found.append([])
+        candidates.append([])
         for seed in sorted(seeds, key=lambda i: (pieces[i].h, pieces[i].b)):
             if pieces[seed].head:
                 continue
@@ -52,20 +52,17 @@ def chains(pieces: Sequence[Piece], groups: Sequence[Sequence[int]], end_in_head
                 if end_in_head and k + 1 == len(groups):
                     deeper = [i for i in deeper if pieces[i].head] or deeper
                 if deeper:
-                    chain.append(min(deeper, key=lambda i: _preference(pieces[i], last, n_networks)))
+                    next_network = {i: (pieces[i].b - last.b - 1) % n_networks for i in deeper}
+                    chain.append(min(deeper, key=lambda i: (pieces[i].head, pieces[i].h, next_network[i])))
                     used.add(k)
             complete = len({pieces[i].op for i in chain}) == len(TYPES) and len(used) == len(groups)  # R3, R4
             if complete and tuple(chain) not in known:
                 known.add(tuple(chain))
-                found[-1].append(tuple(chain))
-    return found
+                candidates[-1].append(tuple(chain))
+    return candidates
 
 
-def _preference(piece: Piece, last: Piece, n_networks: int) -> tuple:
-    return piece.head, piece.h, (piece.b - last.b - 1) % n_networks
-
-
-def thinned(found: Sequence[Sequence[Chain]], most: int) -> list[Chain]:
+def thinned(candidates: Sequence[Sequence[Chain]], most: int) -> list[Chain]:
     """Select at most `most` candidates from the groups in turn, in the order of `chains`."""
-    ranked = sorted((turn, k) for k, group in enumerate(found) for turn in range(len(group)))[:most]
-    return [found[k][turn] for k, turn in sorted((k, turn) for turn, k in ranked)]
+    ranked = sorted((turn, k) for k, group in enumerate(candidates) for turn in range(len(group)))[:most]
+    return [candidates[k][turn] for k, turn in sorted((k, turn) for turn, k in ranked)]

@@ -26,7 +26,7 @@ class Resize(nn.Module):
 
     def __init__(self, size: tuple[int, int], to: tuple[int, int]):
         super().__init__()
-        self.sides = [_resizing(*both) for both in zip(size, to, strict=True)]
+        self.sides = [_resizing(*side) for side in zip(size, to, strict=True)]
 
     def forward(self, x: Tensor) -> Tensor:
         self.sides = [to_device(side, x.device).to(x.dtype) for side in self.sides]  # moved once
@@ -73,11 +73,6 @@ def stitch(shape: tuple[int, ...], block: Block, depth: int, relu: bool = True) 
     return nn.Sequential(*layers)
 
 
-def classifier(shape: tuple[int, ...], n_classes: int) -> nn.Module:
-    """Last layer of a candidate without a head."""
-    return nn.Linear(shape[0], n_classes)
-
-
 def assemble(
     chain: Sequence[Link], uploads: Sequence[Params], like: Model, depth: int, stream: Stream, relu: bool = True
 ) -> Model:
@@ -97,7 +92,7 @@ def assemble(
             layers.append((f"block{position}", copy.deepcopy(block.net)))
             before = chain[position - 1]
         if not before.block.head:
-            layers.append(("classifier", classifier(before.block.out_shape, n_classes)))
+            layers.append(("classifier", nn.Linear(before.block.out_shape[0], n_classes)))
         return nn.Sequential(OrderedDict(layers))
 
     first = next(iter(like.weights.values()))
