@@ -83,8 +83,8 @@ class Program:
 
     def _load(self, begun: Begun) -> None:
         phase, k = begun.phase, len(begun.phase.batches)
-        here, given = (self.w, self.context, self.progress), (phase.w, phase.context, begun.progress)
-        for t, value in zip(tree_leaves(here), tree_leaves(given), strict=True):
+        buffers, values = (self.w, self.context, self.progress), (phase.w, phase.context, begun.progress)
+        for t, value in zip(tree_leaves(buffers), tree_leaves(values), strict=True):
             t[:k].copy_(value)
         index = pad_sequence(list(phase.batches))  # [steps, k, batch]
         self.index[: len(index), :k].copy_(to_device(index, self.index.device))

@@ -5,8 +5,6 @@ axis to the batch. The time on a GPU goes with the number of operations. Here th
 as grouped convolutions return it.
 """
 
-from typing import Any
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -38,33 +36,14 @@ class Rules(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
-def _pooled(
-    x: Tensor,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
-    ceil_mode: bool = False,
-    **_: Any,
-) -> Tensor:
+def _pooled(x, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, **_):
     """`F.max_pool2d` by its rule."""
-    pairs = (
-        2 * [size] if isinstance(size, int) else list(size)
-        for size in (kernel_size, stride or kernel_size, padding, dilation)
-    )
+    sizes = kernel_size, stride or kernel_size, padding, dilation
+    pairs = (2 * [size] if isinstance(size, int) else list(size) for size in sizes)
     return Pool.apply(x, (*pairs, ceil_mode))[0]
 
 
-def _normalised(
-    x: Tensor,
-    running_mean: Tensor | None,
-    running_var: Tensor | None,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    training: bool = False,
-    momentum: float = 0.1,
-    eps: float = 1e-5,
-) -> Tensor:
+def _normalised(x, running_mean, running_var, weight=None, bias=None, training=False, momentum=0.1, eps=1e-5):
     """`F.batch_norm` by its rule."""
     if not training or any(t is None for t in (running_mean, running_var, weight, bias)):
         return F.batch_norm(x, running_mean, running_var, weight, bias, training, momentum, eps)

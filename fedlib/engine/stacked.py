@@ -78,7 +78,7 @@ def unstacked(model: Model) -> list[str]:
     trained = {name: w.pop(name) for name in model.trainable}
     model.net.train()
     each = grad(lambda trained, w, x: model(trained | w, x).sum())
-    with warnings.catch_warnings(record=True) as said, drawing(model.stream, model.zeros().device):
+    with warnings.catch_warnings(record=True) as caught, drawing(model.stream, model.zeros().device):
         warnings.simplefilter("always")
         try:
             vmap(each, randomness="different")(trained, w, model.zeros(2, 2, *model.shape))
@@ -87,7 +87,8 @@ def unstacked(model: Model) -> list[str]:
             raise ValueError(
                 f"model={model.name!r} cannot be trained with backend='stacked' ({reason}); use backend='loop'."
             ) from error
-    return sorted({name for one in said for name in re.findall(r"batching rule for (\S+)\.", str(one.message))})
+    messages = " ".join(str(warning.message) for warning in caught)
+    return sorted(set(re.findall(r"batching rule for (\S+)\.", messages)))
 
 
 def roomy(n: int) -> int:

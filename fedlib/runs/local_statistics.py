@@ -38,11 +38,11 @@ def keeping_statistics(method: Algorithm) -> Algorithm:
         return WithStatistics(method.round(state.base, replace(cohort, statistics=state.statistics)), state.statistics)
 
     def models(state):
-        models, kept = method.models(state.base), state.statistics.stacks
+        models, stacks = method.models(state.base), state.statistics.stacks
         if isinstance(models, PerArchitecture):
-            return PerArchitecture(tuple(map(with_statistics, models.stacks, kept)))
-        [kept] = kept
-        return with_statistics(for_each(models, len(next(iter(kept.values())))), kept) if kept else models
+            return PerArchitecture(tuple(map(with_statistics, models.stacks, stacks)))
+        [local] = stacks
+        return with_statistics(for_each(models, len(next(iter(local.values())))), local) if local else models
 
     def tune(state, everyone):
         copied = tree_map(torch.clone, state.statistics)

@@ -183,9 +183,9 @@ class RunResult(Evaluations):
         check_count("client", index(client), 0, self.accuracy["client"].nunique() - 1)
         if not isinstance(self.models, PerArchitecture):
             return row(self.models, client)
-        owned = zip(self.architectures, self.models.stacks, strict=True)
-        [found] = [row(stack, int(np.searchsorted(own, client))) for (_, own), stack in owned if client in own]
-        return found
+        groups = zip(self.architectures, self.models.stacks, strict=True)
+        [weights] = [row(stack, int(np.searchsorted(ids, client))) for (_, ids), stack in groups if client in ids]
+        return weights
 
     @property
     def diverged(self) -> int | None:

@@ -15,11 +15,7 @@ Report = Callable[[int], None]  # called with the number of rounds done
 
 
 def round_loop(
-    session: Session,
-    folder: RunFolder,
-    saved: Checkpoint | None,
-    history: History,
-    report: Report,
+    session: Session, folder: RunFolder, saved: Checkpoint | None, history: History, report: Report
 ) -> State:
     """Run the remaining rounds; returns the final state, on the host."""
     plan, device = session.plan, session.device
@@ -63,8 +59,8 @@ def round_loop(
 
 def checked(new: State, state: State, where: str) -> State:
     """The state that a round returns; `TypeError` if its fields differ from those of the state before."""
-    found, wanted = (one.base if isinstance(one, WithStatistics) else one for one in (new, state))
-    if getattr(found, "_fields", type(found)) != getattr(wanted, "_fields", type(wanted)):
-        kind = "None" if found is None else f"a {type(found).__name__}"
-        raise TypeError(f"{where} returned {kind}; it must return a {type(wanted).__name__}, as its `init` does.")
+    returned, expected = (one.base if isinstance(one, WithStatistics) else one for one in (new, state))
+    if getattr(returned, "_fields", type(returned)) != getattr(expected, "_fields", type(expected)):
+        kind = "None" if returned is None else f"a {type(returned).__name__}"
+        raise TypeError(f"{where} returned {kind}; it must return a {type(expected).__name__}, as its `init` does.")
     return new

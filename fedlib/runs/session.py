@@ -41,8 +41,12 @@ class Session:
         if device is None:
             check_device(setting)
         self.plan, self.device = plan, torch.device(setting.device) if device is None else device
-        self.images = like.images if like else self._images()
-        self.trainer = trainer or (like.trainer if like else self._trainer(store))
+        self.images = (
+            like.images if like else on_device(federation.data, self.device, setting.torch_dtype, setting.pixels)
+        )
+        self.trainer = trainer or (like and like.trainer)
+        if self.trainer is None:
+            self.trainer = BACKENDS[setting.backend](self.device, store_root(store), setting.graphs)
         self.model = plan.model._replace(weights={name: t.to(self.device) for name, t in plan.model.weights.items()})
         self.architectures = architectures_of(plan.algorithm, self.model, federation)
         for model, _ in deal(self.model, federation.n_clients) if setting.backend == "stacked" and not like else ():
@@ -52,9 +56,8 @@ class Session:
                     f"the results are right, but backend='loop' may be faster.",
                     stacklevel=2,
                 )
-        self.sampled = cohorts(
-            federation.n_clients - federation.unseen, setting.join_ratio, setting.rounds, setting.seed
-        )
+        candidates = federation.n_clients - federation.unseen
+        self.sampled = cohorts(candidates, setting.join_ratio, setting.rounds, setting.seed)
         self._beside: dict[str, Images] = like._beside if like else {}  # by fingerprint
 
     def init(self) -> State:
@@ -102,13 +105,6 @@ class Session:
         if data.fingerprint not in self._beside:
             self._beside[data.fingerprint] = beside(self.images, data)
         return self._beside[data.fingerprint]
-
-    def _images(self) -> Images:
-        setting = self.plan.setting
-        return on_device(self.plan.federation.data, self.device, setting.torch_dtype, setting.pixels)
-
-    def _trainer(self, store: str | Path | None) -> Trainer:
-        return BACKENDS[self.plan.setting.backend](self.device, store_root(store), self.plan.setting.graphs)
 
 
 def check_device(setting: Setting) -> None:

@@ -86,9 +86,9 @@ def setting(**arguments: Any) -> Setting:
 def with_settings(function: F) -> F:
     """Decorate a function with `**setting`: its signature lists the fields of `Setting`; errors are as in `setting`."""
     listed = list(inspect.signature(Setting).parameters.values())
-    [*own, _] = inspect.signature(function).parameters.values()
-    first = [one for one in own if one.kind is one.POSITIONAL_OR_KEYWORD]
-    signature = inspect.signature(function).replace(parameters=[*first, *listed, *own[len(first) :]])
+    [*named, _] = inspect.signature(function).parameters.values()
+    first = [one for one in named if one.kind is one.POSITIONAL_OR_KEYWORD]
+    signature = inspect.signature(function).replace(parameters=[*first, *listed, *named[len(first) :]])
     known = list(signature.parameters)
 
     @functools.wraps(function)

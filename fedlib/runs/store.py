@@ -115,7 +115,7 @@ class RunFolder:
                 f"The run folder {str(self.path)!r} was written by another version of fedlib (format "
                 f"{meta.get('format')}, this one writes {FORMAT}); delete it, or set FEDLIB_RUNS to another folder."
             )
-        if names is None and meta.get("checksum", found := _checksum(meta["round"], tensors)) != found:
+        if names is None and meta.get("checksum", actual := _checksum(meta["round"], tensors)) != actual:
             raise ValueError(
                 f"The run file {str(self.file)!r} is damaged (its checksum differs); delete it to run again."
             )

@@ -13,7 +13,6 @@ from fedlib.algorithm import resolve
 from fedlib.checks import check_count, check_flag, check_kind
 from fedlib.models import architectures
 from fedlib.runs import cluster
-from fedlib.runs.plan import Plan
 from fedlib.runs.prepare import portable, prepare
 from fedlib.runs.result import RunResult
 from fedlib.runs.run import carry_out
@@ -26,7 +25,7 @@ ELSEWHERE = {  # arguments of `run` that are no arguments of a cell
     "store": "fl.sweep(..., store=...)",
     "debug": "fl.run(..., debug=True) for one cell",
 }
-SEVERAL = (list, tuple, range, np.ndarray, pd.Series, pd.Index)
+SEVERAL = (list, tuple, range, np.ndarray, pd.Series, pd.Index)  # but no NamedTuple, such as an algorithm
 Cell = Mapping[str, Any]  # arguments of `run` by name
 
 
@@ -92,7 +91,7 @@ def grid(**axes: object) -> list[dict[str, object]]:
         >>> [cell["seed"] for cell in fl.grid(algorithm=["fedavg", "fedper"], seed=[0, 1], rounds=20)]
         [0, 1, 0, 1]
     """
-    many = {name: list(value) for name, value in axes.items() if isinstance(value, SEVERAL) and not _is_value(value)}
+    many = {name: list(v) for name, v in axes.items() if isinstance(v, SEVERAL) and not hasattr(v, "_fields")}
     return [axes | dict(zip(many, values, strict=True)) for values in itertools.product(*many.values())]
 
 
@@ -160,7 +159,7 @@ def sweep(
     plans = [prepare(**cell) for cell in cells]  # every cell is checked before the first one starts
     cells = [cell | _portable(cell) for cell in cells]
     todo = {address(plan.config): (cell, plan) for cell, plan in zip(cells, plans, strict=True)}
-    todo = [(cell, plan) for cell, plan in todo.values() if _unfinished(plan, store)]
+    todo = [each for each in todo.values() if RunFolder(each[1].config, store).rounds_done() < each[1].setting.rounds]
     if ray is None:
         for _, plan in todo:
             check_device(plan.setting)
@@ -180,15 +179,6 @@ def _portable(cell: Cell) -> dict[str, Any]:
     if "model" in cell:
         made["model"] = [portable(network) for network in architectures(cell["model"])]
     return made
-
-
-def _unfinished(plan: Plan, store: str | Path | None) -> bool:
-    return RunFolder(plan.config, store).rounds_done() < plan.setting.rounds
-
-
-def _is_value(value: object) -> bool:
-    """True for a NamedTuple (an algorithm): a single value, not a list of values."""
-    return isinstance(value, tuple) and hasattr(value, "_fields")
 
 
 def _labels(cells: Sequence[Cell]) -> pd.DataFrame:

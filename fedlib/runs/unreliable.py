@@ -48,9 +48,9 @@ def stopping(trainer: Trainer, done: Mapping[int, float]) -> Trainer:
     """Stop each client after the share `done` of its steps, by client number, rounded up."""
 
     def train(phase: Phase) -> Any:
-        steps = [math.ceil(done[i] * len(own)) for i, own in zip(phase.clients, phase.batches, strict=True)]
-        batches = tuple(own[:n] for own, n in zip(phase.batches, steps, strict=True))
-        draws = tuple({name: t[:n] for name, t in own.items()} for own, n in zip(phase.draws, steps, strict=False))
+        steps = [math.ceil(done[i] * len(index)) for i, index in zip(phase.clients, phase.batches, strict=True)]
+        batches = tuple(index[:n] for index, n in zip(phase.batches, steps, strict=True))
+        draws = tuple({name: t[:n] for name, t in drawn.items()} for drawn, n in zip(phase.draws, steps, strict=False))
         return trainer(phase._replace(batches=batches, draws=draws))
 
     return train

@@ -9,6 +9,9 @@ from torch.optim.adam import adam as functional
 from fedlib.stack import Params
 
 BETAS, EPSILON = (0.9, 0.999), 1e-8  # as in torch.optim
+OPTIONS = dict(
+    foreach=False, amsgrad=False, weight_decay=0, maximize=False, beta1=BETAS[0], beta2=BETAS[1], eps=EPSILON
+)
 
 
 def step_of_adam(
@@ -26,24 +29,9 @@ def step_of_adam(
     operation, which is faster and rounds differently; it reads a gradient in memory order, so a transposed one is
     copied first.
     """
+    gradient = [g.contiguous() for g in gradient]
     with torch.no_grad():
-        functional(
-            list(w),
-            [g.contiguous() for g in gradient],
-            list(first),
-            list(second),
-            max_exp_avg_sqs=[],
-            state_steps=list(taken),
-            foreach=False,
-            fused=fused,
-            amsgrad=False,
-            beta1=BETAS[0],
-            beta2=BETAS[1],
-            lr=lr,
-            weight_decay=0.0,
-            eps=EPSILON,
-            maximize=False,
-        )
+        functional(list(w), gradient, list(first), list(second), [], list(taken), **OPTIONS, fused=fused, lr=lr)
 
 
 def adam(

@@ -126,9 +126,9 @@ class Cohort:
     def keep_statistics(self, w: Tree) -> None:
         """Store the BatchNorm statistics of the trained `w` [k, ...], if the clients keep statistics."""
         if self.statistics is not None:
-            kept, leaves = self.statistics.stacks[self.architecture], tree_leaves(w)
-            trained = {name: leaves[i] for name, i in places(w, kept).items()}
-            put(select(kept, trained), self.rows, trained)
+            statistics, leaves = self.statistics.stacks[self.architecture], tree_leaves(w)
+            trained = {name: leaves[i] for name, i in places(w, statistics).items()}
+            put(select(statistics, trained), self.rows, trained)
 
     @property
     def stream(self) -> Stream:

@@ -111,7 +111,7 @@ def batchnorm_inputs(
     They are over all pixels of the samples `samples[i]` for the model in row i of `models`, in evaluation mode.
     """
     layers = {name: m for name, m in model.net.named_modules() if f"{name}.running_mean" in model.batchnorm}
-    found = {name: ([], []) for name in layers}
+    statistics = {name: ([], []) for name in layers}
     for i, index in enumerate(samples):
         moments = {name: [] for name in layers}  # of each chunk of samples
         hooks = [
@@ -125,11 +125,10 @@ def batchnorm_inputs(
                 hook.remove()
         for name, chunks in moments.items():
             n, total, squares = (sum(values) for values in zip(*chunks, strict=True))
-            mean = total / n
-            found[name][0].append(mean)
-            found[name][1].append((squares / n - mean**2).clamp(min=0).sqrt())
+            statistics[name][0].append(total / n)
+            statistics[name][1].append((squares / n - (total / n) ** 2).clamp(min=0).sqrt())
     dtype = images.scale.dtype
-    return {name: tuple(torch.stack(rows).to(dtype) for rows in pair) for name, pair in found.items()}
+    return {name: tuple(torch.stack(rows).to(dtype) for rows in pair) for name, pair in statistics.items()}
 
 
 def class_features(cohort: Cohort, models: Tree) -> tuple[Tensor, Tensor]:

@@ -1,7 +1,7 @@
 """A phase: one local training of all clients of a cohort, the input of a backend."""
 
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import NamedTuple
 
 import torch
@@ -71,11 +71,9 @@ def kind(phase: Phase) -> tuple:
     return phase.loss, phase.model.name, *data, *steps, *map(shapes, stacks)
 
 
-@contextmanager
-def randomness(phase: Phase) -> Iterator[None]:
+def randomness(phase: Phase) -> AbstractContextManager[None]:
     """`drawing` from the stream of the phase, if it has one."""
-    with nullcontext() if phase.stream is None else drawing(phase.stream, phase.images.y.device):
-        yield
+    return nullcontext() if phase.stream is None else drawing(phase.stream, phase.images.y.device)
 
 
 @contextmanager
