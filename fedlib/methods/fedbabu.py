@@ -12,7 +12,7 @@ def fedbabu(tuned: Literal["all", "head", "body"] = "all") -> Algorithm:
     """A shared body under a fixed random head; each client fine-tunes a copy of the model for its evaluation.
 
     A client minimises cross-entropy over the body of the model with the head (the last linear layer) frozen at its
-    initial values, which are the same for everybody and are never sent. The server averages the bodies, each client
+    initial values, which are the same for all clients and are never sent. The server averages the bodies, each client
     weighted with its number of train samples. BatchNorm belongs to the body and is averaged.
 
     A client is evaluated with a copy of the global model after `tune_epochs` epochs of fine-tuning on its train samples

@@ -18,7 +18,7 @@ class State(NamedTuple):
 
 @algorithm
 def feddyn(alpha: Annotated[float, at_least(0)] = 0.01, clip: Annotated[float, above(0)] | None = 10.0) -> Algorithm:
-    """FedAvg with a dynamic regulariser, with which local and global optimum agree.
+    """FedAvg with a dynamic regulariser, which aligns the local optima with the global optimum.
 
     In round t a client starts from the global model theta^t and minimises cross-entropy - <g_i, w> + alpha/2
     ||w - theta^t||^2, which gives theta_i. Then it updates its linear term: g_i -= alpha (theta_i - theta^t).

@@ -6,7 +6,7 @@ from fedlib.training import cross_entropy, train
 
 @algorithm
 def local_only() -> Algorithm:
-    """No federation: every client trains a model of its own on its own data.
+    """No federation: local training of a model for every client on its own data.
 
     A client minimises cross-entropy on its train samples, in the rounds in which it is sampled. Nothing is sent.
     Clients with the same architecture start from the same weights, and clients may have different architectures.

@@ -69,8 +69,8 @@ class Evaluations:
             when: "before" or "after" fine-tuning. Default: as the method is defined.
 
         Returns:
-            The mean, in the unit of the column [%, for the loss nats]; NaN if there is no evaluation until then, or no
-            client is asked for.
+            The mean, in the unit of the column [%, for the loss nats]; NaN without an evaluation until then, or without
+            clients.
 
         Raises:
             ValueError: an argument is not allowed, or the federation has no validation images.
@@ -125,13 +125,13 @@ class RunResult(Evaluations):
         config: everything that identifies the run: the content of `config.json` in `folder`.
         accuracy: one row per evaluation and client: round, client, n_test (test images), accuracy [%], loss, when
             ("before" or "after" fine-tuning); with `client_metrics` also weighted f1 [%] and auc [%].
-        rounds: one row per round: round, seconds, bytes_down and bytes_up (sums over the clients), train_loss
-            (0 if nobody trained).
+        rounds: one row per round: round, seconds, bytes_down and bytes_up (sums over the clients), train_loss (0
+            without training).
         trace: tensors that the algorithm records at every evaluation, by name: [n_evaluations, ...]; often empty.
         models: the models evaluated last, before fine-tuning: a stack [n_clients, ...], or `PerArchitecture`.
         state: the final state of the algorithm.
         model: the architecture, with its initial weights.
-        architectures: which clients have which architecture; for most methods one, which all clients have.
+        architectures: the clients of each architecture; most methods have one architecture for all clients.
         folder: folder of the run in the run store.
         when: "after" for a method that is evaluated after fine-tuning, else "before".
         validation: as `accuracy`, on the validation images; None if the federation has none.
@@ -169,7 +169,7 @@ class RunResult(Evaluations):
         return f"RunResult({run}, {len(self.rounds)} rounds: accuracy {self.score():.1f} % over all test images)"
 
     def weights(self, client: int) -> Tree:
-        """Look up the weights with which a client was evaluated last, before fine-tuning.
+        """Look up the weights of a client's last evaluation, before fine-tuning.
 
         Args:
             client: number of the client, from 0.

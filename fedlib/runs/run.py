@@ -76,7 +76,7 @@ def run(
             same mean and std, as in published code of pFedSim.
         dropout: probability, in [0, 1), that a sampled client does not answer in a round. It receives what the server
             sends before clients train or send, which counts as downloaded; it uploads nothing and keeps its old state,
-            and the others carry out the round. A round in which nobody answers changes nothing.
+            and the others carry out the round. A round without answers changes nothing.
         stragglers: probability, from 0 to 1, that a sampled client does only a part of its training in a round: of each
             local training it takes the first steps, a number drawn uniformly from 1 to all of them, and its result
             counts like any other. The experiments of FedProx (section 5.2) do so with whole epochs; their FedAvg leaves

@@ -8,10 +8,10 @@ The script runs a file of yours, `sweep.py`, in every task:
 All tasks write one run store, in a folder that all machines see. When they are done, `python sweep.py` on any of these
 machines, outside of an array, reads all cells and prints the whole table.
 
-What a lost machine costs: of each run on it the work since the last checkpoint, `checkpoint_seconds` (30) or a little
-more. SLURM starts the task again (`--requeue`), and so does the same `sbatch` by hand: a finished cell is read, an
-unfinished one goes on from its checkpoint with the same bits. Where machines see no common folder, the script can send
-the runs of a task home at its end; a lost machine then costs all that its task had done.
+A lost machine costs the work of its runs since their last checkpoints, `checkpoint_seconds` (30) or a little more.
+SLURM starts the task again (`--requeue`), and so does the same `sbatch` by hand: a finished cell is read, an unfinished
+one continues from its checkpoint with the same bits. Without a common folder the script can copy the runs of a task to
+one machine at its end; a lost machine then costs all work of its task.
 """
 
 import os
@@ -25,7 +25,7 @@ SCRIPT = Path(__file__).with_name("slurm.sh")
 
 
 def slurm_share(cells: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Take the cells of this task of a SLURM array: of n tasks, task i gets the cells i, i + n, i + 2n, ...
+    """Select the cells of this task of a SLURM array: of n tasks, task i has the cells i, i + n, i + 2n, ...
 
     Args:
         cells: arguments of `fl.run` by name, one dict per run, as `fl.grid` makes them; in the same order in all tasks.

@@ -98,7 +98,7 @@ def pfedhr(
         >>> method = fl.pfedhr(server_epochs=1, most=2, probes=10, server_batch=32)
         >>> result = fl.run(method, federation, "m1_thin", rounds=1, progress=False)
         >>> tried = replay(result.state.log, 0)  # in the first round
-        >>> tried.similarity.argmax(1).tolist() == tried.match  # each client gets the candidate most like its network
+        >>> tried.similarity.argmax(1).tolist() == tried.match  # each client has the most similar candidate
         True
     """
 
