@@ -33,11 +33,9 @@ BACKENDS: dict[str, Callable[..., Trainer]] = Registry(loop=lambda *_: train_loo
 
 
 def measured_form(store: Path, graphs: bool, phase: Phase, size: int) -> str:
-    """Faster form of convolutions for a stack of `size` clients.
-
-    It is measured once per run store, GPU, version of torch, model and size (rounded up to a power of two) and then
-    read from the store, so that runs with the same store have the same bits.
-    """
+    """Faster form of convolutions for a stack of `size` clients."""
+    # Measured once per run store, GPU, version of torch, model and size (rounded up to a power of two), then read from
+    # the store, so that runs with the same store have the same bits.
     gpu, shape = torch.cuda.get_device_name(phase.images.y.device), "x".join(map(str, phase.images.x.shape[1:]))
     size = 1 << (size - 1).bit_length()
     case = f"{gpu}, torch {torch.__version__}, {phase.model.name} {shape}, {size} clients"
@@ -52,10 +50,8 @@ def measured_form(store: Path, graphs: bool, phase: Phase, size: int) -> str:
 
 
 def faster_form(phase: Phase, size: int, graphs: bool) -> str:
-    """Form of convolutions (see `convolution.convolutions`) with the shorter time for a `timed_phase`.
-
-    A failing form is left out, for lack of memory for example. If all fail, the first error is raised.
-    """
+    """Form of convolutions (see `convolution.convolutions`) with the shorter time for a `timed_phase`."""
+    # A failing form is left out, for lack of memory for example. If all fail, the first error is raised.
     seconds, errors = {}, []
     for form in FORMS:
         try:

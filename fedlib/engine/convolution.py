@@ -13,12 +13,10 @@ FORMS = ("grouped", "patches")
 
 @contextmanager
 def convolutions(net: nn.Module, form: str) -> Iterator[None]:
-    """Within this context the convolutions of `net` have the form `form`; results are the same up to rounding.
-
-    "grouped" is PyTorch's convolution, which becomes one grouped convolution under `vmap`. "patches" multiplies
-    unfolded images with the kernels, one batched matrix product under `vmap`; convolutions with groups, strides,
-    dilation or padding other than zeros stay as they are.
-    """
+    """Within this context the convolutions of `net` have the form `form`; results are the same up to rounding."""
+    # "grouped" is PyTorch's convolution, which becomes one grouped convolution under `vmap`. "patches" multiplies
+    # unfolded images with the kernels, one batched matrix product under `vmap`; it leaves other than plain convolutions
+    # as they are.
     changed = [layer for layer in net.modules() if form == "patches" and _is_plain(layer)]
     for layer in changed:
         layer._conv_forward = partial(_patches, layer)
@@ -87,9 +85,7 @@ def _unfold(x: Tensor, kernel: tuple[int, int]) -> Tensor:
 
 
 def _channels_first(rows: Tensor, size: list[int]) -> Tensor:
-    """Rows [batch * H * W, C] as images [batch, C, H, W]; `size` is (batch, H, W).
-
-    Images of one pixel, which are contiguous already, need the copy, too: on a GPU, BatchNorm chooses its kernel by the
-    strides, and the kernel for channels-last strides does not work under `vmap`.
-    """
+    """Rows [batch * H * W, C] as images [batch, C, H, W]; `size` is (batch, H, W)."""
+    # Images of one pixel, which are contiguous already, need the copy, too: on a GPU, BatchNorm chooses its kernel by
+    # the strides, and the kernel for channels-last strides does not work under `vmap`.
     return rows.unflatten(0, size).permute(0, 3, 1, 2).clone(memory_format=torch.contiguous_format)

@@ -26,10 +26,8 @@ class Cancelled(Exception):
 
 
 def lockstep(functions: Sequence[Callable[[Trainer], Any]], trainer: Stacked) -> list[Any]:
-    """Call each of `functions` with a trainer that joins their local phases; returns their results.
-
-    The first exception, including Ctrl-C here, ends all functions and is raised.
-    """
+    """Call each of `functions` with a trainer that joins their local phases; returns their results."""
+    # The first exception, including Ctrl-C here, ends all functions and is raised.
     runs, random_losses = [_Run(function) for function in functions], set()
     try:
         for run in runs:
@@ -97,11 +95,9 @@ class _Run:
 
 
 def _train(runs: Sequence[_Run], trainer: Stacked, random_losses: set[Loss]) -> None:
-    """Train runs that wait at phases of one kind as one stack, until the first of them has ended its phase.
-
-    If model or loss draw random numbers, each phase is trained alone to its end: the draws of a run must not depend on
-    other runs. `random_losses` collects such losses.
-    """
+    """Train runs that wait at phases of one kind as one stack, until the first of them has ended its phase."""
+    # If model or loss draw random numbers, each phase is trained alone to its end: the draws of a run must not depend
+    # on other runs. `random_losses` collects such losses.
     begun = [run.begun for run in runs]
     loss = begun[0].phase.loss
     if loss not in random_losses:

@@ -12,10 +12,8 @@ from fedlib.training.phase import TRAINED, Phase, randomness
 
 
 def train_loop(phase: Phase, check: bool = False) -> tuple[Tree, Tensor]:
-    """Trained stack [k, ...] and mean training loss [k] of each client.
-
-    An error names its round, client and step. With `check`, a loss that is not finite raises `FloatingPointError`.
-    """
+    """Trained stack [k, ...] and mean training loss [k] of each client; an error names its round, client and step."""
+    # With `check`, a loss that is not finite raises `FloatingPointError`.
     phase.model.net.train()
     with randomness(phase):
         trained, losses = zip(*(_train_client(phase, i, check) for i in range(len(phase.batches))), strict=True)

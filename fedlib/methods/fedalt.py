@@ -31,11 +31,9 @@ class State(NamedTuple):
 
 
 def personalise(name: str, update: Callable[[Params, State, Cohort], Params], warm_up: float, part: str) -> Algorithm:
-    """Make a method that is FedAvg for the share `warm_up` of the rounds and then trains models with a personal part.
-
-    Every v_i starts as that part of the FedAvg model, also for a client that is sampled later or never. After the
-    warm-up `update(w, state, cohort)` trains the models w [k, ...]; fine-tuning changes v_i only.
-    """
+    """Make a method that is FedAvg for the share `warm_up` of the rounds and then trains a personal part."""
+    # Every v_i starts as that part of the FedAvg model, also for a client that is sampled later or never. After the
+    # warm-up `update(w, state, cohort)` trains the models w [k, ...]; fine-tuning changes v_i only.
 
     def split(w, names):
         return State(drop(w, names), Shared(select(w, names)))

@@ -35,10 +35,8 @@ def mixing_weights(useful: Tensor) -> Tensor:
 
 
 def hold_out(cohort: Cohort, share: float) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Split each client's train samples into training and validation samples, at least one of each per client.
-
-    The samples have been in random order since the federation was made; the last ones are held out.
-    """
+    """Split each client's train samples into training and validation samples, at least one of each per client."""
+    # The samples have been in random order since the federation was made; the last ones are held out.
     training, held_out = [], []
     for i, samples in zip(cohort.ids, cohort.samples, strict=True):
         if len(samples) < 2:
@@ -55,12 +53,10 @@ def column(sent: Params, j: int) -> Params:
 
 
 def models_for(cohort: Cohort, state: State, neighbours: int, explore: float) -> Tensor:
-    """Choose the models that each client receives: int64 [k, 1 + m], its own and those of m others.
-
-    The candidates are the participants of the last round. They are chosen one by one: the largest remaining P_ij, with
-    ties broken at random, or with probability `explore` a random one. The client itself is chosen only if no other
-    candidate remains.
-    """
+    """Choose the models that each client receives: int64 [k, 1 + m], its own and those of m others."""
+    # Candidates are the participants of the last round. They are chosen one by one: the largest remaining P_ij, ties
+    # broken at random, or with probability `explore` a random one; the client itself only if no other candidate
+    # remains.
     clients, shape, m = cohort.clients, (cohort.size, len(state.last)), min(neighbours, len(state.last))
     rng = generator(*cohort.server_stream, "neighbours")
     drawn = rng.random(shape).argsort(1), rng.random(shape), rng.random((m, cohort.size, 1)) < explore

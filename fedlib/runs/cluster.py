@@ -29,10 +29,8 @@ Files = dict[str, bytes]  # name -> content, of one run's folder
 
 
 def connect(address: str, cells: Sequence[dict[str, Any]], gpus: float | None) -> tuple[list[dict[str, Any]], float]:
-    """Join the cluster; returns the cells with "auto" devices resolved, and the GPU share of a task.
-
-    Raises `ValueError` without Ray, a cluster at the address, or a GPU for a share.
-    """
+    """Join the cluster; returns the cells with "auto" devices resolved, and the GPU share of a task."""
+    # `ValueError` without Ray, a cluster at the address, or a GPU for a share
     try:
         import ray
     except ImportError:

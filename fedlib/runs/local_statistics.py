@@ -20,11 +20,9 @@ class WithStatistics(NamedTuple):
 
 
 def keeping_statistics(method: Algorithm) -> Algorithm:
-    """`method` with running means and variances local to each client, in training and in evaluation.
-
-    Training updates a client's statistics; they are neither sent nor counted as bytes. Statistics that the method
-    computes itself, such as an average over clients, are not used.
-    """
+    """`method` with running means and variances local to each client, in training and in evaluation."""
+    # They are neither sent nor counted as bytes. Statistics that the method computes itself, such as averages, are
+    # unused.
 
     def init(model, federation):
         stacks = []

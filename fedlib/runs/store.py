@@ -164,10 +164,8 @@ def flatten(state: Tree) -> dict[str, Tensor]:
 
 
 def unflatten(tensors: dict[str, Tensor], template: Tree, device: torch.device | str = "cpu") -> Tree:
-    """Inverse of `flatten`, on `device`; `template`, a state of the same algorithm, gives the structure.
-
-    A `Shared` tree of the template may be a stack in `tensors`, and an empty dict may have entries.
-    """
+    """Inverse of `flatten`, on `device`; `template`, a state of the same algorithm, gives the structure."""
+    # A `Shared` tree of the template may be a stack in `tensors`, and an empty dict may have entries.
 
     def read(value: Tree, path: str) -> Tree:
         if isinstance(value, Tensor):

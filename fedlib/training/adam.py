@@ -23,12 +23,9 @@ def step_of_adam(
     lr: float,
     fused: bool,
 ) -> None:
-    """Move `w` one step along `gradient`, in place, and update its moments and step counts `taken`.
-
-    This is the function behind `torch.optim.Adam`, whose first use imports a compiler. `fused=True` runs a step as one
-    operation, which is faster and rounds differently; it reads a gradient in memory order, so a transposed one is
-    copied first.
-    """
+    """Move `w` one step along `gradient`, in place, and update its moments and step counts `taken`."""
+    # The function behind `torch.optim.Adam`, whose first use imports a compiler. A fused step is one operation, faster
+    # and with other rounding; it reads a gradient in memory order, so a transposed one is copied first.
     gradient = [g.contiguous() for g in gradient]
     with torch.no_grad():
         functional(list(w), gradient, list(first), list(second), [], list(taken), **OPTIONS, fused=fused, lr=lr)
@@ -44,11 +41,9 @@ def adam(
     lr: float,
     fused: bool = False,
 ) -> Params:
-    """Take one step of Adam on loss(w, *batch) for each batch; returns the new `w`.
-
-    The moments `first` and `second` after `taken` steps (zeros before the first one) name the trained entries. Moments
-    and `w` change in place; `loss` may change other entries of `w` (BatchNorm statistics).
-    """
+    """Take one step of Adam on loss(w, *batch) for each batch; returns the new `w`."""
+    # The moments `first` and `second` after `taken` steps (zeros before the first one) name the trained entries;
+    # moments and `w` change in place. The loss may change other entries of `w` (BatchNorm statistics).
     free = [w[name].requires_grad_() for name in first]
     steps = [torch.full((), float(taken), device=t.device if fused else None) for t in free]
     for batch in batches:

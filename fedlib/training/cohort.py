@@ -145,10 +145,8 @@ class Cohort:
 
 
 def with_statistics(w: Tree, statistics: Params) -> Tree:
-    """Replace the BatchNorm statistics in `w`, the weights of a network or a tree that contains them, by `statistics`.
-
-    If several networks of the tree have a statistic of the same name, the first one is replaced.
-    """
+    """Replace the BatchNorm statistics in `w`, the weights of a network or a tree with them, by `statistics`."""
+    # of several networks with a statistic of the same name, in the first one
     leaves, structure = tree_flatten(w)
     for name, i in places(w, statistics).items():
         leaves[i] = statistics[name]

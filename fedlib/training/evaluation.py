@@ -106,10 +106,8 @@ def evaluate(model: Model, images: Images, models: Params, samples: Sequence[np.
 def batchnorm_inputs(
     model: Model, images: Images, models: Params, samples: Sequence[np.ndarray]
 ) -> dict[str, tuple[Tensor, Tensor]]:
-    """Mean and standard deviation of the inputs of each BatchNorm layer: layer -> two tensors [n_clients, C].
-
-    They are over all pixels of the samples `samples[i]` for the model in row i of `models`, in evaluation mode.
-    """
+    """Mean and standard deviation of the inputs of each BatchNorm layer: layer -> two tensors [n_clients, C]."""
+    # over all pixels of the samples `samples[i]`, for the model in row i of `models`, in evaluation mode
     layers = {name: m for name, m in model.net.named_modules() if f"{name}.running_mean" in model.batchnorm}
     statistics = {name: ([], []) for name in layers}
     for i, index in enumerate(samples):
@@ -178,11 +176,8 @@ def _moments(x: Tensor) -> tuple[int, Tensor, Tensor]:
 
 
 def _blocks(sizes: Sequence[int]) -> Iterator[tuple[Tensor, Tensor]]:
-    """Blocks of clients of similar size: client numbers [g], positions of their samples [g, longest].
-
-    The last sample of a client is repeated up to the longest length. A block has at most CHUNK_GPU samples, or one
-    client.
-    """
+    """Blocks of clients of similar size: client numbers [g], positions of their samples [g, longest]."""
+    # A block has at most CHUNK_GPU samples, or one client; the last sample of a client fills up to the longest.
     n = torch.tensor(sizes)
     first, order = n.cumsum(0) - n, n.argsort(descending=True, stable=True)
     while len(order):

@@ -44,11 +44,8 @@ Trainer = Callable[[Phase], tuple[Tree, Tensor]]  # -> trained stack [k, ...], m
 def roles(
     w: Tree, trainable: Collection[str] | None = None, written: Collection[str] = (), frozen: Collection[str] = ()
 ) -> tuple[str, ...]:
-    """Role of each tensor of `w`, by the names in its path.
-
-    WRITTEN: BatchNorm statistics and names in `written`. Otherwise FROZEN: names in `frozen`, and names outside of
-    `trainable` (default: all names). Otherwise TRAINED.
-    """
+    """Role of each tensor of `w`, by the names in its path."""
+    # WRITTEN: BatchNorm statistics and names in `written`; then FROZEN: names in `frozen` or outside of `trainable`
 
     def role(path: tuple[str, ...]) -> str:
         if (path and is_statistic(path[-1])) or not set(written).isdisjoint(path):

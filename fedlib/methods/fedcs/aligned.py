@@ -85,11 +85,8 @@ class Aligned:
 
 
 def plugged_in(cohort: "Cohort", alignment: Alignment) -> "tuple[Cohort, Params]":
-    """A cohort whose clients train with the fixed map in their model, and a dict that receives their weights [k, ...].
-
-    The map reaches a loss as context, so that losses stay the same functions from round to round. Training raises
-    `ValueError` if the clients do not train the cohort's model.
-    """
+    """A cohort whose clients train with the fixed map in their model, and a dict that receives their weights."""
+    # The map reaches a loss as context, so that losses stay the same functions from round to round.
     model, last = cohort.model, {}
     tensors = {"P": alignment.P} | ({} if alignment.shift is None else {"shift": alignment.shift})
 

@@ -35,11 +35,9 @@ def whitening_step(S: Tensor, W: Tensor, rate: float | Tensor) -> Tensor:
 
 
 def rotation_step(Phi: Tensor, u: Tensor, rate: float | Tensor) -> Tensor:
-    """Move the columns of Phi [d, r] towards the eigenvectors of E[u u'] (12): Phi + rate (u y' - Phi triu(y y')).
-
-    Here y = Phi' u. Eigenvectors come in the order of their eigenvalues, the largest first, because column j is cleared
-    only of the columns up to j. For the same reason the product with triu(y y') is a cumulative sum over columns.
-    """
+    """Move the columns of Phi [d, r] towards the eigenvectors of E[u u'] (12): Phi + rate (u y' - Phi triu(y y'))."""
+    # y = Phi' u. Eigenvectors come in descending order of their eigenvalues, because column j is cleared only of the
+    # columns up to j. For the same reason the product with triu(y y') is a cumulative sum over columns.
     y = u @ Phi
     return Phi + rate * (u[:, None] - (Phi * y).cumsum(1)) * y
 
@@ -75,11 +73,8 @@ STEPS = {  # rates of the two steps, and the shrinkage
 
 
 def ra_pass(z: Tensor, ra: dict[str, Tensor], steps: str, centred: bool = True) -> dict[str, Tensor]:
-    """Update S and Phi of ONE client in one pass over its latents [batches, batch, d] (Algorithm 1); z is their mean.
-
-    `ra` is the download: Phi, later also S and the global mean z_g. `steps` as in `fedcs`; with `centred`, z_g is
-    subtracted from the mean of a batch.
-    """
+    """Update S and Phi of ONE client in one pass over its latents [batches, batch, d] (Algorithm 1)."""
+    # `ra` is the download: Phi, later also S and the global mean z_g; `centred` subtracts z_g from the mean of a batch
     S, Phi = ra.get("S"), ra["Phi"]
     eta, lam, shrinkage = STEPS[steps]
     for batch in z:

@@ -13,11 +13,8 @@ STATISTICS = ("norm.running_mean", "norm.running_var")
 
 
 def new_generator(rng: np.random.Generator, n_classes: int, noise: int, hidden: int, p: int) -> Params:
-    """Initial weights of the network [one-hot y, noise] - Linear - BatchNorm - ReLU - Linear, float64.
-
-    Linear layers have PyTorch's distribution. For 10 classes, noise = hidden = 32 and p = 84 there are 4,212 parameters
-    and 64 BatchNorm statistics.
-    """
+    """Initial weights of the network [one-hot y, noise] - Linear - BatchNorm - ReLU - Linear, float64."""
+    # PyTorch's distribution; 4,212 parameters and 64 statistics for 10 classes, noise = hidden = 32 and p = 84
     a, b = 1 / math.sqrt(n_classes + noise), 1 / math.sqrt(hidden)
     arrays = {
         "hidden.weight": rng.uniform(-a, a, (hidden, n_classes + noise)),
@@ -33,10 +30,8 @@ def new_generator(rng: np.random.Generator, n_classes: int, noise: int, hidden: 
 
 
 def generate(g: Params, y: Tensor, noise: Tensor, training: bool = False) -> Tensor:
-    """Features [batch, p] for labels y [batch] and noise [batch, noise].
-
-    In training BatchNorm normalises by the batch and updates its running statistics in `g`.
-    """
+    """Features [batch, p] for labels y [batch] and noise [batch, noise]."""
+    # In training BatchNorm normalises by the batch and updates its running statistics in `g`.
     n_classes = g["hidden.weight"].shape[1] - noise.shape[1]
     one_hot = (y[:, None] == torch.arange(n_classes, device=y.device)).to(noise.dtype)
     x = F.linear(torch.cat([one_hot, noise], 1), g["hidden.weight"], g["hidden.bias"])

@@ -59,11 +59,8 @@ def self_weight(m_i: Tensor, m: Tensor) -> Tensor:
 
 
 def pull(theta: Params, uploads: Params, similarity: Tensor, alpha: Tensor) -> Params:
-    """Move models towards the uploads: alpha_i theta_i + (1 - alpha_i) sum_j s_ij / sum_k s_ik theta_j (eq. 8).
-
-    A client without similarity to any participant keeps its theta_i (reading A4).
-    """
-    # theta [n, ...], uploads [k, ...], similarity s_ij [n, k], alpha [n]
+    """Move models towards the uploads: alpha_i theta_i + (1 - alpha_i) sum_j s_ij / sum_k s_ik theta_j (eq. 8)."""
+    # theta [n, ...], uploads [k, ...], similarity s_ij [n, k], alpha [n]; theta_i stays if all s_ij are 0 (reading A4)
     total = similarity.sum(1)
     keep = torch.where(total > 0, alpha, 1)
     weights = similarity * ((1 - keep) / torch.where(total > 0, total, 1))[:, None]  # [n, k]

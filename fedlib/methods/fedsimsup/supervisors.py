@@ -14,18 +14,14 @@ from fedlib.models.pooling import MaxPool2
 
 
 def small_lenet(shape: tuple[int, int, int], n_classes: int) -> nn.Module:
-    """Build L: `lenet5_plain` with widths 3-6-50-34, or 3-6-44-30 for more than 10 classes, a sixth of its parameters.
-
-    It has 10,318 for 3x32x32 and 10 classes, 11,778 for 100 classes, and 8,074 for 1x28x28 and 62 classes.
-    """
+    """Build L: `lenet5_plain` with widths 3-6-50-34, or 3-6-44-30 for more than 10 classes, a sixth of its size."""
+    # 10,318 for 3x32x32 and 10 classes, 11,778 for 100 classes, and 8,074 for 1x28x28 and 62 classes
     return layers("small_lenet", shape, n_classes, widths=(3, 6, 50, 34) if n_classes <= 10 else (3, 6, 44, 30))
 
 
 def small_lenet4(shape: tuple[int, int, int], n_classes: int) -> nn.Module:
-    """Build L for `lenet4`: widths 13-26-207, or 13-26-192 for more than 10 classes, a sixth of its parameters.
-
-    It has 146,301 for 3x32x32 and 10 classes, 153,756 for 100 classes, and 100,844 for 1x28x28 and 62 classes.
-    """
+    """Build L for `lenet4`: widths 13-26-207, or 13-26-192 for more than 10 classes, a sixth of its size."""
+    # 146,301 for 3x32x32 and 10 classes, 153,756 for 100 classes, and 100,844 for 1x28x28 and 62 classes
     return layers("small_lenet4", shape, n_classes, widths=(13, 26, 207) if n_classes <= 10 else (13, 26, 192))
 
 
@@ -44,10 +40,8 @@ def small_cnn(shape: tuple[int, int, int], n_classes: int) -> nn.Module:
 
 
 def small_vit(shape: tuple[int, int, int], n_classes: int) -> nn.Module:
-    """Build T: a Vision Transformer (Dosovitskiy et al., ICLR 2021), pre-norm, without dropout; larger than LeNet5.
-
-    Patches 4x4, width 64, depth 4, 4 heads, MLP 128; 142,026 parameters for 3x32x32 and 10 classes.
-    """
+    """Build T: a Vision Transformer (Dosovitskiy et al., ICLR 2021), pre-norm, without dropout; larger than LeNet5."""
+    # patches 4x4, width 64, depth 4, 4 heads, MLP 128; 142,026 parameters for 3x32x32 and 10 classes
     if shape[1] % PATCH or shape[2] % PATCH:
         raise ValueError(f"shape={shape} is not allowed; small_vit needs a height and a width divisible by {PATCH}.")
     return _Transformer(shape, n_classes)

@@ -27,10 +27,8 @@ def views(images: Images, batches: Tensor, stream: Stream) -> list[Tensor]:
 def public_training(
     images: Images, labelled: bool, epochs: int, batch_size: int, lr: float, temperature: float, stream: Stream
 ) -> Callable[[Model, Params, int], Params]:
-    """Prepare train(model, w, number) -> trained copy of w; all networks get the same batches, and the same views.
-
-    It minimises cross-entropy, or without labels `nt_xent` of the logits of two views. `number` seeds the dropout.
-    """
+    """Prepare train(model, w, number) -> trained copy of w; all networks get the same batches, and the same views."""
+    # minimises cross-entropy, or without labels `nt_xent` of the logits of two views; `number` seeds the dropout
     batches = server_batches(images, epochs, batch_size, stream)
     pairs = [] if labelled else views(images, batches, stream)
 

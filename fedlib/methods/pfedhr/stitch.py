@@ -49,12 +49,10 @@ class Link(NamedTuple):
 
 
 def stitch(shape: tuple[int, ...], block: Block, depth: int, relu: bool = True) -> nn.Sequential:
-    """Linear maps, each with a ReLU, from an output of `shape` to the input of a block: `depth` of them.
-
-    Before a convolution these are 1x1 convolutions on feature maps resized to the block's size; before a linear layer,
-    feature maps are pooled to at most 4x4 pixels and flattened. The first map has (d_i + 1) d_j parameters, from d_i
-    channels or features to d_j.
-    """
+    """Linear maps, `depth` of them, from an output of `shape` to the input of a block, with or without ReLU."""
+    # Before a convolution: 1x1 convolutions on feature maps resized to the block's size. Before a linear layer: feature
+    # maps are pooled to at most 4x4 pixels and flattened. The first map has (d_i + 1) d_j parameters from d_i to d_j
+    # features.
     width, layers = block.width, []
     if block.op == CONV:
         size = tuple(block.in_shape[1:])
@@ -76,11 +74,9 @@ def stitch(shape: tuple[int, ...], block: Block, depth: int, relu: bool = True) 
 def assemble(
     chain: Sequence[Link], uploads: Sequence[Params], like: Model, depth: int, stream: Stream, relu: bool = True
 ) -> Model:
-    """Stitch a chain of blocks together to a candidate, with copies of the weights of the networks in the pool.
-
-    Consecutive blocks of the same network need no stitch, and neither does a first block. Unless the last block is a
-    head, a new classifier follows.
-    """
+    """Stitch a chain of blocks together to a candidate, with copies of the weights of the networks in the pool."""
+    # Consecutive blocks of a network need no stitch, nor does a first block; a new classifier follows a last block
+    # without logits.
 
     def builder(shape, n_classes):
         layers, before = [], None

@@ -22,11 +22,9 @@ def layers(names: Iterable[str]) -> list[str]:
 
 
 def new_branches(model: Model, branches: int, gain: bool = True) -> Params:
-    """Draw B independent branches [B, ...] of everything trainable; the first one has the model's initial weights.
-
-    With `gain`, linear and convolution layers are multiplied by sqrt(B), so that their mixture with alpha = 1/B has the
-    variance of a single draw (reading A2).
-    """
+    """Draw B independent branches [B, ...] of everything trainable; the first one has the model's initial weights."""
+    # With the gain sqrt(B) of linear and convolution layers, their mixture with alpha = 1/B has the variance of a
+    # single draw (reading A2).
     drawn, factor = model.independent(branches), math.sqrt(branches) if gain else 1.0
     return {name: drawn[name] * (1.0 if name in model.batchnorm else factor) for name in model.trainable}
 
