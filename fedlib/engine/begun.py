@@ -26,7 +26,7 @@ class Progress(NamedTuple):
     moments: tuple[Tensor, ...]  # [k, P] each: none, the velocity of momentum, or the two moments of Adam
 
 
-class Begun(NamedTuple):
+class PartialPhase(NamedTuple):
     """A phase in progress: `phase` has the current weights and the remaining steps."""
 
     phase: Phase
@@ -41,23 +41,23 @@ class Begun(NamedTuple):
         """The trained stack [k, ...] and each client's mean training loss [k]."""
         return self.phase.w, self.progress.total / self.progress.taken.clamp(min=1)
 
-    def rows(self, rows: Sequence[int]) -> "Begun":
+    def rows(self, rows: Sequence[int]) -> "PartialPhase":
         """Progress of the clients in these rows, in that order."""
         phase, device = self.phase, self.phase.images.y.device
         index = slice(rows.start, rows.stop) if isinstance(rows, range) else to_device(torch.tensor(rows), device)
         w, context, progress = take((phase.w, phase.context, self.progress), index)
         batches = tuple(phase.batches[i] for i in rows)
         draws = tuple(phase.draws[i] for i in rows) if phase.draws else ()
-        return Begun(phase._replace(w=w, batches=batches, context=context, draws=draws), progress)
+        return PartialPhase(phase._replace(w=w, batches=batches, context=context, draws=draws), progress)
 
-    def steps(self, chosen: slice) -> "Begun":
+    def steps(self, chosen: slice) -> "PartialPhase":
         """Restriction to a slice of the remaining steps."""
         batches = tuple(index[chosen] for index in self.phase.batches)
         draws = tuple(tree_map(lambda t: t[chosen], drawn) for drawn in self.phase.draws)
         return self._replace(phase=self.phase._replace(batches=batches, draws=draws))
 
 
-def begin(phase: Phase) -> Begun:
+def begin(phase: Phase) -> PartialPhase:
     """Progress before the first step; the moments of the optimiser are zero."""
     k, device, dtype = len(phase.batches), phase.images.y.device, phase.images.scale.dtype
     trained = [t for t, role in zip(tree_leaves(phase.w), phase.roles, strict=True) if role == TRAINED]
@@ -69,10 +69,10 @@ def begin(phase: Phase) -> Begun:
         total=torch.zeros(k, device=device),
         moments=tuple(torch.zeros(k, numbers, dtype=dtype, device=device) for _ in range(moments)),
     )
-    return Begun(phase, progress)
+    return PartialPhase(phase, progress)
 
 
-def join(several: Sequence[Begun]) -> Begun:
+def join(several: Sequence[PartialPhase]) -> PartialPhase:
     """Join phases of one kind into one with all their clients, which must not draw random numbers."""
     phases = [one.phase for one in several]
     phase = phases[0]._replace(
@@ -82,9 +82,9 @@ def join(several: Sequence[Begun]) -> Begun:
         draws=tuple(draws for phase in phases for draws in phase.draws),
         stream=None,
     )
-    return Begun(phase, cat([one.progress for one in several]))
+    return PartialPhase(phase, cat([one.progress for one in several]))
 
 
-def split(joined: Begun, sizes: Sequence[int]) -> list[Begun]:
+def split(joined: PartialPhase, sizes: Sequence[int]) -> list[PartialPhase]:
     """Split into consecutive groups of clients with these sizes."""
     return [joined.rows(range(a, b)) for a, b in pairwise(accumulate(sizes, initial=0))]

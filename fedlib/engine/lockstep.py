@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedlib.engine.begun import Begun, begin, join, split
+from fedlib.engine.begun import PartialPhase, begin, join, split
 from fedlib.engine.stacked import Stacked
 from fedlib.stack import Tree
 from fedlib.training.phase import Loss, Phase, Trainer, kind
@@ -53,7 +53,7 @@ class _Run:
 
     def __init__(self, function: Callable[[Trainer], Any]):
         self._trained, self._phases = SimpleQueue(), SimpleQueue()
-        self.begun: Begun | None = None
+        self.begun: PartialPhase | None = None
         self.phases = 0
         self.result: Any = None
         self._thread = threading.Thread(target=copy_context().run, args=(self._call, function), daemon=True)

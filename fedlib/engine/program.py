@@ -9,7 +9,7 @@ from torch.func import grad_and_value, vmap
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_map, tree_unflatten
 
-from fedlib.engine.begun import Begun, Progress
+from fedlib.engine.begun import PartialPhase, Progress
 from fedlib.engine.convolution import convolutions
 from fedlib.engine.rules import Rules
 from fedlib.models import Model
@@ -35,7 +35,7 @@ class Program:
     no reference cycle, so an unused program frees its memory at once.
     """
 
-    def __init__(self, begun: Begun, clients: int, capacity: int, form: Form, graphs: bool):
+    def __init__(self, begun: PartialPhase, clients: int, capacity: int, form: Form, graphs: bool):
         phase, device = begun.phase, begun.phase.images.y.device
         self.model, self.images = phase.model, phase.images
         self.clients, self.capacity, self.form = clients, capacity, form
@@ -69,7 +69,7 @@ class Program:
         self._graphs: dict[int, torch.cuda.CUDAGraph] | None = {} if replays else None  # by size
         self._pool = torch.cuda.graph_pool_handle() if replays else None  # memory that the graphs share
 
-    def run(self, begun: Begun, stages: Sequence[tuple[int, int]]) -> tuple[Tree, Progress]:
+    def run(self, begun: PartialPhase, stages: Sequence[tuple[int, int]]) -> tuple[Tree, Progress]:
         """Load the phase, take `stages` of (size, steps), return the trained stack [k, ...] and the progress."""
         phase, k = begun.phase, len(begun.phase.batches)
         self.model.net.train()
@@ -81,7 +81,7 @@ class Program:
         w, progress = tree_map(lambda t: t[:k].clone(), (self.w, self.progress))
         return w, progress._replace(taken=progress.taken + self.n_steps[:k])
 
-    def _load(self, begun: Begun) -> None:
+    def _load(self, begun: PartialPhase) -> None:
         phase, k = begun.phase, len(begun.phase.batches)
         buffers, values = (self.w, self.context, self.progress), (phase.w, phase.context, begun.progress)
         for t, value in zip(tree_leaves(buffers), tree_leaves(values), strict=True):

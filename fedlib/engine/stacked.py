@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.func import grad, vmap
 
-from fedlib.engine.begun import Begun, Progress, begin
+from fedlib.engine.begun import PartialPhase, Progress, begin
 from fedlib.engine.program import Form, Program
 from fedlib.models import Model
 from fedlib.stack import Tree, cat, take
@@ -39,7 +39,7 @@ class Stacked:
         """Trained stack [k, ...] and mean training loss [k] of each client."""
         return self.advance(begin(phase)).result()
 
-    def advance(self, begun: Begun, steps: int | None = None) -> Begun:
+    def advance(self, begun: PartialPhase, steps: int | None = None) -> PartialPhase:
         """Take at most `steps` of each client's remaining steps (default: all of them)."""
         steps = begun.left if steps is None else steps
         now, later = begun.steps(slice(steps)), begun.steps(slice(steps, None))
@@ -50,15 +50,15 @@ class Stacked:
             results = cat([self._run(now.rows(rows)) for rows in blocks])
         back = to_device(torch.tensor(order).argsort(), begun.phase.images.y.device)
         w, progress = take(results, back)
-        return Begun(later.phase._replace(w=w), progress)
+        return PartialPhase(later.phase._replace(w=w), progress)
 
-    def _run(self, begun: Begun) -> tuple[Tree, Progress]:
+    def _run(self, begun: PartialPhase) -> tuple[Tree, Progress]:
         n_steps = [len(index) for index in begun.phase.batches]
         if begun.phase.images.y.device.type in ROOMY:
             n_steps += [0] * (roomy(len(n_steps)) - len(n_steps))
         return self._program(begun, len(n_steps), n_steps[0]).run(begun, stages(n_steps))
 
-    def _program(self, begun: Begun, clients: int, steps: int) -> Program:
+    def _program(self, begun: PartialPhase, clients: int, steps: int) -> Program:
         """Program for this kind of phase; a larger one replaces it if clients or steps (a power of two) do not fit."""
         key = (*kind(begun.phase), begun.phase.stream is None)
         program, capacity = self._programs.pop(key, None), 1 << max(steps - 1, 0).bit_length()
