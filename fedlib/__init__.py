@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 _STUDY = "fedlib.studies.study"
-_LATE = {"Study": _STUDY, "evidence": _STUDY, "study": _STUDY}  # with fl.report: imported when they are first used
+_LATE = {"Study": _STUDY, "evidence": _STUDY, "study": _STUDY}  # like fl.report, imported at their first use
 
 
 def __getattr__(name: str) -> object:
@@ -43,7 +43,7 @@ def algorithms() -> tuple[str, ...]:
     """List the names of all algorithms.
 
     Returns:
-        The names in alphabetical order: those of this library and those that you have registered with `algorithm`.
+        The names in alphabetical order, with the methods that you have registered by `algorithm`.
 
     Example:
         >>> import fedlib as fl

@@ -1,7 +1,4 @@
-"""The command `fedlib`: the commands of this library, for those who have installed it.
-
-In a checkout, `make` does the same: `make figures` is `fedlib figures`, and `make evidence` is `fedlib evidence run`.
-"""
+"""The command `fedlib`; in a checkout `make figures` is `fedlib figures`, and `make evidence` `fedlib evidence run`."""
 
 import runpy
 import sys
@@ -20,7 +17,7 @@ COMMANDS = {
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Do what the first argument says with the other ones; returns 0, or another number after an error."""
+    """Run the command of the first argument with the other ones; returns the exit status."""
     name, *others = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
     if name not in COMMANDS:
         lines = [f"  fedlib {command:<9} {what}" for command, (_, what) in COMMANDS.items()]

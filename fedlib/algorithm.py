@@ -1,4 +1,4 @@
-"""An algorithm: an immutable value with explicit state, made by a function of its hyper-parameters."""
+"""Algorithms: immutable values with explicit state, made by functions of their hyper-parameters."""
 
 import functools
 import inspect
@@ -26,8 +26,8 @@ from fedlib.stack import (
 )
 from fedlib.training import Cohort, cross_entropy, train
 
-PARTS = ("init", "round", "models", "tune", "trace", "architectures", "hyper")  # of what an algorithm does
-State = Any  # a NamedTuple of trees; each method has its own
+PARTS = ("init", "round", "models", "tune", "trace", "architectures", "hyper")  # fields that define an algorithm
+State = Any  # a NamedTuple of trees, defined by each method
 
 
 class Algorithm(NamedTuple):
@@ -124,7 +124,7 @@ def algorithm(factory: Callable[..., Algorithm]) -> Callable[..., Algorithm]:
 
 
 def _in_words(value: Any) -> Any:
-    """A hyper-parameter as JSON can hold it; of a function or an array, whose content is part of the code, its name."""
+    """Hyper-parameter for JSON; functions and arrays, whose content is part of the code, by name."""
     if isinstance(value, Algorithm):
         return str(value)
     try:
@@ -135,7 +135,7 @@ def _in_words(value: Any) -> Any:
 
 
 def resolve(method: str | Algorithm) -> Algorithm:
-    """The algorithm of a name, with the paper's hyper-parameters, or `method` itself if it is an `Algorithm`."""
+    """Algorithm of a name, with the paper's hyper-parameters; an `Algorithm` stays as it is."""
     if isinstance(method, Algorithm):
         if not method.made_of:
             raise ValueError(
@@ -150,7 +150,7 @@ def resolve(method: str | Algorithm) -> Algorithm:
 
 
 def architectures_of(algorithm: Algorithm, model: Model, federation: Federation) -> Sequence[Assignment]:
-    """The architectures with their clients: those of the algorithm, or as the run assigns them."""
+    """Architectures with their clients, by the algorithm or else by the run."""
     if algorithm.architectures is None:
         return deal(model, federation.n_clients)
     return algorithm.architectures(model, federation)
@@ -168,7 +168,7 @@ def tuned(algorithm: Algorithm, state: State, everyone: Cohort) -> Tree | PerArc
 
 
 def need_public(name: str, federation: Federation) -> None:
-    """`ValueError` for a method that needs public images and a federation without any."""
+    """Raise `ValueError` for a federation without public images."""
     if federation.public is None:
         raise ValueError(f"{name} needs public images; give some to federate(..., public=0.1) or with_public(...).")
 
@@ -190,13 +190,13 @@ def one_for_all(state: Global) -> Shared:
 
 
 class Personal(NamedTuple):
-    """State of a method in which each client has its own model."""
+    """State of a method with one model per client."""
 
     v: PerArchitecture
 
 
 def init_personal(model: Model, federation: Federation) -> Personal:
-    """The initial weights of its architecture for every client."""
+    """Initial weights of each client's architecture."""
     return Personal(initial(deal(model, federation.n_clients)))
 
 

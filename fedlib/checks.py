@@ -1,6 +1,6 @@
 """Argument checks: every error is one sentence that names the argument, its value and the allowed values.
 
-A check returns the value as Python's own type, so that a number of NumPy is the same argument as a plain one.
+A check returns the value as Python's type: a number of NumPy is the same argument as a plain number.
 """
 
 import difflib
@@ -36,30 +36,27 @@ class Limit(NamedTuple):
 
 
 def at_least(low: float) -> Limit:
-    """The value may be `low` or more."""
+    """Limit: the value is `low` or more."""
     return Limit("at_least", low)
 
 
 def above(low: float) -> Limit:
-    """The value must be more than `low`."""
+    """Limit: the value is more than `low`."""
     return Limit("above", low)
 
 
 def at_most(high: float) -> Limit:
-    """The value may be `high` or less."""
+    """Limit: the value is `high` or less."""
     return Limit("at_most", high)
 
 
 def below(high: float) -> Limit:
-    """The value must be less than `high`."""
+    """Limit: the value is less than `high`."""
     return Limit("below", high)
 
 
 def plain(value: Any) -> Any:
-    """A number, flag or text of NumPy or of another library as Python's own; any other value as it is.
-
-    A float of lower precision becomes the number that it is written as: `np.float32(0.1)` is 0.1.
-    """
+    """Convert a number, flag or text of NumPy or another library to Python's type; `np.float32(0.1)` becomes 0.1."""
     if isinstance(value, np.bool_):
         return bool(value)
     if type(value) in (bool, int, float) or not isinstance(value, numbers.Real | np.str_):
@@ -70,11 +67,9 @@ def plain(value: Any) -> Any:
 
 
 def check_annotation(argument: str, value: Any, annotation: object) -> Any:
-    """Return `value` as Python's own type, or raise `ValueError` unless it fits `annotation`.
-
-    The annotation is bool, int, float, a `Literal` of strings, a number with limits (`Annotated`), or one of these
-    `| None`. Values with any other annotation are not checked.
-    """
+    """Return `value` as Python's type, or raise `ValueError` unless it fits `annotation`."""
+    # Checked annotations: bool, int, float, a `Literal` of strings, a number with limits (`Annotated`), or one of these
+    # `| None`.
     value = plain(value)
     if get_origin(annotation) is UnionType or NoneType in get_args(annotation):
         if value is not None:
@@ -113,7 +108,7 @@ def check_number(
     open_low: bool = False,
     open_high: bool = False,
 ) -> float:
-    """Return `value` as Python's own number, or raise `ValueError` unless it is finite and from `low` to `high`."""
+    """Return `value` as Python's number, or raise `ValueError` unless it is finite and from `low` to `high`."""
     number: Any = plain(value)
     if not (
         isinstance(number, int | float)

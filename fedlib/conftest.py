@@ -1,4 +1,4 @@
-"""Fixtures of the examples in docstrings: each runs in an empty folder with its own run store and data folder."""
+"""Fixtures of the docstring examples: each runs in an empty folder with a new run store and data folder."""
 
 import os
 
@@ -16,7 +16,7 @@ import torch
 
 from fedlib.algorithm import ALGORITHMS
 
-collect_ignore = [] if importlib.util.find_spec("sphinx") else ["site"]  # it imports Sphinx, an optional package
+collect_ignore = [] if importlib.util.find_spec("sphinx") else ["site"]  # needs Sphinx, an optional package
 torch.set_num_threads(1)
 mpl.use("agg")
 

@@ -1,4 +1,4 @@
-"""Packages that not everybody needs: extras, and packages that are imported late."""
+"""Optional packages (extras), and packages that are imported late."""
 
 from importlib import import_module
 from types import ModuleType, TracebackType
@@ -8,20 +8,16 @@ DISTRIBUTION = "fedlib-papers"
 
 
 def install(extra: str) -> str:
-    """The command that installs an extra."""
+    """Command that installs an extra."""
     return f'pip install "{DISTRIBUTION}[{extra}]"'
 
 
 class NotInstalled(ModuleNotFoundError):
-    """A package of an extra is not installed."""
+    """The error for a missing package of an extra."""
 
 
 class Needs:
-    """A context in which a package that cannot be found is one sentence that says which extra has it.
-
-    Attributes:
-        extra: the extra.
-        what: what needs the package, as the sentence begins.
+    """A context that turns the error for a missing package into one sentence that begins with `what` and names `extra`.
 
     Example:
         >>> from fedlib.extras import Needs
@@ -46,9 +42,7 @@ class Needs:
 
 
 class Late(ModuleType):
-    """A module that is imported when it is first used: `kmedoids = Late("kmedoids")` is a late `import kmedoids`.
-
-    A fingerprint of code knows it by its name, like the module itself.
+    """A module that is imported at its first use, and enters fingerprints by name, like the module itself.
 
     Example:
         >>> from fedlib.extras import Late

@@ -1,4 +1,4 @@
-"""Atomic writes: a file is complete or does not exist. Temporary file, fsync, rename."""
+"""Atomic writes (temporary file, fsync, rename): a file is complete or does not exist."""
 
 import os
 import secrets
@@ -11,17 +11,13 @@ MODE = 0o666 & ~UMASK  # of new files, as `open` makes them
 
 
 def write_file(path: str | os.PathLike[str], write: Callable[[Path], object]) -> Path:
-    """Let `write` write the file `path` and make missing folders; replaces an old file in one step. Returns the path.
-
-    If writing fails (full disk, no permission), the old file is unchanged, no partial file remains, and an `OSError`
-    with the same `errno` names the file and the reason.
-    """
+    """Write a file by `write`, with missing folders, in one step; an `OSError` leaves the old file unchanged."""
     path = Path(path)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write(temporary)
-        temporary.chmod(MODE)  # a library may have made it for this user alone
+        temporary.chmod(MODE)  # a library may have restricted it to this user
         with temporary.open("rb+") as stream:
             os.fsync(stream.fileno())
         os.replace(temporary, path)
@@ -42,18 +38,18 @@ def write_bytes(path: str | Path, data: bytes) -> Path:
 
 
 def write_text(path: str | Path, text: str) -> Path:
-    """`write_file` for UTF-8 text; line ends stay as they are."""
+    """`write_file` for UTF-8 text, with line ends unchanged."""
     return write_bytes(path, text.encode("utf-8"))
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Remove temporary files of killed `write_file` calls from a folder, to which no other process may be writing."""
+    """Remove temporary files of killed `write_file` calls from a folder to which no other process writes."""
     for path in folder.glob(".*.tmp"):
         _remove(path)
 
 
 def _remove(path: Path) -> None:
-    """Remove a file if it exists. An error here is ignored: it must not hide the error being reported."""
+    """Remove a file if possible: an error here must not hide the error being reported."""
     try:
         path.unlink(missing_ok=True)
     except OSError:

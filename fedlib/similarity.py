@@ -1,4 +1,4 @@
-"""How alike two clients are: by their labels, classifiers, updates, losses, BatchNorm statistics or features.
+"""Similarity of clients by labels, classifiers, updates, losses, BatchNorm statistics or features.
 
 Pure functions. Arguments may be tensors or NumPy arrays; results are tensors, float64 by default.
 """
@@ -20,14 +20,14 @@ KINDS = ("per_class", "log_of_mean", "mean_cos")
 
 
 def data_similarity(labels_i: Array, labels_j: Array) -> float:
-    """Compute the share of the pooled samples of two clients whose class both clients have.
+    """Compute the share of the pooled samples of two clients that belong to common classes.
 
     Args:
         labels_i: labels of one client, [N_i].
-        labels_j: labels of the other one, [N_j].
+        labels_j: labels of the other client, [N_j].
 
     Returns:
-        The share: 1 if both have the same classes, 0 if they share none.
+        The share: 1 for clients with the same classes, 0 for clients without a common class.
 
     Raises:
         ValueError: a client has no labels.
@@ -224,7 +224,7 @@ def similarity_matrix(weights: Array, kind: str = "per_class", cap: float = 1e-4
 
 
 def _flat(params: Mapping[str, Array], like: Mapping[str, Array]) -> Tensor:
-    """All parameters as one vector, in the order of `like`, which must have the same names."""
+    """Parameters as one vector, in the order of `like`, which must have the same names."""
     if params.keys() != like.keys():
         raise ValueError(f"models differ in these parameters: {', '.join(sorted(params.keys() ^ like.keys()))}.")
     return torch.cat([torch.as_tensor(params[name]).double().flatten() for name in like])
@@ -235,8 +235,8 @@ def update_cosine(theta_i: Mapping[str, Array], theta_j: Mapping[str, Array], th
 
     Args:
         theta_i: trainable parameters of one client by name.
-        theta_j: those of the other one.
-        theta_0: those of the model from which both have trained.
+        theta_j: parameters of the other client.
+        theta_0: parameters of the common start.
 
     Returns:
         Cosine in [-1, 1].
@@ -260,7 +260,7 @@ def parameter_distance(theta_i: Mapping[str, Array], theta_j: Mapping[str, Array
 
     Args:
         theta_i: parameters of one model by name.
-        theta_j: those of the other one.
+        theta_j: parameters of the other model.
 
     Returns:
         The distance over all parameters.
@@ -278,7 +278,7 @@ def parameter_distance(theta_i: Mapping[str, Array], theta_j: Mapping[str, Array
 
 
 def ldb(loss_i_on_i: float, loss_j_on_i: float, distance: float) -> float:
-    """Compute LDB: how much lower the loss of model j is than that of model i on the data of client i, per distance.
+    """Compute LDB, the decrease of the loss on the data of client i from model i to model j, per distance.
 
     Args:
         loss_i_on_i: loss of model i on the data of client i.
@@ -331,7 +331,7 @@ def bn_statistics(buffers: Mapping[str, Array]) -> dict[str, tuple[Tensor, Tenso
 def bn_distances(statistics: Mapping[str, tuple[Array, Array]]) -> Tensor:
     """Compute the distance between the BatchNorm statistics of all pairs of clients.
 
-    It is the sum over layers of the 2-Wasserstein distance of Gaussians with independent channels.
+    The distance is a sum over layers of 2-Wasserstein distances of Gaussians with independent channels.
 
     Args:
         statistics: mean and standard deviation, [k, C] each, by the name of the layer; see `bn_statistics`.
@@ -365,7 +365,7 @@ def bn_distance(bn_i: Mapping[str, tuple[Array, Array]], bn_j: Mapping[str, tupl
 
     Args:
         bn_i: mean and standard deviation, [C] each, by the name of the layer.
-        bn_j: those of the other client.
+        bn_j: mean and standard deviation of the other client.
 
     Returns:
         The distance.
@@ -394,7 +394,7 @@ def wdb(bn_i: Mapping[str, tuple[Array, Array]], bn_j: Mapping[str, tuple[Array,
 
     Args:
         bn_i: mean and standard deviation, [C] each, by the name of the layer.
-        bn_j: those of the other client.
+        bn_j: mean and standard deviation of the other client.
 
     Returns:
         The inverse distance; infinite for equal statistics.

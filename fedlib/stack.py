@@ -1,8 +1,7 @@
 """Stacks: the values of all clients in one tensor, with the client axis first.
 
-The weights of a network are a `Params` dict, name -> tensor. What a method sends, trains and keeps is a *tree*: a
-tensor, or a dict, a tuple or a NamedTuple of trees. A *stack* is a tree whose tensors have the client axis first:
-[k, ...].
+The weights of a network are a `Params` dict, name -> tensor. A *tree* is a tensor, or a dict, a tuple or a NamedTuple
+of trees. A *stack* is a tree whose tensors have the client axis first: [k, ...].
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -13,7 +12,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_flatten_with_path, tree_leaves, tree_map  # the trees of torch.func
 
 Params = dict[str, Tensor]
-Tree = Any  # of tensors: open on purpose, as a tree may be of any NamedTuple
+Tree = Any  # of tensors: open, as a tree may be of any NamedTuple
 
 
 class Shared(NamedTuple):
@@ -101,14 +100,14 @@ def copies(tree: Tree, n: int) -> Tree:
 
 
 def own_copies(v: Tree | Shared, n: int) -> Tree:
-    """Give every client a copy of its own of what was one for everybody.
+    """Give every client a copy of a shared tree; a stack stays as it is.
 
     Args:
-        v: `Shared`, or a stack, [n, ...], already.
+        v: `Shared`, or a stack, [n, ...].
         n: number of clients.
 
     Returns:
-        A stack, [n, ...], writable.
+        A writable stack, [n, ...].
 
     Example:
         >>> import torch
@@ -182,7 +181,7 @@ def select(w: Params, names: Collection[str]) -> Params:
 
     Args:
         w: tensors by name.
-        names: which to keep.
+        names: names of the entries to keep.
 
     Returns:
         A new dict with the same tensors, in the order of `w`.
@@ -202,7 +201,7 @@ def drop(w: Params, names: Collection[str]) -> Params:
 
     Args:
         w: tensors by name.
-        names: which to leave out.
+        names: names of the entries to leave out.
 
     Returns:
         A new dict with the same tensors, in the order of `w`.

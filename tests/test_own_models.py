@@ -195,14 +195,14 @@ REFUSED = {
     "another last layer": (Spare, f"it returns other numbers than its layer 'spare'; {ENDS}"),
     "another order": (ends_in(nn.Linear(8, 4), nn.Flatten(0), nn.Unflatten(0, (4, 2))), ENDS),
     "frozen": (changed(lambda net: net[0].requires_grad_(False)), "'0.weight' does not require a gradient"),
-    "a buffer": (changed(lambda net: net.register_buffer("table", torch.ones(2))), "its 'table' is neither a weight"),
+    "a buffer": (changed(lambda net: net.register_buffer("table", torch.ones(2))), "its 'table' is neither a"),
     "a buffer in no state": (
         changed(lambda net: net.register_buffer("table", torch.ones(2), persistent=False)),
-        "its 'table' is neither a weight of its own nor a statistic of BatchNorm",
+        "its 'table' is neither a trainable weight nor a statistic of BatchNorm",
     ),
     "a tied classifier": (
         changed(tied),
-        "its '7.weight' is a weight of another layer as well; the last nn.Linear must",
+        "its '7.weight' is also a weight of another layer; the last nn.Linear must",
     ),
     "a tuple": (ends_in(nn.Linear(8, 4), nn.LSTM(4, 4)), f"it returns an object of type tuple; {ENDS}"),
     "three axes": (
@@ -213,12 +213,12 @@ REFUSED = {
     "a state of its own": (Remembers, "its logits change from call to call; it must keep no state but its weights"),
     "layers that run again": (
         Again,
-        "its backward pass runs layers again, as torch.utils.checkpoint does, but its weights",
+        "its backward pass runs layers again, as torch.utils.checkpoint does, but with other weights.",
     ),
     "no gradient": (Untrained, "its logits have no gradient, but a run trains all weights."),
     "a lazy layer without images": (
         changed(lambda net: setattr(net[0], "spare", nn.LazyLinear(3))),
-        "its '0.spare.weight' has no shape; a lazy layer gets it from the images that it is given.",
+        "its '0.spare.weight' has no shape; a lazy layer gets its shape in a forward pass.",
     ),
     "another device": (lambda *sizes: mine(*sizes).to("meta"), "its '1.weight' is on meta; make it on the CPU, a run"),
     "several processes": (
@@ -231,7 +231,7 @@ REFUSED = {
     ),
     "a classifier that is made of others": (
         changed(lambda net: nn.utils.parametrizations.weight_norm(net[-1])),
-        "the weight of its last nn.Linear is made of others; it must be a parameter of its own.",
+        "the weight of its last nn.Linear is computed from other tensors; it must be a parameter.",
     ),
     "a mean over all batches": (
         changed(lambda net: setattr(net[1], "momentum", None)),

@@ -52,7 +52,7 @@ OFFICIAL: dict[str, Callable[..., Dataset]] = {
 }
 
 
-FILES = {  # of an official set in the data folder: one that is there after its download, if `<root>/<name>.npz` is not
+FILES = {  # by official set: a file that its download leaves in the data folder
     "cifar10": "cifar-10-batches-py/test_batch",
     "cifar100": "cifar-100-python/test",
     "cinic10": "CINIC-10.tar.gz",
@@ -133,12 +133,12 @@ def datasets(root: str | os.PathLike[str] | None = None) -> tuple[str, ...]:
 
 
 def is_here(name: str, root: str | os.PathLike[str] | None = None, **options: object) -> bool:
-    """Whether `load(name, root, **options)` needs no download.
+    """Check that `load(name, root, **options)` needs no download.
 
     Args:
-        name: of a data set.
+        name: name of a data set.
         root: folder of the data; default as in `load`.
-        **options: as in `load`; the domains of Digit-5 decide what it needs.
+        **options: options of `load`; only the domains of Digit-5 matter.
 
     Returns:
         True for embedded sets, `.npz` files, and official sets whose files are there.
@@ -160,7 +160,7 @@ def data_root(root: str | os.PathLike[str] | None = None) -> Path:
     """Find the folder of the data.
 
     Args:
-        root: the folder itself. Default: the environment variable `FEDLIB_DATA`, else the user's cache.
+        root: the folder. Default: the environment variable `FEDLIB_DATA`, else the user's cache.
 
     Returns:
         The path; the folder need not exist yet.
@@ -175,7 +175,7 @@ def data_root(root: str | os.PathLike[str] | None = None) -> Path:
 
 
 def check_name(name: str, root: str | os.PathLike[str] | None = None) -> None:
-    """Raise `ValueError` unless `load(name, root)` knows the name; the error names the folder for `.npz` files."""
+    """Raise `ValueError`, with the folder for `.npz` files, unless `load(name, root)` knows the name."""
     try:
         check_choice("dataset", name, datasets(root))
     except ValueError as error:
@@ -193,7 +193,7 @@ def _check_options(name: str, options: Mapping[str, object], make: Callable[...,
 
 @contextmanager
 def _locked(root: Path, name: str) -> Iterator[None]:
-    """Wait until no other process makes the same data set; without a lock if the folder is read-only."""
+    """Lock a data set against other processes that make it; no lock in a read-only folder."""
     try:
         root.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -205,5 +205,5 @@ def _locked(root: Path, name: str) -> Iterator[None]:
 
 @lru_cache(maxsize=4)
 def _read_once(path: Path, modified: int, size: int) -> Dataset:
-    """`read_npz`, kept in memory as long as the file on disk does not change."""
+    """`read_npz` with a cache in memory, valid while the file on disk does not change."""
     return read_npz(path)

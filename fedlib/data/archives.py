@@ -1,7 +1,4 @@
-"""Official data sets that are archives of image files: CINIC-10 and Tiny-ImageNet.
-
-Decoding takes minutes, so it is done once; the result is kept in `<root>/<name>.npz`.
-"""
+"""Archives of image files, CINIC-10 and Tiny-ImageNet, decoded once to `<root>/<name>.npz`."""
 
 import io
 import tarfile
@@ -29,16 +26,14 @@ _DAMAGED = (OSError, EOFError, KeyError, ValueError, tarfile.TarError, zipfile.B
 
 
 def cinic10(root: Path) -> Dataset:
-    """CINIC-10 (Darlow et al. 2018): 90,000 images each to train, validate and test, 3x32x32, 10 classes."""
+    """CINIC-10 (Darlow et al. 2018): 90,000 train, validation and test images each, 3x32x32, 10 classes."""
     archive = fetch(CINIC10_URL, root / "CINIC-10.tar.gz", md5=CINIC10_MD5)
     return _keep(root / "cinic10.npz", archive, _read_cinic10)
 
 
 def tinyimagenet(root: Path) -> Dataset:
-    """Tiny-ImageNet (Le and Yang 2015): 100,000 images to train and 10,000 to test, 3x64x64, 200 classes.
-
-    The official test labels are not public: the test split here is the official validation split.
-    """
+    """Tiny-ImageNet (Le and Yang 2015): 100,000 train and 10,000 test images, 3x64x64, 200 classes."""
+    # The official test labels are not public: the test split here is the official validation split.
     archive = fetch(TINYIMAGENET_URL, root / "tiny-imagenet-200.zip", md5=TINYIMAGENET_MD5)
     return _keep(root / "tinyimagenet.npz", archive, _read_tinyimagenet)
 
@@ -53,7 +48,7 @@ def _keep(path: Path, archive: Path, decode: Callable[[Path, str], Dataset]) -> 
 
 @contextmanager
 def decoding(archive: Path) -> Iterator[None]:
-    """Within this context errors of decoding become a `ValueError` that names `archive`."""
+    """Turn errors of decoding into a `ValueError` that names `archive`."""
     try:
         yield
     except _DAMAGED as error:
@@ -92,14 +87,14 @@ def _read_tinyimagenet(archive: Path, name: str) -> Dataset:
 
 
 def pixels(file: bytes, size: int | None = None) -> np.ndarray:
-    """uint8 [H, W, 3] of one picture, resized to [size, size, 3] if a size is given; grey pictures become RGB."""
+    """RGB pixels of one picture, resized if a size is given: uint8 [H, W, 3]."""
     with Image.open(io.BytesIO(file)) as image:
         colour = image.convert("RGB")
         return np.asarray(colour.resize((size, size), Image.Resampling.BILINEAR) if size else colour)
 
 
 def _stack(name: str, found: Iterable[_Picture], classes: tuple[str, ...]) -> Dataset:
-    """The pictures as a data set, sorted by split (train, test, validation), label and file name."""
+    """Data set of the pictures, sorted by split (train, test, validation), label and file name."""
     found = sorted(found, key=lambda picture: picture[:3])
     if not found:
         raise ValueError("it holds no pictures where they are expected")

@@ -76,7 +76,7 @@ class Dataset:
         for field in ("x", "source", *per_image):
             object.__setattr__(self, field, read_only(getattr(self, field)))
 
-    def __setstate__(self, state: dict[str, Any]) -> None:  # a copy is read-only, too
+    def __setstate__(self, state: dict[str, Any]) -> None:  # copies are read-only, too
         self.__dict__.update({name: read_only(v) if isinstance(v, np.ndarray) else v for name, v in state.items()})
 
     def __len__(self) -> int:
@@ -148,7 +148,7 @@ class Dataset:
 
 
 def read_only(values: np.ndarray | None) -> np.ndarray | None:
-    """The same array, which cannot be written by this name."""
+    """Read-only view of an array."""
     if values is None:
         return None
     view = values.view()

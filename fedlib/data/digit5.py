@@ -1,4 +1,4 @@
-"""Digit-5 and the two of its five domains that have no reader in torchvision: MNIST-M and Synthetic Digits."""
+"""Digit-5, and its two domains without a reader in torchvision: MNIST-M and Synthetic Digits."""
 
 import gzip
 import io
@@ -44,16 +44,11 @@ def synthetic_digits(root: Path) -> Dataset:
 def digit5(root: Path, domains: Sequence[str] = DOMAINS, per_domain: int | None = None, seed: int = 0) -> Dataset:
     """Digit-5 (Peng et al. 2019): several data sets of digits, each one a domain, 3x32x32; grey images become RGB.
 
-    With other domains than the five it is not Digit-5 any more; please report that.
-
     Args:
-        root: folder of the data; a data set that is missing is downloaded.
-        domains: names of the data sets.
-        per_domain: images drawn from each. Default: as many as the smallest has (9,298, USPS).
-        seed: of the draw.
-
-    Returns:
-        The data set "digit5".
+        root: folder of the data; missing data sets are downloaded.
+        domains: names of the data sets. With a choice other than the five, report the choice.
+        per_domain: images drawn from each domain. Default: the size of the smallest one (9,298, USPS).
+        seed: seed of the draw.
     """
     from fedlib.data import load  # imported late: it knows this function
 
@@ -78,7 +73,7 @@ def digit5(root: Path, domains: Sequence[str] = DOMAINS, per_domain: int | None 
 
 
 def _colour(x: np.ndarray) -> np.ndarray:
-    """uint8 [n, C, H, W] as [n, 3, 32, 32]."""
+    """RGB images of 32x32 pixels: uint8 [n, C, H, W] -> [n, 3, 32, 32]."""
     x = x if x.shape[1] == 3 else x.repeat(3, axis=1)
     if x.shape[2:] == (SIZE, SIZE):
         return x
@@ -89,7 +84,7 @@ def _colour(x: np.ndarray) -> np.ndarray:
 
 
 def _keep(name: str, root: Path, release: str, files: dict[str, str], unpack: Callable[[bytes], bytes]) -> Dataset:
-    """Decode the train and the test file, `(images uint8 [n, H, W, 3], labels [n])` each, to `<root>/<name>.npz`."""
+    """Decode the train and the test file to `<root>/<name>.npz`."""
     splits = []  # train, test
     for file, md5 in files.items():
         path = fetch(RELEASES.format(release) + file, root / name / file, md5=md5)
@@ -110,7 +105,7 @@ def _from_tar(file: bytes) -> bytes:
 
 
 def _pictures(file: bytes) -> tuple[np.ndarray, np.ndarray]:
-    """Images [n, 3, H, W] and labels [n] from a file of torch.save; only tensors are unpickled."""
+    """Images [n, 3, H, W] and labels [n] of a file of `torch.save`; only tensors are unpickled."""
     try:
         x, y = torch.load(io.BytesIO(file), map_location="cpu", weights_only=True)
         return x.numpy().transpose(0, 3, 1, 2), y.numpy().astype(np.int64)

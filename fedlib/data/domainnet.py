@@ -17,7 +17,7 @@ from fedlib.data.npz import read_npz, write_npz
 DOMAINS = ("clipart", "infograph", "painting", "quickdraw", "real", "sketch")
 N_CLASSES = 345
 BASE = "http://csr.bu.edu/ftp/visda/2019/multi-source/"
-SHA256 = {  # the lists of images that are not duplicates, then the archives
+SHA256 = {  # the lists without duplicate images, then the archives
     "domainnet/txt/clipart_train.txt": "affdadf5f95a7583e6b98030a3d35007e2613ee4dd942393c5a705ec2b429312",
     "domainnet/txt/clipart_test.txt": "62c8e36aaba1c41ad9e249099739707220a44c08f167b37ef420f34a31628a6b",
     "domainnet/txt/infograph_train.txt": "36b44cbd41a2915e0dc73b4f4be8862a6f3c220f93c8d63fb2439beeae3aefda",
@@ -40,7 +40,7 @@ SHA256 = {  # the lists of images that are not duplicates, then the archives
 
 
 class _Picture(NamedTuple):
-    """One line of an official list; pictures are sorted by these fields."""
+    """One line of an official list; its fields are the sort key."""
 
     split: int
     domain: int
@@ -51,22 +51,18 @@ class _Picture(NamedTuple):
 def domainnet(root: Path, n_classes: int = 20, fraction: float = 1.0, size: int = 64, seed: int = 0) -> Dataset:
     """DomainNet, cleaned: 345 classes in six domains, 586,575 images, resized to 3 x `size` x `size`.
 
-    pFedSim (B.3) uses 20 classes, which it does not name, at 64x64. Its text mentions 30 % of their images, but its
-    Table 8(a) counts 36,549, among them 10,000 of quickdraw, which has 500 per class: all images, so `fraction` is 1.0.
-    With `fl.domains()` and 120 clients each domain has 20 clients.
+    pFedSim (B.3) uses 20 unnamed classes at 64x64. Its text mentions 30 % of their images, but its Table 8(a) counts
+    36,549, among them 10,000 of quickdraw, which has 500 per class: all images, so `fraction` is 1.0.
 
-    The six archives (18 GB), the official train and test lists and the result are kept in `<root>/domainnet`. Decoding
-    needs twice the 3 * size**2 bytes per image in memory (0.9 GB for the paper's setting).
+    The archives (18 GB), the official lists and the result stay in `<root>/domainnet`. Decoding needs 6 * size**2 bytes
+    per image in memory (0.9 GB for the paper's setting).
 
     Args:
         root: folder of the data.
-        n_classes: classes drawn from the 345.
+        n_classes: number of classes drawn from the 345.
         fraction: share of the images of every class in every domain, at least one image, in (0, 1].
         size: height and width in pixels.
-        seed: of both draws. Smaller draws with the same seed are subsets of larger ones.
-
-    Returns:
-        The data set "domainnet".
+        seed: seed of the draws of classes and images. Smaller draws are subsets of larger ones.
     """
     n_classes = check_count("n_classes", n_classes, 1, N_CLASSES)
     fraction = check_number("fraction", fraction, 0, 1, open_low=True)
@@ -83,7 +79,7 @@ def domainnet(root: Path, n_classes: int = 20, fraction: float = 1.0, size: int 
 
 
 def _listed(files: dict[str, Path]) -> list[_Picture]:
-    """The pictures of all official lists."""
+    """Pictures of all official lists."""
     pictures = []
     for domain, name in enumerate(DOMAINS):
         for split, suffix in ((TRAIN, "train"), (TEST, "test")):

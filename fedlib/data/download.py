@@ -14,11 +14,7 @@ _TRIES = 3
 
 
 def fetch(url: str, path: str | os.PathLike[str], md5: str | None = None, sha256: str | None = None) -> Path:
-    """Return `path` after a check of its checksums; download it from `url` if it does not exist.
-
-    The download is written to `<path>.part`; an interrupted one is continued (HTTP Range). Raises `ConnectionError` if
-    it fails, and `ValueError` for a wrong checksum: a downloaded file is then deleted, an existing one is kept.
-    """
+    """Download a file, unless it exists, through `<path>.part`, and check its checksums; returns `path`."""
     path = Path(path)
     sums = {"md5": md5, "sha256": sha256}
     if path.exists():
@@ -47,7 +43,7 @@ def fetch(url: str, path: str | os.PathLike[str], md5: str | None = None, sha256
 
 
 def _transfer(url: str, part: Path) -> None:
-    """Append the rest of the file to `part`; returns only when the file is complete."""
+    """Append the rest of the file to `part` until the file is complete (HTTP Range)."""
     have = part.stat().st_size if part.exists() else 0
     request = urllib.request.Request(url, headers={"User-Agent": "fedlib"})
     if have:
@@ -55,7 +51,7 @@ def _transfer(url: str, part: Path) -> None:
     try:
         response = urllib.request.urlopen(request, timeout=60)
     except urllib.error.HTTPError as error:
-        if error.code == 416 and have:  # nothing after `have`: complete, or another file; the checksum decides
+        if error.code == 416 and have:  # no bytes after `have`: complete, or another file; the checksum decides
             error.close()
             return
         raise
@@ -76,7 +72,7 @@ def _transfer(url: str, part: Path) -> None:
 
 
 def _wrong_sum(path: Path, sums: dict[str, str | None]) -> str:
-    """The first checksum of the file at `path` that is wrong, as text; empty if all are right."""
+    """First wrong checksum of a file, as text; empty if all are right."""
     for algorithm, expected in sums.items():
         if expected is not None:
             with open(path, "rb") as file:

@@ -15,15 +15,15 @@ from fedlib.data.download import fetch
 from fedlib.data.glyphs import CHARACTERS
 from fedlib.data.npz import check_expansion, read_npz, write_npz
 
-# LEAF publishes the scripts that make the files, not the files. These are FederatedScope's (Xie et al. 2023), without
-# checksums; the sizes that the files contain are checked instead.
+# LEAF publishes scripts, not files. FederatedScope's files (Xie et al. 2023) have no checksums; the numbers of samples
+# in them are checked instead.
 URL = "https://federatedscope.oss-cn-beijing.aliyuncs.com/femnist_all_data.zip"
 FOLDERS = {"all_data": TRAIN, "train": TRAIN, "test": TEST}
 SIZE = 28
 
 
 class _Writer(NamedTuple):
-    """The images of one writer in one file; writers are sorted by the first two fields."""
+    """Images of one writer in one file; the first two fields are the sort key."""
 
     split: int
     name: str
@@ -40,9 +40,8 @@ def femnist(root: Path) -> Dataset:
         data = fl.load("femnist")
         fl.federate(data, fl.domains(), clients=len(data.domains), test_fraction=0.1)
 
-    You may put the folder `all_data`, or `train` and `test`, made by LEAF's scripts into `<root>/femnist`; otherwise an
-    archive of `all_data` is downloaded. `all_data` has no official test split: all of it is for training. The result is
-    kept in `<root>/femnist.npz`.
+    Without the folder `all_data`, or `train` and `test`, of LEAF's scripts in `<root>/femnist`, an archive of
+    `all_data`, which has no test split, is downloaded. The result stays in `<root>/femnist.npz`.
     """
     source = root / "femnist"
     if not any(source.glob("*/*.json")):
@@ -55,7 +54,7 @@ def femnist(root: Path) -> Dataset:
 
 
 def _files(source: Path) -> Iterator[tuple[PurePosixPath, object]]:
-    """The JSON files of a folder or an archive, one at a time: a hundred writers take a gigabyte of memory."""
+    """JSON files of a folder or an archive, one at a time: a hundred writers take a gigabyte of memory."""
     if source.is_dir():
         for path in tqdm(sorted(source.glob("*/*.json")), desc="decoding femnist", unit=" files", disable=None):
             yield PurePosixPath(path.as_posix()), json.loads(path.read_bytes())
@@ -68,7 +67,7 @@ def _files(source: Path) -> Iterator[tuple[PurePosixPath, object]]:
 
 
 def _writers(path: PurePosixPath, content: object) -> Iterator[_Writer]:
-    """The writers of one file: {"users": [...], "num_samples": [...], "user_data": {user: {"x": [[784]], "y": []}}}."""
+    """Writers of one file: {"users": [...], "num_samples": [...], "user_data": {user: {"x": [[784]], "y": []}}}."""
     if path.parent.name not in FOLDERS:
         return
     if not isinstance(content, dict) or not {"users", "num_samples", "user_data"} <= content.keys():
@@ -85,7 +84,7 @@ def _writers(path: PurePosixPath, content: object) -> Iterator[_Writer]:
 
 
 def _stack(writers: list[_Writer]) -> Dataset:
-    """The images as a data set, sorted by split (train, test) and writer."""
+    """Data set of the images, sorted by split (train, test) and writer."""
     if not writers:
         raise ValueError("it holds no JSON files in folders all_data, train or test")
     writers = sorted(writers, key=lambda writer: writer[:2])

@@ -1,4 +1,4 @@
-"""Embedded set of 62 printed characters by "writers", from the fonts that come with matplotlib."""
+"""Embedded set of 62 printed characters by "writers", from matplotlib's fonts."""
 
 import string
 from functools import lru_cache
@@ -26,7 +26,7 @@ _CANVAS = 56
 
 @lru_cache(maxsize=1)
 def glyphs() -> np.ndarray:
-    """float64 [16 fonts, 62 characters, 56, 56] masks on one baseline, blurred for pens of any width."""
+    """Masks on one baseline, blurred for pens of any width: float64 [16 fonts, 62 characters, 56, 56]."""
     with Needs("notebooks", "The data set 'characters'"):
         import matplotlib  # imported late: only this set needs it
 
@@ -54,16 +54,13 @@ def characters(writers: int = 100, seed: int = 0, copies: int = 1) -> Dataset:
 
     Each writer is a domain: a font with a fixed slant, pen, size, proportions and bend; each image varies pose and bend
     a little. A fifth of each writer's characters is for testing, a different fifth for different writers, so that every
-    character is in both splits. Every image is an original (no `source`): in a split other than the official one a
-    writer can have the same character for training and for testing, as in FEMNIST.
+    character is in the train and the test split. No image has a `source`: in other than the official split a writer can
+    have one character for training and for testing, as in FEMNIST.
 
     Args:
         writers: number of writers; 100 make 6,200 images.
-        seed: of all random draws.
+        seed: seed of all random draws.
         copies: images of each character per writer.
-
-    Returns:
-        The data set "characters".
     """
     writers = check_count("writers", writers, low=5)
     copies = check_count("copies", copies)

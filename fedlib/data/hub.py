@@ -25,20 +25,19 @@ _NAME = r"(?P<repository>[\w.-]+(?:/[\w.-]+)?)(?:@(?P<revision>[\w./-]+))?"
 def hub(
     path: str, root: Path, config: str = "", revision: str = "", image: str = "", label: str = "", writer: str = ""
 ) -> Dataset:
-    """A data set of the Hub, or of a folder with files in the same layout.
+    """Data set of the Hub, or of a folder in the layout of a repository.
 
-    The splits train, test and validation are the official ones; a validation split takes the place of a test split
-    that is missing, and other splits are left out. Grey images have one channel; if some are coloured, all have three.
+    The splits train, test and validation are the official ones; the validation split replaces a missing test split, and
+    other splits are left out. Grey images have one channel; if some are coloured, all have three.
 
     Args:
         path: "hf:owner/name", "hf:owner/name@revision" or "hf:" and an existing folder.
-        root: folder of the data. A set of the Hub is kept in `<root>/hf`, and read from there the next time.
-        config: the configuration, for a repository with several.
-        revision: a branch, tag or commit of the repository; the same as after the "@".
-        image: the column of the images. Default: the only one with the feature `Image`.
-        label: the column of the classes. Default: the only one with the feature `ClassLabel`.
-        writer: the column that says whose an image is; each value is a domain. Default: the first of `WRITERS` that
-            there is, or none.
+        root: folder of the data. A set of the Hub is cached in `<root>/hf`.
+        config: configuration, for a repository with several.
+        revision: branch, tag or commit of the repository, instead of "@revision".
+        image: column of the images. Default: the only one with the feature `Image`.
+        label: column of the classes. Default: the only one with the feature `ClassLabel`.
+        writer: column of the authors; each value is a domain. Default: the first existing one of `WRITERS`, or none.
     """
     given = {"config": config, "revision": revision, "image": image, "label": label, "writer": writer}
     for option, value in given.items():
@@ -93,7 +92,7 @@ def _decode(name: str, repository: str, given: dict[str, str]) -> Dataset:
 
 
 def _files(repository: str) -> dict[str, Any]:
-    """Where the files of each split are, for a folder with a folder of each: a class may have the name of a split."""
+    """File patterns by split of a folder with split folders: a class may have the name of a split."""
     folder = Path(repository)
     if not folder.is_dir() or (folder / "README.md").exists():
         return {}
@@ -102,7 +101,7 @@ def _files(repository: str) -> dict[str, Any]:
 
 
 def _the_only(name: str, option: str, kind: type, features: dict[str, Any]) -> str:
-    """The only column of a kind."""
+    """Name of the only column of a kind."""
     fitting = [column for column, feature in features.items() if isinstance(feature, kind)]
     if len(fitting) != 1:
         listed = f"{len(fitting)} columns" if fitting else "no column"
@@ -125,7 +124,7 @@ def _assemble(name: str, parts: list[tuple[int, Any]], columns: dict[str, str]) 
 
 
 def _each(name: str, raw: Sequence[Any], column: str) -> Iterator[Any]:
-    """The images of all splits as they are kept; `ValueError` for a file that is in two splits."""
+    """Encoded images of all splits; `ValueError` for a file that is in two splits."""
     split_of: dict[str, int] = {}
     for split, part in enumerate(raw):
         for batch in part.iter(1_000):
@@ -153,7 +152,7 @@ def _stack(name: str, files: Iterable[Any], n: int) -> np.ndarray:
 
 
 def _pixels(name: str, i: int, file: dict[str, Any]) -> np.ndarray:
-    """uint8 [1, H, W] of a grey picture, [3, H, W] of any other one."""
+    """Pixels of a picture: uint8 [1, H, W] of a grey one, else [3, H, W]."""
     try:
         content = io.BytesIO(file["bytes"]) if file["bytes"] is not None else file["path"]
         with Image.open(content) as picture:
@@ -165,7 +164,7 @@ def _pixels(name: str, i: int, file: dict[str, Any]) -> np.ndarray:
 
 
 def _numbers(parts: Sequence[tuple[int, Any]], column: str) -> tuple[np.ndarray, tuple[str, ...]]:
-    """A column as positions among names: those of its ClassLabel, or its different values in order."""
+    """Column as positions [N] in names: the names of its ClassLabel, or its sorted distinct values."""
     values = [value for _, part in parts for value in part[column]]
     names = getattr(parts[0][1].features[column], "names", None)
     if names:

@@ -1,8 +1,7 @@
-"""Image operations of the embedded sets: masks of ink are moved, bent, coloured and drawn on a background.
+"""Image operations of the embedded sets: motion, bending, colouring and drawing of masks of ink.
 
-A mask is float64 [N, H, W] in [0, 1] (1 = ink); a picture is float64 [N, 3, H, W] in [0, 1]. All random numbers come
-from the generator in the arguments, and all operations use float64, so that the rounded pixels are the same on every
-machine.
+A mask is float64 [N, H, W] in [0, 1] (1 = ink); a picture is float64 [N, 3, H, W] in [0, 1]. With float64 the rounded
+pixels are the same on every machine.
 """
 
 import numpy as np
@@ -13,16 +12,14 @@ Range = tuple[float, float]
 
 
 def uniform(rng: np.random.Generator, n: int, limits: Range, *axes: int) -> np.ndarray:
-    """[n, *axes] uniform draws from `limits`."""
+    """Uniform draws from `limits`: [n, *axes]."""
     return rng.uniform(*limits, (n, *axes))
 
 
 def affine(angle: np.ndarray, scale: np.ndarray, slant: np.ndarray, shift: np.ndarray) -> np.ndarray:
-    """[N, 2, 3] maps from the output square [-1, 1]^2 to that of the input (the inverse of the motion of the ink).
-
-    `angle` in degrees [N] (counter-clockwise); `scale` [N, 2] of width and height; `slant` [N] shear
-    to the right; `shift` [N, 2] of the ink to the right and down, 1 = half a picture.
-    """
+    """Inverse maps of a motion of ink, from the output square [-1, 1]^2 to the input square: [N, 2, 3]."""
+    # angle [N] in degrees, counter-clockwise; scale [N, 2] of width and height; slant [N] to the right; shift [N, 2] to
+    # the right and down, 1 = half a picture
     cos, sin, zero, one = np.cos(np.radians(angle)), np.sin(np.radians(angle)), 0 * angle, 0 * angle + 1
     rotate = np.array([[cos, sin], [-sin, cos]])  # [2, 2, N]
     shear = np.array([[one, -slant], [zero, one]])
@@ -33,7 +30,7 @@ def affine(angle: np.ndarray, scale: np.ndarray, slant: np.ndarray, shift: np.nd
 
 
 def warp(mask: np.ndarray, maps: np.ndarray, size: tuple[int, int], bend: np.ndarray | None = None) -> np.ndarray:
-    """`mask` [N, h, w] transformed by `maps` [N, 2, 3] and displaced by `bend` [N, *size, 2]: [N, *size]."""
+    """Transform `mask` [N, h, w] by `maps` [N, 2, 3] and displace it by `bend` [N, *size, 2]: [N, *size]."""
     grid = functional.affine_grid(torch.tensor(maps), [len(mask), 1, *size], align_corners=False)
     if bend is not None:
         grid = grid + torch.tensor(bend)
@@ -42,18 +39,18 @@ def warp(mask: np.ndarray, maps: np.ndarray, size: tuple[int, int], bend: np.nda
 
 
 def enlarge(images: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """[N, C, h, w] to [N, C, *size], bicubic."""
+    """Bicubic enlargement: [N, C, h, w] -> [N, C, *size]."""
     return functional.interpolate(torch.tensor(images), size, mode="bicubic", align_corners=False).numpy()
 
 
 def bends(rng: np.random.Generator, n: int, amount: float, size: int, cells: int = 3) -> np.ndarray:
-    """[n, size, size, 2] smooth random displacements of about `amount` (1 = half a picture)."""
+    """Smooth random displacements of about `amount` (1 = half a picture): [n, size, size, 2]."""
     field = amount * rng.standard_normal((n, 2, cells, cells))
     return enlarge(field, (size, size)).transpose(0, 2, 3, 1)
 
 
 def clouds(rng: np.random.Generator, n: int, size: int, cells: int, channels: int = 3) -> np.ndarray:
-    """[n, channels, size, size] smooth noise in about [-1, 1] with `cells` random values along a side."""
+    """Smooth noise in about [-1, 1] with `cells` random values along a side: [n, channels, size, size]."""
     return enlarge(rng.uniform(-1, 1, (n, channels, cells, cells)), (size, size))
 
 
@@ -65,13 +62,13 @@ def stroke(mask: np.ndarray, weight: np.ndarray, sharpness: float = 9.0) -> np.n
 
 
 def edges(mask: np.ndarray) -> np.ndarray:
-    """The outline of a mask [N, H, W]: length of the gradient, at most 1."""
+    """Outline of a mask [N, H, W]: length of the gradient, at most 1."""
     down, right = np.gradient(mask, axis=(1, 2))
     return np.minimum(1.0, 1.8 * np.hypot(down, right))
 
 
 def lines(rng: np.random.Generator, n: int, size: int, width: Range) -> np.ndarray:
-    """[n, size, size] masks of one straight line each, `width` in pixels."""
+    """Masks of one straight line each, `width` in pixels: [n, size, size]."""
     axis = np.linspace(-1, 1, size)
     angle, offset = uniform(rng, n, (0, np.pi)), uniform(rng, n, (-0.9, 0.9))
     cos, sin, offset, half = (
@@ -82,7 +79,7 @@ def lines(rng: np.random.Generator, n: int, size: int, width: Range) -> np.ndarr
 
 
 def contrasting(rng: np.random.Generator, paper: np.ndarray, contrast: float, candidates: int = 32) -> np.ndarray:
-    """[N, 3] colours at least `contrast` brighter or darker than `paper` [N, 3], as far as draws allow."""
+    """Colours [N, 3] at least `contrast` brighter or darker than `paper` [N, 3], as far as the draws allow."""
     colours = rng.uniform(0, 1, (len(paper), candidates, 3))
     gap = np.abs(brightness(colours) - brightness(paper)[:, None])
     fits = np.where(gap >= contrast, np.arange(candidates)[::-1] + 1.0, gap)  # earliest fit, else largest gap
@@ -95,16 +92,16 @@ def brightness(colour: np.ndarray) -> np.ndarray:
 
 
 def flat(colour: np.ndarray, size: int) -> np.ndarray:
-    """[N, 3, size, size] pictures of one colour [N, 3] each."""
+    """Pictures of one colour [N, 3] each: [N, 3, size, size]."""
     return np.broadcast_to(colour[:, :, None, None], (*colour.shape, size, size))
 
 
 def put(picture: np.ndarray, mask: np.ndarray, colour: np.ndarray, opacity: np.ndarray | float = 1.0) -> np.ndarray:
-    """`picture` [N, 3, H, W] with ink of `colour` [N, 3] where `mask` [N, H, W] is."""
+    """Draw ink of `colour` [N, 3] on `picture` [N, 3, H, W] where `mask` [N, H, W] covers it."""
     cover = (np.reshape(opacity, (-1, 1, 1)) * mask)[:, None]
     return picture + cover * (colour[:, :, None, None] - picture)
 
 
 def pixels(picture: np.ndarray) -> np.ndarray:
-    """[0, 1] to uint8, clipped and rounded."""
+    """Clip and round [0, 1] to uint8."""
     return np.floor(np.clip(picture, 0, 1) * 255 + 0.5).astype(np.uint8)

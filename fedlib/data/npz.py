@@ -1,4 +1,4 @@
-"""A data set as one `.npz` file: the format of users' images and of decoded archives."""
+"""Data sets as `.npz` files: the format of users' images and of decoded archives."""
 
 import os
 import zipfile
@@ -24,7 +24,7 @@ def read_npz(path: str | os.PathLike[str]) -> Dataset:
     Required arrays: `x` and `y`, or with an official test part `x_train`, `y_train`, `x_test` and `y_test`. Optional:
     `x_validation`, `y_validation`; the names `classes`; for every split `domain_*` (positions in the names `domains`,
     default: "0", "1", ...) or `writer_*` (any ids; each writer is a domain), and `source_*` (whole numbers, equal for
-    images made from the same original). Without splits these are `domain`, `writer` and `source`.
+    images made from the same original). Without splits the names are `domain`, `writer` and `source`.
 
     Images are [N, H, W], [N, H, W, C] or [N, C, H, W], with 1 or 3 channels: uint8, booleans, whole numbers from 0 to
     255 in any type, or numbers from 0 to 1. Labels are [N] or [N, 1]: positions in `classes`, or names of classes; any
@@ -141,7 +141,7 @@ def _key(field: str, split: str) -> str:
 
 
 def _channels_first(key: str, x: np.ndarray) -> np.ndarray:
-    """Images as [N, C, H, W]."""
+    """Images with the channel axis second: [N, C, H, W]."""
     if x.ndim not in (3, 4) or x.dtype.kind not in "buif":
         raise ValueError(
             f"{key} is {x.dtype} of shape {x.shape}; it must be uint8 [N, H, W], [N, H, W, C] or [N, C, H, W]."
@@ -155,7 +155,7 @@ def _channels_first(key: str, x: np.ndarray) -> np.ndarray:
 
 
 def _pixels(keys: Sequence[str], images: list[np.ndarray]) -> list[np.ndarray]:
-    """The images of all splits as uint8; what their values mean is decided for all of them together."""
+    """Images of all splits as uint8, with one scale for all."""
     kinds = {x.dtype.kind if x.dtype != np.uint8 else "pixels" for x in images}
     if kinds == {"pixels"}:
         return images
@@ -174,7 +174,7 @@ def _pixels(keys: Sequence[str], images: list[np.ndarray]) -> list[np.ndarray]:
 
 
 def _per_image(field: str, arrays: Mapping[str, np.ndarray], counts: Mapping[str, int]) -> np.ndarray:
-    """The arrays of a field of all splits as one array [N]; `ValueError` for a wrong length."""
+    """Values of a field, all splits in a row [N]; `ValueError` for a wrong length."""
     values = []
     for split, n in counts.items():
         key, images = _key(field, split), _key("x", split)
@@ -191,7 +191,7 @@ def _per_image(field: str, arrays: Mapping[str, np.ndarray], counts: Mapping[str
 
 
 def _labels(arrays: Mapping[str, np.ndarray], counts: Mapping[str, int]) -> tuple[np.ndarray, tuple[str, ...]]:
-    """The class of each image as a position [N] in the names of the classes, and these names."""
+    """Labels as positions [N] in the class names, and the class names."""
     values = _per_image("y", arrays, counts)
     if values.dtype.kind in "SU":
         values = _texts(values)
@@ -233,7 +233,7 @@ def _domains(
 
 
 def _names(key: str, arrays: Mapping[str, np.ndarray], count: int) -> tuple[str, ...]:
-    """The names in the array `key`; without it "0", "1", ..., `count` names."""
+    """Names in the array `key`; without the array `count` names "0", "1", ..."""
     if key not in arrays:
         return tuple(map(str, range(count)))
     if arrays[key].ndim != 1:

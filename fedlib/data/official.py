@@ -1,7 +1,4 @@
-"""Official data sets through torchvision's readers: MNIST, EMNIST, USPS, SVHN, CIFAR-10 and CIFAR-100.
-
-`fedlib.data.download` downloads the files to the folders in which torchvision expects them; existing files are used.
-"""
+"""Official data sets through torchvision's readers, at torchvision's paths: MNIST, EMNIST, USPS, SVHN and CIFAR."""
 
 import string
 import warnings
@@ -43,10 +40,7 @@ def mnist(root: Path) -> Dataset:
 
 
 def emnist_byclass(root: Path) -> Dataset:
-    """EMNIST by class (Cohen et al. 2017): 814,255 grey images, 1x28x28, 62 characters 0-9, A-Z, a-z.
-
-    The files hold every image transposed; here they are upright.
-    """
+    """EMNIST by class (Cohen et al. 2017): 814,255 grey images, 1x28x28, upright, 62 characters 0-9, A-Z, a-z."""
     from torchvision.datasets import EMNIST
 
     files = [(EMNIST.url, root / "EMNIST" / "raw" / EMNIST.url.rpartition("/")[2], EMNIST.md5)]
@@ -99,7 +93,7 @@ def _read(name: str, reader: Callable[..., Any], files: Iterable[_File]) -> tupl
 
 
 def _join(name: str, splits: Iterable[tuple[np.ndarray, Iterable[int]]], classes: tuple[str, ...]) -> Dataset:
-    """One data set from its train and its test split: images [n, C, H, W] and labels [n] each."""
+    """Data set of a train and a test split: images [n, C, H, W] and labels [n] each."""
     train, test = splits
     sizes = [len(train[0]), len(test[0])]
     x = np.concatenate([train[0], test[0]], out=np.empty((sum(sizes), *train[0].shape[1:]), np.uint8))

@@ -23,20 +23,17 @@ _CHUNK = 512
 
 
 class Scans(NamedTuple):
-    """The scans as smooth masks of ink; `held_out` marks the fifth that only test images show.
-
-    They are divided among 50 sheets of three or four scans of every digit; every fifth sheet is held out.
-    """
+    """The scans as smooth masks of ink, on 50 sheets of three or four scans of every digit."""
 
     mask: np.ndarray  # float64 [1797, 40, 40]
     digit: np.ndarray  # int64 [1797]
     sheet: np.ndarray  # int64 [1797]
-    held_out: np.ndarray  # bool [1797]
+    held_out: np.ndarray  # bool [1797]: scans of every fifth sheet, for test images only
 
 
 @lru_cache(maxsize=1)
 def scans() -> Scans:
-    """Read and enlarge the scans, and assign those of each class to the sheets in a fixed random order."""
+    """Read and enlarge the scans, and assign each class to the sheets in a fixed random order."""
     table = _table()
     pixels, digit = table[:, :-1].reshape(-1, 8, 8), table[:, -1].astype(np.int64)
     padded = np.pad(pixels / 16, ((0, 0), (1, 1), (1, 1)))  # [1797, 10, 10]
@@ -50,16 +47,13 @@ def scans() -> Scans:
 
 
 def _table() -> np.ndarray:
-    """Scikit-learn's table, 64 pixels from 0 to 16 and the digit: float64 [1797, 65].
-
-    Its file is read without an import of scikit-learn, which takes a second; where the file is elsewhere, with it.
-    """
+    """Scikit-learn's table, 64 pixels from 0 to 16 and the digit: float64 [1797, 65]."""
     package = find_spec("sklearn")
     for folder in (package and package.submodule_search_locations) or []:
         file = Path(folder) / "datasets" / "data" / "digits.csv.gz"
         if file.exists():
             return np.loadtxt(file, delimiter=",")
-    from sklearn.datasets import load_digits
+    from sklearn.datasets import load_digits  # imported only without the file: it takes a second
 
     pixels, digit = load_digits(return_X_y=True)
     return np.column_stack([pixels, digit])
@@ -69,16 +63,13 @@ def _table() -> np.ndarray:
 def digits(copies: int = 3, seed: int = 0) -> Dataset:
     """Make coloured digits in clutter, 10 classes, 3x32x32: the stand-in for CIFAR-10.
 
-    Every image shows one scan in a random pose, pen and colour on textured paper, with fragments of other scans and
-    lines. Its `source` is the scan that gives it its label. Fragments come from the same official split. In any
-    other split a fragment of a test scan may lie in the clutter of a train image.
+    Every image shows one scan, its `source`, in a random pose, pen and colour on textured paper, with lines and with
+    fragments of other scans of its official split. In other splits a fragment of a test scan may lie in the clutter of
+    a train image. A fifth of the scans is held out for the official test split.
 
     Args:
         copies: images per scan; 3 make 5,391 images.
-        seed: of all random draws.
-
-    Returns:
-        The data set "digits"; a fifth of the scans is held out for the official test split.
+        seed: seed of all random draws.
     """
     rng, scan = _scans_of_digits(copies, seed)
     x = in_chunks(lambda chunk: cluttered(rng, chunk), scan)
@@ -90,8 +81,8 @@ def digit_masks(copies: int = 3, seed: int = 0) -> np.ndarray:
     """Make the mask of the digit in each image of `digits(copies, seed)`, without clutter and crossing lines.
 
     Args:
-        copies: as for `digits`.
-        seed: as for `digits`.
+        copies: images per scan, as in `digits`.
+        seed: seed of all random draws, as in `digits`.
 
     Returns:
         Ink per pixel, uint8 [N, 32, 32]; 255 is full ink.
@@ -106,7 +97,7 @@ def digit_masks(copies: int = 3, seed: int = 0) -> np.ndarray:
 
 
 def _scans_of_digits(copies: int, seed: int) -> tuple[np.random.Generator, np.ndarray]:
-    """The generator of `digits`, and which scan each of its images shows: int64 [N]."""
+    """Generator of `digits`, and the scan of each of its images: int64 [N]."""
     copies = check_count("copies", copies)
     rng = generator(1, seed)
     return rng, rng.permutation(np.repeat(np.arange(len(scans().digit)), copies))
@@ -116,13 +107,12 @@ def _scans_of_digits(copies: int, seed: int) -> tuple[np.random.Generator, np.nd
 def digit_pairs(per_class: int = 60, seed: int = 0) -> Dataset:
     """Make two-digit numbers "00" to "99", 100 classes, 3x32x32: the stand-in for CIFAR-100.
 
+    The two scans of an image come from one sheet, its `source`.
+
     Args:
         per_class: images of every number; 60 make 6,000 images. A fifth of them, at least one, is for test and shows
             held-out scans.
-        seed: of all random draws.
-
-    Returns:
-        The data set "digit_pairs". Both scans of an image come from one sheet, its `source`.
+        seed: seed of all random draws.
     """
     per_class = check_count("per_class", per_class, low=2)
     rng = generator(2, seed)
@@ -141,7 +131,7 @@ def digit_pairs(per_class: int = 60, seed: int = 0) -> Dataset:
 
 
 def _pair(rng: np.random.Generator, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Pictures [n, 3, 32, 32] of two scans side by side in one colour on cloudy paper."""
+    """Two scans side by side in one colour on cloudy paper: pictures [n, 3, 32, 32]."""
     n = len(left)
     base = ink.uniform(rng, n, (0.05, 0.95), 3)
     picture = ink.flat(base, SIZE) + ink.uniform(rng, n, (0.03, 0.15), 1, 1, 1) * ink.clouds(rng, n, SIZE, 5)
@@ -164,12 +154,12 @@ def _scan_of(rng: np.random.Generator, digit: np.ndarray, sheet: np.ndarray) -> 
 
 
 def cluttered(rng: np.random.Generator, scan: np.ndarray) -> np.ndarray:
-    """One picture [n, 3, 32, 32] of each `scan` [n], with clutter of the same split (train or test) only."""
+    """Picture [n, 3, 32, 32] of each `scan` [n] among clutter of the same split (train or test)."""
     return digit_in_clutter(rng, scan)[0]
 
 
 def digit_in_clutter(rng: np.random.Generator, scan: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """`cluttered`, and the mask [n, 32, 32] of the digit itself."""
+    """`cluttered`, and the mask of the digit without clutter [n, 32, 32]."""
     n = len(scan)
     base = ink.uniform(rng, n, (0.05, 0.95), 3)
     paper = ink.clouds(rng, n, SIZE, 4) + ink.clouds(rng, n, SIZE, 9, channels=1)
@@ -200,7 +190,7 @@ def posed(
     pen: ink.Range = (-0.05, 0.15),
     bend: float | None = 0.04,
 ) -> np.ndarray:
-    """Masks [n, 32, 32] of the scans, rotated by up to `rotate` degrees, slanted, scaled, shifted and bent."""
+    """Masks of scans, rotated by up to `rotate` degrees, slanted, scaled, shifted and bent: [n, 32, 32]."""
     n = len(scan)
     maps = ink.affine(
         angle=ink.uniform(rng, n, (-rotate, rotate)),
@@ -222,12 +212,12 @@ def _others(rng: np.random.Generator, scan: np.ndarray) -> np.ndarray:
 
 
 def generator(set_number: int, seed: int) -> np.random.Generator:
-    """The generator of one embedded set: sets with the same seed do not share draws."""
+    """Generator of one embedded set: sets with the same seed do not share draws."""
     seed = check_count("seed", seed, low=0)
     return np.random.default_rng([set_number, seed])
 
 
 def in_chunks(draw: Callable[..., np.ndarray], *columns: np.ndarray) -> np.ndarray:
-    """uint8 pixels of `draw(*columns)`, pictures or masks, computed in chunks to limit memory."""
+    """Pixels of `draw(*columns)`, computed in chunks to limit memory: uint8 [N, ...]."""
     starts = range(0, len(columns[0]), _CHUNK)
     return np.concatenate([ink.pixels(draw(*(c[i : i + _CHUNK] for c in columns))) for i in starts])

@@ -1,4 +1,4 @@
-"""Embedded set of digits in six drawing styles, one domain each: the stand-in for DomainNet and Digit-5."""
+"""Embedded set of digits in six drawing styles, one domain each."""
 
 from functools import lru_cache
 
@@ -11,21 +11,21 @@ from fedlib.data.scans import DIGITS, SIZE, cluttered, generator, in_chunks, pos
 
 
 def _pen(rng: np.random.Generator, scan: np.ndarray) -> np.ndarray:
-    """A dark pen on light paper with a little shade."""
+    """Dark pen on light paper with a little shade."""
     n = len(scan)
     paper = ink.flat(ink.uniform(rng, n, (0.85, 1.0), 3), SIZE) + 0.05 * ink.clouds(rng, n, SIZE, 3, channels=1)
     return ink.put(paper, posed(rng, scan), ink.uniform(rng, n, (0.0, 0.3), 3), 0.95)
 
 
 def _pencil(rng: np.random.Generator, scan: np.ndarray) -> np.ndarray:
-    """Only the outline, in grey with grain, on white."""
+    """Grey, grainy outline on white."""
     n = len(scan)
     outline = ink.edges(posed(rng, scan, pen=(0.1, 0.2))) * rng.uniform(0.5, 1.0, (n, SIZE, SIZE))
     return ink.put(ink.flat(np.ones((n, 3)), SIZE), outline, np.repeat(ink.uniform(rng, n, (0.0, 0.4), 1), 3, axis=1))
 
 
 def _poster(rng: np.random.Generator, scan: np.ndarray) -> np.ndarray:
-    """Flat, saturated colours and a hard shadow to the lower right."""
+    """Flat, saturated colours with a hard shadow to the lower right."""
     n = len(scan)
     base = np.round(ink.uniform(rng, n, (0, 1), 3)) * 0.8 + 0.1
     digit = posed(rng, scan, rotate=20, pen=(0.1, 0.2))
@@ -34,7 +34,7 @@ def _poster(rng: np.random.Generator, scan: np.ndarray) -> np.ndarray:
 
 
 def _painting(rng: np.random.Generator, scan: np.ndarray) -> np.ndarray:
-    """Colours that change within the digit and the canvas, like a brush."""
+    """Colours that vary within the digit and the canvas, as from a brush."""
     n = len(scan)
     base = ink.uniform(rng, n, (0.1, 0.9), 3)
     canvas = ink.flat(base, SIZE) + 0.25 * ink.clouds(rng, n, SIZE, 6)
@@ -43,7 +43,7 @@ def _painting(rng: np.random.Generator, scan: np.ndarray) -> np.ndarray:
 
 
 def _halftone(rng: np.random.Generator, scan: np.ndarray) -> np.ndarray:
-    """Printed dots: large where there is ink, small elsewhere, on coloured paper."""
+    """Printed dots on coloured paper: large dots for ink, small dots elsewhere."""
     n = len(scan)
     axis = np.arange(SIZE) % 4 - 1.5
     dot = np.hypot(axis, axis[:, None])  # [32, 32] distance to the nearest centre of a dot
@@ -67,14 +67,11 @@ def digit_styles(per_style: int = 1000, seed: int = 0) -> Dataset:
     """Make digits in six drawing styles, the domains; 10 classes, 3x32x32: the stand-in for DomainNet and Digit-5.
 
     A style draws every scan at most once. The same scans are held out for test in all styles. The `source` of an
-    image is its scan; fragments in clutter are as in `digits`.
+    image is its scan; the fragments in clutter follow `digits`.
 
     Args:
         per_style: images per style; 1,000 make 6,000 images.
-        seed: of all random draws.
-
-    Returns:
-        The data set "digit_styles".
+        seed: seed of all random draws.
     """
     per_style = check_count("per_style", per_style, low=100, high=len(scans().digit))
     rng = generator(3, seed)

@@ -1,4 +1,4 @@
-"""From images to clients: partitions and the federation they make."""
+"""Federations: data sets divided among clients by a partition."""
 
 from fedlib.federation.federation import Federation, federate
 from fedlib.federation.given import flower, index_lists, partition_file

@@ -1,4 +1,4 @@
-"""A federation: one data set divided among clients, as index arrays of train, test and validation parts."""
+"""Federations: a data set divided among clients, as index arrays of train, test and validation images."""
 
 import hashlib
 from dataclasses import dataclass, replace
@@ -19,15 +19,15 @@ class Federation:
 
     Attributes:
         data: the images of all clients.
-        partition: how they were divided.
+        partition: rule of the division.
         train: indices of each client's train images: one int64 array per client.
         test: indices of each client's test images, likewise.
         test_fraction: share of each client's images that is for testing; None: the official test split.
-        seed: of the random draws.
+        seed: seed of all random draws.
         validation: indices of each client's validation images, likewise; `()` if validation_fraction is 0.
         validation_fraction: share of the images not for testing that is for validation.
         unseen: number of clients, the last ones, that never take part in training.
-        public: images of no client that the server and every client may use; None if there are none.
+        public: images outside of all clients, for the server and every client; None without public images.
 
     Example:
         >>> import fedlib as fl
@@ -55,7 +55,7 @@ class Federation:
         for part in ("train", "test", "validation"):
             object.__setattr__(self, part, tuple(map(read_only, getattr(self, part))))
 
-    def __setstate__(self, state: dict[str, Any]) -> None:  # a copy is read-only, too
+    def __setstate__(self, state: dict[str, Any]) -> None:  # copies are read-only, too
         self.__dict__.update(state)
         self.__post_init__()
 
@@ -89,7 +89,7 @@ class Federation:
 
     @cached_property
     def fingerprint(self) -> str:
-        """16 hex digits that identify the images and which client has which of them."""
+        """16 hex digits that identify the images and their division among the clients."""
         digest = hashlib.sha256(self.data.fingerprint.encode())
         for index in (index for part in self.parts for index in part):
             digest.update(len(index).to_bytes(8, "little") + index.astype("<i8").tobytes())
@@ -153,23 +153,23 @@ def federate(
 ) -> Federation:
     """Divide a data set among clients and split each client's images at random into train and test parts.
 
-    Images with the same `source`, as in the embedded digits, are never separated by a split, also across clients: no
-    image for training or validation and no public image has the source of a test image, and no image for training and
-    no public image has the source of a validation image. The fractions below are then met approximately.
+    No split separates images with the same `source`, as in the embedded digits, also across clients: no train,
+    validation or public image has the source of a test image, and no train or public image that of a validation image.
+    The fractions below are then met approximately.
 
     Args:
         data: the images of all official splits.
-        partition: which client gets which images, such as `dirichlet(0.1)`.
+        partition: rule of the division, such as `dirichlet(0.1)`.
         clients: number of clients.
         test_fraction: share of each client's images for testing, in (0, 1). None: the partition divides the official
             train split; of the official test split a client gets, per class and domain, the same share as of the train
             split.
-        seed: of all random draws.
+        seed: seed of all random draws.
         validation_fraction: share of the images not for testing that is for validation, in [0, 1).
-        unseen: number of clients, the last ones, that are never sampled. They are evaluated, after fine-tuning if the
-            run fine-tunes.
-        public: share of the images not for testing that becomes public, the same in every class, in [0, 1). No client
-            gets them.
+        unseen: number of clients, the last ones, that are never sampled, but evaluated, after fine-tuning if the run
+            fine-tunes.
+        public: share of the images not for testing, the same in every class, in [0, 1), that becomes public and
+            belongs to no client.
 
     Returns:
         The federation.
@@ -240,16 +240,13 @@ def federate(
 
 
 def _stratified(y: np.ndarray, share: float, rng: np.random.Generator) -> np.ndarray:
-    """Positions of a random share of each class, at least one, in random order."""
+    """Positions of a random share of each class, at least one image, in random order."""
     by_class = (rng.permutation(np.flatnonzero(y == c)) for c in np.unique(y))
     return rng.permutation(np.concatenate([index[: max(round(share * len(index)), 1)] for index in by_class]))
 
 
 def _cut(data: Dataset, shares: Shares, fraction: float, public: np.ndarray) -> tuple[Shares, Shares]:
-    """Cut the last `fraction` off each share; returns the remaining shares and the pieces cut off.
-
-    Of data with sources, whole sources are cut off, but no source of a `public` image.
-    """
+    """Split each share into a first part and the last `fraction`, without separating images of one source."""
     sizes = [len(share) for share in shares]
     wanted = np.array([round(size * fraction) for size in sizes])
     if data.source is None:
@@ -261,11 +258,9 @@ def _cut(data: Dataset, shares: Shares, fraction: float, public: np.ndarray) -> 
 
 
 def _whole(source: np.ndarray, shares: Shares, wanted: np.ndarray, public: np.ndarray) -> np.ndarray:
-    """The images to cut off, about the last `wanted` of each share, but whole sources: bool, all shares in a row.
-
-    Sources are tried in the order of their first images (by index), from the ends of the shares. A source is cut off
-    if that shortens the vector `missing` of the images that each share still needs to cut off.
-    """
+    """Mask of about the last `wanted` images of each share, in whole sources: bool, all shares in a row."""
+    # Sources are tried in the order of their first images (by index), from the ends of the shares. A source without a
+    # public image is cut off if that shortens the vector `missing` of the images that each share still has to lose.
     dealt, missing = np.concatenate(shares), wanted.copy()
     owner = np.repeat(np.arange(len(shares)), [len(share) for share in shares])
     from_end = np.concatenate([np.arange(len(share), 0, -1) / (len(share) + 1) for share in shares])
@@ -281,10 +276,7 @@ def _whole(source: np.ndarray, shares: Shares, wanted: np.ndarray, public: np.nd
 
 
 def _official_test(data: Dataset, shares: list[np.ndarray], rng: np.random.Generator) -> list[np.ndarray]:
-    """The official test samples, divided per class and domain in the same proportions as `shares`.
-
-    A class of a domain in which no client has a train sample is left out.
-    """
+    """Official test samples, divided per class and domain in the proportions of `shares`, where these are not empty."""
     kinds = data.domain * len(data.classes) + data.y
     n_kinds = len(data.domains) * len(data.classes)
     held = np.stack([np.bincount(kinds[share], minlength=n_kinds) for share in shares])  # [n_clients, n_kinds]

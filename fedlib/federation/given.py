@@ -1,4 +1,4 @@
-"""Partitions that somebody else has made: index lists, files of them, and the partitioners of Flower."""
+"""Partitions from outside: index lists, partition files, and Flower's partitioners."""
 
 import copy
 import hashlib
@@ -28,21 +28,21 @@ TO_IMAGES = (
 
 
 class Partitioner(Protocol):
-    """What `flower` needs of a partitioner, as in flwr_datasets.partitioner."""
+    """The interface of flwr_datasets.partitioner, as far as `flower` needs it."""
 
     dataset: Any
     num_partitions: Any
 
     def load_partition(self, partition_id: int) -> Any:
-        """The rows of the data set that a client gets."""
+        """Rows of the data set for one client."""
 
 
 def index_lists(lists: Iterable[Sequence[int] | np.ndarray]) -> Partition:
     """Give each client the images that a list names.
 
-    Images are counted from 0 in the order of the data set: train, test, validation. With `test_fraction=None` only the
-    images that are not official test images are dealt out and counted, with `public` only those left. Images in no list
-    are not used. A run's address depends on the lists, not on where they come from.
+    Images are counted from 0 in the order of the data set: train, test, validation. `test_fraction=None` excludes the
+    official test images from the count, `public` the public images. Images in no list are not used. A run's address
+    depends on the content of the lists.
 
     Args:
         lists: positions of each client's images, one list per client.
@@ -51,8 +51,8 @@ def index_lists(lists: Iterable[Sequence[int] | np.ndarray]) -> Partition:
         The partition.
 
     Raises:
-        ValueError: a list is empty or holds anything but whole numbers from 0, or an image is in two lists. When it is
-            dealt out: there are fewer images, or another number of clients.
+        ValueError: a list is empty or holds anything but whole numbers from 0, or an image is in two lists. In
+            `federate`: there are fewer images, or another number of clients.
 
     Example:
         >>> import fedlib as fl
@@ -102,21 +102,21 @@ def partition_file(path: str | PathLike[str]) -> Partition:
 
 
 def flower(partitioner: Partitioner) -> Partition:
-    """Deal out the images with a partitioner of Flower: of `flwr_datasets.partitioner`, or one with the same interface.
+    """Divide the images by a partitioner of `flwr_datasets.partitioner`, or one with the same interface.
 
-    It gets a `datasets.Dataset` with the columns "label" and "domain" (a whole number each) and "position", one row per
-    image that is dealt out; `partition_by` names one of them. It has a seed of its own: that of `federate` draws only
-    the split into train and test.
+    The partitioner gets a `datasets.Dataset` with the columns "label", "domain" and "position", whole numbers, one row
+    per image; `partition_by` names a column. It has its own seed: the seed of `federate` draws only the split into
+    train and test.
 
     Args:
         partitioner: the partitioner, without a data set. It is copied, never changed.
 
     Returns:
-        The partition. A run's address depends on the images that each client gets.
+        The partition. A run's address depends on the images of each client.
 
     Raises:
-        ValueError: it has a data set already, or it lacks `num_partitions` or `load_partition`. When it is dealt out:
-            it makes another number of partitions, leaves one empty, or puts an image into two.
+        ValueError: the partitioner has a data set already, or it lacks `num_partitions` or `load_partition`. In
+            `federate`: it makes another number of partitions, leaves one empty, or puts an image into two.
         ModuleNotFoundError: `datasets` is not installed.
 
     Example:
@@ -162,12 +162,12 @@ def _given(lists: list[Any], where: str) -> Partition:
 
 
 def _checked(lists: list[Any], where: str) -> Shares:
-    """The lists as int64 arrays; `ValueError` if one holds no positions, or an image is in two of them."""
+    """Lists as int64 arrays; `ValueError` for a list without positions or an image in two lists."""
     shares = []
     for i, one in enumerate(lists):
         try:
             share = np.asarray(one)
-        except ValueError:  # lists of different lengths in it
+        except ValueError:  # nested lists of different lengths
             share = np.empty((1, 0))
         if share.ndim != 1 or (share.size and (share.dtype.kind not in "iu" or share.min() < 0)):
             raise ValueError(f"{where}: the list of client {i} must hold positions of images, whole numbers from 0.")
@@ -190,7 +190,7 @@ def _checked(lists: list[Any], where: str) -> Shares:
 
 
 def _read(path: Path) -> Any:
-    """What a partition file holds, before any check of its lists."""
+    """Content of a partition file, with its lists unchecked."""
     if path.is_dir():
         raise ValueError(f"path={str(path)!r} is a folder; if its files hold images, as PFLlib's do, {TO_IMAGES}.")
     try:
@@ -218,12 +218,12 @@ def _read(path: Path) -> Any:
 
 
 def _all_parts(one: Any) -> Any:
-    """The list of a client, or its lists by part (train, val, test) as one."""
+    """List of a client: its lists by part (train, val, test) joined."""
     return [position for part in one.values() for position in part] if isinstance(one, Mapping) else one
 
 
 def _settings(partitioner: object) -> dict[str, object]:
-    """The plain attributes of a partitioner, for tables: numbers, words, and arrays of one and the same number."""
+    """Plain attributes of a partitioner, for tables: numbers, words, and the number of a constant array."""
     found = {}
     for name, value in vars(partitioner).items():
         if isinstance(value, np.ndarray) and value.size and (value == value.flat[0]).all():

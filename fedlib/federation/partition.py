@@ -1,4 +1,4 @@
-"""Partitions: which client has which sample. Pure functions of labels, parameters and seed; they return indices."""
+"""Partitions of samples among clients: pure functions of labels, parameters and seed that return indices."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
@@ -13,13 +13,13 @@ MAX_DRAWS = 1_000
 
 
 class Partition(NamedTuple):
-    """A way to divide samples among clients: the argument `partition` of `federate`.
+    """A rule that divides samples among clients: the argument `partition` of `federate`.
 
     Attributes:
         name: name for tables.
         params: parameters by name, for tables.
-        assign: a function `(y, domain, n_clients, rng)` of labels and domains, int64 [N] each, and NumPy's generator.
-            It returns one int64 index array per client; no index occurs twice.
+        assign: `assign(y, domain, n_clients, rng)`, of labels and domains, int64 [N] each, and NumPy's generator, is
+            one int64 index array per client; no index occurs twice.
 
     Example:
         >>> import numpy as np
@@ -73,7 +73,7 @@ def dirichlet(alpha: float, min_size: int = 40) -> Partition:
         The partition.
 
     Raises:
-        ValueError: an argument is out of range. When it is dealt out: `min_size` cannot be met.
+        ValueError: an argument is out of range. In `federate`: `min_size` cannot be met.
 
     Source:
         pFedSim, section 5; the cap reproduces its Table 4.
@@ -154,7 +154,7 @@ def classes_per_client(n_classes: int) -> Partition:
         The partition.
 
     Raises:
-        ValueError: `n_classes` is less than 1. When it is dealt out: the data set has fewer classes.
+        ValueError: `n_classes` is less than 1. In `federate`: the data set has fewer classes.
 
     Example:
         >>> import fedlib as fl
@@ -167,8 +167,7 @@ def classes_per_client(n_classes: int) -> Partition:
     def assign(y, domain, n_clients, rng):
         classes = np.unique(y)
         check_count("n_classes", n_classes, 1, len(classes))
-        # Each client gets the classes with the fewest owners so far, ties broken at random, so that the numbers of
-        # owners of two classes differ by one at most.
+        # Each client gets the classes with the fewest owners so far, ties broken at random.
         owners = np.zeros(len(classes), dtype=int)
         labels = []
         for _ in range(n_clients):
@@ -195,7 +194,7 @@ def uneven_classes(n_classes: int = 20, low: float = 0.3, high: float = 0.7) -> 
         The partition.
 
     Raises:
-        ValueError: an argument is out of range. When it is dealt out: the data set has fewer classes.
+        ValueError: an argument is out of range. In `federate`: the data set has fewer classes.
 
     Source:
         pFedMB, section V-C (CIFAR-100).
@@ -237,8 +236,8 @@ def label_groups(groups: Sequence[Sequence[int]]) -> Partition:
         The partition.
 
     Raises:
-        ValueError: `groups` is empty or no list of lists of labels. When it is dealt out: a label does not occur in the
-            data set, or there are fewer clients than groups.
+        ValueError: `groups` is empty or no list of lists of labels. In `federate`: a label does not occur in the data
+            set, or there are fewer clients than groups.
 
     Example:
         >>> import fedlib as fl
@@ -280,8 +279,8 @@ def dirichlet_groups(alpha: float, groups: int = 10, min_size: int = 100) -> Par
         The partition.
 
     Raises:
-        ValueError: an argument is out of range. When it is dealt out: `min_size` cannot be met, or the number of
-            clients is no multiple of `groups`.
+        ValueError: an argument is out of range. In `federate`: `min_size` cannot be met, or the number of clients is
+            no multiple of `groups`.
 
     Source:
         FedCS, appendix B.1.1, after Hsu et al., 2019.
@@ -328,8 +327,7 @@ def mixed_domains(mixed: float = 0.1) -> Partition:
         The partition.
 
     Raises:
-        ValueError: `mixed` is out of range. When it is dealt out: the number of clients is no multiple of D, or less
-            than 2 D.
+        ValueError: `mixed` is out of range. In `federate`: the number of clients is no multiple of D, or less than 2 D.
 
     Source:
         FedCS, appendix B.1.2.
@@ -366,7 +364,7 @@ def domains() -> Partition:
         The partition.
 
     Raises:
-        ValueError: when it is dealt out: the number of clients is no multiple of the number of domains.
+        ValueError: in `federate`: the number of clients is no multiple of the number of domains.
 
     Example:
         >>> import fedlib as fl
@@ -395,7 +393,7 @@ def append_pieces(shares: list[list[np.ndarray]], samples: np.ndarray, cuts: np.
 
 
 def _repeat(draw: Callable[[], Draw | None], min_size: int, alpha: float, n_clients: int) -> Draw:
-    """Repeat a draw until it is not None: until every client has `min_size` samples."""
+    """Repeat a draw until every client has `min_size` samples; a draw is None before."""
     for _ in range(MAX_DRAWS):
         if (drawn := draw()) is not None:
             return drawn

@@ -1,4 +1,4 @@
-"""Code that reads what can change while the code stays the same: files, the environment, the time, random numbers."""
+"""Detection of code with outside inputs: files, the environment, the time, unseeded random numbers."""
 
 import inspect
 import random
@@ -29,11 +29,11 @@ NAMES = {
 METHODS = {"read_bytes", "read_text"}
 CLOCKS = {"now", "today", "utcnow"}  # of datetime
 UNSEEDED = (random.Random, random.SystemRandom, np.random.default_rng, np.random.RandomState, np.random.SeedSequence)
-DRAWS = (random._inst, np.random.mtrand._rand)  # of functions such as random.random and numpy.random.normal
+DRAWS = (random._inst, np.random.mtrand._rand)  # global generators of random and numpy.random
 
 
 def changes(source: Source, known: Mapping[str, Any]) -> str | None:
-    """The first dotted name of a source that stands for what may change; None if there is none."""
+    """First dotted name of a source that stands for an outside input; None without one."""
     for path in source.names:
         if _may_change(path, known, unseeded=path in source.without_arguments):
             return ".".join(path)

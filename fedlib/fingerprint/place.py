@@ -1,4 +1,4 @@
-"""Where code is: in this project and in the user's files, whose code is read, or in an installed package."""
+"""Location of code: in this project and in the user's files, which are read, or in an installed package."""
 
 import functools
 import importlib.metadata
@@ -8,8 +8,7 @@ import sysconfig
 from pathlib import Path
 from typing import Any
 
-# Of this project, by their names: what no number depends on.
-WITHOUT_NUMBERS = (
+WITHOUT_NUMBERS = (  # names of this project on which no number depends
     "fedlib.checks",
     "fedlib.files",
     "fedlib.runs.alone",
@@ -18,17 +17,11 @@ WITHOUT_NUMBERS = (
     "fedlib.algorithm.algorithm",
 )
 INSTALLED = tuple(sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib", "platstdlib"))
-PACKAGES = {"site-packages", "dist-packages"}  # folders of installed packages, also those of a user or of the system
+PACKAGES = {"site-packages", "dist-packages"}  # folders of installed packages, also a user's or the system's
 
 
 def is_read(name: str, file: str | None = None, absent: bool = False) -> bool:
-    """Whether code is read: it is of this project or the user, and results can depend on it.
-
-    Args:
-        name: of its module.
-        file: of its source, if it is known.
-        absent: the module may not have been imported yet.
-    """
+    """True for a module of this project or the user on which results can depend; `absent`: it may not be imported."""
     package = name.partition(".")[0]
     if package == "fedlib":
         return not name.startswith(WITHOUT_NUMBERS)
@@ -44,7 +37,7 @@ def is_read(name: str, file: str | None = None, absent: bool = False) -> bool:
 
 
 def of_library(code: Any) -> bool:
-    """Whether a function is of this project."""
+    """True for a function of this project."""
     return getattr(code, "__globals__", {}).get("__name__", "").partition(".")[0] == "fedlib"
 
 
@@ -58,7 +51,7 @@ def _is_own(file: str) -> bool:
 
 @functools.lru_cache(maxsize=256)
 def _installed_in(folder: Path) -> set[str]:
-    """Names of what pip has installed in a folder of its own (`pip install --target`)."""
+    """Names that `pip install --target` has put into a folder."""
     if not any(folder.glob("*.dist-info")):
         return set()
     files = (file for one in importlib.metadata.distributions(path=[str(folder)]) for file in one.files or ())

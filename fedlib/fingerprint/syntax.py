@@ -1,4 +1,4 @@
-"""The source of a function: its syntax tree as text, and the outside names that it uses."""
+"""Sources of functions: the syntax tree as text, and the outside names in it."""
 
 import ast
 import copy
@@ -14,39 +14,27 @@ Path_ = tuple[str, ...]  # a dotted name: ("a", "b", "c") for a.b.c
 
 
 class Import(NamedTuple):
-    """An import inside of a function: `from module import attribute as name`, or `import module`.
-
-    `attribute` is "" if the name is the module, and "." if it is the first package of a dotted module.
-    """
+    """An import inside of a function: `from module import attribute as name`, or `import module`."""
 
     name: str
     module: str
-    attribute: str
+    attribute: str  # "": the name is the module; ".": the name is the first package of a dotted module
     level: int
 
 
 class Source(NamedTuple):
-    """A function as it is written.
+    """The source of a function, analysed."""
 
-    Attributes:
-        text: its syntax tree without decorators, docstrings, annotations and the words of errors.
-        names: dotted names that begin outside of the function.
-        decorators: of each decorator its text and its dotted names.
-        imports: inside of the function.
-        without_arguments: dotted names that are called without arguments.
-        methods: names of methods of anything that is called.
-    """
-
-    text: str
-    names: tuple[Path_, ...]
-    decorators: tuple[tuple[str, tuple[Path_, ...]], ...]
+    text: str  # syntax tree without decorators, docstrings, annotations and error messages
+    names: tuple[Path_, ...]  # dotted names that begin outside of the function
+    decorators: tuple[tuple[str, tuple[Path_, ...]], ...]  # text and dotted names of each decorator
     imports: tuple[Import, ...]
-    without_arguments: frozenset[Path_]
-    methods: frozenset[str]
+    without_arguments: frozenset[Path_]  # dotted names that are called without arguments
+    methods: frozenset[str]  # names of called methods
 
 
 def source_of(function: types.FunctionType) -> Source:
-    """The source of a function. `ValueError` if there is none, or if it has changed since it was imported."""
+    """Analyse the source of a function; `ValueError` for a missing one, or one that has changed since the import."""
     return _source(function.__code__, function.__code__.co_filename)
 
 
@@ -73,7 +61,7 @@ def _source(code: types.CodeType, file: str) -> Source:
 
 
 def _nodes(code: types.CodeType, file: str) -> list[ast.AST]:
-    """The definition of a function; of a lambda: all lambdas of its line."""
+    """Definition of a function; for a lambda, all lambdas of its line."""
     name = code.co_qualname
     linecache.checkcache(file)
     source = "".join(linecache.getlines(file))
@@ -93,7 +81,7 @@ def _nodes(code: types.CodeType, file: str) -> list[ast.AST]:
 
 @functools.lru_cache(maxsize=512)
 def _definitions(source: str, file: str) -> tuple[dict[tuple[str, int], list[ast.AST]], dict[str, list]]:
-    """Syntax trees of a source by name and first line, and code objects by name: qualified ones, but "<lambda>"."""
+    """Syntax trees by qualified name (or "<lambda>") and first line, and code objects by qualified name."""
     module, trees, codes = ast.parse(source), {}, {}
 
     def collect(node: ast.AST, prefix: str) -> None:
@@ -121,7 +109,7 @@ def _definitions(source: str, file: str) -> tuple[dict[tuple[str, int], list[ast
 
 
 def _same(one: types.CodeType, other: types.CodeType) -> bool:
-    """Whether two code objects are the same except for line numbers, docstrings and what pytest makes of `assert`."""
+    """Compare two code objects up to line numbers, docstrings and pytest's rewriting of `assert`."""
     if any(name.startswith("@py_assert") for name in one.co_varnames):
         return True
     names = [(code.co_code, code.co_names, code.co_freevars, len(code.co_consts)) for code in (one, other)]
@@ -136,14 +124,14 @@ def _same(one: types.CodeType, other: types.CodeType) -> bool:
 
 
 def _constant(value: object) -> object:
-    """A constant of a code object, such that True, 1 and 1.0 differ, also in tuples and frozen sets."""
+    """Constant of a code object with its type: True, 1 and 1.0 differ, also in tuples and frozen sets."""
     if isinstance(value, tuple | frozenset):
         return type(value), type(value)(map(_constant, value))
     return type(value), repr(value)
 
 
 class _Bare(ast.NodeTransformer):
-    """Removes from a syntax tree what no result depends on."""
+    """Removes docstrings, annotations, error messages and `__repr__` from a syntax tree."""
 
     def visit_FunctionDef(self, node: Any) -> Any:
         self.generic_visit(node)
@@ -165,7 +153,7 @@ class _Bare(ast.NodeTransformer):
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AnnAssign:
         self.generic_visit(node)
-        node.annotation = ast.Constant(ast.unparse(node.annotation))  # of a class: the words count, not their values
+        node.annotation = ast.Constant(ast.unparse(node.annotation))  # of a class: its text counts, not its value
         return node
 
     def visit_Raise(self, node: ast.Raise) -> ast.Raise:
@@ -178,7 +166,7 @@ class _Bare(ast.NodeTransformer):
 
 
 class _WithoutImports(ast.NodeTransformer):
-    """Replaces imports by the names that they define; what these stand for is known by its value."""
+    """Replaces imports by the names that they define; the values of these names enter elsewhere."""
 
     def visit_Import(self, node: ast.Import | ast.ImportFrom) -> ast.Import:
         return ast.Import([ast.alias(found.name) for found in _imports(node)])
@@ -196,14 +184,14 @@ def _imports(node: ast.AST) -> Iterator[Import]:
 
 
 def _free(table: symtable.SymbolTable) -> Iterator[str]:
-    """Names that are not defined in a source, its nested functions and classes included."""
+    """Names that neither a source nor its nested functions and classes define."""
     yield from (symbol.get_name() for symbol in table.get_symbols() if symbol.is_global())
     for child in table.get_children():
         yield from _free(child)
 
 
 def _names(nodes: list[Any], outside: set[str] | None = None) -> tuple[Path_, ...]:
-    """The dotted names of syntax trees, each as long as it is; `outside`: only those that begin with one of these."""
+    """Longest dotted names in syntax trees; `outside`: only names that begin with one of these."""
     found: set[Path_] = set()
 
     def collect(node: ast.AST) -> None:
@@ -220,7 +208,7 @@ def _names(nodes: list[Any], outside: set[str] | None = None) -> tuple[Path_, ..
 
 
 def _path(node: ast.AST) -> Path_:
-    """("a", "b", "c") for a.b.c, ("a",) for a; else nothing."""
+    """Dotted name of a node: ("a", "b", "c") for a.b.c, ("a",) for a, else ()."""
     if isinstance(node, ast.Name):
         return (node.id,)
     before = _path(node.value) if isinstance(node, ast.Attribute) else ()
@@ -228,7 +216,7 @@ def _path(node: ast.AST) -> Path_:
 
 
 def _text(node: Any) -> str:
-    """A syntax tree as text that is the same for every version of Python."""
+    """Syntax tree as text, the same for every version of Python."""
     if isinstance(node, ast.AST):
         entries = [(name, v) for name, v in ast.iter_fields(node) if name not in ("ctx", "kind", "type_comment")]
         return f"{type(node).__name__}({', '.join(f'{n}={_text(v)}' for n, v in entries if v is not None and v != [])})"

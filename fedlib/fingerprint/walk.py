@@ -1,4 +1,4 @@
-"""The walk through all code that a function uses: values, names and definitions as text, and their hash."""
+"""Walk through all code that a function uses: values, names and definitions as text, and their hash."""
 
 import functools
 import hashlib
@@ -33,19 +33,15 @@ OF_CLASSES = (types.GetSetDescriptorType, types.MemberDescriptorType, types.Dyna
 
 
 class Registry(dict):
-    """A dict whose entries are not part of the fingerprint of code that uses the dict."""
+    """A dict whose entries do not enter fingerprints."""
 
 
 class Cache(dict):
-    """A dict that is filled while a program runs; for the fingerprint it is always empty."""
+    """A dict that a program fills; it enters fingerprints empty."""
 
 
 def fingerprint(*roots: Any) -> str:
-    """16 hex digits of all code that `roots`, functions and classes or values that contain them, use.
-
-    Raises `ValueError` for a source that does not exist or has changed since it was imported, for an object whose
-    content cannot be described, and for code of the user that reads what can change while the code stays the same.
-    """
+    """Hash all code that functions, classes, or values with them use: 16 hex digits; `ValueError` if one cannot be."""
     walk = _Walk()
     try:
         lines = {walk.written(root) for root in roots}
@@ -57,29 +53,25 @@ def fingerprint(*roots: Any) -> str:
 
 
 class Unknown(ValueError):
-    """A value whose content no source tells, in words."""
+    """A value, in words, that no source describes."""
 
 
 class Refused(ValueError):
-    """Why a definition cannot be fingerprinted, in words."""
+    """Reason, in words, against the fingerprint of a definition."""
 
 
 class _Walk:
-    """The functions and classes found so far, and those still to be read.
-
-    A function or class that is read is known by a number, in the order in which they are found, so that it may move to
-    another file and have another name.
-    """
+    """Functions and classes seen so far, each by a number, so that files and names are free, and those to be read."""
 
     def __init__(self):
         self.waiting: list[Code] = []
-        self._names: dict[int, tuple[str, Any]] = {}  # by id; with the code, so that no id is used twice
-        self._open: set[int] = set()  # containers that are being written
+        self._names: dict[int, tuple[str, Any]] = {}  # by id; with the code, so that no id is reused
+        self._open: set[int] = set()  # ids of the containers around the present value
 
     # Values
 
     def written(self, value: Any) -> str:
-        """A value as text; functions and classes in it are queued to be read."""
+        """Value as text; functions and classes in it are queued."""
         kind = type(value)
         if kind in PLAIN or (isinstance(value, PLAIN_AND_DERIVED) and not is_read(kind.__module__)):
             return repr(value)
@@ -126,7 +118,7 @@ class _Walk:
             return f"{self.name(kind)}{{{', '.join(sorted(items))}}}{self._attributes(inside)}"
         if isinstance(value, tuple | list):
             return f"{self.name(kind)}({', '.join(map(self.written, value))}){self._attributes(inside)}"
-        if isinstance(value, (int, float, str, bytes)):  # of a class of its own
+        if isinstance(value, (int, float, str, bytes)):  # of a derived class
             return f"{self.name(kind)}({kind.__mro__[-2].__repr__(value)}){self._attributes(inside)}"
         if is_dataclass(value):
             known = {name: getattr(value, name) for name in value.__dataclass_fields__ if hasattr(value, name)}
@@ -137,19 +129,19 @@ class _Walk:
         raise Unknown(f"a {kind.__name__}")
 
     def _attributes(self, attributes: dict[str, Any]) -> str:
-        """Attributes of an object that has some."""
+        """Attributes of an object as text."""
         return self.written(dict(sorted(attributes.items()))) if attributes else ""
 
     # Names
 
     def name(self, code: Any) -> str:
-        """The name of a function or class, which is queued to be read unless it is of an installed package."""
+        """Name of a function or class, which is queued unless it is of an installed package."""
         if isinstance(code, type) or not hasattr(code, "__wrapped__"):
             return self._queued(code)
         inner = self.name(code.__wrapped__)
         if hasattr(code, "cache_clear"):
             if not of_library(inspect.unwrap(code)):
-                code.cache_clear()  # what it holds may be older than the code
+                code.cache_clear()  # its values may be older than the code
             return inner
         if not isinstance(code, types.FunctionType) or of_library(code):  # of the library: checks of arguments
             return inner
@@ -173,7 +165,7 @@ class _Walk:
         return self._names[id(code)][0]
 
     def _closure(self, code: types.FunctionType) -> str:
-        """What a function of an installed package holds, such as `in_dims` of `torch.vmap(f, in_dims=1)`."""
+        """Closure of a function of an installed package, such as `in_dims` of `torch.vmap(f, in_dims=1)`."""
         texts = []
         for name, value in _held(code).items():
             try:
@@ -185,7 +177,7 @@ class _Walk:
     # Definitions
 
     def definition(self, code: Code) -> str:
-        """A function with the values of the outside names that it uses, or a class with its attributes."""
+        """Text of a function with the values of its outside names, or of a class with its attributes."""
         name = self._names[id(code)][0]
         try:
             return f"{name}: {self._class(code) if isinstance(code, type) else self._function(code)}"
@@ -220,7 +212,7 @@ class _Walk:
         return f"{text}; {self._all(found)}"
 
     def _class(self, code: type) -> str:
-        """Its bases and attributes; methods are functions that are read by themselves."""
+        """Bases and attributes of a class; its methods are queued."""
         found: dict[str, Any] = {"(bases)": (code.__bases__, type(code))}
         attributes = vars(code)
         if is_dataclass(code):
@@ -267,25 +259,25 @@ def _array(value: np.ndarray | torch.Tensor) -> str:
 
 
 def _held(f: types.FunctionType) -> dict[str, Any]:
-    """The values of the names that a function uses from the functions around it."""
+    """Closure of a function: values by name."""
     held = {}
     for name, cell in zip(f.__code__.co_freevars, f.__closure__ or (), strict=True):
         try:
             held[name] = cell.cell_contents
-        except ValueError:  # a name that has no value yet
+        except ValueError:  # no value yet
             continue
     return held
 
 
 def _imported(imports: Sequence[Import], f: types.FunctionType) -> dict[str, Any]:
-    """The values of the names that a function imports itself; what cannot be imported is left out."""
+    """Values of the names that a function imports, without failing imports."""
     found = {}
     for name, module, attribute, level in imports:
         try:
             package = f.__globals__.get("__package__") or f.__globals__.get("__name__", "")
             full = importlib.util.resolve_name("." * level + module, package)
             if not is_read(full, absent=True) and full not in sys.modules:
-                found[name] = types.ModuleType(f"{full}.{attribute}".rstrip("."))  # installed: known by its name
+                found[name] = types.ModuleType(f"{full}.{attribute}".rstrip("."))  # installed: enters by name
                 continue
             value = importlib.import_module(full)
             if attribute == ".":
@@ -299,7 +291,7 @@ def _imported(imports: Sequence[Import], f: types.FunctionType) -> dict[str, Any
 
 
 def _resolved(path: Path_, known: dict[str, Any]) -> tuple[Path_, Any]:
-    """The value of a dotted name, as far as it leads through modules that are read, and the name up to there."""
+    """The longest part of a dotted name that leads through modules that are read, and its value."""
     value, n = known.get(path[0]), 1
     while n < len(path) and isinstance(value, types.ModuleType) and is_read(value.__name__):
         if not hasattr(value, path[n]):
@@ -309,7 +301,7 @@ def _resolved(path: Path_, known: dict[str, Any]) -> tuple[Path_, Any]:
 
 
 def _functions(attribute: Any) -> list[types.FunctionType] | None:
-    """The functions of a method or property of a class; None for any other attribute."""
+    """Functions of a method or property of a class; None for any other attribute."""
     if isinstance(attribute, property):
         found = [attribute.fget, attribute.fset, attribute.fdel]
     elif isinstance(attribute, classmethod | staticmethod):
@@ -324,7 +316,7 @@ def _functions(attribute: Any) -> list[types.FunctionType] | None:
 
 
 def _is_generated(code: type, name: str, part: Any) -> bool:
-    """Whether Python has made this method: of a dataclass, a named tuple or an enumeration."""
+    """True for a method that Python generates for a dataclass, a named tuple or an enumeration."""
     module = getattr(part, "__globals__", {}).get("__name__", "")
     if module.partition(".")[0] in GENERATED or module.startswith("namedtuple_"):
         return True
@@ -332,7 +324,7 @@ def _is_generated(code: type, name: str, part: Any) -> bool:
 
 
 def _is_set_by_python(code: type, name: str, value: Any) -> bool:
-    """Whether an attribute of a class follows from the others, or says nothing of what the class does."""
+    """True for an attribute of a class that follows from the others or has no effect on results."""
     if name.startswith("__") or name == "_abc_impl" or isinstance(value, OF_CLASSES):
         return True
     if issubclass(code, tuple) and hasattr(code, "_fields"):

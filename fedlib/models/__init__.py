@@ -20,7 +20,7 @@ from fedlib.models.model import Assignment, Builder, Model, build
 from fedlib.models.resnet18 import resnet18, resnet18_gn
 
 M1_TO_M4 = {"m1": m1, "m2": m2, "m3": m3, "m4": m4}
-THIN = {"m1": 2, "m2": 2, "m3": 4, "m4": 8}  # larger networks are divided by more
+THIN = {"m1": 2, "m2": 2, "m3": 4, "m4": 8}  # divisors of the widths
 MODELS: dict[str, Builder] = Registry(
     lenet4=lenet4,
     lenet5=lenet5,
@@ -36,7 +36,7 @@ MODELS: dict[str, Builder] = Registry(
 
 
 def architectures(model: Models | Architecture | Sequence[Architecture]) -> list[Architecture]:
-    """The architectures that `model=` of a run names, in that order. Raises `ValueError` for an unknown name."""
+    """List the architectures of a run's argument `model`; `ValueError` for an unknown name."""
     if isinstance(model, Architecture):
         return [model]
     if isinstance(model, str):

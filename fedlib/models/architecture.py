@@ -1,4 +1,4 @@
-"""The architecture of a run: one of the library or a user's function, and the checks of a user's function."""
+"""Architectures of a run, and the checks of a user's function that builds one."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -11,18 +11,18 @@ from fedlib.stack import Params
 
 
 class Architecture(NamedTuple):
-    """A builder and its name. `made_of`: the code that is part of a run's address, or its fingerprint."""
+    """A builder and its name."""
 
     name: str
     build: Builder
-    made_of: tuple[Builder | str]
+    made_of: tuple[Builder | str]  # code that is part of a run's address, or its fingerprint
 
 
 Models = str | Builder | Sequence[str | Builder]  # the argument `model=` of a run
 
 
 def from_builder(builder: Builder) -> Architecture:
-    """A user's function or class as an architecture with its name. `ValueError` for anything else."""
+    """Architecture of a user's function or class; `ValueError` for anything else."""
     if isinstance(builder, nn.Module) or not callable(builder):
         raise ValueError(
             f"model is of type {type(builder).__name__}; it must be a name, a function "
@@ -33,7 +33,7 @@ def from_builder(builder: Builder) -> Architecture:
 
 
 def check_builder(name: str, builder: Builder, shape: tuple[int, int, int], n_classes: int, dtype: torch.dtype) -> None:
-    """`ValueError` unless a run can train and evaluate the module that `builder` makes for these images."""
+    """Raise `ValueError` unless a run can train and evaluate the module that `builder` makes for these images."""
     try:
         fault = _fault(name, builder, shape, n_classes, dtype)
     except ValueError:
@@ -48,7 +48,7 @@ def check_builder(name: str, builder: Builder, shape: tuple[int, int, int], n_cl
 
 
 def _fault(name: str, builder: Builder, shape: tuple[int, int, int], n_classes: int, dtype: torch.dtype) -> str | None:
-    """The first requirement that the builder does not meet."""
+    """First requirement that a builder does not meet."""
     net = drawn(builder, shape, n_classes, seed=0)
     if not isinstance(net, nn.Module):
         return f"it returns a {type(net).__name__}, not a torch.nn.Module"
@@ -58,7 +58,7 @@ def _fault(name: str, builder: Builder, shape: tuple[int, int, int], n_classes: 
         return "it has no nn.Linear as its classifier"
     state = net.state_dict(keep_vars=True)
     if unseen := [key for key, t in state.items() if nn.parameter.is_lazy(t)]:
-        return f"its {unseen[0]!r} has no shape; a lazy layer gets it from the images that it is given"
+        return f"its {unseen[0]!r} has no shape; a lazy layer gets its shape in a forward pass"
     if elsewhere := [key for key, t in state.items() if t.device.type != "cpu"]:
         return f"its {elsewhere[0]!r} is on {state[elsewhere[0]].device}; make it on the CPU, a run moves it"
     if frozen := [key for key, weight in net.named_parameters() if not weight.requires_grad]:
@@ -73,13 +73,13 @@ def _fault(name: str, builder: Builder, shape: tuple[int, int, int], n_classes: 
     if not {*map(id, net.parameters())}.isdisjoint(map(id, model.net.parameters())):
         return "its weights are the same tensors at every call; it must make all layers anew"
     if others := sorted({*model.weights, *model.statistics} - {*model.trainable} - model.batchnorm):
-        return f"its {others[0]!r} is neither a weight of its own nor a statistic of BatchNorm"
+        return f"its {others[0]!r} is neither a trainable weight nor a statistic of BatchNorm"
     if not any(key.endswith("weight") for key in model.classifier):
-        return "the weight of its last nn.Linear is made of others; it must be a parameter of its own"
+        return "the weight of its last nn.Linear is computed from other tensors; it must be a parameter"
     if tied := [key for key in model.classifier if is_shared(model.net, key)]:
-        return f"its {tied[0]!r} is a weight of another layer as well; the last nn.Linear must have its own"
+        return f"its {tied[0]!r} is also a weight of another layer; the last nn.Linear must have separate weights"
     if not all(torch.equal(weight, model.weights[key]) for key, weight in model.redraw(0).items()):
-        return "its initial weights differ from call to call; only what torch draws comes from the run's seed"
+        return "its initial weights differ from call to call; only draws of torch come from the run's seed"
     w = {key: weight.to(dtype) for key, weight in model.weights.items()}
     x = torch.randn(2, *shape, dtype=dtype, generator=torch.Generator().manual_seed(0))
     return _evaluation_fault(model, w, x) or _training_fault(model, w, x)
@@ -87,7 +87,7 @@ def _fault(name: str, builder: Builder, shape: tuple[int, int, int], n_classes: 
 
 @torch.no_grad()
 def _evaluation_fault(model: Model, w: Params, x: Tensor) -> str | None:
-    """Why the output of the model, for two images, is not the output of its classifier."""
+    """Difference between the outputs of a model and of its classifier for two images, in words."""
     layer, outputs = next(iter(model.classifier)).rpartition(".")[0], []
     hook = model.net.get_submodule(layer).register_forward_hook(lambda _, inputs, output: outputs.append(output))
     model.net.eval()
@@ -101,10 +101,7 @@ def _evaluation_fault(model: Model, w: Params, x: Tensor) -> str | None:
 
 
 def _training_fault(model: Model, w: Params, x: Tensor) -> str | None:
-    """Why two training steps on two images, from the same weights and with the same draws, fail or differ.
-
-    The own weights of the module are overwritten in between.
-    """
+    """Failure of, or difference between, two equal training steps on two images, in words."""
     logits, gradients = [], []
     model.net.to(x.dtype).train()
     for _ in range(2):
@@ -119,16 +116,16 @@ def _training_fault(model: Model, w: Params, x: Tensor) -> str | None:
             free = [each[key] for key in model.trainable]
             gradients.append(torch.autograd.grad(logits[-1].sum(), free, materialize_grads=True))
         for t in model.net.parameters():
-            t.data.fill_(torch.nan)  # a step uses `w` only
+            t.data.fill_(torch.nan)  # the next step must use `w` only
     if not torch.equal(*logits):
         return "its logits change from call to call; it must keep no state but its weights, and draw from torch only"
     if not all(torch.allclose(a, b, equal_nan=True) for a, b in zip(*gradients, strict=True)):
-        return "its backward pass runs layers again, as torch.utils.checkpoint does, but its weights are others by then"
+        return "its backward pass runs layers again, as torch.utils.checkpoint does, but with other weights"
     return None
 
 
 def _other_than_logits(output: object, model: Model) -> str | None:
-    """What a model returns for two images, in words; None if these may be logits."""
+    """Description of an output for two images that cannot be logits; None for logits."""
     if not isinstance(output, Tensor):
         return f"an object of type {type(output).__name__}"
     return None if output.shape == (2, model.n_classes) else f"a tensor of shape {tuple(output.shape)} for two images"

@@ -33,11 +33,11 @@ class Ensemble:
         ('lenet5+lenet4', torch.Size([2, 10]))
     """
 
-    networks: Any  # a NamedTuple of models; each method has its own
+    networks: Any  # a NamedTuple of models, defined by each method
 
     @property
     def name(self) -> str:
-        """Names of the networks, joined by "+"."""
+        """Names of the networks joined by "+"."""
         return "+".join(network.name for network in self.networks)
 
     @property

@@ -13,12 +13,12 @@ def features(model: Model, w: Params, x: Tensor, layers: dict[str, str]) -> dict
 
     Args:
         model: the architecture.
-        w: its weights by name, [...].
+        w: weights by name, [...].
         x: normalised images, [N, C, H, W].
-        layers: names of modules in `model.net.named_modules()`, by labels of your choice.
+        layers: names of modules in `model.net.named_modules()`, by label.
 
     Returns:
-        The outputs, [N, ...], by label.
+        Outputs, [N, ...], by label.
 
     Raises:
         ValueError: a module does not exist.

@@ -1,4 +1,4 @@
-"""LeNet5 with BatchNorm (Table 5 and pFedSim's readings A7 and A17), plain, and a wide one of four layers."""
+"""LeNet5 with BatchNorm (pFedSim, Table 5; readings A7 and A17), LeNet5 without, and a wide LeNet of four layers."""
 
 from collections import OrderedDict
 from itertools import pairwise
@@ -9,11 +9,9 @@ from fedlib.models.pooling import MaxPool2
 
 
 def lenet5(shape: tuple[int, int, int], n_classes: int) -> nn.Module:
-    """Two convolution blocks with BatchNorm and three linear layers; 62,050 parameters for 3x32x32 and 10 classes.
-
-    pFedSim's table gives the second convolution 3 input channels and omits one pooling and the ReLUs of the hidden
-    linear layers. The network here has the output shapes of the table.
-    """
+    """Two convolution blocks with BatchNorm and three linear layers; 62,050 parameters for 3x32x32 and 10 classes."""
+    # pFedSim's table gives the second convolution 3 input channels and omits one pooling and the ReLUs of the hidden
+    # linear layers; this network has the output shapes of the table.
     return layers("lenet5", shape, n_classes, nn.BatchNorm2d)
 
 
@@ -23,15 +21,12 @@ def lenet5_plain(shape: tuple[int, int, int], n_classes: int) -> nn.Module:
 
 
 def lenet5_bn(shape: tuple[int, int, int], n_classes: int) -> nn.Module:
-    """LeNet5 with BatchNorm before every ReLU, of the linear layers too: FedAvg+BN and FedBN in FedCS (Table 1)."""
+    """LeNet5 with BatchNorm before every ReLU, also in the linear layers: FedAvg+BN and FedBN in FedCS (Table 1)."""
     return layers("lenet5_bn", shape, n_classes, nn.BatchNorm2d, linear_norm=nn.BatchNorm1d)
 
 
 def lenet4(shape: tuple[int, int, int], n_classes: int) -> nn.Module:
-    """Two convolutions and two linear layers, as FedSimSup describes its LeNet-5 (section 4.1); 32-64-512 is a reading.
-
-    878,538 parameters for 3x32x32 and 10 classes.
-    """
+    """LeNet of FedSimSup (section 4.1; widths are a reading); 878,538 parameters for 3x32x32 and 10 classes."""
     return layers("lenet4", shape, n_classes, widths=(32, 64, 512))
 
 
@@ -61,6 +56,6 @@ def layers(
     )
     sizes = [second * side[0] * side[1], *hidden]
     for number, (n_in, n_out) in enumerate(pairwise(sizes), 1):
-        blocks[f"fc{number}"] = linear(n_in, n_out)  # the last one ends the feature extractor omega: [batch, 84]
+        blocks[f"fc{number}"] = linear(n_in, n_out)  # last block of the feature extractor omega: [batch, 84]
     blocks["classifier"] = nn.Linear(sizes[-1], n_classes)  # phi
     return nn.Sequential(blocks)

@@ -1,7 +1,7 @@
-"""M1 to M4, four architectures with the sizes of the authors' code (section 4.2; pFedHR's readings A24 and A25).
+"""M1 to M4, four architectures with the sizes of the authors' code (pFedHR, section 4.2; readings A24 and A25).
 
-Each is a sequence of blocks: `conv1`, `conv2`, ..., then `fc` blocks; the last `fc` block is the classifier. `thin`
-divides the widths of all hidden layers; `m1_thin` to `m4_thin` are cheaper versions for quick experiments.
+Blocks `conv1`, `conv2`, ..., then `fc` blocks with the classifier at the end. `thin` divides the widths of all hidden
+layers.
 """
 
 from collections import OrderedDict
@@ -30,13 +30,13 @@ def fc(n_in: int, n_out: int, drop: float = 0.0, before: float = 0.0) -> Layers:
 
 
 def need(name: str, shape: Shape, least: int) -> None:
-    """`ValueError` for images with fewer than `least` pixels a side, which the network would reduce to nothing."""
+    """Raise `ValueError` for images with fewer than `least` pixels a side."""
     if min(shape[1:]) < least:
         raise ValueError(f"shape={shape} is not allowed; {name} needs images of at least {least}x{least} pixels.")
 
 
 def network(convolutions: list[Layers], linear: list[Layers]) -> nn.Module:
-    """A network of the convolution blocks, then the linear blocks."""
+    """Sequence of the convolution blocks, then the linear blocks."""
     linear = [[nn.Flatten(), *linear[0]], *linear[1:]]
     blocks = [nn.Sequential(*layers) for layers in (*convolutions, *linear)]
     names = [f"conv{i + 1}" if i < len(convolutions) else f"fc{i + 1}" for i in range(len(blocks))]

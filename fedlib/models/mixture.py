@@ -10,12 +10,10 @@ from fedlib.streams import generator
 
 
 def deal(model: Model, n_clients: int) -> list[Assignment]:
-    """Draw which clients have which architecture; the draw depends only on the seed of the run.
-
-    The numbers of clients of two architectures differ by at most one.
+    """Assign architectures to clients at random, in equal numbers up to one, by the seed of the run.
 
     Args:
-        model: the first architecture; `model.others` holds the others. Without others all clients have `model`.
+        model: the first architecture; `model.others` holds the others.
         n_clients: number of clients.
 
     Returns:

@@ -9,18 +9,17 @@ from torch import nn
 from fedlib.data import data_root
 
 URL = "https://download.pytorch.org/models/mobilenet_v2-7ebf99e0.pth"  # IMAGENET1K_V2, 14 MB
-SHA256 = "7ebf99e0"  # its first digits, as in the file's name
+SHA256 = "7ebf99e0"  # first digits, as in the file name
 
 
 def mobilenetv2(shape: tuple[int, int, int], n_classes: int) -> nn.Module:
     """torchvision's `mobilenet_v2`, width 1, dropout 0.2: 2,223,872 + 1,281 n_classes parameters, from random weights.
 
     The paper's table gives the first convolution stride 1 and contradicts itself at the stage of 32 channels, so
-    torchvision's network is used. Only the last linear layer, `classifier.1` [n_classes, 1280], is phi; `features` is
-    omega. The in-place ReLU6 are kept: each overwrites the output of a BatchNorm, which no gradient needs, and
-    `torch.func.vmap(grad(...))` gives the same bits with and without them. Dropout draws from the run's seed, but the
-    loop and the stacked backend draw different numbers.
+    torchvision's network is used. Phi is the last linear layer, `classifier.1` [n_classes, 1280]; omega is `features`.
+    Dropout draws from the run's seed, but the loop and the stacked backend draw different numbers.
     """
+    # The in-place ReLU6 stay: each overwrites the output of a BatchNorm, which no gradient needs.
     from torchvision.models import mobilenet_v2  # imported late: torchvision takes a second
 
     channels, height, width = shape
@@ -30,11 +29,7 @@ def mobilenetv2(shape: tuple[int, int, int], n_classes: int) -> nn.Module:
 
 
 def mobilenetv2_pretrained(shape: tuple[int, int, int], n_classes: int) -> nn.Module:
-    """`mobilenetv2` with torchvision's ImageNet weights (IMAGENET1K_V2) and a random phi, as the paper starts.
-
-    The file is read from the data root (`FEDLIB_DATA`) or torch's hub cache and never downloaded; if it is missing, a
-    `ValueError` names the folders to put it in.
-    """
+    """`mobilenetv2` with torchvision's ImageNet weights, from the data folder or torch's hub cache, but random phi."""
     net = mobilenetv2(shape, n_classes)
     name = URL.rpartition("/")[2]
     paths = [data_root() / name, Path(torch.hub.get_dir()) / "checkpoints" / name]

@@ -1,4 +1,4 @@
-"""A model: an architecture, its initial weights, and the names of its entries by their use."""
+"""Models: an architecture with its initial weights and the names of its entries by use."""
 
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
@@ -15,7 +15,7 @@ Builder = Callable[[tuple[int, int, int], int], nn.Module]  # (channels, height,
 
 
 def is_statistic(name: str) -> bool:
-    """Whether an entry is a BatchNorm running mean or variance, which forward passes update and no gradient trains."""
+    """True for a BatchNorm running mean or variance, which forward passes update and no gradient trains."""
     return name.endswith((".running_mean", ".running_var"))
 
 
@@ -31,7 +31,7 @@ class Model(NamedTuple):
         statistics: names of the BatchNorm running means and variances.
         batchnorm: names of all entries of BatchNorm layers, affine and statistics.
         classifier: names of the weight of the last linear layer, and of its bias if it has one.
-        redraw: `redraw(j)` gives draw j = 1, 2, ... of the initial weights, on the host; `weights` are draw 0.
+        redraw: `redraw(j)` is draw j = 1, 2, ... of the initial weights, on the host; `weights` are draw 0.
         shape: channels, height and width of an image.
         n_classes: number of classes.
         stream: random stream of the initial weights; its first entry is the seed of the run.
@@ -154,7 +154,7 @@ class Model(NamedTuple):
         return {name: torch.stack([t, *(draw[name].to(t) for draw in draws)]) for name, t in self.weights.items()}
 
     def sibling(self, name: str, builder: Builder) -> "Model":
-        """Another architecture for the same images, with independent weights of the same device and dtype."""
+        """Build another architecture for the same images, with independent weights of the same device and dtype."""
         like = next(iter(self.weights.values()))
         other = build(name, builder, self.shape, self.n_classes, *self.stream, name)
         return other._replace(weights={key: t.to(like) for key, t in other.weights.items()})
@@ -175,7 +175,7 @@ class Assignment(NamedTuple):
 def build(
     name: str, builder: Builder, shape: tuple[int, int, int], n_classes: int, seed: int, *names: int | str
 ) -> Model:
-    """Make a model with initial weights from a random stream; the global random state is left as it was.
+    """Make a model with initial weights from a random stream; the global random state is restored.
 
     Args:
         name: name of the architecture, for tables and errors.
@@ -220,27 +220,24 @@ def build(
 
 
 def drawn(builder: Builder, shape: tuple[int, int, int], n_classes: int, seed: int) -> nn.Module:
-    """A module with weights drawn from `seed`; the global random state is left as it was."""
+    """Build a module with weights drawn from `seed`; the global random state is restored."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         net = builder(shape, n_classes)
         if isinstance(net, nn.Module) and any(map(nn.parameter.is_lazy, (*net.parameters(), *net.buffers()))):
             with torch.no_grad():
-                net.eval()(torch.zeros(1, *shape))  # lazy layers draw their weights when they see images
+                net.eval()(torch.zeros(1, *shape))  # lazy layers draw their weights in the first forward pass
             net.train()
         return net
 
 
 def norms(net: nn.Module) -> dict[str, nn.Module]:
-    """The BatchNorm layers of a module by name."""
+    """BatchNorm layers of a module by name."""
     return {name: m for name, m in net.named_modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)}
 
 
 def functional(net: nn.Module) -> Callable[[Params, Tensor], Tensor]:
-    """`net` as a function of its weights by name and of images, as `torch.func.functional_call`.
-
-    The places of the weights are looked up once and not at every call, which takes an eighth of the time.
-    """
+    """`functional_call` of `net` with places of weights that are looked up once, in an eighth of the time."""
     layers, places, known = dict(net.named_modules(remove_duplicate=False)), [], entries(net)
     for entry, names in known.items():
         for path, _, name in (place.rpartition(".") for place in names):
@@ -248,7 +245,7 @@ def functional(net: nn.Module) -> Callable[[Params, Tensor], Tensor]:
             places.append((entry, layer._parameters if name in layer._parameters else layer._buffers, name))
 
     def apply(w: Params, x: Tensor) -> Tensor:
-        if w.keys() != known.keys():  # for those that are missing it has the network's own
+        if w.keys() != known.keys():  # missing weights come from the network
             return functional_call(net, w, (x,))
         own = [(held, name, held[name]) for _, held, name in places]
         try:
@@ -263,7 +260,7 @@ def functional(net: nn.Module) -> Callable[[Params, Tensor], Tensor]:
 
 
 def entries(net: nn.Module) -> dict[str, list[str]]:
-    """The names of each weight and statistic of a module, by the first one: tied weights have several."""
+    """Names of each weight and statistic of a module, by the first name: tied weights have several."""
     found: dict[int, list[str]] = {}
     for name, t in net.state_dict(keep_vars=True).items():
         found.setdefault(id(t), []).append(name)
@@ -271,7 +268,7 @@ def entries(net: nn.Module) -> dict[str, list[str]]:
 
 
 def is_shared(net: nn.Module, weight: str) -> bool:
-    """Whether more than one layer of a module has this weight."""
+    """True for a weight that several layers of a module share."""
     own = net.get_parameter(weight)
     return sum(any(t is own for t in layer.parameters(recurse=False)) for layer in net.modules()) > 1
 
