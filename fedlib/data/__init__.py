@@ -99,7 +99,10 @@ def load(name: str, root: str | os.PathLike[str] | None = None, **options: float
         _check_options(name, options, hub.hub)
         with _locked(root, "hf"):
             return hub.hub(name, root, **options)  # pyright: ignore[reportArgumentType] - it checks them
-    check_name(name, root)
+    try:
+        check_choice("dataset", name, datasets(root))
+    except ValueError as error:
+        raise ValueError(f"{error} Your own set may be put at {root / f'{name}.npz'}.") from None
     path = root / f"{name}.npz"
     if name in EMBEDDED:
         if path.exists():
@@ -172,14 +175,6 @@ def data_root(root: str | os.PathLike[str] | None = None) -> Path:
     """
     check_kind("root", root, str | os.PathLike | None, "the path of a folder")
     return Path(root or os.environ.get("FEDLIB_DATA") or user_cache_dir("fedlib")).expanduser()
-
-
-def check_name(name: str, root: str | os.PathLike[str] | None = None) -> None:
-    """Raise `ValueError`, with the folder for `.npz` files, unless `load(name, root)` knows the name."""
-    try:
-        check_choice("dataset", name, datasets(root))
-    except ValueError as error:
-        raise ValueError(f"{error} Your own set may be put at {data_root(root) / f'{name}.npz'}.") from None
 
 
 def _check_options(name: str, options: Mapping[str, object], make: Callable[..., Dataset]) -> None:

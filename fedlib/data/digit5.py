@@ -2,7 +2,6 @@
 
 import gzip
 import io
-import string
 import tarfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,9 +12,10 @@ from PIL import Image
 
 from fedlib.checks import check_count
 from fedlib.data.archives import decoding
-from fedlib.data.dataset import TEST, TRAIN, Dataset
+from fedlib.data.dataset import Dataset
 from fedlib.data.download import fetch
 from fedlib.data.npz import read_npz, write_npz
+from fedlib.data.official import DIGITS, join
 
 # The authors' links (Ganin and Lempitsky, ICML 2015) are not permanent; these copies have checksums.
 RELEASES = "https://github.com/liyxi/{}/releases/download/data/"
@@ -65,7 +65,7 @@ def digit5(root: Path, domains: Sequence[str] = DOMAINS, per_domain: int | None 
         "digit5",
         np.concatenate([_colour(data.x[chosen]) for data, chosen in pairs]),
         np.concatenate([data.y[chosen] for data, chosen in pairs]),
-        tuple(string.digits),
+        DIGITS,
         np.concatenate([data.split[chosen] for data, chosen in pairs]),
         np.repeat(np.arange(len(sets)), n),
         tuple(domains),
@@ -90,10 +90,7 @@ def _keep(name: str, root: Path, release: str, files: dict[str, str], unpack: Ca
         path = fetch(RELEASES.format(release) + file, root / name / file, md5=md5)
         with decoding(path):
             splits.append(_pictures(unpack(path.read_bytes())))
-    x, y = map(np.concatenate, zip(*splits, strict=True))
-    split = np.repeat(np.array([TRAIN, TEST], np.uint8), [len(labels) for _, labels in splits])
-    data = Dataset(name, x, y, tuple(string.digits), split, np.zeros(len(y), np.int64), (name,))
-    write_npz(root / f"{name}.npz", data)
+    write_npz(root / f"{name}.npz", join(name, splits, DIGITS))
     return read_npz(root / f"{name}.npz")
 
 

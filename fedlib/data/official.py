@@ -10,70 +10,65 @@ import numpy as np
 
 from fedlib.data.dataset import TEST, TRAIN, Dataset
 from fedlib.data.download import fetch
+from fedlib.extras import Late
 
+readers = Late("torchvision.datasets")
 DIGITS = tuple(string.digits)
 _File = tuple[str, Path, str]  # URL, path, MD5
 
 
 def cifar10(root: Path) -> Dataset:
     """CIFAR-10 (Krizhevsky 2009): 50,000 + 10,000 colour images, 3x32x32, 10 classes."""
-    from torchvision.datasets import CIFAR10  # imported late: torchvision takes a second
-
-    return _cifar("cifar10", CIFAR10, root)
+    return _cifar("cifar10", readers.CIFAR10, root)
 
 
 def cifar100(root: Path) -> Dataset:
     """CIFAR-100 (Krizhevsky 2009): 50,000 + 10,000 colour images, 3x32x32, 100 fine classes."""
-    from torchvision.datasets import CIFAR100
-
-    return _cifar("cifar100", CIFAR100, root)
+    return _cifar("cifar100", readers.CIFAR100, root)
 
 
 def mnist(root: Path) -> Dataset:
     """MNIST (LeCun et al. 1998): 60,000 + 10,000 grey images, 1x28x28, 10 digits."""
-    from torchvision.datasets import MNIST
-
-    raw, mirror = root / "MNIST" / "raw", MNIST.mirrors[0]
-    files = [(mirror + name, raw / name, md5) for name, md5 in MNIST.resources]
-    splits = _read("mnist", lambda train, **how: MNIST(root, train=train, **how), files)
-    return _join("mnist", ((s.data.numpy()[:, None], s.targets.numpy()) for s in splits), DIGITS)
+    reader, raw = readers.MNIST, root / "MNIST" / "raw"
+    files = [(reader.mirrors[0] + name, raw / name, md5) for name, md5 in reader.resources]
+    splits = _read("mnist", lambda train, **how: reader(root, train=train, **how), files)
+    return join("mnist", ((s.data.numpy()[:, None], s.targets.numpy()) for s in splits), DIGITS)
 
 
 def emnist_byclass(root: Path) -> Dataset:
     """EMNIST by class (Cohen et al. 2017): 814,255 grey images, 1x28x28, upright, 62 characters 0-9, A-Z, a-z."""
-    from torchvision.datasets import EMNIST
-
-    files = [(EMNIST.url, root / "EMNIST" / "raw" / EMNIST.url.rpartition("/")[2], EMNIST.md5)]
-    splits = _read("emnist_byclass", lambda train, **how: EMNIST(root, "byclass", train=train, **how), files)
+    reader = readers.EMNIST
+    files = [(reader.url, root / "EMNIST" / "raw" / reader.url.rpartition("/")[2], reader.md5)]
+    splits = _read("emnist_byclass", lambda train, **how: reader(root, "byclass", train=train, **how), files)
     upright = ((s.data.numpy().transpose(0, 2, 1)[:, None], s.targets.numpy()) for s in splits)
-    return _join("emnist_byclass", upright, tuple(splits[0].classes))
+    return join("emnist_byclass", upright, tuple(splits[0].classes))
 
 
 def svhn(root: Path) -> Dataset:
     """SVHN (Netzer et al. 2011): 73,257 + 26,032 colour images of house numbers, 3x32x32, 10 digits."""
-    from torchvision.datasets import SVHN
-
-    folder, names = root / "svhn", {True: "train", False: "test"}
-    files = [(url, folder / name, md5) for url, name, md5 in (SVHN.split_list[s] for s in names.values())]
-    splits = _read("svhn", lambda train, **how: SVHN(folder, names[train], **how), files)
-    return _join("svhn", ((s.data, s.labels) for s in splits), DIGITS)
+    reader, folder = readers.SVHN, root / "svhn"
+    files, names = _two(reader, folder), {True: "train", False: "test"}
+    splits = _read("svhn", lambda train, **how: reader(folder, names[train], **how), files)
+    return join("svhn", ((s.data, s.labels) for s in splits), DIGITS)
 
 
 def usps(root: Path) -> Dataset:
     """USPS (Le Cun et al. 1990): 7,291 + 2,007 grey images of postal codes, 1x16x16, 10 digits."""
-    from torchvision.datasets import USPS
+    reader, folder = readers.USPS, root / "usps"
+    splits = _read("usps", lambda train, **how: reader(folder, train=train, **how), _two(reader, folder))
+    return join("usps", ((s.data[:, None], s.targets) for s in splits), DIGITS)
 
-    folder = root / "usps"
-    files = [(url, folder / name, md5) for url, name, md5 in (USPS.split_list[s] for s in ("train", "test"))]
-    splits = _read("usps", lambda train, **how: USPS(folder, train=train, **how), files)
-    return _join("usps", ((s.data[:, None], s.targets) for s in splits), DIGITS)
+
+def _two(reader: type[Any], folder: Path) -> list[_File]:
+    """The train and the test file of a reader."""
+    return [(url, folder / name, md5) for url, name, md5 in (reader.split_list[s] for s in ("train", "test"))]
 
 
 def _cifar(name: str, reader: type[Any], root: Path) -> Dataset:
     files = [(reader.url, root / reader.filename, reader.tgz_md5)]
     splits = _read(name, lambda train, **how: reader(root, train=train, **how), files)
     images = ((s.data.transpose(0, 3, 1, 2), s.targets) for s in splits)
-    return _join(name, images, tuple(splits[0].classes))
+    return join(name, images, tuple(splits[0].classes))
 
 
 def _read(name: str, reader: Callable[..., Any], files: Iterable[_File]) -> tuple[Any, Any]:
@@ -92,7 +87,7 @@ def _read(name: str, reader: Callable[..., Any], files: Iterable[_File]) -> tupl
             raise ValueError(f"{name} could not be read from {where} ({error}); delete these files.") from error
 
 
-def _join(name: str, splits: Iterable[tuple[np.ndarray, Iterable[int]]], classes: tuple[str, ...]) -> Dataset:
+def join(name: str, splits: Iterable[tuple[np.ndarray, Iterable[int]]], classes: tuple[str, ...]) -> Dataset:
     """Data set of a train and a test split: images [n, C, H, W] and labels [n] each."""
     train, test = splits
     sizes = [len(train[0]), len(test[0])]
