@@ -12,18 +12,7 @@ from fedlib.federation import Federation
 from fedlib.fingerprint import Registry
 from fedlib.models import Assignment, Model
 from fedlib.models.mixture import deal, initial
-from fedlib.stack import (
-    Params,
-    PerArchitecture,
-    Shared,
-    Tree,
-    client_mean,
-    copies,
-    drop,
-    for_each,
-    repeat,
-    select,
-)
+from fedlib.stack import Params, PerArchitecture, Shared, Tree, client_mean, copies, drop, for_each, repeat, select
 from fedlib.training import Cohort, cross_entropy, train
 
 PARTS = ("init", "round", "models", "tune", "trace", "architectures", "hyper")  # fields that define an algorithm

@@ -31,6 +31,7 @@ from archives import (
     zipped,
 )
 from PIL import Image
+from refusals import one_sentence
 from scipy.io import savemat
 
 import fedlib as fl
@@ -58,6 +59,18 @@ def publish(server: FileServer, name: str, content: bytes) -> tuple[str, str]:
     return server.url + name, md5(content)
 
 
+def replace(monkeypatch: pytest.MonkeyPatch, target: object, **values: Any) -> None:
+    for name, value in values.items():
+        monkeypatch.setattr(target, name, value)
+
+
+def refused(name: str, root: Path, sentence: str, **options: Any) -> None:
+    """One sentence, and no decoded file."""
+    with one_sentence(sentence):
+        load(name, root, **options)
+    assert not list(root.rglob("*.npz"))
+
+
 def load(name: str, root: Path, **options: Any) -> Dataset:
     """`fl.load`; afterwards the set is known to be there."""
     data = fl.load(name, root, **options)
@@ -66,13 +79,13 @@ def load(name: str, root: Path, **options: Any) -> Dataset:
 
 
 @pytest.mark.parametrize("name", [*OFFICIAL])
-def test_an_official_set_is_not_there_before_its_download(name: str, root: Path) -> None:
+def test_an_official_set_is_not_there_before_its_download(name, root):
     for folder in ("svhn", "domainnet", "MNIST/raw", "cifar-10-batches-py"):
         (root / folder).mkdir(parents=True)
     assert not is_here(name, root)
 
 
-def test_a_file_is_fetched_once_and_leaves_nothing_beside_it(server: FileServer, root: Path) -> None:
+def test_a_file_is_fetched_once_and_leaves_nothing_beside_it(server, root):
     for _ in range(2):
         path = fetch(server.url + "file.bin", root / "deep" / "file.bin", md5=md5(CONTENT))
     assert path.read_bytes() == CONTENT
@@ -80,7 +93,7 @@ def test_a_file_is_fetched_once_and_leaves_nothing_beside_it(server: FileServer,
     assert [p.name for p in path.parent.iterdir()] == ["file.bin"]
 
 
-def test_an_interrupted_transfer_is_resumed_where_it_broke_off(server: FileServer, root: Path) -> None:
+def test_an_interrupted_transfer_is_resumed_where_it_broke_off(server, root):
     server.cut = 1500
     with pytest.raises(ConnectionError, match=r"put the file by hand at .*file\.bin"):
         fetch(server.url + "file.bin", root / "file.bin")
@@ -93,26 +106,25 @@ def test_an_interrupted_transfer_is_resumed_where_it_broke_off(server: FileServe
     assert (root / "file.bin").read_bytes() == CONTENT
 
 
-def test_a_transfer_that_breaks_off_twice_succeeds_without_help(server: FileServer, root: Path) -> None:
+def test_a_transfer_that_breaks_off_twice_succeeds_without_help(server, root):
     server.cut = 4000
     assert fetch(server.url + "file.bin", root / "file.bin").read_bytes() == CONTENT
 
 
-def test_a_partial_file_that_is_already_complete_is_used(server: FileServer, root: Path) -> None:
+def test_a_partial_file_that_is_already_complete_is_used(server, root):
     root.mkdir()
     (root / "file.bin.part").write_bytes(CONTENT)
     assert fetch(server.url + "file.bin", root / "file.bin", md5=md5(CONTENT)).read_bytes() == CONTENT
 
 
 @pytest.mark.parametrize("algorithm", ["md5", "sha256"])
-def test_a_wrong_checksum_deletes_the_partial_file(algorithm: str, server: FileServer, root: Path) -> None:
-    with pytest.raises(ValueError, match=f"its {algorithm} is [0-9a-f]+ instead of 00; put the right file") as refusal:
+def test_a_wrong_checksum_deletes_the_partial_file(algorithm, server, root):
+    with one_sentence(f"its {algorithm} is [0-9a-f]+ instead of 00; put the right file"):
         fetch(server.url + "file.bin", root / "file.bin", **{algorithm: "00"})
-    assert "\n" not in str(refusal.value)
     assert list(root.iterdir()) == []
 
 
-def test_a_partial_file_of_other_content_is_noticed_and_the_next_try_is_clean(server: FileServer, root: Path) -> None:
+def test_a_partial_file_of_other_content_is_noticed_and_the_next_try_is_clean(server, root):
     root.mkdir()
     (root / "file.bin.part").write_bytes(b"other")
     with pytest.raises(ValueError, match="did not deliver the expected file"):
@@ -120,7 +132,7 @@ def test_a_partial_file_of_other_content_is_noticed_and_the_next_try_is_clean(se
     assert fetch(server.url + "file.bin", root / "file.bin", md5=md5(CONTENT)).read_bytes() == CONTENT
 
 
-def test_a_wrong_file_that_was_put_by_hand_is_named_and_kept(server: FileServer, root: Path) -> None:
+def test_a_wrong_file_that_was_put_by_hand_is_named_and_kept(server, root):
     root.mkdir()
     (root / "file.bin").write_bytes(b"other")
     with pytest.raises(ValueError, match="is not the expected file"):
@@ -129,20 +141,20 @@ def test_a_wrong_file_that_was_put_by_hand_is_named_and_kept(server: FileServer,
     assert server.ranges == []
 
 
-def test_a_missing_file_and_an_absent_server_give_one_sentence(server: FileServer, root: Path) -> None:
-    with pytest.raises(ConnectionError, match="404 Not Found") as missing:
-        fetch(server.url + "none.bin", root / "none.bin")
-    server.shutdown()
-    server.server_close()
-    with pytest.raises(ConnectionError, match="refused") as absent:
-        fetch(server.url + "file.bin", root / "file.bin")
-    for error, name in ((missing, "none.bin"), (absent, "file.bin")):
-        assert str(error.value).startswith(f"{name} could not be downloaded from {server.url}{name}")
-        assert str(error.value).endswith(f"put the file by hand at {root / name}.")
-        assert "\n" not in str(error.value)
+def test_a_missing_file_and_an_absent_server_give_one_sentence(server, root):
+    for name, reason in (("none.bin", "404 Not Found"), ("file.bin", "refused")):
+        start = re.escape(f"{name} could not be downloaded from {server.url}{name}")
+        with one_sentence(
+            rf"^{start} .*{reason}.*put the file by hand at {re.escape(str(root / name))}\.$", ConnectionError
+        ):
+            fetch(server.url + name, root / name)
+        if name == "none.bin":
+            server.shutdown()
+            server.server_close()
 
 
-def serve_cifar10(server: FileServer, monkeypatch: pytest.MonkeyPatch) -> tuple[np.ndarray, np.ndarray]:
+@pytest.fixture
+def cifar10(server: FileServer, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Any]:
     """A CIFAR-10 of 50 + 10 images: the images and labels it holds."""
     x, y = pictures(60, 3, 32, 32), np.arange(60) % 10
     names = [f"data_batch_{i}" for i in range(1, 6)] + ["test_batch"]
@@ -154,16 +166,13 @@ def serve_cifar10(server: FileServer, monkeypatch: pytest.MonkeyPatch) -> tuple[
     sums = [[name, md5(content)] for name, content in files.items()]
     archive = tar_gz({f"cifar-10-batches-py/{name}": content for name, content in files.items()})
     url, archive_md5 = publish(server, "cifar-10-python.tar.gz", archive)
-    monkeypatch.setattr(tv.CIFAR10, "url", url)
-    monkeypatch.setattr(tv.CIFAR10, "tgz_md5", archive_md5)
-    monkeypatch.setattr(tv.CIFAR10, "train_list", sums[:5])
-    monkeypatch.setattr(tv.CIFAR10, "test_list", sums[5:6])
+    replace(monkeypatch, tv.CIFAR10, url=url, tgz_md5=archive_md5, train_list=sums[:5], test_list=sums[5:6])
     monkeypatch.setitem(tv.CIFAR10.meta, "md5", sums[6][1])
     return x, y
 
 
-def test_cifar10_is_downloaded_once_and_read(server: FileServer, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    x, y = serve_cifar10(server, monkeypatch)
+def test_cifar10_is_downloaded_once_and_read(cifar10, server, root):
+    x, y = cifar10
     for _ in range(2):
         data = load("cifar10", root=root)
     np.testing.assert_array_equal(data.x, x)
@@ -173,10 +182,7 @@ def test_cifar10_is_downloaded_once_and_read(server: FileServer, root: Path, mon
     assert server.ranges == [None]
 
 
-def test_cifar10_is_read_from_an_archive_put_by_hand_and_repaired_when_damaged(
-    server: FileServer, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    serve_cifar10(server, monkeypatch)
+def test_cifar10_is_read_from_an_archive_put_by_hand_and_repaired_when_damaged(cifar10, server, root):
     root.mkdir()
     (root / "cifar-10-python.tar.gz").write_bytes((server.folder / "cifar-10-python.tar.gz").read_bytes())
     first = load("cifar10", root=root).fingerprint
@@ -185,26 +191,21 @@ def test_cifar10_is_read_from_an_archive_put_by_hand_and_repaired_when_damaged(
     assert server.ranges == []
 
 
-def test_two_that_load_at_the_same_time_download_once(
-    server: FileServer, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    serve_cifar10(server, monkeypatch)
+def test_two_that_load_at_the_same_time_download_once(cifar10, server, root):
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(lambda _: load("cifar10", root=root).fingerprint, range(4)))
     assert len(set(found)) == 1
     assert server.ranges == [None]
 
 
-def test_without_a_network_the_sentence_says_where_to_put_the_archive(
-    server: FileServer, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_network_the_sentence_says_where_to_put_the_archive(server, root, monkeypatch):
     monkeypatch.setattr(tv.CIFAR10, "url", server.url + "none.tar.gz")
     expected = re.escape(f"put the file by hand at {root / 'cifar-10-python.tar.gz'}.")
     with pytest.raises(ConnectionError, match=expected):
         load("cifar10", root=root)
 
 
-def test_cifar100_has_the_fine_classes(server: FileServer, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cifar100_has_the_fine_classes(server, root, monkeypatch):
     x, y = pictures(200, 3, 32, 32), np.arange(200) % 100
     files = {
         "train": cifar_batch(x[:100], y[:100].tolist(), "fine_labels"),
@@ -213,10 +214,8 @@ def test_cifar100_has_the_fine_classes(server: FileServer, root: Path, monkeypat
     }
     archive = tar_gz({f"cifar-100-python/{name}": content for name, content in files.items()})
     url, archive_md5 = publish(server, "cifar-100-python.tar.gz", archive)
-    monkeypatch.setattr(tv.CIFAR100, "url", url)
-    monkeypatch.setattr(tv.CIFAR100, "tgz_md5", archive_md5)
-    monkeypatch.setattr(tv.CIFAR100, "train_list", [["train", md5(files["train"])]])
-    monkeypatch.setattr(tv.CIFAR100, "test_list", [["test", md5(files["test"])]])
+    lists = {f"{split}_list": [[split, md5(files[split])]] for split in ("train", "test")}
+    replace(monkeypatch, tv.CIFAR100, url=url, tgz_md5=archive_md5, **lists)
     monkeypatch.setitem(tv.CIFAR100.meta, "md5", md5(files["meta"]))
     data = load("cifar100", root=root)
     np.testing.assert_array_equal(data.x, x)
@@ -224,7 +223,7 @@ def test_cifar100_has_the_fine_classes(server: FileServer, root: Path, monkeypat
     assert data.classes[99] == "fine 99"
 
 
-def test_mnist_is_grey_and_in_its_order(server: FileServer, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mnist_is_grey_and_in_its_order(server, root, monkeypatch):
     x, y = pictures(40, 28, 28), np.arange(40) % 10
     parts = {
         "train-images-idx3-ubyte.gz": x[:30],
@@ -233,15 +232,14 @@ def test_mnist_is_grey_and_in_its_order(server: FileServer, root: Path, monkeypa
         "t10k-labels-idx1-ubyte.gz": y[30:],
     }
     resources = [(name, publish(server, name, idx_gz(values))[1]) for name, values in parts.items()]
-    monkeypatch.setattr(tv.MNIST, "mirrors", [server.url])
-    monkeypatch.setattr(tv.MNIST, "resources", resources)
+    replace(monkeypatch, tv.MNIST, mirrors=[server.url], resources=resources)
     data = load("mnist", root=root)
     np.testing.assert_array_equal(data.x[:, 0], x)
     np.testing.assert_array_equal(data.y, y)
     assert data.classes == tuple(string.digits)
 
 
-def test_the_images_of_emnist_are_upright(server: FileServer, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_images_of_emnist_are_upright(server, root, monkeypatch):
     x, y = pictures(124, 28, 28), np.arange(124) % 62
     files = {
         f"gzip/emnist-byclass-{part}-{kind}-ubyte.gz": idx_gz(values)
@@ -249,41 +247,41 @@ def test_the_images_of_emnist_are_upright(server: FileServer, root: Path, monkey
         for kind, values in (("images-idx3", x[rows].transpose(0, 2, 1)), ("labels-idx1", y[rows]))
     }
     url, archive_md5 = publish(server, "gzip.zip", zipped(files))
-    monkeypatch.setattr(tv.EMNIST, "url", url)
-    monkeypatch.setattr(tv.EMNIST, "md5", archive_md5)
+    replace(monkeypatch, tv.EMNIST, url=url, md5=archive_md5)
     data = load("emnist_byclass", root=root)
     np.testing.assert_array_equal(data.x[:, 0], x)
     assert "".join(data.classes) == string.digits + string.ascii_uppercase + string.ascii_lowercase
 
 
-def test_svhn_has_zero_as_its_first_class(server: FileServer, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    x, y, lists = pictures(20, 3, 32, 32), np.arange(20) % 10, {}
-    for split, rows in (("train", slice(10)), ("test", slice(10, None))):
-        buffer = io.BytesIO()
+def two_files(server: FileServer, names: dict[str, str], contents: list[bytes]) -> dict[str, list[str]]:
+    """Put a train and a test file on the server: torchvision's list of them."""
+    published = [publish(server, name, content) for name, content in zip(names.values(), contents, strict=True)]
+    return {split: [url, names[split], sum_] for split, (url, sum_) in zip(names, published, strict=True)}
+
+
+def test_svhn_has_zero_as_its_first_class(server, root, monkeypatch):
+    x, y, files = pictures(20, 3, 32, 32), np.arange(20) % 10, [io.BytesIO(), io.BytesIO()]
+    for file, rows in zip(files, (slice(10), slice(10, None)), strict=True):
         labels = np.where(y[rows] == 0, 10, y[rows]).astype(np.uint8)[:, None]
-        savemat(buffer, {"X": x[rows].transpose(2, 3, 1, 0), "y": labels})
-        url, file_md5 = publish(server, f"{split}_32x32.mat", buffer.getvalue())
-        lists[split] = [url, f"{split}_32x32.mat", file_md5]
-    monkeypatch.setattr(tv.SVHN, "split_list", lists)
+        savemat(file, {"X": x[rows].transpose(2, 3, 1, 0), "y": labels})
+    names = {split: f"{split}_32x32.mat" for split in ("train", "test")}
+    monkeypatch.setattr(tv.SVHN, "split_list", two_files(server, names, [file.getvalue() for file in files]))
     data = load("svhn", root=root)
     np.testing.assert_array_equal(data.x, x)
     np.testing.assert_array_equal(data.y, y)
 
 
-def test_usps_is_scaled_to_bytes(server: FileServer, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    x, y, lists = np.linspace(-1, 1, 20 * 256).reshape(20, 16, 16), np.arange(20) % 10, {}
-    for split, name, rows in (("train", "usps.bz2", slice(10)), ("test", "usps.t.bz2", slice(10, None))):
-        url, file_md5 = publish(server, name, libsvm_bz2(x[rows], y[rows].tolist()))
-        lists[split] = [url, name, file_md5]
-    monkeypatch.setattr(tv.USPS, "split_list", lists)
+def test_usps_is_scaled_to_bytes(server, root, monkeypatch):
+    x, y = np.linspace(-1, 1, 20 * 256).reshape(20, 16, 16), np.arange(20) % 10
+    files = [libsvm_bz2(x[rows], y[rows].tolist()) for rows in (slice(10), slice(10, None))]
+    names = {"train": "usps.bz2", "test": "usps.t.bz2"}
+    monkeypatch.setattr(tv.USPS, "split_list", two_files(server, names, files))
     data = load("usps", root=root)
     np.testing.assert_allclose(data.x[:, 0], (x + 1) / 2 * 255, atol=1.01)
     np.testing.assert_array_equal(data.y, y)
 
 
-def test_a_damaged_file_without_a_checksum_gives_one_sentence(
-    server: FileServer, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_damaged_file_without_a_checksum_gives_one_sentence(server, root, monkeypatch):
     lists = {split: [server.url + "file.bin", name, None] for split, name in (("train", "a.bz2"), ("test", "b.bz2"))}
     monkeypatch.setattr(tv.USPS, "split_list", lists)
     with pytest.raises(ValueError, match="usps could not be read from") as refusal:
@@ -291,9 +289,7 @@ def test_a_damaged_file_without_a_checksum_gives_one_sentence(
     assert str(root / "usps" / "a.bz2") in str(refusal.value)
 
 
-def test_cinic10_is_decoded_once_into_a_file_beside(
-    server: FileServer, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cinic10_is_decoded_once_into_a_file_beside(server, root, monkeypatch):
     x = pictures(9, 32, 32, 3)
     grey = encoded(x[0, :, :, 0], "PNG")
     files = {
@@ -305,8 +301,7 @@ def test_cinic10_is_decoded_once_into_a_file_beside(
         "./train/dog/a.png": encoded(x[2], "PNG"),
     }
     url, archive_md5 = publish(server, "CINIC-10.tar.gz", tar_gz(files))
-    monkeypatch.setattr(archives, "CINIC10_URL", url)
-    monkeypatch.setattr(archives, "CINIC10_MD5", archive_md5)
+    replace(monkeypatch, archives, CINIC10_URL=url, CINIC10_MD5=archive_md5)
     data = load("cinic10", root=root)
     expected = [np.repeat(x[0, :, :, :1], 3, axis=2), x[1], x[2], x[5], x[8]]
     np.testing.assert_array_equal(data.x.transpose(0, 2, 3, 1), expected)
@@ -319,10 +314,7 @@ def test_cinic10_is_decoded_once_into_a_file_beside(
 
 
 def tinyimagenet_files() -> dict[str, bytes]:
-    base, x = (
-        "tiny-imagenet-200/",
-        [encoded(np.full((64, 64, 3), 40 * i, np.uint8), "JPEG") for i in range(6)],
-    )
+    base, x = "tiny-imagenet-200/", [encoded(np.full((64, 64, 3), 40 * i, np.uint8), "JPEG") for i in range(6)]
     return {
         base + "wnids.txt": b"n02\nn01\n",
         base + "words.txt": b"n01\tgoldfish, Carassius auratus\nn02\ttench\nn03\tunused\n",
@@ -337,12 +329,9 @@ def tinyimagenet_files() -> dict[str, bytes]:
     }
 
 
-def test_tinyimagenet_has_the_labelled_images_only(
-    server: FileServer, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tinyimagenet_has_the_labelled_images_only(server, root, monkeypatch):
     url, archive_md5 = publish(server, "tiny-imagenet-200.zip", zipped(tinyimagenet_files()))
-    monkeypatch.setattr(archives, "TINYIMAGENET_URL", url)
-    monkeypatch.setattr(archives, "TINYIMAGENET_MD5", archive_md5)
+    replace(monkeypatch, archives, TINYIMAGENET_URL=url, TINYIMAGENET_MD5=archive_md5)
     data = load("tinyimagenet", root=root)
     assert data.x.shape == (5, 3, 64, 64)
     assert data.classes == ("tench", "goldfish")
@@ -352,9 +341,7 @@ def test_tinyimagenet_has_the_labelled_images_only(
 
 
 @pytest.mark.parametrize("fault", ["truncated", "no pictures", "not an archive", "not a picture"])
-def test_an_archive_that_cannot_be_decoded_gives_one_sentence_and_no_file(
-    fault: str, server: FileServer, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_archive_that_cannot_be_decoded_gives_one_sentence_and_no_file(fault, server, root, monkeypatch):
     png = encoded(pictures(32, 32, 3), "PNG")
     content = {
         "truncated": tar_gz({f"train/{c}/a.png": png for c in ("cat", "dog")})[:2000],
@@ -363,12 +350,8 @@ def test_an_archive_that_cannot_be_decoded_gives_one_sentence_and_no_file(
         "not a picture": tar_gz({"train/cat/a.png": b"text"}),
     }[fault]
     url, archive_md5 = publish(server, "CINIC-10.tar.gz", content)
-    monkeypatch.setattr(archives, "CINIC10_URL", url)
-    monkeypatch.setattr(archives, "CINIC10_MD5", archive_md5)
-    with pytest.raises(ValueError, match=r"CINIC-10\.tar\.gz could not be decoded") as refusal:
-        load("cinic10", root=root)
-    assert "\n" not in str(refusal.value)
-    assert not (root / "cinic10.npz").exists()
+    replace(monkeypatch, archives, CINIC10_URL=url, CINIC10_MD5=archive_md5)
+    refused("cinic10", root, r"CINIC-10\.tar\.gz could not be decoded")
 
 
 @pytest.fixture
@@ -384,7 +367,7 @@ def held(server: FileServer, root: Path, monkeypatch: pytest.MonkeyPatch) -> dic
     return held
 
 
-def test_domainnet_has_the_listed_images_with_their_split_domain_and_label(held: dict, root: Path) -> None:
+def test_domainnet_has_the_listed_images_with_their_split_domain_and_label(held, root):
     data = load("domainnet", root=root, n_classes=3, size=4)
     order = sorted(held, key=lambda member: (member[-5] in "34", member))  # train, then test; domains by name
     expected = [Image.fromarray(held[member]).resize((4, 4), Image.Resampling.BILINEAR) for member in order]
@@ -396,7 +379,7 @@ def test_domainnet_has_the_listed_images_with_their_split_domain_and_label(held:
     assert data.classes == ("ant", "bee", "t-shirt")
 
 
-def test_domainnet_is_decoded_once_for_each_choice_of_options(held: dict, server: FileServer, root: Path) -> None:
+def test_domainnet_is_decoded_once_for_each_choice_of_options(held, server, root):
     first = load("domainnet", root=root, n_classes=3, size=4)
     assert load("domainnet", root=root, n_classes=3, size=5).x.shape[2:] == (5, 5)
     assert server.ranges == [None] * 18
@@ -406,16 +389,12 @@ def test_domainnet_is_decoded_once_for_each_choice_of_options(held: dict, server
     assert load("domainnet", root=root, n_classes=3, size=4).fingerprint == first.fingerprint
 
 
-def test_a_part_of_domainnet_is_drawn_from_every_class_in_every_domain(held: dict, root: Path) -> None:
+def test_a_part_of_domainnet_is_drawn_from_every_class_in_every_domain(held, root):
     def images(**options: float) -> set[bytes]:
         data = load("domainnet", root=root, size=9, **options)
         counts = np.bincount(data.domain * len(data.classes) + data.y)
         assert len(counts) == 6 * len(data.classes)
-        assert set(counts.tolist()) <= {
-            1,
-            max(1, round(5 * options["fraction"])),
-            max(1, round(2 * options["fraction"])),
-        }
+        assert set(counts.tolist()) <= {1, *(max(1, round(n * options["fraction"])) for n in (5, 2))}
         return {x.tobytes() for x in data.x}
 
     few, some, all_ = (images(n_classes=3, fraction=fraction) for fraction in (0.01, 0.6, 1))
@@ -428,23 +407,21 @@ def test_a_part_of_domainnet_is_drawn_from_every_class_in_every_domain(held: dic
 @pytest.mark.parametrize(
     "options", [{"n_classes": 346}, {"n_classes": 0}, {"fraction": 0}, {"fraction": 1.1}, {"size": 0}, {"seed": -1}]
 )
-def test_a_part_of_domainnet_that_cannot_be_is_refused_before_anything_is_fetched(
-    options: dict, held: dict, server: FileServer, root: Path
-) -> None:
+def test_a_part_of_domainnet_that_cannot_be_is_refused_before_anything_is_fetched(options, held, server, root):
     [(option, value)] = options.items()
     with pytest.raises(ValueError, match=f"{option}={value} is not allowed"):
         load("domainnet", root=root, **options)
     assert server.ranges == []
 
 
-def test_an_own_file_called_domainnet_has_no_options(root: Path) -> None:
+def test_an_own_file_called_domainnet_has_no_options(root):
     root.mkdir()
     (root / "domainnet.npz").write_bytes(b"")
     with pytest.raises(ValueError, match="'domainnet' has no option 'size'; allowed: none"):
         load("domainnet", root=root, size=32)
 
 
-def test_a_file_of_domainnet_that_is_missing_or_damaged_is_named(held: dict, server: FileServer, root: Path) -> None:
+def test_a_file_of_domainnet_that_is_missing_or_damaged_is_named(held, server, root):
     real = server.folder / "real.zip"
     content = real.read_bytes()
     real.unlink()
@@ -457,8 +434,8 @@ def test_a_file_of_domainnet_that_is_missing_or_damaged_is_named(held: dict, ser
 
 @pytest.mark.parametrize("fault", ["not an archive", "an image is missing", "not an image"])
 def test_an_archive_of_domainnet_that_cannot_be_decoded_gives_one_sentence_and_no_file(
-    fault: str, held: dict, server: FileServer, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    fault, held, server, root, monkeypatch
+):
     files = {member: b"text" for member in held if member.startswith("sketch/")}
     content = {
         "not an archive": CONTENT,
@@ -467,10 +444,7 @@ def test_an_archive_of_domainnet_that_cannot_be_decoded_gives_one_sentence_and_n
     }[fault]
     publish(server, "sketch.zip", content)
     monkeypatch.setitem(domainnet.SHA256, "sketch.zip", sha256(content))
-    with pytest.raises(ValueError, match=r"sketch\.zip could not be decoded") as refusal:
-        load("domainnet", root=root, n_classes=3)
-    assert "\n" not in str(refusal.value)
-    assert not list((root / "domainnet").rglob("*.npz"))
+    refused("domainnet", root, r"sketch\.zip could not be decoded", n_classes=3)
 
 
 def writers() -> dict[str, tuple[np.ndarray, list[int]]]:
@@ -491,9 +465,7 @@ def all_data() -> dict[str, bytes]:
     return files | {"all_data/": b"", "__MACOSX/._all_data_0.json": leaf_json({}), "README.md": b"text"}
 
 
-def test_the_writers_of_femnist_are_its_domains_and_may_be_its_clients(
-    server: FileServer, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_writers_of_femnist_are_its_domains_and_may_be_its_clients(server, root, monkeypatch):
     publish_femnist(server, monkeypatch, all_data())
     data = load("femnist", root=root)
     assert data.domains == ("f0000_c", "f0001_a", "f0002_b")
@@ -511,9 +483,7 @@ def test_the_writers_of_femnist_are_its_domains_and_may_be_its_clients(
     assert server.ranges == [None]
 
 
-def test_what_leafs_scripts_have_made_is_read_from_its_folder(
-    server: FileServer, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_leafs_scripts_have_made_is_read_from_its_folder(server, root, monkeypatch):
     publish_femnist(server, monkeypatch, all_data())
     for part, rows in {"train": slice(15), "test": slice(15, None)}.items():
         folder = root / "femnist" / part
@@ -542,15 +512,10 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", sorted(FAULTS))
-def test_an_archive_of_femnist_that_cannot_be_decoded_gives_one_sentence_and_no_file(
-    fault: str, server: FileServer, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_archive_of_femnist_that_cannot_be_decoded_gives_one_sentence_and_no_file(fault, server, root, monkeypatch):
     files, reason = FAULTS[fault]
     publish_femnist(server, monkeypatch, files)
-    with pytest.raises(ValueError, match=rf"femnist_all_data\.zip could not be decoded \(.*{reason}") as refusal:
-        load("femnist", root=root)
-    assert "\n" not in str(refusal.value)
-    assert not (root / "femnist.npz").exists()
+    refused("femnist", root, rf"femnist_all_data\.zip could not be decoded \(.*{reason}")
 
 
 DIGITS_5 = {  # name: side of its images, how a file is packed
@@ -572,9 +537,7 @@ def publish_digits(server: FileServer, monkeypatch: pytest.MonkeyPatch, name: st
 
 
 @pytest.mark.parametrize("name", DIGITS_5)
-def test_mnist_m_and_synthetic_digits_are_decoded_once_into_a_file_beside(
-    name: str, server: FileServer, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_mnist_m_and_synthetic_digits_are_decoded_once_into_a_file_beside(name, server, root, monkeypatch):
     x, y = publish_digits(server, monkeypatch, name)
     data = load(name, root=root)
     np.testing.assert_array_equal(data.x, x.transpose(0, 3, 1, 2))
@@ -597,20 +560,15 @@ def test_mnist_m_and_synthetic_digits_are_decoded_once_into_a_file_beside(
     ids=["text", "an empty file", "not an archive", "no file"],
 )
 def test_a_file_of_mnist_m_that_cannot_be_decoded_gives_one_sentence_and_no_file(
-    content: bytes, reason: str, server: FileServer, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    content, reason, server, root, monkeypatch
+):
     publish_digits(server, monkeypatch, "mnist_m")
     file = "mnist_m_train.pt.tar.gz"
     monkeypatch.setitem(digit5.MNIST_M, file, publish(server, file, content)[1])
-    with pytest.raises(ValueError, match=rf"mnist_m_train\.pt\.tar\.gz could not be decoded \(.*{reason}") as refusal:
-        load("mnist_m", root=root)
-    assert "\n" not in str(refusal.value)
-    assert not (root / "mnist_m.npz").exists()
+    refused("mnist_m", root, rf"mnist_m_train\.pt\.tar\.gz could not be decoded \(.*{reason}")
 
 
-def test_digit5_joins_as_many_images_of_each_domain_in_colour(
-    server: FileServer, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_digit5_joins_as_many_images_of_each_domain_in_colour(server, root, monkeypatch):
     publish_digits(server, monkeypatch, "synthetic_digits")
     root.mkdir()
     grey, y = pictures(24, 16, 16), np.arange(24) % 10
@@ -644,7 +602,7 @@ def test_digit5_joins_as_many_images_of_each_domain_in_colour(
         ({"size": 28}, "'digit5' has no option 'size'; allowed: domains, per_domain, seed"),
     ],
 )
-def test_a_digit5_that_cannot_be_is_refused(options: dict, sentence: str, root: Path) -> None:
+def test_a_digit5_that_cannot_be_is_refused(options, sentence, root):
     root.mkdir()
     x, y = pictures(24, 16, 16), np.arange(24) % 10
     for name in ("usps", "usps2"):

@@ -3,8 +3,6 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,7 +21,7 @@ each_set = pytest.mark.parametrize("name", EMBEDDED)
 
 
 @each_set
-def test_an_embedded_set_has_its_shape_classes_and_domains(name: str) -> None:
+def test_an_embedded_set_has_its_shape_classes_and_domains(name):
     data = load(name)
     assert data.name == name
     assert data.x.shape == SHAPES[name]
@@ -32,7 +30,7 @@ def test_an_embedded_set_has_its_shape_classes_and_domains(name: str) -> None:
 
 
 @each_set
-def test_all_classes_and_domains_are_in_both_splits(name: str) -> None:
+def test_all_classes_and_domains_are_in_both_splits(name):
     data = load(name)
     for part in (0, 1):
         rows = data.split == part
@@ -42,14 +40,14 @@ def test_all_classes_and_domains_are_in_both_splits(name: str) -> None:
 
 
 @each_set
-def test_no_image_is_blank_or_there_twice(name: str) -> None:
+def test_no_image_is_blank_or_there_twice(name):
     data = load(name)
     flat = data.x.reshape(len(data), -1)
     assert len(np.unique(flat, axis=0)) == len(flat)
     assert (flat.max(axis=1).astype(int) - flat.min(axis=1)).min() > 40
 
 
-def test_a_fifth_of_the_scans_of_every_digit_is_held_out() -> None:
+def test_a_fifth_of_the_scans_of_every_digit_is_held_out():
     _, digit, _, held_out = scans.scans()
     share = np.bincount(digit[held_out]) / np.bincount(digit)
     np.testing.assert_allclose(share, 0.2, atol=0.005)
@@ -57,16 +55,12 @@ def test_a_fifth_of_the_scans_of_every_digit_is_held_out() -> None:
 
 of_scans = pytest.mark.parametrize(
     ("make", "options"),
-    [
-        (scans.digits, {"copies": 1}),
-        (scans.digit_pairs, {"per_class": 10}),
-        (styles.digit_styles, {"per_style": 200}),
-    ],
+    [(scans.digits, {"copies": 1}), (scans.digit_pairs, {"per_class": 10}), (styles.digit_styles, {"per_style": 200})],
     ids=["digits", "digit_pairs", "digit_styles"],
 )
 
 
-def test_every_sheet_has_scans_of_all_digits_and_is_held_out_as_a_whole() -> None:
+def test_every_sheet_has_scans_of_all_digits_and_is_held_out_as_a_whole():
     _, digit, sheet, held_out = scans.scans()
     counts = np.bincount(10 * sheet + digit, minlength=500)
     assert (counts.min(), counts.max()) == (3, 4)
@@ -74,7 +68,7 @@ def test_every_sheet_has_scans_of_all_digits_and_is_held_out_as_a_whole() -> Non
 
 
 @of_scans
-def test_images_show_scans_of_their_source_only(make: Callable, options: dict, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_images_show_scans_of_their_source_only(make, options, monkeypatch):
     real, made = scans.scans(), []
     source = real.sheet if make is scans.digit_pairs else np.arange(len(real.digit))
     monkeypatch.setattr(scans, "_others", lambda rng, scan: 0 * scan)  # fragments are of scan 0
@@ -88,9 +82,7 @@ def test_images_show_scans_of_their_source_only(make: Callable, options: dict, m
 
 @pytest.mark.parametrize("part", [0, 1], ids=["train", "test"])
 @of_scans
-def test_the_images_of_a_split_show_scans_of_that_split_only(
-    make: Callable, options: dict, part: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_images_of_a_split_show_scans_of_that_split_only(make, options, part, monkeypatch):
     expected = make(**options)
     real = scans.scans()
     erased = np.where((real.held_out == part)[:, None, None], real.mask, 0.0)  # the other split's scans are blank
@@ -102,7 +94,7 @@ def test_the_images_of_a_split_show_scans_of_that_split_only(
     assert not same[expected.split != part].any()
 
 
-def test_the_mask_of_a_digit_is_where_its_colour_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_mask_of_a_digit_is_where_its_colour_is_seen(monkeypatch):
     real, pictures = ink.contrasting, []
     for shade in (0.0, 1.0):
         monkeypatch.setattr(ink, "contrasting", lambda *args, shade=shade: np.full_like(real(*args), shade))
@@ -114,21 +106,21 @@ def test_the_mask_of_a_digit_is_where_its_colour_is_seen(monkeypatch: pytest.Mon
     assert 0.02 < (mask >= 128).mean(axis=(1, 2)).min() < (mask >= 128).mean(axis=(1, 2)).max() < 0.5
 
 
-def test_writers_may_write_every_character_several_times() -> None:
+def test_writers_may_write_every_character_several_times():
     data = load("characters", writers=5, copies=3)
     assert (np.bincount(data.domain * 62 + data.y) == 3).all()
     assert len(np.unique(data.x.reshape(len(data), -1), axis=0)) == 5 * 62 * 3
     assert data.source is None  # every one is written anew
 
 
-def test_no_writer_writes_a_character_in_both_splits() -> None:
+def test_no_writer_writes_a_character_in_both_splits():
     data = load("characters")
     pairs = data.domain * 62 + data.y
     assert len(np.unique(pairs)) == len(pairs) == 100 * 62
 
 
 @each_set
-def test_the_same_seed_gives_the_same_images_and_another_seed_others(name: str) -> None:
+def test_the_same_seed_gives_the_same_images_and_another_seed_others(name):
     small = {"digits": {"copies": 1}, "digit_pairs": {"per_class": 5}, "digit_styles": {"per_style": 100}}
     options = small.get(name, {"writers": 10})
     make = EMBEDDED[name].__wrapped__
@@ -137,7 +129,7 @@ def test_the_same_seed_gives_the_same_images_and_another_seed_others(name: str) 
     assert make(**options, seed=4).fingerprint != first.fingerprint
 
 
-def test_another_process_with_other_threads_makes_the_same_images() -> None:
+def test_another_process_with_other_threads_makes_the_same_images():
     code = "; ".join(
         (
             "from fedlib.data import load",
@@ -155,7 +147,7 @@ def test_another_process_with_other_threads_makes_the_same_images() -> None:
     assert other.stdout.split() == here
 
 
-def test_an_embedded_set_is_made_once_and_writes_nothing(tmp_path: Path) -> None:
+def test_an_embedded_set_is_made_once_and_writes_nothing(tmp_path):
     root = tmp_path / "root"
     assert load("digits", root=root) is load("digits", root=root)
     assert not root.exists()
@@ -172,20 +164,20 @@ def test_an_embedded_set_is_made_once_and_writes_nothing(tmp_path: Path) -> None
         ("characters", {"copies": 0}),
     ],
 )
-def test_a_size_that_cannot_be_is_refused(name: str, options: dict) -> None:
+def test_a_size_that_cannot_be_is_refused(name, options):
     argument, value = next(iter(options.items()))
     with pytest.raises(ValueError, match=f"{argument}={value} is not allowed"):
         load(name, **options)
 
 
-def test_fonts_have_all_characters_and_no_two_of_a_font_look_alike() -> None:
+def test_fonts_have_all_characters_and_no_two_of_a_font_look_alike():
     masks = glyphs.glyphs().reshape(len(glyphs.FONTS), 62, -1)
     assert masks.sum(axis=2).min() > 20
     for font in masks:
         assert len(np.unique(font, axis=0)) == 62
 
 
-def test_a_map_moves_ink_to_where_it_says() -> None:
+def test_a_map_moves_ink_to_where_it_says():
     mask = np.zeros((1, 9, 9))
     mask[0, 4, 6] = 1  # half way to the right edge
     one, none = np.ones((1, 2)), np.zeros(1)
@@ -200,14 +192,14 @@ def test_a_map_moves_ink_to_where_it_says() -> None:
     assert place(slant=0.5) == [[4, 6]]  # the middle line stays
 
 
-def test_a_thicker_pen_covers_more_and_keeps_blank_paper_blank() -> None:
+def test_a_thicker_pen_covers_more_and_keeps_blank_paper_blank():
     mask = scans.scans().mask[:20]
     thin, thick = (ink.stroke(mask, np.full(20, weight)) for weight in (-0.1, 0.2))
     assert (thick.sum(axis=(1, 2)) > thin.sum(axis=(1, 2))).all()
     np.testing.assert_array_equal(ink.stroke(np.zeros((1, 4, 4)), np.array([0.2])), 0)
 
 
-def test_contrasting_colours_keep_their_distance() -> None:
+def test_contrasting_colours_keep_their_distance():
     rng = np.random.default_rng(0)
     paper = rng.uniform(0.05, 0.95, (500, 3))
     gap = np.abs(ink.brightness(ink.contrasting(rng, paper, 0.3)) - ink.brightness(paper))

@@ -196,7 +196,7 @@ def weights_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "data" / "mobilenet_v2-7ebf99e0.pth"
 
 
-def test_pretrained_weights_that_are_not_there_are_asked_for_in_one_sentence(weights_file: Path, tmp_path: Path):
+def test_pretrained_weights_that_are_not_there_are_asked_for_in_one_sentence(weights_file, tmp_path):
     with pytest.raises(ValueError, match=r"download it from https://download\.pytorch\.org/models/mobile") as refusal:
         mobilenetv2("mobilenetv2_pretrained")
     cached = tmp_path / "torch" / "hub" / "checkpoints" / weights_file.name
@@ -209,7 +209,7 @@ def test_pretrained_weights_that_are_not_there_are_asked_for_in_one_sentence(wei
 
 
 @pytest.mark.parametrize("place", ["data", "torch/hub/checkpoints"])
-def test_pretrained_weights_are_all_but_phi(place: str, weights_file: Path, tmp_path: Path, monkeypatch):
+def test_pretrained_weights_are_all_but_phi(place, weights_file, tmp_path, monkeypatch):
     file = tmp_path / place / weights_file.name
     file.parent.mkdir(parents=True, exist_ok=True)
     imagenet = MODELS["mobilenetv2"]((3, 32, 32), 1000).state_dict()

@@ -69,198 +69,158 @@ class Net(nn.Module):
     def forward(self, x):
         return self.head(self.layers(x))
 """
-NEW = {  # what is defined, and what changes it
-    "an attribute of a class": ("class Cfg: s = 2\ndef scale(): return Cfg.s", "Cfg.s = 3"),
-    "an attribute of the class of a model": (NET + "\nnet = Net", "Net.width = 16"),
+NEW = {  # what is defined, an expression for `scale()` or none, and what changes it
+    "an attribute of a class": ("class Cfg: s = 2", "Cfg.s", "Cfg.s = 3"),
+    "an attribute of the class of a model": (NET + "\nnet = Net", "", "Net.width = 16"),
     "an attribute of a class in a closure": (
-        NET + "\ndef maker(kind): return lambda shape, n: kind(shape, n)\nnet = maker(Net)",
-        "Net.width = 16",
+        NET + "\ndef maker(kind): return lambda shape, n: kind(shape, n)\nnet = maker(Net)", "", "Net.width = 16",
     ),
-    "an inherited attribute": ("class A: s = 2\nclass B(A): t = 1\ndef scale(): return B.s", "A.s = 3"),
+    "an inherited attribute": ("class A: s = 2\nclass B(A): t = 1", "B.s", "A.s = 3"),
     "an attribute of a base that a call makes": (
-        "def base():\n    class A: s = 2\n    return A\nclass B(base()): t = 1\ndef scale(): return B.s",
-        "B.__mro__[1].s = 3",
+        "def base():\n    class A: s = 2\n    return A\nclass B(base()): t = 1", "B.s", "B.__mro__[1].s = 3",
     ),
-    "an attribute of a nested class": ("class A:\n    class B: s = 2\ndef scale(): return A.B.s", "A.B.s = 3"),
-    "a list of a class": ("class Cfg: s = [1, 2]\ndef scale(): return Cfg.s[0]", "Cfg.s[0] = 3"),
-    "a tensor of a class": ("class Cfg: s = torch.ones(2)\ndef scale(): return Cfg.s[0]", "Cfg.s[1] = 3"),
-    "an attribute that is added": (
-        "class Cfg: s = 2\ndef scale(): return getattr(Cfg, 't', Cfg.s)", "Cfg.t = 3"
-    ),
-    "an attribute of a metaclass": (
-        "class Meta(type): s = 2\nclass Cfg(metaclass=Meta): t = 1\ndef scale(): return Cfg.s", "Meta.s = 3"
-    ),
+    "an attribute of a nested class": ("class A:\n    class B: s = 2", "A.B.s", "A.B.s = 3"),
+    "a list of a class": ("class Cfg: s = [1, 2]", "Cfg.s[0]", "Cfg.s[0] = 3"),
+    "a tensor of a class": ("class Cfg: s = torch.ones(2)", "Cfg.s[0]", "Cfg.s[1] = 3"),
+    "an attribute that is added": ("class Cfg: s = 2", "getattr(Cfg, 't', Cfg.s)", "Cfg.t = 3"),
+    "an attribute of a metaclass": ("class Meta(type): s = 2\nclass Cfg(metaclass=Meta): t = 1", "Cfg.s", "Meta.s = 3"),
     "a property": (
-        "class Cfg:\n    @property\n    def s(self): return 2\ndef scale(): return Cfg().s",
-        "Cfg.s = property(lambda self: 3)",
+        "class Cfg:\n    @property\n    def s(self): return 2", "Cfg().s", "Cfg.s = property(lambda self: 3)",
     ),
-    "a class method": (
-        "class Cfg:\n    t = 2\n    @classmethod\n    def s(cls): return cls.t\ndef scale(): return Cfg.s()",
-        "Cfg.t = 3",
-    ),
+    "a class method": ("class Cfg:\n    t = 2\n    @classmethod\n    def s(cls): return cls.t", "Cfg.s()", "Cfg.t = 3"),
     "a static method": (
-        "class Cfg:\n    @staticmethod\n    def s(): return 2\ndef scale(): return Cfg.s()",
+        "class Cfg:\n    @staticmethod\n    def s(): return 2", "Cfg.s()",
         "def three(): return 3\nCfg.s = staticmethod(three)",
     ),
-    "a method that is replaced": (NET + "\nnet = Net", "def forward(self, x): return self.head(self.layers(x).tanh())\n"
-                                  "Net.forward = forward"),
-    "a default of a method": (
-        "class Cfg:\n    def s(self, t=2): return t\ndef scale(): return Cfg().s()", "Cfg.s.__defaults__ = (3,)"
+    "a method that is replaced": (
+        NET + "\nnet = Net", "",
+        "def forward(self, x): return self.head(self.layers(x).tanh())\n"
+        "Net.forward = forward",
     ),
+    "a default of a method": ("class Cfg:\n    def s(self, t=2): return t", "Cfg().s()", "Cfg.s.__defaults__ = (3,)"),
     "a partial method": (
-        "class Cfg:\n    def t(self, n): return n\n    s = functools.partialmethod(t, 2)\n"
-        "def scale(): return Cfg().s()",
+        "class Cfg:\n    def t(self, n): return n\n    s = functools.partialmethod(t, 2)", "Cfg().s()",
         "Cfg.s = functools.partialmethod(Cfg.t, 3)",
     ),
     "a cached property": (
-        "class Cfg:\n    t = 2\n    @functools.cached_property\n    def s(self): return self.t\n"
-        "def scale(): return Cfg().s",
-        "Cfg.t = 3",
+        "class Cfg:\n    t = 2\n    @functools.cached_property\n    def s(self): return self.t", "Cfg().s", "Cfg.t = 3",
     ),
     "a descriptor": (
-        "class Two:\n    def __get__(self, *_): return 2\nclass Cfg: s = Two\ndef scale(): return Cfg.s()",
+        "class Two:\n    def __get__(self, *_): return 2\nclass Cfg: s = Two", "Cfg.s()",
         "Two.__get__ = lambda *_: 3\n",
     ),
-    "a data class": ("@dataclass\nclass Cfg: s: int = 2\nCFG = Cfg()\ndef scale(): return CFG.s", "CFG.s = 3"),
-    "a default of a data class": (
-        "@dataclass\nclass Cfg: s: int = 2\ndef scale(): return Cfg().s",
-        "@dataclass\nclass Cfg: s: int = 3",
-    ),
+    "a data class": ("@dataclass\nclass Cfg: s: int = 2\nCFG = Cfg()", "CFG.s", "CFG.s = 3"),
+    "a default of a data class": ("@dataclass\nclass Cfg: s: int = 2", "Cfg().s", "@dataclass\nclass Cfg: s: int = 3"),
     "a factory of a data class": (
-        "@dataclass\nclass Cfg: s: list = field(default_factory=lambda: [2])\ndef scale(): return Cfg().s[0]",
+        "@dataclass\nclass Cfg: s: list = field(default_factory=lambda: [2])", "Cfg().s[0]",
         "@dataclass\nclass Cfg: s: list = field(default_factory=lambda: [3])",
     ),
     "an attribute beside the fields": (
-        "@dataclass\nclass Cfg: s: int = 2\nCFG = Cfg()\ndef scale(): return getattr(CFG, 't', 1)", "CFG.t = 3"
+        "@dataclass\nclass Cfg: s: int = 2\nCFG = Cfg()", "getattr(CFG, 't', 1)", "CFG.t = 3",
     ),
-    "a data class with slots": (
-        "@dataclass(slots=True)\nclass Cfg: s: int = 2\nCFG = Cfg()\ndef scale(): return CFG.s", "CFG.s = 3"
-    ),
+    "a data class with slots": ("@dataclass(slots=True)\nclass Cfg: s: int = 2\nCFG = Cfg()", "CFG.s", "CFG.s = 3"),
     "a data class in a data class": (
-        "@dataclass\nclass A: s: int = 2\n@dataclass\nclass B: a: A\nCFG = B(A())\ndef scale(): return CFG.a.s",
-        "CFG.a.s = 3",
+        "@dataclass\nclass A: s: int = 2\n@dataclass\nclass B: a: A\nCFG = B(A())", "CFG.a.s", "CFG.a.s = 3",
     ),
-    "a member of an enumeration": (
-        "class Mode(Enum): A = 2\ndef scale(): return Mode.A.value", "class Mode(Enum): A = 3"
-    ),
+    "a member of an enumeration": ("class Mode(Enum): A = 2", "Mode.A.value", "class Mode(Enum): A = 3"),
     "a method of an enumeration": (
-        "class Mode(Enum):\n    A = 2\n    def s(self): return 2\nMODE = Mode.A\ndef scale(): return MODE.s()",
-        "Mode.s = lambda self: 3",
+        "class Mode(Enum):\n    A = 2\n    def s(self): return 2\nMODE = Mode.A", "MODE.s()", "Mode.s = lambda self: 3",
     ),
-    "a default of a named tuple": (
-        "class Cfg(NamedTuple): s: int = 2\ndef scale(): return Cfg().s", "class Cfg(NamedTuple): s: int = 3"
-    ),
+    "a default of a named tuple": ("class Cfg(NamedTuple): s: int = 2", "Cfg().s", "class Cfg(NamedTuple): s: int = 3"),
     "a method of a named tuple": (
-        "class Cfg(NamedTuple):\n    s: int = 2\n    def t(self): return 2\nCFG = Cfg()\ndef scale(): return CFG.t()",
+        "class Cfg(NamedTuple):\n    s: int = 2\n    def t(self): return 2\nCFG = Cfg()", "CFG.t()",
         "Cfg.t = lambda self: 3",
     ),
-    "a namespace": ("CFG = types.SimpleNamespace(s=2)\ndef scale(): return CFG.s", "CFG.s = 3"),
+    "a namespace": ("CFG = types.SimpleNamespace(s=2)", "CFG.s", "CFG.s = 3"),
     "a model built from a configuration": (
         "CFG = types.SimpleNamespace(width=8)\n"
-        "def net(shape, n): return nn.Sequential(nn.Flatten(), nn.Linear(256, CFG.width), nn.Linear(CFG.width, n))",
+        "def net(shape, n): return nn.Sequential(nn.Flatten(), nn.Linear(256, CFG.width), nn.Linear(CFG.width, n))", "",
         "CFG.width = 16",
     ),
     "a number of a class of its own": (
-        "class Twice(float):\n    def __mul__(self, other): return 2 * float(self) * other\nS = Twice(2)\n"
-        "def scale(): return S",
+        "class Twice(float):\n    def __mul__(self, other): return 2 * float(self) * other\nS = Twice(2)", "S",
         "Twice.__mul__ = lambda self, other: other",
     ),
     "a dict of a class of its own": (
-        "class Dict(dict):\n    def __missing__(self, key): return 2\nD = Dict()\ndef scale(): return D['s']",
+        "class Dict(dict):\n    def __missing__(self, key): return 2\nD = Dict()", "D['s']",
         "Dict.__missing__ = lambda self, key: 3",
     ),
     "an attribute of a list of a class of its own": (
-        "class List(list): pass\nD = List([1])\nD.s = 2\ndef scale(): return D.s", "D.s = 3"
+        "class List(list): pass\nD = List([1])\nD.s = 2", "D.s", "D.s = 3",
     ),
-    "the factory of a default dict": (
-        "D = defaultdict(lambda: 2)\ndef scale(): return D['s']", "D.default_factory = lambda: 3"
-    ),
-    "an attribute of a function": ("def scale(): return scale.s\nscale.s = 2", "scale.s = 3"),
+    "the factory of a default dict": ("D = defaultdict(lambda: 2)", "D['s']", "D.default_factory = lambda: 3"),
+    "an attribute of a function": ("def scale(): return scale.s\nscale.s = 2", "", "scale.s = 3"),
     "a variable around a class": (
         "def maker(width):\n" + textwrap.indent(NET.replace("self.width", "width"), "    ")
-        + "\n    return Net\nnet = maker(8)",
+        + "\n    return Net\nnet = maker(8)", "",
         "net = maker(16)",
     ),
-    "a class that is defined again": (NET + "\nnet = Net", NET.replace("nn.ReLU", "nn.Tanh") + "\nnet = Net"),
+    "a class that is defined again": (NET + "\nnet = Net", "", NET.replace("nn.ReLU", "nn.Tanh") + "\nnet = Net"),
     "a class that a function looks up": (
-        NET + "\ndef net(shape, n): return Net(shape, n)", NET.replace("nn.ReLU", "nn.Tanh")
+        NET + "\ndef net(shape, n): return Net(shape, n)", "", NET.replace("nn.ReLU", "nn.Tanh"),
     ),
     "a class decorator": (
-        "def with_s(s):\n    def put(cls):\n        cls.s = s\n        return cls\n    return put\n"
-        "@with_s(2)\nclass Cfg: pass\ndef scale(): return Cfg.s",
-        "@with_s(3)\nclass Cfg: pass",
+        "def with_s(s):\n    def put(cls):\n        cls.s = s\n        return cls\n    return put\n@with_s(2)\n"
+        "class Cfg: pass", "Cfg.s", "@with_s(3)\nclass Cfg: pass",
     ),
-    "a class that type() makes": ("Cfg = type('Cfg', (), {'s': 2})\ndef scale(): return Cfg.s",
-                                  "Cfg = type('Cfg', (), {'s': 3})"),
+    "a class that type() makes": ("Cfg = type('Cfg', (), {'s': 2})", "Cfg.s", "Cfg = type('Cfg', (), {'s': 3})"),
     "a wrapper around a function": (
         "def times(f, s):\n    @functools.wraps(f)\n    def call(*a): return s * f(*a)\n    return call\n"
-        "def one(): return 1\nscale = times(one, 2)",
-        "scale = times(one, 3)",
+        "def one(): return 1\nscale = times(one, 2)", "", "scale = times(one, 3)",
     ),
     "what a wrapper does": (
         "def times(f):\n    @functools.wraps(f)\n    def call(*a): return 2 * f(*a)\n    return call\n"
-        "def one(): return 1\nscale = times(one)",
+        "def one(): return 1\nscale = times(one)", "",
         "def times(f):\n    @functools.wraps(f)\n    def call(*a): return 3 * f(*a)\n    return call\n"
         "scale = times(one)",
     ),
     "what a decorator does": (
-        "def times(f):\n    @functools.wraps(f)\n    def call(*a): return 2 * f(*a)\n    return call\n"
-        "@times\ndef scale(): return 1",
+        "def times(f):\n    @functools.wraps(f)\n    def call(*a): return 2 * f(*a)\n    return call\n@times", "1",
         "def times(f):\n    @functools.wraps(f)\n    def call(*a): return 3 * f(*a)\n    return call\n",
     ),
     "what a wrapper of PyTorch holds": (
-        "def total(x, y): return (x * y).sum()\nf = torch.vmap(total, in_dims=(0, None))\n"
-        "def scale(): return f(torch.eye(2), torch.eye(2)).sum()",
-        "f = torch.vmap(total, in_dims=(None, 0))",
+        "def total(x, y): return (x * y).sum()\nf = torch.vmap(total, in_dims=(0, None))",
+        "f(torch.eye(2), torch.eye(2)).sum()", "f = torch.vmap(total, in_dims=(None, 0))",
     ),
     "a helper of a cached function": (
-        "def one(): return 1.0\n@functools.lru_cache\ndef scale(): return 2 * one()", "def one(): return 3.0"
+        "def one(): return 1.0\n@functools.lru_cache", "2 * one()", "def one(): return 3.0",
     ),
     "one of two definitions": (
-        "FAST = True\nif FAST:\n    def scale(): return 2\nelse:\n    def scale(): return 1",
+        "FAST = True\nif FAST:\n    def scale(): return 2\nelse:\n    def scale(): return 1", "",
         "if FAST:\n    def scale(): return 3\nelse:\n    def scale(): return 1",
     ),
     "a function of autograd": (
         "class F(torch.autograd.Function):\n    s = 2\n    @staticmethod\n    def forward(ctx, x): return F.s * x\n"
-        "    @staticmethod\n    def backward(ctx, g): return F.s * g\n"
-        "def scale(): return F.apply(torch.ones(()))",
-        "F.s = 3",
+        "    @staticmethod\n    def backward(ctx, g): return F.s * g", "F.apply(torch.ones(()))", "F.s = 3",
     ),
-    "a member of a set": ("S = {'a', 'b'}\ndef scale(): return len(S)", "S.add('c')"),
-    "an array": ("S = np.ones(3)\ndef scale(): return S[0]", "S[0] = 2"),
-    "a tensor in half precision": ("S = torch.ones(3, dtype=torch.bfloat16)\ndef scale(): return S[0]", "S[0] = 2"),
-    "another type of the same values": ("S = (1, 2)\ndef scale(): return S", "S = [1, 2]"),
-    "True for 1": ("S = 1\ndef scale(): return S", "S = True"),
+    "a member of a set": ("S = {'a', 'b'}", "len(S)", "S.add('c')"),
+    "an array": ("S = np.ones(3)", "S[0]", "S[0] = 2"),
+    "a tensor in half precision": ("S = torch.ones(3, dtype=torch.bfloat16)", "S[0]", "S[0] = 2"),
+    "another type of the same values": ("S = (1, 2)", "S", "S = [1, 2]"),
+    "True for 1": ("S = 1", "S", "S = True"),
     "a round that is replaced": (
-        "def round(state, cohort): return state\nmethod = mine()._replace(round=round)",
+        "def round(state, cohort): return state\nmethod = mine()._replace(round=round)", "",
         "def round(state, cohort): return state._replace()\nmethod = mine()._replace(round=round)",
     ),
     "the algorithm is another with the same name": (
-        "", "def round(state, cohort): return state\nmethod = mine()._replace(round=round)"
+        "", "", "def round(state, cohort): return state\nmethod = mine()._replace(round=round)",
     ),
     "a hyper-parameter that is a function": (
-        "def two(): return 2\n@fl.algorithm\ndef other(f=two):\n    return fl.fedavg()\nmethod = other()",
+        "def two(): return 2\n@fl.algorithm\ndef other(f=two):\n    return fl.fedavg()\nmethod = other()", "",
         "def two(): return 3\nmethod = other(two)",
     ),
     "a hyper-parameter that is an array": (
-        "@fl.algorithm\ndef other(s):\n    return fl.fedavg()\nmethod = other(np.ones(2))",
+        "@fl.algorithm\ndef other(s):\n    return fl.fedavg()\nmethod = other(np.ones(2))", "",
         "method = other(np.zeros(2))",
     ),
-    "a constant of another module": ("import config\ndef scale(): return config.S", "config.S = 3"),
+    "a constant of another module": ("import config", "config.S", "config.S = 3"),
     "a constant that a function imports": (
-        "def scale():\n    from config import S\n    return S", "import config\nconfig.S = 3"
+        "def scale():\n    from config import S\n    return S", "", "import config\nconfig.S = 3",
     ),
-    "a constant that a function of another module reads": (
-        "import config\ndef scale(): return config.read()", "config.S = 3"
-    ),
-    "a constant of a module that is named like one of Python": (
-        "import this\ndef scale(): return this.read()", "this.S = 3"
-    ),
-    "one of two lambdas in a line": (
-        "f, g = lambda: 2, lambda: 3\nh = f\ndef scale(): return h()", "h = lambda: 3"
-    ),
-    "a class with attributes that nothing reads yet": ("class Cfg: s = 2\ndef scale(): return vars(Cfg)['s']",
-                                                       "Cfg.s = 3"),
+    "a constant that a function of another module reads": ("import config", "config.read()", "config.S = 3"),
+    "a constant of a module that is named like one of Python": ("import this", "this.read()", "this.S = 3"),
+    "one of two lambdas in a line": ("f, g = lambda: 2, lambda: 3\nh = f", "h()", "h = lambda: 3"),
+    "a class with attributes that nothing reads yet": ("class Cfg: s = 2", "vars(Cfg)['s']", "Cfg.s = 3"),
 }  # fmt: skip
 REFUSED = {  # what is defined, and what the sentence names
     "the environment": ("def scale(): return float(os.environ['S'])", "os.environ"),
@@ -335,9 +295,9 @@ def run_of(cell, federation) -> str:
 
 @pytest.mark.parametrize("case", NEW)
 def test_what_is_changed_is_a_new_run(case, cell, federation):
-    define, change = NEW[case]
+    define, scale, change = NEW[case]
     addresses = []
-    for source in (define, "", change, ""):
+    for source in (f"{define}\ndef scale(): return {scale}" if scale else define, "", change, ""):
         cell(source)
         addresses.append(run_of(cell, federation))
     assert addresses[0] == addresses[1] != addresses[2] == addresses[3]

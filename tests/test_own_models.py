@@ -200,10 +200,7 @@ REFUSED = {
         changed(lambda net: net.register_buffer("table", torch.ones(2), persistent=False)),
         "its 'table' is neither a trainable weight nor a statistic of BatchNorm",
     ),
-    "a tied classifier": (
-        changed(tied),
-        "its '7.weight' is also a weight of another layer; the last nn.Linear must",
-    ),
+    "a tied classifier": (changed(tied), "its '7.weight' is also a weight of another layer; the last nn.Linear must"),
     "a tuple": (ends_in(nn.Linear(8, 4), nn.LSTM(4, 4)), f"it returns an object of type tuple; {ENDS}"),
     "three axes": (
         ends_in(nn.Linear(8, 4), nn.Unflatten(1, (4, 1))),

@@ -153,10 +153,7 @@ def test_ldb_is_positive_when_the_other_model_is_better():
 
 def test_bn_distance_is_the_wasserstein_distance_of_gaussians():
     i = {"bn1": (torch.tensor([0.0, 1.0]), torch.tensor([1.0, 1.0])), "bn2": (torch.zeros(1), torch.ones(1))}
-    j = {
-        "bn1": (torch.tensor([3.0, 1.0]), torch.tensor([1.0, 5.0])),
-        "bn2": (torch.zeros(1), torch.full((1,), 3.0)),
-    }
+    j = {"bn1": (torch.tensor([3.0, 1.0]), torch.tensor([1.0, 5.0])), "bn2": (torch.zeros(1), torch.full((1,), 3.0))}
     assert sim.bn_distance(i, j) == 5 + 2  # sqrt(3^2 + 4^2) in bn1, 2 in bn2
     assert sim.wdb(i, j) == 1 / 7
     assert sim.wdb(i, i) == math.inf
@@ -180,8 +177,7 @@ def test_bn_statistics_of_a_trained_net_feed_the_distance_matrix():
 
 
 @pytest.mark.parametrize(
-    ("metric", "tau", "r"),
-    [("CS", 1, 0.995), ("MDB", 0.67, 0.92), ("LDB", 0.67, 0.92), ("WDB", -0.33, -0.50)],
+    ("metric", "tau", "r"), [("CS", 1, 0.995), ("MDB", 0.67, 0.92), ("LDB", 0.67, 0.92), ("WDB", -0.33, -0.50)]
 )
 def test_the_printed_numbers_of_pfedsim_table_2_agree_with_data_similarity_as_stated(metric, tau, r):
     table = reported("pfedsim").query("item == 'table2'").pivot(index="setting", columns="method", values="mean")
