@@ -249,19 +249,11 @@ def test_a_closure_a_partial_and_a_lambda_count_with_what_they_hold():
     assert len(set(codes)) == len(codes) - 1
 
 
-@pytest.mark.parametrize(
-    ("line", "sentence"),
-    [
-        (
-            "RNG = np.random.default_rng(0)",
-            "weight cannot be fingerprinted: RNG is or holds a Generator, and no source tells what is in it; make",
-        ),
-        ("RNG = Twice()", "weight cannot be fingerprinted: RNG is or holds a Twice, and no source"),
-        ("RNG = torch.nn.Linear(2, 2)", "weight cannot be fingerprinted: RNG is or holds a Linear, and no source"),
-    ],
-)
-def test_what_no_source_tells_is_refused_before_anything_runs(line, sentence, folder, federation, run_store):
-    method = in_a_file(MINE.replace("n * RATE", "n * RATE if RNG else n") + f"\n    {line}\n", folder).mine()
+def test_what_no_source_tells_is_refused_before_anything_runs(folder, federation, run_store):
+    """Other objects: `REFUSED` in `test_never_older.py`."""
+    source = MINE.replace("n * RATE", "n * RATE if NET else n") + "\n    NET = torch.nn.Linear(2, 2)\n"
+    method = in_a_file(source, folder).mine()
+    sentence = "weight cannot be fingerprinted: NET is or holds a Linear, and no source tells what is in it; make"
     with pytest.raises(ValueError, match=sentence):
         fl.run(method, federation, **SETTING)
     assert not run_store.exists()

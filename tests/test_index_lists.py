@@ -15,37 +15,30 @@ LISTS = [[7, 0, 3], [1, 2], list(range(100, 140))]
 SETTING = dict(rounds=1, join_ratio=1.0, lr=0.05, progress=False)
 
 
-def json_lists(path):
-    path.write_text(json.dumps(LISTS))
+FILES = {
+    "json": lambda file: file.write(json.dumps(LISTS).encode()),
+    "json by name": lambda file: file.write(json.dumps({str(i): LISTS[i] for i in (2, 0, 1)}).encode()),
+    "json by part": lambda file: file.write(
+        json.dumps([{"train": one[:1], "val": [], "test": one[1:]} for one in LISTS]).encode()
+    ),
+    "npz": lambda file: np.savez(file, *map(np.array, LISTS)),
+    "npz by name": lambda file: np.savez_compressed(file, **{str(i): np.uint16(one) for i, one in enumerate(LISTS)}),
+}
 
 
-def json_by_name(path):
-    path.write_text(json.dumps({str(i): LISTS[i] for i in (2, 0, 1)}))
-
-
-def json_by_part(path):
-    path.write_text(json.dumps([{"train": one[:1], "val": [], "test": one[1:]} for one in LISTS]))
-
-
-def npz(path):
+def written(path: Path, form: str) -> Path:
     with path.open("wb") as file:
-        np.savez(file, *map(np.array, LISTS))
-
-
-def npz_by_name(path):
-    with path.open("wb") as file:
-        np.savez_compressed(file, **{str(i): np.array(one, np.uint16) for i, one in enumerate(LISTS)})
+        FILES[form](file)
+    return path
 
 
 def federate(data, partition, **given):
     return fl.federate(data, partition, clients=3, **given)
 
 
-@pytest.mark.parametrize("write", [json_lists, json_by_name, json_by_part, npz, npz_by_name])
-def test_a_file_gives_each_client_the_images_that_it_names(tiny, tmp_path, write):
-    path = tmp_path / "mine"
-    write(path)
-    federation = federate(tiny, fl.partition_file(path))
+@pytest.mark.parametrize("form", FILES)
+def test_a_file_gives_each_client_the_images_that_it_names(tiny, tmp_path, form):
+    federation = federate(tiny, fl.partition_file(written(tmp_path / "mine", form)))
     for part, one in enumerate(LISTS):
         assert sorted([*federation.train[part], *federation.test[part]]) == sorted(one)
     same = federate(tiny, fl.index_lists(LISTS))
@@ -188,9 +181,7 @@ def test_flowers_own_partitioners_deal_out(tiny):
         for alpha in (0.5, 5.0, 0.5)
     ]
     first, second, third = (federate(tiny, partition) for partition in skewed)
-    assert (
-        federate(tiny, skewed[0]).fingerprint == first.fingerprint
-    )  # a partitioner takes one data set: ours is a copy
+    assert federate(tiny, skewed[0]).fingerprint == first.fingerprint  # it takes one data set: ours is a copy
     assert first.sizes.sum() == len(tiny)
     assert first.fingerprint == third.fingerprint != second.fingerprint
     assert "alpha=0.5" in str(skewed[0])
@@ -222,8 +213,7 @@ def test_a_partitioner_that_cannot_be_used_is_one_sentence(tiny, monkeypatch):
 
 
 def test_a_file_is_read_when_the_partition_is_made(tiny, tmp_path):
-    path = tmp_path / "mine.json"
-    json_lists(path)
+    path = written(tmp_path / "mine", "json")
     partition = fl.partition_file(path)
-    Path.unlink(path)
+    path.unlink()
     assert federate(tiny, partition).sizes.tolist() == [3, 2, 40]

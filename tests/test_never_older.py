@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 from cloudpickle import dumps, loads
+from refusals import one_sentence
 from test_fingerprint import in_a_cell
 from trees import same_bits
 
@@ -307,11 +308,10 @@ def test_what_is_changed_is_a_new_run(case, cell, federation):
 def test_what_nothing_tells_is_refused_in_one_sentence(case, cell, federation):
     define, names = REFUSED[case]
     cell(define)
-    with pytest.raises(ValueError, match=r"cannot be fingerprinted|source of") as refusal:
+    with one_sentence(r"cannot be fingerprinted|source of") as refusal:
         run_of(cell, federation)
     assert names in str(refusal.value)
     assert str(refusal.value).endswith(".")
-    assert "\n" not in str(refusal.value)
 
 
 @pytest.mark.parametrize("case", HARMLESS)

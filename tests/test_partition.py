@@ -54,13 +54,6 @@ def test_defaults(function):
     assert {own.name: own.default for own in parameters if own.default is not own.empty} == DEFAULTS[function]
 
 
-def test_dirichlet_gives_nothing_more_to_a_client_that_has_exactly_its_share():
-    y = np.arange(400) % 2
-    for seed in range(10):  # one client gets all of class 0, which is half of everything
-        shares = fl.dirichlet(alpha=1e-6, min_size=0).assign(y, y, 2, np.random.default_rng(seed))
-        assert sorted(len(own) for own in shares) == [200, 200]
-
-
 def test_a_draw_that_gives_a_class_to_nobody_is_repeated():
     """With a tiny alpha a class goes to one client, who may be full already."""
     for seed in range(20):
@@ -90,8 +83,11 @@ def test_dirichlet_with_a_large_alpha_is_nearly_iid_and_with_a_small_one_is_not(
 
 def test_dirichlet_gives_nothing_more_to_a_client_that_has_its_share():
     # Without the cap a client may be drawn nearly all of all classes; with it at most its share plus one class.
+    y = np.arange(400) % 2
     for seed in range(20):
         assert max(map(len, deal(fl.dirichlet(0.1, 0), 6, seed))) < 600 / 6 + 100
+        shares = fl.dirichlet(alpha=1e-6, min_size=0).assign(y, y, 2, np.random.default_rng(seed))
+        assert sorted(map(len, shares)) == [200, 200]  # all of class 0 is exactly one client's share
 
 
 @pytest.mark.parametrize("n_classes", [1, 2, 5])
@@ -145,9 +141,6 @@ def test_the_split_inside_a_client_is_even_and_disjoint(federation):
     for train, test in zip(federation.train, federation.test, strict=True):
         assert abs(len(train) - len(test)) <= 1
         assert not set(train) & set(test)
-
-
-def test_counts_and_sizes_agree_with_the_index_sets(federation):
     assert federation.counts().sum() == 240
     assert np.array_equal(federation.counts().sum(1), federation.sizes)
 
