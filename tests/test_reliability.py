@@ -31,14 +31,15 @@ report.table(pd.DataFrame([run.summary() for run in runs]).drop(columns="seconds
 @pytest.fixture
 def folder(tmp_path) -> Path:
     """Where one notebook is, with `cells` put into it by `write`."""
-    (tmp_path / "notebooks" / "profiles").mkdir(parents=True)
-    (tmp_path / "notebooks" / "profiles" / "04_pfedmb.smoke.yaml").write_text("")
+    (tmp_path / "notebooks").mkdir()
     return tmp_path
 
 
 def write(folder: Path, *cells: str) -> None:
     first = new_code_cell(PARAMETERS, metadata={"tags": ["parameters"]})
-    nbformat.write(new_notebook(cells=[first, *map(new_code_cell, cells)]), folder / "notebooks" / "04_pfedmb.ipynb")
+    kernel = {"kernelspec": {"name": "python3", "language": "python", "display_name": "Python 3"}}
+    notebook = new_notebook(cells=[first, *map(new_code_cell, cells)], metadata=kernel)
+    nbformat.write(notebook, folder / "notebooks" / "04_pfedmb.ipynb")
 
 
 def arguments(folder: Path, output: str = "figures") -> list[str]:
