@@ -143,8 +143,8 @@ def test_a_wrong_link_and_a_foreign_script_are_found(site, tmp_path):
 
 
 def test_every_page_can_be_read_without_eyes_and_walked_without_a_mouse(site):
-    code = site / "code" / "fedlib" / "stack.py.html"  # one of many that are alike
-    for path in [code, *(path for path in pages(site) if "code" not in path.relative_to(site).parts)]:
+    code = site / "_modules" / "fedlib" / "stack.html"  # one of many that are alike
+    for path in [code, *(path for path in pages(site) if "_modules" not in path.relative_to(site).parts)]:
         page, name = read(path), path.relative_to(site)
         assert page.html["lang"] == "en", name
         assert page.title.text.strip(), name
@@ -363,8 +363,9 @@ def test_the_page_of_a_method_has_its_signature_and_example(site, name):
     page = read(site / "methods" / f"{name}.html")
     assert page.find("dt", id=f"fedlib.{name}") is not None
     assert ">>> import fedlib as fl" in page.article.text
-    [code] = [link["href"] for link in page.select("a.reference.internal, a") if link.text == "[source]"][:1] or [None]
-    assert code is None or code.endswith(f"#{name}")
+    code = next(link["href"] for link in page.select("a") if link.text == "[source]")
+    assert code.startswith("../_modules/fedlib/methods/")
+    assert code.endswith(f"#{name}")
 
 
 def test_what_users_call_is_on_the_pages_of_the_api(site):
@@ -387,7 +388,7 @@ def test_an_executed_notebook_is_shown_with_its_outputs(site):
     assert "10%" not in page.text
     assert "quick" in page.select_one(".admonition").text
     hrefs = [link["href"] for link in page.select("article section > p a")]
-    assert hrefs[-3:] == ["../notebooks/04_pfedmb.html", "../code/fedlib/stack.py.html#take", "../glossary.html"]
+    assert hrefs[-3:] == ["../notebooks/04_pfedmb.html", "../_modules/fedlib/stack.html#take", "../glossary.html"]
     assert "make figures" in read(site / "notebooks" / "04_pfedmb.html").select_one(".admonition").text
 
 

@@ -1,7 +1,6 @@
 """Sphinx's settings: Markdown and notebooks, docstrings, formulas as MathML, nothing from another server."""
 
 import fedlib
-from fedlib.tools.site.extension import linkcode_resolve  # noqa: F401 (read by sphinx.ext.linkcode)
 
 project = "fedlib"
 author = "the fedlib authors"
@@ -13,7 +12,7 @@ html_short_title = "fedlib"
 extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
-    "sphinx.ext.linkcode",
+    "sphinx.ext.viewcode",
     "myst_nb",
     "fedlib.tools.site.extension",
 ]

@@ -1,22 +1,21 @@
-"""Sphinx extension: formulas as MathML, docstrings as plain text, links from functions to their code."""
+"""Sphinx extension: formulas as MathML, docstrings as plain text, code of all modules."""
 
 from __future__ import annotations
 
-import inspect
 import re
-import sys
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from docutils import nodes
 from latex2mathml.converter import convert
 from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
+from sphinx.pycode import ModuleAnalyzer
 from sphinx.writers.html5 import HTML5Translator
 
-from fedlib.tools.site.markup import CODE, ROOT
+from fedlib.tools.site.markup import ROOT
 
 KNOWN: dict[int, str] = {}
+DEFINITION = re.compile(r'(?m)^(<span class="k">(?:def|class)</span>.*?)<span (class="n[fc]">)(\w+)')
 TITLE = re.compile(r"(Args|Attributes|Example|Examples|Raises|Returns|Source|Yields):")
 
 
@@ -56,42 +55,45 @@ def no_field(app: Sphinx, what: str, name: str, obj: object, skip: bool, options
     return True if type(obj).__name__ == "_tuplegetter" else None
 
 
-def linkcode_resolve(domain: str, info: dict[str, str]) -> str | None:
-    """The address of a function's or class's code; pages with functions are one folder deep."""
-    found: object = sys.modules.get(info["module"])
-    try:
-        for part in info["fullname"].split("."):
-            found = getattr(found, part)
-        code = inspect.unwrap(found.fget if isinstance(found, property) and found.fget else found)  # type: ignore
-        path = Path(inspect.getfile(code)).resolve()
-    except (AttributeError, TypeError):
+def source(app: Sphinx, module: str) -> tuple[str, dict[str, tuple[str, int, int]]] | None:
+    """The code and the definitions of a module for viewcode, which would import it."""
+    path = ROOT / module.replace(".", "/")
+    file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    if known := app.env._viewcode_modules.get(module):  # type: ignore[attr-defined]
+        return known[:2]
+    if not file.is_file():
         return None
-    if not path.is_relative_to(ROOT):
-        return None
-    return f"../code/{path.relative_to(ROOT).as_posix()}.html#{code.__qualname__}"
+    analyzer = ModuleAnalyzer.for_file(file, module)
+    return analyzer.code, analyzer.find_tags()
 
 
-def code_pages(app: Sphinx) -> Iterator[tuple[str, dict[str, str], str]]:
-    """The pages of code: no Markdown, so that nothing has to be parsed."""
-    folder = Path(app.srcdir) / CODE
-    for path in sorted(folder.rglob("*.html")):
-        name = path.relative_to(folder).as_posix().removesuffix(".html")
-        yield f"code/{name}", {"title": name, "body": path.read_text(encoding="utf-8")}, "page.html"
+def every_module(app: Sphinx, env: BuildEnvironment) -> None:
+    """Add the modules of which no function has a page of the API, and the tests, to those that viewcode shows."""
+    for path in (*ROOT.glob("fedlib/**/*.py"), *ROOT.glob("tests/test_*.py")):
+        name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        code = path.read_text(encoding="utf-8")
+        env._viewcode_modules.setdefault(name, (code, {}, {}, name))  # type: ignore[attr-defined]
 
 
-def navigation(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: object) -> None:
-    """Pages that are not in the navigation have the same one in each folder; it is made once."""
-    if page.startswith(("code/", "claims/")):
+def context(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: object) -> None:
+    """Make the navigation of pages outside of it once per depth; anchors for all definitions on pages of code."""
+    if page.startswith(("_modules/", "claims/")):
         make, depth = context["toctree"], page.count("/")
         context["toctree"] = lambda **options: KNOWN.get(depth) or KNOWN.setdefault(depth, make(**options))
+    if page.startswith("_modules/"):
+        body = re.sub(r'<a class="viewcode-back".*?</a>\n', "", context["body"])
+        known = set(re.findall(r'id="(\w+)"', body))
+        body = DEFINITION.sub(lambda m: m[0] if m[3] in known else f'{m[1]}<span id="{m[3]}" {m[2]}{m[3]}', body)
+        context["body"] = body.replace("<pre>", f'<pre tabindex="0" aria-label="{page}">')
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
     """Register all of it."""
     app.add_html_math_renderer("mathml", (inline, None), (block, None))
     KNOWN.clear()
-    app.connect("html-collect-pages", code_pages)
-    app.connect("html-page-context", navigation, priority=100)  # before the theme
+    app.connect("viewcode-find-source", source)
+    app.connect("env-updated", every_module)
+    app.connect("html-page-context", context, priority=100)  # before the theme
     app.connect("autodoc-skip-member", no_field)
     app.connect("autodoc-process-docstring", plain, priority=100)  # before napoleon
     return {"parallel_read_safe": True, "parallel_write_safe": True}

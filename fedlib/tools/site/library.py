@@ -1,163 +1,84 @@
-"""The pages of the library: one for each method, the API by topic, and the code of every file."""
+"""The pages of the library: one for each method, and the API by topic."""
 
 from __future__ import annotations
 
-import ast
+import importlib
 import inspect
 import re
 from pathlib import Path
-
-from pygments import highlight
-from pygments.formatters import HtmlFormatter
-from pygments.lexers import PythonLexer, TextLexer
 
 import fedlib as fl
 from fedlib.algorithm import ALGORITHMS
 from fedlib.report.paper import PAPERS, reported
 from fedlib.report.style import label
 from fedlib.tools.site.evidence import Evidence, counted, paper_name
-from fedlib.tools.site.markup import CODE, ROOT, Pages, escape
+from fedlib.tools.site.markup import ROOT, Pages, escape, place
 
-MAIN = "fedlib"
 API = {  # page: title, what it is for, and the names by module
     "running": (
         "Run and compare",
         "One round loop runs all methods; a sweep runs many of them.",
-        {MAIN: ("run", "grid", "sweep", "slurm_share", "Sweep", "RunResult", "algorithms", "models")},
+        {"fedlib": "run grid sweep slurm_share Sweep RunResult algorithms models"},
     ),
     "data": (
         "Data and clients",
         "Images, and which client has which of them.",
         {
-            MAIN: (
-                "load",
-                "datasets",
-                "Dataset",
-                "federate",
-                "Federation",
-                "Partition",
-                "iid",
-                "dirichlet",
-                "dirichlet_groups",
-                "shards",
-                "classes_per_client",
-                "uneven_classes",
-                "label_groups",
-                "domains",
-                "mixed_domains",
-                "index_lists",
-                "partition_file",
-                "flower",
-            ),
-            "fedlib.data": ("data_root", "digit_masks", "read_npz", "write_npz"),
+            "fedlib": "load datasets Dataset federate Federation Partition iid dirichlet dirichlet_groups shards "
+            "classes_per_client uneven_classes label_groups domains mixed_domains index_lists partition_file flower",
+            "fedlib.data": "data_root digit_masks read_npz write_npz",
         },
     ),
     "evidence": (
         "Studies and evidence",
         "What a paper's tables, figures and claims need, what has been measured, and the rule that judges.",
         {
-            MAIN: ("study", "evidence", "Study"),
-            "fedlib.studies.study": ("Item", "Cell", "Claim", "Numbers"),
-            "fedlib.studies.verdict": ("judge", "Case", "Verdict"),
-            "fedlib.studies.number": ("Number", "largest", "smallest", "mean", "missing"),
+            "fedlib": "study evidence Study",
+            "fedlib.studies.study": "Item Cell Claim Numbers",
+            "fedlib.studies.verdict": "judge Case Verdict",
+            "fedlib.studies.number": "Number largest smallest mean missing",
         },
     ),
     "report": (
         "Tables, figures, playground",
         "From frames of results to what a notebook shows; `fl.report`.",
-        {
-            "fedlib.report": tuple(
-                name for name in fl.report.__all__ if name not in ("COLUMN", "PALETTE", "PAPERS", "TEXT")
-            )
-        },
+        {"fedlib.report": " ".join(name for name in fl.report.__all__ if not name.isupper())},
     ),
     "own_methods": (
         "Write a method",
         "What a method is made of: its value, the clients of a round, local training, and stacks.",
         {
-            MAIN: ("algorithm", "Algorithm"),
-            "fedlib.algorithm": ("Global", "Personal", "Partial", "init_global", "one_for_all", "tuned"),
-            "fedlib.training": (
-                "Cohort",
-                "Batch",
-                "train",
-                "cross_entropy",
-                "evaluate",
-                "logits",
-                "client_logits",
-                "class_features",
-                "mean_loss",
-            ),
-            "fedlib.stack": (
-                "Shared",
-                "PerArchitecture",
-                "repeat",
-                "copies",
-                "own_copies",
-                "take",
-                "put",
-                "row",
-                "select",
-                "drop",
-                "mix",
-                "client_mean",
-                "uniform_mean",
-                "sq_distance",
-                "n_bytes",
-            ),
-            "fedlib.checks": ("at_least", "above", "at_most", "below"),
+            "fedlib": "algorithm Algorithm",
+            "fedlib.algorithm": "Global Personal Partial init_global one_for_all tuned",
+            "fedlib.training": "Cohort Batch train cross_entropy evaluate logits client_logits class_features "
+            "mean_loss",
+            "fedlib.stack": "Shared PerArchitecture repeat copies own_copies take put row select drop mix client_mean "
+            "uniform_mean sq_distance n_bytes",
+            "fedlib.checks": "at_least above at_most below",
         },
     ),
     "models": (
         "Models",
         "Architectures by name, and how clients with different ones are dealt out.",
         {
-            "fedlib.models": (
-                "build",
-                "Model",
-                "Architecture",
-                "Ensemble",
-                "deal",
-                "features",
-                "lenet4",
-                "lenet5",
-                "lenet5_bn",
-                "lenet5_plain",
-                "mobilenetv2",
-                "mobilenetv2_pretrained",
-                "resnet18",
-                "resnet18_gn",
-            )
+            "fedlib.models": "build Model Architecture Ensemble deal features lenet4 lenet5 lenet5_bn lenet5_plain "
+            "mobilenetv2 mobilenetv2_pretrained resnet18 resnet18_gn"
         },
     ),
     "similarity": (
         "Similarity",
         "How alike models, layers, classifiers and data are.",
         {
-            "fedlib.similarity": (
-                "classifier_similarity",
-                "similarity_matrix",
-                "row_cosines",
-                "linear_cka",
-                "cka_matrix",
-                "data_similarity",
-                "update_cosine",
-                "parameter_distance",
-                "bn_distance",
-                "ldb",
-                "wdb",
-                "agreement",
-            )
+            "fedlib.similarity": "classifier_similarity similarity_matrix row_cosines linear_cka cka_matrix "
+            "data_similarity update_cosine parameter_distance bn_distance ldb wdb agreement"
         },
     ),
 }
 
 
 def pages(evidence: Evidence) -> Pages:
-    """The pages of methods, API and code."""
-    made: Pages = methods(evidence) | api()
-    files = [path for path in sorted((ROOT / "fedlib").rglob("*.py")) if path.parent != Path(__file__).parent]
-    return made | {name: page for path in files for name, page in code(path).items()}
+    """The pages of methods and of the API."""
+    return methods(evidence) | api()
 
 
 # -- methods --------------------------------------------------------------------------------------------------------
@@ -192,14 +113,14 @@ def methods(evidence: Evidence) -> Pages:
         links = ", ".join(f"[{paper_name(p)}](../papers/{p}.html)" for p in papers) or "no table of the five papers"
         rows = evidence.board[(methods_of == name) & evidence.board["paper"].notna()]
         path = Path(inspect.getfile(inspect.unwrap(ALGORITHMS[name]))).relative_to(ROOT).as_posix()
-        tests = ", ".join(f"[{Path(test).stem}](../code/{test}.html)" for test in tests_of(name))
+        tests = ", ".join(f"[{Path(test).stem}](../{place(test, made)})" for test in tests_of(name))
         parts = [
             f"# {label(name)}\n",
             f"`fl.{name}`: {escape(source_of(name))}. Printed in: {links}"
             + (f"; [{counted(rows)}](../scoreboard.html?method={name}).\n" if len(rows) else ".\n"),
             directive("autofunction", f"fedlib.{name}"),
-            f"The code is [one file](../code/{path}.html#{name}). Tests: {tests}.\n",
-            "Every method fulfils the same [contract](../code/tests/test_contract.py.html): shapes and bytes are "
+            f"The code is [one file](../{place(path, made)}#{name}). Tests: {tests}.\n",
+            "Every method fulfils the same [contract](../_modules/tests/test_contract.html): shapes and bytes are "
             "right, the same seed gives the same bits, a resumed run gives the same result, and the defaults run.\n",
         ]
         made[f"methods/{name}.md"] = "\n".join(parts)
@@ -235,8 +156,8 @@ def api() -> Pages:
         for module, names in modules.items():
             if len(modules) > 1:
                 parts.append(f"## `{module}`\n")
-            where = inspect.importlib.import_module(module)  # type: ignore[attr-defined]
-            for name in names:
+            where = importlib.import_module(module)
+            for name in names.split():
                 kind = "autoclass" if inspect.isclass(getattr(where, name)) else "autofunction"
                 parts.append(directive(kind, f"{module}.{name}"))
         made[f"api/{page}.md"] = "\n".join(parts)
@@ -250,34 +171,3 @@ def api() -> Pages:
         "\n```{toctree}\n:hidden:\n\n" + "\n".join(API) + "\n```\n",
     ]
     return made | {"api/index.md": "\n".join(text)}
-
-
-# -- code -----------------------------------------------------------------------------------------------------------
-
-
-def code(path: Path) -> Pages:
-    """The page of a file; every function and class in it is an anchor."""
-    text = path.read_text(encoding="utf-8")
-    name = path.relative_to(ROOT).as_posix()
-    is_python = path.suffix == ".py"
-    lexer = PythonLexer(stripnl=False) if is_python else TextLexer(stripnl=False)
-    lines = highlight(text, lexer, HtmlFormatter(nowrap=True)).split("\n")
-    for place, line in definitions(ast.parse(text)).items() if is_python else ():
-        lines[line - 1] = f'<span id="{place}"></span>{lines[line - 1]}'
-    shown = (
-        f'<div class="highlight" role="region" tabindex="0" aria-label="{name}"><pre>'
-        + "\n".join(lines)
-        + "</pre></div>"
-    )
-    return {f"{CODE}{name}.html": f"<h1><code>{name}</code></h1>\n{shown}"}
-
-
-def definitions(tree: ast.AST, before: str = "") -> dict[str, int]:
-    """The line of every function and class, by its name within the file."""
-    found: dict[str, int] = {}
-    for node in ast.iter_child_nodes(tree):
-        if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            found.setdefault(before + node.name, node.lineno)
-            if isinstance(node, ast.ClassDef):
-                found |= definitions(node, f"{before}{node.name}.")
-    return found

@@ -12,7 +12,6 @@ from fedlib.report.templates import templates
 
 ROOT = Path(__file__).resolve().parents[3]
 EXTRA = "_extra/"  # what is copied to the site as it is
-CODE = "_code/"  # HTML of the pages of code, which need no parser
 
 Pages = dict[str, "str | bytes"]  # by file name in the folder of the sources
 
@@ -66,16 +65,19 @@ def up(page: str) -> str:
 
 
 def place(path: str, pages: Pages) -> str:
-    """Where a file of the repository is on the site; "": nowhere. Pictures are put into `pages`."""
+    """Where a file of the repository is on the site; "": nowhere. Pictures and other data are put into `pages`."""
     full = ROOT / path
     if path in PLACES:
         return PLACES[path]
-    if re.fullmatch(r"notebooks/\w+\.ipynb", path):
-        return path.replace(".ipynb", ".html")
-    if full.suffix in (".png", ".svg") and full.exists():
-        pages[f"{EXTRA}pictures/{path}"] = full.read_bytes()
-        return f"pictures/{path}"
-    return f"code/{path}.html" if full.is_file() else ""
+    if not full.is_file():
+        return ""
+    if full.suffix == ".py":
+        return f"_modules/{path.removesuffix('.py').removesuffix('/__init__')}.html"
+    if full.parent == ROOT / "notebooks":
+        return f"notebooks/{full.stem}.html"
+    target = f"pictures/{path}" if full.suffix in (".png", ".svg") else f"files/{path}"
+    pages[EXTRA + target] = full.read_bytes()
+    return target
 
 
 def relink(text: str, page: str, folder: str, pages: Pages) -> str:

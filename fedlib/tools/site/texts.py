@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 import nbformat
 
-from fedlib.tools.site.library import code
-from fedlib.tools.site.markup import CODE, EXTRA, ROOT, Pages, relink
+from fedlib.tools.site.markup import EXTRA, ROOT, Pages, relink
 
 PAGES = Path(__file__).parent / "pages"
 TABLES = {  # that pages link to, with what stands above them here
@@ -41,17 +40,6 @@ def readme() -> str:
     _, *sections = re.split(r"^## ", (ROOT / "README.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
     kept = [section for section in sections if section.partition("\n")[0] not in ELSEWHERE]
     return "# Use fedlib\n\n" + "".join(f"## {section}" for section in kept)
-
-
-def missing_code(pages: Pages) -> Pages:
-    """The pages of code that other pages link to and that are not there yet."""
-    text = "\n".join(content for content in pages.values() if isinstance(content, str))
-    wanted = sorted(set(re.findall(r"\bcode/([\w./-]+)\.html", text)))
-    made: Pages = {}
-    for name in wanted:
-        if f"{CODE}{name}.html" not in pages and (ROOT / name).is_file():
-            made |= code(ROOT / name)
-    return made
 
 
 # -- glossary -------------------------------------------------------------------------------------------------------
@@ -94,13 +82,13 @@ def glossary(pages: Pages) -> Pages:
             parts.append("")
         parts.append("```````\n")
     made["glossary.md"] = "\n".join(parts)
-    return made | missing_code(pages | made)
+    return made
 
 
 def users(word: str, texts: dict[str, str], titles: dict[str, str], most: int = 4) -> list[str]:
-    """Links to the pages that use a word most often; code and changes are left out."""
+    """Links to the pages that use a word most often; claims and changes are left out."""
     own = re.compile(rf"\b{re.escape(word.lower())}s?\b")
-    shown = [name for name in titles if not name.startswith(("code/", "claims/", "changes", "index"))]
+    shown = [name for name in titles if not name.startswith(("claims/", "changes", "index"))]
     counts = {name: len(own.findall(texts[name].lower())) for name in shown}
     best = sorted((name for name in shown if counts[name]), key=lambda name: (-counts[name], name))[:most]
     kinds = {name: " (method)" if name.startswith("methods/") else "" for name in best}
