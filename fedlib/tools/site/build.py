@@ -13,7 +13,6 @@ from pathlib import Path
 from sphinx.application import Sphinx
 from sphinx.util.docutils import docutils_namespace, patch_docutils
 
-from fedlib.tools.gallery import write_gallery
 from fedlib.tools.site import executed, library, results, texts
 from fedlib.tools.site.evidence import read
 from fedlib.tools.site.markup import EXTRA, Pages
@@ -58,8 +57,6 @@ def build(output: Path, figures: Path = Path("figures"), profile: str = "quick")
             if (work / "old").exists():
                 os.replace(work / "old", output)
             raise
-    if output.resolve() == (figures / "site").resolve() and (figures / profile / "index.html").exists():
-        write_gallery(figures / profile)  # it links to the site now
     return ""
 
 
