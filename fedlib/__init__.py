@@ -4,7 +4,7 @@ load -> federate -> run -> table, figure, claim. See README.md for the picture.
 """
 
 from importlib import import_module as _import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fedlib import federation as _federation
 from fedlib import methods as _methods
@@ -27,7 +27,7 @@ _STUDY = "fedlib.studies.study"
 _LATE = {"Study": _STUDY, "evidence": _STUDY, "study": _STUDY}  # like fl.report, imported at their first use
 
 
-def __getattr__(name: str) -> object:
+def __getattr__(name: str) -> Any:  # Any: type checkers do not see the methods
     if name == "report":
         return _import_module("fedlib.report")
     if name in _LATE:

@@ -63,10 +63,31 @@ class Algorithm(NamedTuple):
         return str(self)
 
 
+class Look(NamedTuple):
+    """The name and the line of a method in figures and tables.
+
+    Attributes:
+        label: name as the papers print it; "": the name of its function.
+        colour: name of a colour of `fedlib.report.style`; "": one that depends on the method's name only.
+        marker: marker of matplotlib; "": likewise.
+        line: "-", "--", ":" or "-."; "": "-" if there is a colour, else likewise.
+        variants: (label, line) of variants by name: text after "+" or "-" follows the method's name.
+        printed: names of the method and its variants by further names that papers print.
+    """
+
+    label: str = ""
+    colour: str = ""
+    marker: str = ""
+    line: str = ""
+    variants: Mapping[str, tuple[str, str]] = {}
+    printed: Mapping[str, str] = {}
+
+
 ALGORITHMS: dict[str, Callable[..., Algorithm]] = Registry()
+LOOKS: dict[str, Look] = {}
 
 
-def algorithm(factory: Callable[..., Algorithm]) -> Callable[..., Algorithm]:
+def algorithm(factory: Callable[..., Algorithm] | None = None, **look: Any) -> Callable[..., Any]:
     """Register a function of hyper-parameters that returns an `Algorithm`.
 
     The hyper-parameters and the fingerprint of the function's code, with all helpers that it calls, become part of the
@@ -76,6 +97,8 @@ def algorithm(factory: Callable[..., Algorithm]) -> Callable[..., Algorithm]:
     Args:
         factory: the function. Its name is the name of the method, for `fl.run`, figures and the playground. The
             annotations of its parameters are what they may be, as in `mu: Annotated[float, at_least(0)] = 1.0`.
+        look: its name and line in figures and tables, `@fl.algorithm(label="FedProx", colour="blue", marker="s")`; see
+            `Look`.
 
     Returns:
         The function; it raises `ValueError` in one sentence for a value that its annotation does not allow.
@@ -92,6 +115,8 @@ def algorithm(factory: Callable[..., Algorithm]) -> Callable[..., Algorithm]:
         >>> half(server_lr=0.25), "half" in fl.algorithms()
         (half(server_lr=0.25), True)
     """
+    if factory is None:
+        return functools.partial(algorithm, **look)
     signature, hints = inspect.signature(factory), get_type_hints(factory, include_extras=True)
 
     @functools.wraps(factory)
@@ -108,7 +133,7 @@ def algorithm(factory: Callable[..., Algorithm]) -> Callable[..., Algorithm]:
         made = made._replace(hyper=hyper, made_of=(make, *code, *made.made_of))
         return made._replace(as_made=tuple(getattr(made, name) for name in PARTS))
 
-    ALGORITHMS[factory.__name__] = make
+    ALGORITHMS[factory.__name__], LOOKS[factory.__name__] = make, Look(**look)
     return make
 
 

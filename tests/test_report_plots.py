@@ -7,9 +7,10 @@ import pandas as pd
 import pytest
 from matplotlib.collections import EllipseCollection
 
+import fedlib as fl
 import fedlib.report as report
-from fedlib.algorithm import ALGORITHMS
-from fedlib.report.style import METHODS, PALETTE, VARIANTS, data_label
+from fedlib.algorithm import ALGORITHMS, LOOKS
+from fedlib.report.style import PALETTE, data_label
 
 
 @pytest.fixture(autouse=True)
@@ -21,8 +22,8 @@ def _own_style():
 
 
 def test_no_two_methods_look_alike_and_all_use_the_palette():
-    looks = [tuple(report.method_style(name).values()) for name in METHODS]
-    assert len(set(looks)) == len(METHODS)
+    looks = [tuple(report.method_style(name).values()) for name in fl.algorithms()]
+    assert len(set(looks)) == len(fl.algorithms())
     assert {color for color, _, _ in looks} <= set(PALETTE)
 
 
@@ -33,7 +34,7 @@ def test_a_variant_keeps_its_method_s_colour_and_gets_its_own_line():
     unlisted = report.method_style("pfedsim(rho=0.5)")
     assert unlisted == report.method_style("pfedsim(rho=0.5)")
     assert unlisted["linestyle"] != report.method_style("pfedsim")["linestyle"]
-    assert all(report.method_style(name) for name in VARIANTS)
+    assert all(report.method_style(name) for look in LOOKS.values() for name in look.variants)
 
 
 def test_methods_of_your_own_look_like_none_of_the_papers_and_differ_in_marker_where_they_share_a_colour(monkeypatch):

@@ -4,6 +4,9 @@ import ast
 import importlib
 import json
 import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -58,3 +61,37 @@ def test_what_people_look_at_is_shown_in_one_line():
     study = fl.study("pfedmb", "smoke")
     assert repr(study).startswith(f"Study('pfedmb', 'smoke': {len(study.cells)} numbers of ")
     assert repr(study).endswith(" items, 20 claims)")
+
+
+ONE_FILE = '''"""Twice (nobody, 2026): FedAvg under another name."""
+
+import fedlib as fl
+from fedlib.algorithm import Algorithm, algorithm
+
+
+@algorithm(label="Twice", colour="pink", marker="o")
+def twice() -> Algorithm:
+    """FedAvg under another name."""
+    return fl.fedavg()._replace(name="twice")
+'''
+FOUND_IN = """
+import fedlib as fl
+from fedlib.report.playground import Setting
+from fedlib.tools.site import evidence, library
+
+assert "twice" in fl.__all__ and "twice" in fl.algorithms()
+assert fl.report.label("twice") == "Twice"
+assert fl.report.method_style("twice") == fl.report.method_style("ditto") | {"marker": "o", "linestyle": "-"}
+assert Setting(method="twice").algorithm().name == "twice"
+pages = library.methods(evidence.read())
+assert "[Twice](twice.html) | `fl.twice` | Twice (nobody, 2026)" in pages["methods/index.md"]
+assert "| `twice` | Twice (nobody, 2026) | - |" in library.write_readme()
+"""
+
+
+def test_a_method_in_one_file_is_found_everywhere(tmp_path):
+    for name in ("fedlib", "figures/reference", "tests"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "fedlib/methods/twice.py").write_text(ONE_FILE)
+    done = subprocess.run([sys.executable, "-c", FOUND_IN], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -30,7 +30,7 @@ def mixture(v: Params, w: Params, alpha: Tensor) -> Params:
     return {name: alpha * t + (1 - alpha) * w[name] for name, t in v.items()}
 
 
-@algorithm
+@algorithm(label="APFL", colour="yellow", marker="s", line="-.")
 def apfl(alpha: Annotated[float, at_least(0), at_most(1)] = 0.5, adaptive: bool = True) -> Algorithm:
     """Personal models, trained and evaluated in a mixture with the global model.
 

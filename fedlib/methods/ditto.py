@@ -14,7 +14,7 @@ class State(NamedTuple):
     v: Params  # personal: [n_clients, ...]
 
 
-@algorithm
+@algorithm(label="Ditto", colour="pink", marker="D", line="--")
 def ditto(
     lam: Annotated[float, at_least(0)] = 1.0, personal_epochs: Annotated[int, at_least(0)] | None = None
 ) -> Algorithm:

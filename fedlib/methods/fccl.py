@@ -34,7 +34,7 @@ def correlation_loss(logits: Tensor, mean: Tensor, weight: float) -> Tensor:
     return (same * (1 - matrix) ** 2 + weight * (1 - same) * (1 + matrix) ** 2).sum()
 
 
-@algorithm
+@algorithm(label="FCCL", colour="yellow", marker="X", line="--")
 def fccl(
     warm_up: Annotated[int, at_least(0)] = 10,
     weight: Annotated[float, at_least(0)] = 0.0051,

@@ -59,7 +59,7 @@ def personalise(name: str, update: Callable[[Params, State, Cohort], Params], wa
     return Algorithm(name, init, round, models, tune=tune)
 
 
-@algorithm
+@algorithm(label="PerFL (FedAlt)", colour="sky", marker="s", line="--", printed={"PerFL": "fedalt"})
 def fedalt(
     warm_up: Annotated[float, at_least(0), at_most(1)] = 0.5, part: Literal["output", "input"] = "output"
 ) -> Algorithm:

@@ -36,7 +36,7 @@ def cloud_weights(sq: Tensor, clients: Tensor, uploaded: Tensor, alpha: float, s
     return others + self * (1 - others.sum(1, keepdim=True))
 
 
-@algorithm
+@algorithm(label="FedAMP", colour="green", marker="h", line=":")
 def fedamp(
     sigma: Annotated[float, above(0)] = 10.0,
     alpha: Annotated[float, above(0)] = 1.0,

@@ -32,7 +32,7 @@ def neighbour_weights(distances: Tensor, self_weight: float) -> Tensor:
     return weights.fill_diagonal_(self_weight)
 
 
-@algorithm
+@algorithm(label="f-FedAP", colour="brown", marker="p", line="--")
 def fedap(
     warm_up: Annotated[float, at_least(0), at_most(1)] = 0.5,
     self_weight: Annotated[float, at_least(0), at_most(1)] = 0.5,

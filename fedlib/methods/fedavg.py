@@ -11,7 +11,12 @@ def fedavg_round(w: Params, cohort: Cohort) -> Params:
     return client_mean(cohort.receive(w_i), cohort.n_samples)
 
 
-@algorithm
+@algorithm(
+    label="FedAvg",
+    colour="black",
+    marker="o",
+    variants={"fedavg+ft": ("FedAvg+FT", "--"), "fedavg+bn": ("FedAvg+BN", ":")},
+)
 def fedavg() -> Algorithm:
     """Federated averaging: one global model, the mean of the clients' trained models.
 

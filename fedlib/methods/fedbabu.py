@@ -7,7 +7,7 @@ from fedlib.stack import client_mean, drop, repeat, select
 from fedlib.training import cross_entropy, train
 
 
-@algorithm
+@algorithm(label="FedBABU", colour="pink", marker="<", line=":")
 def fedbabu(tuned: Literal["all", "head", "body"] = "all") -> Algorithm:
     """A shared body under a fixed random head; each client fine-tunes a copy of the model for its evaluation.
 

@@ -4,7 +4,7 @@ from fedlib.algorithm import Algorithm, algorithm, download, init_partial, merge
 from fedlib.training import cross_entropy, train
 
 
-@algorithm
+@algorithm(label="FedBN", colour="brown", marker="P")
 def fedbn(affine: bool = True) -> Algorithm:
     """FedAvg in which every client keeps its BatchNorm layers to itself.
 

@@ -16,7 +16,7 @@ class State(NamedTuple):
     mean_drift: Params  # -h / alpha [...]: mean of drift over all clients that may take part
 
 
-@algorithm
+@algorithm(label="FedDyn", colour="blue", marker="D", line="--")
 def feddyn(alpha: Annotated[float, at_least(0)] = 0.01, clip: Annotated[float, above(0)] | None = 10.0) -> Algorithm:
     """FedAvg with a dynamic regulariser, which aligns the local optima with the global optimum.
 

@@ -72,7 +72,7 @@ def models_for(cohort: Cohort, state: State, neighbours: int, explore: float) ->
     return torch.cat(chosen, 1)
 
 
-@algorithm
+@algorithm(label="FedFomo", colour="yellow", marker="h")
 def fedfomo(
     neighbours: Annotated[int, at_least(1)] = 5,
     validation: Annotated[float, above(0), below(1)] = 0.2,

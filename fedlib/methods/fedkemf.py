@@ -42,7 +42,7 @@ def mutual_loss(w: Pair, batch: Batch) -> Tensor:
     return errors + divergence(knowledge, private) + divergence(private, knowledge)
 
 
-@algorithm
+@algorithm(label="FedKEMF", colour="orange", marker="P", line="--")
 def fedkemf(
     knowledge: str = "m1",
     server_epochs: Annotated[int, at_least(0)] = 3,

@@ -21,7 +21,7 @@ class State(NamedTuple):
     met: Tensor  # [n_clients]: 1 for a client that has taken part, else 0
 
 
-@algorithm
+@algorithm(label="FedMD", colour="sky", marker="D", line="-.")
 def fedmd(
     warm_up: Annotated[int, at_least(0)] = 10,
     digest_epochs: Annotated[int, at_least(1)] = 1,

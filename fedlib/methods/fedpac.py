@@ -60,7 +60,7 @@ def head_weights(h: Tensor, variance: Tensor) -> Tensor:
     return to_device(torch.from_numpy(weights), h.device).to(h.dtype)
 
 
-@algorithm
+@algorithm(label="FedPAC", colour="orange", marker="d", line=":")
 def fedpac(lam: Annotated[float, at_least(0)] = 1.0, head_epochs: Annotated[int, at_least(0)] = 1) -> Algorithm:
     """A shared body with features aligned to class prototypes, and a combination of classifiers for every client.
 

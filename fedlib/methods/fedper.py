@@ -4,7 +4,7 @@ from fedlib.algorithm import Algorithm, algorithm, download, init_partial, merge
 from fedlib.training import cross_entropy, train
 
 
-@algorithm
+@algorithm(label="FedPer", colour="orange", marker="<")
 def fedper() -> Algorithm:
     """A shared feature extractor under a personal classifier for every client.
 

@@ -47,7 +47,7 @@ def mean_prototypes(z: Tensor, counts: Tensor, before: Prototypes) -> Prototypes
     return Prototypes(torch.where(present[:, None], mean, before.z), torch.where(present, 1, before.known))
 
 
-@algorithm
+@algorithm(label="FedProto", colour="sky", marker="v", line="-.")
 def fedproto(lam: Annotated[float, at_least(0)] = 1.0) -> Algorithm:
     """Private models with shared class prototypes, the mean features of every class.
 

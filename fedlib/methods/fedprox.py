@@ -8,7 +8,7 @@ from fedlib.stack import client_mean, select, sq_distance
 from fedlib.training import cross_entropy, train
 
 
-@algorithm
+@algorithm(label="FedProx", colour="blue", marker="s")
 def fedprox(mu: Annotated[float, at_least(0)] = 1.0) -> Algorithm:
     """FedAvg with a proximal term that keeps clients close to the global model.
 

@@ -7,7 +7,7 @@ from fedlib.checks import at_least, check_count
 from fedlib.training import cross_entropy, train
 
 
-@algorithm
+@algorithm(label="FedRep", colour="green", marker=">")
 def fedrep(body_epochs: Annotated[int, at_least(1)] = 1) -> Algorithm:
     """FedPer in two phases: first the personal classifier, then the shared extractor.
 

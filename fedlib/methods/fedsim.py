@@ -8,7 +8,7 @@ from fedlib.methods.fedalt import personalise
 from fedlib.training import cross_entropy, train
 
 
-@algorithm
+@algorithm(label="PerFL (FedSim)", colour="blue", marker="o", line=":")
 def fedsim(
     warm_up: Annotated[float, at_least(0), at_most(1)] = 0.5, part: Literal["output", "input"] = "output"
 ) -> Algorithm:

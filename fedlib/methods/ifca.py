@@ -32,7 +32,7 @@ def cluster_mean(w: Params, cluster: Tensor, n_samples: Tensor, before: Params) 
     return tree_map(mean, w, before)
 
 
-@algorithm
+@algorithm(label="IFCA", colour="sky", marker="p", line=":")
 def ifca(clusters: Annotated[int, at_least(1)] = 3) -> Algorithm:
     """Several global models, the clusters, of which every client trains the one with the lowest loss on its data.
 

@@ -4,7 +4,7 @@ from fedlib.algorithm import Algorithm, algorithm, init_personal
 from fedlib.training import cross_entropy, train
 
 
-@algorithm
+@algorithm(label="Local-Only", colour="grey", marker="v", printed={"Local": "local_only"})
 def local_only() -> Algorithm:
     """No federation: local training of a model for every client on its own data.
 

@@ -67,7 +67,7 @@ def hessian_free(loss: Loss, alpha: float, delta: float) -> Loss:
     return adapted_loss
 
 
-@algorithm
+@algorithm(label="Per-FedAvg", colour="pink", marker="X")
 def perfedavg(
     alpha: Annotated[float, at_least(0)] = 0.01,
     beta: Annotated[float, above(0)] = 0.001,

@@ -24,7 +24,7 @@ def pull(w: Params, theta: Params, rate: float | Tensor) -> Params:
     return {name: t - rate * (t - theta[name]) for name, t in w.items()}
 
 
-@algorithm
+@algorithm(label="pFedMe", colour="brown", marker="<", line="-.")
 def pfedme(
     lam: Annotated[float, above(0)] = 15.0,
     personal_lr: Annotated[float, above(0)] = 0.01,

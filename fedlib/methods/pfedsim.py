@@ -20,7 +20,7 @@ class State(NamedTuple):
     similarity: Tensor  # Phi [n_clients, n_clients]
 
 
-@algorithm
+@algorithm(label="pFedSim", colour="red", marker="*")
 def pfedsim(
     generalization: Annotated[float, at_least(0), at_most(1)] = 0.5,
     similarity: Literal["per_class", "log_of_mean", "mean_cos"] = "per_class",

@@ -38,7 +38,7 @@ def total_weight(steps: Tensor, momentum: float) -> Tensor:
     return (steps - momentum * (1 - momentum**steps) / (1 - momentum)) / (1 - momentum)
 
 
-@algorithm
+@algorithm(label="SCAFFOLD", colour="blue", marker="X", line="-.")
 def scaffold(server_lr: Annotated[float, above(0)] = 1.0) -> Algorithm:
     """FedAvg with control variates: each gradient is corrected by the earlier difference from the mean gradient.
 

@@ -1,4 +1,4 @@
-"""LeNet5 with BatchNorm (pFedSim, Table 5; readings A7 and A17), LeNet5 without, and a wide LeNet of four layers."""
+"""LeNet5 with BatchNorm (Table 5 and pFedSim's readings A7 and A17), LeNet5 without, and a wide LeNet4."""
 
 from collections import OrderedDict
 from itertools import pairwise

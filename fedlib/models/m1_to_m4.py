@@ -1,4 +1,4 @@
-"""M1 to M4, four architectures with the sizes of the authors' code (pFedHR, section 4.2; readings A24 and A25).
+"""M1 to M4, four architectures with the sizes of the authors' code (section 4.2 and pFedHR's readings A24 and A25).
 
 Blocks `conv1`, `conv2`, ..., then `fc` blocks with the classifier at the end. `thin` divides the widths of all hidden
 layers.

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from fedlib.algorithm import LOOKS
 from fedlib.checks import check_choice
 
 PROFILES = ("smoke", "quick", "paper")  # sizes of a study
@@ -12,55 +13,25 @@ PAPERS = ("pfedsim", "fedcs", "pfedhr", "pfedmb", "fedsimsup")
 FOLDER = Path(__file__).resolve().parent.parent / "papers"
 KEY = ["item", "method", "dataset", "setting", "metric"]  # columns that name a number; in an item, the last four do
 
-# Printed name -> name used here. Text after "+" or "-" marks a variant of the algorithm before it.
-PRINTED_METHODS = {
-    "Local": "local_only",
-    "FedAvg": "fedavg",
-    "FedAvg+FT": "fedavg+ft",
-    "FedAvg+BN": "fedavg+bn",
-    "FedProx": "fedprox",
-    "FedDyn": "feddyn",
-    "FedGen": "fedgen",
-    "FedBN": "fedbn",
-    "Per-FedAvg": "perfedavg",
-    "FedPer": "fedper",
-    "FedRep": "fedrep",
-    "FedFomo": "fedfomo",
-    "f-FedAP": "fedap",
-    "pFedSim": "pfedsim",
-    "PerFL": "fedalt",
-    "FedCS-FC1": "fedcs-fc1",
-    "FedCS-FC2": "fedcs-fc2",
-    "FedCS-FC3": "fedcs-fc3",
-    "FedMD": "fedmd",
-    "FedGH": "fedgh",
-    "FedKEMF": "fedkemf",
-    "FCCL": "fccl",
-    "pFedHR": "pfedhr",
-    "pFedMe": "pfedme",
-    "pFedBayes": "pfedbayes",
-    "IFCA": "ifca",
-    "FedAMP": "fedamp",
-    "pFedMB": "pfedmb",
-    "pFedMB-avg": "pfedmb-avg",
-    "FedProto": "fedproto",
-    "FedPAC": "fedpac",
-    "FedSimSup": "fedsimsup",
-    "FedSimSup-C": "fedsimsup-c",
-    "FedSimSup-L": "fedsimsup-l",
-    "FedSimSup-T": "fedsimsup-t",
-    "Whole": "fedsimsup-whole",  # mixed supervisors, mean over all clients
-    "Original": "fedsimsup",  # linear supervisors only: the row of its Table 1
-}
 # Rows that are no method: similarity measures and facts about the data; their names stay as printed.
 QUANTITIES = ("DataSimilarity", "WDB", "MDB", "LDB", "CS", "partition")
+
+
+def printed_names() -> dict[str, str]:
+    """The names of methods and of their variants, by the names that the papers print."""
+    names = {}
+    for name, look in LOOKS.items():
+        names |= {look.label or name: name} | {text: variant for variant, (text, _) in look.variants.items()}
+        names |= look.printed
+    return names
 
 
 @cache
 def _read(paper: str) -> pd.DataFrame:
     frame = pd.read_csv(FOLDER / paper / "reported.csv", keep_default_na=False, na_values={"mean": [""], "std": [""]})
     frame["printed"] = frame["method"]
-    frame["method"] = [name if name in QUANTITIES else PRINTED_METHODS[name] for name in frame["printed"]]
+    names = printed_names() | {name: name for name in QUANTITIES}
+    frame["method"] = frame["printed"].map(names.__getitem__)
     return frame.astype({"mean": float, "std": float})
 
 

@@ -38,7 +38,8 @@ def who_leads(
         rivals = table.drop(method, errors="ignore")["mean"]
         if method not in table.index or rivals.empty:
             continue
-        rival, place = str(rivals.idxmax()), name(*key) if name else ", ".join([data_label(str(key[0])), *key[1:]])
+        rival = str(rivals.idxmax())
+        place = name(*key) if name else ", ".join([data_label(str(key[0])), *map(str, key[1:])])
         gaps[place] = table.loc[method, "mean"] - rivals.max()
         noise = table.loc[[method, rival], "std"].max()
         texts.append((points_ahead(gaps[place], label(rival)), against_seeds(gaps[place], noise)))
@@ -135,7 +136,7 @@ def trend(values: pd.Series, over: str, unit: str = "points", x: Callable[[float
     values = values.sort_index()
     if len(values) < 2:
         return ""
-    first, last, top = (x(at) for at in (values.index[0], values.index[-1], values.idxmax()))
+    first, last, top = (x(float(str(at))) for at in (values.index[0], values.index[-1], values.idxmax()))
     change = f"From {first} to {last} {over} the change is {values.iloc[-1] - values.iloc[0]:+.1f} {unit}"
     return f"{change}; the maximum, {values.max():.1f}, is at {top}."
 

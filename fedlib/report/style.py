@@ -7,7 +7,7 @@ from typing import TypedDict
 import matplotlib as mpl
 import seaborn as sns
 
-from fedlib.algorithm import ALGORITHMS
+from fedlib.algorithm import ALGORITHMS, LOOKS, Look
 from fedlib.checks import check_choice
 
 COLUMN, TEXT = 3.4, 7.0  # figure widths in inches: one column of a paper, the whole text width
@@ -22,61 +22,14 @@ SOLID, DASHED, DOTTED, DASHDOT = "-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1.5,
 
 OF_YOURS = (BLUE, GREEN, ORANGE, PINK, SKY, BROWN, YELLOW)  # colours of methods that are not listed below
 
-# name: printed name, colour, marker, line. The five papers' own methods share one colour, red.
-_METHODS = {
-    "local_only": ("Local-Only", GREY, "v", SOLID),
-    "fedavg": ("FedAvg", BLACK, "o", SOLID),
-    "fedprox": ("FedProx", BLUE, "s", SOLID),
-    "feddyn": ("FedDyn", BLUE, "D", DASHED),
-    "fedgen": ("FedGen", SKY, "^", SOLID),
-    "fedbn": ("FedBN", BROWN, "P", SOLID),
-    "perfedavg": ("Per-FedAvg", PINK, "X", SOLID),
-    "fedper": ("FedPer", ORANGE, "<", SOLID),
-    "fedrep": ("FedRep", GREEN, ">", SOLID),
-    "fedfomo": ("FedFomo", YELLOW, "h", SOLID),
-    "fedap": ("f-FedAP", BROWN, "p", DASHED),
-    "pfedsim": ("pFedSim", RED, "*", SOLID),
-    "fedcs": ("FedCS", RED, "d", SOLID),
-    "fedalt": ("PerFL (FedAlt)", SKY, "s", DASHED),
-    "fedsim": ("PerFL (FedSim)", BLUE, "o", DOTTED),
-    "pfedhr": ("pFedHR", RED, "o", SOLID),
-    "fedmd": ("FedMD", SKY, "D", DASHDOT),
-    "fedgh": ("FedGH", GREEN, "^", DASHED),
-    "fedkemf": ("FedKEMF", ORANGE, "P", DASHED),
-    "fccl": ("FCCL", YELLOW, "X", DASHED),
-    "pfedme": ("pFedMe", BROWN, "<", DASHDOT),
-    "pfedbayes": ("pFedBayes", GREEN, ">", DASHED),
-    "pfedmb": ("pFedMB", RED, "s", SOLID),
-    "ifca": ("IFCA", SKY, "p", DOTTED),
-    "fedamp": ("FedAMP", GREEN, "h", DOTTED),
-    "fedsimsup": ("FedSimSup", RED, "^", SOLID),
-    "fedproto": ("FedProto", SKY, "v", DASHDOT),
-    "fedpac": ("FedPAC", ORANGE, "d", DOTTED),
-    "ditto": ("Ditto", PINK, "D", DASHED),
-    "scaffold": ("SCAFFOLD", BLUE, "X", DASHDOT),
-    "apfl": ("APFL", YELLOW, "s", DASHDOT),
-    "fedbabu": ("FedBABU", PINK, "<", DOTTED),
-}
+COLOURS = dict(black=BLACK, grey=GREY, blue=BLUE, sky=SKY, green=GREEN)
+COLOURS |= dict(orange=ORANGE, yellow=YELLOW, pink=PINK, brown=BROWN, red=RED)
+LINES = {"-": SOLID, "--": DASHED, ":": DOTTED, "-.": DASHDOT, "---": (0, (8, 2))}
 # Printed names of data sets.
 _DATA = {"mnist": "MNIST", "svhn": "SVHN", "digit5": "Digit-5", "femnist": "FEMNIST", "emnist": "EMNIST"}
 _DATA |= {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "mnist_m": "MNIST-M", "usps": "USPS"}
 _DATA |= {"cinic10": "CINIC-10", "tinyimagenet": "Tiny-ImageNet", "domainnet": "DomainNet"}
 _DATA |= {"synthetic_digits": "Synthetic Digits"}
-# Variants of a method that a paper prints under its own name: text after the base name, line.
-_VARIANTS = {
-    "fedavg+ft": ("FedAvg+FT", DASHED),
-    "fedavg+bn": ("FedAvg+BN", DOTTED),
-    "fedcs-fc1": ("FedCS-FC1", SOLID),
-    "fedcs-fc2": ("FedCS-FC2", DASHED),
-    "fedcs-fc3": ("FedCS-FC3", DOTTED),
-    "pfedmb-avg": ("pFedMB-avg", DASHED),
-    "fedsimsup-l": ("FedSimSup-L", DASHED),
-    "fedsimsup-c": ("FedSimSup-C", DOTTED),
-    "fedsimsup-t": ("FedSimSup-T", DASHDOT),
-    "fedsimsup-whole": ("FedSimSup, mixed", (0, (8, 2))),
-}
-METHODS = tuple(_METHODS)
-VARIANTS = tuple(_VARIANTS)
 
 
 def use_style() -> None:
@@ -129,15 +82,9 @@ def use_style() -> None:
 def base_method(name: str) -> str:
     """The algorithm behind a variant's name: "fedcs-fc2" -> "fedcs", "pfedsim(rho=0.5)" -> "pfedsim"."""
     base = re.split(r"\W", name, maxsplit=1)[0]
-    if base not in _METHODS and base not in ALGORITHMS:
-        check_choice("method", name, (*METHODS, *VARIANTS))
+    if base not in ALGORITHMS:
+        check_choice("method", name, [*ALGORITHMS, *(variant for look in LOOKS.values() for variant in look.variants)])
     return base
-
-
-def _look(base: str) -> tuple[str, str, str, str | tuple[float, tuple[float, ...]]]:
-    """Printed name, colour, marker and line of an algorithm; those of your own depend on its name only."""
-    i = zlib.crc32(base.encode())
-    return _METHODS.get(base, (base, OF_YOURS[i % 7], "osD^v<>"[i // 7 % 7], (DASHED, DOTTED, DASHDOT)[i % 3]))
 
 
 def label(name: str) -> str:
@@ -158,9 +105,8 @@ def label(name: str) -> str:
         ('FedAvg', 'FedAvg+FT', 'pFedSim(cap=0.1)')
     """
     base = base_method(name)
-    if name in _VARIANTS:
-        return _VARIANTS[name][0]
-    return _look(base)[0] + name[len(base) :]
+    look = LOOKS.get(base, Look())
+    return look.variants[name][0] if name in look.variants else (look.label or base) + name[len(base) :]
 
 
 def data_label(name: str) -> str:
@@ -203,10 +149,12 @@ def method_style(name: str) -> LineStyle:
         {'color': '#000000', 'marker': 'o', 'linestyle': '-'}
     """
     base = base_method(name)
-    _, color, marker, line = _look(base)
-    if name in _VARIANTS:
-        line = _VARIANTS[name][1]
+    look, i = LOOKS.get(base, Look()), zlib.crc32(base.encode())
+    line = look.line or ("-" if look.colour else ("--", ":", "-.")[i % 3])
+    if name in look.variants:
+        line = look.variants[name][1]
     elif name != base:
-        lines = [other for other in (SOLID, DASHED, DOTTED, DASHDOT) if other != line]
+        lines = [other for other in ("-", "--", ":", "-.") if other != line]
         line = lines[zlib.crc32(name.encode()) % len(lines)]
-    return {"color": color, "marker": marker, "linestyle": line}
+    color = COLOURS[look.colour] if look.colour else OF_YOURS[i % 7]
+    return {"color": color, "marker": look.marker or "osD^v<>"[i // 7 % 7], "linestyle": LINES[line]}

@@ -24,7 +24,12 @@ class Aligning(NamedTuple):
     ra: Params  # P, Phi, S [d, d], z_g [d]
 
 
-@algorithm
+@algorithm(
+    label="FedCS",
+    colour="red",
+    marker="d",
+    variants={"fedcs-fc1": ("FedCS-FC1", "-"), "fedcs-fc2": ("FedCS-FC2", "--"), "fedcs-fc3": ("FedCS-FC3", ":")},
+)
 def fedcs(
     at: Literal["fc1", "fc2", "fc3"] = "fc1",
     base: str | Algorithm = "fedavg",

@@ -35,7 +35,7 @@ def generator_loss(g: Params, phi: tuple[Tensor, Tensor], share: Tensor, y: Tens
     return (share[:, y] * errors.view(-1, len(y))).sum(0).mean()
 
 
-@algorithm
+@algorithm(label="FedGen", colour="sky", marker="^")
 def fedgen(
     alpha: Annotated[float, at_least(0)] = 10.0,
     beta: Annotated[float, at_least(0)] = 10.0,

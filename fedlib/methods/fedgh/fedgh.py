@@ -29,7 +29,7 @@ class State(NamedTuple):
     header: Header
 
 
-@algorithm
+@algorithm(label="FedGH", colour="green", marker="^", line="--")
 def fedgh(
     width: Annotated[int, at_least(1)] = 64,
     header_steps: Annotated[int, at_least(1)] = 100,

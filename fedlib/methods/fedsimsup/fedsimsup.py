@@ -71,7 +71,18 @@ def pull(theta: Params, uploads: Params, similarity: Tensor, alpha: Tensor) -> P
     return tree_map(mean, theta, uploads)
 
 
-@algorithm
+@algorithm(
+    label="FedSimSup",
+    colour="red",
+    marker="^",
+    variants={
+        "fedsimsup-l": ("FedSimSup-L", "--"),
+        "fedsimsup-c": ("FedSimSup-C", ":"),
+        "fedsimsup-t": ("FedSimSup-T", "-."),
+        "fedsimsup-whole": ("FedSimSup, mixed", "---"),
+    },
+    printed={"Whole": "fedsimsup-whole", "Original": "fedsimsup"},
+)
 def fedsimsup(
     supervisor: str = "small_lenet", supervisor_epochs: Annotated[int, at_least(0)] = 2, similarity: bool = True
 ) -> Algorithm:

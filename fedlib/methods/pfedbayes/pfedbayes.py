@@ -54,7 +54,7 @@ class State(NamedTuple):
     batchnorm: Params  # [n_clients, ...]
 
 
-@algorithm
+@algorithm(label="pFedBayes", colour="green", marker=">", line="--")
 def pfedbayes(zeta: Annotated[float, at_least(0)] = 10.0, rho: float = -2.5) -> Algorithm:
     """Bayesian networks with Gaussian weights, with a pull between the personal and the global distributions.
 

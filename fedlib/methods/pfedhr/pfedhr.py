@@ -32,7 +32,7 @@ class State(NamedTuple):
     log: Params  # [rounds, ...]: the server's reassemblies, see `record`
 
 
-@algorithm
+@algorithm(label="pFedHR", colour="red", marker="o")
 def pfedhr(
     groups: Annotated[int, at_least(2)] = 4,
     lam: Annotated[float, at_least(0)] = 0.2,

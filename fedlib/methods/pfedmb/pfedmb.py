@@ -54,7 +54,7 @@ def branch_mean(w: Params, alpha: Params, n_samples: torch.Tensor, before: Param
     return mean
 
 
-@algorithm
+@algorithm(label="pFedMB", colour="red", marker="s", variants={"pfedmb-avg": ("pFedMB-avg", "--")})
 def pfedmb(
     branches: Annotated[int, at_least(1)] = 5,
     share_alpha: bool = False,

@@ -22,7 +22,13 @@ def main(arguments: list[str] | None = None) -> int:
     option("--profile", default="quick", choices=PROFILES, help="which executed notebooks are shown, default: quick")
     option("--figures", type=Path, default=Path("figures"), help="folder of the results, default: figures")
     option("--output", type=Path, help="folder of the site, default: site in the folder of the results")
+    commands.add_parser("methods", help="write the table of methods in their README")
     given = parser.parse_args(arguments)
+    if given.command == "methods":
+        from fedlib.tools.site.library import write_readme
+
+        write_readme()
+        return 0
     missing = [name for name in NEEDS if importlib.util.find_spec(name) is None]
     if missing:
         print(f"The site needs {', '.join(missing)}: {install('site')}.", file=sys.stderr)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import fedlib as fl
 from fedlib.algorithm import ALGORITHMS
+from fedlib.files import write_text
 from fedlib.report.paper import PAPERS, reported
 from fedlib.report.style import label
 from fedlib.tools.site.evidence import Evidence, counted, paper_name
@@ -101,6 +102,16 @@ def tests_of(name: str) -> list[str]:
     about = "|".join(("oracles_.*", "baselines", "personal", *PAPERS))
     files = [path for path in sorted((ROOT / "tests").glob("test_*.py")) if re.fullmatch(f"test_({about})", path.stem)]
     return [f"tests/{path.name}" for path in files if own.search(path.read_text(encoding="utf-8"))]
+
+
+def write_readme(path: Path = ROOT / "fedlib" / "methods" / "README.md") -> str:
+    """Write the table of methods at the end of their README; returns its text."""
+    words, _, _ = path.read_text(encoding="utf-8").partition("| method |")
+    lines = ["| method | source | printed in the tables of | tests |", "|---|---|---|---|"]
+    for name in fl.algorithms():
+        links = ", ".join(f"[{Path(test).stem.removeprefix('test_')}](../../{test})" for test in tests_of(name))
+        lines.append(f"| `{name}` | {source_of(name)} | {', '.join(map(label, printed_in(name))) or '-'} | {links} |")
+    return write_text(path, words + "\n".join(lines) + "\n").read_text(encoding="utf-8")
 
 
 def methods(evidence: Evidence) -> Pages:
