@@ -10,11 +10,11 @@ import pytest
 from matplotlib import pyplot as plt
 
 import fedlib as fl
-from fedlib.report.paper import PROFILES
+from fedlib.report.paper import PROFILES, TITLES
 from fedlib.report.style import data_label, label, use_style
 from fedlib.studies import layout, rows
 from fedlib.studies import pages as report
-from fedlib.studies.pages import FOLDER, SCHEMES, TITLES, all_differences, build, printed_and_measured, score
+from fedlib.studies.pages import FOLDER, SCHEMES, all_differences, build, printed_and_measured, score
 from fedlib.studies.tasks import Run, here
 from fedlib.studies.verdict import VERDICTS
 

@@ -1,5 +1,6 @@
 """The numbers printed in the papers, and the readings of unclear passages."""
 
+import tomllib
 from functools import cache
 from pathlib import Path
 
@@ -9,8 +10,10 @@ from fedlib.algorithm import LOOKS
 from fedlib.checks import check_choice
 
 PROFILES = ("smoke", "quick", "paper")  # sizes of a study
-PAPERS = ("pfedsim", "fedcs", "pfedhr", "pfedmb", "fedsimsup")
 FOLDER = Path(__file__).resolve().parent.parent / "papers"
+_ABOUT = {path.parent.name: tomllib.loads(path.read_text(encoding="utf-8")) for path in FOLDER.glob("*/paper.toml")}
+PAPERS = tuple(sorted(_ABOUT, key=lambda paper: _ABOUT[paper]["number"]))  # in the order of their notebooks
+TITLES = {paper: _ABOUT[paper]["title"] for paper in PAPERS}
 KEY = ["item", "method", "dataset", "setting", "metric"]  # columns that name a number; in an item, the last four do
 
 # Rows that are no method: similarity measures and facts about the data; their names stay as printed.

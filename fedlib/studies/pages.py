@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 
 from fedlib.files import write_file, write_text
 from fedlib.report.output import markdown
-from fedlib.report.paper import KEY, PAPERS, PROFILES, format_pm, reported
+from fedlib.report.paper import KEY, PAPERS, PROFILES, TITLES, format_pm, reported
 from fedlib.report.style import PALETTE, WIDE, use_style
 from fedlib.studies.differences import IN_PERCENT, POINTS, percentages
 from fedlib.studies.layout import item_title
@@ -59,7 +59,6 @@ control says about the cause, and which controls are still to be run.
 `measured` those of the last one that have been measured.
 """,
 }
-TITLES = dict(zip(PAPERS, ("pFedSim", "FedCS", "pFedHR", "pFedMB", "FedSimSup"), strict=True))
 
 
 def score(summary: pd.DataFrame) -> str:

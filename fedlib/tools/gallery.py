@@ -15,8 +15,7 @@ from pygments.formatters import HtmlFormatter
 from traitlets.config import Config
 
 from fedlib.files import write_text
-from fedlib.report.paper import PAPERS
-from fedlib.report.style import label
+from fedlib.report.paper import PAPERS, TITLES
 from fedlib.report.templates import TEMPLATES
 from fedlib.studies.study import study
 
@@ -82,7 +81,7 @@ def paper(folder: Path) -> dict[str, object]:
     names = {path.stem for path in folder.iterdir() if path.suffix in (".png", ".md")}
     items = [item(folder, name) for name in sorted(names, key=in_order)]
     notebooks = sorted(path.name for path in folder.glob("*.html"))
-    return {"name": folder.name, "title": label(folder.name), "shown": items, "notebooks": notebooks}
+    return {"name": folder.name, "title": TITLES[folder.name], "shown": items, "notebooks": notebooks}
 
 
 def write_gallery(folder: str | Path) -> Path | None:
@@ -100,7 +99,7 @@ def write_gallery(folder: str | Path) -> Path | None:
         with suppress(NotJSONError):  # incomplete: being written, or interrupted; its old page is kept
             page = TEMPLATES.get_template("page.html").render(title=path.stem, body=notebook_body(path), **look)
             write_text(path.with_suffix(".html"), page)
-    missing = [label(name) for name in PAPERS if folder / name not in finished]
+    missing = [TITLES[name] for name in PAPERS if folder / name not in finished]
     index = TEMPLATES.get_template("index.html")
     title = f"Personalised federated learning: the {folder.name} results"
     return write_text(

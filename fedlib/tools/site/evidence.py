@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from fedlib.report.paper import PAPERS
+from fedlib.report.paper import PAPERS, TITLES
 from fedlib.studies import layout
-from fedlib.studies.pages import FOLDER, TITLES
+from fedlib.studies.pages import FOLDER
 from fedlib.studies.study import Study, study
 
 NUMBERS = ("value", "std", "n_seeds", "paper", "paper_std", "difference")

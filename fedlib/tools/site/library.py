@@ -10,7 +10,7 @@ from pathlib import Path
 import fedlib as fl
 from fedlib.algorithm import ALGORITHMS
 from fedlib.files import write_text
-from fedlib.report.paper import PAPERS, reported
+from fedlib.report.paper import PAPERS, TITLES, reported
 from fedlib.report.style import label
 from fedlib.tools.site.evidence import Evidence, counted, paper_name
 from fedlib.tools.site.markup import ROOT, Pages, escape, place
@@ -110,7 +110,8 @@ def write_readme(path: Path = ROOT / "fedlib" / "methods" / "README.md") -> str:
     lines = ["| method | source | printed in the tables of | tests |", "|---|---|---|---|"]
     for name in fl.algorithms():
         links = ", ".join(f"[{Path(test).stem.removeprefix('test_')}](../../{test})" for test in tests_of(name))
-        lines.append(f"| `{name}` | {source_of(name)} | {', '.join(map(label, printed_in(name))) or '-'} | {links} |")
+        papers = ", ".join(TITLES[paper] for paper in printed_in(name)) or "-"
+        lines.append(f"| `{name}` | {source_of(name)} | {papers} | {links} |")
     return write_text(path, words + "\n".join(lines) + "\n").read_text(encoding="utf-8")
 
 

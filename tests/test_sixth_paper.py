@@ -1,0 +1,52 @@
+"""A sixth paper is a folder and a notebook: tried on an invented one."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+ROOT = Path(__file__).parent.parent
+INVENTED = ROOT / "tests" / "invented"
+LINES = 150
+
+
+@pytest.fixture(scope="module")
+def figures(tmp_path_factory):
+    """The folder of its results, made in a copy of this repository."""
+    folder = tmp_path_factory.mktemp("copy")
+    for name in ("fedlib", "figures/reference"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(INVENTED / "papers", folder / "fedlib" / "papers", dirs_exist_ok=True)
+    shutil.copytree(INVENTED / "notebooks", folder / "notebooks")
+    command = [sys.executable, "-m", "fedlib.tools.batch", "--profile", "smoke", "--notebook", "06", "--jobs", "1"]
+    environment = os.environ | {"PYTHONPATH": str(folder), "FEDLIB_RUNS": str(folder / "runs")}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder / "figures"
+
+
+def test_it_takes_no_more_lines_than_it_should():
+    files = [path for path in INVENTED.rglob("*") if path.suffix in (".py", ".csv", ".toml")]
+    cells = json.loads(next(INVENTED.rglob("*.ipynb")).read_text())["cells"]
+    lines = sum(len(path.read_text().splitlines()) for path in files) + sum(len(cell["source"]) for cell in cells)
+    assert lines <= LINES
+
+
+def test_its_notebook_makes_tables_a_figure_and_verdicts(figures):
+    made = figures / "smoke" / "invented"
+    names = {path.name for path in made.iterdir()}
+    assert {"table1.csv", "table1.svg", "table2.csv", "fig1.svg", "claims.csv"} <= names
+    table = pd.read_csv(made / "table1.csv")
+    assert table["value"].between(0, 100).all()
+    assert table["paper"].tolist() == [70.0, 40.0, 41.0]
+    assert "digits for CIFAR-10" in (made / "table1.md").read_text()
+    claims = pd.read_csv(made / "claims.csv").set_index("id")
+    assert set(claims["full_size"]) == {"not tested"}
+    assert set(claims["stand_in"]) == {"digits for cifar10"}
+    assert (figures / "smoke" / "index.html").exists()
+    assert "Invented" in (figures / "smoke" / "index.html").read_text()
