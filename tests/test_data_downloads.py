@@ -64,6 +64,12 @@ def replace(monkeypatch: pytest.MonkeyPatch, target: object, **values: Any) -> N
         monkeypatch.setattr(target, name, value)
 
 
+def holds(data: Dataset, x: np.ndarray, y: np.ndarray) -> None:
+    """The images, grey ones without an axis of channels, and labels of a data set."""
+    np.testing.assert_array_equal(data.x.reshape(x.shape), x)
+    np.testing.assert_array_equal(data.y, y)
+
+
 def refused(name: str, root: Path, sentence: str, **options: Any) -> None:
     """One sentence, and no decoded file."""
     with one_sentence(sentence):
@@ -172,11 +178,9 @@ def cifar10(server: FileServer, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, A
 
 
 def test_cifar10_is_downloaded_once_and_read(cifar10, server, root):
-    x, y = cifar10
     for _ in range(2):
         data = load("cifar10", root=root)
-    np.testing.assert_array_equal(data.x, x)
-    np.testing.assert_array_equal(data.y, y)
+    holds(data, *cifar10)
     np.testing.assert_array_equal(data.split, np.repeat([0, 1], [50, 10]))
     assert data.classes[3] == "class 3"
     assert server.ranges == [None]
@@ -218,8 +222,7 @@ def test_cifar100_has_the_fine_classes(server, root, monkeypatch):
     replace(monkeypatch, tv.CIFAR100, url=url, tgz_md5=archive_md5, **lists)
     monkeypatch.setitem(tv.CIFAR100.meta, "md5", md5(files["meta"]))
     data = load("cifar100", root=root)
-    np.testing.assert_array_equal(data.x, x)
-    np.testing.assert_array_equal(data.y, y)
+    holds(data, x, y)
     assert data.classes[99] == "fine 99"
 
 
@@ -234,8 +237,7 @@ def test_mnist_is_grey_and_in_its_order(server, root, monkeypatch):
     resources = [(name, publish(server, name, idx_gz(values))[1]) for name, values in parts.items()]
     replace(monkeypatch, tv.MNIST, mirrors=[server.url], resources=resources)
     data = load("mnist", root=root)
-    np.testing.assert_array_equal(data.x[:, 0], x)
-    np.testing.assert_array_equal(data.y, y)
+    holds(data, x, y)
     assert data.classes == tuple(string.digits)
 
 
@@ -249,7 +251,7 @@ def test_the_images_of_emnist_are_upright(server, root, monkeypatch):
     url, archive_md5 = publish(server, "gzip.zip", zipped(files))
     replace(monkeypatch, tv.EMNIST, url=url, md5=archive_md5)
     data = load("emnist_byclass", root=root)
-    np.testing.assert_array_equal(data.x[:, 0], x)
+    holds(data, x, y)
     assert "".join(data.classes) == string.digits + string.ascii_uppercase + string.ascii_lowercase
 
 
@@ -267,8 +269,7 @@ def test_svhn_has_zero_as_its_first_class(server, root, monkeypatch):
     names = {split: f"{split}_32x32.mat" for split in ("train", "test")}
     monkeypatch.setattr(tv.SVHN, "split_list", two_files(server, names, [file.getvalue() for file in files]))
     data = load("svhn", root=root)
-    np.testing.assert_array_equal(data.x, x)
-    np.testing.assert_array_equal(data.y, y)
+    holds(data, x, y)
 
 
 def test_usps_is_scaled_to_bytes(server, root, monkeypatch):
@@ -433,9 +434,7 @@ def test_a_file_of_domainnet_that_is_missing_or_damaged_is_named(held, server, r
 
 
 @pytest.mark.parametrize("fault", ["not an archive", "an image is missing", "not an image"])
-def test_an_archive_of_domainnet_that_cannot_be_decoded_gives_one_sentence_and_no_file(
-    fault, held, server, root, monkeypatch
-):
+def test_an_archive_of_domainnet_that_cannot_be_decoded_is_refused(fault, held, server, root, monkeypatch):
     files = {member: b"text" for member in held if member.startswith("sketch/")}
     content = {
         "not an archive": CONTENT,
@@ -540,8 +539,7 @@ def publish_digits(server: FileServer, monkeypatch: pytest.MonkeyPatch, name: st
 def test_mnist_m_and_synthetic_digits_are_decoded_once_into_a_file_beside(name, server, root, monkeypatch):
     x, y = publish_digits(server, monkeypatch, name)
     data = load(name, root=root)
-    np.testing.assert_array_equal(data.x, x.transpose(0, 3, 1, 2))
-    np.testing.assert_array_equal(data.y, y)
+    holds(data, x.transpose(0, 3, 1, 2), y)
     np.testing.assert_array_equal(data.split, np.repeat([0, 1], [20, 10]))
     assert data.domains == (name,)
     shutil.rmtree(root / name)
@@ -559,9 +557,7 @@ def test_mnist_m_and_synthetic_digits_are_decoded_once_into_a_file_beside(name, 
     ],
     ids=["text", "an empty file", "not an archive", "no file"],
 )
-def test_a_file_of_mnist_m_that_cannot_be_decoded_gives_one_sentence_and_no_file(
-    content, reason, server, root, monkeypatch
-):
+def test_a_file_of_mnist_m_that_cannot_be_decoded_is_refused(content, reason, server, root, monkeypatch):
     publish_digits(server, monkeypatch, "mnist_m")
     file = "mnist_m_train.pt.tar.gz"
     monkeypatch.setitem(digit5.MNIST_M, file, publish(server, file, content)[1])
