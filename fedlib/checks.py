@@ -14,21 +14,9 @@ import numpy as np
 
 
 class Limit(NamedTuple):
-    """A limit of a hyper-parameter in its annotation.
+    """A limit of a hyper-parameter, as in `momentum: Annotated[float, at_least(0), below(1)]`."""
 
-    Attributes:
-        name: "at_least", "above", "at_most" or "below".
-        value: the limit.
-
-    Example:
-        >>> from typing import Annotated
-        >>> from fedlib.checks import at_least, below, check_annotation
-        >>> check_annotation("momentum", 1.5, Annotated[float, at_least(0), below(1)])
-        Traceback (most recent call last):
-        ValueError: momentum=1.5 is not allowed; it must be a number in [0, 1).
-    """
-
-    name: str
+    name: str  # "at_least", "above", "at_most" or "below"
     value: float
 
     def __repr__(self) -> str:

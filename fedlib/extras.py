@@ -17,15 +17,7 @@ class NotInstalled(ModuleNotFoundError):
 
 
 class Needs:
-    """A context that turns the error for a missing package into one sentence that begins with `what` and names `extra`.
-
-    Example:
-        >>> from fedlib.extras import Needs
-        >>> with Needs("notebooks", "The gallery"):
-        ...     import not_there
-        Traceback (most recent call last):
-        fedlib.extras.NotInstalled: The gallery needs not_there, ...: pip install "fedlib-papers[notebooks]".
-    """
+    """A context that turns the error for a missing package into a sentence: `what` needs the package of `extra`."""
 
     def __init__(self, extra: str, what: str):
         self.extra, self.what = extra, what
@@ -42,14 +34,7 @@ class Needs:
 
 
 class Late(ModuleType):
-    """A module that is imported at its first use, and enters fingerprints by name, like the module itself.
-
-    Example:
-        >>> from fedlib.extras import Late
-        >>> stats = Late("scipy.stats")
-        >>> stats.rankdata([3, 1, 2])
-        array([3., 1., 2.])
-    """
+    """A module that is imported at its first use, and enters fingerprints by name, like the module itself."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(import_module(self.__name__), name)

@@ -66,14 +66,6 @@ class Ensemble:
         return self.networks[0]
 
     def __call__(self, w: Tree, x: Tensor) -> Tensor:
-        """Add the logits of the networks.
-
-        Args:
-            w: weights of the networks: a NamedTuple of `Params`, [...].
-            x: normalised images, [batch, C, H, W].
-
-        Returns:
-            Logits, [batch, n_classes].
-        """
+        """Sum of the networks' logits, [batch, n_classes]."""
         logits: list[Tensor] = [network(weights, x) for network, weights in zip(self.networks, w, strict=True)]
         return sum(logits[1:], logits[0])

@@ -87,40 +87,15 @@ class Model(NamedTuple):
         return frozenset(self.weights) - frozenset(self.trainable) - self.statistics
 
     def __call__(self, w: Params, x: Tensor) -> Tensor:
-        """Compute logits; in training mode the statistics in `w` are updated.
-
-        Args:
-            w: weights by name, [...].
-            x: normalised images, [batch, C, H, W].
-
-        Returns:
-            Logits, [batch, n_classes].
-        """
+        """Logits [batch, n_classes] of images [batch, C, H, W]; in training mode the statistics in `w` are updated."""
         return self.apply(w, x)
 
     def penultimate(self, w: Params, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Compute the input of the classifier and the logits.
-
-        Args:
-            w: weights by name, [...].
-            x: normalised images, [batch, C, H, W].
-
-        Returns:
-            Features [batch, features] and logits [batch, n_classes].
-        """
+        """Features before the classifier, [batch, features], and logits [batch, n_classes]."""
         return self.entering(next(iter(self.classifier)).rpartition(".")[0], w, x)
 
     def entering(self, layer: str, w: Params, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Compute the input of a layer and the logits.
-
-        Args:
-            layer: name of the module.
-            w: weights by name, [...].
-            x: normalised images, [batch, C, H, W].
-
-        Returns:
-            Input of the layer [batch, ...] and logits [batch, n_classes].
-        """
+        """Input of the module `layer`, [batch, ...], and logits [batch, n_classes]."""
         entered = []
         hook = self.net.get_submodule(layer).register_forward_pre_hook(lambda _, inputs: entered.extend(inputs))
         try:
@@ -130,26 +105,12 @@ class Model(NamedTuple):
         return entered[0], logits
 
     def head(self, w: Params) -> tuple[Tensor, Tensor]:
-        """Look up the classifier in the weights of a model, or in a stack of them.
-
-        Args:
-            w: weights by name, [...].
-
-        Returns:
-            Weight [..., n_classes, features] and bias [..., n_classes]; zeros for a classifier without bias.
-        """
+        """Weight [..., n_classes, features] and bias [..., n_classes] of the classifier; zeros for a missing bias."""
         phi = {name.rpartition(".")[2]: w[name] for name in self.classifier}
         return phi["weight"], phi.get("bias", phi["weight"].new_zeros(phi["weight"].shape[:-1]))
 
     def independent(self, n: int) -> Params:
-        """Draw initial weights several times, independently.
-
-        Args:
-            n: number of draws; the first one is `weights`.
-
-        Returns:
-            A stack, [n, ...].
-        """
+        """Stack [n, ...] of independent draws of the initial weights; the first draw is `weights`."""
         draws = [self.redraw(j) for j in range(1, n)]
         return {name: torch.stack([t, *(draw[name].to(t) for draw in draws)]) for name, t in self.weights.items()}
 
