@@ -58,20 +58,20 @@ def decoding(archive: Path) -> Iterator[None]:
 def _read_cinic10(archive: Path, name: str) -> Dataset:
     """Read the pictures `<split>/<class>/<name>.png` in one pass and sort them by name."""
     codes = {"train": TRAIN, "test": TEST, "valid": VALIDATION}
-    found = []
+    pictures = []
     with tarfile.open(archive, "r:gz") as tar:
         for member in tqdm(tar, desc=f"decoding {name}", unit=" files", disable=None):
             split, label, file = ("", "", *PurePosixPath(member.name).parts)[-3:]
             if member.isfile() and split in codes and file.endswith(".png"):
                 content = tar.extractfile(member).read()  # pyright: ignore[reportOptionalMemberAccess] - it is a file
-                found.append((codes[split], label, file, pixels(content)))
-    classes = tuple(sorted({label for _, label, _, _ in found}))
-    return _stack(name, ((s, classes.index(label), file, x) for s, label, file, x in found), classes)
+                pictures.append((codes[split], label, file, pixels(content)))
+    classes = tuple(sorted({label for _, label, _, _ in pictures}))
+    return _stack(name, ((s, classes.index(label), file, x) for s, label, file, x in pictures), classes)
 
 
 def _read_tinyimagenet(archive: Path, name: str) -> Dataset:
     """Read `train/<wnid>/images/*.JPEG`, and `val/images/*.JPEG` with labels from `val/val_annotations.txt`."""
-    found = []
+    pictures = []
     with zipfile.ZipFile(archive) as zipped:
         base = "tiny-imagenet-200/"
         wnids = zipped.read(base + "wnids.txt").decode().split()
@@ -82,8 +82,8 @@ def _read_tinyimagenet(archive: Path, name: str) -> Dataset:
             folder, _, file = member.removeprefix(base).rpartition("/")
             if file.endswith(".JPEG") and folder.startswith(("train/", "val/")):
                 split, wnid = (TEST, wnid_of[file]) if folder.startswith("val/") else (TRAIN, folder.split("/")[1])
-                found.append((split, wnids.index(wnid), file, pixels(zipped.read(member))))
-    return _stack(name, found, tuple(words[wnid].split(",")[0] for wnid in wnids))
+                pictures.append((split, wnids.index(wnid), file, pixels(zipped.read(member))))
+    return _stack(name, pictures, tuple(words[wnid].split(",")[0] for wnid in wnids))
 
 
 def pixels(file: bytes, size: int | None = None) -> np.ndarray:
@@ -93,14 +93,14 @@ def pixels(file: bytes, size: int | None = None) -> np.ndarray:
         return np.asarray(colour.resize((size, size), Image.Resampling.BILINEAR) if size else colour)
 
 
-def _stack(name: str, found: Iterable[_Picture], classes: tuple[str, ...]) -> Dataset:
+def _stack(name: str, pictures: Iterable[_Picture], classes: tuple[str, ...]) -> Dataset:
     """Data set of the pictures, sorted by split (train, test, validation), label and file name."""
-    found = sorted(found, key=lambda picture: picture[:3])
-    if not found:
+    pictures = sorted(pictures, key=lambda picture: picture[:3])
+    if not pictures:
         raise ValueError("it holds no pictures where they are expected")
-    x = np.empty((len(found), 3, *found[0][3].shape[:2]), np.uint8)
-    for row, (*_, picture) in zip(x, found, strict=True):
+    x = np.empty((len(pictures), 3, *pictures[0][3].shape[:2]), np.uint8)
+    for row, (*_, picture) in zip(x, pictures, strict=True):
         row[:] = picture.transpose(2, 0, 1)
-    split, y = (np.array([picture[i] for picture in found]) for i in (0, 1))
+    split, y = (np.array([picture[i] for picture in pictures]) for i in (0, 1))
     domain = np.zeros(len(y), np.int64)
     return Dataset(name, x, y.astype(np.int64), classes, split.astype(np.uint8), domain, (name,))

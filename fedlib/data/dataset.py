@@ -70,9 +70,11 @@ class Dataset:
             more = f" and {len(empty) - 1} more have" if len(empty) > 1 else " has"
             raise ValueError(f"an empty class: {first}{more} no sample; every class needs at least one.")
         if self.source is not None:
-            both = np.intersect1d(self.source[self.split == TEST], self.source[self.split != TEST])
-            if len(both):
-                raise ValueError(f"source {both[0]} is in the official test part and in another one; it may be in one.")
+            leaked = np.intersect1d(self.source[self.split == TEST], self.source[self.split != TEST])
+            if len(leaked):
+                raise ValueError(
+                    f"source {leaked[0]} is in the official test part and in another one; it may be in one."
+                )
         for field in ("x", "source", *per_image):
             object.__setattr__(self, field, read_only(getattr(self, field)))
 
@@ -159,8 +161,8 @@ def read_only(values: np.ndarray | None) -> np.ndarray | None:
 def _check_array(field: str, values: np.ndarray, dtype: type, shape: str, shape_fits: bool) -> None:
     if not isinstance(values, np.ndarray) or values.dtype != dtype or not shape_fits:
         is_array = isinstance(values, np.ndarray)
-        found = f"{values.dtype} of shape {values.shape}" if is_array else f"a {type(values).__name__}"
-        raise ValueError(f"{field} is {found}; it must be an array, {np.dtype(dtype)} of shape {shape}.")
+        actual = f"{values.dtype} of shape {values.shape}" if is_array else f"a {type(values).__name__}"
+        raise ValueError(f"{field} is {actual}; it must be an array, {np.dtype(dtype)} of shape {shape}.")
 
 
 def _check_range(field: str, values: np.ndarray, count: int, what: str) -> None:

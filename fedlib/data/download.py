@@ -76,9 +76,9 @@ def _wrong_sum(path: Path, sums: dict[str, str | None]) -> str:
     for algorithm, expected in sums.items():
         if expected is not None:
             with open(path, "rb") as file:
-                found = hashlib.file_digest(file, lambda a=algorithm: hashlib.new(a, usedforsecurity=False))
-            if found.hexdigest() != expected:
-                return f"its {algorithm} is {found.hexdigest()} instead of {expected}"
+                digest = hashlib.file_digest(file, lambda a=algorithm: hashlib.new(a, usedforsecurity=False))
+            if digest.hexdigest() != expected:
+                return f"its {algorithm} is {digest.hexdigest()} instead of {expected}"
     return ""
 
 

@@ -45,15 +45,15 @@ def hub(
     repository = path.removeprefix(PREFIX)
     if repository and Path(repository).expanduser().is_dir():
         return _decode(path, str(Path(repository).expanduser()), given)
-    if not (found := re.fullmatch(_NAME, repository)) or (revision and found["revision"]):
+    if not (match := re.fullmatch(_NAME, repository)) or (revision and match["revision"]):
         raise ValueError(
             f"dataset={path!r} is not allowed; it must be hf:owner/name, hf:owner/name@revision or hf:FOLDER."
         )
-    given["revision"] = revision or found["revision"] or ""
-    words = [found["repository"], *(f"{option}={value}" for option, value in given.items() if value)]
+    given["revision"] = revision or match["revision"] or ""
+    words = [match["repository"], *(f"{option}={value}" for option, value in given.items() if value)]
     file = root / "hf" / f"{' '.join(words).replace('/', '--')}.npz"
     if not file.exists():
-        write_npz(file, _decode(path, found["repository"], given))
+        write_npz(file, _decode(path, match["repository"], given))
     return replace(read_npz(file), name=path)
 
 
@@ -169,8 +169,8 @@ def _numbers(parts: Sequence[tuple[int, Any]], column: str) -> tuple[np.ndarray,
     names = getattr(parts[0][1].features[column], "names", None)
     if names:
         return np.array(values, np.int64), tuple(names)
-    found, positions = np.unique(np.array(values), return_inverse=True)
-    return positions.astype(np.int64), tuple(map(str, found.tolist()))
+    distinct, positions = np.unique(np.array(values), return_inverse=True)
+    return positions.astype(np.int64), tuple(map(str, distinct.tolist()))
 
 
 def _first_line(error: BaseException) -> str:

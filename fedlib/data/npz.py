@@ -200,12 +200,12 @@ def _labels(arrays: Mapping[str, np.ndarray], counts: Mapping[str, int]) -> tupl
             raise ValueError(f"the label {unknown[0]!r} is not in classes.")
         return np.array([names.index(value) for value in values]), names
     values = _whole_numbers("y", arrays, counts)
-    found = np.unique(values)
-    if found.min(initial=0) < 0:
-        raise ValueError(f"y has the label {found[0]}; images without a class must be left out.")
-    if "classes" in arrays or len(found) == found.max(initial=-1) + 1:
-        return values, _names("classes", arrays, len(found))
-    return np.searchsorted(found, values), tuple(map(str, found.tolist()))
+    distinct = np.unique(values)
+    if distinct.min(initial=0) < 0:
+        raise ValueError(f"y has the label {distinct[0]}; images without a class must be left out.")
+    if "classes" in arrays or len(distinct) == distinct.max(initial=-1) + 1:
+        return values, _names("classes", arrays, len(distinct))
+    return np.searchsorted(distinct, values), tuple(map(str, distinct.tolist()))
 
 
 def _texts(values: np.ndarray) -> list[str]:

@@ -126,8 +126,8 @@ class Federation:
                 f"{len(public.classes)} classes instead of {shape} and {n_classes}."
             )
         if self.data.source is not None and public.source is not None:
-            kept_apart = self.data.source[np.concatenate([*self.test, *self.validation])]
-            public = public.subset(~np.isin(public.source, kept_apart))
+            sources = self.data.source[np.concatenate([*self.test, *self.validation])]
+            public = public.subset(~np.isin(public.source, sources))
         return replace(self, public=public)
 
     def _counts(self, part: tuple[np.ndarray, ...]) -> np.ndarray:

@@ -94,7 +94,7 @@ def partition_file(path: str | PathLike[str]) -> Partition:
     path = Path(path)
     lists = _read(path)
     if isinstance(lists, Mapping):
-        number = {int(found[1]): name for name in lists if (found := re.fullmatch(r"(?:arr_)?(\d+)", name))}
+        number = {int(match[1]): name for name in lists if (match := re.fullmatch(r"(?:arr_)?(\d+)", name))}
         if sorted(number) != list(range(len(lists))):
             raise ValueError(f"{path}: the clients are named {', '.join(lists)}; their names must be 0, 1, 2, ...")
         lists = [lists[number[i]] for i in range(len(number))]
@@ -202,9 +202,9 @@ def _read(path: Path) -> Any:
             with np.load(path, allow_pickle=False) as arrays:
                 return {name: arrays[name] for name in arrays.files}
         if start[:1] != b"\x80":
-            found = json.loads(path.read_bytes())
-            if isinstance(found, list | dict):
-                return found
+            content = json.loads(path.read_bytes())
+            if isinstance(content, list | dict):
+                return content
             raise ValueError("it is neither a list nor a dict")
     except OSError as error:
         raise ValueError(f"path={str(path)!r} cannot be read ({error.strerror or error}).") from error
@@ -224,10 +224,10 @@ def _all_parts(one: Any) -> Any:
 
 def _settings(partitioner: object) -> dict[str, object]:
     """Plain attributes of a partitioner, for tables: numbers, words, and the number of a constant array."""
-    found = {}
+    settings = {}
     for name, value in vars(partitioner).items():
         if isinstance(value, np.ndarray) and value.size and (value == value.flat[0]).all():
             value = value.flat[0].item()
         if type(value) in (int, float, str):
-            found[name.lstrip("_")] = value
-    return found
+            settings[name.lstrip("_")] = value
+    return settings

@@ -61,5 +61,7 @@ def _is_outside(value: Any) -> bool:
     module, name = getattr(value, "__module__", None), getattr(value, "__name__", "")
     if isinstance(module, str) and module.partition(".")[0] in MODULES and not inspect.isclass(value):
         return (module, name) not in HARMLESS
-    found = (getattr(sys.modules.get(place), each, None) for place, names in NAMES.items() for each in names.split())
-    return any(value is each for each in found if each is not None)
+    forbidden = (
+        getattr(sys.modules.get(place), each, None) for place, names in NAMES.items() for each in names.split()
+    )
+    return any(value is each for each in forbidden if each is not None)

@@ -45,10 +45,10 @@ def _source(code: types.CodeType, file: str) -> Source:
     for node in nodes:
         if not isinstance(node, ast.Lambda):
             node.decorator_list, node.name = [], "f"
-    imported = [found for node in nodes for child in ast.walk(node) for found in _imports(child)]
+    imported = [entry for node in nodes for child in ast.walk(node) for entry in _imports(child)]
     body = [ast.Expr(node) if isinstance(node, ast.Lambda) else node for node in nodes]
     table = symtable.symtable(ast.unparse(ast.Module(body, [])), "source", "exec")
-    outside = {*_free(table), *(found.name for found in imported)}
+    outside = {*_free(table), *(entry.name for entry in imported)}
     calls = [call for node in nodes for call in ast.walk(node) if isinstance(call, ast.Call)]
     return Source(
         text=_text([_WithoutImports().visit(node) for node in nodes]),
@@ -73,7 +73,7 @@ def _nodes(code: types.CodeType, file: str) -> list[ast.AST]:
         raise ValueError(f"{file} has changed since {name} was imported from it; start Python anew.")
     line = code.co_firstlineno if not lines or code.co_firstlineno in lines else lines[0]
     name = name.rpartition(".")[2] if name.endswith("<lambda>") else name
-    nodes = trees.get((name, line)) or [node for key, found in trees.items() if key[0] == name for node in found]
+    nodes = trees.get((name, line)) or [node for key, several in trees.items() if key[0] == name for node in several]
     if not nodes:
         raise ValueError(f"the source of {name} is not there; define it in a file or in a notebook.")
     return nodes
@@ -169,7 +169,7 @@ class _WithoutImports(ast.NodeTransformer):
     """Replaces imports by the names that they define; the values of these names enter elsewhere."""
 
     def visit_Import(self, node: ast.Import | ast.ImportFrom) -> ast.Import:
-        return ast.Import([ast.alias(found.name) for found in _imports(node)])
+        return ast.Import([ast.alias(imported.name) for imported in _imports(node)])
 
     visit_ImportFrom = visit_Import
 
@@ -192,19 +192,19 @@ def _free(table: symtable.SymbolTable) -> Iterator[str]:
 
 def _names(nodes: list[Any], outside: set[str] | None = None) -> tuple[Path_, ...]:
     """Longest dotted names in syntax trees; `outside`: only names that begin with one of these."""
-    found: set[Path_] = set()
+    paths: set[Path_] = set()
 
     def collect(node: ast.AST) -> None:
         path = _path(node)
         if path and (outside is None or path[0] in outside):
-            found.add(path)
+            paths.add(path)
         elif not path:
             for child in ast.iter_child_nodes(node):
                 collect(child)
 
     for node in nodes:
         collect(node)
-    return tuple(sorted(found))
+    return tuple(sorted(paths))
 
 
 def _path(node: ast.AST) -> Path_:

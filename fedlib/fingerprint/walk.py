@@ -189,13 +189,15 @@ class _Walk:
         known = {**f.__globals__, **_held(f), **_imported(source.imports, f)}
         if mine and (reason := changes(source, known)):
             raise Refused(
-                f"what {reason} gives may change while the code stays the same; read it outside of the function and "
+                f"the value of {reason} may change while the code stays the same; read it outside of the function and "
                 f"use the value."
             )
-        found: dict[str, Any] = {"(...)": (f.__defaults__, f.__kwdefaults__)}
-        found |= {f"({name})": value for name, value in vars(f).items() if name not in ("__wrapped__", "__signature__")}
+        values: dict[str, Any] = {"(...)": (f.__defaults__, f.__kwdefaults__)}
+        values |= {
+            f"({name})": value for name, value in vars(f).items() if name not in ("__wrapped__", "__signature__")
+        }
         if "__class__" in f.__code__.co_freevars:
-            found["__class__"] = known["__class__"]
+            values["__class__"] = known["__class__"]
         text, names = source.text, list(source.names)
         for decorator, paths in source.decorators:
             if not paths or not _is_free_of_numbers(_resolved(paths[0], known)[1]):
@@ -208,34 +210,34 @@ class _Walk:
                     if len(used) < len(path):
                         continue  # an attribute that is not there
                     raise Refused(f"the module {'.'.join(used)} is used as a whole; name what is used of it.")
-                found[".".join(used)] = value
-        return f"{text}; {self._all(found)}"
+                values[".".join(used)] = value
+        return f"{text}; {self._all(values)}"
 
     def _class(self, code: type) -> str:
         """Bases and attributes of a class; its methods are queued."""
-        found: dict[str, Any] = {"(bases)": (code.__bases__, type(code))}
+        values: dict[str, Any] = {"(bases)": (code.__bases__, type(code))}
         attributes = vars(code)
         if is_dataclass(code):
             each = attributes.get("__dataclass_fields__", {}).values()
             made = [(f.name, f.default, f.default_factory, f.init, f.kw_only) for f in each]
-            found["(fields)"] = [tuple(... if part is MISSING else part for part in field) for field in made]
+            values["(fields)"] = [tuple(... if part is MISSING else part for part in field) for field in made]
         if issubclass(code, tuple) and "_fields" in attributes:
-            found["(fields)"] = (attributes["_fields"], attributes["_field_defaults"])
+            values["(fields)"] = (attributes["_fields"], attributes["_field_defaults"])
         if issubclass(code, Enum):
-            found["(members)"] = {name: member.value for name, member in code.__members__.items()}
+            values["(members)"] = {name: member.value for name, member in code.__members__.items()}
         text = ""
         for name, value in sorted(attributes.items()):
             parts = _functions(value)
             if parts is None and not _is_set_by_python(code, name, value):
-                found[name] = value
+                values[name] = value
             for part in parts or ():
                 if name != "__repr__" and not _is_generated(code, name, part):
                     text += f"{type(value).__name__} {name} = {self.name(part)}; "
-        return text + self._all(found)
+        return text + self._all(values)
 
-    def _all(self, found: dict[str, Any]) -> str:
+    def _all(self, values: dict[str, Any]) -> str:
         texts = []
-        for name, value in sorted(found.items()):
+        for name, value in sorted(values.items()):
             try:
                 texts.append(f"{name} = {self.written(value)}")
             except Unknown as error:
@@ -271,23 +273,23 @@ def _held(f: types.FunctionType) -> dict[str, Any]:
 
 def _imported(imports: Sequence[Import], f: types.FunctionType) -> dict[str, Any]:
     """Values of the names that a function imports, without failing imports."""
-    found = {}
+    values = {}
     for name, module, attribute, level in imports:
         try:
             package = f.__globals__.get("__package__") or f.__globals__.get("__name__", "")
             full = importlib.util.resolve_name("." * level + module, package)
             if not is_read(full, absent=True) and full not in sys.modules:
-                found[name] = types.ModuleType(f"{full}.{attribute}".rstrip("."))  # installed: enters by name
+                values[name] = types.ModuleType(f"{full}.{attribute}".rstrip("."))  # installed: enters by name
                 continue
             value = importlib.import_module(full)
             if attribute == ".":
                 value = sys.modules[full.partition(".")[0]]
             elif attribute:
                 value = getattr(value, attribute, None) or importlib.import_module(f"{full}.{attribute}")
-            found[name] = value
+            values[name] = value
         except ImportError:
             continue
-    return found
+    return values
 
 
 def _resolved(path: Path_, known: dict[str, Any]) -> tuple[Path_, Any]:
@@ -303,16 +305,16 @@ def _resolved(path: Path_, known: dict[str, Any]) -> tuple[Path_, Any]:
 def _functions(attribute: Any) -> list[types.FunctionType] | None:
     """Functions of a method or property of a class; None for any other attribute."""
     if isinstance(attribute, property):
-        found = [attribute.fget, attribute.fset, attribute.fdel]
+        functions = [attribute.fget, attribute.fset, attribute.fdel]
     elif isinstance(attribute, classmethod | staticmethod):
-        found = [attribute.__func__]
+        functions = [attribute.__func__]
     elif isinstance(attribute, functools.cached_property):
-        found = [attribute.func]
+        functions = [attribute.func]
     elif inspect.isfunction(attribute):
-        found = [attribute]
+        functions = [attribute]
     else:
         return None
-    return [f for f in found if f is not None]
+    return [f for f in functions if f is not None]
 
 
 def _is_generated(code: type, name: str, part: Any) -> bool:

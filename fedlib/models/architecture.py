@@ -93,11 +93,11 @@ def _evaluation_fault(model: Model, w: Params, x: Tensor) -> str | None:
     model.net.eval()
     logits = model(w, x)
     hook.remove()
-    found = _other_than_logits(logits, model)
-    if not found and not (len(outputs) == 1 and torch.equal(logits, outputs[0])):
-        found = f"other numbers than its layer {layer!r}"
+    fault = _other_than_logits(logits, model)
+    if not fault and not (len(outputs) == 1 and torch.equal(logits, outputs[0])):
+        fault = f"other numbers than its layer {layer!r}"
     logits = f"the logits [batch, {model.n_classes}]"
-    return found and f"it returns {found}; it must return what its last nn.Linear gives: {logits}"
+    return fault and f"it returns {fault}; it must return what its last nn.Linear gives: {logits}"
 
 
 def _training_fault(model: Model, w: Params, x: Tensor) -> str | None:
@@ -109,8 +109,8 @@ def _training_fault(model: Model, w: Params, x: Tensor) -> str | None:
         with torch.random.fork_rng([]):
             torch.manual_seed(0)
             logits.append(model(each, x))
-            if found := _other_than_logits(logits[-1], model):
-                return f"in training it returns {found}, not the logits [batch, {model.n_classes}]"
+            if fault := _other_than_logits(logits[-1], model):
+                return f"in training it returns {fault}, not the logits [batch, {model.n_classes}]"
             if not logits[-1].requires_grad:
                 return "its logits have no gradient, but a run trains all weights"
             free = [each[key] for key in model.trainable]
