@@ -71,18 +71,6 @@ def test_a_crowd_needs_no_more_images_than_a_handful():
     assert {len(part) for part in (*large.train, *large.test)} == {30}
 
 
-def test_the_papers_table_has_its_methods_and_its_clients_train_on_half_of_their_images(monkeypatch):
-    swept = []
-    monkeypatch.setattr(fl, "sweep", lambda cells, **_: swept.append(cells))
-    lines = list(cases.paper(CPU, whole_table=True))
-    assert [len(cells) for cells in swept] == [1, 1, 5, 12 * 2 * 5]
-    printed = fl.report.reported("pfedsim").query("item == 'table3'")["method"]
-    assert {cell["algorithm"] for cell in swept[-1]} == set(printed)
-    trained = [np.mean([len(part) for part in cells[0]["federation"].train]) for cells in swept]
-    assert trained == pytest.approx([300, 500, 300, 300], abs=1)
-    assert [line["variant"] for line in lines][-1] == "Table 3, CIFAR-10: 12 methods x 2 alphas x 5 seeds"
-
-
 def grow(mib: int) -> None:
     np.ones(mib * 2**20, dtype=np.uint8)
 
@@ -131,7 +119,7 @@ def test_a_client_of_flower_takes_the_steps_of_a_client_here():
     w = {name: t.clone() for name, t in net.state_dict().items()}
     after, n = flower.trained(3, w)
     assert n == len(federation.train[3]) == 150
-    setting = cases.AGAINST_FLOWER | dict(rounds=1, join_ratio=1.0, seed=0)
+    setting = cases.SETTING | dict(rounds=1, join_ratio=1.0, seed=0)
     result = fl.run("fedavg", replace(federation, train=20 * federation.train[3:4]), progress=False, **setting)
     kernels = [name for name, t in w.items() if t.dim() > 1]
     for name in kernels:  # other batches, the same number of steps of the same length

@@ -8,13 +8,12 @@ from fedlib.extras import Needs
 with Needs("notebooks", "fedlib.report"):
     from fedlib.report.charts import plot_curves, plot_heatmaps, plot_points
     from fedlib.report.explore import explore
-    from fedlib.report.output import Picture, Report, markdown
+    from fedlib.report.output import Picture, Report, markdown, source
     from fedlib.report.output import open_report as open
     from fedlib.report.paper import PAPERS, format_pm, readings, reported
     from fedlib.report.partition_plots import plot_clients, plot_partition
     from fedlib.report.playground import playground
     from fedlib.report.reassembly_plots import plot_block_map, plot_candidates, plot_chain
-    from fedlib.report.source import source
     from fedlib.report.style import COLUMN, PALETTE, TEXT, label, method_style, use_style
 
 __all__ = [

@@ -9,10 +9,9 @@ from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
-from matplotlib.ticker import MaxNLocator
 
 from fedlib.report.marks import mark_chance, panels, plot_nothing
-from fedlib.report.style import BLUE, COLUMN, GREY, RED, TEXT, label, method_style
+from fedlib.report.style import BLUE, COLUMN, GREY, RED, TEXT, bare, integer_ticks, label, method_style
 
 ANNOTATED = 12  # matrices with at most this many rows and columns can have numbers in their cells
 
@@ -80,9 +79,7 @@ def plot_heatmaps(
         image = ax.imshow(matrix, vmin=vmin, vmax=vmax, cmap=cmap, aspect=tall / cell)
         ax.set_title(title)
         ax.set_xlabel(xlabel)
-        ax.grid(False)
-        ax.spines[:].set_visible(False)
-        ax.tick_params(length=0)
+        bare(ax)
         _name_cells(ax.xaxis, columns, breadth)
         _name_cells(ax.yaxis, rows, height)
         if annotate:
@@ -98,7 +95,7 @@ def _name_cells(axis: Axis, names: Sequence[str] | None, number: int) -> None:
     elif number <= ANNOTATED:
         axis.set_ticks(range(0, number, 1 if number <= 6 else 3))
     else:
-        axis.set_major_locator(MaxNLocator(5, integer=True, steps=[1, 2, 5, 10]))
+        integer_ticks(axis, 5)
 
 
 def _write_numbers(ax: Axes, image: AxesImage, matrix: np.ndarray, size: float) -> None:
@@ -159,7 +156,7 @@ def plot_curves(
             ax.fill_between(curve.index, low, high, color=style["color"], alpha=0.15, linewidth=0)
     ax.set(xlabel=x, ylabel=y)
     if pd.api.types.is_integer_dtype(frame[x]):
-        ax.xaxis.set_major_locator(MaxNLocator("auto", integer=True, steps=[1, 2, 5, 10]))
+        integer_ticks(ax.xaxis)
     if legend == "outside":
         ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.03), borderaxespad=0.3)
     elif legend == "below":

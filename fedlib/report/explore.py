@@ -17,9 +17,9 @@ class Explorer(widgets.VBox):
     """
 
     def __init__(self, draw: Callable[[float], Figure], slider: widgets.SelectionSlider):
-        self._picture = widgets.Image(format="png", value=_png(draw(slider.value)))
+        self._picture = widgets.Image(format="png", value=png(draw(slider.value)))
         super().__init__([slider, self._picture])
-        slider.observe(lambda change: setattr(self._picture, "value", _png(draw(change["new"]))), "value")
+        slider.observe(lambda change: setattr(self._picture, "value", png(draw(change["new"]))), "value")
 
     # ipywidgets returns data only; IPython also takes metadata with it.
     def _repr_mimebundle_(  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -58,8 +58,9 @@ def explore(draw: Callable[[float], Figure], name: str, options: Sequence[float]
     return Explorer(draw, slider)
 
 
-def _png(figure: Figure) -> bytes:
+def png(figure: Figure, dpi: int = 110) -> bytes:
+    """The figure as a PNG file; it is closed."""
     stream = io.BytesIO()
-    figure.savefig(stream, format="png", dpi=110)
+    figure.savefig(stream, format="png", dpi=dpi)
     plt.close(figure)
     return stream.getvalue()

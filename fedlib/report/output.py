@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import base64
+import inspect
 import io
 import json
-import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,14 +17,14 @@ import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-from IPython.display import HTML
+from IPython.display import HTML, Code
 from matplotlib.figure import Figure
 from pandas.io.formats.style import Styler
 from pandas.io.formats.style_render import CSSDict
 
 from fedlib.checks import check_choice
 from fedlib.files import write_bytes, write_text
-from fedlib.report.paper import PAPERS, PROFILES, readings
+from fedlib.report.paper import PAPERS, PROFILES, format_pm, readings
 from fedlib.report.provenance import environment
 from fedlib.report.templates import TEMPLATES
 
@@ -118,8 +119,7 @@ class Report:
         _check_name(name)
         named = [level for level in frame.index.names if level is not None]
         flat = _flat(frame.reset_index() if named else frame.reset_index(drop=True))
-        write_text(self.folder / f"{name}.csv", flat.to_csv(index=False, lineterminator="\n", float_format="%.10g"))
-        write_text(self.folder / f"{name}.md", markdown(flat, caption, digits))
+        self._write(name, flat, markdown(flat, caption, digits))
         styler = Styler(flat, uuid=name, precision=digits, na_rep="-", escape="html").hide(axis="index")
         return styler.set_caption(caption) if caption else styler
 
@@ -142,18 +142,16 @@ class Report:
         about, table = study.item(name), ""
         if about.drawing is None or any(cell.item == name for cell in study.cells):
             long, wide = study.table(name), study.side_by_side(name)
-            write_text(self.folder / f"{name}.csv", long.to_csv(index=False, lineterminator="\n", float_format="%.10g"))
-            write_text(self.folder / f"{name}.md", markdown(_flat(wide.reset_index()), about.title))
+            self._write(name, long, markdown(_flat(wide.reset_index()), about.title))
             table = Styler(wide, escape="html").set_table_attributes('class="numbers"').to_html()
         picture = self.figure(study.figure(name), name, about.alt) if about.drawing else None
         says = study.says(name)
         if hero:
             self._make_hero(name, says)
-        template = TEMPLATES.get_template("item.html")
-        return HTML(template.render(name=name, about=about, table=table, picture=picture, says=says))
+        return _html("item.html", name=name, about=about, table=table, picture=picture, says=says)
 
     def hero(self, study: Study, name: str) -> HTML:
-        """Show the figure that a notebook begins with, and what it says; the files are `hero.png` and `hero.svg`.
+        """Show the figure that a notebook begins with, and its sentence; the files are `hero.png` and `hero.svg`.
 
         It is drawn from what was measured at the paper's size, or if nothing was, from what is run here.
 
@@ -172,9 +170,7 @@ class Report:
         figure, says = shown.figure(name), shown.says(name)
         picture = self.figure(figure, name, about.alt)
         self._make_hero(name, says)
-        return HTML(
-            TEMPLATES.get_template("item.html").render(name="hero", about=about, table="", picture=picture, says=says)
-        )
+        return _html("item.html", name="hero", about=about, table="", picture=picture, says=says)
 
     def _make_hero(self, name: str, says: str) -> None:
         for kind in ("png", "svg"):
@@ -194,8 +190,7 @@ class Report:
         Raises:
             ValueError: the study has no such item.
         """
-        shown = [(study.item(name).title, self.item(study, name).data) for name in names]
-        return HTML(TEMPLATES.get_template("items.html").render(shown=shown))
+        return HTML("\n".join(_folded(study.item(name).title, str(self.item(study, name).data)) for name in names))
 
     def verdicts(self, study: Study) -> HTML:
         """Judge all claims of the paper; write the ledger as `claims.csv` and `claims.md`.
@@ -208,36 +203,32 @@ class Report:
         """
         here, full = study.ledger(), study.at_full_size.ledger()
         ledger = here.assign(full_size=full["verdict"], measured_at_full_size=full["measured"])
-        write_text(self.folder / "claims.csv", ledger.to_csv(index=False, lineterminator="\n"))
         counted = ", ".join(f"{n} {verdict}" for verdict, n in full["verdict"].value_counts().items())
-        write_text(
-            self.folder / "claims.md", markdown(ledger.drop(columns="check"), f"Claims at full size: {counted}.")
-        )
+        text = markdown(ledger.drop(columns="check"), f"Claims at full size: {counted}.")
+        self._write("claims", ledger, text)
         claims, same = ledger.to_dict("records"), study.profile == "paper"
-        return HTML(TEMPLATES.get_template("claims.html").render(claims=claims, same=same, counted=counted))
+        return _html("claims.html", claims=claims, same=same, counted=counted)
 
     def differences(self, study: Study) -> HTML:
-        """Say where the numbers of the paper's size are not the printed ones; they are written as `differences.csv`.
+        """Show the differences from the printed results at the paper's size; they are written as `differences.csv`.
 
         Args:
             study: the study, at any size.
 
         Returns:
-            A sentence or more for each table, with what the controls say, for display.
+            The sentences of each table and of its controls, for display.
         """
         frame = study.at_full_size.differences()
-        write_text(
-            self.folder / "differences.csv", frame.to_csv(index=False, lineterminator="\n", float_format="%.10g")
-        )
+        self._write("differences", frame)
         lines = [(item, study.item(item).title, says) for item, says in frame[["item", "says"]].to_numpy()]
-        return HTML(TEMPLATES.get_template("differences.html").render(lines=lines))
+        return _html("differences.html", lines=lines)
 
     def readings(self) -> HTML:
         """The paper's `readings` as a folded table for display; it writes nothing."""
         frame = readings(self.paper)
         table = Styler(frame, uuid="all-readings", escape="html").hide(axis="index").set_table_styles(LEFT)
         title = f"{len(frame)} questions that the paper leaves open or contradicts itself on, and the choices made here"
-        return HTML(f"<details><summary>{title}</summary>{table.to_html()}</details>")
+        return HTML(_folded(title, table.to_html()))
 
     def provenance(self, facts: Mapping[str, object]) -> dict[str, object]:
         """Write `provenance.json`: versions, commit and machine, and facts about the runs.
@@ -248,11 +239,17 @@ class Report:
         Returns:
             All that was written.
         """
-        everything = {"paper": self.paper, "profile": self.profile, **environment(), **facts}
-        everything = {str(name): _plain(value) for name, value in everything.items()}
-        text = json.dumps(everything, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
+        facts = {"paper": self.paper, "profile": self.profile, **environment(), **facts}
+        facts = json.loads(json.dumps(facts, default=_plain), parse_constant=lambda _: None)  # NaN becomes null
+        text = json.dumps(facts, indent=2, sort_keys=True, ensure_ascii=False)
         write_text(self.folder / "provenance.json", text + "\n")
-        return everything
+        return dict(facts)
+
+    def _write(self, name: str, frame: pd.DataFrame, text: str = "") -> None:
+        """Write `<name>.csv`, and the text as `<name>.md`."""
+        write_text(self.folder / f"{name}.csv", frame.to_csv(index=False, lineterminator="\n", float_format="%.10g"))
+        if text:
+            write_text(self.folder / f"{name}.md", text)
 
 
 def open_report(paper: str, profile: str, folder: str | Path) -> Report:
@@ -286,13 +283,14 @@ def open_report(paper: str, profile: str, folder: str | Path) -> Report:
     return Report(paper, profile, Path(folder))
 
 
-def markdown(frame: pd.DataFrame, caption: str = "", digits: int = 2) -> str:
+def markdown(frame: pd.DataFrame, caption: str = "", digits: int = 2, missing: str = "-") -> str:
     """Write a frame as a Markdown table, without its index, with numbers aligned right.
 
     Args:
         frame: the table.
         caption: sentence above the table.
         digits: decimals of numbers.
+        missing: text in the place of a missing value.
 
     Returns:
         The text.
@@ -308,7 +306,7 @@ def markdown(frame: pd.DataFrame, caption: str = "", digits: int = 2) -> str:
 
     def cell(value: object) -> str:
         if not isinstance(value, str) and pd.isna(value):  # pyright: ignore[reportArgumentType, reportCallIssue]
-            return "-"
+            return missing
         if isinstance(value, float | np.floating):
             return f"{value:.{digits}f}"
         return re.sub(r"\s*\n\s*", " ", str(value)).replace("|", r"\|")
@@ -318,6 +316,46 @@ def markdown(frame: pd.DataFrame, caption: str = "", digits: int = 2) -> str:
     lines = [[cell(str(column)) for column in frame.columns], ["---:" if r else "---" for r in right], *rows]
     table = "".join(f"| {' | '.join(line)} |\n" for line in lines)
     return f"{caption}\n\n{table}" if caption else table
+
+
+def with_deviations(frame: pd.DataFrame, digits: int = 2) -> pd.DataFrame:
+    """A frame of measured and printed numbers for reading: mean ± standard deviation as one text, short commits."""
+    shown = frame.copy()
+    for mean, std in (("value", "std"), ("paper", "paper_std")):
+        if {mean, std} <= {*shown}:
+            pairs = zip(shown[mean].astype(float), shown[std].astype(float), strict=True)
+            shown[mean] = [format_pm(one, spread, digits) for one, spread in pairs]
+            shown = shown.drop(columns=std)
+    if "difference" in shown:
+        shown["difference"] = [f"{d:+.{digits}f}" if np.isfinite(d) else "" for d in shown["difference"].astype(float)]
+    if "commit" in shown:
+        shown["commit"] = shown["commit"].fillna("").str[:7]
+    return shown
+
+
+def source(function: Callable[..., object]) -> Code:
+    """Show the source of a function in a notebook, highlighted.
+
+    Args:
+        function: a function or class.
+
+    Returns:
+        The source, for display.
+
+    Example:
+        >>> import fedlib as fl
+        >>> fl.report.source(fl.report.format_pm).data.splitlines()[0]
+        'def format_pm(mean: float, std: float = float("nan"), digits: int = 2) -> str:'
+    """
+    return Code(inspect.getsource(function), language="python")
+
+
+def _html(template: str, **entries: object) -> HTML:
+    return HTML(TEMPLATES.get_template(template).render(**entries))
+
+
+def _folded(title: str, html: str) -> str:
+    return f"<details><summary>{escape(title)}</summary>\n{html}\n</details>"
 
 
 def _flat(frame: pd.DataFrame) -> pd.DataFrame:
@@ -332,15 +370,7 @@ def _check_name(name: str) -> None:
 
 
 def _plain(value: object) -> object:
-    """The same value in JSON's types; numbers that are not finite become null."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple | set | np.ndarray):
-        return [_plain(item) for item in (sorted(value) if isinstance(value, set) else value)]
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if value is None or isinstance(value, str | int | float | bool):
-        return value
-    return str(value)
+    """A value of NumPy, a set or a path in JSON's types."""
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    return sorted(value) if isinstance(value, set) else str(value)

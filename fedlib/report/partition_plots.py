@@ -8,10 +8,9 @@ from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.collections import EllipseCollection
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from fedlib.federation import Federation
-from fedlib.report.style import BLUE, TEXT
+from fedlib.report.style import BLUE, TEXT, integer_ticks
 
 
 def plot_partition(
@@ -57,11 +56,11 @@ def plot_partition(
         raise ValueError(f"classes has {len(classes)} names; counts has {labels} classes.")
     ax = plt.gca() if ax is None else ax
     ax.set(xlim=(-0.9, clients - 0.1), ylim=(-0.9, labels - 0.1), xlabel="client", ylabel="class")
-    ax.xaxis.set_major_locator(MaxNLocator("auto", integer=True, steps=[1, 2, 5, 10]))
+    integer_ticks(ax.xaxis)
     if classes is not None and labels <= 20:
         ax.set_yticks(range(labels), classes)
     else:
-        ax.yaxis.set_major_locator(MaxNLocator("auto", integer=True, steps=[1, 2, 5, 10]))
+        integer_ticks(ax.yaxis)
 
     box = ax.get_window_extent()
     sides: dict[Literal["x", "y"], float] = {"x": box.width / clients, "y": box.height / labels}

@@ -21,6 +21,7 @@ from fedlib.checks import check_choice, check_count
 from fedlib.data import Dataset
 from fedlib.federation import Federation, Partition
 from fedlib.models import Model
+from fedlib.report.explore import png
 from fedlib.report.partition_plots import plot_partition
 from fedlib.report.style import BLACK, GREY, RED, label
 from fedlib.report.templates import TEMPLATES
@@ -32,21 +33,13 @@ TRAINING = {"join_ratio": 0.5, "local_epochs": 3, "batch_size": 10, "lr": 0.1}
 
 
 class Setting(NamedTuple):
-    """One side of the playground.
-
-    Attributes:
-        data: name of a data set, as in `fl.load`.
-        partition: one of "dirichlet", "classes_per_client" and "iid".
-        strength: its alpha, or the number of classes.
-        method: name of a method.
-        hyper: its hyper-parameters, "generalization=0.3".
-    """
+    """One side of the playground."""
 
     data: str = "digit_styles"
-    partition: str = "dirichlet"
-    strength: float = 0.1
+    partition: str = "dirichlet"  # or "classes_per_client", "iid"
+    strength: float = 0.1  # its alpha, or the number of classes
     method: str = "pfedsim"
-    hyper: str = ""
+    hyper: str = ""  # its hyper-parameters, "generalization=0.3"
 
     def algorithm(self) -> Algorithm:
         """The method with its hyper-parameters. `ValueError` in one sentence if they are not allowed."""
@@ -64,7 +57,7 @@ class Setting(NamedTuple):
             raise ValueError(f"{self.method}: {error}.") from None
 
     def federation(self, clients: int, images: int) -> Federation:
-        """So many images, dealt out to the clients."""
+        """The federation of `clients` with so many images in all."""
         data = _pen() if self.data == "digit_styles" else fl.load(self.data)
         data = data.subset(np.random.default_rng(0).permutation(len(data))[:images])
         return fl.federate(data, self._partition(), clients, public=0.1)
@@ -82,7 +75,7 @@ def _pen() -> Dataset:
 
 
 class Moment(NamedTuple):
-    """What is seen of a run after a round."""
+    """The state of a run after a round, as the playground shows it."""
 
     round: int
     accuracy: np.ndarray  # of every client [%]
@@ -90,16 +83,7 @@ class Moment(NamedTuple):
 
 
 def watch(setting: Setting, federation: Federation, rounds: int) -> Iterator[Moment]:
-    """Train, and give what is seen after every round.
-
-    Args:
-        setting: method and hyper-parameters.
-        federation: the clients.
-        rounds: how many.
-
-    Returns:
-        A moment for each round.
-    """
+    """Train, and yield a moment after every round."""
     from fedlib.runs import Session, prepare
     from fedlib.runs.determinism import deterministic
     from fedlib.training.evaluation import MixedEvaluation
@@ -132,17 +116,7 @@ def _order(federation: Federation) -> np.ndarray:
 
 
 def picture(setting: Setting, federation: Federation, seen: list[Moment], rounds: int) -> bytes:
-    """Who owns what, accuracy by round, and how alike the classifiers are now: a PNG file.
-
-    Args:
-        setting: one side of the playground.
-        federation: its clients.
-        seen: the moments so far.
-        rounds: how many there will be.
-
-    Returns:
-        Content of the file.
-    """
+    """A PNG file of one side after the moments `seen`: the partition, accuracy by round, classifier similarity."""
     figure = Figure(figsize=(3.8, 6.4))
     figure.set_layout_engine("none")
     place = {"left": 0.14, "right": 0.96, "top": 0.96, "bottom": 0.07, "hspace": 0.45}
@@ -167,10 +141,10 @@ def picture(setting: Setting, federation: Federation, seen: list[Moment], rounds
         bottom.grid(False)
         bottom.set(xlabel="client, by main class", ylabel="client")
         figure.colorbar(image, ax=bottom, label="cosine of classifiers")
-    stream = io.BytesIO()
-    figure.savefig(stream, format="png", dpi=130)
     small = io.BytesIO()  # a page holds many of them
-    PIL.Image.open(stream).convert("RGB").quantize(200).save(small, format="png", optimize=True)
+    PIL.Image.open(io.BytesIO(png(figure, dpi=130))).convert("RGB").quantize(200).save(
+        small, format="png", optimize=True
+    )
     return small.getvalue()
 
 
@@ -261,7 +235,7 @@ def playground(
     clients: int = 8,
     images: int = 600,
 ) -> None:
-    """Show two settings side by side that train while you watch: who owns what, accuracy, and who is alike.
+    """Show two settings side by side while they train: partition, accuracy, and similarity of the classifiers.
 
     It trains once when it is called; then its controls and buttons begin another training. On a page without a kernel
     a slider shows the rounds of that first training.
@@ -273,8 +247,8 @@ def playground(
         partition: "dirichlet", "classes_per_client" or "iid".
         strength: alpha of "dirichlet", number of "classes_per_client".
         rounds: communication rounds.
-        clients: how many.
-        images: how many, of all clients.
+        clients: number of clients.
+        images: number of images of all clients.
 
     Raises:
         ValueError: a method, the data or the partition is unknown.

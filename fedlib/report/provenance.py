@@ -8,30 +8,14 @@ from pathlib import Path
 
 import fedlib
 
-PACKAGES = (
-    "torch",
-    "torchvision",
-    "numpy",
-    "pandas",
-    "scipy",
-    "scikit-learn",
-    "matplotlib",
-    "seaborn",
-)
+PACKAGES = ("torch", "torchvision", "numpy", "pandas", "scipy", "scikit-learn", "matplotlib", "seaborn")
 
 
 def environment() -> dict[str, object]:
     """Python and package versions, commit (None outside a checkout), system and number of processors."""
-    return {
-        "python": platform.python_version(),
-        "packages": {"fedlib": fedlib.__version__} | {name: _version(name) for name in PACKAGES},
-        "commit": commit(),
-        "machine": {
-            "system": platform.system(),
-            "processor": platform.machine(),
-            "processors": os.cpu_count(),
-        },
-    }
+    packages = {"fedlib": fedlib.__version__} | {name: _version(name) for name in PACKAGES}
+    machine = {"system": platform.system(), "processor": platform.machine(), "processors": os.cpu_count()}
+    return {"python": platform.python_version(), "packages": packages, "commit": commit(), "machine": machine}
 
 
 def commit(folder: str | Path = Path(__file__).parent) -> str | None:
@@ -47,10 +31,9 @@ def commit(folder: str | Path = Path(__file__).parent) -> str | None:
 
 
 def _git(folder: str | Path, *arguments: str) -> str | None:
+    command = ["git", "-C", str(folder), *arguments]
     try:
-        done = subprocess.run(
-            ["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=60, check=True
-        )
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.strip()

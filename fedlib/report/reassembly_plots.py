@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrowPatch, Rectangle
 from matplotlib.path import Path
 
-from fedlib.report.style import PALETTE
+from fedlib.report.style import PALETTE, bare
 
 Link = tuple[int, int]  # (network in the pool, h): h counts blocks from 1
 WIDE, HIGH = 0.8, 0.62  # of a block, in a cell of 1 x 1
@@ -73,7 +73,8 @@ def plot_chain(networks: Sequence[Sequence[str]], labels: Sequence[str], chain: 
     ax.set_yticks(range(len(networks)), labels)
     key = [Line2D([], [], label="stitch", **STITCH)]
     ax.legend(handles=key, loc="lower right", bbox_to_anchor=(1, 1), borderaxespad=0.1, frameon=False)
-    return _bare(ax)
+    bare(ax)
+    return ax
 
 
 def plot_candidates(
@@ -109,11 +110,12 @@ def plot_candidates(
         ax.text(longest - 0.35, m, note, va="center", fontsize=7)
     ax.set(xlim=(-0.8, longest + 1.2), ylim=(max(len(candidates), LEAST_ROWS) - 0.4, -0.6), xticks=[])
     ax.set_yticks(range(len(candidates)), [str(m + 1) for m in range(len(candidates))])
-    return _bare(ax)
+    bare(ax)
+    return ax
 
 
 def plot_block_map(distances: np.ndarray, names: Sequence[str], groups: Sequence[int], ax: Axes) -> Axes:
-    """Draw how alike blocks are: CKA of inputs + CKA of outputs, which is 1 / distance, with a frame for each group.
+    """Draw the similarity of blocks, CKA of inputs + CKA of outputs = 1 / distance, with a frame for each group.
 
     Args:
         distances: of all pairs of blocks, [n, n].
@@ -167,10 +169,3 @@ def _arrow(ax: Axes, start: tuple[float, float], end: tuple[float, float], stitc
     ax.add_patch(line)
     if stitch:
         ax.plot((tail[0] + tip[0]) / 2, (way[1][1] + way[-2][1]) / 2, **STITCH)
-
-
-def _bare(ax: Axes) -> Axes:
-    ax.grid(False)
-    ax.spines[:].set_visible(False)
-    ax.tick_params(length=0)
-    return ax

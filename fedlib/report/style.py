@@ -2,10 +2,13 @@
 
 import re
 import zlib
-from typing import TypedDict
+from typing import Literal, TypedDict
 
 import matplotlib as mpl
 import seaborn as sns
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.ticker import MaxNLocator
 
 from fedlib.algorithm import ALGORITHMS, LOOKS, Look
 from fedlib.checks import check_choice
@@ -79,6 +82,18 @@ def use_style() -> None:
     )
 
 
+def integer_ticks(axis: Axis, most: int | Literal["auto"] = "auto") -> None:
+    """Put ticks at whole numbers only, at most about so many."""
+    axis.set_major_locator(MaxNLocator(most, integer=True, steps=[1, 2, 5, 10]))
+
+
+def bare(ax: Axes) -> None:
+    """Remove grid, frame and tick marks."""
+    ax.grid(False)
+    ax.spines[:].set_visible(False)
+    ax.tick_params(length=0)
+
+
 def base_method(name: str) -> str:
     """The algorithm behind a variant's name: "fedcs-fc2" -> "fedcs", "pfedsim(rho=0.5)" -> "pfedsim"."""
     base = re.split(r"\W", name, maxsplit=1)[0]
@@ -121,7 +136,7 @@ def data_label(name: str) -> str:
 
 
 class LineStyle(TypedDict):
-    """How the line of a method looks, in the words of matplotlib."""
+    """Properties of the line of a method, in the words of matplotlib."""
 
     color: str
     marker: str

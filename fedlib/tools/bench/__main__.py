@@ -33,30 +33,26 @@ def picture(table: pd.DataFrame, device: str) -> Figure:
     """Training against a bare loop, a round against Flower's, and the time of a round by number of clients."""
     use_style()
     training, flower = (table[table["case"] == case] for case in ("training", "FedAvg round"))
+    training = training.assign(variant=training["variant"] + [f", cohort {k}" for k in training["cohort"]])
+    shown = {f"Local training ({device})": training} | ({"A round of FedAvg": flower} if len(flower) else {})
     figure = plt.figure(figsize=(WIDE, 4.6 if len(flower) else 3.8))
-    shown = [training, *([flower] if len(flower) else [])]
-    *panels, right = figure.subplots(len(shown) + 1, 1, height_ratios=[*(len(rows) + 1 for rows in shown), 5])
-    titles = f"Local training ({device})", "A round of FedAvg"
-    for ax, rows, title in zip(panels, shown, titles, strict=False):
-        names = [
-            f"{row.variant}, cohort {row.cohort:.0f}" if rows is training else row.variant for row in rows.itertuples()
-        ]
+    heights = [*(len(rows) + 1 for rows in shown.values()), 5]
+    *panels, right = figure.subplots(len(heights), 1, height_ratios=heights)
+    for ax, (title, rows) in zip(panels, shown.items(), strict=True):
         reach = [rows["ratio"] - rows["least"], rows["most"] - rows["ratio"]]
-        colours = [GREY if row.variant == row.to else BLUE for row in rows.itertuples()]
-        ax.barh(names, rows["ratio"], color=colours, xerr=reach, error_kw={"linewidth": 0.8})
+        colours = [GREY if ratio == 1 else BLUE for ratio in rows["ratio"]]
+        ax.barh(rows["variant"], rows["ratio"], color=colours, xerr=reach, error_kw={"linewidth": 0.8})
         ax.invert_yaxis()
-        ax.set(
-            xlabel=f"speed relative to {rows['to'].iloc[0].partition(',')[0].replace('bare', 'the bare')}", title=title
-        )
+        reference = rows["to"].iloc[0].partition(",")[0].replace("bare", "the bare")
+        ax.set(xlabel=f"speed relative to {reference}", title=title)
         ax.grid(axis="y", visible=False)
     rounds = table[(table["case"] == "round") & (table["cohort"] == 10)]
     for (method, rows), colour in zip(
         rounds.groupby(rounds["variant"].str.split(",").str[0]), (BLUE, RED), strict=True
     ):
         right.plot(rows["clients"], 1000 * rows["s_per_round"], marker="o", color=colour, label=method)
-    top = 1300 * rounds["s_per_round"].max()
     right.set(xscale="log", xlabel="clients", ylabel="ms per round", title="A round of 10 clients")
-    right.set_ylim(0, top)
+    right.set_ylim(0, 1300 * rounds["s_per_round"].max())
     right.legend()
     return figure
 
@@ -66,7 +62,6 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m fedlib.tools.bench", description=__doc__.split("\n")[0])
     parser.add_argument("--turns", type=int, default=5, help="turns of every comparison (default 5)")
     parser.add_argument("--steps", type=int, default=5, help="SGD steps per client and turn (default 5)")
-    parser.add_argument("--table", action="store_true", help="on a GPU: also time two columns of pFedSim's Table 3")
     parser.add_argument("--output", type=Path, default=Path("figures/bench"), help="default: figures/bench")
     given = parser.parse_args(arguments)
     if min(given.turns, given.steps) < 1:
@@ -78,15 +73,12 @@ def main(arguments: list[str] | None = None) -> int:
         cases.training(device, given.turns, given.steps),
         cases.rounds(device, given.turns),
         cases.sweeps(device, max(given.turns // 2, 1)),
-        cases.checkpoints(device),
         cases.flower(device, max(given.turns // 2, 1)),
-        *([cases.paper(device, given.table)] if device.type == "cuda" else []),
     ]
     rows = []
     for line in chain.from_iterable(measured):
         rows.append(line)
-        ratio = f", {line['ratio']:.2f} x {line['to']}" if "ratio" in line else ""
-        print(f"{line['case']}: {line['variant']}: {line['seconds']:.3f} s{ratio}", flush=True)
+        print("{case}: {variant}: {seconds:.3f} s, {ratio:.2f} x {to}".format(**line), flush=True)
     table = pd.DataFrame(rows).reindex(columns=COLUMNS).astype({"clients": "Int64", "cohort": "Int64"})
     report = Report("bench", device.type, given.output)
     caption = f"{machine(device)}; ratio: speed relative to `to`, median of turns side by side (least, most)."

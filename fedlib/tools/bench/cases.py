@@ -1,4 +1,4 @@
-"""The cases of the benchmark: local training, rounds, sweeps, checkpoints, and one paper's table on a GPU."""
+"""The cases of the benchmark: local training, rounds, sweeps, and Flower's simulation."""
 
 import copy
 import itertools
@@ -9,7 +9,6 @@ import tempfile
 from collections.abc import Iterator
 from functools import partial
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,7 +27,6 @@ from fedlib.models.pooling import MaxPool2
 from fedlib.runs.prepare import prepare
 from fedlib.runs.run import carry_out
 from fedlib.runs.session import Session
-from fedlib.runs.store import Checkpoint, RunFolder, flatten
 from fedlib.runs.work import cores
 from fedlib.stack import repeat
 from fedlib.studies.timing import Work, in_turns, next_round, peak_memory, row, seconds, wall_seconds
@@ -36,7 +34,7 @@ from fedlib.training.batches import client_batches, on_device
 from fedlib.training.losses import cross_entropy
 from fedlib.training.phase import Phase, roles
 
-PAPER = dict(rounds=200, join_ratio=0.1, local_epochs=5, batch_size=32, lr=0.01)  # pFedSim's
+SETTING = dict(join_ratio=0.5, local_epochs=2, batch_size=32, lr=0.01)  # of sweeps and of Flower's rounds
 Rows = Iterator[dict[str, Any]]
 
 
@@ -126,36 +124,34 @@ def a_round(method: fl.Algorithm, n_clients: int, cohort: int) -> Work:
     return next_round(Session(plan))
 
 
-def two_rounds(personal: bool, n_clients: int, cohort: int) -> None:
+METHODS = {"FedAvg": fl.fedavg, "pFedSim": lambda: fl.pfedsim(generalization=0)}
+
+
+def two_rounds(name: str, n_clients: int, cohort: int) -> None:
     """Run two rounds, in a separate process: the first round of pFedSim's second phase makes all personal models."""
-    work = a_round(_method(personal), n_clients, cohort)
+    work = a_round(METHODS[name](), n_clients, cohort)
     work()
     work()
-
-
-def _method(personal: bool) -> fl.Algorithm:
-    return fl.pfedsim(generalization=0) if personal else fl.fedavg()
 
 
 def rounds(device: torch.device, turns: int) -> Rows:
     """Seconds per round by number of clients and size of the cohort, for FedAvg and pFedSim."""
-    for personal in (False, True):
-        name = "pFedSim" if personal else "FedAvg"
-        sizes = [(100, 10), (1000, 10), (3597, 10), (10_000, 10), (1000, 50)]  # 3,597: FEMNIST's clients
-        works = {f"{name}, {n} clients, cohort {k}": a_round(_method(personal), n, k) for n, k in sizes}
+    sizes = [(100, 10), (1000, 10), (3597, 10), (10_000, 10), (1000, 50)]  # 3,597: FEMNIST's clients
+    for name, method in METHODS.items():
+        works = {f"{name}, {n} clients, cohort {k}": a_round(method(), n, k) for n, k in sizes}
         taken = in_turns(works, turns, partial(seconds, device=device))
         for (n, k), variant in zip(sizes, works, strict=True):
             line = row(taken, variant, next(iter(works)), case="round", clients=n, cohort=k)
-            yield line | {"s_per_round": line["seconds"], "memory_mib": peak_memory(two_rounds, personal, n, k)}
+            yield line | {"s_per_round": line["seconds"], "memory_mib": peak_memory(two_rounds, name, n, k)}
 
 
-# -- sweeps and seeds ---------------------------------------------------------------------------------------------
+# -- sweeps -------------------------------------------------------------------------------------------------------
 
 
 def sweeps(device: torch.device, turns: int) -> Rows:
     """Four runs: one after the other with all cores, and as a sweep (on a CPU one per core, on a GPU in one stack)."""
     federation, fresh = fl.federate(pictures(6000), fl.iid(), clients=20), itertools.count()
-    setting = PAPER | {"rounds": 4, "join_ratio": 0.5, "local_epochs": 2, "evaluate_every": 4}
+    setting = SETTING | dict(rounds=4, evaluate_every=4)
 
     def cells() -> list[dict[str, Any]]:  # new seeds at each call: nothing is read from the store
         seeds = [next(fresh) for _ in range(4)]
@@ -182,21 +178,7 @@ def sweeps(device: torch.device, turns: int) -> Rows:
             yield row(taken, name, next(iter(works)), case="four runs", clients=20, cohort=10)
 
 
-def checkpoints(device: torch.device) -> Rows:
-    """Seconds to write the state of pFedSim at the paper's size, and their share of the 30 s between checkpoints."""
-    plan = prepare(fl.pfedsim(generalization=0), crowd(100), rounds=1)
-    state = plan.algorithm.init(plan.model, plan.federation)
-    v = {name: t.expand(100, *t.shape).clone() for name, t in plan.model.weights.items()}
-    with tempfile.TemporaryDirectory() as store, RunFolder(plan.config, store) as folder:
-        tensors = flatten(state._replace(v=v))
-        taken = wall_seconds(lambda: folder.save(Checkpoint(1, tensors)), device)
-    line = {"case": "checkpoint", "variant": "pFedSim, 100 personal models", "clients": 100, "seconds": taken}
-    yield line | {"ratio": taken / 30, "to": "30 s of training"}
-
-
 # -- Flower's simulation ------------------------------------------------------------------------------------------
-
-AGAINST_FLOWER = dict(join_ratio=0.5, local_epochs=2, batch_size=32, lr=0.01)
 
 
 def shared_out() -> Federation:
@@ -215,7 +197,7 @@ def flower(device: torch.device, turns: int, rounds: int = 6) -> Rows:
     federation, fresh = shared_out(), itertools.count()
 
     def cell() -> dict[str, Any]:
-        setting = AGAINST_FLOWER | dict(rounds=rounds, evaluate_every=rounds)
+        setting = SETTING | dict(rounds=rounds, evaluate_every=rounds)
         return dict(algorithm="fedavg", federation=federation, seed=next(fresh), **setting)
 
     def theirs() -> float:
@@ -241,33 +223,3 @@ def flower(device: torch.device, turns: int, rounds: int = 6) -> Rows:
         for name in works:
             line = row(taken, name, next(iter(works)), case="FedAvg round", clients=20, cohort=10)
             yield line | {"s_per_round": line["seconds"]}
-
-
-# -- a paper's table on a GPU -------------------------------------------------------------------------------------
-
-
-TABLE_3 = ("local_only", "fedavg", "fedprox", "feddyn", "fedgen", "fedbn")
-TABLE_3 += ("perfedavg", "fedper", "fedrep", "fedfomo", "fedap", "pfedsim")
-
-
-def paper(device: torch.device, whole_table: bool) -> Rows:
-    """Wall time at pFedSim's CIFAR-10 setting: 200 rounds, five seeds together, and two columns of Table 3.
-
-    A client has 600 of the 60,000 images and trains on half of them (section 5). One case has 500 train images per
-    client, a hundredth of CIFAR-10's train split.
-    """
-    data = pictures(60_000)
-    two = [fl.federate(data, fl.dirichlet(alpha=alpha), clients=100) for alpha in (0.1, 0.5)]
-    more = fl.federate(data, fl.dirichlet(alpha=0.1), clients=100, test_fraction=1 / 6)
-    grids = {
-        "pFedSim, 200 rounds": fl.grid(algorithm="pfedsim", federation=two[0], seed=0, **PAPER),
-        "pFedSim, 200 rounds, 500 train images": fl.grid(algorithm="pfedsim", federation=more, seed=0, **PAPER),
-        "pFedSim, five seeds": fl.grid(algorithm="pfedsim", federation=two[0], seed=[1, 2, 3, 4, 5], **PAPER),
-    }
-    if whole_table:
-        name = f"Table 3, CIFAR-10: {len(TABLE_3)} methods x 2 alphas x 5 seeds"
-        grids[name] = fl.grid(algorithm=list(TABLE_3), federation=two, seed=[6, 7, 8, 9, 10], **PAPER)
-    for name, cells in grids.items():
-        with tempfile.TemporaryDirectory() as store:
-            taken = wall_seconds(partial(fl.sweep, cells, progress=True, store=Path(store)), device)
-        yield {"case": "paper", "variant": name, "clients": 100, "cohort": 10, "seconds": taken}

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from fedlib.federation import Federation
 from fedlib.models import MODELS, build
-from fedlib.tools.bench.cases import AGAINST_FLOWER, in_plain_pytorch, shared_out
+from fedlib.tools.bench.cases import SETTING, in_plain_pytorch, shared_out
 from fedlib.training.batches import Images, on_device
 
 
@@ -29,9 +29,9 @@ def trained(client: int, w: dict[str, Tensor]) -> tuple[dict[str, Tensor], int]:
     federation, images, net = world()
     net.load_state_dict(w, strict=False)
     net.train()
-    sgd, own = torch.optim.SGD(net.parameters(), AGAINST_FLOWER["lr"]), torch.from_numpy(federation.train[client])
-    for _ in range(AGAINST_FLOWER["local_epochs"]):
-        for index in own[torch.randperm(len(own))].split(AGAINST_FLOWER["batch_size"]):
+    sgd, own = torch.optim.SGD(net.parameters(), SETTING["lr"]), torch.from_numpy(federation.train[client])
+    for _ in range(SETTING["local_epochs"]):
+        for index in own[torch.randperm(len(own))].split(SETTING["batch_size"]):
             x = images.x[index].float() * images.scale + images.shift
             sgd.zero_grad()
             F.cross_entropy(net(x), images.y[index]).backward()
@@ -60,7 +60,7 @@ def seconds_of_rounds(rounds: int) -> list[float]:
         def clock(done: int, arrays: Any) -> None:
             times.append(time.perf_counter())
 
-        share, n = AGAINST_FLOWER["join_ratio"], world()[0].n_clients
+        share, n = SETTING["join_ratio"], world()[0].n_clients
         strategy = FedAvg(share, 0.0, min_train_nodes=round(share * n), min_available_nodes=n)
         found = strategy.start(grid, ArrayRecord(world()[2].state_dict()), num_rounds=rounds, evaluate_fn=clock)
         finished.update(found.train_metrics_clientapp)

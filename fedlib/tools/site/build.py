@@ -15,31 +15,19 @@ from sphinx.util.docutils import docutils_namespace, patch_docutils
 
 from fedlib.tools.site import executed, library, results, texts
 from fedlib.tools.site.evidence import read
-from fedlib.tools.site.markup import EXTRA, Pages
+from fedlib.tools.site.markup import EXTRA
 
 HERE = Path(__file__).parent
 
 
 def build(output: Path, figures: Path = Path("figures"), profile: str = "quick") -> str:
-    """Make the site.
+    """Make the site in the folder `output`; an old one is replaced when the new one is complete.
 
-    Args:
-        output: its folder; an old site there is replaced when the new one is complete.
-        figures: folder with `<profile>/<paper>/*.ipynb`, the executed notebooks.
-        profile: which of them are shown.
-
-    Returns:
-        Sphinx's warnings; "" if there were none and the site was written.
+    `figures` has the executed notebooks, `<profile>/<paper>/*.ipynb`. Returns Sphinx's warnings; the site is written
+    if there are none.
     """
     evidence = read()
-    pages: Pages = {}
-    for part in (
-        executed.pages(figures, profile),
-        results.pages(evidence, figures, profile),
-        library.pages(evidence),
-        texts.pages(),
-    ):
-        pages |= part
+    pages = executed.pages(figures, profile) | results.pages(evidence) | library.pages(evidence) | texts.pages()
     pages |= texts.glossary(pages)
     output.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".site-", dir=output.parent) as folder:

@@ -1,4 +1,4 @@
-"""What has been measured, as the files in `figures/reference/evidence` say it."""
+"""The measured results, from the files in `figures/reference/evidence`."""
 
 from __future__ import annotations
 
@@ -17,39 +17,20 @@ NUMBERS = ("value", "std", "n_seeds", "paper", "paper_std", "difference")
 
 
 class Evidence(NamedTuple):
-    """The files of the evidence.
+    """The files of the evidence."""
 
-    Attributes:
-        board: all printed numbers with ours beside them.
-        ledger: all claims with their verdict, and `check`, the predicate that decides.
-        summary: printed, measured, and the number of claims by verdict, a row for each paper.
-        studies: what each paper needs, by name.
-        costs: for each paper how many runs each of its items needs, how many are missing and their hours.
-        says: for each paper what to look at in each of its figures that was measured.
-        apart: where the numbers of tables are not the printed ones, and what looks for the cause; see
-            `fedlib.studies.differences`.
-        folder: where the files are.
-    """
-
-    board: pd.DataFrame
-    ledger: pd.DataFrame
-    summary: pd.DataFrame
-    studies: Mapping[str, Study]
-    costs: Mapping[str, pd.DataFrame]
-    says: Mapping[str, Mapping[str, str]]
-    apart: pd.DataFrame
+    board: pd.DataFrame  # the scoreboard: all printed numbers with ours beside them
+    ledger: pd.DataFrame  # all claims with their verdict, and `check`, the predicate that decides
+    summary: pd.DataFrame  # printed, measured, and the number of claims by verdict, a row for each paper
+    studies: Mapping[str, Study]  # by paper
+    costs: Mapping[str, pd.DataFrame]  # by paper: runs of each item, missing runs and their hours
+    says: Mapping[str, Mapping[str, str]]  # by paper and item: the sentence of each measured figure
+    apart: pd.DataFrame  # the differences from the printed results, and the controls for their cause
     folder: Path
 
 
 def read(folder: Path = FOLDER) -> Evidence:
-    """Read the evidence.
-
-    Args:
-        folder: where `scoreboard.csv`, `ledger.csv`, `summary.csv`, `differences.csv` and a folder for each paper are.
-
-    Returns:
-        The evidence.
-    """
+    """Read the evidence from `scoreboard.csv`, `ledger.csv`, `summary.csv`, `differences.csv`, and the studies."""
     studies = {paper: study(paper) for paper in PAPERS}
     return Evidence(
         table(folder / "scoreboard.csv"),
@@ -57,28 +38,21 @@ def read(folder: Path = FOLDER) -> Evidence:
         pd.read_csv(folder / "summary.csv"),
         studies,
         {paper: one.items() for paper, one in studies.items()},
-        {paper: sentences(one, folder / paper) for paper, one in studies.items()},
+        {
+            paper: {name: one.says(name) for name in one.shown if (folder / paper / f"{name}.svg").exists()}
+            for paper, one in studies.items()
+        },
         pd.read_csv(folder / "differences.csv"),
         folder,
     )
 
 
-def sentences(one: Study, folder: Path) -> dict[str, str]:
-    """What each figure in a folder says."""
-    return {name: one.says(name) for name in one.shown if (folder / f"{name}.svg").exists()}
-
-
 def table(path: Path) -> pd.DataFrame:
-    """A table of numbers: text as text, an empty text stays one."""
+    """A table of numbers whose texts stay text, empty ones too."""
     frame = pd.read_csv(path, keep_default_na=False, dtype=str)
     for name in NUMBERS:
         frame[name] = pd.to_numeric(frame[name])
     return frame.astype({"n_seeds": int})
-
-
-def paper_name(paper: str) -> str:
-    """Its name as in the summary."""
-    return TITLES[paper]
 
 
 def names(evidence: Evidence, paper: str) -> list[str]:
@@ -100,7 +74,7 @@ def numbers(evidence: Evidence, paper: str, item: str) -> pd.DataFrame:
 
 
 def counted(rows: pd.DataFrame) -> str:
-    """How many of the printed numbers have been measured, and how many on data that stand in for the paper's."""
+    """The counts of measured printed numbers, and of those measured on data that stand in for the paper's."""
     printed = rows[rows["paper"].notna()]
     measured = printed["difference"].notna()
     more = int((printed["value"].notna() & (printed["stand_in"] != "")).sum())
@@ -109,10 +83,6 @@ def counted(rows: pd.DataFrame) -> str:
 
 
 def side_by_side(evidence: Evidence, paper: str, item: str) -> pd.DataFrame:
-    """All numbers of an item as in the paper: its rows and columns, in each place the paper's number and ours.
-
-    Returns:
-        Text in cells. The columns have two levels: data and setting, and "paper" or "full size" (ours).
-    """
+    """All numbers of an item in the paper's rows and columns; column levels: place, "paper" or "full size" (ours)."""
     full, about = numbers(evidence, paper, item), evidence.studies[paper].item(item)
     return layout.wide(layout.long_table(full, full.iloc[:0], about), about.rows)

@@ -35,15 +35,7 @@ BY_SITE = "`make site` executes this notebook."
 
 
 def pages(figures: Path, profile: str) -> Pages:
-    """A page for each notebook.
-
-    Args:
-        figures: folder with `<profile>/<paper>/*.ipynb`, the executed notebooks.
-        profile: the profile.
-
-    Returns:
-        The pages and their pictures.
-    """
+    """A page for each notebook, with its pictures; `figures/<profile>/<paper>/*.ipynb` are the executed copies."""
     made: Pages = {}
     for source in sorted((ROOT / "notebooks").glob("*.ipynb")):
         if source.stem in OWN_PAGES:
@@ -64,7 +56,7 @@ def newest(source: Path, figures: Path, profile: str) -> tuple[NotebookNode, boo
 
 
 def note(source: Path, done: bool, profile: str) -> str:
-    """What the page says first."""
+    """The note on top of the page."""
     of_a_paper = re.match(r"\d[1-9]_", source.stem)
     if done:
         return (EXECUTED if of_a_paper else LESSON).format(profile=profile, paper=source.stem.partition("_")[2])

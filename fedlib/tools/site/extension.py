@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from typing import Any
 
 from docutils import nodes
@@ -67,6 +68,11 @@ def source(app: Sphinx, module: str) -> tuple[str, dict[str, tuple[str, int, int
     return analyzer.code, analyzer.find_tags()
 
 
+def home(app: Sphinx, module: str, name: str) -> str | None:
+    """The module of a function or class, for properties the one of their class."""
+    return getattr(getattr(sys.modules.get(module), name.partition(".")[0], None), "__module__", None)
+
+
 def every_module(app: Sphinx, env: BuildEnvironment) -> None:
     """Add the modules of which no function has a page of the API, and the tests, to those that viewcode shows."""
     for path in (*ROOT.glob("fedlib/**/*.py"), *ROOT.glob("tests/test_*.py")):
@@ -92,6 +98,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.add_html_math_renderer("mathml", (inline, None), (block, None))
     KNOWN.clear()
     app.connect("viewcode-find-source", source)
+    app.connect("viewcode-follow-imported", home)
     app.connect("env-updated", every_module)
     app.connect("html-page-context", context, priority=100)  # before the theme
     app.connect("autodoc-skip-member", no_field)

@@ -12,7 +12,8 @@ from fedlib.algorithm import ALGORITHMS
 from fedlib.files import write_text
 from fedlib.report.paper import PAPERS, TITLES, reported
 from fedlib.report.style import label
-from fedlib.tools.site.evidence import Evidence, counted, paper_name
+from fedlib.studies.pages import TITLES
+from fedlib.tools.site.evidence import Evidence, counted
 from fedlib.tools.site.markup import ROOT, Pages, escape, place
 
 API = {  # page: title, what it is for, and the names by module
@@ -122,7 +123,7 @@ def methods(evidence: Evidence) -> Pages:
     methods_of = evidence.board["method"].str.split(r"[-+(]").str[0]
     for name in fl.algorithms():
         papers = printed_in(name)
-        links = ", ".join(f"[{paper_name(p)}](../papers/{p}.html)" for p in papers) or "no table of the five papers"
+        links = ", ".join(f"[{TITLES[p]}](../papers/{p}.html)" for p in papers) or "no table of the five papers"
         rows = evidence.board[(methods_of == name) & evidence.board["paper"].notna()]
         path = Path(inspect.getfile(inspect.unwrap(ALGORITHMS[name]))).relative_to(ROOT).as_posix()
         tests = ", ".join(f"[{Path(test).stem}](../{place(test, made)})" for test in tests_of(name))

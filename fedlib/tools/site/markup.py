@@ -1,4 +1,4 @@
-"""Helpers for pages: Markdown and HTML, links between pages, and where a file of the repository is on the site."""
+"""Helpers for pages: Markdown and HTML, links between pages, and the places of repository files on the site."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def up(page: str) -> str:
 
 
 def place(path: str, pages: Pages) -> str:
-    """Where a file of the repository is on the site; "": nowhere. Pictures and other data are put into `pages`."""
+    """The address of a repository file on the site, "" if it has none; pictures and other data are added to `pages`."""
     full = ROOT / path
     if path in PLACES:
         return PLACES[path]
@@ -81,16 +81,9 @@ def place(path: str, pages: Pages) -> str:
 
 
 def relink(text: str, page: str, folder: str, pages: Pages) -> str:
-    """Markdown of the repository whose links lead to pages of the site.
+    """Markdown from a `folder` of the repository as part of a `page`, whose links lead to pages of the site.
 
-    Args:
-        text: the Markdown.
-        page: the page that it is part of.
-        folder: the folder of the repository from which its links are relative.
-        pages: pictures that it shows are added here.
-
-    Returns:
-        The Markdown. A link to a folder, or to nothing, becomes its text.
+    A link to a folder, or to nothing, becomes its text; the files that it shows are added to `pages`.
     """
     text = IMAGE.sub(r'<img class="card" loading="lazy" alt="\1" src="\2">', text)
     text = NAMED_LINK.sub(r"[`\1`](\2#\1)", text)  # a name in code leads to its definition

@@ -5,9 +5,9 @@ No sentence about a result is typed; all are made from the files of the evidence
 
 from __future__ import annotations
 
-import html
 import re
-from pathlib import Path
+from collections.abc import Sequence
+from itertools import groupby
 
 import nbformat
 import pandas as pd
@@ -16,34 +16,25 @@ from fedlib.report.paper import KEY, PAPERS, QUANTITIES, format_pm, readings
 from fedlib.report.style import base_method, label
 from fedlib.studies.differences import percentages
 from fedlib.studies.layout import item_title
-from fedlib.studies.pages import ALT, SCHEMES, differences_page, how_near, in_markdown, score
+from fedlib.studies.pages import ALT, SCHEMES, TITLES, differences_page, how_near, in_markdown, score
 from fedlib.studies.verdict import MEANING, VERDICTS, shares
-from fedlib.tools.site.evidence import Evidence, counted, names, numbers, paper_name, side_by_side
+from fedlib.tools.site.evidence import Evidence, counted, names, numbers, side_by_side
 from fedlib.tools.site.markup import EXTRA, ROOT, Pages, anchor, escape, fill
 
-DECIDED = VERDICTS[:-1]
 WORDS = ("No", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine", "Ten")
 
 
-def pages(evidence: Evidence, figures: Path, profile: str) -> Pages:
-    """All pages of results.
-
-    Args:
-        evidence: what was measured.
-        figures: folder of the profile's results; its hero figures are shown where there is no evidence yet.
-        profile: the profile.
-
-    Returns:
-        The pages and their pictures.
-    """
+def pages(evidence: Evidence) -> Pages:
+    """All pages of results, and their pictures."""
     made: Pages = {"scoreboard.md": scoreboard(evidence), "ledger.md": ledger(evidence)}
-    picture = distances(evidence, made)
+    says = f"Look at the grey band: {how_near(evidence.board)}"
+    picture = figure(made, drawing(evidence, "", "differences", made), ALT, "", says, up="")
     made |= {"index.md": start(evidence, picture), "differences.md": differences_page(evidence.apart, section, picture)}
     for paper in PAPERS:
-        made |= paper_page(evidence, paper, figures / profile / paper, profile)
+        made |= paper_page(evidence, paper)
         claims = evidence.ledger[evidence.ledger["paper"] == paper].to_dict("records")
-        for i, claim in enumerate(claims):
-            around = (claims[i - 1]["id"] if i else "", claims[i + 1]["id"] if i + 1 < len(claims) else "")
+        ids = ["", *(claim["id"] for claim in claims), ""]
+        for claim, *around in zip(claims, ids, ids[2:], strict=False):
             made |= claim_page(evidence, claim, around)
     return made
 
@@ -52,27 +43,18 @@ def pages(evidence: Evidence, figures: Path, profile: str) -> Pages:
 
 
 def in_words(counts: pd.Series) -> str:
-    """Counts of verdicts in one sentence, without those that are 0."""
-    said = {
-        "holds": ("{n} holds", "{n} hold"),
-        "refuted": ("{n} is refuted", "{n} are refuted"),
-        "consistent so far": ("{n} is consistent so far", "{n} are consistent so far"),
-        "undecided": ("{n} is undecided", "{n} are undecided"),
-        "identity": ("{n} is true by construction", "{n} are true by construction"),
-        "not tested": ("{n} has not been tested", "{n} have not been tested"),
-    }
-    parts = [said[v][int(counts[v]) != 1].format(n=int(counts[v])) for v in VERDICTS if counts[v]]
-    return " and ".join(filter(None, [", ".join(parts[:-1]), *parts[-1:]]))
+    """The number of claims by verdict, without zeros."""
+    return ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict])
 
 
 def lead(summary: pd.DataFrame) -> str:
-    """What was reproduced and what was not, in three sentences."""
+    """The number of measured numbers and of claims by verdict, in three sentences."""
     total = summary.drop(columns="paper").sum()
     n_claims = int(total[list(VERDICTS)].sum())
     return (
         f"{WORDS[len(summary)]} papers on personalised federated learning print {total['printed']} numbers and make "
         f"{n_claims} claims. {total['measured']} of these numbers have been measured here at the paper's own size so "
-        f"far; {total['printed'] - total['measured']} have not. Of the claims {in_words(total)}."
+        f"far; {total['printed'] - total['measured']} have not. Claims by verdict: {in_words(total)}."
     )
 
 
@@ -86,7 +68,7 @@ def question(paper: str) -> str:
 def citation(paper: str) -> str:
     """How the README cites a paper, as Markdown."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    found = re.search(rf"^- {paper_name(paper)}: (.*(?:\n  .*)*)", text, re.MULTILINE)
+    found = re.search(rf"^- {TITLES[paper]}: (.*(?:\n  .*)*)", text, re.MULTILINE)
     return re.sub(r"\s+", " ", found[1]) if found else ""
 
 
@@ -96,7 +78,7 @@ def start(evidence: Evidence, picture: str) -> str:
     cards = [
         {
             "id": paper,
-            "name": paper_name(paper),
+            "name": TITLES[paper],
             "question": question(paper),
             "printed": row["printed"],
             "measured": row["measured"],
@@ -105,10 +87,10 @@ def start(evidence: Evidence, picture: str) -> str:
         }
         for paper, row in zip(PAPERS, summary.to_dict("records"), strict=True)
     ]
-    found = {v: claims_of(ledger[ledger["verdict"] == v]) for v in DECIDED}
-    open_ = [
-        (p, paper_name(p), int(((ledger["paper"] == p) & (ledger["verdict"] == "not tested")).sum())) for p in PAPERS
-    ]
+    named = ledger.assign(paper=ledger["paper"].map(TITLES))
+    found = {verdict: named[named["verdict"] == verdict].to_dict("records") for verdict in VERDICTS[:-1]}
+    left = ledger.loc[ledger["verdict"] == "not tested", "paper"].value_counts()
+    open_ = [(paper, TITLES[paper], int(left.get(paper, 0))) for paper in PAPERS]
     parts = [
         "# What five papers claim, and what was measured\n",
         f"{escape(lead(summary))}\n",
@@ -130,32 +112,17 @@ def start(evidence: Evidence, picture: str) -> str:
     return "\n".join(parts)
 
 
-def claims_of(ledger: pd.DataFrame) -> list[dict[str, str]]:
-    """Claims for a list: id, claim, and the name of the paper."""
-    return [{"id": r["id"], "claim": r["claim"], "paper": paper_name(r["paper"])} for r in ledger.to_dict("records")]
-
-
 def _toctree(caption: str, *entries: str) -> str:
     return "```{toctree}\n:hidden:\n:caption: " + caption + "\n\n" + "\n".join(entries) + "\n```\n"
 
 
+LESSONS = [f"{TITLES[p]} notebook <notebooks/{i:02d}_{p}>" for i, p in enumerate(PAPERS, 1)]
+LESSONS = ["First steps <notebooks/00_first_steps>", "Playground <notebooks/playground>", *LESSONS]
+RESULTS = ["scoreboard", "ledger", "Differences <differences>", *(f"{TITLES[p]} <papers/{p}>" for p in PAPERS)]
 TOC = "\n".join(
     [
-        _toctree(
-            "Results",
-            "scoreboard",
-            "ledger",
-            "Differences <differences>",
-            *(f"{paper_name(p)} <papers/{p}>" for p in PAPERS),
-        ),
-        _toctree(
-            "Learn",
-            "First steps <notebooks/00_first_steps>",
-            "Playground <notebooks/playground>",
-            *(f"{paper_name(p)} notebook <notebooks/{i:02d}_{p}>" for i, p in enumerate(PAPERS, 1)),
-            "glossary",
-            "lecturer",
-        ),
+        _toctree("Results", *RESULTS),
+        _toctree("Learn", *LESSONS, "glossary", "lecturer"),
         _toctree("Library", "use", "data", "runs", "trust", "methods/index", "api/index"),
         _toctree("Project", "contributing", "changes"),
     ]
@@ -170,11 +137,11 @@ def shown_numbers(evidence: Evidence, frame: pd.DataFrame) -> list[dict[str, obj
     for row in frame.to_dict("records"):
         paper, item, method = row["paper_id"], row["item"], row["method"]
         digits = evidence.studies[paper].item(item).digits
-        done = row["n_seeds"] > 0
+        done, changed = row["n_seeds"] > 0, row["changed"] == "True"
         rows.append(
             {
                 "paper": paper,
-                "paper_name": paper_name(paper),
+                "paper_name": TITLES[paper],
                 "item": item_title(item),
                 "anchor": anchor(item_title(item)),
                 "method": method if method in QUANTITIES else label(method),
@@ -187,12 +154,7 @@ def shown_numbers(evidence: Evidence, frame: pd.DataFrame) -> list[dict[str, obj
                 "seeds": row["n_seeds"] if done else "",
                 "difference": f"{row['difference']:+.{digits}f}" if pd.notna(row["difference"]) else "",
                 "commit": row["commit"][:7],
-                "note": "; ".join(
-                    [
-                        *(["code has changed since"] if row["changed"] == "True" else []),
-                        *filter(None, [row["stand_in"]]),
-                    ]
-                ),
+                "note": "; ".join(filter(None, ["code has changed since" * changed, row["stand_in"]])),
             }
         )
     return rows
@@ -219,7 +181,7 @@ def scoreboard(evidence: Evidence) -> str:
 def ledger(evidence: Evidence) -> str:
     """The page of all claims."""
     frame = evidence.ledger
-    claims = [row | {"paper_name": paper_name(row["paper"])} for row in frame.to_dict("records")]
+    claims = [row | {"paper_name": TITLES[row["paper"]]} for row in frame.to_dict("records")]
     total = evidence.summary.drop(columns="paper").sum()
     text = f"All {len(frame)} claims of the {len(PAPERS)} papers: {in_words(total)}."
     rule = (
@@ -231,12 +193,6 @@ def ledger(evidence: Evidence) -> str:
     parts = ["# Ledger\n", escape(text) + "\n", rule + "\n", words + "\n"]
     parts += ["[The same table as a file](files/ledger.csv).\n", fill("ledger.html", claims=claims)]
     return "\n".join(parts)
-
-
-def distances(evidence: Evidence, made: Pages) -> str:
-    """The figure of how far all measured percentages are from the printed ones, for a page beside the start page."""
-    file = drawing(evidence, "", "differences", made)
-    return figure(made, file, ALT, "", f"Look at the grey band: {how_near(evidence.board)}", up="")
 
 
 # -- papers and claims ----------------------------------------------------------------------------------------------
@@ -257,25 +213,20 @@ def drawing(evidence: Evidence, paper: str, item: str, made: Pages) -> str:
     return file
 
 
-def hero(evidence: Evidence, paper: str, folder: Path, profile: str, made: Pages) -> tuple[str, str]:
-    """The figure that stands for a paper, from the evidence or from the small runs of a profile, and its item or ""."""
-    own = evidence.studies[paper]
-    for item in own.shown:
-        measured = own.shown[item].draw and item != SCHEMES.get(paper)
-        file = drawing(evidence, paper, item, made) if measured else ""
-        if file:
-            about = own.shown[item]
-            return figure(made, file, about.alt or about.title, about.title, evidence.says[paper].get(item, "")), item
-    if not (folder / "hero.svg").exists():
-        return "No figure has been measured at the paper's size yet, and nobody has executed the notebook here.\n", ""
-    file = f"pictures/{profile}/{paper}/hero.svg"
-    made[EXTRA + file] = (folder / "hero.svg").read_bytes()
-    alt = re.search(
-        r"<dc:description>(.*?)</dc:description>", (folder / "hero.svg").read_text(encoding="utf-8"), re.DOTALL
-    )
-    says = (folder / "hero.md").read_text(encoding="utf-8").strip()
-    title = f"From the executed notebook in the {profile} profile, not at the paper's size."
-    return figure(made, file, html.unescape(alt[1]).strip() if alt else title, title, says), ""
+def item_figure(evidence: Evidence, paper: str, item: str, made: Pages, title: str = "") -> str:
+    """The figure of an item with its sentence; "" if it has not been measured."""
+    file, about = drawing(evidence, paper, item, made), evidence.studies[paper].item(item)
+    says = evidence.says[paper].get(item, "")
+    return figure(made, file, about.alt or about.title, title, says) if file else ""
+
+
+def hero(evidence: Evidence, paper: str, made: Pages) -> tuple[str, str]:
+    """The figure that stands for a paper, the first one that was measured, and its item; or a sentence and ""."""
+    for item, about in evidence.studies[paper].shown.items():
+        measured = about.draw and item != SCHEMES.get(paper)
+        if measured and (shown := item_figure(evidence, paper, item, made, about.title)):
+            return shown, item
+    return "No figure has been measured at the paper's size yet.\n", ""
 
 
 def figure(made: Pages, file: str, alt: str, title: str, says: str = "", up: str = "../") -> str:
@@ -285,17 +236,17 @@ def figure(made: Pages, file: str, alt: str, title: str, says: str = "", up: str
     return fill("figure.html", file=up + file, alt=alt, title=title, says=says, size=size)
 
 
-def paper_page(evidence: Evidence, paper: str, folder: Path, profile: str) -> Pages:
+def paper_page(evidence: Evidence, paper: str) -> Pages:
     """The page of a paper, with its pictures."""
     made: Pages = {}
-    name = paper_name(paper)
+    name = TITLES[paper]
     claims = evidence.ledger[evidence.ledger["paper"] == paper]
     [row] = evidence.summary[evidence.summary["paper"] == name].to_dict("records")
     number = PAPERS.index(paper) + 1
-    picture, on_top = hero(evidence, paper, folder, profile, made)
+    picture, on_top = hero(evidence, paper, made)
     counted = (
         f"{name} prints {row['printed']} numbers; {row['measured']} have been measured here at its own size. "
-        f"Of its {len(claims)} claims {in_words(pd.Series(row))}."
+        f"Its {len(claims)} claims: {in_words(pd.Series(row))}."
     )
     parts = [
         f"# {name}\n",
@@ -339,31 +290,21 @@ def agreement(evidence: Evidence, paper: str, made: Pages) -> list[str]:
 
 
 def item_section(evidence: Evidence, paper: str, item: str, made: Pages, on_top: bool) -> list[str]:
-    """A table or figure: title, figure, the printed numbers with ours beside them, what is missing.
-
-    Its figure is left out if it stands on top of the page.
-    """
+    """The section of an item: title, figure unless it is `on_top` of the page, printed and measured numbers, gaps."""
     own, rows = evidence.studies[paper], numbers(evidence, paper, item)
     about = own.item(item)
     parts = [f"### {item_title(item)}\n"]
     if about.title != item:
         title = re.sub(r"^(Tables?|Figs?\.|Eqs?\.) [^:]{1,12}: ", "", about.title)
         parts.append(escape(title[0].upper() + title[1:]) + "\n")
-    file = "" if on_top else drawing(evidence, paper, item, made)
-    if file:
-        parts.append(figure(made, file, about.alt or about.title, "", evidence.says[paper].get(item, "")))
+    parts.append("" if on_top else item_figure(evidence, paper, item, made))
     known = rows[["paper", "value"]].notna().any(axis=1).sum() if len(rows) else 0
     if known:
         wide = side_by_side(evidence, paper, item)
-        top: list[tuple[str, int]] = []
-        for place, _ in wide.columns:
-            top = [*top[:-1], (place, top[-1][1] + 1)] if top and top[-1][0] == place else [*top, (place, 1)]
+        top = [(place, len(list(same))) for place, same in groupby(place for place, _ in wide.columns)]
         sources = ["paper" if source == "paper" else "here" for _, source in wide.columns]
-        body = [
-            (str(index), list(zip(line, sources, strict=True)))
-            for index, line in zip(wide.index, wide.to_numpy(), strict=True)
-        ]
-        name = f"{item_title(item)} of {paper_name(paper)}"
+        body = [(str(index), list(zip(line, sources, strict=True))) for index, *line in wide.itertuples(name=None)]
+        name = f"{item_title(item)} of {TITLES[paper]}"
         parts.append(fill("numbers.html", name=name, corner=wide.index.name, top=top, sources=sources, body=body))
     parts.append(escape(state(evidence, paper, item)) + "\n")
     apart = evidence.apart
@@ -390,7 +331,7 @@ def state(evidence: Evidence, paper: str, item: str) -> str:
     return text
 
 
-def claim_page(evidence: Evidence, claim: dict[str, str], around: tuple[str, str]) -> Pages:
+def claim_page(evidence: Evidence, claim: dict[str, str], around: Sequence[str]) -> Pages:
     """The page of a claim: its words, its predicate, the verdict, the numbers that it needs and its figure."""
     made: Pages = {}
     paper, item = claim["paper"], claim["figure"]
@@ -409,38 +350,18 @@ def claim_page(evidence: Evidence, claim: dict[str, str], around: tuple[str, str
     parts = [
         "---\norphan: true\n---\n",
         f"# {escape(claim['claim'])}\n",
-        fill("claim.html", claim=claim, name=paper_name(paper), meaning=MEANING, title=title, anchor=anchor(title)),
+        fill("claim.html", claim=claim, name=TITLES[paper], meaning=MEANING, title=title, anchor=anchor(title)),
         "## How it is judged\n",
         f"{escape(claim['check'])}\n",
         "## What was measured\n",
         (escape(f"{counts}; seeds: {claim['seeds'] or 'none'}") + ".\n" if claim["measured"] else "Nothing yet.\n"),
         "\n".join(f"- {escape(case)}" for case in cases.split("; ") if case) + "\n",
         (f"Other data stand in for the paper's: {escape(claim['stand_in'])}.\n" if claim["stand_in"] else ""),
-        (f"The claim needs {amount(len(keys))}; {amount(done, of=len(keys))} been measured.\n" if keys else ""),
+        (f"Numbers that the claim needs: {len(keys)}; measured: {done}.\n" if keys else ""),
         (fill("needed.html", rows=shown_numbers(evidence, pd.DataFrame(asked)), id=claim["id"]) if asked else ""),
     ]
-    file = drawing(evidence, paper, item, made)
-    if file:
-        about = own.item(item)
-        parts += [
-            "## Figure\n",
-            figure(made, file, about.alt or about.title, about.title, evidence.says[paper].get(item, "")),
-        ]
-    parts.append(fill("around.html", before=around[0], after=around[1], paper=paper, name=paper_name(paper)))
+    if shown := item_figure(evidence, paper, item, made, own.item(item).title):
+        parts += ["## Figure\n", shown]
+    parts.append(fill("around.html", before=around[0], after=around[1], paper=paper, name=TITLES[paper]))
     made[f"claims/{claim['id']}.md"] = "\n".join(filter(None, parts))
     return made
-
-
-def amount(n: int, of: int = -1) -> str:
-    """So many numbers: "1 number", "12 numbers"; of a total: "none of them has", "3 of them have"."""
-    if of < 0:
-        return f"{n} number" + "s" * (n != 1)
-    if of == 1:
-        return "it has" if n else "it has not"
-    return (
-        "none of them has"
-        if n == 0
-        else "all of them have"
-        if n == of
-        else f"{n} of them " + ("have" if n > 1 else "has")
-    )
