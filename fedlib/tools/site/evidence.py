@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from fedlib.report.paper import PAPERS, TITLES
+from fedlib.report.paper import PAPERS
 from fedlib.studies import layout
 from fedlib.studies.pages import FOLDER
 from fedlib.studies.study import Study, study

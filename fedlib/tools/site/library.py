@@ -12,7 +12,6 @@ from fedlib.algorithm import ALGORITHMS
 from fedlib.files import write_text
 from fedlib.report.paper import PAPERS, TITLES, reported
 from fedlib.report.style import label
-from fedlib.studies.pages import TITLES
 from fedlib.tools.site.evidence import Evidence, counted
 from fedlib.tools.site.markup import ROOT, Pages, escape, place
 

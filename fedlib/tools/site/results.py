@@ -12,11 +12,11 @@ from itertools import groupby
 import nbformat
 import pandas as pd
 
-from fedlib.report.paper import KEY, PAPERS, QUANTITIES, format_pm, readings
+from fedlib.report.paper import KEY, PAPERS, QUANTITIES, TITLES, format_pm, readings
 from fedlib.report.style import base_method, label
 from fedlib.studies.differences import percentages
 from fedlib.studies.layout import item_title
-from fedlib.studies.pages import ALT, SCHEMES, TITLES, differences_page, how_near, in_markdown, score
+from fedlib.studies.pages import ALT, SCHEMES, differences_page, how_near, in_markdown, score
 from fedlib.studies.verdict import MEANING, VERDICTS, shares
 from fedlib.tools.site.evidence import Evidence, counted, names, numbers, side_by_side
 from fedlib.tools.site.markup import EXTRA, ROOT, Pages, anchor, escape, fill
