@@ -1,6 +1,5 @@
 """The study of pFedMB: its cells, its claims on constructed numbers, and a few of its runs."""
 
-import re
 import time
 from typing import ClassVar
 
@@ -9,25 +8,17 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from studies import with_numbers
 
 import fedlib as fl
-from fedlib.papers.pfedmb import alpha as of_alpha
-from fedlib.papers.pfedmb import figures
+from fedlib.papers.pfedmb.accuracy import branches_of_best, chance
 from fedlib.papers.pfedmb.claims import CLAIMS
-from fedlib.papers.pfedmb.draw import PAIRS, chance, reported_curve, rows_that_count
-from fedlib.papers.pfedmb.figures import SHOWN
-from fedlib.papers.pfedmb.given import groups
-from fedlib.papers.pfedmb.study import (
-    COLUMNS,
-    PROFILES,
-    branch_use,
-    branches_of_best,
-    choices,
-    chosen,
-    rounds_to,
-)
+from fedlib.papers.pfedmb.controls import groups
+from fedlib.papers.pfedmb.measure import best_rows, branch_use, choices, chosen, reported_curve, rounds_to
+from fedlib.papers.pfedmb.mixture_weights import at_round, rounds_of
+from fedlib.papers.pfedmb.sizes import COLUMNS, PAIRS, PROFILES
+from fedlib.papers.pfedmb.study import ITEMS
 from fedlib.studies import rows, runner
-from fedlib.studies.layout import parts_of
 from fedlib.studies.number import Number
 from fedlib.studies.runner import missing, work
 from fedlib.studies.study import study
@@ -50,8 +41,12 @@ def frame(*numbers):
     return pd.DataFrame(numbers, columns=[*KEY, "value"])
 
 
+def verdicts(paper, measured):
+    return with_numbers(paper, pd.concat([measured, measured])).ledger().set_index("id")["verdict"]  # of two seeds
+
+
 def verdict(paper, claim, measured):
-    return paper.ledger(pd.concat([measured, measured])).set_index("id").loc[claim, "verdict"]  # of two seeds
+    return verdicts(paper, measured)[claim]
 
 
 def changed(method, at, value):
@@ -135,8 +130,9 @@ def test_every_variant_of_the_control_is_a_run_of_its_own(paper, words):
 
 
 def test_the_papers_own_numbers_are_for_its_claims(paper):
-    verdicts = paper.ledger(pd.concat([printed(), printed()])).set_index("id")["verdict"]
-    assert verdicts.to_dict() == {claim.id: "holds" if claim.id in DECIDED else "not tested" for claim in CLAIMS}
+    assert verdicts(paper, printed()).to_dict() == {
+        claim.id: "holds" if claim.id in DECIDED else "not tested" for claim in CLAIMS
+    }
 
 
 @pytest.mark.parametrize(
@@ -316,13 +312,13 @@ def test_a_few_runs_make_numbers_of_every_kind(few):
     assert values["parts", "pfedmb", f"{at};branches=5;alpha_lr=0", "largest_alpha"] == pytest.approx(0.2)
     assert values["parts", "pfedmb", f"{at};branches=5;alpha=labels", "largest_alpha"] == pytest.approx(1)
     assert max(path.stat().st_size for path in folder.glob("*/*.json")) < 20_000
-    verdicts = small.ledger(measured).set_index("id")["verdict"]
-    assert verdicts["pb18"] == "identity"
-    assert verdicts["pb19"] == "consistent so far"  # on a stand-in
+    judged = small.ledger().set_index("id")["verdict"]
+    assert judged["pb18"] == "identity"
+    assert judged["pb19"] == "consistent so far"  # on a stand-in
 
 
 def test_every_committed_row_belongs_to_a_run_of_the_study(paper):
-    assert {task for task, _ in rows.read("pfedmb")} <= set(paper.tasks())
+    assert {task for task, _ in rows.read("pfedmb")} <= set(paper.tasks)
 
 
 def test_groups_of_clients_with_similar_labels():
@@ -332,34 +328,25 @@ def test_groups_of_clients_with_similar_labels():
     assert len(set(found)) == 5
 
 
-@pytest.mark.parametrize("item", [name for name, one in SHOWN.items() if one.draw])
-def test_every_figure_draws_what_there_is(few, item):
+@pytest.mark.parametrize("item", [one.name for one in ITEMS])
+def test_every_item_draws_and_speaks_of_what_there_is(few, paper, item):
     small, _ = few
-    for one in (small, small.replace(rows={})):
-        plt.close(one.figure(item))
-        assert (SHOWN[item].says or str)(one)
-    assert len(SHOWN[item].alt) > 20
+    some = small.replace(rows={key: row for n, (key, row) in enumerate(small.rows.items()) if n % 3})
+    for one in (small, some, paper, small.replace(rows={}), study("pfedmb", "quick").replace(rows={})):
+        said = one.shown[item].sentence(one) if one.shown[item].sentence else ""
+        assert (said == one.says(item) == "") if not one.rows else (said + ".").endswith((".", ")."))
+        if one.shown[item].drawing:
+            plt.close(one.figure(item))
+            assert len(one.shown[item].alt) > 20
 
 
 def test_the_hero_has_a_panel_for_each_pair_and_a_line_for_each_client_and_branch(few):
     figure = few[0].figure("hero")
     assert [len(ax.lines) for ax in figure.axes] == [10] * 5  # two clients, five branches
     assert figure.axes[3].get_title().startswith("clients 6 and 7")
-    alpha = np.array(rows_that_count(few[0], "fig3", "pfedmb")[0].kept["alpha"])
+    alpha = np.array(best_rows(few[0], "fig3", "pfedmb")[0].kept["alpha"])
     np.testing.assert_allclose(figure.axes[3].lines[7].get_ydata(), alpha[:, 7, 2])
     plt.close(figure)
-
-
-def test_the_hero_names_the_branch_that_a_pair_prefers_in_the_end():
-    first, last = np.zeros((10, 5)), np.zeros((10, 5))
-    for client in range(10):
-        pair = client // 2
-        first[client, pair] = 1
-        one, other = (0.6, 0.4) if client % 2 == 0 else (0.1, 0.9)
-        last[client, [(pair + 1) % 5, (pair + 2) % 5]] = one, other
-    figure = of_alpha.hero(Kept({"alpha": [first, last], "alpha_rounds": [1, 9]}, {}))
-    names = [[text.get_text() for text in ax.texts] for ax in figure.axes]
-    assert names == [["branch 3"], ["branch 4"], ["branch 5"], ["branch 1"], ["branch 2"]]
 
 
 def test_fig_3_shows_alpha_with_weighting_on_the_left(few):
@@ -367,25 +354,12 @@ def test_fig_3_shows_alpha_with_weighting_on_the_left(few):
     images = [ax.images[0].get_array() for ax in figure.axes[:-1]]  # the last is the colour bar
     assert len(images) == 4  # two rounds, with and without
     for at, method in ((0, "pfedmb"), (1, "pfedmb-avg")):
-        alpha = rows_that_count(few[0], "fig3", method)[0].kept["alpha"][0]
+        alpha = best_rows(few[0], "fig3", method)[0].kept["alpha"][0]
         np.testing.assert_allclose(images[at], alpha)
-    assert figure.axes[0].get_ylabel() == "round 1\nclient"
+    assert figure.axes[0].get_title() == "round 1, with weighting"
     plt.close(figure)
-    figure = of_alpha.at_round(few[0], of_alpha.rounds_of(few[0])[-1])
+    figure = at_round(few[0], rounds_of(few[0])[-1])
     assert figure.axes[0].get_title().startswith("with weighting: Rand index")
-    plt.close(figure)
-
-
-def test_the_best_method_is_on_top_and_guessing_is_a_line():
-    figure = figures.table1(of(("table1", "fedavg", PAIRS, 60.0), ("table1", "pfedmb", PAIRS, 80.0)))
-    [ax] = figure.axes
-    assert [text.get_text() for text in ax.get_yticklabels()] == ["pFedMB", "FedAvg"]
-    assert 50.0 in [line.get_xdata()[0] for line in ax.lines]
-    crosses = [(line.get_xdata()[0], line.get_ydata()[0]) for line in ax.lines if line.get_marker() == "x"]
-    assert crosses == [(89.49, 0), (87.99, 1)]  # as printed
-    assert np.isnan(chance("clients=15;dir=0.4"))
-    assert chance("clients=50;classes=2") == 50
-    assert np.isnan(chance("clients=15;classes=20;u=0.3-0.7"))
     plt.close(figure)
 
 
@@ -396,117 +370,6 @@ def test_printed_numbers_stand_beside_measured_ones_unless_other_data_stand_in(p
     beside = paper.numbers("table1", "fig4").set_index(["item", "method"])["paper"]
     assert beside["table1"].to_dict() == {"local_only": 87.26, "fedavg": 87.99, "pfedmb-avg": 89.08, "pfedmb": 89.49}
     assert beside["fig4"].isna().all()
-
-
-# -- what is said under a figure, on both sides of its comparison -------------------------------------------------
-
-
-class of:
-    """A study of these numbers: item, method, setting, value, and "accuracy" or another metric."""
-
-    def __init__(self, *numbers):
-        table = [(item, method, "cifar10", setting, *(rest or ["accuracy"]), 0, value)
-                 for item, method, setting, value, *rest in numbers]  # fmt: skip
-        self.frame = pd.DataFrame(table, columns=[*KEY, "seed", "value"])
-
-    def numbers(self, *items, metric=""):
-        frame = self.frame[self.frame["item"].isin(items) & self.frame["metric"].isin([metric or "accuracy"])]
-        printed = fl.report.reported("pfedmb").drop_duplicates(KEY).set_index(KEY)["mean"]
-        paper = [printed.get(key, np.nan) for key in frame[KEY].itertuples(index=False, name=None)]
-        parts = pd.DataFrame([parts_of(s) for s in frame["setting"]], index=frame.index)
-        return frame.assign(paper=paper).join(parts)
-
-
-class Kept:
-    """A study of one run with weighting and one without, by what they keep."""
-
-    def __init__(self, ours, theirs):
-        self.cells, self.rows = [], {}
-        for method, kept in (("pfedmb", ours), ("pfedmb-avg", theirs)):
-            task = type("Task", (), {"name": method})
-            self.cells.append(type("Cell", (), {"item": "fig3", "method": method, "tasks": [task]}))
-            self.rows[method, 0] = rows.Row(method, 0, {"kept": {"validation": 1.0, **kept}})
-
-    def known(self):
-        return self.rows
-
-
-def test_the_ranking_says_who_is_ahead_and_by_how_much():
-    def says(ours):
-        numbers = of(
-            ("table1", "pfedmb", PAIRS, ours), ("table1", "fedavg", PAIRS, 80.0), ("table1", "fedper", PAIRS, 70.0)
-        )
-        return figures.says_ranking(numbers, "table1")
-
-    assert "number 1 of 3, 2.5 points ahead of FedAvg" in says(82.5)
-    assert "number 2 of 3, 4.0 points behind FedAvg" in says(76.0)
-    assert ", level with FedAvg" in says(80.04)
-    assert "guessing" not in says(76.0)
-    assert "No better than guessing: pFedMB." in says(51.0)
-    assert "Nothing can be compared" in figures.says_ranking(of(("table1", "pfedmb", PAIRS, 1.0)), "table1")
-
-
-def test_what_fig_3_says_depends_on_who_is_first():
-    fast = {"rand_indices": [0.5, 1.0, 1.0], "branches_used": [3, 5, 5]}
-    slow = {"rand_indices": [0.2, 0.4, 0.6], "branches_used": [2, 3, 4]}
-    assert "found earlier with weighting" in of_alpha.says_fig3(Kept(fast, slow))
-    assert "found earlier without weighting" in of_alpha.says_fig3(Kept(slow, fast))
-    assert "equally fast" in of_alpha.says_fig3(Kept(slow, slow))
-    assert "5 branches with weighting and 4 without" in of_alpha.says_fig3(Kept(fast, slow))
-
-
-def test_the_hero_counts_pairs_that_agree():
-    def says(chosen):
-        kept = {"alpha": [np.eye(5)[chosen].tolist()], "alpha_rounds": [1]}
-        kept |= {"rand_indices": [1.0 if chosen == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4] else 0.3]}
-        return of_alpha.says_hero(Kept(kept | {"branches_used": [len(set(chosen))]}, {}))
-
-    assert "in 5 of 5 pairs, and the pairs prefer 5 different" in says([0, 0, 1, 1, 2, 2, 3, 3, 4, 4])
-    assert "With 1 of 1 seed the" in says([0, 0, 1, 1, 2, 2, 3, 3, 4, 4])
-    assert "in 3 of 5 pairs, and the pairs prefer 4 different" in says([0, 1, 1, 1, 2, 2, 3, 1, 3, 3])
-    assert "With 0 of 1 seed the" in says([0, 1, 1, 1, 2, 2, 3, 1, 3, 3])
-
-
-@pytest.mark.parametrize(("uniform", "given", "word"), [(60.0, 75.0, "choice given"), (75.0, 60.0, "nobody chooses")])
-def test_the_control_names_what_helps_most(uniform, given, word):
-    at = "clients=15;classes=2"
-    numbers = [("table2", "pfedmb", at, 65.0), ("table2", "local_only", at, 80.0)]
-    numbers += [("parts", "pfedmb", f"{at};branches=5;alpha_lr=0", uniform)]
-    numbers += [("parts", "pfedmb", f"{at};branches=5;alpha=labels", given)]
-    said = figures.says_parts(of(*numbers))
-    assert re.search(f"'{word}[^']*' helps most, from one seed", said)
-    assert "+10.0" in said
-    assert "stays behind a client that trains alone (80.0)" in said
-    numbers[1] = ("table2", "local_only", at, 70.0)
-    assert "reaches a client that trains alone" in figures.says_parts(of(*numbers))
-
-
-def test_a_bar_of_the_control_stands_at_the_name_of_its_variant():
-    at = "clients=15;classes=2"
-    of_variants = {"alpha=labels": (75.0, 3.0), "alpha_lr=0": (50.0, 15.0), "gain=yes": (80.0, 6.0)}
-    numbers = [("table2", "local_only", at, 70.0), ("table2", "pfedmb", at, 65.0)]
-    numbers.append(("branches", "pfedmb", f"{at};branches=5", 4.0, "clients_per_branch"))
-    for name, (accuracy, clients) in of_variants.items():
-        place = ("parts", "pfedmb", f"{at};branches=5;{name}")
-        numbers += [(*place, accuracy), (*place, clients, "clients_per_branch")]
-    left, right = figures.parts(of(*numbers)).axes
-    rows_by_accuracy = [text.get_text() for text in left.get_yticklabels()]
-    assert rows_by_accuracy == [
-        "initial branches scaled up",
-        "choice given by the labels",
-        "Local-Only",
-        "pFedMB",
-        "nobody chooses: alpha = 1/B",
-    ]
-    bars = {bar.get_y() + bar.get_height() / 2: bar.get_width() for bar in right.patches}
-    assert bars == pytest.approx({0: 6, 1: 3, 3: 4, 4: 15})
-
-
-def test_the_control_says_how_accuracy_goes_with_the_clients_of_a_branch():
-    assert figures._trend([(3, 66.0), (15, 50.0), (5, 64.0)]).endswith("accuracy falls.")
-    assert figures._trend([(3, 50.0), (15, 66.0), (5, 64.0)]).endswith("accuracy rises.")
-    assert "neither" in figures._trend([(3, 50.0), (15, 60.0), (5, 64.0)])
-    assert not figures._trend([(3, 50.0), (15, 60.0)])
 
 
 def test_the_control_of_fedamp_changes_its_pull_alone_and_begins_at_that_of_table_2(paper):
@@ -523,40 +386,6 @@ def test_the_control_of_fedamp_changes_its_pull_alone_and_begins_at_that_of_tabl
         assert [(t.algorithm.hyper["sigma"], t.algorithm.hyper["lam"]) for t in cell.tasks] == [
             (sigma, float(lam)) for sigma in (10, 100)
         ]
-
-
-def test_the_control_of_fedamp_stands_beside_what_is_printed():
-    at = "clients=15;dir=0.4"
-    numbers = [("pull", "fedamp", f"{at};lam=0.1", value) for value in (70.0, 72.0)]
-    assert "Nothing can be compared" in figures.says_pull(of(*numbers))
-    numbers += [("pull", "fedamp", f"{at};lam=1", value) for value in (66.0, 67.0)]
-    said = "15 clients, Dir(0.4): 66.5 with λ = 1, 71.0 with λ = 0.1; printed 72.9."
-    assert figures.says_pull(of(*numbers)).endswith(said)
-    [ax] = figures.pull(of(*numbers)).axes
-    [mean] = [line for line in ax.lines if len(line.get_xdata()) == 2 and line.get_linewidth() > 1.5]
-    assert mean.get_xydata().tolist() == [[0.1, 71.0], [1.0, 66.5]]
-    assert [line.get_ydata()[0] for line in ax.lines if line.get_linestyle() == ":"] == [72.91]
-
-
-def test_the_best_number_of_branches_is_named():
-    def says(*values):
-        return figures.says_branches(pd.DataFrame({"branches": [1, 2, 5], "value": values}))
-
-    assert says(60.0, 70.0, 80.0).startswith("Best are 5 branches (80.0 %)")
-    assert (
-        says(60.0, 50.0, 40.0)
-        == "Best is one branch, FedAvg (60.0 %), of 3 numbers that were tried; lowest is 5 (40.0 %)."
-    )
-
-
-def test_a_column_of_fig_5_with_one_number_of_branches_is_not_shown():
-    one = ("fig5", "pfedmb", "clients=15;dir=0.4;branches=1", 70.0)
-    assert figures.says_fig5(of(one)) == figures.says_branches(pd.DataFrame())
-    assert not figures.fig5(of(one)).axes[0].lines
-    two = [("fig5", "pfedmb", f"clients=15;classes=2;branches={b}", value) for b, value in ((2, 80.0), (10, 82.0))]
-    assert figures.says_fig5(of(one, *two)).startswith("15 clients, two classes each: Best are 10 branches")
-    [ax] = figures.fig5(of(one, *two)).axes
-    assert ax.get_title() == "15 clients, two classes each"
 
 
 def test_as_many_branches_with_weighting_as_without_is_against_a_slower_clustering(paper):
@@ -583,32 +412,102 @@ def test_the_control_on_pairs_replaces_one_part_at_a_time(paper):
         assert one._replace(algorithm=ours.algorithm, keep=ours.keep).name == ours.name
 
 
-def test_the_control_on_pairs_stands_beside_table_1():
+# -- figures and sentences of constructed numbers -----------------------------------------------------------------
+
+
+def of(study, *numbers):
+    """The study with these numbers alone: item, method, setting, value, and "accuracy" or another metric."""
+    table = [(*one[:2], "cifar10", one[2], *(one[4:] or ["accuracy"]), 0, one[3], 1.0, "", "") for one in numbers]
+    columns = [*KEY, "seed", "value", "seconds", "commit", "tasks"]
+    return with_numbers(study.replace(rows={}), pd.DataFrame(table, columns=columns))
+
+
+def names_and_crosses(ax):
+    crosses = {line.get_ydata()[0]: line.get_xdata()[0] for line in ax.lines if line.get_marker() == "x"}
+    return [text.get_text() for text in ax.get_yticklabels()], crosses
+
+
+def test_the_best_method_is_on_top_and_guessing_is_a_line(paper):
+    numbers = of(paper, ("table1", "fedavg", PAIRS, 60.0), ("table1", "pfedmb", PAIRS, 80.0))
+    [ax] = numbers.figure("table1").axes
+    assert names_and_crosses(ax) == (["pFedMB", "FedAvg"], {0: 89.49, 1: 87.99})  # as printed
+    assert 50.0 in [line.get_xdata()[0] for line in ax.lines]
+    guessing = {"clients=15;dir=0.4": np.nan, "clients=50;classes=2": 50, "clients=15;classes=20;u=0.3-0.7": np.nan}
+    for setting, accuracy in guessing.items():
+        np.testing.assert_equal(chance(pd.DataFrame({"setting": [setting]})), accuracy)
+    plt.close("all")
+
+
+def test_variants_stand_beside_the_methods_of_table_1(paper):
     at = f"{PAIRS};branches=5"
-    table1 = [("table1", "pfedmb", PAIRS, 80.0), ("table1", "fedavg", PAIRS, 85.0)]
-    variants = [("pairs_parts", "pfedmb", f"{at};gain=yes", v) for v in (86.0, 88.0)]
-    variants.append(("pairs_parts", "pfedmb-avg", f"{at};gain=yes", 78.5))
-    figure = figures.pairs_parts(of(*table1, *variants))
-    [ax] = figure.axes
+    numbers = [("table1", "pfedmb", PAIRS, 80.0), ("table1", "fedavg", PAIRS, 85.0)]
+    numbers += [
+        ("pairs_parts", "pfedmb", f"{at};gain=yes", 87.0),
+        ("pairs_parts", "pfedmb-avg", f"{at};gain=yes", 78.5),
+    ]
+    study = of(paper, *numbers)
+    [ax] = study.figure("pairs_parts").axes
     names = ["initial branches scaled up", "FedAvg", "pFedMB", "pFedMB-avg with initial branches scaled up"]
-    assert [text.get_text() for text in ax.get_yticklabels()] == names
-    assert [line.get_ydata()[0] for line in ax.lines if line.get_marker() == "x"] == [1, 2]  # those that are printed
-    plt.close(figure)
-    said = figures.says_pairs_parts(of(*table1, *variants))
-    assert "(80.0): initial branches scaled up 87.0 (+7.0), pFedMB-avg with initial branches scaled up 78.5 (" in said
-    assert said.endswith("The best of them is 2.0 points ahead of FedAvg (85.0).")
-    said = figures.says_pairs_parts(of(*table1, *variants[2:]))
-    assert said.endswith("The best of them is 6.5 points behind FedAvg (85.0).")
-    for some in (table1, [*table1[:1], *variants]):
-        assert "Nothing can be compared" in figures.says_pairs_parts(of(*some))
+    assert names_and_crosses(ax) == (names, {1: 87.99, 2: 89.49})
+    plt.close("all")
+    assert "scaled up +7.0, pFedMB-avg with initial branches scaled up -1.5. " in study.says("pairs_parts")
+    assert "is 2.0 points ahead of FedAvg (85.0 %), from one seed" in study.says("pairs_parts")
+    assert "is 6.5 points behind FedAvg" in of(paper, *numbers[:2], numbers[3]).says("pairs_parts")
+    assert not of(paper, numbers[0], *numbers[2:]).says("pairs_parts")  # without FedAvg nothing is said
 
 
-@pytest.mark.parametrize(("ours", "said"), [(4.5, "4.5"), (30.0, "30"), (31.0, "more than 30")])
-def test_fig_4_says_who_is_there_first(ours, said, paper):
-    at = f"{PAIRS};aim=fedavg"
-    numbers = of(("fig4", "pfedmb", at, ours, "rounds"), ("fig4", "fedavg", at, 6.0, "rounds"))
-    numbers.cells = paper.cells
-    [task, *_] = [task for cell in paper.cells if cell.item == "fig4" for task in cell.tasks]
-    assert task.rounds == 30
-    sentence = f"Rounds to 99 % of the final accuracy of FedAvg: pFedMB {said}, FedAvg itself 6."
-    assert figures.says_fig4(numbers) == sentence
+def test_variants_are_those_of_clients_with_two_classes_and_have_the_clients_of_their_branches(paper):
+    numbers = [
+        ("table2", "local_only", "clients=15;classes=2", 70.0),
+        ("table2", "pfedmb", "clients=15;classes=2", 99.0),
+    ]
+    for at, more in (("clients=15;classes=2", 0), ("clients=15;dir=0.4", 9)):
+        for name, accuracy, clients in (("", 65, 4), (";alpha=labels", 75, 3), (";alpha_lr=0", 50, 15)):
+            key = "parts" if name else "branches", "pfedmb", f"{at};branches=5{name}"
+            numbers += [(*key, accuracy + more), (*key, clients, "clients_per_branch")]
+    study = of(paper, *numbers)
+    above, below = study.figure("parts").axes
+    assert names_and_crosses(above)[0] == ["alpha given by the labels", "Local-Only", "pFedMB", "alpha fixed at 1/B"]
+    assert names_and_crosses(below)[0] == ["alpha fixed at 1/B", "pFedMB", "alpha given by the labels"]
+    assert [text.get_text() for text in below.texts] == ["15.0", "4.0", "3.0"]
+    plt.close("all")
+    assert study.says("parts").endswith(
+        "From 3.0 to 15.0 clients per branch the change is -25.0 points; the maximum, 75.0, is at 3.0."
+    )
+
+
+def test_the_control_of_fedamp_has_a_line_at_what_is_printed(paper):
+    study = of(paper, *(("pull", "fedamp", f"clients=15;dir=0.4;lam={lam}", v) for lam, v in ((1, 66.5), (0.1, 71.0))))
+    lines = [line.get_xydata().tolist() for line in study.figure("pull").axes[0].lines]
+    assert [[0.1, 71.0], [1.0, 66.5]] in lines
+    assert [[0.1, 72.91], [1.0, 72.91]] in lines
+    plt.close("all")
+
+
+def test_a_column_of_fig_5_with_one_number_of_branches_is_not_shown(paper):
+    one = ("branches", "pfedmb", "clients=15;dir=0.4;branches=1", 70.0)
+    assert not of(paper, one).says("fig5")
+    assert not of(paper, one).figure("fig5").axes[0].lines
+    two = [("fig5", "pfedmb", f"clients=50;classes=2;branches={b}", value) for b, value in ((2, 80.0), (10, 82.0))]
+    [ax] = of(paper, one, *two).figure("fig5").axes
+    assert ax.get_title("left") == "50 clients, two classes each"
+    plt.close("all")
+
+
+def test_a_method_that_does_not_get_there_takes_more_rounds_than_there_are(paper):
+    for ours, words in ((4.5, "4.5"), (30.0, "30"), (31.0, "more than 30")):
+        at = f"{PAIRS};aim=fedavg"
+        numbers = of(paper, ("fig4", "pfedmb", at, ours, "rounds"), ("fig4", "fedavg", at, 6.0, "rounds"))
+        assert f"FedAvg after {words} rounds, FedAvg itself after 6." in numbers.says("fig4")
+
+
+@pytest.mark.parametrize(("weighted", "plain", "words"), [(1.0, 0.6, "with"), (0.6, 1.0, "without"), (0.6, 0.6, "")])
+def test_what_fig_3_says_depends_on_who_is_first(paper, weighted, plain, words):
+    made = {}
+    for cell in (cell for cell in paper.cells if cell.item == "fig3"):
+        rand = weighted if cell.method == "pfedmb" else plain
+        kept = {"validation": 1.0, "alpha": [], "rand_indices": [0.2, rand], "branches_used": [2, 5]}
+        kept |= {"within": [0.0], "between": [1.0]}
+        made |= {(t.name, 0): rows.Row(t.name, 0, {"kept": kept, "seconds": 1, "commit": ""}) for t in cell.tasks}
+    said = paper.only("fig3").replace(rows=made).says("fig3")
+    assert said.endswith(f"the pairs are found earlier {words} weighting." if words else "are found equally fast.")

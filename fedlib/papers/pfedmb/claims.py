@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from fedlib.papers.pfedmb.draw import LAYERS, PAIRS
-from fedlib.papers.pfedmb.study import COLUMNS, COMPLEX, COSTED, FIG5, METHODS, PROFILES, RIVALS, SIMPLE
+from fedlib.papers.pfedmb.mixture_weights import LAYERS
+from fedlib.papers.pfedmb.sizes import COLUMNS, COMPLEX, COSTED, FIG5, METHODS, PAIRS, PROFILES, RIVALS, SIMPLE
 from fedlib.studies.claim import Claim, Numbers
 from fedlib.studies.number import Number, fact, largest, mean, point, smallest, strictly
 from fedlib.studies.verdict import Case

@@ -1,0 +1,207 @@
+"""pFedMB: accuracy of the methods (Tables I and II, Fig. 4), and by the number of branches (Table III, Fig. 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import product
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from fedlib.papers.pfedmb.measure import accuracy, best, best_rows, chosen, reported_curve, rounds_to
+from fedlib.papers.pfedmb.sizes import FIG5, PAIRED, PAIRS, B, Column, Sizes, columns, tried, tried_on_pairs
+from fedlib.report.panels import line_panels, method_panels
+from fedlib.report.paper import reported
+from fedlib.report.sentences import trend, who_leads
+from fedlib.report.style import GREY, label, method_style
+from fedlib.studies.item import Cell, item
+from fedlib.studies.rows import Row
+
+
+def place(dataset: str, setting: str) -> str:
+    """A column of Table II, or the setting of Table I, in words."""
+    clients, kind = setting.split(";")[:2]
+    words = {"pairs=5": "five pairs", "classes=2": "two classes each", "dir=0.4": "Dir(0.4)"}
+    words |= {"classes=20": "twenty classes each (CIFAR-100)"}
+    return f"{clients.removeprefix('clients=')} clients, {words[kind]}"
+
+
+def chance(rows: pd.DataFrame) -> float:
+    """Accuracy [%] of guessing, if all clients have two classes in equal shares; NaN elsewhere."""
+    return 50.0 if {"pairs=5", "classes=2"} & {*rows["setting"].iloc[0].split(";")} else np.nan
+
+
+def methods_by_column(study, name: str) -> Figure:
+    """A panel for each column of Table I or II: the methods, the best one on top."""
+    return method_panels(study.numbers(name), ("dataset", "setting"), place, chance, best_first=True, sharex=False)
+
+
+def lead_by_column(study, name: str) -> str:
+    """pFedMB against the best other method in each column of Table I or II."""
+    return who_leads(study.numbers(name), "pfedmb", ("dataset", "setting"), place)
+
+
+@item(
+    "Table I: accuracy [%] on the five pairs after fine-tuning, mean over clients.",
+    alt="Accuracy of four methods as dots, small for each seed, large for the mean; crosses: as printed.",
+)
+def table1(sizes):
+    for method in PAIRED:
+        yield Cell(method, "cifar10", PAIRS, tried_on_pairs(sizes, method), accuracy, seeds=sizes.seeds)
+
+
+table1.draw(lambda study: methods_by_column(study, "table1"))
+table1.says(lambda study: lead_by_column(study, "table1"))
+
+
+@item(
+    "Fig. 4: accuracy [%] after fine-tuning by round; its table has the rounds to 99 % of another method's accuracy.",
+    alt="Accuracy of four methods over the rounds; thin lines are seeds, thick ones their mean.",
+    digits=1,
+)
+def fig4(sizes):
+    for aim, method in product(("pfedmb-avg", "fedavg"), PAIRED):
+        ours = tried_on_pairs(sizes, method)
+        tasks, read = (*ours, *tried_on_pairs(sizes, aim)), partial(rounds_to, len(ours))
+        yield Cell(method, "cifar10", f"{PAIRS};aim={aim}", tasks, read, "rounds", sizes.seeds)
+
+
+@fig4.draw
+def _(study):
+    curves = [pd.DataFrame(columns=["method", "seed", "round", "client_mean"])]
+    for method in PAIRED:
+        for row in best_rows(study, "table1", method):
+            curves.append(reported_curve(row).reset_index().assign(method=method, seed=row.seed))
+    frame = pd.concat(curves[1:] or curves)
+    low = min([45.0, *frame["client_mean"]])
+    return line_panels(frame, "round", (), chance=lambda rows: 50.0, y="client_mean", ylim=(low, 101), height=2.6)
+
+
+@fig4.says
+def _(study):
+    rounds = study.numbers("fig4").groupby(["aim", "method"])["value"].mean()
+    last, texts = max(task.rounds for cell in study.cells if cell.item == "fig4" for task in cell.tasks), []
+    for aim in ("fedavg", "pfedmb-avg"):
+        if {(aim, "pfedmb"), (aim, aim)} <= {*rounds.index}:
+            ours, theirs = (f"{n:.3g}" if n <= last else f"more than {last}" for n in rounds[aim][["pfedmb", aim]])
+            texts.append(f"of {label(aim)} after {ours} rounds, {label(aim)} itself after {theirs}")
+    return f"pFedMB reaches 99 % of the final accuracy {'; '.join(texts)}." if texts else ""
+
+
+@item(
+    "Table II: accuracy [%] after fine-tuning, mean over clients.",
+    alt="Accuracy of the methods as dots, one panel for each data set and partition; crosses: as printed.",
+)
+def table2(sizes):
+    for at, method in product(columns(sizes), sizes.methods):
+        yield Cell(method, at.data, at.setting, tried(sizes, at, method), accuracy, seeds=sizes.seeds)
+
+
+table2.draw(lambda study: methods_by_column(study, "table2"))
+table2.says(lambda study: lead_by_column(study, "table2"))
+
+
+@item("Table III: number of branches with the highest validation accuracy.", digits=0)
+def table3(sizes):
+    for at in columns(sizes):
+        tasks = tried(sizes, at, "pfedmb", [*sizes.branches, *sizes.more_branches])
+        yield Cell("pfedmb", at.data, at.setting, tasks, branches_of_best, "num_branches", sizes.table3_seeds)
+
+
+def branches_of_best(*rows: Row) -> float:
+    """The number of branches of the best run."""
+    return float(best(rows).facts["config"]["hyper"]["branches"])
+
+
+@table3.says
+def _(study):
+    printed = reported("pfedmb").query("item == 'table3'").set_index(["dataset", "setting"])["mean"]
+    words = []
+    for key, rows in study.numbers("table3").groupby(["dataset", "setting"], sort=False):
+        words.append(f"{place(*key)}: {', '.join(f'{b:.0f}' for b in rows['value'])} ({printed[key]:.0f})")
+    return f"Branches by seed (printed): {'; '.join(words)}." if words else ""
+
+
+def of_column(sizes: Sizes, at: Column, further: Sequence[int] = ()) -> Iterator[Cell]:
+    """Numbers of every number of branches in a column; one branch is FedAvg."""
+    for b in (*sizes.branches, *sizes.more_branches, *further, 1):
+        tasks = tried(sizes, at, "pfedmb", [b]) if b > 1 else tried(sizes, at, "fedavg")
+        for metric in ("accuracy", "validation", *(("clients_per_branch", "largest_alpha") if b > 1 else ())):
+            yield Cell("pfedmb", at.data, f"{at.setting};branches={b}", tasks, partial(chosen, metric), metric)
+
+
+def along(study, name: str, *items: str) -> pd.DataFrame:
+    """Accuracies of some items by a number of their settings, with the rest of the setting (at)."""
+    frame = study.numbers(*items, metric="accuracy")
+    number = frame["setting"].str.extract(rf";{name}=([^;]*)", expand=False).astype(float)
+    return frame.assign(at=frame["setting"].str.replace(rf";{name}=[^;]*", "", regex=True), **{name: number})
+
+
+def by_branches(study, *items: str) -> pd.DataFrame:
+    """Accuracy by the number of branches, for columns with at least two; in Table I FedAvg has one, pFedMB five."""
+    frame = along(study, "branches", *items)
+    frame = frame[frame["method"].isin(["fedavg", "pfedmb"])]
+    branches = frame["branches"].fillna(frame["method"].map({"fedavg": 1.0, "pfedmb": float(B)}))
+    frame = frame.assign(branches=branches.astype(int), method="pfedmb").sort_values(["dataset", "at"], kind="stable")
+    return frame[frame.groupby(["dataset", "at"])["branches"].transform("nunique") > 1]
+
+
+def branch_panels(frame: pd.DataFrame) -> Figure:
+    """A panel for each column: accuracy against the number of branches."""
+    figure = line_panels(frame, "branches", ("dataset", "at"), place, chance, look=method_style, height=2.2)
+    figure.axes[-1].set(xlabel="branches (1: FedAvg)", xticks=sorted({*frame["branches"]}))
+    return figure
+
+
+def trend_by_column(frame: pd.DataFrame) -> str:
+    """Accuracy along the number of branches, in each column."""
+    mean = {key: rows.groupby("branches")["value"].mean() for key, rows in frame.groupby(["dataset", "at"])}
+    return " ".join(f"{place(*key)}: {trend(values, 'branches')}" for key, values in mean.items())
+
+
+@item(
+    "Fig. 5: accuracy [%] by the number of branches; thin lines are seeds.",
+    rows="branches",
+    alt="Accuracy of pFedMB against the number of branches, one panel for each data set and partition.",
+)
+def fig5(sizes):
+    for at in columns(sizes):
+        if (at.data, at.setting) == FIG5:
+            yield from of_column(sizes, at, sizes.many_branches)
+
+
+fig5.draw(lambda study: branch_panels(by_branches(study, "fig5", "branches")))
+fig5.says(lambda study: trend_by_column(by_branches(study, "fig5", "branches")))
+
+
+@item("Fig. 5 for the other columns of Table II, with clients per branch and the largest alpha.", rows="branches")
+def branches(sizes):
+    for at in columns(sizes):
+        if (at.data, at.setting) != FIG5:
+            yield from of_column(sizes, at)
+
+
+@item(
+    "Section VI: accuracy [%] on the five pairs by the number of branches.",
+    rows="branches",
+    alt="Accuracy against the number of branches, with a line at five, the number of groups.",
+    explains=("table1",),
+)
+def pairs(sizes):
+    for b in sizes.pair_branches:
+        yield Cell("pfedmb", "cifar10", f"{PAIRS};branches={b}", tried_on_pairs(sizes, "pfedmb", b), accuracy)
+
+
+@pairs.draw
+def _(study):
+    figure = branch_panels(by_branches(study, "table1", "pairs"))
+    [ax] = figure.axes
+    if ax.lines:
+        ax.axvline(5, color=GREY, linewidth=1, linestyle=(0, (4, 2)), zorder=0)
+        ax.text(5, 1.0, "five groups", transform=ax.get_xaxis_transform(), color=GREY, ha="center", va="bottom")
+    return figure
+
+
+pairs.says(lambda study: trend_by_column(by_branches(study, "table1", "pairs")))

@@ -1,0 +1,215 @@
+"""pFedMB: controls of Tables I and II: parts of the method replaced, other step sizes, and FedAMP's lambda."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from itertools import product
+
+import numpy as np
+import pandas as pd
+import torch
+from matplotlib.figure import Figure
+from torch.nn.functional import one_hot
+
+import fedlib as fl
+from fedlib.algorithm import Algorithm
+from fedlib.papers.pfedmb.accuracy import along, chance, place
+from fedlib.papers.pfedmb.measure import accuracy, choices, chosen, scores
+from fedlib.papers.pfedmb.sizes import PAIRED, PAIRS, SIGMAS, B, controlled, paired, run
+from fedlib.report.panels import line_panels, method_panels
+from fedlib.report.paper import reported
+from fedlib.report.sentences import against_seeds, extremes, nearer_to_print, points_ahead, trend
+from fedlib.report.style import GREY, ORANGE, label, method_style
+from fedlib.studies.item import Cell, item
+
+SURE = 40.0  # softmax([40, 0, ...]) is (1, 0, ...) up to float32
+
+
+def pfedmb_given(branches: int) -> Algorithm:
+    """pFedMB with alpha given by the labels of all clients, which in reality nobody knows.
+
+    Clients with similar labels share one branch in every layer from the start, and only train it: FedAvg inside each
+    group. The branches have the usual scale, because nobody mixes them (`gain=False`).
+    """
+    learned = fl.pfedmb(branches, alpha_lr=0.0, gain=False)
+
+    def init(model, federation):
+        state, group = learned.init(model, federation), groups(federation.counts(), branches)
+        chosen = SURE * one_hot(torch.as_tensor(group), branches)  # [n_clients, B]
+        return state._replace(z={name: z + chosen for name, z in state.z.items()})  # z is 0 at first
+
+    hyper = {**learned.hyper, "alpha": "labels"}
+    return learned._replace(init=init, hyper=hyper, made_of=(pfedmb_given, *learned.made_of))
+
+
+def groups(counts: np.ndarray, k: int) -> np.ndarray:
+    """Cluster clients by the shares of their labels; counts: [n_clients, n_classes] -> group [n_clients]."""
+    from sklearn.cluster import AgglomerativeClustering  # imported late: it takes a second
+
+    return AgglomerativeClustering(k).fit_predict(counts / counts.sum(1, keepdims=True))
+
+
+# name: in words, the method (which gets `gain`), factors of the rounds and of the step size
+VARIANTS: dict[str, tuple[str, Callable[..., Algorithm], int, int]] = {
+    "weighted=no": ("branches averaged without alpha", partial(fl.pfedmb, B, weighted=False), 1, 1),
+    "share_alpha=yes": ("one alpha for all layers", partial(fl.pfedmb, B, share_alpha=True), 1, 1),
+    "alpha_lr=0.1": ("alpha learns ten times slower", partial(fl.pfedmb, B, alpha_lr=0.1), 1, 1),
+    "alpha_lr=0": ("alpha fixed at 1/B", partial(fl.pfedmb, B, alpha_lr=0.0), 1, 1),
+    "gain=yes": ("initial branches scaled up", lambda gain: fl.pfedmb(B, gain=True), 1, 1),
+    "alpha_lr=0;lr=x5": ("alpha fixed, steps five times larger", partial(fl.pfedmb, B, alpha_lr=0.0), 1, B),
+    "alpha=labels": ("alpha given by the labels", lambda gain: pfedmb_given(B), 1, 1),
+    "rounds=x2": ("twice as many rounds", partial(fl.pfedmb, B), 2, 1),
+}
+PANELS = {"accuracy": "accuracy [%]", "clients_per_branch": "clients per branch"}
+BASELINES = {label(method): method_style(method) for method in PAIRED}
+COMPARED = {"pairs_parts": (PAIRS, "table1"), "parts": ("clients=15;classes=2", "table2", "branches")}
+
+
+def compared(study, control: str) -> pd.DataFrame:
+    """Numbers of baselines, and of variants of pFedMB with five branches, in one setting; the method is in words."""
+    at, *tables = COMPARED[control]
+    names = {"": "", f";branches={B}": ""} | {f";branches={B};{name}": words for name, (words, *_) in VARIANTS.items()}
+    frame = study.numbers(*tables, control)
+    frame = frame[frame["method"].isin(PAIRED) & ((frame["item"] != "table2") | (frame["method"] != "pfedmb"))]
+    frame = frame.assign(words=frame["setting"].str.removeprefix(at).map(names)).dropna(subset="words")
+    pairs = [(method, words) for method, words in frame[["method", "words"]].itertuples(index=False)]
+    words = [w if w and m == "pfedmb" else " with ".join(filter(None, [label(m), w])) for m, w in pairs]
+    return frame.assign(method=words)[frame["metric"].isin(PANELS)]
+
+
+def variant_panels(frame: pd.DataFrame) -> Figure:
+    """A panel for each metric; baselines have their colours, variants are orange."""
+    look = {name: BASELINES.get(name, {"color": ORANGE}) for name in frame["method"]}
+    text = {"title": PANELS.get, "named": str, "look": look.get, "xlabel": ""}
+    return method_panels(frame, ("metric",), **text, best_first=True, sharex=False)
+
+
+def changes(frame: pd.DataFrame, rival: str) -> str:
+    """Change of accuracy by each variant of pFedMB, and the best variant against a baseline."""
+    seeds = frame[frame["metric"] == "accuracy"].groupby("method", sort=False)["value"]
+    mean, ours = seeds.mean(), label("pfedmb")
+    variants = mean.drop(list(BASELINES), errors="ignore")
+    if variants.empty or not {ours, rival} <= {*mean.index}:
+        return ""
+    each = ", ".join(f"{name} {value - mean[ours]:+.1f}" for name, value in variants.items())
+    gap = variants.max() - mean[rival]
+    return (
+        f"Change from pFedMB ({mean[ours]:.1f} %, red) in points: {each}. The best variant, {variants.idxmax()}, is "
+        f"{points_ahead(gap, rival)} ({mean[rival]:.1f} %), {against_seeds(gap, seeds.std().max())}."
+    )
+
+
+@item(
+    "Control on the five pairs: accuracy [%] of the methods of Table I, and of pFedMB with parts replaced.",
+    rows="metric",
+    alt="Accuracy of the methods of Table I and of variants of pFedMB as dots; crosses: as printed.",
+    explains=("table1",),
+)
+def pairs_parts(sizes):
+    scaled = {"share_alpha": True, "alpha_lr": sizes.pair_alpha_lr, "gain": True}
+    made = {
+        ("pfedmb", "gain=yes"): (fl.pfedmb(B, **scaled), choices),
+        ("pfedmb-avg", "gain=yes"): (fl.pfedmb(B, weighted=False, **scaled), choices),
+        ("pfedmb", "alpha=labels"): (pfedmb_given(B), scores),
+    }
+    for (method, name), (algorithm, keep) in made.items() if sizes.pair_control else ():
+        task = paired(sizes, algorithm, keep=keep)
+        yield Cell(method, "cifar10", f"{PAIRS};branches={B};{name}", (task,), accuracy)
+
+
+pairs_parts.draw(lambda study: variant_panels(compared(study, "pairs_parts")))
+pairs_parts.says(lambda study: changes(compared(study, "pairs_parts"), "FedAvg"))
+
+
+@item(
+    "Control: accuracy [%] of pFedMB with parts replaced, and clients per branch; in the figure 15 clients with two "
+    "classes each.",
+    rows="metric",
+    alt="Dots. Above: accuracy of pFedMB, of its variants and of two other methods. Below: clients per branch.",
+    explains=("table2",),
+)
+def parts(sizes):
+    for at, name in product(controlled(sizes), sizes.variants or VARIANTS):
+        _, make, longer, faster = VARIANTS[name]
+        task = run(sizes, at, make(gain=sizes.gain), sizes.lr * faster, longer)
+        for metric in ("accuracy", "clients_per_branch", "largest_alpha"):
+            key = "pfedmb", at.data, f"{at.setting};branches={B};{name}"
+            yield Cell(*key, (task,), partial(chosen, metric), metric, sizes.control_seeds)
+
+
+parts.draw(lambda study: variant_panels(compared(study, "parts")))
+
+
+@parts.says
+def _(study):
+    frame = compared(study, "parts")
+    mean = frame.pivot_table(index="method", columns="metric", values="value").reindex(columns=PANELS).dropna()
+    along_clients = trend(mean.set_index("clients_per_branch")["accuracy"], "clients per branch", x="{:.1f}".format)
+    return " ".join(filter(None, [changes(frame, "Local-Only"), along_clients]))
+
+
+def log_panels(frame: pd.DataFrame, x: str, **look):
+    """Accuracy against a positive number, a panel for each column of Table II."""
+    figure = line_panels(frame, x, ("dataset", "at"), place, height=2.2, **{"look": method_style, **look})
+    for ax in figure.axes if len(frame) else ():
+        ax.set_xscale("log")
+    return figure
+
+
+@item(
+    "Control: accuracy [%] of three methods with other step sizes.",
+    alt="Accuracy against the step size, a line for each of three methods.",
+    explains=("table2",),
+)
+def step_sizes(sizes):
+    made = {"local_only": fl.local_only(), "fedavg": fl.fedavg(), "pfedmb": fl.pfedmb(B, gain=sizes.gain)}
+    for at, (method, algorithm), lr in product(controlled(sizes), made.items(), sizes.other_lrs):
+        for metric in ("accuracy", "validation"):
+            task = run(sizes, at, algorithm, lr)
+            yield Cell(method, at.data, f"{at.setting};lr={lr:g}", (task,), partial(chosen, metric), metric)
+
+
+step_sizes.draw(lambda study: log_panels(along(study, "lr", "step_sizes"), "lr", chance=chance, xlabel="step size"))
+
+
+@step_sizes.says
+def _(study):
+    mean = along(study, "lr", "step_sizes").groupby(["lr", "method"])["value"].mean()
+    texts = (extremes(mean[lr], f"With step size {lr:g} accuracy") for lr in mean.index.unique("lr"))
+    return " ".join(filter(None, texts))
+
+
+@item(
+    "Control: accuracy [%] of FedAMP with a weaker pull towards its cloud models (lambda).",
+    rows="lam",
+    alt="Accuracy of FedAMP against the strength of the pull, with a line at the printed accuracy.",
+    explains=("table2",),
+)
+def pull(sizes):
+    for at, lam in product(controlled(sizes), sizes.pulls):
+        tasks = tuple(run(sizes, at, fl.fedamp(sigma, lam=lam), sizes.lr) for sigma in SIGMAS)
+        yield Cell("fedamp", at.data, f"{at.setting};lam={lam:g}", tasks, accuracy)
+
+
+def by_pull(study) -> pd.DataFrame:
+    """The accuracies of FedAMP by lambda (lam), with the printed one of its column."""
+    known = reported("pfedmb").query("item == 'table2' and method == 'fedamp'").set_index("setting")["mean"]
+    return along(study, "lam", "pull").assign(paper=lambda frame: frame["at"].map(known))
+
+
+@pull.draw
+def _(study):
+    frame = by_pull(study)
+    printed = frame.assign(method="paper", seed=-1, value=frame["paper"])
+    looks = {"fedamp": {**method_style("fedamp"), "linestyle": "-"}, "paper": {"color": GREY, "linestyle": ":"}}
+    text = {"named": {"fedamp": "FedAMP", "paper": "printed"}.__getitem__, "xlabel": "strength of the pull, λ"}
+    return log_panels(pd.concat([frame, printed]), "lam", look=looks.__getitem__, **text)
+
+
+@pull.says
+def _(study):
+    frame = by_pull(study)
+    table = frame.pivot_table(index="at", columns="lam", values="value").dropna()
+    far = table.sub(frame.groupby("at")["paper"].first(), axis=0).dropna().abs()
+    return nearer_to_print(far.rename(columns="λ = {:g}".format)) if far.shape[1] > 1 else ""

@@ -1,0 +1,139 @@
+"""pFedMB: traffic, and the cost of a prediction (sections IV-A and VI)."""
+
+from __future__ import annotations
+
+import timeit
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn.modules.module import register_module_forward_hook
+
+import fedlib as fl
+from fedlib.methods.pfedmb.branches import SHARED, merge, new_branches
+from fedlib.models import MODELS, Model, build
+from fedlib.papers.pfedmb.sizes import COSTED, SPLIT
+from fedlib.report.panels import line_panels
+from fedlib.report.style import GREY, RED
+from fedlib.stack import Params
+from fedlib.studies.item import Cell, item
+from fedlib.studies.rows import Row, kept
+from fedlib.studies.tasks import Kept, Probe, Run
+
+
+@item(
+    "Sections IV-A and VI: numbers sent, and time of a prediction, by the number of branches.",
+    rows="metric",
+    alt="Above: numbers sent, relative to FedAvg. Below: time of a prediction with merged and with all branches.",
+)
+def cost(sizes):
+    setting = {"rounds": 1, "local_epochs": 1, "batch_size": sizes.batch_size}
+    for words, algorithm in {"": fl.fedavg(), **{f"branches={b}": fl.pfedmb(b) for b in COSTED}}.items():
+        task = Run(algorithm, sizes.costed, fl.iid(), 10, setting, "lenet5_plain", SPLIT)
+        for way in ("up", "down"):
+            yield Cell(algorithm.name, "cifar10", words, (task,), partial(floats, f"bytes_{way}"), f"floats_{way}")
+    for b in COSTED:
+        task = Probe("inference", inference, (b,))
+        for metric in ("parameters", "merged", "plain", "calls", "calls_plain", "error", "time", "time_unmerged"):
+            yield Cell("pfedmb", "cifar10", f"branches={b}", (task,), partial(kept, metric), metric)
+
+
+def floats(way: str, row: Row) -> float:
+    """Numbers that a client sends ("bytes_up") or receives per round."""
+    config = row.facts["config"]
+    return row.facts[way] / 4 / config["clients"] / config["rounds"]
+
+
+@torch.no_grad()
+def inference(seed: int, branches: int) -> Kept:
+    """A prediction with merged branches, with all of them (eq. 2), and with the plain network, on images of noise.
+
+    `time` and `time_unmerged` are relative to the plain network.
+    """
+    model = build("lenet5_plain", MODELS["lenet5_plain"], (3, 32, 32), 10, seed)
+    x = torch.randn(64, *model.shape, generator=torch.Generator().manual_seed(seed))
+    z = torch.randn(branches, generator=torch.Generator().manual_seed(seed + 1))
+    w, alpha = new_branches(model, branches), z.softmax(0)
+    merged = merge(w, {SHARED: alpha})
+    plain = _seconds(lambda: model(model.weights, x))
+    return {
+        "parameters": sum(t.numel() for t in w.values()),
+        "merged": sum(t.numel() for t in merged.values()),
+        "plain": sum(t.numel() for t in model.weights.values()),
+        "calls": _calls(model, merged, x),
+        "calls_plain": _calls(model, model.weights, x),
+        "error": float((model(merged, x) - branch_sum(model, w, alpha, x)).abs().max()),
+        "time": _seconds(lambda: model(merged, x)) / plain,
+        "time_unmerged": _seconds(lambda: branch_sum(model, w, alpha, x)) / plain,
+    }
+
+
+def branch_sum(model: Model, w: Params, alpha: Tensor, x: Tensor) -> Tensor:
+    """The right side of eq. 2: every layer runs B times, and the outputs are mixed. w: [B, ...], alpha: [B]."""
+    for name, layer in model.net.named_modules():
+        if f"{name}.weight" in w:
+            each = zip(alpha, w[f"{name}.weight"], w[f"{name}.bias"], strict=True)
+            x = sum(a * functional_call(layer, {"weight": W, "bias": c}, (x,)) for a, W, c in each)  # type: ignore
+        elif not list(layer.children()):
+            x = layer(x)
+    return x
+
+
+def _calls(model: Model, w: Params, x: Tensor) -> int:
+    """Calls of a convolution or linear layer in a prediction."""
+    linear: list[bool] = []
+    hook = register_module_forward_hook(lambda layer, *_: linear.append(isinstance(layer, nn.Conv2d | nn.Linear)))
+    model(w, x)
+    hook.remove()
+    return sum(linear)
+
+
+def _seconds(call: Callable[[], object]) -> float:
+    """The median time of a call."""
+    return float(np.median(timeit.repeat(call, number=1, repeat=15)))
+
+
+LINES = {  # of the figure: panel, name, colour
+    "floats_up": ("numbers sent, relative to FedAvg", "pFedMB", RED),
+    "time": ("time of a prediction, relative to the plain network", "merged", RED),
+    "time_unmerged": ("time of a prediction, relative to the plain network", "all branches", GREY),
+}
+
+
+def relative_costs(study) -> pd.DataFrame:
+    """Numbers sent, relative to FedAvg, and times, relative to the plain network, by branches."""
+    frame = study.numbers("cost").assign(branches=lambda f: f["branches"].astype(object).fillna("1").astype(int))
+    sent = frame["metric"] == "floats_up"
+    frame.loc[sent, "value"] /= frame.loc[sent & (frame["method"] == "fedavg"), "value"].mean()
+    return frame[frame["metric"].isin(LINES)].dropna(subset="value")
+
+
+@cost.draw
+def _(study):
+    frame = relative_costs(study)
+    look = {"named": lambda metric: LINES[metric][1], "look": lambda metric: {"color": LINES[metric][2], "marker": "o"}}
+    frame = frame.assign(panel=[LINES[metric][0] for metric in frame["metric"]])
+    text = {"title": str, "line": "metric", "xlabel": "branches (1: FedAvg)", "ylabel": "ratio", "height": 1.9}
+    figure = line_panels(frame, "branches", ("panel",), **text, **look)
+    for ax in figure.axes:
+        ax.set(ylim=(0, None), xticks=sorted({*frame["branches"]}))
+    return figure
+
+
+@cost.says
+def _(study):
+    table = relative_costs(study).pivot_table(index="branches", columns="metric", values="value")
+    if len(table) < 2:
+        return ""
+    last = table.iloc[-1]
+    text = f"With {last.name} branches a client sends {last['floats_up']:.2f} times as much as in FedAvg"
+    if "time" in last:
+        text += (
+            f"; a prediction takes {last['time']:.1f} times as long as that of the plain network with merged branches"
+        )
+        text += f" (red), {last['time_unmerged']:.1f} times with all of them (grey)"
+    return f"{text}."

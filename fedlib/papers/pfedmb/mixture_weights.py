@@ -1,0 +1,245 @@
+"""pFedMB: the weights alpha of the branches (Figs. 1 to 3), and the groups of clients that they find."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from itertools import product
+
+import numpy as np
+import pandas as pd
+from matplotlib import pyplot as plt
+from matplotlib.figure import Figure
+
+import fedlib as fl
+from fedlib.papers.pfedmb.measure import best, best_rows, choices_by_layer
+from fedlib.papers.pfedmb.sizes import PAIRS, B, paired, tried_on_pairs
+from fedlib.report.marks import arrow, box, panels, plot_nothing
+from fedlib.report.panels import line_panels
+from fedlib.report.style import BLACK, GREY, PALETTE, RED, WIDE
+from fedlib.studies.item import Cell, item
+from fedlib.studies.rows import Row
+from fedlib.studies.tasks import Kept
+
+WEIGHTING = {"pfedmb": "with weighting", "pfedmb-avg": "without"}
+LAYERS = {"conv1.0": "convolution 1", "conv2.0": "convolution 2", "fc1.0": "linear 1", "fc2.0": "linear 2"}
+LAYERS |= {"classifier": "classifier"}  # from input to output, in words
+
+
+def traced(study, method: str = "pfedmb", item: str = "fig3") -> list[Kept]:
+    """Values kept by the best run of each seed, of those that keep alpha."""
+    return [row.kept for row in best_rows(study, item, method) if "alpha" in row.kept]
+
+
+def alpha_maps(maps: Mapping[str, object], across: int = 2, height: float = 1.5) -> Figure:
+    """Heat maps of alpha [clients, branches] by title, with lines between pairs."""
+    if not maps:
+        return plot_nothing()
+    figure, axes = panels(len(maps), height, across, sharex=True, sharey=True)
+    for ax, (title, alpha) in zip(axes, maps.items(), strict=True):
+        clients, branches = np.shape(alpha)  # type: ignore[arg-type]
+        image = ax.imshow(np.array(alpha), vmin=0, vmax=1, cmap="viridis", aspect="auto")
+        for y in range(2, clients, 2):
+            ax.axhline(y - 0.5, color="white", linewidth=1.2)
+        ax.set(title=title, xlabel="branch", ylabel="client", yticks=range(clients))
+        ax.set_xticks(range(branches), range(1, branches + 1))
+        ax.label_outer()
+        ax.tick_params(length=0)
+        ax.grid(False)
+        ax.spines[:].set_visible(False)
+    figure.colorbar(image, ax=axes, label=r"$\alpha$", aspect=25, pad=0.02, shrink=0.8)
+    return figure
+
+
+@item(
+    "Figs. 1 and 2: a layer with three branches, and clients that share them. Wide arrows: a large alpha.",
+    alt="Above: an input goes through three branches, which are added with weights alpha. Below: three clients, "
+    "each connected to the same three branches, two of them mostly to the first one.",
+)
+def fig1_2(sizes):
+    return ()  # a scheme
+
+
+@fig1_2.draw
+def _(study):
+    figure, (upper, lower) = plt.subplots(2, 1, figsize=(WIDE, 4.8))
+    for ax, title in ((upper, "one layer of one client"), (lower, "the clients share the branches")):
+        ax.set(xlim=(0, 10), ylim=(0, 10), title=title)
+        ax.set_axis_off()
+    for b, (y, at, alpha) in enumerate(zip((8, 5, 2), (7.5, 5.7, 2.4), (0.1, 0.8, 0.1), strict=True)):
+        box(upper, (3.2, y), (1.8, 1.8), f"$W_{b + 1}$", PALETTE[b])
+        arrow(upper, (1.2, 5), (2.3, y), GREY, 1)
+        arrow(upper, (4.1, y), (7.0, 5), PALETTE[b], 0.6 + 4 * alpha)
+        upper.text(5.4, at, rf"$\alpha_{b + 1}={alpha}$", ha="center", color=PALETTE[b])
+    upper.text(0.7, 5, "$x$", ha="center", va="center", fontsize=11)
+    upper.text(7.4, 5, "+", ha="center", va="center", fontsize=13)
+    arrow(upper, (7.8, 5), (9.6, 5), width=1)
+    weights = ((0.9, 0.05, 0.05), (0.85, 0.1, 0.05), (0.05, 0.15, 0.8))  # [clients, branches]
+    for i, (x, alphas) in enumerate(zip((2, 5, 8), weights, strict=True)):
+        box(lower, (x, 8.7), (1.8, 1.8), f"$W_{i + 1}$", PALETTE[i])
+        box(lower, (x, 2.4), (2.5, 1.8), f"client {i + 1}")
+        lower.text(x, 0.4, r"$\alpha$ = " + ", ".join(f"{a:g}" for a in alphas), ha="center")
+        for b, a in enumerate(alphas):
+            arrow(lower, (x, 3.3), (2 + 3 * b, 7.8), PALETTE[b], 0.3 + 4 * a)
+    return figure
+
+
+@item(
+    "Weights alpha of five branches by round, for ten clients in five pairs. Colours: branches; solid and dashed: the "
+    "two clients of a pair.",
+    alt="Five panels, one for each pair of clients, with the weights of five branches over the rounds.",
+)
+def hero(sizes):
+    return ()  # drawn from the runs of Fig. 3
+
+
+@hero.draw
+def _(study):
+    kept = traced(study)
+    if not kept:
+        return plot_nothing()
+    rounds, alpha = kept[0]["alpha_rounds"], np.array(kept[0]["alpha"])  # [rounds, clients, B]
+    figure, axes = panels(5, 1.5, across=2, sharex=True, sharey=True)
+    for one, ax in zip(range(0, 10, 2), axes, strict=True):
+        for (client, line), b in product(((one, "-"), (one + 1, (0, (2, 1)))), range(alpha.shape[2])):
+            ax.plot(rounds, alpha[:, client, b], color=PALETTE[b], linestyle=line, linewidth=1.5)
+        top = int(alpha[-1, one : one + 2].mean(0).argmax())
+        ax.text(0.97, 0.97, f"branch {top + 1}", transform=ax.transAxes, ha="right", va="top", color=PALETTE[top])
+        title = f"clients {one} and {one + 1}: classes {one}, {one + 1}"
+        ax.set(title=title, ylim=(0, 1.25), yticks=(0, 0.5, 1), xticks=(rounds[0], rounds[-1]))
+    for ax in axes[-2:]:
+        ax.set_xlabel("round")
+        ax.tick_params(labelbottom=True)
+    figure.supylabel(r"weight $\alpha$ of a branch; solid and dashed: the two clients", fontsize=8)
+    return figure
+
+
+@hero.says
+def _(study):
+    kept = traced(study)
+    if not kept:
+        return ""
+    top, used = np.array(kept[0]["alpha"])[-1].argmax(1), kept[0]["branches_used"][-1]
+    exact = sum(one["rand_indices"][-1] >= 0.999 for one in kept)
+    return (
+        f"After round {kept[0]['alpha_rounds'][-1]} both clients of a pair prefer the same branch in "
+        f"{(top[::2] == top[1::2]).sum()} of 5 pairs, and the pairs prefer {used} different branches, although no "
+        f"client knows another one's labels. The choices are exactly the five pairs in {exact} of {len(kept)} seeds."
+    )
+
+
+@item(
+    "Fig. 3: weights alpha of ten clients (rows) for five branches (columns); white lines divide the pairs.",
+    rows="metric",
+    alt="Heat maps of alpha after some of the rounds, left with weighted averaging and right without.",
+)
+def fig3(sizes):
+    names = ("within", "between", "branches_used", "mean_branches", "all_apart", "rand_indices")
+    for method, name in product(WEIGHTING, names):
+        tasks = tried_on_pairs(sizes, method)
+        yield Cell(method, "cifar10", PAIRS, tasks, partial(of_choices, name), name, sizes.seeds)
+
+
+def of_choices(name: str, *rows: Row) -> float:
+    """A number of Fig. 3, from the best run; NaN if it has diverged."""
+    kept = best(rows).kept
+    used = kept.get("branches_used", [np.nan])
+    if name in ("mean_branches", "all_apart"):
+        return float(np.mean(used) if name == "mean_branches" else used[-1] == 5)
+    return float(kept.get(name, [np.nan])[-1])
+
+
+@fig3.draw
+def _(study):
+    first = {words: kept[0] for method, words in WEIGHTING.items() if (kept := traced(study, method))}
+    rounds = rounds_of(study)
+    some = np.unique(np.geomspace(1, len(rounds), min(4, len(rounds))).round().astype(int) - 1) if first else ()
+    maps = {f"round {rounds[t]}, {words}": kept["alpha"][t] for t in some for words, kept in first.items()}
+    return alpha_maps(maps, across=len(first))
+
+
+@fig3.says
+def _(study):
+    rand = rand_by_round(study)
+    if rand["method"].nunique() < 2:
+        return ""
+    mean = rand.groupby("method")["value"].mean()
+    end = rand[rand["round"] == rand["round"].max()].groupby("method")["value"].mean()
+    used = study.numbers("fig3", metric="branches_used").groupby("method")["value"].mean()
+    gap = mean["pfedmb"] - mean["pfedmb-avg"]
+    faster = "earlier with weighting" if gap > 0.01 else "earlier without weighting" if gap < -0.01 else "equally fast"
+    return (
+        f"At the end the five pairs prefer {used['pfedmb']:.3g} branches with weighting and {used['pfedmb-avg']:.3g} "
+        f"without, and the Rand index is {end['pfedmb']:.2f} and {end['pfedmb-avg']:.2f}. Its mean over all rounds is "
+        f"{mean['pfedmb']:.2f} and {mean['pfedmb-avg']:.2f}: the pairs are found {faster}."
+    )
+
+
+def rounds_of(study) -> list[int]:
+    """The rounds of which Fig. 3 has alpha."""
+    return next((kept["alpha_rounds"] for method in WEIGHTING for kept in traced(study, method)), [])
+
+
+def at_round(study, t: int) -> Figure:
+    """The heat maps of one round, with weighting and without; for a slider."""
+    first, at = {words: traced(study, method)[0] for method, words in WEIGHTING.items()}, rounds_of(study).index(t)
+    maps = {f"{w}: Rand index {kept['rand_indices'][t - 1]:.2f}": kept["alpha"][at] for w, kept in first.items()}
+    return alpha_maps(maps, height=2.6)
+
+
+def rand_by_round(study) -> pd.DataFrame:
+    """Rand index of the choices with the pairs: method, seed, round, value."""
+    runs = [(method, seed, kept) for method in WEIGHTING for seed, kept in enumerate(traced(study, method))]
+    table = [(m, seed, t, value) for m, seed, kept in runs for t, value in enumerate(kept["rand_indices"], 1)]
+    return pd.DataFrame(table, columns=["method", "seed", "round", "value"])
+
+
+@item(
+    "Fig. 3 as one number: Rand index of the choices with the pairs by round. 1: exactly the pairs; 0: chance.",
+    alt="Adjusted Rand index of choices and pairs by round, with and without weighting; thin lines are seeds.",
+)
+def fig3_rand(sizes):
+    return ()  # drawn from the runs of Fig. 3
+
+
+@fig3_rand.draw
+def _(study):
+    look = {"pfedmb": {"color": RED}, "pfedmb-avg": {"color": BLACK}}
+    text = {"named": WEIGHTING.__getitem__, "look": look.__getitem__, "ylabel": "adjusted Rand index"}
+    return line_panels(rand_by_round(study), "round", (), chance=lambda rows: 0.0, ylim=(-0.05, 1.08), **text)
+
+
+@item(
+    "One alpha for each layer: its weights at the end, and the Rand index of the choices with the pairs.",
+    rows="layer",
+    alt="Five heat maps of alpha, ten clients by five branches, one for each layer of the network.",
+)
+def layers(sizes):
+    task = paired(sizes, fl.pfedmb(B, alpha_lr=sizes.pair_alpha_lr, gain=sizes.gain), keep=choices_by_layer)
+    for layer in LAYERS:
+        yield Cell("pfedmb", "cifar10", f"{PAIRS};layer={layer}", (task,), partial(of_layer, layer), "rand_indices")
+
+
+def of_layer(layer: str, row: Row) -> float:
+    """The Rand index of the choices in one layer with the pairs, at the end."""
+    return float(row.kept.get("rand_indices", {}).get(layer, [np.nan])[-1])
+
+
+@layers.draw
+def _(study):
+    first = next(iter(traced(study, item="layers")), {})
+    rand, maps = first.get("rand_indices", {}), first.get("alpha", {})
+    maps = {f"{words}\nRand index {rand[name][-1]:.2f}": maps[name] for name, words in LAYERS.items() if name in maps}
+    return alpha_maps(maps, across=3, height=1.7)
+
+
+@layers.says
+def _(study):
+    rand = study.numbers("layers").groupby("layer", sort=False)["value"].mean()
+    if rand.empty:
+        return ""
+    top, low = rand.idxmax(), rand.idxmin()
+    return (
+        f"With an alpha of its own, each layer forms its own groups of clients: the Rand index with the pairs is "
+        f"highest in {LAYERS[top]} ({rand[top]:.2f}) and lowest in {LAYERS[low]} ({rand[low]:.2f})."
+    )
