@@ -1,6 +1,7 @@
 """The study of pFedMB: its cells, its claims on constructed numbers, and a few of its runs."""
 
 import time
+from itertools import product
 from typing import ClassVar
 
 import matplotlib.pyplot as plt
@@ -15,11 +16,10 @@ from fedlib.papers.pfedmb.accuracy import branches_of_best, chance
 from fedlib.papers.pfedmb.claims import CLAIMS
 from fedlib.papers.pfedmb.controls import groups
 from fedlib.papers.pfedmb.measure import best_rows, branch_use, choices, chosen, reported_curve, rounds_to
-from fedlib.papers.pfedmb.mixture_weights import at_round, rounds_of
+from fedlib.papers.pfedmb.mixture_weights import alpha_at, rounds_of
 from fedlib.papers.pfedmb.sizes import COLUMNS, PAIRS, PROFILES
 from fedlib.papers.pfedmb.study import ITEMS
 from fedlib.studies import rows, runner
-from fedlib.studies.number import Number
 from fedlib.studies.runner import missing, work
 from fedlib.studies.study import study
 from fedlib.studies.tasks import Run
@@ -207,11 +207,9 @@ def test_seeds_that_disagree_decide_nothing(paper):
 
 def row(accuracies, branches=2, validation=50.0, tune_every=5):
     """A row of one client with 100 test images, tuned every so many rounds."""
-    found = [
-        {"round": tune_every * (t + 1), "when": when, "correct": [n if when == "after" else 0]}
-        for t, n in enumerate(accuracies)
-        for when in ("before", "after")
-    ]
+    found = []
+    for t, n in enumerate(accuracies, 1):
+        found += [{"round": tune_every * t, "when": w, "correct": [c]} for w, c in (("before", 0), ("after", n))]
     kept = {"validation": validation, "accuracy": float(accuracies[-1])}
     config = {"tune_every": tune_every, "tune_epochs": 1, "hyper": {"branches": branches}}
     facts = {"n_test": [100], "when": "before", "evaluations": found, "config": config, "kept": kept}
@@ -334,33 +332,27 @@ def test_every_item_draws_and_speaks_of_what_there_is(few, paper, item):
     some = small.replace(rows={key: row for n, (key, row) in enumerate(small.rows.items()) if n % 3})
     for one in (small, some, paper, small.replace(rows={}), study("pfedmb", "quick").replace(rows={})):
         said = one.shown[item].sentence(one) if one.shown[item].sentence else ""
-        assert (said == one.says(item) == "") if not one.rows else (said + ".").endswith((".", ")."))
+        assert said.endswith(".") if said else one.says(item) == ""
+        assert one.rows or not said
         if one.shown[item].drawing:
             plt.close(one.figure(item))
             assert len(one.shown[item].alt) > 20
 
 
-def test_the_hero_has_a_panel_for_each_pair_and_a_line_for_each_client_and_branch(few):
-    figure = few[0].figure("hero")
-    assert [len(ax.lines) for ax in figure.axes] == [10] * 5  # two clients, five branches
-    assert figure.axes[3].get_title().startswith("clients 6 and 7")
-    alpha = np.array(best_rows(few[0], "fig3", "pfedmb")[0].kept["alpha"])
-    np.testing.assert_allclose(figure.axes[3].lines[7].get_ydata(), alpha[:, 7, 2])
-    plt.close(figure)
-
-
-def test_fig_3_shows_alpha_with_weighting_on_the_left(few):
-    figure = few[0].figure("fig3")
-    images = [ax.images[0].get_array() for ax in figure.axes[:-1]]  # the last is the colour bar
-    assert len(images) == 4  # two rounds, with and without
-    for at, method in ((0, "pfedmb"), (1, "pfedmb-avg")):
-        alpha = best_rows(few[0], "fig3", method)[0].kept["alpha"][0]
-        np.testing.assert_allclose(images[at], alpha)
-    assert figure.axes[0].get_title() == "round 1, with weighting"
-    plt.close(figure)
-    figure = at_round(few[0], rounds_of(few[0])[-1])
-    assert figure.axes[0].get_title().startswith("with weighting: Rand index")
-    plt.close(figure)
+def test_alpha_is_drawn_by_pair_by_round_and_by_weighting(few):
+    alpha = {m: np.array(best_rows(few[0], "fig3", m)[0].kept["alpha"]) for m in ("pfedmb", "pfedmb-avg")}
+    axes = few[0].figure("hero").axes
+    assert [len(ax.lines) for ax in axes] == [10] * 5  # two clients, five branches
+    assert axes[3].get_title().startswith("clients 6 and 7")
+    np.testing.assert_allclose(axes[3].lines[7].get_ydata(), alpha["pfedmb"][:, 7, 2])
+    axes = few[0].figure("fig3").axes[:-1]  # the last is the colour bar
+    assert len(axes) == 4  # two rounds, with and without
+    for ax, (t, method) in zip(axes, product((0, 1), alpha), strict=True):
+        np.testing.assert_allclose(ax.images[0].get_array(), alpha[method][t])
+    assert axes[0].get_title().startswith("round 1, with weighting\nRand index")
+    assert rounds_of(few[0]) == [1, 2]
+    assert len(alpha_at(few[0], [2]).axes) == 3
+    plt.close("all")
 
 
 def test_printed_numbers_stand_beside_measured_ones_unless_other_data_stand_in(paper, few):
@@ -378,24 +370,16 @@ def test_the_control_of_fedamp_changes_its_pull_alone_and_begins_at_that_of_tabl
     assert len(cells) == 6
     for cell in cells:
         at, lam = cell.setting.rsplit(";lam=", 1)
-        same = [task.name for task in cell.tasks] == [task.name for task in of_table[at]]
-        assert same == (lam == "1")
-        assert [task._replace(algorithm=None) for task in cell.tasks] == [
-            task._replace(algorithm=None) for task in of_table[at]
-        ]
-        assert [(t.algorithm.hyper["sigma"], t.algorithm.hyper["lam"]) for t in cell.tasks] == [
-            (sigma, float(lam)) for sigma in (10, 100)
-        ]
+        assert ([task.name for task in cell.tasks] == [task.name for task in of_table[at]]) == (lam == "1")
+        for sigma, task, usual in zip((10, 100), cell.tasks, of_table[at], strict=True):
+            assert task._replace(algorithm=None) == usual._replace(algorithm=None)
+            assert (task.algorithm.hyper["sigma"], task.algorithm.hyper["lam"]) == (sigma, float(lam))
 
 
 def test_as_many_branches_with_weighting_as_without_is_against_a_slower_clustering(paper):
-    names = {"branches_used": Number(4.0), "mean_branches": Number(5.0)}
-
-    def numbers(item, method, dataset, setting, metric="accuracy"):
-        return names[metric]
-
-    [claim] = [claim for claim in paper.claims if claim.id == "pb05"]
-    assert [case.side for case in claim.cases(numbers)] == ["for", "against"]
+    numbers = {("pfedmb-avg", "branches_used"): 4.0} | {(m, "mean_branches"): 5.0 for m in ("pfedmb", "pfedmb-avg")}
+    measured = frame(*(("fig3", m, "cifar10", PAIRS, metric, value) for (m, metric), value in numbers.items()))
+    assert verdict(paper, "pb05", measured) == "refuted"
 
 
 def test_the_control_on_pairs_replaces_one_part_at_a_time(paper):
@@ -494,20 +478,13 @@ def test_a_column_of_fig_5_with_one_number_of_branches_is_not_shown(paper):
     plt.close("all")
 
 
-def test_a_method_that_does_not_get_there_takes_more_rounds_than_there_are(paper):
-    for ours, words in ((4.5, "4.5"), (30.0, "30"), (31.0, "more than 30")):
-        at = f"{PAIRS};aim=fedavg"
-        numbers = of(paper, ("fig4", "pfedmb", at, ours, "rounds"), ("fig4", "fedavg", at, 6.0, "rounds"))
-        assert f"FedAvg after {words} rounds, FedAvg itself after 6." in numbers.says("fig4")
-
-
-@pytest.mark.parametrize(("weighted", "plain", "words"), [(1.0, 0.6, "with"), (0.6, 1.0, "without"), (0.6, 0.6, "")])
-def test_what_fig_3_says_depends_on_who_is_first(paper, weighted, plain, words):
+@pytest.mark.parametrize(
+    ("weighted", "words"), [(1.0, "earlier with"), (0.2, "earlier without"), (0.6, "equally fast")]
+)
+def test_what_fig_3_says_depends_on_who_is_first(paper, weighted, words):
     made = {}
-    for cell in (cell for cell in paper.cells if cell.item == "fig3"):
-        rand = weighted if cell.method == "pfedmb" else plain
-        kept = {"validation": 1.0, "alpha": [], "rand_indices": [0.2, rand], "branches_used": [2, 5]}
-        kept |= {"within": [0.0], "between": [1.0]}
-        made |= {(t.name, 0): rows.Row(t.name, 0, {"kept": kept, "seconds": 1, "commit": ""}) for t in cell.tasks}
-    said = paper.only("fig3").replace(rows=made).says("fig3")
-    assert said.endswith(f"the pairs are found earlier {words} weighting." if words else "are found equally fast.")
+    for task, method in [(t, c.method) for c in paper.cells if c.item == "fig3" for t in c.tasks]:
+        kept = {"validation": 1.0, "alpha": [], "within": [0.0], "between": [1.0], "branches_used": [2, 5]}
+        kept |= {"rand_indices": [0.2, weighted if method == "pfedmb" else 0.6]}
+        made[task.name, 0] = rows.Row(task.name, 0, {"kept": kept, "seconds": 1.0, "commit": ""})
+    assert f"the pairs are found {words}" in paper.only("fig3").replace(rows=made).says("fig3")

@@ -79,6 +79,7 @@ def line_panels(
     named: Callable[[str], str] = label,
     look: Callable[[str], Mapping[str, Any]] = line_style,
     xlabel: str = "",
+    xscale: str = "linear",
     ylabel: str = "accuracy [%]",
     ylim: tuple[float, float] | None = None,
     height: float = 2.4,
@@ -96,6 +97,7 @@ def line_panels(
         named: `named(line)` is the name at its end.
         look: `look(line)` are its properties, its colour among them.
         xlabel: label below the last panel. Default: `x`.
+        xscale: as in matplotlib.
         ylabel: label of every panel.
         ylim: limits of every panel.
         height: of a panel, in inches.
@@ -112,7 +114,7 @@ def line_panels(
         for name, values in rows.groupby(line, sort=False):
             table = values.pivot_table(index=x, columns="seed", values=y)
             ends[named(str(name))] = seeds_and_mean(ax, table, **look(str(name)))
-        ax.set(ylabel=ylabel, **({"ylim": ylim} if ylim else {}))
+        ax.set(ylabel=ylabel, xscale=xscale, **({"ylim": ylim} if ylim else {}))
         if by:
             ax.set_title(title(*key), loc="left")
         name_ends(ax, ends, chance(rows))

@@ -19,6 +19,8 @@ from fedlib.report.style import GREY, label, method_style
 from fedlib.studies.item import Cell, item
 from fedlib.studies.rows import Row
 
+AT = ("dataset", "at")  # a panel for each
+
 
 def place(dataset: str, setting: str) -> str:
     """A column of Table II, or the setting of Table I, in words."""
@@ -92,7 +94,7 @@ def _(study):
 
 @item(
     "Table II: accuracy [%] after fine-tuning, mean over clients.",
-    alt="Accuracy of the methods as dots, one panel for each data set and partition; crosses: as printed.",
+    alt="Accuracy of the methods as dots, a panel for each partition; crosses: as printed.",
 )
 def table2(sizes):
     for at, method in product(columns(sizes), sizes.methods):
@@ -144,20 +146,20 @@ def by_branches(study, *items: str) -> pd.DataFrame:
     frame = along(study, "branches", *items)
     frame = frame[frame["method"].isin(["fedavg", "pfedmb"])]
     branches = frame["branches"].fillna(frame["method"].map({"fedavg": 1.0, "pfedmb": float(B)}))
-    frame = frame.assign(branches=branches.astype(int), method="pfedmb").sort_values(["dataset", "at"], kind="stable")
-    return frame[frame.groupby(["dataset", "at"])["branches"].transform("nunique") > 1]
+    frame = frame.assign(branches=branches.astype(int), method="pfedmb").sort_values([*AT], kind="stable")
+    return frame[frame.groupby([*AT])["branches"].transform("nunique") > 1]
 
 
 def branch_panels(frame: pd.DataFrame) -> Figure:
     """A panel for each column: accuracy against the number of branches."""
-    figure = line_panels(frame, "branches", ("dataset", "at"), place, chance, look=method_style, height=2.2)
+    figure = line_panels(frame, "branches", AT, place, chance, look=method_style, height=2.2)
     figure.axes[-1].set(xlabel="branches (1: FedAvg)", xticks=sorted({*frame["branches"]}))
     return figure
 
 
 def trend_by_column(frame: pd.DataFrame) -> str:
     """Accuracy along the number of branches, in each column."""
-    mean = {key: rows.groupby("branches")["value"].mean() for key, rows in frame.groupby(["dataset", "at"])}
+    mean = {key: rows.groupby("branches")["value"].mean() for key, rows in frame.groupby([*AT])}
     return " ".join(f"{place(*key)}: {trend(values, 'branches')}" for key, values in mean.items())
 
 

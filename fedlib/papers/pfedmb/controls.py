@@ -14,7 +14,7 @@ from torch.nn.functional import one_hot
 
 import fedlib as fl
 from fedlib.algorithm import Algorithm
-from fedlib.papers.pfedmb.accuracy import along, chance, place
+from fedlib.papers.pfedmb.accuracy import AT, along, chance, place
 from fedlib.papers.pfedmb.measure import accuracy, choices, chosen, scores
 from fedlib.papers.pfedmb.sizes import PAIRED, PAIRS, SIGMAS, B, controlled, paired, run
 from fedlib.report.panels import line_panels, method_panels
@@ -27,12 +27,8 @@ SURE = 40.0  # softmax([40, 0, ...]) is (1, 0, ...) up to float32
 
 
 def pfedmb_given(branches: int) -> Algorithm:
-    """pFedMB with alpha given by the labels of all clients, which in reality nobody knows.
-
-    Clients with similar labels share one branch in every layer from the start, and only train it: FedAvg inside each
-    group. The branches have the usual scale, because nobody mixes them (`gain=False`).
-    """
-    learned = fl.pfedmb(branches, alpha_lr=0.0, gain=False)
+    """pFedMB with alpha given by the labels of all clients: FedAvg in each group of clients with similar labels."""
+    learned = fl.pfedmb(branches, alpha_lr=0.0, gain=False)  # the usual scale, because nobody mixes branches
 
     def init(model, federation):
         state, group = learned.init(model, federation), groups(federation.counts(), branches)
@@ -73,7 +69,7 @@ def compared(study, control: str) -> pd.DataFrame:
     frame = study.numbers(*tables, control)
     frame = frame[frame["method"].isin(PAIRED) & ((frame["item"] != "table2") | (frame["method"] != "pfedmb"))]
     frame = frame.assign(words=frame["setting"].str.removeprefix(at).map(names)).dropna(subset="words")
-    pairs = [(method, words) for method, words in frame[["method", "words"]].itertuples(index=False)]
+    pairs = zip(frame["method"], frame["words"], strict=True)
     words = [w if w and m == "pfedmb" else " with ".join(filter(None, [label(m), w])) for m, w in pairs]
     return frame.assign(method=words)[frame["metric"].isin(PANELS)]
 
@@ -123,8 +119,7 @@ pairs_parts.says(lambda study: changes(compared(study, "pairs_parts"), "FedAvg")
 
 
 @item(
-    "Control: accuracy [%] of pFedMB with parts replaced, and clients per branch; in the figure 15 clients with two "
-    "classes each.",
+    "Control: accuracy [%] of pFedMB with parts replaced, and clients per branch; drawn: two classes per client.",
     rows="metric",
     alt="Dots. Above: accuracy of pFedMB, of its variants and of two other methods. Below: clients per branch.",
     explains=("table2",),
@@ -149,14 +144,6 @@ def _(study):
     return " ".join(filter(None, [changes(frame, "Local-Only"), along_clients]))
 
 
-def log_panels(frame: pd.DataFrame, x: str, **look):
-    """Accuracy against a positive number, a panel for each column of Table II."""
-    figure = line_panels(frame, x, ("dataset", "at"), place, height=2.2, **{"look": method_style, **look})
-    for ax in figure.axes if len(frame) else ():
-        ax.set_xscale("log")
-    return figure
-
-
 @item(
     "Control: accuracy [%] of three methods with other step sizes.",
     alt="Accuracy against the step size, a line for each of three methods.",
@@ -170,7 +157,10 @@ def step_sizes(sizes):
             yield Cell(method, at.data, f"{at.setting};lr={lr:g}", (task,), partial(chosen, metric), metric)
 
 
-step_sizes.draw(lambda study: log_panels(along(study, "lr", "step_sizes"), "lr", chance=chance, xlabel="step size"))
+@step_sizes.draw
+def _(study):
+    frame, look = along(study, "lr", "step_sizes"), {"look": method_style, "xscale": "log"}
+    return line_panels(frame, "lr", AT, place, chance, xlabel="step size", **look)
 
 
 @step_sizes.says
@@ -183,7 +173,7 @@ def _(study):
 @item(
     "Control: accuracy [%] of FedAMP with a weaker pull towards its cloud models (lambda).",
     rows="lam",
-    alt="Accuracy of FedAMP against the strength of the pull, with a line at the printed accuracy.",
+    alt="Accuracy of FedAMP against lambda, with a line at the printed accuracy.",
     explains=("table2",),
 )
 def pull(sizes):
@@ -201,10 +191,10 @@ def by_pull(study) -> pd.DataFrame:
 @pull.draw
 def _(study):
     frame = by_pull(study)
-    printed = frame.assign(method="paper", seed=-1, value=frame["paper"])
+    both = pd.concat([frame, frame.assign(method="paper", seed=-1, value=frame["paper"])])
     looks = {"fedamp": {**method_style("fedamp"), "linestyle": "-"}, "paper": {"color": GREY, "linestyle": ":"}}
-    text = {"named": {"fedamp": "FedAMP", "paper": "printed"}.__getitem__, "xlabel": "strength of the pull, λ"}
-    return log_panels(pd.concat([frame, printed]), "lam", look=looks.__getitem__, **text)
+    text = {"named": {"fedamp": "FedAMP", "paper": "printed"}.get, "xlabel": "strength of the pull, λ"}
+    return line_panels(both, "lam", AT, place, look=looks.get, xscale="log", height=2.2, **text)
 
 
 @pull.says

@@ -50,10 +50,7 @@ def floats(way: str, row: Row) -> float:
 
 @torch.no_grad()
 def inference(seed: int, branches: int) -> Kept:
-    """A prediction with merged branches, with all of them (eq. 2), and with the plain network, on images of noise.
-
-    `time` and `time_unmerged` are relative to the plain network.
-    """
+    """A prediction with merged branches and with all of them (eq. 2); times are relative to the plain network."""
     model = build("lenet5_plain", MODELS["lenet5_plain"], (3, 32, 32), 10, seed)
     x = torch.randn(64, *model.shape, generator=torch.Generator().manual_seed(seed))
     z = torch.randn(branches, generator=torch.Generator().manual_seed(seed + 1))
@@ -127,13 +124,12 @@ def _(study):
 @cost.says
 def _(study):
     table = relative_costs(study).pivot_table(index="branches", columns="metric", values="value")
-    if len(table) < 2:
+    table = table.reindex(columns=list(LINES)).dropna()
+    if table.empty:
         return ""
-    last = table.iloc[-1]
-    text = f"With {last.name} branches a client sends {last['floats_up']:.2f} times as much as in FedAvg"
-    if "time" in last:
-        text += (
-            f"; a prediction takes {last['time']:.1f} times as long as that of the plain network with merged branches"
-        )
-        text += f" (red), {last['time_unmerged']:.1f} times with all of them (grey)"
-    return f"{text}."
+    sent, merged, unmerged = table.iloc[-1]
+    return (
+        f"With {table.index[-1]} branches a client sends {sent:.2f} times as much as in FedAvg; a prediction takes "
+        f"{merged:.1f} times as long as that of the plain network with merged branches (red), {unmerged:.1f} times "
+        f"with all of them (grey)."
+    )

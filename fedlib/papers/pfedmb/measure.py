@@ -23,10 +23,7 @@ def evaluated(config: Mapping[str, object]) -> Literal["before", "after"]:
 
 
 def scores(result: fl.RunResult) -> Kept:
-    """Accuracies [%], mean over clients, at the round with the highest validation accuracy.
-
-    All methods are evaluated after fine-tuning, but for Local-Only, which is not tuned.
-    """
+    """Accuracies [%], mean over clients, at the round with the highest validation accuracy."""
     when = evaluated(result.config)
     best = result.best_round(over="clients", when=when)
     return {
@@ -56,11 +53,7 @@ def rand_indices(alpha: np.ndarray) -> list[float]:
 
 
 def choices(result: fl.RunResult) -> Kept:
-    """`scores`, and Fig. 3: alpha after up to forty of the rounds, and by round the branches that the pairs prefer.
-
-    These are the Rand index, the number of branches that are some pair's largest, and the mean L1 distance of alpha
-    within pairs and between pairs.
-    """
+    """`scores`, and for Fig. 3 alpha after up to forty rounds, and by round branches used, L1 distances, Rand index."""
     if result.diverged:
         return scores(result)
     alpha = result.trace[SHARED].double().numpy()  # [rounds, clients, B]
@@ -97,10 +90,8 @@ def best(rows: Sequence[Row]) -> Row:
 def best_rows(study, item: str, method: str) -> list[Row]:
     """The best row of each seed, of all runs behind the first number of a method in an item."""
     tasks = next((cell.tasks for cell in study.cells if (cell.item, cell.method) == (item, method)), ())
-    seeds = [{row.seed: row for row in study.rows_of(task)} for task in tasks]
-    return [
-        best([rows[seed] for rows in seeds]) for seed in sorted(set.intersection(*map(set, seeds)) if seeds else ())
-    ]
+    runs = [{row.seed: row for row in study.rows_of(task)} for task in tasks] or [{}]
+    return [best([rows[seed] for rows in runs]) for seed in sorted(set.intersection(*map(set, runs)))]
 
 
 def chosen(name: str, *rows: Row) -> float:
@@ -117,17 +108,14 @@ def reported_curve(row: Row) -> pd.Series:
 
 
 def rounds_to(n: int, *rows: Row) -> float:
-    """Fig. 4: rounds until the best of the first `n` runs has 99 % of the final accuracy of the best other run.
-
-    Accuracy is a mean over the last five rounds. A method that never gets there counts with one round more than there
-    are.
-    """
+    """Rounds until the best of `n` runs has 99 % of the final accuracy of the best other run; never: one more round."""
     ours, theirs = (_smooth(best(some)) for some in (rows[:n], rows[n:]))
     there = ours.index[ours >= 0.99 * theirs.iloc[-1]]
     return float(there[0] if len(there) else ours.index[-1] + 1)
 
 
 def _smooth(row: Row) -> pd.Series:
+    """Accuracy by round, as a mean over the last five rounds."""
     config = row.facts["config"]
     step = int(config.get("tune_every", 1)) if evaluated(config) == "after" else 1
     return reported_curve(row).rolling(max(1, 5 // step), min_periods=1).mean()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import product
 
@@ -31,11 +31,11 @@ def traced(study, method: str = "pfedmb", item: str = "fig3") -> list[Kept]:
     return [row.kept for row in best_rows(study, item, method) if "alpha" in row.kept]
 
 
-def alpha_maps(maps: Mapping[str, object], across: int = 2, height: float = 1.5) -> Figure:
+def alpha_maps(maps: Mapping[str, object], across: int) -> Figure:
     """Heat maps of alpha [clients, branches] by title, with lines between pairs."""
     if not maps:
         return plot_nothing()
-    figure, axes = panels(len(maps), height, across, sharex=True, sharey=True)
+    figure, axes = panels(len(maps), 1.7, across, sharex=True, sharey=True)
     for ax, (title, alpha) in zip(axes, maps.items(), strict=True):
         clients, branches = np.shape(alpha)  # type: ignore[arg-type]
         image = ax.imshow(np.array(alpha), vmin=0, vmax=1, cmap="viridis", aspect="auto")
@@ -46,15 +46,13 @@ def alpha_maps(maps: Mapping[str, object], across: int = 2, height: float = 1.5)
         ax.label_outer()
         ax.tick_params(length=0)
         ax.grid(False)
-        ax.spines[:].set_visible(False)
     figure.colorbar(image, ax=axes, label=r"$\alpha$", aspect=25, pad=0.02, shrink=0.8)
     return figure
 
 
 @item(
     "Figs. 1 and 2: a layer with three branches, and clients that share them. Wide arrows: a large alpha.",
-    alt="Above: an input goes through three branches, which are added with weights alpha. Below: three clients, "
-    "each connected to the same three branches, two of them mostly to the first one.",
+    alt="Above: three branches, added with weights alpha. Below: three clients, two of them mostly on one branch.",
 )
 def fig1_2(sizes):
     return ()  # a scheme
@@ -85,8 +83,7 @@ def _(study):
 
 
 @item(
-    "Weights alpha of five branches by round, for ten clients in five pairs. Colours: branches; solid and dashed: the "
-    "two clients of a pair.",
+    "Weights alpha of five branches (colours) by round; solid and dashed: the two clients of a pair.",
     alt="Five panels, one for each pair of clients, with the weights of five branches over the rounds.",
 )
 def hero(sizes):
@@ -143,18 +140,32 @@ def fig3(sizes):
 def of_choices(name: str, *rows: Row) -> float:
     """A number of Fig. 3, from the best run; NaN if it has diverged."""
     kept = best(rows).kept
-    used = kept.get("branches_used", [np.nan])
-    if name in ("mean_branches", "all_apart"):
-        return float(np.mean(used) if name == "mean_branches" else used[-1] == 5)
-    return float(kept.get(name, [np.nan])[-1])
+    if "branches_used" not in kept:
+        return np.nan
+    used = kept["branches_used"]
+    more = {"mean_branches": [np.mean(used)], "all_apart": [used[-1] == 5]}
+    return float((more.get(name) or kept[name])[-1])
 
 
 @fig3.draw
 def _(study):
-    first = {words: kept[0] for method, words in WEIGHTING.items() if (kept := traced(study, method))}
     rounds = rounds_of(study)
-    some = np.unique(np.geomspace(1, len(rounds), min(4, len(rounds))).round().astype(int) - 1) if first else ()
-    maps = {f"round {rounds[t]}, {words}": kept["alpha"][t] for t in some for words, kept in first.items()}
+    some = np.geomspace(1, max(1, len(rounds)), min(4, len(rounds))).round().astype(int)
+    return alpha_at(study, [rounds[t - 1] for t in dict.fromkeys(some)])
+
+
+def rounds_of(study) -> list[int]:
+    """The rounds of which Fig. 3 has alpha."""
+    return next((kept["alpha_rounds"] for method in WEIGHTING for kept in traced(study, method)), [])
+
+
+def alpha_at(study, rounds: Sequence[int]) -> Figure:
+    """Heat maps of alpha after some rounds, with weighting and without."""
+    first = {words: kept[0] for method, words in WEIGHTING.items() if (kept := traced(study, method))}
+    maps = {}
+    for t, (words, kept) in product(rounds, first.items()):
+        title = f"round {t}, {words}\nRand index {kept['rand_indices'][t - 1]:.2f}"
+        maps[title] = kept["alpha"][kept["alpha_rounds"].index(t)]
     return alpha_maps(maps, across=len(first))
 
 
@@ -173,18 +184,6 @@ def _(study):
         f"without, and the Rand index is {end['pfedmb']:.2f} and {end['pfedmb-avg']:.2f}. Its mean over all rounds is "
         f"{mean['pfedmb']:.2f} and {mean['pfedmb-avg']:.2f}: the pairs are found {faster}."
     )
-
-
-def rounds_of(study) -> list[int]:
-    """The rounds of which Fig. 3 has alpha."""
-    return next((kept["alpha_rounds"] for method in WEIGHTING for kept in traced(study, method)), [])
-
-
-def at_round(study, t: int) -> Figure:
-    """The heat maps of one round, with weighting and without; for a slider."""
-    first, at = {words: traced(study, method)[0] for method, words in WEIGHTING.items()}, rounds_of(study).index(t)
-    maps = {f"{w}: Rand index {kept['rand_indices'][t - 1]:.2f}": kept["alpha"][at] for w, kept in first.items()}
-    return alpha_maps(maps, height=2.6)
 
 
 def rand_by_round(study) -> pd.DataFrame:
@@ -230,7 +229,7 @@ def _(study):
     first = next(iter(traced(study, item="layers")), {})
     rand, maps = first.get("rand_indices", {}), first.get("alpha", {})
     maps = {f"{words}\nRand index {rand[name][-1]:.2f}": maps[name] for name, words in LAYERS.items() if name in maps}
-    return alpha_maps(maps, across=3, height=1.7)
+    return alpha_maps(maps, across=3)
 
 
 @layers.says

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from typing import NamedTuple
 
 import fedlib as fl
 from fedlib.algorithm import Algorithm
 from fedlib.papers.pfedmb.measure import branch_use, choices, scores
-from fedlib.studies.tasks import Images, Kept, Run
+from fedlib.studies.tasks import Images, Run
 
 METHODS = ("local_only", "fedavg", "fedprox", "fedper", "pfedme", "ifca", "fedfomo", "fedamp", "pfedmb")
 RIVALS = METHODS[:-1]
@@ -89,14 +90,12 @@ class Column(NamedTuple):
     join_ratio: float
 
 
-def columns(sizes: Sizes) -> list[Column]:
+def columns(sizes: Sizes) -> Iterator[Column]:
     """The columns of Table II at one size."""
-    found = []
-    for clients, rounds in sizes.rounds.items():
-        for data, words, partition in (KINDS[kind] for kind in sizes.kinds):
-            images = sizes.cifar10 if data == "cifar10" else sizes.cifar100
-            found.append(Column(data, f"clients={clients};{words}", images, partition, clients, *rounds))
-    return found
+    for (clients, rounds), kind in product(sizes.rounds.items(), sizes.kinds):
+        data, words, partition = KINDS[kind]
+        images = sizes.cifar10 if data == "cifar10" else sizes.cifar100
+        yield Column(data, f"clients={clients};{words}", images, partition, clients, *rounds)
 
 
 def controlled(sizes: Sizes) -> list[Column]:
@@ -112,9 +111,7 @@ def run(sizes: Sizes, at: Column, algorithm: Algorithm, lr: float, longer: int =
     return _run(sizes, algorithm, at.images, at.partition, at.clients, branch_use, lr=lr, **setting)
 
 
-def paired(
-    sizes: Sizes, algorithm: Algorithm, lr: float | None = None, keep: Callable[[fl.RunResult], Kept] = choices
-) -> Run:
+def paired(sizes: Sizes, algorithm: Algorithm, lr: float = 0.0, keep=choices) -> Run:
     """A run of section V-B: ten clients in five pairs, which own two classes each."""
     groups = fl.label_groups([[2 * p, 2 * p + 1] for p in range(5)])
     setting = {"rounds": sizes.pair_rounds, "evaluate_every": 1, "tune_every": sizes.pair_tune_every}
