@@ -33,6 +33,12 @@ def paper():
     return study("pfedmb", "paper")
 
 
+@pytest.fixture(autouse=True)
+def closed():
+    yield
+    plt.close("all")
+
+
 def printed():
     return fl.report.reported("pfedmb").rename(columns={"mean": "value"})
 
@@ -81,11 +87,8 @@ def test_every_claim_has_a_judge_and_cells(paper):
     assert all(paper.needed(claim) for claim in paper.claims)
 
 
-PARTITIONS = {
-    "classes=2": fl.classes_per_client(2),
-    "dir=0.4": fl.dirichlet(0.4, min_size=10),
-    "classes=20;u=0.3-0.7": fl.uneven_classes(20, 0.3, 0.7),
-}
+PARTITIONS = {"classes=2": fl.classes_per_client(2), "dir=0.4": fl.dirichlet(0.4, min_size=10)}
+PARTITIONS |= {"classes=20;u=0.3-0.7": fl.uneven_classes(20, 0.3, 0.7)}
 
 
 def test_the_paper_profile_has_the_papers_protocol_in_every_column(paper):
@@ -113,26 +116,20 @@ def test_every_variant_of_the_control_is_a_run_of_its_own(paper, words):
     at = f"clients=15;{words};branches=5"
     found = {c.setting.removeprefix(f"{at};"): c.tasks for c in paper.cells if c.item == "parts" and at in c.setting}
     [plain] = [c.tasks for c in paper.cells if (c.item, c.setting, c.metric) == ("branches", at, "accuracy")]
-    hyper = {"branches": 5, "share_alpha": False, "weighted": True, "alpha_lr": 1, "gain": False}
-    made = {"": (hyper, 20, 0.05)} | {
-        "weighted=no": (hyper | {"weighted": False}, 20, 0.05),
-        "share_alpha=yes": (hyper | {"share_alpha": True}, 20, 0.05),
-        "alpha_lr=0.1": (hyper | {"alpha_lr": 0.1}, 20, 0.05),
-        "alpha_lr=0": (hyper | {"alpha_lr": 0}, 20, 0.05),
-        "gain=yes": (hyper | {"gain": True}, 20, 0.05),
-        "alpha_lr=0;lr=x5": (hyper | {"alpha_lr": 0}, 20, 0.25),
-        "alpha=labels": (hyper | {"alpha_lr": 0, "alpha": "labels"}, 20, 0.05),
-        "rounds=x2": (hyper, 40, 0.05),
-    }
+    usual = {"branches": 5, "share_alpha": False, "weighted": True, "alpha_lr": 1, "gain": False}
+    changes = {"weighted=no": {"weighted": False}, "share_alpha=yes": {"share_alpha": True}, "gain=yes": {"gain": True}}
+    changes |= {"alpha_lr=0.1": {"alpha_lr": 0.1}, "alpha_lr=0": {"alpha_lr": 0}, "alpha_lr=0;lr=x5": {"alpha_lr": 0}}
+    changes |= {"": {}, "alpha=labels": {"alpha_lr": 0, "alpha": "labels"}, "rounds=x2": {}}
+    made = {name: (usual | change, 20, 0.05) for name, change in changes.items()}
+    made |= {"rounds=x2": (usual, 40, 0.05), "alpha_lr=0;lr=x5": (usual | {"alpha_lr": 0}, 20, 0.25)}
     runs = {name: task for name, [task] in (found | {"": plain}).items()}
     assert {name: (one.algorithm.hyper, one.rounds, one.setting["lr"]) for name, one in runs.items()} == made
     assert len({one.name for one in runs.values()}) == 9
 
 
 def test_the_papers_own_numbers_are_for_its_claims(paper):
-    assert verdicts(paper, printed()).to_dict() == {
-        claim.id: "holds" if claim.id in DECIDED else "not tested" for claim in CLAIMS
-    }
+    expected = {claim.id: "holds" if claim.id in DECIDED else "not tested" for claim in CLAIMS}
+    assert verdicts(paper, printed()).to_dict() == expected
 
 
 @pytest.mark.parametrize(
@@ -335,7 +332,7 @@ def test_every_item_draws_and_speaks_of_what_there_is(few, paper, item):
         assert said.endswith(".") if said else one.says(item) == ""
         assert one.rows or not said
         if one.shown[item].drawing:
-            plt.close(one.figure(item))
+            assert one.figure(item).axes
             assert len(one.shown[item].alt) > 20
 
 
@@ -352,7 +349,6 @@ def test_alpha_is_drawn_by_pair_by_round_and_by_weighting(few):
     assert axes[0].get_title().startswith("round 1, with weighting\nRand index")
     assert rounds_of(few[0]) == [1, 2]
     assert len(alpha_at(few[0], [2]).axes) == 3
-    plt.close("all")
 
 
 def test_printed_numbers_stand_beside_measured_ones_unless_other_data_stand_in(paper, few):
@@ -419,32 +415,23 @@ def test_the_best_method_is_on_top_and_guessing_is_a_line(paper):
     guessing = {"clients=15;dir=0.4": np.nan, "clients=50;classes=2": 50, "clients=15;classes=20;u=0.3-0.7": np.nan}
     for setting, accuracy in guessing.items():
         np.testing.assert_equal(chance(pd.DataFrame({"setting": [setting]})), accuracy)
-    plt.close("all")
 
 
 def test_variants_stand_beside_the_methods_of_table_1(paper):
     at = f"{PAIRS};branches=5"
     numbers = [("table1", "pfedmb", PAIRS, 80.0), ("table1", "fedavg", PAIRS, 85.0)]
-    numbers += [
-        ("pairs_parts", "pfedmb", f"{at};gain=yes", 87.0),
-        ("pairs_parts", "pfedmb-avg", f"{at};gain=yes", 78.5),
-    ]
+    numbers += [("pairs_parts", m, f"{at};gain=yes", value) for m, value in (("pfedmb", 87.0), ("pfedmb-avg", 78.5))]
     study = of(paper, *numbers)
     [ax] = study.figure("pairs_parts").axes
     names = ["initial branches scaled up", "FedAvg", "pFedMB", "pFedMB-avg with initial branches scaled up"]
     assert names_and_crosses(ax) == (names, {1: 87.99, 2: 89.49})
-    plt.close("all")
     assert "scaled up +7.0, pFedMB-avg with initial branches scaled up -1.5. " in study.says("pairs_parts")
     assert "is 2.0 points ahead of FedAvg (85.0 %), from one seed" in study.says("pairs_parts")
-    assert "is 6.5 points behind FedAvg" in of(paper, *numbers[:2], numbers[3]).says("pairs_parts")
     assert not of(paper, numbers[0], *numbers[2:]).says("pairs_parts")  # without FedAvg nothing is said
 
 
 def test_variants_are_those_of_clients_with_two_classes_and_have_the_clients_of_their_branches(paper):
-    numbers = [
-        ("table2", "local_only", "clients=15;classes=2", 70.0),
-        ("table2", "pfedmb", "clients=15;classes=2", 99.0),
-    ]
+    numbers = [("table2", m, "clients=15;classes=2", value) for m, value in (("local_only", 70.0), ("pfedmb", 99.0))]
     for at, more in (("clients=15;classes=2", 0), ("clients=15;dir=0.4", 9)):
         for name, accuracy, clients in (("", 65, 4), (";alpha=labels", 75, 3), (";alpha_lr=0", 50, 15)):
             key = "parts" if name else "branches", "pfedmb", f"{at};branches=5{name}"
@@ -454,18 +441,7 @@ def test_variants_are_those_of_clients_with_two_classes_and_have_the_clients_of_
     assert names_and_crosses(above)[0] == ["alpha given by the labels", "Local-Only", "pFedMB", "alpha fixed at 1/B"]
     assert names_and_crosses(below)[0] == ["alpha fixed at 1/B", "pFedMB", "alpha given by the labels"]
     assert [text.get_text() for text in below.texts] == ["15.0", "4.0", "3.0"]
-    plt.close("all")
-    assert study.says("parts").endswith(
-        "From 3.0 to 15.0 clients per branch the change is -25.0 points; the maximum, 75.0, is at 3.0."
-    )
-
-
-def test_the_control_of_fedamp_has_a_line_at_what_is_printed(paper):
-    study = of(paper, *(("pull", "fedamp", f"clients=15;dir=0.4;lam={lam}", v) for lam, v in ((1, 66.5), (0.1, 71.0))))
-    lines = [line.get_xydata().tolist() for line in study.figure("pull").axes[0].lines]
-    assert [[0.1, 71.0], [1.0, 66.5]] in lines
-    assert [[0.1, 72.91], [1.0, 72.91]] in lines
-    plt.close("all")
+    assert "From 3.0 to 15.0 clients per branch the change is -25.0 points" in study.says("parts")
 
 
 def test_a_column_of_fig_5_with_one_number_of_branches_is_not_shown(paper):
@@ -475,12 +451,9 @@ def test_a_column_of_fig_5_with_one_number_of_branches_is_not_shown(paper):
     two = [("fig5", "pfedmb", f"clients=50;classes=2;branches={b}", value) for b, value in ((2, 80.0), (10, 82.0))]
     [ax] = of(paper, one, *two).figure("fig5").axes
     assert ax.get_title("left") == "50 clients, two classes each"
-    plt.close("all")
 
 
-@pytest.mark.parametrize(
-    ("weighted", "words"), [(1.0, "earlier with"), (0.2, "earlier without"), (0.6, "equally fast")]
-)
+@pytest.mark.parametrize(("weighted", "words"), [(1.0, "earlier with "), (0.2, "earlier without "), (0.6, "equally")])
 def test_what_fig_3_says_depends_on_who_is_first(paper, weighted, words):
     made = {}
     for task, method in [(t, c.method) for c in paper.cells if c.item == "fig3" for t in c.tasks]:
