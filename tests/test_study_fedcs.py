@@ -1,5 +1,6 @@
-"""What FedCS's study declares, and how its claims are judged."""
+"""FedCS: its cells, what its measurements give, the verdicts on its claims, its figures and sentences."""
 
+import json
 import math
 import time
 from functools import partial
@@ -14,19 +15,18 @@ import torch
 from studies import official
 
 import fedlib as fl
-from fedlib.papers.fedcs import space
-from fedlib.papers.fedcs import study as fedcs
-from fedlib.papers.fedcs.diagnosis import aligned_on, latents
-from fedlib.papers.fedcs.draw import WHITE, data_name, group_names
-from fedlib.papers.fedcs.figures import SHOWN
-from fedlib.papers.fedcs.scores import at_their_moment
+from fedlib.papers.fedcs import feature_map, sizes
+from fedlib.papers.fedcs.diagnosis import aligned_on, latents, metrics_of
+from fedlib.papers.fedcs.groups import domain_names, domain_of, group_number
+from fedlib.papers.fedcs.scores import KINDS, kind, score, training_and_unseen
+from fedlib.papers.fedcs.sizes import OURS, QUICK, WHITE
 from fedlib.report.paper import reported
 from fedlib.studies import rows, runner
 from fedlib.studies.claim import Numbers
 from fedlib.studies.rows import Row
 from fedlib.studies.runner import missing, work
-from fedlib.studies.study import study
-from fedlib.studies.tasks import Probe, Run
+from fedlib.studies.study import settled, study
+from fedlib.studies.tasks import Images, Probe, Run
 from fedlib.training import on_device
 
 KEYS = ["item", "method", "dataset", "setting", "metric"]
@@ -44,10 +44,16 @@ def as_printed():
     return numbers
 
 
-def ledger(numbers):
-    """The verdicts if two seeds had given these: {(item, method, dataset, setting, metric): value}."""
-    frame = pd.DataFrame([(*key, value) for key, value in numbers.items()], columns=[*KEYS, "value"])
-    return PAPER.ledger(pd.concat([frame, frame])).set_index("id")
+def with_numbers(one, numbers):
+    """The study if two seeds had given these: {(item, method, dataset, setting, metric): value}."""
+    one = one.replace(rows={})
+    table = [(*key, seed, value, 1.0, "", "") for key, value in numbers.items() for seed in (0, 1)]
+    vars(one)["frame"] = pd.DataFrame(table, columns=[*KEYS, "seed", "value", "seconds", "commit", "tasks"])
+    return one
+
+
+def ledger(numbers, one=PAPER):
+    return with_numbers(one, numbers).ledger().set_index("id")
 
 
 def verdict(claim, numbers):
@@ -82,30 +88,29 @@ def test_at_the_papers_size_other_digits_stand_in_for_digit5_and_nothing_for_oth
     for cell in STUDY.cells:
         assert bool(cell.official) == (cell.dataset == "digit5")
         for other, own in zip(cell.tasks, cell.official, strict=bool(cell.official)):
-            assert own.images == fedcs.Images("digit5")
+            assert own.images == Images("digit5")
             assert (other.images.name, other.images.stands_for) == ("digit5", "digit5")
             assert len(dict(other.images.options)["domains"]) == 5
             if isinstance(other, Run):  # the same but for the images
                 alike = other._replace(images=own.images, keep=None), own._replace(keep=None)
                 assert alike[0].name == alike[1].name
-                assert own.keep.args[0] == "paper"
-                assert fedcs.PROFILES[other.keep.args[0]].data["digit5"] == other.images
+                assert (own.keep.args[0].images, other.keep.args[0].images) == (own.images, other.images)
             else:
-                assert fedcs.PROFILES[other.arguments[0]].data["digit5"] == other.images
+                assert sizes.PROFILES[other.arguments[0]].data["digit5"] == other.images
 
 
 def test_once_digit5_itself_has_been_run_as_far_nothing_stands_in_for_it_any_more():
     pairs = {c.method: (c.tasks[0].name, c.official[0].name) for c in STUDY.cells if c.item == "fig8"}
 
-    def settled(*names):
-        return STUDY.replace(rows={(name, 0): Row(name, 0, {}) for name in names}).settled()
+    def after(*names):
+        return settled(STUDY.cells, {(name, 0): Row(name, 0, {}) for name in names})
 
     (fedrep, own_fedrep), (fedbn, own_fedbn) = pairs["fedrep"], pairs["fedbn"]
     for names in ((), (fedrep,), (fedrep, fedbn), (fedrep, fedbn, own_fedrep)):
-        assert settled(*names).cells == STUDY.cells
+        assert after(*names) == STUDY.cells
     for names in ((own_fedrep,), (fedrep, own_fedrep), (fedrep, own_fedrep, own_fedbn)):
-        assert not any(cell.official for cell in settled(*names).cells)
-        assert [cell.tasks for cell in settled(*names).cells] == [cell.official or cell.tasks for cell in STUDY.cells]
+        assert not any(cell.official for cell in after(*names))
+        assert [cell.tasks for cell in after(*names)] == [cell.official or cell.tasks for cell in STUDY.cells]
 
 
 def test_where_digit5_is_its_runs_are_missing_too_after_those_that_stand_in(tmp_path, monkeypatch):
@@ -122,28 +127,24 @@ def test_where_digit5_is_its_runs_are_missing_too_after_those_that_stand_in(tmp_
         np.savez(tmp_path / f"{name}.npz", x_train=x, y_train=y, x_test=x, y_test=y)
     ran.clear()
     own.run("table3")
-    both = {fedcs.PROFILES["paper, other digits"].data["digit5"], fedcs.Images("digit5")}
+    both = {sizes.PROFILES["paper, other digits"].data["digit5"], Images("digit5")}
     assert {job.task.images for job in todo()} == {task.images for task, _ in ran} == both
     assert len(todo()) == len(ran) == 36  # nine runs twice, two seeds
     order = [(job.task.algorithm.name, job.task.images.stands_for) for job in todo() if job.seed == 0]
     assert all(order.index((name, "digit5")) < order.index((name, "")) for name, _ in order)
     cells = [cell._replace(read=lambda row: 1.0) for cell in STUDY.cells if cell.item == "table3"]
     others = {(cell.tasks[0].name, 0): Row(cell.tasks[0].name, 0, {"seconds": 1, "commit": ""}) for cell in cells}
-    assert own.replace(cells=cells).items(others)["missing"].tolist() == [27]  # nine stand in for others
+    assert own.replace(cells=cells, rows=others).items()["missing"].tolist() == [27]  # nine stand in for others
 
 
-def test_what_other_digits_say_is_told_and_counts_only_so_far():
-    numbers = as_printed()
-    frame = pd.DataFrame([(*key, value) for key, value in numbers.items()], columns=[*KEYS, "value"])
-    told = STUDY.ledger(pd.concat([frame, frame])).set_index("id")
+def test_the_verdicts_with_other_digits_are_provisional_and_their_numbers_not_compared_with_print():
+    told = ledger(as_printed(), STUDY)
     assert told.loc["cs03", "verdict"] == "consistent so far"
     assert told.loc["cs03", "stand_in"] == "5 other sets for digit5"
     assert told.loc["cs02", "verdict"] == "holds"
-    digits = frame[frame["dataset"] == "digit5"]
-    worse = frame.assign(value=frame["value"].where(frame["dataset"] == "digit5", -frame["value"]))
-    told = STUDY.ledger(pd.concat([worse, worse])).set_index("id")
-    assert told.loc["cs07", "verdict"] == "refuted"  # by MNIST and CIFAR-10, whatever the other digits say
-    table = STUDY.table("table3", digits.assign(seed=0, commit="", changed=False))
+    worse = {key: value if key[2] == "digit5" else -value for key, value in as_printed().items()}
+    assert ledger(worse, STUDY).loc["cs07", "verdict"] == "refuted"  # by MNIST and CIFAR-10
+    table = with_numbers(STUDY, as_printed()).table("table3")
     assert (table["value"].notna() & table["paper"].notna()).sum() == 18
     assert table["difference"].isna().all()
 
@@ -200,8 +201,8 @@ def test_a_layer_that_was_not_measured_refutes_nothing_where_the_best_one_counts
 def test_the_band_must_be_the_narrowest_of_all():
     numbers = {}
     for item, name in (("fig6", "mnist"), ("fig7", "cifar10"), ("fig8", "digit5")):
-        for i, method in enumerate((*fedcs.BASELINES, *fedcs.OURS)):
-            key = item, method, name, fedcs.SHIFT[name]
+        for i, method in enumerate((*sizes.BASELINES, *OURS)):
+            key = item, method, name, sizes.SHIFT[name]
             numbers |= {(*key, "accuracy"): 50.0 + i, (*key, "accuracy_std"): 20.0 - i}
     assert verdict("cs16", numbers) == "holds"
     numbers["fig7", "fedcs-fc3", *LABEL, "accuracy_std"] = 17.0  # that of the best: below the median, not the narrowest
@@ -211,7 +212,7 @@ def test_the_band_must_be_the_narrowest_of_all():
 
 
 def test_a_gap_counts_in_both_directions():
-    gaps = {("fig2", m, *LABEL, "gap"): value for m, value in zip(fedcs.PANELS, (5.0, -8.0, -4.0), strict=True)}
+    gaps = {("fig2", m, *LABEL, "gap"): value for m, value in zip(sizes.PANELS, (5.0, -8.0, -4.0), strict=True)}
     assert verdict("cs12", gaps) == "refuted"  # FedBN is better on unseen clients
     assert verdict("cs13", gaps) == "holds"
     assert verdict("cs13", gaps | {("fig2", "fedcs-fc1", *LABEL, "gap"): -6.0}) == "refuted"
@@ -219,23 +220,26 @@ def test_a_gap_counts_in_both_directions():
 
 
 def test_one_model_is_an_identity_that_a_bit_refutes():
-    bits = {("sec5", k, "mnist", "label-shift", m): 1.0 for k in fedcs.OURS for m in ("models", "same_bits")}
+    bits = {("sec5", k, "mnist", "label-shift", m): 1.0 for k in OURS for m in ("models", "same_bits")}
     assert verdict("cs21", bits) == "identity"
     assert verdict("cs21", bits | {("sec5", "fedcs-fc2", "mnist", "label-shift", "models"): 50.0}) == "refuted"
     assert verdict("cs21", bits | {("sec5", "fedcs-fc2", "mnist", "label-shift", "same_bits"): 0.0}) == "refuted"
+
+
+# -- measurements -------------------------------------------------------------------------------------------------
 
 
 def test_numbers_about_groups_are_read_off_a_row():
     early, late = [0, 10, 20, 30], [[40, 60, 10, 30], [50, 70, 20, 40]]
     kept = {"groups f1 after": [early, *late], "rounds after": [10, 20, 30], "f1 after": [1, None, 3]}
     row = Row("task", 0, {"kept": kept})
-    assert fedcs.gap("f1", "after", row) == 60 - 30
-    assert fedcs.width("f1", "after", row) == 50
-    assert fedcs.group_mean("f1", "after", 2, row) == 20
-    assert fedcs.spread("f1", "after", 10, row) == pytest.approx(np.std(late[-1]))
-    assert fedcs.spread("f1", "after", 20, row) == pytest.approx(np.mean([np.std(groups) for groups in late]))
-    assert math.isnan(fedcs.over_clients("f1", "after", np.mean, row))  # a client's model has diverged
-    assert fedcs.domain_of(15).tolist() == [*"0123401234", *["mixed"] * 5]
+    numbers = {key: group_number(key, "f1", "after", 10, row) for key in ("gap", "width", "group=2", "spread")}
+    assert numbers == pytest.approx({"gap": 60 - 30, "width": 50, "group=2": 20, "spread": np.std(late[-1])})
+    two = np.mean([np.std(groups) for groups in late])
+    assert group_number("spread", "f1", "after", 20, row) == pytest.approx(two)
+    assert math.isnan(score("f1", "after", row))  # a client's model has diverged
+    assert score("f1", "after", row, chosen=np.array([True, False, True])) == 2
+    assert domain_of(15).tolist() == [*"0123401234", *["mixed"] * 5]
 
 
 def test_latents_are_those_of_the_clients_that_train():
@@ -316,9 +320,41 @@ def test_runs_and_measurements_give_numbers_to_all_their_cells(monkeypatch, tmp_
     assert value["fig5", "partition", "digit5", "feature-shift", "unseen"] == 10
     planes = [row.kept["plane"] for row in found.values() if "plane" in row.kept]
     assert any(np.array(plane["c, later"]["mean"]).shape == (5, 2) for plane in planes if "c, later" in plane)
-    verdicts = small.ledger(measured).set_index("id")["verdict"]
+    verdicts = small.replace(rows=found).ledger().set_index("id")["verdict"]
     assert verdicts["cs18"] == "identity"
     assert verdicts["cs21"] == "consistent so far"  # one of three layers
+
+
+def test_fewer_images_are_fewer_images_and_nothing_else():
+    whole, few = sizes.run(QUICK, "mnist", "fedbn"), sizes.run_on_few(QUICK, "fedbn", 700)
+    ours, theirs = few.arguments(3), whole.arguments(3)
+    assert len(ours["federation"].data) == 700 < len(theirs["federation"].data)
+    assert min(map(len, ours["federation"].train)) >= 4
+    assert {key: ours[key] for key in ours if key != "federation"} == {
+        key: theirs[key] for key in theirs if key != "federation"
+    }
+
+
+def test_a_run_on_few_images_keeps_the_metrics_of_every_client_at_its_end():
+    setting = {"rounds": 2, "evaluate_every": 1, "tune_epochs": 1, "client_metrics": True, "local_epochs": 1}
+    federation = fl.federate(fl.load("digits", copies=1), fl.dirichlet(alpha=0.5), clients=3)
+    result = fl.run("fedavg", federation, progress=False, **setting)
+    kept, rows = metrics_of(result), result.accuracy.query("round == 2")
+    for when in ("before", "after"):
+        for name in ("f1", "auc"):
+            own = rows[rows["when"] == when].sort_values("client")[name]
+            assert kept[f"{name} {when}"] == [round(x, 3) for x in own]
+    assert len(kept) == 4
+
+
+def test_directions_are_compared_with_whitening_in_runs_that_differ_in_nothing_else():
+    cells = {(c.dataset, c.method): c for c in STUDY.cells if c.item == "directions"}
+    assert {name for name, _ in cells} == {"mnist", "cifar10", "digit5"}
+    assert not [c for c in study("fedcs", "quick").cells if c.item == "directions"]
+    for name, _ in cells:
+        tasks = [cells[name, method].tasks[0] for method in ("fedavg", WHITE, "fedcs-fc2")]
+        assert [task.algorithm.hyper.get("steps") for task in tasks] == [None, "whitening", "normalised"]
+        assert len({(task.images, str(task.partition), str(task.setting["rounds"])) for task in tasks}) == 1
 
 
 # -- figures, from rows that were made by hand ----------------------------------------------------------------------
@@ -337,7 +373,7 @@ def made(task, seed, gain=0.0, gap=0.0):
     blind = "whitening" in str(task.algorithm)
     name = task.algorithm.name + ("+bn" if task.model == "lenet5_bn" and task.algorithm.name == "fedavg" else "")
     group = np.arange(n) // (5 if task.images.stands_for == "digit5" else n // 10)
-    before = BASE[name] + 2 * seed - gain * blind - gap * unseen * np.where(group == group[-1], 1.5, 0.5)
+    before = BASE.get(name, 55.0) + 2 * seed - gain * blind - gap * unseen * np.where(group == group[-1], 1.5, 0.5)
     moments = ["before", "after"] if "tune_epochs" in task.setting else ["before"]
     kept: dict[str, Any] = {}
     facts = {"when": moments[-1], "n_test": [1000] * n, "seconds": 1.0, "commit": None, "kept": kept}
@@ -357,37 +393,34 @@ def made(task, seed, gain=0.0, gap=0.0):
         plane["points"] = [[[g, 0.0], [g, 1.0]] for g in range(5)]
         kept |= {"plane": dict.fromkeys(("z", "c", "c, later"), plane), "lag": [[0, 5.0], [10, 0.5]]}
         kept |= {"separability of z": 38.0 + 2 * seed, "separability of c": 45.0 - 10 * blind}
-        kept |= {"separability of c, later": 58.0 + 2 * seed}
-        kept |= {"J ratio": 0.2, "J ratio, later": 0.8, "J ratio of components": 0.3}
-        kept |= {"residual": 5.0, "residual, later": 0.5}
-    return Row(task.name, seed, facts)
+        kept |= {"J ratio": 0.2, "J ratio of components": 0.3, "residual": 5.0}
+        if getattr(task.keep, "args", ())[2:] != (0,):  # the alignment goes on
+            kept |= {"separability of c, later": 58.0 + 2 * seed, "J ratio, later": 0.8, "residual, later": 0.5}
+    return Row(task.name, seed, json.loads(json.dumps(facts, sort_keys=True)))  # as from a file
 
 
 @pytest.fixture(scope="module")
 def measured_here():
     """What is quick to measure: the clients, and what no training decides."""
-    one, found = study("fedcs", "smoke"), {}
-    for cell in one.cells:
-        [task] = cell.tasks
-        if isinstance(task, Probe) and task.name not in found:
-            if task.label == "counts":
-                found[task.name] = task.measure(0, *task.arguments)
-            else:
-                keys = {c.read.args[0]: 1.0 for c in one.cells if c.tasks[0].name == task.name}
-                found[task.name] = {key: 0.02 if key.startswith("lower") else 1.0 for key in keys}
+    cells, found = [cell for p in ("smoke", "paper") for cell in study("fedcs", p).cells], {}
+    for task in {cell.tasks[0].name: cell.tasks[0] for cell in cells}.values():
+        if isinstance(task, Probe) and task.label == "counts" and task.arguments[0] == "smoke":
+            found[task.name] = task.measure(0, *task.arguments)
+        elif isinstance(task, Probe) and task.label != "counts":
+            keys = [cell.read.args[0] for cell in cells if cell.tasks[0].name == task.name]
+            found[task.name] = {key: 0.02 if key.startswith("lower") else 1.0 for key in keys}
     return found
 
 
-def by_hand(measured_here, profile="smoke", **changes):
-    """A study whose runs were made by hand, with three seeds."""
+def by_hand(measured_here, profile="smoke", seeds=3, **changes):
+    """A study whose runs were made by hand."""
     one, found = study("fedcs", profile), {}
-    for task, _ in one.tasks().values():
-        for seed in range(3):
+    for task in one.tasks.values():
+        for seed in range(seeds):
             if isinstance(task, Run):
                 found[task.name, seed] = made(task, seed, **changes)
-            elif seed == 0 and task.name in measured_here:
-                facts = {"kept": measured_here[task.name], "seconds": 1.0, "commit": None}
-                found[task.name, 0] = Row(task.name, 0, facts)
+        if task.name in measured_here:
+            found[task.name, 0] = Row(task.name, 0, {"kept": measured_here[task.name], "seconds": 1.0, "commit": None})
     return one.replace(rows=found)
 
 
@@ -400,246 +433,119 @@ def texts(figure):
     return [text.get_text() for ax in figure.axes for text in ax.texts]
 
 
-def says(item, study):
-    sentence = SHOWN[item].says
-    assert sentence
-    return sentence(study)
+@pytest.mark.parametrize("profile", ["smoke", "paper"])
+def test_every_item_draws_and_speaks_with_all_rows_some_and_none(profile, measured_here):
+    full = by_hand(measured_here, profile, gap=10.0)
+    assert {cell.item for cell in full.cells} <= set(full.shown)
+    kinds = {task.name: str(getattr(task, "algorithm", task)).partition("(")[0] for task in full.tasks.values()}
+    partial_rows = {key: row for key, row in full.rows.items() if kinds[key[0]] in ("fedavg", "fedcs") and not key[1]}
+    for one in (full, full.replace(rows=partial_rows), full.replace(rows={})):
+        for name, item in one.shown.items():
+            if item.drawing:
+                assert one.figure(name).axes
+                plt.close("all")
+            said, measured = one.says(name), len(one.numbers(name)) > 0
+            assert bool(said) <= measured, name
+            assert said.endswith(".") or not said, name
+            assert said or one is not full or not item.sentence or not measured, name
 
 
-def drawn(study, item):
-    figure = study.figure(item)
-    plt.close(figure)
-    return figure
-
-
-def test_every_figure_is_drawn_with_rows_and_says_so_without(shown):
-    empty = shown.replace(rows={})
-    for name, item in shown.shown.items():
-        if item.drawing:
-            assert drawn(shown, name).axes
-            assert texts(drawn(empty, name)) or name == "scheme"
-        if item.says:
-            assert empty.says(name) == ""
-            assert bool(shown.says(name)) == any(cell.item == name for cell in shown.cells), name
-    assert {cell.item for cell in PAPER.cells} <= set(shown.shown)
-
-
-def test_the_first_figure_has_four_named_ends_on_either_side_and_a_line_at_chance(shown):
-    left, right = drawn(shown, "control").axes
-    names = {"FedAvg", "FedAvg+BN", "FedCS-FC2", "whitening only"}
-    for ax, gap in ((left, 0), (right, 10)):
-        assert {text.get_text() for text in ax.texts} == names | {"chance"}
+def test_the_first_figure_has_four_named_ends_in_either_panel_and_a_line_at_chance(shown):
+    upper, lower = shown.figure("control").axes
+    for ax, gap in ((upper, 0), (lower, 10)):
+        assert {text.get_text() for text in ax.texts} == {
+            "FedAvg",
+            "FedAvg+BN",
+            "FedCS-FC2",
+            "whitening only",
+            "chance",
+        }
         thick = {line.get_ydata()[-1] for line in ax.lines if line.get_linewidth() > 1.5}
         assert thick == {52 - gap, 62 - gap, 72 - gap}  # FedCS and its control are the same here
         assert any(set(line.get_ydata()) == {10} for line in ax.lines)
 
 
-def test_the_sentence_about_the_control_follows_the_numbers(measured_here):
-    assert "+0.0 ± 0.0 points over 3 seeds, no more than it varies" in says("control", by_hand(measured_here))
-    ahead = says("control", by_hand(measured_here, gain=15.0))
-    assert "FedCS ends at 72 %" in ahead
-    assert "+15.0 ± 0.0 points over 3 seeds, more than it varies" in ahead
-    one_seed = by_hand(measured_here, gain=15.0)
-    one_seed = one_seed.replace(rows={key: row for key, row in one_seed.rows.items() if key[1] == 0})
-    assert "too few to tell" in says("control", one_seed)
-
-
-def test_fewer_images_are_fewer_images_and_nothing_else():
-    whole, few = fedcs.run(fedcs.QUICK, "mnist", "fedbn"), fedcs.run_on_few(fedcs.QUICK, "fedbn", 700)
-    ours, theirs = few.arguments(3), whole.arguments(3)
-    assert len(ours["federation"].data) == 700 < len(theirs["federation"].data)
-    assert min(map(len, ours["federation"].train)) >= 4
-    assert {key: ours[key] for key in ours if key != "federation"} == {
-        key: theirs[key] for key in theirs if key != "federation"
+def test_sentences_follow_the_numbers(measured_here, shown):
+    ahead = by_hand(measured_here, gain=15.0).says("control")
+    assert "FedCS (red) ends at 72.0 %" in ahead
+    assert "FedCS-FC2 minus FedCS (whitening only): +15.0 ± 0.0 points in 3 pairs of runs." in ahead
+    assert "in one pair of runs" in by_hand(measured_here, seeds=1).says("control")
+    assert "45 % after the map as the run left it, 60 % after more alignments" in shown.says("fig1")
+    assert "the learned directions separate" in shown.says("fig1")
+    worse = {
+        key: {**row.kept, "separability of c, later": 39.0} for key, row in shown.rows.items() if "lag" in row.kept
     }
+    found = {key: Row(*key, {**shown.rows[key].facts, "kept": kept}) for key, kept in worse.items()}
+    assert "do not separate the groups" in shown.replace(rows={**shown.rows, **found}).says("fig1")
+    assert "+10.0 with FedCS-FC2" in shown.says("fig2")
+    assert "-10.0 with FedCS (red)" in shown.says("unseen")
+    assert "10 of 15 clients" in shown.says("fig5")
 
 
-def test_a_run_on_few_images_keeps_the_metrics_of_every_client_at_its_end():
-    setting = {"rounds": 2, "evaluate_every": 1, "tune_epochs": 1, "client_metrics": True, "local_epochs": 1}
-    federation = fl.federate(fl.load("digits", copies=1), fl.dirichlet(alpha=0.5), clients=3)
-    result = fl.run("fedavg", federation, progress=False, **setting)
-    kept, rows = fedcs.metrics_of(result), result.accuracy.query("round == 2")
-    for when in ("before", "after"):
-        for name in ("f1", "auc"):
-            own = rows[rows["when"] == when].sort_values("client")[name]
-            assert kept[f"{name} {when}"] == [round(x, 3) for x in own]
-    assert len(kept) == 4
-
-
-def test_the_sentence_about_fewer_images_follows_the_distance_from_the_printed_numbers():
-    printed = reported("fedcs").query("item == 'table1' and metric == 'weighted_f1'").set_index("method")["mean"]
-    away, found = {"images=2000": -10.0, "images=5000": 1.5, "images=10000": 4.0}, {}
-    for cell in PAPER.cells:
-        if cell.item == "few" and cell.setting in away and cell.method in printed:
-            score = float(printed[cell.method]) + away[cell.setting]
-            kept = {f"f1 {when}": [score - 2, score + 2] for when in ("before", "after")}
-            found[cell.tasks[0].name, 0] = Row(cell.tasks[0].name, 0, {"kept": kept, "seconds": 1.0, "commit": None})
-    sentence = says("few", PAPER.replace(rows=found))
-    assert "10.0 points with 2000 images, 1.5 points with 5000 images, 4.0 points with 10000 images" in sentence
-    assert sentence.endswith("It is smallest with 5000 images.")
-
-
-def test_more_training_stands_beside_the_usual_one_and_the_printed_numbers():
-    def score_of(cell):
-        return 40.0 + 7.5 * (cell.item == "long") + 2.0 * (cell.method == "fedcs-fc2")
-
-    found = {}
-    for cell in PAPER.cells:
-        if cell.item in ("table2", "long") and cell.method != "fedavg":
-            kept = {
-                f"{metric} {when}": [score_of(cell)] * 2 for metric in ("f1", "auc") for when in ("before", "after")
-            }
-            found[cell.tasks[0].name, 0] = Row(cell.tasks[0].name, 0, {"kept": kept, "seconds": 1.0, "commit": None})
-    study = PAPER.replace(rows=found)
-    printed = reported("fedcs").query("item == 'table2' and metric == 'weighted_f1'").set_index("method")["mean"]
-    bn, fc2 = printed[["fedavg+bn", "fedcs-fc2"]]
-    assert says("long", study) == (
-        "Look at which dots lie at the red bars. Weighted F1 after 500 rounds of 5 epochs (after 150 rounds of 2 "
-        f"epochs, printed): FedAvg+BN 47.5 (40.0, {bn:.1f}); FedCS-FC2 49.5 (42.0, {fc2:.1f}). The mean distance from "
-        f"the printed numbers is {(bn - 47.5 + fc2 - 49.5) / 2:.1f} points after 500 rounds of 5 epochs, "
-        f"{(bn - 40 + fc2 - 42) / 2:.1f} after 150 rounds of 2 epochs."
-    )
-    [ax] = drawn(study, "long").axes
-    assert [text.get_text() for text in ax.get_yticklabels()] == ["FedAvg+BN", "FedCS-FC2"]
-    usual, more, paper = (line.get_xdata().tolist() for line in ax.lines[:3])
-    assert (usual, more, paper) == ([40.0, 42.0], [47.5, 49.5], [bn, fc2])
-    more_only = {cell.tasks[0].name for cell in PAPER.cells if cell.item == "long"}
-    for some in ({}, {key: row for key, row in found.items() if (key[0] in more_only)}):
-        assert says("long", PAPER.replace(rows=some)) == ""
-
-
-def test_groups_have_an_ellipse_each_and_separability_a_dot_for_each_space(shown):
-    before, after, share = drawn(shown, "fig1").axes
-    assert [ax.get_title().split(" nearest")[0] for ax in (before, after)] == [
-        "before: 40 %",
-        "after more alignments: 60 %",
-    ]
+def test_fig_1_has_an_ellipse_for_each_group_and_a_dot_for_each_space(shown):
+    before, after, share = shown.figure("fig1").axes
+    titles = [ax.get_title().split(" nearest")[0] for ax in (before, after)]
+    assert titles == ["before: 40 %", "after more alignments: 60 %"]
     assert len(before.patches) == len(after.patches) == 5
-    assert [text.get_text() for text in after.texts] == list(fedcs.STYLES)
+    assert [text.get_text() for text in after.texts] == list(sizes.STYLES)
     assert [text.get_text() for text in share.texts] == ["40.0", "35.0", "60.0", "chance"]
-    assert "45 % after the map as the run left it, 60 % after more alignments of the frozen network" in says(
-        "fig1", shown
-    )
-    assert "40 % of test images" in says("fig1", shown)
-    assert "do tell the groups apart" in says("fig1", shown)
 
 
-def test_the_sentence_about_groups_turns_if_the_directions_tell_nothing(shown):
-    rows = dict(shown.rows)
-    for key, row in rows.items():
-        if "plane" in row.kept:
-            kept = {**row.kept, "separability of c, later": 39.0}
-            rows[key] = Row(row.task, row.seed, {**row.facts, "kept": kept})
-    assert "do not tell the groups apart better" in says("fig1", shown.replace(rows=rows))
-
-
-def test_a_table_is_drawn_in_order_and_its_sentence_names_the_first_and_the_last(shown):
-    [ax] = drawn(shown, "table3").axes
+def test_a_table_is_drawn_in_order(shown):
+    [ax] = shown.figure("table3").axes
     order = [text.get_text() for text in ax.get_yticklabels()]
     assert order == ["FedCS-FC2", "FedAvg+BN", "FedAvg", "PerFL (FedAlt)"]
-    sentence = says("table3", shown)
-    assert "FedCS-FC2 is on top" in sentence
-    assert "PerFL (FedAlt) last" in sentence
-    assert "guessing" not in sentence
-    assert [drawn(shown, item).axes[0].get_title("left") for item in ("table1", "table3")] == ["pen", "drawing styles"]
-
-
-def test_directions_are_compared_with_whitening_over_the_seeds_that_have_both():
-    cells = {(c.dataset, c.method): c for c in STUDY.cells if c.item == "directions"}
-    assert {name for name, _ in cells} == {"mnist", "cifar10", "digit5"}
-    assert not [c for c in study("fedcs", "quick").cells if c.item == "directions"]
-    for name, _ in cells:
-        tasks = [cells[name, method].tasks[0] for method in ("fedavg", WHITE, "fedcs-fc2")]
-        steps = [task.algorithm.hyper.get("steps") for task in tasks]
-        assert steps == [None, "whitening", "normalised"]
-        assert len({(task.images, str(task.partition), str(task.setting["rounds"])) for task in tasks}) == 1
-    values = {("cifar10", 0): (40, 43, 41), ("digit5", 0): (70, 80, 85), ("digit5", 1): (72, 80, 84)}
-    values |= {("cifar10", 1): (90, 90, None), ("mnist", 0): (90, None, 95)}  # whitening or FedCS is not there
-    rows = {}
-    for (name, seed), own in values.items():
-        for method, f1 in zip(("fedavg", WHITE, "fedcs-fc2"), own, strict=True):
-            task = cells[name, method].tasks[0]
-            facts = {"kept": {"f1 before": [f1, f1]}, "seconds": 1, "commit": ""}
-            rows |= {} if f1 is None else {(task.name, seed): Row(task.name, seed, facts)}
-    measured = STUDY.replace(rows=rows)
-    assert measured.says("directions") == (
-        "Look at the length of the lines. CIFAR-10: whitening adds +3.0 points to FedAvg, the learned directions "
-        "\N{MINUS SIGN}2.0 to that, from one seed; five sets of digits: whitening adds +9.0 points to FedAvg, the "
-        "learned directions +4.5 to that."
-    )
-    [ax] = drawn(measured, "directions").axes
-    assert [text.get_text() for text in ax.get_yticklabels()] == ["CIFAR-10", "five sets of digits"]
-    assert [text.get_text() for text in ax.texts if text.get_text() != "chance"] == ["\N{MINUS SIGN}2.0", "+4.5"]
+    assert ax.get_title("left") == "digit_styles for Digit-5"
 
 
 def test_the_digits_that_stand_in_for_digit5_are_named_in_figures():
-    counted = next(cell.tasks[0].name for cell in STUDY.cells if cell.item == "fig5")
-    domains = {"domains": ["mnist", "mnist_m", "digits", "usps", "printed_digits"]}
-    rows = {(counted, 0): Row(counted, 0, {"kept": domains})}
-    names = ["MNIST", "MNIST-M-style", "digits in colour", "USPS", "printed digits"]
-    assert group_names(STUDY.replace(rows=rows), "digit5") == names
-    assert group_names(STUDY.replace(rows={}), "digit5") == [f"domain {d}" for d in range(5)]  # before they are counted
-    own = next(cell.tasks[0].name for cell in PAPER.cells if cell.item == "fig5")
-    rows = {(own, 0): Row(own, 0, {"kept": {"domains": ["mnist", "mnist_m", "svhn", "usps", "synthetic_digits"]}})}
-    names = ["MNIST", "MNIST-M", "SVHN", "USPS", "Synthetic Digits"]
-    assert group_names(PAPER.replace(rows=rows), "digit5") == names
-    assert data_name(STUDY, "digit5") == "five sets of digits"
-    assert data_name(PAPER, "digit5") == "Digit-5"
+    def with_domains(one, *names):
+        name = next(cell.tasks[0].name for cell in one.cells if cell.item == "fig5")
+        counted = dict.fromkeys(("clients", "unseen", "samples", "smallest", "largest"), 1) | {"domains": names}
+        return domain_names(one.replace(rows={(name, 0): Row(name, 0, {"kept": counted, "seconds": 1, "commit": ""})}))
+
+    others = with_domains(STUDY, "mnist", "mnist_m", "digits", "usps", "printed_digits")
+    assert others == ["MNIST", "MNIST-M-style", "digits in colour", "USPS", "printed digits"]
+    own = with_domains(PAPER, "mnist", "mnist_m", "svhn", "usps", "synthetic_digits")
+    assert own == ["MNIST", "MNIST-M", "SVHN", "USPS", "Synthetic Digits"]
+    assert domain_names(STUDY.replace(rows={})) == [f"domain {d}" for d in range(5)]  # before they are counted
 
 
-def test_unseen_groups_are_red_and_their_gap_is_told(shown):
-    figure = drawn(shown, "fig2")
+def test_panels_by_group_end_in_the_means_of_training_and_unseen_clients(shown):
+    figure = shown.figure("fig2")
     assert [ax.get_title() for ax in figure.axes] == ["FedAvg+FT", "FedRep", "FedCS-FC2"]
     ends = [{text.get_text() for text in ax.texts} - {"chance"} for ax in figure.axes]
     assert ends == [{"train 58", "unseen 48"}, {"train 38", "unseen 28"}, {"train 72", "unseen 62"}]
-    assert "FedCS-FC2 +10.0" in says("fig2", shown)
-    assert drawn(shown, "unseen").axes[0].texts[0].get_text() == "\N{MINUS SIGN}10.0"
-    assert "FedCS by \N{MINUS SIGN}10.0" in says("unseen", shown)
+    assert texts(shown.figure("fig8")) == ["chance", "45", "55", "41", "65"]  # 52, 62, 42 + 6, 72 less 10 for 10 of 15
 
 
-def test_methods_that_adapt_are_compared_after_fine_tuning_and_fedavg_at_both_moments():
-    f1 = {"fedavg": (50, 40, 60, 45), "fedavg+bn": (61, 62, 63, 64), "fedbn": (20, 10, 80, 70), "local_only": (30, 31)}
-    where = [f"{who};{moment}" for moment in ("before", "after") for who in ("training", "unseen")]
-    rows = [(method, setting, value + noise) for method, values in f1.items()
-            for setting, value in zip(where, values, strict=False) for noise in (-1, 1)]  # fmt: skip
-    assert at_their_moment(pd.DataFrame(rows, columns=["method", "setting", "value"])) == [
-        ("FedAvg", 50, 40, False),
-        ("FedAvg+BN", 61, 62, False),
-        ("Local-Only", 30, 31, False),
-        ("FedAvg+FT", 60, 45, True),
-        ("FedBN", 80, 70, True),
+def test_methods_that_adapt_are_compared_after_fine_tuning_and_fedavg_at_both_moments(shown):
+    table = training_and_unseen(shown)
+    assert table.index.get_level_values("data").unique().tolist() == [
+        "digit_styles for mnist",
+        "digit_styles for digit5",
     ]
+    own = table.loc["digit_styles for digit5"]
+    assert own["training"].to_dict() == {"fedavg": 52, "fedavg+bn": 62, "fedcs-fc2": 72, "fedalt": 48}
+    assert (own["unseen"] == own["training"] - 10).all()
+    ft = table.loc["digit_styles for mnist"].index.tolist()
+    assert ft == ["fedavg", "fedavg+bn", "fedcs-fc2", "fedavg+ft", "fedrep", "fedalt"]
+    assert list(map(kind, ("fedcs-fc1", "fedbn", "fedavg"))) == list(KINDS)
 
 
-def test_every_method_has_a_panel_with_its_end_written(shown):
-    figure = drawn(shown, "fig8")
-    assert [ax.get_title() for ax in figure.axes] == ["FedAvg", "FedAvg+BN", "PerFL (FedAlt)", "FedCS-FC2"]
-    assert texts(figure) == ["chance", "45", "55", "41", "65"]  # 52, 62, 42 + 6 and 72 less 10 for ten of 15 clients
-    assert "FedCS-FC2 is highest" in says("fig8", shown)
-
-
-def test_circles_are_as_many_as_pairs_of_client_and_domain_and_unseen_clients_stand_on_grey(shown):
-    [ax] = drawn(shown, "fig5").axes
+def test_circles_are_as_many_as_pairs_of_client_and_domain(shown):
+    [ax] = shown.figure("fig5").axes
     assert len(ax.collections[0].get_offsets()) == 10 + 5 * 5  # of one domain each, and those that mix five
-    [grey] = [patch for patch in ax.patches if patch.get_x() == 4.5]
-    assert grey.get_width() == pytest.approx(10.4)
-    assert "10 of 15 clients never train" in says("fig5", shown)
-
-
-def test_other_readings_stand_beside_their_controls(measured_here):
-    one = by_hand(measured_here, gain=8.0)
-    [ax] = drawn(one, "readings").axes
-    assert [text.get_text() for text in ax.get_yticklabels()] == ["default", "whitening"]
-    assert "default +8.0 ± 0.0 points" in says("readings", one)
+    assert [line.get_xdata()[0] for line in ax.lines] == [4.5]  # 10 of 15 are unseen
 
 
 def test_the_slider_turns_the_whitened_clouds_and_changes_no_distance():
-    z, path = space.five_clients()
+    z, path = feature_map.five_clients()
     S, Phi = path[-1]
     assert torch.allclose(torch.pdist((z @ S)[:, 0]), torch.pdist((z @ S @ Phi)[:, 0]), atol=1e-4)
     centres = (z @ S @ Phi).mean(1)
     assert centres[:, 0].var() > 20 * centres[:, 1].var()  # they lie along the first axis
-    figure = space.clouds(40)
+    figure = feature_map.clouds(40)
     plt.close(figure)
     assert [len(ax.lines) for ax in figure.axes] == [10, 10, 10]
     before, after = (torch.tensor(np.array(ax.lines[0].get_data()).T) for ax in figure.axes[1:])

@@ -82,6 +82,7 @@ def line_panels(
     xscale: str = "linear",
     ylabel: str = "accuracy [%]",
     ylim: tuple[float, float] | None = None,
+    yscale: str = "linear",
     height: float = 2.4,
 ) -> Figure:
     """Draw a panel for each data set and setting: a line for each method, thin for each seed, thick for the mean.
@@ -100,6 +101,7 @@ def line_panels(
         xscale: as in matplotlib.
         ylabel: label of every panel.
         ylim: limits of every panel.
+        yscale: "linear" or "log".
         height: of a panel, in inches.
 
     Returns:
@@ -114,7 +116,7 @@ def line_panels(
         for name, values in rows.groupby(line, sort=False):
             table = values.pivot_table(index=x, columns="seed", values=y)
             ends[named(str(name))] = seeds_and_mean(ax, table, **look(str(name)))
-        ax.set(ylabel=ylabel, xscale=xscale, **({"ylim": ylim} if ylim else {}))
+        ax.set(ylabel=ylabel, xscale=xscale, yscale=yscale, **({"ylim": ylim} if ylim else {}))
         if by:
             ax.set_title(title(*key), loc="left")
         name_ends(ax, ends, chance(rows))

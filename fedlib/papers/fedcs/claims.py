@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from functools import partial
 
 from fedlib.papers.fedcs.diagnosis import SPREAD
-from fedlib.papers.fedcs.study import ADAPTING, BASELINES, CURVES, METRICS, OURS, RIVALS, SHIFT, TABLES
+from fedlib.papers.fedcs.sizes import ADAPTING, BASELINES, CURVES, METRICS, OURS, RIVALS, SHIFT, TABLES
 from fedlib.studies.claim import Claim, Numbers
 from fedlib.studies.number import Number, fact, largest, missing, smallest
 from fedlib.studies.verdict import Case

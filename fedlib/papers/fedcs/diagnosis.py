@@ -1,8 +1,9 @@
-"""How far the recursions of FedCS get: on a toy problem with a known answer, and on the features of a trained model."""
+"""FedCS: what a row keeps of a run, and the distance of its recursions from their closed form."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -18,9 +19,10 @@ from fedlib.methods.fedcs import alignment as ra
 from fedlib.methods.fedcs.fedcs import LAYERS
 from fedlib.stack import Shared
 from fedlib.streams import generator
-from fedlib.studies.tasks import Kept
+from fedlib.studies.tasks import Kept, Run
 from fedlib.training import Evaluation, on_device
 
+GROUPS, DOMAINS = 10, 5
 COLUMNS = 9  # of P that are judged
 RULES = {"safe": ("normalised", True), "printed": ("paper", True), "printed, not centred": ("paper", False)}
 
@@ -43,10 +45,9 @@ SPREAD = (41, 10, 2.9, 0.5)  # eigenvalues of the scatter between clients, white
 
 
 def toy(seed: int, rounds: int) -> Kept:
-    """40 Gaussian clients in 20 dimensions, and so many alignments of ten of them.
+    """Alignments of 40 Gaussian clients in 20 dimensions, ten clients a round, beside the closed form.
 
-    The scatter within clients has eigenvalues from 0.1 to 10; the means of clients differ in four directions, around a
-    common mean.
+    The scatter within clients has eigenvalues from 0.1 to 10; the clients' means differ in four directions.
     """
 
     def normal(what: str, *shape: int) -> Tensor:
@@ -99,69 +100,75 @@ def server_step(state: dict[str, Tensor], mean: dict[str, Tensor], beta: float) 
     return {"S": mean["S"], "Phi": ra.orthonormal(mean["Phi"]), "z_g": z_g}
 
 
-# -- a trained model ----------------------------------------------------------------------------------------------
+# -- a finished run -----------------------------------------------------------------------------------------------
+
+
+def group_of(name: str, n: int) -> np.ndarray:
+    """The group of each of n clients; with feature shift its place among the clients of its domain."""
+    return np.arange(n) // (DOMAINS if name == "digit5" else n // GROUPS)
+
+
+def kept_of(task: Run, name: str, alignments: int, result: fl.RunResult) -> Kept:
+    """Metrics of every client at the end, means of groups in every evaluation, and the quality of FedCS's S and P."""
+    group, found = group_of(name, task.clients), metrics_of(result)
+    for when, rows in result.accuracy.groupby("when"):
+        means = rows.assign(group=group[rows["client"]]).groupby(["round", "group"])
+        found[f"rounds {when}"] = sorted(int(t) for t in rows["round"].unique())
+        for metric in ("f1", "accuracy"):
+            found[f"groups {metric} {when}"] = [_rounded(own) for own in means[metric].mean().unstack().to_numpy()]
+    if result.config["algorithm"] == "fedcs" and cast(dict, result.config["hyper"])["base"] == "fedavg":
+        kind = np.arange(task.clients) % DOMAINS if name == "digit5" else group  # with feature shift: domains
+        found |= diagnose(result, task.arguments(0)["federation"], kind, alignments)
+    return found
+
+
+def metrics_of(result: fl.RunResult) -> dict[str, object]:
+    """Metrics of every client at the end."""
+    rows = result.accuracy[result.accuracy["round"] == result.accuracy["round"].max()]
+    return {f"{name} {when}": _rounded(own[name]) for when, own in rows.groupby("when") for name in ("f1", "auc")}
+
+
+def _rounded(values: Iterable[float]) -> list[float | None]:
+    return [round(float(value), 3) if np.isfinite(value) else None for value in values]
 
 
 def diagnose(result: fl.RunResult, federation: Federation, group: np.ndarray, alignments: int) -> Kept:
-    """How good S and P of a finished run of FedCS are for the features of its training clients.
+    """Quality of the S and P of a finished run of FedCS for the features of its training clients.
 
-    Args:
-        result: the run.
-        federation: its clients.
-        group: the group of every client, int [n_clients].
-        alignments: so many more follow on the frozen network ("later"); 0: none.
-
-    Returns:
-        residual of S; J ratio of nine columns of P, and of nine principal components; separability: the share [%] of
-        test images nearest to the centroid of their own group, in nine principal components of z and in nine columns
-        of c = P'z; plane: test images of five groups in the first two dimensions of each space. Empty if the run has
-        diverged.
+    With `alignments` > 0, also after so many more of the frozen network ("later"). Separability is the share [%] of
+    test images nearest to the centroid of their own group, in nine principal components of z and in nine columns of
+    c = P'z; the plane holds test images of five groups in the first two dimensions. Empty if the run has diverged.
     """
-    ra_state = result.state.ra
-    (z, owner), (z_test, test_owner) = (latents(result, federation, part) for part in ("train", "test"))
-    if not all(t.isfinite().all() for t in (z, z_test, *ra_state.values())):
+    state, parts = result.state.ra, [latents(result, federation, part) for part in ("train", "test")]
+    (z, owner), (z_test, test_owner) = parts
+    if not all(t.isfinite().all() for t in (z, z_test, *state.values())):
         return {}
     scatter, kind, test_kind = ra.scatters(z, owner), group[owner.numpy()], group[test_owner.numpy()]
-    P, S = (ra_state[key].double() for key in ("P", "S"))
     pca = PCA(COLUMNS, svd_solver="covariance_eigh").fit(z.numpy())
+    components = torch.from_numpy(np.asarray(pca.components_).T).double()
+    plane = {"z": pca.transform(z_test.numpy())}
 
     def separability(train: np.ndarray, test: np.ndarray) -> float:
         return 100 * float(NearestCentroid().fit(train, kind).score(test, test_kind))
 
-    def of_columns(P: Tensor) -> float:
-        return separability((z @ P[:, :COLUMNS]).numpy(), (z_test @ P[:, :COLUMNS]).numpy())
+    def judged(S: Tensor, P: Tensor, when: str = "") -> dict[str, object]:
+        plane[f"c{when}"] = (z_test @ P).numpy()
+        own = separability((z @ P[:, :COLUMNS]).numpy(), (z_test @ P[:, :COLUMNS]).numpy())
+        found = {f"residual{when}": residual(S, scatter[0]), f"J ratio{when}": j_ratio(P, *scatter, COLUMNS)}
+        return found | {f"separability of c{when}": own}
 
-    found = {"d": z.shape[1], "residual": residual(S, scatter[0]), "J ratio": j_ratio(P, *scatter, COLUMNS)}
-    found["J ratio of components"] = j_ratio(
-        torch.from_numpy(np.asarray(pca.components_).T).double(), *scatter, COLUMNS
-    )
+    found = {"d": z.shape[1], "J ratio of components": j_ratio(components, *scatter, COLUMNS)}
     found["separability of z"] = separability(pca.transform(z.numpy()), pca.transform(z_test.numpy()))
-    found["separability of c"] = of_columns(P)
-    plane = {"z": pca.transform(z_test.numpy()), "c": (z_test @ P).numpy()}
+    found |= judged(state["S"].double(), state["P"].double())
     if alignments:
-        path = aligned_on(result, z, owner, alignments)
-        S, P = path[-1]["S"].double(), (path[-1]["S"] @ path[-1]["Phi"]).double()
-        found |= {"residual, later": residual(S, scatter[0]), "J ratio, later": j_ratio(P, *scatter, COLUMNS)}
-        found["separability of c, later"] = of_columns(P)
-        plane["c, later"] = (z_test @ P).numpy()
-        every = max(alignments // 20, 1)
+        path, every = aligned_on(result, z, owner, alignments), max(alignments // 20, 1)
+        found |= judged(path[-1]["S"].double(), (path[-1]["S"] @ path[-1]["Phi"]).double(), ", later")
         found["lag"] = [[n, residual(path[n]["S"].double(), scatter[0])] for n in range(0, len(path), every)]
-    found["plane"] = {space: in_the_plane(points[:, :2], test_kind) for space, points in plane.items()}
-    return found
+    return found | {"plane": {space: in_the_plane(points[:, :2], test_kind) for space, points in plane.items()}}
 
 
 def in_the_plane(points: np.ndarray, group: np.ndarray, groups: int = 5, shown: int = 40) -> Kept:
-    """Mean, covariance and some points of the first groups, in units of the standard deviation of all points.
-
-    Args:
-        points: [N, 2].
-        group: of each, [N].
-        groups: so many of them.
-        shown: so many points of each.
-
-    Returns:
-        mean [groups, 2], covariance [groups, 2, 2], points [groups, shown, 2], as lists.
-    """
+    """Mean, covariance and some points [N, 2] of the first groups, in standard deviations of all points."""
     points = (points - points.mean(0)) / np.maximum(points.std(0), 1e-9)
     own = [points[group == g] for g in np.unique(group)[:groups]]
     some = [each[np.linspace(0, len(each) - 1, min(shown, len(each))).astype(int)] for each in own]
@@ -173,24 +180,20 @@ def in_the_plane(points: np.ndarray, group: np.ndarray, groups: int = 5, shown: 
 
 
 def latents(result: fl.RunResult, federation: Federation, part: str) -> tuple[Tensor, Tensor]:
-    """Of the training clients' images: what enters the map [N, d], and whose they are [N]."""
-    hyper, own = result.config["hyper"], getattr(federation, part)[: federation.n_clients - federation.unseen]
-    assert isinstance(hyper, dict)
-    state = result.state
-    w, ra_state = state.base.w, state.ra
-    place = Alignment(linear_layer(w, LAYERS.index(hyper["at"]) + 1), hyper["side"], ra_state["P"])
+    """Features of the training clients' images in front of the map [N, d], and the client of each [N]."""
+    w, hyper = result.state.base.w, cast(dict, result.config["hyper"])
+    own = getattr(federation, part)[: federation.n_clients - federation.unseen]
+    place = Alignment(linear_layer(w, LAYERS.index(hyper["at"]) + 1), hyper["side"], result.state.ra["P"])
     evaluation = Evaluation(on_device(federation.data, torch.device("cpu")), own)
     z = evaluation.outputs(result.model, Shared(w), lambda w, x: place.latents(result.model, w, x))
     return z.double(), torch.from_numpy(np.repeat(np.arange(len(own)), [len(rows) for rows in own]))
 
 
 def aligned_on(result: fl.RunResult, z: Tensor, owner: Tensor, alignments: int) -> list[dict[str, Tensor]]:
-    """S, Phi and z_g of the run, and after each of so many more alignments of its frozen network."""
-    config, hyper = result.config, result.config["hyper"]
-    assert isinstance(hyper, dict)
-    own = [z[owner == i].float() for i in range(int(owner.max()) + 1)]
-    rng, size = generator(int(str(config["seed"])), "fedcs", "later"), int(str(config["batch_size"]))
-    k = max(int(float(str(config["join_ratio"])) * len(own)), 1)
+    """S, Phi and z_g of the run, and after each of some more alignments of its frozen network."""
+    config: Any = result.config
+    own, size, hyper = [z[owner == i].float() for i in owner.unique()], config["batch_size"], config["hyper"]
+    rng, k = generator(config["seed"], "fedcs", "later"), max(int(config["join_ratio"] * len(own)), 1)
     path = [{key: t for key, t in result.state.ra.items() if key != "P"}]
     for _ in range(alignments):
         cohort, passed = rng.choice(len(own), k, replace=False), []

@@ -1,0 +1,250 @@
+"""FedCS: other readings of the method, and controls of Tables 1 to 3; `control` stands beside the tables."""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import product
+
+import matplotlib.pyplot as plt
+import pandas as pd
+
+from fedlib.papers.fedcs.scores import F1, by_method, dumbbells, named, score, when
+from fedlib.papers.fedcs.sizes import BASES, CONTROL, METHODS, PANELS, WHITE, run, run_on_few
+from fedlib.report.marks import plot_nothing, shaded_dots
+from fedlib.report.panels import method_panels
+from fedlib.report.sentences import beside_printed, extremes, nearer_to_print, paired_difference, who_leads
+from fedlib.report.style import BLUE, GREY, RED, WIDE, data_label, label
+from fedlib.studies.item import Cell, item
+from fedlib.studies.rows import kept
+
+
+def f1(method: str, data: str, setting: str, task, seeds: int = 1) -> Cell:
+    """Weighted F1 of a run."""
+    return Cell(method, data, setting, (task,), partial(score, "f1", when(method)), "weighted_f1", seeds)
+
+
+@item(
+    "Other readings of FedCS at FC2 and their controls: weighted F1 [%], residual of S, J ratio of P.",
+    rows="reading",
+    alt="Dots of weighted F1 for each reading of FedCS; a line for FedAvg.",
+    explains=("table2",),
+)
+def readings(sizes):
+    for reading in ("default", *sizes.readings):
+        task = run(sizes, sizes.side, "fedcs-fc2" if reading == "default" else f"fedcs-fc2;{reading}")
+        yield f1("fedcs-fc2", sizes.side, f"reading={reading}", task)
+        for metric, value in (("residual", "residual"), ("j_ratio", "J ratio")):
+            yield Cell("fedcs-fc2", sizes.side, f"reading={reading}", (task,), partial(kept, value), metric)
+    if sizes.full:
+        yield f1("fedsim", sizes.side, "reading=default", run(sizes, sizes.side, "fedsim"))
+
+
+def by_reading(study) -> pd.DataFrame:
+    """F1 of FedCS at FC2 by reading."""
+    return study.numbers("readings", metric="weighted_f1").query("method == 'fedcs-fc2'")
+
+
+@readings.draw
+def _(study):
+    fedavg, numbers = by_method(study, "control").get("fedavg", float("nan")), by_reading(study)
+    return method_panels(
+        numbers.assign(method=numbers.get("reading")),
+        ["data"],
+        chance=lambda rows: fedavg,
+        named=lambda reading: "rates as printed" if reading == "paper" else reading,
+        look=lambda reading: {"color": RED if reading == "default" else BLUE if "whitening" in reading else GREY},
+        xlabel="weighted F1 [%]",
+        reference="FedAvg",
+    )
+
+
+@readings.says
+def _(study):
+    numbers = by_reading(study)
+    if numbers.empty:
+        return ""
+    pairs = {"default": "whitening", "rank 10": "rank 10, whitening", "rank 30": "rank 30, whitening"}
+    gaps = [paired_difference(numbers, *pair, "reading", '"{}"'.format) for pair in pairs.items()]
+    mean = numbers.groupby("reading")["value"].mean()
+    return " ".join(filter(None, [extremes(mean, "Weighted F1", name='"{}"'.format), *gaps]))
+
+
+@item(
+    "What learned directions add: weighted F1 [%] of FedAvg, of whitening only, and of FedCS at FC2.",
+    rows="dataset",
+    digits=1,
+    alt="For every data set a dot of weighted F1 for FedAvg, whitening only and FedCS.",
+    explains=("table2", "table3"),
+)
+def directions(sizes):
+    for data, (method, of) in product(sizes.data if sizes.full else (), CONTROL.items()):
+        if method != "fedavg+bn":
+            yield f1(method, data, "at=fc2", run(sizes, data, of))
+
+
+@directions.draw
+def _(study):
+    return method_panels(study.numbers("directions"), ["data"], **F1)
+
+
+@directions.says
+def _(study):
+    told = []
+    for data, numbers in study.numbers("directions").groupby("data", sort=False):
+        pairs = [paired_difference(numbers, *pair) for pair in ((WHITE, "fedavg"), ("fedcs-fc2", WHITE))]
+        told += [f"{data_label(data)}: {' '.join(pairs)}"] if all(pairs) else []
+    return " ".join(told)
+
+
+def compared(study, name: str, one: str, other: str) -> pd.DataFrame:
+    """Mean F1 by data set and method in two settings, over the seeds that have both."""
+    keys = ["data", "method", "seed"]
+    table = study.numbers(name).pivot_table(index=keys, columns="setting", values="value", sort=False)
+    return table.reindex(columns=[one, other]).dropna().groupby(keys[:2], sort=False).mean()
+
+
+def gains(table: pd.DataFrame, what: str) -> str:
+    """The differences of two settings by method."""
+    points = table.iloc[:, 1] - table.iloc[:, 0]
+    told = ", ".join(f"{gain:+.1f} points ({label(method)})" for (_, method), gain in points.items())
+    return f"{what} changes the weighted F1 by {told}." if told else ""
+
+
+@item(
+    "Weighted F1 [%] without momentum and with momentum 0.9.",
+    digits=1,
+    alt="For every method a line from its score without momentum to that with it.",
+    explains=("table2",),
+)
+def momentum(sizes):
+    for method in sizes.second:
+        shown = WHITE if method == CONTROL[WHITE] else method
+        more = run(sizes, sizes.side, method, momentum=0.9, lr=sizes.second_lr)
+        yield f1(shown, sizes.side, "momentum=0", run(sizes, sizes.side, method))
+        yield f1(shown, sizes.side, "momentum=0.9", more, sizes.second_seeds)
+
+
+@momentum.draw
+def _(study):
+    return dumbbells(compared(study, "momentum", "momentum=0", "momentum=0.9"), ("no momentum", "momentum 0.9"))
+
+
+@momentum.says
+def _(study):
+    return gains(compared(study, "momentum", "momentum=0", "momentum=0.9"), "Momentum 0.9")
+
+
+def dots_and_print(table: pd.DataFrame, printed: pd.Series):
+    """A dot for each column of a table of F1, a line for each method, with a red bar at the printed number."""
+    if table.empty:
+        return plot_nothing()
+    figure, ax = plt.subplots(figsize=(WIDE, 1.4 + 0.34 * len(table)))
+    shaded_dots(ax, table.rename(index=named), printed.rename(index=named))
+    ax.set(xlabel="weighted F1 [%]", xlim=(0, 105), ylim=(-0.6, len(table) - 0.4))
+    figure.legend(loc="outside lower center", ncols=2)
+    return figure
+
+
+@item(
+    "Table 1 with fewer images: weighted F1 [%] when all clients together own so many.",
+    digits=1,
+    alt="For every method its weighted F1 on MNIST with three numbers of images and with all; red bars: as printed.",
+    explains=("table1",),
+)
+def few(sizes):
+    for images, method in product((2000, 5000, 10000, "all") if sizes.full else (), METHODS):
+        task = run(sizes, "mnist", method) if images == "all" else run_on_few(sizes, method, images)
+        yield f1(method, "mnist", f"images={images}", task)
+
+
+def by_images(study) -> tuple[pd.DataFrame, pd.Series]:
+    """F1 by method and number of images, and the printed one."""
+    numbers, printed = study.numbers("few"), study.table("table1").query("metric == 'weighted_f1'")
+    numbers = numbers.assign(images=numbers.get("images", "") + " images")
+    table = numbers.pivot_table(index="method", columns="images", values="value", sort=False)
+    return table, printed.set_index("method")["paper"]
+
+
+@few.draw
+def _(study):
+    return dots_and_print(*by_images(study))
+
+
+@few.says
+def _(study):
+    table, printed = by_images(study)
+    return nearer_to_print(table.sub(printed, axis="index").dropna().abs())
+
+
+@item(
+    "Weighted F1 [%] of other methods alone and with the alignment around them.",
+    digits=1,
+    alt="For every method a line from its score alone to that with the alignment.",
+)
+def plug_in(sizes):
+    for base in BASES if sizes.full else ():
+        yield f1(base, sizes.side, "alone", run(sizes, sizes.side, base))
+        yield f1(base, sizes.side, "aligned", run(sizes, sizes.side, f"fedcs-fc2;{base}"))
+
+
+@plug_in.draw
+def _(study):
+    return dumbbells(compared(study, "plug_in", "alone", "aligned"), ("alone", "with the alignment"))
+
+
+@plug_in.says
+def _(study):
+    return gains(compared(study, "plug_in", "alone", "aligned"), "The alignment")
+
+
+@item(
+    "Weighted F1 [%] at other levels of label shift.",
+    digits=1,
+    alt="Dots of weighted F1 for several methods at two levels of label shift.",
+)
+def alpha(sizes):
+    for level, method in product((0.1, 1.0) if sizes.full else (), (*PANELS, "fedavg+bn")):  # A20
+        yield f1(method, sizes.side, f"dir={level}", run(sizes, sizes.side, method, level))
+
+
+@alpha.draw
+def _(study):
+    return method_panels(study.numbers("alpha"), **F1)
+
+
+@alpha.says
+def _(study):
+    return who_leads(study.numbers("alpha"), "fedcs-fc1")
+
+
+@item(
+    "Weighted F1 [%] of Table 2 after more rounds and epochs.",
+    digits=1,
+    alt="Two dots for each method, as usual and after more rounds and epochs, and a red bar where printed.",
+    explains=("table2",),
+)
+def long(sizes):
+    for method in ("fedavg+bn", "fedcs-fc2") if sizes.full else ():
+        task = run(sizes, sizes.side, method, rounds=500, local_epochs=5, evaluate_every=50)
+        yield f1(method, sizes.side, "rounds=500;epochs=5", task)
+
+
+def by_length(study) -> pd.DataFrame:
+    """F1 in Table 2 and after more training: method, what (its name), kind (the length in words), value, paper."""
+    numbers = study.numbers("table2", "long", metric="weighted_f1")
+    numbers = numbers[numbers["method"].isin(numbers.loc[numbers["item"] == "long", "method"])]
+    kinds = {"table2": "with the training of Table 2", "long": "after 500 rounds of 5 epochs"}
+    return numbers.assign(what=numbers["method"].map(named), kind=numbers["item"].map(kinds))
+
+
+@long.draw
+def _(study):
+    numbers = by_length(study)
+    table = numbers.pivot_table(index="method", columns="kind", values="value", sort=False)
+    return dots_and_print(table, numbers.groupby("method")["paper"].first())
+
+
+@long.says
+def _(study):
+    numbers = by_length(study)
+    return beside_printed(numbers, "weighted F1") if len(numbers) else ""

@@ -1,0 +1,353 @@
+"""FedCS: the map P = S Phi (Fig. 1, equations 5, 12 and 13), and the one model of Section 5."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache, partial
+from itertools import product
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import torch
+from matplotlib.figure import Figure
+from matplotlib.patches import Ellipse
+from torch import Tensor
+from torch.func import vmap
+
+import fedlib as fl
+from fedlib.methods.fedcs import alignment as ra
+from fedlib.papers.fedcs.diagnosis import GROUPS, RULES, SPREAD, server_step, toy
+from fedlib.papers.fedcs.groups import domain_names
+from fedlib.papers.fedcs.scores import distinct
+from fedlib.papers.fedcs.sizes import CONTROL, OURS, PROFILES, WHITE, federation_of, of_fedcs, run
+from fedlib.report.marks import arrow, box, dots, mark_chance, name_ends, plot_nothing
+from fedlib.report.panels import line_panels, method_panels
+from fedlib.report.style import BLACK, BLUE, GREY, PALETTE, RED, TEXT, WIDE, label
+from fedlib.studies.item import Cell, item
+from fedlib.studies.rows import kept
+from fedlib.studies.tasks import Kept, Probe, profile_of
+
+
+@item(
+    "Fig. 1 (a): one linear map P = S Phi in front of a layer; gradients never touch it.",
+    alt="Scheme of the network: image, convolutions, z, the map P, c, linear layers, class; S and Phi make P.",
+)
+def scheme(sizes):
+    return ()  # a scheme
+
+
+@scheme.draw
+def _(study):
+    figure, ax = plt.subplots(figsize=(WIDE, 2.6))
+    ax.set(xlim=(-1, 99), ylim=(-2, 38))
+    ax.set_axis_off()
+    places = {"image": (6, 12, GREY), "convolutions": (29, 22, BLACK), "$c = P^\\top z$": (54, 15, RED)}
+    places |= {"FC1 to FC3": (76, 18, BLACK), "class": (93, 11, GREY)}
+    for text, (x, width, color) in places.items():
+        box(ax, (x, 32), (width, 8), text, color)
+    for start, end in ((12, 18), (40, 46.5), (61.5, 67), (85, 87.5)):
+        arrow(ax, (start, 32), (end, 32))
+    ax.text(43, 33.5, "$z$", ha="center")
+    ax.text(64, 33.5, "$c$", ha="center")
+    box(ax, (22, 9), (42, 12), "$S \\approx \\Sigma_W^{-1/2}$\nmakes a client's cloud round", BLUE)
+    box(ax, (77, 9), (42, 12), "$\\Phi$: first axis where\nclients differ most", RED)
+    arrow(ax, (30, 15), (51, 27.5), BLUE, bend=-0.1)
+    arrow(ax, (69, 15), (57, 27.5), RED, bend=0.1)
+    ax.text(51.5, 18, "$P = S\\,\\Phi$", ha="center")
+    text = "every 5 rounds: the sampled clients update $S$ and $\\Phi$ with their own $z$,\nthe server averages"
+    ax.text(49, 0.2, text, ha="center", va="top", color=GREY)
+    return figure
+
+
+def diagnosed(sizes, metric: str, *settings: str, on_toy: Mapping[str, str] = {}):
+    """Values of every finished run of FedCS, and of the toy problem: their settings, and their names in its row."""
+    for data in sizes.data:
+        for method, setting in product(of_fedcs(sizes, data), settings):
+            tasks, read = (run(sizes, data, method),), partial(kept, setting)
+            yield Cell(method, data, setting, tasks, read, metric, sizes.seeds[data])
+    for setting, name in on_toy.items():
+        task = Probe("toy", toy, (sizes.toy_rounds,))
+        yield Cell("fedcs", "toy", setting, (task,), partial(kept, name), metric, sizes.seeds["toy"])
+
+
+@item(
+    "Fig. 1 (b, c): client groups in feature space; share of images [%] nearest to their own group's centre.",
+    digits=1,
+    alt="Ellipses of five client groups before and after the map; dots for the images nearest to their centre.",
+)
+def fig1(sizes):
+    settings = [f"separability of {space}" for space in SPACES]
+    yield from diagnosed(sizes, "separability", *settings)
+    task = run(sizes, sizes.side, CONTROL[WHITE])
+    for setting in settings[: 3 if CONTROL[WHITE] in sizes.aligned_at else 2]:
+        yield Cell(WHITE, sizes.side, setting, (task,), partial(kept, setting), "separability", sizes.control_seeds)
+
+
+SPACES = {"z": "before", "c": "after", "c, later": "after more alignments"}
+
+
+def separability(study) -> tuple[str, dict, dict[str, list[float]]]:
+    """Data set, planes and shares by seed of Fig. 1: of feature shift and of the map nearest to the output, if there.
+
+    The shares are of "z", of "c" and "c, later", and of c after whitening only ("random").
+    """
+    for data, method in product(("digit5", "mnist", "cifar10"), reversed(OURS)):
+        rows = [row for row in study.rows_behind("fig1", dataset=data, method=method) if "plane" in row.kept]
+        if rows:
+            planes = {space: rows[0].kept["plane"][space] for space in SPACES if space in rows[0].kept["plane"]}
+            shares = {space: [row.kept[f"separability of {space}"] for row in rows] for space in planes}
+            for row in study.rows_behind("fig1", dataset=data, method=WHITE):
+                random = [row.kept[key] for key in map("separability of {}".format, SPACES) if key in row.kept]
+                shares["random"] = [*shares.get("random", []), *random[-1:]]
+            return data, planes, shares
+    return "", {}, {}
+
+
+@fig1.draw
+def _(study):
+    data, planes, shares = separability(study)
+    if not planes:
+        return plot_nothing()
+    groups = domain_names(study) if data == "digit5" else [f"group {g}" for g in range(GROUPS)]
+    figure, last = plt.figure(figsize=(WIDE, 4.6)), [*planes][-1]
+    upper, lower = figure.subfigures(2, 1, height_ratios=[2.9, 1.7])
+    for ax, space in zip(upper.subplots(1, 2), ("z", last), strict=True):
+        draw_clouds(ax, planes[space], groups[:5] if space == last else [])
+        ax.set_title(f"{SPACES[space]}: {np.mean(shares[space]):.0f} % nearest\nto their own group's centre")
+    lines = {"z": ("z", GREY), "random": ("c, whitening only", BLUE), last: ("c, FedCS", RED)}
+    ax = lower.subplots()
+    dots(ax, [(text, shares[space], color) for space, (text, color) in lines.items() if space in shares])
+    mark_chance(ax, 100 / len(groups), "y")
+    ax.set(xlabel="nearest to their own group's centre [%], all seeds", xlim=(0, 105))
+    return figure
+
+
+def draw_clouds(ax, plane: Kept, names: Sequence[str]) -> None:
+    """Points, ellipses of 1.5 standard deviations and centres of groups, with their names."""
+    clouds = zip(plane["mean"], plane["covariance"], plane["points"], PALETTE, strict=False)
+    for middle, covariance, points, color in clouds:
+        values, vectors = np.linalg.eigh(np.array(covariance))
+        sides, angle = 3 * np.sqrt(np.maximum(values[::-1], 0)), np.degrees(np.arctan2(*vectors[::-1, -1]))
+        ax.plot(*np.array(points).T, ".", color=color, markersize=2, alpha=0.5)
+        ax.add_patch(Ellipse(middle, *sides, angle=angle, color=color, alpha=0.16, linewidth=0))
+        ax.plot(*middle, "o", color=color, markersize=6, markeredgecolor="white")
+    ax.set(xlim=(-2.7, 2.7), ylim=(-2.7, 2.7), xlabel="direction 1", ylabel="direction 2", xticks=[], yticks=[])
+    ax.grid(False)
+    name_ends(ax, {name: (*plane["mean"][g], PALETTE[g]) for g, name in enumerate(names)}, weight="bold")
+
+
+@fig1.says
+def _(study):
+    words = {"c": "after the map as the run left it", "c, later": "after more alignments of the frozen network"}
+    words["random"] = "after whitening only (blue)"
+    share = {space: np.mean(own) for space, own in separability(study)[2].items()}
+    if not share:
+        return ""
+    best = share.get("c, later", share["c"])
+    told = ", ".join(f"{share[space]:.0f} % {text}" for space, text in words.items() if space in share)
+    helps = "separate" if best > max(share["z"], share.get("random", 0)) else "do not separate"
+    return (
+        f"{share['z']:.0f} % of test images lie nearest to the centre of their own group before the map, {told}: the "
+        f"learned directions {helps} the groups better."
+    )
+
+
+def at_the_end(sizes, name: str) -> dict[str, str]:
+    """A value of the toy problem by rule of the step sizes."""
+    return {f"{rule};alignments={sizes.toy_rounds}": f"{name} {rule}" for rule in RULES}
+
+
+RATIOS = {  # of equation 5, with colours
+    "J ratio of components": ("principal components", GREY),
+    "J ratio": ("P at the end", BLUE),
+    "J ratio, later": ("P after more alignments", RED),
+}
+
+
+@item(
+    "Equation 5: how much of the largest J nine columns of P reach.",
+    digits=3,
+    alt="Shares of the largest J: principal components, P at the end of the run, P after more alignments.",
+)
+def eq5(sizes):
+    return diagnosed(sizes, "j_ratio", *RATIOS, on_toy=at_the_end(sizes, "J ratio"))
+
+
+@eq5.draw
+def _(study):
+    numbers = distinct(study, "eq5").query("dataset != 'toy'")
+    lines = (
+        numbers["method"].map(label) + ": " + numbers["setting"].map({key: text for key, (text, _) in RATIOS.items()})
+    )
+    return method_panels(
+        numbers.assign(method=lines, value=100 * numbers["value"]),
+        ["data"],
+        named=str,
+        look=lambda line: {"color": dict(RATIOS.values())[line.split(": ")[1]]},
+        xlabel="share of the largest J [%]",
+    )
+
+
+@eq5.says
+def _(study):
+    share = 100 * distinct(study, "eq5").query("dataset != 'toy'").groupby("setting")["value"].mean()
+    words = {"red": "J ratio, later", "blue": "J ratio", "grey": "J ratio of components"}
+    told = [f"{share[key]:.0f} % with {RATIOS[key][0]} ({color})" for color, key in words.items() if key in share]
+    return f"Nine columns reach this share of the largest J: {', '.join(told)}." if told else ""
+
+
+@item(
+    "Equation 12 on the toy problem: |cosine| of four columns of Phi with the true directions.",
+    digits=4,
+    alt="Bars of cosines for the upper and the lower triangle.",
+)
+def eq12(sizes):
+    columns = product(("upper", "lower"), range(1, len(SPREAD) + 1))
+    return diagnosed(sizes, "cosine", on_toy={f"column {k}, {part}": f"{part} {k}" for part, k in columns})
+
+
+def cosines(study) -> dict[str, pd.Series]:
+    """Mean cosines of equation 12 by column, for the upper and the lower triangle."""
+    mean = study.numbers("eq12").groupby("setting", sort=False)["value"].mean()
+    return {part: mean[mean.index.str.endswith(part)] for part in ("upper", "lower")} if len(mean) else {}
+
+
+@eq12.draw
+def _(study):
+    if not cosines(study):
+        return plot_nothing()
+    figure, ax = plt.subplots(figsize=(WIDE, 2.1))
+    for k, ((part, values), color) in enumerate(zip(cosines(study).items(), (RED, GREY), strict=True)):
+        ax.bar(np.arange(4) + 0.38 * (k - 0.5), values, 0.36, color=color, label=f"{part} triangle kept")
+    ax.set(ylabel="|cosine| with the truth", ylim=(0, 1.25), yticks=[0, 0.5, 1], xticks=range(4))
+    ax.set_xticklabels([f"column {k}" for k in (1, 2, 3, 4)])
+    ax.legend(ncols=2, loc="upper center")
+    return figure
+
+
+@eq12.says
+def _(study):
+    upper, lower = cosines(study).values()
+    return (
+        f"With the upper triangle (red) no column has a |cosine| below {upper.min():.2f}, with the lower one (grey) "
+        f"none above {lower.max():.2f}."
+    )
+
+
+@item(
+    "Equation 13: residual of S (0: within-client scatter is exactly whitened).",
+    digits=3,
+    alt="Residual of S over further alignments of the frozen network.",
+)
+def eq13(sizes):
+    yield from diagnosed(sizes, "digits", on_toy={"exact": "digits"})
+    yield from diagnosed(sizes, "residual", "residual", "residual, later", on_toy=at_the_end(sizes, "residual"))
+
+
+@eq13.draw
+def _(study):
+    tables = [pd.DataFrame(columns=["data", "method", "seed", "alignments", "residual"])]
+    runs = distinct(study, "eq13")[["dataset", "data", "method"]].drop_duplicates()
+    for dataset, data, method in runs.itertuples(index=False, name=None):
+        for row in study.rows_behind("eq13", dataset=dataset, method=method):
+            if "lag" in row.kept:
+                path = pd.DataFrame(row.kept["lag"], columns=["alignments", "residual"])
+                tables.append(path.assign(data=data, method=method, seed=row.seed))
+    words = {"xlabel": "further alignments of the frozen network", "ylabel": "residual of $S$"}
+    return line_panels(pd.concat(tables[1:] or tables), "alignments", ["data"], y="residual", yscale="log", **words)
+
+
+@eq13.says
+def _(study):
+    numbers = distinct(study, "eq13").query("metric == 'residual'")
+    mean = numbers.groupby([numbers["dataset"] == "toy", "setting"])["value"].mean()
+    run, rules = ({key: value for (toy, key), value in mean.items() if toy == of_toy} for of_toy in (False, True))
+    texts = []
+    if {"residual", "residual, later"} <= run.keys():
+        texts.append(
+            f"S lags behind features that change: its residual is {run['residual']:.1f} at the end of a run and "
+            f"{run['residual, later']:.2f} after more alignments of the frozen network."
+        )
+    told = ", ".join(f"{value:.2f} with {key.split(';')[0]} rates" for key, value in rules.items())
+    return " ".join([*texts, f"On the toy problem the residual ends at {told}."] if told else texts)
+
+
+@item(
+    "Section 5: how many models are evaluated, and whether they keep their bits when unseen clients swap images.",
+    digits=0,
+)
+def sec5(sizes):
+    source = sizes.data["mnist"]._replace(stands_for="")  # of bits, any images tell
+    task = Probe("one_model", two_rounds, (profile_of(sizes, PROFILES),), source, sizes=str(sizes))
+    for method, metric in product(of_fedcs(sizes, "mnist"), ("models", "same_bits")):
+        yield Cell(method, "mnist", "label-shift", (task,), partial(kept, f"{metric} {method}"), metric)
+
+
+def two_rounds(seed: int, profile: str) -> Kept:
+    """Number of models after two rounds, and their bits if the unseen clients have each other's images."""
+    sizes, found = PROFILES[profile], {}
+    federation = federation_of(sizes, "mnist")
+    n = federation.n_clients - federation.unseen
+    exchanged = {part: (*own[:n], *own[n:][::-1]) for part in ("train", "test") if (own := getattr(federation, part))}
+    for method in of_fedcs(sizes, "mnist"):
+        arguments = run(sizes, "mnist", method, rounds=2, evaluate_every=2, client_metrics=False).arguments(seed)
+        one, other = (
+            fl.run(**arguments | {"federation": f, "progress": False})
+            for f in (federation, replace(federation, **exchanged))
+        )
+        assert one.config["federation"] != other.config["federation"]
+        pairs = [(tensor, other.models[name]) for name, tensor in one.models.items()]
+        found[f"models {method}"] = max(len(tensor.unique(dim=0)) for tensor, _ in pairs)
+        found[f"same_bits {method}"] = int(all(torch.equal(a, b) for a, b in pairs))
+    return found
+
+
+@sec5.says
+def _(study):
+    if (study.numbers("sec5")["value"] == 1).all():
+        return "One model serves all clients, and exchanging the images of unseen clients does not change a bit of it."
+    return "The model of some client differs, or depends on the images of unseen clients."
+
+
+# -- the slider of the notebook ------------------------------------------------------------------------------------
+
+
+STEPS = (0, 1, 2, 3, 5, 10, 20, 40)
+
+
+@lru_cache(maxsize=1)
+def five_clients() -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
+    """Five clients in the plane, long clouds side by side, [5, 80, 2]; S and Phi after every alignment."""
+    drawn = torch.Generator().manual_seed(7)
+    offsets = torch.linspace(-2, 2, 5)[:, None] * torch.tensor([0.5, 1.0])
+    noise = torch.randn(5, 80, 2, generator=drawn) * torch.tensor([3.0, 0.4])
+    z = (offsets[:, None] + noise).double()
+    state = {"Phi": ra.orthonormal(torch.randn(2, 2, generator=drawn).double())}
+    path = [(torch.eye(2).double() / 3, state["Phi"])]
+    for _ in range(STEPS[-1]):
+        passed = vmap(lambda own, sent=state: ra.ra_pass(own[None], sent, "normalised"))(z)
+        mean = {name: t.mean(0) for name, t in passed.items()}
+        state = server_step(state, mean, 1.0)
+        path.append((state["S"], state["Phi"]))
+    return z, path
+
+
+def clouds(step: float) -> Figure:
+    """The five clients before the map of an alignment, after S alone, and after P = S Phi."""
+    z, path = five_clients()
+    S, Phi = path[int(step)]
+    figure, axes = plt.subplots(1, 3, figsize=(TEXT, 2.6))
+    titles = ("$z$", f"$S z$ after {int(step)} alignments", "$\\Phi^\\top S z$: the same, turned")
+    spaces = [points - points.mean((0, 1)) for points in (z, z @ S, z @ S @ Phi)]
+    sides = [1.1 * float(points.norm(dim=-1).max()) for points in spaces]
+    for ax, points, side, title in zip(axes, spaces, sides, titles, strict=True):
+        for cloud, color in zip(points, PALETTE, strict=False):
+            ax.plot(*cloud.T, ".", color=color, markersize=3, alpha=0.6)
+            ax.plot(*cloud.mean(0), "o", color=color, markersize=7, markeredgecolor="white")
+        ax.set(title=title, xlabel="direction 1", xlim=(-side, side), ylim=(-side, side), xticks=[], yticks=[])
+        ax.set_aspect("equal")
+        ax.grid(False)
+    axes[0].set_ylabel("direction 2")
+    return figure

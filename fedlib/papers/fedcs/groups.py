@@ -1,0 +1,214 @@
+"""FedCS: data of client groups and domains (Figs. 3 to 5), and their scores over the rounds (Figs. 2, 9 and 10)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import product
+
+import numpy as np
+import pandas as pd
+
+from fedlib.papers.fedcs.diagnosis import DOMAINS, GROUPS
+from fedlib.papers.fedcs.scores import CHANCE, by_method, client_scores, group_curves, when
+from fedlib.papers.fedcs.sizes import PROFILES, SHIFT, federation_of, run
+from fedlib.report.marks import name_ends, panels, plot_nothing, seeds_and_mean
+from fedlib.report.partition_plots import plot_partition
+from fedlib.report.style import BLACK, BLUE, PALETTE, RED, data_label, label
+from fedlib.studies.item import Cell, Item, item
+from fedlib.studies.rows import kept
+from fedlib.studies.tasks import Kept, Probe, profile_of
+
+OTHER_DIGITS = {"mnist_m": "MNIST-M-style", "digits": "digits in colour", "printed_digits": "printed digits"}
+
+
+def group_number(key: str, metric: str, moment: str, last: int, row) -> float:
+    """The mean of a group or domain of clients at the end, such as "group=3", or the evenness of groups or domains.
+
+    gap: training groups less the two unseen ones; width: largest less smallest; spread: standard deviation, averaged
+    over the evaluations of the last rounds.
+    """
+    if "domain" in key:
+        accuracy = client_scores("accuracy", moment, row)
+        domain = domain_of(len(accuracy))
+        means = {f"domain={d}": accuracy[domain == d].mean() for d in np.unique(domain)}
+        return float(means.get(key, np.ptp([*means.values()])))
+    rounds, groups = np.array(row.kept[f"rounds {moment}"]), np.array(row.kept[f"groups {metric} {moment}"], float)
+    numbers = {f"group={g}": mean for g, mean in enumerate(groups[-1])}
+    numbers |= {"gap": groups[-1, :-2].mean() - groups[-1, -2:].mean(), "width": np.ptp(groups[-1])}
+    return float((numbers | {"spread": groups[rounds > rounds[-1] - last].std(axis=1).mean()})[key])
+
+
+def domain_of(n: int) -> np.ndarray:
+    """The domain of each of n clients, by its place; "mixed" for those that mix them."""
+    return np.array([*(str(i % DOMAINS) for i in range(n - DOMAINS)), *["mixed"] * DOMAINS])
+
+
+def domain_names(study) -> list[str]:
+    """Names of the five domains, once the clients have been counted."""
+    rows, data = study.rows_behind("fig5"), study.numbers("fig5")["data"]
+    others = OTHER_DIGITS if any(" for " in name for name in data) else {}
+    names = rows[0].kept["domains"] if rows else [f"domain {d}" for d in range(DOMAINS)]
+    return [others.get(name) or data_label(name) for name in names]
+
+
+def by_group(name: str, data: str, metric: str) -> Item:
+    """Fig. 2, 9 or 10: scores of client groups over the rounds."""
+    quantity = {"f1": "weighted F1", "accuracy": "accuracy"}[metric]
+
+    @item(
+        f"Fig. {name[3:]}: {quantity} [%] by client group over the rounds; red: groups never seen in training.",
+        name=name,
+        alt=f"Lines of {quantity} by group of clients over the rounds, a panel per method; unseen groups are red.",
+    )
+    def groups(sizes):
+        keys = [*(f"group={g}" for g in range(sizes.of_domain + 1 if data == "digit5" else GROUPS))]
+        keys += ["gap", "width", "spread"]
+        keys += [*(f"domain={d}" for d in (*range(DOMAINS), "mixed")), "domain_width"] if data == "digit5" else []
+        for method, key in product(sizes.panels[data], keys):
+            read = partial(group_number, key, metric, when(method), sizes.last)
+            setting, value = (key, quantity.lower().replace(" ", "_")) if "=" in key else (SHIFT[data], key)
+            yield Cell(method, data, setting, (run(sizes, data, method),), read, value, sizes.seeds[data])
+
+    @groups.draw
+    def _(study):
+        curves, across = group_curves(study, name, metric), 1 + (data == "digit5")
+        if curves.empty:
+            return plot_nothing()
+        methods = curves["method"].unique()
+        figure, axes = panels(len(methods) * across, 1.6, across, sharex=True, sharey=True)
+        for method, ax in zip(methods, axes[::across], strict=True):
+            ax.set(title=label(method), ylabel=f"{quantity} [%]", ylim=(0, 102))
+            ends = {}
+            for who, color in (("train", BLUE), ("unseen", RED)):
+                own = curves[(curves["method"] == method) & (curves["who"] == who)]
+                lines = own.pivot_table(index="round", columns="group", values="value")
+                ends[f"{who} {lines.iloc[-1].mean():.0f}"] = seeds_and_mean(ax, lines, color)
+            ax.set_xlim(left=0)
+            name_ends(ax, ends, CHANCE)
+        for method, ax in zip(methods, axes[1::2] if across == 2 else (), strict=across == 2):
+            draw_by_domain(study, ax, method)
+        for ax in axes[-across:]:
+            ax.set_xlabel("round")
+        return figure
+
+    @groups.says
+    def _(study):
+        gaps = by_method(study, name, "gap")
+        least = f"; it is smallest with {label(gaps.abs().idxmin())}" if len(gaps) > 1 else ""
+        told = ", ".join(f"{gap:+.1f} with {label(method)}" for method, gap in gaps.items())
+        return f"Training groups (blue) minus unseen groups (red), in points: {told}{least}." if told else ""
+
+    return groups
+
+
+def draw_by_domain(study, ax, method: str) -> None:
+    """A line for each domain, the mean over its clients, and one for clients that mix the domains."""
+    rows, names = study.rows_behind("fig10", method=method), domain_names(study)
+    accuracy = pd.concat([row.accuracy[row.accuracy["when"] == when(method)] for row in rows])
+    accuracy["domain"] = domain_of(accuracy["client"].max() + 1)[accuracy["client"]]
+    lines = accuracy.pivot_table(index="round", columns="domain", values="accuracy")
+    looks = zip(lines, (*names, "mixed"), (*PALETTE[: len(names)], BLACK), strict=True)
+    ends = {name: seeds_and_mean(ax, lines[[d]], color, linewidth=1.2) for d, name, color in looks}
+    ax.set_title(f"{label(method)} by domain")
+    name_ends(ax, ends, CHANCE)
+
+
+fig2, fig9 = by_group("fig2", "cifar10", "f1"), by_group("fig9", "cifar10", "accuracy")
+fig10 = by_group("fig10", "digit5", "accuracy")
+
+
+# -- the data of the clients ---------------------------------------------------------------------------------------
+
+
+def counts(seed: int, profile: str, name: str) -> Kept:
+    """The clients of a federation: their sizes, images of every class and of every domain."""
+    federation = federation_of(PROFILES[profile], name)
+    own = [np.concatenate(parts) for parts in zip(*federation.parts, strict=True)]
+    ids, place = np.unique(federation.data.domain, return_inverse=True)
+    sizes = federation.sizes
+    return {
+        "clients": federation.n_clients,
+        "unseen": federation.unseen,
+        "samples": int(sizes.sum()),
+        "smallest": int(sizes.min()),
+        "largest": int(sizes.max()),
+        "of class": federation.counts().tolist(),
+        "of domain": [np.bincount(place[rows], minlength=len(ids)).tolist() for rows in own],
+        "domains": [federation.data.domains[d] for d in ids],
+    }
+
+
+def partition(title: str, alt: str, name: str, datasets: Sequence[str], draw: Callable[..., None]) -> Item:
+    """Fig. 3, 4 or 5: the partitions of some data sets; `draw(study, ax, counts)` draws one."""
+
+    @item(title, name=name, digits=0, alt=alt)
+    def sizes_of_clients(sizes):
+        for data, metric in product(datasets, ("clients", "unseen", "samples", "smallest", "largest")):
+            arguments = (profile_of(sizes, PROFILES), data)
+            task = Probe("counts", counts, arguments, sizes.data[data], exact=True, sizes=str(sizes))
+            yield Cell("partition", data, SHIFT[data], (task,), partial(kept, metric), metric)
+
+    @sizes_of_clients.draw
+    def _(study):
+        kinds = {str(row.kept["of class"]): row.kept for row in study.rows_behind(name)}  # each partition once
+        if not kinds:
+            return plot_nothing()
+        figure, axes = panels(len(kinds), 2.0, across=1)
+        for ax, one in zip(axes, kinds.values(), strict=True):
+            draw(study, ax, one)
+            ax.axvline(one["clients"] - one["unseen"] - 0.5, color="black", linestyle=":")
+            ax.set_xlabel("client (right of the dotted line: never seen in training)")
+        if name == "fig4":
+            handles = axes[0].get_legend_handles_labels()
+            figure.legend(*handles, title="class", loc="outside right upper", reverse=True)
+        return figure
+
+    @sizes_of_clients.says
+    def _(study):
+        rows = study.numbers(name).groupby("metric")["value"].first()
+        return (
+            f"{rows['unseen']:.0f} of {rows['clients']:.0f} clients (right of the dotted line) never train; the smallest "
+            f"client has {rows['smallest']:.0f} images, the largest {rows['largest']:.0f}."
+        )
+
+    return sizes_of_clients
+
+
+def draw_groups(study, ax, one: Kept) -> None:
+    """Images of every client by group, as circles."""
+    group = np.arange(one["clients"]) // (one["clients"] // GROUPS)
+    images = np.sum(one["of class"], axis=1)[:, None] * (np.arange(GROUPS) == group[:, None])
+    plot_partition(images, ax, [*map(str, range(GROUPS))]).set_ylabel("group")
+
+
+def draw_classes(study, ax, one: Kept) -> None:
+    """Shares of the classes of every client, as bars."""
+    share = np.array(one["of class"]) / np.sum(one["of class"], axis=1, keepdims=True)
+    for c, color in enumerate(PALETTE):
+        ax.bar(range(len(share)), share[:, c], 0.9, share[:, :c].sum(1), color=color, label=str(c))
+    ax.set(ylabel="share of classes", xlim=(-0.6, len(share) - 0.4))
+    ax.xaxis.get_major_locator().set_params(integer=True)
+    ax.grid(False)
+
+
+def draw_domains(study, ax, one: Kept) -> None:
+    """Images of every client by domain, as circles."""
+    plot_partition(np.array(one["of domain"]), ax, domain_names(study)).set_ylabel("domain")
+
+
+fig3 = partition(
+    "Fig. 3: images of every client by group, with label shift.",
+    "Clients and their ten groups, a circle for the number of images; the last clients are unseen.",
+    *("fig3", ("mnist", "cifar10"), draw_groups),
+)
+fig4 = partition(
+    "Fig. 4: share of every class at every client, with label shift.",
+    "Stacked bars of class shares, one bar per client; the last clients are unseen.",
+    *("fig4", ("mnist", "cifar10"), draw_classes),
+)
+fig5 = partition(
+    "Fig. 5: images of every client by domain, with feature shift.",
+    "Clients and domains, a circle for the number of images; the last clients are unseen and some mix all domains.",
+    *("fig5", ("digit5",), draw_domains),
+)

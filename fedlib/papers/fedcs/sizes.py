@@ -1,0 +1,206 @@
+"""FedCS (Yan and Long, 2024): sizes of the experiments, and their runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+import fedlib as fl
+from fedlib.algorithm import Algorithm
+from fedlib.federation import Federation
+from fedlib.fingerprint import Registry
+from fedlib.papers.fedcs.diagnosis import DOMAINS, GROUPS, group_of, kept_of, metrics_of
+from fedlib.studies.tasks import Images, Run, here
+
+TABLES = {"mnist": "table1", "cifar10": "table2", "digit5": "table3"}
+CURVES = {"mnist": "fig6", "cifar10": "fig7", "digit5": "fig8"}
+SHIFT = {"mnist": "label-shift", "cifar10": "label-shift", "digit5": "feature-shift"}
+METRICS = {"weighted_auc": "auc", "weighted_f1": "f1"}
+OURS = ("fedcs-fc1", "fedcs-fc2", "fedcs-fc3")
+ADAPTING = ("fedavg+ft", "fedbn", "fedrep", "fedalt")
+BASELINES = ("local_only", "fedavg+bn", *ADAPTING)
+METHODS = (*BASELINES, "fedavg", *OURS)  # FedAvg as it is: ours
+RIVALS = ("fedavg+ft", "fedbn")  # beside FedCS-FC1 in Figs. 2, 9 and 10
+PANELS = (*RIVALS, "fedcs-fc1")
+WHITE = "fedcs (whitening only)"  # the control: S learns, Phi stays as it was drawn
+CONTROL = {"fedavg": "fedavg", "fedavg+bn": "fedavg+bn", "fedcs-fc2": "fedcs-fc2", WHITE: "fedcs-fc2;whitening"}
+PLAIN, NORMED = "lenet5_plain", "lenet5_bn"
+PERSONAL = {"tune_epochs": 1, "tune_part": "personal"}
+MADE: dict[str, tuple[Algorithm, str, dict[str, object]]] = {  # method, model, fine-tuning
+    "local_only": (fl.local_only(), PLAIN, {}),
+    "fedavg": (fl.fedavg(), PLAIN, {"tune_epochs": 1}),
+    "fedavg+ft": (fl.fedavg(), PLAIN, {"tune_epochs": 1}),  # the same run
+    "fedavg+bn": (fl.fedavg(), NORMED, {"tune_epochs": 1}),
+    "fedbn": (fl.fedbn(), NORMED, PERSONAL),
+    "fedrep": (fl.fedrep(), PLAIN, PERSONAL),
+    "fedalt": (fl.fedalt(), PLAIN, {"tune_epochs": 1}),
+    "fedsim": (fl.fedsim(), PLAIN, {"tune_epochs": 1}),  # the other algorithm of PerFL's paper
+    "fedprox": (fl.fedprox(), PLAIN, {}),
+    "fedper": (fl.fedper(), PLAIN, {}),
+}
+READINGS: dict[str, Mapping[str, object]] = {  # of FedCS at FC2; each differs from the default in one point, or two
+    "paper": {"steps": "paper"},  # A9: both rates 0.001, no safeguards
+    "whitening": {"steps": "whitening"},  # a control: S alone
+    "uncentred": {"centred": False},  # A4
+    "output": {"side": "output"},  # A16
+    "shifted": {"shifted": True},  # A17
+    "shifted, beta 1": {"shifted": True, "beta": 1.0},
+    "rank 10": {"rank": 10},  # A15: r < d
+    "rank 10, whitening": {"rank": 10, "steps": "whitening"},  # its control: random directions
+    "rank 30": {"rank": 30},
+    "rank 30, whitening": {"rank": 30, "steps": "whitening"},
+}
+
+
+BASES = ("fedprox", "fedper")  # other methods that the alignment is put around
+
+
+class Sizes(NamedTuple):
+    """Sizes of one profile."""
+
+    data: Mapping[str, Images]  # the paper's data set -> ours
+    methods: Mapping[str, tuple[str, ...]] = dict.fromkeys(TABLES, METHODS)  # on each of them
+    panels: Mapping[str, tuple[str, ...]] = dict.fromkeys(TABLES, PANELS)  # of Figs. 2, 9 and 10
+    full: bool = True  # False: only methods that adapt are fine-tuned, and controls are left out
+    clients: int = 50
+    of_domain: int = 9  # clients of each domain, the last of them unseen
+    min_size: int = 100
+    rounds: int = 150  # the paper prints neither rounds nor epochs
+    local_epochs: int = 2
+    batch_size: int = 32
+    lr: float = 0.005
+    lr_decay_every: int = 50
+    evaluate_every: int = 10
+    last: int = 50  # rounds over which Fig. 2 is averaged
+    every: int = 5  # rounds between alignments
+    alignments: int = 400  # more of the trained network, frozen, before its P is judged,
+    aligned_at: tuple[str, ...] = OURS  # in these methods
+    toy_rounds: int = 100
+    seeds: Mapping[str, int] = dict.fromkeys((*TABLES, "toy"), 2)
+    side: str = "cifar10"  # data set of the controls
+    control_seeds: int = 1
+    readings: tuple[str, ...] = tuple(READINGS)
+    second: tuple[str, ...] = (*METHODS, "fedcs-fc2;whitening")  # with momentum
+    second_lr: float = 0.005
+    second_seeds: int = 2
+
+
+DIGITS = ("mnist", "mnist_m", "digits", "usps", "printed_digits")  # stand in for the domains of Digit-5
+STYLES = ("pen", "pencil", "poster", "painting", "halftone")
+PEN = Images("digit_styles", (("per_style", 900),), ("pen",), few=900)
+FIVE = Images("digit_styles", (("per_style", 400),), STYLES, stands_for="digit5")
+SHIFTED = ("fedavg", "fedavg+ft", "fedavg+bn", "fedrep", "fedalt", "fedcs-fc2")
+QUICK = Sizes(
+    data={"mnist": PEN._replace(stands_for="mnist"), "cifar10": PEN._replace(stands_for="cifar10"), "digit5": FIVE},
+    methods={"mnist": SHIFTED, "cifar10": SHIFTED, "digit5": ("fedavg", "fedavg+bn", "fedalt", "fedcs-fc2")},
+    panels={"cifar10": ("fedavg+ft", "fedrep", "fedcs-fc2"), "digit5": ("fedavg", "fedalt", "fedcs-fc2")},
+    full=False,
+    clients=20,
+    of_domain=3,
+    min_size=20,
+    rounds=20,
+    local_epochs=3,
+    batch_size=16,
+    lr=0.05,
+    lr_decay_every=8,
+    evaluate_every=4,
+    last=4,
+    alignments=60,
+    aligned_at=("fedcs-fc2",),
+    seeds={"mnist": 1, "cifar10": 1, "digit5": 3, "toy": 1},
+    side="digit5",
+    control_seeds=3,
+    readings=("whitening", "paper"),
+    second=("fedavg", "fedcs-fc2"),
+    second_lr=0.01,
+    second_seeds=1,
+)
+PAPER = Sizes(data={name: Images(name) for name in TABLES})
+OTHER = Images("digit5", (("domains", DIGITS), ("per_domain", 5391)), stands_for="digit5")
+PROFILES = Registry(  # a run of one profile is not older than the sizes of another one
+    {
+        "paper": PAPER,
+        "paper, other digits": PAPER._replace(data={**PAPER.data, "digit5": OTHER}),
+        "quick": QUICK,
+        "smoke": QUICK._replace(
+            data={name: images._replace(few=images.few and 400) for name, images in QUICK.data.items()}
+            | {"digit5": FIVE._replace(options=(("per_style", 100),))},
+            clients=10,
+            of_domain=2,
+            min_size=10,
+            rounds=2,
+            local_epochs=1,
+            evaluate_every=2,
+            last=1,
+            every=1,
+            alignments=2,
+            toy_rounds=3,
+            seeds=dict.fromkeys((*TABLES, "toy"), 1),
+            control_seeds=1,
+            readings=("whitening",),
+            second=("fedavg",),
+        ),
+    }
+)
+
+
+def run(sizes: Sizes, name: str, method: str, alpha: float = 0.5, **changes: object) -> Run:
+    """A run of the main setting on the paper's data set `name`, with some changes."""
+    algorithm, model, setting = made(method, sizes)
+    common = {"rounds": sizes.rounds, "join_ratio": 0.25, "local_epochs": sizes.local_epochs}
+    common |= {"batch_size": sizes.batch_size, "lr": sizes.lr, "momentum": 0.0, "client_metrics": True}
+    common |= {"lr_decay": 0.8, "lr_decay_every": sizes.lr_decay_every, "evaluate_every": sizes.evaluate_every}
+    if method == "local_only":  # everybody trains; its rate falls once
+        common |= {"rounds": 100, "evaluate_every": 100, "join_ratio": 1.0, "local_epochs": 1, "lr_decay_every": 50}
+    if not (sizes.full or method in ADAPTING or (method == "fedavg" and "fedavg+ft" in sizes.methods[name])):
+        setting = {}
+    if name == "digit5":
+        clients, unseen, partition = (sizes.of_domain + 1) * DOMAINS, 2 * DOMAINS, fl.mixed_domains(0.1)
+    else:
+        clients, unseen = sizes.clients, 2 * sizes.clients // GROUPS
+        partition = fl.dirichlet_groups(alpha, GROUPS, sizes.min_size)
+    federate = {"test_fraction": 0.2, "unseen": 0 if method == "local_only" else unseen}
+    task = Run(algorithm, sizes.data[name], partition, clients, {**common, **setting, **changes}, model, federate)
+    main = not changes and alpha == 0.5 and method in sizes.aligned_at
+    return task._replace(keep=partial(kept_of, task, name, sizes.alignments if main else 0))
+
+
+def run_on_few(sizes: Sizes, method: str, images: int) -> Run:
+    """A run of Table 1 with so many images of all clients together."""
+    whole = run(sizes, "mnist", method)
+    partition = fl.dirichlet_groups(0.5, GROUPS, max(5, images // 500))
+    return whole._replace(images=whole.images._replace(few=images), partition=partition, keep=metrics_of)
+
+
+def made(method: str, sizes: Sizes) -> tuple[Algorithm, str, Mapping[str, object]]:
+    """Algorithm, model and fine-tuning of a method; "fedcs-fc2;rank 10" is one of `READINGS`, or on another base."""
+    if method in MADE:
+        return MADE[method]
+    layer, _, variant = method.removeprefix("fedcs-").partition(";")
+    changes = {"base": variant} if variant in BASES else READINGS.get(variant, {})
+    return fl.fedcs(layer, every=sizes.every, **changes), PLAIN, {}
+
+
+def of_fedcs(sizes: Sizes, name: str) -> list[str]:
+    """The variants of FedCS on a data set."""
+    return [method for method in sizes.methods[name] if method in OURS]
+
+
+def unseen_clients(sizes: Sizes, name: str) -> np.ndarray:
+    """Mask of the clients that never train: bool [clients]."""
+    group = group_of(name, run(sizes, name, "fedavg").clients)
+    return group >= group.max() - 1
+
+
+def federation_of(sizes: Sizes, name: str) -> Federation:
+    """The clients of the main setting."""
+    return run(sizes, name, "fedavg").arguments(0)["federation"]
+
+
+def clients_of(profile: str, name: str) -> Federation:
+    """The clients of the main setting; those of other data if the paper's would have to be downloaded first."""
+    others = [PROFILES["paper, other digits"]] if profile == "paper" else []
+    return federation_of(next(s for s in (PROFILES[profile], *others, QUICK) if here(run(s, name, "fedavg"))), name)
