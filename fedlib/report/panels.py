@@ -1,14 +1,15 @@
-"""Small multiples of measured numbers: methods as dots, and lines with their names at the end."""
+"""Small multiples of measured numbers: methods as dots, lines with their names at the end, dumbbells, shaded dots."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
-from fedlib.report.marks import mark_chance, method_dots, name_ends, panels, plot_nothing, seeds_and_mean
-from fedlib.report.style import data_label, label, method_style
+from fedlib.report.marks import mark_chance, method_dots, name_ends, panels, plot_nothing, seeds_and_mean, shaded_dots
+from fedlib.report.style import WIDE, data_label, label, method_style
 
 
 def in_words(*key: object) -> str:
@@ -83,6 +84,7 @@ def line_panels(
     ylabel: str = "accuracy [%]",
     ylim: tuple[float, float] | None = None,
     yscale: str = "linear",
+    ends: bool = False,
     height: float = 2.4,
 ) -> Figure:
     """Draw a panel for each data set and setting: a line for each method, thin for each seed, thick for the mean.
@@ -102,6 +104,7 @@ def line_panels(
         ylabel: label of every panel.
         ylim: limits of every panel.
         yscale: "linear" or "log".
+        ends: whether the last value stands behind the name of a line.
         height: of a panel, in inches.
 
     Returns:
@@ -112,13 +115,89 @@ def line_panels(
     groups = [(key, rows) for key, rows in numbers.groupby([*by], sort=False)] if by else [((), numbers)]
     figure, axes = panels(len(groups), height, across=1, sharex=True)
     for ax, (key, rows) in zip(axes, groups, strict=True):
-        ends = {}
+        places = {}
         for name, values in rows.groupby(line, sort=False):
             table = values.pivot_table(index=x, columns="seed", values=y)
-            ends[named(str(name))] = seeds_and_mean(ax, table, **look(str(name)))
+            place = seeds_and_mean(ax, table, **look(str(name)))
+            places[named(str(name)) + (f" {place[1]:.0f}" if ends else "")] = place
         ax.set(ylabel=ylabel, xscale=xscale, yscale=yscale, **({"ylim": ylim} if ylim else {}))
         if by:
             ax.set_title(title(*key), loc="left")
-        name_ends(ax, ends, chance(rows))
+        name_ends(ax, places, chance(rows))
     axes[-1].set_xlabel(xlabel or x)
+    return figure
+
+
+def dumbbell_panels(
+    table: pd.DataFrame,
+    ends: tuple[str, str],
+    chance: float = np.nan,
+    *,
+    named: Callable[[str], str] = label,
+    look: Callable[[str], Mapping[str, Any]] = method_style,
+    xlabel: str = "accuracy [%]",
+    xlim: tuple[float, float] = (0, 105),
+) -> Figure:
+    """Draw a panel for each data set: for each method a line from a hollow dot to a full one, and their difference.
+
+    Args:
+        table: a row for each data set and method (index: data, method), and two columns of values.
+        ends: the columns in words.
+        chance: place of the dotted line; NaN: none.
+        named: `named(method)` is the name of a line.
+        look: `look(method)["color"]` is its colour.
+        xlabel: label of the axis.
+        xlim: its limits.
+
+    Returns:
+        The figure.
+    """
+    if table.empty:
+        return plot_nothing()
+    groups = [(str(data), rows.droplevel(0)) for data, rows in table.groupby(level=0, sort=False)]
+    figure, axes = panels(len(groups), [0.8 + 0.3 * len(rows) for _, rows in groups], across=1, sharex=True)
+    for ax, (data, rows) in zip(axes, groups, strict=True):
+        for y, (method, (start, end)) in enumerate(rows.iterrows()):
+            color, side = look(str(method))["color"], 1 if end >= start else -1
+            ax.plot([start, end], [y, y], color=color, linewidth=1.2, alpha=0.6)
+            ax.plot(start, y, "o", color=color, markerfacecolor="white", markersize=5.5)
+            ax.plot(end, y, "o", color=color, markersize=5.5)
+            text = {"ha": "left" if side > 0 else "right", "va": "center", "color": color}
+            words = f"{end - start:+.1f}".replace("-", "\N{MINUS SIGN}")
+            ax.annotate(words, (end, y), (6 * side, 0), "data", "offset points", **text)
+        ax.set(xlim=xlim, ylim=(len(rows) - 0.1, -0.6))
+        ax.set_yticks(range(len(rows)), [named(str(method)) for method in rows.index])
+        ax.grid(axis="y", visible=False)
+        mark_chance(ax, chance, "y")
+        ax.set_title(data_label(data), loc="left")
+    axes[-1].set_xlabel(f"{xlabel}; hollow: {ends[0]}; full: {ends[1]}")
+    return figure
+
+
+def shaded_panel(
+    table: pd.DataFrame,
+    printed: pd.Series,
+    *,
+    named: Callable[[str], str] = label,
+    xlabel: str = "accuracy [%]",
+    xlim: tuple[float, float] = (0, 105),
+) -> Figure:
+    """Draw a line of dots for each method, the darker the later the column, and a red bar at the printed number.
+
+    Args:
+        table: values, a row for each method, a column for each shade.
+        printed: the printed numbers by method, as far as there are some.
+        named: `named(method)` is the name of a line.
+        xlabel: label of the axis.
+        xlim: its limits.
+
+    Returns:
+        The figure.
+    """
+    if table.empty:
+        return plot_nothing()
+    figure, ax = plt.subplots(figsize=(WIDE, 1.4 + 0.34 * len(table)))
+    shaded_dots(ax, table.rename(index=named), printed.rename(index=named))
+    ax.set(xlabel=xlabel, xlim=xlim, ylim=(-0.6, len(table) - 0.4))
+    figure.legend(loc="outside lower center", ncols=2)
     return figure

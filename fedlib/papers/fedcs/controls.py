@@ -5,15 +5,13 @@ from __future__ import annotations
 from functools import partial
 from itertools import product
 
-import matplotlib.pyplot as plt
 import pandas as pd
 
-from fedlib.papers.fedcs.scores import F1, by_method, dumbbells, named, score, when
+from fedlib.papers.fedcs.scores import CHANCE, CONTRASTS, F1, by_method, differences, named, score, when
 from fedlib.papers.fedcs.sizes import BASES, CONTROL, METHODS, PANELS, WHITE, run, run_on_few
-from fedlib.report.marks import plot_nothing, shaded_dots
-from fedlib.report.panels import method_panels
-from fedlib.report.sentences import beside_printed, extremes, nearer_to_print, paired_difference, who_leads
-from fedlib.report.style import BLUE, GREY, RED, WIDE, data_label, label
+from fedlib.report.panels import dumbbell_panels, method_panels, shaded_panel
+from fedlib.report.sentences import beside_printed, extremes, nearer_to_print, who_leads
+from fedlib.report.style import BLUE, GREY, RED, data_label, label
 from fedlib.studies.item import Cell, item
 from fedlib.studies.rows import kept
 
@@ -63,10 +61,10 @@ def _(study):
     numbers = by_reading(study)
     if numbers.empty:
         return ""
-    pairs = {"default": "whitening", "rank 10": "rank 10, whitening", "rank 30": "rank 30, whitening"}
-    gaps = [paired_difference(numbers, *pair, "reading", '"{}"'.format) for pair in pairs.items()]
-    mean = numbers.groupby("reading")["value"].mean()
-    return " ".join(filter(None, [extremes(mean, "Weighted F1", name='"{}"'.format), *gaps]))
+    pairs = ("default", "whitening"), *((rank, f"{rank}, whitening") for rank in ("rank 10", "rank 30"))
+    quoted = {"name": '"{}"'.format}
+    told = extremes(numbers.groupby("reading")["value"].mean(), "Weighted F1", **quoted)
+    return f"{told} {differences(numbers, *pairs, column='reading', **quoted)}".strip()
 
 
 @item(
@@ -82,18 +80,14 @@ def directions(sizes):
             yield f1(method, data, "at=fc2", run(sizes, data, of))
 
 
-@directions.draw
-def _(study):
-    return method_panels(study.numbers("directions"), ["data"], **F1)
+directions.draw(lambda study: method_panels(study.numbers("directions"), ["data"], sharex=False, **F1))
 
 
 @directions.says
 def _(study):
-    told = []
-    for data, numbers in study.numbers("directions").groupby("data", sort=False):
-        pairs = [paired_difference(numbers, *pair) for pair in ((WHITE, "fedavg"), ("fedcs-fc2", WHITE))]
-        told += [f"{data_label(data)}: {' '.join(pairs)}"] if all(pairs) else []
-    return " ".join(told)
+    groups = study.numbers("directions").groupby("data", sort=False)
+    told = {data_label(data): differences(numbers, *CONTRASTS) for data, numbers in groups}
+    return " ".join(f"{data}: {text}" for data, text in told.items() if text)
 
 
 def compared(study, name: str, one: str, other: str) -> pd.DataFrame:
@@ -126,23 +120,13 @@ def momentum(sizes):
 
 @momentum.draw
 def _(study):
-    return dumbbells(compared(study, "momentum", "momentum=0", "momentum=0.9"), ("no momentum", "momentum 0.9"))
+    table = compared(study, "momentum", "momentum=0", "momentum=0.9")
+    return dumbbell_panels(table, ("no momentum", "momentum 0.9"), CHANCE, **F1)
 
 
 @momentum.says
 def _(study):
     return gains(compared(study, "momentum", "momentum=0", "momentum=0.9"), "Momentum 0.9")
-
-
-def dots_and_print(table: pd.DataFrame, printed: pd.Series):
-    """A dot for each column of a table of F1, a line for each method, with a red bar at the printed number."""
-    if table.empty:
-        return plot_nothing()
-    figure, ax = plt.subplots(figsize=(WIDE, 1.4 + 0.34 * len(table)))
-    shaded_dots(ax, table.rename(index=named), printed.rename(index=named))
-    ax.set(xlabel="weighted F1 [%]", xlim=(0, 105), ylim=(-0.6, len(table) - 0.4))
-    figure.legend(loc="outside lower center", ncols=2)
-    return figure
 
 
 @item(
@@ -165,9 +149,7 @@ def by_images(study) -> tuple[pd.DataFrame, pd.Series]:
     return table, printed.set_index("method")["paper"]
 
 
-@few.draw
-def _(study):
-    return dots_and_print(*by_images(study))
+few.draw(lambda study: shaded_panel(*by_images(study), named=named, xlabel="weighted F1 [%]"))
 
 
 @few.says
@@ -189,7 +171,7 @@ def plug_in(sizes):
 
 @plug_in.draw
 def _(study):
-    return dumbbells(compared(study, "plug_in", "alone", "aligned"), ("alone", "with the alignment"))
+    return dumbbell_panels(compared(study, "plug_in", "alone", "aligned"), ("alone", "aligned"), CHANCE, **F1)
 
 
 @plug_in.says
@@ -207,14 +189,8 @@ def alpha(sizes):
         yield f1(method, sizes.side, f"dir={level}", run(sizes, sizes.side, method, level))
 
 
-@alpha.draw
-def _(study):
-    return method_panels(study.numbers("alpha"), **F1)
-
-
-@alpha.says
-def _(study):
-    return who_leads(study.numbers("alpha"), "fedcs-fc1")
+alpha.draw(lambda study: method_panels(study.numbers("alpha"), **F1))
+alpha.says(lambda study: who_leads(study.numbers("alpha"), "fedcs-fc1"))
 
 
 @item(
@@ -241,7 +217,8 @@ def by_length(study) -> pd.DataFrame:
 def _(study):
     numbers = by_length(study)
     table = numbers.pivot_table(index="method", columns="kind", values="value", sort=False)
-    return dots_and_print(table, numbers.groupby("method")["paper"].first())
+    printed = numbers.groupby("method")["paper"].first()
+    return shaded_panel(table, printed, named=named, xlabel="weighted F1 [%]")
 
 
 @long.says

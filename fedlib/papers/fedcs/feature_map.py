@@ -24,6 +24,7 @@ from fedlib.papers.fedcs.scores import distinct
 from fedlib.papers.fedcs.sizes import CONTROL, OURS, PROFILES, WHITE, federation_of, of_fedcs, run
 from fedlib.report.marks import arrow, box, dots, mark_chance, name_ends, plot_nothing
 from fedlib.report.panels import line_panels, method_panels
+from fedlib.report.sentences import extremes
 from fedlib.report.style import BLACK, BLUE, GREY, PALETTE, RED, TEXT, WIDE, label
 from fedlib.studies.item import Cell, item
 from fedlib.studies.rows import kept
@@ -159,10 +160,10 @@ def at_the_end(sizes, name: str) -> dict[str, str]:
     return {f"{rule};alignments={sizes.toy_rounds}": f"{name} {rule}" for rule in RULES}
 
 
-RATIOS = {  # of equation 5, with colours
-    "J ratio of components": ("principal components", GREY),
-    "J ratio": ("P at the end", BLUE),
-    "J ratio, later": ("P after more alignments", RED),
+RATIOS = {  # of equation 5: name and colour
+    "J ratio of components": ("principal components", GREY, "grey"),
+    "J ratio": ("P at the end of the run", BLUE, "blue"),
+    "J ratio, later": ("P after more alignments", RED, "red"),
 }
 
 
@@ -178,14 +179,12 @@ def eq5(sizes):
 @eq5.draw
 def _(study):
     numbers = distinct(study, "eq5").query("dataset != 'toy'")
-    lines = (
-        numbers["method"].map(label) + ": " + numbers["setting"].map({key: text for key, (text, _) in RATIOS.items()})
-    )
+    lines = numbers["method"].map(label) + ": " + numbers["setting"].map(RATIOS.get).str[0]
     return method_panels(
         numbers.assign(method=lines, value=100 * numbers["value"]),
         ["data"],
         named=str,
-        look=lambda line: {"color": dict(RATIOS.values())[line.split(": ")[1]]},
+        look=lambda line: {"color": next(color for name, color, _ in RATIOS.values() if line.endswith(name))},
         xlabel="share of the largest J [%]",
     )
 
@@ -193,9 +192,7 @@ def _(study):
 @eq5.says
 def _(study):
     share = 100 * distinct(study, "eq5").query("dataset != 'toy'").groupby("setting")["value"].mean()
-    words = {"red": "J ratio, later", "blue": "J ratio", "grey": "J ratio of components"}
-    told = [f"{share[key]:.0f} % with {RATIOS[key][0]} ({color})" for color, key in words.items() if key in share]
-    return f"Nine columns reach this share of the largest J: {', '.join(told)}." if told else ""
+    return extremes(share, "The share of the largest J", name=lambda key: "{} ({})".format(*RATIOS[key][::2]))
 
 
 @item(
@@ -208,31 +205,30 @@ def eq12(sizes):
     return diagnosed(sizes, "cosine", on_toy={f"column {k}, {part}": f"{part} {k}" for part, k in columns})
 
 
-def cosines(study) -> dict[str, pd.Series]:
-    """Mean cosines of equation 12 by column, for the upper and the lower triangle."""
-    mean = study.numbers("eq12").groupby("setting", sort=False)["value"].mean()
-    return {part: mean[mean.index.str.endswith(part)] for part in ("upper", "lower")} if len(mean) else {}
+def cosines(study) -> pd.DataFrame:
+    """Mean cosines of equation 12: a row for each column of Phi, the upper and the lower triangle as columns."""
+    numbers = study.numbers("eq12")
+    names = [numbers["setting"].str.split(", ").str[k].rename(name) for k, name in enumerate(("column", "triangle"))]
+    return numbers.join(pd.DataFrame(names).T).pivot_table("value", "column", "triangle").iloc[:, ::-1]
 
 
 @eq12.draw
 def _(study):
-    if not cosines(study):
+    if cosines(study).empty:
         return plot_nothing()
     figure, ax = plt.subplots(figsize=(WIDE, 2.1))
-    for k, ((part, values), color) in enumerate(zip(cosines(study).items(), (RED, GREY), strict=True)):
-        ax.bar(np.arange(4) + 0.38 * (k - 0.5), values, 0.36, color=color, label=f"{part} triangle kept")
-    ax.set(ylabel="|cosine| with the truth", ylim=(0, 1.25), yticks=[0, 0.5, 1], xticks=range(4))
-    ax.set_xticklabels([f"column {k}" for k in (1, 2, 3, 4)])
-    ax.legend(ncols=2, loc="upper center")
+    cosines(study).plot.bar(ax=ax, width=0.76, color=[RED, GREY], ylim=(0, 1.25), xlabel="", rot=0)
+    ax.set(ylabel="|cosine| with the truth", yticks=[0, 0.5, 1])
+    ax.legend(["upper triangle kept", "lower triangle kept"], ncols=2, loc="upper center")
     return figure
 
 
 @eq12.says
 def _(study):
-    upper, lower = cosines(study).values()
+    table = cosines(study)
     return (
-        f"With the upper triangle (red) no column has a |cosine| below {upper.min():.2f}, with the lower one (grey) "
-        f"none above {lower.max():.2f}."
+        f"With the upper triangle (red) no column has a |cosine| below {table['upper'].min():.2f}, with the lower one "
+        f"(grey) none above {table['lower'].max():.2f}."
     )
 
 
@@ -261,17 +257,14 @@ def _(study):
 
 @eq13.says
 def _(study):
-    numbers = distinct(study, "eq13").query("metric == 'residual'")
-    mean = numbers.groupby([numbers["dataset"] == "toy", "setting"])["value"].mean()
-    run, rules = ({key: value for (toy, key), value in mean.items() if toy == of_toy} for of_toy in (False, True))
-    texts = []
-    if {"residual", "residual, later"} <= run.keys():
-        texts.append(
-            f"S lags behind features that change: its residual is {run['residual']:.1f} at the end of a run and "
-            f"{run['residual, later']:.2f} after more alignments of the frozen network."
-        )
-    told = ", ".join(f"{value:.2f} with {key.split(';')[0]} rates" for key, value in rules.items())
-    return " ".join([*texts, f"On the toy problem the residual ends at {told}."] if told else texts)
+    mean = distinct(study, "eq13").groupby("setting")["value"].mean()
+    rules = {key.split(";")[0]: value for key, value in mean.items() if "alignments" in key}
+    told = ", ".join(f"{value:.2f} with {rule} rates" for rule, value in rules.items())
+    texts = [f"On the toy problem the residual ends at {told}."] if told else []
+    if {"residual", "residual, later"} <= {*mean.index}:
+        lag = f"its residual is {mean['residual']:.1f} at the end of a run and {mean['residual, later']:.2f} after more"
+        texts.insert(0, f"S lags behind features that change: {lag} alignments of the frozen network.")
+    return " ".join(texts)
 
 
 @item(

@@ -12,7 +12,8 @@ import pandas as pd
 from fedlib.papers.fedcs.diagnosis import DOMAINS, GROUPS
 from fedlib.papers.fedcs.scores import CHANCE, by_method, client_scores, group_curves, when
 from fedlib.papers.fedcs.sizes import PROFILES, SHIFT, federation_of, run
-from fedlib.report.marks import name_ends, panels, plot_nothing, seeds_and_mean
+from fedlib.report.marks import panels, plot_nothing
+from fedlib.report.panels import line_panels
 from fedlib.report.partition_plots import plot_partition
 from fedlib.report.style import BLACK, BLUE, PALETTE, RED, data_label, label
 from fedlib.studies.item import Cell, Item, item
@@ -72,25 +73,25 @@ def by_group(name: str, data: str, metric: str) -> Item:
 
     @groups.draw
     def _(study):
-        curves, across = group_curves(study, name, metric), 1 + (data == "digit5")
-        if curves.empty:
-            return plot_nothing()
-        methods = curves["method"].unique()
-        figure, axes = panels(len(methods) * across, 1.6, across, sharex=True, sharey=True)
-        for method, ax in zip(methods, axes[::across], strict=True):
-            ax.set(title=label(method), ylabel=f"{quantity} [%]", ylim=(0, 102))
-            ends = {}
-            for who, color in (("train", BLUE), ("unseen", RED)):
-                own = curves[(curves["method"] == method) & (curves["who"] == who)]
-                lines = own.pivot_table(index="round", columns="group", values="value")
-                ends[f"{who} {lines.iloc[-1].mean():.0f}"] = seeds_and_mean(ax, lines, color)
-            ax.set_xlim(left=0)
-            name_ends(ax, ends, CHANCE)
-        for method, ax in zip(methods, axes[1::2] if across == 2 else (), strict=across == 2):
-            draw_by_domain(study, ax, method)
-        for ax in axes[-across:]:
-            ax.set_xlabel("round")
-        return figure
+        colors = {"train": BLUE, "unseen": RED, "mixed": BLACK, **dict(zip(domain_names(study), PALETTE, strict=False))}
+        means = (
+            group_curves(study, name, metric).groupby(["method", "who", "group", "round"], sort=False)["value"].mean()
+        )
+        domains = [domain_curves(study)] if name == "fig10" and len(means) else []
+        return line_panels(
+            pd.concat([means.rename(index=label, level=0).reset_index().rename(columns={"group": "seed"}), *domains]),
+            "round",
+            ["method"],
+            str,
+            lambda rows: CHANCE,
+            line="who",
+            named=str,
+            look=lambda who: {"color": colors[who]},
+            ylabel=f"{quantity} [%]",
+            ylim=(0, 102),
+            ends=True,
+            height=1.5,
+        )
 
     @groups.says
     def _(study):
@@ -102,16 +103,15 @@ def by_group(name: str, data: str, metric: str) -> Item:
     return groups
 
 
-def draw_by_domain(study, ax, method: str) -> None:
-    """A line for each domain, the mean over its clients, and one for clients that mix the domains."""
-    rows, names = study.rows_behind("fig10", method=method), domain_names(study)
-    accuracy = pd.concat([row.accuracy[row.accuracy["when"] == when(method)] for row in rows])
-    accuracy["domain"] = domain_of(accuracy["client"].max() + 1)[accuracy["client"]]
-    lines = accuracy.pivot_table(index="round", columns="domain", values="accuracy")
-    looks = zip(lines, (*names, "mixed"), (*PALETTE[: len(names)], BLACK), strict=True)
-    ends = {name: seeds_and_mean(ax, lines[[d]], color, linewidth=1.2) for d, name, color in looks}
-    ax.set_title(f"{label(method)} by domain")
-    name_ends(ax, ends, CHANCE)
+def domain_curves(study) -> pd.DataFrame:
+    """Mean accuracy over the clients of each domain, and of clients that mix them, by round, as further panels."""
+    names, tables = dict(zip(map(str, range(DOMAINS)), domain_names(study), strict=True)) | {"mixed": "mixed"}, []
+    for method in study.numbers("fig10")["method"].unique():
+        accuracy = pd.concat([row.accuracy for row in study.rows_behind("fig10", method=method)])
+        accuracy["who"] = domain_of(accuracy["client"].max() + 1)[accuracy["client"]]
+        means = accuracy[accuracy["when"] == when(method)].groupby(["who", "round"])["accuracy"].mean().reset_index()
+        tables.append(means.assign(method=f"{label(method)} by domain", seed=0, who=means["who"].map(names)))
+    return pd.concat(tables).rename(columns={"accuracy": "value"})
 
 
 fig2, fig9 = by_group("fig2", "cifar10", "f1"), by_group("fig9", "cifar10", "accuracy")
@@ -168,8 +168,8 @@ def partition(title: str, alt: str, name: str, datasets: Sequence[str], draw: Ca
     def _(study):
         rows = study.numbers(name).groupby("metric")["value"].first()
         return (
-            f"{rows['unseen']:.0f} of {rows['clients']:.0f} clients (right of the dotted line) never train; the smallest "
-            f"client has {rows['smallest']:.0f} images, the largest {rows['largest']:.0f}."
+            f"{rows['unseen']:.0f} of {rows['clients']:.0f} clients, right of the dotted line, never train; the "
+            f"smallest has {rows['smallest']:.0f} images, the largest {rows['largest']:.0f}."
         )
 
     return sizes_of_clients

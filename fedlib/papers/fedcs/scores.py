@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from fedlib.papers.fedcs.sizes import ADAPTING, CONTROL, CURVES, METRICS, SHIFT, TABLES, WHITE, run, unseen_clients
 from fedlib.report.marks import mark_chance, name_ends, panels, plot_nothing
-from fedlib.report.panels import line_panels, line_style, method_panels
+from fedlib.report.panels import dumbbell_panels, line_panels, line_style, method_panels
 from fedlib.report.sentences import extremes, paired_difference
 from fedlib.report.style import BLACK, BLUE, GREY, RED, data_label, label
 from fedlib.studies.item import Cell, Item, item
@@ -49,7 +50,8 @@ def look(method: str) -> dict[str, object]:
     return line_style(method) | solid | ({"color": BLUE} if method == WHITE else {})
 
 
-F1 = {"chance": lambda rows: CHANCE, "named": named, "look": look, "xlabel": "weighted F1 [%]"}  # of `method_panels`
+CONTRASTS = ("fedcs-fc2", WHITE), (WHITE, "fedavg")  # what directions add to whitening, and whitening to FedAvg
+F1: dict[str, Any] = {"named": named, "look": look, "xlabel": "weighted F1 [%]"}
 
 
 def by_method(study, name: str, metric: str = "weighted_f1") -> pd.Series:
@@ -65,26 +67,9 @@ def distinct(study, name: str) -> pd.DataFrame:
     return numbers[numbers["dataset"] == first]
 
 
-def dumbbells(table: pd.DataFrame, ends: tuple[str, str], color: Callable[[str], str] = lambda m: look(m)["color"]):
-    """A panel for each data set: for each method a line from a hollow dot, the first column, to a full one."""
-    if table.empty:
-        return plot_nothing()
-    groups = [(data, own.droplevel("data")) for data, own in table.groupby("data", sort=False)]
-    figure, axes = panels(len(groups), [0.8 + 0.3 * len(own) for _, own in groups], across=1, sharex=True)
-    for ax, (data, own) in zip(axes, groups, strict=True):
-        for y, (method, (start, end)) in enumerate(own.iterrows()):
-            line, side = {"color": color(method)}, 1 if end >= start else -1
-            ax.plot([start, end], [y, y], linewidth=1.2, alpha=0.6, **line)
-            ax.plot(start, y, "o", markerfacecolor="white", markersize=5.5, **line)
-            ax.plot(end, y, "o", markersize=5.5, **line)
-            text, align = f"{end - start:+.1f}".replace("-", "\N{MINUS SIGN}"), "left" if side > 0 else "right"
-            ax.annotate(text, (end, y), (6 * side, 0), "data", "offset points", ha=align, va="center", **line)
-        ax.set(yticks=range(len(own)), yticklabels=map(named, own.index), xlim=(0, 105), ylim=(len(own) - 0.1, -0.6))
-        ax.grid(axis="y", visible=False)
-        mark_chance(ax, CHANCE, "y")
-        ax.set_title(data_label(data), loc="left")
-    axes[-1].set_xlabel(f"weighted F1 [%]; hollow: {ends[0]}; full: {ends[1]}")
-    return figure
+def differences(numbers: pd.DataFrame, *pairs: tuple[str, str], **about) -> str:
+    """The paired differences of some methods."""
+    return " ".join(filter(None, (paired_difference(numbers, *pair, **about) for pair in pairs)))
 
 
 @item(
@@ -126,10 +111,9 @@ def _(study):
     mean = numbers.groupby("method")["value"].mean()
     if not {"fedcs-fc2", WHITE} <= {*mean.index}:
         return ""
-    pairs = [paired_difference(numbers, *pair) for pair in (("fedcs-fc2", WHITE), (WHITE, "fedavg"))]
     return (
         f"On clients never seen in training (lower panel), FedCS (red) ends at {mean['fedcs-fc2']:.1f} %, whitening "
-        f"without the learned directions (blue) at {mean[WHITE]:.1f} %. {' '.join(filter(None, pairs))}"
+        f"without the learned directions (blue) at {mean[WHITE]:.1f} %. {differences(numbers, *CONTRASTS)}"
     )
 
 
@@ -151,7 +135,9 @@ def table(name: str, data: str) -> Item:
 
     @scores.draw
     def _(study):
-        figure = method_panels(study.numbers(name, metric="weighted_f1"), ["data"], **F1, best_first=True)
+        figure = method_panels(
+            study.numbers(name, metric="weighted_f1"), ["data"], chance=lambda rows: CHANCE, best_first=True, **F1
+        )
         mean, std = by_method(study, name), by_method(study, name, "weighted_f1_std")
         for ax in figure.axes if len(mean) else ():
             lines = [text.get_text() for text in ax.get_yticklabels()]
@@ -163,9 +149,9 @@ def table(name: str, data: str) -> Item:
     @scores.says
     def _(study):
         numbers, mean = study.numbers(name, metric="weighted_f1"), by_method(study, name).sort_values()
-        ours = [method for method in mean.index if method.startswith("fedcs")][-1:]
-        pairs = [paired_difference(numbers, one, other) for one in ours for other in ("fedavg", "fedavg+bn")]
-        return " ".join(filter(None, [extremes(mean, "Weighted F1"), *pairs]))
+        best = ([method for method in mean.index if method.startswith("fedcs")] or [""])[-1]
+        pairs = differences(numbers, (best, "fedavg"), (best, "fedavg+bn"))
+        return f"{extremes(mean, 'Weighted F1')} {pairs}".strip()
 
     return scores
 
@@ -199,7 +185,7 @@ def curves(name: str, data: str) -> Item:
         last = max([line.index[-1] for method, line in lines.items() if method != "local_only"] or [1])
         figure, axes = panels(len(lines), 1.5, sharex=True, sharey=True)
         for ax, (method, line) in zip(axes, lines.items(), strict=True):
-            mean, std = line["client_mean"], line["client_std"]
+            mean, std, color = line["client_mean"], line["client_std"], look(method)["color"]
             ax.set(title=label(method), ylim=(0, 102), xlim=(0, last), xlabel="round", ylabel="accuracy [%]")
             for other in lines.values():
                 ax.plot(other["client_mean"], color=LIGHT, linewidth=0.8)
@@ -207,11 +193,9 @@ def curves(name: str, data: str) -> Item:
                 ax.axhline(mean.iloc[0], **look(method))
             else:
                 ax.plot(mean, linewidth=1.8, **look(method))
-                ax.fill_between(
-                    line.index, mean - std, mean + std, color=look(method)["color"], alpha=0.15, linewidth=0
-                )
+                ax.fill_between(line.index, mean - std, mean + std, color=color, alpha=0.15, linewidth=0)
             mark_chance(ax, CHANCE, text="chance" if ax is axes[0] else "")
-            name_ends(ax, {f"{mean.iloc[-1]:.0f}": (last, mean.iloc[-1], look(method)["color"])})
+            name_ends(ax, {f"{mean.iloc[-1]:.0f}": (last, mean.iloc[-1], color)})
             ax.label_outer()
         return figure
 
@@ -266,7 +250,9 @@ def kind(method: str) -> str:
 @unseen.draw
 def _(study):
     ends = ("clients that train", "unseen clients")
-    return dumbbells(training_and_unseen(study), ends, lambda method: KINDS[kind(method)])
+    return dumbbell_panels(
+        training_and_unseen(study), ends, CHANCE, **F1 | {"look": lambda m: {"color": KINDS[kind(m)]}}
+    )
 
 
 @unseen.says

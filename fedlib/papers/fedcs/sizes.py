@@ -53,8 +53,20 @@ READINGS: dict[str, Mapping[str, object]] = {  # of FedCS at FC2; each differs f
     "rank 30": {"rank": 30},
     "rank 30, whitening": {"rank": 30, "steps": "whitening"},
 }
-
-
+TRAINING: dict[str, object] = {
+    "rounds": 150,
+    "local_epochs": 2,
+    "lr_decay_every": 50,
+    "evaluate_every": 10,
+}  # the paper prints none
+TRAINING |= {
+    "batch_size": 32,
+    "lr": 0.005,
+    "momentum": 0.0,
+    "lr_decay": 0.8,
+    "join_ratio": 0.25,
+    "client_metrics": True,
+}
 BASES = ("fedprox", "fedper")  # other methods that the alignment is put around
 
 
@@ -68,12 +80,7 @@ class Sizes(NamedTuple):
     clients: int = 50
     of_domain: int = 9  # clients of each domain, the last of them unseen
     min_size: int = 100
-    rounds: int = 150  # the paper prints neither rounds nor epochs
-    local_epochs: int = 2
-    batch_size: int = 32
-    lr: float = 0.005
-    lr_decay_every: int = 50
-    evaluate_every: int = 10
+    setting: dict[str, object] = TRAINING
     last: int = 50  # rounds over which Fig. 2 is averaged
     every: int = 5  # rounds between alignments
     alignments: int = 400  # more of the trained network, frozen, before its P is judged,
@@ -98,74 +105,47 @@ QUICK = Sizes(
     methods={"mnist": SHIFTED, "cifar10": SHIFTED, "digit5": ("fedavg", "fedavg+bn", "fedalt", "fedcs-fc2")},
     panels={"cifar10": ("fedavg+ft", "fedrep", "fedcs-fc2"), "digit5": ("fedavg", "fedalt", "fedcs-fc2")},
     full=False,
-    clients=20,
-    of_domain=3,
-    min_size=20,
-    rounds=20,
-    local_epochs=3,
-    batch_size=16,
-    lr=0.05,
-    lr_decay_every=8,
-    evaluate_every=4,
-    last=4,
-    alignments=60,
+    setting=TRAINING
+    | {"rounds": 20, "local_epochs": 3, "batch_size": 16, "lr": 0.05, "lr_decay_every": 8, "evaluate_every": 4},
     aligned_at=("fedcs-fc2",),
     seeds={"mnist": 1, "cifar10": 1, "digit5": 3, "toy": 1},
     side="digit5",
-    control_seeds=3,
     readings=("whitening", "paper"),
     second=("fedavg", "fedcs-fc2"),
-    second_lr=0.01,
-    second_seeds=1,
+)
+QUICK = QUICK._replace(clients=20, of_domain=3, min_size=20, last=4, alignments=60)
+QUICK = QUICK._replace(control_seeds=3, second_lr=0.01, second_seeds=1)
+SMOKE = QUICK._replace(clients=10, of_domain=2, min_size=10, last=1, every=1, alignments=2, toy_rounds=3)
+SMOKE = SMOKE._replace(control_seeds=1, readings=("whitening",), second=("fedavg",))
+SMOKE = SMOKE._replace(
+    data={name: images._replace(few=images.few and 400) for name, images in QUICK.data.items()}
+    | {"digit5": FIVE._replace(options=(("per_style", 100),))},
+    setting=QUICK.setting | {"rounds": 2, "local_epochs": 1, "evaluate_every": 2},
+    seeds=dict.fromkeys(QUICK.seeds, 1),
 )
 PAPER = Sizes(data={name: Images(name) for name in TABLES})
 OTHER = Images("digit5", (("domains", DIGITS), ("per_domain", 5391)), stands_for="digit5")
-PROFILES = Registry(  # a run of one profile is not older than the sizes of another one
-    {
-        "paper": PAPER,
-        "paper, other digits": PAPER._replace(data={**PAPER.data, "digit5": OTHER}),
-        "quick": QUICK,
-        "smoke": QUICK._replace(
-            data={name: images._replace(few=images.few and 400) for name, images in QUICK.data.items()}
-            | {"digit5": FIVE._replace(options=(("per_style", 100),))},
-            clients=10,
-            of_domain=2,
-            min_size=10,
-            rounds=2,
-            local_epochs=1,
-            evaluate_every=2,
-            last=1,
-            every=1,
-            alignments=2,
-            toy_rounds=3,
-            seeds=dict.fromkeys((*TABLES, "toy"), 1),
-            control_seeds=1,
-            readings=("whitening",),
-            second=("fedavg",),
-        ),
-    }
-)
+PROFILES = Registry(paper=PAPER, quick=QUICK, smoke=SMOKE)  # a run of one profile is not older than another's sizes
+PROFILES["paper, other digits"] = PAPER._replace(data={**PAPER.data, "digit5": OTHER})
 
 
 def run(sizes: Sizes, name: str, method: str, alpha: float = 0.5, **changes: object) -> Run:
     """A run of the main setting on the paper's data set `name`, with some changes."""
-    algorithm, model, setting = made(method, sizes)
-    common = {"rounds": sizes.rounds, "join_ratio": 0.25, "local_epochs": sizes.local_epochs}
-    common |= {"batch_size": sizes.batch_size, "lr": sizes.lr, "momentum": 0.0, "client_metrics": True}
-    common |= {"lr_decay": 0.8, "lr_decay_every": sizes.lr_decay_every, "evaluate_every": sizes.evaluate_every}
+    algorithm, model, tuning = made(method, sizes)
+    setting = dict(sizes.setting)
     if method == "local_only":  # everybody trains; its rate falls once
-        common |= {"rounds": 100, "evaluate_every": 100, "join_ratio": 1.0, "local_epochs": 1, "lr_decay_every": 50}
-    if not (sizes.full or method in ADAPTING or (method == "fedavg" and "fedavg+ft" in sizes.methods[name])):
-        setting = {}
+        setting |= {"rounds": 100, "evaluate_every": 100, "join_ratio": 1.0, "local_epochs": 1, "lr_decay_every": 50}
+    if sizes.full or method in ADAPTING or (method == "fedavg" and "fedavg+ft" in sizes.methods[name]):
+        setting |= tuning
     if name == "digit5":
         clients, unseen, partition = (sizes.of_domain + 1) * DOMAINS, 2 * DOMAINS, fl.mixed_domains(0.1)
     else:
         clients, unseen = sizes.clients, 2 * sizes.clients // GROUPS
         partition = fl.dirichlet_groups(alpha, GROUPS, sizes.min_size)
     federate = {"test_fraction": 0.2, "unseen": 0 if method == "local_only" else unseen}
-    task = Run(algorithm, sizes.data[name], partition, clients, {**common, **setting, **changes}, model, federate)
-    main = not changes and alpha == 0.5 and method in sizes.aligned_at
-    return task._replace(keep=partial(kept_of, task, name, sizes.alignments if main else 0))
+    task = Run(algorithm, sizes.data[name], partition, clients, setting | changes, model, federate)
+    aligned = not changes and alpha == 0.5 and method in sizes.aligned_at
+    return task._replace(keep=partial(kept_of, task, name, sizes.alignments if aligned else 0))
 
 
 def run_on_few(sizes: Sizes, method: str, images: int) -> Run:
