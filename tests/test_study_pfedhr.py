@@ -12,11 +12,11 @@ import fedlib as fl
 from fedlib.methods.pfedhr import decompose
 from fedlib.methods.pfedhr.record import Round
 from fedlib.models import MODELS, build
+from fedlib.papers.pfedhr.accuracy import table2
 from fedlib.papers.pfedhr.claims import ranked
-from fedlib.papers.pfedhr.draw import titles
-from fedlib.papers.pfedhr.keep import matched, of_active, on_all_classes
-from fedlib.papers.pfedhr.study import DATA, PROFILES, control, run, table2, where
-from fedlib.papers.pfedhr.taught import all_knowing, taught
+from fedlib.papers.pfedhr.controls import all_knowing, taught
+from fedlib.papers.pfedhr.measure import matched, of_active, on_all_classes
+from fedlib.papers.pfedhr.sizes import DATA, PROFILES, control, where
 from fedlib.studies import cost, rows, runner
 from fedlib.studies.cost import hours
 from fedlib.studies.number import Number, missing
@@ -44,8 +44,15 @@ def frame(item, values, metric="accuracy", method="pfedhr"):
     return pd.DataFrame(table, columns=[*KEY, "value"])
 
 
-def verdicts(paper, *frames):
-    return paper.ledger(pd.concat([*frames, *frames])).set_index("id")["verdict"]  # of two seeds that agree
+def ledger(study, *frames):
+    """The ledger with these numbers from two seeds that agree."""
+    study = study.replace()
+    vars(study)["frame"] = pd.concat([*frames, *frames])
+    return study.ledger().set_index("id")
+
+
+def verdicts(study, *frames):
+    return ledger(study, *frames)["verdict"]
 
 
 # -- cells --------------------------------------------------------------------------------------------------------
@@ -91,13 +98,6 @@ def test_few_images_of_cifar10_stand_in_where_four_architectures_train(paper):
     assert round(7500 * 0.8 * 0.9 / 12) == 450
 
 
-def test_panels_say_that_few_images_stand_in():
-    few = study("pfedhr", "paper")
-    keys = [("heterogeneous", "cifar10", "iid"), ("heterogeneous", "cifar10", "noniid")]
-    assert titles(few.only("table2"), keys) == ["7500 images of CIFAR-10, IID", "7500 images of CIFAR-10, Non-IID"]
-    assert titles(official(few).only("table2"), keys) == titles(few.only("table4"), keys) == ["IID", "Non-IID"]
-
-
 def test_few_images_are_run_before_all_of_them(tmp_path, monkeypatch):
     monkeypatch.setenv("FEDLIB_DATA", str(tmp_path))
     (tmp_path / "cifar10.npz").touch()
@@ -109,13 +109,10 @@ def test_few_images_are_run_before_all_of_them(tmp_path, monkeypatch):
 
 def test_what_few_images_say_is_told_and_counts_only_so_far():
     few, table = study("pfedhr", "paper"), printed()
-    found = few.ledger(pd.concat([table, table])).set_index("id")
-    assert found.loc["ph01", ["verdict", "stand_in"]].tolist() == [
-        "consistent so far",
-        "7500 images of cifar10 for cifar10",
-    ]
+    found = ledger(few, table).loc["ph01", ["verdict", "stand_in"]].tolist()
+    assert found == ["consistent so far", "7500 images of cifar10 for cifar10"]
     table["value"] = table["value"].where(table["dataset"] == "cifar10", -table["value"])
-    assert few.ledger(pd.concat([table, table])).set_index("id").loc["ph01", "verdict"] == "refuted"  # by other data
+    assert verdicts(few, table)["ph01"] == "refuted"  # by other data
 
 
 def test_every_claim_has_a_judge_and_cells(paper):
@@ -165,7 +162,7 @@ def test_a_control_of_table_4_changes_the_initial_deviation_of_pfedbayes_alone(p
         assert task._replace(algorithm=usual.algorithm, keep=usual.keep) == usual
         assert (rho, task.algorithm.hyper["rho"], usual.algorithm.hyper["rho"]) == ("rho=-5", -5, -2.5)
         assert task.algorithm.hyper["zeta"] == usual.algorithm.hyper["zeta"] == 10
-    assert "narrow" in paper.controls["table4"]
+    assert paper.item("narrow").explains == ("table4",)
 
 
 def test_the_control_of_table_4_changes_one_step_size(paper):
@@ -308,8 +305,8 @@ def test_the_papers_bars_are_for_its_claims_and_their_reverse_is_against(paper, 
 @pytest.mark.parametrize("item", OF)
 def test_on_cifar10_which_stands_for_svhn_a_figure_proves_and_refutes_nothing(paper, item):
     there, reverse = bars(item, "cifar10"), bars(item, "cifar10", iid=BARS[item][2]["iid"][::-1])
-    ledger = paper.ledger(pd.concat([frame(item, there)] * 2)).set_index("id").loc[OF[item]]
-    assert (ledger["verdict"], ledger["stand_in"]) == ("consistent so far", "cifar10 for svhn")
+    found = ledger(paper, frame(item, there)).loc[OF[item], ["verdict", "stand_in"]].tolist()
+    assert found == ["consistent so far", "cifar10 for svhn"]
     assert verdicts(paper, frame(item, reverse))[OF[item]] == "undecided"
     assert verdicts(paper, frame(item, reverse), frame(item, bars(item)))[OF[item]] == "holds"  # SVHN itself is here
 
@@ -456,7 +453,7 @@ def test_a_run_with_several_architectures_costs_their_mean(monkeypatch):
 
 def test_clients_with_an_all_knowing_teacher():
     few = IMAGES._replace(few=500)
-    made = run(PROFILES["smoke"], few, "iid", taught("m1_thin", 0.0, 1), "m1_thin", batch_size=32, rounds=1)
+    made = PROFILES["smoke"].run(few, "iid", taught("m1_thin", 0.0, 1), "m1_thin", batch_size=32, rounds=1)
     arguments = made.arguments(0) | {"progress": False}
     algorithms = {"weightless": arguments["algorithm"], "taught": taught("m1_thin", 5.0, 1), "alone": fl.local_only()}
     losses = {name: fl.run(**{**arguments, "algorithm": own}).accuracy["loss"] for name, own in algorithms.items()}
@@ -502,7 +499,7 @@ def test_what_rows_keep_is_read_once_in_smoke(tmp_path, monkeypatch):
 
 
 def test_table_2_has_every_method_at_full_size_and_one_rival_of_each_kind_in_quick():
-    paper, quick = ({cell.method for cell in table2(PROFILES[name])} for name in ("paper", "quick"))
+    paper, quick = ({cell.method for cell in table2.cells(PROFILES[name])} for name in ("paper", "quick"))
     assert paper == {"local_only", "fedmd", "fedgh", "fedkemf", "fccl", "pfedhr"}
     assert quick == {"local_only", "fedmd", "fccl", "pfedhr"}
     assert tuple(PROFILES["paper"].data) == DATA

@@ -101,6 +101,7 @@ def name_ends(
     ends: Mapping[str, tuple[float, float, str]],
     chance: float = np.nan,
     gap: float = 9.5,
+    reference: str = "chance",
     **text: object,
 ) -> None:
     """Write names to the right of points (x, y, colour), moved apart where they would touch.
@@ -108,13 +109,14 @@ def name_ends(
     Args:
         ax: axes whose limits are set.
         ends: the points by name.
-        chance: what guessing would give; it gets a line and a name, too.
+        chance: what guessing would give, or another reference; it gets a line and a name, too.
         gap: the least distance of two names, in points.
+        reference: that name.
         text: further properties of the names.
     """
     if ends and np.isfinite(chance):
         mark_chance(ax, chance, text="")
-        ends = {**ends, "chance": (max(x for x, *_ in ends.values()), chance, GREY)}
+        ends = {**ends, reference: (max(x for x, *_ in ends.values()), chance, GREY)}
     order = sorted(ends, key=lambda name: ends[name][1])
     points = 72 / ax.figure.dpi
     heights = [float(ax.transData.transform(ends[name][:2])[1]) * points for name in order]

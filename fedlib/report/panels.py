@@ -86,6 +86,7 @@ def line_panels(
     yscale: str = "linear",
     ends: bool = False,
     height: float = 2.4,
+    reference: str = "chance",
 ) -> Figure:
     """Draw a panel for each data set and setting: a line for each method, thin for each seed, thick for the mean.
 
@@ -106,6 +107,7 @@ def line_panels(
         yscale: "linear" or "log".
         ends: whether the last value stands behind the name of a line.
         height: of a panel, in inches.
+        reference: name of the dotted line.
 
     Returns:
         The figure.
@@ -123,7 +125,7 @@ def line_panels(
         ax.set(ylabel=ylabel, xscale=xscale, yscale=yscale, **({"ylim": ylim} if ylim else {}))
         if by:
             ax.set_title(title(*key), loc="left")
-        name_ends(ax, places, chance(rows))
+        name_ends(ax, places, chance(rows), reference=reference)
     axes[-1].set_xlabel(xlabel or x)
     return figure
 

@@ -187,6 +187,8 @@ def beside_printed(frame: pd.DataFrame, metric: str = "accuracy") -> str:
         Accuracy longer (as usual, printed): FedAvg 46.0 (40.0, 42.0).
         The distance from the printed number is 4.0 points longer, 2.0 as usual.
     """
+    if frame.empty:
+        return ""
     usual, *others = frame["kind"].unique()
     means = frame.pivot_table(index="what", columns="kind", values="value", sort=False)
     if not others or means.dropna().empty:

@@ -7,7 +7,7 @@ from itertools import pairwise, product
 
 from scipy.stats import spearmanr
 
-from fedlib.papers.pfedhr.study import (
+from fedlib.papers.pfedhr.sizes import (
     DATA,
     FEW,
     HYPER,

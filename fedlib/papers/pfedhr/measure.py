@@ -1,4 +1,4 @@
-"""What the row of a run keeps beyond accuracies: other tests, what the server tried, how good teachers are."""
+"""pFedHR: further values in the row of a run: other tests, the search for candidates, the accuracy of teachers."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from fedlib.runs.determinism import deterministic
 from fedlib.studies.tasks import Kept, Run
 from fedlib.training import MixedEvaluation, on_device
 
-LAST = 3  # an accuracy is the mean over so many evaluations, the last ones
-GROUPS = range(2, 9)  # the numbers of groups that are tried on the distances of every round
-Chain = Sequence[tuple[int, int]]
+LAST = 3  # evaluations behind an accuracy
+GROUPS = range(2, 9)  # numbers of groups to try on the distances of every round
+Chain = Sequence[tuple[int, int]]  # network in the pool, depth of a block
+Networks = Sequence[Sequence[Block]]  # the blocks of each architecture
 
 
-def looked_into(task: Run, global_images: int, result: fl.RunResult) -> Kept:
-    """Accuracies [%] of active clients and on all classes; of pFedHR also what the server tried."""
+def details(task: Run, global_images: int, result: fl.RunResult) -> Kept:
+    """Accuracies [%] of active clients and on all classes; of pFedHR also the search, the teachers and their pupils."""
     with deterministic("cpu"):
-        return _looked_into(task, global_images, result)
-
-
-def _looked_into(task: Run, global_images: int, result: fl.RunResult) -> Kept:
-    federation = task.arguments(int(str(result.config["seed"])))["federation"]
-    found = {"active": of_active(result, federation.n_clients, float(str(task.setting["join_ratio"])))}
-    if len(result.model.others):
-        found["all classes"] = on_all_classes(result, federation, global_images)
-    if task.algorithm.name == "pfedhr":
-        found |= searched(result, int(task.algorithm.hyper["groups"])) | teachers(result, federation) | lessons(result)
-    if task.algorithm.name == "taught":
-        test = np.concatenate(federation.test)
-        right = result.state.answers[test].argmax(1).numpy() == federation.data.y[test]
-        found["teacher on test images"] = 100 * float(right.mean())
-    return found
+        federation = task.arguments(int(str(result.config["seed"])))["federation"]
+        found = {"active": of_active(result, federation.n_clients, float(str(task.setting["join_ratio"])))}
+        if len(result.model.others):
+            found["all classes"] = on_all_classes(result, federation, global_images)
+        if task.algorithm.name == "pfedhr":
+            history = [replay(result.state.log, t) for t in range(len(result.rounds))]
+            networks = [decompose(own.model) for own in result.architectures]
+            found |= searched(result, history, networks, int(task.algorithm.hyper["groups"]))
+            found |= teachers(result, federation, history, networks) | lessons(result, history, networks)
+        if task.algorithm.name == "taught":
+            test = np.concatenate(federation.test)
+            right = result.state.answers[test].argmax(1).numpy() == federation.data.y[test]
+            found["teacher on test images"] = 100 * float(right.mean())
+        return found
 
 
 def of_active(result: fl.RunResult, n_clients: int, join_ratio: float) -> float:
@@ -58,8 +58,8 @@ def on_all_classes(result: fl.RunResult, federation: fl.Federation, n_images: in
     return 100 * hits.double().mean().item() / len(test)
 
 
-def searched(result: fl.RunResult, n_groups: int) -> Kept:
-    """What the server of pFedHR tried: candidates by number of groups, how they are mixed, and one client's teachers.
+def searched(result: fl.RunResult, history: Sequence[Round], networks: Networks, n_groups: int) -> Kept:
+    """The candidates of every round, by number of groups, and their composition; the teachers of one client.
 
     M: candidates found in a round, with the number of groups of the run; kept: of these; fewer groups [%]: rounds in
     which fewer had to do; unmatched [%]: clients without a teacher; two or more [%]: rounds with two candidates at
@@ -68,8 +68,6 @@ def searched(result: fl.RunResult, n_groups: int) -> Kept:
     first and last teacher have different blocks.
     """
     log = result.state.log
-    history = [replay(log, t) for t in range(len(log["found"]))]
-    networks = [decompose(own.model) for own in result.architectures]
     by_groups = np.array([[count(seen, networks, k) for k in GROUPS] for seen in history])
     all_chains = [(seen, chain) for seen in history for chain in seen.candidates]
     found = {
@@ -89,8 +87,8 @@ def searched(result: fl.RunResult, n_groups: int) -> Kept:
     return kept | matched(history, networks)
 
 
-def matched(history: Sequence[Round], networks: Sequence[Sequence[Block]]) -> Kept:
-    """How the teachers of a client change, and of whose blocks they are made; two of them in words (Fig. 7)."""
+def matched(history: Sequence[Round], networks: Networks) -> Kept:
+    """Changes of the clients' teachers, and the sources of their blocks; two of them in words (Fig. 7)."""
     own: dict[int, list[tuple[int, Chain]]] = {}
     for t, seen in enumerate(history):
         for client, m in zip(seen.clients, seen.match, strict=True):
@@ -109,12 +107,10 @@ def matched(history: Sequence[Round], networks: Sequence[Sequence[Block]]) -> Ke
     return kept
 
 
-def teachers(result: fl.RunResult, federation: fl.Federation) -> Kept:
+def teachers(result: fl.RunResult, federation: fl.Federation, history: Sequence[Round], networks: Networks) -> Kept:
     """Accuracy [%] of the last teachers on their clients' train images; teachers [%] that end in a client's head."""
-    networks = [decompose(own.model) for own in result.architectures]
     y, said = torch.from_numpy(federation.data.y), result.state.answers.argmax(1)
     own = [federation.train[i] for i in np.flatnonzero(result.state.matched.numpy() >= 0)]
-    history = [replay(result.state.log, t) for t in range(len(result.rounds))]
     ends = [(seen.networks[b], h) for seen in history for m in seen.match if m >= 0 for b, h in seen.candidates[m][-1:]]
     if not ends:
         return {}
@@ -123,13 +119,12 @@ def teachers(result: fl.RunResult, federation: fl.Federation) -> Kept:
     return {"teachers": round(100 * float(np.mean(right)), 4), "with a head": round(100 * float(np.mean(heads)), 4)}
 
 
-def lessons(result: fl.RunResult) -> Kept:
-    """Round by round who is taught, by a teacher of whose blocks, and how good it is; first and last round in full.
+def lessons(result: fl.RunResult, history: Sequence[Round], networks: Networks) -> Kept:
+    """Every teacher of every round; the first and the last round in full.
 
-    lessons: [round, client, images of the client that the teacher names [%], blocks], the blocks being [client,
-    architecture, h]; the client is -1 where the server has averaged clients. architectures: names of their blocks.
+    lessons: [round, client, accuracy of the teacher on the client's train images [%], blocks], the blocks being
+    [client, architecture, h]; the client is -1 where the server has averaged clients. architectures: block names.
     """
-    history = [replay(result.state.log, t) for t in range(len(result.rounds))]
     found = []
     for t, seen in enumerate(history, 1):
         averaged = len(seen.networks) < len(seen.clients)
@@ -137,13 +132,13 @@ def lessons(result: fl.RunResult) -> Kept:
             chain = seen.candidates[m] if m >= 0 else []
             blocks = [[-1 if averaged else seen.clients[b], seen.networks[b], h] for b, h in chain]
             found += [[t, client, round(100 * right, 1), blocks]] if blocks else []
-    names = {own.model.name: block_names(decompose(own.model)) for own in result.architectures}
+    names = {own.model.name: block_names(blocks) for own, blocks in zip(result.architectures, networks, strict=True)}
     full = [packed(t, history[t - 1]) for t in sorted({1, len(history)})]
     return {"lessons": found, "architectures": names, "full": full}
 
 
 def packed(t: int, seen: Round) -> Kept:
-    """All that was tried in round t, as JSON takes it: likenesses of blocks in percent, one half of the square."""
+    """A round as JSON: similarities of blocks in percent, the upper triangle."""
     upper = np.triu_indices(len(seen.distance), 1)
     row = {"round": t, "clients": seen.clients, "networks": seen.networks, "found": seen.found, "match": seen.match}
     row |= {"group": [[b, h, k] for (b, h), k in seen.group.items()], "candidates": seen.candidates}
@@ -152,7 +147,7 @@ def packed(t: int, seen: Round) -> Kept:
 
 
 def unpacked(row: Kept) -> Round:
-    """The round that was packed; likenesses in percent, and a block is like itself by 200 %."""
+    """The inverse of `packed`; a block has a similarity of 200 % with itself."""
     n = len(row["group"])
     alike = np.full((n, n), 200.0)
     alike[np.triu_indices(n, 1)] = row["alike"]
@@ -164,19 +159,19 @@ def unpacked(row: Kept) -> Round:
     return Round(group=group, distance=distance, candidates=candidates, similarity=np.array(row["similarity"]), **same)
 
 
-def count(seen: Round, networks: Sequence[Sequence[Block]], k: int) -> int:
-    """Candidates with k groups, from the distances of a round."""
+def count(seen: Round, networks: Networks, k: int) -> int:
+    """Number of candidates with k groups, from the distances of a round."""
     blocks = {(b, h): networks[seen.networks[b]][h - 1] for b, h in seen.group}
     pieces = [Piece(b, h, block.op, block.head) for (b, h), block in blocks.items()]
     return sum(map(len, chains(pieces, group(seen.distance.astype(float), [piece.h for piece in pieces], k))))
 
 
 def shape_of(seen: Round, chain: Chain) -> tuple[tuple[int, int], ...]:
-    """A candidate without saying whose the blocks are: which block of which architecture."""
+    """Architecture and depth of the blocks of a candidate, without their clients."""
     return tuple((seen.networks[b], h) for b, h in chain)
 
 
-def keeps_rules(seen: Round, networks: Sequence[Sequence[Block]], chain: Chain) -> bool:
+def keeps_rules(seen: Round, networks: Networks, chain: Chain) -> bool:
     """R1 to R4 of a candidate, looked up in the networks."""
     blocks = [networks[seen.networks[b]][h - 1] for b, h in chain]
     deeper = all(after.h > before.h for before, after in pairwise(blocks))
@@ -185,7 +180,7 @@ def keeps_rules(seen: Round, networks: Sequence[Sequence[Block]], chain: Chain) 
     return deeper and ordered and {block.op for block in blocks} == {CONV, FC} and drawn == set(seen.group.values())
 
 
-def in_words(seen: Round, networks: Sequence[Sequence[Block]], chain: Chain) -> list[str]:
+def in_words(seen: Round, networks: Networks, chain: Chain) -> list[str]:
     """The blocks of a candidate as in Fig. 7: "Conv2-M1"."""
     names = [block_names(blocks) for blocks in networks]
     return [f"{names[seen.networks[b]][h - 1]} of network {seen.networks[b] + 1}" for b, h in chain]

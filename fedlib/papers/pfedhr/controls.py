@@ -16,10 +16,10 @@ from fedlib.training import logits, on_device, train
 
 
 class Taught(NamedTuple):
-    """The clients' networks, and what their teacher answers."""
+    """The clients' networks, and the logits of their teacher."""
 
     v: PerArchitecture
-    answers: Tensor  # [samples, n_classes]: logits of the teacher
+    answers: Tensor  # [samples, n_classes]
 
 
 def all_knowing(
@@ -36,10 +36,10 @@ def all_knowing(
 
 
 def taught(teacher: str = "m4", lam: float = 0.2, epochs: int = 5, batch_size: int = 64, lr: float = 1e-3) -> Algorithm:
-    """Local-Only with equation (6), the teacher being the same for every client in every round.
+    """Local-Only with equation (6) and the same teacher for every client in every round.
 
-    The teacher is the network called `teacher`, trained for `epochs` on the train parts of all clients. With `lam=0`
-    it is Local-Only. Evaluated: own model.
+    The teacher is the network of this name, trained for `epochs` on the train parts of all clients. With `lam=0` it is
+    Local-Only. Evaluated: own model.
     """
 
     def loss(w, batch, answers):  # ONE client; eq. 6

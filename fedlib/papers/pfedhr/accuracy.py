@@ -1,0 +1,372 @@
+"""pFedHR: accuracy of the methods (Tables 2 to 4, Fig. 1) and by hyper-parameter (Figs. 3 to 6), and controls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import product
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+import fedlib as fl
+from fedlib.papers.pfedhr.sizes import (
+    CHANCE,
+    HYPER,
+    MAIN,
+    MANY,
+    NOBODY,
+    PUBLIC,
+    SPLIT,
+    SPLITS,
+    TESTED,
+    both_kinds,
+    where,
+)
+from fedlib.report.marks import mark_chance, panels, plot_nothing, shaded_dots
+from fedlib.report.panels import in_words, line_panels, method_panels
+from fedlib.report.sentences import beside_printed, extremes, nearer_to_print, paired_difference, who_leads
+from fedlib.report.style import BLUE, RED, data_label, label
+from fedlib.studies.item import Cell, Item, Read, item
+from fedlib.studies.rows import kept
+
+WORDS = SPLIT | {"labeled": "labelled public images", "unlabeled": "unlabelled public images"}
+COLORS = {"IID": BLUE, "Non-IID": RED}
+NARROW = -5.0  # rho of pFedBayes in a control of Table 4
+DROPS = {"iid": (0, 1.74, 3.92), "noniid": (0, 2.57, 5.31)}  # printed on the bars of Fig. 5: % of the accuracy at S = 1
+
+
+def panel(*key: str) -> str:
+    """Title of a panel: data, split, public images."""
+    return in_words(*(WORDS.get(word, word) for word in key))
+
+
+def by_labels(numbers: pd.DataFrame) -> pd.DataFrame:
+    """The numbers, with "no labels" behind the methods with unlabelled public images."""
+    words = numbers["public"].map({"unlabeled": ", no labels"}).fillna("") if len(numbers) else ""
+    return numbers.assign(method=numbers["method"] + words)
+
+
+def accuracy_panels(numbers: pd.DataFrame, by: Sequence[str]) -> Figure:
+    """Dots by method on an axis from 0 to 100 %, with chance."""
+    figure = method_panels(by_labels(numbers), by, panel, lambda rows: CHANCE[rows["split"].iloc[0]])
+    figure.axes[0].set_xlim(0, 100 if len(numbers) else 1)  # shared
+    return figure
+
+
+def shaded_panels(numbers: pd.DataFrame, kind: str, by: Sequence[str]) -> Figure:
+    """Dots by method on an axis from 0 to 100 %, the darker the later the kind, with the printed numbers."""
+    groups = list(by_labels(numbers).groupby([*by], sort=False)) if len(numbers) else []
+    if not groups:
+        return plot_nothing()
+    heights = [0.9 + 0.32 * rows["method"].nunique() for _, rows in groups]
+    figure, axes = panels(len(groups), heights, across=1, sharex=True)
+    for ax, (key, rows) in zip(axes, groups, strict=True):
+        table = rows.pivot_table(index="method", columns=kind, values="value", sort=False)
+        table = table.reindex(columns=numbers[kind].unique())  # the same shade in every panel
+        shaded_dots(ax, table.rename(label), rows.groupby("method")["paper"].first().rename(label))
+        ax.set_title(panel(*key), loc="left")
+        ax.margins(y=0.2)
+    axes[-1].set(xlim=(0, 100), xlabel="accuracy [%]")
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    return figure
+
+
+@item(
+    "Table 2: accuracy [%], mean over clients, each on its own classes.",
+    alt="Dots by method, measured and printed, with lines at chance and at the mean of Local-Only.",
+)
+def table2(sizes):
+    for (name, source), split in product(sizes.data.items(), SPLITS):
+        kinds = () if split == "iid" else sizes.kinds
+        for kind, method in [("none", "local_only"), *both_kinds(sizes.rivals, kinds)]:
+            task = sizes.run(source, split, sizes.method(method, kind))
+            seeds = sizes.seeds if split == "iid" and kind != "unlabeled" else sizes.minor
+            yield Cell(method, name, where(kind, split), (task,), sizes.score, seeds=seeds)
+
+
+@table2.draw
+def _(study):
+    numbers = study.numbers("table2")
+    figure = accuracy_panels(numbers, ["data", "split"])
+    for ax, (_, rows) in zip(figure.axes, numbers.groupby(["data", "split"], sort=False), strict=False):
+        mark_chance(ax, rows.loc[rows["method"] == "local_only", "value"].mean(), "y", "Local-Only")
+    return figure
+
+
+@table2.says
+def _(study):
+    numbers = study.numbers("table2")
+    labelled = numbers[numbers["public"] != "unlabeled"].assign(setting=numbers["split"])
+    alone = paired_difference(labelled, "pfedhr", "local_only")
+    rivals = who_leads(numbers, "pfedhr", ["data", "split", "public"], panel)
+    return f"{rivals} {alone and f'With labelled public images, {alone}'}".strip()
+
+
+def of_pfedhr(sizes, *metrics: str, **reads: Read) -> list[Cell]:
+    """Values that the rows of pFedHR in Table 2 keep, by metric, and others that are read from these rows."""
+    reads = {metric: partial(kept, metric) for metric in metrics} | reads
+    cells = [cell for cell in table2.cells(sizes) if cell.method == "pfedhr"]
+    return [cell._replace(read=read, metric=metric) for cell in cells for metric, read in reads.items()]
+
+
+@item(
+    "Control: accuracy [%] of the clients that have just trained, and of all clients on all ten classes.",
+    alt="Dots by method: light for own classes, dark for all classes, with red bars at the printed numbers.",
+    explains=("table2", "table3", "table4"),
+)
+def tested(sizes):
+    for cell, metric in product(table2.cells(sizes), ("active", "all classes")):
+        yield cell._replace(read=partial(kept, metric), metric=metric)
+    for cell in table4.cells(sizes):
+        yield cell._replace(read=partial(kept, "active"), metric="active")
+
+
+@tested.draw
+def _(study):
+    own, every = study.numbers("table2"), study.numbers("tested", metric="all classes")
+    kinds = [own.assign(classes="own classes"), every.assign(classes="all ten classes")] if len(every) else [every]
+    return shaded_panels(pd.concat(kinds), "classes", ["data", "split"])
+
+
+@tested.says
+def _(study):
+    texts, key = [], ["method", "dataset", "setting"]
+    own, every = study.numbers("table2"), study.numbers("tested", metric="all classes")
+    for words, numbers in {"On their own classes, Non-IID": own, "On all ten classes, Non-IID": every}.items():
+        texts.append(paired_difference(by_labels(numbers), "noniid", "iid", "split", (SPLIT | {"noniid": words}).get))
+    usual, active = study.numbers("table2", "table4"), study.numbers("tested", metric="active")
+    both = [usual.assign(clients="all clients"), active.assign(clients="the clients that have just trained")]
+    table = pd.concat(both).pivot_table(index=key, columns="clients", values="value", sort=False)
+    distances = table.sub(usual.groupby(key)["paper"].first(), axis=0).abs().dropna()
+    return " ".join(filter(None, [*texts, nearer_to_print(distances)]))
+
+
+@item(
+    "Table 3: accuracy [%] with 100 clients, mean over clients, each on its own classes.",
+    alt="Dots by method, measured and printed, with a line at chance.",
+)
+def table3(sizes):
+    n, active, rounds = sizes.many
+    for split, (kind, method) in product(sizes.splits, both_kinds(sizes.rivals, sizes.kinds)):
+        algorithm = sizes.pfedhr(kind, average=True) if method == "pfedhr" else sizes.method(method)
+        task = sizes.run(sizes.data[MAIN], split, algorithm, rounds=rounds, join_ratio=active / n)
+        task = sizes.detailed(task, clients=n)
+        yield Cell(method, MAIN, where(kind, split, MANY), (task,), sizes.score, seeds=sizes.minor)
+
+
+table3.draw(lambda study: accuracy_panels(study.numbers("table3"), ["data", "split"]))
+table3.says(lambda study: who_leads(study.numbers("table3"), "pfedhr", ["data", "split", "public"], panel))
+
+
+@item(
+    "Table 4: accuracy [%] with one architecture, mean over clients, each on its own classes.",
+    alt="Dots by method, measured and printed, one panel for each architecture, data set and split.",
+)
+def table4(sizes):
+    for (net, model), name, split in product(sizes.alone.items(), sizes.data, sizes.splits):
+        for method in (*sizes.same, "pfedhr"):
+            own = {"perfedavg": {"optimizer": "sgd"}, "pfedme": {"optimizer": "sgd", "lr": sizes.moreau[1]}}
+            setting = {"rounds": sizes.alone_rounds} | own.get(method, {})
+            task = sizes.run(sizes.data[name], split, sizes.method(method), model, **setting)
+            key = where("labeled" if method == "pfedhr" else "none", split, (12, 4, net))
+            yield Cell(method, name, key, (task,), sizes.score, seeds=sizes.minor)
+
+
+table4.draw(lambda study: accuracy_panels(study.numbers("table4"), ["data", "models", "split"]))
+table4.says(lambda study: who_leads(study.numbers("table4"), "pfedhr", ["data", "models", "split"], panel))
+
+
+def with_m1(sizes, *methods: str) -> list[Cell]:
+    """The numbers of these methods in Table 4 with M1."""
+    return [cell for cell in table4.cells(sizes) if cell.method in methods and cell.setting.endswith("=M1")]
+
+
+def repeated(study, control: str, usual: str, kind: str | Callable[[pd.DataFrame], pd.Series]) -> pd.DataFrame:
+    """The numbers of Table 4 that a control repeats, then those of the control, with their kind and printed number."""
+    key, ours, other = ["method", "models", "dataset", "split"], study.numbers("table4"), study.numbers(control)
+    if ours.empty or other.empty:
+        return pd.DataFrame()
+    ours = ours.merge(other[[*key, "seed"]].drop_duplicates())
+    other = other.drop(columns="paper").merge(ours[[*key, "seed", "paper"]])
+    both = pd.concat([ours.assign(kind=usual), other.assign(kind=kind)]).dropna(subset="paper")
+    names = [f"{label(m)} with {net} on {data_label(d)} {SPLIT[s]}" for m, net, d, s in both[key].to_numpy()]
+    return both.assign(what=names)
+
+
+@item("Control: accuracy [%] of Table 4 with steps ten times larger, of the methods with SGD.", explains=("table4",))
+def step_sizes(sizes):
+    (alpha, beta), (personal_lr, lr) = sizes.maml, sizes.moreau
+    larger = sizes._replace(maml=(alpha, 10 * beta), moreau=(personal_lr, 10 * lr))
+    for cell in with_m1(larger, "perfedavg", "pfedme"):
+        yield cell._replace(setting=f"{cell.setting};step=x10")
+
+
+@step_sizes.says
+def _(study):
+    return beside_printed(repeated(study, "step_sizes", "with the usual steps", "with steps ten times larger"))
+
+
+@item(
+    "Control: accuracy [%] of Table 4 with a small initial deviation of pFedBayes's weights.",
+    explains=("table4",),
+)
+def narrow(sizes):  # reading A41
+    for cell in with_m1(sizes, "pfedbayes"):
+        task = cell.tasks[0]._replace(algorithm=fl.pfedbayes(sizes.zeta, NARROW))
+        yield cell._replace(setting=f"{cell.setting};rho={NARROW:g}", tasks=(task,), seeds=1)
+
+
+@narrow.says
+def _(study):
+    usual, small = (np.log1p(np.exp(float(str(rho)))) for rho in (fl.pfedbayes().hyper["rho"], NARROW))
+    words = f"with {usual:.2g}", f"with an initial standard deviation of {small:.2g}"
+    return beside_printed(repeated(study, "narrow", *words))
+
+
+@item(
+    "Control: accuracy [%] of Table 4 by the number of train images of a client.",
+    rows="images",
+    alt="Dots by method, the darker the more images a client has, with red bars at the printed numbers.",
+    explains=("table4",),
+)
+def few(sizes):  # reading A21
+    for n, cell in product(sizes.few, with_m1(sizes, *sizes.same)):
+        [task], whole = cell.tasks, round(n * sizes.clients / ((1 - TESTED) * (1 - PUBLIC)))
+        task = sizes.detailed(task, images=task.images._replace(few=whole))
+        yield cell._replace(setting=f"{cell.setting};images={n}", tasks=(task,), seeds=1)
+
+
+def by_images(study) -> pd.DataFrame:
+    """The numbers of the control and of Table 4, the fewest images first."""
+    rows = repeated(study, "few", "all images", lambda rows: rows["images"] + " images")
+    return rows.sort_values("kind", kind="stable") if len(rows) else rows
+
+
+few.draw(lambda study: shaded_panels(by_images(study), "kind", ["data", "models", "split"]))
+
+
+@few.says
+def _(study):
+    rows = by_images(study)
+    if rows.empty:
+        return ""
+    table = rows.pivot_table(index=["what", "paper"], columns="kind", values="value").dropna()
+    return nearer_to_print(table.sub(table.index.get_level_values("paper"), axis=0).abs())
+
+
+def paired(numbers: pd.DataFrame, column: str) -> pd.DataFrame:
+    """The numbers of the seeds that have the most values of a column."""
+    group = ["dataset", "split", "public", "method"]
+    n = numbers.groupby([*group, "seed"])[column].transform("nunique")
+    return numbers[n == n.groupby([numbers[name] for name in group]).transform("max")]
+
+
+@item(
+    "Fig. 1: accuracy [%] with public images of another kind, mean over clients, each on its own classes.",
+    rows="images",
+    alt="Dots by method: light with public images of the clients' kind, SVHN, darker with others.",
+)
+def fig1(sizes):
+    for split, (kind, method) in product(sizes.splits, both_kinds(sizes.rivals, sizes.kinds)):
+        own = sizes.run(sizes.data[MAIN], split, sizes.method(method, kind))
+        others = {name: sizes.detailed(own, public=(source, 1.0)) for name, source in sizes.foreign.items()}
+        for name, task in ({MAIN: own} | others).items():
+            yield Cell(method, MAIN, where(kind, split, images=name), (task,), sizes.score, seeds=sizes.minor)
+
+
+@fig1.draw
+def _(study):
+    rows = paired(study.numbers("fig1"), "images")
+    return shaded_panels(
+        rows.assign(kind="public images: " + rows["images"].map(data_label)), "kind", ["data", "split", "public"]
+    )
+
+
+@fig1.says
+def _(study):
+    rows = study.numbers("fig1")
+    table = rows.pivot_table(index=["method", "split", "public", "seed"], columns="images", values="value").dropna()
+    if MAIN not in table:
+        return ""
+    loss = 100 * (1 - table.drop(columns=MAIN).mean(axis=1) / table[MAIN])
+    return extremes(loss.groupby("method").mean(), "The relative loss with public images of another kind")
+
+
+def varied(name: str, axis: str, more: str = "") -> Item:
+    """The item of Fig. 3, 4, 5 or 6; `axis`: the hyper-parameter."""
+    title = f"Fig. {name[-1]}: accuracy [%] of pFedHR by {axis}; the figure shows points over Local-Only{more}."
+    one = Item(name, title, partial(by_value, name), HYPER[name][0], alt=f"Points over Local-Only by {axis}{more}.")
+    one.drawing, one.sentence = partial(draw_gains, name, axis), partial(say_gains, name)
+    return one
+
+
+def by_value(name: str, sizes):
+    """pFedHR with every value, and Local-Only."""
+    (key, hyper), kinds = HYPER[name], sizes.kinds if name == "fig4" else ("labeled",)
+    usual = {"fig3": PUBLIC, "fig4": 4, "fig5": 1, "fig6": sizes.server_epochs}[name]
+    sources = {MAIN: sizes.data[MAIN]} | ({"cifar10": sizes.half} if sizes.half else {})
+    for (data, source), split, kind in product(sources.items(), sizes.splits, kinds) if name in sizes.varied else ():
+        tasks = {NOBODY: sizes.run(source, split, sizes.method("local_only"))}
+        for x in sorted([*sizes.varied[name], usual]):
+            tasks[x] = sizes.run(source, split, sizes.pfedhr(kind, **({hyper: x} if hyper else {})))
+            if not hyper and x != usual:
+                tasks[x] = sizes.detailed(tasks[x], public=(source, x / PUBLIC))
+        for x, task in tasks.items():
+            cell = Cell("pfedhr", data, where(kind, split, **{key: x}), (task,), sizes.score, seeds=sizes.minor)
+            yield cell
+            for metric in ("M", "fewer groups") if name == "fig4" and x != NOBODY else ():
+                yield cell._replace(read=partial(kept, metric), metric=metric)
+
+
+def gains(study, name: str) -> pd.DataFrame:
+    """Points over Local-Only of the same seed (value), by x."""
+    key, numbers, same = HYPER[name][0], study.numbers(name, metric="accuracy"), ["data", "split", "public", "seed"]
+    if numbers.empty:
+        return numbers.assign(x=[])
+    alone = numbers.loc[numbers[key] == NOBODY, [*same, "value"]]
+    rows = numbers[numbers[key] != NOBODY].merge(alone, on=same, suffixes=("", "_alone"))
+    value = rows["value"] - rows["value_alone"]
+    return rows.assign(x=pd.to_numeric(rows[key]), accuracy=rows["value"], value=value, method=rows["split"].map(SPLIT))
+
+
+def draw_gains(name: str, axis: str, study) -> Figure:
+    """A line for each split and a dot for each seed; in Fig. 5 the printed drops begin at our value with S = 1."""
+    rows = gains(study, name)
+    lines = [paired(rows, "x")] if len(rows) else []
+    for s in (1, 2, 3) if lines and name == "fig5" else ():
+        same = ["data", "public", "split", "method"]
+        first = lines[0][lines[0]["x"] == 1].groupby(same)[["value", "accuracy"]].mean().reset_index().assign(seed=-1)
+        lost = first["accuracy"] * first["split"].map({split: drops[s - 1] / 100 for split, drops in DROPS.items()})
+        lines.append(first.assign(x=s, value=first["value"] - lost, method=first["method"] + ", paper"))
+    figure = line_panels(
+        pd.concat(lines or [rows]),
+        "x",
+        ["data", "public"],
+        panel,
+        lambda rows: 0.0,
+        named=str,
+        look=lambda line: {"color": COLORS[line.removesuffix(", paper")], "linestyle": ":" if "paper" in line else "-"},
+        xlabel=axis,
+        ylabel="points over Local-Only",
+        reference="Local-Only",
+    )
+    for ax, (_, own) in zip(figure.axes, rows.groupby(["data", "public"], sort=False) if lines else (), strict=False):
+        ax.scatter(own["x"], own["value"], 14, own["method"].map(COLORS), alpha=0.5, linewidths=0)
+    return figure
+
+
+def say_gains(name: str, study) -> str:
+    """The paired difference of the largest and the smallest value."""
+    rows = gains(study, name)
+    if rows["x"].nunique() < 2:
+        return ""
+    rows, ends = rows.assign(method=rows["split"] + rows["public"]), (rows["x"].max(), rows["x"].min())
+    return paired_difference(rows, *ends, "x", lambda x: f"{HYPER[name][0]} = {x:g}")
+
+
+fig3 = varied("fig3", "public share of the train part")
+fig4 = varied("fig4", "number of groups K")
+fig5 = varied("fig5", "depth S of the stitches", ", and dotted the printed drops from our value at S = 1")
+fig6 = varied("fig6", "number of epochs Es on the server")

@@ -1,0 +1,275 @@
+"""pFedHR: what a round does (Table 1, Figs. 2 and 7): data and traffic, blocks, groups and candidates."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from itertools import product
+
+import matplotlib.pyplot as plt
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from torch.utils._pytree import tree_leaves
+
+import fedlib as fl
+from fedlib.methods.pfedhr.record import Round
+from fedlib.papers.pfedhr import accuracy, distillation
+from fedlib.papers.pfedhr.measure import GROUPS, unpacked
+from fedlib.papers.pfedhr.sizes import PRINTED, PROFILES, SPLIT, SPLITS, both_kinds, style
+from fedlib.report import plot_block_map, plot_candidates, plot_chain
+from fedlib.report.marks import arrow, box, panels, plot_nothing
+from fedlib.report.panels import line_panels
+from fedlib.report.partition_plots import plot_partition
+from fedlib.report.sentences import trend
+from fedlib.report.style import BLACK, PALETTE, TEXT, WIDE
+from fedlib.studies.item import Cell, item
+from fedlib.studies.rows import Row, kept
+from fedlib.studies.tasks import Kept, Probe, images, profile_of
+
+
+@item("Table 1, measured: use of public labels (1: yes), and bytes that a client sends.", digits=0)
+def table1(sizes):
+    for kind, method in both_kinds(sizes.rivals):
+        task = Probe("table1", needs, (profile_of(sizes, PROFILES), method, kind), exact=True, sizes=str(sizes))
+        for metric in ("uses labels", "bytes up"):
+            yield Cell(method, "", f"public={kind}", (task,), partial(kept, metric), metric)
+
+
+def needs(seed: int, profile: str, method: str, kind: str) -> Kept:
+    """Use of public labels (whether shuffled ones change the weights), and what a client sends."""
+    sizes, rng = PROFILES[profile], np.random.default_rng(seed)
+    data = images(style("pen", "", 200))
+    data = data.subset(rng.permutation(len(data))[:100])
+    tiny = fl.federate(data, SPLITS["iid"], 4, test_fraction=0.2, public=0.2)
+    blind = tiny.with_public(replace(tiny.public, y=rng.permutation(tiny.public.y)))
+    setting = dict(rounds=2, local_epochs=1, batch_size=sizes.batch_size, lr=sizes.lr, optimizer="adam", seed=seed)
+    algorithm = sizes._replace(server_epochs=1, warm_up=1).method(method, kind)
+    seen, unseen = (fl.run(algorithm, one, "+".join(sizes.models), **setting, progress=False) for one in (tiny, blind))
+    same = all(map(torch.equal, tree_leaves(seen.models), tree_leaves(unseen.models)))
+    return {"uses labels": int(not same), "bytes up": int(seen.rounds["bytes_up"].iloc[0]) // 4}
+
+
+@item(
+    "Images of each class by client.",
+    alt="Circles by client and class, their area the number of images, for IID and Non-IID.",
+)
+def partitions(sizes):
+    return ()  # drawn from the data of Table 2
+
+
+@partitions.draw
+def _(study):
+    figure, axes = panels(len(SPLIT), 2.1, across=1)
+    for ax, (split, name) in zip(axes, SPLIT.items(), strict=True):
+        [task, *_] = [c.tasks[0] for c in study.cells if c.item == "table2" and f"split={split}" in c.setting]
+        plot_partition(task.arguments(0)["federation"].train_counts, ax)
+        ax.set_title(name, loc="left")
+    return figure
+
+
+@item(
+    "Fig. 2: one round of pFedHR.",
+    alt="Blocks of three networks, three groups of blocks, two candidates, and the clients that learn from them.",
+)
+def fig2(sizes):
+    return ()  # a scheme
+
+
+@fig2.draw
+def _(study):
+    figure, ax = plt.subplots(figsize=(WIDE, 4.6))
+    ax.set(xlim=(-0.4, 6.6), ylim=(-4.1, 3.3))
+    ax.set_axis_off()
+
+    def chain(x: float, y: float, name: str, at: float, step: float, blocks: list[tuple[int, str]]) -> None:
+        ax.text(x, y, name, ha="center", va="center")
+        for k, (b, block) in enumerate(blocks):
+            look = {"facecolor": PALETTE[b], "edgecolor": BLACK, "linewidth": 0.6}
+            box(ax, (at + step * k, y), (0.3, 0.5), block, **look)
+
+    for x, y, text in (
+        (1.4, 3.0, "1 cut the uploads\ninto blocks"),
+        (4.9, 3.0, "2 group similar blocks\n(equations 3, 4)"),
+        (2.6, -0.9, "3 chain one of each group, stitch, train on public images"),
+        (3.1, -3.9, "4 each client learns from its labels and from\nthe candidate most similar to its own network"),
+    ):
+        ax.text(x, y, text, ha="center", va="center")
+    for b, blocks in enumerate(("CCFF", "CCCFF", "CCCCFF")):
+        chain(0.1, 2 - b, f"client {b + 1}\nM{b + 1}", 0.8, 0.36, [(b, block) for block in blocks])
+    for k, block in enumerate("CCF"):
+        chain(4.2, 2 - k, f"group {k + 1}", 4.9, 0.36, [(b, block) for b in range(3)])
+    for m, order in enumerate(((1, 2, 0), (2, 0, 1))):
+        chain(4.7, -1.7 - m, f"teacher of client {2 - m}", 2.4, 0.6, list(zip(order, "CCF", strict=True)))
+        ax.plot([2.7, 3.3], [-1.7 - m] * 2, "D", color="white", markeredgecolor="black", markersize=4)
+    arrow(ax, (3.1, 1), (3.7, 1))
+    arrow(ax, (5.6, -0.4), (4.2, -1.4), bend=-0.35)
+    arrow(ax, (2.0, -2.2), (0.1, -0.5), bend=-0.3)
+    return figure
+
+
+def first_run(study) -> Row | None:
+    """The run that the pictures show: seed 0 of the first data set and split."""
+    rows = distillation.with_teacher(study, PRINTED, *distillation.place(study))
+    return next((row for row in rows if row.kept.get("full")), None)
+
+
+def pool(row: Row, seen: Round) -> tuple[list[list[str]], list[str]]:
+    """Names of the blocks of every upload, and its client."""
+    names = list(row.kept["architectures"].items())
+    short = [names[n][0].split("_")[0].upper() for n in seen.networks]
+    whose = [f"client {i} ({net})" for i, net in zip(seen.clients, short, strict=True)]
+    return [names[n][1] for n in seen.networks], whose
+
+
+@item(
+    "The last round of a run: blocks, groups and candidates.",
+    name="round",
+    alt="Similarity of all pairs of blocks, with frames around groups, and the candidates as rows of blocks.",
+)
+def last_round(sizes):
+    return ()  # drawn from a run of Table 2
+
+
+@last_round.draw
+def _(study):
+    row = first_run(study)
+    if row is None:
+        return plot_nothing()
+    seen = unpacked(row.kept["full"][-1])
+    blocks, whose = pool(row, seen)
+    figure, (left, right) = plt.subplots(2, 1, figsize=(WIDE, 5.6), height_ratios=[1.5, 1])
+    words = [f"{whose[b].removeprefix('client ')} {blocks[b][h - 1]}" for b, h in seen.group]
+    plot_block_map(seen.distance, words, list(seen.group.values()), left)
+    left.set_title("similarity of blocks; frames are groups")
+    pairs = list(zip(seen.clients, seen.match, strict=True))
+    clients = [", ".join(str(i) for i, m in pairs if m == j) for j in range(len(seen.candidates))]
+    if seen.candidates:
+        plot_candidates(blocks, seen.candidates, [own and f"to {own}" for own in clients], right)
+    right.set_title("candidates, and the clients that learn from them")
+    handles = [Rectangle((0, 0), 1, 1, color=PALETTE[b]) for b in range(len(whose))]
+    right.legend(handles, whose, loc="lower center", bbox_to_anchor=(0.45, -0.35), ncols=2)
+    return figure
+
+
+@last_round.says
+def _(study):
+    row = first_run(study)
+    if row is None:
+        return ""
+    t, seen = row.kept["full"][-1]["round"], unpacked(row.kept["full"][-1])
+    mixed = sum(len({b for b, _ in chain}) > 1 for chain in seen.candidates)
+    right = [100 * share for share in seen.right if share >= 0]
+    text = f"{mixed} of {len(seen.candidates)} candidates of round {t} have blocks of several clients (colours)"
+    return f"{text}; as teachers their accuracy is {min(right):.0f} to {max(right):.0f} %." if right else f"{text}."
+
+
+@item(
+    "Candidates per round by the number of groups; none: rounds without a candidate [%].",
+    rows="K",
+    alt="Candidates per round, and rounds without a candidate, by the number of groups.",
+)
+def candidates(sizes):
+    reads = {"M": "M by groups", "none": "none by groups"}
+    for k, (metric, values) in product(GROUPS, reads.items()):
+        for cell in accuracy.of_pfedhr(sizes, metric):
+            yield cell._replace(setting=f"{cell.setting};K={k}", read=partial(with_groups, values, k))
+
+
+def with_groups(name: str, k: int, row: Row) -> float:
+    """A value of a row for k groups."""
+    return row.kept[name][GROUPS.index(k)]
+
+
+@candidates.draw
+def _(study):
+    numbers = study.numbers("candidates")
+    words = {"M": "candidates per round", "none": "rounds without a candidate [%]"}
+    numbers = accuracy.by_labels(numbers.assign(K=numbers["K"].astype(int), method=numbers["split"].map(SPLIT)))
+    look = {"IID": {"color": PALETTE[0], "marker": "o"}, "Non-IID": {"color": PALETTE[1], "marker": "s"}}
+    return line_panels(
+        numbers.assign(metric=numbers["metric"].map(words)),
+        "K",
+        ["data", "metric"],
+        accuracy.panel,
+        named=str,
+        look=lambda line: look[line.partition(",")[0]] | {"linestyle": ":" if "," in line else "-"},
+        xlabel="groups K",
+        ylabel="",
+        height=1.9,
+    )
+
+
+@candidates.says
+def _(study):
+    numbers = study.numbers("candidates")
+    mean = numbers.assign(K=numbers["K"].astype(int)).pivot_table(index="K", columns="metric", values="value")
+    text = trend(mean["M"], "groups", "candidates per round")
+    return f"{text} With {mean['none'].idxmax()} groups {mean['none'].max():.0f} % of the rounds have no candidate."
+
+
+@item("Candidates and their composition; shares of rounds and clients in percent.", rows="metric")
+def search(sizes):
+    metrics = ("two or more", "kinds", "repeated", "kept", "fewer groups", "unmatched")
+    reads = {"fall of M": fall_of_m, "rise of none": rise_of_none, "most without any": most_without_any}
+    return accuracy.of_pfedhr(sizes, *metrics, **reads)
+
+
+def fall_of_m(row: Row) -> float:
+    """The smallest fall of the mean number of candidates from K to K + 1, K = 2 to 5; negative if it rises."""
+    return float(-np.diff(row.kept["M by groups"][:5]).max())
+
+
+def rise_of_none(row: Row) -> float:
+    """The smallest rise of the rounds without a candidate [%] from K to K + 1, K = 2 to 5; negative if they fall."""
+    return float(np.diff(row.kept["none by groups"][:5]).min())
+
+
+def most_without_any(row: Row) -> float:
+    """The largest share of rounds without a candidate [%] over K = 2 to 8."""
+    return float(max(row.kept["none by groups"]))
+
+
+@item(
+    "Fig. 7: the teacher of one client in the first and in the last round; shares in percent.",
+    rows="metric",
+    alt="Blocks of all uploads, those of one client's teacher filled and joined, in two rounds.",
+)
+def fig7(sizes):
+    return accuracy.of_pfedhr(sizes, "changed", "sources", "legal")
+
+
+@fig7.draw
+def _(study):
+    row = first_run(study)
+    rounds = {full["round"]: unpacked(full) for full in row.kept["full"]} if row else {}
+    taught = [{i for i, m in zip(seen.clients, seen.match, strict=True) if m >= 0} for seen in rounds.values()]
+    if not taught or not set.intersection(*taught):
+        return plot_nothing()
+    client = min(set.intersection(*taught))
+    figure, axes = panels(len(rounds), 1.6, across=1)
+    for ax, (t, seen) in zip(axes, rounds.items(), strict=True):
+        place = seen.clients.index(client)
+        plot_chain(*pool(row, seen), seen.candidates[seen.match[place]], ax)
+        ax.set_title(f"round {t}: teacher of client {client}, accuracy {100 * seen.right[place]:.0f} %", loc="left")
+    return figure
+
+
+def draw_lessons(row: Row, t: int) -> Figure:
+    """The teachers of round t, one row for each client: their blocks, and both accuracies."""
+    rows, names = row.accuracy.set_index(["round", "client"])["accuracy"], list(row.kept["architectures"].values())
+    taught = [lesson[1:] for lesson in row.kept["lessons"] if lesson[0] == t]
+    kinds = {owner: n for _, _, blocks in taught for owner, n, _ in blocks}
+    clients = sorted(kinds.keys() | {i for i, *_ in taught})
+    seat = {client: position for position, client in enumerate(clients)}
+    chains = [[(seat[owner], h) for owner, _, h in blocks] for *_, blocks in taught]
+    notes = [f"teacher {right:.0f} %, client {rows[t, i]:.0f} %" for i, right, _ in taught]
+    figure, ax = plt.subplots(figsize=(TEXT, 2.4))
+    plot_candidates([names[kinds.get(client, 0)] for client in clients], chains, notes, ax)
+    ax.set_yticks(range(len(taught)), [f"client {i}" for i, *_ in taught])
+    for (i, *_), tick in zip(taught, ax.get_yticklabels(), strict=True):
+        tick.set_color(PALETTE[seat[i]])
+    ax.set_xlim(ax.get_xlim()[0], ax.get_xlim()[1] + 1.2)
+    ax.set_title(f"after round {t}: the teacher of each client (colours: clients; diamonds: stitches)", loc="left")
+    return figure
