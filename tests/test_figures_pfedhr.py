@@ -6,7 +6,7 @@ import pytest
 
 from fedlib.methods.pfedhr.record import Round
 from fedlib.papers.pfedhr.accuracy import by_images, gains
-from fedlib.papers.pfedhr.distillation import leads, place, with_teacher
+from fedlib.papers.pfedhr.distillation import leads
 from fedlib.papers.pfedhr.measure import GROUPS, packed, unpacked
 from fedlib.papers.pfedhr.reassembly import draw_lessons, first_run
 from fedlib.studies.rows import Row
@@ -141,22 +141,6 @@ def test_whether_a_better_teacher_helps_more_is_computed(quick):
     assert "hardly matters" in filled(USUAL | {"pfedhr": 58, "better": 56, "taught": 50}).says("pupils")
 
 
-def test_only_runs_with_this_teacher_and_split_are_taken(quick):
-    assert place(quick) == ("svhn", "iid")
-    runs = with_teacher(quick, "none", "svhn", "iid")
-    assert [(one.seed, one.task.split("-")[0]) for one in runs] == [(seed, "local_only") for seed in range(3)]
-    assert with_teacher(quick, "none", "svhn", "noniid") == []
-
-
-@pytest.mark.parametrize(("own", "words"), [(52, ("8.0 points behind", "+2.0")), (65, ("5.0 points ahead", "+15.0"))])
-def test_table_2_says_where_pfedhr_stands(own, words):
-    one = filled(USUAL | {"pfedhr": own})
-    assert all(word in one.says("table2") for word in words)
-    first, second = one.figure("table2").axes
-    assert {"Local-Only", "chance"} <= {text.get_text() for text in second.texts}
-    assert [line.get_xdata()[0] for line in first.lines[-2:]] == [10, 51]  # chance, and Local-Only with three seeds
-
-
 def test_figures_3_to_6_are_differences_to_local_only_of_the_same_seed(quick):
     for item in ("fig3", "fig4", "fig5", "fig6"):
         assert set(gains(quick, item)["value"]) == {2}
@@ -196,16 +180,6 @@ def test_few_images_are_compared_with_all_of_the_same_seed_and_with_the_printed_
     drawn = {line.get_label(): line.get_xdata()[0] for line in one.figure("few").axes[0].lines}
     assert drawn["all images"] - drawn["450 images"] == pytest.approx(22)
     assert drawn["printed"] == 91.23
-
-
-def test_own_classes_and_all_classes(quick):
-    rows = {}
-    for cell in (cell for cell in quick.cells if cell.item in ("table2", "tested")):
-        for seed in range(cell.seeds):
-            rows[cell.tasks[0].name, seed] = row(cell.tasks[0], seed, 90 if "noniid" in cell.setting else 50)
-    text = quick.replace(rows=rows).says("tested")
-    assert "On their own classes, Non-IID minus IID: +40.0 ± 0.0 points" in text
-    assert "On all ten classes, Non-IID minus IID: +20.0 ± 0.0 points" in text
 
 
 def test_the_distance_from_the_printed_numbers_is_said_for_all_clients_and_for_active_ones():

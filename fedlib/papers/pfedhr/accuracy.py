@@ -32,13 +32,14 @@ from fedlib.studies.item import Cell, Item, Read, item
 from fedlib.studies.rows import kept
 
 WORDS = SPLIT | {"labeled": "labelled public images", "unlabeled": "unlabelled public images"}
+WORDS |= {"M": "candidates per round", "none": "rounds without a candidate [%]"}
 COLORS = {"IID": BLUE, "Non-IID": RED}
 NARROW = -5.0  # rho of pFedBayes in a control of Table 4
 DROPS = {"iid": (0, 1.74, 3.92), "noniid": (0, 2.57, 5.31)}  # printed on the bars of Fig. 5: % of the accuracy at S = 1
 
 
 def panel(*key: str) -> str:
-    """Title of a panel: data, split, public images."""
+    """Title of a panel: data, split, public images, metric."""
     return in_words(*(WORDS.get(word, word) for word in key))
 
 
@@ -46,6 +47,11 @@ def by_labels(numbers: pd.DataFrame) -> pd.DataFrame:
     """The numbers, with "no labels" behind the methods with unlabelled public images."""
     words = numbers["public"].map({"unlabeled": ", no labels"}).fillna("") if len(numbers) else ""
     return numbers.assign(method=numbers["method"] + words)
+
+
+def split_style(line: str) -> dict[str, str]:
+    """The colour of a split; dotted where more is said behind a comma."""
+    return {"color": COLORS[line.partition(",")[0]], "linestyle": ":" if "," in line else "-"}
 
 
 def accuracy_panels(numbers: pd.DataFrame, by: Sequence[str]) -> Figure:
@@ -56,7 +62,7 @@ def accuracy_panels(numbers: pd.DataFrame, by: Sequence[str]) -> Figure:
 
 
 def shaded_panels(numbers: pd.DataFrame, kind: str, by: Sequence[str]) -> Figure:
-    """Dots by method on an axis from 0 to 100 %, the darker the later the kind, with the printed numbers."""
+    """Dots by method from 0 to 100 %, by kind, the last of the alphabet the darkest, with the printed numbers."""
     groups = list(by_labels(numbers).groupby([*by], sort=False)) if len(numbers) else []
     if not groups:
         return plot_nothing()
@@ -64,7 +70,7 @@ def shaded_panels(numbers: pd.DataFrame, kind: str, by: Sequence[str]) -> Figure
     figure, axes = panels(len(groups), heights, across=1, sharex=True)
     for ax, (key, rows) in zip(axes, groups, strict=True):
         table = rows.pivot_table(index="method", columns=kind, values="value", sort=False)
-        table = table.reindex(columns=numbers[kind].unique())  # the same shade in every panel
+        table = table.reindex(columns=sorted(numbers[kind].unique()))  # the same shade in every panel
         shaded_dots(ax, table.rename(label), rows.groupby("method")["paper"].first().rename(label))
         ax.set_title(panel(*key), loc="left")
         ax.margins(y=0.2)
@@ -113,7 +119,7 @@ def of_pfedhr(sizes, *metrics: str, **reads: Read) -> list[Cell]:
 
 @item(
     "Control: accuracy [%] of the clients that have just trained, and of all clients on all ten classes.",
-    alt="Dots by method: light for own classes, dark for all classes, with red bars at the printed numbers.",
+    alt="Dots by method: light for own classes, dark for all ten classes, with red bars at the printed numbers.",
     explains=("table2", "table3", "table4"),
 )
 def tested(sizes):
@@ -126,7 +132,7 @@ def tested(sizes):
 @tested.draw
 def _(study):
     own, every = study.numbers("table2"), study.numbers("tested", metric="all classes")
-    kinds = [own.assign(classes="own classes"), every.assign(classes="all ten classes")] if len(every) else [every]
+    kinds = [own.assign(classes="own classes"), every.assign(classes="ten classes")] if len(every) else [every]
     return shaded_panels(pd.concat(kinds), "classes", ["data", "split"])
 
 
@@ -239,9 +245,8 @@ def few(sizes):  # reading A21
 
 
 def by_images(study) -> pd.DataFrame:
-    """The numbers of the control and of Table 4, the fewest images first."""
-    rows = repeated(study, "few", "all images", lambda rows: rows["images"] + " images")
-    return rows.sort_values("kind", kind="stable") if len(rows) else rows
+    """The numbers of the control and of Table 4, by kind: the number of images."""
+    return repeated(study, "few", "all images", lambda rows: rows["images"] + " images")
 
 
 few.draw(lambda study: shaded_panels(by_images(study), "kind", ["data", "models", "split"]))
@@ -266,7 +271,7 @@ def paired(numbers: pd.DataFrame, column: str) -> pd.DataFrame:
 @item(
     "Fig. 1: accuracy [%] with public images of another kind, mean over clients, each on its own classes.",
     rows="images",
-    alt="Dots by method: light with public images of the clients' kind, SVHN, darker with others.",
+    alt="Dots by method: dark with public images of the clients' kind, SVHN, lighter with others.",
 )
 def fig1(sizes):
     for split, (kind, method) in product(sizes.splits, both_kinds(sizes.rivals, sizes.kinds)):
@@ -347,7 +352,7 @@ def draw_gains(name: str, axis: str, study) -> Figure:
         panel,
         lambda rows: 0.0,
         named=str,
-        look=lambda line: {"color": COLORS[line.removesuffix(", paper")], "linestyle": ":" if "paper" in line else "-"},
+        look=split_style,
         xlabel=axis,
         ylabel="points over Local-Only",
         reference="Local-Only",

@@ -17,7 +17,7 @@ from fedlib.report.marks import mark_chance, name_ends, panels, plot_nothing, se
 from fedlib.report.sentences import extremes, paired_difference
 from fedlib.report.style import BLACK, BLUE, BROWN, GREEN, GREY, ORANGE, PINK, RED, SKY, WIDE
 from fedlib.studies.item import Cell, item
-from fedlib.studies.rows import Row, kept
+from fedlib.studies.rows import kept
 
 TEACHERS = {  # name and colour
     NOBODY: ("Local-Only", GREY),
@@ -32,23 +32,22 @@ TEACHERS = {  # name and colour
 }
 
 
-def place(study) -> tuple[str, str]:
-    """The first data set and split with runs of pFedHR, IID and SVHN first."""
-    pairs = [(dataset, split) for split, dataset in product(CHANCE, ("svhn", "cifar10", "mnist"))]
-    return next((pair for pair in pairs if with_teacher(study, PRINTED, *pair)), pairs[0])
-
-
-def with_teacher(study, teacher: str, dataset: str, split: str) -> list[Row]:
-    """The runs with a teacher."""
-    return study.rows_behind("other_teachers", dataset=dataset, setting=control(split, teacher))
+def first(study) -> pd.DataFrame:
+    """Final accuracies by teacher, on the first data set and split with runs of pFedHR, IID and SVHN first."""
+    numbers = study.numbers("other_teachers", metric="accuracy")
+    for split, dataset in product(CHANCE, ("svhn", "cifar10", "mnist")):
+        rows = numbers[(numbers["dataset"] == dataset) & (numbers["split"] == split)]
+        if (rows["teacher"] == PRINTED).any():
+            return rows
+    return numbers.iloc[:0]
 
 
 def by_client(study) -> pd.DataFrame:
     """Accuracy [%] of every client and of its teacher (knows) by round, and points over Local-Only (gain)."""
-    frames, at = [pd.DataFrame(columns=["teacher", "seed", "round", "client", "accuracy", "knows"])], place(study)
-    rows = [(teacher, row) for teacher in TEACHERS for row in with_teacher(study, teacher, *at)]
-    for who, row in rows:
-        frame = row.accuracy[["round", "client", "accuracy"]].assign(teacher=who, seed=row.seed)
+    frames = [pd.DataFrame(columns=["teacher", "seed", "round", "client", "accuracy", "knows"])]
+    for teacher, seed, task in first(study)[["teacher", "seed", "tasks"]].to_numpy():
+        row = study.rows[task, seed]
+        frame = row.accuracy[["round", "client", "accuracy"]].assign(teacher=teacher, seed=seed)
         knows = {(t, client): right for t, client, right, _ in row.kept.get("lessons", ())}
         same, pairs = row.kept.get("teacher on test images", np.nan), zip(frame["round"], frame["client"], strict=True)
         frames.append(frame.assign(knows=[knows.get(pair, same) for pair in pairs]))
@@ -58,15 +57,9 @@ def by_client(study) -> pd.DataFrame:
     return frame.assign(gain=frame["accuracy"] - frame["accuracy_alone"])
 
 
-def final(study) -> pd.DataFrame:
-    """The accuracies of `other_teachers` on the first data set and split."""
-    numbers, (dataset, split) = study.numbers("other_teachers", metric="accuracy"), place(study)
-    return numbers[(numbers["dataset"] == dataset) & (numbers["split"] == split)]
-
-
 def gain(study, one: str, other: str) -> str:
     """The paired difference in final accuracy between two teachers' clients, in words."""
-    return paired_difference(final(study), one, other, "teacher", lambda who: TEACHERS[who][0])
+    return paired_difference(first(study), one, other, "teacher", lambda who: TEACHERS[who][0])
 
 
 @item(
@@ -90,7 +83,7 @@ def _(study):
     knows = {"clients": (PRINTED, "accuracy", BLACK), "teachers": (PRINTED, "knows", RED)}
     knows |= {"all-knowing teacher": (ALL_KNOWING, "knows", GREEN)}
     gains = {TEACHERS[who][0]: (who, "gain", TEACHERS[who][1]) for who in (PRINTED, "better stitched", ALL_KNOWING)}
-    for ax, lines, chance in ((above, knows, CHANCE[place(study)[1]]), (below, gains, np.nan)):
+    for ax, lines, chance in ((above, knows, CHANCE[first(study)["split"].iloc[0]]), (below, gains, np.nan)):
         ends = {}
         for name, (who, column, color) in lines.items():
             own = rows[rows["teacher"] == who].dropna(subset=column)
@@ -111,7 +104,7 @@ def _(study):
     gains = "; ".join(filter(None, (gain(study, who, NOBODY)[:-1] for who in (PRINTED, ALL_KNOWING))))
     return (
         f"In round {mean.index[-1]} the teachers of pFedHR (red) have an accuracy of {teacher:.0f} % (chance: "
-        f"{CHANCE[place(study)[1]]:.0f} %) and the clients (black) of {client:.0f} %: a teacher knows "
+        f"{CHANCE[first(study)['split'].iloc[0]]:.0f} %) and the clients (black) of {client:.0f} %: a teacher knows "
         f"{'less' if teacher < client else 'more'} than its client. {gains and f'Final accuracy: {gains}.'}"
     ).strip()
 
@@ -171,7 +164,7 @@ def _(study):
 
 @other_teachers.says
 def _(study):
-    table = final(study).pivot_table(index="seed", columns="teacher", values="value", sort=False)
+    table = first(study).pivot_table(index="seed", columns="teacher", values="value", sort=False)
     if NOBODY not in table:
         return ""
     gains = table.sub(table[NOBODY], axis=0).drop(columns=NOBODY).mean().dropna()

@@ -110,9 +110,10 @@ def _(study):
 
 
 def first_run(study) -> Row | None:
-    """The run that the pictures show: seed 0 of the first data set and split."""
-    rows = distillation.with_teacher(study, PRINTED, *distillation.place(study))
-    return next((row for row in rows if row.kept.get("full")), None)
+    """The run that the pictures show: seed 0 of pFedHR on the first data set and split."""
+    rows = distillation.first(study)
+    runs = rows.loc[rows["teacher"] == PRINTED, ["tasks", "seed"]].to_numpy()
+    return next((study.rows[task, seed] for task, seed in runs), None)
 
 
 def pool(row: Row, seen: Round) -> tuple[list[list[str]], list[str]]:
@@ -171,10 +172,9 @@ def _(study):
     alt="Candidates per round, and rounds without a candidate, by the number of groups.",
 )
 def candidates(sizes):
-    reads = {"M": "M by groups", "none": "none by groups"}
-    for k, (metric, values) in product(GROUPS, reads.items()):
-        for cell in accuracy.of_pfedhr(sizes, metric):
-            yield cell._replace(setting=f"{cell.setting};K={k}", read=partial(with_groups, values, k))
+    for k, (metric, values) in product(GROUPS, {"M": "M by groups", "none": "none by groups"}.items()):
+        for cell in accuracy.of_pfedhr(sizes, **{metric: partial(with_groups, values, k)}):
+            yield cell._replace(setting=f"{cell.setting};K={k}")
 
 
 def with_groups(name: str, k: int, row: Row) -> float:
@@ -185,20 +185,9 @@ def with_groups(name: str, k: int, row: Row) -> float:
 @candidates.draw
 def _(study):
     numbers = study.numbers("candidates")
-    words = {"M": "candidates per round", "none": "rounds without a candidate [%]"}
     numbers = accuracy.by_labels(numbers.assign(K=numbers["K"].astype(int), method=numbers["split"].map(SPLIT)))
-    look = {"IID": {"color": PALETTE[0], "marker": "o"}, "Non-IID": {"color": PALETTE[1], "marker": "s"}}
-    return line_panels(
-        numbers.assign(metric=numbers["metric"].map(words)),
-        "K",
-        ["data", "metric"],
-        accuracy.panel,
-        named=str,
-        look=lambda line: look[line.partition(",")[0]] | {"linestyle": ":" if "," in line else "-"},
-        xlabel="groups K",
-        ylabel="",
-        height=1.9,
-    )
+    by, look = ["data", "metric"], accuracy.split_style
+    return line_panels(numbers, "K", by, accuracy.panel, named=str, look=look, xlabel="groups K", ylabel="", height=1.9)
 
 
 @candidates.says
@@ -210,25 +199,14 @@ def _(study):
 
 
 @item("Candidates and their composition; shares of rounds and clients in percent.", rows="metric")
-def search(sizes):
+def search(sizes):  # the smallest changes of the mean from K to K + 1, K = 2 to 5; the largest share, K = 2 to 8
+    reads = {
+        "fall of M": lambda row: float(-np.diff(row.kept["M by groups"][:5]).max()),
+        "rise of none": lambda row: float(np.diff(row.kept["none by groups"][:5]).min()),
+        "most without any": lambda row: float(max(row.kept["none by groups"])),
+    }
     metrics = ("two or more", "kinds", "repeated", "kept", "fewer groups", "unmatched")
-    reads = {"fall of M": fall_of_m, "rise of none": rise_of_none, "most without any": most_without_any}
     return accuracy.of_pfedhr(sizes, *metrics, **reads)
-
-
-def fall_of_m(row: Row) -> float:
-    """The smallest fall of the mean number of candidates from K to K + 1, K = 2 to 5; negative if it rises."""
-    return float(-np.diff(row.kept["M by groups"][:5]).max())
-
-
-def rise_of_none(row: Row) -> float:
-    """The smallest rise of the rounds without a candidate [%] from K to K + 1, K = 2 to 5; negative if they fall."""
-    return float(np.diff(row.kept["none by groups"][:5]).min())
-
-
-def most_without_any(row: Row) -> float:
-    """The largest share of rounds without a candidate [%] over K = 2 to 8."""
-    return float(max(row.kept["none by groups"]))
 
 
 @item(
