@@ -271,7 +271,7 @@ def paired(numbers: pd.DataFrame, column: str) -> pd.DataFrame:
 @item(
     "Fig. 1: accuracy [%] with public images of another kind, mean over clients, each on its own classes.",
     rows="images",
-    alt="Dots by method: dark with public images of the clients' kind, SVHN, lighter with others.",
+    alt="Dots by method: dark with public images of the clients' kind, lighter with others.",
 )
 def fig1(sizes):
     for split, (kind, method) in product(sizes.splits, both_kinds(sizes.rivals, sizes.kinds)):
@@ -283,10 +283,10 @@ def fig1(sizes):
 
 @fig1.draw
 def _(study):
-    rows = paired(study.numbers("fig1"), "images")
-    return shaded_panels(
-        rows.assign(kind="public images: " + rows["images"].map(data_label)), "kind", ["data", "split", "public"]
-    )
+    rows, named = paired(study.numbers("fig1"), "images"), study.profile == "paper"
+    words = {name: f"another kind{f': {data_label(name)}' if named else ''}" for name in rows["images"].unique()}
+    kinds = "public images of " + rows["images"].map(words | {MAIN: "the clients' kind"})
+    return shaded_panels(rows.assign(kind=kinds), "kind", ["data", "split", "public"])
 
 
 @fig1.says

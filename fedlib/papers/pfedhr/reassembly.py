@@ -172,14 +172,9 @@ def _(study):
     alt="Candidates per round, and rounds without a candidate, by the number of groups.",
 )
 def candidates(sizes):
-    for k, (metric, values) in product(GROUPS, {"M": "M by groups", "none": "none by groups"}.items()):
-        for cell in accuracy.of_pfedhr(sizes, **{metric: partial(with_groups, values, k)}):
-            yield cell._replace(setting=f"{cell.setting};K={k}")
-
-
-def with_groups(name: str, k: int, row: Row) -> float:
-    """A value of a row for k groups."""
-    return row.kept[name][GROUPS.index(k)]
+    for i, (metric, name) in product(range(len(GROUPS)), {"M": "M by groups", "none": "none by groups"}.items()):
+        for cell in accuracy.of_pfedhr(sizes, **{metric: lambda row, i=i, name=name: row.kept[name][i]}):
+            yield cell._replace(setting=f"{cell.setting};K={GROUPS[i]}")
 
 
 @candidates.draw

@@ -107,12 +107,7 @@ class Sizes(NamedTuple):
     @property
     def score(self) -> Read:
         """Accuracy [%], mean over clients, each on its own test part, and over the last evaluations."""
-        return partial(over_clients, self.last)
-
-
-def over_clients(last: int, row: Row) -> float:
-    """Accuracy [%], mean over clients and the last evaluations."""
-    return row.score(over="clients", last=last)
+        return partial(Row.score, over="clients", last=self.last)
 
 
 def style(name: str, stands_for: str, per_style: int = 800) -> Images:
