@@ -414,7 +414,7 @@ def test_what_a_row_keeps_of_a_run_is_computed_with_one_thread_as_well(smoke, tm
 
 
 def test_a_measurement_is_not_older_than_the_sizes_of_another_profile(monkeypatch):
-    from fedlib.papers.fedsimsup import study as module
+    from fedlib.papers.fedsimsup import sizes as module
 
     def code(profile):
         return {cell.item: cell.tasks[0].code() for cell in study("fedsimsup", profile).cells if cell.item == "moves"}

@@ -39,7 +39,9 @@ def panels(
     return figure, list(axes.flat[:n])
 
 
-def dots(ax: Axes, groups: Sequence[tuple[str, Sequence[float], str]], paper: Mapping[str, float] = {}) -> None:
+def dots(
+    ax: Axes, groups: Sequence[tuple[str, Sequence[float], str]], paper: Mapping[str, float] = {}, digits: int = 1
+) -> None:
     """A line of dots for each (name, values of the seeds, colour), first one on top; the mean is large, and written.
 
     A cross is what the paper prints for the name of a line.
@@ -50,7 +52,7 @@ def dots(ax: Axes, groups: Sequence[tuple[str, Sequence[float], str]], paper: Ma
         ax.plot(values, [y] * len(values), "o", alpha=0.35, markersize=4, markeredgewidth=0, **look)
         ax.plot(mean, y, "o", markersize=6, **look)
         above = {"xytext": (0, 4.5), "textcoords": "offset points", "ha": "center", "path_effects": HALO}
-        ax.annotate(f"{mean:.1f}".replace("-", "\N{MINUS SIGN}"), (mean, y), color=color, **above)
+        ax.annotate(f"{mean:.{digits}f}".replace("-", "\N{MINUS SIGN}"), (mean, y), color=color, **above)
         if np.isfinite(paper.get(name, np.nan)):
             [cross] = ax.plot(paper[name], y, "x", color=GREY, markersize=7, zorder=1)  # seen behind a dot
             if not ax.figure.legends:

@@ -82,11 +82,13 @@ def line_panels(
     xlabel: str = "",
     xscale: str = "linear",
     ylabel: str = "accuracy [%]",
-    ylim: tuple[float, float] | None = None,
+    ylim: tuple[float, float | None] | None = None,
     yscale: str = "linear",
     ends: bool = False,
     height: float = 2.4,
     reference: str = "chance",
+    sharex: bool = True,
+    printed: str = "",
 ) -> Figure:
     """Draw a panel for each data set and setting: a line for each method, thin for each seed, thick for the mean.
 
@@ -108,6 +110,8 @@ def line_panels(
         ends: whether the last value stands behind the name of a line.
         height: of a panel, in inches.
         reference: name of the dotted line.
+        sharex: whether all panels have one scale along the axis.
+        printed: the column of the printed number of a line, a cross at its end; NaN: none. Default: no crosses.
 
     Returns:
         The figure.
@@ -115,18 +119,23 @@ def line_panels(
     if numbers.empty:
         return plot_nothing()
     groups = [(key, rows) for key, rows in numbers.groupby([*by], sort=False)] if by else [((), numbers)]
-    figure, axes = panels(len(groups), height, across=1, sharex=True)
+    crosses = []
+    figure, axes = panels(len(groups), height, across=1, sharex=sharex)
     for ax, (key, rows) in zip(axes, groups, strict=True):
         places = {}
         for name, values in rows.groupby(line, sort=False):
             table = values.pivot_table(index=x, columns="seed", values=y)
             place = seeds_and_mean(ax, table, **look(str(name)))
             places[named(str(name)) + (f" {place[1]:.0f}" if ends else "")] = place
+            if printed and np.isfinite(values[printed].iloc[0]):
+                crosses = ax.plot(place[0], values[printed].iloc[0], "x", color=place[2], clip_on=False)
         ax.set(ylabel=ylabel, xscale=xscale, yscale=yscale, **({"ylim": ylim} if ylim else {}))
         if by:
             ax.set_title(title(*key), loc="left")
         name_ends(ax, places, chance(rows), reference=reference)
     axes[-1].set_xlabel(xlabel or x)
+    if crosses:
+        figure.legend(crosses, ["paper"], loc="outside upper right", handlelength=1)
     return figure
 
 

@@ -5,17 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from fedlib.papers.fedsimsup.study import (
-    ALPHAS,
-    CLASSES,
-    DIRICHLET,
-    EARLY,
-    PATHOLOGICAL,
-    RIVALS,
-    SHAPES,
-    SIZES,
-    WRITERS,
-)
+from fedlib.papers.fedsimsup.accuracy import EARLY
+from fedlib.papers.fedsimsup.sizes import ALPHAS, CLASSES, DIRICHLET, PATHOLOGICAL, RIVALS, SHAPES, SIZES, WRITERS
 from fedlib.studies.claim import Claim, Numbers
 from fedlib.studies.number import Number, fact, largest, mean, missing
 from fedlib.studies.verdict import Case

@@ -1,0 +1,229 @@
+"""FedSimSup: accuracy of the methods (Tables 1 to 3), and over the rounds (Figs. 2 and 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import product
+
+import numpy as np
+import pandas as pd
+
+import fedlib as fl
+from fedlib.papers.fedsimsup import sizes as runs
+from fedlib.papers.fedsimsup.sizes import NETWORKS, PROFILES, SHAPES, Column, columns, first, seeds, table_run
+from fedlib.report.panels import line_panels, method_panels
+from fedlib.report.sentences import extremes, paired_difference, trend, who_leads
+from fedlib.report.style import RED, data_label
+from fedlib.studies.item import Cell, item
+from fedlib.studies.layout import parts_of
+from fedlib.studies.rows import Row
+from fedlib.studies.tasks import Kept
+
+EARLY = 50  # the round at which Fig. 2 is read first
+EQUAL = "all $s_{ij}=1$"
+last_five = partial(Row.score, last=5)  # accuracy [%], pooled over clients (readings A19 and A20)
+
+
+def over_rounds(summary: Callable[[pd.Series], float], after: float, row: Row, until: float = np.inf) -> float:
+    """A summary of the accuracies [%] of the evaluations after one round and up to another."""
+    return float(summary(row.curve().query("when == @row.when and @after < round <= @until")["accuracy"]))
+
+
+def changes(values: pd.Series) -> float:
+    """Standard deviation of the differences between successive values."""
+    return values.diff().std()
+
+
+def tenths(rounds: int) -> set[int]:
+    """Ten rounds, evenly spaced."""
+    return {max(1, round(k * rounds / 10)) for k in range(1, 11)}
+
+
+def partition_label(setting: str) -> str:
+    """Partition in words; "" for that by writers."""
+    parts = parts_of(setting)
+    return f"Dir({parts['dir']})" if "dir" in parts else f"{parts['pat']} classes each" if "pat" in parts else ""
+
+
+def place(study, data: str, setting: str) -> str:
+    """Data, partition and number of clients in words."""
+    clients = PROFILES[study.profile].clients
+    n = int(parts_of(setting).get("clients", max(clients)))
+    return ", ".join(filter(None, [data_label(data), partition_label(setting), f"{clients.get(n, n)} clients"]))
+
+
+def chance(rows: pd.DataFrame) -> float:
+    """Accuracy [%] of guessing: among the classes of a client, where all clients have as many; else among all."""
+    [dataset, setting] = rows[["dataset", "setting"]].iloc[0]
+    return 100 / int(parts_of(setting).get("pat", SHAPES[dataset][1]))
+
+
+def method_figure(table: str, study):
+    """Accuracy by method, a panel for each column of a table."""
+    return method_panels(study.numbers(table), title=partial(place, study), chance=chance)
+
+
+def lead(table: str, study) -> str:
+    """The lead of FedSimSup in a table."""
+    return who_leads(study.numbers(table), "fedsimsup", name=partial(place, study))
+
+
+DOTS = "Accuracy of each method: dots are seeds, the large one is their mean, crosses are as printed."
+
+
+@item("Table 1: accuracy [%], pooled over the test images of all clients, Dirichlet partitions.", alt=DOTS)
+def table1(sizes):
+    writers = [Column("femnist", 3597, "natural", 0)] if "femnist" in sizes.rounds else []
+    for c, m in product([*columns(sizes, "dir"), *writers], sizes.methods):
+        yield Cell(m, c.dataset, c.setting, (table_run(sizes, c, m),), last_five, seeds=seeds(sizes, m))
+
+
+table1.draw(partial(method_figure, "table1"))
+table1.says(partial(lead, "table1"))
+
+
+@item("Table 2: accuracy [%] if every client has the same number of classes.", alt=DOTS)
+def table2(sizes):
+    for c, m in product(columns(sizes, "pat"), sizes.pathological_methods):
+        yield Cell(m, c.dataset, c.setting, (table_run(sizes, c, m),), last_five, seeds=seeds(sizes, m))
+
+
+table2.draw(partial(method_figure, "table2"))
+table2.says(partial(lead, "table2"))
+
+
+def supervisors(result: fl.RunResult) -> Kept:
+    """The clients with each kind of supervisor, by the letters of Table 3."""
+    letters = {"small_vit": "t", "small_cnn": "c", NETWORKS["lenet4"]: "l", NETWORKS["lenet5_plain"]: "l"}
+    kinds = {letters[g.model.name.partition("+")[2]]: list(map(int, g.clients)) for g in result.architectures}
+    return {"diverged": result.diverged, **kinds}
+
+
+def mixed_and_original(sizes, column):
+    """The run in which every client draws its supervisor, and the one in which all have L."""
+    return runs.mixed_run(sizes, column)._replace(keep=supervisors), table_run(sizes, column, "fedsimsup")
+
+
+def of_kind(kind: str, row: Row, until: float = np.inf, clients: Sequence[int] | None = None) -> float:
+    """Accuracy [%] of the clients with this kind of supervisor, as `last_five`."""
+    who = row.kept.get(kind, []) if clients is None else clients
+    return last_five(row, until=until, clients=who) if who else np.nan
+
+
+@item(
+    "Table 3: accuracy [%] if every client draws its supervisor: by kind, of all, and if all have L.",
+    alt="Accuracy by kind of supervisor: dots are seeds, the large one is their mean, crosses are as printed.",
+)
+def table3(sizes):
+    for column in columns(sizes, "dir"):
+        mixed, original = mixed_and_original(sizes, column)
+        cell = partial(Cell, dataset=column.dataset, setting=column.setting, seeds=sizes.seeds)
+        yield cell("fedsimsup", tasks=(original,), read=partial(last_five, until=mixed.rounds))
+        yield cell("fedsimsup-whole", tasks=(mixed,), read=last_five)
+        for kind in "tcl":
+            yield cell(f"fedsimsup-{kind}", tasks=(mixed,), read=partial(of_kind, kind))
+
+
+table3.draw(partial(method_figure, "table3"))
+
+
+@table3.says
+def _(study):
+    names = {"fedsimsup-whole": "Mixed supervisors (second row)", "fedsimsup": "L for all clients"}
+    text = paired_difference(study.numbers("table3"), *names, name=names.__getitem__)
+    return text and f"{text} The rows T, C and L are of different clients; the next table compares the same ones."
+
+
+@item(
+    "Gain of clients with their own kind of supervisor over L, in points, the same clients compared.",
+    alt="Gain by kind of supervisor, a dot for each seed and a large one at the mean, with a line at no gain.",
+)
+def table3_paired(sizes):
+    for column, kind in product(columns(sizes, "dir"), "tcl"):
+        tasks = mixed_and_original(sizes, column)
+        read = partial(gain_of_kind, kind, tasks[0].rounds)
+        yield Cell(f"fedsimsup-{kind}", column.dataset, column.setting, tasks, read, "gain", sizes.seeds)
+
+
+def gain_of_kind(kind: str, rounds: int, row: Row, original: Row) -> float:
+    """Gain of the clients with this kind of supervisor over the run in which they have L."""
+    return of_kind(kind, row) - of_kind(kind, original, rounds, row.kept.get(kind, []))
+
+
+@table3_paired.draw
+def _(study):
+    look = {"xlabel": "points gained over the same clients with L", "reference": "no gain"}
+    return method_panels(study.numbers("table3_paired"), title=partial(place, study), chance=lambda rows: 0.0, **look)
+
+
+@table3_paired.says
+def _(study):
+    gains = study.numbers("table3_paired").groupby("method")["value"].mean()
+    return extremes(gains, "The gain over the same clients with a supervisor L", " points")
+
+
+@item(
+    "Fig. 2: accuracy [%] over the rounds, its mean in the last tenth, and its fluctuation.",
+    alt="Accuracy over the rounds, one line per method with its name at the end, and a line at chance.",
+    digits=1,
+)
+def fig2(sizes):
+    most = [column for column in columns(sizes, "dir") if column.n == max(sizes.clients)]
+    for c, m in product(most, sizes.methods):
+        rounds, where = sizes.rounds[c.dataset], f"{c.kind}={c.value:g}"
+        cell = partial(Cell, m, c.dataset, tasks=(table_run(sizes, c, m),), seeds=seeds(sizes, m))
+        for t in sorted(tenths(rounds) | {EARLY}):
+            yield cell(setting=f"{where};round={t}", read=partial(Row.score, until=t))
+        yield cell(setting=where, read=partial(over_rounds, pd.Series.mean, 0.9 * rounds), metric="last_tenth")
+        yield cell(setting=where, read=partial(over_rounds, changes, 0.8 * rounds), metric="fluctuation")
+
+
+@fig2.draw
+def _(study):
+    curves, look = study.curves("fig2").query("metric == 'last_tenth'"), {"ylim": (0, None), "sharex": False}
+    return line_panels(curves, "round", title=partial(place, study), chance=chance, y="accuracy", **look)
+
+
+@fig2.says
+def _(study):
+    numbers, rounds = study.numbers("fig2", metric="accuracy"), PROFILES[study.profile].rounds
+    numbers = numbers[numbers["method"] == "fedsimsup"].astype({"round": int})
+    texts = []
+    for (name, data, dir), own in numbers.groupby(["dataset", "data", "dir"], sort=False):
+        half = own[own["round"].between(rounds[name] / 2, rounds[name])].groupby("round")["value"].mean()
+        text, state = trend(half, "rounds"), "settled" if np.ptp(half.iloc[[0, -1]]) < 2 else "not settled"
+        texts += [f"{place(study, data, f'dir={dir}')} ({state}): f{text[1:-1]}"] if text else []
+    return f"FedSimSup (red). {'. '.join(texts)}." if texts else ""
+
+
+@item(
+    "Fig. 3: accuracy [%] of FedSimSup over the rounds, with weights by similarity and with all weights equal.",
+    rows="round",
+    alt="Two thick lines, means over seeds, with thin lines for the seeds: similarities, and all of them 1.",
+    digits=1,
+)
+def fig3(sizes):
+    column = first(sizes)
+    for similarity in (True, False):
+        where, task = f"dir={column.value:g};similarity={similarity}", runs.weighted_run(sizes, similarity)
+        cell = partial(Cell, "fedsimsup", column.dataset, tasks=(task,), seeds=sizes.similarity_seeds)
+        yield cell(setting=where, read=partial(over_rounds, pd.Series.mean, 0), metric="mean_over_rounds")
+        for t in sorted(tenths(sizes.similarity_rounds)):
+            yield cell(setting=f"{where};round={t}", read=partial(Row.score, until=t))
+
+
+@fig3.draw
+def _(study):
+    curves = study.curves("fig3").query("metric == 'mean_over_rounds'")
+    equal = curves["setting"].str.endswith("False").map({True: EQUAL, False: "weights $s_{ij}$"})
+    look = {"named": str, "look": lambda name: {"color": "black" if name == EQUAL else RED}, "ylim": (0, None)}
+    return line_panels(curves.assign(line=equal), "round", (), chance=chance, y="accuracy", line="line", **look)
+
+
+@fig3.says
+def _(study):
+    words = {"True": "weights by similarity (red)", "False": "equal weights (black)"}
+    numbers = study.numbers("fig3", metric="mean_over_rounds")
+    text = paired_difference(numbers, "True", "False", "similarity", words.__getitem__)
+    return text and f"Mean accuracy over the rounds, {text}"

@@ -1,0 +1,198 @@
+"""FedSimSup: controls of Table 1: another network, more rounds, FedRep to FedPAC, classifiers trained again."""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import product
+
+import numpy as np
+import pandas as pd
+
+import fedlib as fl
+from fedlib.papers.fedsimsup.accuracy import chance, last_five, over_rounds, partition_label, place
+from fedlib.papers.fedsimsup.sizes import most_clients, other_network, other_run, run, table_run
+from fedlib.report.panels import line_panels, method_panels
+from fedlib.report.paper import reported
+from fedlib.report.sentences import beside_printed, in_pairs, nearer_to_print
+from fedlib.report.style import BLACK, GREY, label, method_style
+from fedlib.studies.item import Cell, item
+from fedlib.studies.rows import Row
+
+STEPS = ("FedRep", "one epoch for the classifier", "classifiers combined", "features aligned (FedPAC)")
+WIDTHS = {"lenet4": "wide", "lenet5_plain": "narrow"}
+
+
+def with_printed(frame: pd.DataFrame) -> pd.DataFrame:
+    """Numbers of a control with their column of Table 1 or 2 (place) and its printed number (paper).
+
+    The printed number is NaN for substitute data. `what` is the method, with its partition if there are several.
+    """
+    printed = reported("fedsimsup").query("item in ('table1', 'table2')")
+    printed = printed.set_index(["method", "dataset", "setting"])["mean"].to_dict()
+    column = frame["setting"].str.extract(r"^(clients=\d+;\w+=[\d.]+)", expand=False)
+    keys = zip(frame["method"], frame["data"], column, strict=True)
+    what = frame["method"].map(label)
+    what = what + ", " + column.map(partition_label) if len(set(column)) > 1 else what
+    return frame.assign(place=column, paper=[printed.get(key, np.nan) for key in keys], what=what)
+
+
+def kinds_beside_print(study, frame: pd.DataFrame, kind: str):
+    """A panel for each column of Tables 1 and 2, a line for each method and kind, crosses at the printed numbers."""
+    frame = frame.assign(method=frame["method"] + ", " + frame[kind])
+    return method_panels(frame, ("data", "place"), partial(place, study), chance)
+
+
+@item(
+    "Networks 32-64-512 (wide) and 6-16-120-84 (narrow): accuracy [%] pooled, mean over clients, in the best round.",
+    alt="Accuracy of each method with the wide and the narrow network, crosses where printed, a line at chance.",
+    explains=("table1", "table2", "table3"),
+)
+def network(sizes):
+    for c, m in product(most_clients(sizes, "dir", "pat"), sizes.other_methods):
+        if c.kind == "pat" and m not in sizes.pathological_methods:
+            continue
+        tasks = {sizes.model: table_run(sizes, c, m), other_network(sizes): other_run(sizes, c, m)}
+        until = min(task.rounds for task in tasks.values())
+        reads = {"samples": partial(last_five, until=until), "clients": partial(last_five, until=until, over="clients")}
+        reads["best round"] = partial(over_rounds, pd.Series.max, 0, until=until)
+        for (name, task), (over, read) in product(tasks.items(), reads.items()):
+            setting = f"{c.setting};network={name};accuracy={over}"
+            yield Cell(m, c.dataset, setting, (task,), read, seeds=sizes.side_seeds)
+
+
+def by_network(study) -> pd.DataFrame:
+    """The numbers of the control "network", pooled over samples, beside the printed ones."""
+    frame = study.numbers("network")
+    return with_printed(frame[frame["accuracy"] == "samples"].replace({"network": WIDTHS})) if len(frame) else frame
+
+
+@network.draw
+def _(study):
+    return kinds_beside_print(study, by_network(study), "network")
+
+
+@network.says
+def _(study):
+    frame = by_network(study)
+    means = frame.pivot_table(index=["what", "paper"], columns="network", values="value", sort=False).dropna()
+    gaps = means.sub(means.index.get_level_values("paper"), axis=0).abs().add_prefix("the ").add_suffix(" network")
+    return nearer_to_print(gaps) or beside_printed(frame.assign(kind="with the " + frame["network"] + " network"))
+
+
+@item(
+    "The second reading of the network for ten times as many rounds: accuracy [%], its extremes in the last fifth.",
+    rows="round",
+    alt="Accuracy over the rounds, a line for each method, crosses where printed, and a line at chance.",
+    explains=("table1",),
+    digits=1,
+)
+def long(sizes):
+    for column, method in product(most_clients(sizes, "dir"), sizes.other_methods):
+        task = other_run(sizes, column, method, times=10)  # as many as the paper's
+        rounds = task.rounds
+        task = task._replace(setting={**task.setting, "evaluate_every": max(1, rounds // 100)})
+        cell = partial(Cell, method, column.dataset, tasks=(task,))
+        for t in range(rounds // 10, rounds + 1, rounds // 10):
+            yield cell(setting=f"{column.setting};round={t}", read=partial(last_five, until=t))
+        for metric, extreme in (("lowest", pd.Series.min), ("highest", pd.Series.max)):
+            yield cell(setting=column.setting, read=partial(over_rounds, extreme, 0.8 * rounds), metric=metric)
+
+
+def curves_beside_print(curves: pd.DataFrame, **look):
+    """Accuracy over the rounds, a panel for each partition, crosses at the printed numbers."""
+    look |= {"y": "accuracy", "printed": "paper", "ylim": (0, None)}
+    return line_panels(curves, "round", ["place"], partition_label, chance, **look)
+
+
+@long.draw
+def _(study):
+    return curves_beside_print(with_printed(study.curves("long").query("metric == 'lowest'")))
+
+
+@long.says
+def _(study):
+    frame = with_printed(study.numbers("long"))
+    points = frame[frame["metric"] == "accuracy"].assign(at=lambda own: own["round"].astype(int))
+    ends = points[points["at"].isin([points["at"].min(), points["at"].max()])]
+    text = beside_printed(ends.assign(kind="after " + ends["round"] + " rounds"))
+    last = frame[frame["metric"] != "accuracy"].groupby("what")["value"].agg(["min", "max"])
+    spread = last["max"] - last["min"]
+    tail = f" In the last fifth {spread.idxmax()} varies most, by {spread.max():.1f} points." if len(spread) > 1 else ""
+    return text and text + tail
+
+
+@item(
+    "From FedRep to FedPAC, one change after the other: accuracy [%].",
+    rows="step",
+    alt="Accuracy over the rounds, a line for each change, crosses where printed, and a line at chance.",
+    explains=("table1",),
+    digits=1,
+)
+def to_fedpac(sizes):
+    one_epoch = fl.fedrep(body_epochs=sizes.supervisor_epochs + sizes.theta_epochs - 1)
+    for column in most_clients(sizes, "dir"):
+        rep, pac = (table_run(sizes, column, method) for method in ("fedrep", "fedpac"))
+        between = (run(sizes, column, one, rep.rounds) for one in (one_epoch, fl.fedpac(lam=0.0)))
+        for step, task in zip(STEPS, (rep, *between, pac), strict=True):
+            if step != STEPS[1] or task.name != rep.name:  # with one epoch for the classifier anyway, it is no step
+                yield Cell("fedpac", column.dataset, f"{column.setting};step={step}", (task,), last_five)
+
+
+def steps(study) -> pd.DataFrame:
+    """Curves of the control "to_fedpac" by step; the ends beside the printed numbers of FedRep and FedPAC."""
+    curves = study.curves("to_fedpac")
+    step = curves["setting"].str.extract("step=(.*)", expand=False)
+    frame = with_printed(curves.assign(method=step.eq(STEPS[0]).map({True: "fedrep", False: "fedpac"})))
+    return frame.assign(step=step, paper=frame["paper"].where(step.isin(STEPS[::3])))
+
+
+@to_fedpac.draw
+def _(study):
+    colors = method_style("fedrep")["color"], GREY, BLACK, method_style("fedpac")["color"]
+    looks = {step: {"color": color} for step, color in zip(STEPS, colors, strict=True)}
+    return curves_beside_print(steps(study), line="step", named=str, look=looks.__getitem__)
+
+
+@to_fedpac.says
+def _(study):
+    declared = {cell.setting.partition(";step=")[2] for cell in study.cells if cell.item == "to_fedpac"}
+    texts = ["Change of the best round from FedRep (green) to FedPAC (orange)."]
+    for column, rows in steps(study).groupby("place", sort=False):
+        best = rows.pivot_table(index="step", columns="seed", values="accuracy", aggfunc="max", sort=False)
+        changes = best.dropna(axis="columns").diff().iloc[1:]
+        if len(best) < len(declared) or changes.empty:
+            continue
+        paper = rows.groupby("step")["paper"].first().dropna()
+        printed = f" (printed {paper[STEPS[-1]] - paper[STEPS[0]]:+.1f})" if len(paper) == 2 else ""
+        points = ", ".join(f"{step} {value:+.1f}" for step, value in changes.mean(axis="columns").items())
+        total = in_pairs(changes.sum().to_numpy())
+        texts.append(f"{partition_label(str(column))}: {total}{printed}, of which {points}.")
+    return " ".join(texts) if len(texts) > 1 else ""
+
+
+@item(
+    "FedRep, second reading of the network: its classifiers as they are, and trained again before the test.",
+    rows="classifier",
+    alt="Accuracy with the classifiers as they are and trained again, crosses where printed, a line at chance.",
+    explains=("table1",),
+    digits=1,
+)
+def fresh(sizes):
+    for column in most_clients(sizes, "dir"):
+        usual = other_run(sizes, column, "fedrep")
+        tune = {"tune_epochs": sizes.supervisor_epochs, "tune_every": min(usual.rounds, 10)}
+        again = usual._replace(setting={**usual.setting, **tune, "tune_part": "personal"})
+        for classifier, task, when in (("as it is", usual, "before"), ("trained again", again, "after")):
+            read, setting = partial(Row.score, last=5, when=when), f"{column.setting};classifier={classifier}"
+            yield Cell("fedrep", column.dataset, setting, (task,), read)
+
+
+@fresh.draw
+def _(study):
+    return kinds_beside_print(study, with_printed(study.numbers("fresh")), "classifier")
+
+
+@fresh.says
+def _(study):
+    frame = with_printed(study.numbers("fresh"))
+    return beside_printed(frame.assign(kind="with the classifier " + frame["classifier"]))

@@ -1,0 +1,326 @@
+"""FedSimSup: the two networks of a client (Figs. 1 and 4): their answers, Grad-CAM, movement, size and messages."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from functools import partial
+from itertools import product
+
+import numpy as np
+from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from fedlib.papers.fedsimsup import measure
+from fedlib.papers.fedsimsup.accuracy import EQUAL
+from fedlib.papers.fedsimsup.gradcam import ANSWERS, MEASURES, SCOPES
+from fedlib.papers.fedsimsup.sizes import SHAPES, first, probe, table_run, weighted_run
+from fedlib.report.marks import HALO, arrow, box, dots, plot_nothing
+from fedlib.report.panels import method_panels
+from fedlib.report.sentences import paired_difference
+from fedlib.report.style import BLACK, BLUE, GREY, RED, WIDE
+from fedlib.studies.item import Cell, item
+from fedlib.studies.rows import kept
+from fedlib.studies.tasks import Kept, Probe
+
+
+@item(
+    "Fig. 1: one round of FedSimSup, for a client that takes part and for one that is away.",
+    alt="Above: a client fits its supervisor, then theta, to send it. Below: uploads pull an absent one's.",
+)
+def fig1(sizes):
+    return ()  # a scheme
+
+
+@fig1.draw
+def _(study):
+    figure, (upper, lower) = plt.subplots(2, 1, figsize=(WIDE, 5.4))
+    upper.set_title("Client $i$ takes part")
+    lower.set_title("Client $j$ is away: the server moves $\\theta_j$")
+    for ax in (upper, lower):
+        ax.set(xlim=(0, 10), ylim=(-0.3, 8))
+        ax.axis("off")
+    network = {"size": (1.6, 1.1)}
+    upper.plot([0, 10], [5.4, 5.4], color=GREY, linewidth=0.7, linestyle=(0, (4, 3)))
+    for x, sent, step, color in (
+        (2.6, "$\\theta_i$", "1  fit $s_i$ (eq. 4)", RED),
+        (7.4, "new $\\theta_i$", "2  fit $\\theta_i$ (eq. 5)", BLUE),
+    ):
+        box(upper, (x, 6.6), text=sent, color=BLUE, **network)
+        box(upper, (x, 4.0), text="$\\theta_i$", color=BLUE, frozen=color == RED, **network)
+        box(upper, (x, 2.4), text="$s_i$", color=RED, frozen=color == BLUE, **network)
+        upper.text(x, 1.3, step, ha="center", va="center", color=color)
+    arrow(upper, (2.6, 6.0), (2.6, 4.6), BLUE)
+    arrow(upper, (7.4, 4.6), (7.4, 6.0), BLUE)
+    arrow(upper, (3.7, 3.2), (6.3, 3.2), GREY)
+    for k, s in enumerate((0.9, 0.3, 0.0), 1):
+        y = 8.5 - 2.1 * k
+        box(lower, (1.2, y), text=f"$\\theta_{k}$", color=BLUE, **network)
+        lower.text(1.2, y - 0.98, f"$s_{{j{k}}}={s:g}$", color=BLUE, ha="center", va="center")
+        if s:
+            arrow(lower, (2.1, y), (6.7, 4.5), BLUE, 0.8 + 4 * s)
+    box(lower, (7.6, 4.5), text="$\\theta_j$", color=BLUE, **network)
+    mean = "\\Sigma_k s_{jk}\\theta_k\\,/\\,\\Sigma_k s_{jk}"
+    answer = "answer: the largest logit of $\\theta_i(x)+s_i(x)$;  $s_i$ is never sent"
+    upper.text(5.0, 0.15, answer, ha="center", va="center")
+    lower.text(
+        5.2, 0.0, f"$\\theta_j\\leftarrow\\alpha_j\\theta_j+(1-\\alpha_j)\\,{mean}$  (eq. 8)", ha="center", va="center"
+    )
+    lower.text(7.6, 5.6, "keeps the share $\\alpha_j$", ha="center")
+    for ax, y, text in ((upper, 7.4, "server"), (upper, 4.9, "client"), (lower, 7.5, "this round's uploads")):
+        ax.text(0.0, y, text, color=GREY)
+    return figure
+
+
+@item(
+    "Answers of the sum and of each network alone: accuracy [%], and answers [%] that are classes of the client.",
+    rows="answer",
+    alt="Dots for each seed: accuracy and share of own classes of the sum, theta and s, with two kinds of weights.",
+    explains=("table1", "table2", "table3"),
+    digits=1,
+)
+def alone(sizes):
+    tasks = {"s_ij": table_run(sizes, first(sizes), "fedsimsup"), "equal": weighted_run(sizes, similarity=False)}
+    cell = partial(Cell, "fedsimsup", first(sizes).dataset, seeds=sizes.seeds)
+    metrics = {"accuracy": "alone", "own classes": "own", "main class": "main"}
+    for (metric, name), (weights, task), who in product(metrics.items(), tasks.items(), ANSWERS):
+        read = partial(kept, f"{name}: {who}")
+        yield cell(setting=f"answer={who};weights={weights}", tasks=(task,), read=read, metric=metric)
+    yield cell(setting="answer=main class", tasks=(tasks["s_ij"],), read=partial(kept, "alone: main"))
+
+
+@alone.draw
+def _(study):
+    frame = study.numbers("alone")
+    colors = {"sum of both": BLACK, "$\\theta_i$ alone": BLUE, "$s_i$ alone": RED, "always the main class": GREY}
+    names = dict(zip((*ANSWERS, "main class"), colors, strict=True))
+    titles = {"accuracy": "right answers [%]", "own classes": "answers that are own classes [%]"}
+    kinds = {"s_ij": "weights $s_{ij}$", "equal": EQUAL}
+    frame = frame.assign(weights=frame["weights"].fillna("s_ij"), method=frame["answer"].map(names))
+    return method_panels(
+        frame[frame["metric"].isin([*titles])],
+        ("metric", "weights"),
+        lambda metric, weights: f"{titles[metric]}, {kinds[weights]}",
+        lambda rows: 10.0 if "accuracy" in set(rows["metric"]) else np.nan,
+        named=str,
+        look=lambda name: {"color": colors[name]},
+        xlabel="images [%]",
+    )
+
+
+@alone.says
+def _(study):
+    accuracy, texts = study.numbers("alone", metric="accuracy"), []
+    mean = accuracy[accuracy["weights"] != "equal"].groupby("answer")["value"].mean()
+    if {"s", "main class"} <= {*mean.index}:
+        main = f"the constant answer with the client's main class (grey) for {mean['main class']:.0f} %"
+        texts.append(f"The supervisor alone (red) is right for {mean['s']:.0f} % of the images, {main}.")
+    weights = {"s_ij": "weights by similarity", "equal": "equal weights"}
+    for answer, name in (("theta", "θ alone (blue)"), ("both", "The sum (black)")):
+        own = accuracy[accuracy["answer"] == answer]
+        text = paired_difference(own, "s_ij", "equal", "weights", weights.__getitem__)
+        texts += [f"{name}, {text}"] if text else []
+    return " ".join(texts)
+
+
+@item(
+    "Fig. 4: Grad-CAM of the two networks, and the same with the map of another image.",
+    rows="metric",
+    alt="Three images, each with the maps of theta and s and that of s for another image; two panels of means below.",
+)
+def fig4(sizes):
+    task, dataset = table_run(sizes, first(sizes), "fedsimsup"), first(sizes).dataset
+    for scope, name in product(SCOPES, MEASURES):
+        read = partial(kept, f"{scope}: {name}")
+        yield Cell("fedsimsup", dataset, f"class={scope}", (task,), read, name, sizes.seeds)
+
+
+SOURCES = {"cifar10": "CIFAR-10 (Krizhevsky, 2009)", "digit_styles": "handwritten digits (Alpaydin and Kaynak, 1998)"}
+MAPS = {"": "image", "theta": "map\nof $\\theta_i$", "s": "map\nof $s_i$", "other": "$s_i$, for\nanother image"}
+SIMILAR_MAPS = {"correlation": ("same image", RED), "with another image": ("another image", GREY)}
+MASKS = {
+    "kept, theta": ("region of $\\theta_i$", BLUE),
+    "kept": ("region of $s_i$", RED),
+    "kept, another image": ("the same, other image", GREY),
+}
+
+
+@fig4.draw
+def _(study):
+    rows = [row for row in study.rows_behind("fig4") if row.kept.get("shown")]
+    if not rows:
+        return plot_nothing("No image was answered correctly, or nothing has been measured yet.")
+    shown, data = rows[0].kept["shown"], rows[0].facts["config"]["data"]
+    heights = [1.3 * len(shown) + 0.4, 2.8]
+    figure = plt.figure(figsize=(WIDE, sum(heights)))
+    upper, lower = figure.subfigures(2, 1, height_ratios=heights)
+    axes = upper.subplots(len(shown), len(MAPS), squeeze=False)
+    for line, own in zip(axes, shown, strict=True):
+        for ax, top, (name, title) in zip(line, axes[0], MAPS.items(), strict=True):
+            overlay(ax, own, name)
+            top.set_title(title)
+        line[0].set_ylabel(f"client {own['client']}, class {own['class']}")
+    axes[-1][-1].set_xlabel(f"images: {SOURCES.get(data, data)}", loc="right", fontsize="small")
+    values = study.numbers("fig4").query("`class` == 'all'").groupby("metric")["value"].agg(list)
+    above, below = lower.subplots(2, 1, height_ratios=[2, 3])
+    for ax, scale, metrics in ((above, 1, SIMILAR_MAPS), (below, 100, MASKS)):
+        lines = [(name, scale * np.array(values.get(key, [np.nan])), color) for key, (name, color) in metrics.items()]
+        dots(ax, lines, digits=2 if scale == 1 else 0)
+    above.set(title="correlation of the two maps", xlim=(-0.3, 1))
+    below.set(title="accuracy [%] with a region masked", xlim=(0, 105))
+    above.axvline(0, color="black", linewidth=0.6)
+    return figure
+
+
+def overlay(ax: Axes, own: Kept, name: str) -> None:
+    """Show an image that a row keeps, under one of its maps, from 0 (transparent) to 1, if it has a name."""
+    pixels = np.frombuffer(base64.b64decode(own["image"]), np.uint8).reshape(own["shape"]).transpose(1, 2, 0)
+    ax.imshow(0.4 * pixels.mean(2) + 153 if name else pixels.squeeze(), cmap="gray", vmin=0, vmax=255)
+    if name:
+        weight, extent = np.array(own["maps"][name]), (-0.5, pixels.shape[1] - 0.5, pixels.shape[0] - 0.5, -0.5)
+        ax.imshow(weight, cmap="YlOrRd", vmin=0, vmax=1, alpha=0.75 * weight, extent=extent, interpolation="bilinear")
+    ax.set(xticks=[], yticks=[])
+    ax.grid(False)
+    ax.spines[:].set_visible(False)
+
+
+@fig4.says
+def _(study):
+    values = study.numbers("fig4").query("`class` == 'all'").groupby("metric")["value"]
+    mean, spread = values.mean(), values.std()
+    if not {*SIMILAR_MAPS, *MASKS} <= {*mean.index}:
+        return ""
+    same, other = mean[[*SIMILAR_MAPS]]
+    theta, s, control = 100 * mean[[*MASKS]]
+    matters = "more" if control - s > 100 * max(0.01, np.nan_to_num(spread["kept"])) else "no more"
+    return (
+        f"The maps of θ and s have a correlation of {same:.2f} for one image, {other:.2f} for two images. With the "
+        f"region of θ masked (blue), {theta:.0f} % of the answers stay right; of s (red), {s:.0f} %; of s in another "
+        f"image (grey), {control:.0f} %: the region of s matters {matters} than an unrelated one."
+    )
+
+
+@item(
+    "Distance that a supervisor moves in a round, against the gain by what its client received, and its loss.",
+    rows="with",
+    alt="Two clouds of points with medians: distance of s against the gain by receiving, and against the loss.",
+)
+def moves(sizes):
+    task = probe(sizes, "moves", measure.supervisor_moves, data="cifar10")
+    names = ("gain", "gain on test", "received loss", "samples", "gain within clients", "received loss within clients")
+    numbers = [("rank correlation", f"with={name}", name) for name in names]
+    numbers += [("percent", f"received is better;part={part}", f"better on {part}") for part in ("train", "test")]
+    for metric, setting, name in (*numbers, ("records", "", "records")):
+        yield Cell("fedsimsup", "cifar10", setting, (task,), partial(kept, name), metric, sizes.side_seeds)
+
+
+@moves.draw
+def _(study):
+    rows = [row.kept for row in study.rows_behind("moves") if row.kept["points"]]
+    if not rows:
+        return plot_nothing()
+    loss, gain, moved = np.array(rows[0]["points"]).T
+    figure, axes = plt.subplots(1, 2, figsize=(WIDE, 3.0), sharey=True)
+    for ax, x, title, xlabel, key in (
+        (axes[0], gain, "The paper: far if what\nwas received is useful", "last loss less loss received", "gain"),
+        (
+            axes[1],
+            loss,
+            "The update rule: far if\nthe loss received is high",
+            "loss of what was received",
+            "received loss",
+        ),
+    ):
+        ax.scatter(x, moved, c=np.where(gain > 0, BLUE, GREY), s=13, alpha=0.65, linewidths=0)
+        parts = [part for part in np.array_split(np.argsort(x), 5) if len(part)]
+        medians = np.array([(np.median(x[part]), np.median(moved[part])) for part in parts])
+        ax.plot(*medians.T, "s-", color=RED, linewidth=1.5, markersize=4)
+        low, top = np.quantile(x, [0.03, 0.97])  # a few far ones do not press the others together
+        margin = 0.12 * (top - low) + 1e-9
+        ax.set(xlabel=xlabel, xlim=(min(low - margin, 0.0), max(top, 0.0) + margin))
+        ax.set_title(f"{title}\nrank correlation {rows[0].get(key, np.nan):+.2f}")
+    axes[0].axvline(0, color="black", linewidth=0.7)
+    for text, color, side, ha in (("useful", BLUE, 3, "left"), ("not useful", GREY, -3, "right")):
+        look = {"color": color, "ha": ha, "va": "top", "path_effects": HALO}
+        axes[0].annotate(text, (0, 1), (side, -1), ("data", "axes fraction"), "offset points", **look)
+    axes[0].set(ylabel="distance that $s_i$ moves", ylim=(0, 1.3 * float(np.quantile(moved, 0.95))))
+    return figure
+
+
+@moves.says
+def _(study):
+    correlation = study.numbers("moves", metric="rank correlation").groupby("with")["value"].mean()
+    if not {"gain", "received loss"} <= {*correlation.index}:
+        return ""
+    return (
+        f"The distance has a rank correlation of {correlation['gain']:+.2f} with the gain by what was received (left), "
+        f"{'as' if correlation['gain'] > 0 else 'not as'} the paper expects, and of "
+        f"{correlation['received loss']:+.2f} with its loss (right)."
+    )
+
+
+def plot_bars(study, item: str, names: Mapping[str, str], xlabel: str) -> Figure:
+    """Values that a measurement keeps, in thousands, a bar for each; the first one is theta's."""
+    rows = study.rows_behind(item)
+    if not rows:
+        return plot_nothing()
+    values = np.array([rows[0].kept[key] for key in names.values()])
+    figure, ax = plt.subplots(figsize=(WIDE, 0.8 + 0.3 * len(values)))
+    ax.barh([*names], values / 1000, color=[BLUE, *[RED] * (len(values) - 1)], height=0.6)
+    for y, value in enumerate(values):
+        ax.text(value / 1000, y, f"  {value:,}  ({value / values[0]:.1%} of $\\theta$)".replace("%", " %"), va="center")
+    ax.set(xlabel=xlabel, xlim=(0, 1.6 * values.max() / 1000))
+    ax.invert_yaxis()
+    ax.grid(False, axis="y")
+    return figure
+
+
+@item("Parameters of θ and of the supervisors.", rows="network", alt="Bars: parameters of theta, L, C and T.", digits=0)
+def sizes(sizes):
+    task = probe(sizes, "sizes", measure.parameters, exact=True)
+    for name, kind in product(SHAPES, ("theta", "l", "c", "t")):
+        yield Cell("fedsimsup", name, f"network={kind}", (task,), partial(kept, f"{name} {kind}"), "parameters")
+
+
+@sizes.draw
+def _(study):
+    names = {"$\\theta$": "cifar10 theta"} | {f"supervisor {kind}": f"cifar10 {kind.lower()}" for kind in "LCT"}
+    return plot_bars(study, "sizes", names, "thousands of parameters, for 3 x 32 x 32 pixels and ten classes")
+
+
+@sizes.says
+def _(study):
+    n = study.rows_behind("sizes")[0].kept
+    return f"L (second bar) has {n['cifar10 l'] / n['cifar10 theta']:.3f} of the parameters of θ; a sixth is 0.167."
+
+
+@item(
+    "Messages of clients with three kinds of supervisors, in bytes.",
+    rows="metric",
+    alt="Bars: bytes of theta, and bytes beyond theta in the first and in the second round.",
+    digits=0,
+)
+def messages(sizes):
+    task = Probe("messages", measure.messages, exact=True)
+    for metric in ("theta", "counts", "beyond theta, round 1", "beyond theta, round 2", "kinds"):
+        yield Cell("fedsimsup", "digits", "supervisor=mixed", (task,), partial(kept, metric), metric)
+
+
+@messages.draw
+def _(study):
+    beyond = {f"beyond $\\theta$, round {t}": f"beyond theta, round {t}" for t in (1, 2)}
+    return plot_bars(
+        study, "messages", {"$\\theta$, every round": "theta"} | beyond, "kilobytes sent by all participants"
+    )
+
+
+@messages.says
+def _(study):
+    n = study.rows_behind("messages")[0].kept
+    first, second = n["beyond theta, round 1"], n["beyond theta, round 2"]
+    meaning = "exactly the label counts" if first == n["counts"] else f"not the {n['counts']:,} bytes of label counts"
+    return (
+        f"Beyond θ, clients with {n['kinds']} kinds of supervisors send {first:,} bytes in the first round (second "
+        f"bar), {meaning}, and {second:,} in the second (third bar)."
+    )

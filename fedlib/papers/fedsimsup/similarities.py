@@ -1,0 +1,164 @@
+"""FedSimSup: label similarities of clients, and the uploads in every client's model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from itertools import product
+
+import numpy as np
+from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
+from matplotlib.ticker import PercentFormatter
+
+from fedlib.papers.fedsimsup.accuracy import partition_label
+from fedlib.papers.fedsimsup.measure import shares_in_theta, similarities
+from fedlib.papers.fedsimsup.sizes import CLASSES, Column, probe
+from fedlib.report.marks import plot_nothing
+from fedlib.report.partition_plots import plot_partition
+from fedlib.report.style import WIDE
+from fedlib.studies.item import Cell, item
+from fedlib.studies.rows import kept
+from fedlib.studies.tasks import Kept
+
+
+@item(
+    "Uploads in the clients' models: the share [%] of others' uploads that comes from similar clients.",
+    rows="weights",
+    alt="Matrices of clients by main class: similarity, and the upload shares in each theta with two kinds of weights.",
+    digits=1,
+)
+def authors(sizes):
+    column = Column("cifar10", min(sizes.clients), "dir", 0.1)
+    task = probe(sizes, "authors", shares_in_theta, *column, data="cifar10")
+    for weights in ("s_ij", "equal", "chance"):
+        yield Cell("fedsimsup", "cifar10", f"weights={weights}", (task,), partial(kept, weights), "percent", 3)
+
+
+@authors.draw
+def _(study):
+    rows = study.rows_behind("authors")
+    return draw_shares(rows[0].kept) if rows else plot_nothing()
+
+
+@authors.says
+def _(study):
+    share = study.numbers("authors").groupby("weights")["value"].mean()
+    if len(share) < 3:
+        return ""
+    decides = "decides" if share["s_ij"] > 1.5 * share["equal"] else "hardly changes"
+    return (
+        f"Of others' uploads in a θ (red), {share['s_ij']:.0f} % come from similar clients (cosine above 0.5) with "
+        f"weights by similarity, {share['equal']:.0f} % with equal weights; {share['chance']:.0f} % of all pairs of "
+        f"clients are similar: similarity {decides} whose work is in a model."
+    )
+
+
+def draw_shares(found: Kept) -> Figure:
+    """Similarities, and the upload shares in every theta with them and with equal weights, by main class."""
+    figure, axes = plt.subplot_mosaic([["s", "s_ij"], [".", "equal"]], figsize=(WIDE, 5.6), layout="compressed")
+    top = max(0.05, *(float(np.quantile(shares, 0.97)) for shares in found["authors"].values()))
+    titles = {"s": "label similarity $s_{ij}$", "s_ij": "uploads in $\theta_i$, weights $s_{ij}$"}
+    titles["equal"] = "uploads in $\theta_i$, equal weights"
+    for name, title in titles.items():
+        ax, first = axes[name], name == "s"
+        matrix, look = (found["s"], ("Blues", 1.0)) if first else (found["authors"][name], ("Reds", top))
+        bar = {"format": None if first else PercentFormatter(1, 0), "ticks": [0, look[1] / 2, look[1]]}
+        shade = draw_matrix(ax, matrix, found["main"], *look)
+        figure.colorbar(shade, ax=ax, location="bottom", aspect=22, pad=0.03, **bar)
+        ax.set_title(title)
+        if not first and name in found:
+            ax.set_xlabel(f"from similar clients: {found[name]:.0f} %", fontweight="bold")
+    axes["s"].set(xlabel="client, by its main class", ylabel="model of client, by its main class")
+    return figure
+
+
+def draw_matrix(ax: Axes, matrix: np.ndarray, main: Sequence[int], cmap: str = "Blues", top: float = 1.0) -> AxesImage:
+    """A matrix of clients, which are named by their main class, with a line between classes."""
+    starts = [k for k, c in enumerate(main) if k == 0 or c != main[k - 1]]
+    middles = [(a + b - 1) / 2 for a, b in zip(starts, [*starts[1:], len(main)], strict=True)]
+    for axis, line in ((ax.xaxis, ax.axvline), (ax.yaxis, ax.axhline)):
+        axis.set_ticks(middles, [str(main[k]) for k in starts])
+        axis.set_tick_params(length=0, pad=1)
+        for k in starts[1:]:
+            line(k - 0.5, color="#999999", linewidth=0.35)
+    ax.grid(False)
+    ax.spines[:].set_visible(False)
+    return ax.imshow(matrix, cmap=cmap, vmin=0, vmax=top)
+
+
+@item(
+    "Label similarities of clients: number of distinct values, share [%] of zeros, and median.",
+    rows="metric",
+    alt="Two matrices of similarities, clients ordered by main class: two classes each, and Dirichlet.",
+)
+def similarity(sizes):
+    for name, n in product(sizes.data, sizes.clients):
+        for column in (*(Column(name, n, "pat", c) for c in CLASSES[name]), Column(name, n, "dir", 0.1)):
+            task = probe(sizes, "similarity", similarities, *column, data=name)
+            for metric in ("distinct", "equal shares", "zero", "median"):
+                yield Cell("partition", name, column.setting, (task,), partial(kept, metric), metric)
+
+
+def partitions(study) -> dict[str, Kept]:
+    """The measurements of the two partitions of Fig. 5, by name."""
+    rows = {c.setting: study.rows_of(c.tasks[0]) for c in study.cells if c.item == "fig5"}
+    return {partition_label(setting): own[0].kept for setting, own in rows.items() if own}
+
+
+@similarity.draw
+def _(study):
+    found = partitions(study)
+    if not found:
+        return plot_nothing()
+    figure, axes = plt.subplots(1, len(found), figsize=(WIDE, 2.9), layout="compressed", squeeze=False)
+    for ax, (title, own) in zip(axes[0], found.items(), strict=True):
+        counts = np.array(own["counts"], float)
+        order = counts.argmax(1).argsort(kind="stable")
+        unit = counts[order] / np.linalg.norm(counts[order], axis=1, keepdims=True)
+        shade = draw_matrix(ax, unit @ unit.T, counts.argmax(1)[order].tolist())
+        ax.set_title(f"{title}:\n{own['distinct']:,} values of $s_{{ij}}$", loc="left")
+        ax.set_xlabel(f"{own['zero']:.0f} % of pairs\nshare no class")
+    axes[0, 0].set_ylabel("client, by its main class")
+    figure.colorbar(shade, ax=axes[0].tolist(), label="label similarity $s_{ij}$", aspect=18, fraction=0.05)
+    return figure
+
+
+@similarity.says
+def _(study):
+    found = partitions(study)
+    values = " and ".join(f"{own['distinct']:,} values with {title}" for title, own in found.items())
+    return f"The label similarities of clients (blue) take {values}."
+
+
+@item(
+    "Fig. 5: the train samples of each class of up to twenty clients, in both kinds of partitions.",
+    rows="metric",
+    alt="One circle per client and class, its area the number of samples: two classes each, and Dirichlet.",
+)
+def fig5(sizes):
+    metric, n = "share of top class", min(sizes.clients)
+    for column in (Column("cifar10", n, "pat", 2), Column("cifar10", n, "dir", 0.1)):
+        task = probe(sizes, "similarity", similarities, *column, data="cifar10")
+        yield Cell("partition", "cifar10", column.setting, (task,), partial(kept, metric), metric)
+
+
+@fig5.draw
+def _(study):
+    found = partitions(study)
+    if not found:
+        return plot_nothing()
+    figure, axes = plt.subplots(1, len(found), figsize=(WIDE, 2.3), squeeze=False, sharey=True)
+    for ax, (title, own) in zip(axes[0], found.items(), strict=True):
+        plot_partition(np.array(own["counts"]), ax, size_key=False)
+        ax.set_title(title, loc="left")
+        ax.label_outer()
+    return figure
+
+
+@fig5.says
+def _(study):
+    shares = [f"{100 * own['share of top class']:.0f} % with {title}" for title, own in partitions(study).items()]
+    return f"The largest circle of a client, its main class, holds on average {' and '.join(shares)}."
