@@ -14,7 +14,7 @@ from fedlib.report.paper import PROFILES, TITLES
 from fedlib.report.style import data_label, label, use_style
 from fedlib.studies import layout, rows
 from fedlib.studies import pages as report
-from fedlib.studies.pages import FOLDER, SCHEMES, all_differences, build, printed_and_measured, score
+from fedlib.studies.pages import FOLDER, all_differences, build, printed_and_measured, score
 from fedlib.studies.tasks import Run, here
 from fedlib.studies.verdict import VERDICTS
 
@@ -284,7 +284,7 @@ def test_figures_of_what_was_measured_are_drawn(built):
     folder, _ = built
     for paper in fl.report.PAPERS:
         study = fl.study(paper)
-        done = {*study.measured()["item"], SCHEMES.get(paper)}
+        done = {*study.frame["item"], *(name for name, item in study.shown.items() if item.scheme)}
         assert (folder / paper / "printed_and_measured.svg").exists()
         for name, item in study.shown.items():
             assert (folder / paper / f"{name}.svg").exists() == (name in done and item.drawing is not None)

@@ -77,6 +77,7 @@ class Item:
         digits: decimals.
         alt: description of the figure for those who do not see it.
         explains: the tables whose distance from the printed numbers this control examines.
+        scheme: whether its figure shows no number.
         drawing: `drawing(study)` makes its figure; None: it has none.
         sentence: `sentence(study)` says what is seen and what it means; None: it has none.
     """
@@ -90,9 +91,10 @@ class Item:
         digits: int = 2,
         alt: str = "",
         explains: Sequence[str] = (),
+        scheme: bool = False,
     ):
         self.name, self.title, self.cells, self.rows, self.digits, self.alt = name, title, cells, rows, digits, alt
-        self.explains = tuple(explains)
+        self.explains, self.scheme = tuple(explains), scheme
         self.drawing: Callable[[Study], Figure] | None = None
         self.sentence: Callable[[Study], str] | None = None
 

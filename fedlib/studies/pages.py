@@ -25,7 +25,6 @@ from fedlib.studies.study import Study, study
 from fedlib.studies.verdict import VERDICTS
 
 FOLDER = Path(__file__).resolve().parent.parent.parent / "figures" / "reference" / "evidence"
-SCHEMES = {"fedcs": "scheme", "pfedhr": "fig2", "pfedmb": "fig1_2", "fedsimsup": "fig1"}  # drawn without any number
 HEADS = {  # what stands above the tables
     "scoreboard": """# Scoreboard
 
@@ -161,10 +160,9 @@ def _build(folder: Path) -> pd.DataFrame:
         done = set(one.frame["item"])
         for item in sorted(done):
             _write(one.table(item), folder / paper / item)
-        for item in (
-            name for name, about in one.shown.items() if about.drawing and name in done | {SCHEMES.get(paper)}
-        ):
-            _save(one.figure(item), folder / paper / item)
+        for item, about in one.shown.items():
+            if about.drawing and (item in done or about.scheme):
+                _save(one.figure(item), folder / paper / item)
         _save(printed_and_measured(one, board), folder / paper / "printed_and_measured")
     columns = ["paper_id", *KEY, "value", "std", "n_seeds"]
     columns += ["paper", "paper_std", "difference", "commit", "changed", "stand_in"]

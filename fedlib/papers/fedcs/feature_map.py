@@ -34,6 +34,7 @@ from fedlib.studies.tasks import Kept, Probe, profile_of
 @item(
     "Fig. 1 (a): one linear map P = S Phi in front of a layer; gradients never touch it.",
     alt="Scheme of the network: image, convolutions, z, the map P, c, linear layers, class; S and Phi make P.",
+    scheme=True,
 )
 def scheme(sizes):
     return ()  # a scheme

@@ -28,6 +28,7 @@ from fedlib.studies.tasks import Kept, Probe
 @item(
     "Fig. 1: one round of FedSimSup, for a client that takes part and for one that is away.",
     alt="Above: a client fits its supervisor, then theta, to send it. Below: uploads pull an absent one's.",
+    scheme=True,
 )
 def fig1(sizes):
     return ()  # a scheme

@@ -72,6 +72,7 @@ def _(study):
 @item(
     "Fig. 2: one round of pFedHR.",
     alt="Blocks of three networks, three groups of blocks, two candidates, and the clients that learn from them.",
+    scheme=True,
 )
 def fig2(sizes):
     return ()  # a scheme

@@ -53,6 +53,7 @@ def alpha_maps(maps: Mapping[str, object], across: int) -> Figure:
 @item(
     "Figs. 1 and 2: a layer with three branches, and clients that share them. Wide arrows: a large alpha.",
     alt="Above: three branches, added with weights alpha. Below: three clients, two of them mostly on one branch.",
+    scheme=True,
 )
 def fig1_2(sizes):
     return ()  # a scheme

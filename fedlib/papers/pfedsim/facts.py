@@ -134,6 +134,7 @@ def _(study):
 @item(
     "Fig. 4: what clients send and receive in the two phases.",
     alt="Two drawings of server and client; arrows are labelled with what is sent.",
+    scheme=True,
 )
 def fig4(sizes):
     return ()  # a scheme

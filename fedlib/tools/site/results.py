@@ -16,7 +16,7 @@ from fedlib.report.paper import KEY, PAPERS, QUANTITIES, TITLES, format_pm, read
 from fedlib.report.style import base_method, label
 from fedlib.studies.differences import percentages
 from fedlib.studies.layout import item_title
-from fedlib.studies.pages import ALT, SCHEMES, differences_page, how_near, in_markdown, score
+from fedlib.studies.pages import ALT, differences_page, how_near, in_markdown, score
 from fedlib.studies.verdict import MEANING, VERDICTS, shares
 from fedlib.tools.site.evidence import Evidence, counted, names, numbers, side_by_side
 from fedlib.tools.site.markup import EXTRA, ROOT, Pages, anchor, escape, fill
@@ -223,8 +223,7 @@ def item_figure(evidence: Evidence, paper: str, item: str, made: Pages, title: s
 def hero(evidence: Evidence, paper: str, made: Pages) -> tuple[str, str]:
     """The figure that stands for a paper, the first one that was measured, and its item; or a sentence and ""."""
     for item, about in evidence.studies[paper].shown.items():
-        measured = about.draw and item != SCHEMES.get(paper)
-        if measured and (shown := item_figure(evidence, paper, item, made, about.title)):
+        if about.drawing and not about.scheme and (shown := item_figure(evidence, paper, item, made, about.title)):
             return shown, item
     return "No figure has been measured at the paper's size yet.\n", ""
 
