@@ -33,7 +33,7 @@ EDITS = {  # a helper of every kind: file, what stands there, what shall, and wh
     "similarity": ("similarity.py", "distance.clamp(min=cap).log()", "distance.clamp(min=cap).sqrt()", {"pfedsim"}),
     "alignment": ("methods/fedcs/alignment.py", "(moved + moved.T) / 2", "(moved + moved.T) / 3", {"fedcs"}),
     "lambda in a table": ("methods/fedcs/alignment.py", "S, W: 0.001, lambda", "S, W: 0.002, lambda", {"fedcs"}),
-    "search": ("methods/pfedhr/search.py", "return piece.head, piece.h,", "return piece.h, piece.head,", {"pfedhr"}),
+    "search": ("methods/pfedhr/search.py", "pieces[i].h, next_network", "-pieces[i].h, next_network", {"pfedhr"}),
     "class that others hold": ("training/channel.py", "times * self._weight", "2 * self._weight", EVERY_RUN),
     "batches": ("training/batches.py", "// per_step, 1), per_step", "// per_step, 2), per_step", EVERY_RUN),
     "loss": ("training/losses.py", "batch.x), batch.y)", "batch.x), batch.y, label_smoothing=0.1)", EVERY_RUN),
