@@ -14,8 +14,9 @@ from fedlib.methods.pfedhr.record import Round
 from fedlib.models import MODELS, build
 from fedlib.papers.pfedhr.claims import ranked
 from fedlib.papers.pfedhr.controls import all_knowing, taught
+from fedlib.papers.pfedhr.distillation import control
 from fedlib.papers.pfedhr.measure import matched, of_active, on_all_classes
-from fedlib.papers.pfedhr.sizes import PROFILES, control, where
+from fedlib.papers.pfedhr.sizes import PROFILES, where
 from fedlib.studies import cost, rows, runner
 from fedlib.studies.cost import hours
 from fedlib.studies.number import Number, missing

@@ -11,19 +11,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 import fedlib as fl
-from fedlib.papers.pfedhr.sizes import (
-    CHANCE,
-    HYPER,
-    MAIN,
-    MANY,
-    NOBODY,
-    PUBLIC,
-    SPLIT,
-    SPLITS,
-    TESTED,
-    both_kinds,
-    where,
-)
+from fedlib.papers.pfedhr.sizes import HYPER, MAIN, MANY, NOBODY, PUBLIC, SPLITS, TESTED, both_kinds, where
 from fedlib.report.marks import mark_chance, panels, plot_nothing, shaded_dots
 from fedlib.report.panels import in_words, line_panels, method_panels
 from fedlib.report.sentences import beside_printed, extremes, nearer_to_print, paired_difference, who_leads
@@ -31,6 +19,8 @@ from fedlib.report.style import BLUE, RED, data_label, label
 from fedlib.studies.item import Cell, Item, Read, item
 from fedlib.studies.rows import kept
 
+SPLIT = {"iid": "IID", "noniid": "Non-IID"}
+CHANCE = {"iid": 10.0, "noniid": 50.0}  # accuracy of guessing [%] among the classes that a client is tested on
 WORDS = SPLIT | {"labeled": "labelled public images", "unlabeled": "unlabelled public images"}
 WORDS |= {"M": "candidates per round", "none": "rounds without a candidate [%]"}
 COLORS = {"IID": BLUE, "Non-IID": RED}

@@ -7,20 +7,8 @@ from itertools import pairwise, product
 
 from scipy.stats import spearmanr
 
-from fedlib.papers.pfedhr.sizes import (
-    DATA,
-    FEW,
-    HYPER,
-    MAIN,
-    MANY,
-    NETS,
-    RIVALS,
-    SAME,
-    SPLITS,
-    both_kinds,
-    control,
-    where,
-)
+from fedlib.papers.pfedhr.distillation import control
+from fedlib.papers.pfedhr.sizes import DATA, FEW, HYPER, MAIN, MANY, NETS, RIVALS, SAME, SPLITS, both_kinds, where
 from fedlib.studies.claim import Claim, Numbers
 from fedlib.studies.number import Number, kth_largest, largest, mean, missing, smallest, strictly
 from fedlib.studies.verdict import Case

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 
 from fedlib.papers.pfedhr import accuracy
 from fedlib.papers.pfedhr.controls import taught
-from fedlib.papers.pfedhr.sizes import ALL_KNOWING, CHANCE, KNOWS_NOTHING, NOBODY, PRINTED, READINGS, control
+from fedlib.papers.pfedhr.sizes import ALL_KNOWING, KNOWS_NOTHING, NOBODY, PRINTED, READINGS, where
 from fedlib.report.marks import mark_chance, name_ends, panels, plot_nothing, seeds_and_mean
 from fedlib.report.sentences import extremes, paired_difference
 from fedlib.report.style import BLACK, BLUE, BROWN, GREEN, GREY, ORANGE, PINK, RED, SKY, WIDE
@@ -32,10 +32,15 @@ TEACHERS = {  # name and colour
 }
 
 
+def control(split: str, teacher: str) -> str:
+    """The setting of a run with this teacher."""
+    return where("labeled", split, teacher=teacher)
+
+
 def first(study) -> pd.DataFrame:
     """Final accuracies by teacher, on the first data set and split with runs of pFedHR, IID and SVHN first."""
     numbers = study.numbers("other_teachers", metric="accuracy")
-    for split, dataset in product(CHANCE, ("svhn", "cifar10", "mnist")):
+    for split, dataset in product(accuracy.CHANCE, ("svhn", "cifar10", "mnist")):
         rows = numbers[(numbers["dataset"] == dataset) & (numbers["split"] == split)]
         if (rows["teacher"] == PRINTED).any():
             return rows
@@ -44,15 +49,15 @@ def first(study) -> pd.DataFrame:
 
 def by_client(study) -> pd.DataFrame:
     """Accuracy [%] of every client and of its teacher (knows) by round, and points over Local-Only (gain)."""
-    frames = [pd.DataFrame(columns=["teacher", "seed", "round", "client", "accuracy", "knows"])]
-    for teacher, seed, task in first(study)[["teacher", "seed", "tasks"]].to_numpy():
+    frames = [pd.DataFrame(columns=["teacher", "seed", "round", "client", "accuracy", "knows", "split"])]
+    for teacher, seed, task, split in first(study)[["teacher", "seed", "tasks", "split"]].to_numpy():
         row = study.rows[task, seed]
-        frame = row.accuracy[["round", "client", "accuracy"]].assign(teacher=teacher, seed=seed)
+        frame = row.accuracy[["round", "client", "accuracy"]].assign(teacher=teacher, seed=seed, split=split)
         knows = {(t, client): right for t, client, right, _ in row.kept.get("lessons", ())}
         same, pairs = row.kept.get("teacher on test images", np.nan), zip(frame["round"], frame["client"], strict=True)
         frames.append(frame.assign(knows=[knows.get(pair, same) for pair in pairs]))
     frame = pd.concat(frames[1:] or frames)
-    alone = frame[frame["teacher"] == NOBODY].drop(columns=["teacher", "knows"])
+    alone = frame[frame["teacher"] == NOBODY].drop(columns=["teacher", "knows", "split"])
     frame = frame.merge(alone, "left", ["seed", "round", "client"], suffixes=("", "_alone"))
     return frame.assign(gain=frame["accuracy"] - frame["accuracy_alone"])
 
@@ -83,7 +88,7 @@ def _(study):
     knows = {"clients": (PRINTED, "accuracy", BLACK), "teachers": (PRINTED, "knows", RED)}
     knows |= {"all-knowing teacher": (ALL_KNOWING, "knows", GREEN)}
     gains = {TEACHERS[who][0]: (who, "gain", TEACHERS[who][1]) for who in (PRINTED, "better stitched", ALL_KNOWING)}
-    for ax, lines, chance in ((above, knows, CHANCE[first(study)["split"].iloc[0]]), (below, gains, np.nan)):
+    for ax, lines, chance in ((above, knows, accuracy.CHANCE[rows["split"].iloc[0]]), (below, gains, np.nan)):
         ends = {}
         for name, (who, column, color) in lines.items():
             own = rows[rows["teacher"] == who].dropna(subset=column)
@@ -104,7 +109,7 @@ def _(study):
     gains = "; ".join(filter(None, (gain(study, who, NOBODY)[:-1] for who in (PRINTED, ALL_KNOWING))))
     return (
         f"In round {mean.index[-1]} the teachers of pFedHR (red) have an accuracy of {teacher:.0f} % (chance: "
-        f"{CHANCE[first(study)['split'].iloc[0]]:.0f} %) and the clients (black) of {client:.0f} %: a teacher knows "
+        f"{accuracy.CHANCE[rows['split'].iloc[0]]:.0f} %) and the clients (black) of {client:.0f} %: a teacher knows "
         f"{'less' if teacher < client else 'more'} than its client. {gains and f'Final accuracy: {gains}.'}"
     ).strip()
 

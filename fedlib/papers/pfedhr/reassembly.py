@@ -17,7 +17,7 @@ import fedlib as fl
 from fedlib.methods.pfedhr.record import Round
 from fedlib.papers.pfedhr import accuracy, distillation
 from fedlib.papers.pfedhr.measure import GROUPS, unpacked
-from fedlib.papers.pfedhr.sizes import PRINTED, PROFILES, SPLIT, SPLITS, both_kinds, style
+from fedlib.papers.pfedhr.sizes import PRINTED, PROFILES, SPLITS, both_kinds, style
 from fedlib.report import plot_block_map, plot_candidates, plot_chain
 from fedlib.report.marks import arrow, box, panels, plot_nothing
 from fedlib.report.panels import line_panels
@@ -61,8 +61,8 @@ def partitions(sizes):
 
 @partitions.draw
 def _(study):
-    figure, axes = panels(len(SPLIT), 2.1, across=1)
-    for ax, (split, name) in zip(axes, SPLIT.items(), strict=True):
+    figure, axes = panels(len(accuracy.SPLIT), 2.1, across=1)
+    for ax, (split, name) in zip(axes, accuracy.SPLIT.items(), strict=True):
         [task, *_] = [c.tasks[0] for c in study.cells if c.item == "table2" and f"split={split}" in c.setting]
         plot_partition(task.arguments(0)["federation"].train_counts, ax)
         ax.set_title(name, loc="left")
@@ -181,7 +181,9 @@ def candidates(sizes):
 @candidates.draw
 def _(study):
     numbers = study.numbers("candidates")
-    numbers = accuracy.by_labels(numbers.assign(K=numbers["K"].astype(int), method=numbers["split"].map(SPLIT)))
+    numbers = accuracy.by_labels(
+        numbers.assign(K=numbers["K"].astype(int), method=numbers["split"].map(accuracy.SPLIT))
+    )
     by, look = ["data", "metric"], accuracy.split_style
     return line_panels(numbers, "K", by, accuracy.panel, named=str, look=look, xlabel="groups K", ylabel="", height=1.9)
 

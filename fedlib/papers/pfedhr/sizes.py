@@ -17,8 +17,6 @@ from fedlib.studies.tasks import Images, Run
 DATA = ("mnist", "svhn", "cifar10")
 MAIN = "svhn"  # of Table 3 and Figs. 1 and 3 to 6
 SPLITS = {"iid": fl.iid(), "noniid": fl.classes_per_client(2)}
-SPLIT = {"iid": "IID", "noniid": "Non-IID"}
-CHANCE = {"iid": 10.0, "noniid": 50.0}  # accuracy of guessing [%] among the classes that a client is tested on
 RIVALS = {"labeled": ("fedmd", "fedgh"), "unlabeled": ("fedkemf", "fccl")}
 SAME = ("fedavg", "fedprox", "perfedavg", "pfedme", "pfedbayes")  # Table 4
 NETS = ("M1", "M4")
@@ -147,11 +145,6 @@ def where(kind: str, split: str, printed: tuple[int, int, str] = FEW, **more: ob
     """The setting of a number; `printed` are the paper's clients, active ones and models."""
     text = "public={};split={};clients={};active={};models={}".format(kind, split, *printed)
     return text + "".join(f";{name}={value}" for name, value in more.items())
-
-
-def control(split: str, teacher: str) -> str:
-    """The setting of a run with this teacher."""
-    return where("labeled", split, teacher=teacher)
 
 
 def both_kinds(rivals: Mapping[str, tuple[str, ...]] = RIVALS, kinds: Sequence[str] = ()) -> list[tuple[str, str]]:
