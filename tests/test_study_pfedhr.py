@@ -473,7 +473,3 @@ def test_what_rows_keep_is_read_once_in_smoke(tmp_path, monkeypatch):
     last = row.accuracy[row.accuracy["round"] == 2]
     assert value["table2", "accuracy"] == pytest.approx(last["accuracy"].mean())
     assert row.kept["M by groups"][2] == row.kept["M"]  # with K = 4, as in the run
-    own, n = row.accuracy, PROFILES["smoke"].clients
-    drawn = fl.runs.cohorts(n, PROFILES["smoke"].active / n, 2, 0)
-    active = [own[(own["round"] == t) & own["client"].isin(drawn[t - 1])]["accuracy"].mean() for t in (1, 2)]
-    assert value["tested", "active"] == pytest.approx(np.mean(active), abs=1e-4)
