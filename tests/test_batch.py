@@ -127,12 +127,6 @@ def test_a_batch_that_is_ended_ends_its_kernels_and_starts_no_more(folder, paral
     assert not (folder / "03_c").exists()
 
 
-def test_a_kernel_that_dies_is_reported(folder, capsys):
-    write_notebook(folder, "01_dead", "import os; os._exit(1)")
-    assert run(folder) == 1
-    assert "01_dead.ipynb: FAILED" in capsys.readouterr().out
-
-
 REFUSED = ["rounds=three", "rounds=2.5", "rounds=true", "verbose=1", "lr=fast", "lr=true", "seeds=1", "seeds=[1, a]"]
 
 

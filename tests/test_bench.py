@@ -16,7 +16,7 @@ from fedlib.engine.loop import train_loop
 from fedlib.runs.plan import cohorts
 from fedlib.studies.timing import in_turns, peak_memory, row
 from fedlib.tools.bench import __main__ as bench
-from fedlib.tools.bench import cases, flower
+from fedlib.tools.bench import cases
 
 CPU = torch.device("cpu")
 
@@ -115,9 +115,9 @@ def test_flower_is_compared_where_it_is_installed(monkeypatch):
 
 
 def test_a_client_of_flower_takes_the_steps_of_a_client_here():
-    federation, _, net = flower.world()
+    federation, _, net = cases.flower_world()
     w = {name: t.clone() for name, t in net.state_dict().items()}
-    after, n = flower.trained(3, w)
+    after, n = cases.flower_trained(3, w)
     assert n == len(federation.train[3]) == 150
     setting = cases.SETTING | dict(rounds=1, join_ratio=1.0, seed=0)
     result = fl.run("fedavg", replace(federation, train=20 * federation.train[3:4]), progress=False, **setting)

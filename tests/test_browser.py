@@ -13,6 +13,8 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import nbformat
@@ -58,23 +60,30 @@ def write_settings(root: Path, plugin: str, content: dict) -> None:
     path.write_text(json.dumps(content))
 
 
+@contextmanager
+def serving(root: Path, name: str, arguments: list[str], url: str) -> Iterator[None]:
+    """A server of Jupyter's, with all its files in the folder, until it is not needed any more."""
+    names = {"JUPYTER_RUNTIME_DIR": "runtime", "JUPYTER_CONFIG_DIR": "config", "JUPYTERLAB_SETTINGS_DIR": "settings"}
+    own = {variable: str(root / place) for variable, place in (names | {"FEDLIB_RUNS": "runs"}).items()}
+    command = [sys.executable, "-m", *arguments, "--no-browser"]
+    with (root / f"{name}.log").open("w") as log:
+        server = subprocess.Popen(command, env=os.environ | own | {"PYTHONPATH": str(ROOT)}, stdout=log, stderr=log)
+        try:
+            wait_for_server(url, server)
+            yield
+        finally:
+            server.terminate()  # its kernels too
+            server.wait(60)
+
+
 @pytest.fixture(scope="module")
 def lab(root):
     """The address of a running JupyterLab without its query, and its token."""
     port, token = free_port(), secrets.token_hex(16)
-    names = {"JUPYTER_RUNTIME_DIR": "runtime", "JUPYTER_CONFIG_DIR": "config", "JUPYTERLAB_SETTINGS_DIR": "settings"}
-    own = {variable: str(root / name) for variable, name in (names | {"FEDLIB_RUNS": "runs"}).items()}
     options = [f"--ServerApp.port={port}", f"--IdentityProvider.token={token}", f"--ServerApp.root_dir={root}"]
-    options += ["--no-browser", "--allow-root", "--ServerApp.port_retries=0", "--LabApp.news_url="]
-    with (root / "server.log").open("w") as log:
-        command = [sys.executable, "-m", "jupyter", "lab", *options]
-        server = subprocess.Popen(command, env=os.environ | own | {"PYTHONPATH": str(ROOT)}, stdout=log, stderr=log)
-        try:
-            wait_for_server(f"http://127.0.0.1:{port}/api?token={token}", server)
-            yield f"http://127.0.0.1:{port}", token
-        finally:
-            server.terminate()  # its kernels too
-            server.wait(60)
+    options += ["--allow-root", "--ServerApp.port_retries=0", "--LabApp.news_url="]
+    with serving(root, "server", ["jupyter", "lab", *options], f"http://127.0.0.1:{port}/api?token={token}"):
+        yield f"http://127.0.0.1:{port}", token
 
 
 @pytest.fixture(scope="module")
@@ -85,17 +94,9 @@ def voila(root):
         cell.source = cell.source.replace('against="fedavg")', 'against="fedavg", rounds=1)')
     nbformat.write(playground, root / "playground.ipynb")
     port = free_port()
-    command = [sys.executable, "-m", "voila", str(root / "playground.ipynb"), "--no-browser", f"--port={port}"]
-    names = {"JUPYTER_RUNTIME_DIR": "runtime", "JUPYTER_CONFIG_DIR": "config", "FEDLIB_RUNS": "runs"}
-    own = {variable: str(root / name) for variable, name in names.items()} | {"PYTHONPATH": str(ROOT)}
-    with (root / "voila.log").open("w") as log:
-        server = subprocess.Popen(command, env=os.environ | own, stdout=log, stderr=log)
-        try:
-            wait_for_server(f"http://127.0.0.1:{port}/voila/static/voila.js", server)
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            server.terminate()
-            server.wait(60)
+    arguments = ["voila", str(root / "playground.ipynb"), f"--port={port}"]
+    with serving(root, "voila", arguments, f"http://127.0.0.1:{port}/voila/static/voila.js"):
+        yield f"http://127.0.0.1:{port}"
 
 
 def wait_for_server(url: str, server: subprocess.Popen) -> None:
@@ -157,6 +158,20 @@ def run_all_cells(page, ends_with: int) -> float:
     return time.monotonic() - start
 
 
+def train_local_only(page, scope: str = ""):
+    """Choose Local-Only on the left side and train, with the keyboard only, until the picture is another one."""
+    picture, method = page.locator(f"{scope} .widget-image").first, page.locator(f"{scope} input[list]").first
+    before = picture.get_attribute("src")
+    method.fill("local_only")
+    method.press("Enter")
+    start = time.monotonic()
+    page.get_by_role("button", name="Start", exact=True).press("Enter")
+    playwright.expect(picture).not_to_have_attribute("src", before, timeout=MINUTE)
+    redrawn = time.monotonic() - start
+    playwright.expect(page.get_by_role("button", name="Stop", exact=True)).to_be_disabled(timeout=MINUTE)
+    return redrawn
+
+
 def test_the_first_page_opens_as_make_lab_opens_it_and_leads_to_a_notebook(visit):
     [first] = re.findall(r"default_url=/lab/tree/(\S+)", (ROOT / "Makefile").read_text())
     page = visit(first)
@@ -180,32 +195,16 @@ def test_a_notebook_runs_twice_but_trains_once_and_its_playground_trains_again_a
     picture = page.locator(f"{NOTEBOOK} .widget-image").first
     picture.scroll_into_view_if_needed()
     photograph(page, "playground_before")
-    before = picture.get_attribute("src")
-    method = page.locator(f"{NOTEBOOK} input[list]").first  # with the keyboard only
-    method.fill("local_only")
-    method.press("Enter")
-    start = time.monotonic()
-    page.get_by_role("button", name="Start", exact=True).press("Enter")
-    playwright.expect(picture).not_to_have_attribute("src", before, timeout=MINUTE)
-    redrawn = time.monotonic() - start
-    playwright.expect(page.locator(f"{NOTEBOOK} .widget-label").get_by_text("round 1 of 1")).to_be_visible(
-        timeout=MINUTE
-    )
-    playwright.expect(page.get_by_role("button", name="Stop", exact=True)).to_be_disabled(timeout=MINUTE)
+    redrawn = train_local_only(page, NOTEBOOK)
+    says = page.locator(f"{NOTEBOOK} .widget-label").get_by_text("round 1 of 1")
+    playwright.expect(says).to_be_visible(timeout=MINUTE)
     photograph(page, "playground_after")
     print(f"The lesson ran in {first:.0f} s and again in {again:.0f} s; its playground redraws in {redrawn:.2f} s.")
 
 
 def test_the_playground_is_a_page_without_code_under_voila(voila, page):
     page.goto(voila, wait_until="commit")
-    picture = page.locator(".widget-image").first
-    picture.wait_for()
+    page.locator(".widget-image").first.wait_for()
     photograph(page, "voila")
     assert page.get_by_text("import fedlib").count() == 0
-    before = picture.get_attribute("src")
-    method = page.locator("input[list]").first
-    method.fill("local_only")
-    method.press("Enter")
-    page.get_by_role("button", name="Start", exact=True).press("Enter")
-    playwright.expect(picture).not_to_have_attribute("src", before, timeout=MINUTE)
-    playwright.expect(page.get_by_role("button", name="Stop", exact=True)).to_be_disabled(timeout=MINUTE)
+    train_local_only(page)

@@ -70,18 +70,14 @@ def test_chance_is_a_line_along_either_axis_unless_nobody_knows_it(ax):
     assert list(ax.lines[1].get_xdata()) == [20, 20]
 
 
-def test_as_many_panels_as_asked_for():
+def test_as_many_panels_as_asked_for_each_as_high_as_its_lines_need():
     figure, axes = panels(3, 1.5)
     assert len(axes) == len(figure.axes) == 3
     assert figure.get_size_inches().tolist() == [4.8, 3.0]
-    plt.close(figure)
-
-
-def test_a_panel_is_as_high_as_its_lines_need():
     figure, (low, high) = panels(2, [1.0, 3.0], across=1)
     assert figure.get_size_inches().tolist() == [4.8, 4.0]
     assert high.get_position().height == pytest.approx(3 * low.get_position().height)
-    plt.close(figure)
+    plt.close("all")
 
 
 def test_an_empty_figure_says_why():

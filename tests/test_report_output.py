@@ -16,6 +16,7 @@ from bs4 import BeautifulSoup
 import fedlib as fl
 import fedlib.report as report
 from fedlib.report import provenance
+from fedlib.report.output import with_deviations
 from fedlib.report.provenance import commit
 from fedlib.studies.item import Cell, Item
 from fedlib.studies.rows import Row
@@ -31,6 +32,11 @@ def _own_style():
     plt.close("all")
 
 
+def git(folder, *arguments):
+    identity = ["-c", "user.name=n", "-c", "user.email=e@example.org", "-c", "commit.gpgsign=false"]
+    subprocess.run(["git", "-C", folder, *identity, *arguments], check=True, capture_output=True)
+
+
 def drawing():
     figure, axes = plt.subplots(1, 2)
     report.plot_partition(np.arange(12).reshape(4, 3), axes[0])
@@ -39,14 +45,16 @@ def drawing():
     return figure
 
 
-def test_the_folder_is_root_profile_paper_and_appears_with_the_first_file(tmp_path):
+def test_the_folder_appears_with_the_first_file_and_a_wrong_name_is_refused(tmp_path):
     r = report.open("fedcs", "smoke", tmp_path / "smoke" / "fedcs")
-    assert r.folder == tmp_path / "smoke" / "fedcs"
     assert not r.folder.exists()
-    with pytest.raises(ValueError, match="did you mean 'quick'"):
-        report.open("fedcs", "quik", tmp_path)
-    with pytest.raises(ValueError, match="paper='fedc' is unknown"):
-        report.open("fedc", "quick", tmp_path)
+    for paper, profile, sentence in (("fedcs", "quik", "did you mean 'quick'"), ("fedc", "quick", "paper='fedc'")):
+        with pytest.raises(ValueError, match=sentence):
+            report.open(paper, profile, tmp_path)
+    for name, alt, sentence in (("../fig", "x", r"name='../fig' is not allowed"), ("fig", " ", "needs alt")):
+        with pytest.raises(ValueError, match=sentence):
+            r.figure(plt.figure(), name, alt=alt)
+    assert not r.folder.exists()
 
 
 def test_the_same_figure_gives_the_same_bytes_whatever_salt_is_set(tmp_path):
@@ -73,15 +81,6 @@ def test_a_figure_is_shown_once_with_its_alternative_text_and_has_200_dpi(tmp_pa
     assert repr(picture) == "Picture('nothing yet')"
 
 
-def test_a_figure_needs_a_plain_name_and_alternative_text(tmp_path):
-    r = report.open("pfedsim", "quick", tmp_path / "figures")
-    with pytest.raises(ValueError, match=r"name='../fig' is not allowed"):
-        r.figure(plt.figure(), "../fig", alt="x")
-    with pytest.raises(ValueError, match="needs alt"):
-        r.figure(plt.figure(), "fig", alt=" ")
-    assert not r.folder.exists()
-
-
 def test_a_table_is_written_as_csv_and_markdown_and_can_be_shown(tmp_path):
     r = report.open("pfedsim", "quick", tmp_path)
     frame = pd.DataFrame({"method": ["a|b", "c"], "value": [1.23456, np.nan], "n": pd.array([3, None], "Int64")})
@@ -103,6 +102,14 @@ def test_a_named_index_becomes_columns_and_column_levels_are_joined(tmp_path):
     assert (r.folder / "wide.csv").read_text() == "method,cifar10 0.1\nFedAvg,-6.76\n"
 
 
+def test_numbers_for_reading_have_their_deviation_beside_them_and_a_signed_difference():
+    frame = pd.DataFrame({"value": [1.0, np.nan], "std": [0.5, np.nan], "paper": [2.0, 3.0], "paper_std": [np.nan] * 2})
+    frame = frame.assign(difference=[-1.0, np.nan], commit=["0123456789", None])
+    shown = with_deviations(frame)
+    assert shown.to_numpy().tolist() == [["1.00 ± 0.50", "2.00", "-1.00", "0123456"], ["-", "3.00", "", ""]]
+    assert report.markdown(frame[["commit"]], missing="").endswith("|  |\n")
+
+
 def test_readings_are_shown_folded_and_complete_and_leave_no_file(tmp_path):
     r = report.open("pfedmb", "quick", tmp_path / "figures")
     html, frame = r.readings().data, report.readings("pfedmb")
@@ -115,15 +122,8 @@ def test_readings_are_shown_folded_and_complete_and_leave_no_file(tmp_path):
 
 def test_provenance_is_valid_json_with_versions_and_the_notebook_s_facts(tmp_path):
     r = report.open("pfedmb", "quick", tmp_path)
-    returned = r.provenance(
-        {
-            "seconds": np.float32(1.5),
-            "fingerprints": {"digits": "ab12"},
-            "nan": float("nan"),
-            "seeds": (0, 1),
-            "at": tmp_path,
-        }
-    )
+    given = {"seconds": np.float32(1.5), "fingerprints": {"digits": "ab12"}, "nan": float("nan"), "seeds": (0, 1)}
+    returned = r.provenance(given | {"at": tmp_path})
     facts = json.loads((r.folder / "provenance.json").read_text())
     assert facts == returned
     assert (facts["seconds"], facts["nan"], facts["seeds"], facts["paper"]) == (1.5, None, [0, 1], "pfedmb")
@@ -135,14 +135,10 @@ def test_commit_marks_changed_files_and_is_none_without_a_checkout(tmp_path, mon
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     assert commit(tmp_path) is None
 
-    def git(*arguments):
-        identity = ["-c", "user.name=n", "-c", "user.email=e@example.org", "-c", "commit.gpgsign=false"]
-        subprocess.run(["git", "-C", tmp_path, *identity, *arguments], check=True, capture_output=True)
-
-    git("init")
+    git(tmp_path, "init")
     (tmp_path / "a").write_text("1")
-    git("add", "a")
-    git("commit", "-m", "first")
+    git(tmp_path, "add", "a")
+    git(tmp_path, "commit", "-m", "first")
     clean = commit(tmp_path)
     assert len(clean) == 40
     (tmp_path / "a").write_text("2")
@@ -153,24 +149,20 @@ def test_commit_marks_changed_files_and_is_none_without_a_checkout(tmp_path, mon
 
 
 def test_a_row_of_evidence_that_is_written_anew_is_no_change_of_the_code(tmp_path):
-    def git(*arguments):
-        identity = ["-c", "user.name=n", "-c", "user.email=e@example.org", "-c", "commit.gpgsign=false"]
-        subprocess.run(["git", "-C", tmp_path, *identity, *arguments], check=True, capture_output=True)
-
     row, code, other = tmp_path / "figures/reference/runs/a.json", tmp_path / "fedlib/a.py", tmp_path / "figures/a.py"
-    git("init")
+    git(tmp_path, "init")
     for path in (row, code, other):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("1")
-    git("add", ".")
-    git("commit", "-m", "first")
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-m", "first")
     row.write_text("2")
     clean = commit(code.parent)
     assert len(clean) == 40
     for path in (code, other):
         path.write_text("2")
         assert commit(code.parent) == clean + "+changes"
-        git("checkout", path)
+        git(tmp_path, "checkout", path)
 
 
 def test_a_full_disk_keeps_the_old_table(tmp_path, monkeypatch):

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import nbformat
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -19,13 +20,7 @@ from fedlib.report.paper import FOLDER, PAPERS, QUANTITIES, printed_names
 from fedlib.report.style import base_method
 from fedlib.runs.setting import setting
 
-ROWS = {
-    "pfedsim": (296, 25),
-    "fedcs": (54, 21),
-    "pfedhr": (120, 20),
-    "pfedmb": (64, 20),
-    "fedsimsup": (176, 20),
-}
+ROWS = {"pfedsim": (296, 25), "fedcs": (54, 21), "pfedhr": (120, 20), "pfedmb": (64, 20), "fedsimsup": (176, 20)}
 ROOT = Path(__file__).parent.parent
 PLACE = r"Section|Table|Fig\.|Figs\.|Equation|Algorithm|Appendix"
 NAMED = re.compile(r"(?:(\w+)'s\s+readings?\s+)?(?<![#\w])(A\d\d?(?:(?:,\s+|\s+and\s+)A\d\d?)*)(?!\w)")
@@ -61,11 +56,12 @@ def test_reported_gives_a_fresh_frame_each_time():
         report.reported("fedc")
 
 
-def test_format_pm_shows_what_is_known():
-    assert report.format_pm(79.1, 0.516) == "79.10 ± 0.52"
-    assert report.format_pm(79.1) == "79.10"
-    assert report.format_pm(float("nan"), 1.0) == "-"
-    assert report.format_pm(0.9166, 0.01, digits=3) == "0.917 ± 0.010"
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [((79.1, 0.516), "79.10 ± 0.52"), ((79.1,), "79.10"), ((np.nan, 1.0), "-"), ((0.9166, 0.01, 3), "0.917 ± 0.010")],
+)
+def test_format_pm_shows_what_is_known(given, text):
+    assert report.format_pm(*given) == text
 
 
 @pytest.mark.parametrize("paper", PAPERS)

@@ -87,11 +87,7 @@ def test_partition_circles_have_areas_in_proportion_and_no_circle_for_zero():
 
 @pytest.mark.parametrize(
     ("counts", "classes", "sentence"),
-    [
-        ([1, 2], None, r"counts has shape \(2,\)"),
-        ([[-1]], None, "without negative"),
-        ([[1]], ["a", "b"], "2 names"),
-    ],
+    [([1, 2], None, r"shape \(2,\)"), ([[-1]], None, "without negative"), ([[1]], ["a", "b"], "2 names")],
 )
 def test_plot_partition_refuses_what_is_no_partition(counts, classes, sentence):
     with pytest.raises(ValueError, match=sentence):
@@ -129,19 +125,13 @@ def test_numbers_stay_inside_their_cells(width):
 
 
 def test_a_curve_is_the_mean_over_seeds_with_a_band_of_one_std():
-    frame = pd.DataFrame(
-        {
-            "round": [1, 1, 2, 2] * 2,
-            "method": ["fedavg"] * 4 + ["pfedsim"] * 4,
-            "accuracy": [1.0, 3, 5, 5, 2, 2, 2, 2],
-        }
-    )
+    methods, values = ["fedavg"] * 4 + ["pfedsim"] * 4, [1.0, 3, 5, 5, 2, 2, 2, 2]
+    frame = pd.DataFrame({"round": [1, 1, 2, 2] * 2, "method": methods, "accuracy": values})
     ax = report.plot_curves(frame)
     first, second = ax.lines
     np.testing.assert_array_equal(first.get_ydata(), [2, 5])
-    assert (first.get_color(), second.get_color()) == tuple(
-        report.method_style(m)["color"] for m in ("fedavg", "pfedsim")
-    )
+    colours = [report.method_style(name)["color"] for name in ("fedavg", "pfedsim")]
+    assert [first.get_color(), second.get_color()] == colours
     band = ax.collections[0].get_paths()[0].vertices
     assert band[:, 1].min() == pytest.approx(2 - np.sqrt(2))
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["FedAvg", "pFedSim"]

@@ -22,7 +22,7 @@ LEAST_ROWS = 4  # so that boxes keep their form where there are few candidates
 
 
 def stitched(before: Link | None, link: Link) -> bool:
-    """Say whether a stitch stands in front of a block.
+    """Return whether a stitch stands in front of a block.
 
     Args:
         before: the block before it in the chain; None at the start.

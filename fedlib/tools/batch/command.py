@@ -97,7 +97,7 @@ def side_by_side(jobs: list[Job], at_once: int, done: Callable[[Job, str | None,
 
 
 def shares(notebooks: int, parallel: int | None = None) -> tuple[int, int]:
-    """How many notebooks are executed at the same time, and how many cores each of them gets."""
+    """The number of notebooks executed at the same time, and the cores that each of them gets."""
     if parallel is not None:
         check_count("parallel", parallel)
     at_once = min(notebooks, parallel or cores() + 1)

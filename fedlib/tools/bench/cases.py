@@ -6,15 +6,16 @@ import json
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
-from functools import partial
+from functools import lru_cache, partial
 from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 
 import fedlib as fl
 from fedlib.data import Dataset
@@ -30,7 +31,7 @@ from fedlib.runs.session import Session
 from fedlib.runs.work import cores
 from fedlib.stack import repeat
 from fedlib.studies.timing import Work, in_turns, next_round, peak_memory, row, seconds, wall_seconds
-from fedlib.training.batches import client_batches, on_device
+from fedlib.training.batches import Images, client_batches, on_device
 from fedlib.training.losses import cross_entropy
 from fedlib.training.phase import Phase, roles
 
@@ -181,7 +182,7 @@ def sweeps(device: torch.device, turns: int) -> Rows:
 # -- Flower's simulation ------------------------------------------------------------------------------------------
 
 
-def shared_out() -> Federation:
+def flower_federation() -> Federation:
     """20 clients who train on 150 images each."""
     return fl.federate(pictures(6000), fl.iid(), clients=20, test_fraction=0.5)
 
@@ -194,14 +195,14 @@ def flower(device: torch.device, turns: int, rounds: int = 6) -> Rows:
     """
     if device.type != "cpu" or find_spec("flwr") is None or find_spec("ray") is None:
         return
-    federation, fresh = shared_out(), itertools.count()
+    federation, fresh = flower_federation(), itertools.count()
 
     def cell() -> dict[str, Any]:
         setting = SETTING | dict(rounds=rounds, evaluate_every=rounds)
         return dict(algorithm="fedavg", federation=federation, seed=next(fresh), **setting)
 
     def theirs() -> float:
-        code = f"from fedlib.tools.bench.flower import seconds_of_rounds; print(seconds_of_rounds({rounds}))"
+        code = f"from fedlib.tools.bench.cases import flower_seconds; print(flower_seconds({rounds}))"
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
         if done.returncode:
             raise RuntimeError(f"Flower's simulation has failed:\n{done.stderr}")
@@ -223,3 +224,64 @@ def flower(device: torch.device, turns: int, rounds: int = 6) -> Rows:
         for name in works:
             line = row(taken, name, next(iter(works)), case="FedAvg round", clients=20, cohort=10)
             yield line | {"s_per_round": line["seconds"]}
+
+
+# In a process of its own, since it starts Ray.
+
+
+@lru_cache
+def flower_world() -> tuple[Federation, Images, nn.Module]:
+    """The federation, the images, and the network, once in every process."""
+    torch.set_num_threads(1)
+    federation = flower_federation()
+    model = build("lenet5", MODELS["lenet5"], federation.data.x.shape[1:], len(federation.data.classes), seed=0)
+    return federation, on_device(federation.data, torch.device("cpu")), in_plain_pytorch(model.net)
+
+
+def flower_trained(client: int, w: dict[str, Tensor]) -> tuple[dict[str, Tensor], int]:
+    """A client's weights after its local epochs as users of Flower write them, and its number of samples."""
+    federation, images, net = flower_world()
+    net.load_state_dict(w, strict=False)
+    net.train()
+    sgd, own = torch.optim.SGD(net.parameters(), SETTING["lr"]), torch.from_numpy(federation.train[client])
+    for _ in range(SETTING["local_epochs"]):
+        for index in own[torch.randperm(len(own))].split(SETTING["batch_size"]):
+            x = images.x[index].float() * images.scale + images.shift
+            sgd.zero_grad()
+            F.cross_entropy(net(x), images.y[index]).backward()
+            sgd.step()
+    return net.state_dict(), len(own)
+
+
+def flower_seconds(rounds: int) -> list[float]:
+    """Run FedAvg with Flower's simulation; the first round includes the start of its workers."""
+    from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
+    from flwr.clientapp import ClientApp
+    from flwr.serverapp import ServerApp
+    from flwr.serverapp.strategy import FedAvg
+    from flwr.simulation import run_simulation
+
+    client, server, times, finished = ClientApp(), ServerApp(), [], {}
+
+    @client.train()
+    def train(message: Any, context: Any) -> Any:
+        w, n = flower_trained(int(context.node_config["partition-id"]), message.content["arrays"].to_torch_state_dict())
+        content = RecordDict({"arrays": ArrayRecord(w), "metrics": MetricRecord({"num-examples": n})})
+        return Message(content=content, reply_to=message)
+
+    @server.main()
+    def main(grid: Any, context: Any) -> None:
+        def clock(done: int, arrays: Any) -> None:
+            times.append(time.perf_counter())
+
+        share, n = SETTING["join_ratio"], flower_world()[0].n_clients
+        strategy = FedAvg(share, 0.0, min_train_nodes=round(share * n), min_available_nodes=n)
+        found = strategy.start(grid, ArrayRecord(flower_world()[2].state_dict()), num_rounds=rounds, evaluate_fn=clock)
+        finished.update(found.train_metrics_clientapp)
+
+    here = {"address": "local", "_node_ip_address": "127.0.0.1", "include_dashboard": False}
+    backend = {"init_args": here, "client_resources": {"num_cpus": 1}}
+    run_simulation(server, client, flower_world()[0].n_clients, backend_config=backend)
+    if len(finished) < rounds:
+        raise RuntimeError("clients of Flower's simulation have failed; what they say stands above.")
+    return [b - a for a, b in itertools.pairwise(times)]

@@ -66,7 +66,7 @@ def question(paper: str) -> str:
 
 
 def citation(paper: str) -> str:
-    """How the README cites a paper, as Markdown."""
+    """The citation of a paper in the README, as Markdown."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     found = re.search(rf"^- {TITLES[paper]}: (.*(?:\n  .*)*)", text, re.MULTILINE)
     return re.sub(r"\s+", " ", found[1]) if found else ""
@@ -199,7 +199,7 @@ def ledger(evidence: Evidence) -> str:
 
 
 def section(paper: str, item: str) -> str:
-    """Where an item of a paper is on the site."""
+    """The address of an item of a paper on the site."""
     return f"papers/{paper}.html#{anchor(item_title(item))}"
 
 
@@ -314,7 +314,7 @@ def item_section(evidence: Evidence, paper: str, item: str, made: Pages, on_top:
 
 
 def state(evidence: Evidence, paper: str, item: str) -> str:
-    """How much of an item was measured, and what the rest costs."""
+    """The measured share of an item, and the cost of the missing runs, in a sentence or two."""
     rows = numbers(evidence, paper, item)
     costs = evidence.costs[paper]
     [table] = costs[costs["item"] == item].to_dict("records") or [None]
