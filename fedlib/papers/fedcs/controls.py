@@ -12,7 +12,7 @@ from fedlib.papers.fedcs.sizes import BASES, CONTROL, METHODS, PANELS, WHITE, ru
 from fedlib.report.panels import dumbbell_panels, method_panels, shaded_panel
 from fedlib.report.sentences import beside_printed, extremes, nearer_to_print, who_leads
 from fedlib.report.style import BLUE, GREY, RED, data_label, label
-from fedlib.studies.item import Cell, item
+from fedlib.studies.item import Cell, Item, item
 from fedlib.studies.rows import kept
 
 
@@ -80,7 +80,7 @@ def directions(sizes):
             yield f1(method, data, "at=fc2", run(sizes, data, of))
 
 
-directions.draw(lambda study: method_panels(study.numbers("directions"), ["data"], sharex=False, **F1))
+directions.draw(lambda study: method_panels(study.numbers("directions"), ["data"], **F1))
 
 
 @directions.says
@@ -90,18 +90,21 @@ def _(study):
     return " ".join(f"{data}: {text}" for data, text in told.items() if text)
 
 
-def compared(study, name: str, one: str, other: str) -> pd.DataFrame:
-    """Mean F1 by data set and method in two settings, over the seeds that have both."""
-    keys = ["data", "method", "seed"]
-    table = study.numbers(name).pivot_table(index=keys, columns="setting", values="value", sort=False)
-    return table.reindex(columns=[one, other]).dropna().groupby(keys[:2], sort=False).mean()
+def show_pairs(one: Item, settings: tuple[str, str], words: tuple[str, str]) -> None:
+    """Draw and describe the mean F1 of every method in two settings, over the seeds that have both."""
 
+    def means(study) -> pd.DataFrame:
+        keys = ["data", "method", "seed"]
+        table = study.numbers(one.name).pivot_table(index=keys, columns="setting", values="value", sort=False)
+        return table.reindex(columns=settings).dropna().groupby(keys[:2], sort=False).mean()
 
-def gains(table: pd.DataFrame, what: str) -> str:
-    """The differences of two settings by method."""
-    points = table.iloc[:, 1] - table.iloc[:, 0]
-    told = ", ".join(f"{gain:+.1f} points ({label(method)})" for (_, method), gain in points.items())
-    return f"{what} changes the weighted F1 by {told}." if told else ""
+    one.draw(lambda study: dumbbell_panels(means(study), words, CHANCE, **F1))
+
+    @one.says
+    def _(study):
+        change = means(study)[settings[1]] - means(study)[settings[0]]
+        told = ", ".join(f"{points:+.1f} points ({label(method)})" for (_, method), points in change.items())
+        return f"Weighted F1, {words[1]} minus {words[0]}: {told}." if told else ""
 
 
 @item(
@@ -118,15 +121,7 @@ def momentum(sizes):
         yield f1(shown, sizes.side, "momentum=0.9", more, sizes.second_seeds)
 
 
-@momentum.draw
-def _(study):
-    table = compared(study, "momentum", "momentum=0", "momentum=0.9")
-    return dumbbell_panels(table, ("no momentum", "momentum 0.9"), CHANCE, **F1)
-
-
-@momentum.says
-def _(study):
-    return gains(compared(study, "momentum", "momentum=0", "momentum=0.9"), "Momentum 0.9")
+show_pairs(momentum, ("momentum=0", "momentum=0.9"), ("no momentum", "momentum 0.9"))
 
 
 @item(
@@ -169,14 +164,7 @@ def plug_in(sizes):
         yield f1(base, sizes.side, "aligned", run(sizes, sizes.side, f"fedcs-fc2;{base}"))
 
 
-@plug_in.draw
-def _(study):
-    return dumbbell_panels(compared(study, "plug_in", "alone", "aligned"), ("alone", "aligned"), CHANCE, **F1)
-
-
-@plug_in.says
-def _(study):
-    return gains(compared(study, "plug_in", "alone", "aligned"), "The alignment")
+show_pairs(plug_in, ("alone", "aligned"), ("alone", "aligned"))
 
 
 @item(

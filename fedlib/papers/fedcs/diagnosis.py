@@ -116,7 +116,7 @@ def kept_of(task: Run, name: str, alignments: int, result: fl.RunResult) -> Kept
         found[f"rounds {when}"] = sorted(int(t) for t in rows["round"].unique())
         for metric in ("f1", "accuracy"):
             found[f"groups {metric} {when}"] = [_rounded(own) for own in means[metric].mean().unstack().to_numpy()]
-    if result.config["algorithm"] == "fedcs" and cast(dict, result.config["hyper"])["base"] == "fedavg":
+    if result.config["algorithm"] == "fedcs" and cast("Any", result.config["hyper"])["base"] == "fedavg":
         kind = np.arange(task.clients) % DOMAINS if name == "digit5" else group  # with feature shift: domains
         found |= diagnose(result, task.arguments(0)["federation"], kind, alignments)
     return found
@@ -153,11 +153,11 @@ def diagnose(result: fl.RunResult, federation: Federation, group: np.ndarray, al
 
     def judged(S: Tensor, P: Tensor, when: str = "") -> dict[str, object]:
         plane[f"c{when}"] = (z_test @ P).numpy()
-        own = separability((z @ P[:, :COLUMNS]).numpy(), (z_test @ P[:, :COLUMNS]).numpy())
-        found = {f"residual{when}": residual(S, scatter[0]), f"J ratio{when}": j_ratio(P, *scatter, COLUMNS)}
-        return found | {f"separability of c{when}": own}
+        columns = [(space @ P[:, :COLUMNS]).numpy() for space in (z, z_test)]
+        values = residual(S, scatter[0]), j_ratio(P, *scatter, COLUMNS), separability(*columns)
+        return dict(zip((f"residual{when}", f"J ratio{when}", f"separability of c{when}"), values, strict=True))
 
-    found = {"d": z.shape[1], "J ratio of components": j_ratio(components, *scatter, COLUMNS)}
+    found: dict[str, object] = {"d": z.shape[1], "J ratio of components": j_ratio(components, *scatter, COLUMNS)}
     found["separability of z"] = separability(pca.transform(z.numpy()), pca.transform(z_test.numpy()))
     found |= judged(state["S"].double(), state["P"].double())
     if alignments:
@@ -181,7 +181,7 @@ def in_the_plane(points: np.ndarray, group: np.ndarray, groups: int = 5, shown: 
 
 def latents(result: fl.RunResult, federation: Federation, part: str) -> tuple[Tensor, Tensor]:
     """Features of the training clients' images in front of the map [N, d], and the client of each [N]."""
-    w, hyper = result.state.base.w, cast(dict, result.config["hyper"])
+    w, hyper = result.state.base.w, cast("Any", result.config["hyper"])
     own = getattr(federation, part)[: federation.n_clients - federation.unseen]
     place = Alignment(linear_layer(w, LAYERS.index(hyper["at"]) + 1), hyper["side"], result.state.ra["P"])
     evaluation = Evaluation(on_device(federation.data, torch.device("cpu")), own)

@@ -209,8 +209,8 @@ def eq12(sizes):
 def cosines(study) -> pd.DataFrame:
     """Mean cosines of equation 12: a row for each column of Phi, the upper and the lower triangle as columns."""
     numbers = study.numbers("eq12")
-    names = [numbers["setting"].str.split(", ").str[k].rename(name) for k, name in enumerate(("column", "triangle"))]
-    return numbers.join(pd.DataFrame(names).T).pivot_table("value", "column", "triangle").iloc[:, ::-1]
+    column, triangle = (numbers["setting"].str.split(", ").str[k] for k in (0, 1))
+    return numbers.assign(column=column, triangle=triangle).pivot_table("value", "column", "triangle", sort=False)
 
 
 @eq12.draw
@@ -322,8 +322,7 @@ def five_clients() -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
     path = [(torch.eye(2).double() / 3, state["Phi"])]
     for _ in range(STEPS[-1]):
         passed = vmap(lambda own, sent=state: ra.ra_pass(own[None], sent, "normalised"))(z)
-        mean = {name: t.mean(0) for name, t in passed.items()}
-        state = server_step(state, mean, 1.0)
+        state = server_step(state, {name: t.mean(0) for name, t in passed.items()}, 1.0)
         path.append((state["S"], state["Phi"]))
     return z, path
 

@@ -44,7 +44,7 @@ def named(method: str) -> str:
     return "whitening only" if method == WHITE else label(method)
 
 
-def look(method: str) -> dict[str, object]:
+def look(method: str) -> dict[str, Any]:
     """Colour and line of a method in a figure."""
     solid = {"linestyle": "-"} if method.startswith("fedcs") else {}
     return line_style(method) | solid | ({"color": BLUE} if method == WHITE else {})
