@@ -45,10 +45,7 @@ SPREAD = (41, 10, 2.9, 0.5)  # eigenvalues of the scatter between clients, white
 
 
 def toy(seed: int, rounds: int) -> Kept:
-    """Alignments of 40 Gaussian clients in 20 dimensions, ten clients a round, beside the closed form.
-
-    The scatter within clients has eigenvalues from 0.1 to 10; the clients' means differ in four directions.
-    """
+    """Alignments of 40 Gaussian clients, ten a round: scatter from 0.1 to 10, means that differ in four directions."""
 
     def normal(what: str, *shape: int) -> Tensor:
         return torch.from_numpy(generator(seed, "toy", what).standard_normal(shape))

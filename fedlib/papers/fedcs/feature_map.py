@@ -63,13 +63,14 @@ def _(study):
     return figure
 
 
-def diagnosed(sizes, metric: str, *settings: str, on_toy: Mapping[str, str] = {}):
-    """Values of every finished run of FedCS, and of the toy problem: their settings, and their names in its row."""
+def diagnosed(sizes, metric: str, *settings: str, toy_value: str = "", on_toy: Mapping[str, str] = {}):
+    """Values of every run of FedCS; of the toy problem by rule of the step sizes, or by setting and name."""
     for data in sizes.data:
         for method, setting in product(of_fedcs(sizes, data), settings):
             tasks, read = (run(sizes, data, method),), partial(kept, setting)
             yield Cell(method, data, setting, tasks, read, metric, sizes.seeds[data])
-    for setting, name in on_toy.items():
+    rules = {f"{rule};alignments={sizes.toy_rounds}": f"{toy_value} {rule}" for rule in RULES if toy_value}
+    for setting, name in (rules | dict(on_toy)).items():
         task = Probe("toy", toy, (sizes.toy_rounds,))
         yield Cell("fedcs", "toy", setting, (task,), partial(kept, name), metric, sizes.seeds["toy"])
 
@@ -142,23 +143,15 @@ def draw_clouds(ax, plane: Kept, names: Sequence[str]) -> None:
 
 @fig1.says
 def _(study):
-    words = {"c": "after the map as the run left it", "c, later": "after more alignments of the frozen network"}
-    words["random"] = "after whitening only (blue)"
     share = {space: np.mean(own) for space, own in separability(study)[2].items()}
     if not share:
         return ""
-    best = share.get("c, later", share["c"])
+    words = {"c": "after the map as the run left it", "c, later": "after more alignments of the frozen network"}
+    words["random"] = "after whitening only (blue)"
     told = ", ".join(f"{share[space]:.0f} % {text}" for space, text in words.items() if space in share)
-    helps = "separate" if best > max(share["z"], share.get("random", 0)) else "do not separate"
-    return (
-        f"{share['z']:.0f} % of test images lie nearest to the centre of their own group before the map, {told}: the "
-        f"learned directions {helps} the groups better."
-    )
-
-
-def at_the_end(sizes, name: str) -> dict[str, str]:
-    """A value of the toy problem by rule of the step sizes."""
-    return {f"{rule};alignments={sizes.toy_rounds}": f"{name} {rule}" for rule in RULES}
+    helps = "" if share.get("c, later", share["c"]) > max(share["z"], share.get("random", 0)) else "do not "
+    start = f"{share['z']:.0f} % of test images lie nearest to the centre of their own group before the map"
+    return f"{start}, {told}: the learned directions {helps}separate the groups better."
 
 
 RATIOS = {  # of equation 5: name and colour
@@ -174,7 +167,7 @@ RATIOS = {  # of equation 5: name and colour
     alt="Shares of the largest J: principal components, P at the end of the run, P after more alignments.",
 )
 def eq5(sizes):
-    return diagnosed(sizes, "j_ratio", *RATIOS, on_toy=at_the_end(sizes, "J ratio"))
+    return diagnosed(sizes, "j_ratio", *RATIOS, toy_value="J ratio")
 
 
 @eq5.draw
@@ -240,7 +233,7 @@ def _(study):
 )
 def eq13(sizes):
     yield from diagnosed(sizes, "digits", on_toy={"exact": "digits"})
-    yield from diagnosed(sizes, "residual", "residual", "residual, later", on_toy=at_the_end(sizes, "residual"))
+    yield from diagnosed(sizes, "residual", "residual", "residual, later", toy_value="residual")
 
 
 @eq13.draw
@@ -305,10 +298,7 @@ def _(study):
     return "The model of some client differs, or depends on the images of unseen clients."
 
 
-# -- the slider of the notebook ------------------------------------------------------------------------------------
-
-
-STEPS = (0, 1, 2, 3, 5, 10, 20, 40)
+STEPS = (0, 1, 2, 3, 5, 10, 20, 40)  # alignments: the slider of the notebook
 
 
 @lru_cache(maxsize=1)

@@ -118,9 +118,6 @@ fig2, fig9 = by_group("fig2", "cifar10", "f1"), by_group("fig9", "cifar10", "acc
 fig10 = by_group("fig10", "digit5", "accuracy")
 
 
-# -- the data of the clients ---------------------------------------------------------------------------------------
-
-
 def counts(seed: int, profile: str, name: str) -> Kept:
     """The clients of a federation: their sizes, images of every class and of every domain."""
     federation = federation_of(PROFILES[profile], name)
