@@ -19,7 +19,7 @@ from fedlib.report.style import GREY, label, method_style
 from fedlib.studies.item import Cell, item
 from fedlib.studies.rows import Row
 
-AT = ("dataset", "at")  # a panel for each
+COLUMN, AT = ("dataset", "setting"), ("dataset", "at")  # with a panel for each
 
 
 def place(dataset: str, setting: str) -> str:
@@ -35,16 +35,6 @@ def chance(rows: pd.DataFrame) -> float:
     return 50.0 if {"pairs=5", "classes=2"} & {*rows["setting"].iloc[0].split(";")} else np.nan
 
 
-def methods_by_column(study, name: str) -> Figure:
-    """A panel for each column of Table I or II: the methods, the best one on top."""
-    return method_panels(study.numbers(name), ("dataset", "setting"), place, chance, best_first=True, sharex=False)
-
-
-def lead_by_column(study, name: str) -> str:
-    """pFedMB against the best other method in each column of Table I or II."""
-    return who_leads(study.numbers(name), "pfedmb", ("dataset", "setting"), place)
-
-
 @item(
     "Table I: accuracy [%] on the five pairs after fine-tuning, mean over clients.",
     alt="Accuracy of four methods as dots, small for each seed, large for the mean; crosses: as printed.",
@@ -54,8 +44,8 @@ def table1(sizes):
         yield Cell(method, "cifar10", PAIRS, tried_on_pairs(sizes, method), accuracy, seeds=sizes.seeds)
 
 
-table1.draw(lambda study: methods_by_column(study, "table1"))
-table1.says(lambda study: lead_by_column(study, "table1"))
+table1.draw(lambda study: method_panels(study.numbers("table1"), COLUMN, place, chance, best_first=True, sharex=False))
+table1.says(lambda study: who_leads(study.numbers("table1"), "pfedmb", COLUMN, place))
 
 
 @item(
@@ -101,8 +91,8 @@ def table2(sizes):
         yield Cell(method, at.data, at.setting, tried(sizes, at, method), accuracy, seeds=sizes.seeds)
 
 
-table2.draw(lambda study: methods_by_column(study, "table2"))
-table2.says(lambda study: lead_by_column(study, "table2"))
+table2.draw(lambda study: method_panels(study.numbers("table2"), COLUMN, place, chance, best_first=True, sharex=False))
+table2.says(lambda study: who_leads(study.numbers("table2"), "pfedmb", COLUMN, place))
 
 
 @item("Table III: number of branches with the highest validation accuracy.", digits=0)
@@ -119,9 +109,9 @@ def branches_of_best(*rows: Row) -> float:
 
 @table3.says
 def _(study):
-    printed = reported("pfedmb").query("item == 'table3'").set_index(["dataset", "setting"])["mean"]
+    printed = reported("pfedmb").query("item == 'table3'").set_index([*COLUMN])["mean"]
     words = []
-    for key, rows in study.numbers("table3").groupby(["dataset", "setting"], sort=False):
+    for key, rows in study.numbers("table3").groupby([*COLUMN], sort=False):
         words.append(f"{place(*key)}: {', '.join(f'{b:.0f}' for b in rows['value'])} ({printed[key]:.0f})")
     return f"Branches by seed (printed): {'; '.join(words)}." if words else ""
 
