@@ -9,16 +9,13 @@ from itertools import product
 import numpy as np
 import pandas as pd
 
-import fedlib as fl
-from fedlib.papers.fedsimsup import sizes as runs
-from fedlib.papers.fedsimsup.sizes import NETWORKS, PROFILES, SHAPES, Column, columns, first, seeds, table_run
+from fedlib.papers.fedsimsup.sizes import PROFILES, SHAPES, columns, first, mixed_run, seeds, table_run, weighted_run
 from fedlib.report.panels import line_panels, method_panels
 from fedlib.report.sentences import extremes, paired_difference, trend, who_leads
 from fedlib.report.style import RED, data_label
 from fedlib.studies.item import Cell, item
 from fedlib.studies.layout import parts_of
 from fedlib.studies.rows import Row
-from fedlib.studies.tasks import Kept
 
 EARLY = 50  # the round at which Fig. 2 is read first
 EQUAL = "all $s_{ij}=1$"
@@ -74,8 +71,7 @@ DOTS = "Accuracy of each method: dots are seeds, the large one is their mean, cr
 
 @item("Table 1: accuracy [%], pooled over the test images of all clients, Dirichlet partitions.", alt=DOTS)
 def table1(sizes):
-    writers = [Column("femnist", 3597, "natural", 0)] if "femnist" in sizes.rounds else []
-    for c, m in product([*columns(sizes, "dir"), *writers], sizes.methods):
+    for c, m in product([*columns(sizes, "dir"), *columns(sizes, "natural")], sizes.methods):
         yield Cell(m, c.dataset, c.setting, (table_run(sizes, c, m),), last_five, seeds=seeds(sizes, m))
 
 
@@ -93,18 +89,6 @@ table2.draw(partial(method_figure, "table2"))
 table2.says(partial(lead, "table2"))
 
 
-def supervisors(result: fl.RunResult) -> Kept:
-    """The clients with each kind of supervisor, by the letters of Table 3."""
-    letters = {"small_vit": "t", "small_cnn": "c", NETWORKS["lenet4"]: "l", NETWORKS["lenet5_plain"]: "l"}
-    kinds = {letters[g.model.name.partition("+")[2]]: list(map(int, g.clients)) for g in result.architectures}
-    return {"diverged": result.diverged, **kinds}
-
-
-def mixed_and_original(sizes, column):
-    """The run in which every client draws its supervisor, and the one in which all have L."""
-    return runs.mixed_run(sizes, column)._replace(keep=supervisors), table_run(sizes, column, "fedsimsup")
-
-
 def of_kind(kind: str, row: Row, until: float = np.inf, clients: Sequence[int] | None = None) -> float:
     """Accuracy [%] of the clients with this kind of supervisor, as `last_five`."""
     who = row.kept.get(kind, []) if clients is None else clients
@@ -117,7 +101,7 @@ def of_kind(kind: str, row: Row, until: float = np.inf, clients: Sequence[int] |
 )
 def table3(sizes):
     for column in columns(sizes, "dir"):
-        mixed, original = mixed_and_original(sizes, column)
+        mixed, original = mixed_run(sizes, column), table_run(sizes, column, "fedsimsup")
         cell = partial(Cell, dataset=column.dataset, setting=column.setting, seeds=sizes.seeds)
         yield cell("fedsimsup", tasks=(original,), read=partial(last_five, until=mixed.rounds))
         yield cell("fedsimsup-whole", tasks=(mixed,), read=last_five)
@@ -141,7 +125,7 @@ def _(study):
 )
 def table3_paired(sizes):
     for column, kind in product(columns(sizes, "dir"), "tcl"):
-        tasks = mixed_and_original(sizes, column)
+        tasks = mixed_run(sizes, column), table_run(sizes, column, "fedsimsup")
         read = partial(gain_of_kind, kind, tasks[0].rounds)
         yield Cell(f"fedsimsup-{kind}", column.dataset, column.setting, tasks, read, "gain", sizes.seeds)
 
@@ -206,7 +190,7 @@ def _(study):
 def fig3(sizes):
     column = first(sizes)
     for similarity in (True, False):
-        where, task = f"dir={column.value:g};similarity={similarity}", runs.weighted_run(sizes, similarity)
+        where, task = f"dir={column.value:g};similarity={similarity}", weighted_run(sizes, similarity)
         cell = partial(Cell, "fedsimsup", column.dataset, tasks=(task,), seeds=sizes.similarity_seeds)
         yield cell(setting=where, read=partial(over_rounds, pd.Series.mean, 0), metric="mean_over_rounds")
         for t in sorted(tenths(sizes.similarity_rounds)):

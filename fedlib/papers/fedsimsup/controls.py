@@ -10,7 +10,7 @@ import pandas as pd
 
 import fedlib as fl
 from fedlib.papers.fedsimsup.accuracy import chance, last_five, over_rounds, partition_label, place
-from fedlib.papers.fedsimsup.sizes import most_clients, other_network, other_run, run, table_run
+from fedlib.papers.fedsimsup.sizes import most_clients, other_run, run, table_run
 from fedlib.report.panels import line_panels, method_panels
 from fedlib.report.paper import reported
 from fedlib.report.sentences import beside_printed, in_pairs, nearer_to_print
@@ -51,12 +51,12 @@ def network(sizes):
     for c, m in product(most_clients(sizes, "dir", "pat"), sizes.other_methods):
         if c.kind == "pat" and m not in sizes.pathological_methods:
             continue
-        tasks = {sizes.model: table_run(sizes, c, m), other_network(sizes): other_run(sizes, c, m)}
-        until = min(task.rounds for task in tasks.values())
+        tasks = table_run(sizes, c, m), other_run(sizes, c, m)
+        until = min(task.rounds for task in tasks)
         reads = {"samples": partial(last_five, until=until), "clients": partial(last_five, until=until, over="clients")}
         reads["best round"] = partial(over_rounds, pd.Series.max, 0, until=until)
-        for (name, task), (over, read) in product(tasks.items(), reads.items()):
-            setting = f"{c.setting};network={name};accuracy={over}"
+        for task, (over, read) in product(tasks, reads.items()):
+            setting = f"{c.setting};network={task.model};accuracy={over}"
             yield Cell(m, c.dataset, setting, (task,), read, seeds=sizes.side_seeds)
 
 
@@ -112,11 +112,10 @@ def _(study):
 @long.says
 def _(study):
     frame = with_printed(study.numbers("long"))
-    points = frame[frame["metric"] == "accuracy"].assign(at=lambda own: own["round"].astype(int))
-    ends = points[points["at"].isin([points["at"].min(), points["at"].max()])]
+    at = frame["round"].astype(float)  # NaN: of the last fifth
+    ends = frame[at.isin([at.min(), at.max()])]
     text = beside_printed(ends.assign(kind="after " + ends["round"] + " rounds"))
-    last = frame[frame["metric"] != "accuracy"].groupby("what")["value"].agg(["min", "max"])
-    spread = last["max"] - last["min"]
+    spread = frame[at.isna()].groupby("what")["value"].agg(np.ptp)
     tail = f" In the last fifth {spread.idxmax()} varies most, by {spread.max():.1f} points." if len(spread) > 1 else ""
     return text and text + tail
 
@@ -142,7 +141,7 @@ def steps(study) -> pd.DataFrame:
     """Curves of the control "to_fedpac" by step; the ends beside the printed numbers of FedRep and FedPAC."""
     curves = study.curves("to_fedpac")
     step = curves["setting"].str.extract("step=(.*)", expand=False)
-    frame = with_printed(curves.assign(method=step.eq(STEPS[0]).map({True: "fedrep", False: "fedpac"})))
+    frame = with_printed(curves.assign(method=np.where(step == STEPS[0], "fedrep", "fedpac")))
     return frame.assign(step=step, paper=frame["paper"].where(step.isin(STEPS[::3])))
 
 

@@ -6,6 +6,7 @@ import base64
 from collections.abc import Mapping
 from functools import partial
 from itertools import product
+from typing import Any
 
 import numpy as np
 from matplotlib import pyplot as plt
@@ -42,32 +43,30 @@ def _(study):
     for ax in (upper, lower):
         ax.set(xlim=(0, 10), ylim=(-0.3, 8))
         ax.axis("off")
-    network = {"size": (1.6, 1.1)}
+    network: dict[str, Any] = {"size": (1.6, 1.1), "color": BLUE}
     upper.plot([0, 10], [5.4, 5.4], color=GREY, linewidth=0.7, linestyle=(0, (4, 3)))
     for x, sent, step, color in (
         (2.6, "$\\theta_i$", "1  fit $s_i$ (eq. 4)", RED),
         (7.4, "new $\\theta_i$", "2  fit $\\theta_i$ (eq. 5)", BLUE),
     ):
-        box(upper, (x, 6.6), text=sent, color=BLUE, **network)
-        box(upper, (x, 4.0), text="$\\theta_i$", color=BLUE, frozen=color == RED, **network)
-        box(upper, (x, 2.4), text="$s_i$", color=RED, frozen=color == BLUE, **network)
+        box(upper, (x, 6.6), text=sent, **network)
+        box(upper, (x, 4.0), text="$\\theta_i$", frozen=color == RED, **network)
+        box(upper, (x, 2.4), text="$s_i$", frozen=color == BLUE, **network | {"color": RED})
         upper.text(x, 1.3, step, ha="center", va="center", color=color)
     arrow(upper, (2.6, 6.0), (2.6, 4.6), BLUE)
     arrow(upper, (7.4, 4.6), (7.4, 6.0), BLUE)
     arrow(upper, (3.7, 3.2), (6.3, 3.2), GREY)
     for k, s in enumerate((0.9, 0.3, 0.0), 1):
         y = 8.5 - 2.1 * k
-        box(lower, (1.2, y), text=f"$\\theta_{k}$", color=BLUE, **network)
+        box(lower, (1.2, y), text=f"$\\theta_{k}$", **network)
         lower.text(1.2, y - 0.98, f"$s_{{j{k}}}={s:g}$", color=BLUE, ha="center", va="center")
         if s:
             arrow(lower, (2.1, y), (6.7, 4.5), BLUE, 0.8 + 4 * s)
-    box(lower, (7.6, 4.5), text="$\\theta_j$", color=BLUE, **network)
-    mean = "\\Sigma_k s_{jk}\\theta_k\\,/\\,\\Sigma_k s_{jk}"
-    answer = "answer: the largest logit of $\\theta_i(x)+s_i(x)$;  $s_i$ is never sent"
-    upper.text(5.0, 0.15, answer, ha="center", va="center")
-    lower.text(
-        5.2, 0.0, f"$\\theta_j\\leftarrow\\alpha_j\\theta_j+(1-\\alpha_j)\\,{mean}$  (eq. 8)", ha="center", va="center"
-    )
+    box(lower, (7.6, 4.5), text="$\\theta_j$", **network)
+    answer = r"answer: the largest logit of $\theta_i(x)+s_i(x)$;  $s_i$ is never sent"
+    mean = r"$\theta_j\leftarrow\alpha_j\theta_j+(1-\alpha_j)\,\Sigma_k s_{jk}\theta_k\,/\,\Sigma_k s_{jk}$  (eq. 8)"
+    for ax, text in ((upper, answer), (lower, mean)):
+        ax.text(5.1, 0.1, text, ha="center", va="center")
     lower.text(7.6, 5.6, "keeps the share $\\alpha_j$", ha="center")
     for ax, y, text in ((upper, 7.4, "server"), (upper, 4.9, "client"), (lower, 7.5, "this round's uploads")):
         ax.text(0.0, y, text, color=GREY)
@@ -93,20 +92,17 @@ def alone(sizes):
 
 @alone.draw
 def _(study):
-    frame = study.numbers("alone")
     colors = {"sum of both": BLACK, "$\\theta_i$ alone": BLUE, "$s_i$ alone": RED, "always the main class": GREY}
     names = dict(zip((*ANSWERS, "main class"), colors, strict=True))
-    titles = {"accuracy": "right answers [%]", "own classes": "answers that are own classes [%]"}
+    titles = {"accuracy": ("right answers [%]", 10.0), "own classes": ("answers that are own classes [%]", np.nan)}
     kinds = {"s_ij": "weights $s_{ij}$", "equal": EQUAL}
-    frame = frame.assign(weights=frame["weights"].fillna("s_ij"), method=frame["answer"].map(names))
+    frame = study.numbers("alone").query("metric in @titles").fillna({"weights": "s_ij"})
     return method_panels(
-        frame[frame["metric"].isin([*titles])],
+        frame.assign(method=frame["answer"].map(names)),
         ("metric", "weights"),
-        lambda metric, weights: f"{titles[metric]}, {kinds[weights]}",
-        lambda rows: 10.0 if "accuracy" in set(rows["metric"]) else np.nan,
-        named=str,
-        look=lambda name: {"color": colors[name]},
-        xlabel="images [%]",
+        lambda metric, weights: f"{titles[metric][0]}, {kinds[weights]}",
+        lambda rows: titles[rows["metric"].iloc[0]][1],
+        **{"named": str, "look": lambda name: {"color": colors[name]}, "xlabel": "images [%]"},
     )
 
 
@@ -140,11 +136,8 @@ def fig4(sizes):
 SOURCES = {"cifar10": "CIFAR-10 (Krizhevsky, 2009)", "digit_styles": "handwritten digits (Alpaydin and Kaynak, 1998)"}
 MAPS = {"": "image", "theta": "map\nof $\\theta_i$", "s": "map\nof $s_i$", "other": "$s_i$, for\nanother image"}
 SIMILAR_MAPS = {"correlation": ("same image", RED), "with another image": ("another image", GREY)}
-MASKS = {
-    "kept, theta": ("region of $\\theta_i$", BLUE),
-    "kept": ("region of $s_i$", RED),
-    "kept, another image": ("the same, other image", GREY),
-}
+MASKS = {"kept, theta": ("region of $\\theta_i$", BLUE), "kept": ("region of $s_i$", RED)}
+MASKS |= {"kept, another image": ("the same, other image", GREY)}
 
 
 @fig4.draw
@@ -225,13 +218,7 @@ def _(study):
     figure, axes = plt.subplots(1, 2, figsize=(WIDE, 3.0), sharey=True)
     for ax, x, title, xlabel, key in (
         (axes[0], gain, "The paper: far if what\nwas received is useful", "last loss less loss received", "gain"),
-        (
-            axes[1],
-            loss,
-            "The update rule: far if\nthe loss received is high",
-            "loss of what was received",
-            "received loss",
-        ),
+        (axes[1], loss, "The update rule: far if\nthe loss received is high", "loss received", "received loss"),
     ):
         ax.scatter(x, moved, c=np.where(gain > 0, BLUE, GREY), s=13, alpha=0.65, linewidths=0)
         parts = [part for part in np.array_split(np.argsort(x), 5) if len(part)]
@@ -310,10 +297,9 @@ def messages(sizes):
 
 @messages.draw
 def _(study):
-    beyond = {f"beyond $\\theta$, round {t}": f"beyond theta, round {t}" for t in (1, 2)}
-    return plot_bars(
-        study, "messages", {"$\\theta$, every round": "theta"} | beyond, "kilobytes sent by all participants"
-    )
+    names = {"$\\theta$, every round": "theta"}
+    names |= {f"beyond $\\theta$, round {t}": f"beyond theta, round {t}" for t in (1, 2)}
+    return plot_bars(study, "messages", names, "kilobytes sent by all participants")
 
 
 @messages.says

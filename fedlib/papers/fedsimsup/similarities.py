@@ -60,8 +60,8 @@ def draw_shares(found: Kept) -> Figure:
     """Similarities, and the upload shares in every theta with them and with equal weights, by main class."""
     figure, axes = plt.subplot_mosaic([["s", "s_ij"], [".", "equal"]], figsize=(WIDE, 5.6), layout="compressed")
     top = max(0.05, *(float(np.quantile(shares, 0.97)) for shares in found["authors"].values()))
-    titles = {"s": "label similarity $s_{ij}$", "s_ij": "uploads in $\theta_i$, weights $s_{ij}$"}
-    titles["equal"] = "uploads in $\theta_i$, equal weights"
+    titles = {"s": "label similarity $s_{ij}$", "s_ij": r"uploads in $\theta_i$, weights $s_{ij}$"}
+    titles["equal"] = r"uploads in $\theta_i$, equal weights"
     for name, title in titles.items():
         ax, first = axes[name], name == "s"
         matrix, look = (found["s"], ("Blues", 1.0)) if first else (found["authors"][name], ("Reds", top))

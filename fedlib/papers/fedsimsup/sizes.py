@@ -132,6 +132,8 @@ class Column(NamedTuple):
 
 def columns(sizes: Sizes, kind: str) -> list[Column]:
     """All columns with this kind of partition."""
+    if kind == "natural":
+        return [Column("femnist", 3597, kind, 0)] if "femnist" in sizes.rounds else []
     values = sizes.dirichlet if kind == "dir" else sizes.pathological
     return [Column(name, n, kind, value) for name, own in values.items() for value in own for n in sizes.clients]
 
@@ -170,6 +172,13 @@ def diverged(result: fl.RunResult) -> Kept:
     return {"diverged": result.diverged}
 
 
+def supervisors(result: fl.RunResult) -> Kept:
+    """The clients with each kind of supervisor, by the letters of Table 3."""
+    letters = {"small_vit": "t", "small_cnn": "c", NETWORKS["lenet4"]: "l", NETWORKS["lenet5_plain"]: "l"}
+    kinds = {letters[g.model.name.partition("+")[2]]: list(map(int, g.clients)) for g in result.architectures}
+    return {"diverged": result.diverged, **kinds}
+
+
 def run(sizes: Sizes, column: Column, algorithm: Algorithm, rounds: int, model: str = "") -> Run:
     """A run in a column of Tables 1 to 3."""
     writers, name = column.kind == "natural", column.dataset
@@ -193,7 +202,8 @@ def table_run(sizes: Sizes, column: Column, method: str) -> Run:
 def mixed_run(sizes: Sizes, column: Column) -> Run:
     """A run of Table 3: every client draws its supervisor."""
     mixed = made(sizes, "fedsimsup", f"{NETWORKS[sizes.model]}+small_cnn+small_vit")
-    return run(sizes, column, mixed, min(sizes.mixed_rounds, sizes.rounds[column.dataset]))
+    task = run(sizes, column, mixed, min(sizes.mixed_rounds, sizes.rounds[column.dataset]))
+    return task._replace(keep=supervisors)
 
 
 def weighted_run(sizes: Sizes, similarity: bool) -> Run:
@@ -207,15 +217,10 @@ def weighted_run(sizes: Sizes, similarity: bool) -> Run:
     return original if original.setting == task.setting else task
 
 
-def other_network(sizes: Sizes) -> str:
-    """The other reading of the network."""
-    return next(name for name in NETWORKS if name != sizes.model)
-
-
 def other_run(sizes: Sizes, column: Column, method: str, times: int = 1) -> Run:
     """A run with the other network and its supervisor, for `times` as many rounds as Table 1 has."""
-    network, rounds = other_network(sizes), times * min(sizes.other_rounds, table_run(sizes, column, method).rounds)
-    return run(sizes, column, made(sizes, method, NETWORKS[network]), rounds, network)
+    network, rounds = next(name for name in NETWORKS if name != sizes.model), table_run(sizes, column, method).rounds
+    return run(sizes, column, made(sizes, method, NETWORKS[network]), times * min(sizes.other_rounds, rounds), network)
 
 
 def probe(
