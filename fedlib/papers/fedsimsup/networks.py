@@ -211,7 +211,7 @@ def moves(sizes):
 
 @moves.draw
 def _(study):
-    rows = [row.kept for row in study.rows_behind("moves") if row.kept["points"]]
+    rows = [row.kept for row in study.rows_behind("moves") if row.kept.get("points")]
     if not rows:
         return plot_nothing()
     loss, gain, moved = np.array(rows[0]["points"]).T
