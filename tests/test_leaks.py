@@ -18,7 +18,7 @@ from fedlib.training import Images
 
 def federations_of(paper: str, profile: str) -> list[fl.Federation]:
     """All federations of a paper's runs, those with other public images too."""
-    runs = [task for task, _ in fl.study(paper, profile).tasks().values() if isinstance(task, Run)]
+    runs = [task for task in fl.study(paper, profile).tasks.values() if isinstance(task, Run)]
     made = {(run.images, str(run.partition), run.clients, str(run.federate), run.public): run for run in runs}
     return [run.arguments(0)["federation"] for run in made.values()]
 

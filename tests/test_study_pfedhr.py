@@ -12,14 +12,12 @@ import fedlib as fl
 from fedlib.methods.pfedhr import decompose
 from fedlib.methods.pfedhr.record import Round
 from fedlib.models import MODELS, build
-from fedlib.papers.pfedhr.claims import ranked
 from fedlib.papers.pfedhr.controls import all_knowing, taught
 from fedlib.papers.pfedhr.distillation import control
 from fedlib.papers.pfedhr.measure import matched, of_active, on_all_classes
 from fedlib.papers.pfedhr.sizes import PROFILES, where
 from fedlib.studies import cost, rows, runner
 from fedlib.studies.cost import hours
-from fedlib.studies.number import Number, missing
 from fedlib.studies.runner import Job, work
 from fedlib.studies.study import study
 from fedlib.studies.tasks import Images, Run, images
@@ -352,14 +350,6 @@ def controlled(own, local, chance):
 )
 def test_a_teacher_must_help_more_than_none_and_than_any(paper, numbers, verdict):
     assert verdicts(paper, *controlled(*numbers))["ph20"] == verdict
-
-
-def test_a_rank_among_effects_of_which_some_are_missing_is_an_upper_bound():
-    effects = [Number(3.0), Number(-1.0), Number(2.0)]
-    assert ranked(effects, 2) == Number(2.0)
-    bound = ranked([*effects, missing("a run")], 3)
-    assert (bound.value, bound.complete) == (2.0, False)
-    assert ranked([missing("a run"), *effects], 1).missing
 
 
 # -- runs ---------------------------------------------------------------------------------------------------------

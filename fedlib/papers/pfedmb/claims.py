@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from fedlib.papers.pfedmb.mixture_weights import LAYERS
 from fedlib.papers.pfedmb.sizes import COLUMNS, COMPLEX, COSTED, FIG5, METHODS, PAIRS, PROFILES, RIVALS, SIMPLE
 from fedlib.studies.claim import Claim, Numbers
-from fedlib.studies.number import Number, fact, largest, mean, point, smallest, strictly
+from fedlib.studies.number import Number, fact, largest, mean, missing, point, smallest, strictly
 from fedlib.studies.verdict import Case
 
 
@@ -29,6 +29,8 @@ def over_rivals(n: Numbers, margin: float = 0.0) -> list[Case]:
 def mean_rank(n: Numbers) -> list[Case]:
     """pb10: the mean rank of pFedMB is lower than that of every other method."""
     columns: list[dict[str, Number]] = [dict(zip(METHODS, table2_of(n, at, METHODS), strict=True)) for at in COLUMNS]
+    if not any(all(number.known for number in column.values()) for column in columns):
+        return [Case("mean rank", missing("mean rank"))]
     ranks = {m: mean(_rank(m, column) for column in columns) for m in METHODS}
     return [Case("mean rank", smallest(ranks[m] for m in RIVALS) - ranks["pfedmb"])]
 
