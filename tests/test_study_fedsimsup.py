@@ -184,7 +184,7 @@ def test_some_gain_from_a_transformer_and_mixing_costs(paper, printed):
 def test_the_lead_is_lost_where_bounds_allow_to_say_so(paper, printed):
     in_2 = printed["item"] == "table2"
     gone = printed[~in_2 | printed["method"].isin(MAIN)]
-    assert verdicts(paper, gone)["fs08"] == "consistent so far"
+    assert verdicts(paper, gone)["fs08"] == "holds"  # the rivals that are missing can only lower the lead in Table 2
     higher = gone.assign(value=gone["value"] + 9 * ((gone["item"] == "table2") & (gone["method"] == "fedsimsup")))
     assert verdicts(paper, higher)["fs08"] == "consistent so far"  # the rivals that are missing may be as good
     all_of_it = printed.assign(value=printed["value"] + 9 * (in_2 & (printed["method"] == "fedsimsup")))
