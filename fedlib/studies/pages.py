@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from io import BytesIO
 from pathlib import Path
@@ -13,6 +13,7 @@ import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+from joblib import Parallel, delayed
 from matplotlib.figure import Figure
 
 from fedlib.files import write_file, write_text
@@ -107,32 +108,8 @@ def plain(text: str) -> str:
     return re.sub(r"([\\`*<>$\[\]])", r"\\\1", text)
 
 
-def completeness(studies: Mapping[str, Study]) -> pd.DataFrame:
-    """Which tables and figures are made at which size.
-
-    Args:
-        studies: at the paper's size, by paper.
-
-    Returns:
-        One row per item of a paper: paper_id, item, title, figure (whether one is drawn, be it from numbers of other
-        items), printed (numbers in the paper), how many numbers the profiles smoke, quick and paper make of it, and how
-        many of those of `paper` have been measured.
-    """
-    lines = []
-    for paper in PAPERS:
-        full, printed = studies[paper], Counter(reported(paper)["item"])
-        made = {profile: Counter(cell.item for cell in study(paper, profile).cells) for profile in PROFILES}
-        measured = Counter(full.frame.drop_duplicates(KEY)["item"])
-        for item in dict.fromkeys([*full.shown, *printed]):
-            shown, counts = full.shown.get(item), {profile: made[profile][item] for profile in PROFILES}
-            name = {"paper_id": paper, "item": item, "title": shown.title if shown else ""}
-            name |= {"figure": "yes" if shown and shown.drawing else "", "printed": printed[item]}
-            lines.append(name | counts | {"measured": measured[item]})
-    return pd.DataFrame(lines)
-
-
 def build(folder: Path = FOLDER) -> pd.DataFrame:
-    """Write everything that follows from the rows; nothing is trained.
+    """Write everything that follows from the rows; nothing is trained. The papers are spread over all cores.
 
     Args:
         folder: where `scoreboard`, `ledger`, `summary`, `differences`, `items` and a folder for each paper are written.
@@ -140,24 +117,33 @@ def build(folder: Path = FOLDER) -> pd.DataFrame:
     Returns:
         One row per paper: paper, printed, measured, and the number of claims by verdict.
     """
+    made = Parallel(n_jobs=-1)(delayed(_build_paper)(paper, folder) for paper in PAPERS)
+    whole, ledger, apart, items = (pd.concat(frames, ignore_index=True) for frames in zip(*made, strict=True))
     with mpl.rc_context():
         use_style()
-        return _build(folder)
-
-
-def _build(folder: Path) -> pd.DataFrame:
-    boards, ledgers, summary, apart = [], [], [], []
-    studies = {paper: study(paper) for paper in PAPERS}
-    for paper, one in studies.items():
-        board, ledger = one.scoreboard(), one.ledger()
-        boards.append(board.assign(paper_id=paper))
-        apart.append(one.differences().assign(paper_id=paper))
-        ledgers.append(ledger.assign(paper=paper))
-        counts = ledger["verdict"].value_counts()
+        _save(all_differences(whole), folder / "differences")
+    _write(whole, folder / "scoreboard")
+    _write(ledger, folder / "ledger")
+    _write_differences(apart, whole, folder)
+    _write(items, folder / "items")
+    summary = []
+    for paper in PAPERS:
+        board, verdicts = whole[whole["paper_id"] == paper], ledger.loc[ledger["paper"] == paper, "verdict"]
         counted = {"paper": TITLES[paper], "printed": int(board["paper"].notna().sum())}
         counted["measured"] = int(board["difference"].notna().sum())
-        summary.append(counted | {verdict: int(counts.get(verdict, 0)) for verdict in VERDICTS})
-        done = set(one.frame["item"])
+        summary.append(counted | {verdict: int((verdicts == verdict).sum()) for verdict in VERDICTS})
+    frame = pd.DataFrame(summary)
+    _write(frame, folder / "summary")
+    return frame
+
+
+def _build_paper(paper: str, folder: Path) -> tuple[pd.DataFrame, ...]:
+    """Write the tables and figures of a paper; returns its scoreboard, ledger, differences and `completeness`."""
+    one = study(paper)
+    board = one.scoreboard().assign(paper_id=paper)
+    done = set(one.frame["item"])
+    with mpl.rc_context():
+        use_style()
         for item in sorted(done):
             _write(one.table(item), folder / paper / item)
         for item, about in one.shown.items():
@@ -166,15 +152,30 @@ def _build(folder: Path) -> pd.DataFrame:
         _save(printed_and_measured(one, board), folder / paper / "printed_and_measured")
     columns = ["paper_id", *KEY, "value", "std", "n_seeds"]
     columns += ["paper", "paper_std", "difference", "commit", "changed", "stand_in"]
-    whole = pd.concat(boards, ignore_index=True)[columns]
-    _write(whole, folder / "scoreboard")
-    _write(pd.concat(ledgers, ignore_index=True), folder / "ledger")
-    _save(all_differences(whole), folder / "differences")
-    _write_differences(pd.concat(apart, ignore_index=True), whole, folder)
-    _write(completeness(studies), folder / "items")
-    frame = pd.DataFrame(summary)
-    _write(frame, folder / "summary")
-    return frame
+    ledger, apart = one.ledger().assign(paper=paper), one.differences().assign(paper_id=paper)
+    return board[columns], ledger, apart, completeness(one)
+
+
+def completeness(full: Study) -> pd.DataFrame:
+    """The sizes at which the tables and figures of a paper are made.
+
+    Args:
+        full: the study at the paper's size.
+
+    Returns:
+        One row per item: paper_id, item, title, figure (whether one is drawn, be it from numbers of other items),
+        printed (numbers in the paper), the numbers that the profiles smoke, quick and paper make of it, and the
+        measured ones of the last.
+    """
+    lines, printed = [], Counter(reported(full.paper)["item"])
+    made = {profile: Counter(cell.item for cell in study(full.paper, profile).cells) for profile in PROFILES}
+    measured = Counter(full.frame.drop_duplicates(KEY)["item"])
+    for item in dict.fromkeys([*full.shown, *printed]):
+        shown, counts = full.shown.get(item), {profile: made[profile][item] for profile in PROFILES}
+        name = {"paper_id": full.paper, "item": item, "title": shown.title if shown else ""}
+        name |= {"figure": "yes" if shown and shown.drawing else "", "printed": printed[item]}
+        lines.append(name | counts | {"measured": measured[item]})
+    return pd.DataFrame(lines)
 
 
 def printed_and_measured(one: Study, board: pd.DataFrame) -> Figure:

@@ -59,13 +59,15 @@ class Row(Evaluations):
     @cached_property
     def accuracy(self) -> pd.DataFrame:  # type: ignore[override]
         """As `RunResult.accuracy`: the accuracy [%] of every client in every evaluation."""
-        n_test, tables = np.array(self.facts["n_test"]), []
-        for evaluation in self.facts["evaluations"]:
-            client = np.arange(len(n_test))
-            accuracy = 100 * np.array(evaluation["correct"]) / n_test
-            table = {"round": evaluation["round"], "client": client, "n_test": n_test, "accuracy": accuracy}
-            tables.append(pd.DataFrame(table | {"when": evaluation["when"]}))
-        return pd.concat(tables, ignore_index=True)
+        n_test, evaluations = np.array(self.facts["n_test"]), self.facts["evaluations"]
+        table = {
+            "round": np.repeat([one["round"] for one in evaluations], len(n_test)),
+            "client": np.tile(np.arange(len(n_test)), len(evaluations)),
+            "n_test": np.tile(n_test, len(evaluations)),
+            "accuracy": np.concatenate([100 * np.array(one["correct"]) / n_test for one in evaluations]),
+            "when": np.repeat([one["when"] for one in evaluations], len(n_test)),
+        }
+        return pd.DataFrame(table)
 
 
 def row_of(task: Task, seed: int, result: RunResult | Kept, seconds: float) -> Row:
