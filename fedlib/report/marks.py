@@ -1,4 +1,4 @@
-"""What figures are made of: panels, dots, lines with their names at the end, the line of chance, boxes and arrows."""
+"""Parts of figures: panels, dots, lines with their names at the end, the line of chance, boxes and arrows."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a run would cost on this machine: the samples that its clients train on, times the time of one."""
+"""Estimated cost of a run on this machine: the samples that its clients train on, times the time of one."""
 
 from __future__ import annotations
 

@@ -59,12 +59,12 @@ def item_title(name: str) -> str:
 
 
 def parts_of(setting: str) -> dict[str, str]:
-    """What a setting is made of, by name: "dir=0.1;rho=0.5"; words without a value are left out."""
+    """Parts of a setting by name: "dir=0.1;rho=0.5"; words without a value are left out."""
     return dict(part.split("=", 1) for part in setting.split(";") if "=" in part)
 
 
 def _parts(key: Sequence[str], rows: str) -> tuple[str, list[str]]:
-    """What names the row of a number, and the words that name its column."""
+    """Row of a number, and the words that name its column."""
     method, dataset, setting, metric = map(str, key)
     parts = dict(part.split("=", 1) if "=" in part else (part, "") for part in setting.split(";") if part)
     names = {

@@ -29,12 +29,12 @@ class Number(NamedTuple):
 
     @property
     def known(self) -> bool:
-        """Whether it is a point."""
+        """True for a point."""
         return self.low == self.high
 
     @property
     def missing(self) -> bool:
-        """Whether it is unbounded."""
+        """True for an unbounded number."""
         return self.low == -math.inf and self.high == math.inf
 
     @property

@@ -47,7 +47,7 @@ numbers have, `stand_in` which data take the place of the paper's, `figure` wher
 `printed` and `measured` count the numbers of a paper: all, and those that we have measured at its size. The other
 columns count its claims by [verdict](../../../fedlib/tools/site/pages/trust.md#how-a-claim-is-judged).
 """,
-    "differences": """# Where our numbers are not the printed ones
+    "differences": """# Differences from the printed results
 
 A row for each table of which something has been measured: how many numbers, how many of these are `apart`, that is
 more than three points from the printed ones, and the farthest of them. Below it stands, for each paper, what each
@@ -199,7 +199,7 @@ def printed_and_measured(one: Study, board: pd.DataFrame) -> Figure:
 
 
 def all_differences(board: pd.DataFrame) -> Figure:
-    """How far every measured percentage is from the printed one: a line for each, a row for each table.
+    """Draw the difference of every measured percentage from the printed one: a line each, a row for each table.
 
     Args:
         board: the scoreboard of all papers, with their names in the column `paper_id`.
@@ -225,7 +225,7 @@ ALT = "A row for each table: a line for each number, as far to the right as it i
 
 
 def how_near(board: pd.DataFrame) -> str:
-    """How many measured percentages are near the printed ones, above and below them."""
+    """Count the measured percentages near the printed ones, above and below them."""
     gaps = percentages(board)["difference"]
     near, above, below = (gaps.abs() <= POINTS).sum(), (gaps > POINTS).sum(), (gaps < -POINTS).sum()
     return (

@@ -1,4 +1,4 @@
-"""Says whether rows of older code are those of today's code, without doing the runs again.
+"""Recheck of rows of older code with the first rounds of their runs.
 
 A row whose code has changed is no proof any more, even if the change was to a name. So the first rounds of its run are
 done twice, with the code of its commit and with that of today. Where everything agrees to the bit, accuracies, losses,
@@ -40,7 +40,7 @@ def older(one: Study, folder: Path = rows.FOLDER) -> list[tuple[Task, rows.Row]]
 
 
 def device(row: rows.Row) -> str:
-    """Where a row was measured: "cpu" or "cuda"."""
+    """Device of a row: "cpu" or "cuda"."""
     return row.facts.get("config", {}).get("device", "cpu")
 
 
@@ -101,7 +101,7 @@ def unpack(commit: str, folder: Path) -> None:
 
 
 def outcomes(code: Path, paper: str, rounds: int, wanted: Sequence[Short]) -> dict[Short, object]:
-    """What `trial` finds with the library in a folder; None for what it does not know."""
+    """Values of short runs with the library in a folder; None for a run that it does not know."""
     with tempfile.TemporaryDirectory() as store:
         done = subprocess.run(
             [sys.executable, "-P", trial.__file__, paper, str(rounds), *(str(word) for one in wanted for word in one)],

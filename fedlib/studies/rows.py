@@ -24,7 +24,7 @@ FORMAT = 1
 
 @dataclass(frozen=True, eq=False)
 class Row(Evaluations):
-    """What is kept of a finished run, or of a measurement.
+    """The record of a finished run, or of a measurement.
 
     Attributes:
         task: name of the run or measurement.
@@ -76,7 +76,7 @@ def row_of(task: Task, seed: int, result: RunResult | Kept, seconds: float) -> R
 
 
 def facts_of(task: Task, seed: int, result: RunResult | Kept, seconds: float) -> dict[str, Any]:
-    """What the file of a row says, with the commit, code and packages behind it."""
+    """Content of the file of a row, with the commit, code and packages behind it."""
     known = environment()
     facts = {"commit": commit(), "packages": known["packages"], "python": known["python"]}
     facts |= {"machine": f"{platform.system()} {platform.machine()}"}
@@ -148,7 +148,7 @@ def read_one(paper: str, task: Task, seed: int, folder: Path = FOLDER) -> Row | 
 
 
 def changed(task: Task, row: Row) -> bool:
-    """Whether the code has changed since the row was measured; never for a row of this session."""
+    """True if the code has changed since the row was measured; never for a row of this session."""
     if "code" not in row.facts:
         return False
     backend = row.facts["config"]["backend"] if isinstance(task, Run) else "loop"

@@ -161,7 +161,7 @@ def _until(deadline: float) -> Callable[[int], None]:
 
 @contextmanager
 def _alone(job: Job, store: str | Path | None) -> Iterator[bool]:
-    """Whether no other process on this machine does the job."""
+    """True if no other process on this machine does the job."""
     locks = store_root(store) / "evidence"
     locks.mkdir(parents=True, exist_ok=True)
     lock = FileLock(locks / f"{job.paper}-{job.task.name}-s{job.seed}.lock")

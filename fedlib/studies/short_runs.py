@@ -1,4 +1,4 @@
-"""Short runs of a study as JSON: `python trial.py PAPER ROUNDS NAME SEED DEVICE [...]`, one line for each.
+"""Short runs of a study as JSON: `python short_runs.py PAPER ROUNDS NAME SEED DEVICE [...]`, one line for each.
 
 It runs with the library that Python finds, which may be an older one than this file's: see `recheck`.
 """
@@ -20,7 +20,7 @@ ABOUT = {"code", "commit", "config", "machine", "packages", "python", "rechecked
 
 
 def values(facts: dict[str, Any]) -> dict[str, Any]:
-    """What a row says of numbers: nothing of the code, the machine or the time."""
+    """Numerical fields of a row, without code, machine and time."""
     return {name: value for name, value in facts.items() if name not in ABOUT}
 
 

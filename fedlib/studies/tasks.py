@@ -1,4 +1,4 @@
-"""What a study computes: runs of `fl.run`, and measurements that are none, by name, before any data is loaded."""
+"""Tasks of a study: runs of `fl.run` and other measurements, declared by name before any data is loaded."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ Task = Run | Probe
 
 
 def here(task: Task) -> bool:
-    """Whether the data of a run, or of a measurement, need no download."""
+    """True if the data of a run, or of a measurement, need no download."""
     public = [task.public[0]] if isinstance(task, Run) and task.public else []
     return all(is_here(images.name, **dict(images.options)) for images in (task.images, *public) if images.name)
 

@@ -63,7 +63,7 @@ class Case(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What is known of a claim.
+    """The state of a claim.
 
     Attributes:
         verdict: one of `VERDICTS`.

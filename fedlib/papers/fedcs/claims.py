@@ -72,7 +72,7 @@ def layer_matters_little(numbers: Numbers) -> list[Case]:
 
 
 def of_groups(numbers: Numbers, item: str, method: str, metric: str) -> Number:
-    """How even the groups of a figure are."""
+    """A measure of how evenly the groups of a figure do."""
     name = "digit5" if item == "fig10" else "cifar10"
     return numbers(item, method, name, SHIFT[name], metric)
 

@@ -78,7 +78,7 @@ def slow_start(numbers: Numbers) -> list[Case]:
 
 
 def fluctuation(numbers: Numbers, name: str, alpha: float) -> Number:
-    """How restless the curve of FedSimSup is."""
+    """Fluctuation of the curve of FedSimSup."""
     return numbers("fig2", "fedsimsup", name, f"dir={alpha}", "fluctuation")
 
 

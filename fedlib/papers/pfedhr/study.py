@@ -16,6 +16,6 @@ def cells(profile: str) -> list[Cell]:
 
 
 def slow(cell: Cell) -> bool:
-    """Whether all runs behind a number are of several architectures on all images of CIFAR-10."""
+    """True if all runs behind a number have several architectures and all images of CIFAR-10."""
     runs = [task for task in cell.tasks if isinstance(task, Run) and task.images == PROFILES["paper"].data["cifar10"]]
     return len(runs) == len(cell.tasks) and all(len(architectures(task.model)) > 1 for task in runs)

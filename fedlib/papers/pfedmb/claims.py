@@ -113,7 +113,7 @@ def as_many_as_groups(n: Numbers) -> list[Case]:
 
 
 def cost(n: Numbers, b: int, name: str) -> Number:
-    """What pFedMB with b branches costs; with b = 0 FedAvg."""
+    """A cost of pFedMB with b branches; with b = 0 of FedAvg."""
     return n("cost", "pfedmb" if b else "fedavg", "cifar10", f"branches={b}" if b else "", name)
 
 

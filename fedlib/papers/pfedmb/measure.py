@@ -83,7 +83,7 @@ def choices_by_layer(result: fl.RunResult) -> Kept:
 
 
 def best(rows: Sequence[Row]) -> Row:
-    """Of several runs the one with the highest validation accuracy."""
+    """The run with the highest validation accuracy."""
     return max(rows, key=lambda row: row.kept["validation"])
 
 

@@ -1,4 +1,4 @@
-"""What pFedSim's study measures that is no accuracy, and what it keeps of a run."""
+"""pFedSim: measurements that are no accuracy, and the values that a row keeps of a run."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def by_domain(result: fl.RunResult) -> Kept:
 
 
 def learned(run: Run, result: fl.RunResult) -> Kept:
-    """What the server knows at the end: Phi and the data similarity of the pairs that were sampled together.
+    """Final Phi of the server and data similarity, for the pairs that were sampled together.
 
     Both as means over pairs of clients with these main classes, too: [classes, classes].
     """
@@ -121,7 +121,7 @@ def stages(
     setting: Mapping[str, object],
     rounds: Sequence[int],
 ) -> Kept:
-    """How well classifiers follow the data similarity, after so many rounds of FedAvg and a local training.
+    """Agreement of classifiers with the data similarity after some rounds of FedAvg and a local training.
 
     Kendall's tau and Pearson's r of Phi, for several similarities and caps.
     """

@@ -126,7 +126,7 @@ PROFILES = {
 
 
 def local(sizes: Sizes) -> dict[str, object]:
-    """How a client trains."""
+    """Settings of local training."""
     return {"local_epochs": sizes.local_epochs, "batch_size": sizes.batch_size, "lr": sizes.lr}
 
 
