@@ -17,8 +17,8 @@ from joblib import Parallel, delayed
 from matplotlib.figure import Figure
 
 from fedlib.files import write_file, write_text
-from fedlib.report.output import markdown
-from fedlib.report.paper import KEY, PAPERS, PROFILES, TITLES, format_pm, reported
+from fedlib.report.output import markdown, with_deviations
+from fedlib.report.paper import KEY, PAPERS, PROFILES, TITLES, reported
 from fedlib.report.style import PALETTE, WIDE, use_style
 from fedlib.studies.differences import IN_PERCENT, POINTS, percentages
 from fedlib.studies.layout import item_title
@@ -238,23 +238,10 @@ def _write(frame: pd.DataFrame, path: Path) -> None:
     """As CSV, and as Markdown for reading: with words above it, mean and standard deviation in one column."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path.with_suffix(".csv"), frame.to_csv(index=False, float_format="%.6g"))
-    shown = frame.copy()
-    for value, std in (("value", "std"), ("paper", "paper_std")):
-        if {value, std} <= {*shown}:
-            pairs = zip(shown[value].astype(float), shown[std].astype(float), strict=True)
-            shown[value] = [format_pm(mean, spread) for mean, spread in pairs]
-            shown = shown.drop(columns=std)
-    if "difference" in shown:
-        shown["difference"] = [f"{d:+.2f}" if np.isfinite(d) else "" for d in shown["difference"].astype(float)]
-    if "commit" in shown:
-        shown["commit"] = [str(c)[:7] if isinstance(c, str) else "" for c in shown["commit"]]
+    shown = with_deviations(frame)
+    if "changed" in shown:
         shown["changed"] = ["code has changed since" if changed is True else "" for changed in shown["changed"]]
-    lines = [HEADS[path.name]] if path.name in HEADS else []
-    lines += ["| " + " | ".join(map(str, shown.columns)) + " |", "|" + "---|" * len(shown.columns)]
-    for row in shown.itertuples(index=False):
-        cells = ("" if value is None or value is pd.NA else str(value).replace("|", "\\|") for value in row)
-        lines.append("| " + " | ".join(cells) + " |")
-    write_text(path.with_suffix(".md"), "\n".join(lines) + "\n")
+    write_text(path.with_suffix(".md"), markdown(shown, HEADS.get(path.name, "").rstrip(), missing=""))
 
 
 def _write_differences(frame: pd.DataFrame, board: pd.DataFrame, folder: Path) -> None:

@@ -65,10 +65,6 @@ class Study:
         """A copy with other attributes."""
         return replace(self, **fields)
 
-    def only(self, *items: str) -> Study:
-        """The study with the numbers of some items."""
-        return self.replace(cells=[cell for cell in self.cells if cell.item in items])
-
     # -- runs
 
     def run(self, *items: str, jobs: int | None = None, progress: bool = True) -> Study:
