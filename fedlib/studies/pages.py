@@ -6,7 +6,6 @@ import re
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
-from io import BytesIO
 from pathlib import Path
 
 import matplotlib as mpl
@@ -14,6 +13,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from joblib import Parallel, delayed
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from fedlib.files import write_file, write_text
@@ -257,7 +257,8 @@ def _write_differences(frame: pd.DataFrame, board: pd.DataFrame, folder: Path) -
 
 
 def _save(figure: Figure, path: Path) -> None:
-    figure.savefig(BytesIO(), format="svg")  # lays it out; the last bits of that differ between builds
+    figure.canvas, figure.dpi = FigureCanvasSVG(figure), 72  # as when it is saved
+    figure.draw_without_rendering()  # lays it out; the last bits of that differ between builds
     figure.set_layout_engine("none")
     for ax in figure.axes:
         ax.set_position(np.round(ax.get_position(original=True).bounds, 6).tolist())

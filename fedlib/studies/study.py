@@ -143,7 +143,8 @@ class Study:
 
     def rows_of(self, task: Task) -> list[Row]:
         """The rows of a run, or of a measurement, by seed."""
-        return [self.rows[key] for key in sorted(key for key in self.rows if key[0] == task.name)]
+        name = task.name
+        return [self.rows[key] for key in sorted(key for key in self.rows if key[0] == name)]
 
     # -- numbers
 
