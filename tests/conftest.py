@@ -21,6 +21,8 @@ from fedlib.data import Dataset
 
 sys.modules["rfc3987_syntax"] = None  # jsonschema does without; its import takes more than a second
 torch.set_num_threads(1)
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"  # before triton is imported
 hypothesis.settings.register_profile("fedlib", derandomize=True, database=None, deadline=None)
 hypothesis.settings.load_profile("fedlib")
 

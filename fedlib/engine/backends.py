@@ -8,79 +8,105 @@ from pathlib import Path
 
 import torch
 from filelock import FileLock
-from torch.utils._pytree import tree_map
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
 
-from fedlib.engine.convolution import FORMS
+from fedlib.engine.convolution import GROUPED, convolutions, forms_of, layers_of
 from fedlib.engine.loop import train_loop
-from fedlib.engine.program import CaptureError
+from fedlib.engine.program import CaptureError, captured
 from fedlib.engine.stacked import Stacked
 from fedlib.files import write_text
 from fedlib.fingerprint import Registry
-from fedlib.stack import repeat
-from fedlib.training.losses import cross_entropy
-from fedlib.training.phase import Phase, Trainer, roles
+from fedlib.training.phase import Phase, Trainer
 
-STEPS = 20  # per client in the phase that is timed
+STEPS = 20  # that are timed together
 
 
 def stacked(device: torch.device, store: Path, graphs: bool) -> Trainer:
-    """The stacked backend, with the faster measured form of convolutions on a GPU, and "grouped" on a CPU."""
-    return Stacked(partial(measured_form, store, graphs) if device.type == "cuda" else "grouped", graphs)
+    """The stacked backend, with the fastest measured forms of convolutions on a GPU, and "grouped" on a CPU."""
+    return Stacked(partial(measured_forms, store, graphs) if device.type == "cuda" else GROUPED, graphs)
 
 
 # (device, run store, graphs) -> trainer
 BACKENDS: dict[str, Callable[..., Trainer]] = Registry(loop=lambda *_: train_loop, stacked=stacked)
 
 
-def measured_form(store: Path, graphs: bool, phase: Phase, size: int) -> str:
-    """Faster form of convolutions for a stack of `size` clients."""
+def measured_forms(store: Path, graphs: bool, phase: Phase, size: int) -> list[str]:
+    """Fastest form of each convolution for a stack of `size` clients."""
     # Measured once per run store, GPU, version of torch, model and size (rounded up to a power of two), then read from
     # the store, so that runs with the same store have the same bits.
     gpu, shape = torch.cuda.get_device_name(phase.images.y.device), "x".join(map(str, phase.images.x.shape[1:]))
     size = 1 << (size - 1).bit_length()
     case = f"{gpu}, torch {torch.__version__}, {phase.model.name} {shape}, {size} clients"
     store.mkdir(parents=True, exist_ok=True)
-    path = store / "convolutions.json"
+    path = store / "forms.json"
     with FileLock(path.with_suffix(".lock")):
         known = json.loads(path.read_text()) if path.exists() else {}
         if case not in known:
-            known[case] = faster_form(phase, size, graphs)
+            known[case] = fastest_forms(phase, size, graphs)
             write_text(path, json.dumps(known, indent=2) + "\n")
     return known[case]
 
 
-def faster_form(phase: Phase, size: int, graphs: bool) -> str:
-    """Form of convolutions (see `convolution.convolutions`) with the shorter time for a `timed_phase`."""
-    # A failing form is left out, for lack of memory for example. If all fail, the first error is raised.
+def fastest_forms(phase: Phase, size: int, graphs: bool) -> list[str]:
+    """Form (see `convolution.convolutions`) with the shortest time for each layer, forward and backward."""
+    entering: dict[nn.Module, Tensor] = {}
+    hooks = [
+        layer.register_forward_pre_hook(lambda layer, given: entering.setdefault(layer, given[0]))
+        for layer in layers_of(phase.model.net)
+    ]
+    scale = phase.images.scale  # for its dtype and device
+    w = {name: t.detach().to(scale, copy=True) for name, t in phase.model.weights.items()}
+    for name in phase.model.trainable:
+        w[name].requires_grad_()
+    phase.model.net.eval()  # draws nothing
+    try:
+        phase.model(w, scale.new_zeros(phase.batches[0].shape[1], *phase.model.shape))
+    finally:
+        phase.model.net.train()
+        for hook in hooks:
+            hook.remove()
+    return [_fastest(layer, entering.get(layer), size, graphs) for layer in layers_of(phase.model.net)]
+
+
+def _fastest(layer: nn.Conv2d, x: Tensor | None, size: int, graphs: bool) -> str:
+    """Fastest form of a layer with input x [batch, C, H, W], which need not have a gradient; None: it is not used."""
+    # A form that fails, for lack of memory for example, is left out. If all fail, the first error is raised.
     seconds, errors = {}, []
-    for form in FORMS:
+    for form in forms_of(layer, x.dtype) if x is not None else ():
         try:
-            seconds[form] = _seconds(Stacked(form, graphs), timed_phase(phase, size))
+            seconds[form] = _seconds(layer, form, x, size, graphs)
         except CaptureError:
             raise
-        except RuntimeError as error:
+        except Exception as error:  # also of a compiler of kernels
             errors.append(error)
-    if not seconds:
+    if errors and not seconds:
         raise errors[0]
     errors.clear()  # an error keeps the memory of the failed call alive
-    return min(seconds, key=seconds.get)
+    return min(seconds, key=seconds.get, default=GROUPED)
 
 
-def timed_phase(phase: Phase, size: int) -> Phase:
-    """Phase of `size` clients with `STEPS` plain SGD steps each, with the model and the images of `phase`."""
-    images, width = phase.images, phase.batches[0].shape[1]
-    index = torch.arange(size * STEPS * width).remainder(len(images.y)).view(size, STEPS, width)
-    w = repeat(tree_map(lambda t: t.to(images.scale), phase.model.weights), size)
-    return phase._replace(w=w, batches=tuple(index), loss=cross_entropy, context=(), draws=(), roles=roles(w))
+def _seconds(layer: nn.Conv2d, form: str, x: Tensor, size: int, graphs: bool) -> float:
+    """Shortest of three times of `STEPS` gradients of a layer for `size` clients."""
+    inner = x.requires_grad  # its input comes from another layer, which has the client axis next to the channels
+    images = x.detach().unsqueeze(int(inner)).repeat_interleave(size, int(inner))
+    w = {name: t.to(x).expand(size, *t.shape).contiguous() for name, t in layer.named_parameters()}
+
+    def loss(w: dict[str, Tensor], x: Tensor) -> Tensor:
+        return functional_call(layer, w, (x,)).square().sum()
+
+    gradient = vmap(grad(loss, argnums=(0, 1) if inner else 0), in_dims=(0, int(inner)))
+    with convolutions(layer, form):
+        step = partial(gradient, w, images)
+        step()
+        if graphs and x.is_cuda:
+            step = captured(step, step, x.device).replay
+        return min(_wall(step, images) for _ in range(3))
 
 
-def _seconds(train: Trainer, phase: Phase) -> float:
-    """Shortest of three times; an earlier call captures the graphs and warms up the libraries."""
-
-    def once() -> float:
-        start = time.perf_counter()
-        train(phase)[1].sum().item()  # waits for the device
-        return time.perf_counter() - start
-
-    once()
-    return min(once() for _ in range(3))
+def _wall(step: Callable[[], object], images: Tensor) -> float:
+    start = time.perf_counter()
+    for _ in range(STEPS):
+        step()
+    images.sum().item()  # waits for the device
+    return time.perf_counter() - start

@@ -1,40 +1,62 @@
-"""Two implementations ("forms") of convolutions under `vmap`; the faster one depends on the device."""
+"""Implementations ("forms") of convolutions under `vmap`; the fastest one depends on the layer and on the device."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from importlib.util import find_spec
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-FORMS = ("grouped", "patches")
+FORMS = ("grouped", "patches", "direct", "product")
+GROUPED, PATCHES, *KERNELS = FORMS
 
 
 @contextmanager
-def convolutions(net: nn.Module, form: str) -> Iterator[None]:
-    """Within this context the convolutions of `net` have the form `form`; results are the same up to rounding."""
-    # "grouped" is PyTorch's convolution, which becomes one grouped convolution under `vmap`. "patches" multiplies
-    # unfolded images with the kernels, one batched matrix product under `vmap`; it leaves other than plain convolutions
-    # as they are.
-    changed = [layer for layer in net.modules() if form == "patches" and _is_plain(layer)]
-    for layer in changed:
-        layer._conv_forward = partial(_patches, layer)
+def convolutions(net: nn.Module, forms: str | Sequence[str]) -> Iterator[None]:
+    """Within this context the convolutions of `net` have these forms; results are the same up to rounding.
+
+    Args:
+        net: the module.
+        forms: "grouped" is PyTorch's convolution, which becomes one grouped convolution under `vmap`. "patches"
+            multiplies unfolded images with the kernels, one batched matrix product. "direct" and "product" are kernels
+            for GPUs, see `fedlib.engine.kernels`. One form for each layer, in the order of `layers_of`, or one for all;
+            a layer that a form does not know is "grouped".
+    """
+    layers = layers_of(net)
+    forms = [forms] * len(layers) if isinstance(forms, str) else forms
+    changed = [pair for pair in zip(layers, forms, strict=True) if pair[1] in forms_of(pair[0])[1:]]
+    for layer, form in changed:
+        layer._conv_forward = partial(_patches, layer) if form == PATCHES else partial(_by_kernels, layer, form)
     try:
         yield
     finally:
-        for layer in changed:
+        for layer, _ in changed:
             del layer._conv_forward
 
 
-def _is_plain(layer: nn.Module) -> bool:
-    return (
-        isinstance(layer, nn.Conv2d)
-        and layer.groups == 1
-        and layer.stride == layer.dilation == (1, 1)
-        and layer.padding_mode == "zeros"
-        and not isinstance(layer.padding, str)
-    )
+def layers_of(net: nn.Module) -> list[nn.Conv2d]:
+    """The convolutions of a module."""
+    return [layer for layer in net.modules() if isinstance(layer, nn.Conv2d)]
+
+
+def forms_of(layer: nn.Conv2d, dtype: torch.dtype = torch.float32) -> list[str]:
+    """The forms that a convolution can have for images of this type."""
+    forms = [GROUPED]
+    if layer.dilation == (1, 1) and layer.padding_mode == "zeros" and not isinstance(layer.padding, str):
+        forms += [PATCHES] if layer.groups == 1 and layer.stride == (1, 1) else []
+        forms += KERNELS if dtype == torch.float32 and find_spec("triton") else []
+    return forms
+
+
+def _by_kernels(layer: nn.Conv2d, way: str, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Output of `layer` by the kernels, which are for float32: x [batch, C, H, W] -> [batch, out, H', W']."""
+    if x.dtype != torch.float32:
+        return F.conv2d(x, weight, bias, layer.stride, layer.padding, groups=layer.groups)
+    from fedlib.engine.kernels import Geometry, KernelConvolution  # Triton comes with PyTorch for CUDA only
+
+    return KernelConvolution.apply(x, weight, bias, Geometry(layer.stride, layer.padding, layer.groups), way)
 
 
 def _patches(layer: nn.Conv2d, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,7 +21,8 @@ from fedlib.training.phase import FROZEN, TRAINED, WRITTEN, Loss, Phase
 
 ROLES = (TRAINED, WRITTEN, FROZEN)
 WARM_UP = 3  # steps before a capture, in which libraries allocate their workspaces
-Form = str | Callable[[Phase, int], str]  # of convolutions: always the same, or chosen for each size of the stack
+Forms = str | Sequence[str]  # of convolutions: one for all layers, or one for each
+Form = Forms | Callable[[Phase, int], Forms]  # always the same, or chosen for each size of the stack
 
 
 class CaptureError(RuntimeError):
@@ -65,7 +67,7 @@ class Program:
         one_client = partial(_loss, phase.loss, phase.model, phase.roles, structure)
         self._gradients = vmap(grad_and_value(one_client, has_aux=True), randomness=randomness)
         replays = graphs and device.type == "cuda"
-        self._forms: dict[int, str] = {}  # by size
+        self._forms: dict[int, Forms] = {}  # by size
         self._graphs: dict[int, torch.cuda.CUDAGraph] | None = {} if replays else None  # by size
         self._pool = torch.cuda.graph_pool_handle() if replays else None  # memory that the graphs share
 
@@ -95,8 +97,8 @@ class Program:
         self.n_steps[:k].copy_(to_device(n_steps, self.index.device))
         self.step.zero_()
 
-    def _advance(self, size: int, form: str) -> None:
-        """One step of the first `size` clients, with this form of convolutions."""
+    def _advance(self, size: int, form: Forms) -> None:
+        """One step of the first `size` clients, with these forms of convolutions."""
         lists = self.trained, self.written, self.frozen, self.context, self.progress
         trained, written, frozen, context, progress = tree_map(lambda t: t[:size], lists)
         running = self.step < self.n_steps[:size]  # [size]
@@ -133,33 +135,40 @@ class Program:
     def _prepared(self, phase: Phase, size: int) -> Callable[[], object]:
         """Step of `size` clients as a function; with CUDA graphs it is captured at the first use."""
         if size not in self._forms:
-            self._forms[size] = self.form if isinstance(self.form, str) else self.form(phase, size)
+            self._forms[size] = self.form(phase, size) if callable(self.form) else self.form
         step = partial(self._advance, size, self._forms[size])
         if self._graphs is None:
             return step
         if size not in self._graphs:
-            self._graphs[size] = self._captured(step)
+
+            def first() -> None:
+                self.step.zero_()
+                step()
+
+            self._graphs[size] = captured(step, first, self.step.device, self._pool)
         return self._graphs[size].replay
 
-    def _captured(self, step: Callable[[], object]) -> torch.cuda.CUDAGraph:
-        """CUDA graph of the step. The random state is restored, so that a capture does not change later draws."""
-        graph, side, device = torch.cuda.CUDAGraph(), torch.cuda.Stream(), self.step.device
-        with torch.random.fork_rng([device] if device.type == "cuda" else []):
-            side.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(side):
-                for _ in range(WARM_UP):
-                    self.step.zero_()
-                    step()
-            torch.cuda.current_stream().wait_stream(side)
-            try:
-                with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
-                    step()
-            except RuntimeError as error:
-                raise CaptureError(
-                    "A training step could not be captured as a CUDA graph, after which this process cannot use "
-                    "the GPU; start again with graphs=False."
-                ) from error
-        return graph
+
+def captured(
+    step: Callable[[], object], warm_up: Callable[[], object], device: torch.device, pool: Any = None
+) -> torch.cuda.CUDAGraph:
+    """CUDA graph of a step. The random state is restored, so that a capture does not change later draws."""
+    graph, side = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(WARM_UP):
+                warm_up()
+        torch.cuda.current_stream().wait_stream(side)
+        try:
+            with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
+                step()
+        except RuntimeError as error:
+            raise CaptureError(
+                "A training step could not be captured as a CUDA graph, after which this process cannot use "
+                "the GPU; start again with graphs=False."
+            ) from error
+    return graph
 
 
 def _side_by_side(tensors: Sequence[Tensor], clients: int, dtype: torch.dtype) -> tuple[Tensor, list[Tensor]]:

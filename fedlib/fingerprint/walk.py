@@ -89,6 +89,8 @@ class _Walk:
             return repr(value)
         if isinstance(value, functools.partial | functools.partialmethod):
             return f"partial{self.written((value.func, value.args, value.keywords))}"
+        if kind.__module__.startswith("triton.") and hasattr(value, "fn"):  # a kernel: its Python function
+            return self.name(value.fn)
         if isinstance(value, type) or inspect.isroutine(value) or hasattr(value, "cache_clear"):
             if isinstance(value, types.MethodType) and not isinstance(value.__self__, types.ModuleType):
                 return f"{self.written(value.__self__)}.{self.name(value.__func__)}"
