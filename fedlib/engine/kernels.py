@@ -53,7 +53,7 @@ def _source(
 
 @triton.jit
 def _direct(
-    X, W, BIAS, Y, n, IN, H, V, OUT, P, Q, G, xk, xn, xc, yk, yn, wo, wc,
+    X, W, BIAS, Y, n, IN, H, V, OUT, P, Q, G, xk, xn, xc, yk, yn, wk, wo, wc, bk,
     R: tl.constexpr, S: tl.constexpr, UP: tl.constexpr, LEFT: tl.constexpr, DOWN: tl.constexpr, RIGHT: tl.constexpr,
     BACK: tl.constexpr, BIASED: tl.constexpr, BM: tl.constexpr, BO: tl.constexpr,
 ):  # fmt: skip
@@ -63,7 +63,7 @@ def _direct(
     b, q = m // (P * Q), m % (P * Q)
     i, j = q // Q, q % Q
     x = X + (kg // G) * xk + (kg % G) * IN * xc + b * xn
-    w = W + kg * OUT * IN * R * S + o * wo
+    w = W + (kg // G) * wk + (kg % G) * OUT * IN * R * S + o * wo
     total = tl.zeros((BO, BM), Y.dtype.element_ty)
     for c in range(IN):
         for r in tl.static_range(R):
@@ -72,14 +72,14 @@ def _direct(
                 pixels = tl.load(x + c * xc + at, mask=ok, other=0.0)
                 total += tl.load(w + c * wc + r * S + s, mask=o < OUT, other=0.0)[:, None] * pixels[None, :]
     if BIASED:
-        total += tl.load(BIAS + kg * OUT + o, mask=o < OUT, other=0.0)[:, None]
+        total += tl.load(BIAS + (kg // G) * bk + (kg % G) * OUT + o, mask=o < OUT, other=0.0)[:, None]
     y = Y + (kg // G) * yk + b[None, :] * yn + ((kg % G) * OUT + o[:, None]) * (P * Q) + q[None, :]
     tl.store(y, total, mask=(b < n)[None, :] & (o < OUT)[:, None])
 
 
 @triton.jit
 def _product(
-    X, W, BIAS, Y, n, IN, H, V, OUT, P, Q, G, xk, xn, xc, yk, yn, wo, wc,
+    X, W, BIAS, Y, n, IN, H, V, OUT, P, Q, G, xk, xn, xc, yk, yn, wk, wo, wc, bk,
     R: tl.constexpr, S: tl.constexpr, UP: tl.constexpr, LEFT: tl.constexpr, DOWN: tl.constexpr, RIGHT: tl.constexpr,
     BACK: tl.constexpr, BIASED: tl.constexpr, BM: tl.constexpr, BO: tl.constexpr, BC: tl.constexpr, DOT: tl.constexpr,
 ):  # fmt: skip
@@ -89,7 +89,7 @@ def _product(
     b, q = m // (P * Q), m % (P * Q)
     i, j = q // Q, q % Q
     x = X + (kg // G) * xk + (kg % G) * IN * xc + b * xn
-    w = W + kg * OUT * IN * R * S + o * wo
+    w = W + (kg // G) * wk + (kg % G) * OUT * IN * R * S + o * wo
     total = tl.zeros((BM, BO), Y.dtype.element_ty)
     for first in range(0, IN * R * S, BC):
         e = first + tl.arange(0, BC)
@@ -101,7 +101,7 @@ def _product(
         weights = tl.load(weights, mask=(o < OUT)[None, :] & (c < IN)[:, None], other=0.0)
         total = tl.dot(patches, weights, total, input_precision=DOT)
     if BIASED:
-        total += tl.load(BIAS + kg * OUT + o, mask=o < OUT, other=0.0)[None, :]
+        total += tl.load(BIAS + (kg // G) * bk + (kg % G) * OUT + o, mask=o < OUT, other=0.0)[None, :]
     y = Y + (kg // G) * yk + b[:, None] * yn + ((kg % G) * OUT + o[None, :]) * (P * Q) + q[:, None]
     tl.store(y, total, mask=(b < n)[:, None] & (o < OUT)[None, :])
 
@@ -141,9 +141,9 @@ def _weights(
 # -- launches -----------------------------------------------------------------------------------------------------
 
 
-def _dense(t: Tensor) -> Tensor:
-    """Images [k, n, C, H, V] as they are if each channel is contiguous, else a copy."""
-    return t if t.stride()[3:] == (t.shape[4], 1) else t.contiguous()
+def _dense(t: Tensor, axes: int) -> Tensor:
+    """The tensor as it is if it is contiguous beyond its first `axes`, else a copy."""
+    return t if t[(0,) * axes].is_contiguous() else t.contiguous()
 
 
 def _tiles(channels: int, most: int, least: int = 1) -> int:
@@ -153,31 +153,32 @@ def _tiles(channels: int, most: int, least: int = 1) -> int:
 
 def _convolved(x, w, bias, pixels, geometry: Geometry, way: str, back: bool) -> Tensor:
     """Convolution of images [k, n, C, H, V] to `pixels` (high, wide); with `back` the gradient of its input."""
-    (k, n, _, *size), (high, wide) = x.shape, w.shape[3:]
-    g, (out, into) = geometry.groups, (w.shape[1] // geometry.groups, w.shape[2])
-    (o, c), strides = (
-        ((into, out), (high * wide, into * high * wide)) if back else ((out, into), (into * high * wide, high * wide))
-    )
-    x, w, y = _dense(x), w.contiguous(), x.new_empty(n, k, g * o, *pixels).transpose(0, 1)
+    (k, n, _, *size), (_, out, into, high, wide), g = x.shape, w.shape, geometry.groups
+    entries, biased = high * wide, bias is not None
+    channels, steps = (out // g, into), (into * entries, entries)  # leaving and entering; of both in the weights
+    if back:
+        channels, steps = channels[::-1], steps[::-1]
+    o, c = channels
+    x, w, y = _dense(x, 3), _dense(w, 1), x.new_empty(n, k, g * o, *pixels).transpose(0, 1)
+    bias = _dense(bias, 1) if biased else w
     total = n * pixels[0] * pixels[1]
-    sizes = n, c, *size, o, *pixels, g, *x.stride()[:3], *y.stride()[:2], *strides
-    constants = high, wide, *geometry.padding, *geometry.stride, back, bias is not None
-    given = x, w, bias.contiguous() if bias is not None else w, y
+    sizes = n, c, *size, o, *pixels, g, *x.stride()[:3], *y.stride()[:2], w.stride(0), *steps, bias.stride(0)
+    constants = high, wide, *geometry.padding, *geometry.stride, back, biased
     if way == "direct":
         block, tile = 256 if total * k > 60_000 else 128, _tiles(o, 16)
-        _direct[triton.cdiv(total, block), triton.cdiv(o, tile), k * g](*given, *sizes, *constants, block, tile)
+        _direct[triton.cdiv(total, block), triton.cdiv(o, tile), k * g](x, w, bias, y, *sizes, *constants, block, tile)
     else:
         tile = _tiles(o, 64, least=16)
         block = 128 if tile == 16 else 64
         _product[triton.cdiv(total, block), triton.cdiv(o, tile), k * g](
-            *given, *sizes, *constants, block, tile, 32, PRECISION
+            x, w, bias, y, *sizes, *constants, block, tile, 32, PRECISION
         )
     return y
 
 
 def _of_weights(d, x, kernel, geometry: Geometry, way: str) -> Tensor:
     """Gradient [k, out, in, high, wide] of the weights from that of the output [k, n, out, P, Q] and the input."""
-    x, d = _dense(x), _dense(d)
+    x, d = _dense(x, 3), _dense(d, 3)
     (k, n, _, *size), pixels, g, (high, wide) = x.shape, d.shape[3:], geometry.groups, kernel
     c, o = x.shape[2] // g, d.shape[2] // g
     entries, total = c * high * wide, n * pixels[0] * pixels[1]
