@@ -1,4 +1,4 @@
-"""The pages that are written by hand: how to use it, contributing, changes, the lecturer's page, and the glossary."""
+"""Pages written by hand: use, contributing, changes, the pages in `pages/`, and the glossary."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import nbformat
 from fedlib.tools.site.markup import EXTRA, ROOT, Pages, relink
 
 PAGES = Path(__file__).parent / "pages"
-TABLES = {  # that pages link to, with what stands above them here
+TABLES = {  # linked from pages, each with the text above it
     "figures/reference/evidence/items.md": "",
     "figures/reference/bench/bench.md": "# Speed\n\n![Bars and lines of the table](bench.svg)\n\n",
 }
-ELSEWHERE = ("What is here, and what is not yet",)  # sections of the README that the start page replaces
+ELSEWHERE = ("Contents and status",)  # sections of the README that the start page replaces
 
 
 def pages() -> Pages:
@@ -36,7 +36,7 @@ def pages() -> Pages:
 
 
 def readme() -> str:
-    """The README as the page of use: without its title and what has a page of its own."""
+    """The page of use: the README without its title, its score and the sections of the start page."""
     _, *sections = re.split(r"^## ", (ROOT / "README.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
     kept = [section for section in sections if section.partition("\n")[0] not in ELSEWHERE]
     return "# Use fedlib\n\n" + "".join(f"## {section}" for section in kept)
@@ -46,7 +46,7 @@ def readme() -> str:
 
 
 class Term(NamedTuple):
-    """A term of the glossary: the word, a note behind it ("" if none), and its meaning in Markdown."""
+    """A term of the glossary: the word, the note after it ("" for none), and the meaning in Markdown."""
 
     word: str
     note: str
@@ -65,11 +65,11 @@ def terms() -> dict[str, list[Term]]:
 
 
 def glossary(pages: Pages) -> Pages:
-    """The page of all terms, each with the code that is its meaning and the pages that use it."""
+    """The page of all terms, each with the code that defines it and the pages that use it."""
     made: Pages = {}
     texts = {name: content for name, content in pages.items() if isinstance(content, str) and name.endswith(".md")}
     titles = {name: title[1] for name, text in texts.items() if (title := re.search(r"^# (.+)", text, re.MULTILINE))}
-    parts = ["# Glossary\n", "One word, one meaning. A name in code is its exact meaning here.\n"]
+    parts = ["# Glossary\n", "Each term, with the function or class that defines it here.\n"]
     for section, entries in terms().items():
         parts += [f"## {section}\n", "```````{glossary}"]
         for term in sorted(entries, key=lambda term: term.word.lower()):
