@@ -1,1 +1,1 @@
-"""Studies: what the papers print and claim, the runs that this needs, and what has been measured of it."""
+"""Studies: the items and claims of the papers, the runs behind them, and the measured numbers."""

@@ -14,7 +14,7 @@ from fedlib.studies.runner import evidence
 
 
 def budget(text: str) -> float:
-    """Hours: "2h", "30m", "1.5h"."""
+    """Parse hours: "2h", "30m", "1.5h"."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)(h|m)", text)
     if not found:
         raise argparse.ArgumentTypeError(f"{text!r} is not allowed; say for example 2h or 30m")
@@ -22,14 +22,14 @@ def budget(text: str) -> float:
 
 
 def positive(text: str) -> int:
-    """A number of processes."""
+    """Parse a number of processes."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not allowed; at least 1")
     return int(text)
 
 
 def main() -> int:
-    """Parse the command line and do it."""
+    """Execute the command line; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m fedlib.studies", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     run = commands.add_parser("run", help="run what is missing and write a row for each finished run")

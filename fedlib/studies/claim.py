@@ -16,13 +16,13 @@ from fedlib.studies.verdict import Case
 
 
 class Numbers:
-    """The measured numbers of a study, called with the identity of one; the identities are recorded in `asked`.
+    """The measured numbers of a study, called with the identity of a number, which is recorded in `asked`.
 
     Args:
         paper: the paper.
         clients: see `Study.clients`.
         cells: all numbers of the study.
-        measured: those with values, a row per number and seed; see `Study.measured`.
+        measured: those with values, one row per number and seed; see `Study.measured`.
     """
 
     def __init__(self, paper: str, clients: int, cells: Sequence[Cell], measured: pd.DataFrame):
@@ -59,10 +59,10 @@ class Claim(NamedTuple):
     """The rule that decides a claim.
 
     Attributes:
-        id: as in the paper's `claims.csv`, which has its words and its predicate.
+        id: as in the paper's `claims.csv`, which has its text and its predicate.
         cases: `cases(numbers)` are its comparisons.
         quantifier: see `judge`.
-        least: likewise.
+        least: see `judge`.
         figure: the item that shows it.
     """
 

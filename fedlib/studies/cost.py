@@ -1,4 +1,4 @@
-"""Estimated cost of a run on this machine: the samples that its clients train on, times the time of one."""
+"""Estimated cost of a run on this machine: training samples times seconds per sample."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import torch.nn.functional as F
 from fedlib.models import MODELS, Architecture, architectures, build
 from fedlib.studies.tasks import Images, Run, Task, images
 
-PROBE_HOURS = 0.05  # a measurement that is no run
+PROBE_HOURS = 0.05  # of a measurement
 OVERHEAD = 1.2  # evaluation, the server
-PASSES = {  # time of a round relative to FedAvg's with the same epochs, where it differs much: of rows, or on `digits`
+PASSES = {  # time of a round relative to FedAvg's with the same epochs, from rows or on `digits`; default: 1
     "fccl": 2.7,
     "fedalt": 1.4,
     "fedamp": 1.2,
@@ -29,7 +29,7 @@ PASSES = {  # time of a round relative to FedAvg's with the same epochs, where i
     "pfedme": 4.1,
 }
 STEPS, BATCH = 4, 32
-ENOUGH = 0.2  # seconds of steps
+ENOUGH = 0.2  # seconds of all timed steps
 SIZES = {  # images, shape, classes
     "cifar10": (60_000, (3, 32, 32), 10),
     "cifar100": (60_000, (3, 32, 32), 100),
@@ -45,7 +45,7 @@ SIZES = {  # images, shape, classes
 
 
 def hours(task: Task) -> float:
-    """Hours of one core that a run takes, estimated."""
+    """Estimated hours of a run on one core."""
     if not isinstance(task, Run):
         return PROBE_HOURS
     n, shape, n_classes = _size(task.images)
@@ -71,7 +71,7 @@ def _size(source: Images) -> tuple[int, tuple[int, ...], int]:
 
 @lru_cache
 def seconds_per_sample(network: Architecture, shape: tuple[int, ...], n_classes: int) -> float:
-    """The time of a training step on one core, per image; the best of up to `STEPS`, as long as these are short."""
+    """Seconds of a training step per image on one core: the shortest of at most `STEPS` steps."""
     builder = MODELS["mobilenetv2"] if network.name == "mobilenetv2_pretrained" else network.build  # as fast
     model = build(network.name, builder, shape, n_classes, seed=0)
     x, y = torch.randn(BATCH, *shape), torch.zeros(BATCH, dtype=torch.int64)

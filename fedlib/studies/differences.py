@@ -29,11 +29,11 @@ def differences(study: Study, points: float) -> pd.DataFrame:
 
     Args:
         study: at the paper's size. Numbers of substitute data are left out.
-        points: differences up to here, in percentage points, do not count.
+        points: differences of at most so many percentage points do not count.
 
     Returns:
-        One row per table of which printed percentages have been measured: item, measured (their number), apart (the
-        number that differs by more than `points`), the largest difference (name, method, dataset, setting, metric,
+        One row per table with measured percentages: item, measured (number of them), apart (number of those that
+        differ by more than `points`), the largest difference (name, method, dataset, setting, metric,
         value, paper, difference), and lines of text (says): the difference, the sentence of each control, the controls
         that have not been run, the runs that diverged.
     """
@@ -62,7 +62,7 @@ def differences(study: Study, points: float) -> pd.DataFrame:
 
 
 def named(cells: Sequence[Cell], item: str, method: str, dataset: str, setting: str) -> str:
-    """A number by the parts of its key that differ within its table."""
+    """Name of a number: the parts of its key that differ within its table."""
     others = [cell for cell in cells if cell.item == item]
     common = set.intersection(*({cell.dataset, *cell.setting.split(";")} for cell in others))
     words = [word for word in setting.split(";") if word not in common]
@@ -70,7 +70,7 @@ def named(cells: Sequence[Cell], item: str, method: str, dataset: str, setting: 
 
 
 def _name(cells: Sequence[Cell], line: Mapping[str, object]) -> str:
-    """A number by its name, with its metric unless that is accuracy."""
+    """Name of a number, with its metric unless that is accuracy."""
     name = named(cells, *(str(line[key]) for key in KEY[:4]))
     return ", ".join(filter(None, [name, IN_PERCENT[str(line["metric"])]]))
 

@@ -29,12 +29,12 @@ class Cell(NamedTuple):
         method: the method, by its name in the library.
         dataset: the paper's data set.
         setting: index of the number in the paper, such as "dir=0.1;rho=0.5".
-        tasks: the runs, or measurements, that the number is made of.
-        read: `read(*rows)` is the number, from one row of each task, all of one seed.
+        tasks: the runs or measurements behind the number.
+        read: `read(*rows)` is the number, from one row of each task with the same seed.
         metric: quantity.
         seeds: number of seeds.
         official: the same tasks on the paper's data, where `tasks` are on substitute data. They are run as well, and
-            replace the substitutes of a data set once as many of its numbers are finished.
+            replace the substitutes of a data set once as many of them are finished.
         item: the table or figure, as in the paper's `reported.csv`; filled in by `cells_of`.
     """
 
@@ -75,11 +75,11 @@ class Item:
         rows: row index of its table: "method", "dataset", "metric" or a part of the settings, such as "rho" of
             "dir=0.1;rho=0.5"; all else goes into the columns.
         digits: decimals.
-        alt: description of the figure for those who do not see it.
-        explains: the tables whose distance from the printed numbers this control examines.
-        scheme: whether its figure shows no number.
-        drawing: `drawing(study)` makes its figure; None: it has none.
-        sentence: `sentence(study)` says what is seen and what it means; None: it has none.
+        alt: alternative text of the figure.
+        explains: the tables whose differences from the printed numbers this control examines.
+        scheme: True for a drawing without numbers.
+        drawing: `drawing(study)` makes its figure, if it has one.
+        sentence: `sentence(study)` says what is seen and what it means, if it has one.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ def replaced(cells: Sequence[Cell], others: Sequence[Cell], where: Callable[[Cel
 
 
 def _label(images: Images) -> str:
-    """The name of substitute data; for the paper's own data, the number of its images or of other sets."""
+    """Name of substitute data; for a part of the paper's own data, the number of images or of other sets."""
     if images.name != images.stands_for:
         return images.name
     sets = dict(images.options).get("domains", ())

@@ -52,7 +52,7 @@ def long_table(full: pd.DataFrame, here: pd.DataFrame, item: Item) -> pd.DataFra
 
 
 def item_title(name: str) -> str:
-    """A table or figure as a heading: "table8a" is "Table 8a"."""
+    """Heading of a table or figure: "table8a" is "Table 8a"."""
     words = {"table": "Table", "fig": "Figure", "eq": "Equation", "sec": "Section"}
     found = re.fullmatch(r"(table|fig|eq|sec)(\d\w*)", name)
     return f"{words[found[1]]} {found[2].replace('_', ' ')}" if found else name.replace("_", " ").capitalize()
@@ -82,6 +82,6 @@ def _stand_ins(long: pd.DataFrame) -> list[str]:
 
 
 def _names(words: Sequence[str], common: set[str], stand_in: str) -> list[str]:
-    """The words of a column that differ between columns; a data set that another one stands in for is named with it."""
+    """Words of a column that differ between columns; a replaced data set is named with its stand-in."""
     new = {pair.split(" for ")[1]: pair for pair in map(data_label, stand_in.split(", ")) if pair}
     return [new.get(word, word) for word in words if word not in common or word in new] or list(words[:1])

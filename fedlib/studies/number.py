@@ -1,4 +1,4 @@
-"""Numbers with noise, as intervals: a measured number is a point, one that nobody has measured is unbounded."""
+"""Numbers with noise, as intervals: a measured number is a point, an unmeasured one is unbounded."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ class Number(NamedTuple):
     """An interval that contains a number, and its noise.
 
     Attributes:
-        low: lower bound; -inf: there is none.
-        high: upper bound; inf: there is none.
-        noise: differences up to this size may be chance: the larger one of our standard deviation over seeds and the
-            paper's; with one seed the paper's alone.
+        low: lower bound, or -inf.
+        high: upper bound, or inf.
+        noise: standard deviation, ours over seeds or the paper's, whichever is larger; with one seed the paper's.
         name: its name in the sentence of a verdict.
-        stand_in: the substitute data behind it; "": it is of the paper's data.
+        stand_in: the substitute data behind it; "" for the paper's data.
         sure: whether the noise is known; it is not with one seed and no printed standard deviation.
     """
 
@@ -39,7 +38,7 @@ class Number(NamedTuple):
 
     @property
     def value(self) -> float:
-        """The point; NaN if it is none."""
+        """Value of a point, otherwise NaN."""
         return self.low if self.known else math.nan
 
     def __add__(self, other: Number | float) -> Number:  # type: ignore[override]  # a number, not a tuple
@@ -63,7 +62,7 @@ class Number(NamedTuple):
     __rmul__ = __mul__  # type: ignore[assignment]
 
     def __truediv__(self, other: Number) -> Number:
-        """A ratio of two points; its noise is the larger one of both, relative to them."""
+        """Ratio of two points, with the larger one of their relative noises."""
         if not (self.known and other.known and other.value):
             return missing(f"{self.name} / {other.name}")
         ratio = self.value / other.value
@@ -78,12 +77,12 @@ class Number(NamedTuple):
 
 
 def point(value: float, noise: float = 0.0, name: str = "", stand_in: str = "", sure: bool = True) -> Number:
-    """A number that is known."""
+    """A known number."""
     return Number(value, value, noise, name, stand_in, sure)
 
 
 def missing(name: str) -> Number:
-    """A number that nobody has measured."""
+    """An unmeasured number."""
     return Number(-math.inf, math.inf, name=name)
 
 
@@ -124,7 +123,7 @@ def strictly(number: Number) -> Number:
 
 
 def fact(right: bool, *about: Number) -> Number:
-    """A fact as the effect of a case: 1 if right, else -1; missing if a number that it is about is no point."""
+    """A fact as the effect of a case: 1 if true, else -1; missing unless all numbers behind it are points."""
     if not all(number.known for number in about):
         return missing("a fact")
     return point(1.0 if right else -1.0, stand_in=_stand_in(about), sure=all(number.sure for number in about))

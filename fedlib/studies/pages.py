@@ -1,4 +1,4 @@
-"""From the rows of evidence to tables, ledgers, a figure for each paper, and the scoreboard of all printed numbers."""
+"""Tables, figures, ledger and scoreboard of all papers, made from the rows of evidence."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from fedlib.studies.study import Study, study
 from fedlib.studies.verdict import VERDICTS
 
 FOLDER = Path(__file__).resolve().parent.parent.parent / "figures" / "reference" / "evidence"
-HEADS = {  # what stands above the tables
+HEADS = {  # texts above the tables
     "scoreboard": """# Scoreboard
 
 Every number that the five papers print, with what we measure besides in the same tables. `value` is what we
@@ -98,18 +98,18 @@ def differences_page(frame: pd.DataFrame, link: Callable[[str, str], str], pictu
 
 
 def in_markdown(says: str, link: Callable[[str], str]) -> list[str]:
-    """The lines that say what differs as Markdown; the name of a control leads to `link(name)`."""
+    """Lines about differences as Markdown; the name of a control links to `link(name)`."""
     lines = plain(says).split("\n")
     return [re.sub(r'(?<=^The control )"(\w+)"', lambda name: f"[{name[1]}]({link(name[1])})", line) for line in lines]
 
 
 def plain(text: str) -> str:
-    """Text as Markdown in which nothing is markup."""
+    """Escape text for Markdown."""
     return re.sub(r"([\\`*<>$\[\]])", r"\\\1", text)
 
 
 def build(folder: Path = FOLDER) -> pd.DataFrame:
-    """Write everything that follows from the rows; nothing is trained. The papers are spread over all cores.
+    """Write all tables and figures made from the rows, without training. The papers are spread over all cores.
 
     Args:
         folder: where `scoreboard`, `ledger`, `summary`, `differences`, `items` and a folder for each paper are written.
@@ -179,7 +179,7 @@ def completeness(full: Study) -> pd.DataFrame:
 
 
 def printed_and_measured(one: Study, board: pd.DataFrame) -> Figure:
-    """Every percentage that was measured against the one that is printed; on the diagonal they agree."""
+    """Plot every measured percentage against the printed one; on the diagonal they agree."""
     printed, both = (board["metric"].isin(IN_PERCENT) & board["paper"].notna()).sum(), percentages(board)
     figure, ax = plt.subplots(figsize=(WIDE, WIDE), layout="constrained")
     ax.plot([0, 100], [0, 100], color="0.7", linewidth=1, zorder=0)
@@ -235,7 +235,7 @@ def how_near(board: pd.DataFrame) -> str:
 
 
 def _write(frame: pd.DataFrame, path: Path) -> None:
-    """As CSV, and as Markdown for reading: with words above it, mean and standard deviation in one column."""
+    """Write a table as CSV, and as Markdown with its head, mean and standard deviation in one column."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path.with_suffix(".csv"), frame.to_csv(index=False, float_format="%.6g"))
     shown = with_deviations(frame)
@@ -245,7 +245,7 @@ def _write(frame: pd.DataFrame, path: Path) -> None:
 
 
 def _write_differences(frame: pd.DataFrame, board: pd.DataFrame, folder: Path) -> None:
-    """As CSV, and as Markdown that leads to the figures, or to tables where there is no figure."""
+    """Write the differences as CSV, and as Markdown with links to figures, or to tables without a figure."""
 
     def link(paper: str, item: str) -> str:
         kinds = (kind for kind in ("svg", "md") if (folder / paper / f"{item}.{kind}").exists())

@@ -1,9 +1,9 @@
 """Recheck of rows of older code with the first rounds of their runs.
 
-A row whose code has changed is no proof any more, even if the change was to a name. So the first rounds of its run are
-done twice, with the code of its commit and with that of today. Where everything agrees to the bit, accuracies, losses,
-bytes, what the row keeps, and the models, the row takes over the fingerprint of today's code and says that it has been
-rechecked. A measurement that is no run is done anew, all of it.
+A row whose code has changed since proves nothing any more, even if only a name has changed. So the first rounds of its
+run are repeated with the code of its commit and with today's. If accuracies, losses, bytes, kept values and models
+agree to the bit, the row gets the fingerprint of today's code and a note of the recheck. A measurement is repeated
+completely.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Evidence: one small JSON file for each finished run of a study, and for each measurement that is no run."""
+"""Evidence: one small JSON file for each finished run or measurement of a study."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Row(Evaluations):
 
     @property
     def diverged(self) -> int | None:
-        """The first evaluation, by its round, with a loss that is not finite; None if the last one's is finite."""
+        """Round of the first evaluation with a loss that is not finite; None if the last loss is finite."""
         lost = [one["round"] for one in self.facts.get("evaluations", ()) if one["loss"] is None]
         return lost[0] if lost and self.facts["evaluations"][-1]["loss"] is None else None
 
@@ -71,7 +71,7 @@ class Row(Evaluations):
 
 
 def row_of(task: Task, seed: int, result: RunResult | Kept, seconds: float) -> Row:
-    """The row of a finished run, or of a measurement, for this session: it does not say where it comes from."""
+    """Row of a finished run or measurement of this session, without provenance."""
     return Row(task.name, seed, _found(task, seed, result, seconds) | {"commit": None})
 
 
@@ -110,12 +110,12 @@ def _found(task: Task, seed: int, result: RunResult | Kept, seconds: float) -> d
 
 
 def kept(name: str, row: Row) -> float:
-    """A value that a row keeps; NaN if it does not."""
+    """A kept value of a row; NaN if there is none."""
     return float(row.kept.get(name, np.nan))
 
 
 def _finite(loss: float) -> float | None:
-    """A loss to five digits; None if the run has diverged, because JSON has no other word for it."""
+    """A loss to five digits; None if the run has diverged, because JSON has no infinity."""
     return round(float(loss), 5) if np.isfinite(loss) else None
 
 

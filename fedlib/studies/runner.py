@@ -1,4 +1,4 @@
-"""Runs what the studies still need, most claims per hour first, and writes one row for each finished run."""
+"""Runner of the missing runs of studies, most claims per hour first; it writes a row for each finished run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from fedlib.studies.cost import hours
 from fedlib.studies.study import Study, study
 from fedlib.studies.tasks import Probe, Run, Task, here
 
-BATCH = 64  # runs on a cluster between two looks at the clock
+BATCH = 64  # runs on a cluster between two checks of the deadline
 
 
 class Job(NamedTuple):
@@ -34,7 +34,7 @@ class Job(NamedTuple):
 
     @property
     def name(self) -> str:
-        """For messages."""
+        """Name in messages."""
         return f"{self.paper}: {self.task.name}, seed {self.seed}"
 
 
@@ -44,14 +44,14 @@ def missing(
     """Runs without a row whose data are here, in the order of claims settled per hour.
 
     Args:
-        studies: of which papers.
+        studies: the studies.
         items: only these tables and figures; default: all.
-        folder: of the rows.
+        folder: folder of the rows.
         stale: also those whose code has changed since.
 
     Returns:
-        The jobs. First come, claim by claim, those of the claim that needs least time; then those of no claim. Seed 0
-        of everything comes before seed 1. Data that stand in for the paper's and these are counted apart.
+        The jobs, claim by claim, beginning with the claim that needs the least time; then those of no claim. Seed 0 of
+        all jobs comes before seed 1. Stand-in data and the paper's own are counted apart.
     """
     jobs: dict[tuple[str, str, int], Job] = {}
     worth: list[tuple[int, float, list[tuple[str, str, int]]]] = []
@@ -86,9 +86,9 @@ def _timed(task: Task) -> bool:
 
 
 def perform(job: Job, store: str | Path | None = None, report: Callable[[int], None] | bool = False) -> dict[str, Any]:
-    """Run a job, from its last checkpoint if there is one, and return what its row says."""
+    """Run a job, from its last checkpoint if there is one, and return the content of its row."""
     start, task, threads = time.perf_counter(), job.task, torch.get_num_threads()
-    torch.set_num_threads(1)  # also for what a row keeps of a run
+    torch.set_num_threads(1)  # also for the kept values of a row
     try:
         if isinstance(task, Probe):
             return rows.facts_of(task, job.seed, task.measure(job.seed, *task.arguments), time.perf_counter() - start)
@@ -116,10 +116,10 @@ def work(
     say: Callable[[str], None] = print,
     again: bool = False,
 ) -> int:
-    """Do the jobs one after the other until the deadline; returns how many rows were written.
+    """Do the jobs one after the other until the deadline; returns the number of written rows.
 
     A job that another process is doing is skipped, and so is one whose row has been written since. After a kill the
-    run goes on from its last checkpoint. A job that fails is told and left; `ValueError` at the end.
+    run goes on from its last checkpoint. A failed job is reported and skipped; `ValueError` at the end.
     """
     written, failed, head = 0, 0, check_clean()
     for job in jobs:
@@ -179,7 +179,7 @@ def _alone(job: Job, store: str | Path | None) -> Iterator[bool]:
 def on_cluster(
     jobs: Sequence[Job], address: str, deadline: float, folder: Path = rows.FOLDER, store: str | Path | None = None
 ) -> int:
-    """Do the runs of the jobs on a Ray cluster, `BATCH` at a time, and the measurements here; returns how many rows."""
+    """Do the runs on a Ray cluster, `BATCH` at a time, and the measurements here; returns the number of rows."""
     written, head, runs = 0, check_clean(), [job for job in jobs if isinstance(job.task, Run)]
     for first in range(0, len(runs), BATCH):
         if time.time() >= deadline:
@@ -204,14 +204,14 @@ def evidence(
     stale: bool = False,
     ray: str | None = None,
 ) -> None:
-    """Run what is missing.
+    """Execute the missing runs.
 
     Args:
-        papers: of which papers.
+        papers: the papers.
         items: only these tables and figures; default: all.
         budget: stop after so many hours; None: when nothing is missing.
         jobs: runs at the same time, each on one core.
-        stale: also run again what was measured by older code.
+        stale: also repeat runs of older code.
         ray: address of a Ray cluster that does the runs.
 
     Raises:

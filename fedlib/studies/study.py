@@ -1,4 +1,4 @@
-"""A study: the tables, figures and claims of a paper at one size, with what has been measured of them."""
+"""A study: the tables, figures and claims of a paper at one size, with their measured numbers."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Study:
     # -- runs
 
     def run(self, *items: str, jobs: int | None = None, progress: bool = True) -> Study:
-        """Run what the items need and is not finished; finished runs are read from the run store.
+        """Execute the runs that the items need; finished runs are read from the run store.
 
         Runs whose data would have to be downloaded first are left out; their number is printed.
 
@@ -132,10 +132,7 @@ class Study:
         return {key for key, row in rows.items() if row_files.changed(self.tasks[key[0]], row)}
 
     def rows_behind(self, item: str, **key: str) -> list[Row]:
-        """The rows behind an item, or behind its numbers of one method, dataset, setting or metric; by task and seed.
-
-        Each is there once.
-        """
+        """The rows behind an item, or behind its numbers of one method, dataset, setting or metric, each once."""
         cells = [cell for cell in self.cells if cell.item == item]
         cells = [cell for cell in cells if all(getattr(cell, name) == value for name, value in key.items())]
         tasks = {task.name: task for cell in cells for task in cell.tasks}
@@ -202,7 +199,7 @@ class Study:
         return frame.join(pd.DataFrame(parts, index=frame.index, columns=list(names)))
 
     def curves(self, *items: str) -> pd.DataFrame:
-        """Accuracy over the rounds of the runs behind some items, as `when` each of them is evaluated.
+        """Accuracy over the rounds of the runs behind some items, before or after fine-tuning as in `Row.when`.
 
         Returns:
             One row per run, seed and evaluation: item, method, dataset, setting, metric, data, seed, round, accuracy.
@@ -295,10 +292,10 @@ class Study:
         """Differences from the printed results, and the controls that look for their cause.
 
         Args:
-            points: differences up to here, in percentage points, do not count.
+            points: differences of at most so many percentage points do not count.
 
         Returns:
-            One row per table of which printed percentages have been measured; see `fedlib.studies.differences`.
+            One row per table with measured percentages; see `fedlib.studies.differences`.
 
         Example:
             >>> import fedlib as fl
@@ -311,7 +308,7 @@ class Study:
 
     @cached_property
     def at_full_size(self) -> Study:
-        """The study at the paper's size, with what has been measured of it."""
+        """The study at the paper's size, with its measured numbers."""
         return self if self.profile == "paper" else study(self.paper)
 
     def item(self, name: str) -> Item:
@@ -342,7 +339,7 @@ class Study:
         return " ".join(filter(None, [text, self.diverged(item)]))
 
     def diverged(self, item: str) -> str:
-        """The runs of an item without a number, because they diverged, with their round."""
+        """The diverged runs of an item, which have no number, with their round."""
         rows = sorted((row for row in self.rows.values() if row.diverged is not None), key=lambda row: row.seed)
         runs: dict[tuple[str, int], str] = {}
         for cell in self.cells if rows else ():
@@ -394,7 +391,7 @@ class Study:
         return frame[["id", "item", "claim", *columns, "check"]]
 
     def needed(self, claim: Claim) -> list[Cell]:
-        """The cells of a claim: those of the numbers that it asks for."""
+        """The cells of the numbers that a claim asks for."""
         numbers = Numbers(self.paper, self.clients, self.cells, pd.DataFrame())
         claim.cases(numbers)
         asked = set(numbers.asked)
@@ -402,7 +399,7 @@ class Study:
 
 
 def study(paper: str, profile: Profile = "paper", seeds: int = 0) -> Study:
-    """Declare what a paper's tables, figures and claims need, at one size.
+    """Declare the runs behind a paper's tables, figures and claims, at one size.
 
     Args:
         paper: one of `fl.report.PAPERS`.
@@ -410,7 +407,7 @@ def study(paper: str, profile: Profile = "paper", seeds: int = 0) -> Study:
         seeds: seeds of every number; 0: as many as the profile says.
 
     Returns:
-        The study; `items()` lists its tables and figures, `measured()` the numbers there are, `ledger()` the verdicts.
+        The study; `items()` lists its tables and figures, `measured()` the measured numbers, `ledger()` the verdicts.
 
     Raises:
         ValueError: the paper or the profile is unknown.
@@ -432,7 +429,7 @@ def study(paper: str, profile: Profile = "paper", seeds: int = 0) -> Study:
 
 
 def settled(cells: Sequence[Cell], rows: Rows) -> list[Cell]:
-    """The cells, with the official tasks of each data set of which they are finished as often as the substitutes."""
+    """The cells; a data set has its official tasks once as many of them are finished as of the substitutes."""
     finished, done = Counter[tuple[str, bool]](), {name for name, _ in rows}
     for cell in cells:
         for official, tasks in enumerate((cell.tasks, cell.official)) if cell.official else ():
@@ -446,7 +443,7 @@ def settled(cells: Sequence[Cell], rows: Rows) -> list[Cell]:
 
 
 def evidence(paper: str) -> pd.DataFrame:
-    """Read what has been measured of a paper at its own size.
+    """Read the numbers of a paper that have been measured at its own size.
 
     Args:
         paper: one of `fl.report.PAPERS`.
@@ -462,8 +459,8 @@ def evidence(paper: str) -> pd.DataFrame:
         >>> rows = fl.evidence("pfedsim").query("item == 'table3'")
         >>> others = rows.groupby(["dataset", "setting", "method"])["value"].agg(["mean", "std"])
 
-        A method of your own in the same setting, here with smaller sizes; with `fl.study("pfedsim")` it is that of the
-        rows, and the other methods need not run again.
+        Your own method in the same setting, here at a smaller size. With `fl.study("pfedsim")` the setting is that of
+        the rows, so the other methods need not run again.
 
         >>> setting = fl.study("pfedsim", "smoke").arguments("table3", "fedavg")
         >>> mine = fl.run(**setting | {"algorithm": fl.fedprox(mu=0.5)}, progress=False)
@@ -474,7 +471,7 @@ def evidence(paper: str) -> pd.DataFrame:
 
 
 def _run_all(todo: Sequence[tuple[Task, int]], jobs: int | None, progress: bool) -> Rows:
-    """The runs side by side; then those that are timed, and the measurements, one after the other."""
+    """Rows of the runs, executed in parallel, and of timed runs and measurements, one after the other."""
     runs = [(task, seed) for task, seed in todo if isinstance(task, Run)]
     rows, threads = {}, torch.get_num_threads()
     torch.set_num_threads(1)  # as for evidence

@@ -29,9 +29,9 @@ class Images(NamedTuple):
         name: as `fl.load` knows it.
         options: further arguments of `fl.load`, as pairs.
         domains: only these domains; (): all.
-        few: so many images, drawn at random; 0: all.
-        train: so many train images, and as large a share of the test images; 0: all.
-        stands_for: the paper's data set, if this is another one.
+        few: number of images, drawn at random; 0: all.
+        train: number of train images, with the same share of the test images; 0: all.
+        stands_for: the paper's data set, if this is a substitute.
         shape: images are padded with zeros and repeated over the channels to this shape; (): as they are.
     """
 
@@ -45,19 +45,19 @@ class Images(NamedTuple):
 
 
 class Run(NamedTuple):
-    """A run but for its seed: arguments of `fl.run`, data and partition by name.
+    """A run without its seed: arguments of `fl.run`, data and partition by name.
 
     Attributes:
         algorithm: the method.
         images: the data.
-        partition: who owns which samples.
-        clients: how many.
+        partition: the division among the clients.
+        clients: number of clients.
         setting: arguments of `fl.run` by name; `rounds` at least.
         model: as in `fl.run`.
         federate: further arguments of `fl.federate`.
         keep: `keep(result)` are further values of a finished run that its row keeps.
-        timed: its time is what is measured, so it needs a quiet machine and is only run when its item is asked for.
-        public: public images in place of the federation's: the first ones, this share, of the public part of these.
+        timed: whether its time is measured; it then needs a quiet machine, and runs only if its item is requested.
+        public: (images, share): the first share of the public part of these images replaces the public images.
     """
 
     algorithm: Algorithm
@@ -73,7 +73,7 @@ class Run(NamedTuple):
 
     @property
     def name(self) -> str:
-        """One name for one run: its words, and a hash of them all. It does not depend on the code."""
+        """Name of the run: algorithm, data, and a hash of all arguments. It does not depend on the code."""
         words = [str(self.algorithm), self.images, str(self.partition), self.clients, sorted(self.setting.items())]
         words += [_model_name(self.model), sorted(self.federate.items())]
         words += [self.public] if self.public else []
@@ -103,11 +103,11 @@ class Probe(NamedTuple):
 
     Attributes:
         label: its name in words.
-        measure: measures.
+        measure: the function that measures.
         arguments: further arguments of `measure`.
         images: the data that it needs.
-        exact: whether nothing is drawn, so that one seed is enough.
-        sizes: in words, what the name of a profile among the arguments stands for.
+        exact: whether nothing is drawn at random, so that one seed is enough.
+        sizes: the sizes, as text, of the profile that the arguments name.
     """
 
     label: str
@@ -119,7 +119,7 @@ class Probe(NamedTuple):
 
     @property
     def name(self) -> str:
-        """One name for one measurement."""
+        """Name of the measurement: label and a hash of the arguments."""
         digest = hashlib.sha256(json.dumps([self.label, self.arguments], default=str).encode()).hexdigest()[:10]
         return f"{self.label}-{digest}"
 

@@ -1,4 +1,4 @@
-"""Measurements: alternating turns, their ratios, and the peak memory of a separate process."""
+"""Measurements of time, in alternating turns, and of the peak memory of a separate process."""
 
 import itertools
 import multiprocessing
@@ -45,7 +45,7 @@ def in_turns(works: Mapping[str, Work], turns: int, clock: Callable[[Work], floa
 
 
 def next_round(session: Session) -> Callable[[], Cohort]:
-    """A function that does the next round of a run at each call; what it returns has counted what was sent."""
+    """A function that does the next round of a run at each call; the returned cohort has counted the messages."""
     state, rounds = session.init(), itertools.count()
 
     def work() -> Cohort:

@@ -29,8 +29,8 @@ class Case(NamedTuple):
     """One comparison that a claim makes.
 
     Attributes:
-        where: which column, data set or pair it is about.
-        effect: positive if the claim is right there, less any margin that it asks for.
+        where: its column, data set or pair.
+        effect: positive if the claim is right there, minus the margin of the claim.
     """
 
     where: str
@@ -129,7 +129,7 @@ def _decided(sides: Counter[str], needed: int, n: int) -> str:
 
 
 class Share(NamedTuple):
-    """Part of a bar: a verdict, how many claims have it, and the percentage of all."""
+    """Part of a bar: a verdict, its number of claims, and their percentage."""
 
     verdict: str
     n: int
