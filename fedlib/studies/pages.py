@@ -29,34 +29,34 @@ FOLDER = Path(__file__).resolve().parent.parent.parent / "figures" / "reference"
 HEADS = {  # texts above the tables
     "scoreboard": """# Scoreboard
 
-Every number that the five papers print, with what we measure besides in the same tables. `value` is what we
-measured at the paper's size, over `n_seeds` seeds, ± their standard deviation; `paper` is the printed number with its
-own, `difference` is ours less the printed one. `commit` is the version of the code that measured it, `changed` says
-if that code is another one today, and `stand_in` which data take the place of the paper's. How far a number can be
-trusted: [evidence](../../../fedlib/tools/site/pages/trust.md#evidence).
+Every number that the five papers print, and our further numbers in the same tables. `value` is our mean over `n_seeds`
+seeds at the paper's size, ± the standard deviation; `paper` is the printed number with its own, `difference` is ours
+minus the printed one. `commit` is the version of the code, `changed` marks code that has changed since, and `stand_in`
+names the data in place of the paper's. [Evidence](../../../fedlib/tools/site/pages/trust.md#evidence) says how far a
+number can be trusted.
 """,
     "ledger": """# Ledger
 
 Every claim of the five papers, judged by [one rule](../../../fedlib/tools/site/pages/trust.md#how-a-claim-is-judged).
-`check` names the comparisons that decide. `measured` counts those for and against the claim; then it says by how much
-each of them goes beyond what the claim asks, ± the noise: below zero it falls short. `seeds` is how many seeds these
-numbers have, `stand_in` which data take the place of the paper's, `figure` where to look.
+`check` names the comparisons that decide. `measured` counts those for and against the claim, and lists each effect
+minus the margin of the claim, ± the noise: a negative one is against the claim. `seeds` is the number of seeds,
+`stand_in` names the data in place of the paper's, `figure` the item that shows the numbers.
 """,
     "summary": """# The score
 
-`printed` and `measured` count the numbers of a paper: all, and those that we have measured at its size. The other
+`printed` and `measured` count the numbers of a paper: all of them, and those measured at its own size. The other
 columns count its claims by [verdict](../../../fedlib/tools/site/pages/trust.md#how-a-claim-is-judged).
 """,
     "differences": """# Differences from the printed results
 
-A row for each table of which something has been measured: how many numbers, how many of these are `apart`, that is
-more than three points from the printed ones, and the farthest of them. Below it stands, for each paper, what each
-control says about the cause, and which controls are still to be run.
+One row per table with measured numbers: their count, the count of those `apart`, more than three points from the
+printed ones, and the farthest of them. Below it, for each paper, are the results of the controls that look for the
+cause, and the controls that are still to be run.
 """,
     "items": """# Tables and figures by size
 
-`printed` counts the numbers in the paper; `smoke`, `quick` and `paper` those that the three profiles make of an item,
-`measured` those of the last one that have been measured.
+`printed` counts the numbers in the paper; `smoke`, `quick` and `paper` count those of an item in each profile, and
+`measured` those of `paper` that have been measured.
 """,
 }
 
@@ -221,7 +221,7 @@ def all_differences(board: pd.DataFrame) -> Figure:
     return figure
 
 
-ALT = "A row for each table: a line for each number, as far to the right as it is above the printed one; a grey band."
+ALT = "One row per table, with a line for each number at its difference from the printed one, and a grey band."
 
 
 def how_near(board: pd.DataFrame) -> str:
@@ -251,7 +251,7 @@ def _write_differences(frame: pd.DataFrame, board: pd.DataFrame, folder: Path) -
         kinds = (kind for kind in ("svg", "md") if (folder / paper / f"{item}.{kind}").exists())
         return f"{paper}/{item}.{next(kinds)}"
 
-    picture = f"![{ALT}](differences.svg)\n\n*Look at the grey band: {how_near(board)}*"
+    picture = f"![{ALT}](differences.svg)\n\n*Grey band: {how_near(board)}*"
     write_text(folder / "differences.md", differences_page(frame, link, picture))
     write_text(folder / "differences.csv", frame.to_csv(index=False, float_format="%.6g"))
 

@@ -27,7 +27,7 @@ WORDS = ("No", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "
 def pages(evidence: Evidence) -> Pages:
     """All pages of results, and their pictures."""
     made: Pages = {"scoreboard.md": scoreboard(evidence), "ledger.md": ledger(evidence)}
-    says = f"Look at the grey band: {how_near(evidence.board)}"
+    says = f"Grey band: {how_near(evidence.board)}"
     picture = figure(made, drawing(evidence, "", "differences", made), ALT, "", says, up="")
     made |= {"index.md": start(evidence, picture), "differences.md": differences_page(evidence.apart, section, picture)}
     for paper in PAPERS:
