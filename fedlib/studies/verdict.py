@@ -14,10 +14,10 @@ UNDECIDED, NOT_TESTED, IDENTITY = "undecided", "not tested", "identity"
 MEANING = {  # in the order of columns, bars and lists
     HOLDS: "as many comparisons as the claim needs are for it, by more than the noise",
     REFUTED: "so many comparisons are against it, by more than the noise, that it cannot hold any more",
-    CONSISTENT: "some of what the claim is about has been measured, and nothing speaks against it",
-    UNDECIDED: "a difference that was measured lies inside the noise, or is against it and does not refute it (yet)",
+    CONSISTENT: "a part of its comparisons has been measured, and none of them is against it",
+    UNDECIDED: "a measured difference lies inside the noise, or is against the claim without refuting it (yet)",
     IDENTITY: "true by construction; no training decides it",
-    NOT_TESTED: "nothing that the claim is about has been measured yet",
+    NOT_TESTED: "none of its comparisons has been measured yet",
 }
 VERDICTS = tuple(MEANING)
 
