@@ -44,7 +44,7 @@ figures: $(FOR_NOTEBOOKS)  ## Execute the notebooks; tables and figures are writ
 
 PYTEST = $(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-test: $(FOR_TEST) lint  ## Run lint, then all tests but the slow ones; those on real data only if FEDLIB_DATA is set to their folder
+test: $(FOR_TEST) lint  ## Run lint, then all tests but the slow ones; FEDLIB_DATA=<folder> adds those on real data
 	$(PYTEST) -m "not slow"
 
 test-all: $(FOR_TEST) lint  ## Run lint, then all tests: also whole notebooks, the site, a browser, a cluster
@@ -59,7 +59,7 @@ mutants: $(FOR_TEST)  ## Mutation testing: plant errors in copies of the library
 lab: $(FOR_NOTEBOOKS)  ## Open the notebooks in JupyterLab
 	@$(PY) -m jupyter lab --LabApp.default_url=/lab/tree/notebooks/start.ipynb
 
-evidence: $(FOR_NOTEBOOKS)  ## Run what the papers' tables still need, a row for each run: PAPER=pfedsim ITEM=table3 BUDGET=2h JOBS=2
+evidence: $(FOR_NOTEBOOKS)  ## Do the missing runs of the papers' tables, one row for each: PAPER=pfedsim ITEM=table3 BUDGET=2h JOBS=2
 	@$(PY) -m fedlib.studies run $(foreach p,$(PAPER),--paper '$(p)') $(foreach i,$(ITEM),--item '$(i)') $(if $(BUDGET),--budget '$(BUDGET)') --jobs $(or $(JOBS),1)
 
 evidence-report: $(FOR_NOTEBOOKS)  ## Make tables, ledgers and the scoreboard of all printed numbers from the rows

@@ -62,6 +62,7 @@ class Program:
         }
         self.n_steps = torch.zeros(clients, dtype=torch.int64, device=device)
         self.step = torch.zeros(1, dtype=torch.int64, device=device)
+        self.zero = self.flat.new_zeros(())  # a number would be sent anew in every step
         self.progress = tree_map(zeros, begun.progress)
         randomness = "error" if phase.stream is None else "different"
         one_client = partial(_loss, phase.loss, phase.model, phase.roles, structure)
@@ -116,11 +117,11 @@ class Program:
             gradient = velocity.mul_(self.momentum).add_(gradient).clone()
         if self.adam:
             gradient = self._by_adam(gradient, progress)
-        self.flat[:size].addcmul_(torch.where(running[:, None], gradient, 0), progress.lr[:, None], value=-1)
+        self.flat[:size].addcmul_(torch.where(running[:, None], gradient, self.zero), progress.lr[:, None], value=-1)
         if left:
             noted, new = self.noted[:size], torch.cat([t.reshape(size, -1) for t in left], 1)
             noted.copy_(torch.where(running[:, None], new, noted))
-        progress.total.add_(torch.where(running, value, 0))
+        progress.total.add_(torch.where(running, value, self.zero))
         self.step += 1
 
     def _by_adam(self, gradient: Tensor, progress: Progress) -> Tensor:

@@ -112,6 +112,6 @@ def outcomes(code: Path, paper: str, rounds: int, wanted: Sequence[Short]) -> di
             check=False,
         )
     if done.returncode:
-        raise ValueError(f"the short runs with the code in {code} have failed; what they say stands above.")
+        raise ValueError(f"the short runs with the code in {code} have failed; their messages are above.")
     lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
     return {(name, seed, device): found for name, seed, device, found in lines}

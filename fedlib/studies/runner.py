@@ -41,7 +41,7 @@ class Job(NamedTuple):
 def missing(
     studies: Sequence[Study], items: Collection[str] = (), folder: Path = rows.FOLDER, stale: bool = False
 ) -> list[Job]:
-    """Runs without a row whose data are here, in the order of claims settled per hour.
+    """Runs with data on this machine but without a row, in the order of claims settled per hour.
 
     Args:
         studies: the studies.
@@ -143,7 +143,7 @@ def work(
             rows.write(job.paper, facts, folder)
             written += 1
     if failed:
-        raise ValueError(f"{failed} of {len(jobs)} runs have failed; why stands above.")
+        raise ValueError(f"{failed} of {len(jobs)} runs have failed; their messages are above.")
     return written
 
 
@@ -220,7 +220,7 @@ def evidence(
     check_clean()
     todo = missing([study(paper) for paper in papers], items, stale=stale)
     if not todo:
-        print("nothing is missing whose data are here.")
+        print("no run with data on this machine is missing.")
         return
     print(f"{len(todo)} runs are missing, about {sum(hours(job.task) for job in todo):.1f} core-hours", flush=True)
     deadline = float("inf") if budget is None else time.time() + 3600 * budget
@@ -243,7 +243,7 @@ def evidence(
         for process in processes:
             process.terminate()
     if any(process.exitcode for process in processes):
-        raise ValueError("a process has failed; what it says stands above.")
+        raise ValueError("a process has failed; its message is above.")
 
 
 def _worker(papers: Sequence[str], items: Collection[str], stale: bool, deadline: float) -> None:
