@@ -16,7 +16,6 @@ from sphinx.writers.html5 import HTML5Translator
 from fedlib.tools.site.markup import ROOT
 
 KNOWN: dict[int, str] = {}
-DEFINITION = re.compile(r'(?m)^(<span class="k">(?:def|class)</span>.*?)<span (class="n[fc]">)(\w+)')
 TITLE = re.compile(r"(Args|Attributes|Example|Examples|Raises|Returns|Source|Yields):")
 
 
@@ -60,8 +59,6 @@ def source(app: Sphinx, module: str) -> tuple[str, dict[str, tuple[str, int, int
     """The code and the definitions of a module for viewcode, which would import it."""
     path = ROOT / module.replace(".", "/")
     file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
-    if known := app.env._viewcode_modules.get(module):  # type: ignore[attr-defined]
-        return known[:2]
     if not file.is_file():
         return None
     analyzer = ModuleAnalyzer.for_file(file, module)
@@ -74,22 +71,22 @@ def home(app: Sphinx, module: str, name: str) -> str | None:
 
 
 def every_module(app: Sphinx, env: BuildEnvironment) -> None:
-    """Add the modules of which no function has a page of the API, and the tests, to those that viewcode shows."""
+    """Let viewcode show all modules, and the tests, with an anchor at each definition."""
     for path in (*ROOT.glob("fedlib/**/*.py"), *ROOT.glob("tests/test_*.py")):
         name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-        code = path.read_text(encoding="utf-8")
-        env._viewcode_modules.setdefault(name, (code, {}, {}, name))  # type: ignore[attr-defined]
+        if found := source(app, name):
+            code, definitions = found
+            anchors = dict.fromkeys(definitions, "index")
+            env._viewcode_modules[name] = (code, definitions, anchors, name)  # type: ignore[attr-defined]
 
 
 def context(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: object) -> None:
-    """Make the navigation of pages outside of it once per depth; anchors for all definitions on pages of code."""
+    """Make the navigation of pages outside of it once per depth; remove links from code to the documentation."""
     if page.startswith(("_modules/", "claims/")):
         make, depth = context["toctree"], page.count("/")
         context["toctree"] = lambda **options: KNOWN.get(depth) or KNOWN.setdefault(depth, make(**options))
     if page.startswith("_modules/"):
         body = re.sub(r'<a class="viewcode-back".*?</a>\n', "", context["body"])
-        known = set(re.findall(r'id="(\w+)"', body))
-        body = DEFINITION.sub(lambda m: m[0] if m[3] in known else f'{m[1]}<span id="{m[3]}" {m[2]}{m[3]}', body)
         context["body"] = body.replace("<pre>", f'<pre tabindex="0" aria-label="{page}">')
 
 

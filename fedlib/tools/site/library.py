@@ -13,7 +13,7 @@ from fedlib.files import write_text
 from fedlib.report.paper import PAPERS, TITLES, reported
 from fedlib.report.style import label
 from fedlib.tools.site.evidence import Evidence, counted
-from fedlib.tools.site.markup import ROOT, Pages, escape, place
+from fedlib.tools.site.markup import ROOT, Pages, fill, place
 
 API = {  # page: title, what it is for, and the names by module
     "running": (
@@ -118,68 +118,31 @@ def write_readme(path: Path = ROOT / "fedlib" / "methods" / "README.md") -> str:
 def methods(evidence: Evidence) -> Pages:
     """A page for each method, and their list."""
     made: Pages = {}
-    lines = []
+    listed = []
     methods_of = evidence.board["method"].str.split(r"[-+(]").str[0]
     for name in fl.algorithms():
-        papers = printed_in(name)
-        links = ", ".join(f"[{TITLES[p]}](../papers/{p}.html)" for p in papers) or "no table of the five papers"
-        rows = evidence.board[(methods_of == name) & evidence.board["paper"].notna()]
         path = Path(inspect.getfile(inspect.unwrap(ALGORITHMS[name]))).relative_to(ROOT).as_posix()
-        tests = ", ".join(f"[{Path(test).stem}](../{place(test, made)})" for test in tests_of(name))
-        parts = [
-            f"# {label(name)}\n",
-            f"`fl.{name}`: {escape(source_of(name))}. Printed in: {links}"
-            + (f"; [{counted(rows)}](../scoreboard.html?method={name}).\n" if len(rows) else ".\n"),
-            directive("autofunction", f"fedlib.{name}"),
-            f"The code is [one file](../{place(path, made)}#{name}). Tests: {tests}.\n",
-            "Every method fulfils the same [contract](../_modules/tests/test_contract.html): shapes and bytes are "
-            "right, the same seed gives the same bits, a resumed run gives the same result, and the defaults run.\n",
-        ]
-        made[f"methods/{name}.md"] = "\n".join(parts)
-        lines.append(f"| [{label(name)}]({name}.html) | `fl.{name}` | {escape(source_of(name))} | {links} |")
-    head = ["| method | function | source | printed in |", "|---|---|---|---|"]
-    text = [
-        "# Methods\n",
-        "Each is a function of its hyper-parameters that returns an `Algorithm` for `fl.run`. The page of a method "
-        "says what a client minimises, what the server does, what happens to BatchNorm and which model is evaluated, "
-        "and has an example.\n",
-        *head,
-        *lines,
-        "\n```{toctree}\n:hidden:\n\n" + "\n".join(fl.algorithms()) + "\n```\n",
-    ]
-    return made | {"methods/index.md": "\n".join(text)}
+        rows = evidence.board[(methods_of == name) & evidence.board["paper"].notna()]
+        about = {"name": name, "label": label(name), "source": source_of(name), "papers": printed_in(name)}
+        tests = {Path(test).stem: place(test, made) for test in tests_of(name)}
+        more = {"code": place(path, made), "tests": tests, "counted": counted(rows) if len(rows) else ""}
+        made[f"methods/{name}.md"] = fill("method.md", **about, **more)
+        listed.append(about)
+    return made | {"methods/index.md": fill("methods.md", methods=listed)}
 
 
 # -- API ------------------------------------------------------------------------------------------------------------
 
 
-def directive(kind: str, name: str) -> str:
-    """A directive of autodoc."""
-    options = "\n   :members:\n" if kind == "autoclass" else ""
-    return f"```{{eval-rst}}\n.. {kind}:: {name}{options}\n```\n"
+def is_class(module: str, name: str) -> bool:
+    """Whether a name of a module is a class."""
+    return inspect.isclass(getattr(importlib.import_module(module), name))
 
 
 def api() -> Pages:
     """A page for each topic of the API, and their list."""
-    made: Pages = {}
-    lines = []
-    for page, (title, about, modules) in API.items():
-        parts = [f"# {title}\n", f"{about}\n"]
-        for module, names in modules.items():
-            if len(modules) > 1:
-                parts.append(f"## `{module}`\n")
-            where = importlib.import_module(module)
-            for name in names.split():
-                kind = "autoclass" if inspect.isclass(getattr(where, name)) else "autofunction"
-                parts.append(directive(kind, f"{module}.{name}"))
-        made[f"api/{page}.md"] = "\n".join(parts)
-        lines.append(f"| [{title}]({page}.html) | {about} |")
-    text = [
-        "# API\n",
-        "With `import fedlib as fl`, `fl.load`, `fl.federate`, `fl.run` and `fl.sweep` are enough to begin. "
-        "The examples on these pages run as tests. Methods have [pages of their own](../methods/index.html).\n",
-        "| | |\n|---|---|",
-        *lines,
-        "\n```{toctree}\n:hidden:\n\n" + "\n".join(API) + "\n```\n",
-    ]
-    return made | {"api/index.md": "\n".join(text)}
+    made: Pages = {
+        f"api/{page}.md": fill("api.md", title=title, about=about, modules=modules, is_class=is_class)
+        for page, (title, about, modules) in API.items()
+    }
+    return made | {"api/index.md": fill("apis.md", pages=API)}

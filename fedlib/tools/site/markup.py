@@ -7,15 +7,17 @@ import re
 from pathlib import Path, PurePosixPath
 
 from docutils import nodes
+from markupsafe import Markup
 
+from fedlib.report.paper import TITLES
 from fedlib.report.templates import templates
+from fedlib.studies.verdict import MEANING
 
 ROOT = Path(__file__).resolve().parents[3]
 EXTRA = "_extra/"  # what is copied to the site as it is
 
 Pages = dict[str, "str | bytes"]  # by file name in the folder of the sources
 
-TEMPLATES = templates(Path(__file__).parent / "templates")
 PLACES = {  # files of the repository that have a page of their own
     "README.md": "use.html",
     "fedlib/methods/README.md": "methods/index.html",
@@ -44,14 +46,9 @@ def escape(text: str) -> str:
     return re.sub(r"([\\`*_{}\[\]<>$#|~^&!@:=+-])", r"\\\1", text)
 
 
-def raw(html: str) -> str:
-    """HTML in a Markdown page."""
-    return f"``````{{raw}} html\n{html.strip()}\n``````\n"
-
-
 def fill(template: str, **entries: object) -> str:
-    """A filled template as a part of a Markdown page."""
-    return raw(TEMPLATES.get_template(template).render(**entries))
+    """A filled template: a page, or a part of one, in Markdown."""
+    return TEMPLATES.get_template(template).render(**entries)
 
 
 def anchor(heading: str) -> str:
@@ -100,3 +97,8 @@ def relink(text: str, page: str, folder: str, pages: Pages) -> str:
 
     text = SOURCE.sub(show, LINK.sub(lead, text))
     return re.sub(r"\[([^\[\]]*)\]\(\)", r"\1", text)
+
+
+TEMPLATES = templates(Path(__file__).parent / "templates")
+TEMPLATES.globals |= {"titles": TITLES, "meaning": MEANING}
+TEMPLATES.filters |= {"anchor": anchor, "text": lambda text: Markup(escape(text))}
