@@ -8,7 +8,6 @@ of `--jobs`, and others by `--set`. One notebook more than there are cores runs 
 `figures/quick/index.html` shows all results.
 """
 
-from fedlib.tools.batch.command import main
-from fedlib.tools.batch.jobs import BY_OPTION, Job, defaults, make_job, select
+from fedlib.tools.batch.command import BY_OPTION, defaults, main, make_job, select
 
-__all__ = ["BY_OPTION", "Job", "defaults", "main", "make_job", "select"]
+__all__ = ["BY_OPTION", "defaults", "main", "make_job", "select"]

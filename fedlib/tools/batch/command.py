@@ -1,99 +1,106 @@
 """The command line: check the arguments, execute the notebooks, print a summary, write the page of all results."""
 
 import argparse
+import ast
 import logging
+import math
 import os
-import re
 import sys
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from pathlib import Path
-from time import perf_counter
+from typing import Any
 
-from jupyter_core.utils import ensure_event_loop
-from tqdm import tqdm
+import papermill
+import yaml
 
-from fedlib.checks import check_count
+from fedlib.checks import check_choice, check_count
+from fedlib.report.paper import PROFILES
 from fedlib.runs.work import cores
-from fedlib.tools.batch.execute import check_results_folder, end_kernels, execute
-from fedlib.tools.batch.jobs import Job, make_job, select
+from fedlib.tools.batch.execute import Job, check_results_folder, run_all
 from fedlib.tools.gallery import write_gallery
 
-SECONDS = 30  # between two lines about a notebook, if standard error is not a terminal
+BY_OPTION = ("profile", "output", "jobs")  # parameters that are set by another option than --set
 
 
-def run_all(jobs: list[Job], at_once: int = 1) -> int:
-    """Run the jobs, `at_once` at the same time, and print a summary; returns the number of failed jobs."""
-    lines, failed = {}, []
-
-    def done(job: Job, problem: str | None, seconds: float) -> None:
-        if problem is None:
-            ending = f"done in {seconds:.0f} s, tables and figures in {job.target.parent}"
-        else:
-            ending = f"FAILED after {seconds:.0f} s: {problem} (see {job.target})"
-            failed.append(job)
-        lines[job.source] = f"{job.source.name}: {ending}"
-
-    if at_once > 1:
-        print(*(f"{job.source.name} -> {job.target}" for job in jobs), sep="\n", flush=True)
-        side_by_side(jobs, at_once, done)
-    else:
-        for job in jobs:
-            print(f"{job.source.name} -> {job.target}", flush=True)
-            start = perf_counter()
-            done(job, execute(job), perf_counter() - start)
-    print(*(lines[job.source] for job in jobs), sep="\n", flush=True)
-    return len(failed)
+def select(notebooks: Path, chosen: list[str]) -> list[Path]:
+    """The numbered notebooks of a folder, or the `chosen` ones (by number, paper or full name), in order."""
+    sources = sorted(notebooks.glob("[0-9][1-9]_*.ipynb"))
+    if not sources:
+        raise ValueError(f"notebooks={str(notebooks)!r} holds no notebook named like 01_paper.ipynb.")
+    named = {name: source for source in sources for name in (source.stem, *source.stem.split("_", 1))}
+    for name in chosen:
+        check_choice("notebook", Path(name).stem, named)
+    return sorted({named[Path(name).stem] for name in chosen}) or sources
 
 
-class Line:
-    """A file that shows the last line written to it: in place in a terminal, else as a new line every 30 s."""
+def make_job(
+    source: Path,
+    profile: str,
+    output: Path,
+    settings: list[str] | None = None,
+    jobs: int | None = None,
+    share: int | None = None,
+) -> Job:
+    """The job of one notebook, with `jobs` runs at a time, or else its `share` if it has such a parameter.
 
-    def __init__(self, name: str, position: int):
-        self.name, self.shown_at = name, perf_counter()
-        self.bar = tqdm(bar_format="{desc}", position=position, leave=False) if sys.stderr.isatty() else None
-
-    def write(self, text: str) -> None:
-        """Show the last line of `text`."""
-        *_, last = ["", *filter(None, map(str.strip, re.split(r"[\r\n]", text)))]
-        if self.bar is not None and last:
-            self.bar.set_description_str(f"{self.name}: {last}"[: self.bar.ncols or 100])
-        elif last and perf_counter() - self.shown_at > SECONDS:
-            print(f"{self.name}: {last}", file=sys.stderr, flush=True)
-            self.shown_at = perf_counter()
-
-    def flush(self) -> None:
-        """Do nothing: nothing is buffered."""
-
-    def close(self) -> None:
-        """Remove the line from the terminal."""
-        if self.bar is not None:
-            self.bar.close()
-
-
-def side_by_side(jobs: list[Job], at_once: int, done: Callable[[Job, str | None, float], None]) -> None:
-    """Run the jobs, at most `at_once` at a time; `done(job, error or None, seconds)` is called after each.
-
-    Ctrl-C ends the running kernels and starts no others.
+    Raises `ValueError` if a parameter or the profile is not allowed.
     """
+    check_choice("profile", profile, PROFILES)
+    known, folder = defaults(source), output / profile / source.stem.split("_", 1)[1]
+    parameters = read_settings(source, known, settings or [])
+    if jobs is not None:
+        check_count("jobs", jobs, 0)
+        check_choice(f"--jobs: parameter of {source.name}", "jobs", known)
+    by_option = {"profile": profile, "output": Path(os.path.relpath(folder, source.parent)).as_posix()}
+    if jobs is not None or share is not None:
+        by_option["jobs"] = share if jobs is None else jobs
+    parameters |= {name: value for name, value in by_option.items() if name in known}
+    return Job(source, folder / source.name, parameters)
 
-    def run(position: int, job: Job) -> None:
-        line, start = Line(job.source.name, position), perf_counter()
-        with closing(line), closing(ensure_event_loop()):  # of this thread's client
-            problem = execute(job, console=line)
-        done(job, problem, perf_counter() - start)
 
-    pool = ThreadPoolExecutor(at_once)
-    try:
-        for future in [pool.submit(run, position, job) for position, job in enumerate(jobs)]:
-            future.result()
-    except BaseException:
-        pool.shutdown(wait=False, cancel_futures=True)
-        end_kernels()
-        raise
-    finally:
-        pool.shutdown()
+def defaults(source: Path) -> dict[str, Any]:
+    """Default values in the notebook's cell tagged `parameters`, by name."""
+    values = {}
+    for name, parameter in papermill.inspect_notebook(source).items():
+        try:
+            values[name] = ast.literal_eval(parameter["default"])
+        except (SyntaxError, ValueError):
+            line = f"{name} = {parameter['default']}"
+            raise ValueError(f"{source.name}: the parameter `{line}` must be a literal.") from None
+    return values
+
+
+def read_settings(source: Path, known: dict[str, Any], settings: list[str]) -> dict[str, Any]:
+    """The parameters of `--set name=value`, with the types of the `known` defaults; a text is not parsed."""
+    values = {}
+    for setting in settings:
+        name, equals, text = setting.partition("=")
+        if not equals:
+            raise ValueError(f"--set {setting!r} is not allowed; it must look like name=value.")
+        if name in BY_OPTION:
+            raise ValueError(f"--set {setting} is not allowed; use --{name}.")
+        check_choice(f"--set: parameter of {source.name}", name, set(known) - set(BY_OPTION))
+        default = known[name]
+        try:
+            values[name] = text if isinstance(default, str) else cast(yaml.safe_load(text), default)
+        except (TypeError, ValueError, yaml.YAMLError):
+            raise ValueError(
+                f"--set {setting} is not allowed; {source.name} takes a value of type {type(default).__name__} "
+                f"such as its default {default!r} (no negative or infinite number)."
+            ) from None
+    return values
+
+
+def cast(value: Any, default: Any) -> Any:
+    """`value` with the type of `default`; `TypeError` for another type, `ValueError` for a negative or infinite one."""
+    if isinstance(default, float) and isinstance(value, int | str) and not isinstance(value, bool):
+        value = float(value)  # YAML reads 1e-3 as text
+    if type(value) is not type(default):
+        raise TypeError
+    if isinstance(value, list) and default:
+        return [cast(item, default[0]) for item in value]
+    if isinstance(value, int | float) and not 0 <= value < math.inf:
+        raise ValueError
+    return value
 
 
 def shares(notebooks: int, parallel: int | None = None) -> tuple[int, int]:

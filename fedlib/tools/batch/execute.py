@@ -1,11 +1,15 @@
-"""Execute one notebook with papermill, in a kernel of the running Python whose client misses no reply."""
+"""Execute notebooks with papermill, in kernels of the running Python whose clients miss no reply."""
 
 import os
+import re
 import secrets
 import sys
 import tempfile
-from contextlib import suppress
-from typing import TextIO
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, nullcontext, suppress
+from pathlib import Path
+from time import perf_counter
+from typing import Any, NamedTuple, TextIO
 from weakref import WeakSet
 
 import papermill
@@ -15,11 +19,78 @@ from jupyter_client.asynchronous import AsyncKernelClient
 from jupyter_client.channels import AsyncZMQSocketChannel
 from jupyter_client.kernelspec import KernelSpec
 from jupyter_client.manager import AsyncKernelManager
+from jupyter_core.utils import ensure_event_loop
+from tqdm import tqdm
 
 from fedlib.files import remove_unfinished
-from fedlib.tools.batch.jobs import Job
 
 START_TIMEOUT = 600  # seconds until a kernel answers: its first imports from a cold or shared disk take long
+SECONDS = 30  # between two lines about a notebook, if standard error is not a terminal
+
+
+class Job(NamedTuple):
+    """One notebook to execute: `source` with `parameters` into `target`."""
+
+    source: Path
+    target: Path
+    parameters: dict[str, Any]
+
+
+def run_all(jobs: list[Job], at_once: int = 1) -> int:
+    """Run the jobs, `at_once` at the same time, and print a summary; returns the number of failed jobs.
+
+    Ctrl-C ends the running kernels and starts no others.
+    """
+
+    def run(position: int, job: Job) -> tuple[str, bool]:
+        print(f"{job.source.name} -> {job.target}", flush=True)
+        start, line = perf_counter(), Line(job.source.name, position) if at_once > 1 else None
+        with closing(ensure_event_loop()), closing(line) if line else nullcontext():
+            problem = execute(job, console=line)
+        seconds = perf_counter() - start
+        if problem is None:
+            ending = f"done in {seconds:.0f} s, tables and figures in {job.target.parent}"
+        else:
+            ending = f"FAILED after {seconds:.0f} s: {problem} (see {job.target})"
+        return f"{job.source.name}: {ending}", problem is None
+
+    pool = ThreadPoolExecutor(at_once)
+    try:
+        futures = [pool.submit(run, position, job) for position, job in enumerate(jobs)]
+        lines, done = zip(*(future.result() for future in futures), strict=True)
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        end_kernels()
+        raise
+    finally:
+        pool.shutdown()
+    print(*lines, sep="\n", flush=True)
+    return done.count(False)
+
+
+class Line:
+    """A file that shows the last line written to it: in place in a terminal, else as a new line every 30 s."""
+
+    def __init__(self, name: str, position: int):
+        self.name, self.shown_at = name, perf_counter()
+        self.bar = tqdm(bar_format="{desc}", position=position, leave=False) if sys.stderr.isatty() else None
+
+    def write(self, text: str) -> None:
+        """Show the last line of `text`."""
+        *_, last = ["", *filter(None, map(str.strip, re.split(r"[\r\n]", text)))]
+        if self.bar is not None and last:
+            self.bar.set_description_str(f"{self.name}: {last}"[: self.bar.ncols or 100])
+        elif last and perf_counter() - self.shown_at > SECONDS:
+            print(f"{self.name}: {last}", file=sys.stderr, flush=True)
+            self.shown_at = perf_counter()
+
+    def flush(self) -> None:
+        """Do nothing: nothing is buffered."""
+
+    def close(self) -> None:
+        """Remove the line from the terminal."""
+        if self.bar is not None:
+            self.bar.close()
 
 
 def execute(job: Job, console: TextIO | None = None) -> str | None:
