@@ -1,6 +1,7 @@
 """Five kinds of sentences about measured numbers: who leads, a paired difference, nearer to print, a trend, extremes.
 
-Each is made of a frame of numbers (`Study.numbers`) or of a series, and is "" where nothing can be compared.
+Each is made of a frame of numbers with a row per number and seed (`Study.numbers`), or of a series of means, and is ""
+where nothing can be compared. `name(value)` writes a method or a column in words, `unit` is that of a difference.
 """
 
 from collections.abc import Callable, Sequence
@@ -8,22 +9,16 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pandas as pd
 
-from fedlib.report.style import data_label, label
+from fedlib.report.panels import in_words
+from fedlib.report.style import label
 
 
 def who_leads(
-    numbers: pd.DataFrame, method: str, by: Sequence[str] = ("data", "setting"), name: Callable[..., str] | None = None
+    numbers: pd.DataFrame, method: str, by: Sequence[str] = ("data", "setting"), name: Callable[..., str] = in_words
 ) -> str:
-    """Compare a method with its best rival, column by column.
+    """Compare a method with its best rival in each column of a table, which the columns `by` name.
 
-    Args:
-        numbers: a row per number and seed: method, value, and the columns of `by`.
-        method: the method that the sentence is about.
-        by: the columns that name a column of the table.
-        name: `name(*key)` is a column in words. Default: data set and setting.
-
-    Returns:
-        The gap in every column, for up to three; else the number of columns that the method leads, and the range.
+    Up to three gaps are written; of more, the number of columns that the method leads, and the range.
 
     Example:
         >>> import pandas as pd
@@ -39,7 +34,7 @@ def who_leads(
         if method not in table.index or rivals.empty:
             continue
         rival = str(rivals.idxmax())
-        place = name(*key) if name else ", ".join([data_label(str(key[0])), *map(str, key[1:])])
+        place = name(*key)
         gaps[place] = table.loc[method, "mean"] - rivals.max()
         noise = table.loc[[method, rival], "std"].max()
         texts.append((points_ahead(gaps[place], label(rival)), against_seeds(gaps[place], noise)))
@@ -58,17 +53,7 @@ def who_leads(
 def paired_difference(
     numbers: pd.DataFrame, one: str, other: str, column: str = "method", name: Callable[[str], str] = label
 ) -> str:
-    """Compare two values of a column on the same data, setting and seed.
-
-    Args:
-        numbers: a row per number and seed.
-        one: the value that the sentence is about.
-        other: the value that it is compared with.
-        column: the column of both.
-        name: `name(value)` is one in words.
-
-    Returns:
-        Mean and standard deviation of the difference over all pairs.
+    """Compare two values of a column on the same data, setting and seed: mean and deviation of their difference.
 
     Example:
         >>> import pandas as pd
@@ -95,13 +80,7 @@ def in_pairs(gaps: Sequence[float] | np.ndarray, unit: str = "points") -> str:
 
 
 def nearer_to_print(distances: pd.DataFrame) -> str:
-    """Name the column with the smallest mean distance from the printed numbers.
-
-    Args:
-        distances: absolute differences [points], a row per printed number, a column per reading.
-
-    Returns:
-        The sentence.
+    """Compare readings by their mean distance from the printed numbers: a row per number, a column per reading.
 
     Example:
         >>> import pandas as pd
@@ -116,16 +95,9 @@ def nearer_to_print(distances: pd.DataFrame) -> str:
 
 
 def trend(values: pd.Series, over: str, unit: str = "points", x: Callable[[float], str] = "{:g}".format) -> str:
-    """Describe values along a number, from its smallest to its largest, with the maximum.
+    """Describe values along the number that is their index: the change between its ends, and the maximum.
 
-    Args:
-        values: mean values, indexed by the number.
-        over: the number in words, such as "branches".
-        unit: of the values' change.
-        x: `x(number)` is one in words.
-
-    Returns:
-        The sentence.
+    `over` is that number in words, such as "branches", and `x(number)` writes one of its values.
 
     Example:
         >>> import pandas as pd
@@ -142,16 +114,7 @@ def trend(values: pd.Series, over: str, unit: str = "points", x: Callable[[float
 
 
 def extremes(values: pd.Series, what: str, unit: str = " %", name: Callable[[str], str] = label) -> str:
-    """Name the largest and the smallest value.
-
-    Args:
-        values: mean values, indexed by name.
-        what: the quantity, as the sentence begins.
-        unit: of the values.
-        name: `name(index)` is an index in words.
-
-    Returns:
-        The sentence.
+    """Name the largest and the smallest value of `what`, as the sentence begins.
 
     Example:
         >>> import pandas as pd
@@ -171,13 +134,8 @@ def extremes(values: pd.Series, what: str, unit: str = " %", name: Callable[[str
 def beside_printed(frame: pd.DataFrame, metric: str = "accuracy") -> str:
     r"""Set two measured numbers of each thing beside the printed one, and say which kind is nearer on average.
 
-    Args:
-        frame: a row per number and seed: what (its name), kind (in words, of the first row: the usual one), value, and
-            paper, the printed number or NaN.
-        metric: what these are numbers of, in percent.
-
-    Returns:
-        The sentences; "" if nothing has numbers of both kinds.
+    `frame` has a row per number and seed: what (its name), kind (in words; that of the first row is the usual one),
+    value, and paper, the printed number or NaN; `metric` names the numbers, in percent.
 
     Example:
         >>> import pandas as pd
@@ -209,14 +167,7 @@ def beside_printed(frame: pd.DataFrame, metric: str = "accuracy") -> str:
 
 
 def points_ahead(gap: float, other: str) -> str:
-    """Say which of two is ahead.
-
-    Args:
-        gap: accuracy of the one that the sentence is about, less that of the other [percentage points].
-        other: the other one.
-
-    Returns:
-        The words.
+    """Say in words that one is ahead of the `other` by a gap [points].
 
     Example:
         >>> from fedlib.report.sentences import points_ahead
@@ -229,14 +180,7 @@ def points_ahead(gap: float, other: str) -> str:
 
 
 def against_seeds(gap: float, std: float) -> str:
-    """Say whether a difference is larger than what seeds differ by.
-
-    Args:
-        gap: the difference.
-        std: the standard deviation over seeds, in its unit; NaN: there is one seed only.
-
-    Returns:
-        The words.
+    """Say whether a gap is larger than the standard deviation over seeds; NaN: there is one seed only.
 
     Example:
         >>> from fedlib.report.sentences import against_seeds
