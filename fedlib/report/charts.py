@@ -27,11 +27,9 @@ def plot_heatmaps(
     xlabel: str = "",
     ylabel: str = "",
     bar: str = "",
-    cmap: str = "viridis",
-    annotate: bool | None = None,
     width: float | None = None,
 ) -> Figure:
-    """Draw a row of heat maps on one scale, with one colour bar.
+    """Draw a row of heat maps on one scale, with one colour bar, and with numbers in cells that have room for them.
 
     Args:
         matrices: the maps, [rows, columns] each, of one shape.
@@ -43,8 +41,6 @@ def plot_heatmaps(
         xlabel: label of the columns.
         ylabel: label of the rows.
         bar: label of the colour bar.
-        cmap: colour map of matplotlib.
-        annotate: whether to write the numbers into the cells. Default: if they can be read at this width.
         width: width of the figure in inches. Default: `TEXT` for several maps, `COLUMN` for one.
 
     Returns:
@@ -67,8 +63,6 @@ def plot_heatmaps(
     (height, breadth), n = matrices[0].shape, len(matrices)
     width = width or (TEXT if n > 1 else COLUMN)
     cell = (width - 1.0) / n / breadth  # inches
-    if annotate is None:
-        annotate = max(height, breadth) <= ANNOTATED and cell >= 0.17
     signed = min(np.nanmin(matrix, initial=0) for matrix in matrices) < 0
     size = min(7.0, cell * 72 / (3.3 if signed else 2.6))  # points: "-0.92" or "0.92" fits into a cell
     tall = min(max(cell, 0.2 if height < 6 else 0.0), 0.5)  # few rows: not flatter than a line of text
@@ -76,13 +70,13 @@ def plot_heatmaps(
         1, n, figsize=(width, tall * height + 0.65), sharey=True, squeeze=False, layout="compressed"
     )
     for ax, matrix, title in zip(axes[0], matrices, titles, strict=True):
-        image = ax.imshow(matrix, vmin=vmin, vmax=vmax, cmap=cmap, aspect=tall / cell)
+        image = ax.imshow(matrix, vmin=vmin, vmax=vmax, aspect=tall / cell)
         ax.set_title(title)
         ax.set_xlabel(xlabel)
         bare(ax)
         _name_cells(ax.xaxis, columns, breadth)
         _name_cells(ax.yaxis, rows, height)
-        if annotate:
+        if max(height, breadth) <= ANNOTATED and cell >= 0.17:
             _write_numbers(ax, image, matrix, size)
     axes[0, 0].set_ylabel(ylabel)
     figure.colorbar(axes[0, -1].images[0], ax=axes[0].tolist(), label=bar, fraction=0.05, pad=0.02, aspect=12)
@@ -114,7 +108,6 @@ def plot_curves(
     hue: str = "method",
     ax: Axes | None = None,
     *,
-    markers: int = 6,
     legend: bool | str = "outside",
 ) -> Axes:
     """Draw one line per method: the mean over seeds, in a band of one standard deviation to either side.
@@ -125,8 +118,7 @@ def plot_curves(
         y: column of the vertical axis; it is averaged over the rows with the same `x`.
         hue: column with the names of the methods; `method_style` says how their lines look.
         ax: axes to draw on. Default: the current ones.
-        markers: about how many markers a line has.
-        legend: "outside": to the right of the axes; "below": under them; True: inside; False: none.
+        legend: "outside": to the right of the axes; True: inside; False: none.
 
     Returns:
         The axes.
@@ -149,7 +141,7 @@ def plot_curves(
     for name, rows in frame.groupby(hue, sort=False):
         curve = rows.groupby(x)[y].agg(["mean", "std"])
         style = method_style(str(name))
-        every = max(1, round(len(curve) / markers))
+        every = max(1, round(len(curve) / 6))  # about six markers
         ax.plot(curve.index, curve["mean"], label=label(str(name)), markevery=every, **style)
         if curve["std"].notna().any():
             low, high = curve["mean"] - curve["std"], curve["mean"] + curve["std"]
@@ -159,9 +151,6 @@ def plot_curves(
         integer_ticks(ax.xaxis)
     if legend == "outside":
         ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.03), borderaxespad=0.3)
-    elif legend == "below":
-        columns = max(1, int(ax.figure.bbox.width / ax.figure.dpi / 1.1))
-        ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.22), ncols=columns, columnspacing=1.2)
     elif legend:
         ax.legend()
     return ax

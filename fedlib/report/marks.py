@@ -10,10 +10,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 from matplotlib.patheffects import withStroke
-from matplotlib.ticker import MaxNLocator
 
-from fedlib.report.style import BLACK, DOTTED, GREY, RED, WIDE, label, method_style
+from fedlib.report.style import BLACK, DOTTED, GREY, RED, WIDE, integer_ticks, label, method_style
 
+GAP = 9.5  # least distance of two names at the ends of lines, in points
 HALO = [withStroke(linewidth=3, foreground="white")]  # of a word that lies on a line
 
 
@@ -92,7 +92,7 @@ def seeds_and_mean(ax: Axes, curves: pd.DataFrame, color: str, **look: object) -
     if curves.shape[1] > 1:
         ax.plot(curves.index, curves, color=color, linewidth=0.6, alpha=0.45)
     if pd.api.types.is_integer_dtype(curves.index):
-        ax.xaxis.set_major_locator(MaxNLocator("auto", integer=True, steps=[1, 2, 5, 10]))
+        integer_ticks(ax.xaxis)
     mean = curves.mean(axis=1).sort_index()
     ax.plot(mean.index, mean, **{"color": color, "linewidth": 1.8, **look})
     return float(mean.index[-1]), float(mean.iloc[-1]), color
@@ -102,19 +102,12 @@ def name_ends(
     ax: Axes,
     ends: Mapping[str, tuple[float, float, str]],
     chance: float = np.nan,
-    gap: float = 9.5,
     reference: str = "chance",
     **text: object,
 ) -> None:
-    """Write names to the right of points (x, y, colour), moved apart where they would touch.
+    """Write names to the right of points (x, y, colour), moved apart where they would touch; the limits are set.
 
-    Args:
-        ax: axes whose limits are set.
-        ends: the points by name.
-        chance: what guessing would give, or another reference; it gets a line and a name, too.
-        gap: the least distance of two names, in points.
-        reference: that name.
-        text: further properties of the names.
+    What guessing would give, or another `reference` of this name, gets a line and a name, too.
     """
     if ends and np.isfinite(chance):
         mark_chance(ax, chance, text="")
@@ -122,7 +115,7 @@ def name_ends(
     order = sorted(ends, key=lambda name: ends[name][1])
     points = 72 / ax.figure.dpi
     heights = [float(ax.transData.transform(ends[name][:2])[1]) * points for name in order]
-    for name, old, new in zip(order, heights, apart(heights, gap), strict=True):
+    for name, old, new in zip(order, heights, apart(heights, GAP), strict=True):
         x, y, color = ends[name]
         look = {"textcoords": "offset points", "va": "center", "annotation_clip": False, "path_effects": HALO, **text}
         ax.annotate(name, (x, y), (5, new - old), color=color, **look)

@@ -18,7 +18,6 @@ def plot_partition(
     ax: Axes | None = None,
     classes: Sequence[str] | None = None,
     *,
-    color: str = BLUE,
     size_key: bool = True,
 ) -> Axes:
     """Draw how many images of every class each client has: one circle per client and class, its area the count.
@@ -29,7 +28,6 @@ def plot_partition(
         counts: images, [n_clients, n_classes]; see `Federation.counts`.
         ax: axes to draw on. Default: the current ones.
         classes: names of the classes. Default: their numbers.
-        color: colour of the circles.
         size_key: whether to write above the axes how many images the largest circle stands for.
 
     Returns:
@@ -70,21 +68,10 @@ def plot_partition(
     client, label = np.nonzero(counts)
     diameter = np.sqrt(counts[client, label] / max(counts.max(), 1)) * largest
     diameter = np.maximum(diameter, 0.1)  # in cells of the thin side; one sample stays visible
-    ax.add_collection(
-        EllipseCollection(
-            diameter,
-            diameter,
-            np.zeros(len(diameter)),
-            units=thin,
-            offsets=np.column_stack([client, label]),
-            offset_transform=ax.transData,
-            facecolors=color,
-            edgecolors="white",
-            linewidths=0.2,
-            alpha=0.8,
-        ),
-        autolim=False,
-    )
+    places = {"offsets": np.column_stack([client, label]), "offset_transform": ax.transData, "units": thin}
+    look = {"facecolors": BLUE, "edgecolors": "white", "linewidths": 0.2, "alpha": 0.8}
+    circles = EllipseCollection(diameter, diameter, np.zeros(len(diameter)), **places, **look)
+    ax.add_collection(circles, autolim=False)
     if size_key:
         ax.set_title(f"largest circle: {counts.max():,} samples", loc="right", fontsize=7, color="#444444")
     return ax
