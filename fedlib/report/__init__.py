@@ -8,7 +8,7 @@ from fedlib.extras import Needs
 with Needs("notebooks", "fedlib.report"):
     from fedlib.report.charts import plot_curves, plot_heatmaps, plot_points
     from fedlib.report.explore import explore
-    from fedlib.report.output import Picture, Report, markdown, source
+    from fedlib.report.output import Report, markdown, source
     from fedlib.report.output import open_report as open
     from fedlib.report.paper import PAPERS, format_pm, readings, reported
     from fedlib.report.partition_plots import plot_clients, plot_partition
@@ -21,7 +21,6 @@ __all__ = [
     "PALETTE",
     "PAPERS",
     "TEXT",
-    "Picture",
     "Report",
     "explore",
     "format_pm",

@@ -17,7 +17,7 @@ import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-from IPython.display import HTML, Code
+from IPython.display import HTML, Code, Image
 from matplotlib.figure import Figure
 from pandas.io.formats.style import Styler
 from pandas.io.formats.style_render import CSSDict
@@ -34,32 +34,6 @@ if TYPE_CHECKING:
 LEFT: list[CSSDict] = [{"selector": "td", "props": "text-align: left"}]  # a table of sentences
 
 
-@dataclass(frozen=True, repr=False)
-class Picture:
-    """A saved figure as a notebook shows it.
-
-    Attributes:
-        png: content of the PNG file.
-        alt: alternative text.
-        width: width on the screen, in pixels.
-    """
-
-    png: bytes
-    alt: str
-    width: int
-
-    @property
-    def base64(self) -> str:
-        """The file as text, for a page that holds it."""
-        return base64.b64encode(self.png).decode()
-
-    def _repr_png_(self) -> tuple[bytes, dict[str, object]]:
-        return self.png, {"alt": self.alt, "width": self.width}
-
-    def __repr__(self) -> str:
-        return f"Picture({self.alt!r})"
-
-
 @dataclass(frozen=True)
 class Report:
     """The output folder of one notebook; `open` makes it.
@@ -74,7 +48,7 @@ class Report:
     profile: str
     folder: Path
 
-    def figure(self, figure: Figure, name: str, alt: str) -> Picture:
+    def figure(self, figure: Figure, name: str, alt: str) -> Image:
         """Write `<name>.png` (200 dpi) and `<name>.svg`, and close the figure. The same figure gives the same bytes.
 
         Args:
@@ -99,7 +73,7 @@ class Report:
         plt.close(figure)
         write_bytes(self.folder / f"{name}.png", png.getvalue())
         write_bytes(self.folder / f"{name}.svg", svg.getvalue())
-        return Picture(png.getvalue(), alt, round(figure.get_figwidth() * 96))
+        return Image(png.getvalue(), width=round(figure.get_figwidth() * 96), alt=alt)
 
     def table(self, frame: pd.DataFrame, name: str, caption: str = "", digits: int = 2) -> Styler:
         """Write `<name>.csv` (10 digits) and `<name>.md`.
@@ -138,17 +112,12 @@ class Report:
         Raises:
             ValueError: the study has no such item.
         """
-        _check_name(name)
-        about, table = study.item(name), ""
-        if about.drawing is None or any(cell.item == name for cell in study.cells):
+        table = ""
+        if study.item(name).drawing is None or any(cell.item == name for cell in study.cells):
             long, wide = study.table(name), study.side_by_side(name)
-            self._write(name, long, markdown(_flat(wide.reset_index()), about.title))
+            self._write(name, long, markdown(_flat(wide.reset_index()), study.item(name).title))
             table = Styler(wide, escape="html").set_table_attributes('class="numbers"').to_html()
-        picture = self.figure(study.figure(name), name, about.alt) if about.drawing else None
-        says = study.says(name)
-        if hero:
-            self._make_hero(name, says)
-        return _html("item.html", name=name, about=about, table=table, picture=picture, says=says)
+        return self._show(study, name, name, table, hero)
 
     def hero(self, study: Study, name: str) -> HTML:
         """Show the figure that a notebook begins with, and its sentence; the files are `hero.png` and `hero.svg`.
@@ -165,17 +134,21 @@ class Report:
         Raises:
             ValueError: the study has no figure of this name.
         """
-        full, about = study.at_full_size, study.item(name)
+        full = study.at_full_size
         shown = full if (full.frame["item"] == name).any() else study.run(name, progress=False)
-        figure, says = shown.figure(name), shown.says(name)
-        picture = self.figure(figure, name, about.alt)
-        self._make_hero(name, says)
-        return _html("item.html", name="hero", about=about, table="", picture=picture, says=says)
+        return self._show(shown, name, anchor="hero", hero=True)
 
-    def _make_hero(self, name: str, says: str) -> None:
-        for kind in ("png", "svg"):
-            write_bytes(self.folder / f"hero.{kind}", (self.folder / f"{name}.{kind}").read_bytes())
-        write_text(self.folder / "hero.md", says + "\n")
+    def _show(self, study: Study, name: str, anchor: str, table: str = "", hero: bool = False) -> HTML:
+        """The figure of an item, its table and its sentence; the figure of a `hero` stands for the paper."""
+        about, says, shown = study.item(name), study.says(name), {"png": "", "width": 0}
+        if about.drawing:
+            picture = self.figure(study.figure(name), name, about.alt)
+            shown = {"png": base64.b64encode(picture.data).decode(), "width": picture.width}
+        if hero:
+            for kind in ("png", "svg"):
+                write_bytes(self.folder / f"hero.{kind}", (self.folder / f"{name}.{kind}").read_bytes())
+            write_text(self.folder / "hero.md", says + "\n")
+        return _html("item.html", name=anchor, about=about, table=table, says=says, **shown)
 
     def items(self, study: Study, *names: str) -> HTML:
         """Write and show further tables and figures, folded.
@@ -273,7 +246,7 @@ def open_report(paper: str, profile: str, folder: str | Path) -> Report:
         >>> report = fl.report.open("pfedsim", "quick", folder="figures/quick/pfedsim")
         >>> figure, ax = plt.subplots()
         >>> report.figure(figure, "fig1", alt="Empty axes.")
-        Picture('Empty axes.')
+        <IPython.core.display.Image object>
         >>> table = report.table(pd.DataFrame({"accuracy": [79.1]}), "table1", caption="Accuracy [%].")
         >>> sorted(path.name for path in report.folder.iterdir())
         ['fig1.png', 'fig1.svg', 'table1.csv', 'table1.md']
