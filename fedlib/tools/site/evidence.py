@@ -49,10 +49,8 @@ def read(folder: Path = FOLDER) -> Evidence:
 
 def table(path: Path) -> pd.DataFrame:
     """A table of numbers whose texts stay text, empty ones too."""
-    frame = pd.read_csv(path, keep_default_na=False, dtype=str)
-    for name in NUMBERS:
-        frame[name] = pd.to_numeric(frame[name])
-    return frame.astype({"n_seeds": int})
+    texts = pd.read_csv(path, keep_default_na=False, dtype=str)
+    return texts.assign(**{name: pd.to_numeric(texts[name]) for name in NUMBERS}).astype({"n_seeds": int})
 
 
 def names(evidence: Evidence, paper: str) -> list[str]:

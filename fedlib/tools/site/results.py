@@ -21,6 +21,15 @@ from fedlib.studies.verdict import shares
 from fedlib.tools.site.evidence import Evidence, counted, names, numbers, side_by_side
 from fedlib.tools.site.markup import EXTRA, ROOT, Pages, anchor, fill
 
+LESSONS = ["First steps <notebooks/00_first_steps>", "Playground <notebooks/playground>"]
+LESSONS += [f"{TITLES[paper]} notebook <notebooks/{i:02d}_{paper}>" for i, paper in enumerate(PAPERS, 1)]
+TOCTREES = {  # the navigation of the site
+    "Results": ["scoreboard", "ledger", "Differences <differences>", *(f"{TITLES[p]} <papers/{p}>" for p in PAPERS)],
+    "Learn": [*LESSONS, "glossary", "lecturer"],
+    "Library": ["use", "data", "runs", "trust", "methods/index", "api/index"],
+    "Project": ["contributing", "changes"],
+}
+
 
 def pages(evidence: Evidence) -> Pages:
     """All pages of results, and their pictures."""
@@ -75,6 +84,7 @@ def start(evidence: Evidence, picture: str) -> str:
         papers=cards,
         score=score(summary),
         picture=picture,
+        toctrees=TOCTREES,
     )
 
 
