@@ -141,6 +141,7 @@ REFUSED = ["rounds=three", "rounds=2.5", "rounds=true", "verbose=1", "lr=fast", 
         (["--profile", "quik"], "'quik' is unknown (did you mean 'quick'?)"),
         (["--notebook", "3"], "notebook='3' is unknown"),
         (["--jobs", "2"], "'jobs' is unknown"),
+        (["--jobs", "-1"], "jobs=-1 is not allowed"),
         (["--parallel", "0"], "parallel=0 is not allowed"),
     ],
 )
@@ -165,13 +166,6 @@ def test_notebooks_are_chosen_by_number_paper_or_name(folder):
     assert batch.select(folder, ["b"]) == batch.select(folder, ["02", "notebooks/02_b.ipynb"]) == [second]
     with pytest.raises(ValueError, match="holds no notebook"):
         batch.select(folder / "nowhere", [])
-
-
-def test_jobs_reaches_a_notebook_that_takes_it(folder):
-    source = write_notebook(folder, "01_a", parameters="jobs = 1")
-    assert batch.make_job(source, "quick", folder, jobs=3).parameters["jobs"] == 3
-    with pytest.raises(ValueError, match="jobs=-1 is not allowed"):
-        batch.make_job(source, "quick", folder, jobs=-1)
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.stem)

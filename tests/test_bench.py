@@ -64,13 +64,6 @@ def test_a_round_of_the_bench_is_a_round_of_the_algorithm():
     assert seen == [(t, ids.tolist(), [30.0] * 3) for t, ids in enumerate(expected)]
 
 
-def test_a_crowd_needs_no_more_images_than_a_handful():
-    small, large = cases.crowd(10), cases.crowd(5000)
-    assert len(small.data) == len(large.data) == 6000
-    assert large.n_clients == 5000
-    assert {len(part) for part in (*large.train, *large.test)} == {30}
-
-
 def grow(mib: int) -> None:
     np.ones(mib * 2**20, dtype=np.uint8)
 

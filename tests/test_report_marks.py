@@ -5,7 +5,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedlib.report.marks import apart, arrow, box, dots, mark_chance, name_ends, panels, plot_nothing, seeds_and_mean
+from fedlib.report.marks import apart, dots, mark_chance, name_ends, panels, seeds_and_mean
 
 
 @pytest.fixture
@@ -78,18 +78,3 @@ def test_as_many_panels_as_asked_for_each_as_high_as_its_lines_need():
     assert figure.get_size_inches().tolist() == [4.8, 4.0]
     assert high.get_position().height == pytest.approx(3 * low.get_position().height)
     plt.close("all")
-
-
-def test_an_empty_figure_says_why():
-    figure = plot_nothing("No run has finished.")
-    assert [text.get_text() for text in figure.axes[0].texts] == ["No run has finished."]
-    plt.close(figure)
-
-
-def test_what_is_frozen_is_dashed_and_wide_arrows_matter_more(ax):
-    box(ax, (1, 2), (2, 1), "a")
-    box(ax, (4, 2), (2, 1), "b", "red", frozen=True)
-    arrow(ax, (2, 2), (3, 2), width=3)
-    assert [patch.get_linestyle() for patch in ax.patches[:2]] == ["-", "--"]
-    assert ax.patches[0].get_bbox().bounds == (0, 1.5, 2, 1)
-    assert ax.patches[2].get_linewidth() == 3

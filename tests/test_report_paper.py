@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import nbformat
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -56,14 +55,6 @@ def test_reported_gives_a_fresh_frame_each_time():
         report.reported("fedc")
 
 
-@pytest.mark.parametrize(
-    ("given", "text"),
-    [((79.1, 0.516), "79.10 ± 0.52"), ((79.1,), "79.10"), ((np.nan, 1.0), "-"), ((0.9166, 0.01, 3), "0.917 ± 0.010")],
-)
-def test_format_pm_shows_what_is_known(given, text):
-    assert report.format_pm(*given) == text
-
-
 @pytest.mark.parametrize("paper", PAPERS)
 def test_every_reading_has_its_number_and_says_what_is_open_where_and_what_is_done(paper):
     frame = report.readings(paper)
@@ -103,18 +94,6 @@ def named_readings(path: Path, text: str) -> Iterator[tuple[str, str]]:
     [own] = [paper for paper in PAPERS if paper in path.as_posix()] or [""]
     for said, numbers in NAMED.findall(text):
         yield from ((said.lower() or own, number) for number in re.findall(r"A\d+", numbers))
-
-
-def test_a_reading_is_found_with_its_paper():
-    def found(path, text):
-        return list(named_readings(Path(path), text))
-
-    both = "two of them (readings A1, A3 and A12), and pFedHR's\n    reading A5"
-    assert found("methods/fedcs/x.py", both) == [("fedcs", "A1"), ("fedcs", "A3"), ("fedcs", "A12"), ("pfedhr", "A5")]
-    assert found("models/x.py", "pFedMB's readings A1 and A2; reading A4") == [
-        ("pfedmb", "A1"), ("pfedmb", "A2"), ("", "A4"),
-    ]  # fmt: skip
-    assert found("methods/pfedsim.py", "#A34700, #A3, BA2, A100, A7b") == []
 
 
 def test_every_reading_that_code_and_notebooks_name_is_in_the_table_of_its_paper():

@@ -10,7 +10,7 @@ from matplotlib.collections import EllipseCollection
 import fedlib as fl
 import fedlib.report as report
 from fedlib.algorithm import ALGORITHMS, LOOKS
-from fedlib.report.style import PALETTE, data_label
+from fedlib.report.style import PALETTE
 
 
 @pytest.fixture(autouse=True)
@@ -55,22 +55,12 @@ def test_labels_are_the_printed_names():
             function("fedavgg")
 
 
-def test_data_sets_have_their_printed_names_and_stand_ins_their_own():
-    assert [data_label(name) for name in ("mnist", "usps", "pen")] == ["MNIST", "USPS", "pen"]
-
-
 @pytest.mark.parametrize("source", ["full size", "here"])
 @pytest.mark.parametrize("other", ["", "pen for cifar10"])
 def test_a_panel_of_points_names_other_data_only(source, other):
     title = "cifar10, IID" + f"\n{source}: {other}" * bool(other)
-    pair = {
-        "row": "a",
-        "place": "cifar10, IID",
-        "column": other or "cifar10",
-        "source": source,
-        "value": [4.0],
-        "std": 1,
-    }
+    names = {"row": "a", "place": "cifar10, IID", "column": other or "cifar10", "source": source}
+    pair = names | {"value": [4.0], "std": 1}
     assert [ax.get_title("left") for ax in report.plot_points(pd.DataFrame(pair)).axes] == [title]
 
 
@@ -169,14 +159,6 @@ def test_a_chain_shows_its_blocks_its_stitches_and_a_new_classifier(chain, stitc
     assert len(ax.lines) == stitches
     assert len([text for text in ax.texts if text.get_text() == "new"]) == new
     assert len(ax.patches) - len(boxes) == len(chain) + new  # an arrow to each of them
-
-
-def test_candidates_are_rows_with_their_stitches_and_notes():
-    _, ax = plt.subplots()
-    report.plot_candidates(NETWORKS, [[(0, 1), (0, 2)], [(0, 2), (1, 2), (1, 3)]], ["to 4", "to nobody"], ax)
-    texts = [text.get_text() for text in ax.texts]
-    assert texts == ["Conv1", "Conv2", "to 4", "Conv2", "FC1", "FC2", "to nobody"]
-    assert len(ax.lines) == 2
 
 
 def test_the_map_of_blocks_is_ordered_by_group():

@@ -96,8 +96,8 @@ def format_pm(mean: float, std: float = float("nan"), digits: int = 2) -> str:
 
     Example:
         >>> import fedlib as fl
-        >>> fl.report.format_pm(79.1, 0.52), fl.report.format_pm(79.1)
-        ('79.10 ± 0.52', '79.10')
+        >>> fl.report.format_pm(79.1, 0.516), fl.report.format_pm(79.1, digits=1), fl.report.format_pm(float("nan"))
+        ('79.10 ± 0.52', '79.1', '-')
     """
     if pd.isna(mean):
         return "-"
