@@ -19,7 +19,7 @@ import fedlib as fl
 from fedlib.algorithm import ALGORITHMS, Algorithm
 from fedlib.checks import check_choice, check_count
 from fedlib.data import Dataset
-from fedlib.federation import Federation, Partition
+from fedlib.federation import Federation
 from fedlib.models import Model
 from fedlib.report.explore import png
 from fedlib.report.partition_plots import plot_partition
@@ -60,12 +60,11 @@ class Setting(NamedTuple):
         """The federation of `clients` with so many images in all."""
         data = _pen() if self.data == "digit_styles" else fl.load(self.data)
         data = data.subset(np.random.default_rng(0).permutation(len(data))[:images])
-        return fl.federate(data, self._partition(), clients, public=0.1)
-
-    def _partition(self) -> Partition:
         if self.partition == "dirichlet":
-            return fl.dirichlet(self.strength, min_size=6)
-        return fl.iid() if self.partition == "iid" else fl.classes_per_client(max(1, round(self.strength)))
+            partition = fl.dirichlet(self.strength, min_size=6)
+        else:
+            partition = fl.iid() if self.partition == "iid" else fl.classes_per_client(max(1, round(self.strength)))
+        return fl.federate(data, partition, clients, public=0.1)
 
 
 @cache
@@ -148,6 +147,15 @@ def picture(setting: Setting, federation: Federation, seen: list[Moment], rounds
     return small.getvalue()
 
 
+def film(setting: Setting, federation: Federation, rounds: int) -> Iterator[bytes]:
+    """Train, and yield the picture of one side before the first round and after every round."""
+    seen: list[Moment] = []
+    yield picture(setting, federation, seen, rounds)
+    for moment in watch(setting, federation, rounds):
+        seen.append(moment)
+        yield picture(setting, federation, seen, rounds)
+
+
 class Playground(widgets.VBox):
     """The controls and the two pictures. `frames` are those of the last training, a pair for each round."""
 
@@ -173,11 +181,10 @@ class Playground(widgets.VBox):
         self.stop.on_click(lambda _: self._stopped.set())
 
     def _controls(self, side: Setting) -> dict[str, widgets.ValueWidget]:
-        strength = widgets.BoundedFloatText(side.strength, min=0.02, max=100, step=0.1, description="strength")
         return {
             "data": widgets.Dropdown(options=sorted({*fl.datasets(), side.data}), value=side.data, description="data"),
             "partition": widgets.Dropdown(options=PARTITIONS, value=side.partition, description="partition"),
-            "strength": strength,
+            "strength": widgets.BoundedFloatText(side.strength, min=0.02, max=100, step=0.1, description="strength"),
             "method": widgets.Combobox(options=fl.algorithms(), value=side.method, description="method"),
             "hyper": widgets.Text(side.hyper, placeholder="name=value, ...", description="settings"),
         }
@@ -186,34 +193,23 @@ class Playground(widgets.VBox):
         """Train both settings, a round of one and then a round of the other, and redraw after every round."""
         self.start.disabled, self.stop.disabled, self.frames = True, False, []
         self._stopped.clear()
+        self.says.value = "dealing out the images"
+        rounds = int(self.rounds.value)
         try:
-            self._train(int(self.rounds.value))
+            sides = [Setting(**{name: widget.value for name, widget in one.items()}) for one in self.controls]
+            films = [film(side, side.federation(self.clients, self.images), rounds) for side in sides]
+            for t, (first, second) in enumerate(zip(*films, strict=True)):
+                self.frames.append((first, second))
+                for image, content in zip(self.pictures, (first, second), strict=True):
+                    image.value = content
+                self.says.value = f"round {t} of {rounds}"
+                if self._stopped.is_set():
+                    self.says.value = f"stopped after round {t}"
+                    break
         except ValueError as error:
             self.says.value = str(error)
         finally:
             self.start.disabled, self.stop.disabled = False, True
-
-    def _train(self, rounds: int) -> None:
-        self.says.value = "dealing out the images"
-        sides = [Setting(**{name: widget.value for name, widget in one.items()}) for one in self.controls]
-        federations = [side.federation(self.clients, self.images) for side in sides]
-        seen: tuple[list[Moment], list[Moment]] = ([], [])
-        self._show(sides, federations, seen, rounds)
-        runs = [watch(side, federation, rounds) for side, federation in zip(sides, federations, strict=True)]
-        for t, moments in enumerate(zip(*runs, strict=True), 1):
-            for past, moment in zip(seen, moments, strict=True):
-                past.append(moment)
-            self._show(sides, federations, seen, rounds)
-            self.says.value = f"round {t} of {rounds}"
-            if self._stopped.is_set():
-                self.says.value = f"stopped after round {t}"
-                break
-
-    def _show(self, sides, federations, seen, rounds) -> None:
-        first, second = map(picture, sides, federations, seen, (rounds, rounds))
-        self.frames.append((first, second))
-        for image, content in zip(self.pictures, (first, second), strict=True):
-            image.value = content
 
     def __repr__(self) -> str:
         return f"Playground({' against '.join(str(one['method'].value) for one in self.controls)})"
