@@ -17,21 +17,13 @@ from fedlib.tools.site.markup import EXTRA, ROOT, Pages, relink, up
 PICTURE = re.compile(r"data:image/(png|jpeg);base64,([A-Za-z0-9+/=\s]+)")
 OWN_PAGES = ("start", "glossary")  # not shown as notebooks
 
-NOTES = {  # by whether the notebook is that of a paper, and whether it has been executed
-    (
-        True,
-        True,
-    ): "This is the executed notebook in the `{profile}` profile, whose runs are small. What was measured at "
-    "the paper's own size is on [the page of the paper](../papers/{paper}.html).",
-    (
-        True,
-        False,
-    ): "This page has no outputs yet: `make figures` executes this notebook, and the next `make site` shows "
-    "what it printed and drew.",
-    (False, True): "This is the executed notebook. `make lab` opens it in JupyterLab, where what is to be moved and "
-    "changed is alive.",
-    (False, False): "This page has no outputs yet: `make site` executes this notebook.",
-}
+IN_PROFILE = """This is the executed notebook in the `{profile}` profile, whose runs are small. What was measured at the
+paper's own size is on [the page of the paper](../papers/{paper}.html)."""
+LESSON = """This is the executed notebook. `make lab` opens it in JupyterLab, where what is to be moved and changed is
+alive."""
+BY_FIGURES = """This page has no outputs yet: `make figures` executes this notebook, and the next `make site` shows what
+it printed and drew."""
+BY_SITE = "This page has no outputs yet: `make site` executes this notebook."
 
 
 def pages(figures: Path, profile: str) -> Pages:
@@ -57,7 +49,9 @@ def newest(source: Path, figures: Path, profile: str) -> tuple[NotebookNode, boo
 
 def note(source: Path, done: bool, profile: str) -> str:
     """The note on top of the page."""
-    text = NOTES[bool(re.match(r"\d[1-9]_", source.stem)), done]
+    of_a_paper = re.match(r"\d[1-9]_", source.stem)
+    executed, not_executed = (IN_PROFILE, BY_FIGURES) if of_a_paper else (LESSON, BY_SITE)
+    text = executed if done else not_executed
     return ":::{note}\n" + text.format(profile=profile, paper=source.stem.partition("_")[2]) + "\n:::\n"
 
 
