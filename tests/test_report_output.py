@@ -114,38 +114,26 @@ def test_provenance_is_valid_json_with_versions_and_the_notebook_s_facts(tmp_pat
     assert facts["at"] == str(tmp_path)
 
 
-def test_commit_marks_changed_files_and_is_none_without_a_checkout(tmp_path, monkeypatch):
+def test_commit_marks_changed_code_but_no_row_of_evidence_and_is_none_without_an_answer(tmp_path, monkeypatch):
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     assert commit(tmp_path) is None
-
+    row, *code = (tmp_path / name for name in ("figures/reference/runs/a.json", "fedlib/a.py", "figures/a.py"))
     git(tmp_path, "init")
-    (tmp_path / "a").write_text("1")
-    git(tmp_path, "add", "a")
-    git(tmp_path, "commit", "-m", "first")
-    clean = commit(tmp_path)
-    assert len(clean) == 40
-    (tmp_path / "a").write_text("2")
-    assert commit(tmp_path) == clean + "+changes"
-    ask = provenance._git
-    monkeypatch.setattr(provenance, "_git", lambda where, *words: None if "status" in words else ask(where, *words))
-    assert commit(tmp_path) is None  # git does not answer: nobody knows whether files have changed
-
-
-def test_a_row_of_evidence_that_is_written_anew_is_no_change_of_the_code(tmp_path):
-    row, code, other = tmp_path / "figures/reference/runs/a.json", tmp_path / "fedlib/a.py", tmp_path / "figures/a.py"
-    git(tmp_path, "init")
-    for path in (row, code, other):
+    for path in (row, *code):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("1")
     git(tmp_path, "add", ".")
     git(tmp_path, "commit", "-m", "first")
     row.write_text("2")
-    clean = commit(code.parent)
+    clean = commit(code[0].parent)
     assert len(clean) == 40
-    for path in (code, other):
+    for path in code:
         path.write_text("2")
-        assert commit(code.parent) == clean + "+changes"
+        assert commit(code[0].parent) == clean + "+changes"
         git(tmp_path, "checkout", path)
+    ask = provenance._git
+    monkeypatch.setattr(provenance, "_git", lambda where, *words: None if "status" in words else ask(where, *words))
+    assert commit(tmp_path) is None  # git does not answer: nobody knows whether files have changed
 
 
 def test_an_item_shows_its_figure_its_table_and_what_it_says(tmp_path):
