@@ -3,7 +3,7 @@
 import os
 import platform
 import subprocess
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 
 import fedlib
@@ -13,7 +13,7 @@ PACKAGES = ("torch", "torchvision", "numpy", "pandas", "scipy", "scikit-learn", 
 
 def environment() -> dict[str, object]:
     """Python and package versions, commit (None outside a checkout), system and number of processors."""
-    packages = {"fedlib": fedlib.__version__} | {name: _version(name) for name in PACKAGES}
+    packages = {"fedlib": fedlib.__version__} | {name: version(name) for name in PACKAGES}
     machine = {"system": platform.system(), "processor": platform.machine(), "processors": os.cpu_count()}
     return {"python": platform.python_version(), "packages": packages, "commit": commit(), "machine": machine}
 
@@ -37,10 +37,3 @@ def _git(folder: str | Path, *arguments: str) -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.strip()
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None

@@ -13,7 +13,8 @@ from fedlib.report.paper import TITLES
 from fedlib.report.templates import templates
 from fedlib.studies.verdict import MEANING
 
-ROOT = Path(__file__).resolve().parents[3]
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[2]
 EXTRA = "_extra/"  # what is copied to the site as it is
 
 Pages = dict[str, "str | bytes"]  # by file name in the folder of the sources
@@ -25,16 +26,11 @@ PLACES = {  # files of the repository that have a page of their own
     "CHANGELOG.md": "changes.html",
     "notebooks/start.ipynb": "index.html",
     "notebooks/glossary.ipynb": "glossary.html",
-    "figures/reference/evidence/scoreboard.md": "scoreboard.html",
-    "figures/reference/evidence/ledger.md": "ledger.html",
-    "figures/reference/evidence/differences.md": "differences.html",
-    "figures/reference/evidence/items.md": "items.html",
     "figures/reference/evidence/summary.md": "index.html",
     "figures/reference/bench/bench.md": "bench.html",
-} | {
-    f"fedlib/tools/site/pages/{path.name}": f"{path.stem}.html"
-    for path in (Path(__file__).parent / "pages").glob("*.md")
 }
+PLACES |= {f"figures/reference/evidence/{n}.md": f"{n}.html" for n in ("scoreboard", "ledger", "differences", "items")}
+PLACES |= {f"fedlib/tools/site/pages/{page.name}": f"{page.stem}.html" for page in (HERE / "pages").glob("*.md")}
 LINK = re.compile(r"(?<!\\)\]\((?!https?:|mailto:|#)([^)\s#]+)(#[^)\s]*)?\)")
 IMAGE = re.compile(r"!\[([^\]]*)\]\(([^)\s]+)\)")
 SOURCE = re.compile(r'(?<= src=")(?!data:|https?:)([^"]+)(?=")')
@@ -99,6 +95,6 @@ def relink(text: str, page: str, folder: str, pages: Pages) -> str:
     return re.sub(r"\[([^\[\]]*)\]\(\)", r"\1", text)
 
 
-TEMPLATES = templates(Path(__file__).parent / "templates")
+TEMPLATES = templates(HERE / "templates")
 TEMPLATES.globals |= {"titles": TITLES, "meaning": MEANING}
 TEMPLATES.filters |= {"anchor": anchor, "text": lambda text: Markup(escape(text))}
