@@ -142,8 +142,9 @@ class Report:
         """The figure of an item, its table and its sentence; the figure of a `hero` stands for the paper."""
         about, says, shown = study.item(name), study.says(name), {"png": "", "width": 0}
         if about.drawing:
-            picture = self.figure(study.figure(name), name, about.alt)
-            shown = {"png": base64.b64encode(picture.data).decode(), "width": picture.width}
+            width = self.figure(study.figure(name), name, about.alt).width
+            png = (self.folder / f"{name}.png").read_bytes()
+            shown = {"png": base64.b64encode(png).decode(), "width": width}
         if hero:
             for kind in ("png", "svg"):
                 write_bytes(self.folder / f"hero.{kind}", (self.folder / f"{name}.{kind}").read_bytes())
