@@ -242,7 +242,7 @@ def state(evidence: Evidence, paper: str, item: str) -> str:
     if table["missing"]:
         runs = "run is" if table["missing"] == 1 else "runs are"
         hours = f"{table['hours']:,.0f}" if table["hours"] >= 1 else f"{table['hours']:.1g}"
-        text += f" {table['missing']} {runs} missing, about {hours} hours on one core."
+        text += f" {table['missing']} {runs} missing, about {hours} hour{'s' * (hours != '1')} on one core."
     return text
 
 
