@@ -80,6 +80,8 @@ class Item:
         scheme: True for a drawing without numbers.
         drawing: `drawing(study)` makes its figure, if it has one.
         sentence: `sentence(study)` says what is seen and what it means, if it has one.
+
+    Both are called if some of its numbers are measured, or if it has none.
     """
 
     def __init__(
@@ -132,6 +134,23 @@ def item(title: str, *, name: str = "", **about: Any) -> Callable[[Callable[[Any
         about: further attributes of `Item`.
     """
     return lambda cells: Item(name or cells.__name__, title, cells, **about)
+
+
+def drawing(title: str, *, name: str = "", **about: Any) -> Callable[[Callable[[Study], Figure]], Item]:
+    """Decorate the function that draws an item without numbers: a scheme, or a figure of the runs of other items.
+
+    Args:
+        title: caption.
+        name: default: that of the function.
+        about: further attributes of `Item`.
+    """
+
+    def made(function: Callable[[Study], Figure]) -> Item:
+        one = Item(name or function.__name__, title, **about)
+        one.draw(function)
+        return one
+
+    return made
 
 
 def items_in(*modules: Any) -> list[Item]:

@@ -16,13 +16,14 @@ import torch
 
 import fedlib as fl
 from fedlib.checks import check_choice, check_count
+from fedlib.report.marks import plot_nothing
 from fedlib.report.paper import FOLDER, KEY, PAPERS, PROFILES, reported
 from fedlib.studies import layout
 from fedlib.studies import rows as row_files
 from fedlib.studies.claim import Claim, Numbers
 from fedlib.studies.cost import hours
 from fedlib.studies.differences import POINTS, differences, named
-from fedlib.studies.item import Cell, Item
+from fedlib.studies.item import Cell, Item, cells_of, replaced
 from fedlib.studies.rows import Row
 from fedlib.studies.tasks import Probe, Run, Task, here
 from fedlib.studies.verdict import NOT_TESTED, Verdict, judge
@@ -322,7 +323,7 @@ class Study:
             item: the figure.
 
         Returns:
-            The figure.
+            The figure; a sentence that says so if no number of the item has been measured.
 
         Raises:
             ValueError: the study has no figure of this name.
@@ -330,13 +331,17 @@ class Study:
         check_choice("item", item, [name for name, one in self.shown.items() if one.drawing])
         draw = self.shown[item].drawing
         assert draw is not None
-        return draw(self)
+        return draw(self) if self._shows(item) else plot_nothing()
 
     def says(self, item: str) -> str:
         """The sentence of an item, and its runs that have diverged; "" if nothing has been measured."""
-        sentence, cells = self.item(item).sentence, [cell for cell in self.cells if cell.item == item]
-        text = sentence(self) if sentence and (not cells or len(self.numbers(item))) else ""
+        sentence = self.item(item).sentence
+        text = sentence(self) if sentence and self._shows(item) else ""
         return " ".join(filter(None, [text, self.diverged(item)]))
+
+    def _shows(self, item: str) -> bool:
+        """True if some number of the item is measured, or if it has none."""
+        return all(cell.item != item for cell in self.cells) or len(self.numbers(item)) > 0
 
     def diverged(self, item: str) -> str:
         """The diverged runs of an item, which have no number, with their round."""
@@ -422,7 +427,10 @@ def study(paper: str, profile: Profile = "paper", seeds: int = 0) -> Study:
     check_choice("profile", profile, PROFILES)
     check_count("seeds", seeds, 0)
     declared, judged = (importlib.import_module(f"fedlib.papers.{paper}.{part}") for part in ("study", "claims"))
-    cells: list[Cell] = declared.cells(profile)
+    cells = cells_of(declared.ITEMS, declared.PROFILES[profile])
+    if profile == "paper" and hasattr(declared, "SUBSTITUTES"):
+        sizes, where = declared.SUBSTITUTES
+        cells = replaced(cells, cells_of(declared.ITEMS, sizes), where)
     cells = [cell._replace(seeds=seeds) for cell in cells] if seeds else cells
     rows, shown = row_files.read(paper), {one.name: one for one in declared.ITEMS}
     return Study(paper, profile, settled(cells, rows), rows, shown, judged.CLAIMS, getattr(declared, "CLIENTS", 1))

@@ -2,11 +2,7 @@
 
 from fedlib.papers.fedsimsup import accuracy, controls, networks, similarities
 from fedlib.papers.fedsimsup.sizes import PROFILES
-from fedlib.studies.item import Cell, cells_of, items_in
+from fedlib.studies.item import items_in
 
+__all__ = ["ITEMS", "PROFILES"]
 ITEMS = items_in(similarities, networks, accuracy, controls)
-
-
-def cells(profile: str) -> list[Cell]:
-    """All numbers at one size."""
-    return cells_of(ITEMS, PROFILES[profile])

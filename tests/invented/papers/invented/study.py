@@ -5,7 +5,7 @@ from typing import NamedTuple
 import fedlib as fl
 from fedlib.report.panels import line_panels, method_panels
 from fedlib.report.sentences import trend, who_leads
-from fedlib.studies.item import Cell, cells_of, item
+from fedlib.studies.item import Cell, drawing, item
 from fedlib.studies.tasks import Images, Run
 
 METHODS = {"local_only": fl.local_only(), "fedavg": fl.fedavg(), "fedprox": fl.fedprox(mu=0.1)}
@@ -57,19 +57,9 @@ def _(study):
     return trend(numbers.assign(x=numbers["setting"].str[7:].astype(int)).groupby("x")["value"].mean(), "epochs")
 
 
-@item("Fig. 1: accuracy [%] over the rounds.", alt="A line for each method.")
-def fig1(sizes):
-    return ()  # drawn from the runs of Table 1
-
-
-@fig1.draw
-def _(study):
+@drawing("Fig. 1: accuracy [%] over the rounds.", alt="A line for each method.")
+def fig1(study):
     return line_panels(study.curves("table1"), "round", y="accuracy")
 
 
 ITEMS = [table1, table2, fig1]
-
-
-def cells(profile: str) -> list[Cell]:
-    """All numbers at one size."""
-    return cells_of(ITEMS, PROFILES[profile])
