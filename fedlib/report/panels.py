@@ -26,7 +26,7 @@ def method_panels(
     numbers: pd.DataFrame,
     by: Sequence[str] = ("data", "setting"),
     title: Callable[..., str] = in_words,
-    chance: Callable[[pd.DataFrame], float] = lambda rows: np.nan,
+    chance: Callable[[pd.DataFrame], float] | float = np.nan,
     *,
     named: Callable[[str], str] = label,
     look: Callable[[str], Mapping[str, Any]] = method_style,
@@ -41,7 +41,7 @@ def method_panels(
         numbers: a row per number and seed: method, value, paper, and the columns of `by`.
         by: the columns that name a panel.
         title: `title(*key)` is its title.
-        chance: `chance(rows)` is the place of its dotted line; NaN: none.
+        chance: the place of its dotted line, or a function of its rows; NaN: none.
         named: `named(method)` is the name of a line.
         look: `look(method)["color"]` is its colour.
         xlabel: label of the axis.
@@ -62,7 +62,7 @@ def method_panels(
             mean = rows.groupby("method")["value"].transform("mean")
             rows = rows.loc[mean.sort_values(ascending=False, kind="stable").index]
         method_dots(ax, rows, named, look)
-        mark_chance(ax, chance(rows), "y", reference)
+        mark_chance(ax, chance(rows) if callable(chance) else chance, "y", reference)
         ax.set_title(title(*key), loc="left")
     axes[-1].set_xlabel(xlabel)
     return figure
@@ -73,7 +73,7 @@ def line_panels(
     x: str,
     by: Sequence[str] = ("data", "setting"),
     title: Callable[..., str] = in_words,
-    chance: Callable[[pd.DataFrame], float] = lambda rows: np.nan,
+    chance: Callable[[pd.DataFrame], float] | float = np.nan,
     *,
     y: str = "value",
     line: str = "method",
@@ -97,7 +97,7 @@ def line_panels(
         x: the column along the axis, of numbers.
         by: the columns that name a panel; (): there is one panel.
         title: `title(*key)` is its title.
-        chance: `chance(rows)` is the height of its dotted line; NaN: none.
+        chance: the height of its dotted line, or a function of its rows; NaN: none.
         y: the column of the values.
         line: the column that names a line.
         named: `named(line)` is the name at its end.
@@ -132,7 +132,7 @@ def line_panels(
         ax.set(ylabel=ylabel, xscale=xscale, yscale=yscale, **({"ylim": ylim} if ylim else {}))
         if by:
             ax.set_title(title(*key), loc="left")
-        name_ends(ax, places, chance(rows), reference=reference)
+        name_ends(ax, places, chance(rows) if callable(chance) else chance, reference=reference)
     axes[-1].set_xlabel(xlabel or x)
     if crosses:
         figure.legend(crosses, ["paper"], loc="outside upper right", handlelength=1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -10,7 +10,7 @@ import pandas as pd
 
 from fedlib.report.paper import KEY, reported
 from fedlib.studies.item import Cell, Key
-from fedlib.studies.number import Number, missing, point
+from fedlib.studies.number import Number, largest, missing, point
 from fedlib.studies.tasks import Probe
 from fedlib.studies.verdict import Case
 
@@ -71,3 +71,20 @@ class Claim(NamedTuple):
     quantifier: Literal["all", "most", "identity"] = "all"
     least: int = 0
     figure: str = ""
+
+
+def lead(numbers: Numbers, item: str, method: str, rivals: Collection[str], column: Sequence[str]) -> Number:
+    """The number of a method less the largest one of its rivals; `column`: data set, setting and, if any, metric."""
+    return numbers(item, method, *column) - largest(numbers(item, rival, *column) for rival in rivals)
+
+
+def leads(
+    numbers: Numbers,
+    item: str,
+    method: str,
+    rivals: Collection[str],
+    columns: Iterable[Sequence[str]],
+    least: float = 0.0,
+) -> list[Case]:
+    """The lead of a method in every column; it must be larger than `least`."""
+    return [Case(" ".join(column), lead(numbers, item, method, rivals, column) - least) for column in columns]

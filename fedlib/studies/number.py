@@ -129,6 +129,12 @@ def fact(right: bool, *about: Number) -> Number:
     return point(1.0 if right else -1.0, stand_in=_stand_in(about), sure=all(number.sure for number in about))
 
 
+def equal(one: Number, other: Number | float) -> Number:
+    """The fact that two numbers are equal."""
+    other = _number(other)
+    return fact(one.value == other.value, one, other)
+
+
 def _number(value: Number | float) -> Number:
     return value if isinstance(value, Number) else point(float(value), name=f"{value:g}")
 
