@@ -13,9 +13,9 @@ from studies import with_numbers
 import fedlib as fl
 from fedlib.algorithm import Global, init_global, one_for_all
 from fedlib.papers.pfedsim import measure
-from fedlib.papers.pfedsim.accuracy import SIMILARITIES
+from fedlib.papers.pfedsim.accuracy import NAMES
 from fedlib.papers.pfedsim.controls import blind
-from fedlib.papers.pfedsim.sizes import ALPHAS, COLUMNS, METHODS
+from fedlib.papers.pfedsim.sizes import ALPHAS, COLUMNS, MEASURES, METHODS
 from fedlib.studies.number import missing, point
 from fedlib.studies.rows import Row
 from fedlib.studies.tasks import Images, Run, images
@@ -396,7 +396,8 @@ def drawn(ax, marker):
 
 def test_fig_2_shows_means_over_seeds(paper):
     cosines, names = np.random.default_rng(0).uniform(-1, 1, (3, 4, 10)), [f"rows {pair}" for pair in measure.PAIRS]
-    study = with_kept(paper, "fig2", [dict(zip(names, own, strict=True)) for own in cosines.tolist()])
+    measures = {f"{name} {pair}": float(k) for name in MEASURES for k, pair in enumerate(measure.PAIRS)}
+    study = with_kept(paper, "fig2", [measures | dict(zip(names, own, strict=True)) for own in cosines.tolist()])
     [image] = study.figure("fig2").axes[0].images
     mean = cosines.sum(0) / 3
     np.testing.assert_allclose(image.get_array(), np.hstack([mean, mean.sum(1, keepdims=True) / 10]))
@@ -477,7 +478,7 @@ def test_the_control_has_a_line_for_every_similarity_and_an_axis_that_does_not_b
     values = {("pfedsim", kind): [86.0 + 0.01 * n, 86.1 + 0.01 * n] for n, kind in enumerate(kinds)}
     [ax] = with_values(paper, "weights", values).figure("weights").axes
     names = [tick.get_text() for tick in ax.get_yticklabels()]
-    assert set(names) == {name for name, _ in SIMILARITIES.values()}
+    assert set(names) == set(NAMES.values())
     assert len(names) == len(kinds) == 6
     means = [float(line.get_xdata()[0]) for line in ax.lines if len(line.get_xdata()) == 1]
     assert means == pytest.approx([86.05 + 0.01 * n for n in range(6)])

@@ -137,8 +137,8 @@ def gain_of_kind(kind: str, rounds: int, row: Row, original: Row) -> float:
 
 @table3_paired.draw
 def _(study):
-    look = {"xlabel": "points gained over the same clients with L", "reference": "no gain"}
-    return method_panels(study.numbers("table3_paired"), title=partial(place, study), chance=lambda rows: 0.0, **look)
+    look = {"xlabel": "points gained over the same clients with L", "reference": "no gain", "chance": 0.0}
+    return method_panels(study.numbers("table3_paired"), title=partial(place, study), **look)
 
 
 @table3_paired.says

@@ -7,35 +7,23 @@ from functools import partial
 
 from fedlib.papers.fedsimsup.accuracy import EARLY
 from fedlib.papers.fedsimsup.sizes import ALPHAS, CLASSES, DIRICHLET, PATHOLOGICAL, RIVALS, SHAPES, SIZES, WRITERS
-from fedlib.studies.claim import Claim, Numbers
-from fedlib.studies.number import Number, fact, largest, mean, missing
+from fedlib.studies.claim import Claim, Numbers, lead, leads
+from fedlib.studies.number import Number, equal, fact, largest, mean, missing
 from fedlib.studies.verdict import Case
 
-
-def lead(numbers: Numbers, item: str, column: tuple[str, str]) -> Number:
-    """FedSimSup less the best of the seven others; an upper bound if some of them were not measured."""
-    return numbers(item, "fedsimsup", *column) - largest(numbers(item, m, *column) for m in RIVALS)
-
-
-def leads(numbers: Numbers, item: str, columns: Sequence[tuple[str, str]], least: float = 0.0) -> list[Case]:
-    """FedSimSup against the best of the seven others, column by column."""
-    return [Case(" ".join(column), lead(numbers, item, column) - least) for column in columns]
+ahead = partial(lead, method="fedsimsup", rivals=RIVALS)  # of the seven others; bounded if some were not measured
 
 
 def against(numbers: Numbers, better: str, worse: str, columns: Sequence[tuple[str, str]]) -> list[Case]:
     """One method against another in columns of Table 1."""
-    return [
-        Case(f"{worse} {' '.join(c)}", numbers("table1", better, *c) - numbers("table1", worse, *c)) for c in columns
-    ]
+    cases = leads(numbers, "table1", better, [worse], columns)
+    return [case._replace(where=f"{worse} {case.where}") for case in cases]
 
 
 def not_always_best(numbers: Numbers) -> list[Case]:
     """fs06: best in some column of Table 2, and not best in some column."""
-    ahead = [lead(numbers, "table2", column) for column in PATHOLOGICAL]
-    return [
-        Case("ahead somewhere", largest(ahead)),
-        Case("behind somewhere", largest(0 - effect for effect in ahead)),
-    ]
+    effects = [ahead(numbers, "table2", column=column) for column in PATHOLOGICAL]
+    return [Case("ahead somewhere", largest(effects)), Case("behind somewhere", largest(0 - e for e in effects))]
 
 
 def few_values(numbers: Numbers) -> list[Case]:
@@ -55,12 +43,10 @@ def few_values(numbers: Numbers) -> list[Case]:
 
 def loss_of_lead(numbers: Numbers) -> list[Case]:
     """fs08: the mean lead is smaller in Table 2 than in Table 1, on each data set."""
-    cases = []
+    cases, tables = [], {"table1": DIRICHLET, "table2": PATHOLOGICAL}
     for name in CLASSES:
-        in_1, in_2 = (
-            mean(lead(numbers, item, column) for column in columns if column[0] == name)
-            for item, columns in (("table1", DIRICHLET), ("table2", PATHOLOGICAL))
-        )
+        own = ([ahead(numbers, item, column=c) for c in columns if c[0] == name] for item, columns in tables.items())
+        in_1, in_2 = map(mean, own)
         cases.append(Case(name, in_1 - in_2))
     return cases
 
@@ -69,11 +55,9 @@ def slow_start(numbers: Numbers) -> list[Case]:
     """fs10: on CIFAR-100 another method is ahead at round 50, and none in the last tenth."""
     cases = []
     for alpha in ALPHAS:
-        early = partial(numbers, "fig2", dataset="cifar100", setting=f"dir={alpha};round={EARLY}")
-        end = partial(numbers, "fig2", dataset="cifar100", setting=f"dir={alpha}", metric="last_tenth")
-        behind = largest(early(method=m) for m in RIVALS) - early(method="fedsimsup")
-        ahead = end(method="fedsimsup") - largest(end(method=m) for m in RIVALS)
-        cases += [Case(f"dir={alpha}: start", behind), Case(f"dir={alpha}: end", ahead)]
+        start, end = ("cifar100", f"dir={alpha};round={EARLY}"), ("cifar100", f"dir={alpha}", "last_tenth")
+        cases.append(Case(f"dir={alpha}: start", 0 - ahead(numbers, "fig2", column=start)))
+        cases.append(Case(f"dir={alpha}: end", ahead(numbers, "fig2", column=end)))
     return cases
 
 
@@ -87,22 +71,9 @@ def with_similarity(numbers: Numbers, similarity: bool) -> Number:
     return numbers("fig3", "fedsimsup", "cifar10", f"dir=0.1;similarity={similarity}", "mean_over_rounds")
 
 
-def kind(numbers: Numbers, name: str, column: tuple[str, str]) -> Number:
-    """Table 3: the clients with T, C or L, "whole": all; "": all with L."""
-    return numbers("table3", f"fedsimsup-{name}" if name else "fedsimsup", *column)
-
-
-def in_table3(numbers: Numbers, better: str, worse: str) -> list[Case]:
-    """One row of Table 3 against another."""
-    return [Case(" ".join(c), kind(numbers, better, c) - kind(numbers, worse, c)) for c in DIRICHLET]
-
-
-def transformer(numbers: Numbers) -> list[Case]:
-    """fs12: T against the better one of C and L."""
-    return [
-        Case(" ".join(c), kind(numbers, "t", c) - largest([kind(numbers, "c", c), kind(numbers, "l", c)]))
-        for c in DIRICHLET
-    ]
+def loss_by_mixing(numbers: Numbers) -> list[Case]:
+    """Table 3: all clients with L against all with the kind that they draw."""
+    return leads(numbers, "table3", "fedsimsup", ["fedsimsup-whole"], DIRICHLET)
 
 
 def cam(numbers: Numbers, name: str) -> Number:
@@ -129,11 +100,6 @@ def whole_object(numbers: Numbers) -> list[Case]:
     ]
 
 
-def supervisor_follows_use(numbers: Numbers) -> list[Case]:
-    """fs18: how far a supervisor moves goes with what was gained by receiving."""
-    return [Case("rank correlation", numbers("moves", "fedsimsup", "cifar10", "with=gain", "rank correlation"))]
-
-
 def a_sixth(numbers: Numbers) -> list[Case]:
     """fs19: parameters of L, as a share of theta."""
     cases = []
@@ -152,18 +118,18 @@ def supervisors_stay(numbers: Numbers) -> list[Case]:
         for name in ("counts", "beyond theta, round 1", "beyond theta, round 2", "kinds")
     )
     return [
-        Case("round 1: theta and counts", fact(one.value == counts.value, one, counts)),
-        Case("round 2: theta", fact(two.value == 0, two)),
-        Case("three kinds", fact(kinds.value == 3, kinds)),
+        Case("round 1: theta and counts", equal(one, counts)),
+        Case("round 2: theta", equal(two, 0)),
+        Case("three kinds", equal(kinds, 3)),
     ]
 
 
 STRONG = [column for column in DIRICHLET if column[1].endswith("dir=0.1")]
 HUNDRED = [column for column in DIRICHLET if column[0] == "cifar100"]
 CLAIMS = [
-    Claim("fs01", lambda n: leads(n, "table1", [*DIRICHLET, WRITERS])),
-    Claim("fs02", lambda n: leads(n, "table1", HUNDRED, least=3)),
-    Claim("fs03", lambda n: leads(n, "table1", [WRITERS], least=1)),
+    Claim("fs01", lambda n: leads(n, "table1", "fedsimsup", RIVALS, [*DIRICHLET, WRITERS])),
+    Claim("fs02", lambda n: leads(n, "table1", "fedsimsup", RIVALS, HUNDRED, least=3)),
+    Claim("fs03", lambda n: leads(n, "table1", "fedsimsup", RIVALS, [WRITERS], least=1)),
     Claim("fs04", lambda n: against(n, "fedsimsup", "perfedavg", DIRICHLET)),
     Claim("fs05", lambda n: [case for m in ("fedavg", "fedprox") for case in against(n, "local_only", m, STRONG)]),
     Claim("fs06", not_always_best),
@@ -172,13 +138,15 @@ CLAIMS = [
     Claim("fs09", lambda n: [Case("mean over rounds", with_similarity(n, True) - with_similarity(n, False))]),
     Claim("fs10", slow_start),
     Claim("fs11", lambda n: [Case(d, fluctuation(n, d, 0.5) - fluctuation(n, d, 0.1)) for d in CLASSES]),
-    Claim("fs12", transformer),
-    Claim("fs13", lambda n: in_table3(n, "", "whole")),
-    Claim("fs14", lambda n: [Case(where, 7 - gap) for where, gap in in_table3(n, "", "whole")]),
-    Claim("fs15", lambda n: [Case("T over Original somewhere", largest(e for _, e in in_table3(n, "t", "")))]),
+    Claim("fs12", lambda n: leads(n, "table3", "fedsimsup-t", ["fedsimsup-c", "fedsimsup-l"], DIRICHLET)),
+    Claim("fs13", loss_by_mixing),
+    Claim("fs14", lambda n: [Case(where, 7 - gap) for where, gap in loss_by_mixing(n)]),
+    Claim("fs15", lambda n: [Case("T over Original somewhere", largest(
+        lead(n, "table3", "fedsimsup-t", ["fedsimsup"], column) for column in DIRICHLET))]),
     Claim("fs16", different_regions),
     Claim("fs17", whole_object),
-    Claim("fs18", supervisor_follows_use, figure="moves"),
+    Claim("fs18", lambda n: [Case("rank correlation", n(
+        "moves", "fedsimsup", "cifar10", "with=gain", "rank correlation"))], figure="moves"),
     Claim("fs19", a_sixth, "identity", figure="sizes"),
     Claim("fs20", supervisors_stay, "identity", figure="messages"),
-]
+]  # fmt: skip

@@ -62,13 +62,11 @@ def network(sizes):
 
 def by_network(study) -> pd.DataFrame:
     """The numbers of the control "network", pooled over samples, beside the printed ones."""
-    frame = study.numbers("network")
-    return with_printed(frame[frame["accuracy"] == "samples"].replace({"network": WIDTHS})) if len(frame) else frame
+    frame = study.numbers("network").query("accuracy == 'samples'")
+    return with_printed(frame.replace({"network": WIDTHS}))
 
 
-@network.draw
-def _(study):
-    return kinds_beside_print(study, by_network(study), "network")
+network.draw(lambda study: kinds_beside_print(study, by_network(study), "network"))
 
 
 @network.says
@@ -186,9 +184,7 @@ def fresh(sizes):
             yield Cell("fedrep", column.dataset, setting, (task,), read)
 
 
-@fresh.draw
-def _(study):
-    return kinds_beside_print(study, with_printed(study.numbers("fresh")), "classifier")
+fresh.draw(lambda study: kinds_beside_print(study, with_printed(study.numbers("fresh")), "classifier"))
 
 
 @fresh.says

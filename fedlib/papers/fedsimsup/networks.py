@@ -21,22 +21,17 @@ from fedlib.report.marks import HALO, arrow, box, dots, plot_nothing
 from fedlib.report.panels import method_panels
 from fedlib.report.sentences import paired_difference
 from fedlib.report.style import BLACK, BLUE, GREY, RED, WIDE
-from fedlib.studies.item import Cell, item
+from fedlib.studies.item import Cell, drawing, item
 from fedlib.studies.rows import kept
 from fedlib.studies.tasks import Kept, Probe
 
 
-@item(
+@drawing(
     "Fig. 1: one round of FedSimSup, for a client that takes part and for one that is away.",
     alt="Above: a client fits its supervisor, then theta, to send it. Below: uploads pull an absent one's.",
     scheme=True,
 )
-def fig1(sizes):
-    return ()  # a scheme
-
-
-@fig1.draw
-def _(study):
+def fig1(study):
     figure, (upper, lower) = plt.subplots(2, 1, figsize=(WIDE, 5.4))
     upper.set_title("Client $i$ takes part")
     lower.set_title("Client $j$ is away: the server moves $\\theta_j$")
@@ -144,7 +139,7 @@ MASKS |= {"kept, another image": ("the same, other image", GREY)}
 def _(study):
     rows = [row for row in study.rows_behind("fig4") if row.kept.get("shown")]
     if not rows:
-        return plot_nothing("No image was answered correctly, or nothing has been measured yet.")
+        return plot_nothing("No image was answered correctly.")
     shown, data = rows[0].kept["shown"], rows[0].facts["config"]["data"]
     heights = [1.3 * len(shown) + 0.4, 2.8]
     figure = plt.figure(figsize=(WIDE, sum(heights)))
@@ -250,10 +245,7 @@ def _(study):
 
 def plot_bars(study, item: str, names: Mapping[str, str], xlabel: str) -> Figure:
     """Values that a measurement keeps, in thousands, a bar for each; the first one is theta's."""
-    rows = study.rows_behind(item)
-    if not rows:
-        return plot_nothing()
-    values = np.array([rows[0].kept[key] for key in names.values()])
+    values = np.array([study.rows_behind(item)[0].kept[key] for key in names.values()])
     figure, ax = plt.subplots(figsize=(WIDE, 0.8 + 0.3 * len(values)))
     ax.barh([*names], values / 1000, color=[BLUE, *[RED] * (len(values) - 1)], height=0.6)
     for y, value in enumerate(values):

@@ -16,7 +16,7 @@ from matplotlib.ticker import PercentFormatter
 from fedlib.papers.fedsimsup.accuracy import partition_label
 from fedlib.papers.fedsimsup.measure import shares_in_theta, similarities
 from fedlib.papers.fedsimsup.sizes import CLASSES, Column, probe
-from fedlib.report.marks import plot_nothing
+from fedlib.report.marks import panels, plot_nothing
 from fedlib.report.partition_plots import plot_partition
 from fedlib.report.style import WIDE
 from fedlib.studies.item import Cell, item
@@ -37,10 +37,7 @@ def authors(sizes):
         yield Cell("fedsimsup", "cifar10", f"weights={weights}", (task,), partial(kept, weights), "percent", 3)
 
 
-@authors.draw
-def _(study):
-    rows = study.rows_behind("authors")
-    return draw_shares(rows[0].kept) if rows else plot_nothing()
+authors.draw(lambda study: draw_shares(study.rows_behind("authors")[0].kept))
 
 
 @authors.says
@@ -113,16 +110,16 @@ def _(study):
     found = partitions(study)
     if not found:
         return plot_nothing()
-    figure, axes = plt.subplots(1, len(found), figsize=(WIDE, 2.9), layout="compressed", squeeze=False)
-    for ax, (title, own) in zip(axes[0], found.items(), strict=True):
+    figure, axes = panels(len(found), 2.9, layout="compressed")
+    for ax, (title, own) in zip(axes, found.items(), strict=True):
         counts = np.array(own["counts"], float)
         order = counts.argmax(1).argsort(kind="stable")
         unit = counts[order] / np.linalg.norm(counts[order], axis=1, keepdims=True)
         shade = draw_matrix(ax, unit @ unit.T, counts.argmax(1)[order].tolist())
         ax.set_title(f"{title}:\n{own['distinct']:,} values of $s_{{ij}}$", loc="left")
         ax.set_xlabel(f"{own['zero']:.0f} % of pairs\nshare no class")
-    axes[0, 0].set_ylabel("client, by its main class")
-    figure.colorbar(shade, ax=axes[0].tolist(), label="label similarity $s_{ij}$", aspect=18, fraction=0.05)
+    axes[0].set_ylabel("client, by its main class")
+    figure.colorbar(shade, ax=axes, label="label similarity $s_{ij}$", aspect=18, fraction=0.05)
     return figure
 
 
@@ -148,10 +145,8 @@ def fig5(sizes):
 @fig5.draw
 def _(study):
     found = partitions(study)
-    if not found:
-        return plot_nothing()
-    figure, axes = plt.subplots(1, len(found), figsize=(WIDE, 2.3), squeeze=False, sharey=True)
-    for ax, (title, own) in zip(axes[0], found.items(), strict=True):
+    figure, axes = panels(len(found), 2.3, sharey=True)
+    for ax, (title, own) in zip(axes, found.items(), strict=True):
         plot_partition(np.array(own["counts"]), ax, size_key=False)
         ax.set_title(title, loc="left")
         ax.label_outer()

@@ -57,56 +57,25 @@ class Sizes(NamedTuple):
 
 PEN = Images("digit_styles", domains=("pen",), train=600, stands_for="cifar10")  # dark digits on light paper: easy
 QUICK = Sizes(
-    data={"cifar10": PEN},
-    dirichlet={"cifar10": (0.1,)},
-    pathological={"cifar10": (2,)},
-    rounds={"cifar10": 20},
-    clients={50: 20},
-    methods=MAIN,
-    pathological_methods=("fedrep", "fedsimsup"),
-    pathological_rounds=10,
-    mixed_rounds=8,
-    similarity_rounds=20,
-    similarity_every=2,
-    evaluate_every={"cifar10": 2},
-    supervisor_epochs=1,
-    theta_epochs=2,
-    join_ratio=0.3,
-    batch_size=10,
-    model="lenet5_plain",
+    data={"cifar10": PEN}, dirichlet={"cifar10": (0.1,)}, pathological={"cifar10": (2,)}, rounds={"cifar10": 20},
+    clients={50: 20}, methods=MAIN, pathological_methods=("fedrep", "fedsimsup"), pathological_rounds=10,
+    mixed_rounds=8, similarity_rounds=20, similarity_every=2, evaluate_every={"cifar10": 2}, supervisor_epochs=1,
+    theta_epochs=2, join_ratio=0.3, batch_size=10, model="lenet5_plain",
     other_methods=("local_only",),  # in so wide a network FedSimSup is lost at this step size
-    other_rounds=6,
-    cam_class="3",
-    moves_rounds=20,
-    seeds=3,
-    side_seeds=1,
-)
+    other_rounds=6, cam_class="3", moves_rounds=20, seeds=3, side_seeds=1,
+)  # fmt: skip
 ONE = ("mixed_rounds", "similarity_seeds", "similarity_every", "theta_epochs", "other_rounds", "seeds")
-PROFILES = Registry(  # a run of one profile is not older than the sizes of another one
-    {
-        "paper": Sizes(
-            data={name: Images(name) for name in CLASSES},
-            dirichlet=dict.fromkeys(CLASSES, ALPHAS),
-            pathological=CLASSES,
-            rounds={"cifar10": 100, "cifar100": 1000, "femnist": 1000},  # the paper has 1,000 everywhere
-            clients={n: n for n in SIZES},
-            evaluate_every={"cifar100": 10, "femnist": 10},
-        ),
-        "quick": QUICK,
-        "smoke": QUICK._replace(
-            data={"cifar10": PEN._replace(train=400)},
-            dirichlet={"cifar10": (0.5,)},
-            rounds={"cifar10": 2},
-            clients={50: 12},  # so many that every kind of supervisor is drawn
-            similarity_rounds=2,
-            evaluate_every={},
-            join_ratio=0.25,
-            batch_size=20,
-            moves_rounds=8,
-            **dict.fromkeys(ONE, 1),
-        ),
-    }
-)
+SMOKE = QUICK._replace(
+    data={"cifar10": PEN._replace(train=400)}, dirichlet={"cifar10": (0.5,)}, rounds={"cifar10": 2},
+    clients={50: 12},  # so many that every kind of supervisor is drawn
+    similarity_rounds=2, evaluate_every={}, join_ratio=0.25, batch_size=20, moves_rounds=8, **dict.fromkeys(ONE, 1),
+)  # fmt: skip
+PAPER = Sizes(
+    data={name: Images(name) for name in CLASSES}, dirichlet=dict.fromkeys(CLASSES, ALPHAS), pathological=CLASSES,
+    rounds={"cifar10": 100, "cifar100": 1000, "femnist": 1000},  # the paper has 1,000 everywhere
+    clients={n: n for n in SIZES}, evaluate_every={"cifar100": 10, "femnist": 10},
+)  # fmt: skip
+PROFILES = Registry(paper=PAPER, quick=QUICK, smoke=SMOKE)  # a run of one profile is not older than another's sizes
 
 
 class Column(NamedTuple):

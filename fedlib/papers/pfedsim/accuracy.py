@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 from itertools import product
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 
@@ -14,11 +13,10 @@ from fedlib.papers.pfedsim.controls import blind
 from fedlib.papers.pfedsim.measure import DOMAINS, by_domain, made
 from fedlib.papers.pfedsim.sizes import local, run, warmed
 from fedlib.report.charts import plot_heatmaps, plot_points
-from fedlib.report.marks import dots, plot_nothing
-from fedlib.report.panels import line_panels
+from fedlib.report.panels import in_words, line_panels, method_panels
 from fedlib.report.sentences import against_seeds, beside_printed, who_leads
-from fedlib.report.style import BLUE, GREY, ORANGE, RED, WIDE, data_label, label
-from fedlib.studies.item import Cell, item
+from fedlib.report.style import BLUE, GREY, ORANGE, RED, WIDE, label
+from fedlib.studies.item import Cell, drawing, item
 from fedlib.studies.layout import parts_of
 from fedlib.studies.rows import kept
 from fedlib.studies.tasks import Run
@@ -39,29 +37,17 @@ def table3(sizes):
         yield Cell(method, name, f"dir={alpha}", (task,), seeds=sizes.seeds)
 
 
-@table3.draw
-def _(study):
-    return plot_points(study.points("table3"), chance=chance(study))
+table3.draw(lambda study: plot_points(study.points("table3"), chance=chance(study)))
+table3.says(lambda study: who_leads(study.numbers("table3"), "pfedsim"))
 
 
-@table3.says
-def _(study):
-    return who_leads(study.numbers("table3"), "pfedsim")
-
-
-@item(
+@drawing(
     "Accuracy [%] over the rounds; thin lines are seeds, thick lines their mean.",
     alt="Accuracy of every method over the rounds, one panel for each level of label skew.",
 )
-def curves(sizes):
-    return ()  # drawn from the runs of Table 3
-
-
-@curves.draw
-def _(study):
-    return line_panels(
-        study.curves("table3"), "round", y="accuracy", chance=lambda rows: chance(study), ylim=(0, 100), height=2.2
-    )
+def curves(study):  # the runs of Table 3
+    look = {"ylim": (0, 100), "height": 2.2}
+    return line_panels(study.curves("table3"), "round", y="accuracy", chance=chance(study), **look)
 
 
 @item(
@@ -96,30 +82,20 @@ def by_rho(study) -> pd.DataFrame:
 
 @table6.draw
 def _(study):
+    names = {"pfedsim": "measured", "paper": "paper"}
     looks = {"pfedsim": {"color": RED, "marker": "*"}, "paper": {"color": GREY, "linestyle": ":", "marker": "x"}}
-    return line_panels(
-        by_rho(study),
-        "rho",
-        ["data", "dir"],
-        chance=lambda rows: chance(study),
-        named={"pfedsim": "measured", "paper": "paper"}.__getitem__,
-        look=looks.__getitem__,
-        xlabel=r"share $\rho$ of the rounds that are FedAvg",
-        ylim=(0, 100),
-        height=2.2,
-    )
+    text = {"xlabel": r"share $\rho$ of the rounds that are FedAvg", "ylim": (0, 100), "height": 2.2}
+    text |= {"named": names.get, "look": looks.get, "chance": chance(study)}
+    return line_panels(by_rho(study), "rho", ["data", "dir"], **text)
 
 
 @table6.says
 def _(study):
-    texts = []
-    for (data, alpha), rows in by_rho(study).query("seed >= 0").groupby(["data", "dir"], sort=False):
+    ends, texts = {0.0: "without a warm-up", 1.0: "as FedAvg alone"}, []
+    for key, rows in by_rho(study).query("seed >= 0").groupby(["data", "dir"], sort=False):
         mean = rows.groupby("rho")["value"].mean()
-        ends = {0.0: "without a warm-up", 1.0: "as FedAvg alone"}
         losses = [f", {text} it loses {mean.max() - mean[rho]:.1f} points" for rho, text in ends.items() if rho in mean]
-        texts.append(
-            f"{data_label(data)}, {alpha}: the best of {len(mean)} shares is {mean.idxmax():g}{''.join(losses)}"
-        )
+        texts.append(f"{in_words(*key)}: the best of {len(mean)} shares is {mean.idxmax():g}{''.join(losses)}")
     return f"{'; '.join(texts)}." if texts else ""
 
 
@@ -140,24 +116,14 @@ def table8(sizes):
 
 @table8.draw
 def _(study):
-    numbers = study.numbers("table8")
-    if numbers.empty:
-        return plot_nothing()
-    grid = numbers.pivot_table(index="method", columns="domain", values="value", sort=False) / 100
-    names = [label(str(name)) for name in grid.index]
-    return plot_heatmaps(
-        [grid.to_numpy()], [""], rows=names, columns=list(map(str, grid.columns)), bar="accuracy", width=WIDE
-    )
+    grid = study.numbers("table8").pivot_table(index="method", columns="domain", values="value", sort=False) / 100
+    names = {"rows": [*map(label, grid.index)], "columns": [*grid.columns]}
+    return plot_heatmaps([grid.to_numpy()], [""], **names, bar="accuracy", width=WIDE)
 
 
-SIMILARITIES = {  # of the control: name and colour
-    "per_class": ("pFedSim", RED),
-    "log_of_mean": ("log of the mean cosine", ORANGE),
-    "mean_cos": ("mean cosine", ORANGE),
-    "uniform": ("uniform", BLUE),
-    "shuffled": ("shuffled", BLUE),
-    "none (FedPer)": ("FedPer", GREY),
-}
+NAMES = {"per_class": "pFedSim", "log_of_mean": "log of the mean cosine", "mean_cos": "mean cosine"}  # of similarities
+NAMES |= {"uniform": "uniform", "shuffled": "shuffled", "none (FedPer)": "FedPer"}
+COLOURS = dict(zip(NAMES.values(), (RED, ORANGE, ORANGE, BLUE, BLUE, GREY), strict=True))
 
 
 @item(
@@ -177,26 +143,21 @@ def weights(sizes):
 
 @weights.draw
 def _(study):
-    numbers = study.numbers("weights")
-    if numbers.empty:
-        return plot_nothing()
-    groups = numbers.groupby("similarity", sort=False)["value"]
-    lines = [(SIMILARITIES[kind][0], values.tolist(), SIMILARITIES[kind][1]) for kind, values in groups]
-    figure, ax = plt.subplots(figsize=(WIDE, 0.3 * len(lines) + 0.8))
-    dots(ax, lines)
-    ax.set(xlabel="accuracy [%]", xlim=(numbers["value"].min() - 2, numbers["value"].max() + 2))
+    numbers = study.numbers("weights").assign(method=lambda rows: rows["similarity"].map(NAMES))
+    figure = method_panels(numbers, ["data"], named=str, look=lambda name: {"color": COLOURS[name]})
+    figure.axes[0].set_xlim(numbers["value"].min() - 2, numbers["value"].max() + 2)
     return figure
 
 
 @weights.says
 def _(study):
-    by_seed = study.numbers("weights").pivot_table(index="seed", columns="similarity", values="value")
+    numbers = study.numbers("weights")
+    by_seed = numbers.pivot_table(index="seed", columns="similarity", values="value")
     by_seed = by_seed.reindex(columns=["per_class", "uniform", "shuffled"]).dropna()
     if by_seed.empty:
         return ""
     ours, *others = by_seed.mean()
-    noise = study.numbers("weights").groupby("similarity")["value"].std().max()
-    gain = ours - max(others)
+    gain, noise = ours - max(others), numbers.groupby("similarity")["value"].std().max()
     if np.isnan(noise):
         meaning = ""
     elif abs(gain) <= noise:
@@ -223,12 +184,8 @@ def protocol(sizes):
 
 @protocol.says
 def _(study):
-    frame = study.numbers("protocol")
-    if frame.empty:
-        return ""
+    frame = study.numbers("protocol").sort_values("protocol", kind="stable")  # ours first
     table3 = study.numbers("table3").query("dataset == 'cifar10' and setting == 'dir=0.1'")
-    printed = table3.groupby("method")["paper"].first()
     kinds = {"ours": "with ours", "published": "with the published protocol"}
-    frame = pd.concat([frame[frame["protocol"] == kind] for kind in kinds])  # ours first
     frame = frame.assign(what=frame["method"].map(label), kind=frame["protocol"].map(kinds))
-    return beside_printed(frame.assign(paper=frame["method"].map(printed)))
+    return beside_printed(frame.assign(paper=frame["method"].map(table3.groupby("method")["paper"].first())))

@@ -6,22 +6,14 @@ from functools import partial
 
 from fedlib.papers.pfedsim.measure import DOMAINS, PAIRS
 from fedlib.papers.pfedsim.sizes import ALPHAS, COLUMNS, DATA, LENET, MEASURES, METHODS, PERSONAL, RHOS, SINGLE
-from fedlib.studies.claim import Claim, Numbers
-from fedlib.studies.number import Number, fact, kth_largest, largest, mean, missing, smallest
+from fedlib.studies.claim import Claim, Numbers, lead, leads
+from fedlib.studies.number import Number, equal, kth_largest, largest, mean, missing, smallest
 from fedlib.studies.verdict import Case
 
 
 def over_best(numbers: Numbers, columns: list[tuple[str, str]]) -> list[Case]:
     """pFedSim against the best of the eleven others, column by column."""
-    return [
-        Case(f"{d} {s}", numbers("table3", "pfedsim", d, s) - largest(numbers("table3", m, d, s) for m in METHODS[:-1]))
-        for d, s in columns
-    ]
-
-
-def against(numbers: Numbers, item: str, better: str, worse: str) -> list[Case]:
-    """One method against another in all eight columns."""
-    return [Case(f"{d} {s}", numbers(item, better, d, s) - numbers(item, worse, d, s)) for d, s in COLUMNS]
+    return leads(numbers, "table3", "pfedsim", METHODS[:-1], columns)
 
 
 def between(number: Number, low: float, high: float) -> Number:
@@ -49,14 +41,8 @@ def skew(numbers: Numbers) -> list[Case]:
 
 def personal_beats_single(numbers: Numbers) -> list[Case]:
     """ps12: at Dir(0.1) the worst personal method beats the best single model."""
-    return [
-        Case(
-            d,
-            smallest(numbers("table3", m, d, "dir=0.1") for m in (*PERSONAL, "pfedsim"))
-            - largest(numbers("table3", m, d, "dir=0.1") for m in SINGLE),
-        )
-        for d in DATA
-    ]
+    personal = {d: [numbers("table3", m, d, "dir=0.1") for m in (*PERSONAL, "pfedsim")] for d in DATA}
+    return [Case(d, smallest(personal[d]) - largest(numbers("table3", m, d, "dir=0.1") for m in SINGLE)) for d in DATA]
 
 
 def rho(numbers: Numbers, d: str, s: str, value: float) -> Number:
@@ -96,21 +82,18 @@ def traffic(numbers: Numbers) -> list[Case]:
     nu_m, pfedsim, fedfomo, fedgen = (at(method=m, metric="scalars_down") for m in methods)
     up, nu_g = at(method="pfedsim", metric="scalars_up"), 4_212 + 64  # with the generator's BatchNorm statistics
     return [
-        Case("pFedSim as FedAvg, down", fact(pfedsim.value == nu_m.value, pfedsim, nu_m)),
-        Case("pFedSim as FedAvg, up", fact(up.value == nu_m.value, up, nu_m)),
-        Case("FedFomo: six models", fact(fedfomo.value == 6 * nu_m.value, fedfomo, nu_m)),
-        Case("FedGen: the generator", fact(fedgen.value == nu_m.value + nu_g, fedgen, nu_m)),
+        Case("pFedSim as FedAvg, down", equal(pfedsim, nu_m)),
+        Case("pFedSim as FedAvg, up", equal(up, nu_m)),
+        Case("FedFomo: six models", equal(fedfomo, 6 * nu_m)),
+        Case("FedGen: the generator", equal(fedgen, nu_m + nu_g)),
     ]
 
 
 def domains_won(numbers: Numbers) -> list[Case]:
     """ps24: best on average, and in at least four of six domains."""
-    gains = {
-        d: numbers("table8", "pfedsim", "domainnet", f"domain={d}")
-        - largest(numbers("table8", m, "domainnet", f"domain={d}") for m in METHODS[:-1])
-        for d in (*DOMAINS, "Average")
-    }
-    return [Case("Average", gains["Average"]), Case("fourth best domain", kth_largest([gains[d] for d in DOMAINS], 4))]
+    gain = partial(lead, numbers, "table8", "pfedsim", METHODS[:-1])
+    domains = [gain(("domainnet", f"domain={d}")) for d in DOMAINS]
+    return [Case("Average", gain(("domainnet", "domain=Average"))), Case("fourth best domain", kth_largest(domains, 4))]
 
 
 def single_beats_personal(numbers: Numbers) -> list[Case]:
@@ -163,8 +146,9 @@ CLAIMS = [
     Claim("ps10", largest_gain),
     Claim("ps11", skew),
     Claim("ps12", personal_beats_single),
-    Claim("ps13", lambda n: against(n, "table3", "pfedsim", "fedap")),
-    Claim("ps14", lambda n: against(n, "table3", "pfedsim", "fedrep") + against(n, "table3", "pfedsim", "fedper")),
+    Claim("ps13", lambda n: leads(n, "table3", "pfedsim", ["fedap"], COLUMNS)),
+    Claim("ps14", lambda n: [case for m in ("fedrep", "fedper")
+                             for case in leads(n, "table3", "pfedsim", [m], COLUMNS)]),
     Claim("ps15", lambda n: [Case(f"{d} {s}", 0.0 - abs(n("table6", "pfedsim", d, f"{s};rho=1", "less FedAvg")))
                              for d, s in COLUMNS], "identity"),
     Claim("ps16", lambda n: [Case(d, smallest(rho(n, d, "dir=0.1", r) for r in RHOS[:-1]) - rho(n, d, "dir=0.1", 1.0))

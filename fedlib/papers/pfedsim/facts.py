@@ -13,7 +13,7 @@ from fedlib.papers.pfedsim.sizes import ALPHAS, COSTED, local
 from fedlib.report.marks import arrow, box, panels
 from fedlib.report.partition_plots import plot_partition
 from fedlib.report.style import BLUE, GREY, RED, WIDE, label
-from fedlib.studies.item import Cell, item
+from fedlib.studies.item import Cell, drawing, item
 from fedlib.studies.rows import kept
 from fedlib.studies.tasks import Probe, images
 
@@ -36,16 +36,11 @@ def table4(sizes):
             yield Cell("partition", name, "", (probes[0.1],), partial(kept, value), metric)
 
 
-@item(
+@drawing(
     "Fig. 3: images of every class by client.",
     alt="Circles by client and class, their area the number of images, for Dir(0.1) and Dir(0.5).",
 )
-def fig3(sizes):
-    return ()  # drawn from the measurements of Table 4
-
-
-@fig3.draw
-def _(study):
+def fig3(study):  # the measurements of Table 4
     figure, axes = panels(len(ALPHAS), 2.0, across=1, sharex=True)
     for ax, alpha in zip(axes, ALPHAS, strict=True):
         [row, *_] = study.rows_behind("table4", dataset="cifar10", setting=f"dir={alpha}")
@@ -110,16 +105,11 @@ def table8a(sizes):
         yield Cell("partition", "domainnet", f"domain={name}", (task,), partial(kept, name.lower()), "num_samples")
 
 
-@item(
+@drawing(
     "Fig. 5(a): one class in all domains.",
     alt="One picture of the same class from each domain.",
 )
-def fig5a(sizes):
-    return ()  # drawn from the images
-
-
-@fig5a.draw
-def _(study):
+def fig5a(study):  # the images
     [cell, *_] = [cell for cell in study.cells if cell.item == "table8a"]
     data = images(cell.tasks[0].images)
     figure, axes = panels(len(data.domains), 1.5, across=3)
@@ -131,17 +121,12 @@ def _(study):
     return figure
 
 
-@item(
+@drawing(
     "Fig. 4: what clients send and receive in the two phases.",
     alt="Two drawings of server and client; arrows are labelled with what is sent.",
     scheme=True,
 )
-def fig4(sizes):
-    return ()  # a scheme
-
-
-@fig4.draw
-def _(study):
+def fig4(study):
     phases = {
         "first rounds: one model (FedAvg)": ("server\n$\\theta$ = mean of all $\\theta_i$", r"$\theta_i$", r"$\theta$"),
         "later rounds: similar clients share": (

@@ -14,7 +14,7 @@ from fedlib.papers.pfedsim.measure import LABELS, LAYERS, PAIRS, VARIANTS, four_
 from fedlib.papers.pfedsim.measure import stages as agreement_by_round
 from fedlib.papers.pfedsim.sizes import MEASURES, local, warmed
 from fedlib.report.charts import plot_heatmaps
-from fedlib.report.marks import panels, plot_nothing
+from fedlib.report.marks import panels
 from fedlib.report.panels import line_panels
 from fedlib.report.style import GREY, PALETTE, RED, WIDE
 from fedlib.studies.item import Cell, item
@@ -60,10 +60,8 @@ def _(study):
 def _(study):
     first, last = means(study, "fig1")[["layer=0", "layer=4"]]
     meaning = "is where the clients' data show" if first - last > 0.1 else "does not differ more than the first layer"
-    return (
-        f"CKA between different models is {first:.2f} in the first layer and {last:.2f} in the classifier, which "
-        f"{meaning}."
-    )
+    text = f"CKA between different models is {first:.2f} in the first layer and {last:.2f} in the classifier"
+    return f"{text}, which {meaning}."
 
 
 SIGNALS = {"WDB": "BatchNorm statistics", "MDB": "updates", "LDB": "losses", "CS": "classifiers"}
@@ -106,11 +104,10 @@ def _(study):
 def _(study):
     tau = {words: means(study, "fig2")[f"tau {name}"] for name, words in SIGNALS.items()}
     best = [words for words, value in tau.items() if value == max(tau.values())]
-    values = ", ".join(f"{value:.2f} for {words}" for words, value in tau.items())
-    return (
-        f"Kendall's tau with the data similarity is {values}; the order of the pairs is kept best by "
-        f"{' and '.join(best)}."
+    values = (
+        f"Kendall's tau with the data similarity is {', '.join(f'{t:.2f} for {words}' for words, t in tau.items())}"
     )
+    return f"{values}; the order of the pairs is kept best by {' and '.join(best)}."
 
 
 @item(
@@ -120,9 +117,9 @@ def _(study):
     digits=3,
 )
 def fig2(sizes):
+    kinds = product(enumerate(("tau", "r")), MEASURES[1:])
     reads = {"rows": row_margin, "gap": smallest_gap}
-    reads |= {f"tau {m}": partial(agreement, m, 0) for m in MEASURES[1:]}
-    reads |= {f"r {m}": partial(agreement, m, 1) for m in MEASURES[1:]}
+    reads |= {f"{name} {m}": partial(agreement, m, which) for (which, name), m in kinds}
     for name, read in reads.items():
         yield Cell("local_only", "cifar10", name, (pairs_of_clients(sizes),), read, "margin", sizes.study_seeds)
 
@@ -202,12 +199,10 @@ def learned(sizes):
 
 @learned.draw
 def _(study):
-    rows = [row for row in study.rows_behind("learned") if "phi" in row.kept]
-    if not rows:
-        return plot_nothing()
+    row = next(row for row in study.rows_behind("learned") if "phi" in row.kept)
     figure, axes = plt.subplots(1, 2, figsize=(WIDE, 2.7), sharey=True, layout="compressed")
     for ax, name, title in zip(axes, ("phi", "truth"), (r"the server's $\Phi$", "data similarity"), strict=True):
-        values = np.array(rows[0].kept[name])
+        values = np.array(row.kept[name])
         image = ax.imshow(np.where(values < 0, np.nan, values), cmap="viridis", vmin=0)
         ax.set(title=title, xlabel="main class of client $j$")
         ax.set(xticks=range(0, len(values), 3), yticks=range(0, len(values), 3))
@@ -220,10 +215,8 @@ def _(study):
 @learned.says
 def _(study):
     values = ", ".join(f"{tau:.2f} ({setting})" for setting, tau in means(study, "learned", "tau").items())
-    return (
-        "The diagonal holds clients with the same main class. Over all pairs that were sampled together, Kendall's "
-        f"tau of Phi with the data similarity is {values}."
-    )
+    text = "The diagonal holds clients with the same main class. Over all pairs that were sampled together,"
+    return f"{text} Kendall's tau of Phi with the data similarity is {values}."
 
 
 @item(
@@ -243,36 +236,21 @@ def stages(sizes):
 
 @stages.draw
 def _(study):
-    numbers = study.numbers("stages", metric="tau")
-    if numbers.empty:
-        return plot_nothing()
-    numbers = numbers.assign(round=numbers["round"].astype(int), kind=numbers["setting"].str.partition(";")[2])
-    names = {
-        f"similarity={kind};cap={cap:g}": "mean cosine" if kind == "mean_cos" else f"eq. (3), cap {cap:g}"
-        for kind, cap in VARIANTS
-    }
-    colors = dict(zip(names, PALETTE, strict=False))
-    return line_panels(
-        numbers,
-        "round",
-        (),
-        line="kind",
-        named=names.__getitem__,
-        look=lambda kind: {"color": colors[kind], "marker": "o"},
-        xlabel="rounds of FedAvg before",
-        ylabel="Kendall's $\\tau$ with\nthe data similarity",
-        height=2.6,
-    )
+    names = {kind: "mean cosine" if kind[0] == "mean_cos" else f"eq. (3), cap {kind[1]:g}" for kind in VARIANTS}
+    colors = dict(zip(names.values(), PALETTE, strict=False))
+    numbers = study.numbers("stages", metric="tau").astype({"round": int, "cap": float})
+    kinds = [names[kind] for kind in zip(numbers["similarity"], numbers["cap"], strict=True)]
+    text = {"xlabel": "rounds of FedAvg before", "ylabel": "Kendall's $\\tau$ with\nthe data similarity", "height": 2.6}
+    look = {"named": str, "look": lambda kind: {"color": colors[kind], "marker": "o"}}
+    return line_panels(numbers.assign(method=kinds), "round", (), **text, **look)
 
 
 @stages.says
 def _(study):
-    numbers = study.numbers("stages", metric="tau")
-    numbers = numbers.assign(round=numbers["round"].astype(int)) if len(numbers) else numbers
-    usual = numbers.query("similarity == 'per_class' and cap == '0.0001'") if len(numbers) else numbers
-    if usual.empty:
+    numbers = study.numbers("stages", metric="tau").astype({"round": int})
+    tau = numbers.query("similarity == 'per_class' and cap == '0.0001'").groupby("round")["value"].mean()
+    if tau.empty:
         return ""
-    tau = usual.groupby("round")["value"].mean()
     return (
         f"Equation (3) follows the data similarity best after {tau.idxmax()} rounds of FedAvg (tau {tau.max():.2f}), "
         f"with tau {tau.iloc[-1]:.2f} after {tau.index[-1]}; the best of all variants reaches "

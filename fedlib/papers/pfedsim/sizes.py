@@ -52,77 +52,37 @@ class Sizes(NamedTuple):
     study_seeds: int = 3
     stages: tuple[int, ...] = (0, 10, 50, 100, 200)  # rounds of FedAvg before classifiers are compared
     stage_seeds: int = 2
-    published: tuple[str, ...] = (
-        *SINGLE,
-        "perfedavg",
-        "fedper",
-        "fedrep",
-    )  # methods that the published protocol changes
+    published: tuple[str, ...] = (*SINGLE, "perfedavg", "fedper", "fedrep")  # whose protocol the published code changes
     kinds: tuple[str, ...] = ("log_of_mean", "mean_cos")  # other similarities than the paper's
 
 
 PEN = Images("digit_styles", (("per_style", 800),), ("pen",), stands_for="cifar10")
 STYLES = Images("digit_styles", (("per_style", 300),), stands_for="domainnet")
 QUICK = Sizes(
-    data={"cifar10": (PEN, "lenet5")},
-    domains=(STYLES, "lenet5", 12),
+    data={"cifar10": (PEN, "lenet5")}, domains=(STYLES, "lenet5", 12),
     domain_names=("pen", "pencil", "poster", "painting", "halftone", "clutter"),
-    methods=("local_only", "fedavg", "fedper", "fedap", "pfedsim"),
-    rounds=12,
-    clients=10,
-    join_ratio=0.5,
-    local_epochs=2,
-    batch_size=16,
-    lr=0.05,
-    min_size=20,
-    evaluate_every=3,
-    seeds=3,
-    rhos=(0.0, 0.3, 0.5, 0.7, 0.9, 1.0),
-    rho_alphas=(0.1,),
-    rho_seeds=1,
-    domain_rounds=8,
-    domain_seeds=1,
-    cost_rounds=4,
-    study=PEN,
-    study_epochs=10,
-    study_images=300,
-    stages=(0, 2, 5, 12),
-    published=("fedavg", "fedper"),
+    methods=("local_only", "fedavg", "fedper", "fedap", "pfedsim"), rounds=12, clients=10, join_ratio=0.5,
+    local_epochs=2, batch_size=16, lr=0.05, min_size=20, evaluate_every=3, seeds=3,
+    rhos=(0.0, 0.3, 0.5, 0.7, 0.9, 1.0), rho_alphas=(0.1,), rho_seeds=1, domain_rounds=8, domain_seeds=1, cost_rounds=4,
+    study=PEN, study_epochs=10, study_images=300, stages=(0, 2, 5, 12), published=("fedavg", "fedper"),
     kinds=("mean_cos",),
+)  # fmt: skip
+SMOKE = QUICK._replace(
+    data={"cifar10": (PEN._replace(few=500), "lenet5")},
+    domains=(STYLES._replace(options=(("per_style", 100),)), "lenet5", 6),
+    rounds=2, clients=6, join_ratio=1.0,  # so that FedFomo has five neighbours
+    local_epochs=1, min_size=8, evaluate_every=1, seeds=1, rhos=(0.0, 0.5, 1.0), domain_rounds=1, cost_rounds=3,
+    study=PEN._replace(few=500), study_epochs=1, study_images=50, study_seeds=1, stages=(0, 2), stage_seeds=1, kinds=(),
+)  # fmt: skip
+PAPER = Sizes(
+    data={name: (Images(name), "lenet5") for name in ("cifar10", "cinic10")}
+    | {
+        "tinyimagenet": (Images("tinyimagenet"), "mobilenetv2_pretrained"),
+        "emnist": (Images("emnist_byclass"), "lenet5"),
+    },
+    domains=(Images("domainnet"), "mobilenetv2_pretrained", 120),
 )
-PROFILES = {
-    "paper": Sizes(
-        data={
-            "cifar10": (Images("cifar10"), "lenet5"),
-            "cinic10": (Images("cinic10"), "lenet5"),
-            "tinyimagenet": (Images("tinyimagenet"), "mobilenetv2_pretrained"),
-            "emnist": (Images("emnist_byclass"), "lenet5"),
-        },
-        domains=(Images("domainnet"), "mobilenetv2_pretrained", 120),
-    ),
-    "quick": QUICK,
-    "smoke": QUICK._replace(
-        data={"cifar10": (PEN._replace(few=500), "lenet5")},
-        domains=(STYLES._replace(options=(("per_style", 100),)), "lenet5", 6),
-        rounds=2,
-        clients=6,
-        join_ratio=1.0,  # so that FedFomo has five neighbours
-        local_epochs=1,
-        min_size=8,
-        evaluate_every=1,
-        seeds=1,
-        rhos=(0.0, 0.5, 1.0),
-        domain_rounds=1,
-        cost_rounds=3,
-        study=PEN._replace(few=500),
-        study_epochs=1,
-        study_images=50,
-        study_seeds=1,
-        stages=(0, 2),
-        stage_seeds=1,
-        kinds=(),
-    ),
-}
+PROFILES = {"paper": PAPER, "quick": QUICK, "smoke": SMOKE}
 
 
 def local(sizes: Sizes) -> dict[str, object]:
