@@ -20,14 +20,14 @@ from fedlib.studies.item import Cell, item
 from fedlib.studies.rows import Row
 
 COLUMN, AT = ("dataset", "setting"), ("dataset", "at")  # with a panel for each
+PARTITIONS = {"pairs=5": "five pairs", "classes=2": "two classes each", "dir=0.4": "Dir(0.4)"}
+PARTITIONS |= {"classes=20": "twenty classes each (CIFAR-100)"}
 
 
 def place(dataset: str, setting: str) -> str:
     """A column of Table II, or the setting of Table I, in words."""
     clients, kind = setting.split(";")[:2]
-    words = {"pairs=5": "five pairs", "classes=2": "two classes each", "dir=0.4": "Dir(0.4)"}
-    words |= {"classes=20": "twenty classes each (CIFAR-100)"}
-    return f"{clients.removeprefix('clients=')} clients, {words[kind]}"
+    return f"{clients.removeprefix('clients=')} clients, {PARTITIONS[kind]}"
 
 
 def chance(rows: pd.DataFrame) -> float:
@@ -62,13 +62,10 @@ def fig4(sizes):
 
 @fig4.draw
 def _(study):
-    curves = [pd.DataFrame(columns=["method", "seed", "round", "client_mean"])]
-    for method in PAIRED:
-        for row in best_rows(study, "table1", method):
-            curves.append(reported_curve(row).reset_index().assign(method=method, seed=row.seed))
-    frame = pd.concat(curves[1:] or curves)
-    low = min([45.0, *frame["client_mean"]])
-    return line_panels(frame, "round", (), chance=lambda rows: 50.0, y="client_mean", ylim=(low, 101), height=2.6)
+    rows = [(method, row) for method in PAIRED for row in best_rows(study, "table1", method)]
+    frame = pd.concat(reported_curve(row).reset_index().assign(method=m, seed=row.seed) for m, row in rows)
+    low = min(45.0, *frame["client_mean"])
+    return line_panels(frame, "round", (), chance=50.0, y="client_mean", ylim=(low, 101), height=2.6)
 
 
 @fig4.says
@@ -110,10 +107,9 @@ def branches_of_best(*rows: Row) -> float:
 @table3.says
 def _(study):
     printed = reported("pfedmb").query("item == 'table3'").set_index([*COLUMN])["mean"]
-    words = []
-    for key, rows in study.numbers("table3").groupby([*COLUMN], sort=False):
-        words.append(f"{place(*key)}: {', '.join(f'{b:.0f}' for b in rows['value'])} ({printed[key]:.0f})")
-    return f"Branches by seed (printed): {'; '.join(words)}." if words else ""
+    groups = study.numbers("table3").groupby([*COLUMN], sort=False)["value"]
+    words = [f"{place(*key)}: {', '.join(map('{:.0f}'.format, seeds))} ({printed[key]:.0f})" for key, seeds in groups]
+    return f"Branches by seed (printed): {'; '.join(words)}."
 
 
 def of_column(sizes: Sizes, at: Column, further: Sequence[int] = ()) -> Iterator[Cell]:

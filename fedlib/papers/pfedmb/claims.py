@@ -6,24 +6,14 @@ from collections.abc import Iterable, Mapping
 
 from fedlib.papers.pfedmb.mixture_weights import LAYERS
 from fedlib.papers.pfedmb.sizes import COLUMNS, COMPLEX, COSTED, FIG5, METHODS, PAIRS, PROFILES, RIVALS, SIMPLE
-from fedlib.studies.claim import Claim, Numbers
-from fedlib.studies.number import Number, fact, largest, mean, missing, point, smallest, strictly
+from fedlib.studies.claim import Claim, Numbers, lead, leads
+from fedlib.studies.number import Number, equal, fact, largest, mean, missing, point, smallest, strictly
 from fedlib.studies.verdict import Case
-
-
-def lead(ours: Iterable[Number], theirs: Iterable[Number]) -> Number:
-    """The best of ours minus the best of theirs."""
-    return largest(ours) - largest(theirs)
 
 
 def table2_of(n: Numbers, at: tuple[str, str], methods: Iterable[str]) -> list[Number]:
     """Accuracies of one column."""
     return [n("table2", method, *at) for method in methods]
-
-
-def over_rivals(n: Numbers, margin: float = 0.0) -> list[Case]:
-    """pFedMB over the best of the eight others, column by column."""
-    return [Case(_words(at), lead(table2_of(n, at, ["pfedmb"]), table2_of(n, at, RIVALS)) + margin) for at in COLUMNS]
 
 
 def mean_rank(n: Numbers) -> list[Case]:
@@ -48,22 +38,15 @@ def _rank(method: str, column: Mapping[str, Number]) -> Number:
 def strong_when_simple(n: Numbers) -> list[Case]:
     """pb11: with two classes per client FedAvg or FedProx is within 0.5 points of the best other baseline, or ahead."""
     single = ("fedavg", "fedprox")
+    best = {at: largest(table2_of(n, at, single)) for at in SIMPLE}
     others = [m for m in RIVALS if m not in single]
-    return [Case(_words(at), lead(table2_of(n, at, single), table2_of(n, at, others)) + 0.5) for at in SIMPLE]
+    return [Case(" ".join(at), best[at] - largest(table2_of(n, at, others)) + 0.5) for at in SIMPLE]
 
 
-def over_fedavg(
-    n: Numbers, method: str, columns: Iterable[tuple[str, str]], sign: int = 1, margin: float = 0.0
-) -> list[Case]:
-    """A method over FedAvg (`sign=-1`: under it), column by column."""
-    return [
-        Case(f"{method}, {_words(at)}", (n("table2", method, *at) - n("table2", "fedavg", *at)) * sign + margin)
-        for at in columns
-    ]
-
-
-def _words(at: tuple[str, str]) -> str:
-    return f"{at[0]} {at[1]}"
+def over_fedavg(n: Numbers, method: str, sign: int = 1, margin: float = 0.0) -> list[Case]:
+    """A method over FedAvg with two classes per client, or, with `sign=-1`, under it in all other columns."""
+    effects = {at: lead(n, "table2", method, ["fedavg"], at) for at in (SIMPLE if sign > 0 else COMPLEX)}
+    return [Case(f"{method}, {' '.join(at)}", effect * sign + margin) for at, effect in effects.items()]
 
 
 def on_pairs(n: Numbers, method: str) -> Number:
@@ -99,11 +82,8 @@ def peak(n: Numbers) -> list[Case]:
     tried = sorted({*sizes.branches, *sizes.many_branches})
     at = {b: n("fig5", "pfedmb", FIG5[0], f"{FIG5[1]};branches={b}") for b in tried}
     inside = [at[b] for b in tried if 6 <= b <= 14]
-    return [
-        Case("from 6 to 14", lead(inside, [at[b] for b in tried if not 6 <= b <= 14])),
-        Case("over 2", lead(inside, [at[2]])),
-        Case("over 20", lead(inside, [at[20]])),
-    ]
+    outside = {"from 6 to 14": [at[b] for b in tried if not 6 <= b <= 14], "over 2": [at[2]], "over 20": [at[20]]}
+    return [Case(where, largest(inside) - largest(others)) for where, others in outside.items()]
 
 
 def as_many_as_groups(n: Numbers) -> list[Case]:
@@ -121,8 +101,8 @@ def same_inference(n: Numbers) -> list[Case]:
     """pb18: after merging as many parameters and calls as the plain network, and the outputs of all branches mixed."""
     cases = []
     for b in COSTED:
-        merged, calls, error = (cost(n, b, name) for name in ("merged", "calls", "error"))
-        plain, calls_plain = cost(n, b, "plain"), cost(n, b, "calls_plain")
+        names = "merged", "plain", "calls", "calls_plain", "error"
+        merged, plain, calls, calls_plain, error = (cost(n, b, name) for name in names)
         cases += [
             Case(f"B={b}: 62,006 parameters", fact(merged.value == plain.value == 62_006, merged, plain)),
             Case(f"B={b}: a call per layer", fact(calls.value == calls_plain.value == len(LAYERS), calls, calls_plain)),
@@ -136,8 +116,7 @@ def times_fedavg(n: Numbers) -> list[Case]:
     cases = []
     for b in COSTED:
         for way, alphas in (("floats_up", b * len(LAYERS)), ("floats_down", 0)):
-            ours, fedavg = cost(n, b, way), cost(n, 0, way)
-            cases.append(Case(f"B={b}: {way}", fact(ours.value == b * fedavg.value + alphas, ours, fedavg)))
+            cases.append(Case(f"B={b}: {way}", equal(cost(n, b, way), b * cost(n, 0, way) + alphas)))
     return cases
 
 
@@ -153,14 +132,14 @@ CLAIMS = [
                                   fig3_of(n, "pfedmb", "mean_branches") - fig3_of(n, "pfedmb-avg", "mean_branches")))]),
     Claim("pb06", lambda n: earlier(n, "pfedmb-avg")),
     Claim("pb07", lambda n: earlier(n, "fedavg")),
-    Claim("pb08", over_rivals, "most", 4),
-    Claim("pb09", lambda n: over_rivals(n, margin=1.0)),
+    Claim("pb08", lambda n: leads(n, "table2", "pfedmb", RIVALS, COLUMNS), "most", 4),
+    Claim("pb09", lambda n: leads(n, "table2", "pfedmb", RIVALS, COLUMNS, least=-1)),
     Claim("pb10", mean_rank),
     Claim("pb11", strong_when_simple),
-    Claim("pb12", lambda n: over_fedavg(n, "fedamp", COMPLEX, -1) + over_fedavg(n, "fedfomo", COMPLEX, -1)),
-    Claim("pb13", lambda n: over_fedavg(n, "fedamp", SIMPLE) + over_fedavg(n, "fedfomo", SIMPLE, margin=1.0)),
-    Claim("pb14", lambda n: over_fedavg(n, "ifca", COMPLEX, -1)),
-    Claim("pb15", lambda n: [Case(_words(at), 10.5 - picked(n, at)) for at in COLUMNS]),
+    Claim("pb12", lambda n: over_fedavg(n, "fedamp", -1) + over_fedavg(n, "fedfomo", -1)),
+    Claim("pb13", lambda n: over_fedavg(n, "fedamp") + over_fedavg(n, "fedfomo", margin=1.0)),
+    Claim("pb14", lambda n: over_fedavg(n, "ifca", -1)),
+    Claim("pb15", lambda n: [Case(" ".join(at), 10.5 - picked(n, at)) for at in COLUMNS]),
     Claim("pb16", fewer_for_cifar100),
     Claim("pb17", peak),
     Claim("pb18", same_inference, "identity", figure="cost"),

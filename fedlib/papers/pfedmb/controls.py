@@ -159,8 +159,8 @@ def step_sizes(sizes):
 
 @step_sizes.draw
 def _(study):
-    frame, look = along(study, "lr", "step_sizes"), {"look": method_style, "xscale": "log"}
-    return line_panels(frame, "lr", AT, place, chance, xlabel="step size", **look)
+    look = {"look": method_style, "xscale": "log", "xlabel": "step size"}
+    return line_panels(along(study, "lr", "step_sizes"), "lr", AT, place, chance, **look)
 
 
 @step_sizes.says

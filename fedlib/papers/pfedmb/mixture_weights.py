@@ -17,7 +17,7 @@ from fedlib.papers.pfedmb.sizes import PAIRS, B, paired, tried_on_pairs
 from fedlib.report.marks import arrow, box, panels, plot_nothing
 from fedlib.report.panels import line_panels
 from fedlib.report.style import BLACK, GREY, PALETTE, RED, WIDE
-from fedlib.studies.item import Cell, item
+from fedlib.studies.item import Cell, drawing, item
 from fedlib.studies.rows import Row
 from fedlib.studies.tasks import Kept
 
@@ -50,17 +50,12 @@ def alpha_maps(maps: Mapping[str, object], across: int) -> Figure:
     return figure
 
 
-@item(
+@drawing(
     "Figs. 1 and 2: a layer with three branches, and clients that share them. Wide arrows: a large alpha.",
     alt="Above: three branches, added with weights alpha. Below: three clients, two of them mostly on one branch.",
     scheme=True,
 )
-def fig1_2(sizes):
-    return ()  # a scheme
-
-
-@fig1_2.draw
-def _(study):
+def fig1_2(study):
     figure, (upper, lower) = plt.subplots(2, 1, figsize=(WIDE, 4.8))
     for ax, title in ((upper, "one layer of one client"), (lower, "the clients share the branches")):
         ax.set(xlim=(0, 10), ylim=(0, 10), title=title)
@@ -83,16 +78,11 @@ def _(study):
     return figure
 
 
-@item(
+@drawing(
     "Weights alpha of five branches (colours) by round; solid and dashed: the two clients of a pair.",
     alt="Five panels, one for each pair of clients, with the weights of five branches over the rounds.",
 )
-def hero(sizes):
-    return ()  # drawn from the runs of Fig. 3
-
-
-@hero.draw
-def _(study):
+def hero(study):  # the runs of Fig. 3
     kept = traced(study)
     if not kept:
         return plot_nothing()
@@ -194,19 +184,14 @@ def rand_by_round(study) -> pd.DataFrame:
     return pd.DataFrame(table, columns=["method", "seed", "round", "value"])
 
 
-@item(
+@drawing(
     "Fig. 3 as one number: Rand index of the choices with the pairs by round. 1: exactly the pairs; 0: chance.",
     alt="Adjusted Rand index of choices and pairs by round, with and without weighting; thin lines are seeds.",
 )
-def fig3_rand(sizes):
-    return ()  # drawn from the runs of Fig. 3
-
-
-@fig3_rand.draw
-def _(study):
+def fig3_rand(study):  # the runs of Fig. 3
     look = {"pfedmb": {"color": RED}, "pfedmb-avg": {"color": BLACK}}
-    text = {"named": WEIGHTING.__getitem__, "look": look.__getitem__, "ylabel": "adjusted Rand index"}
-    return line_panels(rand_by_round(study), "round", (), chance=lambda rows: 0.0, ylim=(-0.05, 1.08), **text)
+    text = {"named": WEIGHTING.get, "look": look.get, "ylabel": "adjusted Rand index", "ylim": (-0.05, 1.08)}
+    return line_panels(rand_by_round(study), "round", (), chance=0.0, **text)
 
 
 @item(
@@ -236,10 +221,6 @@ def _(study):
 @layers.says
 def _(study):
     rand = study.numbers("layers").groupby("layer", sort=False)["value"].mean()
-    if rand.empty:
-        return ""
-    top, low = rand.idxmax(), rand.idxmin()
-    return (
-        f"With an alpha of its own, each layer forms its own groups of clients: the Rand index with the pairs is "
-        f"highest in {LAYERS[top]} ({rand[top]:.2f}) and lowest in {LAYERS[low]} ({rand[low]:.2f})."
-    )
+    low, top = (f"{LAYERS[layer]} ({rand[layer]:.2f})" for layer in (rand.idxmin(), rand.idxmax()))
+    text = "With an alpha of its own, each layer forms its own groups of clients: the Rand index with the pairs"
+    return f"{text} is highest in {top} and lowest in {low}."
