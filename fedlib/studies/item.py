@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fedlib.studies.rows import Row
+from fedlib.studies.rows import Row, kept
 from fedlib.studies.tasks import Images, Task
 
 if TYPE_CHECKING:
@@ -30,7 +30,8 @@ class Cell(NamedTuple):
         dataset: the paper's data set.
         setting: index of the number in the paper, such as "dir=0.1;rho=0.5".
         tasks: the runs or measurements behind the number.
-        read: `read(*rows)` is the number, from one row of each task with the same seed.
+        read: `read(*rows)` is the number, from one row of each task with the same seed; or the name of a value that
+            the row of the first task keeps.
         metric: quantity.
         seeds: number of seeds.
         official: the same tasks on the paper's data, where `tasks` are on substitute data. They are run as well, and
@@ -42,7 +43,7 @@ class Cell(NamedTuple):
     dataset: str
     setting: str
     tasks: tuple[Task, ...]
-    read: Read = final
+    read: Read | str = final
     metric: str = "accuracy"
     seeds: int = 1
     official: tuple[Task, ...] = ()
@@ -57,6 +58,10 @@ class Cell(NamedTuple):
     def key(self) -> Key:
         """Identity of the number."""
         return self.item, self.method, self.dataset, self.setting, self.metric
+
+    def number(self, *rows: Row) -> float:
+        """The number, from one row of each task."""
+        return kept(self.read, rows[0]) if isinstance(self.read, str) else self.read(*rows)
 
     @property
     def stand_in(self) -> str:
@@ -81,7 +86,7 @@ class Item:
         drawing: `drawing(study)` makes its figure, if it has one.
         sentence: `sentence(study)` says what is seen and what it means, if it has one.
 
-    Both are called if some of its numbers are measured, or if it has none.
+    Both are called if some of its numbers are measured, or if it has none at this size.
     """
 
     def __init__(

@@ -159,7 +159,7 @@ class Study:
             for seed in sorted(set.intersection(*(seeds.get(name, set()) for name in names))):
                 rows = [self.rows[name, seed] for name in names]
                 seconds, commit = sum(row.facts["seconds"] for row in rows), rows[0].facts["commit"]
-                table.append((*cell.key, seed, cell.read(*rows), seconds, commit, " ".join(names)))
+                table.append((*cell.key, seed, cell.number(*rows), seconds, commit, " ".join(names)))
         return pd.DataFrame(table, columns=[*KEY, "seed", "value", "seconds", "commit", "tasks"])
 
     def measured(self) -> pd.DataFrame:
@@ -340,7 +340,7 @@ class Study:
         return " ".join(filter(None, [text, self.diverged(item)]))
 
     def _shows(self, item: str) -> bool:
-        """True if some number of the item is measured, or if it has none."""
+        """True if some number of the item is measured, or if it has none at this size."""
         return all(cell.item != item for cell in self.cells) or len(self.numbers(item)) > 0
 
     def diverged(self, item: str) -> str:
