@@ -5,11 +5,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
 from fedlib.report.marks import mark_chance, method_dots, name_ends, panels, plot_nothing, seeds_and_mean, shaded_dots
-from fedlib.report.style import WIDE, data_label, label, method_style
+from fedlib.report.style import data_label, label, method_style
 
 
 def in_words(*key: object) -> str:
@@ -185,19 +184,25 @@ def dumbbell_panels(
     return figure
 
 
-def shaded_panel(
-    table: pd.DataFrame,
-    printed: pd.Series,
+def shaded_panels(
+    numbers: pd.DataFrame,
+    kind: str,
+    by: Sequence[str] = ("data",),
+    title: Callable[..., str] = in_words,
     *,
     named: Callable[[str], str] = label,
     xlabel: str = "accuracy [%]",
-    xlim: tuple[float, float] = (0, 105),
+    xlim: tuple[float, float] = (0, 100),
 ) -> Figure:
-    """Draw a line of dots for each method, the darker the later the column, and a red bar at the printed number.
+    """Draw a panel for each data set: a line of dots for each method, the darker the later the kind.
+
+    A red bar is at the printed number.
 
     Args:
-        table: values, a row for each method, a column for each shade.
-        printed: the printed numbers by method, as far as there are some.
+        numbers: a row per number and seed: method, value, paper, and the columns `kind` and `by`.
+        kind: the column that names a shade; its values in the order in which they come.
+        by: the columns that name a panel.
+        title: `title(*key)` is its title.
         named: `named(method)` is the name of a line.
         xlabel: label of the axis.
         xlim: its limits.
@@ -205,10 +210,18 @@ def shaded_panel(
     Returns:
         The figure.
     """
-    if table.empty:
+    if numbers.empty:
         return plot_nothing()
-    figure, ax = plt.subplots(figsize=(WIDE, 1.4 + 0.34 * len(table)))
-    shaded_dots(ax, table.rename(index=named), printed.rename(index=named))
-    ax.set(xlabel=xlabel, xlim=xlim, ylim=(-0.6, len(table) - 0.4))
-    figure.legend(loc="outside lower center", ncols=2)
+    groups = list(numbers.groupby([*by], sort=False))
+    heights = [0.8 + 0.32 * rows["method"].nunique() for _, rows in groups]
+    heights[-1] += 0.5  # with the legend
+    figure, axes = panels(len(groups), heights, across=1, sharex=True)
+    for ax, (key, rows) in zip(axes, groups, strict=True):
+        table = rows.pivot_table(index="method", columns=kind, values="value", sort=False)
+        table = table.reindex(columns=numbers[kind].unique())  # the same shade in every panel
+        shaded_dots(ax, table.rename(named), rows.groupby("method")["paper"].first().rename(named))
+        ax.set_title(title(*key), loc="left")
+        ax.set_ylim(-0.6, len(table) - 0.4)
+    axes[-1].set(xlim=xlim, xlabel=xlabel)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
     return figure

@@ -1,7 +1,5 @@
 """FedCS: other readings of the method, and controls of Tables 1 to 3; `control` stands beside the tables."""
 
-from __future__ import annotations
-
 from functools import partial
 from itertools import product
 
@@ -9,11 +7,12 @@ import pandas as pd
 
 from fedlib.papers.fedcs.scores import CHANCE, CONTRASTS, F1, by_method, differences, named, score, when
 from fedlib.papers.fedcs.sizes import BASES, CONTROL, METHODS, PANELS, WHITE, run, run_on_few
-from fedlib.report.panels import dumbbell_panels, method_panels, shaded_panel
+from fedlib.report.panels import dumbbell_panels, method_panels, shaded_panels
 from fedlib.report.sentences import beside_printed, extremes, nearer_to_print, who_leads
 from fedlib.report.style import BLUE, GREY, RED, data_label, label
 from fedlib.studies.item import Cell, Item, item
-from fedlib.studies.rows import kept
+
+SHADED = {"named": named, "xlabel": "weighted F1 [%]"}
 
 
 def f1(method: str, data: str, setting: str, task, seeds: int = 1) -> Cell:
@@ -32,7 +31,7 @@ def readings(sizes):
         task = run(sizes, sizes.side, "fedcs-fc2" if reading == "default" else f"fedcs-fc2;{reading}")
         yield f1("fedcs-fc2", sizes.side, f"reading={reading}", task)
         for metric, value in (("residual", "residual"), ("j_ratio", "J ratio")):
-            yield Cell("fedcs-fc2", sizes.side, f"reading={reading}", (task,), partial(kept, value), metric)
+            yield Cell("fedcs-fc2", sizes.side, f"reading={reading}", (task,), value, metric)
     if sizes.full:
         yield f1("fedsim", sizes.side, "reading=default", run(sizes, sizes.side, "fedsim"))
 
@@ -45,22 +44,15 @@ def by_reading(study) -> pd.DataFrame:
 @readings.draw
 def _(study):
     fedavg, numbers = by_method(study, "control").get("fedavg", float("nan")), by_reading(study)
-    return method_panels(
-        numbers.assign(method=numbers.get("reading")),
-        ["data"],
-        chance=lambda rows: fedavg,
-        named=lambda reading: "rates as printed" if reading == "paper" else reading,
-        look=lambda reading: {"color": RED if reading == "default" else BLUE if "whitening" in reading else GREY},
-        xlabel="weighted F1 [%]",
-        reference="FedAvg",
-    )
+    lines = numbers["reading"].replace("paper", "rates as printed")
+    look = {name: RED if name == "default" else BLUE if "whitening" in name else GREY for name in lines}
+    text = {"named": str, "xlabel": "weighted F1 [%]", "reference": "FedAvg", "chance": fedavg}
+    return method_panels(numbers.assign(method=lines), ["data"], look=lambda name: {"color": look[name]}, **text)
 
 
 @readings.says
 def _(study):
     numbers = by_reading(study)
-    if numbers.empty:
-        return ""
     pairs = ("default", "whitening"), *((rank, f"{rank}, whitening") for rank in ("rank 10", "rank 30"))
     quoted = {"name": '"{}"'.format}
     told = extremes(numbers.groupby("reading")["value"].mean(), "Weighted F1", **quoted)
@@ -136,20 +128,21 @@ def few(sizes):
         yield f1(method, "mnist", f"images={images}", task)
 
 
-def by_images(study) -> tuple[pd.DataFrame, pd.Series]:
-    """F1 by method and number of images, and the printed one."""
+def by_images(study) -> pd.DataFrame:
+    """F1 by method and number of images (kind), and the printed one."""
     numbers, printed = study.numbers("few"), study.table("table1").query("metric == 'weighted_f1'")
-    numbers = numbers.assign(images=numbers.get("images", "") + " images")
-    table = numbers.pivot_table(index="method", columns="images", values="value", sort=False)
-    return table, printed.set_index("method")["paper"]
+    paper = numbers["method"].map(printed.set_index("method")["paper"])
+    return numbers.assign(kind=numbers.get("images", "") + " images", paper=paper)
 
 
-few.draw(lambda study: shaded_panel(*by_images(study), named=named, xlabel="weighted F1 [%]"))
+few.draw(lambda study: shaded_panels(by_images(study), "kind", **SHADED))
 
 
 @few.says
 def _(study):
-    table, printed = by_images(study)
+    numbers = by_images(study)
+    table = numbers.pivot_table(index="method", columns="kind", values="value", sort=False)
+    printed = numbers.groupby("method")["paper"].first()
     return nearer_to_print(table.sub(printed, axis="index").dropna().abs())
 
 
@@ -201,15 +194,5 @@ def by_length(study) -> pd.DataFrame:
     return numbers.assign(what=numbers["method"].map(named), kind=numbers["item"].map(kinds))
 
 
-@long.draw
-def _(study):
-    numbers = by_length(study)
-    table = numbers.pivot_table(index="method", columns="kind", values="value", sort=False)
-    printed = numbers.groupby("method")["paper"].first()
-    return shaded_panel(table, printed, named=named, xlabel="weighted F1 [%]")
-
-
-@long.says
-def _(study):
-    numbers = by_length(study)
-    return beside_printed(numbers, "weighted F1") if len(numbers) else ""
+long.draw(lambda study: shaded_panels(by_length(study), "kind", **SHADED))
+long.says(lambda study: beside_printed(by_length(study), "weighted F1"))

@@ -1,7 +1,5 @@
 """pFedHR: accuracy of the methods (Tables 2 to 4, Fig. 1) and by hyper-parameter (Figs. 3 to 6), and controls."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import product
@@ -12,12 +10,11 @@ from matplotlib.figure import Figure
 
 import fedlib as fl
 from fedlib.papers.pfedhr.sizes import HYPER, MAIN, MANY, NOBODY, PUBLIC, SPLITS, TESTED, both_kinds, where
-from fedlib.report.marks import mark_chance, panels, plot_nothing, shaded_dots
-from fedlib.report.panels import in_words, line_panels, method_panels
+from fedlib.report.marks import mark_chance, plot_nothing
+from fedlib.report.panels import in_words, line_panels, method_panels, shaded_panels
 from fedlib.report.sentences import beside_printed, extremes, nearer_to_print, paired_difference, who_leads
 from fedlib.report.style import BLUE, RED, data_label, label
 from fedlib.studies.item import Cell, Item, Read, item
-from fedlib.studies.rows import kept
 
 SPLIT = {"iid": "IID", "noniid": "Non-IID"}
 CHANCE = {"iid": 10.0, "noniid": 50.0}  # accuracy of guessing [%] among the classes that a client is tested on
@@ -47,26 +44,15 @@ def split_style(line: str) -> dict[str, str]:
 def accuracy_panels(numbers: pd.DataFrame, by: Sequence[str]) -> Figure:
     """Dots by method on an axis from 0 to 100 %, with chance."""
     figure = method_panels(by_labels(numbers), by, panel, lambda rows: CHANCE[rows["split"].iloc[0]])
-    figure.axes[0].set_xlim(0, 100 if len(numbers) else 1)  # shared
+    figure.axes[0].set_xlim(0, 100)  # shared
     return figure
 
 
-def shaded_panels(numbers: pd.DataFrame, kind: str, by: Sequence[str]) -> Figure:
-    """Dots by method from 0 to 100 %, by kind, the last of the alphabet the darkest, with the printed numbers."""
-    groups = list(by_labels(numbers).groupby([*by], sort=False)) if len(numbers) else []
-    if not groups:
+def by_kind(numbers: pd.DataFrame, kind: str, by: Sequence[str]) -> Figure:
+    """Dots by method, the last kind of the alphabet the darkest."""
+    if numbers.empty:
         return plot_nothing()
-    heights = [0.9 + 0.32 * rows["method"].nunique() for _, rows in groups]
-    figure, axes = panels(len(groups), heights, across=1, sharex=True)
-    for ax, (key, rows) in zip(axes, groups, strict=True):
-        table = rows.pivot_table(index="method", columns=kind, values="value", sort=False)
-        table = table.reindex(columns=sorted(numbers[kind].unique()))  # the same shade in every panel
-        shaded_dots(ax, table.rename(label), rows.groupby("method")["paper"].first().rename(label))
-        ax.set_title(panel(*key), loc="left")
-        ax.margins(y=0.2)
-    axes[-1].set(xlim=(0, 100), xlabel="accuracy [%]")
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
-    return figure
+    return shaded_panels(by_labels(numbers).sort_values(kind, kind="stable"), kind, by, panel)
 
 
 @item(
@@ -102,7 +88,7 @@ def _(study):
 
 def of_pfedhr(sizes, *metrics: str, **reads: Read) -> list[Cell]:
     """Values that the rows of pFedHR in Table 2 keep, by metric, and others that are read from these rows."""
-    reads = {metric: partial(kept, metric) for metric in metrics} | reads
+    reads = dict(zip(metrics, metrics, strict=True)) | reads
     cells = [cell for cell in table2.cells(sizes) if cell.method == "pfedhr"]
     return [cell._replace(read=read, metric=metric) for cell in cells for metric, read in reads.items()]
 
@@ -114,16 +100,16 @@ def of_pfedhr(sizes, *metrics: str, **reads: Read) -> list[Cell]:
 )
 def tested(sizes):
     for cell, metric in product(table2.cells(sizes), ("active", "all classes")):
-        yield cell._replace(read=partial(kept, metric), metric=metric)
+        yield cell._replace(read=metric, metric=metric)
     for cell in table4.cells(sizes):
-        yield cell._replace(read=partial(kept, "active"), metric="active")
+        yield cell._replace(read="active", metric="active")
 
 
 @tested.draw
 def _(study):
     own, every = study.numbers("table2"), study.numbers("tested", metric="all classes")
-    kinds = [own.assign(classes="own classes"), every.assign(classes="ten classes")] if len(every) else [every]
-    return shaded_panels(pd.concat(kinds), "classes", ["data", "split"])
+    kinds = [own.assign(classes="own classes"), every.assign(classes="ten classes")]
+    return by_kind(pd.concat(kinds), "classes", ["data", "split"])
 
 
 @tested.says
@@ -204,10 +190,7 @@ def _(study):
     return beside_printed(repeated(study, "step_sizes", "with the usual steps", "with steps ten times larger"))
 
 
-@item(
-    "Control: accuracy [%] of Table 4 with a small initial deviation of pFedBayes's weights.",
-    explains=("table4",),
-)
+@item("Control: accuracy [%] of Table 4 with a small initial deviation of pFedBayes's weights.", explains=("table4",))
 def narrow(sizes):  # reading A41
     for cell in with_m1(sizes, "pfedbayes"):
         task = cell.tasks[0]._replace(algorithm=fl.pfedbayes(sizes.zeta, NARROW))
@@ -239,7 +222,7 @@ def by_images(study) -> pd.DataFrame:
     return repeated(study, "few", "all images", lambda rows: rows["images"] + " images")
 
 
-few.draw(lambda study: shaded_panels(by_images(study), "kind", ["data", "models", "split"]))
+few.draw(lambda study: by_kind(by_images(study), "kind", ["data", "models", "split"]))
 
 
 @few.says
@@ -276,7 +259,7 @@ def _(study):
     rows, named = paired(study.numbers("fig1"), "images"), study.profile == "paper"
     words = {name: f"another kind{f': {data_label(name)}' if named else ''}" for name in rows["images"].unique()}
     kinds = "public images of " + rows["images"].map(words | {MAIN: "the clients' kind"})
-    return shaded_panels(rows.assign(kind=kinds), "kind", ["data", "split", "public"])
+    return by_kind(rows.assign(kind=kinds), "kind", ["data", "split", "public"])
 
 
 @fig1.says
@@ -312,7 +295,7 @@ def by_value(name: str, sizes):
             cell = Cell("pfedhr", data, where(kind, split, **{key: x}), (task,), sizes.score, seeds=sizes.minor)
             yield cell
             for metric in ("M", "fewer groups") if name == "fig4" and x != NOBODY else ():
-                yield cell._replace(read=partial(kept, metric), metric=metric)
+                yield cell._replace(read=metric, metric=metric)
 
 
 def gains(study, name: str) -> pd.DataFrame:
@@ -335,18 +318,9 @@ def draw_gains(name: str, axis: str, study) -> Figure:
         first = lines[0][lines[0]["x"] == 1].groupby(same)[["value", "accuracy"]].mean().reset_index().assign(seed=-1)
         lost = first["accuracy"] * first["split"].map({split: drops[s - 1] / 100 for split, drops in DROPS.items()})
         lines.append(first.assign(x=s, value=first["value"] - lost, method=first["method"] + ", paper"))
-    figure = line_panels(
-        pd.concat(lines or [rows]),
-        "x",
-        ["data", "public"],
-        panel,
-        lambda rows: 0.0,
-        named=str,
-        look=split_style,
-        xlabel=axis,
-        ylabel="points over Local-Only",
-        reference="Local-Only",
-    )
+    text = {"xlabel": axis, "ylabel": "points over Local-Only", "reference": "Local-Only"}
+    look = {"named": str, "look": split_style, "chance": 0.0}
+    figure = line_panels(pd.concat(lines or [rows]), "x", ["data", "public"], panel, **text, **look)
     for ax, (_, own) in zip(figure.axes, rows.groupby(["data", "public"], sort=False) if lines else (), strict=False):
         ax.scatter(own["x"], own["value"], 14, own["method"].map(COLORS), alpha=0.5, linewidths=0)
     return figure
