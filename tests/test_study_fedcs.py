@@ -7,12 +7,10 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
-import matplotlib.pyplot as plt
 import numpy as np
-import pandas as pd
 import pytest
 import torch
-from studies import official
+from studies import drawn_and_said, given, judged, official, with_numbers
 
 import fedlib as fl
 from fedlib.papers.fedcs import feature_map, sizes
@@ -20,16 +18,14 @@ from fedlib.papers.fedcs.diagnosis import aligned_on, latents, metrics_of
 from fedlib.papers.fedcs.groups import domain_names, domain_of, group_number
 from fedlib.papers.fedcs.scores import KINDS, kind, score, training_and_unseen
 from fedlib.papers.fedcs.sizes import OURS, QUICK, WHITE
-from fedlib.report.paper import reported
+from fedlib.report.paper import KEY, reported
 from fedlib.studies import rows, runner
-from fedlib.studies.claim import Numbers
 from fedlib.studies.rows import Row
 from fedlib.studies.runner import missing, work
 from fedlib.studies.study import settled, study
 from fedlib.studies.tasks import Images, Probe, Run
 from fedlib.training import on_device
 
-KEYS = ["item", "method", "dataset", "setting", "metric"]
 STUDY = study("fedcs", "paper")
 PAPER = official(STUDY)
 LABEL = ("cifar10", "label-shift")
@@ -44,40 +40,13 @@ def as_printed():
     return numbers
 
 
-def with_numbers(one, numbers):
-    """The study if two seeds had given these: {(item, method, dataset, setting, metric): value}."""
-    one = one.replace(rows={})
-    table = [(*key, seed, value, 1.0, "", "") for key, value in numbers.items() for seed in (0, 1)]
-    vars(one)["frame"] = pd.DataFrame(table, columns=[*KEYS, "seed", "value", "seconds", "commit", "tasks"])
-    return one
-
-
 def ledger(numbers, one=PAPER):
-    return with_numbers(one, numbers).ledger().set_index("id")
+    """The ledger with these numbers: {(item, method, dataset, setting, metric): value}."""
+    return judged(one, given(*((*key, value) for key, value in numbers.items())))
 
 
 def verdict(claim, numbers):
     return ledger(numbers).loc[claim, "verdict"]
-
-
-@pytest.mark.parametrize("profile", ["smoke", "quick", "paper"])
-def test_every_claim_has_a_judge_and_cells_and_every_key_is_there_once(profile):
-    one = study("fedcs", profile)
-    keys = [cell.key for cell in one.cells]
-    assert len(set(keys)) == len(keys)
-    assert [claim.id for claim in one.claims] == [f"cs{i:02d}" for i in range(1, 22)] == list(ledger({}).index)
-    asked = sum(bool(one.needed(claim)) for claim in one.claims)
-    assert asked == 21 if profile == "paper" else asked >= 15  # FC1 is not in the small profiles
-
-
-def test_every_number_that_a_claim_asks_for_and_every_printed_one_has_a_cell():
-    numbers, keys = Numbers("fedcs", 50, PAPER.cells, pd.DataFrame()), {cell.key for cell in PAPER.cells}
-    for claim in PAPER.claims:
-        claim.cases(numbers)
-    assert set(numbers.asked) <= keys
-    printed = set(reported("fedcs")[KEYS].itertuples(index=False, name=None))
-    assert len(printed) == 54
-    assert printed <= keys
 
 
 def test_at_the_papers_size_other_digits_stand_in_for_digit5_and_nothing_for_other_data():
@@ -144,7 +113,7 @@ def test_the_verdicts_with_other_digits_are_provisional_and_their_numbers_not_co
     assert told.loc["cs02", "verdict"] == "holds"
     worse = {key: value if key[2] == "digit5" else -value for key, value in as_printed().items()}
     assert ledger(worse, STUDY).loc["cs07", "verdict"] == "refuted"  # by MNIST and CIFAR-10
-    table = with_numbers(STUDY, as_printed()).table("table3")
+    table = with_numbers(STUDY, given(*((*key, value) for key, value in as_printed().items()))).table("table3")
     assert (table["value"].notna() & table["paper"].notna()).sum() == 18
     assert table["difference"].isna().all()
 
@@ -298,7 +267,7 @@ def test_runs_and_measurements_give_numbers_to_all_their_cells(monkeypatch, tmp_
     assert all(rows.path_of("fedcs", job.task, 0, tmp_path).stat().st_size < 30_000 for job in jobs)
     measured = small.replace(rows=found).measured()
     assert len(measured) == len(small.cells)
-    value = measured.set_index(KEYS)["value"].to_dict()
+    value = measured.set_index(KEY)["value"].to_dict()
     later = {key: number for key, number in value.items() if "later" in key[3] and key[1] != "fedcs-fc2"}
     assert all(not math.isnan(number) for key, number in value.items() if key not in later)
     by_group = [value["fig10", "fedavg", "digit5", f"group={g}", "accuracy"] for g in range(3)]
@@ -392,7 +361,7 @@ def measured_here():
         if isinstance(task, Probe) and task.label == "counts" and task.arguments[0] == "smoke":
             found[task.name] = task.measure(0, *task.arguments)
         elif isinstance(task, Probe) and task.label != "counts":
-            keys = [cell.read.args[0] for cell in cells if cell.tasks[0].name == task.name]
+            keys = [cell.read for cell in cells if cell.tasks[0].name == task.name]
             found[task.name] = {key: 0.02 if key.startswith("lower") else 1.0 for key in keys}
     return found
 
@@ -419,19 +388,14 @@ def texts(figure):
 
 
 @pytest.mark.parametrize("profile", ["smoke", "paper"])
-def test_every_item_draws_and_speaks_with_all_rows_some_and_none(profile, measured_here):
+def test_every_item_draws_and_speaks_with_all_rows_and_with_some(profile, measured_here):
     full = by_hand(measured_here, profile, gap=10.0)
-    assert {cell.item for cell in full.cells} <= set(full.shown)
     kinds = {task.name: str(getattr(task, "algorithm", task)).partition("(")[0] for task in full.tasks.values()}
     partial_rows = {key: row for key, row in full.rows.items() if kinds[key[0]] in ("fedavg", "fedcs") and not key[1]}
-    for one in (full, full.replace(rows=partial_rows), full.replace(rows={})):
+    for one in (full, full.replace(rows=partial_rows)):
         for name, item in one.shown.items():
-            if item.drawing:
-                assert one.figure(name).axes
-                plt.close("all")
-            said, measured = one.says(name), len(one.numbers(name)) > 0
+            said, measured = drawn_and_said(one, name), len(one.numbers(name)) > 0
             assert bool(said) <= measured, name
-            assert said.endswith(".") or not said, name
             assert said or one is not full or not item.sentence or not measured, name
 
 

@@ -1,17 +1,17 @@
 """FedCS (Yan and Long, 2024): how its claims are judged."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from functools import partial
 
 from fedlib.papers.fedcs.diagnosis import SPREAD
 from fedlib.papers.fedcs.sizes import ADAPTING, BASELINES, CURVES, METRICS, OURS, RIVALS, SHIFT, TABLES
 from fedlib.studies.claim import Claim, Numbers
-from fedlib.studies.number import Number, fact, largest, missing, smallest
+from fedlib.studies.number import Number, equal, largest, missing, smallest
 from fedlib.studies.verdict import Case
 
 AUC, F1 = "weighted_auc", "weighted_f1"
+SHIFTED = ("mnist", "cifar10")  # by labels
+STDS = {metric: f"{metric}_std" for metric in METRICS}
 ENOUGH = "safe;alignments=100"  # of the toy problem
 
 
@@ -32,10 +32,7 @@ def worst(numbers: Numbers, name: str, methods: Iterable[str], metric: str = F1)
 
 def one_is_best(numbers: Numbers) -> list[Case]:
     """cs01: the best of three against all baselines; behind by no more than 0.1."""
-    return [
-        Case(m, largest(score(numbers, "mnist", k, m) for k in OURS) - best(numbers, "mnist", BASELINES, m) + 0.1)
-        for m in METRICS
-    ]
+    return [Case(m, best(numbers, "mnist", OURS, m) - best(numbers, "mnist", BASELINES, m) + 0.1) for m in METRICS]
 
 
 def all_are_ahead(numbers: Numbers, name: str, margin: float) -> list[Case]:
@@ -46,29 +43,21 @@ def all_are_ahead(numbers: Numbers, name: str, margin: float) -> list[Case]:
 
 def varies_least(numbers: Numbers) -> list[Case]:
     """cs04: the largest standard deviation over clients of three against the smallest of the baselines."""
-    return [
-        Case(m, worst(numbers, "cifar10", BASELINES, f"{m}_std") - best(numbers, "cifar10", OURS, f"{m}_std"))
-        for m in METRICS
-    ]
+    stds = {m: (worst(numbers, "cifar10", BASELINES, s), best(numbers, "cifar10", OURS, s)) for m, s in STDS.items()}
+    return [Case(m, theirs - ours) for m, (theirs, ours) in stds.items()]
 
 
 def fedrep_is_last(numbers: Numbers) -> list[Case]:
     """cs05: FedRep below all others of the paper."""
     others = [method for method in (*BASELINES, *OURS) if method != "fedrep"]
-    return [
-        Case(f"{name} {m}", worst(numbers, name, others, m) - score(numbers, name, "fedrep", m))
-        for name in ("mnist", "cifar10")
-        for m in METRICS
-    ]
+    lead = {(d, m): worst(numbers, d, others, m) - score(numbers, d, "fedrep", m) for d in SHIFTED for m in METRICS}
+    return [Case(f"{d} {m}", points) for (d, m), points in lead.items()]
 
 
 def layer_matters_little(numbers: Numbers) -> list[Case]:
     """cs09: the three are within 0.5 points of AUC and 1.0 of F1."""
-    return [
-        Case(f"{name} {m}", limit - (best(numbers, name, OURS, m) - worst(numbers, name, OURS, m)))
-        for name in TABLES
-        for m, limit in ((AUC, 0.5), (F1, 1.0))
-    ]
+    width = {(d, m): best(numbers, d, OURS, m) - worst(numbers, d, OURS, m) for d in TABLES for m in METRICS}
+    return [Case(f"{d} {m}", (0.5 if m == AUC else 1.0) - points) for (d, m), points in width.items()]
 
 
 def of_groups(numbers: Numbers, item: str, method: str, metric: str) -> Number:
@@ -127,11 +116,8 @@ def in_order(numbers: Numbers) -> list[Case]:
 
 def near_optimum(numbers: Numbers) -> list[Case]:
     """cs19: nine columns of P reach 0.9 of the largest J on a frozen network, and 0.99 on the toy problem."""
-    trained = [
-        Case(f"{name} {k}, more alignments", numbers("eq5", k, name, "J ratio, later", "j_ratio") - 0.9)
-        for name in TABLES
-        for k in OURS
-    ]
+    at = partial(numbers, "eq5", setting="J ratio, later", metric="j_ratio")
+    trained = [Case(f"{d} {k}, more alignments", at(method=k, dataset=d) - 0.9) for d in TABLES for k in OURS]
     return [*trained, Case("toy", of_toy(numbers, "eq5", ENOUGH, "j_ratio") - 0.99)]
 
 
@@ -146,12 +132,9 @@ def group_is_revealed(numbers: Numbers) -> list[Case]:
 
 def one_model(numbers: Numbers) -> list[Case]:
     """cs21: one model is evaluated, and its bits do not depend on the images of unseen clients."""
-    cases = []
-    for k in OURS:
-        models, same = (numbers("sec5", k, "mnist", "label-shift", metric) for metric in ("models", "same_bits"))
-        cases.append(Case(f"{k}: one model", fact(models.value == 1, models)))
-        cases.append(Case(f"{k}: the same bits", fact(same.value == 1, same)))
-    return cases
+    words = {"models": "one model", "same_bits": "the same bits"}
+    at = partial(numbers, "sec5", dataset="mnist", setting="label-shift")
+    return [Case(f"{k}: {text}", equal(at(method=k, metric=m), 1)) for k in OURS for m, text in words.items()]
 
 
 CLAIMS = [

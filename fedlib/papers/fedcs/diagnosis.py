@@ -1,7 +1,5 @@
 """FedCS: what a row keeps of a run, and the distance of its recursions from their closed form."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any, cast
 
@@ -37,8 +35,6 @@ def j_ratio(P: Tensor, within: Tensor, between: Tensor, r: int) -> float:
     best = ra.trace_ratio(ra.closed_form(within, between, r), within, between)
     return float(ra.trace_ratio(P[:, :r], within, between) / best)
 
-
-# -- the toy problem ----------------------------------------------------------------------------------------------
 
 D, N, BATCHES, BATCH = 20, 40, 15, 64  # dimensions, clients, batches of a client and their size
 SPREAD = (41, 10, 2.9, 0.5)  # eigenvalues of the scatter between clients, whitened
@@ -95,9 +91,6 @@ def server_step(state: dict[str, Tensor], mean: dict[str, Tensor], beta: float) 
     """The server's S, Phi and z_g from the clients' means."""
     z_g = state["z_g"] + beta * (mean["z"] - state["z_g"]) if "z_g" in state else mean["z"]
     return {"S": mean["S"], "Phi": ra.orthonormal(mean["Phi"]), "z_g": z_g}
-
-
-# -- a finished run -----------------------------------------------------------------------------------------------
 
 
 def group_of(name: str, n: int) -> np.ndarray:

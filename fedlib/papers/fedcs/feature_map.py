@@ -1,10 +1,8 @@
 """FedCS: the map P = S Phi (Fig. 1, equations 5, 12 and 13), and the one model of Section 5."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import product
 
 import matplotlib.pyplot as plt
@@ -26,22 +24,16 @@ from fedlib.report.marks import arrow, box, dots, mark_chance, name_ends, plot_n
 from fedlib.report.panels import line_panels, method_panels
 from fedlib.report.sentences import extremes
 from fedlib.report.style import BLACK, BLUE, GREY, PALETTE, RED, TEXT, WIDE, label
-from fedlib.studies.item import Cell, item
-from fedlib.studies.rows import kept
+from fedlib.studies.item import Cell, drawing, item
 from fedlib.studies.tasks import Kept, Probe, profile_of
 
 
-@item(
+@drawing(
     "Fig. 1 (a): one linear map P = S Phi in front of a layer; gradients never touch it.",
     alt="Scheme of the network: image, convolutions, z, the map P, c, linear layers, class; S and Phi make P.",
     scheme=True,
 )
-def scheme(sizes):
-    return ()  # a scheme
-
-
-@scheme.draw
-def _(study):
+def scheme(study):
     figure, ax = plt.subplots(figsize=(WIDE, 2.6))
     ax.set(xlim=(-1, 99), ylim=(-2, 38))
     ax.set_axis_off()
@@ -67,12 +59,11 @@ def diagnosed(sizes, metric: str, *settings: str, toy_value: str = "", on_toy: M
     """Values of every run of FedCS; of the toy problem by rule of the step sizes, or by setting and name."""
     for data in sizes.data:
         for method, setting in product(of_fedcs(sizes, data), settings):
-            tasks, read = (run(sizes, data, method),), partial(kept, setting)
-            yield Cell(method, data, setting, tasks, read, metric, sizes.seeds[data])
+            yield Cell(method, data, setting, (run(sizes, data, method),), setting, metric, sizes.seeds[data])
     rules = {f"{rule};alignments={sizes.toy_rounds}": f"{toy_value} {rule}" for rule in RULES if toy_value}
     for setting, name in (rules | dict(on_toy)).items():
         task = Probe("toy", toy, (sizes.toy_rounds,))
-        yield Cell("fedcs", "toy", setting, (task,), partial(kept, name), metric, sizes.seeds["toy"])
+        yield Cell("fedcs", "toy", setting, (task,), name, metric, sizes.seeds["toy"])
 
 
 @item(
@@ -85,7 +76,7 @@ def fig1(sizes):
     yield from diagnosed(sizes, "separability", *settings)
     task = run(sizes, sizes.side, CONTROL[WHITE])
     for setting in settings[: 3 if CONTROL[WHITE] in sizes.aligned_at else 2]:
-        yield Cell(WHITE, sizes.side, setting, (task,), partial(kept, setting), "separability", sizes.control_seeds)
+        yield Cell(WHITE, sizes.side, setting, (task,), setting, "separability", sizes.control_seeds)
 
 
 SPACES = {"z": "before", "c": "after", "c, later": "after more alignments"}
@@ -174,13 +165,9 @@ def eq5(sizes):
 def _(study):
     numbers = distinct(study, "eq5").query("dataset != 'toy'")
     lines = numbers["method"].map(label) + ": " + numbers["setting"].map(RATIOS.get).str[0]
-    return method_panels(
-        numbers.assign(method=lines, value=100 * numbers["value"]),
-        ["data"],
-        named=str,
-        look=lambda line: {"color": next(color for name, color, _ in RATIOS.values() if line.endswith(name))},
-        xlabel="share of the largest J [%]",
-    )
+    colors = dict(zip(lines, numbers["setting"].map(RATIOS.get).str[1], strict=True))
+    look = {"named": str, "look": lambda line: {"color": colors[line]}, "xlabel": "share of the largest J [%]"}
+    return method_panels(numbers.assign(method=lines, value=100 * numbers["value"]), ["data"], **look)
 
 
 @eq5.says
@@ -208,8 +195,6 @@ def cosines(study) -> pd.DataFrame:
 
 @eq12.draw
 def _(study):
-    if cosines(study).empty:
-        return plot_nothing()
     figure, ax = plt.subplots(figsize=(WIDE, 2.1))
     cosines(study).plot.bar(ax=ax, width=0.76, color=[RED, GREY], ylim=(0, 1.25), xlabel="", rot=0)
     ax.set(ylabel="|cosine| with the truth", yticks=[0, 0.5, 1])
@@ -269,7 +254,7 @@ def sec5(sizes):
     source = sizes.data["mnist"]._replace(stands_for="")  # of bits, any images tell
     task = Probe("one_model", two_rounds, (profile_of(sizes, PROFILES),), source, sizes=str(sizes))
     for method, metric in product(of_fedcs(sizes, "mnist"), ("models", "same_bits")):
-        yield Cell(method, "mnist", "label-shift", (task,), partial(kept, f"{metric} {method}"), metric)
+        yield Cell(method, "mnist", "label-shift", (task,), f"{metric} {method}", metric)
 
 
 def two_rounds(seed: int, profile: str) -> Kept:

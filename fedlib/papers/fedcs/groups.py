@@ -1,7 +1,5 @@
 """FedCS: data of client groups and domains (Figs. 3 to 5), and their scores over the rounds (Figs. 2, 9 and 10)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import product
@@ -12,12 +10,11 @@ import pandas as pd
 from fedlib.papers.fedcs.diagnosis import DOMAINS, GROUPS
 from fedlib.papers.fedcs.scores import CHANCE, by_method, client_scores, group_curves, when
 from fedlib.papers.fedcs.sizes import PROFILES, SHIFT, federation_of, run
-from fedlib.report.marks import panels, plot_nothing
+from fedlib.report.marks import panels
 from fedlib.report.panels import line_panels
 from fedlib.report.partition_plots import plot_partition
 from fedlib.report.style import BLACK, BLUE, PALETTE, RED, data_label, label
 from fedlib.studies.item import Cell, Item, item
-from fedlib.studies.rows import kept
 from fedlib.studies.tasks import Kept, Probe, profile_of
 
 OTHER_DIGITS = {"mnist_m": "MNIST-M-style", "digits": "digits in colour", "printed_digits": "printed digits"}
@@ -63,8 +60,8 @@ def by_group(name: str, data: str, metric: str) -> Item:
         alt=f"Lines of {quantity} by group of clients over the rounds, a panel per method; unseen groups are red.",
     )
     def groups(sizes):
-        keys = [*(f"group={g}" for g in range(sizes.of_domain + 1 if data == "digit5" else GROUPS))]
-        keys += ["gap", "width", "spread"]
+        groups = range(sizes.of_domain + 1 if data == "digit5" else GROUPS)
+        keys = [*(f"group={g}" for g in groups), "gap", "width", "spread"]
         keys += [*(f"domain={d}" for d in (*range(DOMAINS), "mixed")), "domain_width"] if data == "digit5" else []
         for method, key in product(sizes.panels[data], keys):
             read = partial(group_number, key, metric, when(method), sizes.last)
@@ -74,24 +71,12 @@ def by_group(name: str, data: str, metric: str) -> Item:
     @groups.draw
     def _(study):
         colors = {"train": BLUE, "unseen": RED, "mixed": BLACK, **dict(zip(domain_names(study), PALETTE, strict=False))}
-        means = (
-            group_curves(study, name, metric).groupby(["method", "who", "group", "round"], sort=False)["value"].mean()
-        )
-        domains = [domain_curves(study)] if name == "fig10" and len(means) else []
-        return line_panels(
-            pd.concat([means.rename(index=label, level=0).reset_index().rename(columns={"group": "seed"}), *domains]),
-            "round",
-            ["method"],
-            str,
-            lambda rows: CHANCE,
-            line="who",
-            named=str,
-            look=lambda who: {"color": colors[who]},
-            ylabel=f"{quantity} [%]",
-            ylim=(0, 102),
-            ends=True,
-            height=1.5,
-        )
+        curves = group_curves(study, name, metric).groupby(["method", "who", "group", "round"], sort=False)["value"]
+        means = curves.mean().rename(index=label, level=0).reset_index().rename(columns={"group": "seed"})
+        frame = pd.concat([means, domain_curves(study)]) if name == "fig10" else means
+        text = {"line": "who", "named": str, "ylabel": f"{quantity} [%]", "ylim": (0, 102), "ends": True, "height": 1.5}
+        look = {"look": lambda who: {"color": colors[who]}}
+        return line_panels(frame, "round", ["method"], str, CHANCE, **text, **look)
 
     @groups.says
     def _(study):
@@ -144,13 +129,11 @@ def partition(title: str, alt: str, name: str, datasets: Sequence[str], draw: Ca
         for data, metric in product(datasets, ("clients", "unseen", "samples", "smallest", "largest")):
             arguments = (profile_of(sizes, PROFILES), data)
             task = Probe("counts", counts, arguments, sizes.data[data], exact=True, sizes=str(sizes))
-            yield Cell("partition", data, SHIFT[data], (task,), partial(kept, metric), metric)
+            yield Cell("partition", data, SHIFT[data], (task,), metric, metric)
 
     @sizes_of_clients.draw
     def _(study):
         kinds = {str(row.kept["of class"]): row.kept for row in study.rows_behind(name)}  # each partition once
-        if not kinds:
-            return plot_nothing()
         figure, axes = panels(len(kinds), 2.0, across=1)
         for ax, one in zip(axes, kinds.values(), strict=True):
             draw(study, ax, one)

@@ -1,7 +1,5 @@
 """FedCS: scores of all methods (Tables 1 to 3, Figs. 6 to 8), of training and unseen clients, and the main control."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from itertools import product
@@ -11,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from fedlib.papers.fedcs.sizes import ADAPTING, CONTROL, CURVES, METRICS, SHIFT, TABLES, WHITE, run, unseen_clients
-from fedlib.report.marks import mark_chance, name_ends, panels, plot_nothing
+from fedlib.report.marks import mark_chance, name_ends, panels
 from fedlib.report.panels import dumbbell_panels, line_panels, line_style, method_panels
 from fedlib.report.sentences import extremes, paired_difference
 from fedlib.report.style import BLACK, BLUE, GREY, RED, data_label, label
@@ -102,7 +100,7 @@ def _(study):
     means = group_curves(study, "control", "f1").groupby(["who", "method", "seed", "round"], sort=False)["value"].mean()
     titles = {"train": "clients that train", "unseen": "clients never seen in training"}
     style = {"named": named, "look": look, "ylabel": "weighted F1 [%]", "ylim": (0, 100), "height": 2.1}
-    return line_panels(means.reset_index(), "round", ["who"], titles.__getitem__, lambda rows: CHANCE, **style)
+    return line_panels(means.reset_index(), "round", ["who"], titles.get, CHANCE, **style)
 
 
 @control.says
@@ -135,11 +133,10 @@ def table(name: str, data: str) -> Item:
 
     @scores.draw
     def _(study):
-        figure = method_panels(
-            study.numbers(name, metric="weighted_f1"), ["data"], chance=lambda rows: CHANCE, best_first=True, **F1
-        )
+        numbers = study.numbers(name, metric="weighted_f1")
+        figure = method_panels(numbers, ["data"], chance=CHANCE, best_first=True, **F1)
         mean, std = by_method(study, name), by_method(study, name, "weighted_f1_std")
-        for ax in figure.axes if len(mean) else ():
+        for ax in figure.axes:
             lines = [text.get_text() for text in ax.get_yticklabels()]
             places = [lines.index(named(method)) for method in mean.index]
             ax.errorbar(mean, places, xerr=std[mean.index], fmt="none", ecolor=LIGHT, elinewidth=5, zorder=0.5)
@@ -180,8 +177,6 @@ def curves(name: str, data: str) -> Item:
         for method in by_method(study, name, "accuracy").index:
             found = pd.concat([row.curve() for row in study.rows_behind(name, method=method)])
             lines[method] = found[found["when"] == when(method)].groupby("round")[["client_mean", "client_std"]].mean()
-        if not lines:
-            return plot_nothing()
         last = max([line.index[-1] for method, line in lines.items() if method != "local_only"] or [1])
         figure, axes = panels(len(lines), 1.5, sharex=True, sharey=True)
         for ax, (method, line) in zip(axes, lines.items(), strict=True):
@@ -249,10 +244,8 @@ def kind(method: str) -> str:
 
 @unseen.draw
 def _(study):
-    ends = ("clients that train", "unseen clients")
-    return dumbbell_panels(
-        training_and_unseen(study), ends, CHANCE, **F1 | {"look": lambda m: {"color": KINDS[kind(m)]}}
-    )
+    look = F1 | {"look": lambda method: {"color": KINDS[kind(method)]}}
+    return dumbbell_panels(training_and_unseen(study), ("clients that train", "unseen clients"), CHANCE, **look)
 
 
 @unseen.says
@@ -260,8 +253,7 @@ def _(study):
     table = training_and_unseen(study).drop("local_only", level="method", errors="ignore")
     change = (table["unseen"] - table["training"]).rename("value").reset_index()
     means = change.assign(kind=change["method"].map(kind)).pivot_table("value", "data", "kind", sort=False).dropna()
-    told = [
-        f"{data_label(data)}: " + ", ".join(f"{points:+.1f} with {kind}" for kind, points in own.items())
-        for data, own in means.iterrows()
-    ]
+    told = []
+    for data, own in means.iterrows():
+        told.append(f"{data_label(data)}: {', '.join(f'{points:+.1f} with {kind}' for kind, points in own.items())}")
     return f"Unseen clients minus training clients, in points of weighted F1: {'; '.join(told)}." if told else ""

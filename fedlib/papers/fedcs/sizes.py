@@ -1,7 +1,5 @@
 """FedCS (Yan and Long, 2024): sizes of the experiments, and their runs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import partial
 from typing import NamedTuple
@@ -53,20 +51,9 @@ READINGS: dict[str, Mapping[str, object]] = {  # of FedCS at FC2; each differs f
     "rank 30": {"rank": 30},
     "rank 30, whitening": {"rank": 30, "steps": "whitening"},
 }
-TRAINING: dict[str, object] = {
-    "rounds": 150,
-    "local_epochs": 2,
-    "lr_decay_every": 50,
-    "evaluate_every": 10,
-}  # the paper prints none
-TRAINING |= {
-    "batch_size": 32,
-    "lr": 0.005,
-    "momentum": 0.0,
-    "lr_decay": 0.8,
-    "join_ratio": 0.25,
-    "client_metrics": True,
-}
+TRAINING: dict[str, object] = {"rounds": 150, "local_epochs": 2, "lr_decay_every": 50}  # the paper prints none
+TRAINING |= {"evaluate_every": 10, "batch_size": 32, "lr": 0.005, "momentum": 0.0, "lr_decay": 0.8, "join_ratio": 0.25}
+TRAINING |= {"client_metrics": True}
 BASES = ("fedprox", "fedper")  # other methods that the alignment is put around
 
 
@@ -100,29 +87,22 @@ STYLES = ("pen", "pencil", "poster", "painting", "halftone")
 PEN = Images("digit_styles", (("per_style", 900),), ("pen",), few=900)
 FIVE = Images("digit_styles", (("per_style", 400),), STYLES, stands_for="digit5")
 SHIFTED = ("fedavg", "fedavg+ft", "fedavg+bn", "fedrep", "fedalt", "fedcs-fc2")
+FASTER = {"rounds": 20, "local_epochs": 3, "batch_size": 16, "lr": 0.05, "lr_decay_every": 8, "evaluate_every": 4}
 QUICK = Sizes(
     data={"mnist": PEN._replace(stands_for="mnist"), "cifar10": PEN._replace(stands_for="cifar10"), "digit5": FIVE},
     methods={"mnist": SHIFTED, "cifar10": SHIFTED, "digit5": ("fedavg", "fedavg+bn", "fedalt", "fedcs-fc2")},
     panels={"cifar10": ("fedavg+ft", "fedrep", "fedcs-fc2"), "digit5": ("fedavg", "fedalt", "fedcs-fc2")},
-    full=False,
-    setting=TRAINING
-    | {"rounds": 20, "local_epochs": 3, "batch_size": 16, "lr": 0.05, "lr_decay_every": 8, "evaluate_every": 4},
-    aligned_at=("fedcs-fc2",),
-    seeds={"mnist": 1, "cifar10": 1, "digit5": 3, "toy": 1},
-    side="digit5",
-    readings=("whitening", "paper"),
-    second=("fedavg", "fedcs-fc2"),
-)
-QUICK = QUICK._replace(clients=20, of_domain=3, min_size=20, last=4, alignments=60)
-QUICK = QUICK._replace(control_seeds=3, second_lr=0.01, second_seeds=1)
-SMOKE = QUICK._replace(clients=10, of_domain=2, min_size=10, last=1, every=1, alignments=2, toy_rounds=3)
-SMOKE = SMOKE._replace(control_seeds=1, readings=("whitening",), second=("fedavg",))
-SMOKE = SMOKE._replace(
+    full=False, clients=20, of_domain=3, min_size=20, setting=TRAINING | FASTER, last=4, alignments=60,
+    aligned_at=("fedcs-fc2",), seeds={"mnist": 1, "cifar10": 1, "digit5": 3, "toy": 1}, side="digit5", control_seeds=3,
+    readings=("whitening", "paper"), second=("fedavg", "fedcs-fc2"), second_lr=0.01, second_seeds=1,
+)  # fmt: skip
+SMOKE = QUICK._replace(
     data={name: images._replace(few=images.few and 400) for name, images in QUICK.data.items()}
     | {"digit5": FIVE._replace(options=(("per_style", 100),))},
-    setting=QUICK.setting | {"rounds": 2, "local_epochs": 1, "evaluate_every": 2},
-    seeds=dict.fromkeys(QUICK.seeds, 1),
-)
+    clients=10, of_domain=2, min_size=10, last=1, every=1, alignments=2, toy_rounds=3, control_seeds=1,
+    setting=QUICK.setting | {"rounds": 2, "local_epochs": 1, "evaluate_every": 2}, seeds=dict.fromkeys(QUICK.seeds, 1),
+    readings=("whitening",), second=("fedavg",),
+)  # fmt: skip
 PAPER = Sizes(data={name: Images(name) for name in TABLES})
 OTHER = Images("digit5", (("domains", DIGITS), ("per_domain", 5391)), stands_for="digit5")
 PROFILES = Registry(paper=PAPER, quick=QUICK, smoke=SMOKE)  # a run of one profile is not older than another's sizes

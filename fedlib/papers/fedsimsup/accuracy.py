@@ -1,7 +1,5 @@
 """FedSimSup: accuracy of the methods (Tables 1 to 3), and over the rounds (Figs. 2 and 3)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import product

@@ -1,7 +1,5 @@
 """FedSimSup (anonymous, submitted to ICLR 2025): how its claims are judged."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 
@@ -34,10 +32,10 @@ def few_values(numbers: Numbers) -> list[Case]:
             fine = numbers("similarity", "partition", name, f"clients={n};dir=0.1", "distinct")
             for c in own:
                 at = partial(numbers, "similarity", "partition", name, f"clients={n};pat={c}")
-                found, equal = at("distinct"), at("equal shares")
+                found, even = at("distinct"), at("equal shares")
                 few, many = fact(found.value <= c + 1, found), fact(fine.value > 10 * c, fine)
                 for where, effect in ((f"{n}({c})", few), (f"{n}: Dir(0.1) against {c} classes", many)):
-                    cases.append(Case(f"{name} {where}", effect if equal.value == 1 else missing(effect.name)))
+                    cases.append(Case(f"{name} {where}", effect if even.value == 1 else missing(effect.name)))
     return cases
 
 

@@ -1,7 +1,5 @@
 """FedSimSup: controls of Table 1: another network, more rounds, FedRep to FedPAC, classifiers trained again."""
 
-from __future__ import annotations
-
 from functools import partial
 from itertools import product
 

@@ -1,7 +1,5 @@
 """FedSimSup: answers and Grad-CAM of the two networks of every client, as a row keeps them (Fig. 4)."""
 
-from __future__ import annotations
-
 import base64
 from copy import deepcopy
 

@@ -1,7 +1,5 @@
 """FedSimSup: measurements that need no run of a table: similarities, upload shares, movement, parameters, bytes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

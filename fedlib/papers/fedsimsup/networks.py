@@ -1,7 +1,5 @@
 """FedSimSup: the two networks of a client (Figs. 1 and 4): their answers, Grad-CAM, movement, size and messages."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Mapping
 from functools import partial
@@ -22,7 +20,6 @@ from fedlib.report.panels import method_panels
 from fedlib.report.sentences import paired_difference
 from fedlib.report.style import BLACK, BLUE, GREY, RED, WIDE
 from fedlib.studies.item import Cell, drawing, item
-from fedlib.studies.rows import kept
 from fedlib.studies.tasks import Kept, Probe
 
 
@@ -80,9 +77,9 @@ def alone(sizes):
     cell = partial(Cell, "fedsimsup", first(sizes).dataset, seeds=sizes.seeds)
     metrics = {"accuracy": "alone", "own classes": "own", "main class": "main"}
     for (metric, name), (weights, task), who in product(metrics.items(), tasks.items(), ANSWERS):
-        read = partial(kept, f"{name}: {who}")
-        yield cell(setting=f"answer={who};weights={weights}", tasks=(task,), read=read, metric=metric)
-    yield cell(setting="answer=main class", tasks=(tasks["s_ij"],), read=partial(kept, "alone: main"))
+        setting = f"answer={who};weights={weights}"
+        yield cell(setting=setting, tasks=(task,), read=f"{name}: {who}", metric=metric)
+    yield cell(setting="answer=main class", tasks=(tasks["s_ij"],), read="alone: main")
 
 
 @alone.draw
@@ -124,8 +121,7 @@ def _(study):
 def fig4(sizes):
     task, dataset = table_run(sizes, first(sizes), "fedsimsup"), first(sizes).dataset
     for scope, name in product(SCOPES, MEASURES):
-        read = partial(kept, f"{scope}: {name}")
-        yield Cell("fedsimsup", dataset, f"class={scope}", (task,), read, name, sizes.seeds)
+        yield Cell("fedsimsup", dataset, f"class={scope}", (task,), f"{scope}: {name}", name, sizes.seeds)
 
 
 SOURCES = {"cifar10": "CIFAR-10 (Krizhevsky, 2009)", "digit_styles": "handwritten digits (Alpaydin and Kaynak, 1998)"}
@@ -201,7 +197,7 @@ def moves(sizes):
     numbers = [("rank correlation", f"with={name}", name) for name in names]
     numbers += [("percent", f"received is better;part={part}", f"better on {part}") for part in ("train", "test")]
     for metric, setting, name in (*numbers, ("records", "", "records")):
-        yield Cell("fedsimsup", "cifar10", setting, (task,), partial(kept, name), metric, sizes.side_seeds)
+        yield Cell("fedsimsup", "cifar10", setting, (task,), name, metric, sizes.side_seeds)
 
 
 @moves.draw
@@ -260,7 +256,7 @@ def plot_bars(study, item: str, names: Mapping[str, str], xlabel: str) -> Figure
 def sizes(sizes):
     task = probe(sizes, "sizes", measure.parameters, exact=True)
     for name, kind in product(SHAPES, ("theta", "l", "c", "t")):
-        yield Cell("fedsimsup", name, f"network={kind}", (task,), partial(kept, f"{name} {kind}"), "parameters")
+        yield Cell("fedsimsup", name, f"network={kind}", (task,), f"{name} {kind}", "parameters")
 
 
 @sizes.draw
@@ -284,7 +280,7 @@ def _(study):
 def messages(sizes):
     task = Probe("messages", measure.messages, exact=True)
     for metric in ("theta", "counts", "beyond theta, round 1", "beyond theta, round 2", "kinds"):
-        yield Cell("fedsimsup", "digits", "supervisor=mixed", (task,), partial(kept, metric), metric)
+        yield Cell("fedsimsup", "digits", "supervisor=mixed", (task,), metric, metric)
 
 
 @messages.draw

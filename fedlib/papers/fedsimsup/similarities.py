@@ -1,9 +1,6 @@
 """FedSimSup: label similarities of clients, and the uploads in every client's model."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from functools import partial
 from itertools import product
 
 import numpy as np
@@ -20,7 +17,6 @@ from fedlib.report.marks import panels, plot_nothing
 from fedlib.report.partition_plots import plot_partition
 from fedlib.report.style import WIDE
 from fedlib.studies.item import Cell, item
-from fedlib.studies.rows import kept
 from fedlib.studies.tasks import Kept
 
 
@@ -34,7 +30,7 @@ def authors(sizes):
     column = Column("cifar10", min(sizes.clients), "dir", 0.1)
     task = probe(sizes, "authors", shares_in_theta, *column, data="cifar10")
     for weights in ("s_ij", "equal", "chance"):
-        yield Cell("fedsimsup", "cifar10", f"weights={weights}", (task,), partial(kept, weights), "percent", 3)
+        yield Cell("fedsimsup", "cifar10", f"weights={weights}", (task,), weights, "percent", 3)
 
 
 authors.draw(lambda study: draw_shares(study.rows_behind("authors")[0].kept))
@@ -96,7 +92,7 @@ def similarity(sizes):
         for column in (*(Column(name, n, "pat", c) for c in CLASSES[name]), Column(name, n, "dir", 0.1)):
             task = probe(sizes, "similarity", similarities, *column, data=name)
             for metric in ("distinct", "equal shares", "zero", "median"):
-                yield Cell("partition", name, column.setting, (task,), partial(kept, metric), metric)
+                yield Cell("partition", name, column.setting, (task,), metric, metric)
 
 
 def partitions(study) -> dict[str, Kept]:
@@ -139,7 +135,7 @@ def fig5(sizes):
     metric, n = "share of top class", min(sizes.clients)
     for column in (Column("cifar10", n, "pat", 2), Column("cifar10", n, "dir", 0.1)):
         task = probe(sizes, "similarity", similarities, *column, data="cifar10")
-        yield Cell("partition", "cifar10", column.setting, (task,), partial(kept, metric), metric)
+        yield Cell("partition", "cifar10", column.setting, (task,), metric, metric)
 
 
 @fig5.draw

@@ -1,7 +1,5 @@
 """FedSimSup (anonymous, submitted to ICLR 2025): sizes of the experiments, and their runs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple

@@ -1,25 +1,20 @@
 """pFedHR (Wang et al., NeurIPS 2023): how its claims are judged."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
-from itertools import pairwise, product
+from itertools import product
 
 from scipy.stats import spearmanr
 
 from fedlib.papers.pfedhr.distillation import control
 from fedlib.papers.pfedhr.sizes import DATA, FEW, HYPER, MAIN, MANY, NETS, RIVALS, SAME, SPLITS, both_kinds, where
-from fedlib.studies.claim import Claim, Numbers
+from fedlib.studies.claim import Claim, Numbers, lead
 from fedlib.studies.number import Number, kth_largest, largest, mean, missing, smallest, strictly
 from fedlib.studies.verdict import Case
 
 
 def over_rivals(n: Numbers, item: str, d: str, kind: str, split: str, printed: tuple[int, int, str] = FEW) -> Case:
     """pFedHR against the better of the two methods with the same public images."""
-    setting = where(kind, split, printed)
-    return Case(
-        f"{d} {kind} {split}", n(item, "pfedhr", d, setting) - largest(n(item, m, d, setting) for m in RIVALS[kind])
-    )
+    return Case(f"{d} {kind} {split}", lead(n, item, "pfedhr", RIVALS[kind], (d, where(kind, split, printed))))
 
 
 def labels_help(n: Numbers) -> list[Case]:
@@ -37,13 +32,11 @@ def iid_is_easier(n: Numbers) -> list[Case]:
     rows = [("table2", kind, m, d, FEW) for d in DATA for kind, m in both_kinds()]
     rows += [("table3", kind, m, MAIN, MANY) for kind, m in both_kinds()]
     rows += [("table4", kind, m, d, (12, 4, net)) for net in NETS for d in DATA for kind, m in same()]
-    return [
-        Case(
-            f"{item} {d} {kind} {m} {printed[2]}",
-            n(item, m, d, where(kind, "iid", printed)) - n(item, m, d, where(kind, "noniid", printed)),
-        )
-        for item, kind, m, d, printed in rows
-    ]
+    cases = []
+    for item, kind, m, d, printed in rows:
+        iid, noniid = (n(item, m, d, where(kind, split, printed)) for split in SPLITS)
+        cases.append(Case(f"{item} {d} {kind} {m} {printed[2]}", iid - noniid))
+    return cases
 
 
 def same() -> list[tuple[str, str]]:
@@ -53,13 +46,11 @@ def same() -> list[tuple[str, str]]:
 
 def more_clients(n: Numbers) -> list[Case]:
     """ph06: 12 clients over 100."""
-    return [
-        Case(
-            f"{kind} {m} {split}",
-            n("table2", m, MAIN, where(kind, split)) - n("table3", m, MAIN, where(kind, split, MANY)),
-        )
-        for split, (kind, m) in product(SPLITS, both_kinds())
-    ]
+    cases = []
+    for split, (kind, m) in product(SPLITS, both_kinds()):
+        few, many = n("table2", m, MAIN, where(kind, split)), n("table3", m, MAIN, where(kind, split, MANY))
+        cases.append(Case(f"{kind} {m} {split}", few - many))
+    return cases
 
 
 def alone(n: Numbers, method: str, d: str, net: str, split: str) -> Number:
@@ -87,6 +78,7 @@ def by_images(n: Numbers, method: str, kind: str, split: str, name: str) -> Numb
 
 
 OTHERS = ("mnist", "cifar10")
+SOURCES = (MAIN, "cifar10")  # SVHN, or what stands for it
 PANELS = list(product(RIVALS, SPLITS))
 
 
@@ -109,20 +101,16 @@ def smallest_loss(n: Numbers) -> list[Case]:
 
 def as_good_with_others(n: Numbers) -> list[Case]:
     """ph12: pFedHR with foreign public images against the others with matching ones, less a point."""
-    return [
-        Case(
-            f"{kind} {split} {name}",
-            by_images(n, "pfedhr", kind, split, name)
-            + 1
-            - largest(by_images(n, m, kind, split, MAIN) for m in RIVALS[kind]),
-        )
-        for (kind, split), name in product(PANELS, OTHERS)
-    ]
+    cases = []
+    for (kind, split), name in product(PANELS, OTHERS):
+        best = largest(by_images(n, m, kind, split, MAIN) for m in RIVALS[kind])
+        cases.append(Case(f"{kind} {split} {name}", by_images(n, "pfedhr", kind, split, name) + 1 - best))
+    return cases
 
 
-def on_first(names: Sequence[str], cases: Callable[[str], list[Case]]) -> list[Case]:
+def on_first(n: Numbers, names: Sequence[str], cases: Callable[[Numbers, str], list[Case]]) -> list[Case]:
     """The cases on the first of these data sets on which one of them was measured."""
-    found = [cases(name) for name in names]
+    found = [cases(n, d) for d in names]
     return next((own for own in found if any(not case.effect.missing for case in own)), found[0])
 
 
@@ -132,54 +120,37 @@ def figure(n: Numbers, item: str, d: str, x: float, split: str, kind: str = "lab
     return n(item, "pfedhr", d, where(kind, split, **{key: x}))
 
 
-def ordered(n: Numbers, item: str, best_first: Sequence[float]) -> list[Case]:
-    """Every value against the next one, on SVHN or what stands for it."""
-
-    def cases(d: str) -> list[Case]:
-        return [
-            Case(f"{split}: {a} over {b}", figure(n, item, d, a, split) - figure(n, item, d, b, split))
-            for split in SPLITS
-            for a, b in pairwise(best_first)
-        ]
-
-    return on_first((MAIN, "cifar10"), cases)
+def higher(n: Numbers, d: str, item: str, *pairs: tuple[float, float]) -> list[Case]:
+    """One value of a hyper-parameter against another."""
+    return [
+        Case(f"{split}: {a} over {b}", figure(n, item, d, a, split) - figure(n, item, d, b, split))
+        for split in SPLITS
+        for a, b in pairs
+    ]
 
 
 def more_public(n: Numbers) -> list[Case]:
     """ph13: every step up, and the whole way."""
-
-    def whole(d: str) -> list[Case]:
-        return [
-            Case(f"{s}: 0.1 over 0.02", figure(n, "fig3", d, 0.1, s) - figure(n, "fig3", d, 0.02, s)) for s in SPLITS
-        ]
-
-    return ordered(n, "fig3", (0.1, 0.05, 0.02)) + on_first((MAIN, "cifar10"), whole)
+    steps = on_first(n, SOURCES, lambda n, d: higher(n, d, "fig3", (0.1, 0.05), (0.05, 0.02)))
+    return steps + on_first(n, SOURCES, lambda n, d: higher(n, d, "fig3", (0.1, 0.02)))
 
 
-def more_groups(n: Numbers) -> list[Case]:
+def more_groups(n: Numbers, d: str) -> list[Case]:
     """ph14: K = 5 over K = 3 in all panels (a positive rank correlation of three values), no step down in three."""
-
-    def cases(d: str) -> list[Case]:
-        at = {(k, panel): figure(n, "fig4", d, k, panel[1], panel[0]) for k in (3, 4, 5) for panel in PANELS}
-        whole = [Case(f"{' '.join(panel)}: 5 over 3", at[5, panel] - at[3, panel]) for panel in PANELS]
-        steps = [smallest([at[5, panel] - at[4, panel], at[4, panel] - at[3, panel]]) for panel in PANELS]
-        return [*whole, Case("smallest step, third of four panels", kth_largest(steps, 3))]
-
-    return on_first((MAIN, "cifar10"), cases)
+    at = {(k, panel): figure(n, "fig4", d, k, panel[1], panel[0]) for k in (3, 4, 5) for panel in PANELS}
+    whole = [Case(f"{' '.join(panel)}: 5 over 3", at[5, panel] - at[3, panel]) for panel in PANELS]
+    steps = [smallest([at[5, panel] - at[4, panel], at[4, panel] - at[3, panel]]) for panel in PANELS]
+    return [*whole, Case("smallest step, third of four panels", kth_largest(steps, 3))]
 
 
-def more_epochs(n: Numbers) -> list[Case]:
+def more_epochs(n: Numbers, d: str) -> list[Case]:
     """ph17: the rank correlation with the epochs is negative, and three are better than ten."""
-
-    def cases(d: str) -> list[Case]:
-        found, values = [], (3, 4, 5, 10)
-        for split in SPLITS:
-            numbers = [figure(n, "fig6", d, x, split) for x in values]
-            found += [Case(f"{split}: rank correlation", falling(values, numbers))]
-            found += [Case(f"{split}: 3 over 10", numbers[0] - numbers[-1])]
-        return found
-
-    return on_first((MAIN, "cifar10"), cases)
+    cases, values = [], (3, 4, 5, 10)
+    for split in SPLITS:
+        numbers = [figure(n, "fig6", d, x, split) for x in values]
+        cases.append(Case(f"{split}: rank correlation", falling(values, numbers)))
+        cases.append(Case(f"{split}: 3 over 10", numbers[0] - numbers[-1]))
+    return cases
 
 
 def falling(values: Sequence[float], numbers: Sequence[Number]) -> Number:
@@ -196,53 +167,36 @@ def search(n: Numbers, item: str, metric: str, d: str, split: str) -> Number:
     return n(item, "pfedhr", d, where("labeled", split), metric)
 
 
-def few_with_many_groups(n: Numbers) -> list[Case]:
+def few_with_many_groups(n: Numbers, d: str) -> list[Case]:
     """ph15: over K = 2 to 6 candidates do not become more nor rounds without any fewer; for some K there is one."""
-
-    def cases(d: str) -> list[Case]:
-        metrics = {"fall of M": "M never rises", "rise of none": "rounds without any never fall"}
-        metrics |= {"most without any": "some K without any"}
-        found = [Case(f"{text}, {s}", search(n, "search", m, d, s)) for m, text in metrics.items() for s in SPLITS]
-        return [case._replace(effect=strictly(case.effect)) if "some K" in case.where else case for case in found]
-
-    return on_first(("cifar10", MAIN), cases)
+    metrics = {"fall of M": "M never rises", "rise of none": "rounds without any never fall"}
+    cases = [Case(f"{text}, {s}", search(n, "search", m, d, s)) for m, text in metrics.items() for s in SPLITS]
+    some = {s: search(n, "search", "most without any", d, s) for s in SPLITS}
+    return cases + [Case(f"some K without any, {s}", strictly(share)) for s, share in some.items()]
 
 
-def teachers_change(n: Numbers) -> list[Case]:
+def teachers_change(n: Numbers, d: str) -> list[Case]:
     """ph18: teachers of 80 % of the clients change, are made of two clients' blocks at least, and keep R1 to R4."""
-
-    def cases(d: str) -> list[Case]:
-        least = {"changed": 80, "sources": 2, "legal": 100}
-        return [Case(f"{m}, {s}", search(n, "fig7", m, d, s) - low) for m, low in least.items() for s in SPLITS]
-
-    return on_first(("cifar10", MAIN), cases)
+    least = {"changed": 80, "sources": 2, "legal": 100}
+    return [Case(f"{m}, {s}", search(n, "fig7", m, d, s) - low) for m, low in least.items() for s in SPLITS]
 
 
-def diverse(n: Numbers) -> list[Case]:
+def diverse(n: Numbers, d: str) -> list[Case]:
     """ph19: two candidates in 90 % of the rounds, two architectures on average, no two alike."""
-
-    def cases(d: str) -> list[Case]:
-        found = []
-        for split in SPLITS:
-            own = {m: search(n, "search", m, d, split) for m in ("two or more", "kinds", "repeated")}
-            found += [Case(f"M >= 2 in 90 % of rounds, {split}", own["two or more"] - 90)]
-            found += [
-                Case(f"architectures, {split}", own["kinds"] - 2),
-                Case(f"none twice, {split}", 0 - own["repeated"]),
-            ]
-        return found
-
-    return on_first(("cifar10", MAIN), cases)
+    cases = []
+    for split in SPLITS:
+        two, kinds, repeated = (search(n, "search", m, d, split) for m in ("two or more", "kinds", "repeated"))
+        cases += [Case(f"M >= 2 in 90 % of rounds, {split}", two - 90), Case(f"architectures, {split}", kinds - 2)]
+        cases.append(Case(f"none twice, {split}", 0 - repeated))
+    return cases
 
 
 def teacher_helps(n: Numbers) -> list[Case]:
     """ph20: over Local-Only, and over a random candidate as the teacher."""
     cases = []
     for d, split in product((MAIN, "cifar10"), SPLITS):
-        own, without = (
-            n("table2", "pfedhr", d, where("labeled", split)),
-            n("table2", "local_only", d, where("none", split)),
-        )
+        own = n("table2", "pfedhr", d, where("labeled", split))
+        without = n("table2", "local_only", d, where("none", split))
         other = n("other_teachers", "pfedhr", d, control(split, "random candidate"))
         cases.append(Case(f"over Local-Only, {d} {split}", strictly(own - without)))
         cases.append(Case(f"over a random teacher, {d} {split}", strictly(own - other)))
@@ -267,11 +221,11 @@ CLAIMS = [
     Claim("ph11", smallest_loss),
     Claim("ph12", as_good_with_others, "most", 4),
     Claim("ph13", more_public),
-    Claim("ph14", more_groups),
-    Claim("ph15", few_with_many_groups, figure="search"),
-    Claim("ph16", lambda n: ordered(n, "fig5", (1, 2, 3))),
-    Claim("ph17", more_epochs),
-    Claim("ph18", teachers_change),
-    Claim("ph19", diverse, figure="search"),
+    Claim("ph14", lambda n: on_first(n, SOURCES, more_groups)),
+    Claim("ph15", lambda n: on_first(n, SOURCES[::-1], few_with_many_groups), figure="search"),
+    Claim("ph16", lambda n: on_first(n, SOURCES, lambda n, d: higher(n, d, "fig5", (1, 2), (2, 3)))),
+    Claim("ph17", lambda n: on_first(n, SOURCES, more_epochs)),
+    Claim("ph18", lambda n: on_first(n, SOURCES[::-1], teachers_change)),
+    Claim("ph19", lambda n: on_first(n, SOURCES[::-1], diverse), figure="search"),
     Claim("ph20", teacher_helps, figure="other_teachers"),
 ]  # fmt: skip

@@ -1,8 +1,5 @@
 """pFedHR: the accuracy of teachers, and the gain of the clients that learn from them."""
 
-from __future__ import annotations
-
-from functools import partial
 from itertools import product
 
 import matplotlib.pyplot as plt
@@ -16,8 +13,7 @@ from fedlib.papers.pfedhr.sizes import ALL_KNOWING, KNOWS_NOTHING, NOBODY, PRINT
 from fedlib.report.marks import mark_chance, name_ends, panels, plot_nothing, seeds_and_mean
 from fedlib.report.sentences import extremes, paired_difference
 from fedlib.report.style import BLACK, BLUE, BROWN, GREEN, GREY, ORANGE, PINK, RED, SKY, WIDE
-from fedlib.studies.item import Cell, item
-from fedlib.studies.rows import kept
+from fedlib.studies.item import Cell, drawing, item
 
 TEACHERS = {  # name and colour
     NOBODY: ("Local-Only", GREY),
@@ -131,8 +127,7 @@ def other_teachers(sizes):
             cell = Cell("pfedhr", name, control(split, who), (task,), sizes.score, seeds=seeds)
             yield cell
             if who != NOBODY:
-                read = partial(kept, "teacher on test images" if who in shared else "teachers")
-                yield cell._replace(read=read, metric="teachers")
+                yield cell._replace(read="teacher on test images" if who in shared else "teachers", metric="teachers")
 
 
 def clouds(ax: Axes, rows: pd.DataFrame, x: str, y: str) -> None:
@@ -177,14 +172,6 @@ def _(study):
     return f"{largest} {gain(study, PRINTED, KNOWS_NOTHING)}".strip()
 
 
-@item(
-    "Mechanism: a teacher's lead over its client, and the client's gain; a dot for every client and round.",
-    alt="Lead of a teacher over its client against the client's gain over Local-Only a round later, by teacher.",
-)
-def pupils(sizes):
-    return ()  # drawn from the runs of the control
-
-
 def leads(study) -> pd.DataFrame:
     """Points of every teacher over its client (lead), and of the client over Local-Only a round later (gain)."""
     rows = by_client(study)
@@ -193,8 +180,11 @@ def leads(study) -> pd.DataFrame:
     return rows.assign(lead=rows["knows"] - rows["accuracy"], gain=later).dropna()
 
 
-@pupils.draw
-def _(study):
+@drawing(
+    "Mechanism: a teacher's lead over its client, and the client's gain; a dot for every client and round.",
+    alt="Lead of a teacher over its client against the client's gain over Local-Only a round later, by teacher.",
+)
+def pupils(study):  # the runs of the control
     rows = leads(study)
     if rows.empty:
         return plot_nothing()

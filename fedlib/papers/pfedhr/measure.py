@@ -1,7 +1,5 @@
 """pFedHR: further values in the row of a run: other tests, the search for candidates, the accuracy of teachers."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
 

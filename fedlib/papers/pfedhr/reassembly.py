@@ -1,9 +1,6 @@
 """pFedHR: what a round does (Table 1, Figs. 2 and 7): data and traffic, blocks, groups and candidates."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from functools import partial
 from itertools import product
 
 import matplotlib.pyplot as plt
@@ -24,8 +21,8 @@ from fedlib.report.panels import line_panels
 from fedlib.report.partition_plots import plot_partition
 from fedlib.report.sentences import trend
 from fedlib.report.style import BLACK, PALETTE, TEXT, WIDE
-from fedlib.studies.item import Cell, item
-from fedlib.studies.rows import Row, kept
+from fedlib.studies.item import Cell, drawing, item
+from fedlib.studies.rows import Row
 from fedlib.studies.tasks import Kept, Probe, images, profile_of
 
 
@@ -34,7 +31,7 @@ def table1(sizes):
     for kind, method in both_kinds(sizes.rivals):
         task = Probe("table1", needs, (profile_of(sizes, PROFILES), method, kind), exact=True, sizes=str(sizes))
         for metric in ("uses labels", "bytes up"):
-            yield Cell(method, "", f"public={kind}", (task,), partial(kept, metric), metric)
+            yield Cell(method, "", f"public={kind}", (task,), metric, metric)
 
 
 def needs(seed: int, profile: str, method: str, kind: str) -> Kept:
@@ -51,16 +48,11 @@ def needs(seed: int, profile: str, method: str, kind: str) -> Kept:
     return {"uses labels": int(not same), "bytes up": int(seen.rounds["bytes_up"].iloc[0]) // 4}
 
 
-@item(
+@drawing(
     "Images of each class by client.",
     alt="Circles by client and class, their area the number of images, for IID and Non-IID.",
 )
-def partitions(sizes):
-    return ()  # drawn from the data of Table 2
-
-
-@partitions.draw
-def _(study):
+def partitions(study):  # the data of Table 2
     figure, axes = panels(len(accuracy.SPLIT), 2.1, across=1)
     for ax, (split, name) in zip(axes, accuracy.SPLIT.items(), strict=True):
         [task, *_] = [c.tasks[0] for c in study.cells if c.item == "table2" and f"split={split}" in c.setting]
@@ -69,17 +61,12 @@ def _(study):
     return figure
 
 
-@item(
+@drawing(
     "Fig. 2: one round of pFedHR.",
     alt="Blocks of three networks, three groups of blocks, two candidates, and the clients that learn from them.",
     scheme=True,
 )
-def fig2(sizes):
-    return ()  # a scheme
-
-
-@fig2.draw
-def _(study):
+def fig2(study):
     figure, ax = plt.subplots(figsize=(WIDE, 4.6))
     ax.set(xlim=(-0.4, 6.6), ylim=(-4.1, 3.3))
     ax.set_axis_off()
@@ -125,17 +112,12 @@ def pool(row: Row, seen: Round) -> tuple[list[list[str]], list[str]]:
     return [names[n][1] for n in seen.networks], whose
 
 
-@item(
+@drawing(
     "The last round of a run: blocks, groups and candidates.",
     name="round",
     alt="Similarity of all pairs of blocks, with frames around groups, and the candidates as rows of blocks.",
 )
-def last_round(sizes):
-    return ()  # drawn from a run of Table 2
-
-
-@last_round.draw
-def _(study):
+def last_round(study):  # a run of Table 2
     row = first_run(study)
     if row is None:
         return plot_nothing()

@@ -1,7 +1,5 @@
 """pFedHR (Wang et al., NeurIPS 2023): sizes of the experiments, and their runs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import NamedTuple

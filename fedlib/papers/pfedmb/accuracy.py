@@ -1,7 +1,5 @@
 """pFedMB: accuracy of the methods (Tables I and II, Fig. 4), and by the number of branches (Table III, Fig. 5)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import product

@@ -1,7 +1,5 @@
 """pFedMB (Mori et al., IJCNN 2023): how its claims are judged."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 from fedlib.papers.pfedmb.mixture_weights import LAYERS

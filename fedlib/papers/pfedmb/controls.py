@@ -1,7 +1,5 @@
 """pFedMB: controls of Tables I and II: parts of the method replaced, other step sizes, and FedAMP's lambda."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from itertools import product

@@ -1,7 +1,5 @@
 """pFedMB: traffic, and the cost of a prediction (sections IV-A and VI)."""
 
-from __future__ import annotations
-
 import timeit
 from collections.abc import Callable
 from functools import partial
@@ -21,7 +19,7 @@ from fedlib.report.panels import line_panels
 from fedlib.report.style import GREY, RED
 from fedlib.stack import Params
 from fedlib.studies.item import Cell, item
-from fedlib.studies.rows import Row, kept
+from fedlib.studies.rows import Row
 from fedlib.studies.tasks import Kept, Probe, Run
 
 
@@ -39,7 +37,7 @@ def cost(sizes):
     for b in COSTED:
         task = Probe("inference", inference, (b,))
         for metric in ("parameters", "merged", "plain", "calls", "calls_plain", "error", "time", "time_unmerged"):
-            yield Cell("pfedmb", "cifar10", f"branches={b}", (task,), partial(kept, metric), metric)
+            yield Cell("pfedmb", "cifar10", f"branches={b}", (task,), metric, metric)
 
 
 def floats(way: str, row: Row) -> float:

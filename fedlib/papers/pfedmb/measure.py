@@ -1,7 +1,5 @@
 """pFedMB: values that the rows of its runs keep, and numbers that are read from them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Literal

@@ -1,7 +1,5 @@
 """pFedMB: the weights alpha of the branches (Figs. 1 to 3), and the groups of clients that they find."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import product

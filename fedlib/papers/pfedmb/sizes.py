@@ -1,7 +1,5 @@
 """pFedMB (Mori et al., IJCNN 2023): sizes of the experiments, and their runs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """pFedSim (Tan et al., 2023): how its claims are judged."""
 
-from __future__ import annotations
-
 from functools import partial
 
 from fedlib.papers.pfedsim.measure import DOMAINS, PAIRS

@@ -1,8 +1,5 @@
 """pFedSim: partitions, networks, traffic and time (Tables 1, 4, 5, 7, 9; Figs. 3, 4, 5a)."""
 
-from __future__ import annotations
-
-from functools import partial
 from itertools import product
 
 import matplotlib.pyplot as plt
@@ -14,7 +11,6 @@ from fedlib.report.marks import arrow, box, panels
 from fedlib.report.partition_plots import plot_partition
 from fedlib.report.style import BLUE, GREY, RED, WIDE, label
 from fedlib.studies.item import Cell, drawing, item
-from fedlib.studies.rows import kept
 from fedlib.studies.tasks import Probe, images
 
 
@@ -23,7 +19,7 @@ def table1(sizes):
     for method in COSTED:
         task = Probe("table1", needs, (method,), exact=True)
         for metric in ("models up and down", "most models up", "looks at data of others"):
-            yield Cell(method, "", "", (task,), partial(kept, metric), metric)
+            yield Cell(method, "", "", (task,), metric, metric)
 
 
 @item("Table 4: sizes of the clients.", rows="metric", digits=0)
@@ -31,9 +27,9 @@ def table4(sizes):
     for name, (source, _) in sizes.data.items():
         probes = {a: Probe("table4", client_sizes, (source, a, sizes.clients, sizes.min_size), source) for a in ALPHAS}
         for alpha, (metric, value) in product(ALPHAS, (("samples_per_client", "mean"), ("std_of_sizes", "std"))):
-            yield Cell("partition", name, f"dir={alpha}", (probes[alpha],), partial(kept, value), metric, 2)
+            yield Cell("partition", name, f"dir={alpha}", (probes[alpha],), value, metric, 2)
         for metric, value in (("num_samples", "samples"), ("num_classes", "classes")):
-            yield Cell("partition", name, "", (probes[0.1],), partial(kept, value), metric)
+            yield Cell("partition", name, "", (probes[0.1],), value, metric)
 
 
 @drawing(
@@ -53,8 +49,8 @@ def fig3(study):  # the measurements of Table 4
 def network(table: str, layers):
     """The numbers of Table 5 or 9."""
     for layer in layers:
-        task, read = Probe("networks", networks, exact=True), partial(kept, f"{table} {layer}")
-        yield Cell("partition", "", f"layer={layer}", (task,), read, "parameters")
+        task = Probe("networks", networks, exact=True)
+        yield Cell("partition", "", f"layer={layer}", (task,), f"{table} {layer}", "parameters")
 
 
 @item("Table 5: parameters of LeNet5 by layer.", rows="layer", digits=0)
@@ -76,7 +72,7 @@ def table7(sizes):
     for name, (source, model) in sizes.data.items():
         task = Probe("table7", costs, (COSTED, source, sizes.clients, sizes.min_size, setting, model), source)
         for method, metric in product(COSTED, ("xi_p_1e-4s", "relative_time", "scalars_down", "scalars_up")):
-            yield Cell(method, name, "dir=0.1", (task,), partial(kept, f"{metric} {method}"), metric, 3)
+            yield Cell(method, name, "dir=0.1", (task,), f"{metric} {method}", metric, 3)
 
 
 @table7.draw
@@ -102,13 +98,10 @@ def _(study):
 def table8a(sizes):
     task = Probe("table8a", domain_sizes, (sizes.domains[0],), sizes.domains[0], exact=True)
     for name in sizes.domain_names:
-        yield Cell("partition", "domainnet", f"domain={name}", (task,), partial(kept, name.lower()), "num_samples")
+        yield Cell("partition", "domainnet", f"domain={name}", (task,), name.lower(), "num_samples")
 
 
-@drawing(
-    "Fig. 5(a): one class in all domains.",
-    alt="One picture of the same class from each domain.",
-)
+@drawing("Fig. 5(a): one class in all domains.", alt="One picture of the same class from each domain.")
 def fig5a(study):  # the images
     [cell, *_] = [cell for cell in study.cells if cell.item == "table8a"]
     data = images(cell.tasks[0].images)

@@ -1,7 +1,5 @@
 """pFedSim: measurements that are no accuracy, and the values that a row keeps of a run."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -24,8 +22,6 @@ PAIRS = {"i-i'": (0, 1), "i-j": (0, 2), "j-k": (2, 3), "i-k": (0, 3)}
 LABELS = (range(5), range(5), range(2, 7), range(5, 10))  # of i, i', j and k
 DOMAINS = ("Clipart", "Infograph", "Painting", "Quickdraw", "Real", "Sketch")
 VARIANTS = (("per_class", 1e-4), ("per_class", 1e-1), ("mean_cos", 1e-4))  # similarity and cap
-
-# -- of runs ------------------------------------------------------------------------------------------------------
 
 
 def by_domain(result: fl.RunResult) -> Kept:
@@ -62,9 +58,6 @@ def true_similarity(federation: Federation) -> np.ndarray:
     """Equation (1) for all pairs of clients: [n_clients, n_clients]."""
     y = [federation.data.y[own] for own in federation.train]
     return np.array([[similarity.data_similarity(a, b) for b in y] for a in y])
-
-
-# -- measurements -------------------------------------------------------------------------------------------------
 
 
 def alone(federation: Federation, epochs: int, setting: Mapping[str, object], seed: int) -> fl.RunResult:

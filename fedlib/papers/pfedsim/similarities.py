@@ -1,7 +1,5 @@
 """pFedSim: the measurement study (Fig. 1, Fig. 2, Table 2), and the similarity that the server learns."""
 
-from __future__ import annotations
-
 from functools import partial
 from itertools import product
 
@@ -18,7 +16,6 @@ from fedlib.report.marks import panels
 from fedlib.report.panels import line_panels
 from fedlib.report.style import GREY, PALETTE, RED, WIDE
 from fedlib.studies.item import Cell, item
-from fedlib.studies.rows import kept
 from fedlib.studies.tasks import Probe
 
 
@@ -38,8 +35,7 @@ def fig1(sizes):
     arguments = (sizes.study, sizes.min_size, sizes.study_epochs, setting, sizes.study_images)
     task = Probe("fig1", layers_alike, arguments, sizes.study)
     for k in LAYERS:
-        read = partial(kept, f"layer={k}")
-        yield Cell("local_only", "cifar10", f"layer={k}", (task,), read, "cka", sizes.study_seeds)
+        yield Cell("local_only", "cifar10", f"layer={k}", (task,), f"layer={k}", "cka", sizes.study_seeds)
 
 
 @fig1.draw
@@ -80,8 +76,8 @@ def pairs_of_clients(sizes) -> Probe:
 )
 def table2(sizes):
     for measure, pair in product(MEASURES, PAIRS):
-        read, tasks = partial(kept, f"{measure} {pair}"), (pairs_of_clients(sizes),)
-        yield Cell(measure, "cifar10", f"pair={pair}", tasks, read, "similarity", sizes.study_seeds)
+        key = measure, "cifar10", f"pair={pair}", (pairs_of_clients(sizes),)
+        yield Cell(*key, f"{measure} {pair}", "similarity", sizes.study_seeds)
 
 
 @table2.draw
@@ -193,8 +189,8 @@ def _(study):
 def learned(sizes):
     for name, alpha, rho in product(sizes.data, sizes.rho_alphas, sizes.rhos):
         for metric in ("tau", "r") if rho < 1 else ():
-            read, tasks = partial(kept, metric), (warmed(sizes, name, alpha, rho),)
-            yield Cell("pfedsim", name, f"dir={alpha};rho={rho:g}", tasks, read, metric, sizes.rho_seeds)
+            setting, task = f"dir={alpha};rho={rho:g}", warmed(sizes, name, alpha, rho)
+            yield Cell("pfedsim", name, setting, (task,), metric, metric, sizes.rho_seeds)
 
 
 @learned.draw
@@ -230,7 +226,7 @@ def stages(sizes):
     arguments = (source, 0.1, sizes.clients, sizes.min_size, setting, sizes.stages)
     task = Probe("stages", agreement_by_round, arguments, source)
     for t, (kind, cap), metric in product(sizes.stages, VARIANTS, ("tau", "r")):
-        setting, read = f"round={t};similarity={kind};cap={cap:g}", partial(kept, f"{metric} {t} {kind} {cap:g}")
+        setting, read = f"round={t};similarity={kind};cap={cap:g}", f"{metric} {t} {kind} {cap:g}"
         yield Cell("fedavg", "cifar10", setting, (task,), read, metric, sizes.stage_seeds)
 
 

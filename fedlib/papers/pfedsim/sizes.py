@@ -1,7 +1,5 @@
 """pFedSim (Tan et al., 2023): sizes of the experiments, and their runs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import partial
 from typing import NamedTuple
