@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from studies import official
+from studies import given, judged, official, printed, verdicts
 
 import fedlib as fl
 from fedlib.methods.pfedhr import decompose
@@ -16,13 +16,13 @@ from fedlib.papers.pfedhr.controls import all_knowing, taught
 from fedlib.papers.pfedhr.distillation import control
 from fedlib.papers.pfedhr.measure import matched, of_active, on_all_classes
 from fedlib.papers.pfedhr.sizes import PROFILES, where
+from fedlib.report.paper import KEY
 from fedlib.studies import cost, rows, runner
 from fedlib.studies.cost import hours
 from fedlib.studies.runner import Job, work
 from fedlib.studies.study import study
 from fedlib.studies.tasks import Images, Run, images
 
-KEY = ["item", "method", "dataset", "setting", "metric"]
 IMAGES = Images("digits", (("copies", 1),))
 FEDERATE = {"test_fraction": 0.2, "public": 0.1}
 
@@ -32,50 +32,12 @@ def paper():
     return official(study("pfedhr", "paper"))
 
 
-def printed():
-    return fl.report.reported("pfedhr").rename(columns={"mean": "value"})[[*KEY, "value"]]
-
-
 def frame(item, values, metric="accuracy", method="pfedhr"):
     """Numbers by (dataset, setting)."""
-    table = [(item, method, dataset, setting, metric, value) for (dataset, setting), value in values.items()]
-    return pd.DataFrame(table, columns=[*KEY, "value"])
-
-
-def ledger(study, *frames):
-    """The ledger with these numbers from two seeds that agree."""
-    study = study.replace()
-    vars(study)["frame"] = pd.concat([*frames, *frames])
-    return study.ledger().set_index("id")
-
-
-def verdicts(study, *frames):
-    return ledger(study, *frames)["verdict"]
+    return given(*((item, method, *at, metric, value) for at, value in values.items()))
 
 
 # -- cells --------------------------------------------------------------------------------------------------------
-
-
-def test_every_printed_number_has_a_cell_on_the_papers_data(paper):
-    cells = {cell.key: cell for cell in paper.cells}
-    keys = [tuple(key) for key in printed()[KEY].to_numpy()]
-    assert len(keys) == 120
-    assert set(keys) <= set(cells)
-    assert all(task.images.name == key[2] for key in keys for task in cells[key].tasks)
-
-
-@pytest.mark.parametrize("profile", ["smoke", "quick", "paper"])
-def test_keys_and_runs_are_unique_and_stand_ins_are_declared(profile):
-    cells = study("pfedhr", profile).cells
-    assert len({cell.key for cell in cells}) == len(cells)
-    runs = {}
-    for task in (task for cell in cells for task in cell.tasks if isinstance(task, Run)):
-        words = (str(task.algorithm), task.images, str(task.partition), task.clients, str(task.setting), task.public)
-        assert runs.setdefault(task.name, words) == words
-    for cell in cells:
-        for task in cell.tasks:
-            if isinstance(task, Run) and task.images.name != cell.dataset:
-                assert task.images.stands_for == cell.dataset
 
 
 def test_few_images_of_cifar10_stand_in_where_four_architectures_train(paper):
@@ -104,16 +66,11 @@ def test_few_images_are_run_before_all_of_them(tmp_path, monkeypatch):
 
 
 def test_what_few_images_say_is_told_and_counts_only_so_far():
-    few, table = study("pfedhr", "paper"), printed()
-    found = ledger(few, table).loc["ph01", ["verdict", "stand_in"]].tolist()
+    few, table = study("pfedhr", "paper"), printed("pfedhr")
+    found = judged(few, table).loc["ph01", ["verdict", "stand_in"]].tolist()
     assert found == ["consistent so far", "7500 images of cifar10 for cifar10"]
     table["value"] = table["value"].where(table["dataset"] == "cifar10", -table["value"])
     assert verdicts(few, table)["ph01"] == "refuted"  # by other data
-
-
-def test_every_claim_has_a_judge_and_cells(paper):
-    assert [claim.id for claim in paper.claims] == [f"ph{i:02d}" for i in range(1, 21)]
-    assert all(paper.needed(claim) for claim in paper.claims)
 
 
 PROTOCOL = {"rounds": 20, "join_ratio": 1 / 3, "local_epochs": 5, "batch_size": 64, "lr": 0.001, "optimizer": "adam"}
@@ -204,13 +161,13 @@ def test_other_public_images_are_as_large_a_share_as_those_of_the_clients_kind(p
 
 
 def test_with_the_printed_numbers_all_claims_about_tables_hold(paper):
-    found = verdicts(paper, printed())
+    found = verdicts(paper, printed("pfedhr"))
     assert (found["ph01":"ph09"] == "holds").all()
     assert (found["ph10":"ph20"] == "not tested").all()  # the paper prints no numbers in its figures
 
 
 def changed(item, method, dataset, setting, value):
-    table = printed().set_index(KEY)
+    table = printed("pfedhr").set_index(KEY)
     assert (item, method, dataset, setting, "accuracy") in table.index
     table.loc[(item, method, dataset, setting, "accuracy"), "value"] = value
     return table.reset_index()
@@ -236,7 +193,7 @@ def test_one_number_on_the_other_side_refutes_a_claim_about_all(paper, claim, ce
 
 
 def test_the_best_of_some_rivals_can_refute_that_pfedhr_leads_but_not_show_it(paper):
-    table, setting = printed(), where("labeled", "iid")
+    table, setting = printed("pfedhr"), where("labeled", "iid")
     some = table[(table["item"] == "table2") & (table["dataset"] == "cifar10") & (table["setting"] == setting)]
     some = some[some["method"] != "fedgh"]
     assert verdicts(paper, some)["ph01"] == "consistent so far"
@@ -245,7 +202,7 @@ def test_the_best_of_some_rivals_can_refute_that_pfedhr_leads_but_not_show_it(pa
 
 
 def test_below_the_best_baseline_needs_all_baselines(paper):
-    table = printed()
+    table = printed("pfedhr")
     keep = (table["dataset"] == "mnist") & (table["item"] == "table4")
     best = {"pfedbayes", "perfedavg", "pfedme"}  # pFedHR is above the others, which shows nothing
     assert verdicts(paper, table[keep])["ph08"] == "holds"
@@ -291,7 +248,7 @@ def test_the_papers_bars_are_for_its_claims_and_their_reverse_is_against(paper, 
 @pytest.mark.parametrize("item", BARS)
 def test_on_cifar10_which_stands_for_svhn_a_figure_proves_and_refutes_nothing(paper, item):
     claim, there = BARS[item][0], bars(item, "cifar10", reverse)
-    found = ledger(paper, bars(item, "cifar10")).loc[claim, ["verdict", "stand_in"]].tolist()
+    found = judged(paper, bars(item, "cifar10")).loc[claim, ["verdict", "stand_in"]].tolist()
     assert found == ["consistent so far", "cifar10 for svhn"]
     assert verdicts(paper, there)[claim] == "undecided"
     assert verdicts(paper, there, bars(item))[claim] == "holds"  # SVHN itself is here

@@ -1,0 +1,69 @@
+"""What holds for the study of every paper: its cells, its runs, its claims, and its items while nothing is measured."""
+
+import pandas as pd
+import pytest
+from studies import drawn_and_said, official
+
+from fedlib.report.paper import FOLDER, KEY, PAPERS, PROFILES, reported
+from fedlib.studies import rows
+from fedlib.studies.claim import Numbers
+from fedlib.studies.study import study
+from fedlib.studies.tasks import Run
+
+IMAGES = {"emnist": "emnist_byclass"}  # the name of a paper's data set in `fl.load`, where it is another one
+WITHOUT_RUNS = {
+    ("pfedsim", "fig3"),
+    ("pfedsim", "fig5a"),
+    ("pfedhr", "partitions"),
+}  # drawn from data, which may have to be downloaded
+
+
+@pytest.fixture(params=PAPERS)
+def paper(request):
+    return request.param
+
+
+def test_every_printed_number_has_a_cell_on_the_papers_data(paper):
+    cells = {cell.key: cell for cell in official(study(paper)).cells}
+    printed = [tuple(key) for key in reported(paper).query("item != 'text'")[KEY].to_numpy()]
+    assert set(printed) <= set(cells)
+    for key in printed:
+        assert {task.images.name for task in cells[key].tasks} <= {IMAGES.get(key[2], key[2]), ""}, key
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_keys_are_unique_one_name_is_one_run_and_stand_ins_are_declared(paper, profile):
+    cells, runs = study(paper, profile).cells, {}
+    assert len({cell.key for cell in cells}) == len(cells)
+    for dataset, task in [(c.dataset, t) for c in cells for t in c.wanted if isinstance(t, Run)]:
+        words = str(task.algorithm), task.images, str(task.partition), task.clients, str(task.setting), task.model
+        kept = getattr(task.keep, "func", task.keep)
+        assert runs.setdefault(task.name, (*words, task.public, kept)) == (*words, task.public, kept)
+        own = profile == "paper" and task.images.name == IMAGES.get(dataset, dataset)
+        assert own or task.images.stands_for == dataset
+
+
+def test_every_claim_has_a_judge_and_cells_for_all_that_it_asks_for(paper):
+    one = study(paper)
+    assert [claim.id for claim in one.claims] == pd.read_csv(FOLDER / paper / "claims.csv")["id"].tolist()
+    declared = {cell.key for cell in one.cells}
+    for claim in one.claims:
+        numbers = Numbers(paper, 1, one.cells, pd.DataFrame())
+        claim.cases(numbers)
+        assert numbers.asked, claim.id
+        assert set(numbers.asked) <= declared, claim.id
+
+
+def test_every_committed_row_belongs_to_a_run_of_the_study(paper):
+    assert {task for task, _ in rows.read(paper)} <= {task.name for cell in study(paper).cells for task in cell.wanted}
+
+
+@pytest.mark.parametrize("profile", ["smoke", "paper"])
+def test_every_item_has_a_title_and_draws_and_says_nothing_while_nothing_is_measured(paper, profile):
+    one = study(paper, profile).replace(rows={})
+    assert {cell.item for cell in one.cells} <= set(one.shown)
+    for name, item in one.shown.items():
+        assert item.title.endswith((".", ")"))
+        assert not item.drawing or len(item.alt) > 10
+        assert one.says(name) == ""
+        assert (paper, name) in WITHOUT_RUNS or drawn_and_said(one, name) == ""
