@@ -53,6 +53,8 @@ def _(study):
 @readings.says
 def _(study):
     numbers = by_reading(study)
+    if numbers.empty:
+        return ""
     pairs = ("default", "whitening"), *((rank, f"{rank}, whitening") for rank in ("rank 10", "rank 30"))
     quoted = {"name": '"{}"'.format}
     told = extremes(numbers.groupby("reading")["value"].mean(), "Weighted F1", **quoted)

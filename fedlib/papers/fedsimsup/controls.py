@@ -60,8 +60,8 @@ def network(sizes):
 
 def by_network(study) -> pd.DataFrame:
     """The numbers of the control "network", pooled over samples, beside the printed ones."""
-    frame = study.numbers("network").query("accuracy == 'samples'")
-    return with_printed(frame.replace({"network": WIDTHS}))
+    frame = study.numbers("network")
+    return with_printed(frame.query("accuracy == 'samples'").replace({"network": WIDTHS})) if len(frame) else frame
 
 
 network.draw(lambda study: kinds_beside_print(study, by_network(study), "network"))

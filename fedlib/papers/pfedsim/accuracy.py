@@ -177,7 +177,10 @@ def protocol(sizes):
 
 @protocol.says
 def _(study):
-    frame = study.numbers("protocol").sort_values("protocol", kind="stable")  # ours first
+    frame = study.numbers("protocol")
+    if frame.empty:
+        return ""
+    frame = frame.sort_values("protocol", kind="stable")  # ours first
     table3 = study.numbers("table3").query("dataset == 'cifar10' and setting == 'dir=0.1'")
     kinds = {"ours": "with ours", "published": "with the published protocol"}
     frame = frame.assign(what=frame["method"].map(label), kind=frame["protocol"].map(kinds))
