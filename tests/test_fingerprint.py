@@ -350,3 +350,15 @@ def test_what_pip_has_put_into_a_folder_of_its_own_is_installed_and_what_stands_
     assert fingerprint(mine.own) == first
     mine.M = 2
     assert fingerprint(mine.own) != first
+
+
+def test_a_fingerprint_does_not_depend_on_what_has_been_imported_before(monkeypatch):
+    def is_known(check):
+        from lzma import is_check_supported  # which is defined in another module
+
+        return is_check_supported(check)
+
+    monkeypatch.delitem(sys.modules, "lzma", raising=False)
+    before = fingerprint(is_known)
+    importlib.import_module("lzma")
+    assert fingerprint(is_known) == before

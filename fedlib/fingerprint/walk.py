@@ -189,7 +189,7 @@ class _Walk:
     def _function(self, f: types.FunctionType) -> str:
         source, mine = source_of(f), not of_library(f)
         known = {**f.__globals__, **_held(f), **_imported(source.imports, f)}
-        if mine and (reason := changes(source, known)):
+        if mine and (reason := changes(source, known | _imported(source.imports, f, loaded=True))):
             raise Refused(
                 f"the value of {reason} may change while the code stays the same; read it outside of the function and "
                 f"use the value."
@@ -273,14 +273,18 @@ def _held(f: types.FunctionType) -> dict[str, Any]:
     return held
 
 
-def _imported(imports: Sequence[Import], f: types.FunctionType) -> dict[str, Any]:
-    """Values of the names that a function imports, without failing imports."""
+def _imported(imports: Sequence[Import], f: types.FunctionType, loaded: bool = False) -> dict[str, Any]:
+    """Values of the names that a function imports, without failing imports.
+
+    Those of an installed package are names, so that a fingerprint does not depend on what else has been imported;
+    with `loaded` they are values if the package has been imported.
+    """
     values = {}
     for name, module, attribute, level in imports:
         try:
             package = f.__globals__.get("__package__") or f.__globals__.get("__name__", "")
             full = importlib.util.resolve_name("." * level + module, package)
-            if not is_read(full, absent=True) and full not in sys.modules:
+            if not is_read(full, absent=True) and not (loaded and full in sys.modules):
                 values[name] = types.ModuleType(f"{full}.{attribute}".rstrip("."))  # installed: enters by name
                 continue
             value = importlib.import_module(full)
