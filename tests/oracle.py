@@ -7,6 +7,7 @@ streams. An oracle is a whole run: unequal clients, some of them absent, one nev
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -143,6 +144,32 @@ class Oracle:
             errors.append(error.item())
         return float(np.mean(errors))
 
+    def trained(self, w: Mapping[str, Tensor], i: int, t: int, *args: Any, **which: Any) -> Weights:
+        """Client i's model after its training of round t from `w`; `train` says how."""
+        net = self.net(w)
+        self.train(net, i, t, *args, **which)
+        return weights_of(net)
+
+    def averaged(
+        self, w: Mapping[str, Tensor], t: int, v: dict[int, Weights] | None = None, *args: Any, **which: Any
+    ) -> Weights:
+        """A round of FedAvg from `w`; the entries that `v` has are the clients' own and stay there."""
+        models = {i: self.trained(w | v[i] if v else w, i, t, *args, **which) for i in self.cohorts[t]}
+        if v:
+            v |= {i: select(own, v[i]) for i, own in models.items()}
+        return mean(models.values(), self.n[self.cohorts[t]])
+
+    def tuned(
+        self, models: Mapping[int, Mapping[str, Tensor]], epochs: int = 1, part: str = "all", **which: Any
+    ) -> dict[int, nn.Module]:
+        """Everybody's network, or a part of it, after SGD on the own train part at the end of the last round."""
+        nets = {i: self.net(w) for i, w in models.items()}
+        for i, net in nets.items():
+            parameters = {"all": list(net.parameters()), "head": self.classifier(net), "body": self.extractor(net)}
+            how = dict(parameters=parameters[part], epochs=range(epochs), purpose="tune")
+            self.train(net, i, self.rounds[-1], **how | which)
+        return nets
+
     def classifier(self, net: nn.Module) -> list[nn.Parameter]:
         """Weight and bias of the last linear layer."""
         return [p for name, p in net.named_parameters() if name.startswith("classifier.")]
@@ -202,6 +229,21 @@ def weights_of(net: nn.Module) -> Weights:
     }
 
 
+def select(w: Mapping[str, Tensor], names: Iterable[str]) -> Weights:
+    """The entries of these names."""
+    return {name: w[name] for name in names}
+
+
+def near(w: Mapping[str, Tensor], mu: float) -> Loss:
+    """Cross-entropy + mu / 2 ||v - w||^2, v the parameters of a network."""
+
+    def loss(net: nn.Module, x: Tensor, y: Tensor, _: Tensor) -> Tensor:
+        far = sum(((p - w[name]) ** 2).sum() for name, p in net.named_parameters())
+        return F.cross_entropy(net(x), y) + mu / 2 * far
+
+    return loss
+
+
 def mean(models: Iterable[Mapping[str, Tensor]], weights: Iterable[float] | None = None) -> Weights:
     """Of models, entry by entry, with weights that need not sum up to 1 (default: all alike)."""
     models = list(models)
@@ -226,6 +268,19 @@ def assert_models(
     assert len(rows) == len(models) or (len(models) == 1 and all(torch.equal(rows[0], row) for row in rows))
 
 
+def assert_run(
+    result: fl.RunResult,
+    oracle: Oracle,
+    models: Mapping[int, Weights] | Weights,
+    nets: Mapping[int, nn.Module] | None = None,
+) -> None:
+    """The run ends with these models, of every client or one for all, and tests them; after tuning it tests `nets`."""
+    assert_models(result, models)
+    assert_tested(replace(result, when="before"), oracle, lambda i: oracle.net(models[i] if 0 in models else models))
+    if nets is not None:
+        assert_tested(replace(result, when="after"), oracle, nets.__getitem__)
+
+
 def _which(i: int, name: str, found: str) -> str:
     return f"{name} of client {i}: {found}"
 
@@ -235,6 +290,7 @@ def assert_tested(
 ) -> None:
     """The last evaluation has, for every client, the accuracy and the loss of `nets(i)` on its test part."""
     last = result.accuracy[(result.accuracy["round"] == len(oracle.rounds)) & (result.accuracy["when"] == result.when)]
+    assert len(last) == oracle.n_clients
     for i, row in last.set_index("client").iterrows():
         x, y = oracle.images(oracle.federation.test[i])
         with torch.no_grad():

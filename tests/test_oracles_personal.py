@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from oracle import Oracle, assert_models, assert_tested, mean, ragged, weights_of
+from oracle import Oracle, assert_models, assert_run, assert_tested, mean, near, ragged, weights_of
 from torch import nn
 from torch.func import functional_call
 
@@ -17,19 +17,6 @@ from fedlib.methods.fedsimsup.supervisors import SUPERVISORS
 from fedlib.streams import generator
 
 TUNED = {"tune_epochs": 1, "tune_every": 3}
-
-
-def tuned(oracle, models):
-    """Everybody's network after an epoch of SGD on the own train part, at the end of the last round."""
-    nets = {i: oracle.net(w) for i, w in models.items()}
-    for i, net in nets.items():
-        oracle.train(net, i, oracle.rounds[-1], epochs=range(1), purpose="tune")
-    return nets
-
-
-def assert_tuned(result, oracle, nets):
-    """The last evaluation after tuning is that of these networks."""
-    assert_tested(replace(result, when="after"), oracle, nets.get)
 
 
 @pytest.mark.parametrize(("alpha", "sigma"), [(0.4, 5.0), (9.0, 4.0)])
@@ -50,28 +37,14 @@ def test_fedamp(alpha, sigma):
         xi = xi / max(xi.sum(), 1)
         return mean([models[i], *(models[j] for j in others)], [1 - xi.sum(), *xi])
 
-    def loss(u):
-        def f(net, x, y, _):
-            far = sum(((p - u[name]) ** 2).sum() for name, p in net.named_parameters())
-            return F.cross_entropy(net(x), y) + lam / (2 * alpha) * far
-
-        return f
-
     for t in oracle.rounds:
         clouds = {i: cloud(i) for i in oracle.cohorts[t]}
-        for i, u in clouds.items():
-            net = oracle.net(u)
-            oracle.train(net, i, t, loss(u))
-            clouds[i] = weights_of(net)
-        models |= clouds
+        models |= {i: oracle.trained(u, i, t, near(u, lam / alpha)) for i, u in clouds.items()}
         uploaded |= set(clouds)
     clouds = {i: cloud(i) for i in models}
     assert any(crowded) == (alpha > 1)
-
     result = oracle.run(fl.fedamp(sigma=sigma, alpha=alpha, lam=lam), **TUNED)
-    assert_models(result, clouds)
-    assert_tested(result, oracle, lambda i: oracle.net(clouds[i]))
-    assert_tuned(result, oracle, tuned(oracle, clouds))
+    assert_run(result, oracle, clouds, oracle.tuned(clouds))
 
 
 def test_ifca():
@@ -89,18 +62,13 @@ def test_ifca():
 
     for t in oracle.rounds:
         cluster |= {i: choice(i) for i in oracle.cohorts[t]}
-        nets = {i: oracle.net(w[cluster[i]]) for i in oracle.cohorts[t]}
-        for i, net in nets.items():
-            oracle.train(net, i, t)
+        uploads = {i: oracle.trained(w[cluster[i]], i, t) for i in oracle.cohorts[t]}
         for j in range(clusters):
-            if members := [i for i in nets if cluster[i] == j]:
-                w[j] = mean([weights_of(nets[i]) for i in members], oracle.n[members])
+            if members := [i for i in uploads if cluster[i] == j]:
+                w[j] = mean([uploads[i] for i in members], oracle.n[members])
     result = oracle.run(fl.ifca(clusters=clusters), **TUNED)
-    models = {i: w[j] for i, j in cluster.items()}
     assert result.state.cluster.tolist() == list(cluster.values())
-    assert_models(result, models)
-    assert_tested(result, oracle, lambda i: oracle.net(models[i]))
-    assert_tuned(result, oracle, tuned(oracle, {i: w[choice(i)] for i in cluster}))
+    assert_run(result, oracle, {i: w[j] for i, j in cluster.items()}, oracle.tuned({i: w[choice(i)] for i in cluster}))
 
 
 class Branched(nn.Module):
@@ -158,9 +126,7 @@ def test_pfedmb(shared, weighted, gain):
     models = {i: weights_of(net.net) | {k: t.detach() for k, t in net.merged().items()} for i, net in nets.items()}
     method = fl.pfedmb(branches=B, share_alpha=shared, weighted=weighted, alpha_lr=rate, gain=gain)
     result = oracle.run(method, **TUNED)
-    assert_models(result, models)
-    assert_tested(result, oracle, nets.get)
-    assert_tuned(result, oracle, {i: local_update(i, t, epochs=range(1), purpose="tune") for i in z})
+    assert_run(result, oracle, models, {i: local_update(i, t, epochs=range(1), purpose="tune") for i in z})
     for place in layers:
         alpha = torch.stack([z[i][place].softmax(0) for i in z])
         torch.testing.assert_close(result.trace[place][-1], alpha, rtol=1e-7, atol=1e-10)
@@ -196,9 +162,8 @@ def test_pfedme(optimizer):
         w = {name: (1 - beta) * v + beta * uploads[name] for name, v in w.items()}
     result = oracle.run(fl.pfedme(lam=lam, personal_lr=rate, steps=K, beta=beta), **TUNED)
     torch.testing.assert_close(result.state.w, w, rtol=1e-7, atol=1e-10)
-    assert_models(result, thetas)
-    assert_tested(result, oracle, lambda i: oracle.net(thetas[i]))
-    assert_tuned(result, oracle, {i: local_update(i, t, epochs=range(1), purpose="tune")[0] for i in thetas})
+    tuned = {i: local_update(i, t, epochs=range(1), purpose="tune")[0] for i in thetas}
+    assert_run(result, oracle, thetas, tuned)
 
 
 class Pair(nn.Module):
@@ -252,7 +217,7 @@ def test_fedsimsup(supervisor, similarity):
     assert_tested(result, oracle, nets.get)
     for i, net in nets.items():
         oracle.train(net.train(), i, oracle.rounds[-1], epochs=range(1), purpose="tune")
-    assert_tuned(result, oracle, nets)
+    assert_tested(replace(result, when="after"), oracle, nets.get)
 
 
 FEW = dict(rounds=4, join_ratio=0.34, seed=198)  # two clients a round; those of the first and the last lack two classes
@@ -304,10 +269,9 @@ def test_fedproto():
         prototypes = average_prototypes(prototypes, means, oracle.federation.train_counts)
         assert len(prototypes) == (2 if t == 0 else 4)
     result = oracle.run(fl.fedproto(lam=lam), **TUNED)
-    assert_models(result, {i: weights_of(net) for i, net in nets.items()})
     assert_prototypes(result.state, prototypes)
-    assert_tested(result, oracle, nets.get)
-    assert_tuned(result, oracle, tuned(oracle, {i: weights_of(net) for i, net in nets.items()}))
+    models = {i: weights_of(net) for i, net in nets.items()}
+    assert_run(result, oracle, models, oracle.tuned(models))
 
 
 def simplex_minimum(Q):
@@ -354,9 +318,8 @@ def test_fedpac(setting):
         prototypes = average_prototypes(prototypes, means, counts)
     result = oracle.run(fl.fedpac(lam=lam, head_epochs=2), **TUNED)
     assert_prototypes(result.state, prototypes)
-    assert_models(result, {i: joined(i) for i in phi})
-    assert_tested(result, oracle, lambda i: oracle.net(joined(i)))
-    assert_tuned(result, oracle, tuned(oracle, {i: joined(i) for i in phi}))
+    models = {i: joined(i) for i in phi}
+    assert_run(result, oracle, models, oracle.tuned(models))
 
 
 class Map:
@@ -472,4 +435,4 @@ def test_fedcs(base, reading):
     for i, net in nets.items():  # FedAlt tunes what is personal
         parameters = oracle.classifier(net) if base == "fedalt" else None
         oracle.train(net.train(), i, t, parameters=parameters, epochs=range(1), purpose="tune")
-    assert_tuned(result, oracle, nets)
+    assert_tested(replace(result, when="after"), oracle, nets.get)

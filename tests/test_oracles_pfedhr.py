@@ -40,8 +40,8 @@ def kl(z, own):
 
 @pytest.mark.parametrize("optimizer", [dict(), dict(optimizer="adam", momentum=0.0, lr=0.003)])
 def test_local_only(optimizer):
-    """A client trains in the rounds in which it takes part, and nobody hears of it."""
-    oracle = Mixture("lenet5+m1_thin+lenet5_plain", **optimizer)
+    """A client trains in the rounds in which it takes part, and nobody hears of it; everybody tunes its own model."""
+    oracle = Mixture("lenet5+m1_thin+lenet5_plain", tune_epochs=1, tune_every=3, **optimizer)
     nets = {i: oracle.own(i) for i in range(oracle.n_clients)}
     for t in oracle.rounds:
         for phase, part in enumerate(oracle.alike(t)):
@@ -51,6 +51,11 @@ def test_local_only(optimizer):
     result = oracle.run(fl.local_only())
     oracle.assert_models(result, nets)
     assert_tested(result, oracle, lambda i: nets[i])
+    for phase, model in enumerate(oracle.architectures):
+        with drawing(oracle.seed, "tune", t, "dropout", phase):
+            for i in (i for i in nets if oracle.of(i) is model):
+                oracle.train(nets[i].train(), i, t, epochs=range(1), purpose="tune")
+    assert_tested(replace(result, when="after"), oracle, lambda i: nets[i])
 
 
 @pytest.mark.parametrize("shown", [17, 50])

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from oracle import Oracle, Weights, assert_models, assert_tested, mean, weights_of
+from oracle import Oracle, Weights, assert_run, assert_tested, mean, select, weights_of
 from torch import Tensor, nn
 
 import fedlib as fl
@@ -22,37 +22,12 @@ PHI = {"classifier.weight", "classifier.bias"}
 NORMS = {f"conv{i}.1.{name}" for i in (1, 2) for name in ("weight", "bias", "running_mean", "running_var")}
 
 
-def select(w: Weights, names: set[str]) -> Weights:
-    return {name: w[name] for name in names}
-
-
-def trained(oracle: Oracle, w: Weights, i: int, t: int, *args, **which) -> Weights:
-    """Client i's model after its SGD of round t from `w`."""
-    net = oracle.net(w)
-    oracle.train(net, i, t, *args, **which)
-    return weights_of(net)
-
-
-def averaged(oracle: Oracle, w: Weights, t: int, v: dict[int, Weights] | None = None) -> Weights:
-    """A round of FedAvg from `w`; the entries that `v` has are the clients' own and stay there."""
-    models = {i: trained(oracle, w | v[i] if v else w, i, t) for i in oracle.cohorts[t]}
-    if v:
-        v |= {i: select(own, v[i]) for i, own in models.items()}
-    return mean(models.values(), oracle.n[oracle.cohorts[t]])
-
-
-def assert_run(result: fl.RunResult, oracle: Oracle, models: dict[int, Weights] | Weights) -> None:
-    """These are the models in the end, and those that are tested: of every client, or one for all."""
-    assert_models(result, models)
-    assert_tested(result, oracle, lambda i: oracle.net(models[i] if 0 in models else models))
-
-
 def test_local_only():
     """A client trains its own model whenever it is sampled; nothing is sent."""
     oracle = Oracle()
     v = {i: oracle.weights for i in range(oracle.n_clients)}
     for t in oracle.rounds:
-        v |= {i: trained(oracle, v[i], i, t) for i in oracle.cohorts[t]}
+        v |= {i: oracle.trained(v[i], i, t) for i in oracle.cohorts[t]}
     result = oracle.run("local_only")
     assert_run(result, oracle, v)
     assert not result.rounds[["bytes_down", "bytes_up"]].any(axis=None)
@@ -72,7 +47,7 @@ def test_fedbn_and_fedper(method, kept):
     oracle = Oracle()
     w, v = oracle.weights, {i: select(oracle.weights, kept) for i in range(oracle.n_clients)}
     for t in oracle.rounds:
-        w = averaged(oracle, w, t, v)
+        w = oracle.averaged(w, t, v)
     assert_run(oracle.run(method), oracle, {i: w | v[i] for i in v})
 
 
@@ -99,7 +74,7 @@ def test_feddyn(clip):
                 error = F.cross_entropy(net(x), y) - linear + alpha / 2 * far
                 return error if clip is None else shortened(error, net, clip)
 
-            models[i] = trained(oracle, theta, i, t, loss)
+            models[i] = oracle.trained(theta, i, t, loss)
             g[i] = {k: g[i][k] - alpha * (models[i][k] - theta[k]) for k in zero}
         h = {k: h[k] - alpha / n * sum(w[k] - theta[k] for w in models.values()) for k in h}
         theta = mean(models.values())
@@ -200,10 +175,10 @@ def test_perfedavg(hessian, steps):
                 moved = {k: p - beta * v for (k, p), v in zip(net.named_parameters(), velocity, strict=True)}
                 net.load_state_dict(weights_of(ahead) | moved, strict=False)  # statistics are those of `second`
         w = mean(map(weights_of, nets))
-    tuned = [trained(oracle, w, i, 2, rate=alpha, purpose="tune", epochs=range(2)) for i in range(oracle.n_clients)]
+    tuned = oracle.tuned(dict.fromkeys(range(oracle.n_clients), w), 2, rate=alpha)
     result = oracle.run(fl.perfedavg(alpha=alpha, beta=beta, hessian=hessian, delta=delta, steps=steps))
-    assert_models(result, w)
-    assert_tested(result, oracle, lambda i: oracle.net(tuned[i]))
+    assert result.when == "after"
+    assert_run(result, oracle, w, tuned)
 
 
 def loss_on(oracle: Oracle, w: Weights, index: np.ndarray) -> float:
@@ -235,7 +210,7 @@ def test_fedfomo(explore):
             for j, v in gain.items():
                 affinity[i, j] += v
                 start = {name: w + max(v, 0) / total * (theta[j][name] - theta[i][name]) for name, w in start.items()}
-            after[i] = trained(oracle, start, i, t, samples=own[:-held])
+            after[i] = oracle.trained(start, i, t, samples=own[:-held])
         theta, last = theta | after, oracle.cohorts[t]
     result = oracle.run(fl.fedfomo(neighbours=m, validation=share, explore=explore, explore_decay=decay))
     np.testing.assert_allclose(result.state.affinity.numpy(), affinity)
@@ -252,12 +227,13 @@ def batchnorm_inputs(oracle: Oracle, w: Weights, i: int) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize("evaluate", ["mixed", "own"])
-def test_fedap(evaluate):
+def test_fedap(evaluate, monkeypatch):
     """Lu et al.: after a warm-up by FedBN theta_i = sum_j W_ij theta_j but for BatchNorm, W from its inputs, once."""
+    monkeypatch.setattr("fedlib.training.evaluation.CHUNK", 7)  # several chunks per client, the last one smaller
     oracle, mu = Oracle(seed=11), 0.3  # client 4 is never sampled, 1 and 5 are not in the warm-up
     n, seen = oracle.n_clients, oracle.n_clients - oracle.federation.unseen
     v = {i: select(oracle.weights, NORMS) for i in range(n)}
-    w = averaged(oracle, oracle.weights, 0, v)  # floor(0.4 * 3) rounds
+    w = oracle.averaged(oracle.weights, 0, v)  # floor(0.4 * 3) rounds
     theta = {i: w | v[i] for i in v}
 
     inputs, closeness = [batchnorm_inputs(oracle, theta[i], i) for i in range(seen)], np.zeros((seen, seen))
@@ -270,7 +246,7 @@ def test_fedap(evaluate):
         return mean(theta.values(), weights[i]) | select(theta[i], NORMS)
 
     for t in (1, 2):
-        theta |= {i: trained(oracle, mixed(i), i, t) for i in oracle.cohorts[t]}
+        theta |= {i: oracle.trained(mixed(i), i, t) for i in oracle.cohorts[t]}
     result = oracle.run(fl.fedap(warm_up=0.4, self_weight=mu, evaluate=evaluate))
     np.testing.assert_allclose(result.state.weights.numpy(), weights)
     assert_run(result, oracle, {i: mixed(i) for i in theta} if evaluate == "mixed" else theta)
@@ -290,12 +266,12 @@ SIMILARITY = {  # pFedSim, equation 3, and its variants, of the cosines s of all
 def test_pfedsim(kind):
     """Tan et al., Algorithm 2: FedAvg, then omega_i = sum_j Phi_ij omega_j / sum_j Phi_ij under the own classifier."""
     oracle, cap = Oracle(rounds=4), 0.05
-    w = averaged(oracle, oracle.weights, 0)  # floor(0.4 * 4) rounds
+    w = oracle.averaged(oracle.weights, 0)  # floor(0.4 * 4) rounds
     theta, similarity = {i: w for i in range(oracle.n_clients)}, np.eye(oracle.n_clients)
     similarity *= 1 if kind == "mean_cos" else -np.log(cap)
     for t in (1, 2, 3):
         start = {i: mean(theta.values(), similarity[i]) | select(theta[i], PHI) for i in oracle.cohorts[t]}
-        theta |= {i: trained(oracle, start[i], i, t) for i in oracle.cohorts[t]}
+        theta |= {i: oracle.trained(start[i], i, t) for i in oracle.cohorts[t]}
         for i, j in itertools.permutations(oracle.cohorts[t], 2):
             a, b = (theta[c]["classifier.weight"].numpy() for c in (i, j))
             cosines = (a * b).sum(1) / (np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1) + 1e-8)
@@ -316,11 +292,11 @@ def test_fedalt_and_fedsim(method, part):
         parameters = [p for name, p in net.named_parameters() if (name in names) == personal]
         oracle.train(net, i, t, parameters=parameters, **which)
 
-    u = averaged(oracle, oracle.weights, 0)  # floor(0.4 * 3) rounds
+    u = oracle.averaged(oracle.weights, 0)  # floor(0.4 * 3) rounds
     v = {i: select(u, names) for i in range(oracle.n_clients)}
     for t in (1, 2):
         if method == "fedsim":
-            u = averaged(oracle, u, t, v)
+            u = oracle.averaged(u, t, v)
             continue
         nets = {i: oracle.net(u | v[i]) for i in oracle.cohorts[t]}
         for i, net in nets.items():

@@ -4,11 +4,9 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from oracle import Oracle, assert_models, assert_tested, mean, weights_of
+from oracle import Oracle, assert_models, assert_run, mean, near, select, weights_of
 
 import fedlib as fl
-
-TUNED = {"tune_epochs": 2, "tune_every": 3}
 
 
 def test_fedavg():
@@ -16,13 +14,8 @@ def test_fedavg():
     oracle = Oracle()
     w = oracle.weights
     for t in oracle.rounds:
-        nets = [oracle.net(w) for _ in oracle.cohorts[t]]
-        for i, net in zip(oracle.cohorts[t], nets, strict=True):
-            oracle.train(net, i, t)
-        w = mean(map(weights_of, nets), oracle.n[oracle.cohorts[t]])
-    result = oracle.run(fl.fedavg())
-    assert_models(result, w)
-    assert_tested(result, oracle, lambda i: oracle.net(w))
+        w = oracle.averaged(w, t)
+    assert_run(oracle.run(fl.fedavg()), oracle, w)
 
 
 def test_fedprox():
@@ -30,59 +23,45 @@ def test_fedprox():
     oracle, mu = Oracle(), 0.37
     w = oracle.weights
     for t in oracle.rounds:
-
-        def loss(net, x, y, _, w=w):
-            far = sum(((p - w[name]) ** 2).sum() for name, p in net.named_parameters())
-            return F.cross_entropy(net(x), y) + mu / 2 * far
-
-        nets = [oracle.net(w) for _ in oracle.cohorts[t]]
-        for i, net in zip(oracle.cohorts[t], nets, strict=True):
-            oracle.train(net, i, t, loss)
-        w = mean(map(weights_of, nets), oracle.n[oracle.cohorts[t]])
+        w = oracle.averaged(w, t, loss=near(w, mu))
     assert_models(oracle.run(fl.fedprox(mu=mu)), w)
 
 
 def test_fedrep():
     """Collins et al., Algorithm 1: the head's epochs first, then those of the body; the body is averaged."""
     oracle, body_epochs = Oracle(local_epochs=3), 2
-    body = oracle.weights
-    heads = {i: oracle.weights for i in range(oracle.n_clients)}
+    body, heads = (
+        oracle.weights,
+        dict.fromkeys(range(oracle.n_clients), select(oracle.weights, oracle.model.classifier)),
+    )
     for t in oracle.rounds:
-        nets = [oracle.net(body | {k: v for k, v in heads[i].items() if "classifier" in k}) for i in oracle.cohorts[t]]
-        for i, net in zip(oracle.cohorts[t], nets, strict=True):
+        nets = {i: oracle.net(body | heads[i]) for i in oracle.cohorts[t]}
+        for i, net in nets.items():
             oracle.train(net, i, t, parameters=oracle.classifier(net), epochs=range(1))
             oracle.train(net, i, t, parameters=oracle.extractor(net), epochs=range(1, 1 + body_epochs))
-            heads[i] = weights_of(net)
-        body = mean(map(weights_of, nets), oracle.n[oracle.cohorts[t]])
-    models = {i: body | {k: v for k, v in heads[i].items() if "classifier" in k} for i in heads}
-    result = oracle.run(fl.fedrep(body_epochs=body_epochs))
-    assert_models(result, models)
-    assert_tested(result, oracle, lambda i: oracle.net(models[i]))
+            heads[i] = select(weights_of(net), heads[i])
+        body = mean(map(weights_of, nets.values()), oracle.n[oracle.cohorts[t]])
+    assert_run(oracle.run(fl.fedrep(body_epochs=body_epochs)), oracle, {i: body | own for i, own in heads.items()})
 
 
 def test_ditto():
     """Li et al., Algorithm 1: w by FedAvg, and f_i(v_i) + lambda / 2 ||v_i - w^t||^2 for more epochs than w has."""
     oracle, lam, epochs = Oracle(seed=5), 0.37, 3
-    w = oracle.weights
-    v = {i: w for i in range(oracle.n_clients)}
+    w, v = oracle.weights, dict.fromkeys(range(oracle.n_clients), oracle.weights)
     for t in oracle.rounds:
-
-        def loss(net, x, y, _, w=w):
-            far = sum(((p - w[name]) ** 2).sum() for name, p in net.named_parameters())
-            return F.cross_entropy(net(x), y) + lam / 2 * far
-
-        shared = [oracle.net(w) for _ in oracle.cohorts[t]]
-        for i, net in zip(oracle.cohorts[t], shared, strict=True):
-            oracle.train(net, i, t)
-            own = oracle.net(v[i])
-            oracle.train(own, i, t, loss, epochs=range(epochs))
-            v[i] = weights_of(own)
-        w = mean(map(weights_of, shared), oracle.n[oracle.cohorts[t]])
+        v |= {i: oracle.trained(v[i], i, t, near(w, lam), epochs=range(epochs)) for i in oracle.cohorts[t]}
+        w = oracle.averaged(w, t)
     result = oracle.run(fl.ditto(lam=lam, personal_epochs=epochs))
-    assert_models(result, v)
-    assert_tested(result, oracle, lambda i: oracle.net(v[i]))
+    assert_run(result, oracle, v)
     for name, t in w.items():
         torch.testing.assert_close(result.state.w[name], t)
+
+
+def slope(net, images):
+    """The gradient of a network on images and labels; its statistics move."""
+    x, y = images
+    names, parameters = zip(*net.named_parameters(), strict=True)
+    return dict(zip(names, torch.autograd.grad(F.cross_entropy(net(x), y), parameters), strict=True))
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.3])
@@ -97,9 +76,7 @@ def test_scaffold(momentum):
         for i in oracle.cohorts[t]:
             net, seen, velocity = oracle.net(x), [], zero
             for index in oracle.batches(i, t):
-                images, y = oracle.images(index)
-                slope = torch.autograd.grad(F.cross_entropy(net(images), y), list(net.parameters()))
-                seen.append(dict(zip(zero, slope, strict=True)))
+                seen.append(slope(net, oracle.images(index)))
                 velocity = {k: momentum * velocity[k] + seen[-1][k] + c[k] - c_i[i][k] for k in zero}
                 with torch.no_grad():
                     for name, p in net.named_parameters():
@@ -113,8 +90,7 @@ def test_scaffold(momentum):
         x = average | {k: x[k] + rate_g * (average[k] - x[k]) for k in zero}
         c = {k: c[k] + sum(d[k] for d in change) / n for k in zero}
     result = oracle.run(fl.scaffold(server_lr=rate_g))
-    assert_models(result, x)
-    assert_tested(result, oracle, lambda i: oracle.net(x))
+    assert_run(result, oracle, x)
     for k in zero:
         torch.testing.assert_close(result.state.c[k], c[k])
         torch.testing.assert_close(result.state.c_i[k], torch.stack([c_i[i][k] for i in c_i]))
@@ -123,15 +99,6 @@ def test_scaffold(momentum):
 def mixed(v, w, alpha, names=None):
     """alpha v + (1 - alpha) w, of all entries or of those named."""
     return {name: alpha * t + (1 - alpha) * w[name] for name, t in v.items() if names is None or name in names}
-
-
-def slope(net, images):
-    """The gradient of a network on images and labels; its statistics move."""
-    x, y = images
-    parameters = dict(net.named_parameters())
-    return dict(
-        zip(parameters, torch.autograd.grad(F.cross_entropy(net(x), y), list(parameters.values())), strict=True)
-    )
 
 
 @pytest.mark.parametrize(("start", "adaptive"), [(0.3, True), (0.3, False), (1.0, True)])
@@ -166,28 +133,21 @@ def test_apfl(start, adaptive):
         w = mean(after)
     result = oracle.run(fl.apfl(alpha=start, adaptive=adaptive))
     np.testing.assert_allclose(result.state.alpha[:, 0].numpy(), alpha)
-    models = {i: mixed(v[i], w, alpha[i]) for i in v}
-    assert_models(result, models)
-    assert_tested(result, oracle, lambda i: oracle.net(models[i]))
+    assert_run(result, oracle, {i: mixed(v[i], w, alpha[i]) for i in v})
     assert (cut > 0) == (start == 1)  # so the limits of alpha are tested, too
 
 
 @pytest.mark.parametrize("part", ["all", "head", "body"])
 def test_fedbabu(part):
     """Oh et al., Algorithm 1: only the body is trained and averaged; everybody fine-tunes a copy, or a part of it."""
-    oracle = Oracle(seed=7, **TUNED)
-    w, t = oracle.weights, None
+    oracle = Oracle(seed=7, tune_epochs=2, tune_every=3)
+    w = oracle.weights
     for t in oracle.rounds:
         nets = [oracle.net(w) for _ in oracle.cohorts[t]]
         for i, net in zip(oracle.cohorts[t], nets, strict=True):
             oracle.train(net, i, t, parameters=oracle.extractor(net))
         w = mean(map(weights_of, nets), oracle.n[oracle.cohorts[t]])
     assert all(torch.equal(w[k], oracle.weights[k]) for k in w if "classifier" in k)
-    nets = [oracle.net(w) for _ in range(oracle.n_clients)]
-    for i, net in enumerate(nets):
-        parameters = {"all": net.parameters(), "head": oracle.classifier(net), "body": oracle.extractor(net)}
-        oracle.train(net, i, t, parameters=parameters[part], epochs=range(2), purpose="tune")
     result = oracle.run(fl.fedbabu(tuned=part))
     assert result.when == "after"
-    assert_models(result, w)
-    assert_tested(result, oracle, nets.__getitem__)
+    assert_run(result, oracle, w, oracle.tuned(dict.fromkeys(range(oracle.n_clients), w), 2, part))
