@@ -17,7 +17,6 @@ from torch.func import vmap
 import fedlib as fl
 from fedlib.methods.fedcs.aligned import Aligned, Alignment, linear_layer, plugged_in
 from fedlib.methods.fedcs.alignment import (
-    batch_moments,
     closed_form,
     first_whitening,
     orthonormal,
@@ -82,13 +81,6 @@ def test_the_whitening_recursion_reaches_the_inverse_square_root(toy, start):
     assert torch.equal(S, S.T)
 
 
-def test_the_whitening_recursion_diverges_at_a_rate_that_theory_forbids(toy):
-    S = torch.eye(D, dtype=torch.float64)
-    for _ in range(60):
-        S = whitening_step(S, toy.W, 0.35)  # rate * sqrt(largest eigenvalue) > 1
-    assert not residual(S, toy.W) < 1
-
-
 def test_the_safe_rate_keeps_the_whitening_positive_definite():
     for seed in range(100):
         A, Z = normal(6, 6, seed=seed), 10.0 ** (seed % 7 - 3) * normal(3, 6, seed=1000 + seed)
@@ -96,47 +88,18 @@ def test_the_safe_rate_keeps_the_whitening_positive_definite():
         assert torch.linalg.eigvalsh(whitening_step(S, W, whitening_rate(S, W))).min() > 0
 
 
-def printed(Phi, u, rate, tau=torch.triu):
-    """Equation 12: Phi + rate (u u' Phi - Phi tau[Phi' u u' Phi])."""
-    uu = torch.outer(u, u)
-    return Phi + rate * (uu @ Phi - Phi @ tau(Phi.T @ uu @ Phi))
-
-
-@pytest.mark.parametrize("r", [5, 3])
-def test_a_rotation_step_is_equation_12(r):
-    Phi, u = normal(5, r), normal(5, seed=1)
-    assert torch.allclose(rotation_step(Phi, u, 0.1), printed(Phi, u, 0.1), rtol=1e-12, atol=1e-14)
+def test_a_rotation_step_without_a_difference_is_none():
+    Phi, u = normal(5, 3), normal(5, seed=1)
     assert rotation_rate(u).item() == pytest.approx(0.1 / (u @ u).item())
     assert torch.equal(rotation_step(Phi, 0 * u, rotation_rate(0 * u)), Phi)
 
 
-def test_the_rotation_recursion_finds_the_eigenvectors_in_order_only_with_the_upper_triangle(toy):
+def test_the_rotation_recursion_finds_the_eigenvectors_in_order(toy):
     u = torch.linalg.solve(toy.root, toy.means.T).T  # W^(-1/2) (mean of a client - mean of all)
-    steps = {
-        "upper": rotation_step,
-        "lower": lambda Phi, u, rate: printed(Phi, u, rate, torch.tril),
-        "none": lambda Phi, u, rate: printed(Phi, u, rate, lambda A: A),
-    }
-    found = {}
-    for name, step in steps.items():
-        Phi = orthonormal(normal(D, D, seed=3))
-        for _ in range(1200):  # clients take one step each, the server averages
-            Phi = vmap(step, (None, 0, None))(Phi, u, 0.02).mean(0)
-        found[name] = cosines(Phi, toy.vectors)
-    assert (found["upper"] > 0.999).all()
-    assert (found["lower"] < 0.1).all()
-    assert (found["none"] < 0.9).all()
-
-
-def test_equation_9_without_its_transpose_diverges(toy):
-    def step(Phi, u):
-        uu = torch.outer(u, u)
-        return Phi + 0.02 * (uu @ Phi - Phi @ (Phi @ uu @ Phi).triu())
-
-    u, Phi = torch.linalg.solve(toy.root, toy.means.T).T, orthonormal(normal(D, D, seed=3))
-    for _ in range(20):
-        Phi = vmap(step, (None, 0))(Phi, u).mean(0)
-    assert not Phi.norm() < 1e6
+    Phi = orthonormal(normal(D, D, seed=3))
+    for _ in range(1200):  # clients take one step each, the server averages
+        Phi = vmap(rotation_step, (None, 0, None))(Phi, u, 0.02).mean(0)
+    assert (cosines(Phi, toy.vectors) > 0.999).all()
 
 
 @pytest.fixture(scope="module")
@@ -168,35 +131,6 @@ def test_a_pass_does_not_depend_on_the_scale_of_the_features(toy):
     assert close(one, {"S": 100 * many["S"], "Phi": many["Phi"], "z": many["z"] / 100})
 
 
-@pytest.mark.parametrize("steps", ["normalised", "paper"])
-def test_a_pass_is_the_recursion_of_the_pseudo_code(steps, toy):
-    z, z_g, Phi = normal(3, 16, D) @ toy.root, toy.means[1], orthonormal(normal(D, D))
-    for first in (True, False):
-        ra = {"Phi": Phi} if first else {"Phi": Phi, "z_g": z_g}
-        S, P = (np.eye(D) if steps == "paper" else None), Phi.numpy().copy()
-        for batch in z.numpy():
-            W = np.cov(batch, rowvar=False, bias=True)
-            if steps == "normalised":
-                W = 0.99 * W + 0.01 * np.trace(W) / D * np.eye(D)
-                S = np.eye(D) / np.trace(W) ** 0.5 if S is None else S
-            eta = 0.001 if steps == "paper" else 0.3 / max(np.trace(W) ** 0.5, np.linalg.norm(S @ W))
-            S = S + eta * (np.eye(D) - S @ W @ S)
-            S = (S + S.T) / 2
-            u = S @ (batch.mean(0) - z_g.numpy())
-            lam = 0.001 if steps == "paper" else 0.1 / (u @ u)
-            if not first:
-                P = P + lam * (np.outer(u, u) @ P - P @ np.triu(P.T @ np.outer(u, u) @ P))
-        known = ra | ({"S": torch.eye(D, dtype=torch.float64)} if steps == "paper" else {})
-        expected = {"S": torch.from_numpy(S), "Phi": torch.from_numpy(P), "z": z.mean((0, 1))}
-        assert close(ra_pass(z, known, steps), expected)
-
-
-def test_one_step_of_everybody_is_one_step_on_the_mean_scatter(toy):
-    S, W = first_whitening(toy.W), torch.stack([normal(D, D, seed=i) @ normal(D, D, seed=i).T for i in range(4)])
-    each = torch.stack([whitening_step(S, own, 0.01) for own in W])
-    assert torch.allclose(each.mean(0), whitening_step(S, W.mean(0), 0.01), rtol=1e-12, atol=1e-12)
-
-
 def test_units_that_never_fire_and_batches_without_scatter_do_no_harm(toy):
     z = normal(40, 16, D).float() @ toy.root.float() + toy.means[0].float()
     z[..., :5] = 0
@@ -206,15 +140,6 @@ def test_units_that_never_fire_and_batches_without_scatter_do_no_harm(toy):
     nothing = ra_pass(torch.zeros(3, 16, D), {"Phi": ra["Phi"], "z_g": torch.zeros(D)}, "normalised")
     assert torch.equal(nothing["S"], torch.eye(D))
     assert torch.equal(nothing["Phi"], ra["Phi"])
-
-
-def test_the_shrinkage_keeps_the_trace():
-    z = normal(7, 4)
-    (mean, W), (_, plain) = batch_moments(z), batch_moments(z, 0.0)
-    assert torch.allclose(plain, torch.from_numpy(np.cov(z.numpy(), rowvar=False, bias=True)))
-    assert torch.allclose(mean, z.mean(0))
-    assert W.trace().item() == pytest.approx(plain.trace().item())
-    assert torch.allclose(W - 0.99 * plain, 0.01 / 4 * plain.trace() * torch.eye(4, dtype=torch.float64), atol=1e-12)
 
 
 # The eigenproblem

@@ -1,6 +1,6 @@
 """Taking networks apart, grouping their blocks, searching chains, stitching: rules, identities and oracles."""
 
-from itertools import pairwise, product
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
+from oracle_reassembly import cka, medoids, search
 from torch import nn
 
 from fedlib.methods.pfedhr.blocks import CONV, FC, decompose, outputs
@@ -15,7 +16,7 @@ from fedlib.methods.pfedhr.grouping import block_distances, group
 from fedlib.methods.pfedhr.reassemble import Network, reassemble
 from fedlib.methods.pfedhr.record import NOTHING, appended, record, replay
 from fedlib.methods.pfedhr.search import Piece, chains, thinned
-from fedlib.methods.pfedhr.stitch import Link, Resize, added, assemble, stitch
+from fedlib.methods.pfedhr.stitch import Link, Resize, added, assemble
 from fedlib.models import MODELS, build
 from fedlib.similarity import linear_cka
 
@@ -84,20 +85,12 @@ def test_networks_that_are_no_sequence_are_refused():
 # Distances and groups
 
 
-def cka(a: np.ndarray, b: np.ndarray) -> float:
-    """Equation (2), as it is written."""
-    a, b = (t.reshape(len(t), -1).astype(float) for t in (a, b))
-    centre = np.eye(len(a)) - 1 / len(a)
-    left, right = centre @ a @ a.T @ centre, centre @ b @ b.T @ centre
-    return (left * right).sum() / np.linalg.norm(left) / np.linalg.norm(right)
-
-
 def test_distances_are_those_of_the_equation():
     pool = pool_of(["m1_thin", "m2_thin"])
     answers = [outputs(decompose(model), w, X) for model, w in pool]
     distances = block_distances(X, answers)
     inputs = [[X, *own[:-1]] for own in answers]
-    flat_in, flat_out = ([t.numpy() for own in side for t in own] for side in (inputs, answers))
+    flat_in, flat_out = ([t.double() for own in side for t in own] for side in (inputs, answers))
     oracle = [
         [1 / (cka(x, u) + cka(y, v)) for u, v in zip(flat_in, flat_out, strict=True)]
         for x, y in zip(flat_in, flat_out, strict=True)
@@ -132,40 +125,28 @@ def test_groups_of_a_distance_made_by_hand():
 
 
 @given(seed=st.integers(0, 10_000), n=st.integers(2, 12), k=st.integers(1, 12))
-def test_groups_share_all_blocks_and_none_is_nearer_to_another_medoid(seed, n, k):
+def test_groups_are_those_of_a_second_implementation_in_the_order_of_their_mean_depth(seed, n, k):
     rng = np.random.default_rng(seed)
     distances, depth = rng.uniform(0.5, 9, (n, n)), rng.integers(1, 9, n)
-    distances = (distances + distances.T) / 2 * (1 - np.eye(n))
-    found = group(distances + 0.5 * np.eye(n), depth, k)
-    assert found == group(distances + 0.5 * np.eye(n), depth, k)
-    assert sorted(i for members in found for i in members) == list(range(n))
-    assert [len(found), min(map(len, found)) > 0] == [min(n, k), True]
-    means = [np.mean(depth[members]) for members in found]
-    assert means == sorted(means)
-    totals = [distances[np.ix_(members, members)].sum(0) for members in found]
-    best = [np.array(own)[total == total.min()] for own, total in zip(found, totals, strict=True)]  # of two: both
-
-    def settled(medoids):
-        own = zip(medoids, found, strict=True)
-        return all((distances[rows, m] <= distances[rows][:, medoids].min(1)).all() for m, rows in own)
-
-    assert any(settled(list(medoids)) for medoids in product(*best))
+    distances = (distances + distances.T) / 2 * (1 - np.eye(n)) + 0.5 * np.eye(n)
+    expected = sorted(medoids(distances, min(n, k)), key=lambda own: (depth[own].mean(), own))
+    assert group(distances, depth, k) == expected
+    assert sorted(i for members in expected for i in members) == list(range(n))
 
 
 # The search
 
 
 @st.composite
-def grouped(draw, networks=4, convolutions=5, linear=4, most=6):
+def grouped(draw):
     """Blocks of networks, convolutions and then linear layers each, dealt to groups in any order."""
-    shape = st.tuples(st.integers(1, convolutions), st.integers(1, linear))
-    shapes = draw(st.lists(shape, min_size=1, max_size=networks))
+    shapes = draw(st.lists(st.tuples(st.integers(1, 5), st.integers(1, 4)), min_size=1, max_size=4))
     pieces = [
         Piece(b, h, CONV if h <= n_conv else FC, h == n_conv + n_fc)
         for b, (n_conv, n_fc) in enumerate(shapes)
         for h in range(1, n_conv + n_fc + 1)
     ]
-    k = draw(st.integers(2, min(most, len(pieces))))
+    k = draw(st.integers(2, min(6, len(pieces))))
     labels = draw(st.lists(st.integers(0, k - 1), min_size=len(pieces), max_size=len(pieces)))
     groups = [[i for i, label in enumerate(labels) if label == j] for j in range(k)]
     return pieces, [members for members in groups if members]
@@ -193,44 +174,10 @@ def test_every_candidate_keeps_the_rules(case):
     assert found == chains(pieces, groups)
 
 
-def by_the_rules(pieces, groups, end_in_head):
-    """All seeds with a block, or none, from each group in turn, less those that break a rule."""
-    size = 1 + max(p.b for p in pieces)
-
-    def legal(last, members, pick, heads_first):
-        def better(a, b):
-            if a.head != b.head:
-                return a.head == heads_first
-            return (a.h, (a.b - last.b - 1) % size) < (b.h, (b.b - last.b - 1) % size)
-
-        fit = [
-            pieces[i] for i in members if pieces[i].h > last.h and pieces[i].op >= last.op and not last.head
-        ]  # R1, R2
-        return not fit if pick is None else pick in fit and not any(better(other, pick) for other in fit)
-
-    for own, seeds in enumerate(groups):
-        for seed, picks in product(seeds, product(*([None, *(pieces[i] for i in members)] for members in groups))):
-            steps, drawn = [pieces[seed]], {own}
-            for k, pick in enumerate(picks):
-                if not legal(steps[-1], groups[k], pick, end_in_head and k + 1 == len(groups)):
-                    break
-                if pick is not None:
-                    steps.append(pick)
-                    drawn.add(k)
-            else:
-                if {p.op for p in steps} == {CONV, FC} and len(drawn) == len(groups) and not steps[0].head:  # R3, R4
-                    yield tuple(pieces.index(p) for p in steps)
-
-
-@given(grouped(networks=3, convolutions=2, linear=3, most=4), st.booleans())
-def test_the_search_finds_what_the_rules_leave_and_nothing_else(case, end_in_head):
-    pieces, groups = case
-    found = chains(pieces, groups, end_in_head)
-    assert {chain for own in found for chain in own} == set(by_the_rules(pieces, groups, end_in_head))
-    for own, candidates in enumerate(found):  # seed by seed, by depth and place
-        seeds = [(pieces[i].h, pieces[i].b) for i, *_ in candidates]
-        assert seeds == sorted(set(seeds))
-        assert {i for i, *_ in candidates} <= set(groups[own])
+@given(grouped(), st.booleans())
+def test_the_search_finds_what_a_second_implementation_finds(case, end_in_head):
+    expected = search(*case, end_in_head)
+    assert [(k, [*chain]) for k, own in enumerate(chains(*case, end_in_head)) for chain in own] == expected
 
 
 def test_candidates_are_thinned_by_turns():
@@ -284,20 +231,6 @@ def test_resizing_is_pooling_or_interpolation(size, to):
     x = torch.randn(2, 3, *size, dtype=torch.float64)
     oracle = F.adaptive_avg_pool2d(x, to) if to[1] <= size[1] else F.interpolate(x, to, mode="bilinear")
     torch.testing.assert_close(Resize(size, to)(x), oracle, rtol=1e-6, atol=1e-7)
-
-
-@pytest.mark.parametrize("relu", [True, False])
-@pytest.mark.parametrize("depth", [1, 2, 3])
-def test_a_stitch_has_the_parameters_of_the_equation_and_answers_what_the_block_takes(depth, relu):
-    m3, m4 = (decompose(model_of(name)) for name in ("m3", "m4"))
-    cases = [((6, 28, 28), m4[2], 6, 64), ((128, 4, 4), m4[6], 128 * 16, 4096), ((50,), m3[7], 50, 128)]
-    for shape, block, d_i, d_j in cases:
-        layers = stitch(shape, block, depth, relu)
-        size = sum(p.numel() for p in layers.parameters())
-        assert size == (d_i + 1) * d_j + (depth - 1) * (d_j + 1) * d_j
-        answer = layers(torch.randn(2, *shape))
-        assert bool((answer >= 0).all()) == relu
-        assert block(model_of("m4" if d_i != 50 else "m3").weights, answer).shape == (2, *block.out_shape)
 
 
 @pytest.mark.parametrize("name", [*THIN, "lenet5"])
@@ -358,49 +291,26 @@ def test_a_pool_without_convolutions_gives_no_candidate():
     assert (tried.found, tried.candidates, len(tried.groups)) == (0, [], 2)
 
 
-def test_a_record_says_what_was_tried():
-    pool = pool_of()
-    tried = reassemble(pool, X, 4, most=3, depth=1, stream=(0,))
-    row = record(
-        tried,
-        pool,
-        [model for model, _ in pool],
-        3,
-        torch.tensor([2, 5, 7, 9]),
-        torch.zeros(4, 3),
-        [0] * 4,
-        torch.ones(4),
-    )
+def test_a_record_says_what_was_tried_and_is_read_back():
+    pool, deepest = pool_of(["m2_thin", "m1_thin"]), 9
+    tried = reassemble(pool, X, 3, most=4, depth=1, stream=(0,))
+    k, n = len(tried.candidates), [len(decompose(model)) for model, _ in pool]
+    models, similarity = [model_of(name) for name in ("m3_thin", "m1_thin", "m2_thin")], torch.rand(3, 4)[:, :k]
+    row = record(tried, pool, models, 4, torch.tensor([2, 5, 9]), similarity, [1, 0, 1], torch.tensor([0.5, -1, 1]))
     log = appended(appended({}, row), row)
     assert {name: tuple(t.shape) for name, t in log.items()} == {
-        "clients": (2, 4), "network": (2, 4), "group": (2, 4, 10), "distance": (2, 4, 10, 4, 10), "found": (2,),
-        "used": (2,), "chain": (2, 3, 10, 2), "added": (2, 3), "size": (2, 3), "similarity": (2, 4, 3), "match": (2, 4),
-        "right": (2, 4),
+        "clients": (2, 3), "network": (2, 3), "group": (2, 3, deepest), "distance": (2, 3, deepest, 3, deepest),
+        "found": (2,), "used": (2,), "chain": (2, 4, deepest, 2), "added": (2, 4), "size": (2, 4),
+        "similarity": (2, 3, 4), "match": (2, 3), "right": (2, 3),
     }  # fmt: skip
-    lengths = [4, 6, 9, 10]
-    for b, n in enumerate(lengths):
-        assert (row["group"][b, n:] == NOTHING).all()
-        assert (row["group"][b, :n] != NOTHING).all()
-    assert row["distance"][3, 9, 3, 9].item() == pytest.approx(0.5, rel=1e-5)
-    assert row["distance"][0, 4, 0, 0].isinf()
-    for m, (chain, candidate) in enumerate(zip(tried.chains, tried.candidates, strict=True)):
-        said = [tuple(link) for link in row["chain"][m].tolist() if link[0] != NOTHING]
-        assert said == [(tried.pieces[i].b, tried.pieces[i].h) for i in chain]
-        groups = [row["group"][b, h - 1].item() for b, h in said]
-        assert set(groups) == set(range(row["used"]))
-        assert row["size"][m] == sum(candidate.weights[name].numel() for name in candidate.trainable)
-        assert row["added"][m] == added(candidate)
+    assert (row["group"] != NOTHING).sum(1).tolist() == [*n, 0]
+    assert row["distance"].isfinite().sum() == sum(n) ** 2
+    assert row["used"] == len(tried.groups)
+    assert row["added"].tolist() == [*map(added, tried.candidates)] + (4 - k) * [NOTHING]
+    sizes = [sum(own.weights[name].numel() for name in own.trainable) for own in tried.candidates]
+    assert row["size"].tolist() == sizes + (4 - k) * [NOTHING]
 
-
-def test_a_record_is_read_back_as_it_was_tried():
-    pool = pool_of(["m2_thin", "m1_thin"])
-    tried = reassemble(pool, X, 3, most=4, depth=1, stream=(0,))
-    assert tried.candidates
-    models, similarity = [model_of(name) for name in ("m3_thin", "m1_thin", "m2_thin")], torch.rand(3, 4)
-    similarity = similarity[:, : len(tried.candidates)]
-    row = record(tried, pool, models, 4, torch.tensor([2, 5, 9]), similarity, [1, 0, 1], torch.tensor([0.5, -1, 1]))
-    said = replay(appended(appended({}, row), row), 1)
-    places = [(piece.b, piece.h) for piece in tried.pieces]
+    said, places = replay(log, 1), [(piece.b, piece.h) for piece in tried.pieces]
     assert (said.clients, said.networks, said.match, said.found) == ([2, 5, 9], [2, 1], [1, 0, 1], tried.found)
     assert said.right == [0.5, -1, 1]
     assert said.group == {places[i]: j for j, members in enumerate(tried.groups) for i in members}
