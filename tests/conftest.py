@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 os.environ["OMP_NUM_THREADS"] = "1"  # before torch is imported; worker processes inherit it
@@ -75,6 +76,17 @@ def corners(n: int, seed: int) -> Dataset:
         x[i, 0, 8 * (c // 2) : 8 * (c // 2) + 8, 8 * (c % 2) : 8 * (c % 2) + 8] += 100
     domain = 2 * np.arange(n) // n
     return Dataset("tiny", x, y, tuple("abcd"), np.zeros(n, np.uint8), domain, ("left", "right"))
+
+
+def stopped(after: int, *arguments: Any, **setting: Any) -> None:
+    """A run that is stopped after this round, which has a checkpoint."""
+
+    def stop(t: int) -> None:
+        if t == after:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fl.run(*arguments, **setting | {"progress": stop, "checkpoint_seconds": 0})
 
 
 @pytest.fixture(scope="session")

@@ -156,16 +156,12 @@ def test_a_machine_lost_in_mid_sweep_costs_no_cell_and_no_number(nodes, written,
 
 
 def test_the_cluster_goes_on_from_a_checkpoint_and_reads_what_is_finished(nodes, written, federation, run_store):
-    def stop(t):
-        if t == 8:
-            raise KeyboardInterrupt
-
-    from test_own_models import in_a_notebook  # not at the top: the workers import this file
+    from conftest import stopped  # not at the top: the workers import this file
+    from test_own_models import in_a_notebook
 
     model = in_a_notebook("<own>")
     cells = fl.grid(algorithm="fedper", federation=federation, model=model, seed=[0, 1], **SETTING)
-    with pytest.raises(KeyboardInterrupt):
-        fl.run(**cells[0], progress=stop, checkpoint_seconds=0)
+    stopped(8, **cells[0])
     half = RunFolder(fl.run(**cells[1], progress=False).config).path.name  # seed 1 is finished
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_ADDRESS", ADDRESS)

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from conftest import stopped
 from hypothesis import given
 from hypothesis import strategies as st
 from methods import FACTORIES
@@ -341,14 +342,9 @@ def dropout(monkeypatch):
 
 @pytest.mark.parametrize("backend", ["loop", "stacked"])
 def test_dropout_draws_from_the_seed_and_survives_a_stop(backend, dropout, federation, tmp_path):
-    def stop(t):
-        if t == 1:
-            raise KeyboardInterrupt
-
     arguments = dict(algorithm="fedrep", federation=federation, model="forgetful", backend=backend, **SETTING)
     whole = fl.run(**arguments, progress=False, store=tmp_path / "whole")
-    with pytest.raises(KeyboardInterrupt):
-        fl.run(**arguments, progress=stop, store=tmp_path / "parts", checkpoint_seconds=0)
+    stopped(1, **arguments, store=tmp_path / "parts")
     resumed = fl.run(**arguments, progress=False, store=tmp_path / "parts")
     other = fl.run(**arguments | {"seed": 1}, progress=False)
     assert all(torch.equal(t, resumed.models[name]) for name, t in whole.models.items())
@@ -468,13 +464,8 @@ def test_runs_that_draw_at_random_do_not_share_a_stack(dropout, federation, pool
 def test_runs_at_different_rounds_go_on_together(federation, pooled, tmp_path):
     """One seed has done two rounds already: it comes to its end earlier, the other one goes on alone."""
 
-    def stop(t):
-        if t == 2:
-            raise KeyboardInterrupt
-
     cells = fl.grid(algorithm="fedper", federation=federation, seed=[0, 1], backend="stacked", **SETTING)
-    with pytest.raises(KeyboardInterrupt):
-        fl.run(**cells[0], progress=stop, checkpoint_seconds=0)
+    stopped(2, **cells[0])
     fl.sweep(cells, jobs=1, progress=False)
     assert (pooled[0], pooled[-1]) == (2, 1)
     alone = [fl.run(**cell, progress=False, store=tmp_path / "alone") for cell in cells]

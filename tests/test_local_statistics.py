@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from conftest import stopped
 from methods import FACTORIES
 from oracle import Oracle, assert_models, assert_tested, mean, weights_of
 from test_contract import distance, same_bits, without_progress
@@ -82,13 +83,8 @@ def test_without_batchnorm_nothing_changes(name, federation):
 
 
 def test_an_interrupted_run_goes_on_with_everybodys_statistics(federation, tmp_path):
-    def stop(t):
-        if t == 2:
-            raise InterruptedError
-
     whole = fl.run("fedper", federation, **LOCAL)
-    with pytest.raises(InterruptedError):
-        fl.run("fedper", federation, **LOCAL | {"progress": stop}, store=tmp_path, checkpoint_seconds=0)
+    stopped(2, "fedper", federation, **LOCAL, store=tmp_path)
     resumed, read = (fl.run("fedper", federation, **LOCAL, store=tmp_path) for _ in range(2))
     assert same_bits(whole.models, resumed.models)
     assert same_bits(whole.models, read.models)

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 import torch
 import torch.nn.functional as F
+from conftest import stopped
 from test_baselines import EXACT, SETTING, close, cohort_of
 
 import fedlib as fl
@@ -57,14 +58,9 @@ TRACED = {
 
 @pytest.mark.parametrize("case", TRACED)
 def test_the_trace_holds_every_evaluation_and_survives_an_interruption(case, federation, tmp_path):
-    def stop(t):
-        if t == 3:
-            raise InterruptedError
-
     (method, shapes), setting = TRACED[case], SETTING | PLAIN | {"evaluate_every": 2, "tune_epochs": 1}
     whole = fl.run(method, federation, **setting)
-    with pytest.raises(InterruptedError):
-        fl.run(method, federation, **setting | {"progress": stop}, store=tmp_path, checkpoint_seconds=0)
+    stopped(3, method, federation, **setting, store=tmp_path)
     resumed, read = (fl.run(method, federation, **setting, store=tmp_path) for _ in range(2))
     for result in (whole, resumed, read):
         assert {name: tuple(t.shape) for name, t in result.trace.items()} == shapes

@@ -12,6 +12,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from conftest import stopped
 from methods import FACTORIES
 from processes import start
 from safetensors import SafetensorError, safe_open
@@ -39,25 +40,16 @@ def same(a: fl.RunResult, b: fl.RunResult) -> bool:
     return states and same_bits(a.models, b.models) and a.accuracy.equals(b.accuracy)
 
 
-class Stop(Exception):
-    pass
-
-
 EVERY_METHOD = [(method, 3) for method in fl.algorithms()]  # of 4 rounds: in the second phase of those that have two
 ALIGNED = {"fedcs": partial(fl.fedcs, every=3)}  # before and after the stop
 
 
 @pytest.mark.parametrize(("method", "after"), [*EVERY_METHOD, ("pfedsim", 1), ("pfedsim", 2)])
 def test_a_run_stopped_anywhere_resumes_to_the_same_bits(method, after, federation, tmp_path):
-    def stop(t):
-        if t == after:
-            raise Stop
-
     method = (FACTORIES | ALIGNED)[method]()
     setting = SETTING | {"rounds": 4, "local_epochs": 2, "batch_size": 16}
     whole = fl.run(method, federation, **setting, progress=False, store=tmp_path / "whole")
-    with pytest.raises(Stop):
-        fl.run(method, federation, **setting, progress=stop, store=tmp_path / "parts", checkpoint_seconds=0)
+    stopped(after, method, federation, **setting, store=tmp_path / "parts")
     started = []
     resumed = fl.run(method, federation, **setting, progress=started.append, store=tmp_path / "parts")
     assert started[0] == after + 1  # it continued, it did not start again
@@ -199,18 +191,13 @@ def test_what_a_round_draws_comes_from_the_seed_of_the_run(federation, tmp_path)
 
         return Algorithm("noisy", init_global, round, models=one_for_all)
 
-    def stop(t):
-        if t == 3:
-            raise Stop
-
     cells = fl.grid(algorithm=noisy(), federation=federation, seed=[0, 1, 2], backend="stacked", **SETTING)
     torch.manual_seed(3)
     alone = [fl.run(**cell, progress=False, store=tmp_path / "alone") for cell in cells]
     torch.manual_seed(4)
     before = torch.get_rng_state()
     swept = fl.sweep(cells, jobs=1, progress=False, store=tmp_path / "swept").results
-    with pytest.raises(Stop):
-        fl.run(**cells[0], progress=stop, store=tmp_path / "parts", checkpoint_seconds=0)
+    stopped(3, **cells[0], store=tmp_path / "parts")
     resumed = fl.run(**cells[0], progress=False, store=tmp_path / "parts")
     assert torch.equal(torch.get_rng_state(), before)
     assert same(resumed, alone[0])
@@ -332,15 +319,10 @@ def test_a_bit_that_has_flipped_in_a_run_file_is_found(where, federation):
 
 
 def test_a_finished_run_of_another_user_is_read_and_an_unfinished_one_left_alone(federation, run_store, monkeypatch):
-    def stop(t):
-        if t == 3:
-            raise Stop
-
     first = fl.run("fedavg", federation, **SETTING, progress=False)
     assert {path.stat().st_mode & 0o777 for path in first.folder.iterdir()} == {files.MODE}
     (first.folder / "rounds.csv").unlink()
-    with pytest.raises(Stop):
-        fl.run("fedper", federation, **SETTING, progress=stop, checkpoint_seconds=0)
+    stopped(3, "fedper", federation, **SETTING)
 
     def refused(*_, **__):
         raise PermissionError(errno.EACCES, "Permission denied")

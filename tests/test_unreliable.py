@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import test_oracles_shared
 import torch
+from conftest import stopped
 from methods import FACTORIES
 from oracle import Oracle
 from test_contract import without_progress
@@ -77,12 +78,7 @@ def test_the_backends_agree_and_a_round_that_nobody_answers_changes_nothing(meth
 
 
 def test_a_run_with_dropouts_resumes_to_the_same_bits(method, run, federation, tmp_path):
-    def stop(t):
-        if t == 4:
-            raise InterruptedError
-
-    with pytest.raises(InterruptedError):
-        fl.run(method, federation, **HARSH | {"progress": stop}, store=tmp_path, checkpoint_seconds=0)
+    stopped(4, method, federation, **HARSH, store=tmp_path)
     resumed, whole = fl.run(method, federation, **HARSH, store=tmp_path), run(method)
     assert same_bits(whole.models, resumed.models)
     assert whole.accuracy.equals(resumed.accuracy)
