@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from processes import free_port
+from processes import free_port, wait_for
 from torch.distributed import FileStore
 
 import fedlib as fl
@@ -55,13 +55,6 @@ class Node:
         self.process.wait()
 
 
-def wait_for(what: str, ready, seconds: float = 180.0) -> None:
-    end = time.monotonic() + seconds
-    while not ready():
-        assert time.monotonic() < end, f"waited {seconds} s for {what}"
-        time.sleep(0.2)
-
-
 @pytest.fixture(scope="module")
 def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Node]]:
     """A head and a node, of one core each; this process is connected as the driver."""
@@ -69,9 +62,9 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Node]]:
     os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"  # no warning about what Ray does to CUDA_VISIBLE_DEVICES
     started = [Node(logs / "head", "--head", f"--port={PORT}", "--no-monitor", "--include-dashboard=false")]
     try:
-        wait_for("the head", lambda: _connected())
+        wait_for(_connected)
         started.append(Node(logs / "node", f"--address={ADDRESS}"))
-        wait_for("the node", lambda: ray.cluster_resources().get("CPU", 0) == 2)
+        wait_for(lambda: ray.cluster_resources().get("CPU", 0) == 2)
         yield started
     finally:
         ray.shutdown()

@@ -12,12 +12,11 @@ from trees import distance, same_bits
 import fedlib as fl
 from fedlib.algorithm import ALGORITHMS, architectures_of
 from fedlib.engine.backends import BACKENDS
-from fedlib.runs.plan import cohorts
 from fedlib.runs.prepare import prepare
 from fedlib.runs.session import Session
 from fedlib.runs.setting import Setting
 from fedlib.runs.store import flatten
-from fedlib.stack import for_each, keys
+from fedlib.stack import keys
 from fedlib.training.evaluation import MixedEvaluation
 
 SETTING = dict(rounds=4, join_ratio=0.5, local_epochs=2, batch_size=12, lr=0.05, tune_epochs=0, progress=False)
@@ -121,48 +120,18 @@ def test_the_same_seed_gives_the_same_bits_and_another_seed_does_not(method, fed
     assert not same_bits(one, other)
 
 
-def test_training_lowers_the_loss(method, federation):
-    rounds = {"fedgen": 9, "perfedavg": 6}.get(method.name, 3)  # these two are slow
-    how = dict(rounds=rounds, join_ratio=1.0, batch_size=8, momentum=0.8, evaluate_every=1)
-    result = fl.run(method, federation, **SETTING | how)
-    loss = result.accuracy.groupby("round")["loss"].mean()
-    assert loss.iloc[-1] < 0.8 * loss.iloc[0]
-
-
-def test_a_client_that_was_never_sampled_keeps_its_personal_entries(method, federation):
-    result = fl.run(method, federation, **SETTING | {"rounds": 1, "join_ratio": 0.2})
-    state, before = result.state, prepare(method, federation, **without_progress(SETTING))
-    field = {"pfedbayes": "q", "pfedmb": "z"}.get(method.name, "v")
-    if field not in state._fields:  # nothing is personal: one model serves everybody, or one of IFCA's clusters
-        alike = all((t == t[:1]).all() for t in tree_leaves(result.models))
-        assert alike or method.name in ("ifca", "fedsimsup")
-        return
-    first = before.algorithm.init(before.model, federation)
-    v, first = (for_each(getattr(s, field), federation.n_clients) for s in (state, first))
-    pairs = zip(tree_leaves(v), tree_leaves(first), strict=True)
-    changed = torch.stack([(t != initial).flatten(1).any(1) for t, initial in pairs]).any(0)
-    [sampled] = cohorts(federation.n_clients, 0.2, 1, seed=0)  # floor(0.2 * 6) = 1 client
-    assert changed.nonzero().flatten().tolist() == sampled.tolist()
-
-
 def without_progress(setting: dict) -> dict:
     return {name: value for name, value in setting.items() if name != "progress"}
 
 
 def test_stacked_equals_loop_after_a_round_in_float32(method, plain):
+    """Over a run in float64: `test_unreliable`."""
     loop, stacked = (
         plain(method, **SHORT | ({} if backend == "loop" else {"backend": backend})) for backend in ("loop", "stacked")
     )
     assert [own.config["backend"] for own in (loop, stacked)] == ["loop", "stacked"]
     assert loop.folder != stacked.folder
     assert distance(loop.models, stacked.models) < 1e-5
-
-
-def test_stacked_equals_loop_over_a_run_in_float64(method, federation):
-    setting = SETTING | {"dtype": "float64", "rounds": 2}
-    loop, stacked = (fl.run(method, federation, **setting, backend=b) for b in ("loop", "stacked"))
-    assert distance(loop.models, stacked.models) < 1e-5
-    assert {t.dtype for t in tree_leaves(stacked.models)} == {torch.float64}
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

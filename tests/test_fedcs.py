@@ -257,22 +257,6 @@ def test_a_map_is_in_all_that_a_method_does(name, federation):
     assert close(place.fold(ours), theirs, 1e-8)
 
 
-def test_one_set_of_parameters_serves_everybody_and_newcomers_leave_no_trace(tiny):
-    def run(swap):
-        federation = fl.federate(tiny, fl.iid(), clients=6, unseen=2)
-        train, test = list(federation.train), list(federation.test)
-        if swap:  # what the newcomers own
-            train[4], test[4] = test[4], train[4]
-            train[5], test[5] = test[5], train[5]
-        federation = replace(federation, train=tuple(train), test=tuple(test))
-        return fl.run(fl.fedcs(every=1), federation, **SETTING | {"join_ratio": 1.0})
-
-    one, other = run(False), run(True)
-    assert one.folder != other.folder
-    assert all(torch.equal(t[0], row) for t in one.models.values() for row in t)
-    assert close(flatten(one.state), flatten(other.state), 0)
-
-
 @pytest.mark.parametrize("base", REFUSED)
 def test_methods_with_models_of_their_own_are_refused(base, federation):
     with pytest.raises(ValueError, match="do not train the run's model"):

@@ -226,17 +226,6 @@ def test_the_users_own_helpers_count_as_well(edit, folder):
     assert (codes[0] != codes[1]) == other
 
 
-def test_a_helper_that_is_defined_again_in_a_notebook_counts_at_the_next_run(federation):
-    space = in_a_cell(MINE, "<cell 1>", {"__name__": "__main__"})
-    method = space["mine"]()
-    folders = [fl.run(method, federation, **SETTING).folder]
-    in_a_cell("def weight(n):\n    return n * 0 + 1", "<cell 2>", space)
-    folders.append(fl.run(method, federation, **SETTING).folder)
-    in_a_cell("def weight(n):\n    return n * RATE  # as before", "<cell 3>", space)
-    folders.append(fl.run(method, federation, **SETTING).folder)
-    assert folders[0] == folders[2] != folders[1]
-
-
 def test_a_closure_a_partial_and_a_lambda_count_with_what_they_hold():
     def builder(width, wide=lambda n: n):
         return lambda shape, n_classes: torch.nn.Linear(wide(width), n_classes)
@@ -247,16 +236,6 @@ def test_a_closure_a_partial_and_a_lambda_count_with_what_they_hold():
     codes = [fingerprint(make) for make in (*makers, functools.partial(builder, 4), builder(3))]
     assert codes[0] == codes[-1]
     assert len(set(codes)) == len(codes) - 1
-
-
-def test_what_no_source_tells_is_refused_before_anything_runs(folder, federation, run_store):
-    """Other objects: `REFUSED` in `test_never_older.py`."""
-    source = MINE.replace("n * RATE", "n * RATE if NET else n") + "\n    NET = torch.nn.Linear(2, 2)\n"
-    method = in_a_file(source, folder).mine()
-    sentence = "weight cannot be fingerprinted: NET is or holds a Linear, and no source tells what is in it; make"
-    with pytest.raises(ValueError, match=sentence):
-        fl.run(method, federation, **SETTING)
-    assert not run_store.exists()
 
 
 def test_what_was_imported_keeps_its_address_while_its_file_changes(folder, federation):

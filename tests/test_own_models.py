@@ -18,7 +18,6 @@ import fedlib as fl
 from fedlib.fingerprint import fingerprint
 from fedlib.methods.pfedhr import decompose
 from fedlib.models import MODELS, build
-from fedlib.runs.prepare import prepare
 
 SETTING = dict(rounds=2, join_ratio=0.5, batch_size=8, lr=0.05)
 RNG = np.random.default_rng(0)
@@ -72,14 +71,6 @@ def test_a_function_a_class_and_a_new_name_are_models(federation, monkeypatch):
     assert [run.config["code"][-1] for run in runs] == [fingerprint(mine)] * 3 + list(map(fingerprint, models[3:]))
     for run in runs:
         assert same_bits(list(run.models.values()), list(runs[0].models.values()))
-
-
-def test_an_edited_model_is_a_new_run(federation):
-    edits = (CELL, CELL.replace("WIDTH = 8", "WIDTH = 9"), CELL.replace("nn.ReLU", "nn.Tanh"), CELL + "    # the same")
-    models = [in_a_notebook(f"<own {i}>", source) for i, source in enumerate(edits)]
-    configs = [prepare("fedavg", federation, model, rounds=1).config for model in models]
-    assert configs[0] == configs[3]
-    assert len({str(config["code"]) for config in configs}) == 3
 
 
 def in_each_backend(method, federation, model) -> fl.RunResult:
@@ -428,9 +419,3 @@ def test_what_a_stack_cannot_speed_up_is_said_once_in_our_words(federation):
     with warnings.catch_warnings(action="error"):
         fl.run("fedavg", federation, Attending, **SETTING, backend="loop", progress=False)
         fl.run("fedavg", federation, mine, **SETTING, backend="stacked", progress=False)
-
-
-def test_a_model_that_is_checked_leaves_the_global_random_state_alone(federation):
-    before = torch.get_rng_state()
-    prepare("fedavg", federation, mine, rounds=1)
-    assert torch.equal(torch.get_rng_state(), before)

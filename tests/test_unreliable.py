@@ -77,7 +77,9 @@ def test_the_backends_agree_and_a_round_that_nobody_answers_changes_nothing(meth
     assert loop.rounds["bytes_up"][ANSWERS == 0].sum() == 0
 
 
-def test_a_run_with_dropouts_resumes_to_the_same_bits(method, run, federation, tmp_path):
+@pytest.mark.parametrize("name", ["fedavg", "fedap", "pfedhr", "scaffold"])
+def test_a_run_with_dropouts_resumes_to_the_same_bits(name, run, federation, tmp_path):
+    method = FACTORIES[name]()
     stopped(4, method, federation, **HARSH, store=tmp_path)
     resumed, whole = fl.run(method, federation, **HARSH, store=tmp_path), run(method)
     assert same_bits(whole.models, resumed.models)
