@@ -15,6 +15,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
+from methods import FACTORIES
 
 import fedlib as fl
 from fedlib.algorithm import ALGORITHMS
@@ -93,6 +94,12 @@ def stopped(after: int, *arguments: Any, **setting: Any) -> None:
 def tiny() -> Dataset:
     """240 of the `corners`."""
     return corners(240, seed=0)
+
+
+@pytest.fixture(params=sorted(FACTORIES))
+def method(request: pytest.FixtureRequest) -> fl.Algorithm:
+    """Each method in turn."""
+    return FACTORIES[request.param]()
 
 
 @pytest.fixture(scope="session")

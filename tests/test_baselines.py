@@ -92,15 +92,6 @@ def test_the_weights_of_fedfomo_by_hand():
     assert mixing_weights(torch.empty(2, 0)).shape == (2, 0)
 
 
-@pytest.mark.parametrize("explore", [0, 0.3])
-def test_fedfomo_tries_more_than_the_first_of_twenty_equal_clients(explore, tiny):
-    equal = fl.federate(tiny, fl.iid(), clients=20)
-    state = fl.run(fl.fedfomo(explore=explore), equal, rounds=3, lr=0.05, progress=False).state
-    tried = (state.affinity != torch.eye(20)).any(0)
-    assert tried.sum() >= 15
-    assert ((state.affinity != torch.eye(20)).sum(1) <= 2 * 5).all()
-
-
 # f-FedAP
 
 

@@ -78,11 +78,6 @@ SETTINGS |= dict(
 )
 
 
-@pytest.fixture(params=sorted(FACTORIES))
-def method(request) -> fl.Algorithm:
-    return FACTORIES[request.param]()
-
-
 @pytest.fixture(scope="module")
 def plain(federation, tmp_path_factory):
     """A function that runs a method with `SETTING` and changes; a run that several tests want is run once."""

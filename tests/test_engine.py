@@ -167,14 +167,6 @@ def test_public_images_are_on_the_device_once_however_many_cohorts_see_them(fede
     assert len({id(cohort.public.x) for cohort in cohorts}) == 1
 
 
-def test_new_losses_do_not_fill_the_memory(model, tiny, shares, monkeypatch):
-    monkeypatch.setattr(stacked, "KEPT", 2)
-    train = Stacked()
-    for _ in range(4):
-        train(phase(model, tiny, shares[3:5], loss=lambda w, batch: cross_entropy(w, batch)))
-    assert len(train._programs) == 2
-
-
 # -- CUDA graphs, pretended on a CPU ------------------------------------------------------------------------------
 
 
@@ -643,14 +635,12 @@ def test_each_convolution_has_the_form_that_is_fastest_there_and_one_that_fails_
     assert not any(layer._forward_pre_hooks for layer in model.net.modules())
 
 
-def test_where_no_form_works_the_first_error_is_raised_and_after_a_failed_capture_no_other_is_tried(
-    model, tiny, shares, monkeypatch
-):
-    for error in (RuntimeError("grouped fails"), CaptureError("grouped fails")):
-        seconds = {form: RuntimeError(form) for form in FORMS} | {"grouped": error}
-        monkeypatch.setattr(backends, "_seconds", partial(times, seconds=seconds))
-        with pytest.raises(type(error), match="grouped fails"):
-            backends.fastest_forms(phase(model, tiny, shares), 2, graphs=True)
+@pytest.mark.parametrize("error", [RuntimeError, CaptureError])
+def test_where_no_form_works_or_a_capture_fails_the_first_error_is_raised(error, model, tiny, shares, monkeypatch):
+    seconds = {form: RuntimeError(form) for form in FORMS} | {"grouped": error("grouped fails")}
+    monkeypatch.setattr(backends, "_seconds", partial(times, seconds=seconds))
+    with pytest.raises(error, match="grouped fails"):
+        backends.fastest_forms(phase(model, tiny, shares), 2, graphs=True)
 
 
 def test_a_layer_is_timed_with_its_gradients_in_every_form_that_works_here(model, tiny, shares, monkeypatch):

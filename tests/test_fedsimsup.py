@@ -63,19 +63,6 @@ def test_supervisors_have_their_sizes_on_cifar10_cifar100_and_femnist(kind, para
     assert kind not in MODELS
 
 
-@pytest.mark.parametrize(
-    ("kind", "shape", "reason"),
-    [
-        ("small_lenet", (3, 15, 32), "small_lenet needs images of at least 16x16 pixels"),
-        ("small_cnn", (3, 7, 32), "small_cnn needs images of at least 8x8 pixels"),
-        ("small_vit", (3, 30, 32), "small_vit needs a height and a width divisible by 4"),
-    ],
-)
-def test_images_that_a_supervisor_cannot_take_are_refused(kind, shape, reason):
-    with pytest.raises(ValueError, match=reason):
-        build(kind, SUPERVISORS[kind], shape, 10, seed=0)
-
-
 def test_a_block_of_the_transformer_is_that_of_pytorch():
     net = SUPERVISORS["small_vit"]((3, 8, 8), 10).double().eval()
     block, oracle = net.blocks[0], torch.nn.TransformerEncoderLayer(64, 4, 128, 0.0, "gelu", 1e-5, True, True).double()

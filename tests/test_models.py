@@ -16,10 +16,13 @@ from trees import distance
 import fedlib as fl
 from fedlib.data import Dataset
 from fedlib.engine.backends import BACKENDS
+from fedlib.methods.fedsimsup.supervisors import SUPERVISORS
 from fedlib.models import MODELS, Model, build
 from fedlib.models.features import features
 from fedlib.models.pooling import MaxPool2
 from fedlib.stack import Params
+
+LEAST = (16, 32, 26, 8)  # pixels, of M1 to M4
 
 
 @pytest.mark.parametrize(("shape", "n_classes", "parameters"), [((3, 32, 32), 10, 62_050), ((1, 28, 28), 62, 48_890)])
@@ -73,12 +76,21 @@ def test_the_same_seed_gives_the_same_weights_and_leaves_the_global_random_state
     ("name", "shape", "sentence"),
     [
         ("lenet5", (3, 15, 32), "needs images of at least 16x16 pixels"),
+        ("small_lenet", (3, 15, 32), "needs images of at least 16x16 pixels"),
+        ("small_cnn", (3, 7, 32), "needs images of at least 8x8 pixels"),
+        ("small_vit", (3, 30, 32), "needs a height and a width divisible by 4"),
+        *((f"m{i}", (1, n - 1, n), f"needs images of at least {n}x{n} pixels") for i, n in enumerate(LEAST, 1)),
         *(("mobilenetv2", shape, "needs 3 channels") for shape in ((1, 32, 32), (3, 31, 32), (3, 32, 31))),
     ],
 )
 def test_images_that_a_model_cannot_take_are_refused(name, shape, sentence):
     with pytest.raises(ValueError, match=re.escape(f"shape={shape} is not allowed; {name} {sentence}")):
-        build(name, MODELS[name], shape, 10, seed=0)
+        build(name, (MODELS | SUPERVISORS)[name], shape, 10, seed=0)
+
+
+def test_m1_to_m4_take_the_smallest_images_that_they_say():
+    for i, n in enumerate(LEAST, 1):
+        assert MODELS[f"m{i}"]((1, n, n), 4)(torch.zeros(2, 1, n, n)).shape == (2, 4)
 
 
 def test_features_are_what_the_layers_answer_on_the_way_to_the_logits():

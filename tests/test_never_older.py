@@ -73,22 +73,11 @@ class Net(nn.Module):
 NEW = {  # what is defined, an expression for `scale()` or none, and what changes it
     "an attribute of a class": ("class Cfg: s = 2", "Cfg.s", "Cfg.s = 3"),
     "an attribute of the class of a model": (NET + "\nnet = Net", "", "Net.width = 16"),
-    "an attribute of a class in a closure": (
-        NET + "\ndef maker(kind): return lambda shape, n: kind(shape, n)\nnet = maker(Net)", "", "Net.width = 16",
-    ),
     "an inherited attribute": ("class A: s = 2\nclass B(A): t = 1", "B.s", "A.s = 3"),
-    "an attribute of a base that a call makes": (
-        "def base():\n    class A: s = 2\n    return A\nclass B(base()): t = 1", "B.s", "B.__mro__[1].s = 3",
-    ),
-    "an attribute of a nested class": ("class A:\n    class B: s = 2", "A.B.s", "A.B.s = 3"),
-    "a list of a class": ("class Cfg: s = [1, 2]", "Cfg.s[0]", "Cfg.s[0] = 3"),
-    "a tensor of a class": ("class Cfg: s = torch.ones(2)", "Cfg.s[0]", "Cfg.s[1] = 3"),
-    "an attribute that is added": ("class Cfg: s = 2", "getattr(Cfg, 't', Cfg.s)", "Cfg.t = 3"),
     "an attribute of a metaclass": ("class Meta(type): s = 2\nclass Cfg(metaclass=Meta): t = 1", "Cfg.s", "Meta.s = 3"),
     "a property": (
         "class Cfg:\n    @property\n    def s(self): return 2", "Cfg().s", "Cfg.s = property(lambda self: 3)",
     ),
-    "a class method": ("class Cfg:\n    t = 2\n    @classmethod\n    def s(cls): return cls.t", "Cfg.s()", "Cfg.t = 3"),
     "a static method": (
         "class Cfg:\n    @staticmethod\n    def s(): return 2", "Cfg.s()",
         "def three(): return 3\nCfg.s = staticmethod(three)",
@@ -120,9 +109,6 @@ NEW = {  # what is defined, an expression for `scale()` or none, and what change
         "@dataclass\nclass Cfg: s: int = 2\nCFG = Cfg()", "getattr(CFG, 't', 1)", "CFG.t = 3",
     ),
     "a data class with slots": ("@dataclass(slots=True)\nclass Cfg: s: int = 2\nCFG = Cfg()", "CFG.s", "CFG.s = 3"),
-    "a data class in a data class": (
-        "@dataclass\nclass A: s: int = 2\n@dataclass\nclass B: a: A\nCFG = B(A())", "CFG.a.s", "CFG.a.s = 3",
-    ),
     "a member of an enumeration": ("class Mode(Enum): A = 2", "Mode.A.value", "class Mode(Enum): A = 3"),
     "a method of an enumeration": (
         "class Mode(Enum):\n    A = 2\n    def s(self): return 2\nMODE = Mode.A", "MODE.s()", "Mode.s = lambda self: 3",
@@ -133,11 +119,6 @@ NEW = {  # what is defined, an expression for `scale()` or none, and what change
         "Cfg.t = lambda self: 3",
     ),
     "a namespace": ("CFG = types.SimpleNamespace(s=2)", "CFG.s", "CFG.s = 3"),
-    "a model built from a configuration": (
-        "CFG = types.SimpleNamespace(width=8)\n"
-        "def net(shape, n): return nn.Sequential(nn.Flatten(), nn.Linear(256, CFG.width), nn.Linear(CFG.width, n))", "",
-        "CFG.width = 16",
-    ),
     "a number of a class of its own": (
         "class Twice(float):\n    def __mul__(self, other): return 2 * float(self) * other\nS = Twice(2)", "S",
         "Twice.__mul__ = lambda self, other: other",
@@ -157,13 +138,6 @@ NEW = {  # what is defined, an expression for `scale()` or none, and what change
         "net = maker(16)",
     ),
     "a class that is defined again": (NET + "\nnet = Net", "", NET.replace("nn.ReLU", "nn.Tanh") + "\nnet = Net"),
-    "a class that a function looks up": (
-        NET + "\ndef net(shape, n): return Net(shape, n)", "", NET.replace("nn.ReLU", "nn.Tanh"),
-    ),
-    "a class decorator": (
-        "def with_s(s):\n    def put(cls):\n        cls.s = s\n        return cls\n    return put\n@with_s(2)\n"
-        "class Cfg: pass", "Cfg.s", "@with_s(3)\nclass Cfg: pass",
-    ),
     "a class that type() makes": ("Cfg = type('Cfg', (), {'s': 2})", "Cfg.s", "Cfg = type('Cfg', (), {'s': 3})"),
     "a wrapper around a function": (
         "def times(f, s):\n    @functools.wraps(f)\n    def call(*a): return s * f(*a)\n    return call\n"

@@ -158,10 +158,6 @@ def test_a_score_is_a_mean_over_samples_or_clients_and_over_evaluations(argument
 
 def test_the_default_of_a_score_is_what_the_method_is_defined_by():
     assert result("after").score() == pytest.approx(100 * 8 / 15) == result("after").summary()["accuracy"]
-    with pytest.raises(ValueError, match="over='images' is unknown; allowed: clients, samples"):
-        result("after").score(over="images")
-    with pytest.raises(ValueError, match="last=0 is not allowed"):
-        result("after").score(last=0)
 
 
 @pytest.mark.parametrize(
@@ -172,21 +168,21 @@ def test_the_default_of_a_score_is_what_the_method_is_defined_by():
         ({"when": "later"}, r"when='later' is unknown \(did you mean 'after'\?\); allowed: after, before"),
         ({"clients": [1, 3]}, "client=3 is not allowed; it must be a whole number, from 0 to 2"),
         ({"clients": [-1]}, "client=-1 is not allowed"),
+        ({"over": "images"}, "over='images' is unknown; allowed: clients, samples"),
+        ({"last": 0}, "last=0 is not allowed"),
     ],
 )
 def test_a_score_of_what_is_not_there_is_refused(arguments, sentence):
     with pytest.raises(ValueError, match=sentence):
         result("before").score(**arguments)
+    if "when" in arguments:
+        with pytest.raises(ValueError, match=sentence):
+            result("before").best_round(**arguments)
 
 
 def test_half_a_client_has_no_score():
     with pytest.raises(TypeError, match="float"):
         result("before").score(clients=[0.5])
-
-
-def test_a_best_round_of_what_is_not_there_is_refused():
-    with pytest.raises(ValueError, match="when='later' is unknown"):
-        result("before").best_round(when="later")
 
 
 def test_until_the_first_evaluation_there_is_no_score():

@@ -42,11 +42,6 @@ def shares(seed: int, stragglers: float, rounds: int, k: int) -> np.ndarray:
     return np.where(late < stragglers, 1 - left_out, 1)
 
 
-@pytest.fixture(params=sorted(FACTORIES))
-def method(request) -> Algorithm:
-    return FACTORIES[request.param]()
-
-
 @pytest.fixture(scope="module")
 def run(federation, tmp_path_factory):
     """A function that runs a method with `HARSH` and changes; a run that several tests want is run once."""
