@@ -44,12 +44,6 @@ def test_no_image_is_blank_or_there_twice(name):
     assert (flat.max(axis=1).astype(int) - flat.min(axis=1)).min() > 40
 
 
-def test_a_fifth_of_the_scans_of_every_digit_is_held_out():
-    _, digit, _, held_out = scans.scans()
-    share = np.bincount(digit[held_out]) / np.bincount(digit)
-    np.testing.assert_allclose(share, 0.2, atol=0.005)
-
-
 of_scans = pytest.mark.parametrize(
     ("make", "options"),
     [(scans.digits, {"copies": 1}), (scans.digit_pairs, {"per_class": 10}), (styles.digit_styles, {"per_style": 200})],

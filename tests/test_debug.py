@@ -85,5 +85,3 @@ def test_debugging_changes_no_number(federation, tmp_path):
     plain, debugged = (fl.run("fedper", federation, **SETTING, store=tmp_path / str(d), debug=d) for d in (False, True))
     assert plain.accuracy.equals(debugged.accuracy)
     assert plain.folder.name == debugged.folder.name
-    with pytest.raises(ValueError, match="debug=1 is not allowed; it must be True or False"):
-        fl.run("fedper", federation, **SETTING, debug=1)

@@ -22,24 +22,9 @@ PHI = {"classifier.weight", "classifier.bias"}
 NORMS = {f"conv{i}.1.{name}" for i in (1, 2) for name in ("weight", "bias", "running_mean", "running_var")}
 
 
-def test_local_only():
-    """A client trains its own model whenever it is sampled; nothing is sent."""
-    oracle = Oracle()
-    v = {i: oracle.weights for i in range(oracle.n_clients)}
-    for t in oracle.rounds:
-        v |= {i: oracle.trained(v[i], i, t) for i in oracle.cohorts[t]}
-    result = oracle.run("local_only")
-    assert_run(result, oracle, v)
-    assert not result.rounds[["bytes_down", "bytes_up"]].any(axis=None)
-
-
 @pytest.mark.parametrize(
     ("method", "kept"),
-    [
-        (fl.fedbn(), NORMS),
-        (fl.fedbn(affine=False), {name for name in NORMS if "running" in name}),
-        (fl.fedper(), PHI),
-    ],
+    [(fl.fedbn(), NORMS), (fl.fedbn(affine=False), {name for name in NORMS if "running" in name}), (fl.fedper(), PHI)],
     ids=["FedBN", "SiloBN", "FedPer"],
 )
 def test_fedbn_and_fedper(method, kept):

@@ -1,5 +1,6 @@
 """The code of the README and of the pages of the site runs, and what they name is there."""
 
+import importlib
 import re
 import sys
 import types
@@ -30,6 +31,19 @@ CODE = [
 ]
 
 
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    """A function that imports code from a file: a run reads the source."""
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def imported(code: str) -> types.ModuleType:
+        (tmp_path / "of_the_readme.py").write_text(code)
+        monkeypatch.delitem(sys.modules, "of_the_readme", raising=False)
+        return importlib.import_module("of_the_readme")
+
+    return imported
+
+
 def test_the_readme_is_one_screen_of_what_and_why():
     assert len(README.splitlines()) <= 120
 
@@ -50,12 +64,8 @@ def test_the_sweep_of_the_readme_runs(federation):
     assert len(scope["table"]) == 9
 
 
-def test_the_method_of_the_readme_is_fedavg_when_its_server_goes_all_the_way(federation, tmp_path, monkeypatch):
-    file = tmp_path / "mine.py"  # @fl.algorithm reads the source
-    file.write_text(next(code for code in CODE if "def slow_server" in code))
-    monkeypatch.syspath_prepend(tmp_path)
-    import mine
-
+def test_the_method_of_the_readme_is_fedavg_when_its_server_goes_all_the_way(federation, module):
+    mine = module(next(code for code in CODE if "def slow_server" in code))
     setting = dict(rounds=3, join_ratio=0.5, lr=0.05, progress=False)
     whole, half = (fl.run(mine.slow_server(lr), federation, **setting).models for lr in (1.0, 0.5))
     average = fl.run("fedavg", federation, **setting).models
@@ -72,12 +82,8 @@ def test_the_method_of_the_readme_is_fedavg_when_its_server_goes_all_the_way(fed
     assert not all(torch.allclose(half[name], w, atol=1e-3) for name, w in average.items())
 
 
-def test_the_personal_method_of_the_readme_is_local_only_when_nothing_pulls(federation, tmp_path, monkeypatch):
-    file = tmp_path / "personal.py"
-    file.write_text(next(code for code in CODE if "def pulled" in code))
-    monkeypatch.syspath_prepend(tmp_path)
-    import personal
-
+def test_the_personal_method_of_the_readme_is_local_only_when_nothing_pulls(federation, module):
+    personal = module(next(code for code in CODE if "def pulled" in code))
     setting = dict(rounds=3, join_ratio=0.5, lr=0.05, progress=False)
     free, pulled = (fl.run(personal.pulled(lam), federation, **setting).models for lam in (0.0, 1.0))
     alone = fl.run("local_only", federation, **setting).models
@@ -85,13 +91,10 @@ def test_the_personal_method_of_the_readme_is_local_only_when_nothing_pulls(fede
     assert not all(torch.allclose(pulled[name], w, atol=1e-3) for name, w in alone.items())
 
 
-def test_the_model_of_the_readme_runs(federation, tmp_path, monkeypatch):
+def test_the_model_of_the_readme_runs(federation, module):
     model, run = next(code for code in CODE if "def mlp" in code).split("\n\n\nres = ")
-    (tmp_path / "own_model.py").write_text(model)  # a run reads the source
-    monkeypatch.syspath_prepend(tmp_path)
-    from own_model import mlp
-
-    result = eval(run.replace("rounds=20", "rounds=1, progress=False"), {"fl": fl, "fed": federation, "mlp": mlp})
+    scope = {"fl": fl, "fed": federation, "mlp": module(model).mlp}
+    result = eval(run.replace("rounds=20", "rounds=1, progress=False"), scope)
     assert result.config["model"] == "mlp"
     assert (result.models["3.weight"][0] != result.models["3.weight"][1]).any()
 

@@ -16,13 +16,7 @@ from fedlib.stack import PerArchitecture
 from fedlib.training.channel import Channel
 
 N, N_VALID = [2, 3, 10], [5, 4, 1]  # right answers by (round, tuned):
-RIGHT = {
-    (2, 0): [2, 0, 5],
-    (4, 0): [1, 3, 4],
-    (4, 1): [0, 3, 9],
-    (6, 0): [1, 1, 10],
-    (6, 1): [2, 2, 4],
-}
+RIGHT = {(2, 0): [2, 0, 5], (4, 0): [1, 3, 4], (4, 1): [0, 3, 9], (6, 0): [1, 1, 10], (6, 1): [2, 2, 4]}
 VALID = {(2, 0): [5, 0, 0], (4, 0): [1, 4, 1], (4, 1): [0, 4, 0], (6, 0): [0, 0, 1], (6, 1): [4, 0, 1]}
 
 

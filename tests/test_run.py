@@ -237,8 +237,7 @@ def test_bad_arguments_get_one_sentence_before_any_work(change, sentence, federa
 
 
 @pytest.mark.parametrize(
-    ("returned", "kind"),
-    [(None, "None"), ({"w": 1}, "a dict"), (torch.ones(1), "a Tensor"), (State(1, 2), "a State")],
+    ("returned", "kind"), [(None, "None"), ({"w": 1}, "a dict"), (torch.ones(1), "a Tensor"), (State(1, 2), "a State")]
 )
 def test_a_round_that_returns_no_state_is_one_sentence(returned, kind, federation):
     @fl.algorithm
