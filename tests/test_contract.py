@@ -251,11 +251,6 @@ def test_scaffold_without_drift_is_fedavg(tiny, plain):
     assert max(t.abs().max() for t in scaffold.state.c.values()) > 0.01
 
 
-def test_scaffold_refuses_adam(federation):
-    with pytest.raises(ValueError, match="optimizer='adam' is not allowed; scaffold needs 'sgd'"):
-        fl.run("scaffold", federation, **SETTING, optimizer="adam")
-
-
 OUTSIDE = {  # values just outside of what each hyper-parameter allows
     "apfl": dict(alpha=[1.5, -0.5], adaptive=1),
     "ditto": dict(lam=-1, personal_epochs=-1),
@@ -318,9 +313,20 @@ def test_a_refusal_says_what_is_in_range(make, sentence):
         make()
 
 
-def test_fedrep_refuses_more_body_epochs_than_local_epochs(federation):
-    with pytest.raises(ValueError, match="body_epochs=3 is not allowed; it must be a whole number, from 1 to 2"):
-        fl.run(fl.fedrep(body_epochs=3), federation, **SETTING)
+@pytest.mark.parametrize(
+    ("method", "setting", "sentence"),
+    [
+        (fl.fedrep(body_epochs=3), {}, "body_epochs=3 is not allowed; it must be a whole number, from 1 to 2"),
+        (fl.fedpac(head_epochs=3), {}, "head_epochs=3 is not allowed; it must be a whole number, from 0 to 2"),
+        (fl.fedsimsup(supervisor_epochs=3), {}, "supervisor_epochs=3 is not allowed; .*, from 0 to 2"),
+        (fl.scaffold(), {"optimizer": "adam"}, "optimizer='adam' is not allowed; scaffold needs 'sgd'"),
+        (fl.pfedme(lam=30), {}, r"lr \* lam=1.5 is not allowed; it must be a number in \[0, 1\]"),
+    ],
+    ids=str,
+)
+def test_a_method_refuses_a_setting_that_it_cannot_have(method, setting, sentence, federation):
+    with pytest.raises(ValueError, match=sentence):
+        fl.run(method, federation, **SETTING | setting)
 
 
 def test_the_mean_of_few_of_many_clients_reads_their_rows_only():

@@ -14,10 +14,9 @@ from trees import same_bits
 import fedlib as fl
 from fedlib.algorithm import architectures_of
 from fedlib.methods.fedpac import head_weights, simplex_minimum
-from fedlib.methods.fedsimsup.fedsimsup import Pair, label_similarity, pull
+from fedlib.methods.fedsimsup.fedsimsup import pull
 from fedlib.methods.fedsimsup.supervisors import SUPERVISORS
 from fedlib.models import MODELS, Model, build
-from fedlib.models.ensemble import Ensemble
 from fedlib.runs.plan import cohorts
 from fedlib.runs.prepare import prepare
 from fedlib.stack import take
@@ -84,15 +83,6 @@ def test_the_transformer_sees_patches_in_their_order():
     assert torch.equal(seen[0][:, 5].unflatten(1, (3, 4, 4)), x[:, :, 4:, 8:])
 
 
-def test_a_pair_answers_with_the_sum_of_its_logits():
-    theta = build("lenet5", MODELS["lenet5"], (3, 16, 16), 4, seed=0)
-    s = theta.sibling("small_cnn", SUPERVISORS["small_cnn"])
-    both, x = Ensemble(Pair(theta, s)), torch.randn(5, 3, 16, 16)
-    assert both.weights == Pair(theta.weights, s.weights)
-    both.net.eval()
-    assert torch.equal(both(both.weights, x), theta(theta.weights, x) + s(s.weights, x))
-
-
 def test_a_sibling_is_drawn_from_the_same_seed_but_independently():
     theta, again, other = (build("lenet5_plain", MODELS["lenet5_plain"], (3, 16, 16), 4, seed) for seed in (1, 1, 2))
     first, same, else_ = (m.sibling("small_lenet", SUPERVISORS["small_lenet"]) for m in (theta, again, other))
@@ -103,19 +93,6 @@ def test_a_sibling_is_drawn_from_the_same_seed_but_independently():
 
 
 # The equations of FedSimSup
-
-
-def test_the_similarity_of_labels_by_hand():
-    counts = torch.tensor([[3.0, 1.0, 0.0], [6.0, 2.0, 0.0], [0.0, 0.0, 5.0], [4.0, 0.0, 3.0]], dtype=torch.float64)
-    s = label_similarity(counts, counts)
-    assert torch.allclose(s[0, 1], torch.ones(()).double())  # the same distribution
-    assert s[0, 2] == 0  # no class in common
-    assert s[0, 3].item() == pytest.approx(12 / (10**0.5 * 5))
-    assert torch.equal(s, s.T)
-    assert torch.allclose(s.diagonal(), torch.ones(4).double())
-    assert (s <= 1).all()
-    shares = counts / counts.sum(1, keepdim=True)
-    assert torch.allclose(s, label_similarity(shares, shares))  # counts or proportions
 
 
 def test_the_server_step_equals_numpy():
@@ -172,11 +149,6 @@ def test_mixed_supervisors_are_drawn_anew_for_every_seed(federation):
     assert all(a != b for a, b in pairwise(drawn))
 
 
-def test_more_supervisor_epochs_than_local_epochs_are_refused(federation):
-    with pytest.raises(ValueError, match="supervisor_epochs=3 is not allowed; it must be a whole number, from 0 to 2"):
-        fl.run(fl.fedsimsup(supervisor_epochs=3), federation, **SETTING, progress=False)
-
-
 # Features, and FedProto
 
 
@@ -224,15 +196,3 @@ def test_a_client_whose_weights_fedpac_cannot_find_keeps_its_own_classifier(monk
     monkeypatch.setattr(module, "simplex_minimum", solve)
     weights = head_weights(torch.zeros(3, 2, 2), torch.ones(3))
     assert weights.tolist() == [[1, 0, 0], [0.25, 0.25, 0.5], [0.25, 0.25, 0.5]]
-
-
-def test_fedpac_without_head_epochs_never_trains_the_classifier(federation):
-    result = fl.run(fl.fedpac(head_epochs=0), federation, **SETTING | {"rounds": 1}, progress=False)
-    plan = prepare("fedpac", federation, **SETTING | {"rounds": 1})
-    phi = {name: plan.model.weights[name] for name in plan.model.classifier}
-    assert all(torch.allclose(result.state.v[name][i], t) for name, t in phi.items() for i in range(6))
-
-
-def test_more_head_epochs_than_local_epochs_are_refused(federation):
-    with pytest.raises(ValueError, match="head_epochs=3 is not allowed; it must be a whole number, from 0 to 2"):
-        fl.run(fl.fedpac(head_epochs=3), federation, **SETTING, progress=False)

@@ -207,9 +207,6 @@ def folder(tmp_path, monkeypatch) -> Path:
 OWN_EDITS = {
     "a helper": ("n * RATE", "n + RATE", True),
     "a constant": ("RATE, TABLE = 0.5", "RATE, TABLE = 0.25", True),
-    "a number in a table": ("[0.1,", "[0.3,", True),
-    "a tensor": ("torch.ones(2)", "torch.zeros(2)", True),
-    "a class": ("times=2", "times=3", True),
     "the method": ("** power", "* power", True),
     "a docstring": ("Of a client", "Of one client", False),
     "a default": ("power: int = 1", "power: int = 2", True),

@@ -81,12 +81,6 @@ def test_metrics_are_for_every_evaluation_and_read_back(federation):
     assert again.accuracy.equals(result.accuracy)
 
 
-def test_what_is_not_asked_for_is_not_in_the_address(federation):
-    plain = fl.run("fedavg", federation, **SETTING)
-    assert not {"client_metrics", "tune_part"} & set(plain.config)
-    assert fl.run("fedavg", federation, **SETTING, client_metrics=False).folder == plain.folder
-
-
 def test_metrics_come_client_by_client():
     y, q = torch.tensor([0, 1, 1, 0, 1]), torch.tensor([[2.0, 0], [0, 1], [3, 0], [1, 0], [0, 1]])
     expected = [[weighted_f1(y[:2].numpy(), np.array([0, 1])), 1.0], [4 / 9, 0.75 * 2 / 3 + 0.75 / 3]]

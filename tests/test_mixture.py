@@ -89,14 +89,6 @@ def test_logits_are_written_to_the_places_of_the_samples(federation):
 # Adam, and the places of samples
 
 
-def test_adam_is_part_of_the_address_and_has_no_momentum(federation):
-    runs = [fl.run("fedavg", federation, **SETTING, **own) for own in ({}, {"optimizer": "adam"})]
-    assert runs[0].folder != runs[1].folder
-    assert "optimizer" not in runs[0].config
-    with pytest.raises(ValueError, match=r"momentum=0\.9 is not allowed with optimizer='adam'; Adam has its own\."):
-        fl.run("fedavg", federation, **SETTING, optimizer="adam", momentum=0.9)
-
-
 def seen_twice(w, batch, table):
     """A loss that looks its samples up by their place."""
     return cross_entropy(w, batch) + (table["y"][batch.index] - batch.y).abs().sum() + batch.split(2)[1].index.sum()

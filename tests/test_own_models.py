@@ -317,18 +317,6 @@ def a_layer_twice(shape, n_classes):
     return nn.Sequential(*mine(shape, 8), layer, nn.ReLU(), layer, nn.Linear(8, n_classes))
 
 
-@pytest.mark.parametrize(("at", "name", "layer"), [("fc3", "Tied", "a"), ("fc1", "Attending", "tokens")])
-def test_fedcs_refuses_a_layer_that_is_tied_or_has_many_vectors(at, name, layer, federation):
-    sentence = f"at={at!r} is not allowed; the layer {layer!r} of model={name!r} must be a linear layer that has one"
-    with pytest.raises(ValueError, match=re.escape(sentence)):
-        fl.run(fl.fedcs(at=at), federation, globals()[name], **SETTING, progress=False)
-
-
-def test_pfedhr_refuses_layers_that_are_tied(federation):
-    with pytest.raises(ValueError, match="cannot be cut into blocks; some of its layers share weights"):
-        fl.run("pfedhr", federation, a_layer_twice, **SETTING, progress=False)
-
-
 def one_relu(shape, n_classes):
     relu = nn.ReLU()
     first = nn.Conv2d(1, 2, 5), relu, nn.MaxPool2d(2), nn.Flatten()
@@ -398,9 +386,27 @@ def test_a_classifier_needs_no_bias(method, federation):
         assert not any(name.startswith("3.bias") for name in loop.weights(0))
 
 
-def test_a_shift_needs_the_bias_of_its_layer(federation):
-    with pytest.raises(ValueError, match="shifted=True is not allowed; the layer '3' of model='without_bias' has no"):
-        fl.run(fl.fedcs(at="fc2", shifted=True), federation, without_bias, **SETTING, progress=False)
+@pytest.mark.parametrize(
+    ("method", "model", "sentence"),
+    [
+        (
+            fl.fedcs(at="fc3"),
+            Tied,
+            "at='fc3' is not allowed; the layer 'a' of model='Tied' must be a linear layer that",
+        ),
+        (fl.fedcs(at="fc1"), Attending, "the layer 'tokens' of model='Attending' must be a linear layer that has one"),
+        (
+            fl.fedcs(at="fc2", shifted=True),
+            without_bias,
+            "shifted=True is not allowed; the layer '3' of model='without_",
+        ),
+        (fl.pfedhr(), a_layer_twice, "cannot be cut into blocks; some of its layers share weights"),
+    ],
+    ids=["tied", "many vectors", "no bias", "tied blocks"],
+)
+def test_a_method_refuses_layers_that_it_cannot_use(method, model, sentence, federation):
+    with pytest.raises(ValueError, match=re.escape(sentence)):
+        fl.run(method, federation, model, **SETTING, progress=False)
 
 
 def test_layers_that_wait_for_the_first_image_are_built_before_the_run(federation):

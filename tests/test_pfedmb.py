@@ -70,14 +70,6 @@ def test_the_trace_holds_every_evaluation_and_survives_an_interruption(case, fed
         assert name == "cluster" or ((t >= 0).all() and torch.allclose(t.sum(-1), torch.ones(2, 6)))
 
 
-# pFedMe
-
-
-def test_pfedme_refuses_steps_of_w_that_overshoot(federation):
-    with pytest.raises(ValueError, match=r"lr \* lam=1.5 is not allowed; it must be a number in \[0, 1\]"):
-        fl.run(fl.pfedme(lam=30), federation, **SETTING | PLAIN)
-
-
 # FedAMP
 
 

@@ -25,6 +25,7 @@ from fedlib.methods.fedalt import State
 from fedlib.runs import run as running
 from fedlib.runs import store
 from fedlib.runs.plan import cohorts
+from fedlib.runs.prepare import prepare
 from fedlib.runs.setting import Setting
 from fedlib.runs.store import FORMAT
 from fedlib.stack import client_mean
@@ -103,14 +104,16 @@ def test_the_tables_of_a_run_killed_after_its_last_checkpoint_are_written_by_the
     assert {name: (first.folder / name).read_text() for name in written} == written
 
 
-CHANGES = [{"lr": 0.06}, {"seed": 1}, {"rounds": 7}, {"join_ratio": 0.6}, {"tune_epochs": 1}]
+def test_every_argument_is_part_of_the_address_and_what_is_not_asked_for_is_not(federation):
+    def config(**changes):
+        return prepare("fedavg", federation, **SETTING | changes).config
 
-
-@pytest.mark.parametrize("change", [*CHANGES, {"dropout": 0.1}, {"stragglers": 0.1}])
-def test_every_argument_is_part_of_the_address(change, federation):
-    a = fl.run("fedavg", federation, **SETTING, progress=False)
-    b = fl.run("fedavg", federation, **SETTING | change, progress=False)
-    assert a.folder != b.folder
+    changes = dict(lr=0.06, seed=1, rounds=7, join_ratio=0.6, tune_epochs=1, dropout=0.1, stragglers=0.1)
+    changes |= dict(optimizer="adam", statistics="local", client_metrics=True)
+    assert len({store.address(config(**{name: value})) for name, value in changes.items()}) == len(changes)
+    later = dict(optimizer="sgd", dropout=0, stragglers=0.0, client_metrics=False, tune_part=None)
+    assert config(**later) == config()
+    assert not later.keys() & config().keys()
 
 
 def test_a_sweep_checks_every_cell_before_it_starts_one(federation, run_store):
@@ -222,6 +225,7 @@ BAD = [
     ({"local_epoch": 3}, r"argument='local_epoch' is unknown \(did you mean 'local_epochs'\?\)"),
     ({"backend": "fast"}, "backend='fast' is unknown"),
     ({"dtype": "float16"}, "dtype='float16' is unknown"),
+    ({"optimizer": "adam", "momentum": 0.9}, r"momentum=0\.9 is not allowed with optimizer='adam'; Adam has its own\."),
     ({"dropout": 1}, r"dropout=1 is not allowed; it must be a number in \[0, 1\)"),
     ({"dropout": -0.1}, r"dropout=-0.1 is not allowed; it must be a number in \[0, 1\)"),
     ({"stragglers": 1.1}, r"stragglers=1.1 is not allowed; it must be a number in \[0, 1\]"),
