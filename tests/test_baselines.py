@@ -1,4 +1,4 @@
-"""Baselines of pFedSim: their formulas by hand, and what the library has for them. Whole runs have oracles."""
+"""pFedSim and its baselines: limits, formulas by hand, and what the library has for them. Whole runs have oracles."""
 
 from dataclasses import replace
 
@@ -113,3 +113,17 @@ def test_the_generator_has_the_parameters_of_the_specification():
     g = new_generator(np.random.default_rng(0), n_classes=10, noise=32, hidden=32, p=84)
     assert sum(t.numel() for t in drop(g, STATISTICS).values()) == 4212
     assert sum(g[name].numel() for name in STATISTICS) == 64
+
+
+# pFedSim
+
+
+@pytest.mark.parametrize(("rho", "warm"), [(0.0, 0), (0.29, 2), (0.3, 3), (0.7, 7), (1.0, 10)])
+def test_the_warm_up_of_pfedsim_lasts_floor_rho_t_rounds(rho, warm, federation):
+    """0.7 * 10 is 7.000000000000001 or 6.999..., depending on how it is computed: the floor must be 7."""
+    setting = SETTING | {"rounds": 10, "evaluate_every": 1, "join_ratio": 0.2, "local_epochs": 1}
+    personal = fl.run(fl.pfedsim(generalization=rho), federation, **setting, progress=False)
+    average = fl.run("fedavg", federation, **setting, progress=False)
+    merged = personal.accuracy.merge(average.accuracy, on=["round", "client"])
+    same = merged.groupby("round").apply(lambda g: (g["loss_x"] == g["loss_y"]).all())
+    assert same[same].index.tolist() == list(range(1, warm + 1))

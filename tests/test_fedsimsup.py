@@ -4,7 +4,6 @@ import importlib
 from itertools import pairwise
 
 import numpy as np
-import pytest
 import test_baselines
 import torch
 from test_baselines import close
@@ -25,7 +24,6 @@ from fedlib.training.evaluation import Evaluation, class_features
 
 SETTING = dict(rounds=3, join_ratio=0.5, local_epochs=2, batch_size=16, lr=0.05, model="lenet5_plain")
 EXACT = SETTING | {"dtype": "float64"}
-KINDS = sorted(SUPERVISORS)
 
 
 def cohort_of(federation: fl.Federation, t: int, method="fedavg", backend: str = "loop", **setting) -> Cohort:
@@ -40,26 +38,6 @@ def start_of(method: fl.Algorithm, federation: fl.Federation, **setting) -> tupl
 
 
 # Supervisors, and two networks as one
-
-
-@pytest.mark.parametrize(
-    ("kind", "parameters"),
-    [
-        ("small_lenet", (10_318, 11_778, 8_074)),
-        ("small_lenet4", (146_301, 153_756, 100_844)),
-        ("small_cnn", (1_562, 3_092, 2_302)),
-        ("small_vit", (142_026, 147_876, 142_398)),
-    ],
-)
-def test_supervisors_have_their_sizes_on_cifar10_cifar100_and_femnist(kind, parameters):
-    for expected, shape, n_classes in zip(
-        parameters, [(3, 32, 32), (3, 32, 32), (1, 28, 28)], (10, 100, 62), strict=True
-    ):
-        model = build(kind, SUPERVISORS[kind], shape, n_classes, seed=0)
-        assert sum(w.numel() for w in model.weights.values()) == expected
-        assert model.classifier == {"classifier.weight", "classifier.bias"}
-        assert model(model.weights, torch.zeros(2, *shape)).shape == (2, n_classes)
-    assert kind not in MODELS
 
 
 def test_a_block_of_the_transformer_is_that_of_pytorch():

@@ -193,12 +193,6 @@ def test_the_candidate_of_figure_7_comes_out_of_its_groups():
     assert from_conv2_m1(f"{heads} {hidden}", end_in_head=True) == printed
 
 
-def test_of_equal_blocks_that_of_the_next_network_is_taken():
-    pieces = [Piece(b, h, CONV if h == 1 else FC, False) for b in range(3) for h in (1, 2)]
-    found = chains(pieces, [[0, 2, 4], [1, 3, 5]])
-    assert found[0] == [(0, 3), (2, 5), (4, 1)]
-
-
 # Stitches
 
 

@@ -241,9 +241,8 @@ def test_who_drops_out_does_not_depend_on_method_rounds_or_stragglers(federation
     assert fewer != plain
 
 
-@pytest.mark.parametrize("name", ["fedrep", "fedgen"])
-def test_a_straggler_takes_the_first_steps_of_every_local_training(name, federation):
-    """FedRep trains twice; FedGen's loss draws random numbers for each step."""
+def test_the_steps_of_a_straggler_draw_what_they_draw_without_it(federation):
+    """FedGen's loss draws random numbers for each step."""
 
     def phases(stragglers):  # of two rounds
         seen = []
@@ -253,21 +252,15 @@ def test_a_straggler_takes_the_first_steps_of_every_local_training(name, federat
             return train_loop(phase)
 
         setting = without_progress(SETTING) | {"stragglers": stragglers, "batch_size": 4}
-        session = Session(prepare(name, federation, **setting), trainer=trainer)
+        session = Session(prepare("fedgen", federation, **setting), trainer=trainer)
         state = session.plan.algorithm.round(session.init(), session.cohort(0))
         session.plan.algorithm.round(state, session.cohort(1))
         return seen
 
-    cut, whole, share = phases(0.4), phases(0.0), shares(0, 0.4, 6, 3)
-    assert {0 < part < 1 for part in share[:2].flat} == {True, False}
-    assert len(cut) == len(whole) == (4 if name == "fedrep" else 2)
-    for number, (own, full) in enumerate(zip(cut, whole, strict=True)):
-        parts = share[number * 2 // len(whole)]
-        for part, a, b in zip(parts, own.batches, full.batches, strict=True):
-            assert torch.equal(a, b[: math.ceil(part * len(b))])
-        for part, a, b in zip(parts, own.draws, full.draws, strict=False):
-            assert all(torch.equal(t, b[what][: math.ceil(part * len(b[what]))]) for what, t in a.items())
-    assert len(whole[-1].draws) == (3 if name == "fedgen" else 0)
+    (_, cut), (_, whole), share = phases(0.4), phases(0.0), shares(0, 0.4, 6, 3)[1]
+    assert min(share) < 1
+    for part, a, b in zip(share, cut.draws, whole.draws, strict=True):
+        assert all(torch.equal(t, b[what][: math.ceil(part * len(b[what]))]) for what, t in a.items())
 
 
 # Addresses
@@ -281,17 +274,6 @@ def test_only_what_makes_a_run_unreliable_is_in_its_address(federation):
     assert [own.get("stragglers") for own in runs] == [None, 0.2]
     assert all(len(own["code"]) == len(plain.config["code"]) + 1 for own in runs)  # also of what makes them unreliable
     assert all(own["library"] == plain.config["library"] for own in runs)
-
-
-def test_everybody_is_fine_tuned_to_the_end(federation):
-    """Local-Only's first round, which nobody answers: a straggler or not, everybody tunes the initial model."""
-    setting = SETTING | LOSSY | {"rounds": 1, "tune_epochs": 1}
-    first, second = (fl.run("local_only", federation, **setting, stragglers=p).accuracy for p in (0.0, 1.0))
-    assert first.equals(second)
-    after = first[first["when"] == "after"].reset_index(drop=True)
-    reliable = fl.run("local_only", federation, **setting | {"dropout": 0.0, "lr": 0.05}).accuracy
-    assert len(after) == len(reliable[reliable["when"] == "after"]) == 6
-    assert (after["loss"] != first.loc[first["when"] == "before", "loss"].reset_index(drop=True)).all()
 
 
 def test_a_sweep_has_the_same_dropouts(federation, tmp_path):
@@ -315,10 +297,6 @@ def test_a_round_with_dropouts_reads_nothing_back_from_the_device(name, federati
     for t in range(3):
         state = plan.algorithm.round(state, session.cohort(t))
     assert {t.device for t in tree_leaves(state)} == {meta}
-
-
-def test_a_run_for_debugging_has_the_same_dropouts(run, federation):
-    assert same_bits(run(fl.fedper()).models, fl.run("fedper", federation, **HARSH, debug=True).models)
 
 
 def test_clients_with_several_architectures_drop_out_too(federation):
