@@ -204,14 +204,15 @@ class Mixture(Oracle):
         parts = ([i for i in self.cohorts[t] if self.kind[i] == j] for j in range(len(self.architectures)))
         return [part for part in parts if part]
 
-    def assert_models(self, result: fl.RunResult, nets: Mapping[int, nn.Module]) -> None:
-        """The run ends with these networks, of every client by its number."""
+    def assert_run(self, result: fl.RunResult, nets: Mapping[int, nn.Module]) -> None:
+        """The run ends with these networks, of every client by its number, and tests them."""
         assert sorted(nets) == list(range(self.n_clients))
         for i, net in nets.items():
             row = sorted(j for j in self.kind if self.kind[j] == self.kind[i]).index(i)
             for name, t in weights_of(net).items():
                 found = result.models.stacks[self.kind[i]][name][row]
                 torch.testing.assert_close(found, t, rtol=1e-7, atol=1e-10, msg=partial(_which, i, name))
+        assert_tested(result, self, nets.__getitem__)
 
 
 @contextmanager

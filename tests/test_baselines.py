@@ -14,7 +14,6 @@ from fedlib.methods.fedfomo import hold_out, mixing_weights, usefulness
 from fedlib.methods.fedgen.generator import STATISTICS, new_generator
 from fedlib.runs.prepare import prepare
 from fedlib.runs.session import Session
-from fedlib.similarity import bn_distances
 from fedlib.stack import drop
 from fedlib.training.cohort import Cohort
 from fedlib.training.local import _drawn
@@ -95,12 +94,7 @@ def test_the_weights_of_fedfomo_by_hand():
 # f-FedAP
 
 
-def test_the_weights_of_fedap_by_hand():
-    """Two channels each: client 1 is 3 away in a mean and 4 in a standard deviation, client 2 is 10 away in a mean."""
-    mean = torch.tensor([[0.0, 0.0], [3.0, 0.0], [0.0, 10.0]])
-    std = torch.tensor([[1.0, 1.0], [1.0, 5.0], [1.0, 1.0]])
-    weights = neighbour_weights(bn_distances({"norm": (mean, std)}), 0.4)
-    assert torch.allclose(weights[0], torch.tensor([0.4, 0.4, 0.2], dtype=torch.float64))  # 0.6 * (2/3, 1/3)
+def test_the_weights_of_fedap_where_nobody_is_nearer():
     twins = neighbour_weights(torch.zeros(3, 3, dtype=torch.float64), 0.5)  # clients with equal statistics
     assert torch.allclose(twins, torch.full((3, 3), 0.25, dtype=torch.float64).fill_diagonal_(0.5))
     assert neighbour_weights(torch.zeros(1, 1), 0.5).item() == 1

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 from oracle_reassembly import cka, medoids, search
@@ -14,7 +13,7 @@ from fedlib.methods.pfedhr.grouping import block_distances, group
 from fedlib.methods.pfedhr.reassemble import Network, reassemble
 from fedlib.methods.pfedhr.record import NOTHING, appended, record, replay
 from fedlib.methods.pfedhr.search import Piece, chains, thinned
-from fedlib.methods.pfedhr.stitch import Link, Resize, added, assemble
+from fedlib.methods.pfedhr.stitch import Link, added, assemble
 from fedlib.models import MODELS, build
 from fedlib.similarity import linear_cka
 
@@ -196,13 +195,6 @@ def test_the_candidate_of_figure_7_comes_out_of_its_groups():
 # Stitches
 
 
-@pytest.mark.parametrize(("size", "to"), [((8, 8), (3, 3)), ((5, 5), (16, 16)), ((7, 7), (7, 4)), ((1, 1), (8, 8))])
-def test_resizing_is_pooling_or_interpolation(size, to):
-    x = torch.randn(2, 3, *size, dtype=torch.float64)
-    oracle = F.adaptive_avg_pool2d(x, to) if to[1] <= size[1] else F.interpolate(x, to, mode="bilinear")
-    torch.testing.assert_close(Resize(size, to)(x), oracle, rtol=1e-6, atol=1e-7)
-
-
 @pytest.mark.parametrize("name", [*THIN, "lenet5"])
 def test_all_blocks_of_one_network_need_no_stitch_and_answer_its_logits(name):
     model = model_of(name)
@@ -240,16 +232,6 @@ def test_every_candidate_of_m1_to_m4_answers_logits(grouped, seed):
 
 
 # A whole reassembly, and its record
-
-
-def test_fewer_groups_are_tried_until_there_is_a_candidate_and_the_rest_is_counted():
-    pool = pool_of()
-    tried = reassemble(pool, X, 9, most=10, depth=1, stream=(0,))
-    k = len(tried.groups)
-    assert (tried.found, k < 9, len(tried.candidates) > 0) == (0, True, True)
-    alone = {asked: reassemble(pool, X, asked, 10, 1, (0,)) for asked in range(k, 9)}
-    assert [asked for asked, own in alone.items() if own.found] == [k]
-    assert (tried.groups, tried.chains) == (alone[k].groups, alone[k].chains)
 
 
 def test_a_pool_without_convolutions_gives_no_candidate():
