@@ -10,7 +10,7 @@ from trees import close
 
 import fedlib as fl
 from fedlib.methods.fedap import neighbour_weights
-from fedlib.methods.fedfomo import hold_out, mixing_weights, usefulness
+from fedlib.methods.fedfomo import hold_out
 from fedlib.methods.fedgen.generator import STATISTICS, new_generator
 from fedlib.runs.prepare import prepare
 from fedlib.runs.session import Session
@@ -77,18 +77,6 @@ def test_feddyn_at_alpha_0_is_the_limit_whose_first_step_is_twice_that_of_a_unif
     two = EXACT | {"rounds": 2}
     zero, small = (fl.run(fl.feddyn(alpha), federation, **two, progress=False).state for alpha in (0, 1e-9))
     assert close(zero.w, small.w, 1e-6)
-
-
-# FedFomo
-
-
-def test_the_weights_of_fedfomo_by_hand():
-    """Client 0 gains 0.5 at distance 1 and 0.25 at distance 1 from two others; client 1 gains nothing anywhere."""
-    losses = torch.tensor([[2.0, 1.5, 1.75, 3.0], [1.0, 1.0, 2.0, 4.0]])
-    useful = usefulness(losses, torch.tensor([[1.0, 1.0, 2.0], [0.0, 1.0, 1.0]]))
-    assert torch.allclose(useful, torch.tensor([[0.5, 0.25, -0.5], [0.0, -1.0, -3.0]]), atol=1e-4)
-    assert torch.allclose(mixing_weights(useful), torch.tensor([[2 / 3, 1 / 3, 0.0], [0.0, 0.0, 0.0]]))
-    assert mixing_weights(torch.empty(2, 0)).shape == (2, 0)
 
 
 # f-FedAP

@@ -70,7 +70,7 @@ def test_stages_train_every_client_to_its_end_and_halve_the_stack(n_steps):
 
 def test_momentum_starts_anew_in_every_phase_and_is_the_same_in_both_backends(model, tiny, shares):
     """The second phase on the same program shows what is left of it."""
-    task, backend = phase(model, tiny, shares, epochs=2)._replace(momentum=0.9), Stacked()
+    task, backend = phase(model, tiny, shares)._replace(momentum=0.9), Stacked()
     expected, _ = train_loop(task)
     for trained, _ in (backend(task), backend(task)):
         assert distance(trained, expected) < 1e-9
@@ -142,7 +142,7 @@ def test_adam_takes_a_transposed_gradient_for_what_it_is(fused):
 
 @pytest.mark.parametrize(
     ("cohorts", "capacity"),  # clients and epochs; at most 45 and 30 steps
-    [([(9, n) for n in (1, 1, 3, 2)], 64), ([(k, 2) for k in (5, 9, 3, 9, 1, 4)], 32)],
+    [([(9, n) for n in (1, 3, 2)], 64), ([(k, 2) for k in (5, 9, 3, 1)], 32)],
 )
 def test_smaller_cohorts_and_shorter_phases_share_the_program_of_larger_ones(cohorts, capacity, model, tiny, shares):
     train, images, programs, clients = Stacked(), on_device(tiny, torch.device("cpu"), torch.float64), [], 0
@@ -405,7 +405,7 @@ def test_no_run_waits_for_the_longest_client_of_another_one(federation, monkeypa
     monkeypatch.setattr(stacked, "begin", note_length)
     monkeypatch.setattr(Program, "_advance", count)
     for method in ("fedavg", "fedrep"):
-        setting = SETTING | dict(rounds=6, join_ratio=0.2, backend="stacked")
+        setting = SETTING | dict(rounds=6, join_ratio=0.2, batch_size=24, backend="stacked")
         cells = fl.grid(algorithm=method, federation=federation, seed=[0, 1, 2], **setting)
         for cell in cells:
             lengths.append([])
