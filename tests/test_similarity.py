@@ -77,11 +77,6 @@ def test_similarity_matrix_is_symmetric_finite_non_negative_and_scale_free(kind)
     torch.testing.assert_close(sim.similarity_matrix(scaled, kind), matrix, rtol=1e-6, atol=1e-7)
 
 
-def test_a_neighbour_of_cosine_090_weighs_230():
-    rows = np.array([[[1.0, 0.0]], [[0.9, math.sqrt(1 - 0.81)]]])
-    assert sim.similarity_matrix(rows)[0, 1].item() == pytest.approx(math.log(10), rel=1e-6)
-
-
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
