@@ -68,10 +68,10 @@ def test_public_images_of_another_kind_are_refused(federation):
 
 
 def test_on_public_the_clients_have_the_public_images(federation):
-    cohort = cohort_of(federation, 0)
-    start = repeat(cohort.model.weights, cohort.size)
-    assert cohort.on_public().class_counts.tolist() == [[10] * 4] * cohort.size
-    assert [len(own) for own in client_logits(cohort.on_public(np.arange(7)), start)] == [7] * cohort.size
+    public = replace(federation.public, y=np.sort(federation.public.y))
+    cohort = cohort_of(federation.with_public(public), 0).on_public(np.arange(12))
+    assert cohort.class_counts.tolist() == [[10, 2, 0, 0]] * cohort.size
+    assert [len(own) for own in client_logits(cohort, repeat(cohort.model.weights, cohort.size))] == [12] * cohort.size
 
 
 def test_logits_are_written_to_the_places_of_the_samples(federation):
