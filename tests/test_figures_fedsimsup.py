@@ -45,7 +45,9 @@ def task_of(sizes, rounds):
 def row(task, seed, correct, n_test=(10,), kept=None):
     """A run with so many right answers of each client after each round."""
     facts = {"when": "before", "n_test": n_test, "seconds": 1.0, "commit": None, "kept": kept or {}}
-    facts["evaluations"] = [{"round": t, "when": "before", "correct": own} for t, own in enumerate(correct, 1)]
+    facts["evaluations"] = [
+        {"round": t, "when": "before", "correct": right, "loss": 1.0} for t, right in enumerate(correct, 1)
+    ]
     return Row(task.name, seed, facts)
 
 

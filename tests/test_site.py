@@ -266,11 +266,13 @@ def test_numbers_on_data_that_stand_in_are_counted_apart(site):
         assert f"{n} of {len(own)} printed numbers have been measured; for {more} more, other data stand in for" in text
 
 
-@pytest.mark.parametrize(("hours", "said"), [(0.034, "0.03"), (0.97, "1"), (9.7, "10"), (1234.5, "1,234")])
+@pytest.mark.parametrize(
+    ("hours", "said"), [(0.034, "0.03 hours"), (0.97, "1 hour"), (9.7, "10 hours"), (1234.5, "1,234 hours")]
+)
 def test_hours_are_written_without_an_exponent(hours, said):
     costs = pd.DataFrame([{"item": "table1", "missing": 2, "hours": hours}])
     evidence = SimpleNamespace(board=files.table(FOLDER / "scoreboard.csv"), costs={"fedcs": costs}, folder=FOLDER)
-    assert results.state(evidence, "fedcs", "table1").endswith(f" 2 runs are missing, about {said} hours on one core.")
+    assert results.state(evidence, "fedcs", "table1").endswith(f" 2 runs are missing, about {said} on one core.")
 
 
 @pytest.mark.parametrize("paper", PAPERS)
