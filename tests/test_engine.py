@@ -643,6 +643,21 @@ def test_where_no_form_works_or_a_capture_fails_the_first_error_is_raised(error,
         backends.fastest_forms(phase(model, tiny, shares), 2, graphs=True)
 
 
+def test_a_convolution_that_is_called_twice_keeps_its_second_input(tiny, shares, monkeypatch):
+    class Twice(nn.Module):
+        def __init__(self, shape, n_classes):
+            super().__init__()
+            self.twice, self.classifier = nn.Conv2d(shape[0], shape[0], 3), nn.Linear(shape[0] * 144, n_classes)
+
+        def forward(self, x):
+            return self.classifier(self.twice(self.twice(x)).flatten(1))  # 16, 14, 12 pixels
+
+    model, shapes = build("twice", Twice, tiny.x.shape[1:], 4, seed=0), []
+    monkeypatch.setattr(backends, "_seconds", lambda layer, form, x, *_: shapes.append(x.shape) or 1.0)
+    assert backends.fastest_forms(phase(model, tiny, shares), 2, graphs=True) == ["grouped"]
+    assert set(shapes) == {(8, 1, 16, 16)}
+
+
 def test_a_layer_is_timed_with_its_gradients_in_every_form_that_works_here(model, tiny, shares, monkeypatch):
     monkeypatch.setattr(backends, "STEPS", 1)
     forms = backends.fastest_forms(phase(model, tiny, shares), 2, graphs=True)

@@ -111,6 +111,7 @@ def test_every_convolution_of_an_architecture_has_a_kernel(name):
     layers = layers_of(MODELS[name]((3, 32, 32), 10))
     assert len(layers) > 5
     assert all(set(WAYS) <= set(forms_of(layer)) for layer in layers)
+    assert not any(set(WAYS) & set(forms_of(layer, torch.float64)) for layer in layers)
 
 
 def test_layers_take_their_forms_one_by_one_and_give_them_back():

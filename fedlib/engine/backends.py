@@ -19,7 +19,7 @@ from fedlib.files import write_text
 from fedlib.fingerprint import Registry
 from fedlib.training.phase import Phase, Trainer
 
-STEPS = 20  # that are timed together
+STEPS = 20  # gradients of a layer that are timed together
 
 
 def stacked(device: torch.device, store: Path, graphs: bool) -> Trainer:
@@ -51,10 +51,11 @@ def measured_forms(store: Path, graphs: bool, phase: Phase, size: int) -> list[s
 def fastest_forms(phase: Phase, size: int, graphs: bool) -> list[str]:
     """Form (see `convolution.convolutions`) with the shortest time for each layer, forward and backward."""
     entering: dict[nn.Module, Tensor] = {}
-    hooks = [
-        layer.register_forward_pre_hook(lambda layer, given: entering.setdefault(layer, given[0]))
-        for layer in layers_of(phase.model.net)
-    ]
+
+    def note(layer: nn.Module, inputs: tuple[Tensor, ...]) -> None:  # what a hook returns would be the new input
+        entering.setdefault(layer, inputs[0])
+
+    hooks = [layer.register_forward_pre_hook(note) for layer in layers_of(phase.model.net)]
     scale = phase.images.scale  # for its dtype and device
     w = {name: t.detach().to(scale, copy=True) for name, t in phase.model.weights.items()}
     for name in phase.model.trainable:

@@ -13,7 +13,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-WAYS = ("direct", "product")
 PROGRAMS = 1056  # at least so many programs for a gradient of weights: eight for each of 132 multiprocessors
 PRECISION = "tf32x3"  # three products of TF32 for one of float32: faster and more exact than "ieee" on matrix units
 
