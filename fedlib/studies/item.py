@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from fedlib.report.paper import PROTOCOLS
 from fedlib.studies.rows import Row, kept
 from fedlib.studies.tasks import Images, Task
 
@@ -82,11 +84,14 @@ class Item:
         digits: decimals.
         alt: alternative text of the figure.
         explains: the tables whose differences from the printed numbers this control examines.
+        protocols: arguments of `cells` by protocol, a key of `PROTOCOLS`; the numbers of the first one are compared
+            with the printed ones first. Default: what the paper's text says, and our readings where it is silent.
         scheme: True for a drawing without numbers.
         drawing: `drawing(study)` makes its figure, if it has one.
         sentence: `sentence(study)` says what is seen and what it means, if it has one.
 
-    Both are called if some of its numbers are measured, or if it has none at this size.
+    Both are called if some of its numbers are measured, or if it has none at this size. The numbers
+    with another protocol belong to an item without a figure in `others`, whose name ends with the protocol.
     """
 
     def __init__(
@@ -98,9 +103,23 @@ class Item:
         digits: int = 2,
         alt: str = "",
         explains: Sequence[str] = (),
+        protocols: Mapping[str, Mapping[str, object]] = {"text": {}},
         scheme: bool = False,
     ):
-        self.name, self.title, self.cells, self.rows, self.digits, self.alt = name, title, cells, rows, digits, alt
+        self.protocol, *others = protocols
+        self.name, self.title, self.rows, self.digits, self.alt = name, title, rows, digits, alt
+        self.cells = partial(cells, **protocols[self.protocol])
+        self.others = [
+            Item(
+                f"{name}_{other}",
+                f"{title} ({PROTOCOLS[other]})",
+                cells,
+                rows,
+                digits,
+                protocols={other: protocols[other]},
+            )
+            for other in others
+        ]
         self.explains, self.scheme = tuple(explains), scheme
         self.drawing: Callable[[Study], Figure] | None = None
         self.sentence: Callable[[Study], str] | None = None
@@ -159,8 +178,9 @@ def drawing(title: str, *, name: str = "", **about: Any) -> Callable[[Callable[[
 
 
 def items_in(*modules: Any) -> list[Item]:
-    """All items that are defined in some modules, in the order of their definition."""
-    return [value for module in modules for value in vars(module).values() if isinstance(value, Item)]
+    """All items that are defined in some modules, in the order of their definition, each followed by its `others`."""
+    found = [value for module in modules for value in vars(module).values() if isinstance(value, Item)]
+    return [one for value in found for one in (value, *value.others)]
 
 
 def cells_of(items: Iterable[Item], sizes: Any) -> list[Cell]:

@@ -8,18 +8,22 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from fedlib.report.paper import KEY, QUANTITIES, format_pm
+from fedlib.report.paper import KEY, PROTOCOLS, QUANTITIES, format_pm
 from fedlib.report.style import data_label, label
 
 if TYPE_CHECKING:
     from fedlib.studies.item import Item
 
-SOURCES = ("paper", "full size", "here")
 
-
-def side_by_side(full: pd.DataFrame, here: pd.DataFrame, item: Item) -> pd.DataFrame:
-    """See `Study.side_by_side`; the tables are those of the study at full size and of this run."""
+def side_by_side(full: pd.DataFrame, here: pd.DataFrame, others: Sequence[pd.DataFrame], item: Item) -> pd.DataFrame:
+    """See `Study.side_by_side`; the tables are those of the study at full size, of this run, and of `item.others`."""
     long = long_table(full, here, item)
+    if others:
+        tables = [long[long["source"] != "here"].replace({"source": {"full size": PROTOCOLS[item.protocol]}})]
+        for other, table in zip(item.others, others, strict=True):
+            more = long_table(table, table.iloc[:0], item)
+            tables.append(more[more["source"] == "full size"].assign(source=PROTOCOLS[other.protocol]))
+        long = pd.concat([*tables, long[long["source"] == "here"]], ignore_index=True)
     tried = set(long.loc[long["source"] != "paper", "place"])
     return wide(long[long["place"].isin(tried) | (not tried)], item.rows)
 
@@ -27,9 +31,9 @@ def side_by_side(full: pd.DataFrame, here: pd.DataFrame, item: Item) -> pd.DataF
 def wide(long: pd.DataFrame, corner: str) -> pd.DataFrame:
     """The numbers of `long_table` as text, a column for each place and source; `corner` names the index."""
     long = long[long["value"].notna()].drop_duplicates(["row", "column", "source"])
-    places = list(dict.fromkeys(long["place"]))
+    places, sources = ([*dict.fromkeys(long[name])] for name in ("place", "source"))
     columns = long[["place", "column", "source"]].drop_duplicates().to_numpy().tolist()
-    columns.sort(key=lambda entry: (places.index(entry[0]), SOURCES.index(entry[2])))
+    columns.sort(key=lambda entry: (places.index(entry[0]), sources.index(entry[2])))
     cells = long.pivot(index="row", columns=["column", "source"], values="cell")  # noqa: PD010 - text
     pairs = pd.MultiIndex.from_tuples([(column, source) for _, column, source in columns], names=[None, None])
     cells = cells.reindex(index=pd.unique(long["row"]), columns=pairs).fillna("")
@@ -52,10 +56,19 @@ def long_table(full: pd.DataFrame, here: pd.DataFrame, item: Item) -> pd.DataFra
 
 
 def item_title(name: str) -> str:
-    """Heading of a table or figure: "table8a" is "Table 8a"."""
+    """Heading of a table or figure: "table8a" is "Table 8a", "table3_code" is "Table 3 (authors' code)"."""
+    table, protocol = printed_item(name)
+    if protocol:
+        return f"{item_title(table)} ({PROTOCOLS[protocol]})"
     words = {"table": "Table", "fig": "Figure", "eq": "Equation", "sec": "Section"}
     found = re.fullmatch(r"(table|fig|eq|sec)(\d\w*)", name)
     return f"{words[found[1]]} {found[2].replace('_', ' ')}" if found else name.replace("_", " ").capitalize()
+
+
+def printed_item(name: str) -> tuple[str, str]:
+    """The item whose printed numbers belong to an item, and the protocol at the end of its name, or ""."""
+    table, _, protocol = name.rpartition("_")
+    return (table, protocol) if protocol in PROTOCOLS else (name, "")
 
 
 def parts_of(setting: str) -> dict[str, str]:

@@ -17,7 +17,8 @@ import torch
 import fedlib as fl
 from fedlib.checks import check_choice, check_count
 from fedlib.report.marks import plot_nothing
-from fedlib.report.paper import FOLDER, KEY, PAPERS, PROFILES, reported
+from fedlib.report.paper import FOLDER, KEY, PAPERS, PROFILES, PROTOCOLS, reported
+from fedlib.report.sentences import nearer_to_print
 from fedlib.studies import layout
 from fedlib.studies import rows as row_files
 from fedlib.studies.claim import Claim, Numbers
@@ -192,7 +193,10 @@ class Study:
         stand_in = {cell.key: cell.stand_in for cell in self.cells if cell.item in items}
         printed = reported(self.paper).drop_duplicates(KEY).set_index(KEY)["mean"].to_dict()
         keys = list(frame[KEY].itertuples(index=False, name=None))
-        frame["paper"] = [np.nan if stand_in[key] else printed.get(key, np.nan) for key in keys]
+        theirs = [(layout.printed_item(item)[0], *key) for item, *key in keys]
+        frame["paper"] = [
+            np.nan if stand_in[key] else printed.get(its, np.nan) for key, its in zip(keys, theirs, strict=True)
+        ]
         frame["data"] = [stand_in[key] or data for key, data in zip(keys, frame["dataset"], strict=True)]
         settings = [cell.setting for cell in self.cells if cell.item in items and metric in ("", cell.metric)]
         names = dict.fromkeys(name for setting in settings for name in layout.parts_of(setting))
@@ -239,7 +243,8 @@ class Study:
             commit=("commit", "last"),
             changed=("changed", "any"),
         ).reset_index()
-        theirs = printed.loc[printed["item"] == item, [*keys, "mean", "std"]].drop_duplicates(keys)
+        table, _ = layout.printed_item(item)
+        theirs = printed.loc[printed["item"] == table, [*keys, "mean", "std"]].drop_duplicates(keys)
         theirs = theirs.rename(columns={"mean": "paper", "std": "paper_std"})
         order = [cell.key[1:] for cell in self.cells if cell.item == item]
         known = [tuple(row) for row in theirs[keys].to_numpy()]
@@ -272,12 +277,14 @@ class Study:
 
         Returns:
             Text in cells, "79.10 ± 0.52". The index is `Item.rows`; the columns have two levels: data set and setting,
-            and the source: "paper", "full size", or the data of this run.
+            and the source: "paper", "full size" (of an item with several protocols, each of these), or the data of
+            this run.
 
         Raises:
             ValueError: the study has no such item.
         """
-        return layout.side_by_side(*self._tables(item), self.item(item))
+        others = [self.at_full_size.table(other.name) for other in self.item(item).others]
+        return layout.side_by_side(*self._tables(item), others, self.item(item))
 
     def _tables(self, item: str) -> tuple[pd.DataFrame, pd.DataFrame]:
         """The item at full size and at this size; the second is empty at full size."""
@@ -285,9 +292,18 @@ class Study:
         return full, full.iloc[:0] if self.profile == "paper" else self.table(item)
 
     def scoreboard(self) -> pd.DataFrame:
-        """Put all measured numbers beside all printed ones: `table` of every item that the paper prints."""
-        items = dict.fromkeys(reported(self.paper)["item"])
-        return pd.concat([self.table(item).assign(item=item) for item in items], ignore_index=True)
+        """Put all measured numbers beside all printed ones: `table` of every item that the paper prints.
+
+        Returns:
+            One row per number and protocol, with the columns item and protocol ("code", "inferred" or "text").
+        """
+        items = [self.item(item) for item in dict.fromkeys(reported(self.paper)["item"])]
+        tables = [
+            self.table(one.name).assign(item=one.name, protocol=one.protocol)
+            for first in items
+            for one in (first, *first.others)
+        ]
+        return pd.concat(tables, ignore_index=True)
 
     def differences(self, points: float = POINTS) -> pd.DataFrame:
         """Differences from the printed results, and the controls that look for their cause.
@@ -337,7 +353,16 @@ class Study:
         """The sentence of an item, and its runs that have diverged; "" if nothing has been measured."""
         sentence = self.item(item).sentence
         text = sentence(self) if sentence and self._shows(item) else ""
-        return " ".join(filter(None, [text, self.diverged(item)]))
+        return " ".join(filter(None, [text, self._protocols(item), self.diverged(item)]))
+
+    def _protocols(self, item: str) -> str:
+        """The mean distance from the printed numbers with each protocol of an item; "" if there is one."""
+        one, full, key = self.item(item), self.at_full_size, KEY[1:]
+        if not one.others:
+            return ""
+        tables = {PROTOCOLS[other.protocol]: full.table(other.name).set_index(key) for other in (one, *one.others)}
+        gaps = {name: table["difference"].abs() for name, table in tables.items()}
+        return nearer_to_print(pd.DataFrame(gaps).dropna())
 
     def _shows(self, item: str) -> bool:
         """True if some number of the item is measured, or if it has none at this size."""
@@ -427,7 +452,8 @@ def study(paper: str, profile: Profile = "paper", seeds: int = 0) -> Study:
     check_choice("profile", profile, PROFILES)
     check_count("seeds", seeds, 0)
     declared, judged = (importlib.import_module(f"fedlib.papers.{paper}.{part}") for part in ("study", "claims"))
-    cells = cells_of(declared.ITEMS, declared.PROFILES[profile])
+    items = [one for one in declared.ITEMS if profile == "paper" or not layout.printed_item(one.name)[1]]
+    cells = cells_of(items, declared.PROFILES[profile])
     if profile == "paper" and hasattr(declared, "SUBSTITUTES"):
         sizes, where = declared.SUBSTITUTES
         cells = replaced(cells, cells_of(declared.ITEMS, sizes), where)

@@ -9,10 +9,10 @@ import pandas as pd
 import fedlib as fl
 from fedlib.papers.pfedsim.controls import blind
 from fedlib.papers.pfedsim.measure import DOMAINS, by_domain, made
-from fedlib.papers.pfedsim.sizes import local, run, warmed
+from fedlib.papers.pfedsim.sizes import PROTOCOLS, local, run, warmed
 from fedlib.report.charts import plot_heatmaps, plot_points
 from fedlib.report.panels import in_words, line_panels, method_panels
-from fedlib.report.sentences import against_seeds, beside_printed, who_leads
+from fedlib.report.sentences import against_seeds, who_leads
 from fedlib.report.style import BLUE, GREY, ORANGE, RED, WIDE, label
 from fedlib.studies.item import Cell, drawing, item
 from fedlib.studies.layout import parts_of
@@ -27,10 +27,12 @@ def chance(study) -> float:
 @item(
     "Table 3: accuracy [%] of every method, pooled over the test images of all clients.",
     alt="Points by method, measured and printed, one panel for each level of label skew.",
+    protocols=PROTOCOLS,
 )
-def table3(sizes):
+def table3(sizes, **protocol):
+    at = partial(run, sizes, **protocol)
     for name, alpha, method in product(sizes.data, sizes.alphas, sizes.methods):
-        task = warmed(sizes, name, alpha, 0.5) if method == "pfedsim" else run(sizes, name, alpha, made(method))
+        task = warmed(at(name, alpha, fl.pfedsim(0.5))) if method == "pfedsim" else at(name, alpha, made(method))
         yield Cell(method, name, f"dir={alpha}", (task,), seeds=sizes.seeds)
 
 
@@ -51,13 +53,15 @@ def curves(study):  # the runs of Table 3
     "Table 6: accuracy [%] of pFedSim by the share of rounds that are FedAvg.",
     rows="rho",
     alt="Accuracy against the share of the warm-up, measured and printed.",
+    protocols=PROTOCOLS,
 )
-def table6(sizes):
+def table6(sizes, **protocol):
+    at = partial(run, sizes, **protocol)
     for name, alpha, rho in product(sizes.data, sizes.rho_alphas, sizes.rhos):
-        task, setting = warmed(sizes, name, alpha, rho), f"dir={alpha};rho={rho:g}"
+        task, setting = warmed(at(name, alpha, fl.pfedsim(rho))), f"dir={alpha};rho={rho:g}"
         yield Cell("pfedsim", name, setting, (task,), seeds=sizes.rho_seeds)
         if rho == 1:
-            both = task, run(sizes, name, alpha, fl.fedavg())
+            both = task, at(name, alpha, fl.fedavg())
             yield Cell("pfedsim", name, setting, both, gap, "less FedAvg", sizes.rho_seeds)
 
 
@@ -127,7 +131,7 @@ COLOURS = dict(zip(NAMES.values(), (RED, ORANGE, ORANGE, BLUE, BLUE, GREY), stri
 )
 def weights(sizes):
     at = partial(run, sizes, "cifar10", 0.1)
-    variants = {"per_class": warmed(sizes, "cifar10", 0.1, 0.5)}
+    variants = {"per_class": warmed(at(fl.pfedsim(0.5)))}
     variants |= {kind: at(fl.pfedsim(similarity=kind)) for kind in sizes.kinds}
     variants |= {"uniform": at(blind("uniform")), "shuffled": at(blind("shuffled")), "none (FedPer)": at(fl.fedper())}
     for name, task in variants.items():
@@ -161,27 +165,3 @@ def _(study):
         f"pFedSim (red) minus the better of uniform and shuffled weights (blue): {gain:+.1f} points, "
         f"{against_seeds(gain, noise)}{meaning}."
     )
-
-
-@item(
-    "Control: accuracy [%] with the protocol of the published code: local BatchNorm statistics, pixels up to 255.",
-    explains=("table3", "table6"),
-)
-def protocol(sizes):
-    for method in sizes.published:
-        usual = run(sizes, "cifar10", 0.1, made(method))
-        published = run(sizes, "cifar10", 0.1, made(method), statistics="local", pixels="raw")
-        yield Cell(method, "cifar10", "protocol=published", (published,))
-        yield Cell(method, "cifar10", "protocol=ours", (usual,))
-
-
-@protocol.says
-def _(study):
-    frame = study.numbers("protocol")
-    if frame.empty:
-        return ""
-    frame = frame.sort_values("protocol", kind="stable")  # ours first
-    table3 = study.numbers("table3").query("dataset == 'cifar10' and setting == 'dir=0.1'")
-    kinds = {"ours": "with ours", "published": "with the published protocol"}
-    frame = frame.assign(what=frame["method"].map(label), kind=frame["protocol"].map(kinds))
-    return beside_printed(frame.assign(paper=frame["method"].map(table3.groupby("method")["paper"].first())))

@@ -7,10 +7,11 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.patches import Rectangle
 
+import fedlib as fl
 from fedlib import similarity
 from fedlib.papers.pfedsim.measure import LABELS, LAYERS, PAIRS, VARIANTS, four_clients, layers_alike
 from fedlib.papers.pfedsim.measure import stages as agreement_by_round
-from fedlib.papers.pfedsim.sizes import MEASURES, local, warmed
+from fedlib.papers.pfedsim.sizes import MEASURES, local, run, warmed
 from fedlib.report.charts import plot_heatmaps
 from fedlib.report.marks import panels
 from fedlib.report.panels import line_panels
@@ -189,7 +190,7 @@ def _(study):
 def learned(sizes):
     for name, alpha, rho in product(sizes.data, sizes.rho_alphas, sizes.rhos):
         for metric in ("tau", "r") if rho < 1 else ():
-            setting, task = f"dir={alpha};rho={rho:g}", warmed(sizes, name, alpha, rho)
+            setting, task = f"dir={alpha};rho={rho:g}", warmed(run(sizes, name, alpha, fl.pfedsim(rho)))
             yield Cell("pfedsim", name, setting, (task,), metric, metric, sizes.rho_seeds)
 
 

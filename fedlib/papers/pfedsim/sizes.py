@@ -50,7 +50,6 @@ class Sizes(NamedTuple):
     study_seeds: int = 3
     stages: tuple[int, ...] = (0, 10, 50, 100, 200)  # rounds of FedAvg before classifiers are compared
     stage_seeds: int = 2
-    published: tuple[str, ...] = (*SINGLE, "perfedavg", "fedper", "fedrep")  # whose protocol the published code changes
     kinds: tuple[str, ...] = ("log_of_mean", "mean_cos")  # other similarities than the paper's
 
 
@@ -62,7 +61,7 @@ QUICK = Sizes(
     methods=("local_only", "fedavg", "fedper", "fedap", "pfedsim"), rounds=12, clients=10, join_ratio=0.5,
     local_epochs=2, batch_size=16, lr=0.05, min_size=20, evaluate_every=3, seeds=3,
     rhos=(0.0, 0.3, 0.5, 0.7, 0.9, 1.0), rho_alphas=(0.1,), rho_seeds=1, domain_rounds=8, domain_seeds=1, cost_rounds=4,
-    study=PEN, study_epochs=10, study_images=300, stages=(0, 2, 5, 12), published=("fedavg", "fedper"),
+    study=PEN, study_epochs=10, study_images=300, stages=(0, 2, 5, 12),
     kinds=("mean_cos",),
 )  # fmt: skip
 SMOKE = QUICK._replace(
@@ -80,6 +79,7 @@ PAPER = Sizes(
     },
     domains=(Images("domainnet"), "mobilenetv2_pretrained", 120),
 )
+PROTOCOLS = {"text": {}, "code": {"statistics": "local", "pixels": "raw"}}  # readings A6 and A26
 PROFILES = {"paper": PAPER, "quick": QUICK, "smoke": SMOKE}
 
 
@@ -96,7 +96,6 @@ def run(sizes: Sizes, name: str, alpha: float, algorithm: Algorithm, **setting: 
     return Run(algorithm, source, partition, sizes.clients, local(sizes) | common | setting, model)
 
 
-def warmed(sizes: Sizes, name: str, alpha: float, rho: float) -> Run:
-    """pFedSim with a warm-up of this share of the rounds."""
-    made = run(sizes, name, alpha, fl.pfedsim(rho))
-    return made._replace(keep=partial(learned, made))
+def warmed(run: Run) -> Run:
+    """A run of pFedSim that keeps what its similarities have learned."""
+    return run._replace(keep=partial(learned, run))
