@@ -15,7 +15,7 @@ _ABOUT = {path.parent.name: tomllib.loads(path.read_text(encoding="utf-8")) for 
 PAPERS = tuple(sorted(_ABOUT, key=lambda paper: _ABOUT[paper]["number"]))  # in the order of their notebooks
 TITLES = {paper: _ABOUT[paper]["title"] for paper in PAPERS}
 KEY = ["item", "method", "dataset", "setting", "metric"]  # columns that name a number; in an item, the last four do
-PROTOCOLS = {"code": "authors' code", "inferred": "inferred", "text": "paper's text"}  # sources of a protocol
+PROTOCOLS = {"code": "authors' code", "inferred": "inferred settings", "text": "paper's text"}  # sources of a protocol
 
 # Rows that are no method: similarity measures and facts about the data; their names stay as printed.
 QUANTITIES = ("DataSimilarity", "WDB", "MDB", "LDB", "CS", "partition")

@@ -9,6 +9,7 @@ import pandas as pd
 
 from fedlib.report.paper import KEY
 from fedlib.report.style import data_label, label
+from fedlib.studies.layout import printed_item
 
 if TYPE_CHECKING:
     from fedlib.studies.item import Cell
@@ -22,6 +23,11 @@ FARTHEST = [*KEY[1:], "value", "paper", "difference"]
 def percentages(board: pd.DataFrame) -> pd.DataFrame:
     """The rows of a scoreboard that compare a measured percentage with the printed one."""
     return board[board["metric"].isin(IN_PERCENT) & board["difference"].notna()]
+
+
+def first_protocol(board: pd.DataFrame) -> pd.DataFrame:
+    """The rows of a scoreboard without those of further protocols."""
+    return board[[not printed_item(item)[1] for item in board["item"]]]
 
 
 def differences(study: Study, points: float) -> pd.DataFrame:
@@ -52,7 +58,7 @@ def differences(study: Study, points: float) -> pd.DataFrame:
             verb = "is" if apart == 1 else "are"
             text = f"{apart} of {n} measured numbers {verb} more than {points:g} points from the printed ones. "
             text += f"The farthest is {line['name']}: {line['value']:.1f}, printed {line['paper']:.1f}."
-            says = [text, *_controls(study, item)]
+            says = [text, *_controls(study, printed_item(item)[0])]
         elif n == 1:
             says = [f"The measured number is within {points:g} points of the printed one."]
         else:

@@ -16,7 +16,14 @@ if TYPE_CHECKING:
 
 
 def side_by_side(full: pd.DataFrame, here: pd.DataFrame, others: Sequence[pd.DataFrame], item: Item) -> pd.DataFrame:
-    """See `Study.side_by_side`; the tables are those of the study at full size, of this run, and of `item.others`."""
+    """See `Study.side_by_side`; the tables are as for `by_source`."""
+    long = by_source(full, here, others, item)
+    tried = set(long.loc[long["source"] != "paper", "place"])
+    return wide(long[long["place"].isin(tried) | (not tried)], item.rows)
+
+
+def by_source(full: pd.DataFrame, here: pd.DataFrame, others: Sequence[pd.DataFrame], item: Item) -> pd.DataFrame:
+    """The `long_table` of an item at full size and of this run, with the tables of `item.others` at full size."""
     long = long_table(full, here, item)
     if others:
         tables = [long[long["source"] != "here"].replace({"source": {"full size": PROTOCOLS[item.protocol]}})]
@@ -24,8 +31,7 @@ def side_by_side(full: pd.DataFrame, here: pd.DataFrame, others: Sequence[pd.Dat
             more = long_table(table, table.iloc[:0], item)
             tables.append(more[more["source"] == "full size"].assign(source=PROTOCOLS[other.protocol]))
         long = pd.concat([*tables, long[long["source"] == "here"]], ignore_index=True)
-    tried = set(long.loc[long["source"] != "paper", "place"])
-    return wide(long[long["place"].isin(tried) | (not tried)], item.rows)
+    return long
 
 
 def wide(long: pd.DataFrame, corner: str) -> pd.DataFrame:

@@ -18,9 +18,9 @@ from matplotlib.figure import Figure
 
 from fedlib.files import write_file, write_text
 from fedlib.report.output import markdown, with_deviations
-from fedlib.report.paper import KEY, PAPERS, PROFILES, TITLES, reported
+from fedlib.report.paper import KEY, PAPERS, PROFILES, PROTOCOLS, TITLES, reported
 from fedlib.report.style import PALETTE, WIDE, use_style
-from fedlib.studies.differences import IN_PERCENT, POINTS, percentages
+from fedlib.studies.differences import IN_PERCENT, POINTS, first_protocol, percentages
 from fedlib.studies.layout import item_title
 from fedlib.studies.study import Study, study
 from fedlib.studies.verdict import VERDICTS
@@ -44,8 +44,9 @@ minus the margin of the claim, ± the noise: a negative one is against the claim
 """,
     "summary": """# The score
 
-`printed` and `measured` count the numbers of a paper: all of them, and those measured at its own size. The other
-columns count its claims by [verdict](../../../fedlib/tools/site/pages/trust.md#how-a-claim-is-judged).
+`printed` and `measured` count the numbers of a paper: all of them, and those measured at its own size. The next three
+columns count the percentages within three points of the printed ones, by the source of the protocol. The others count
+the claims of the paper by [verdict](../../../fedlib/tools/site/pages/trust.md#how-a-claim-is-judged).
 """,
     "differences": """# Differences from the printed results
 
@@ -63,9 +64,7 @@ cause, and the controls that are still to be run.
 
 def score(summary: pd.DataFrame) -> str:
     """The summary as the Markdown table of the README."""
-    total = summary.set_index("paper")
-    total.loc["all"] = total.sum()
-    return markdown(total.rename_axis("paper").reset_index())
+    return markdown(summary)
 
 
 def differences_page(frame: pd.DataFrame, link: Callable[[str, str], str], picture: str) -> str:
@@ -115,7 +114,8 @@ def build(folder: Path = FOLDER) -> pd.DataFrame:
         folder: where `scoreboard`, `ledger`, `summary`, `differences`, `items` and a folder for each paper are written.
 
     Returns:
-        One row per paper: paper, printed, measured, and the number of claims by verdict.
+        One row per paper, and one for all: paper, printed, measured, the percentages near the printed ones by protocol
+        ("31 of 36"), and the number of claims by verdict.
     """
     made = Parallel(n_jobs=-1)(delayed(_build_paper)(paper, folder) for paper in PAPERS)
     whole, ledger, apart, items = (pd.concat(frames, ignore_index=True) for frames in zip(*made, strict=True))
@@ -126,15 +126,19 @@ def build(folder: Path = FOLDER) -> pd.DataFrame:
     _write(ledger, folder / "ledger")
     _write_differences(apart, whole, folder)
     _write(items, folder / "items")
-    summary = []
-    for paper in PAPERS:
-        board, verdicts = whole[whole["paper_id"] == paper], ledger.loc[ledger["paper"] == paper, "verdict"]
-        counted = {"paper": TITLES[paper], "printed": int(board["paper"].notna().sum())}
-        counted["measured"] = int(board["difference"].notna().sum())
-        summary.append(counted | {verdict: int((verdicts == verdict).sum()) for verdict in VERDICTS})
-    frame = pd.DataFrame(summary)
+    parts = [(TITLES[p], whole[whole["paper_id"] == p], ledger[ledger["paper"] == p]) for p in PAPERS]
+    frame = pd.DataFrame(summary(*part) for part in [*parts, ("all", whole, ledger)])
     _write(frame, folder / "summary")
     return frame
+
+
+def summary(name: str, board: pd.DataFrame, ledger: pd.DataFrame) -> dict[str, object]:
+    """A row of the summary: printed and measured numbers, percentages near the printed ones by protocol, verdicts."""
+    first, gaps = first_protocol(board), percentages(board).groupby("protocol")["difference"]
+    near = {protocol: f"{(own.abs() <= POINTS).sum()} of {len(own)}" for protocol, own in gaps}
+    counted = {"paper": name, "printed": first["paper"].count(), "measured": first["difference"].count()}
+    counted |= {words: near.get(protocol, "") for protocol, words in PROTOCOLS.items()}
+    return counted | {verdict: (ledger["verdict"] == verdict).sum() for verdict in VERDICTS}
 
 
 def _build_paper(paper: str, folder: Path) -> tuple[pd.DataFrame, ...]:
@@ -150,7 +154,7 @@ def _build_paper(paper: str, folder: Path) -> tuple[pd.DataFrame, ...]:
             if about.drawing and (item in done or about.scheme):
                 _save(one.figure(item), folder / paper / item)
         _save(printed_and_measured(one, board), folder / paper / "printed_and_measured")
-    columns = ["paper_id", *KEY, "value", "std", "n_seeds"]
+    columns = ["paper_id", *KEY, "protocol", "value", "std", "n_seeds"]
     columns += ["paper", "paper_std", "difference", "commit", "changed", "stand_in"]
     ledger, apart = one.ledger().assign(paper=paper), one.differences().assign(paper_id=paper)
     return board[columns], ledger, apart, completeness(one)
@@ -226,7 +230,7 @@ ALT = "One row per table, with a line for each number at its difference from the
 
 def how_near(board: pd.DataFrame) -> str:
     """Count the measured percentages near the printed ones, above and below them."""
-    gaps = percentages(board)["difference"]
+    gaps = percentages(first_protocol(board))["difference"]
     near, above, below = (gaps.abs() <= POINTS).sum(), (gaps > POINTS).sum(), (gaps < -POINTS).sum()
     return (
         f"of {len(gaps)} measured percentages {near} are within {POINTS:g} points of the printed ones, {above} are "

@@ -295,14 +295,14 @@ class Study:
         """Put all measured numbers beside all printed ones: `table` of every item that the paper prints.
 
         Returns:
-            One row per number and protocol, with the columns item and protocol ("code", "inferred" or "text").
+            One row per number, and one more for each further protocol with which it has been measured; additional
+            columns: item, protocol ("code", "inferred" or "text").
         """
-        items = [self.item(item) for item in dict.fromkeys(reported(self.paper)["item"])]
-        tables = [
-            self.table(one.name).assign(item=one.name, protocol=one.protocol)
-            for first in items
-            for one in (first, *first.others)
-        ]
+        tables = []
+        for first in map(self.item, dict.fromkeys(reported(self.paper)["item"])):
+            for one in (first, *first.others):
+                table = self.table(one.name).assign(item=one.name, protocol=one.protocol)
+                tables.append(table if one is first else table[table["n_seeds"] > 0])
         return pd.concat(tables, ignore_index=True)
 
     def differences(self, points: float = POINTS) -> pd.DataFrame:
@@ -360,7 +360,9 @@ class Study:
         one, full, key = self.item(item), self.at_full_size, KEY[1:]
         if not one.others:
             return ""
-        tables = {PROTOCOLS[other.protocol]: full.table(other.name).set_index(key) for other in (one, *one.others)}
+        tables = {
+            f"the {PROTOCOLS[other.protocol]}": full.table(other.name).set_index(key) for other in (one, *one.others)
+        }
         gaps = {name: table["difference"].abs() for name, table in tables.items()}
         return nearer_to_print(pd.DataFrame(gaps).dropna())
 

@@ -7,6 +7,7 @@ from itertools import product
 import numpy as np
 import pandas as pd
 
+import fedlib as fl
 from fedlib.papers.fedsimsup.sizes import PROFILES, SHAPES, columns, first, mixed_run, seeds, table_run, weighted_run
 from fedlib.report.panels import line_panels, method_panels
 from fedlib.report.sentences import extremes, paired_difference, trend, who_leads
@@ -14,9 +15,11 @@ from fedlib.report.style import RED, data_label
 from fedlib.studies.item import Cell, item
 from fedlib.studies.layout import parts_of
 from fedlib.studies.rows import Row
+from fedlib.studies.tasks import Run
 
 EARLY = 50  # the round at which Fig. 2 is read first
 EQUAL = "all $s_{ij}=1$"
+PROTOCOLS = {"text": {}, "inferred": {"beta": 0.001}}  # of Per-FedAvg, whose outer step is not printed (reading A14)
 last_five = partial(Row.score, last=5)  # accuracy [%], pooled over clients (readings A19 and A20)
 
 
@@ -64,23 +67,48 @@ def lead(table: str, study) -> str:
     return who_leads(study.numbers(table), "fedsimsup", name=partial(place, study))
 
 
+def with_outer_step(task: Run, beta: float = 0.0) -> Run:
+    """The run; one of Per-FedAvg with this outer step, unless it is 0."""
+    if task.algorithm.name != "perfedavg" or not beta:
+        return task
+    return task._replace(algorithm=fl.perfedavg(**task.algorithm.hyper | {"beta": beta}))
+
+
 DOTS = "Accuracy of each method: dots are seeds, the large one is their mean, crosses are as printed."
 
 
-@item("Table 1: accuracy [%], pooled over the test images of all clients, Dirichlet partitions.", alt=DOTS)
-def table1(sizes):
+@item(
+    "Table 1: accuracy [%], pooled over the test images of all clients, Dirichlet partitions.",
+    alt=DOTS,
+    protocols=PROTOCOLS,
+)
+def table1(sizes, **protocol):
     for c, m in product([*columns(sizes, "dir"), *columns(sizes, "natural")], sizes.methods):
-        yield Cell(m, c.dataset, c.setting, (table_run(sizes, c, m),), last_five, seeds=seeds(sizes, m))
+        yield Cell(
+            m,
+            c.dataset,
+            c.setting,
+            (with_outer_step(table_run(sizes, c, m), **protocol),),
+            last_five,
+            seeds=seeds(sizes, m),
+        )
 
 
 table1.draw(partial(method_figure, "table1"))
 table1.says(partial(lead, "table1"))
 
 
-@item("Table 2: accuracy [%] if every client has the same number of classes.", alt=DOTS)
-def table2(sizes):
+@item("Table 2: accuracy [%] if every client has the same number of classes.", alt=DOTS, protocols=PROTOCOLS)
+def table2(sizes, **protocol):
     for c, m in product(columns(sizes, "pat"), sizes.pathological_methods):
-        yield Cell(m, c.dataset, c.setting, (table_run(sizes, c, m),), last_five, seeds=seeds(sizes, m))
+        yield Cell(
+            m,
+            c.dataset,
+            c.setting,
+            (with_outer_step(table_run(sizes, c, m), **protocol),),
+            last_five,
+            seeds=seeds(sizes, m),
+        )
 
 
 table2.draw(partial(method_figure, "table2"))

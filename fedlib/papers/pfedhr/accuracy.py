@@ -1,10 +1,9 @@
 """pFedHR: accuracy of the methods (Tables 2 to 4, Fig. 1) and by hyper-parameter (Figs. 3 to 6), and controls."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import product
 
-import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
@@ -12,7 +11,7 @@ import fedlib as fl
 from fedlib.papers.pfedhr.sizes import HYPER, MAIN, MANY, NOBODY, PUBLIC, SPLITS, TESTED, both_kinds, where
 from fedlib.report.marks import mark_chance, plot_nothing
 from fedlib.report.panels import in_words, line_panels, method_panels, shaded_panels
-from fedlib.report.sentences import beside_printed, extremes, nearer_to_print, paired_difference, who_leads
+from fedlib.report.sentences import extremes, nearer_to_print, paired_difference, who_leads
 from fedlib.report.style import BLUE, RED, data_label, label
 from fedlib.studies.item import Cell, Item, Read, item
 
@@ -21,7 +20,7 @@ CHANCE = {"iid": 10.0, "noniid": 50.0}  # accuracy of guessing [%] among the cla
 WORDS = SPLIT | {"labeled": "labelled public images", "unlabeled": "unlabelled public images"}
 WORDS |= {"M": "candidates per round", "none": "rounds without a candidate [%]"}
 COLORS = {"IID": BLUE, "Non-IID": RED}
-NARROW = -5.0  # rho of pFedBayes in a control of Table 4
+NARROW = -5.0  # rho of pFedBayes in Table 4, where it is inferred
 DROPS = {"iid": (0, 1.74, 3.92), "noniid": (0, 2.57, 5.31)}  # printed on the bars of Fig. 5: % of the accuracy at S = 1
 
 
@@ -145,63 +144,23 @@ table3.says(lambda study: who_leads(study.numbers("table3"), "pfedhr", ["data", 
 @item(
     "Table 4: accuracy [%] with one architecture, mean over clients, each on its own classes.",
     alt="Dots by method, measured and printed, one panel for each architecture, data set and split.",
+    protocols={"inferred": {"steps": 10, "narrow": True}, "text": {}},  # reading A41
 )
-def table4(sizes):
+def table4(sizes, steps=1, narrow=False):
+    (alpha, beta), (personal_lr, lr) = sizes.maml, sizes.moreau
+    sizes = sizes._replace(maml=(alpha, steps * beta), moreau=(personal_lr, steps * lr))
+    changed = {"pfedbayes": fl.pfedbayes(sizes.zeta, NARROW)} if narrow else {}
     for (net, model), name, split in product(sizes.alone.items(), sizes.data, sizes.splits):
         for method in (*sizes.same, "pfedhr"):
             own = {"perfedavg": {"optimizer": "sgd"}, "pfedme": {"optimizer": "sgd", "lr": sizes.moreau[1]}}
             setting = {"rounds": sizes.alone_rounds} | own.get(method, {})
-            task = sizes.run(sizes.data[name], split, sizes.method(method), model, **setting)
+            task = sizes.run(sizes.data[name], split, changed.get(method) or sizes.method(method), model, **setting)
             key = where("labeled" if method == "pfedhr" else "none", split, (12, 4, net))
             yield Cell(method, name, key, (task,), sizes.score, seeds=sizes.minor)
 
 
 table4.draw(lambda study: accuracy_panels(study.numbers("table4"), ["data", "models", "split"]))
 table4.says(lambda study: who_leads(study.numbers("table4"), "pfedhr", ["data", "models", "split"], panel))
-
-
-def with_m1(sizes, *methods: str) -> list[Cell]:
-    """The numbers of these methods in Table 4 with M1."""
-    return [cell for cell in table4.cells(sizes) if cell.method in methods and cell.setting.endswith("=M1")]
-
-
-def repeated(study, control: str, usual: str, kind: str | Callable[[pd.DataFrame], pd.Series]) -> pd.DataFrame:
-    """The numbers of Table 4 that a control repeats, then those of the control, with their kind and printed number."""
-    key, ours, other = ["method", "models", "dataset", "split"], study.numbers("table4"), study.numbers(control)
-    if ours.empty or other.empty:
-        return pd.DataFrame()
-    ours = ours.merge(other[[*key, "seed"]].drop_duplicates())
-    other = other.drop(columns="paper").merge(ours[[*key, "seed", "paper"]])
-    both = pd.concat([ours.assign(kind=usual), other.assign(kind=kind)]).dropna(subset="paper")
-    names = [f"{label(m)} with {net} on {data_label(d)} {SPLIT[s]}" for m, net, d, s in both[key].to_numpy()]
-    return both.assign(what=names)
-
-
-@item("Control: accuracy [%] of Table 4 with steps ten times larger, of the methods with SGD.", explains=("table4",))
-def step_sizes(sizes):
-    (alpha, beta), (personal_lr, lr) = sizes.maml, sizes.moreau
-    larger = sizes._replace(maml=(alpha, 10 * beta), moreau=(personal_lr, 10 * lr))
-    for cell in with_m1(larger, "perfedavg", "pfedme"):
-        yield cell._replace(setting=f"{cell.setting};step=x10")
-
-
-@step_sizes.says
-def _(study):
-    return beside_printed(repeated(study, "step_sizes", "with the usual steps", "with steps ten times larger"))
-
-
-@item("Control: accuracy [%] of Table 4 with a small initial deviation of pFedBayes's weights.", explains=("table4",))
-def narrow(sizes):  # reading A41
-    for cell in with_m1(sizes, "pfedbayes"):
-        task = cell.tasks[0]._replace(algorithm=fl.pfedbayes(sizes.zeta, NARROW))
-        yield cell._replace(setting=f"{cell.setting};rho={NARROW:g}", tasks=(task,), seeds=1)
-
-
-@narrow.says
-def _(study):
-    usual, small = (np.log1p(np.exp(float(str(rho)))) for rho in (fl.pfedbayes().hyper["rho"], NARROW))
-    words = f"with {usual:.2g}", f"with an initial standard deviation of {small:.2g}"
-    return beside_printed(repeated(study, "narrow", *words))
 
 
 @item(
@@ -211,15 +170,25 @@ def _(study):
     explains=("table4",),
 )
 def few(sizes):  # reading A21
-    for n, cell in product(sizes.few, with_m1(sizes, *sizes.same)):
+    [usual] = table4.others
+    of_m1 = [cell for cell in usual.cells(sizes) if cell.method in sizes.same and cell.setting.endswith("=M1")]
+    for n, cell in product(sizes.few, of_m1):
         [task], whole = cell.tasks, round(n * sizes.clients / ((1 - TESTED) * (1 - PUBLIC)))
         task = sizes.detailed(task, images=task.images._replace(few=whole))
         yield cell._replace(setting=f"{cell.setting};images={n}", tasks=(task,), seeds=1)
 
 
 def by_images(study) -> pd.DataFrame:
-    """The numbers of the control and of Table 4, by kind: the number of images."""
-    return repeated(study, "few", "all images", lambda rows: rows["images"] + " images")
+    """The numbers of the control and of Table 4, with their kind, the number of images, and the printed number."""
+    key, ours, few = ["method", "models", "dataset", "split"], study.numbers("table4_text"), study.numbers("few")
+    if ours.empty or few.empty:
+        return pd.DataFrame()
+    ours = ours.merge(few[[*key, "seed"]].drop_duplicates())
+    few = few.drop(columns="paper").merge(ours[[*key, "seed", "paper"]])
+    both = pd.concat([ours.assign(kind="all images"), few.assign(kind=few["images"] + " images")])
+    both = both.dropna(subset="paper")
+    names = [f"{label(m)} with {net} on {data_label(d)} {SPLIT[s]}" for m, net, d, s in both[key].to_numpy()]
+    return both.assign(what=names)
 
 
 few.draw(lambda study: by_kind(by_images(study), "kind", ["data", "models", "split"]))

@@ -10,6 +10,7 @@ import pandas as pd
 
 from fedlib.report.paper import PAPERS
 from fedlib.studies import layout
+from fedlib.studies.layout import printed_item
 from fedlib.studies.pages import FOLDER
 from fedlib.studies.study import Study, study
 
@@ -21,7 +22,9 @@ class Evidence(NamedTuple):
 
     board: pd.DataFrame  # the scoreboard: all printed numbers with ours beside them
     ledger: pd.DataFrame  # all claims with their verdict, and `check`, the predicate that decides
-    summary: pd.DataFrame  # printed, measured, and the number of claims by verdict, a row for each paper
+    summary: (
+        pd.DataFrame
+    )  # printed, measured, and the number of claims by verdict, a row for each paper and one for all
     studies: Mapping[str, Study]  # by paper
     costs: Mapping[str, pd.DataFrame]  # by paper: runs of each item, missing runs and their hours
     says: Mapping[str, Mapping[str, str]]  # by paper and item: the sentence of each measured figure
@@ -58,7 +61,8 @@ def names(evidence: Evidence, paper: str) -> list[str]:
     board, ledger = evidence.board, evidence.ledger
     printed = board.loc[board["paper_id"] == paper, "item"]
     claimed = ledger.loc[ledger["paper"] == paper, ["item", "figure"]].to_numpy().ravel()
-    return list(dict.fromkeys([*evidence.studies[paper].shown, *printed, *claimed]))
+    every = map(printed_item, [*evidence.studies[paper].shown, *printed, *claimed])
+    return list(dict.fromkeys(item for item, _ in every))
 
 
 def numbers(evidence: Evidence, paper: str, item: str) -> pd.DataFrame:
@@ -81,6 +85,7 @@ def counted(rows: pd.DataFrame) -> str:
 
 
 def side_by_side(evidence: Evidence, paper: str, item: str) -> pd.DataFrame:
-    """All numbers of an item in the paper's rows and columns; column levels: place, "paper" or "full size" (ours)."""
+    """All numbers of an item in the paper's rows and columns; column levels: place, and "paper" or ours."""
     full, about = numbers(evidence, paper, item), evidence.studies[paper].item(item)
-    return layout.wide(layout.long_table(full, full.iloc[:0], about), about.rows)
+    others = [numbers(evidence, paper, other.name) for other in about.others]
+    return layout.wide(layout.by_source(full, full.iloc[:0], others, about), about.rows)

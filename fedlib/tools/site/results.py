@@ -15,7 +15,7 @@ import pandas as pd
 from fedlib.report.paper import KEY, PAPERS, QUANTITIES, TITLES, format_pm, readings
 from fedlib.report.style import base_method, label
 from fedlib.studies.differences import percentages
-from fedlib.studies.layout import item_title
+from fedlib.studies.layout import item_title, printed_item
 from fedlib.studies.pages import ALT, differences_page, how_near, in_markdown, score
 from fedlib.studies.verdict import shares
 from fedlib.tools.site.evidence import Evidence, counted, names, numbers, side_by_side
@@ -74,11 +74,11 @@ def start(evidence: Evidence, picture: str) -> str:
             "question": question(paper),
             "bar": shares(ledger.loc[ledger["paper"] == paper, "verdict"]),
         }
-        for paper, row in zip(PAPERS, summary.to_dict("records"), strict=True)
+        for paper, row in zip(PAPERS, summary.to_dict("records"), strict=False)
     ]
     return fill(
         "index.md",
-        total=summary.drop(columns="paper").sum(),
+        total=summary.iloc[-1],
         claims=ledger.to_dict("records"),
         bar=shares(ledger["verdict"]),
         papers=cards,
@@ -102,6 +102,7 @@ def shown_numbers(evidence: Evidence, numbers: list[dict[str, Any]]) -> list[dic
             {
                 "paper": paper,
                 "item": item_title(item),
+                "section": item_title(printed_item(item)[0]),
                 "method": method if method in QUANTITIES else label(method),
                 "page": "" if method in QUANTITIES else base_method(method),
                 "dataset": row["dataset"],
@@ -120,8 +121,8 @@ def shown_numbers(evidence: Evidence, numbers: list[dict[str, Any]]) -> list[dic
 
 def scoreboard(evidence: Evidence) -> str:
     """The page of all printed numbers."""
-    total = evidence.summary.drop(columns="paper").sum()
-    return fill("scoreboard.md", rows=shown_numbers(evidence, evidence.board.to_dict("records")), total=total)
+    rows = shown_numbers(evidence, evidence.board.to_dict("records"))
+    return fill("scoreboard.md", rows=rows, total=evidence.summary.iloc[-1])
 
 
 def ledger(evidence: Evidence) -> str:
@@ -135,7 +136,7 @@ def ledger(evidence: Evidence) -> str:
 
 def section(paper: str, item: str) -> str:
     """The address of an item of a paper on the site."""
-    return f"papers/{paper}.html#{anchor(item_title(item))}"
+    return f"papers/{paper}.html#{anchor(item_title(printed_item(item)[0]))}"
 
 
 def drawing(evidence: Evidence, paper: str, item: str, made: Pages) -> str:
