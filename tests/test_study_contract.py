@@ -2,11 +2,13 @@
 
 import pandas as pd
 import pytest
-from studies import drawn_and_said, official
+from studies import drawn_and_said, given, official, with_numbers
 
 from fedlib.report.paper import FOLDER, KEY, PAPERS, PROFILES, reported
 from fedlib.studies import rows
 from fedlib.studies.claim import Numbers
+from fedlib.studies.differences import first_protocol
+from fedlib.studies.pages import summary
 from fedlib.studies.study import study
 from fedlib.studies.tasks import Run
 
@@ -67,3 +69,24 @@ def test_every_item_has_a_title_and_draws_and_says_nothing_while_nothing_is_meas
         assert not item.drawing or len(item.alt) > 10
         assert one.says(name) == ""
         assert (paper, name) in WITHOUT_RUNS or drawn_and_said(one, name) == ""
+
+
+def test_an_item_with_two_protocols_puts_both_beside_the_printed_numbers_and_counts_the_first_once():
+    paper = study("pfedsim")
+    key = ("fedavg", "cifar10", "dir=0.1", "accuracy")
+    values = [("table3", *key, 40.0), ("table3_code", *key, 26.0)]
+    one = with_numbers(paper, given(*values))
+    wide = one.side_by_side("table3")
+    assert wide.columns.tolist() == [("CIFAR-10, dir=0.1", name) for name in ("paper", "paper's text", "authors' code")]
+    assert wide.loc["FedAvg"].tolist() == ["24.77 ± 4.25", "40.00", "26.00"]
+    assert one.says("table3").endswith("is 15.2 points with the paper's text, 1.2 points with the authors' code.")
+    board = one.scoreboard().query("n_seeds > 0").set_index("protocol")
+    assert board["difference"].round(2).to_dict() == {"text": 15.23, "code": 1.23}
+    assert first_protocol(board)["value"].tolist() == [40.0]
+    row = summary("pFedSim", one.scoreboard(), one.ledger())
+    assert (row["printed"], row["measured"]) == (296, 1)
+    assert [row[name] for name in ("authors' code", "inferred settings", "paper's text")] == ["1 of 1", "", "0 of 1"]
+    [text, code] = one.differences()[["item", "says"]].to_numpy().tolist()
+    assert (text[0], code[0]) == ("table3", "table3_code")
+    assert '"weights"' in text[1]  # the control
+    assert "within 3 points" in code[1]

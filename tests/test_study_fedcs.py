@@ -137,7 +137,7 @@ def test_the_paper_profile_has_the_papers_protocol():
     alone = common | {"rounds": 100, "local_epochs": 1, "join_ratio": 1.0, "evaluate_every": 100}
     groups = "dirichlet_groups(alpha=0.5, groups=10, min_size=100)"
     partition = {"mnist": groups, "cifar10": groups, "digit5": "mixed_domains(mixed=0.1)"}
-    tasks = {cell.key[1:3]: cell.tasks[0] for cell in PAPER.cells if cell.item in ("table1", "table2", "table3")}
+    tasks = {cell.key[1:3]: cell.tasks[0] for cell in PAPER.cells if cell.item in ("table1_text", "table2", "table3")}
     assert set(tasks) == {(method, name) for method in made for name in partition}
     for (method, name), task in tasks.items():
         algorithm, hyper, model, tune = made[method]
@@ -457,3 +457,13 @@ def test_the_slider_turns_the_whitened_clouds_and_changes_no_distance():
     assert centres[:, 0].var() > 20 * centres[:, 1].var()  # they lie along the first axis
     before, after = (torch.tensor(np.array(ax.lines[0].get_data()).T) for ax in feature_map.clouds(40).axes[1:])
     assert torch.allclose(torch.pdist(before), torch.pdist(after), atol=1e-4)
+
+
+def test_table_1_with_5000_images_is_compared_first():
+    few, text = ({c.key[1:]: c.tasks[0] for c in PAPER.cells if c.item == i} for i in ("table1", "table1_text"))
+    assert few.keys() == text.keys()
+    for key, task in few.items():
+        usual = text[key]
+        assert task.images == usual.images._replace(few=5000)
+        assert str(task.partition) == str(usual.partition).replace("min_size=100", "min_size=10")
+        assert task._replace(images=usual.images, partition=usual.partition).name == usual.name

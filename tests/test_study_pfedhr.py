@@ -89,7 +89,7 @@ HYPER = {
 
 
 def test_the_paper_profile_has_the_papers_protocol(paper):
-    tables = [cell for cell in paper.cells if cell.item in ("table2", "table3", "table4")]
+    tables = [cell for cell in paper.cells if cell.item in ("table2", "table3", "table4_text")]
     assert len(tables) == 3 * 2 * 7 + 2 * 6 + 2 * 3 * 2 * 6
     for cell in tables:
         [task], many = cell.tasks, cell.item == "table3"
@@ -105,33 +105,39 @@ def test_the_paper_profile_has_the_papers_protocol(paper):
     assert {item for item, task in runs if task.algorithm.hyper.get("average")} == {"table3"}
 
 
-def against_table4(paper, control):
-    """Method, what a control of Table 4 changes, its run, and that of Table 4."""
-    usual = {cell.key[1:4]: cell.tasks[0] for cell in paper.cells if cell.item == "table4"}
+def of_fewer_images(paper):
+    """The number of images in a control of Table 4, its run, and that of Table 4."""
+    usual = {cell.key[1:4]: cell.tasks[0] for cell in paper.cells if cell.item == "table4_text"}
     for cell in paper.cells:
-        if cell.item == control:
+        if cell.item == "few":
             setting, change = cell.setting.rsplit(";", 1)
-            yield cell.method, change, cell.tasks[0], usual[cell.method, cell.dataset, setting]
+            yield change, cell.tasks[0], usual[cell.method, cell.dataset, setting]
 
 
-def test_the_controls_of_table_4_change_one_thing(paper):
-    narrow, steps, few = (list(against_table4(paper, name)) for name in ("narrow", "step_sizes", "few"))
-    assert [len(narrow), len(steps), len(few)] == [3 * 2, 2 * 3 * 2, 2 * 5 * 3 * 2]
-    for _, change, task, usual in narrow:
-        assert task._replace(algorithm=usual.algorithm, keep=usual.keep) == usual
-        assert (change, dict(task.algorithm.hyper)) == ("rho=-5", dict(usual.algorithm.hyper) | {"rho": -5})
-        assert usual.algorithm.hyper["rho"] == -2.5
-    for method, change, task, usual in steps:
-        assert task._replace(algorithm=usual.algorithm, setting=usual.setting, keep=usual.keep) == usual
-        hyper, lr = ({"beta": 0.01}, {}) if method == "perfedavg" else ({}, {"lr": 0.05})
-        assert (change, dict(task.algorithm.hyper)) == ("step=x10", dict(usual.algorithm.hyper) | hyper)
-        assert task.setting == usual.setting | lr
-    for _, change, task, usual in few:
+def test_table_4_has_inferred_settings_of_three_methods_and_the_others_are_the_same_runs(paper):
+    text, inferred = ({c.key[1:]: c.tasks for c in paper.cells if c.item == i} for i in ("table4_text", "table4"))
+    assert text.keys() == inferred.keys()
+    hyper = {"perfedavg": {"beta": 0.01}, "pfedbayes": {"rho": -5}}
+    for key, [task] in inferred.items():
+        [usual] = text[key]
+        if key[0] not in (*hyper, "pfedme"):
+            assert task.name == usual.name
+            continue
+        assert task.setting == usual.setting | ({"lr": 0.05} if key[0] == "pfedme" else {})
+        assert dict(task.algorithm.hyper) == dict(usual.algorithm.hyper) | hyper.get(key[0], {})
+        assert task._replace(algorithm=usual.algorithm, setting=usual.setting).name == usual.name
+    assert {usual.algorithm.hyper["rho"] for [usual] in text.values() if usual.algorithm.name == "pfedbayes"} == {-2.5}
+
+
+def test_the_control_of_table_4_changes_the_number_of_images(paper):
+    few = list(of_fewer_images(paper))
+    assert len(few) == 2 * 5 * 3 * 2
+    for change, task, usual in few:
         assert task._replace(images=usual.images).name == usual.name
         assert task.images == usual.images._replace(few={"images=450": 7500, "images=900": 15000}[change])
         assert task.keep.args[0].images == task.images
-    explained = {name: paper.item(name).explains for name in ("narrow", "step_sizes", "few", "tested")}
-    assert explained == dict.fromkeys(explained, ("table4",)) | {"tested": ("table2", "table3", "table4")}
+    explained = {name: paper.item(name).explains for name in ("few", "tested")}
+    assert explained == {"few": ("table4",), "tested": ("table2", "table3", "table4")}
 
 
 @pytest.mark.parametrize("partition", [fl.iid(), fl.classes_per_client(2)])

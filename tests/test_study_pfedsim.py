@@ -312,7 +312,7 @@ def test_a_study_runs_nothing_twice_and_as_many_seeds_as_it_is_told(smoke, monke
 
 def test_that_pfedsim_is_fedavg_without_a_second_phase_is_a_difference_of_two_runs(paper):
     cells = [cell for cell in paper.cells if cell.metric == "less FedAvg"]
-    assert len(cells) == len(COLUMNS)
+    assert len(cells) == 2 * len(COLUMNS)  # with two protocols
     for cell in cells:
         assert [task.algorithm.name for task in cell.tasks] == ["pfedsim", "fedavg"]
         one, other = (Row("", 0, facts(share)) for share in (0.8, 0.5))
@@ -421,24 +421,19 @@ def test_the_sentences_turn_with_the_numbers(paper):
     assert "+10.0 points, more than seeds differ (standard deviation 7.1)" in more.says("weights")
 
 
-def test_the_published_protocol_stands_beside_ours_and_the_printed_numbers(paper):
-    values = {
-        ("fedavg", "protocol=ours"): [40.0, 42.0],
-        ("fedavg", "protocol=published"): [25.0],
-        ("fedper", "protocol=ours"): [86.0],  # not with the published one yet
-        ("fedrep", "protocol=published"): [83.0],
-        ("fedrep", "protocol=ours"): [84.0],
-    }
-    printed = fl.report.reported("pfedsim").query("item == 'table3' and dataset == 'cifar10' and setting == 'dir=0.1'")
-    avg, rep = printed.set_index("method")["mean"][["fedavg", "fedrep"]]
-    assert with_values(paper, "protocol", values).says("protocol") == (
-        f"Accuracy with the published protocol (with ours, printed): FedAvg 25.0 (41.0, {avg:.1f}); FedRep 83.0 (84.0, "
-        f"{rep:.1f}). The mean distance from the printed numbers is {(abs(25 - avg) + abs(83 - rep)) / 2:.1f} points "
-        f"with the published protocol, {(abs(41 - avg) + abs(84 - rep)) / 2:.1f} with ours."
+@pytest.mark.parametrize("table", ["table3", "table6"])
+def test_the_authors_protocol_differs_in_statistics_and_pixels_only(paper, table):
+    usual, other = (
+        {(c.key[1:], i): task for c in paper.cells if c.item == item for i, task in enumerate(c.tasks)}
+        for item in (table, f"{table}_code")
     )
-    one = {key: value for key, value in values.items() if key[1] == "protocol=ours"}
-    assert with_values(paper, "protocol", one).says("protocol") == ""
-    assert paper.says("protocol") == ""
+    assert other.keys() == usual.keys()
+    for key, task in other.items():
+        assert task.setting == usual[key].setting | {"statistics": "local", "pixels": "raw"}
+        assert task._replace(setting=usual[key].setting, keep=None).name == usual[key].name
+        assert (task.keep is None) == (usual[key].keep is None)
+        if task.keep:
+            assert task.keep.args[0].setting == task.setting
 
 
 def test_the_control_has_a_line_for_every_similarity_and_an_axis_that_does_not_blow_up_a_small_difference(paper):
@@ -456,7 +451,7 @@ def test_the_control_has_a_line_for_every_similarity_and_an_axis_that_does_not_b
 
 
 def test_a_table_stands_beside_the_paper_and_the_stand_in_has_a_column_of_its_own(smoke):
-    wide = smoke.side_by_side("table6").drop(columns="full size", level=1, errors="ignore")  # as far as measured
+    wide = smoke.side_by_side("table6").drop(columns=["paper's text", "authors' code"], level=1, errors="ignore")
     assert wide.index.tolist() == ["0", "0.1", "0.3", "0.5", "0.7", "0.9", "1"]
     assert wide.columns.tolist()[:2] == [("CIFAR-10, dir=0.1", "paper"), ("digit_styles for CIFAR-10, dir=0.1", "here")]
     assert wide.loc["1", ("digit_styles for CIFAR-10, less FedAvg, dir=0.1", "here")] == "0.00"

@@ -74,7 +74,7 @@ def item_title(name: str) -> str:
 def printed_item(name: str) -> tuple[str, str]:
     """The item whose printed numbers belong to an item, and the protocol at the end of its name, or ""."""
     table, _, protocol = name.rpartition("_")
-    return (table, protocol) if protocol in PROTOCOLS else (name, "")
+    return (table, protocol) if table and protocol in PROTOCOLS else (name, "")
 
 
 def parts_of(setting: str) -> dict[str, str]:

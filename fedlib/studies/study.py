@@ -356,15 +356,13 @@ class Study:
         return " ".join(filter(None, [text, self._protocols(item), self.diverged(item)]))
 
     def _protocols(self, item: str) -> str:
-        """The mean distance from the printed numbers with each protocol of an item; "" if there is one."""
-        one, full, key = self.item(item), self.at_full_size, KEY[1:]
-        if not one.others:
-            return ""
-        tables = {
-            f"the {PROTOCOLS[other.protocol]}": full.table(other.name).set_index(key) for other in (one, *one.others)
-        }
-        gaps = {name: table["difference"].abs() for name, table in tables.items()}
-        return nearer_to_print(pd.DataFrame(gaps).dropna())
+        """The mean distance from the printed numbers with each protocol of an item, if their runs differ."""
+        one, tasks, gaps = self.item(item), {cell.key: [task.name for task in cell.tasks] for cell in self.cells}, {}
+        for other in (one, *one.others) if one.others else ():
+            table = self.table(other.name).set_index(KEY[1:])["difference"].abs()
+            same = [tasks.get((one.name, *key)) == tasks.get((other.name, *key)) for key in table.index]
+            gaps[f"the {PROTOCOLS[other.protocol]}"] = table if other is one else table.mask(same)
+        return nearer_to_print(pd.DataFrame(gaps).dropna()) if gaps else ""
 
     def _shows(self, item: str) -> bool:
         """True if some number of the item is measured, or if it has none at this size."""
