@@ -9,7 +9,7 @@ from fedlib.methods.pfedhr.record import Round
 from fedlib.papers.pfedhr.accuracy import by_images, gains
 from fedlib.papers.pfedhr.distillation import leads
 from fedlib.papers.pfedhr.measure import GROUPS, packed, unpacked
-from fedlib.papers.pfedhr.reassembly import draw_lessons, first_run
+from fedlib.papers.pfedhr.reassembly import draw_teachers, first_run
 from fedlib.studies.rows import Row
 from fedlib.studies.study import study
 from fedlib.studies.tasks import Probe
@@ -108,9 +108,9 @@ def test_teachers_are_compared_with_their_clients_and_these_with_local_only(quic
     assert sorted(ends(below).values()) == [2, 4, 8]  # pFedHR, better stitched, all-knowing
     assert {"pFedHR", "better stitched", "all-knowing teacher"} == {text.get_text() for text in below.texts}
     assert "of 20 % (chance: 10 %)" in quick.says("teachers")
-    assert "knows less than its client" in quick.says("teachers")
+    assert "less accurate than their clients" in quick.says("teachers")
     assert "+2.0 ± 0.0 points" in quick.says("teachers")
-    assert "knows more than its client" in filled(teacher=90.0).says("teachers")
+    assert "more accurate than their clients" in filled(teacher=90.0).says("teachers")
 
 
 def test_the_control_has_a_diamond_for_every_teacher(quick):
@@ -185,6 +185,6 @@ def test_rounds_show_candidates_teachers_and_the_clients_that_learn_from_them(qu
     assert "12 to 50 %" in quick.says("round")
     titles = [ax.get_title("left") for ax in quick.figure("fig7").axes]
     assert titles == [f"round {t}: teacher of client 0, accuracy 25 %" for t in (1, ROUNDS)]
-    [ax] = draw_lessons(first_run(quick), 2).axes
+    [ax] = draw_teachers(first_run(quick), 2).axes
     assert [tick.get_text() for tick in ax.get_yticklabels()] == [f"client {i}" for i in range(CLIENTS)]
     assert "teacher 20 %, client 32 %" in [text.get_text() for text in ax.texts]

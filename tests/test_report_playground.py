@@ -23,18 +23,18 @@ def test_it_sees_what_a_run_sees(federation):
     for moment, (_, rows) in zip(moments, result.accuracy.groupby("round"), strict=True):
         assert moment.accuracy == pytest.approx(rows["accuracy"].to_numpy())
     assert [moment.round for moment in moments] == [1, 2]
-    alike = moments[-1].alike
-    assert alike.shape == (3, 3)
-    assert np.diag(alike) == pytest.approx(1)
-    assert np.allclose(alike, alike.T)
-    assert alike[~np.eye(3, dtype=bool)].max() < 1
+    similarity = moments[-1].similarity
+    assert similarity.shape == (3, 3)
+    assert np.diag(similarity) == pytest.approx(1)
+    assert np.allclose(similarity, similarity.T)
+    assert similarity[~np.eye(3, dtype=bool)].max() < 1
 
 
 def test_clients_with_one_model_have_one_classifier_and_mixed_parts_none(federation):
     [moment] = watch(Setting(method="fedavg"), federation, 1)
-    assert moment.alike == pytest.approx(1)
+    assert moment.similarity == pytest.approx(1)
     [moment] = watch(Setting(method="fedsimsup"), federation, 1)
-    assert moment.alike is None
+    assert moment.similarity is None
 
 
 def test_both_sides_train_and_a_stop_ends_both():

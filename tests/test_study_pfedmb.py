@@ -16,7 +16,7 @@ from fedlib.papers.pfedmb.accuracy import branches_of_best, chance
 from fedlib.papers.pfedmb.claims import CLAIMS
 from fedlib.papers.pfedmb.controls import groups
 from fedlib.papers.pfedmb.measure import best_rows, branch_use, choices, chosen, reported_curve, rounds_to
-from fedlib.papers.pfedmb.mixture_weights import alpha_at, rounds_of
+from fedlib.papers.pfedmb.mixture_weights import alpha_at, alpha_rounds
 from fedlib.papers.pfedmb.sizes import COLUMNS, PAIRS, PROFILES
 from fedlib.papers.pfedmb.study import ITEMS
 from fedlib.report.paper import KEY
@@ -287,7 +287,7 @@ def test_alpha_is_drawn_by_pair_by_round_and_by_weighting(few):
     for ax, (t, method) in zip(axes, product((0, 1), alpha), strict=True):
         np.testing.assert_allclose(ax.images[0].get_array(), alpha[method][t])
     assert axes[0].get_title().startswith("round 1, with weighting\nRand index")
-    assert rounds_of(few[0]) == [1, 2]
+    assert alpha_rounds(few[0]) == [1, 2]
     assert len(alpha_at(few[0], [2]).axes) == 3
 
 

@@ -418,7 +418,7 @@ def test_the_sentences_turn_with_the_numbers(paper):
     assert one.says("weights").endswith("+10.0 points, from one seed.")
     alone = {("pfedsim", "similarity=per_class"): [70.0, 60.0]}  # its rivals have no second seed
     more = with_values(one, "weights", alone)
-    assert "+10.0 points, more than seeds differ (standard deviation 7.1)" in more.says("weights")
+    assert "+10.0 points, outside the noise of the seeds (standard deviation 7.1)" in more.says("weights")
 
 
 @pytest.mark.parametrize("table", ["table3", "table6"])

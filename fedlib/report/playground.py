@@ -78,7 +78,7 @@ class Moment(NamedTuple):
 
     round: int
     accuracy: np.ndarray  # of every client [%]
-    alike: np.ndarray | None  # cosine of the classifiers of all pairs of clients
+    similarity: np.ndarray | None  # cosine of the classifiers of all pairs of clients
 
 
 def watch(setting: Setting, federation: Federation, rounds: int) -> Iterator[Moment]:
@@ -97,10 +97,10 @@ def watch(setting: Setting, federation: Federation, rounds: int) -> Iterator[Mom
             models = plan.algorithm.models(state)
             correct, *_ = test(models)
         accuracy = 100 * correct.numpy() / np.array([len(part) for part in federation.test])
-        yield Moment(t + 1, accuracy, _alike(models, session.model, federation))
+        yield Moment(t + 1, accuracy, _similarity(models, session.model, federation))
 
 
-def _alike(models: Tree | Shared | PerArchitecture, model: Model, federation: Federation) -> np.ndarray | None:
+def _similarity(models: Tree | Shared | PerArchitecture, model: Model, federation: Federation) -> np.ndarray | None:
     """Cosine of the classifiers of all pairs of clients, ordered by main class; None if they have several parts."""
     each = for_each(models, federation.n_clients)
     name = next(name for name in model.classifier if name.endswith("weight"))
@@ -132,11 +132,11 @@ def picture(setting: Setting, federation: Federation, seen: list[Moment], rounds
     middle.set(xlim=(0.5, rounds + 0.5), ylim=(0, 100), xlabel="round (dotted: guessing)", ylabel="accuracy [%]")
     now = f": {every[-1].mean():.0f} %" if seen else ""
     middle.set_title(f"{label(setting.method)}{now}, mean over clients", loc="left")
-    alike = seen[-1].alike if seen else None
-    if alike is None:
+    similarity = seen[-1].similarity if seen else None
+    if similarity is None:
         bottom.axis("off")
     else:
-        image = bottom.imshow(alike, vmin=0, vmax=1)
+        image = bottom.imshow(similarity, vmin=0, vmax=1)
         bottom.grid(False)
         bottom.set(xlabel="client, by main class", ylabel="client")
         figure.colorbar(image, ax=bottom, label="cosine of classifiers")

@@ -130,14 +130,14 @@ def plot_block_map(distances: np.ndarray, names: Sequence[str], groups: Sequence
         >>> import fedlib as fl
         >>> import numpy as np
         >>> from matplotlib import pyplot as plt
-        >>> distances = np.array([[0.5, 1.0, 0.6], [1.0, 0.5, 1.2], [0.6, 1.2, 0.5]])  # blocks 0 and 2 are alike
+        >>> distances = np.array([[0.5, 1.0, 0.6], [1.0, 0.5, 1.2], [0.6, 1.2, 0.5]])  # blocks 0 and 2 are similar
         >>> ax = fl.report.plot_block_map(distances, ["a", "b", "c"], [0, 1, 0], plt.figure().gca())
         >>> [text.get_text() for text in ax.get_yticklabels()]
         ['a', 'c', 'b']
     """
     order = np.argsort(groups, kind="stable")
-    alike = 1 / distances[np.ix_(order, order)]
-    image = ax.imshow(alike, vmin=0, vmax=2, cmap="viridis")
+    similarity = 1 / distances[np.ix_(order, order)]
+    image = ax.imshow(similarity, vmin=0, vmax=2, cmap="viridis")
     edges = [0, *(np.flatnonzero(np.diff(np.asarray(groups)[order])) + 1), len(order)]
     for low, high in pairwise(edges):
         size = high - low

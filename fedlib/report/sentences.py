@@ -185,9 +185,9 @@ def against_seeds(gap: float, std: float) -> str:
     Example:
         >>> from fedlib.report.sentences import against_seeds
         >>> against_seeds(-1.2, 0.3), against_seeds(1.2, float("nan"))
-        ('more than seeds differ (standard deviation 0.3)', 'from one seed')
+        ('outside the noise of the seeds (standard deviation 0.3)', 'from one seed')
     """
     if pd.isna(std):
         return "from one seed"
-    side = "within the noise of the seeds" if abs(gap) <= std else "more than seeds differ"
-    return f"{side} (standard deviation {std:.1f})"
+    side = "within" if abs(gap) <= std else "outside"
+    return f"{side} the noise of the seeds (standard deviation {std:.1f})"

@@ -1,4 +1,4 @@
-"""Differences from the printed results, and the controls that look for their cause."""
+"""Differences from the printed results, and the controls that examine their causes."""
 
 from __future__ import annotations
 
@@ -94,4 +94,4 @@ def _controls(study: Study, item: str) -> list[str]:
         texts.append(
             f"Open until {'these controls are' if len(waiting) > 1 else 'this control is'} run: {', '.join(waiting)}."
         )
-    return texts or ["No control looks for the cause."]
+    return texts or ["No control examines the cause."]

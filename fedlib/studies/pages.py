@@ -32,15 +32,15 @@ HEADS = {  # texts above the tables
 Every number that the five papers print, and our further numbers in the same tables. `value` is our mean over `n_seeds`
 seeds at the paper's size, ± the standard deviation; `paper` is the printed number with its own, `difference` is ours
 minus the printed one. `commit` is the version of the code, `changed` marks code that has changed since, and `stand_in`
-names the data in place of the paper's. [Evidence](../../../fedlib/tools/site/pages/trust.md#evidence) says how far a
-number can be trusted.
+names the substitute data. [Evidence](../../../fedlib/tools/site/pages/trust.md#evidence) describes the limits of the
+numbers.
 """,
     "ledger": """# Ledger
 
 Every claim of the five papers, judged by [one rule](../../../fedlib/tools/site/pages/trust.md#how-a-claim-is-judged).
-`check` names the comparisons that decide. `measured` counts those for and against the claim, and lists each effect
+`check` states the comparisons that decide. `measured` counts those for and against the claim, and lists each effect
 minus the margin of the claim, ± the noise: a negative one is against the claim. `seeds` is the number of seeds,
-`stand_in` names the data in place of the paper's, `figure` the item that shows the numbers.
+`stand_in` names the substitute data, `figure` the item that shows the numbers.
 """,
     "summary": """# The score
 
@@ -51,8 +51,8 @@ the claims of the paper by [verdict](../../../fedlib/tools/site/pages/trust.md#h
     "differences": """# Differences from the printed results
 
 One row per table with measured numbers: their count, the count of those `apart`, more than three points from the
-printed ones, and the farthest of them. Below it, for each paper, are the results of the controls that look for the
-cause, and the controls that are still to be run.
+printed ones, and the farthest of them. Below it, for each paper, are the results of the controls that examine the
+cause, and the controls that have not been run yet.
 """,
     "items": """# Tables and figures by size
 
@@ -221,7 +221,7 @@ def all_differences(board: pd.DataFrame) -> Figure:
         ax.plot(gaps, [row] * len(gaps), "|", color=PALETTE[PAPERS.index(paper)], **lines)
         ax.text(y=row, s=f"{(gaps.abs() <= POINTS).sum()} of {len(gaps)}", **beside)
     ax.set_yticks(range(len(tables)), [f"{TITLES[paper]}, {item_title(item)}" for paper, item in tables.groups])
-    ax.set(xlabel="measured less printed [points]", ylim=(len(tables) - 0.5, -0.5))
+    ax.set(xlabel="measured minus printed [points]", ylim=(len(tables) - 0.5, -0.5))
     return figure
 
 

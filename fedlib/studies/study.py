@@ -379,7 +379,7 @@ class Study:
                     name = f"{named(self.cells, *cell.key[:4])}, seed {row.seed} (round {row.diverged})"
                     runs.setdefault((row.task, row.seed), name)
         names = "; ".join(runs.values())
-        return f"Without a number, because the loss is not finite any more: {names}." if runs else ""
+        return f"Diverged, and therefore without a number: {names}." if runs else ""
 
     def items(self) -> pd.DataFrame:
         """List the tables and figures.

@@ -62,7 +62,7 @@ def _(study):
 
 
 @item(
-    "What learned directions add: weighted F1 [%] of FedAvg, of whitening only, and of FedCS at FC2.",
+    "Control: contribution of the learned directions; weighted F1 [%] of FedAvg, whitening only, and FedCS at FC2.",
     rows="dataset",
     digits=1,
     alt="For every data set a dot of weighted F1 for FedAvg, whitening only and FedCS.",
@@ -104,7 +104,7 @@ def show_pairs(one: Item, settings: tuple[str, str], words: tuple[str, str]) -> 
 @item(
     "Weighted F1 [%] without momentum and with momentum 0.9.",
     digits=1,
-    alt="For every method a line from its score without momentum to that with it.",
+    alt="For every method a line from its weighted F1 without momentum to that with momentum 0.9.",
     explains=("table2",),
 )
 def momentum(sizes):
@@ -119,9 +119,9 @@ show_pairs(momentum, ("momentum=0", "momentum=0.9"), ("no momentum", "momentum 0
 
 
 @item(
-    "Table 1 with fewer images: weighted F1 [%] when all clients together own so many.",
+    "Table 1 with fewer images: weighted F1 [%] by the total number of images of all clients.",
     digits=1,
-    alt="For every method its weighted F1 on MNIST with three numbers of images and with all; red bars: as printed.",
+    alt="Weighted F1 of every method on MNIST, darker with more images; red bars are printed values.",
     explains=("table1",),
 )
 def few(sizes):
@@ -149,9 +149,9 @@ def _(study):
 
 
 @item(
-    "Weighted F1 [%] of other methods alone and with the alignment around them.",
+    "Weighted F1 [%] of other methods without and with the alignment of FedCS.",
     digits=1,
-    alt="For every method a line from its score alone to that with the alignment.",
+    alt="For every method a line from its weighted F1 without the alignment to that with it.",
 )
 def plug_in(sizes):
     for base in BASES if sizes.full else ():
@@ -179,7 +179,7 @@ alpha.says(lambda study: who_leads(study.numbers("alpha"), "fedcs-fc1"))
 @item(
     "Weighted F1 [%] of Table 2 after more rounds and epochs.",
     digits=1,
-    alt="Two dots for each method, as usual and after more rounds and epochs, and a red bar where printed.",
+    alt="Weighted F1 of two methods: light as in Table 2, dark after more training; red bars are printed values.",
     explains=("table2",),
 )
 def long(sizes):

@@ -29,7 +29,7 @@ from fedlib.studies.tasks import Kept, Probe, profile_of
 
 
 @drawing(
-    "Fig. 1 (a): one linear map P = S Phi in front of a layer; gradients never touch it.",
+    "Fig. 1 (a): a linear map P = S Phi in front of a layer, updated without gradients.",
     alt="Scheme of the network: image, convolutions, z, the map P, c, linear layers, class; S and Phi make P.",
     scheme=True,
 )
@@ -45,8 +45,8 @@ def scheme(study):
         arrow(ax, (start, 32), (end, 32))
     ax.text(43, 33.5, "$z$", ha="center")
     ax.text(64, 33.5, "$c$", ha="center")
-    box(ax, (22, 9), (42, 12), "$S \\approx \\Sigma_W^{-1/2}$\nmakes a client's cloud round", BLUE)
-    box(ax, (77, 9), (42, 12), "$\\Phi$: first axis where\nclients differ most", RED)
+    box(ax, (22, 9), (42, 12), "$S \\approx \\Sigma_W^{-1/2}$\nwhitens a client's features", BLUE)
+    box(ax, (77, 9), (42, 12), "$\\Phi$: directions in which\nclients differ most", RED)
     arrow(ax, (30, 15), (51, 27.5), BLUE, bend=-0.1)
     arrow(ax, (69, 15), (57, 27.5), RED, bend=0.1)
     ax.text(51.5, 18, "$P = S\\,\\Phi$", ha="center")
@@ -67,9 +67,9 @@ def diagnosed(sizes, metric: str, *settings: str, toy_value: str = "", on_toy: M
 
 
 @item(
-    "Fig. 1 (b, c): client groups in feature space; share of images [%] nearest to their own group's centre.",
+    "Fig. 1 (b, c): client groups in feature space; share [%] of images nearest to the centre of their group.",
     digits=1,
-    alt="Ellipses of five client groups before and after the map; dots for the images nearest to their centre.",
+    alt="Above: five client groups before and after the map, as ellipses. Below: share nearest to their own centre.",
 )
 def fig1(sizes):
     settings = [f"separability of {space}" for space in SPACES]
@@ -153,9 +153,9 @@ RATIOS = {  # of equation 5: name and colour
 
 
 @item(
-    "Equation 5: how much of the largest J nine columns of P reach.",
+    "Equation 5: J of nine columns of P, relative to its maximum.",
     digits=3,
-    alt="Shares of the largest J: principal components, P at the end of the run, P after more alignments.",
+    alt="J relative to its maximum, for principal components (grey), P at the end (blue), P aligned further (red).",
 )
 def eq5(sizes):
     return diagnosed(sizes, "j_ratio", *RATIOS, toy_value="J ratio")
@@ -166,20 +166,20 @@ def _(study):
     numbers = distinct(study, "eq5").query("dataset != 'toy'")
     lines = numbers["method"].map(label) + ": " + numbers["setting"].map(RATIOS.get).str[0]
     colors = dict(zip(lines, numbers["setting"].map(RATIOS.get).str[1], strict=True))
-    look = {"named": str, "look": lambda line: {"color": colors[line]}, "xlabel": "share of the largest J [%]"}
+    look = {"named": str, "look": lambda line: {"color": colors[line]}, "xlabel": "J relative to its maximum [%]"}
     return method_panels(numbers.assign(method=lines, value=100 * numbers["value"]), ["data"], **look)
 
 
 @eq5.says
 def _(study):
     share = 100 * distinct(study, "eq5").query("dataset != 'toy'").groupby("setting")["value"].mean()
-    return extremes(share, "The share of the largest J", name=lambda key: "{} ({})".format(*RATIOS[key][::2]))
+    return extremes(share, "J relative to its maximum", name=lambda key: "{0[0]}, {0[2]} dots".format(RATIOS[key]))
 
 
 @item(
     "Equation 12 on the toy problem: |cosine| of four columns of Phi with the true directions.",
     digits=4,
-    alt="Bars of cosines for the upper and the lower triangle.",
+    alt="Bars of |cosine| for four columns, with the upper triangle (red) and the lower one (grey).",
 )
 def eq12(sizes):
     columns = product(("upper", "lower"), range(1, len(SPREAD) + 1))
@@ -206,13 +206,13 @@ def _(study):
 def _(study):
     table = cosines(study)
     return (
-        f"With the upper triangle (red) no column has a |cosine| below {table['upper'].min():.2f}, with the lower one "
-        f"(grey) none above {table['lower'].max():.2f}."
+        f"The |cosine| of every column is at least {table['upper'].min():.2f} with the upper triangle (red), and at "
+        f"most {table['lower'].max():.2f} with the lower one (grey)."
     )
 
 
 @item(
-    "Equation 13: residual of S (0: within-client scatter is exactly whitened).",
+    "Equation 13: residual of S (0: the within-client scatter is exactly whitened).",
     digits=3,
     alt="Residual of S over further alignments of the frozen network.",
 )
@@ -238,16 +238,19 @@ def _(study):
 def _(study):
     mean = distinct(study, "eq13").groupby("setting")["value"].mean()
     rules = {key.split(";")[0]: value for key, value in mean.items() if "alignments" in key}
-    told = ", ".join(f"{value:.2f} with {rule} rates" for rule, value in rules.items())
-    texts = [f"On the toy problem the residual ends at {told}."] if told else []
+    words = {rule: rule.replace(", not centred", " and uncentred") for rule in rules}
+    told = ", ".join(f"{value:.2f} with {words[rule]} rates" for rule, value in rules.items())
+    texts = [f"On the toy problem the final residual is {told}."] if told else []
     if {"residual", "residual, later"} <= {*mean.index}:
-        lag = f"its residual is {mean['residual']:.1f} at the end of a run and {mean['residual, later']:.2f} after more"
-        texts.insert(0, f"S lags behind features that change: {lag} alignments of the frozen network.")
+        end, later = mean[["residual", "residual, later"]]
+        lag = ": S lags behind the changing features" if end > later else ""
+        text = f"The residual is {end:.1f} at the end of a run, {later:.2f} after more alignments of the frozen network"
+        texts.insert(0, f"{text}{lag}.")
     return " ".join(texts)
 
 
 @item(
-    "Section 5: how many models are evaluated, and whether they keep their bits when unseen clients swap images.",
+    "Section 5: number of evaluated models, and equality of their bits (1: equal) if unseen clients swap images.",
     digits=0,
 )
 def sec5(sizes):
@@ -280,7 +283,7 @@ def two_rounds(seed: int, profile: str) -> Kept:
 def _(study):
     if (study.numbers("sec5")["value"] == 1).all():
         return "One model serves all clients, and exchanging the images of unseen clients does not change a bit of it."
-    return "The model of some client differs, or depends on the images of unseen clients."
+    return "The clients have different models, or their model depends on the images of unseen clients."
 
 
 STEPS = (0, 1, 2, 3, 5, 10, 20, 40)  # alignments: the slider of the notebook

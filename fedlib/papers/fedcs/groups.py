@@ -81,7 +81,7 @@ def by_group(name: str, data: str, metric: str) -> Item:
     @groups.says
     def _(study):
         gaps = by_method(study, name, "gap")
-        least = f"; it is smallest with {label(gaps.abs().idxmin())}" if len(gaps) > 1 else ""
+        least = f"; its absolute value is smallest with {label(gaps.abs().idxmin())}" if len(gaps) > 1 else ""
         told = ", ".join(f"{gap:+.1f} with {label(method)}" for method, gap in gaps.items())
         return f"Training groups (blue) minus unseen groups (red), in points: {told}{least}." if told else ""
 
@@ -178,8 +178,8 @@ def draw_domains(study, ax, one: Kept) -> None:
 
 
 fig3 = partition(
-    "Fig. 3: images of every client by group, with label shift.",
-    "Clients and their ten groups, a circle for the number of images; the last clients are unseen.",
+    "Fig. 3: number of images of every client by group, with label shift.",
+    "Clients and their ten groups, with circles by number of images; the last clients are unseen.",
     *("fig3", ("mnist", "cifar10"), draw_groups),
 )
 fig4 = partition(
@@ -188,7 +188,7 @@ fig4 = partition(
     *("fig4", ("mnist", "cifar10"), draw_classes),
 )
 fig5 = partition(
-    "Fig. 5: images of every client by domain, with feature shift.",
-    "Clients and domains, a circle for the number of images; the last clients are unseen and some mix all domains.",
+    "Fig. 5: number of images of every client by domain, with feature shift.",
+    "Clients and domains, with circles by number of images; the last clients are unseen, and some mix all domains.",
     *("fig5", ("digit5",), draw_domains),
 )

@@ -82,7 +82,7 @@ def differences(numbers: pd.DataFrame, *pairs: tuple[str, str], **about) -> str:
 
 
 @item(
-    "Weighted F1 [%] round by round: FedCS, its control (whitening only), FedAvg and FedAvg+BN.",
+    "Weighted F1 [%] by round of FedCS, of its control (whitening only), of FedAvg and of FedAvg+BN.",
     digits=1,
     alt="Learning curves of FedCS, its control, FedAvg and FedAvg+BN, for clients that train and for unseen ones.",
 )
@@ -130,12 +130,12 @@ def table(name: str, data: str) -> Item:
     """Table 1, 2 or 3: scores of all methods on a data set."""
 
     @item(
-        f"Table {name[-1]}: {data_label(data)}, in percent: weighted AUC and weighted F1, mean over clients (± in the "
-        "paper: over clients; here: over seeds).",
+        f"Table {name[-1]}: weighted AUC and weighted F1 [%] on {data_label(data)}, mean over clients (±: standard "
+        "deviation over clients in the paper, over seeds here).",
         name=name,
         protocols={"inferred": {"few": 5000}, "text": {}} if data == "mnist" else {"text": {}},  # reading A34
-        alt=f"Weighted F1 of every method on {data_label(data)} or a stand-in: a dot per seed, a bar for the standard "
-        "deviation over clients, a cross as printed.",
+        alt=f"Weighted F1 of every method on {data_label(data)} or substitute data: dots are seeds, grey bars the "
+        "standard deviation over clients, crosses printed values.",
     )
     def scores(sizes, few=0):
         make = partial(run_on_few, images=few) if few else partial(run, name=data)
@@ -176,8 +176,8 @@ def curves(name: str, data: str) -> Item:
         f"Fig. {name[3:]}: mean accuracy over all clients [%] on {data_label(data)}; band: standard deviation over "
         "clients.",
         name=name,
-        alt=f"A panel per method with its mean accuracy by round on {data_label(data)} or its stand-in; the other "
-        "methods in grey.",
+        alt=f"A panel per method with its mean accuracy by round on {data_label(data)} or substitute data; "
+        "the other methods in grey.",
     )
     def accuracy(sizes):
         for method, (suffix, what) in product(sizes.methods[data], (("", np.mean), ("_std", np.std))):
@@ -220,9 +220,9 @@ fig6, fig7, fig8 = (curves(name, data) for data, name in CURVES.items())
 
 
 @item(
-    "Weighted F1 [%] of clients that train and of clients never seen in training.",
+    "Weighted F1 [%] of training clients and of clients never seen in training.",
     digits=1,
-    alt="For every method a line from clients that train to unseen clients; methods that adapt are grey.",
+    alt="For every method a line from training clients to unseen clients; methods that adapt are grey.",
 )
 def unseen(sizes):
     for data in sizes.data:

@@ -160,7 +160,7 @@ def federation_of(sizes: Sizes, name: str) -> Federation:
     return run(sizes, name, "fedavg").arguments(0)["federation"]
 
 
-def clients_of(profile: str, name: str) -> Federation:
-    """The clients of the main setting; those of other data if the paper's would have to be downloaded first."""
+def available_federation(profile: str, name: str) -> Federation:
+    """The clients of the main setting; those of substitute data if the paper's are not on this machine."""
     others = [PROFILES["paper, other digits"]] if profile == "paper" else []
     return federation_of(next(s for s in (PROFILES[profile], *others, QUICK) if here(run(s, name, "fedavg"))), name)

@@ -74,7 +74,7 @@ def with_outer_step(task: Run, beta: float = 0.0) -> Run:
     return task._replace(algorithm=fl.perfedavg(**task.algorithm.hyper | {"beta": beta}))
 
 
-DOTS = "Accuracy of each method: dots are seeds, the large one is their mean, crosses are as printed."
+DOTS = "Accuracy of each method: small dots are seeds, large ones their mean, crosses printed values."
 
 
 @item(
@@ -98,7 +98,7 @@ table1.draw(partial(method_figure, "table1"))
 table1.says(partial(lead, "table1"))
 
 
-@item("Table 2: accuracy [%] if every client has the same number of classes.", alt=DOTS, protocols=PROTOCOLS)
+@item("Table 2: accuracy [%] with the same number of classes for every client.", alt=DOTS, protocols=PROTOCOLS)
 def table2(sizes, **protocol):
     for c, m in product(columns(sizes, "pat"), sizes.pathological_methods):
         yield Cell(
@@ -122,8 +122,8 @@ def of_kind(kind: str, row: Row, until: float = np.inf, clients: Sequence[int] |
 
 
 @item(
-    "Table 3: accuracy [%] if every client draws its supervisor: by kind, of all, and if all have L.",
-    alt="Accuracy by kind of supervisor: dots are seeds, the large one is their mean, crosses are as printed.",
+    "Table 3: accuracy [%] with randomly drawn supervisors, by kind and over all clients, and with L for all.",
+    alt="Accuracy by kind of supervisor: small dots are seeds, large ones their mean, crosses printed values.",
 )
 def table3(sizes):
     for column in columns(sizes, "dir"):
@@ -142,12 +142,12 @@ table3.draw(partial(method_figure, "table3"))
 def _(study):
     names = {"fedsimsup-whole": "Mixed supervisors (second row)", "fedsimsup": "L for all clients"}
     text = paired_difference(study.numbers("table3"), *names, name=names.__getitem__)
-    return text and f"{text} The rows T, C and L are of different clients; the next table compares the same ones."
+    return text and f"{text} The rows T, C and L average different clients; the next table compares the same clients."
 
 
 @item(
-    "Gain of clients with their own kind of supervisor over L, in points, the same clients compared.",
-    alt="Gain by kind of supervisor, a dot for each seed and a large one at the mean, with a line at no gain.",
+    "Gain [points] of a supervisor of kind T, C or L over L for all clients, for the same clients.",
+    alt="Gain by kind of supervisor: small dots are seeds, large ones their mean; the dotted line is at no gain.",
 )
 def table3_paired(sizes):
     for column, kind in product(columns(sizes, "dir"), "tcl"):
@@ -163,7 +163,7 @@ def gain_of_kind(kind: str, rounds: int, row: Row, original: Row) -> float:
 
 @table3_paired.draw
 def _(study):
-    look = {"xlabel": "points gained over the same clients with L", "reference": "no gain", "chance": 0.0}
+    look = {"xlabel": "gain over the same clients with L [points]", "reference": "no gain", "chance": 0.0}
     return method_panels(study.numbers("table3_paired"), title=partial(place, study), **look)
 
 
@@ -174,7 +174,7 @@ def _(study):
 
 
 @item(
-    "Fig. 2: accuracy [%] over the rounds, its mean in the last tenth, and its fluctuation.",
+    "Fig. 2: accuracy [%] over the rounds, its mean over the last tenth of them, and its fluctuation.",
     alt="Accuracy over the rounds, one line per method with its name at the end, and a line at chance.",
     digits=1,
 )
@@ -202,15 +202,15 @@ def _(study):
     texts = []
     for (name, data, dir), own in numbers.groupby(["dataset", "data", "dir"], sort=False):
         half = own[own["round"].between(rounds[name] / 2, rounds[name])].groupby("round")["value"].mean()
-        text, state = trend(half, "rounds"), "settled" if np.ptp(half.iloc[[0, -1]]) < 2 else "not settled"
+        text, state = trend(half, "rounds"), "converged" if np.ptp(half.iloc[[0, -1]]) < 2 else "not converged"
         texts += [f"{place(study, data, f'dir={dir}')} ({state}): f{text[1:-1]}"] if text else []
-    return f"FedSimSup (red). {'. '.join(texts)}." if texts else ""
+    return f"Accuracy of FedSimSup (red). {'. '.join(texts)}." if texts else ""
 
 
 @item(
     "Fig. 3: accuracy [%] of FedSimSup over the rounds, with weights by similarity and with all weights equal.",
     rows="round",
-    alt="Two thick lines, means over seeds, with thin lines for the seeds: similarities, and all of them 1.",
+    alt="Accuracy with weights by similarity (red) and equal weights (black); thin lines are seeds, thick ones means.",
     digits=1,
 )
 def fig3(sizes):

@@ -1,4 +1,4 @@
-"""FedSimSup: controls of Table 1: another network, more rounds, FedRep to FedPAC, classifiers trained again."""
+"""FedSimSup: controls of Table 1: another network, more rounds, FedRep to FedPAC, fine-tuned classifiers."""
 
 from functools import partial
 from itertools import product
@@ -41,8 +41,8 @@ def kinds_beside_print(study, frame: pd.DataFrame, kind: str):
 
 
 @item(
-    "Networks 32-64-512 (wide) and 6-16-120-84 (narrow): accuracy [%] pooled, mean over clients, in the best round.",
-    alt="Accuracy of each method with the wide and the narrow network, crosses where printed, a line at chance.",
+    "Control: accuracy [%] of two networks, 32-64-512 (wide) and 6-16-120-84: pooled, by client, in the best round.",
+    alt="Accuracy of each method with the wide and the narrow network; crosses are printed values.",
     explains=("table1", "table2", "table3"),
 )
 def network(sizes):
@@ -76,9 +76,9 @@ def _(study):
 
 
 @item(
-    "The second reading of the network for ten times as many rounds: accuracy [%], its extremes in the last fifth.",
+    "Control: accuracy [%] of the second network after ten times as many rounds; extremes in the last fifth of them.",
     rows="round",
-    alt="Accuracy over the rounds, a line for each method, crosses where printed, and a line at chance.",
+    alt="Accuracy over the rounds, a line for each method, with crosses at the printed values.",
     explains=("table1",),
     digits=1,
 )
@@ -112,14 +112,15 @@ def _(study):
     ends = frame[at.isin([at.min(), at.max()])]
     text = beside_printed(ends.assign(kind="after " + ends["round"] + " rounds"))
     spread = frame[at.isna()].groupby("what")["value"].agg(np.ptp)
-    tail = f" In the last fifth {spread.idxmax()} varies most, by {spread.max():.1f} points." if len(spread) > 1 else ""
-    return text and text + tail
+    if not text or len(spread) < 2:
+        return text
+    return f"{text} In the last fifth of the rounds {spread.idxmax()} varies most, by {spread.max():.1f} points."
 
 
 @item(
-    "From FedRep to FedPAC, one change after the other: accuracy [%].",
+    "Control: accuracy [%] from FedRep to FedPAC, one change at a time.",
     rows="step",
-    alt="Accuracy over the rounds, a line for each change, crosses where printed, and a line at chance.",
+    alt="Accuracy over the rounds, a line for each change, with crosses at the printed values.",
     explains=("table1",),
     digits=1,
 )
@@ -151,7 +152,7 @@ def _(study):
 @to_fedpac.says
 def _(study):
     declared = {cell.setting.partition(";step=")[2] for cell in study.cells if cell.item == "to_fedpac"}
-    texts = ["Change of the best round from FedRep (green) to FedPAC (orange)."]
+    texts = ["Accuracy in the best round, FedPAC (orange) minus FedRep (green)."]
     for column, rows in steps(study).groupby("place", sort=False):
         best = rows.pivot_table(index="step", columns="seed", values="accuracy", aggfunc="max", sort=False)
         changes = best.dropna(axis="columns").diff().iloc[1:]
@@ -166,9 +167,9 @@ def _(study):
 
 
 @item(
-    "FedRep, second reading of the network: its classifiers as they are, and trained again before the test.",
+    "Control: accuracy [%] of FedRep with the second network, without and with fine-tuning of the classifiers.",
     rows="classifier",
-    alt="Accuracy with the classifiers as they are and trained again, crosses where printed, a line at chance.",
+    alt="Accuracy without and with fine-tuning of the classifiers; crosses are printed values.",
     explains=("table1",),
     digits=1,
 )
@@ -182,10 +183,14 @@ def fresh(sizes):
             yield Cell("fedrep", column.dataset, setting, (task,), read)
 
 
-fresh.draw(lambda study: kinds_beside_print(study, with_printed(study.numbers("fresh")), "classifier"))
-
-
-@fresh.says
-def _(study):
+def by_tuning(study) -> pd.DataFrame:
+    """The numbers of the control "fresh" with their kind in words, beside the printed ones."""
+    words = {"as it is": "without fine-tuning", "trained again": "with fine-tuning"}
     frame = with_printed(study.numbers("fresh"))
-    return beside_printed(frame.assign(kind="with the classifier " + frame["classifier"]))
+    return frame.assign(kind=frame["classifier"].map(words))
+
+
+fresh.draw(lambda study: kinds_beside_print(study, by_tuning(study), "kind"))
+
+
+fresh.says(lambda study: beside_printed(by_tuning(study)))

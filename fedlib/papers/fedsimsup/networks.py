@@ -1,4 +1,4 @@
-"""FedSimSup: the two networks of a client (Figs. 1 and 4): their answers, Grad-CAM, movement, size and messages."""
+"""FedSimSup: the two networks of a client (Figs. 1, 4): predictions, Grad-CAM, movement, size and messages."""
 
 import base64
 from collections.abc import Mapping
@@ -24,14 +24,14 @@ from fedlib.studies.tasks import Kept, Probe
 
 
 @drawing(
-    "Fig. 1: one round of FedSimSup, for a client that takes part and for one that is away.",
-    alt="Above: a client fits its supervisor, then theta, to send it. Below: uploads pull an absent one's.",
+    "Fig. 1: one round of FedSimSup for a participating client and for an absent one.",
+    alt="Above: a client fits its supervisor, then theta, and uploads theta. Below: the server moves an absent theta.",
     scheme=True,
 )
 def fig1(study):
     figure, (upper, lower) = plt.subplots(2, 1, figsize=(WIDE, 5.4))
-    upper.set_title("Client $i$ takes part")
-    lower.set_title("Client $j$ is away: the server moves $\\theta_j$")
+    upper.set_title("Participating client $i$")
+    lower.set_title("Absent client $j$: the server moves $\\theta_j$")
     for ax in (upper, lower):
         ax.set(xlim=(0, 10), ylim=(-0.3, 8))
         ax.axis("off")
@@ -55,20 +55,20 @@ def fig1(study):
         if s:
             arrow(lower, (2.1, y), (6.7, 4.5), BLUE, 0.8 + 4 * s)
     box(lower, (7.6, 4.5), text="$\\theta_j$", **network)
-    answer = r"answer: the largest logit of $\theta_i(x)+s_i(x)$;  $s_i$ is never sent"
+    answer = r"prediction: the largest logit of $\theta_i(x)+s_i(x)$;  $s_i$ is never sent"
     mean = r"$\theta_j\leftarrow\alpha_j\theta_j+(1-\alpha_j)\,\Sigma_k s_{jk}\theta_k\,/\,\Sigma_k s_{jk}$  (eq. 8)"
     for ax, text in ((upper, answer), (lower, mean)):
         ax.text(5.1, 0.1, text, ha="center", va="center")
-    lower.text(7.6, 5.6, "keeps the share $\\alpha_j$", ha="center")
-    for ax, y, text in ((upper, 7.4, "server"), (upper, 4.9, "client"), (lower, 7.5, "this round's uploads")):
+    lower.text(7.6, 5.6, "own weight: $\\alpha_j$", ha="center")
+    for ax, y, text in ((upper, 7.4, "server"), (upper, 4.9, "client"), (lower, 7.5, "uploads of this round")):
         ax.text(0.0, y, text, color=GREY)
     return figure
 
 
 @item(
-    "Answers of the sum and of each network alone: accuracy [%], and answers [%] that are classes of the client.",
+    "Predictions of θ, of s and of their sum: accuracy [%], and share [%] of predictions in the client's classes.",
     rows="answer",
-    alt="Dots for each seed: accuracy and share of own classes of the sum, theta and s, with two kinds of weights.",
+    alt="Dots for the sum, theta and s with two kinds of weights: accuracy, and predictions in the client's classes.",
     explains=("table1", "table2", "table3"),
     digits=1,
 )
@@ -84,9 +84,9 @@ def alone(sizes):
 
 @alone.draw
 def _(study):
-    colors = {"sum of both": BLACK, "$\\theta_i$ alone": BLUE, "$s_i$ alone": RED, "always the main class": GREY}
+    colors = {"sum": BLACK, "$\\theta_i$ alone": BLUE, "$s_i$ alone": RED, "constant: main class": GREY}
     names = dict(zip((*ANSWERS, "main class"), colors, strict=True))
-    titles = {"accuracy": ("right answers [%]", 10.0), "own classes": ("answers that are own classes [%]", np.nan)}
+    titles = {"accuracy": ("accuracy [%]", 10.0), "own classes": ("predictions in the client's classes [%]", np.nan)}
     kinds = {"s_ij": "weights $s_{ij}$", "equal": EQUAL}
     frame = study.numbers("alone").query("metric in @titles").fillna({"weights": "s_ij"})
     return method_panels(
@@ -103,20 +103,20 @@ def _(study):
     accuracy, texts = study.numbers("alone", metric="accuracy"), []
     mean = accuracy[accuracy["weights"] != "equal"].groupby("answer")["value"].mean()
     if {"s", "main class"} <= {*mean.index}:
-        main = f"the constant answer with the client's main class (grey) for {mean['main class']:.0f} %"
-        texts.append(f"The supervisor alone (red) is right for {mean['s']:.0f} % of the images, {main}.")
+        main = f"constant prediction of the client's main class (grey) {mean['main class']:.0f} %"
+        texts.append(f"The supervisor alone (red) has an accuracy of {mean['s']:.0f} %, {main}.")
     weights = {"s_ij": "weights by similarity", "equal": "equal weights"}
-    for answer, name in (("theta", "θ alone (blue)"), ("both", "The sum (black)")):
+    for answer, name in (("theta", "θ alone (blue)"), ("both", "the sum (black)")):
         own = accuracy[accuracy["answer"] == answer]
         text = paired_difference(own, "s_ij", "equal", "weights", weights.__getitem__)
-        texts += [f"{name}, {text}"] if text else []
+        texts += [f"Accuracy of {name}, {text}"] if text else []
     return " ".join(texts)
 
 
 @item(
-    "Fig. 4: Grad-CAM of the two networks, and the same with the map of another image.",
+    "Fig. 4: Grad-CAM maps of the two networks, with the map of another image as control.",
     rows="metric",
-    alt="Three images, each with the maps of theta and s and that of s for another image; two panels of means below.",
+    alt="Three images with their maps for theta and s, and that of s for another image; below, means over all images.",
 )
 def fig4(sizes):
     task, dataset = table_run(sizes, first(sizes), "fedsimsup"), first(sizes).dataset
@@ -125,17 +125,17 @@ def fig4(sizes):
 
 
 SOURCES = {"cifar10": "CIFAR-10 (Krizhevsky, 2009)", "digit_styles": "handwritten digits (Alpaydin and Kaynak, 1998)"}
-MAPS = {"": "image", "theta": "map\nof $\\theta_i$", "s": "map\nof $s_i$", "other": "$s_i$, for\nanother image"}
+MAPS = {"": "image", "theta": "map\nof $\\theta_i$", "s": "map\nof $s_i$", "other": "map of $s_i$,\nanother image"}
 SIMILAR_MAPS = {"correlation": ("same image", RED), "with another image": ("another image", GREY)}
 MASKS = {"kept, theta": ("region of $\\theta_i$", BLUE), "kept": ("region of $s_i$", RED)}
-MASKS |= {"kept, another image": ("the same, other image", GREY)}
+MASKS |= {"kept, another image": ("region of $s_i$, other image", GREY)}
 
 
 @fig4.draw
 def _(study):
     rows = [row for row in study.rows_behind("fig4") if row.kept.get("shown")]
     if not rows:
-        return plot_nothing("No image was answered correctly.")
+        return plot_nothing("No image was classified correctly.")
     shown, data = rows[0].kept["shown"], rows[0].facts["config"]["data"]
     heights = [1.3 * len(shown) + 0.4, 2.8]
     figure = plt.figure(figsize=(WIDE, sum(heights)))
@@ -180,16 +180,17 @@ def _(study):
     theta, s, control = 100 * mean[[*MASKS]]
     matters = "more" if control - s > 100 * max(0.01, np.nan_to_num(spread["kept"])) else "no more"
     return (
-        f"The maps of θ and s have a correlation of {same:.2f} for one image, {other:.2f} for two images. With the "
-        f"region of θ masked (blue), {theta:.0f} % of the answers stay right; of s (red), {s:.0f} %; of s in another "
-        f"image (grey), {control:.0f} %: the region of s matters {matters} than an unrelated one."
+        f"The correlation of the maps of θ and s is {same:.2f} for the same image (red) and {other:.2f} for different "
+        f"ones (grey). Of the correctly classified images, {theta:.0f} % remain correct with the region of θ masked "
+        f"(blue), {s:.0f} % with that of s (red), and {control:.0f} % with that of s in another image (grey): the "
+        f"region of s matters {matters} than an unrelated one."
     )
 
 
 @item(
-    "Distance that a supervisor moves in a round, against the gain by what its client received, and its loss.",
+    "Distance that a supervisor moves in a round, against the gain and the loss with the received θ.",
     rows="with",
-    alt="Two clouds of points with medians: distance of s against the gain by receiving, and against the loss.",
+    alt="Two scatter plots of the distance of s, against the gain and against the loss; red squares are medians.",
 )
 def moves(sizes):
     task = probe(sizes, "moves", measure.supervisor_moves, data="cifar10")
@@ -208,8 +209,14 @@ def _(study):
     loss, gain, moved = np.array(rows[0]["points"]).T
     figure, axes = plt.subplots(1, 2, figsize=(WIDE, 3.0), sharey=True)
     for ax, x, title, xlabel, key in (
-        (axes[0], gain, "The paper: far if what\nwas received is useful", "last loss less loss received", "gain"),
-        (axes[1], loss, "The update rule: far if\nthe loss received is high", "loss received", "received loss"),
+        (axes[0], gain, "The paper's claim: the distance\ngrows with the gain", "gain: decrease of the loss", "gain"),
+        (
+            axes[1],
+            loss,
+            "The update rule: the distance\ngrows with the loss",
+            "loss with received $\\theta_i$",
+            "received loss",
+        ),
     ):
         ax.scatter(x, moved, c=np.where(gain > 0, BLUE, GREY), s=13, alpha=0.65, linewidths=0)
         parts = [part for part in np.array_split(np.argsort(x), 5) if len(part)]
@@ -220,7 +227,7 @@ def _(study):
         ax.set(xlabel=xlabel, xlim=(min(low - margin, 0.0), max(top, 0.0) + margin))
         ax.set_title(f"{title}\nrank correlation {rows[0].get(key, np.nan):+.2f}")
     axes[0].axvline(0, color="black", linewidth=0.7)
-    for text, color, side, ha in (("useful", BLUE, 3, "left"), ("not useful", GREY, -3, "right")):
+    for text, color, side, ha in (("lower loss", BLUE, 3, "left"), ("higher loss", GREY, -3, "right")):
         look = {"color": color, "ha": ha, "va": "top", "path_effects": HALO}
         axes[0].annotate(text, (0, 1), (side, -1), ("data", "axes fraction"), "offset points", **look)
     axes[0].set(ylabel="distance that $s_i$ moves", ylim=(0, 1.3 * float(np.quantile(moved, 0.95))))
@@ -233,9 +240,9 @@ def _(study):
     if not {"gain", "received loss"} <= {*correlation.index}:
         return ""
     return (
-        f"The distance has a rank correlation of {correlation['gain']:+.2f} with the gain by what was received (left), "
+        f"The distance has a rank correlation of {correlation['gain']:+.2f} with the gain from the received θ (left), "
         f"{'as' if correlation['gain'] > 0 else 'not as'} the paper expects, and of "
-        f"{correlation['received loss']:+.2f} with its loss (right)."
+        f"{correlation['received loss']:+.2f} with the loss of this θ (right)."
     )
 
 
@@ -268,11 +275,12 @@ def _(study):
 @sizes.says
 def _(study):
     n = study.rows_behind("sizes")[0].kept
-    return f"L (second bar) has {n['cifar10 l'] / n['cifar10 theta']:.3f} of the parameters of θ; a sixth is 0.167."
+    share = f"{100 * n['cifar10 l'] / n['cifar10 theta']:.1f} %"
+    return f"Supervisor L (second bar) has {share} of the parameters of θ (first bar); one sixth is 16.7 %."
 
 
 @item(
-    "Messages of clients with three kinds of supervisors, in bytes.",
+    "Size of the messages of clients with three kinds of supervisors, in bytes.",
     rows="metric",
     alt="Bars: bytes of theta, and bytes beyond theta in the first and in the second round.",
     digits=0,
@@ -296,6 +304,6 @@ def _(study):
     first, second = n["beyond theta, round 1"], n["beyond theta, round 2"]
     meaning = "exactly the label counts" if first == n["counts"] else f"not the {n['counts']:,} bytes of label counts"
     return (
-        f"Beyond θ, clients with {n['kinds']} kinds of supervisors send {first:,} bytes in the first round (second "
-        f"bar), {meaning}, and {second:,} in the second (third bar)."
+        f"In addition to θ, clients with {n['kinds']} kinds of supervisors send {first:,} bytes in the first round "
+        f"(second bar), {meaning}, and {second:,} in the second (third bar)."
     )

@@ -21,31 +21,31 @@ from fedlib.studies.tasks import Kept
 
 
 @item(
-    "Uploads in the clients' models: the share [%] of others' uploads that comes from similar clients.",
+    "Composition of the clients' models: share [%] of similar clients among the uploads of others.",
     rows="weights",
-    alt="Matrices of clients by main class: similarity, and the upload shares in each theta with two kinds of weights.",
+    alt="Matrices of clients by main class: label similarity (blue), and upload shares in each theta (red) by weights.",
     digits=1,
 )
-def authors(sizes):
+def upload_shares(sizes):
     column = Column("cifar10", min(sizes.clients), "dir", 0.1)
     task = probe(sizes, "authors", shares_in_theta, *column, data="cifar10")
     for weights in ("s_ij", "equal", "chance"):
         yield Cell("fedsimsup", "cifar10", f"weights={weights}", (task,), weights, "percent", 3)
 
 
-authors.draw(lambda study: draw_shares(study.rows_behind("authors")[0].kept))
+upload_shares.draw(lambda study: draw_shares(study.rows_behind("upload_shares")[0].kept))
 
 
-@authors.says
+@upload_shares.says
 def _(study):
-    share = study.numbers("authors").groupby("weights")["value"].mean()
+    share = study.numbers("upload_shares").groupby("weights")["value"].mean()
     if len(share) < 3:
         return ""
-    decides = "decides" if share["s_ij"] > 1.5 * share["equal"] else "hardly changes"
+    change = "raise" if share["s_ij"] > 1.5 * share["equal"] else "hardly change"
     return (
-        f"Of others' uploads in a θ (red), {share['s_ij']:.0f} % come from similar clients (cosine above 0.5) with "
-        f"weights by similarity, {share['equal']:.0f} % with equal weights; {share['chance']:.0f} % of all pairs of "
-        f"clients are similar: similarity {decides} whose work is in a model."
+        f"Similar clients (cosine above 0.5) form {share['chance']:.0f} % of all pairs. Of the uploads of others in a "
+        f"θ (red), {share['s_ij']:.0f} % come from them with weights by similarity and {share['equal']:.0f} % with equal "
+        f"weights: weights by similarity {change} their share in a model."
     )
 
 
@@ -85,7 +85,7 @@ def draw_matrix(ax: Axes, matrix: np.ndarray, main: Sequence[int], cmap: str = "
 @item(
     "Label similarities of clients: number of distinct values, share [%] of zeros, and median.",
     rows="metric",
-    alt="Two matrices of similarities, clients ordered by main class: two classes each, and Dirichlet.",
+    alt="Two matrices of label similarities, clients ordered by main class: two classes each, and Dirichlet.",
 )
 def similarity(sizes):
     for name, n in product(sizes.data, sizes.clients):
@@ -121,15 +121,14 @@ def _(study):
 
 @similarity.says
 def _(study):
-    found = partitions(study)
-    values = " and ".join(f"{own['distinct']:,} values with {title}" for title, own in found.items())
-    return f"The label similarities of clients (blue) take {values}."
+    values = [f"{own['distinct']:,} values with {title}" for title, own in partitions(study).items()]
+    return f"The label similarity of two clients (blue) takes {' and '.join(values)}." if values else ""
 
 
 @item(
-    "Fig. 5: the train samples of each class of up to twenty clients, in both kinds of partitions.",
+    "Fig. 5: number of train samples by class, for up to twenty clients, in both kinds of partitions.",
     rows="metric",
-    alt="One circle per client and class, its area the number of samples: two classes each, and Dirichlet.",
+    alt="One circle per client and class, with area by number of samples: two classes each, and Dirichlet.",
 )
 def fig5(sizes):
     metric, n = "share of top class", min(sizes.clients)
@@ -152,4 +151,4 @@ def _(study):
 @fig5.says
 def _(study):
     shares = [f"{100 * own['share of top class']:.0f} % with {title}" for title, own in partitions(study).items()]
-    return f"The largest circle of a client, its main class, holds on average {' and '.join(shares)}."
+    return f"The share of a client's main class (largest circle) in its samples is on average {' and '.join(shares)}."

@@ -93,8 +93,8 @@ def of_pfedhr(sizes, *metrics: str, **reads: Read) -> list[Cell]:
 
 
 @item(
-    "Control: accuracy [%] of the clients that have just trained, and of all clients on all ten classes.",
-    alt="Dots by method: light for own classes, dark for all ten classes, with red bars at the printed numbers.",
+    "Control: accuracy [%] of the active clients of a round, and of all clients on all ten classes.",
+    alt="Dots by method: light for own classes, dark for all ten classes; red bars are printed values.",
     explains=("table2", "table3", "table4"),
 )
 def tested(sizes):
@@ -118,7 +118,7 @@ def _(study):
     for words, numbers in {"On their own classes, Non-IID": own, "On all ten classes, Non-IID": every}.items():
         texts.append(paired_difference(by_labels(numbers), "noniid", "iid", "split", (SPLIT | {"noniid": words}).get))
     usual, active = study.numbers("table2", "table4"), study.numbers("tested", metric="active")
-    both = [usual.assign(clients="all clients"), active.assign(clients="the clients that have just trained")]
+    both = [usual.assign(clients="all clients"), active.assign(clients="the active clients")]
     table = pd.concat(both).pivot_table(index=key, columns="clients", values="value", sort=False)
     distances = table.sub(usual.groupby(key)["paper"].first(), axis=0).abs().dropna()
     return " ".join(filter(None, [*texts, nearer_to_print(distances)]))
@@ -164,9 +164,9 @@ table4.says(lambda study: who_leads(study.numbers("table4"), "pfedhr", ["data", 
 
 
 @item(
-    "Control: accuracy [%] of Table 4 by the number of train images of a client.",
+    "Control: accuracy [%] of Table 4 by the number of train images per client.",
     rows="images",
-    alt="Dots by method, the darker the more images a client has, with red bars at the printed numbers.",
+    alt="Dots by method, darker with more images per client; red bars are printed values.",
     explains=("table4",),
 )
 def few(sizes):  # reading A21
@@ -211,9 +211,9 @@ def paired(numbers: pd.DataFrame, column: str) -> pd.DataFrame:
 
 
 @item(
-    "Fig. 1: accuracy [%] with public images of another kind, mean over clients, each on its own classes.",
+    "Fig. 1: accuracy [%] with public images from another domain, mean over clients, each on its own classes.",
     rows="images",
-    alt="Dots by method: dark with public images of the clients' kind, lighter with others.",
+    alt="Dots by method: dark with public images from the clients' domain, light with those from another one.",
 )
 def fig1(sizes):
     for split, (kind, method) in product(sizes.splits, both_kinds(sizes.rivals, sizes.kinds)):
@@ -226,8 +226,8 @@ def fig1(sizes):
 @fig1.draw
 def _(study):
     rows, named = paired(study.numbers("fig1"), "images"), study.profile == "paper"
-    words = {name: f"another kind{f': {data_label(name)}' if named else ''}" for name in rows["images"].unique()}
-    kinds = "public images of " + rows["images"].map(words | {MAIN: "the clients' kind"})
+    words = {name: f"another domain{f': {data_label(name)}' if named else ''}" for name in rows["images"].unique()}
+    kinds = "public images from " + rows["images"].map(words | {MAIN: "the clients' domain"})
     return by_kind(rows.assign(kind=kinds), "kind", ["data", "split", "public"])
 
 
@@ -238,13 +238,13 @@ def _(study):
     if MAIN not in table:
         return ""
     loss = 100 * (1 - table.drop(columns=MAIN).mean(axis=1) / table[MAIN])
-    return extremes(loss.groupby("method").mean(), "The relative loss with public images of another kind")
+    return extremes(loss.groupby("method").mean(), "The relative loss with public images from another domain")
 
 
 def varied(name: str, axis: str, more: str = "") -> Item:
     """The item of Fig. 3, 4, 5 or 6; `axis`: the hyper-parameter."""
-    title = f"Fig. {name[-1]}: accuracy [%] of pFedHR by {axis}; the figure shows points over Local-Only{more}."
-    one = Item(name, title, partial(by_value, name), HYPER[name][0], alt=f"Points over Local-Only by {axis}{more}.")
+    title = f"Fig. {name[-1]}: accuracy [%] of pFedHR by {axis}; figure: gain over Local-Only [points]{more}."
+    one = Item(name, title, partial(by_value, name), HYPER[name][0], alt=f"Gain over Local-Only by {axis}{more}.")
     one.drawing, one.sentence = partial(draw_gains, name, axis), partial(say_gains, name)
     return one
 
@@ -287,7 +287,7 @@ def draw_gains(name: str, axis: str, study) -> Figure:
         first = lines[0][lines[0]["x"] == 1].groupby(same)[["value", "accuracy"]].mean().reset_index().assign(seed=-1)
         lost = first["accuracy"] * first["split"].map({split: drops[s - 1] / 100 for split, drops in DROPS.items()})
         lines.append(first.assign(x=s, value=first["value"] - lost, method=first["method"] + ", paper"))
-    text = {"xlabel": axis, "ylabel": "points over Local-Only", "reference": "Local-Only"}
+    text = {"xlabel": axis, "ylabel": "gain over Local-Only [points]", "reference": "Local-Only"}
     look = {"named": str, "look": split_style, "chance": 0.0}
     figure = line_panels(pd.concat(lines or [rows]), "x", ["data", "public"], panel, **text, **look)
     for ax, (_, own) in zip(figure.axes, rows.groupby(["data", "public"], sort=False) if lines else (), strict=False):
@@ -304,7 +304,7 @@ def say_gains(name: str, study) -> str:
     return paired_difference(rows, *ends, "x", lambda x: f"{HYPER[name][0]} = {x:g}")
 
 
-fig3 = varied("fig3", "public share of the train part")
+fig3 = varied("fig3", "share of public images in the train part")
 fig4 = varied("fig4", "number of groups K")
-fig5 = varied("fig5", "depth S of the stitches", ", and dotted the printed drops from our value at S = 1")
+fig5 = varied("fig5", "depth S of the stitches", "; dotted: our value at S = 1 minus the printed drops")
 fig6 = varied("fig6", "number of epochs Es on the server")

@@ -64,9 +64,9 @@ def gain(study, one: str, other: str) -> str:
 
 
 @item(
-    "Accuracy [%] of teachers and clients by round, and the clients' gain over Local-Only.",
+    "Accuracy [%] of teachers and clients by round, and gain of the clients over Local-Only [points].",
     rows="metric",
-    alt="Above, accuracy of teachers and clients by round. Below, points of the clients over Local-Only.",
+    alt="Above: accuracy of teachers and clients by round. Below: gain of the clients over Local-Only.",
 )
 def teachers(sizes):
     return accuracy.of_pfedhr(sizes, "teachers", "with a head")
@@ -79,7 +79,7 @@ def _(study):
         return plot_nothing()
     figure, (above, below) = plt.subplots(2, 1, figsize=(WIDE, 4.4), sharex=True)
     above.set(ylabel="accuracy [%]", ylim=(0, 100), title="teachers and clients of pFedHR")
-    below.set(xlabel="round", ylabel="points over Local-Only", title="gain of the clients, by teacher")
+    below.set(xlabel="round", ylabel="gain over\nLocal-Only [points]", title="gain of the clients, by teacher")
     below.axhline(0, color=GREY)
     knows = {"clients": (PRINTED, "accuracy", BLACK), "teachers": (PRINTED, "knows", RED)}
     knows |= {"all-knowing teacher": (ALL_KNOWING, "knows", GREEN)}
@@ -105,13 +105,13 @@ def _(study):
     gains = "; ".join(filter(None, (gain(study, who, NOBODY)[:-1] for who in (PRINTED, ALL_KNOWING))))
     return (
         f"In round {mean.index[-1]} the teachers of pFedHR (red) have an accuracy of {teacher:.0f} % (chance: "
-        f"{accuracy.CHANCE[rows['split'].iloc[0]]:.0f} %) and the clients (black) of {client:.0f} %: a teacher knows "
-        f"{'less' if teacher < client else 'more'} than its client. {gains and f'Final accuracy: {gains}.'}"
+        f"{accuracy.CHANCE[rows['split'].iloc[0]]:.0f} %) and the clients (black) of {client:.0f} %: the teachers are "
+        f"{'less' if teacher < client else 'more'} accurate than their clients. {gains and f'Final accuracy: {gains}.'}"
     ).strip()
 
 
 @item(
-    "Control: accuracy [%] of clients with other teachers, and of the teachers.",
+    "Control: accuracy [%] of other teachers and of their clients.",
     rows="teacher",
     alt="Accuracy of teachers against the gain of their clients over Local-Only; dots are seeds, diamonds means.",
     explains=("table2", "table3", "table4"),
@@ -156,8 +156,9 @@ def _(study):
     figure, axes = panels(len(groups), 2.8, across=1)
     for ax, (key, own) in zip(axes, groups, strict=True):
         ax.margins(x=0.3, y=0.25)
-        ax.set(xlabel="accuracy of the teachers [%]", ylabel="points over Local-Only", title=accuracy.panel(*key))
-        mark_chance(ax, own["accuracy_alone"].mean(), "y", "as good as Local-Only")
+        ax.set(xlabel="accuracy of the teachers [%]", ylabel="gain over Local-Only [points]")
+        ax.set_title(accuracy.panel(*key))
+        mark_chance(ax, own["accuracy_alone"].mean(), "y", "accuracy of Local-Only")
         clouds(ax, own, "teachers", "gain")
     return figure
 
@@ -168,7 +169,7 @@ def _(study):
     if NOBODY not in table:
         return ""
     gains = table.sub(table[NOBODY], axis=0).drop(columns=NOBODY).mean().dropna()
-    largest = extremes(gains, "By teacher, the gain over Local-Only", " points", lambda who: TEACHERS[who][0])
+    largest = extremes(gains, "The gain over Local-Only", " points", lambda who: TEACHERS[who][0])
     return f"{largest} {gain(study, PRINTED, KNOWS_NOTHING)}".strip()
 
 
@@ -181,16 +182,16 @@ def leads(study) -> pd.DataFrame:
 
 
 @drawing(
-    "Mechanism: a teacher's lead over its client, and the client's gain; a dot for every client and round.",
-    alt="Lead of a teacher over its client against the client's gain over Local-Only a round later, by teacher.",
+    "Gain of a client against the lead of its teacher; a dot for every client and round.",
+    alt="Gain of a client over Local-Only a round later, against the lead of its teacher; colours are teachers.",
 )
 def pupils(study):  # the runs of the control
     rows = leads(study)
     if rows.empty:
         return plot_nothing()
     figure, ax = plt.subplots(figsize=(WIDE, 3.0))
-    ax.set(xlabel="teacher minus client, when the teacher is made [points]")
-    ax.set(ylabel="client minus Local-Only,\na round later [points]")
+    ax.set(xlabel="lead: teacher minus client [points]")
+    ax.set(ylabel="gain: client minus Local-Only,\na round later [points]")
     mark_chance(ax, 0, "y", "")
     clouds(ax, rows, "lead", "gain")
     return figure

@@ -26,7 +26,7 @@ from fedlib.studies.rows import Row
 from fedlib.studies.tasks import Kept, Probe, images, profile_of
 
 
-@item("Table 1, measured: use of public labels (1: yes), and bytes that a client sends.", digits=0)
+@item("Table 1, measured: use of public labels (1: yes), and bytes sent by a client.", digits=0)
 def table1(sizes):
     for kind, method in both_kinds(sizes.rivals):
         task = Probe("table1", needs, (profile_of(sizes, PROFILES), method, kind), exact=True, sizes=str(sizes))
@@ -49,8 +49,8 @@ def needs(seed: int, profile: str, method: str, kind: str) -> Kept:
 
 
 @drawing(
-    "Images of each class by client.",
-    alt="Circles by client and class, their area the number of images, for IID and Non-IID.",
+    "Number of images by class and client.",
+    alt="One circle per client and class, with area proportional to the number of images, for IID and Non-IID.",
 )
 def partitions(study):  # the data of Table 2
     figure, axes = panels(len(accuracy.SPLIT), 2.1, across=1)
@@ -80,7 +80,7 @@ def fig2(study):
     for x, y, text in (
         (1.4, 3.0, "1 cut the uploads\ninto blocks"),
         (4.9, 3.0, "2 group similar blocks\n(equations 3, 4)"),
-        (2.6, -0.9, "3 chain one of each group, stitch, train on public images"),
+        (2.6, -0.9, "3 chain a block of each group, stitch, train on public images"),
         (3.1, -3.9, "4 each client learns from its labels and from\nthe candidate most similar to its own network"),
     ):
         ax.text(x, y, text, ha="center", va="center")
@@ -145,12 +145,12 @@ def _(study):
     t, seen = row.kept["full"][-1]["round"], unpacked(row.kept["full"][-1])
     mixed = sum(len({b for b, _ in chain}) > 1 for chain in seen.candidates)
     right = [100 * share for share in seen.right if share >= 0]
-    text = f"{mixed} of {len(seen.candidates)} candidates of round {t} have blocks of several clients (colours)"
-    return f"{text}; as teachers their accuracy is {min(right):.0f} to {max(right):.0f} %." if right else f"{text}."
+    text = f"{mixed} of {len(seen.candidates)} candidates of round {t} combine blocks of several clients (colours)"
+    return f"{text}; their accuracy as teachers is {min(right):.0f} to {max(right):.0f} %." if right else f"{text}."
 
 
 @item(
-    "Candidates per round by the number of groups; none: rounds without a candidate [%].",
+    "Candidates per round (M) and rounds without a candidate (none) [%], by the number of groups.",
     rows="K",
     alt="Candidates per round, and rounds without a candidate, by the number of groups.",
 )
@@ -190,9 +190,9 @@ def search(sizes):  # the smallest changes of the mean from K to K + 1, K = 2 to
 
 
 @item(
-    "Fig. 7: the teacher of one client in the first and in the last round; shares in percent.",
+    "Fig. 7: teacher of one client in the first and in the last round; shares in percent.",
     rows="metric",
-    alt="Blocks of all uploads, those of one client's teacher filled and joined, in two rounds.",
+    alt="Blocks of all uploads in two rounds; those of one client's teacher are filled and joined by arrows.",
 )
 def fig7(sizes):
     return accuracy.of_pfedhr(sizes, "changed", "sources", "legal")
@@ -214,8 +214,8 @@ def _(study):
     return figure
 
 
-def draw_lessons(row: Row, t: int) -> Figure:
-    """The teachers of round t, one row for each client: their blocks, and both accuracies."""
+def draw_teachers(row: Row, t: int) -> Figure:
+    """The teachers of round t, one row for each client: their blocks, and the accuracies of teacher and client."""
     rows, names = row.accuracy.set_index(["round", "client"])["accuracy"], list(row.kept["architectures"].values())
     taught = [lesson[1:] for lesson in row.kept["lessons"] if lesson[0] == t]
     kinds = {owner: n for _, _, blocks in taught for owner, n, _ in blocks}

@@ -35,7 +35,7 @@ def chance(rows: pd.DataFrame) -> float:
 
 @item(
     "Table I: accuracy [%] on the five pairs after fine-tuning, mean over clients.",
-    alt="Accuracy of four methods as dots, small for each seed, large for the mean; crosses: as printed.",
+    alt="Accuracy of four methods: small dots are seeds, large ones their mean, crosses printed values.",
 )
 def table1(sizes):
     for method in PAIRED:
@@ -47,7 +47,7 @@ table1.says(lambda study: who_leads(study.numbers("table1"), "pfedmb", COLUMN, p
 
 
 @item(
-    "Fig. 4: accuracy [%] after fine-tuning by round; its table has the rounds to 99 % of another method's accuracy.",
+    "Fig. 4: accuracy [%] after fine-tuning by round; table: rounds to 99 % of another method's final accuracy.",
     alt="Accuracy of four methods over the rounds; thin lines are seeds, thick ones their mean.",
     digits=1,
 )
@@ -73,13 +73,13 @@ def _(study):
     for aim in ("fedavg", "pfedmb-avg"):
         if {(aim, "pfedmb"), (aim, aim)} <= {*rounds.index}:
             ours, theirs = (f"{n:.3g}" if n <= last else f"more than {last}" for n in rounds[aim][["pfedmb", aim]])
-            texts.append(f"of {label(aim)} after {ours} rounds, {label(aim)} itself after {theirs}")
-    return f"pFedMB reaches 99 % of the final accuracy {'; '.join(texts)}." if texts else ""
+            texts.append(f"of {label(aim)} after {ours} rounds ({label(aim)} itself: {theirs})")
+    return f"pFedMB reaches 99 % of the final accuracy {' and '.join(texts)}." if texts else ""
 
 
 @item(
     "Table II: accuracy [%] after fine-tuning, mean over clients.",
-    alt="Accuracy of the methods as dots, a panel for each partition; crosses: as printed.",
+    alt="Accuracy of the methods as dots, one panel for each partition; crosses are printed values.",
 )
 def table2(sizes):
     for at, method in product(columns(sizes), sizes.methods):
@@ -107,7 +107,7 @@ def _(study):
     printed = reported("pfedmb").query("item == 'table3'").set_index([*COLUMN])["mean"]
     groups = study.numbers("table3").groupby([*COLUMN], sort=False)["value"]
     words = [f"{place(*key)}: {', '.join(map('{:.0f}'.format, seeds))} ({printed[key]:.0f})" for key, seeds in groups]
-    return f"Branches by seed (printed): {'; '.join(words)}."
+    return f"Best number of branches by seed (printed): {'; '.join(words)}."
 
 
 def of_column(sizes: Sizes, at: Column, further: Sequence[int] = ()) -> Iterator[Cell]:
@@ -172,7 +172,7 @@ def branches(sizes):
 @item(
     "Section VI: accuracy [%] on the five pairs by the number of branches.",
     rows="branches",
-    alt="Accuracy against the number of branches, with a line at five, the number of groups.",
+    alt="Accuracy against the number of branches; a dashed line marks five, the number of groups.",
     explains=("table1",),
 )
 def pairs(sizes):

@@ -1,4 +1,4 @@
-"""pFedMB: controls of Tables I and II: parts of the method replaced, other step sizes, and FedAMP's lambda."""
+"""pFedMB: controls of Tables I and II: ablations, other step sizes, and FedAMP's lambda."""
 
 from collections.abc import Callable
 from functools import partial
@@ -89,15 +89,16 @@ def changes(frame: pd.DataFrame, rival: str) -> str:
     each = ", ".join(f"{name} {value - mean[ours]:+.1f}" for name, value in variants.items())
     gap = variants.max() - mean[rival]
     return (
-        f"Change from pFedMB ({mean[ours]:.1f} %, red) in points: {each}. The best variant, {variants.idxmax()}, is "
-        f"{points_ahead(gap, rival)} ({mean[rival]:.1f} %), {against_seeds(gap, seeds.std().max())}."
+        f"Variants (orange) minus pFedMB ({mean[ours]:.1f} %, red), in points: {each}. The best variant, "
+        f"{variants.idxmax()}, is {points_ahead(gap, rival)} ({mean[rival]:.1f} %), "
+        f"{against_seeds(gap, seeds.std().max())}."
     )
 
 
 @item(
-    "Control on the five pairs: accuracy [%] of the methods of Table I, and of pFedMB with parts replaced.",
+    "Ablation on the five pairs: accuracy [%] of the methods of Table I and of variants of pFedMB.",
     rows="metric",
-    alt="Accuracy of the methods of Table I and of variants of pFedMB as dots; crosses: as printed.",
+    alt="Accuracy of the methods of Table I and of variants of pFedMB as dots; crosses are printed values.",
     explains=("table1",),
 )
 def pairs_parts(sizes):
@@ -117,9 +118,9 @@ pairs_parts.says(lambda study: changes(compared(study, "pairs_parts"), "FedAvg")
 
 
 @item(
-    "Control: accuracy [%] of pFedMB with parts replaced, and clients per branch; drawn: two classes per client.",
+    "Ablation: accuracy [%] of variants of pFedMB, and clients per branch; figure: two classes per client.",
     rows="metric",
-    alt="Dots. Above: accuracy of pFedMB, of its variants and of two other methods. Below: clients per branch.",
+    alt="Above: accuracy of pFedMB, its variants and two other methods, as dots. Below: clients per branch.",
     explains=("table2",),
 )
 def parts(sizes):
@@ -169,9 +170,9 @@ def _(study):
 
 
 @item(
-    "Control: accuracy [%] of FedAMP with a weaker pull towards its cloud models (lambda).",
+    "Control: accuracy [%] of FedAMP with weaker regularisation towards its cloud models (lambda).",
     rows="lam",
-    alt="Accuracy of FedAMP against lambda, with a line at the printed accuracy.",
+    alt="Accuracy of FedAMP (green) against lambda, with a dotted line at the printed accuracy.",
     explains=("table2",),
 )
 def pull(sizes):
@@ -191,7 +192,7 @@ def _(study):
     frame = by_pull(study)
     both = pd.concat([frame, frame.assign(method="paper", seed=-1, value=frame["paper"])])
     looks = {"fedamp": {**method_style("fedamp"), "linestyle": "-"}, "paper": {"color": GREY, "linestyle": ":"}}
-    text = {"named": {"fedamp": "FedAMP", "paper": "printed"}.get, "xlabel": "strength of the pull, λ"}
+    text = {"named": {"fedamp": "FedAMP", "paper": "printed"}.get, "xlabel": "strength λ of the regularisation"}
     return line_panels(both, "lam", AT, place, look=looks.get, xscale="log", height=2.2, **text)
 
 

@@ -24,9 +24,9 @@ from fedlib.studies.tasks import Kept, Probe, Run
 
 
 @item(
-    "Sections IV-A and VI: numbers sent, and time of a prediction, by the number of branches.",
+    "Sections IV-A and VI: scalars sent and inference time, by the number of branches.",
     rows="metric",
-    alt="Above: numbers sent, relative to FedAvg. Below: time of a prediction with merged and with all branches.",
+    alt="Above: scalars sent, relative to FedAvg. Below: inference time with merged and with separate branches.",
 )
 def cost(sizes):
     setting = {"rounds": 1, "local_epochs": 1, "batch_size": sizes.batch_size}
@@ -93,14 +93,14 @@ def _seconds(call: Callable[[], object]) -> float:
 
 
 LINES = {  # of the figure: panel, name, colour
-    "floats_up": ("numbers sent, relative to FedAvg", "pFedMB", RED),
-    "time": ("time of a prediction, relative to the plain network", "merged", RED),
-    "time_unmerged": ("time of a prediction, relative to the plain network", "all branches", GREY),
+    "floats_up": ("scalars sent, relative to FedAvg", "pFedMB", RED),
+    "time": ("inference time, relative to the plain network", "merged", RED),
+    "time_unmerged": ("inference time, relative to the plain network", "separate", GREY),
 }
 
 
 def relative_costs(study) -> pd.DataFrame:
-    """Numbers sent, relative to FedAvg, and times, relative to the plain network, by branches."""
+    """Scalars sent, relative to FedAvg, and times, relative to the plain network, by number of branches."""
     frame = study.numbers("cost").assign(branches=lambda f: f["branches"].astype(object).fillna("1").astype(int))
     sent = frame["metric"] == "floats_up"
     frame.loc[sent, "value"] /= frame.loc[sent & (frame["method"] == "fedavg"), "value"].mean()
@@ -127,7 +127,7 @@ def _(study):
         return ""
     sent, merged, unmerged = table.iloc[-1]
     return (
-        f"With {table.index[-1]} branches a client sends {sent:.2f} times as much as in FedAvg; a prediction takes "
-        f"{merged:.1f} times as long as that of the plain network with merged branches (red), {unmerged:.1f} times "
-        f"with all of them (grey)."
+        f"With {table.index[-1]} branches a client sends {sent:.2f} times as many scalars as in FedAvg. Inference "
+        f"takes {merged:.1f} times as long as in the plain network with merged branches (red), and {unmerged:.1f} "
+        f"times as long with separate ones (grey)."
     )

@@ -49,8 +49,8 @@ def alpha_maps(maps: Mapping[str, object], across: int) -> Figure:
 
 
 @drawing(
-    "Figs. 1 and 2: a layer with three branches, and clients that share them. Wide arrows: a large alpha.",
-    alt="Above: three branches, added with weights alpha. Below: three clients, two of them mostly on one branch.",
+    "Figs. 1 and 2: a layer with three branches, and clients that share them; wide arrows have a large alpha.",
+    alt="Above: a weighted sum of three branches. Below: three clients, two of which mainly use the same branch.",
     scheme=True,
 )
 def fig1_2(study):
@@ -108,14 +108,14 @@ def _(study):
     top, used = np.array(kept[0]["alpha"])[-1].argmax(1), kept[0]["branches_used"][-1]
     exact = sum(one["rand_indices"][-1] >= 0.999 for one in kept)
     return (
-        f"After round {kept[0]['alpha_rounds'][-1]} both clients of a pair prefer the same branch in "
+        f"After round {kept[0]['alpha_rounds'][-1]} both clients of a pair prefer the same branch (colour) in "
         f"{(top[::2] == top[1::2]).sum()} of 5 pairs, and the pairs prefer {used} different branches, although no "
-        f"client knows another one's labels. The choices are exactly the five pairs in {exact} of {len(kept)} seeds."
+        f"client knows the labels of another. The clusters are exactly the five pairs in {exact} of {len(kept)} seeds."
     )
 
 
 @item(
-    "Fig. 3: weights alpha of ten clients (rows) for five branches (columns); white lines divide the pairs.",
+    "Fig. 3: weights alpha of ten clients (rows) for five branches (columns); white lines separate the pairs.",
     rows="metric",
     alt="Heat maps of alpha after some of the rounds, left with weighted averaging and right without.",
 )
@@ -138,12 +138,12 @@ def of_choices(name: str, *rows: Row) -> float:
 
 @fig3.draw
 def _(study):
-    rounds = rounds_of(study)
+    rounds = alpha_rounds(study)
     some = np.geomspace(1, max(1, len(rounds)), min(4, len(rounds))).round().astype(int)
     return alpha_at(study, [rounds[t - 1] for t in dict.fromkeys(some)])
 
 
-def rounds_of(study) -> list[int]:
+def alpha_rounds(study) -> list[int]:
     """The rounds of which Fig. 3 has alpha."""
     return next((kept["alpha_rounds"] for method in WEIGHTING for kept in traced(study, method)), [])
 
@@ -169,9 +169,9 @@ def _(study):
     gap = mean["pfedmb"] - mean["pfedmb-avg"]
     faster = "earlier with weighting" if gap > 0.01 else "earlier without weighting" if gap < -0.01 else "equally fast"
     return (
-        f"At the end the five pairs prefer {used['pfedmb']:.3g} branches with weighting and {used['pfedmb-avg']:.3g} "
-        f"without, and the Rand index is {end['pfedmb']:.2f} and {end['pfedmb-avg']:.2f}. Its mean over all rounds is "
-        f"{mean['pfedmb']:.2f} and {mean['pfedmb-avg']:.2f}: the pairs are found {faster}."
+        f"In the last round the five pairs prefer {used['pfedmb']:.3g} branches with weighted averaging (left) and "
+        f"{used['pfedmb-avg']:.3g} without (right); the Rand index is {end['pfedmb']:.2f} and {end['pfedmb-avg']:.2f}. "
+        f"Its mean over all rounds is {mean['pfedmb']:.2f} and {mean['pfedmb-avg']:.2f}: the pairs are found {faster}."
     )
 
 
@@ -183,8 +183,8 @@ def rand_by_round(study) -> pd.DataFrame:
 
 
 @drawing(
-    "Fig. 3 as one number: Rand index of the choices with the pairs by round. 1: exactly the pairs; 0: chance.",
-    alt="Adjusted Rand index of choices and pairs by round, with and without weighting; thin lines are seeds.",
+    "Fig. 3 as one number: adjusted Rand index of preferred branches and pairs by round (1: equal; 0: chance).",
+    alt="Adjusted Rand index by round, with weighted averaging (red) and without (black); thin lines are seeds.",
 )
 def fig3_rand(study):  # the runs of Fig. 3
     look = {"pfedmb": {"color": RED}, "pfedmb-avg": {"color": BLACK}}
@@ -193,7 +193,7 @@ def fig3_rand(study):  # the runs of Fig. 3
 
 
 @item(
-    "One alpha for each layer: its weights at the end, and the Rand index of the choices with the pairs.",
+    "A separate alpha for each layer: its values in the last round, and the Rand index of branches and pairs.",
     rows="layer",
     alt="Five heat maps of alpha, ten clients by five branches, one for each layer of the network.",
 )
@@ -220,5 +220,5 @@ def _(study):
 def _(study):
     rand = study.numbers("layers").groupby("layer", sort=False)["value"].mean()
     low, top = (f"{LAYERS[layer]} ({rand[layer]:.2f})" for layer in (rand.idxmin(), rand.idxmax()))
-    text = "With an alpha of its own, each layer forms its own groups of clients: the Rand index with the pairs"
+    text = "With a separate alpha, each layer forms its own clusters of clients: the Rand index with the pairs"
     return f"{text} is highest in {top} and lowest in {low}."

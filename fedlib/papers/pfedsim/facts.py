@@ -14,7 +14,7 @@ from fedlib.studies.item import Cell, drawing, item
 from fedlib.studies.tasks import Probe, images
 
 
-@item("Table 1, measured: models sent per round, and use of other clients' data.")
+@item("Table 1, measured: models sent per round, and use of other clients' data (1: yes).")
 def table1(sizes):
     for method in COSTED:
         task = Probe("table1", needs, (method,), exact=True)
@@ -33,8 +33,8 @@ def table4(sizes):
 
 
 @drawing(
-    "Fig. 3: images of every class by client.",
-    alt="Circles by client and class, their area the number of images, for Dir(0.1) and Dir(0.5).",
+    "Fig. 3: number of images by class and client.",
+    alt="One circle per client and class, with area proportional to the number of images, for Dir(0.1) and Dir(0.5).",
 )
 def fig3(study):  # the measurements of Table 4
     figure, axes = panels(len(ALPHAS), 2.0, across=1, sharex=True)
@@ -64,8 +64,8 @@ def table9(sizes):
 
 
 @item(
-    "Table 7: time [1e-4 s] of a client per training sample, also relative to FedAvg's, and scalars per round.",
-    alt="Time and traffic of every method relative to FedAvg; the printed times beside the measured ones.",
+    "Table 7: time [1e-4 s] of a client per training sample, the same relative to FedAvg, and scalars per round.",
+    alt="Time and traffic of every method relative to FedAvg: crosses are printed values, dots measured ones.",
 )
 def table7(sizes):
     setting = local(sizes) | {"rounds": sizes.cost_rounds, "join_ratio": sizes.join_ratio}
@@ -101,7 +101,7 @@ def table8a(sizes):
         yield Cell("partition", "domainnet", f"domain={name}", (task,), name.lower(), "num_samples")
 
 
-@drawing("Fig. 5(a): one class in all domains.", alt="One picture of the same class from each domain.")
+@drawing("Fig. 5(a): one class in all domains.", alt="One image of the same class from each domain.")
 def fig5a(study):  # the images
     [cell, *_] = [cell for cell in study.cells if cell.item == "table8a"]
     data = images(cell.tasks[0].images)
@@ -115,14 +115,14 @@ def fig5a(study):  # the images
 
 
 @drawing(
-    "Fig. 4: what clients send and receive in the two phases.",
-    alt="Two drawings of server and client; arrows are labelled with what is sent.",
+    "Fig. 4: messages between clients and server in the two phases.",
+    alt="Two diagrams of server and client; each arrow is labelled with the parameters that are sent.",
     scheme=True,
 )
 def fig4(study):
     phases = {
         "first rounds: one model (FedAvg)": ("server\n$\\theta$ = mean of all $\\theta_i$", r"$\theta_i$", r"$\theta$"),
-        "later rounds: similar clients share": (
+        "later rounds: averages weighted by similarity": (
             r"$\Phi_{ij}$ from $\varphi_i, \varphi_j$;  $\omega_i' = \sum_j \Phi_{ij}\,\omega_j \,/ \sum_j \Phi_{ij}$",
             r"$\omega_i, \varphi_i$",
             r"$\omega_i', \varphi_i$",

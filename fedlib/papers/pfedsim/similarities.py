@@ -56,9 +56,9 @@ def _(study):
 @fig1.says
 def _(study):
     first, last = means(study, "fig1")[["layer=0", "layer=4"]]
-    meaning = "is where the clients' data show" if first - last > 0.1 else "does not differ more than the first layer"
-    text = f"CKA between different models is {first:.2f} in the first layer and {last:.2f} in the classifier"
-    return f"{text}, which {meaning}."
+    more = "more" if first - last > 0.1 else "no more"
+    text = f"Linear CKA between models of different clients is {first:.2f} in the first layer and {last:.2f} in the"
+    return f"{text} classifier: the classifier reflects the client's own data {more} than the first layer."
 
 
 SIGNALS = {"WDB": "BatchNorm statistics", "MDB": "updates", "LDB": "losses", "CS": "classifiers"}
@@ -71,8 +71,8 @@ def pairs_of_clients(sizes) -> Probe:
 
 
 @item(
-    "Table 2: four similarity measures for four pairs of clients, beside their data similarity.",
-    alt="Four panels, a measure each: its value for four pairs of clients against their data similarity.",
+    "Table 2: four similarity measures and the data similarity, for four pairs of clients.",
+    alt="Four panels, one for each measure: its value for four pairs of clients against their data similarity.",
     digits=3,
 )
 def table2(sizes):
@@ -101,14 +101,13 @@ def _(study):
 def _(study):
     tau = {words: means(study, "fig2")[f"tau {name}"] for name, words in SIGNALS.items()}
     best = [words for words, value in tau.items() if value == max(tau.values())]
-    values = (
-        f"Kendall's tau with the data similarity is {', '.join(f'{t:.2f} for {words}' for words, t in tau.items())}"
-    )
-    return f"{values}; the order of the pairs is kept best by {' and '.join(best)}."
+    values = ", ".join(f"{t:.2f} for {words}" for words, t in tau.items())
+    rank = f"{' and '.join(best)} {'rank' if len(best) > 1 else 'ranks'} the pairs most like the data similarity does"
+    return f"Kendall's tau with the data similarity is {values}: {rank}."
 
 
 @item(
-    "Fig. 2: cosine of the classifiers' rows by pair of clients and class.",
+    "Fig. 2: cosine similarity of the classifiers' rows, by pair of clients and class.",
     rows="setting",
     alt="Heat map of cosines, four pairs by ten classes; frames mark classes that only one client owns.",
     digits=3,
@@ -122,15 +121,15 @@ def fig2(sizes):
 
 
 def row_margin(row) -> float:
-    """Least mean cosine over classes that both or neither own, less the largest over classes that one owns."""
+    """Smallest mean cosine over classes that both or neither own, minus the largest over classes that one owns."""
     kinds = [cosines(row, pair) for pair in PAIRS]
-    return min(alike.mean() for alike, _ in kinds if len(alike)) - max(one.mean() for _, one in kinds if len(one))
+    return min(same.mean() for same, _ in kinds if len(same)) - max(one.mean() for _, one in kinds if len(one))
 
 
 def smallest_gap(row) -> float:
     """The smallest difference of the two within a pair that has both kinds."""
     kinds = [cosines(row, pair) for pair in PAIRS]
-    return min(alike.mean() - one.mean() for alike, one in kinds if len(alike) and len(one))
+    return min(same.mean() - one.mean() for same, one in kinds if len(same) and len(one))
 
 
 def agreement(measure: str, which: int, row) -> float:
@@ -176,13 +175,13 @@ def _(study):
 def _(study):
     gap = means(study, "fig2")["gap"]
     return (
-        f"In classes that only one of the two clients owns (red frames) the cosine is "
-        f"{'smaller' if gap > 0 else 'not always smaller'}: within a pair the gap of the means is at least {gap:.2f}."
+        f"The cosine is {'smaller' if gap > 0 else 'not always smaller'} in classes that only one of the two clients "
+        f"owns (red frames): the smallest difference of the two means of a pair is {gap:.2f}."
     )
 
 
 @item(
-    "Agreement of the server's Phi with the data similarity at the end (Kendall's tau, Pearson's r).",
+    "Agreement of the server's Phi with the data similarity after the last round (Kendall's tau, Pearson's r).",
     rows="rho",
     alt="Two heat maps by main class of two clients: the server's similarity, and the data similarity.",
     digits=3,
@@ -211,13 +210,14 @@ def _(study):
 
 @learned.says
 def _(study):
-    values = ", ".join(f"{tau:.2f} ({setting})" for setting, tau in means(study, "learned", "tau").items())
-    text = "The diagonal holds clients with the same main class. Over all pairs that were sampled together,"
-    return f"{text} Kendall's tau of Phi with the data similarity is {values}."
+    tau = means(study, "learned", "tau")
+    ends = " to ".join(dict.fromkeys(f"{tau[setting]:.2f} ({setting})" for setting in (tau.idxmin(), tau.idxmax())))
+    text = "Cells on the diagonal are pairs of clients with the same main class. Over all pairs that were sampled"
+    return f"{text} together, Kendall's tau of Phi with the data similarity is {ends}."
 
 
 @item(
-    "Agreement of classifiers with the data similarity, by the rounds of FedAvg before the comparison.",
+    "Agreement of classifier similarity with data similarity, by the number of FedAvg rounds before the comparison.",
     rows="round",
     alt="Kendall's tau against the number of rounds of FedAvg, a line for each similarity.",
     digits=3,
@@ -237,7 +237,7 @@ def _(study):
     colors = dict(zip(names.values(), PALETTE, strict=False))
     numbers = study.numbers("stages", metric="tau").astype({"round": int, "cap": float})
     kinds = [names[kind] for kind in zip(numbers["similarity"], numbers["cap"], strict=True)]
-    text = {"xlabel": "rounds of FedAvg before", "ylabel": "Kendall's $\\tau$ with\nthe data similarity", "height": 2.6}
+    text = {"xlabel": "rounds of FedAvg", "ylabel": "Kendall's $\\tau$ with\nthe data similarity", "height": 2.6}
     look = {"named": str, "look": lambda kind: {"color": colors[kind], "marker": "o"}}
     return line_panels(numbers.assign(method=kinds), "round", (), **text, **look)
 
@@ -249,7 +249,7 @@ def _(study):
     if tau.empty:
         return ""
     return (
-        f"Equation (3) follows the data similarity best after {tau.idxmax()} rounds of FedAvg (tau {tau.max():.2f}), "
-        f"with tau {tau.iloc[-1]:.2f} after {tau.index[-1]}; the best of all variants reaches "
+        f"Equation (3) agrees best with the data similarity after {tau.idxmax()} rounds of FedAvg (tau "
+        f"{tau.max():.2f}); after {tau.index[-1]} rounds tau is {tau.iloc[-1]:.2f}. The largest tau of all variants is "
         f"{means(study, 'stages', 'tau').max():.2f}."
     )
