@@ -44,8 +44,8 @@ def _(study):
     change = "raise" if share["s_ij"] > 1.5 * share["equal"] else "hardly change"
     return (
         f"Similar clients (cosine above 0.5) form {share['chance']:.0f} % of all pairs. Of the uploads of others in a "
-        f"θ (red), {share['s_ij']:.0f} % come from them with weights by similarity and {share['equal']:.0f} % with equal "
-        f"weights: weights by similarity {change} their share in a model."
+        f"θ (red), {share['s_ij']:.0f} % come from them with weights by similarity and {share['equal']:.0f} % with "
+        f"equal weights: weights by similarity {change} their share in a model."
     )
 
 
