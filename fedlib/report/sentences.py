@@ -110,7 +110,8 @@ def trend(values: pd.Series, over: str, unit: str = "points", x: Callable[[float
         return ""
     first, last, top = (x(float(str(at))) for at in (values.index[0], values.index[-1], values.idxmax()))
     change = round(float(values.iloc[-1] - values.iloc[0]), 1) + 0.0  # no -0.0
-    return f"From {first} to {last} {over} the change is {change:+.1f} {unit}; the maximum, {values.max():.1f}, is at {top}."
+    text = f"From {first} to {last} {over} the change is {change:+.1f} {unit}"
+    return f"{text}; the maximum, {values.max():.1f}, is at {top}."
 
 
 def extremes(values: pd.Series, what: str, unit: str = " %", name: Callable[[str], str] = label) -> str:
