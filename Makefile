@@ -87,7 +87,7 @@ bench: $(FOR_NOTEBOOKS)  ## Measure the training speed of this machine
 
 diff: $(FOR_NOTEBOOKS)  ## Compare executed notebooks cell by cell: make diff A=figures/quick B=/another/figures/quick
 	@[ -n "$(B)" ] || { echo "Say what to compare: make diff A=figures/quick B=/another/figures/quick." >&2; exit 2; }
-	@$(PY) -m fedlib.tools.compare '$(A)' '$(B)'
+	@$(PY) -m fedlib.tools.diff '$(A)' '$(B)'
 
 # git runs these from any folder and without .venv in its path, so they are named in full.
 setup: $(FOR_NOTEBOOKS)  ## Configure git in this clone to diff and merge notebooks cell by cell with nbdime

@@ -20,11 +20,13 @@ from fedlib.runs.sweep import Sweep, grid, sweep
 
 if TYPE_CHECKING:
     from fedlib import report
+    from fedlib.studies.compare import compare
     from fedlib.studies.study import Study, evidence, study
 
 __version__ = "0.1.0"
 _STUDY = "fedlib.studies.study"
 _LATE = {"Study": _STUDY, "evidence": _STUDY, "study": _STUDY}  # like fl.report, imported at their first use
+_LATE |= {"compare": "fedlib.studies.compare"}
 
 
 def __getattr__(name: str) -> Any:  # Any: type checkers do not see the methods
@@ -75,6 +77,7 @@ __all__ = [
     "Sweep",
     "algorithm",
     "algorithms",
+    "compare",
     "datasets",
     "evidence",
     "grid",

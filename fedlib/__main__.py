@@ -12,7 +12,7 @@ COMMANDS = {
     "site": ("fedlib.tools.site", "build the website of all results"),
     "bench": ("fedlib.tools.bench", "measure the training speed of this machine"),
     "slurm": ("", "print a script for sbatch: a sweep as a SLURM array, one cell per task"),
-    "compare": ("fedlib.tools.compare", "compare executed notebooks cell by cell"),
+    "diff": ("fedlib.tools.diff", "compare executed notebooks cell by cell"),
 }
 
 

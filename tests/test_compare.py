@@ -1,97 +1,77 @@
-"""Two runs compared: the same where only time and place differ, different where a number does."""
+"""`fl.compare`: a method in the setting of a paper's table."""
 
-import shutil
-import subprocess
-import sys
-from pathlib import Path
-
-import nbformat
 import pytest
-from nbformat.v4 import new_code_cell, new_notebook, new_output
 
-from fedlib.tools import compare
-
-ROOT = Path(__file__).parent.parent
-PICTURE = {"image/png": "aGk=", "text/plain": "<Figure at 0x1>"}
+import fedlib as fl
+from fedlib.studies import compare, study
+from fedlib.studies.rows import Row
 
 
-def executed(path, number="0.5", seconds="1.5", where="a", timing=("timing",), rounds=3):
-    """An executed notebook: parameters, a table, a timed cell, a picture, progress."""
-    table = f"<table><tr><td>accuracy</td><td>{number}</td></tr><tr><td>time</td><td>{seconds}</td></tr></table>"
-    cells = [
-        new_code_cell(f'# x\noutput = "{where}"\nrounds = {rounds}\n', metadata={"tags": ["injected-parameters"]}),
-        new_code_cell("table", outputs=[new_output("display_data", data={"text/html": table, "text/plain": where})]),
-        new_code_cell("clock", metadata={"tags": [*timing]}, outputs=[new_output("stream", text=seconds)]),
-        new_code_cell("draw", outputs=[new_output("execute_result", data=PICTURE, execution_count=len(where))]),
-        new_code_cell("run", outputs=[new_output("stream", name="stderr", text=seconds)]),
-    ]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    nbformat.write(new_notebook(cells=cells, metadata={"papermill": {"duration": seconds}}), path)
-    return str(path)
+@pytest.fixture
+def asked(monkeypatch) -> list:
+    """All data are here, and runs end at once with the row of another run; the runs that were asked for."""
+    runs, stored = [], fl.study("pfedsim").rows
+    [facts] = [row.facts for (name, seed), row in stored.items() if name.startswith("fedper-cifar10") and seed == 1][:1]
+
+    def run_all(todo, jobs, progress):
+        runs.extend((task.algorithm.name, seed) for task, seed in todo)
+        return {(task.name, seed): Row(task.name, seed, facts) for task, seed in todo}
+
+    monkeypatch.setattr(study, "here", lambda task: True)
+    monkeypatch.setattr(compare, "here", lambda task: True)
+    monkeypatch.setattr(study, "_run_all", run_all)
+    return runs
 
 
-def test_time_and_place_make_no_difference(tmp_path, capsys):
-    a = executed(tmp_path / "a.ipynb")
-    b = executed(tmp_path / "b.ipynb", seconds="2.5", where="elsewhere")
-    assert compare.main([a, b]) == 0
-    assert capsys.readouterr().out == "a.ipynb: the same, cell by cell\n"
+def test_a_method_runs_as_the_others_of_the_table():
+    both = fl.compare("fedsimsup/table1", fl.ditto(lam=0.5), profile="smoke", jobs=1, progress=False)
+    setting = fl.study("fedsimsup", "smoke").arguments("table1", "fedavg") | {"algorithm": fl.ditto(lam=0.5)}
+    table = both.study.table("table1").set_index("method")
+    alone = fl.run(**setting, progress=False)
+    assert table.loc["ditto", "value"] == pytest.approx(alone.score(last=5), abs=1e-4)
+    usual = fl.study("fedsimsup", "smoke").run("table1", jobs=1, progress=False).table("table1").set_index("method")
+    assert table.drop(index="ditto")["value"].equals(usual["value"])
+    page = both._repr_html_()
+    assert page.count("<img") == page.count("<table") == 1
+    assert both.sentence.startswith("Ditto is ")
+    assert both.sentence in page
 
 
-@pytest.mark.parametrize("change", [{"number": "0.6"}, {"seconds": "2.5", "timing": ()}, {"rounds": "4"}])
-def test_a_number_that_differs_is_shown(tmp_path, capsys, change):
-    a = executed(tmp_path / "a.ipynb", **{name: value for name, value in change.items() if name == "timing"})
-    b = executed(tmp_path / "b.ipynb", **change)
-    assert compare.main([a, b]) == 1
-    shown = capsys.readouterr().out
-    assert "a.ipynb: DIFFERENT" in shown
-    assert next(iter(change.values())) in shown
+def test_at_the_papers_size_only_the_method_runs_beside_the_committed_rows(asked):
+    both, full = fl.compare("pfedsim/table3", fl.fedprox(mu=0.5), seeds=3, progress=False), fl.study("pfedsim")
+    assert {name for name, _ in asked} == {"fedprox"}
+    assert {seed for _, seed in asked} == {0, 1, 2}
+    assert both.method == "fedprox(mu=0.5)"  # the paper prints another FedProx
+    table = both.study.table("table3").set_index(["dataset", "setting", "method"])
+    before = full.table("table3").set_index(["dataset", "setting", "method"])
+    assert table.loc[before.index, "value"].equals(before["value"])
+    assert (table.xs("fedprox(mu=0.5)", level="method")["n_seeds"] == 3).all()
 
 
-def test_folders_are_compared_notebook_by_notebook(tmp_path, capsys):
-    for folder in "ab":
-        executed(tmp_path / folder / "quick" / "pfedsim" / "01_pfedsim.ipynb", where=folder)
-        executed(tmp_path / folder / "quick" / "pfedmb" / "04_pfedmb.ipynb", number="1" if folder == "a" else "2")
-    assert compare.main([str(tmp_path / "a"), str(tmp_path / "b")]) == 1
-    shown = capsys.readouterr().out
-    assert "01_pfedsim.ipynb: the same" in shown
-    assert "04_pfedmb.ipynb: DIFFERENT" in shown
+def test_a_committed_row_is_used_unless_its_code_has_changed(asked, monkeypatch):
+    stored = fl.study("pfedsim").table("table3").query("method == 'fedavg'").set_index("setting")["value"]["dir=0.1"]
+    for older in (False, True):
+        asked.clear()
+        monkeypatch.setattr(compare, "changed", lambda task, row, older=older: older)
+        both = fl.compare("pfedsim/table3", "fedavg", seeds=1, progress=False)
+        mine = both.study.table("table3").query("method == 'fedavg()' and dataset == 'cifar10'").set_index("setting")
+        assert (mine["value"]["dir=0.1"] == stored) is not older
+        assert bool(len(asked) == 8) is older  # four data sets, two levels of label skew
 
 
-def test_what_cannot_be_compared_is_said_in_one_sentence(tmp_path, capsys):
-    executed(tmp_path / "a" / "01_a.ipynb")
-    executed(tmp_path / "b" / "02_b.ipynb")
-    assert compare.main([str(tmp_path / "a"), str(tmp_path / "nowhere")]) == 2
-    assert "does not exist" in capsys.readouterr().err
-    assert compare.main([str(tmp_path / "a"), str(tmp_path / "b")]) == 2
-    assert "only in one: 01_a.ipynb, 02_b.ipynb" in capsys.readouterr().err
-
-
-def git(folder, *arguments):
-    name = ["-c", "user.name=a", "-c", "user.email=a@b.c"]
-    done = subprocess.run(["git", "-C", str(folder), *name, *arguments], capture_output=True, text=True, check=True)
-    return done.stdout
-
-
-def test_git_shows_and_merges_notebooks_cell_by_cell_after_make_setup(tmp_path):
-    """In a clone whose Makefile and .gitattributes are ours and whose .venv is the running one."""
-    for name in ("Makefile", ".gitattributes"):
-        shutil.copy(ROOT / name, tmp_path)
-    git(tmp_path, "init", "--quiet", "--initial-branch=main")
-    venv = f"VENV={sys.prefix}"
-    subprocess.run(["make", "-C", str(tmp_path), venv, "-o", f"{sys.prefix}/.installed-notebooks", "setup"], check=True)
-
-    def commit(first, second):
-        cells = [new_code_cell(first, id="one"), new_code_cell("middle", id="two"), new_code_cell(second, id="three")]
-        nbformat.write(new_notebook(cells=cells), tmp_path / "01_a.ipynb")
-        git(tmp_path, "add", ".")
-        git(tmp_path, "commit", "--quiet", "--message", "change")
-
-    commit("a = 1", "b = 1")
-    git(tmp_path, "branch", "other")
-    commit("a = 2", "b = 1")
-    assert "modified /cells/0/source" in git(tmp_path, "diff", "HEAD~1")
-    git(tmp_path, "checkout", "--quiet", "other")
-    commit("a = 1", "b = 2")
-    git(tmp_path, "merge", "--quiet", "--no-edit", "main")
-    merged = nbformat.read(tmp_path / "01_a.ipynb", 4)
-    assert [cell.source for cell in merged.cells] == ["a = 2", "middle", "b = 2"]
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("pfedsim", "fedavg"), "table='' is unknown"),
+        (("pfedsim/table33", "fedavg"), "did you mean 'table3"),
+        (("pfedsin/table3", "fedavg"), "did you mean 'pfedsim'"),
+        (("pfedsim/table3", "fedavgg"), "did you mean 'fedavg'"),
+        (("pfedsim/table3", "fedavg", "smoke", 1, "scaffold"), "like='scaffold' has no runs"),
+        (("pfedsim/table4", "fedavg", "smoke"), "like='' has no runs of its own in 'pfedsim/table4'"),
+        (("pfedsim/table3", "fedavg"), "the data of 'pfedsim/table3' are not here: cifar10, "),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(arguments, message, monkeypatch, tmp_path):
+    monkeypatch.setenv("FEDLIB_DATA", str(tmp_path))
+    with pytest.raises(ValueError, match=message):
+        fl.compare(*arguments)

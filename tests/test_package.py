@@ -230,13 +230,13 @@ def test_the_command_is_installed(clean, tmp_path):
         (["bench", "--turns", "0"], 2, "turns and steps must be at least 1."),
         (["figures"], 2, "holds no notebook named like 01_paper.ipynb"),
         (["evidence", "run", "--help"], 0, "--budget"),
-        (["compare", "a", "b"], 2, "does not exist"),
+        (["diff", "a", "b"], 2, "does not exist"),
     ],
-    ids=["bench", "figures", "evidence", "compare"],
+    ids=["bench", "figures", "evidence", "diff"],
 )
 def test_the_command_does_what_python_m_does(tmp_path, monkeypatch, capfd, arguments, code, said):
     monkeypatch.chdir(tmp_path)
-    for module in ("fedlib.tools.compare", "fedlib.tools.bench.__main__"):  # as if no test before had imported them
+    for module in ("fedlib.tools.diff", "fedlib.tools.bench.__main__"):  # as if no test before had imported them
         monkeypatch.delitem(sys.modules, module, raising=False)
     with pytest.raises(SystemExit) as end:
         main(arguments)

@@ -34,8 +34,9 @@ API = {  # page: title, what it is for, and the names by module
         "Studies and evidence",
         "What a paper's tables, figures and claims need, what has been measured, and the rule that judges.",
         {
-            "fedlib": "study evidence Study",
+            "fedlib": "study evidence compare Study",
             "fedlib.studies.study": "Item Cell Claim Numbers",
+            "fedlib.studies.compare": "Comparison",
             "fedlib.studies.verdict": "judge Case Verdict",
             "fedlib.studies.number": "Number largest smallest mean missing",
         },

@@ -1,4 +1,4 @@
-"""`python -m fedlib.tools.compare A B`: compare executed notebooks, or folders of them, cell by cell with nbdime.
+"""`python -m fedlib.tools.diff A B`: compare executed notebooks, or folders of them, cell by cell with nbdime.
 
 Ignored are differences that two runs of the same code may have: metadata, progress and other stderr, the ids of
 widgets, the parameters that `make figures` sets (output folder, number of jobs), the outputs of cells tagged `timing`,
@@ -65,7 +65,7 @@ def notebooks(a: Path, b: Path) -> list[tuple[Path, Path]]:
 
 def main(arguments: list[str] | None = None) -> int:
     """The command line; returns 0 without differences, 1 with differences, 2 for a wrong argument."""
-    parser = argparse.ArgumentParser(prog="python -m fedlib.tools.compare", description="Compare executed notebooks.")
+    parser = argparse.ArgumentParser(prog="python -m fedlib.tools.diff", description="Compare executed notebooks.")
     parser.add_argument("a", type=Path)
     parser.add_argument("b", type=Path)
     given = parser.parse_args(arguments)

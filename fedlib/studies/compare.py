@@ -1,0 +1,139 @@
+"""`fl.compare`: a method in the setting of a paper's table, beside the methods of this table."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from fedlib.algorithm import Algorithm, resolve
+from fedlib.checks import check_choice
+from fedlib.report.explore import png
+from fedlib.report.sentences import who_leads
+from fedlib.report.style import label
+from fedlib.report.templates import TEMPLATES
+from fedlib.studies.item import Cell
+from fedlib.studies.rows import changed
+from fedlib.studies.study import Profile, Study, study
+from fedlib.studies.tasks import Run, here
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """A table of a paper with one more method; a notebook shows its figure, its table and a sentence.
+
+    Attributes:
+        study: the study with the runs of the method.
+        item: the table.
+        method: name of the method in the table.
+    """
+
+    study: Study
+    item: str
+    method: str
+
+    def __repr__(self) -> str:
+        return f"Comparison({self.method} in {self.study.paper}/{self.item}, {self.study.profile})"
+
+    def _repr_html_(self) -> str:
+        parts = {"name": f"compare-{self.item}", "about": self.study.item(self.item), "says": self.sentence}
+        parts |= {"table": self.table.style.set_table_attributes('class="numbers"').to_html(), "width": 0, "png": ""}
+        if self.study.item(self.item).drawing:
+            figure = self.figure
+            parts |= {"width": round(96 * figure.get_figwidth())}
+            parts |= {"png": base64.b64encode(png(figure, dpi=200)).decode()}
+        return TEMPLATES.get_template("item.html").render(**parts)
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """The printed numbers, those at full size, and those of this size, as text; see `Study.side_by_side`."""
+        return self.study.side_by_side(self.item)
+
+    @property
+    def figure(self) -> Figure:
+        """The figure of the table, with the method in it."""
+        return self.study.figure(self.item)
+
+    @property
+    def sentence(self) -> str:
+        """The method against the best other one, in each column with a number of both."""
+        mine = next(c for c in self.study.cells if (c.item, c.method) == (self.item, self.method))
+        return who_leads(self.study.numbers(self.item, metric=mine.metric), self.method)
+
+
+def compare(
+    table: str,
+    algorithm: str | Algorithm,
+    profile: Profile = "paper",
+    seeds: int = 0,
+    like: str = "",
+    jobs: int | None = None,
+    progress: bool = True,
+) -> Comparison:
+    """Run a method in the setting of a paper's table, and put it beside the methods of this table.
+
+    At the paper's size the numbers of the other methods are the committed ones, so that only your method runs; columns
+    whose data are not on this machine are left out. At the smaller sizes the other methods run, too.
+
+    Args:
+        table: paper and table: "pfedsim/table3"; `fl.study("pfedsim").items()` lists the tables.
+        algorithm: the method, or its name.
+        profile: "paper": the sizes of the paper; "quick": minutes on a laptop, without a download; "smoke": seconds.
+        seeds: seeds of every run; 0: as many as the profile says.
+        like: the method of the table whose model, sampling and fine-tuning are used. Default: FedAvg, or Local-Only in
+            a table without FedAvg.
+        jobs: processes, as in `fl.sweep`.
+        progress: whether to show a bar.
+
+    Returns:
+        The comparison; `table`, `figure` and `sentence` are its parts, and a notebook shows all three.
+
+    Raises:
+        ValueError: the paper, the table or the method is unknown, the table compares no runs of different methods, or
+            none of its data are on this machine.
+
+    Example:
+        >>> import fedlib as fl
+        >>> mine = fl.fedprox(mu=0.5)
+        >>> comparison = fl.compare("pfedmb/table1", mine, profile="smoke", jobs=1, progress=False)
+        >>> comparison
+        Comparison(fedprox in pfedmb/table1, smoke)
+        >>> comparison.table.index.tolist()
+        ['Local-Only', 'FedAvg', 'pFedMB-avg', 'pFedMB', 'FedProx']
+        >>> comparison.figure.axes[0].get_title("left")
+        '10 clients, five pairs'
+    """
+    paper, _, item = table.partition("/")
+    whole, method = study(paper, profile, seeds), resolve(algorithm)
+    check_choice("table", item, {cell.item for cell in whole.cells})
+    theirs = [cell for cell in whole.cells if cell.item == item]
+    methods = {cell.method for cell in theirs}
+    like = like or next((name for name in ("fedavg", "local_only") if name in methods), "")
+    name = str(method) if method.name in {*whole.table(item)["method"]} else method.name
+    label(name)  # raises if it is not registered
+    mine = [_replaced(cell, name, method) for cell in theirs if cell.method == like and _of_one_method(cell)]
+    if not mine:
+        names = ", ".join(sorted(methods))
+        raise ValueError(f"like={like!r} has no runs of its own in {table!r}; its methods are {names}.")
+    tasks = {task.name: task for cell in mine for task in cell.tasks}
+    if not any(map(here, tasks.values())):
+        names = ", ".join(sorted({task.images.name for task in tasks.values()}))
+        raise ValueError(f"the data of {table!r} are not here: {names}; load them first, or use profile='quick'.")
+    older = {key for key, row in whole.rows.items() if key[0] in tasks and changed(tasks[key[0]], row)}
+    whole = whole.replace(rows={key: row for key, row in whole.rows.items() if key not in older})
+    ran = whole.replace(cells=mine if profile == "paper" else [*theirs, *mine]).run(jobs=jobs, progress=progress)
+    return Comparison(ran.replace(cells=[*whole.cells, *mine]), item, name)
+
+
+def _of_one_method(cell: Cell) -> bool:
+    """True if the cell reads runs of one method only, with whatever settings."""
+    names = [task.algorithm.name if isinstance(task, Run) else "" for task in cell.tasks]
+    return "" not in names and len(set(names)) == 1
+
+
+def _replaced(cell: Cell, name: str, method: Algorithm) -> Cell:
+    """The same number of another method; runs that differ in hyper-parameters become one."""
+    runs = {(run := task._replace(algorithm=method)).name: run for task in cell.tasks}  # type: ignore[call-arg]
+    return cell._replace(method=name, tasks=tuple(runs.values()), official=())
