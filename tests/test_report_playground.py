@@ -2,13 +2,16 @@
 
 import io
 import re
+from pathlib import Path
 
+import nbformat
 import numpy as np
 import PIL.Image
 import pytest
+from matplotlib.figure import Figure
 
 import fedlib as fl
-from fedlib.report.playground import Moment, Playground, Setting, picture, watch
+from fedlib.report.playground import PRESETS, Moment, Playground, Setting, _draw_map, picture, watch
 
 
 @pytest.fixture(scope="module")
@@ -40,11 +43,12 @@ def test_clients_with_one_model_have_one_classifier_and_mixed_parts_none(federat
 def test_both_sides_train_and_a_stop_ends_both():
     widget = Playground((Setting(method="fedper"), Setting(method="fedavg")), rounds=4, clients=3, images=90)
     said = []
-    widget.says.observe(lambda change: said.append(change["new"]), "value")
-    widget.says.observe(lambda change: widget.stop.click() if change["new"] == "round 2 of 4" else None, "value")
+    widget.status.observe(lambda change: said.append(change["new"]), "value")
+    widget.status.observe(lambda change: "round 2 of" in change["new"] and widget.stop.click(), "value")
     widget.train()
     assert len(widget.frames) == 3  # before the first round, and after two
     assert said[-1] == "stopped after round 2"
+    assert re.fullmatch(r"round 1 of 4, about \d+ s left", said[-3])
     assert (widget.start.disabled, widget.stop.disabled) == (False, True)
     assert [image.value for image in widget.pictures] == list(widget.frames[-1])
     page = widget._repr_mimebundle_()["text/html"]
@@ -54,10 +58,44 @@ def test_both_sides_train_and_a_stop_ends_both():
     assert 'max="2" value="2"' in page
 
 
+@pytest.mark.parametrize("number", range(len(PRESETS)))
+def test_a_preset_chooses_settings_trains_and_leads_to_the_section_that_explains_it(number, monkeypatch):
+    preset, begun = PRESETS[number], []
+    monkeypatch.setattr(Playground, "train", lambda self: begun.append(self))
+    widget = Playground((Setting(), Setting()), rounds=1, clients=4, images=120)
+    widget.presets[number].click()
+    while not begun:
+        pass
+    for controls, side in zip(widget.controls, preset.sides, strict=True):
+        assert Setting(**{name: control.value for name, control in controls.items()}) == side
+        [moment] = watch(side, side.federation(4, 120), 1)
+        assert (moment.mixture is not None) == (side.method == "pfedmb")
+    notebook = Path(__file__).parent.parent / "notebooks" / f"{preset.notebook}.ipynb"
+    text = "".join(cell.source for cell in nbformat.read(notebook, 4).cells)
+    assert f"## {preset.section}\n" in text
+    assert f'href="{notebook.name}#{preset.section.replace(" ", "-")}"' in widget.note.value
+
+
+def test_the_two_clients_of_a_pair_have_the_same_classes():
+    owned = Setting(partition="pairs").federation(clients=5, images=300).counts() > 0
+    assert (owned[0] == owned[1]).all()
+    assert not (owned[0] & owned[-1]).any()
+
+
+def test_its_map_keeps_place_and_scale_from_round_to_round():
+    shown = []
+    for moment in (None, Moment(1, np.zeros(3), np.eye(3) / 2), Moment(2, np.zeros(3), None, np.eye(3)[:, :2] / 4)):
+        figure = Figure()
+        _draw_map(ax := figure.subplots(), moment, 3)
+        shown.append((ax.get_position().bounds, ax.images[0].get_clim()))
+    assert shown[0] == shown[1] == shown[2]
+    assert shown[0][1] == (0, 1)
+
+
 def test_a_mistake_is_said_in_one_sentence_and_nothing_is_trained():
     widget = Playground((Setting(method="fedper", hyper="rho=2"), Setting()), rounds=1, clients=3, images=90)
     widget.train()
-    assert "rho" in widget.says.value
+    assert "rho" in widget.status.value
     with pytest.raises(ValueError, match="must look like"):
         Setting(hyper="print(1)").algorithm()
     with pytest.raises(ValueError, match="partition='even' is unknown"):

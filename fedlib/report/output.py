@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import base64
 import inspect
 import io
 import json
 import re
+import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from html import escape
@@ -26,11 +28,15 @@ from fedlib.checks import check_choice
 from fedlib.files import write_bytes, write_text
 from fedlib.report.paper import PAPERS, PROFILES, format_pm, readings
 from fedlib.report.provenance import environment
+from fedlib.report.style import COLOURS
 from fedlib.report.templates import TEMPLATES
 
 if TYPE_CHECKING:
     from fedlib.studies.study import Study
 
+WRAPPED = "white-space: pre-wrap; overflow-wrap: anywhere"  # code on a narrow page
+REMARK = re.compile(rf" \(({'|'.join(COLOURS)}|upper panel|lower panel)\)|, ({'|'.join(COLOURS)})(?=\))")  # on a figure
+SENTENCE_END = re.compile(r"(?<=\.)(?<!Fig\.)\s")
 LEFT: list[CSSDict] = [{"selector": "td", "props": "text-align: left"}]  # a table of sentences
 
 
@@ -197,6 +203,27 @@ class Report:
         lines = [(item, study.item(item).title, says) for item, says in frame[["item", "says"]].to_numpy()]
         return _html("differences.html", lines=lines)
 
+    def learned(self, study: Study, **topics: str) -> HTML:
+        """Show what was learned: for each topic the first sentence of an item, made from its measured numbers.
+
+        Args:
+            study: the study, with what has been run. Its numbers stand in where none are measured at the paper's size.
+            topics: what the sentence of an item is about: `table3="The accuracy"`.
+
+        Returns:
+            The sentences below a heading, for display; each leads to its item.
+
+        Raises:
+            ValueError: the study has no such item.
+        """
+        lines = []
+        for item, topic in topics.items():
+            check_choice("item", item, study.shown)
+            full, here = study.at_full_size.says(item), study.says(item)
+            text = REMARK.sub("", SENTENCE_END.split(full or here)[0])
+            lines.append((item, topic, text, "at the paper's size" if full else "in this notebook"))
+        return _html("learned.html", lines=lines)
+
     def readings(self) -> HTML:
         """The paper's `readings` as a folded table for display; it writes nothing."""
         frame = readings(self.paper)
@@ -307,21 +334,31 @@ def with_deviations(frame: pd.DataFrame, digits: int = 2) -> pd.DataFrame:
     return shown
 
 
-def source(function: Callable[..., object]) -> Code:
-    """Show the source of a function in a notebook, highlighted.
+def source(function: Callable[..., object]) -> HTML:
+    """Show the source of a function in a notebook, highlighted; of a long docstring the first line, the rest folded.
 
     Args:
         function: a function or class.
 
     Returns:
-        The source, for display.
+        The source, for display; long lines are wrapped.
 
     Example:
         >>> import fedlib as fl
-        >>> fl.report.source(fl.report.format_pm).data.splitlines()[0]
-        'def format_pm(mean: float, std: float = float("nan"), digits: int = 2) -> str:'
+        >>> shown = fl.report.source(fl.fedavg).data
+        >>> shown.startswith("<details><summary>Full description of fedavg</summary>")
+        True
     """
-    return Code(inspect.getsource(function), language="python")
+    lines = textwrap.dedent(inspect.getsource(function)).splitlines()
+    body = getattr(ast.parse("\n".join(lines)).body[0], "body", [])
+    text, first = inspect.getdoc(function) or "", body[0] if body else None
+    folded = ""
+    if first is not None and text and first.lineno < (first.end_lineno or 0):
+        indent, title = " " * first.col_offset, text.splitlines()[0]
+        lines[first.lineno - 1 : first.end_lineno] = [f'{indent}"""{title}"""']
+        folded = _folded(f"Full description of {function.__name__}", f"<pre>{escape(text)}</pre>")
+    code = Code("\n".join(lines), language="python")._repr_html_()
+    return HTML((folded + str(code)).replace("<pre>", f'<pre style="{WRAPPED}">'))
 
 
 def _html(template: str, **entries: object) -> HTML:

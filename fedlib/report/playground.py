@@ -4,6 +4,7 @@ import ast
 import base64
 import io
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
@@ -13,6 +14,7 @@ import ipywidgets as widgets
 import numpy as np
 import PIL.Image
 from IPython.display import display
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 import fedlib as fl
@@ -23,12 +25,12 @@ from fedlib.federation import Federation
 from fedlib.models import Model
 from fedlib.report.explore import png
 from fedlib.report.partition_plots import plot_partition
-from fedlib.report.style import BLACK, GREY, RED, label
+from fedlib.report.style import BLACK, GREY, RED, integer_ticks, label
 from fedlib.report.templates import TEMPLATES
 from fedlib.similarity import classifier_similarity
 from fedlib.stack import PerArchitecture, Shared, Tree, for_each
 
-PARTITIONS = ("dirichlet", "classes_per_client", "iid")
+PARTITIONS = ("dirichlet", "classes_per_client", "pairs", "iid")
 TRAINING = {"join_ratio": 0.5, "local_epochs": 3, "batch_size": 10, "lr": 0.1}
 
 
@@ -36,8 +38,8 @@ class Setting(NamedTuple):
     """One side of the playground."""
 
     data: str = "digit_styles"
-    partition: str = "dirichlet"  # or "classes_per_client", "iid"
-    strength: float = 0.1  # its alpha, or the number of classes
+    partition: str = "dirichlet"  # one of `PARTITIONS`
+    strength: float = 0.1  # alpha of "dirichlet", or number of "classes_per_client"
     method: str = "pfedsim"
     hyper: str = ""  # its hyper-parameters, "generalization=0.3"
 
@@ -60,11 +62,59 @@ class Setting(NamedTuple):
         """The federation of `clients` with so many images in all."""
         data = _pen() if self.data == "digit_styles" else fl.load(self.data)
         data = data.subset(np.random.default_rng(0).permutation(len(data))[:images])
-        if self.partition == "dirichlet":
-            partition = fl.dirichlet(self.strength, min_size=6)
-        else:
-            partition = fl.iid() if self.partition == "iid" else fl.classes_per_client(max(1, round(self.strength)))
-        return fl.federate(data, partition, clients, public=0.1)
+        groups = [part.tolist() for part in np.array_split(np.arange(len(data.classes)), max(1, clients // 2))]
+        partition = {
+            "dirichlet": lambda: fl.dirichlet(self.strength, min_size=6),
+            "classes_per_client": lambda: fl.classes_per_client(max(1, round(self.strength))),
+            "pairs": lambda: fl.label_groups([group for group in groups if group]),
+            "iid": fl.iid,
+        }[self.partition]
+        return fl.federate(data, partition(), clients, public=0.1)
+
+
+class Preset(NamedTuple):
+    """Two settings that show one thing, and a sentence about it, with the section of a notebook that explains it."""
+
+    name: str
+    sides: tuple[Setting, Setting]
+    sentence: str
+    notebook: str
+    section: str
+
+    @property
+    def note(self) -> str:
+        """The sentence and the link as HTML."""
+        address = f"{self.notebook}.ipynb#{self.section.replace(' ', '-')}"
+        return f'{self.sentence} <a href="{address}" target="_blank">Explained in {self.notebook}, {self.section}</a>'
+
+
+IN_PAIRS = Setting(partition="pairs", method="fedavg")
+PRESETS = (
+    Preset(
+        "Label skew breaks FedAvg",
+        (Setting(method="fedavg"), Setting(method="fedavg", partition="iid")),
+        "Left: clients with few classes each. Right: the same images dealt out evenly. The mean accuracy (red) rises "
+        "more slowly on the left, because the clients pull the common network in different directions.",
+        "00_first_steps",
+        "5. The limits of one common network",
+    ),
+    Preset(
+        "pFedSim finds the twins",
+        (IN_PAIRS._replace(method="pfedsim", hyper="generalization=0"), IN_PAIRS),
+        "Every client has a twin with the same classes. Bright squares along the diagonal (left, bottom) show that the "
+        "classifiers of twins are the most similar ones. In FedAvg (right) all clients have one classifier.",
+        "01_pfedsim",
+        "4. The method",
+    ),
+    Preset(
+        "pFedMB's branches",
+        (IN_PAIRS._replace(method="pfedmb", hyper="branches=4, share_alpha=True"), IN_PAIRS),
+        "Every client has a twin with the same classes. A bright cell (left, bottom) is a branch with much weight in "
+        "the client's network: twins choose the same branch. FedAvg (right) has a single branch for all.",
+        "04_pfedmb",
+        "4. The method",
+    ),
+)
 
 
 @cache
@@ -78,7 +128,8 @@ class Moment(NamedTuple):
 
     round: int
     accuracy: np.ndarray  # of every client [%]
-    similarity: np.ndarray | None  # cosine of the classifiers of all pairs of clients
+    similarity: np.ndarray | None  # cosine of the classifiers of all pairs of clients, by main class
+    mixture: np.ndarray | None = None  # weight of each branch (column) for each client (row), by main class
 
 
 def watch(setting: Setting, federation: Federation, rounds: int) -> Iterator[Moment]:
@@ -97,7 +148,9 @@ def watch(setting: Setting, federation: Federation, rounds: int) -> Iterator[Mom
             models = plan.algorithm.models(state)
             correct, *_ = test(models)
         accuracy = 100 * correct.numpy() / np.array([len(part) for part in federation.test])
-        yield Moment(t + 1, accuracy, _similarity(models, session.model, federation))
+        mixture = (plan.algorithm.trace(state) if plan.algorithm.trace else {}).get("all layers")
+        mixture = None if mixture is None else mixture.numpy()[_order(federation)]
+        yield Moment(t + 1, accuracy, _similarity(models, session.model, federation), mixture)
 
 
 def _similarity(models: Tree | Shared | PerArchitecture, model: Model, federation: Federation) -> np.ndarray | None:
@@ -132,19 +185,29 @@ def picture(setting: Setting, federation: Federation, seen: list[Moment], rounds
     middle.set(xlim=(0.5, rounds + 0.5), ylim=(0, 100), xlabel="round (dotted: guessing)", ylabel="accuracy [%]")
     now = f": {every[-1].mean():.0f} %" if seen else ""
     middle.set_title(f"{label(setting.method)}{now}, mean over clients", loc="left")
-    similarity = seen[-1].similarity if seen else None
-    if similarity is None:
-        bottom.axis("off")
-    else:
-        image = bottom.imshow(similarity, vmin=0, vmax=1)
-        bottom.grid(False)
-        bottom.set(xlabel="client, by main class", ylabel="client")
-        figure.colorbar(image, ax=bottom, label="cosine of classifiers")
+    _draw_map(bottom, seen[-1] if seen else None, federation.n_clients)
     small = io.BytesIO()  # a page holds many of them
     PIL.Image.open(io.BytesIO(png(figure, dpi=130))).convert("RGB").quantize(200).save(
         small, format="png", optimize=True
     )
     return small.getvalue()
+
+
+def _draw_map(ax: Axes, moment: Moment | None, n: int) -> None:
+    """The branches of all clients, or the similarity of their classifiers, from 0 to 1 in all rounds."""
+    shown, words = np.full((n, n), np.nan), ("client, by main class", "cosine of classifiers")
+    if moment and moment.mixture is not None:
+        shown, words = moment.mixture, ("branch", "weight of the branch")
+    elif moment and moment.similarity is not None:
+        shown = moment.similarity
+    elif moment:
+        ax.set_title("no single classifier per client", loc="left")
+    image = ax.imshow(shown, vmin=0, vmax=1, aspect="auto")
+    ax.grid(False)
+    ax.set(xlabel=words[0], ylabel="client")
+    integer_ticks(ax.xaxis)
+    integer_ticks(ax.yaxis)
+    ax.figure.colorbar(image, ax=ax, label=words[1])
 
 
 def film(setting: Setting, federation: Federation, rounds: int) -> Iterator[bytes]:
@@ -165,7 +228,9 @@ class Playground(widgets.VBox):
         self.rounds = widgets.IntSlider(rounds, 1, 50, description="rounds")
         self.start = widgets.Button(description="Start", button_style="primary", tooltip="Train both settings.")
         self.stop = widgets.Button(description="Stop", disabled=True, tooltip="Stop after this round.")
-        self.says = widgets.Label("")
+        self.status = widgets.Label("")
+        self.note = widgets.HTML("")
+        self.presets = [widgets.Button(description=preset.name, tooltip=preset.sentence) for preset in PRESETS]
         self.controls = [self._controls(side) for side in sides]
         self.pictures = [
             widgets.Image(format="png", layout=widgets.Layout(width="365px", max_width="100%")) for _ in sides
@@ -174,11 +239,23 @@ class Playground(widgets.VBox):
         columns = [
             widgets.VBox([*one.values(), image]) for one, image in zip(self.controls, self.pictures, strict=True)
         ]
-        buttons = widgets.HBox([self.rounds, self.start, self.stop, self.says], layout=wrap)
-        super().__init__([buttons, widgets.HBox(columns, layout=wrap)])
+        presets = widgets.HBox([widgets.Label("Presets:"), *self.presets], layout=wrap)
+        buttons = widgets.HBox([self.rounds, self.start, self.stop, self.status], layout=wrap)
+        super().__init__([presets, buttons, self.note, widgets.HBox(columns, layout=wrap)])
         self._stopped = threading.Event()
-        self.start.on_click(lambda _: threading.Thread(target=self.train, daemon=True).start())
+        self.start.on_click(lambda _: self._begin())
         self.stop.on_click(lambda _: self._stopped.set())
+        for button, preset in zip(self.presets, PRESETS, strict=True):
+            button.layout.width = "auto"
+            button.on_click(lambda _, preset=preset: self._begin(preset))
+
+    def _begin(self, preset: Preset | None = None) -> None:
+        """Train in the background, with the settings of a preset or those that are chosen."""
+        self.note.value = preset.note if preset else ""
+        for one, side in zip(self.controls, preset.sides if preset else (), strict=False):
+            for name, value in side._asdict().items():
+                one[name].value = value
+        threading.Thread(target=self.train, daemon=True).start()
 
     def _controls(self, side: Setting) -> dict[str, widgets.ValueWidget]:
         return {
@@ -191,25 +268,34 @@ class Playground(widgets.VBox):
 
     def train(self) -> None:
         """Train both settings, a round of one and then a round of the other, and redraw after every round."""
-        self.start.disabled, self.stop.disabled, self.frames = True, False, []
+        self._lock(True)
+        self.frames = []
         self._stopped.clear()
-        self.says.value = "dealing out the images"
+        self.status.value = "dealing out the images"
         rounds = int(self.rounds.value)
         try:
             sides = [Setting(**{name: widget.value for name, widget in one.items()}) for one in self.controls]
             films = [film(side, side.federation(self.clients, self.images), rounds) for side in sides]
+            start = time.monotonic()
             for t, (first, second) in enumerate(zip(*films, strict=True)):
                 self.frames.append((first, second))
                 for image, content in zip(self.pictures, (first, second), strict=True):
                     image.value = content
-                self.says.value = f"round {t} of {rounds}"
+                left = (time.monotonic() - start) * (rounds - t) / max(t, 1)
+                self.status.value = f"round {t} of {rounds}" + (f", about {left:.0f} s left" if 0 < t < rounds else "")
                 if self._stopped.is_set():
-                    self.says.value = f"stopped after round {t}"
+                    self.status.value = f"stopped after round {t}"
                     break
         except ValueError as error:
-            self.says.value = str(error)
+            self.status.value = str(error)
         finally:
-            self.start.disabled, self.stop.disabled = False, True
+            self._lock(False)
+
+    def _lock(self, running: bool) -> None:
+        """While a training is going on, only Stop can be pressed."""
+        self.stop.disabled = not running
+        for button in (self.start, *self.presets):
+            button.disabled = running
 
     def __repr__(self) -> str:
         return f"Playground({' against '.join(str(one['method'].value) for one in self.controls)})"
@@ -233,14 +319,16 @@ def playground(
 ) -> None:
     """Show two settings side by side while they train: partition, accuracy, and similarity of the classifiers.
 
-    It trains once when it is called; then its controls and buttons begin another training. On a page without a kernel
-    a slider shows the rounds of that first training.
+    It trains once when it is called; then its controls and buttons begin another training. The buttons of `PRESETS`
+    choose settings that show one thing, with a link to its explanation. On a page without a kernel a slider shows the
+    rounds of that first training.
 
     Args:
         method: the method of the left side.
         against: the method of the right side.
         data: name of a data set, as in `fl.load`.
-        partition: "dirichlet", "classes_per_client" or "iid".
+        partition: "dirichlet", "classes_per_client", "pairs" (clients 0 and 1 have the same classes, 2 and 3, ...) or
+            "iid".
         strength: alpha of "dirichlet", number of "classes_per_client".
         rounds: communication rounds.
         clients: number of clients.
