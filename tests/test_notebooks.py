@@ -70,6 +70,14 @@ def test_it_has_five_exercises_whose_solutions_run(cells):
     assert all(cell.metadata["jupyter"]["source_hidden"] for cell in solved)
 
 
+def test_it_says_what_was_learned_in_three_sentences_before_the_exercises(cells):
+    sources = [cell.source for cell in cells]
+    [at] = [i for i, text in enumerate(sources) if "report.learned(" in text]
+    [call] = [node for node in ast.walk(ast.parse(sources[at])) if isinstance(node, ast.Call)]
+    assert len(call.keywords) == 3
+    assert sources[at + 1].startswith("## 11. Exercises")
+
+
 @pytest.mark.parametrize("paper", SOURCES)
 def test_no_result_is_typed(paper):
     """A number about results comes from a frame; others stand in formulas, code, or the section of the method."""
@@ -145,5 +153,8 @@ def test_the_executed_notebook_shows_pictures_early_and_warns_of_nothing(execute
     assert first <= 7  # with the cell that papermill adds
     pictures = [picture for page in pages for picture in re.findall(r"<img [^>]*>", page)]
     assert all(re.search(r'alt="[^"]{10,}"', picture) for picture in pictures)
+    [learned] = [page for page in pages if page.startswith("<h3>What we learned")]
+    assert learned.count("<li>") == 3
+    assert "Nothing has been measured" not in learned
     said = "".join(line for _, output in outputs if output.get("name") == "stderr" for line in output["text"])
     assert "Warning" not in said

@@ -14,7 +14,7 @@ from bs4 import BeautifulSoup
 import fedlib as fl
 import fedlib.report as report
 from fedlib.report import provenance
-from fedlib.report.output import with_deviations
+from fedlib.report.output import WRAPPED, with_deviations
 from fedlib.report.provenance import commit
 from fedlib.studies.item import Cell, Item
 from fedlib.studies.rows import Row
@@ -199,3 +199,47 @@ def test_claims_are_written_with_both_verdicts_and_lead_to_their_figures(tmp_pat
     assert html.count("<details>") == 21
     assert html.count('href="#') == 21
     assert "Judged by:" in html
+
+
+def test_what_was_learned_is_the_first_sentence_of_an_item_at_full_size_or_else_here(tmp_path, monkeypatch):
+    said = {
+        "paper": {"table3": "Gap 0.5 (red): Fig. 3 has it. More."},
+        "smoke": {"table3": "Other.", "weights": "Here."},
+    }
+    monkeypatch.setattr(Study, "says", lambda self, name: said[self.profile].get(name, ""))
+    r, study = report.open("pfedsim", "smoke", tmp_path), fl.study("pfedsim", "smoke")
+    page = BeautifulSoup(r.learned(study, table3="A", weights="B", fig1="C").data, "html.parser")
+    lines = [" ".join(line.get_text().split()) for line in page.find_all("li")]
+    assert lines[0] == "A. Gap 0.5: Fig. 3 has it. at the paper's size"
+    assert lines[1] == "B. Here. in this notebook"
+    assert lines[2].startswith("C. Nothing has been measured yet.")
+    assert [link["href"] for link in page.find_all("a")] == ["#table3", "#weights", "#fig1"]
+    with pytest.raises(ValueError, match="did you mean 'table3'"):
+        r.learned(study, table33="D")
+
+
+def documented(x):
+    """Double.
+
+    Args:
+        x: a <number>.
+    """
+    return 2 * x  # code
+
+
+def short(x):
+    """Triple."""
+    return 3 * x
+
+
+def test_a_source_has_the_first_line_of_its_docstring_and_the_rest_folded():
+    page = BeautifulSoup(report.source(documented).data, "html.parser")
+    folded = page.find("details").extract()
+    page.style.extract()
+    assert page.get_text().strip() == 'def documented(x):\n    """Double."""\n    return 2 * x  # code'
+    assert "Args:\n    x: a <number>." in folded.get_text()
+    assert {pre["style"] for pre in (*folded.find_all("pre"), *page.find_all("pre"))} == {WRAPPED}
+    page = BeautifulSoup(report.source(short).data, "html.parser")
+    page.style.extract()
+    assert page.find("details") is None
+    assert page.get_text().strip() == 'def short(x):\n    """Triple."""\n    return 3 * x'
