@@ -1,5 +1,6 @@
 """Two runs compared: the same where only time and place differ, different where a number does."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -72,6 +73,7 @@ def git(folder, *arguments):
     return done.stdout
 
 
+@pytest.mark.skipif(os.name != "posix", reason="make needs a POSIX shell")
 def test_git_shows_and_merges_notebooks_cell_by_cell_after_make_setup(tmp_path):
     """In a clone whose Makefile and .gitattributes are ours and whose .venv is the running one."""
     for name in ("Makefile", ".gitattributes"):

@@ -4,7 +4,6 @@ import errno
 import inspect
 import os
 import re
-import signal
 from dataclasses import MISSING, fields
 from functools import partial
 
@@ -69,9 +68,9 @@ def test_a_killed_process_loses_nothing(federation, tmp_path):
     for stop_at in (3, 6):
         process, told = start(train, federation, tmp_path / "killed")
         assert any(t >= stop_at for t in told)
-        os.kill(process.pid, signal.SIGKILL)
+        process.kill()
         process.join()
-        assert process.exitcode == -signal.SIGKILL
+        assert process.exitcode < 0
     process, told = start(train, federation, tmp_path / "killed")
     assert next(told) > 6  # it continued after the second kill
     *_, last, _ = told
