@@ -72,7 +72,9 @@ def test_the_lock_holds_all_extras():
 
 @pytest.fixture
 def checkout(tmp_path, monkeypatch):
-    """A folder with our Makefile, and as PYTHON a script that makes and fills no environment but says what is asked."""
+    """A folder with the Makefile, and as PYTHON a script that makes and fills no environment but says what is asked."""
+    if os.name != "posix":
+        pytest.skip("make needs a POSIX shell")
     for name in ("Makefile", "requirements.lock"):
         shutil.copy(ROOT / name, tmp_path)
     python = tmp_path / "python"
@@ -146,6 +148,35 @@ def test_pytorch_without_cuda_comes_from_its_own_index(checkout):
     code, asked, said = checkout("test-browser", "TORCH=gpu", "VENV=.other")
     assert (code, asked) == (2, [])
     assert "TORCH=gpu is unknown; allowed: cpu." in said
+
+
+def test_a_release_is_made_from_a_commit_only(checkout, tmp_path):
+    subprocess.run(["git", "-C", str(tmp_path), "init", "--quiet"], check=True)
+    code, asked, said = checkout("release")
+    assert (code, asked) == (2, [])
+    assert "A release is made from a commit without further changes." in said
+
+
+MACHINES = [".github/workflows/*.yml", ".devcontainer/*", ".binder/*", ".pre-commit-config.yaml"]
+
+
+def test_machines_elsewhere_are_told_of_targets_and_files_that_exist():
+    text = "\n".join(path.read_text(encoding="utf-8") for one in MACHINES for path in sorted(ROOT.glob(one)))
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    asked = {word for words in re.findall(r"\bmake ((?:[a-z-]+ ?)+)(?=[A-Z\n\"&]|$)", text) for word in words.split()}
+    assert {"lint", "test", "test-all", "figures", "site", "setup", "lock"} <= asked <= targets
+    copied = [name for line in re.findall(r"^COPY --chown=\d+ (.*) \S+$", text, re.MULTILINE) for name in line.split()]
+    assert {"Makefile", "requirements.lock", "fedlib", "notebooks"} <= set(copied)
+    named = [*copied, *re.findall(r"--constraint (?:\.\./)?(\S+)", text), *re.findall(r"\btests/\w+\.py", text)]
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+def test_the_public_tests_run_with_the_versions_of_python_that_the_package_names():
+    named = [line.rpartition(" ")[2] for line in PROJECT["classifiers"] if line.startswith("Programming Language")]
+    jobs = yaml.safe_load((ROOT / ".github/workflows/tests.yml").read_text(encoding="utf-8"))["jobs"]
+    assert [jobs[name]["strategy"]["matrix"]["python"] for name in ("test", "windows")] == [named, named]
+    python, *_ = yaml.safe_load((ROOT / "environment.yml").read_text(encoding="utf-8"))["dependencies"]
+    assert [Requirement(python).specifier.contains(version) for version in named] == [True] * len(named)
 
 
 @pytest.mark.skipif(Path(sys.prefix) != ROOT / ".venv", reason="the packages of .venv are checked")

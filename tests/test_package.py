@@ -257,6 +257,18 @@ def test_the_citation_says_what_the_format_asks_for():
         assert entry["version"] == PROJECT["version"]
         assert entry["title"].startswith("fedlib: ")
     assert cited["license"] == PROJECT["license"]
+    assert cited["keywords"] == PROJECT["keywords"]
+
+
+def test_zenodo_is_told_what_the_citation_says():
+    """As `cffconvert --format zenodo` writes it."""
+    told = json.loads((ROOT / ".zenodo.json").read_text(encoding="utf-8"))
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert told["license"] == {"id": cited["license"]}
+    assert (told["creators"], told["description"]) == (cited["authors"], cited["abstract"])
+    assert [told[key] for key in ("title", "version", "keywords")] == [
+        cited[key] for key in ("title", "version", "keywords")
+    ]
 
 
 def test_every_study_can_be_made_where_there_is_no_module_resource():
