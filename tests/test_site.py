@@ -27,6 +27,7 @@ for package in ("sphinx", "myst_nb", "furo"):
 from fedlib.tools.site import __main__ as entry  # noqa: E402
 from fedlib.tools.site import evidence as files  # noqa: E402
 from fedlib.tools.site import results  # noqa: E402
+from fedlib.tools.site.executed import online  # noqa: E402
 from fedlib.tools.site.markup import escape  # noqa: E402
 
 pytestmark = pytest.mark.slow
@@ -64,7 +65,7 @@ def site(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("figures")
     executed(folder)
     command = [sys.executable, "-m", "fedlib.tools.site", "build", "--figures", str(folder)]
-    own = os.environ | {"PYTHONPATH": PATH}
+    own = os.environ | {"PYTHONPATH": PATH, "GITHUB_REPOSITORY": "owner/name"}
     done = subprocess.run(command, capture_output=True, text=True, env=own, cwd=folder)
     assert (done.returncode, done.stderr) == (0, "")
     assert sorted(path.name for path in folder.iterdir()) == ["quick", "site"]  # nothing is left over
@@ -364,6 +365,21 @@ def test_an_executed_notebook_is_shown_with_its_outputs(site):
     hrefs = [link["href"] for link in page.select("article section > p a")]
     assert hrefs[-3:] == ["../notebooks/04_pfedmb.html", "../_modules/fedlib/stack.html#take", "../glossary.html"]
     assert "make figures" in read(site / "notebooks" / "04_pfedmb.html").select_one(".admonition").text
+
+
+def test_a_notebook_can_be_opened_online_where_the_repository_is_known(site, monkeypatch):
+    links = {"00_first_steps", "01_pfedsim", "playground"}, {"04_pfedmb"}
+    for colab, names in zip((True, False), links, strict=True):
+        for name in names:
+            note = read(site / "notebooks" / f"{name}.html").select_one(".admonition")
+            hrefs = [link["href"] for link in note.find_all("a") if "owner/name/" in link["href"]]
+            assert [urlparse(href).netloc for href in hrefs] == ["mybinder.org", "colab.research.google.com"][
+                : 1 + colab
+            ]
+            assert all(href.endswith(f"main/notebooks/{name}.ipynb") for href in hrefs[1:])
+            assert hrefs[0].endswith(f"/main?urlpath=lab/tree/notebooks/{name}.ipynb")
+    monkeypatch.delenv("GITHUB_REPOSITORY", raising=False)
+    assert online(ROOT / "notebooks" / "01_pfedsim.ipynb") == ""
 
 
 def test_every_term_of_the_glossary_is_there_once_and_leads_to_code(site):

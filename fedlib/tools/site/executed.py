@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
+import os
 import re
 from pathlib import Path
 
@@ -24,6 +25,8 @@ alive."""
 BY_FIGURES = """This page has no outputs yet: `make figures` executes this notebook, and the next `make site` shows what
 it printed and drew."""
 BY_SITE = "This page has no outputs yet: `make site` executes this notebook."
+BINDER = "[Open it in Binder](https://mybinder.org/v2/gh/{repository}/main?urlpath=lab/tree/notebooks/{name})"
+COLAB = " or [in Colab](https://colab.research.google.com/github/{repository}/blob/main/notebooks/{name})"
 
 
 def pages(figures: Path, profile: str) -> Pages:
@@ -34,7 +37,7 @@ def pages(figures: Path, profile: str) -> Pages:
             continue
         name = f"notebooks/{source.name}"
         notebook, done = newest(source, figures, profile)
-        made[name] = nbformat.writes(page(notebook, name, note(source, done, profile), made)) + "\n"
+        made[name] = nbformat.writes(page(notebook, name, note(source, done, profile) + online(source), made)) + "\n"
     return made
 
 
@@ -53,6 +56,13 @@ def note(source: Path, done: bool, profile: str) -> str:
     executed, not_executed = (IN_PROFILE, BY_FIGURES) if of_a_paper else (LESSON, BY_SITE)
     text = executed if done else not_executed
     return ":::{note}\n" + text.format(profile=profile, paper=source.stem.partition("_")[2]) + "\n:::\n"
+
+
+def online(source: Path) -> str:
+    """Links to Binder, and to Colab if the notebook installs fedlib there; GitHub's runners name the repository."""
+    repository = os.environ.get("GITHUB_REPOSITORY")
+    links = BINDER + COLAB * ("google.colab" in source.read_text(encoding="utf-8"))
+    return f"\n{links}.\n".format(repository=repository, name=source.name) if repository else ""
 
 
 def page(notebook: NotebookNode, name: str, first: str, made: Pages) -> NotebookNode:
