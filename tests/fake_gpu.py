@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -31,8 +32,9 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 import fedlib as fl
-from fedlib.engine import backends, kernels, lockstep, program
+from fedlib.engine import backends, fused, kernels, lockstep, program
 from fedlib.engine.convolution import FORMS
+from fedlib.engine.program import RESTS, Forms
 from fedlib.engine.stacked import Stacked
 from fedlib.models import MODELS, build
 from fedlib.runs import run as running
@@ -221,7 +223,7 @@ def noted(deed: Callable[[Tensor], Any]) -> list[str]:
     return seen
 
 
-def step(architecture: str, form: str, graphs: bool = True) -> str:
+def step(architecture: str, form: Forms, graphs: bool = True) -> str:
     """Three clients take one step."""
     data = pictures(40)
     model = build(architecture, MODELS[architecture], data.x.shape[1:], len(data.classes), seed=0)
@@ -279,23 +281,30 @@ def main(library: str, store: str) -> dict[str, Any]:
     if isinstance(graphs, str):
         return {"unusable": graphs}
     running.check_device = session.check_device = lambda _: None
-    backends.fastest_forms = WATCH.looking()(backends.fastest_forms)  # it has to wait, once
+    for name in ("fastest_forms", "fastest_rest"):  # they have to wait, once
+        setattr(backends, name, WATCH.looking()(getattr(backends, name)))
     program.WARM_UP, backends.STEPS = 0, 1
-    for name in ("_direct", "_product", "_weights"):  # launches write into memory that is not there
-        setattr(kernels, name, defaultdict(lambda: lambda *_: None))
+    names = ["_direct", "_product", "_weights"], ["_batch", "_forward", "_backward", "_entropy", "_update"]
+    for module, launched in zip((kernels, fused), names, strict=True):  # they write into memory that is not there
+        for name in launched:
+            setattr(module, name, defaultdict(lambda: lambda *_, **__: None))
     with Gpu():
         if (problem := outcome(bare_step)) is not None:
             return {"unusable": problem}
         found = {
             "waits": {name: outcome(noted, deed) for name, deed in WAITS.items()},
             "goes on": {name: outcome(noted, deed) for name, deed in GOES_ON.items()},
-            "steps": {f"{name}, {form}": outcome(step, name, form) for name in MODELS for form in FORMS},
+            "steps": {
+                f"{name}, {form}, {rest}": outcome(step, name, (form, rest))
+                for name in MODELS
+                for form, rest in product(FORMS, RESTS)
+            },
         }
         graphs.clear()
         found["one by one"] = [outcome(step, "lenet5", "grouped", False), len(graphs)]
         found["as a graph"] = [outcome(step, "lenet5", "grouped", True), len(graphs)]
         found["measured"] = outcome(partial(run, batch_size=8), "fedavg", store)  # stacks that shrink
-        backends.fastest_forms = lambda *_: "patches"
+        backends.fastest_forms, backends.fastest_rest = lambda *_: "patches", lambda *_: "fused"
         found["runs"] = {method: outcome(run, method, store) for method in FACTORIES}
         found["together"] = {method: outcome(together, method, store) for method in ("fedavg", "fedrep")}
         replayed = test_gpu.test_a_round_is_replayed_and_never_waited_for

@@ -15,6 +15,7 @@ import torch
 from methods import FACTORIES, READ_BACK
 
 from fedlib.engine.convolution import FORMS
+from fedlib.engine.program import RESTS
 from fedlib.models import MODELS
 
 pytestmark = pytest.mark.slow
@@ -55,10 +56,11 @@ def test_the_trace_notes_what_waits_for_the_gpu_and_nothing_else(traced):
     assert not any(traced["goes on"].values())
 
 
+@pytest.mark.parametrize("rest", RESTS)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_every_architecture_takes_a_step_on_a_gpu_in_both_forms_of_convolutions(architecture, form, traced):
-    assert traced["steps"][f"{architecture}, {form}"] == "a step"
+def test_every_architecture_takes_a_step_on_a_gpu_in_every_form(architecture, form, rest, traced):
+    assert traced["steps"][f"{architecture}, {form}, {rest}"] == "a step"
 
 
 def test_a_gpu_takes_steps_as_graphs_and_where_these_are_not_wanted_one_by_one(traced):

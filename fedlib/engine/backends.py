@@ -1,9 +1,11 @@
 """The two backends by name. They train on the same batches in the same order and agree up to rounding."""
 
 import json
+import math
 import time
 from collections.abc import Callable
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 import torch
@@ -11,19 +13,20 @@ from filelock import FileLock
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
+from fedlib.engine.begun import begin
 from fedlib.engine.convolution import GROUPED, convolutions, forms_of, layers_of
 from fedlib.engine.loop import train_loop
-from fedlib.engine.program import CaptureError, captured
+from fedlib.engine.program import FUSED, PLAIN, CaptureError, Forms, Program, captured
 from fedlib.engine.stacked import Stacked
 from fedlib.files import write_text
 from fedlib.fingerprint import Registry
 from fedlib.training.phase import Phase, Trainer
 
-STEPS = 20  # gradients of a layer that are timed together
+STEPS = 20  # gradients of a layer, or steps, that are timed together
 
 
 def stacked(device: torch.device, store: Path, graphs: bool) -> Trainer:
-    """The stacked backend, with the fastest measured forms of convolutions on a GPU, and "grouped" on a CPU."""
+    """The stacked backend, with the fastest measured forms on a GPU, and "grouped" convolutions on a CPU."""
     return Stacked(partial(measured_forms, store, graphs) if device.type == "cuda" else GROUPED, graphs)
 
 
@@ -31,21 +34,22 @@ def stacked(device: torch.device, store: Path, graphs: bool) -> Trainer:
 BACKENDS: dict[str, Callable[..., Trainer]] = Registry(loop=lambda *_: train_loop, stacked=stacked)
 
 
-def measured_forms(store: Path, graphs: bool, phase: Phase, size: int) -> list[str]:
-    """Fastest form of each convolution for a stack of `size` clients."""
+def measured_forms(store: Path, graphs: bool, phase: Phase, size: int) -> Forms:
+    """Fastest form of each convolution, and of the rest of a step, for a stack of `size` clients."""
     # Measured once per run store, GPU, version of torch, model and size (rounded up to a power of two), then read from
     # the store, so that runs with the same store have the same bits.
     gpu, shape = torch.cuda.get_device_name(phase.images.y.device), "x".join(map(str, phase.images.x.shape[1:]))
     size = 1 << (size - 1).bit_length()
-    case = f"{gpu}, torch {torch.__version__}, {phase.model.name} {shape}, {size} clients"
+    case = f"{gpu}, torch {torch.__version__}, {phase.model.name} {shape}, step of {size} clients"
     store.mkdir(parents=True, exist_ok=True)
     path = store / "forms.json"
     with FileLock(path.with_suffix(".lock")):
         known = json.loads(path.read_text()) if path.exists() else {}
         if case not in known:
-            known[case] = fastest_forms(phase, size, graphs)
+            layers = fastest_forms(phase, size, graphs)
+            known[case] = layers, fastest_rest(phase, size, layers, graphs)
             write_text(path, json.dumps(known, indent=2) + "\n")
-    return known[case]
+    return tuple(known[case])
 
 
 def fastest_forms(phase: Phase, size: int, graphs: bool) -> list[str]:
@@ -85,6 +89,27 @@ def _fastest(layer: nn.Conv2d, x: Tensor | None, size: int, graphs: bool) -> str
         raise errors[0]
     errors.clear()  # an error keeps the memory of the failed call alive
     return min(seconds, key=seconds.get, default=GROUPED)
+
+
+def fastest_rest(phase: Phase, size: int, layers: list[str], graphs: bool) -> str:
+    """Form of the rest with the shortest time of a step, with these forms of convolutions."""
+    fused = phase.images.scale.dtype == torch.float32 and find_spec("triton") is not None
+    return min((PLAIN, FUSED), key=partial(_step_seconds, phase, size, layers, graphs)) if fused else PLAIN
+
+
+def _step_seconds(phase: Phase, size: int, layers: list[str], graphs: bool, rest: str) -> float:
+    """Shortest of three times of `STEPS` steps from weights that are zero; infinity if the kernels fail."""
+    program = Program(begin(phase), size, 4 * STEPS, (layers, rest), graphs)
+    with torch.random.fork_rng([program.step.device] if program.step.is_cuda else []):
+        try:
+            step = program._prepared(phase, size)
+            return min(_wall(step, program.flat) for _ in range(3))
+        except CaptureError:
+            raise
+        except Exception:  # also of a compiler of kernels
+            if rest == PLAIN:
+                raise
+            return math.inf
 
 
 def _seconds(layer: nn.Conv2d, form: str, x: Tensor, size: int, graphs: bool) -> float:

@@ -140,7 +140,7 @@ def _weights(
 # -- launches -----------------------------------------------------------------------------------------------------
 
 
-def _dense(t: Tensor, axes: int) -> Tensor:
+def dense(t: Tensor, axes: int) -> Tensor:
     """The tensor as it is if it is contiguous beyond its first `axes`, else a copy."""
     return t if t[(0,) * axes].is_contiguous() else t.contiguous()
 
@@ -158,8 +158,8 @@ def _convolved(x, w, bias, pixels, geometry: Geometry, way: str, back: bool) -> 
     if back:
         channels, steps = channels[::-1], steps[::-1]
     o, c = channels
-    x, w, y = _dense(x, 3), _dense(w, 1), x.new_empty(n, k, g * o, *pixels).transpose(0, 1)
-    bias = _dense(bias, 1) if biased else w
+    x, w, y = dense(x, 3), dense(w, 1), x.new_empty(n, k, g * o, *pixels).transpose(0, 1)
+    bias = dense(bias, 1) if biased else w
     total = n * pixels[0] * pixels[1]
     sizes = n, c, *size, o, *pixels, g, *x.stride()[:3], *y.stride()[:2], w.stride(0), *steps, bias.stride(0)
     constants = high, wide, *geometry.padding, *geometry.stride, back, biased
@@ -177,7 +177,7 @@ def _convolved(x, w, bias, pixels, geometry: Geometry, way: str, back: bool) -> 
 
 def _of_weights(d, x, kernel, geometry: Geometry, way: str) -> Tensor:
     """Gradient [k, out, in, high, wide] of the weights from that of the output [k, n, out, P, Q] and the input."""
-    x, d = _dense(x, 3), _dense(d, 3)
+    x, d = dense(x, 3), dense(d, 3)
     (k, n, _, *size), pixels, g, (high, wide) = x.shape, d.shape[3:], geometry.groups, kernel
     c, o = x.shape[2] // g, d.shape[2] // g
     entries, total = c * high * wide, n * pixels[0] * pixels[1]
@@ -200,7 +200,7 @@ def _of_weights(d, x, kernel, geometry: Geometry, way: str) -> Tensor:
 # -- under vmap and grad ------------------------------------------------------------------------------------------
 
 
-def _stacked(t: Tensor, at: int | None, k: int) -> Tensor:
+def in_front(t: Tensor, at: int | None, k: int) -> Tensor:
     """The client axis in front."""
     return t.expand(k, *t.shape) if at is None else t.movedim(at, 0)
 
@@ -227,8 +227,8 @@ class KernelConvolution(torch.autograd.Function):
 
     @staticmethod
     def vmap(info, in_dims, x, weight, bias, geometry, way):
-        x, weight = (_stacked(t, at, info.batch_size) for t, at in zip((x, weight), in_dims, strict=False))
-        bias = None if bias is None else _stacked(bias, in_dims[2], info.batch_size)
+        x, weight = (in_front(t, at, info.batch_size) for t, at in zip((x, weight), in_dims, strict=False))
+        bias = None if bias is None else in_front(bias, in_dims[2], info.batch_size)
         sides = zip(x.shape[3:], weight.shape[3:], geometry.padding, geometry.stride, strict=True)
         pixels = [(side + 2 * padding - kernel) // stride + 1 for side, kernel, padding, stride in sides]
         return _convolved(x, weight, bias, pixels, geometry, way, back=False).transpose(0, 1), 1
@@ -261,7 +261,7 @@ class ConvolutionBackward(torch.autograd.Function):
 
     @staticmethod
     def vmap(info, in_dims, grad, x, weight, geometry, way, needed):
-        grad, x, weight = (_stacked(t, at, info.batch_size) for t, at in zip((grad, x, weight), in_dims, strict=False))
+        grad, x, weight = (in_front(t, at, info.batch_size) for t, at in zip((grad, x, weight), in_dims, strict=False))
         of_x = grad.new_empty(1, info.batch_size)
         if needed:
             of_x = _convolved(grad, weight, None, x.shape[3:], geometry, way, back=True).transpose(0, 1)

@@ -1,6 +1,7 @@
 """One training step of many clients at once, in fixed buffers, which a GPU can replay as one CUDA graph."""
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -21,7 +22,9 @@ from fedlib.training.phase import FROZEN, TRAINED, WRITTEN, Loss, Phase
 
 ROLES = (TRAINED, WRITTEN, FROZEN)
 WARM_UP = 3  # steps before a capture, in which libraries allocate their workspaces
-Forms = str | Sequence[str]  # of convolutions: one for all layers, or one for each
+PLAIN, FUSED = RESTS = ("plain", "fused")  # forms of all but convolutions and products; see `fedlib.engine.fused`
+Layers = str | Sequence[str]  # forms of convolutions: one for all layers, or one for each
+Forms = Layers | tuple[Layers, str]  # the second one is that of the rest; by itself it is plain
 Form = Forms | Callable[[Phase, int], Forms]  # always the same, or chosen for each size of the stack
 
 
@@ -65,8 +68,10 @@ class Program:
         self.zero = self.flat.new_zeros(())  # a number would be sent anew in every step
         self.progress = tree_map(zeros, begun.progress)
         randomness = "error" if phase.stream is None else "different"
-        one_client = partial(_loss, phase.loss, phase.model, phase.roles, structure)
-        self._gradients = vmap(grad_and_value(one_client, has_aux=True), randomness=randomness)
+        self._gradients = {}  # by form of the rest
+        for rest in RESTS:
+            one_client = partial(_loss, rest == FUSED, phase.loss, phase.model, phase.roles, structure)
+            self._gradients[rest] = vmap(grad_and_value(one_client, has_aux=True), randomness=randomness)
         replays = graphs and device.type == "cuda"
         self._forms: dict[int, Forms] = {}  # by size
         self._graphs: dict[int, torch.cuda.CUDAGraph] | None = {} if replays else None  # by size
@@ -98,30 +103,46 @@ class Program:
         self.n_steps[:k].copy_(to_device(n_steps, self.index.device))
         self.step.zero_()
 
-    def _advance(self, size: int, form: Forms) -> None:
-        """One step of the first `size` clients, with these forms of convolutions."""
+    def _advance(self, size: int, forms: Forms) -> None:
+        """One step of the first `size` clients, with these forms."""
+        layers, rest = forms if isinstance(forms, tuple) else (forms, PLAIN)
         lists = self.trained, self.written, self.frozen, self.context, self.progress
         trained, written, frozen, context, progress = tree_map(lambda t: t[:size], lists)
-        running = self.step < self.n_steps[:size]  # [size]
-        index, *drawn = (t[:, :size].index_select(0, self.step)[0] for t in (self.index, *self.draws.values()))
-        batch = self.images.batch(index, self.model)  # index: [size, batch], drawn: [size, ...]
+        flat, noted, n_steps = self.flat[:size], self.noted[:size], self.n_steps[:size]
+        drawn = (t[:, :size].index_select(0, self.step)[0] for t in self.draws.values())  # [size, ...] each
         draws = dict(zip(self.draws, drawn, strict=True))
-        with convolutions(self.model.net, form):
-            grads, (value, left) = self._gradients(trained, written, frozen, (batch.x, batch.y, index), draws, context)
+        joins = nullcontext()
+        if rest == FUSED:
+            from fedlib.engine import fused  # Triton comes with PyTorch for CUDA only
+
+            joins, batch = fused.joined(self.model.net), fused.batch(self.images, self.index, self.step, size)
+            new = noted.clone()  # the loss writes it
+            written = _parts(new, [t.shape[1:] for t in written])
+        else:
+            [index] = self.index[:, :size].index_select(0, self.step)  # [size, batch]
+            made = self.images.batch(index, self.model)
+            batch = made.x, made.y, index
+        with convolutions(self.model.net, layers), joins:
+            grads, (value, left) = self._gradients[rest](trained, written, frozen, batch, draws, context)
         gradient = torch.cat([t.reshape(size, -1) for t in grads], 1)  # [size, P]
         if self.clip is not None:  # as torch.nn.utils.clip_grad_norm_, for each client
             norm = gradient.norm(dim=1, keepdim=True)
             gradient = gradient * (self.clip / (norm + 1e-6)).clamp(max=1)
-        if self.momentum:
-            [velocity] = progress.moments  # also of finished clients, whose weights do not change
-            gradient = velocity.mul_(self.momentum).add_(gradient).clone()
         if self.adam:
             gradient = self._by_adam(gradient, progress)
-        self.flat[:size].addcmul_(torch.where(running[:, None], gradient, self.zero), progress.lr[:, None], value=-1)
-        if left:
-            noted, new = self.noted[:size], torch.cat([t.reshape(size, -1) for t in left], 1)
-            noted.copy_(torch.where(running[:, None], new, noted))
-        progress.total.add_(torch.where(running, value, self.zero))
+        if rest == FUSED:
+            moved = flat, gradient, progress.moments[0] if self.momentum else None, progress.lr, noted, new
+            fused.update(*moved, progress.total, value, self.step, n_steps, self.momentum)
+        else:
+            running = self.step < n_steps  # [size]
+            if self.momentum:
+                [velocity] = progress.moments  # also of finished clients, whose weights do not change
+                gradient = velocity.mul_(self.momentum).add_(gradient).clone()
+            flat.addcmul_(torch.where(running[:, None], gradient, self.zero), progress.lr[:, None], value=-1)
+            if left:
+                new = torch.cat([t.reshape(size, -1) for t in left], 1)
+                noted.copy_(torch.where(running[:, None], new, noted))
+            progress.total.add_(torch.where(running, value, self.zero))
         self.step += 1
 
     def _by_adam(self, gradient: Tensor, progress: Progress) -> Tensor:
@@ -175,13 +196,19 @@ def captured(
 def _side_by_side(tensors: Sequence[Tensor], clients: int, dtype: torch.dtype) -> tuple[Tensor, list[Tensor]]:
     """Zeros [clients, P] with one row for all tensors of a client, and their views in the shapes of `tensors`."""
     shapes = [t.shape[1:] for t in tensors]
-    sizes = [shape.numel() for shape in shapes]
-    flat = torch.zeros(clients, sum(sizes), dtype=dtype, device=tensors[0].device if tensors else None)
-    parts = zip(flat.split(sizes, dim=1) if sizes else (), shapes, strict=True)
-    return flat, [t.unflatten(1, shape) if shape else t[:, 0] for t, shape in parts]
+    size = sum(shape.numel() for shape in shapes)
+    flat = torch.zeros(clients, size, dtype=dtype, device=tensors[0].device if tensors else None)
+    return flat, _parts(flat, shapes)
+
+
+def _parts(flat: Tensor, shapes: Sequence[torch.Size]) -> list[Tensor]:
+    """Views of flat [k, P] in these shapes, which fill its rows."""
+    parts = zip(flat.split([shape.numel() for shape in shapes], dim=1) if shapes else (), shapes, strict=True)
+    return [t.unflatten(1, shape) if shape else t[:, 0] for t, shape in parts]
 
 
 def _loss(
+    fused: bool,
     loss: Loss,
     model: Model,
     roles: Sequence[str],
@@ -194,9 +221,9 @@ def _loss(
     context: tuple[Tree, ...],
 ) -> tuple[Tensor, list[Tensor]]:
     """Loss of ONE client on `batch` (x, y, index), and the new values of the tensors that the loss writes."""
-    written = [t.clone() for t in written]  # the loss writes the copies
+    written = written if fused else [t.clone() for t in written]  # the loss writes copies
     x, y, index = batch
-    with Rules(labels=y):
+    with Rules(y, fused):
         w = _whole(roles, structure, trained, written, frozen)
         return loss(w, Batch(x, y, model, draws, index), *context), written
 

@@ -12,27 +12,34 @@ from torch.overrides import TorchFunctionMode
 
 aten = torch.ops.aten
 USUAL = {"weight": None, "ignore_index": -100, "reduction": "mean", "label_smoothing": 0.0}  # of a cross-entropy
+KERNELS = (F.cross_entropy, F.batch_norm)  # functions with a kernel for GPUs
 
 
 class Rules(TorchFunctionMode):
     """Within this context, under a `vmap` over clients, functions with a rule follow it.
 
-    Cross-entropy has a rule only with the client's `labels`: others may mark samples to be left out.
+    Cross-entropy has a rule only with the client's `labels`: others may mark samples to be left out. `fused`: kernels
+    for GPUs, see `fedlib.engine.fused`.
     """
 
-    def __init__(self, labels: Tensor):
+    def __init__(self, labels: Tensor, fused: bool = False):
         super().__init__()
-        self.labels = labels
+        self.labels, self.fused = labels, fused
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         usual = all(kwargs.get(name, value) == value for name, value in USUAL.items())
+        fused = self.fused and func in KERNELS and args[0].dtype == torch.float32
         if func is F.cross_entropy and usual and args[1] is self.labels and args[0].dim() == 2:
+            if fused:
+                from fedlib.engine.fused import CrossEntropy  # Triton comes with PyTorch for CUDA only
+
+                return CrossEntropy.apply(*args[:2])[0]
             return -args[0].log_softmax(1).gather(1, args[1][:, None]).mean()
         if func is F.max_pool2d and args[0].dim() == 4:
             return _pooled(*args, **kwargs)
         if func is F.batch_norm:
-            return _normalised(*args, **kwargs)
+            return _normalised(*args, **kwargs, fused=fused)
         return func(*args, **kwargs)
 
 
@@ -43,10 +50,14 @@ def _pooled(x, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False,
     return Pool.apply(x, (*pairs, ceil_mode))[0]
 
 
-def _normalised(x, running_mean, running_var, weight=None, bias=None, training=False, momentum=0.1, eps=1e-5):
+def _normalised(x, running_mean, running_var, weight=None, bias=None, training=False, momentum=0.1, eps=1e-5, fused=False):
     """`F.batch_norm` by its rule."""
     if not training or any(t is None for t in (running_mean, running_var, weight, bias)):
         return F.batch_norm(x, running_mean, running_var, weight, bias, training, momentum, eps)
+    if fused:
+        from fedlib.engine.fused import Layer, LayerKernel
+
+        return LayerKernel.apply(x, weight, bias, running_mean, running_var, Layer(True, momentum=momentum, eps=eps))[0]
     return Norm.apply(x, weight, bias, running_mean, running_var, momentum, eps)[0]
 
 

@@ -28,7 +28,7 @@ KEPT = 16  # largest number of programs; a new loss in every round must not fill
 class Stacked:
     """A `Trainer` that keeps its programs for later phases of the same kind.
 
-    `form`: see `convolution.convolutions`; `graphs`: see `runs.setting.Setting`.
+    `form`: see `convolution.convolutions` and `program.Forms`; `graphs`: see `runs.setting.Setting`.
     """
 
     def __init__(self, form: Form = "grouped", graphs: bool = True):
