@@ -210,7 +210,12 @@ def _sizes(x: Tensor, layer: Layer) -> tuple[tuple[int, ...], list[int], tuple[i
     windows = n * -(-h // layer.side) * -(-v // layer.side)
     tile = min(TILE // places, triton.next_power_of_2(windows))
     constants = layer.normal, layer.relu, layer.side, tile
-    return (n, c, h, v, windows), [size // layer.side for size in sides], constants, max(1, min(16, tile * places // 256))
+    return (
+        (n, c, h, v, windows),
+        [size // layer.side for size in sides],
+        constants,
+        max(1, min(16, tile * places // 256)),
+    )
 
 
 def _beside(x: Tensor, *sides: int) -> Tensor:
@@ -292,10 +297,11 @@ class LayerBackward(torch.autograd.Function):
 
 def _plain(layer: Layer, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """A layer in PyTorch's own operations."""
+    axes, ones = (0, *range(2, x.dim())), (1,) * (x.dim() - 2)
     if layer.normal:
-        x = torch.batch_norm(x, weight, bias, None, None, True, 0.0, layer.eps, False)
-    else:
-        x = x + bias.view(-1, *(1 for _ in x.shape[2:]))
+        variance, mean = torch.var_mean(x, axes, correction=0, keepdim=True)
+        x = (x - mean) * (variance + layer.eps).rsqrt() * weight.view(-1, *ones)
+    x = x + bias.view(-1, *ones)
     x = x.relu() if layer.relu else x
     return torch.max_pool2d(x, layer.side) if layer.side > 1 else x
 

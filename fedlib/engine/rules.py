@@ -50,7 +50,9 @@ def _pooled(x, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False,
     return Pool.apply(x, (*pairs, ceil_mode))[0]
 
 
-def _normalised(x, running_mean, running_var, weight=None, bias=None, training=False, momentum=0.1, eps=1e-5, fused=False):
+def _normalised(
+    x, running_mean, running_var, weight=None, bias=None, training=False, momentum=0.1, eps=1e-5, fused=False
+):
     """`F.batch_norm` by its rule."""
     if not training or any(t is None for t in (running_mean, running_var, weight, bias)):
         return F.batch_norm(x, running_mean, running_var, weight, bias, training, momentum, eps)
