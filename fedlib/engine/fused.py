@@ -203,19 +203,14 @@ def update(w, gradient, velocity, lr, noted, new, total, value, step, steps, mom
     _update[triton.cdiv(max(p, n), block), k](*tensors, p, n, momentum, velocity is not None, block)
 
 
-def _sizes(x: Tensor, layer: Layer) -> tuple[tuple[int, ...], list[int], tuple[int, ...], int]:
-    """(n, C, H, V, windows) of x [k, n, C, ...], the output's sides, constants of the kernels, warps of a program."""
+def _sizes(x: Tensor, layer: Layer) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+    """(n, C, H, V, windows) of x [k, n, C, ...], constants of the kernels, warps of a program."""
     (n, c, *sides), places = x.shape[1:], layer.side**2
     h, v = sides if layer.side > 1 else (1, x[0, 0, 0].numel())
     windows = n * -(-h // layer.side) * -(-v // layer.side)
     tile = min(TILE // places, triton.next_power_of_2(windows))
-    constants = layer.normal, layer.relu, layer.side, tile
-    return (
-        (n, c, h, v, windows),
-        [size // layer.side for size in sides],
-        constants,
-        max(1, min(16, tile * places // 256)),
-    )
+    warps = max(1, min(16, tile * places // 256))
+    return (n, c, h, v, windows), (layer.normal, layer.relu, layer.side, tile), warps
 
 
 def _beside(x: Tensor, *sides: int) -> Tensor:
@@ -248,8 +243,8 @@ class LayerKernel(torch.autograd.Function):
     @staticmethod
     def launch(x, weight, bias, mean, var, layer):
         x, vectors = dense(x, 2), (dense(weight, 1), dense(bias, 1), mean, var)  # the last two have to be these ones
-        sizes, sides, constants, warps = _sizes(x, layer)
-        y, used = _beside(x, *sides), x.new_empty(len(x), x.shape[2], 2)
+        sizes, constants, warps = _sizes(x, layer)
+        y, used = _beside(x, *(size // layer.side for size in x.shape[3:])), x.new_empty(len(x), x.shape[2], 2)
         strides = *x.stride()[:2], *y.stride()[:2], *(t.stride(0) for t in vectors)
         numbers = *sizes, *strides, layer.momentum, layer.eps
         _forward[x.shape[2], len(x)](x, *vectors, y, used, *numbers, *constants, num_warps=warps)
@@ -275,7 +270,7 @@ class LayerBackward(torch.autograd.Function):
     @staticmethod
     def launch(grad, x, weight, bias, used, layer):
         grad, x, vectors = dense(grad, 2), dense(x, 2), (dense(weight, 1), dense(bias, 1))
-        sizes, _, constants, warps = _sizes(x, layer)
+        sizes, constants, warps = _sizes(x, layer)
         to_x, (to_weight, to_bias) = _beside(x, *x.shape[3:]), (x.new_empty(len(x), x.shape[2]) for _ in range(2))
         strides = *x.stride()[:2], *grad.stride()[:2], *to_x.stride()[:2], *(t.stride(0) for t in vectors)
         tensors = x, *vectors, dense(used, 1), grad, to_x, to_weight, to_bias
@@ -321,33 +316,17 @@ class CrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        ctx.mark_non_differentiable(output[1])
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(inputs[0], output[1])
 
     @staticmethod
     def backward(ctx, *grads):
-        return CrossEntropyBackward.apply(grads[0], *ctx.saved_tensors), None
-
-
-class CrossEntropyBackward(torch.autograd.Function):
-    """Gradient of the logits; it can be differentiated again."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(grad, logits, slope):
-        return grad * slope
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        ctx.save_for_backward(*inputs)
-
-    @staticmethod
-    def backward(ctx, to_logits):
-        (grad, logits, slope), p = ctx.saved_tensors, ctx.saved_tensors[1].softmax(1)
-        bent = p * (to_logits - (p * to_logits).sum(1, keepdim=True)) / len(logits)
-        return (to_logits * slope).sum(), grad * bent, None
+        (of_loss, of_slope), (logits, slope) = grads, ctx.saved_tensors
+        if of_slope is None:
+            return of_loss * slope, None
+        p = logits.softmax(1)  # the gradient is differentiated again
+        bent = p * (of_slope - (p * of_slope).sum(1, keepdim=True)) / len(logits)
+        return bent if of_loss is None else of_loss * slope + bent, None
 
 
 # -- layers of a network ------------------------------------------------------------------------------------------

@@ -132,7 +132,7 @@ class Program:
             gradient = self._by_adam(gradient, progress)
         if rest == FUSED:
             moved = flat, gradient, progress.moments[0] if self.momentum else None, progress.lr, noted, new
-            fused.update(*moved, progress.total, value, self.step, n_steps, self.momentum)
+            fused.update(*moved, progress.total, value.contiguous(), self.step, n_steps, self.momentum)
         else:
             running = self.step < n_steps  # [size]
             if self.momentum:
