@@ -50,6 +50,18 @@ def test_every_variant_is_measured_for_every_cohort(monkeypatch):
     assert all(line["samples_per_s"] * line["seconds"] == pytest.approx(line["cohort"] * 32) for line in lines)
 
 
+def test_steps_are_measured_on_a_gpu_in_every_form_and_in_the_best_one(monkeypatch):
+    assert list(cases.steps(CPU, 1)) == []
+    monkeypatch.setattr(cases, "cohort_phase", lambda k, steps, device: k)
+    monkeypatch.setattr(cases, "fastest_forms", lambda k, size, graphs: ["direct", f"of {size}"])
+    monkeypatch.setattr(cases, "step_seconds", lambda k, size, form, graphs, rest: len(form) * len(rest) * k / size)
+    lines = list(cases.steps(SimpleNamespace(type="cuda"), 2))
+    assert [line["variant"] for line in lines[8:10]] == ["best, plain", "best, fused"]
+    assert [line["cohort"] for line in lines] == [10] * 10 + [50] * 10
+    assert lines[2]["seconds"] == 1000 * len("patches") * len("plain")
+    assert lines[8]["ratio"] == len("grouped") / 2
+
+
 def test_a_round_of_the_bench_is_a_round_of_the_algorithm():
     method, seen = fl.fedavg(), []
 

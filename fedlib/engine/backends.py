@@ -16,7 +16,7 @@ from torch.func import functional_call, grad, vmap
 from fedlib.engine.begun import begin
 from fedlib.engine.convolution import GROUPED, convolutions, forms_of, layers_of
 from fedlib.engine.loop import train_loop
-from fedlib.engine.program import FUSED, PLAIN, CaptureError, Forms, Program, captured
+from fedlib.engine.program import FUSED, PLAIN, CaptureError, Forms, Layers, Program, captured
 from fedlib.engine.stacked import Stacked
 from fedlib.files import write_text
 from fedlib.fingerprint import Registry
@@ -91,19 +91,19 @@ def _fastest(layer: nn.Conv2d, x: Tensor | None, size: int, graphs: bool) -> str
     return min(seconds, key=seconds.get, default=GROUPED)
 
 
-def fastest_rest(phase: Phase, size: int, layers: list[str], graphs: bool) -> str:
+def fastest_rest(phase: Phase, size: int, layers: Layers, graphs: bool) -> str:
     """Form of the rest with the shortest time of a step, with these forms of convolutions."""
     fused = phase.images.scale.dtype == torch.float32 and find_spec("triton") is not None
-    return min((PLAIN, FUSED), key=partial(_step_seconds, phase, size, layers, graphs)) if fused else PLAIN
+    return min((PLAIN, FUSED), key=partial(step_seconds, phase, size, layers, graphs)) if fused else PLAIN
 
 
-def _step_seconds(phase: Phase, size: int, layers: list[str], graphs: bool, rest: str) -> float:
-    """Shortest of three times of `STEPS` steps from weights that are zero; infinity if the kernels fail."""
+def step_seconds(phase: Phase, size: int, layers: Layers, graphs: bool, rest: str) -> float:
+    """Shortest of three times of a step from weights that are zero; infinity if the kernels fail."""
     program = Program(begin(phase), size, 4 * STEPS, (layers, rest), graphs)
     with torch.random.fork_rng([program.step.device] if program.step.is_cuda else []):
         try:
             step = program._prepared(phase, size)
-            return min(_wall(step, program.flat) for _ in range(3))
+            return min(_wall(step, program.flat) for _ in range(3)) / STEPS
         except CaptureError:
             raise
         except Exception:  # also of a compiler of kernels

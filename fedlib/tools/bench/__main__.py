@@ -63,29 +63,33 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--turns", type=int, default=5, help="turns of every comparison (default 5)")
     parser.add_argument("--steps", type=int, default=5, help="SGD steps per client and turn (default 5)")
     parser.add_argument("--output", type=Path, default=Path("figures/bench"), help="default: figures/bench")
+    parser.add_argument("--step", action="store_true", help="only steps on a GPU, by form; no picture")
     given = parser.parse_args(arguments)
     if min(given.turns, given.steps) < 1:
         print("turns and steps must be at least 1.", file=sys.stderr)
         return 2
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     torch.set_num_threads(1)
-    measured = [
-        cases.training(device, given.turns, given.steps),
-        cases.rounds(device, given.turns),
-        cases.sweeps(device, max(given.turns // 2, 1)),
-        cases.flower(device, max(given.turns // 2, 1)),
-    ]
+    measured = [cases.steps(device, given.turns)]
+    if not given.step:
+        measured += [
+            cases.training(device, given.turns, given.steps),
+            cases.rounds(device, given.turns),
+            cases.sweeps(device, max(given.turns // 2, 1)),
+            cases.flower(device, max(given.turns // 2, 1)),
+        ]
     rows = []
     for line in chain.from_iterable(measured):
         rows.append(line)
-        print("{case}: {variant}: {seconds:.3f} s, {ratio:.2f} x {to}".format(**line), flush=True)
+        print("{case}: {variant}: {seconds:.3g} s, {ratio:.2f} x {to}".format(**line), flush=True)
     table = pd.DataFrame(rows).reindex(columns=COLUMNS).astype({"clients": "Int64", "cohort": "Int64"})
     report = Report("bench", device.type, given.output)
     caption = f"{machine(device)}; ratio: speed relative to `to`, median of turns side by side (least, most)."
     report.table(table, "bench", caption=caption, digits=3)
     alt = "Bars: speed of each backend relative to a bare loop, and of a round relative to Flower's. "
     alt += "Lines: time of a round by number of clients."
-    report.figure(picture(table, machine(device)), "bench", alt)
+    if not given.step:
+        report.figure(picture(table, machine(device)), "bench", alt)
     report.provenance({"device": machine(device), "turns": given.turns, "steps": given.steps})
     print(markdown(table, caption, digits=3))
     return 0

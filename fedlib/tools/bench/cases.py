@@ -19,12 +19,15 @@ from torch import Tensor, nn
 
 import fedlib as fl
 from fedlib.data import Dataset
+from fedlib.engine.backends import fastest_forms, step_seconds
 from fedlib.engine.convolution import FORMS, KERNELS
 from fedlib.engine.loop import train_loop
+from fedlib.engine.program import RESTS
 from fedlib.engine.stacked import Stacked
 from fedlib.federation import Federation
 from fedlib.models import MODELS, build
 from fedlib.models.pooling import MaxPool2
+from fedlib.runs.determinism import deterministic
 from fedlib.runs.prepare import prepare
 from fedlib.runs.run import carry_out
 from fedlib.runs.session import Session
@@ -109,6 +112,24 @@ def training(device: torch.device, turns: int, steps: int) -> Rows:
             line = row(taken, name, "bare loop", case="training", cohort=k)
             memory = peak_memory(train_once, name, k, steps, device.type)
             yield line | {"samples_per_s": k * steps * 32 / line["seconds"], "memory_mib": memory}
+
+
+def steps(device: torch.device, turns: int) -> Rows:
+    """Seconds of 1,000 steps on a GPU by form: of all convolutions, or the best of each, and of the rest of a step."""
+    if device.type != "cuda":
+        return
+    with deterministic(device.type):  # as in a run
+        for k in (10, 50):
+            phase = cohort_phase(k, 1, device)
+            layers = dict(zip(FORMS, FORMS, strict=True)) | {"best": fastest_forms(phase, k, graphs=True)}
+            works = {
+                f"{name}, {rest}": partial(step_seconds, phase, k, form, True, rest)
+                for name, form in layers.items()
+                for rest in RESTS
+            }
+            taken = in_turns(works, turns, lambda work: 1000 * work())
+            for name in works:
+                yield row(taken, name, next(iter(works)), case="1000 steps", cohort=k)
 
 
 # -- rounds -------------------------------------------------------------------------------------------------------
@@ -222,7 +243,7 @@ def flower(device: torch.device, turns: int, rounds: int = 6) -> Rows:
 
         works = {f"Flower's simulation, {cores()} workers": theirs, "fl.run, one core": ours}
         works[f"fl.sweep of {cores()} runs, per run"] = side_by_side
-        taken = in_turns(works, turns, lambda work: work())
+        taken = in_turns(works, turns, lambda work: 1000 * work())
         for name in works:
             line = row(taken, name, next(iter(works)), case="FedAvg round", clients=20, cohort=10)
             yield line | {"s_per_round": line["seconds"]}
