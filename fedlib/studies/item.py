@@ -112,7 +112,7 @@ class Item:
         self.others = [
             Item(
                 f"{name}_{other}",
-                f"{title} ({PROTOCOLS[other]})",
+                f"{title[:-1]} ({PROTOCOLS[other]}).",
                 cells,
                 rows,
                 digits,
