@@ -16,7 +16,7 @@ from fedlib.checks import check_choice
 COLUMN, TEXT = 3.4, 7.0  # figure widths in inches: one column of a paper, the whole text width
 WIDE = 4.8  # the widest figure whose words of 8 points can be read on a phone
 
-# Okabe and Ito's colours, safe for colour-blind readers; their yellow is darkened to be seen on white, their red is redder.
+# Okabe and Ito's colours, safe for colour-blind readers; the yellow is darker, to be seen on white, the red redder.
 BLACK, GREY, BLUE, SKY, GREEN = "#000000", "#7A7A7A", "#0072B2", "#56B4E9", "#009E73"
 ORANGE, YELLOW, PINK, BROWN, RED = "#E69F00", "#B5A300", "#CC79A7", "#7B4A21", "#CC3311"
 PALETTE = (BLUE, RED, GREEN, ORANGE, PINK, SKY, BROWN, YELLOW, GREY, BLACK)
