@@ -14,7 +14,7 @@ from fedlib.studies.claim import Numbers
 from fedlib.studies.item import Cell
 from fedlib.studies.number import Number, fact, kth_largest, largest, mean, missing, point, smallest
 from fedlib.studies.tasks import Probe
-from fedlib.studies.verdict import MEANING, Case, judge
+from fedlib.studies.verdict import MEANING, Case, interval, judge
 
 TRUST = Path(__file__).parent.parent / "fedlib/tools/site/pages/trust.md"
 
@@ -101,6 +101,22 @@ def test_an_identity_is_counted_apart_but_can_be_refuted():
     assert judge(cases(fact(True)), "identity").verdict == "identity"
     assert judge(cases(fact(True), fact(False)), "identity").verdict == "refuted"
     assert judge(cases(fact(True, CLEAR, NOTHING)), "identity").verdict == "not tested"
+
+
+def test_an_interval_is_of_the_comparisons_that_every_seed_has_by_a_table_of_students_t():
+    one, other, unmeasured = (
+        (lambda gap: Case("one", point(gap))),
+        (lambda gap: Case("other", point(gap))),
+        missing("x"),
+    )
+    seeds = [[one(1.0), other(3.0)], [one(2.0), other(6.0)], [one(1.5), other(0.0)]]  # means 2, 4 and 0.75
+    low, high = 2.25 - 4.3027 * 1.63936 / 3**0.5, 2.25 + 4.3027 * 1.63936 / 3**0.5
+    assert interval(seeds) == f"{low:+.2f} to {high:+.2f}, mean of 2 comparisons, 3 seeds"
+    seeds[1][1] = Case("other", unmeasured)
+    assert interval(seeds) == "+0.26 to +2.74, mean of 1 comparison, 3 seeds"
+    assert interval([*seeds, [Case("one", unmeasured), Case("other", unmeasured)]]) == interval(seeds)
+    assert interval(seeds[:1]) == interval([]) == interval([[one(1.0)], [one(1.0)]]) == ""
+    assert interval([[one(1.0)], [other(math.inf)]]) == ""
 
 
 def test_a_fact_knows_as_much_as_the_numbers_that_it_is_about():

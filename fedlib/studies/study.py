@@ -27,7 +27,7 @@ from fedlib.studies.differences import POINTS, differences, named
 from fedlib.studies.item import Cell, Item, cells_of, replaced
 from fedlib.studies.rows import Row
 from fedlib.studies.tasks import Probe, Run, Task, here
-from fedlib.studies.verdict import NOT_TESTED, Verdict, judge
+from fedlib.studies.verdict import NOT_TESTED, Verdict, interval, judge
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -404,19 +404,22 @@ class Study:
 
         Returns:
             One row per claim: id, item, claim, verdict, measured (in words), seeds (of its numbers: "2", "1 to 3"),
-            stand_in, figure, check (its predicate).
+            interval (see `interval`), stand_in, figure, check (its predicate).
         """
         frame = pd.read_csv(FOLDER / self.paper / "claims.csv", dtype=str, keep_default_na=False)
         claims, lines = {claim.id: claim for claim in self.claims}, []
+        by_seed = [
+            Numbers(self.paper, self.clients, self.cells, rows) for _, rows in self.frame.groupby("seed", sort=True)
+        ]
         for id, item in frame[["id", "item"]].to_numpy():
-            verdict, seeds, claim = Verdict(NOT_TESTED, ""), "", claims.get(id)
+            verdict, seeds, between, claim = Verdict(NOT_TESTED, ""), "", "", claims.get(id)
             if claim:
                 numbers = Numbers(self.paper, self.clients, self.cells, self.frame)
                 verdict = judge(claim.cases(numbers), claim.quantifier, claim.least)
-                seeds = numbers.seeds
+                seeds, between = numbers.seeds, interval([claim.cases(one) for one in by_seed])
             figure = (claim and claim.figure) or item
-            lines.append((verdict.verdict, verdict.measured, seeds, verdict.stand_in, figure))
-        columns = ["verdict", "measured", "seeds", "stand_in", "figure"]
+            lines.append((verdict.verdict, verdict.measured, seeds, between, verdict.stand_in, figure))
+        columns = ["verdict", "measured", "seeds", "interval", "stand_in", "figure"]
         frame = frame.join(pd.DataFrame(lines, columns=columns))
         return frame[["id", "item", "claim", *columns, "check"]]
 

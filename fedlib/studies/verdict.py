@@ -7,6 +7,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
+import numpy as np
+from scipy import stats
+
 from fedlib.studies.number import Number
 
 HOLDS, REFUTED, CONSISTENT = "holds", "refuted", "consistent so far"
@@ -126,6 +129,32 @@ def _decided(sides: Counter[str], needed: int, n: int) -> str:
     if sides[NOISE] or sides[AGAINST] or sides[AGAINST_SO_FAR]:
         return UNDECIDED
     return CONSISTENT
+
+
+def interval(cases_of_seeds: Sequence[Sequence[Case]], level: float = 0.95) -> str:
+    """The confidence interval of a claim's mean effect, by Student's t over seeds (`scipy.stats.ttest_1samp`).
+
+    Args:
+        cases_of_seeds: the comparisons of the claim with the numbers of one seed, for each seed.
+        level: probability that the interval contains the effect.
+
+    Returns:
+        The interval in words, with the number of comparisons that all of at least two seeds have; "" if there are none,
+        or if no seed differs.
+
+    Example:
+        >>> from fedlib.studies.number import point
+        >>> interval([[Case("cifar10", point(gap))] for gap in (1.0, 2.0, 1.5)])
+        '+0.26 to +2.74, mean of 1 comparison, 3 seeds'
+    """
+    effects = np.array([[case.effect.value for case in cases] for cases in cases_of_seeds], dtype=float)
+    effects = effects[np.isfinite(effects).any(axis=1)] if effects.size else effects
+    effects = effects[:, np.isfinite(effects).all(axis=0)] if len(effects) > 1 else effects[:, :0]
+    n = effects.shape[-1]
+    if not n or np.ptp(effects.mean(axis=1)) == 0:
+        return ""
+    low, high = stats.ttest_1samp(effects.mean(axis=1), 0).confidence_interval(level)
+    return f"{low:+.2f} to {high:+.2f}, mean of {n} comparison{'s' * (n > 1)}, {len(effects)} seeds"
 
 
 class Share(NamedTuple):
