@@ -162,7 +162,7 @@ BOUND = st.integers(-9, 9)
 INTERVAL = st.tuples(BOUND, BOUND, st.sampled_from(["point", "at most", "at least", "between", "missing"]))
 
 
-def interval(low, high, kind):
+def bounded(low, high, kind):
     low, high = sorted((float(low), float(high)))
     bounds = {"point": (low, low), "at most": (-math.inf, high), "at least": (low, math.inf), "between": (low, high)}
     return Number(*bounds.get(kind, (-math.inf, math.inf)))
@@ -176,7 +176,7 @@ def inside(number, rng):
 
 @given(st.lists(INTERVAL, min_size=4, max_size=4), st.integers(1, 4), st.booleans(), st.randoms(use_true_random=False))
 def test_an_interval_contains_the_result_and_is_no_wider_than_it_must_be(bounds, k, finite, rng):
-    numbers = [interval(low, high, "between" if finite else kind) for low, high, kind in bounds]
+    numbers = [bounded(low, high, "between" if finite else kind) for low, high, kind in bounds]
     operations = {
         "difference": (lambda a, b, *_: a - b, lambda a, b, *_: a - b),
         "sum": (lambda a, b, *_: a + b, lambda a, b, *_: a + b),
