@@ -9,7 +9,7 @@ from triton.compiler import ASTSource
 from triton.runtime.jit import JITFunction
 
 from fedlib.engine.begun import begin
-from fedlib.engine.program import Program
+from fedlib.engine.program import Forms, Program
 from fedlib.tools.bench.cases import cohort_phase
 
 TYPES = {torch.float32: "*fp32", torch.int64: "*i64", torch.uint8: "*u8", int: "i32", float: "fp32"}
@@ -34,7 +34,7 @@ def run(kernel, *given, grid, warmup, num_warps=4):
 JITFunction.run = run
 for form, momentum in (("direct", 0.0), ("product", 0.9)):
     own = begin(cohort_phase(3, 2, torch.device("cpu"))._replace(momentum=momentum))
-    program = Program(own, 3, 2, forms := (form, "fused"), False)
+    program = Program(own, 3, 2, forms := Forms(form, "fused"), False)
     own.phase.model.net.train()
     program._advance(3, forms)
 print(json.dumps([name for name, *_ in compiled]))

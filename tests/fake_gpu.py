@@ -223,7 +223,7 @@ def noted(deed: Callable[[Tensor], Any]) -> list[str]:
     return seen
 
 
-def step(architecture: str, form: Forms, graphs: bool = True) -> str:
+def step(architecture: str, form: str | Forms, graphs: bool = True) -> str:
     """Three clients take one step."""
     data = pictures(40)
     model = build(architecture, MODELS[architecture], data.x.shape[1:], len(data.classes), seed=0)
@@ -295,7 +295,7 @@ def main(library: str, store: str) -> dict[str, Any]:
             "waits": {name: outcome(noted, deed) for name, deed in WAITS.items()},
             "goes on": {name: outcome(noted, deed) for name, deed in GOES_ON.items()},
             "steps": {
-                f"{name}, {form}, {rest}": outcome(step, name, (form, rest))
+                f"{name}, {form}, {rest}": outcome(step, name, Forms(form, rest))
                 for name in MODELS
                 for form, rest in product(FORMS, RESTS)
             },

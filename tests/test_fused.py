@@ -19,9 +19,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from fedlib.engine import backends
 from fedlib.engine.begun import begin
 from fedlib.engine.loop import train_loop
-from fedlib.engine.program import CaptureError, Program
+from fedlib.engine.program import CaptureError, Forms, Program
 from fedlib.engine.stacked import Stacked
-from fedlib.models import MODELS, build
+from fedlib.models import build
 from fedlib.models.pooling import MaxPool2
 from fedlib.tools.bench.cases import cohort_phase
 
@@ -48,12 +48,10 @@ def defined(x, weight, bias, mean, var, layer):
 
 
 def given(case):
-    """Images in tenths, so that some of a window are equal, and vectors that are parts of longer rows."""
+    """Images and biases in tenths, so that some of a window are equal, and some sums zero; vectors in longer rows."""
     k, n, c, pixels, layer = CASES[case]
-    vectors = numbers(k, 5, c).unbind(1)
-    x = numbers(k, n, c, *pixels).round(decimals=1)
-    x[..., 0] = x[..., -1] if pixels else 0.5
-    return [x, *vectors[:3], vectors[3].abs()], layer
+    weight, bias, mean, var, _ = numbers(k, 5, c).round(decimals=1).unbind(1)
+    return [numbers(k, n, c, *pixels).round(decimals=1), weight, bias, mean, var.abs()], layer
 
 
 def answers(function, x, weight, bias, mean, var, layer):
@@ -132,13 +130,13 @@ def test_cross_entropy_its_gradient_and_the_derivative_of_that(tile, monkeypatch
         assert (ours - theirs).abs().max() < 1e-5 * theirs.abs().max()
 
 
-def test_a_batch_is_the_one_of_the_step(tiny):
-    own = phase(build("lenet5", MODELS["lenet5"], tiny.x.shape[1:], 4, seed=0), tiny, [np.arange(9)], device=DEVICE)
-    images = own.images._replace(scale=own.images.scale.float(), shift=own.images.shift.float())
-    index = torch.randint(0, len(tiny.x), (4, 3, 5), device=DEVICE)  # steps, clients, images
+def test_a_batch_is_the_one_of_the_step():
+    own = cohort_phase(1, 1, torch.device(DEVICE))
+    images = own.images._replace(scale=numbers(3, 1, 1), shift=10 * numbers(3, 1, 1))
+    index = torch.randint(0, len(images.x), (4, 3, 5), device=DEVICE)  # steps, clients, images
     x, y, at = fused.batch(images, index, torch.tensor([2], device=DEVICE), 2)
     expected = images.batch(index[2, :2], own.model)
-    torch.testing.assert_close(x, expected.x, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(x, expected.x, rtol=1e-6, atol=1e-5)
     assert torch.equal(y, expected.y)
     assert torch.equal(at, index[2, :2])
 
@@ -165,7 +163,7 @@ def test_clients_with_unequal_numbers_of_steps_are_trained_as_by_the_loop(change
     loss = near_classes if changes else None
     own = phase(model, tiny, shares, dtype=torch.float32, device=DEVICE, **({"loss": loss} if loss else {}))
     own = own._replace(**changes)
-    (expected, losses), (w, ours) = (train(own) for train in (train_loop, Stacked(("grouped", "fused"))))
+    (expected, losses), (w, ours) = (train(own) for train in (train_loop, Stacked(Forms("grouped", "fused"))))
     torch.testing.assert_close(ours, losses, rtol=1e-4, atol=1e-5)
     for name, t in expected.items():
         torch.testing.assert_close(w[name], t, rtol=1e-4, atol=1e-4 if changes.get("optimizer") else 1e-5, msg=name)
@@ -210,6 +208,17 @@ def test_layers_are_joined_only_where_nobody_looks_between_them_and_given_back()
     assert launched == joined  # the first one has a ReLU behind it, which is looked at
 
 
+@pytest.mark.parametrize(
+    "norm",
+    [nn.BatchNorm1d(3, affine=False), nn.BatchNorm1d(3, track_running_stats=False), nn.BatchNorm1d(3).eval(),
+     nn.BatchNorm1d(3, momentum=None), nn.GroupNorm(3, 3)],
+    ids=["without weights", "without statistics", "evaluated", "with a mean of all", "of groups"],
+)  # fmt: skip
+def test_what_is_not_the_usual_batchnorm_is_left_as_it_is(norm):
+    assert fused._begins(nn.BatchNorm1d(3), numbers(2, 3), False)
+    assert not fused._begins(norm, numbers(2, 3), False)
+
+
 class Kernels(TorchDispatchMode):
     """Counts the operations that are more than another view of a tensor, or memory for one."""
 
@@ -223,7 +232,7 @@ class Kernels(TorchDispatchMode):
 
 def test_a_step_of_lenet5_has_at_most_40_kernels(monkeypatch):
     own, launched = begin(cohort_phase(10, 2, torch.device("cpu"))), []
-    program = Program(own, 10, 2, (forms := ("direct", "fused")), False)
+    program = Program(own, 10, 2, (forms := Forms("direct", "fused")), False)
     own.phase.model.net.train()
     monkeypatch.setattr(type(fused._update), "run", lambda self, *_, **__: launched.append(self.fn.__name__))
     with Kernels() as counted:

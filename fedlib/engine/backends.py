@@ -49,7 +49,7 @@ def measured_forms(store: Path, graphs: bool, phase: Phase, size: int) -> Forms:
             layers = fastest_forms(phase, size, graphs)
             known[case] = layers, fastest_rest(phase, size, layers, graphs)
             write_text(path, json.dumps(known, indent=2) + "\n")
-    return tuple(known[case])
+    return Forms(*known[case])
 
 
 def fastest_forms(phase: Phase, size: int, graphs: bool) -> list[str]:
@@ -99,7 +99,7 @@ def fastest_rest(phase: Phase, size: int, layers: Layers, graphs: bool) -> str:
 
 def step_seconds(phase: Phase, size: int, layers: Layers, graphs: bool, rest: str) -> float:
     """Shortest of three times of a step from weights that are zero; infinity if the kernels fail."""
-    program = Program(begin(phase), size, 4 * STEPS, (layers, rest), graphs)
+    program = Program(begin(phase), size, 4 * STEPS, Forms(layers, rest), graphs)
     with torch.random.fork_rng([program.step.device] if program.step.is_cuda else []):
         try:
             step = program._prepared(phase, size)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,10 +22,18 @@ from fedlib.training.phase import FROZEN, TRAINED, WRITTEN, Loss, Phase
 
 ROLES = (TRAINED, WRITTEN, FROZEN)
 WARM_UP = 3  # steps before a capture, in which libraries allocate their workspaces
-PLAIN, FUSED = RESTS = ("plain", "fused")  # forms of all but convolutions and products; see `fedlib.engine.fused`
+PLAIN, FUSED = RESTS = ("plain", "fused")
 Layers = str | Sequence[str]  # forms of convolutions: one for all layers, or one for each
-Forms = Layers | tuple[Layers, str]  # the second one is that of the rest; by itself it is plain
-Form = Forms | Callable[[Phase, int], Forms]  # always the same, or chosen for each size of the stack
+
+
+class Forms(NamedTuple):
+    """Forms of the convolutions of a step, and of the rest: with "fused" it is kernels, see `fedlib.engine.fused`."""
+
+    layers: Layers
+    rest: str = PLAIN
+
+
+Form = Layers | Forms | Callable[[Phase, int], Layers | Forms]  # always the same, or chosen for each size of the stack
 
 
 class CaptureError(RuntimeError):
@@ -73,7 +81,7 @@ class Program:
             one_client = partial(_loss, rest == FUSED, phase.loss, phase.model, phase.roles, structure)
             self._gradients[rest] = vmap(grad_and_value(one_client, has_aux=True), randomness=randomness)
         replays = graphs and device.type == "cuda"
-        self._forms: dict[int, Forms] = {}  # by size
+        self._forms: dict[int, Layers | Forms] = {}  # by size
         self._graphs: dict[int, torch.cuda.CUDAGraph] | None = {} if replays else None  # by size
         self._pool = torch.cuda.graph_pool_handle() if replays else None  # memory that the graphs share
 
@@ -103,9 +111,9 @@ class Program:
         self.n_steps[:k].copy_(to_device(n_steps, self.index.device))
         self.step.zero_()
 
-    def _advance(self, size: int, forms: Forms) -> None:
+    def _advance(self, size: int, form: Layers | Forms) -> None:
         """One step of the first `size` clients, with these forms."""
-        layers, rest = forms if isinstance(forms, tuple) else (forms, PLAIN)
+        layers, rest = form if isinstance(form, Forms) else Forms(form)
         lists = self.trained, self.written, self.frozen, self.context, self.progress
         trained, written, frozen, context, progress = tree_map(lambda t: t[:size], lists)
         flat, noted, n_steps = self.flat[:size], self.noted[:size], self.n_steps[:size]
