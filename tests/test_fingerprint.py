@@ -22,7 +22,7 @@ from fedlib.runs.prepare import portable, prepare
 PACKAGE = Path(fl.__file__).parent
 SETTING = dict(rounds=1, join_ratio=0.5, batch_size=8, lr=0.05, progress=False)
 THIN = {"m1_thin", "m2_thin", "m3_thin", "m4_thin"}
-POOLED = THIN | {"lenet4", "lenet5", "lenet5_bn", "lenet5_plain", "m1", "m2", "m3", "m4", "fedkemf"}
+POOLED = THIN | {"lenet4", "lenet5", "lenet5_bn", "lenet5_plain", "m1", "m2", "m3", "m4", "fedkemf", "library stacked"}
 EVERY_RUN = {"library loop", "library stacked"}  # what all runs with a backend have in common
 AVERAGING = {"fedavg", "ditto", "fedalt", "fedsim", "pfedsim", "fedcs"}  # by `fedavg_round`; fedcs around FedAvg
 
