@@ -148,7 +148,7 @@ def interval(cases_of_seeds: Sequence[Sequence[Case]], level: float = 0.95) -> s
         '+0.26 to +2.74, mean of 1 comparison, 3 seeds'
     """
     effects = np.array([[case.effect.value for case in cases] for cases in cases_of_seeds], dtype=float)
-    effects = effects.reshape(len(effects), -1)
+    effects = np.atleast_2d(effects)
     effects = effects[np.isfinite(effects).any(axis=1)]
     effects = effects[:, np.isfinite(effects).all(axis=0)] if len(effects) > 1 else effects[:, :0]
     n = effects.shape[-1]
