@@ -85,7 +85,8 @@ class Preset(NamedTuple):
     def note(self) -> str:
         """The sentence and the link as HTML."""
         address = f"{self.notebook}.ipynb#{self.section.replace(' ', '-')}"
-        return f'{self.sentence} <a href="{address}" target="_blank">Explained in {self.notebook}, {self.section}</a>'
+        link = f'<a href="{address}" target="_blank" style="text-decoration: underline">'
+        return f"{self.sentence} {link}Explained in {self.notebook}, section {self.section}</a>"
 
 
 IN_PAIRS = Setting(partition="pairs", method="fedavg")
@@ -263,7 +264,7 @@ class Playground(widgets.VBox):
             "partition": widgets.Dropdown(options=PARTITIONS, value=side.partition, description="partition"),
             "strength": widgets.BoundedFloatText(side.strength, min=0.02, max=100, step=0.1, description="strength"),
             "method": widgets.Combobox(options=fl.algorithms(), value=side.method, description="method"),
-            "hyper": widgets.Text(side.hyper, placeholder="name=value, ...", description="settings"),
+            "hyper": widgets.Text(side.hyper, placeholder="name=value, ...", description="parameters"),
         }
 
     def train(self) -> None:
