@@ -34,7 +34,7 @@ from fedlib.report.templates import TEMPLATES
 if TYPE_CHECKING:
     from fedlib.studies.study import Study
 
-WRAPPED = "white-space: pre-wrap; overflow-wrap: anywhere; word-break: normal; font-family: monospace"
+WRAPPED = "white-space: pre-wrap; overflow-wrap: anywhere; word-break: normal; font-family: ui-monospace, monospace"
 REMARK = re.compile(rf" \(({'|'.join(COLOURS)}|upper panel|lower panel)\)|, ({'|'.join(COLOURS)})(?=\))")  # on a figure
 SENTENCE_END = re.compile(r"(?<=\.)(?<!Fig\.)\s")
 LEFT: list[CSSDict] = [{"selector": "td", "props": "text-align: left"}]  # a table of sentences

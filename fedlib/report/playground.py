@@ -185,6 +185,7 @@ def picture(setting: Setting, federation: Federation, seen: list[Moment], rounds
     middle.axhline(100 / counts.shape[1], color=BLACK, linestyle=":", linewidth=0.8)
     middle.set(xlim=(0.5, rounds + 0.5), ylim=(0, 100), xlabel="round (dotted: guessing)", ylabel="accuracy [%]")
     now = f": {every[-1].mean():.0f} %" if seen else ""
+    integer_ticks(middle.xaxis)
     middle.set_title(f"{label(setting.method)}{now}, mean over clients", loc="left")
     _draw_map(bottom, seen[-1] if seen else None, federation.n_clients)
     small = io.BytesIO()  # a page holds many of them

@@ -20,8 +20,8 @@ OWN_PAGES = ("start", "glossary")  # not shown as notebooks
 
 IN_PROFILE = """This is the executed notebook in the `{profile}` profile, whose runs are small. What was measured at the
 paper's own size is on [the page of the paper](../papers/{paper}.html)."""
-LESSON = """This is the executed notebook. `make lab` opens it in JupyterLab, where what is to be moved and changed is
-alive."""
+LESSON = """This is the executed notebook. `make lab` opens it in JupyterLab, where its controls work and its
+code can be changed."""
 BY_FIGURES = """This page has no outputs yet: `make figures` executes this notebook, and the next `make site` shows what
 it printed and drew."""
 BY_SITE = "This page has no outputs yet: `make site` executes this notebook."
