@@ -25,7 +25,7 @@ def imported(path: Path) -> list[tuple[str, str]]:
     """Module and name of every import from fedlib in a notebook."""
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
     code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
-    code = "\n".join(line for line in code.splitlines() if not line.lstrip().startswith(("%", "!")))
+    code = re.sub(r"^(\s*)[%!].*$", r"\1pass", code, flags=re.MULTILINE)
     found = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.ImportFrom)]
     return [(node.module, name.name) for node in found if node.module.startswith("fedlib") for name in node.names]
 
