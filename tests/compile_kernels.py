@@ -31,10 +31,11 @@ def run(kernel, *given, grid, warmup, num_warps=4):
         compiled[key] = triton.compile(source, GPUTarget("cuda", 90, 32), {"num_warps": num_warps})
 
 
-JITFunction.run = run
-for form, momentum in (("direct", 0.0), ("product", 0.9)):
-    own = begin(cohort_phase(3, 2, torch.device("cpu"))._replace(momentum=momentum))
-    program = Program(own, 3, 2, forms := Forms(form, "fused"), False)
-    own.phase.model.net.train()
-    program._advance(3, forms)
-print(json.dumps([name for name, *_ in compiled]))
+if __name__ == "__main__":
+    JITFunction.run = run
+    for form, momentum in (("direct", 0.0), ("product", 0.9)):
+        own = begin(cohort_phase(3, 2, torch.device("cpu"))._replace(momentum=momentum))
+        program = Program(own, 3, 2, forms := Forms(form, "fused"), False)
+        own.phase.model.net.train()
+        program._advance(3, forms)
+    print(json.dumps([name for name, *_ in compiled]))
