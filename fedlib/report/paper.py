@@ -14,6 +14,7 @@ FOLDER = Path(__file__).resolve().parent.parent / "papers"
 _ABOUT = {path.parent.name: tomllib.loads(path.read_text(encoding="utf-8")) for path in FOLDER.glob("*/paper.toml")}
 PAPERS = tuple(sorted(_ABOUT, key=lambda paper: _ABOUT[paper]["number"]))  # in the order of their notebooks
 TITLES = {paper: _ABOUT[paper]["title"] for paper in PAPERS}
+QUESTIONS = {paper: _ABOUT[paper].get("question", "") for paper in PAPERS}  # that `Study.answer` answers
 KEY = ["item", "method", "dataset", "setting", "metric"]  # columns that name a number; in an item, the last four do
 PROTOCOLS = {"code": "authors' code", "inferred": "inferred settings", "text": "paper's text"}  # sources of a protocol
 

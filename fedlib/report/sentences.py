@@ -4,7 +4,7 @@ Each is made of a frame of numbers with a row per number and seed (`Study.number
 where nothing can be compared. `name(value)` writes a method or a column in words, `unit` is that of a difference.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -29,14 +29,12 @@ def who_leads(
     """
     gaps, texts = {}, []
     for key, column in numbers.groupby([*by], sort=False):
-        table = column.groupby("method")["value"].agg(["mean", "std"])
-        rivals = table.drop(method, errors="ignore")["mean"]
-        if method not in table.index or rivals.empty:
+        gap, rival = gap_to_best(column, method)
+        if not rival:
             continue
-        rival = str(rivals.idxmax())
         place = name(*key)
-        gaps[place] = table.loc[method, "mean"] - rivals.max()
-        noise = table.loc[[method, rival], "std"].max()
+        gaps[place] = gap
+        noise = column.groupby("method")["value"].std()[[method, rival]].max()
         texts.append((points_ahead(gaps[place], label(rival)), against_seeds(gaps[place], noise)))
     if len(gaps) < 2:
         return "".join(f"{label(method)} is {ahead}, the best other method, {noise}." for ahead, noise in texts)
@@ -48,6 +46,37 @@ def who_leads(
         f"{label(method)} leads in {sum(gap > 0 for gap in gaps.values())} of {len(gaps)} columns; its gap to the best "
         f"other method lies between {gaps[low]:+.1f} ({low}) and {gaps[high]:+.1f} points ({high})."
     )
+
+
+def gap_to_best(numbers: pd.DataFrame, *methods: str) -> tuple[float, str]:
+    """The best of some methods minus the best other method [points], and the latter; (NaN, "") without either."""
+    means = numbers.groupby("method")["value"].mean()
+    rivals = means.drop([*methods], errors="ignore")
+    if rivals.empty or len(rivals) == len(means):
+        return np.nan, ""
+    return means.drop(rivals.index).max() - rivals.max(), str(rivals.idxmax())
+
+
+def gaps_to_best(
+    numbers: pd.DataFrame, methods: Sequence[str], by: Sequence[str], name: Callable[..., str], named=label
+) -> dict[str, tuple[float, str]]:
+    """`gap_to_best` in each column of a table that has it, with the printed name of the other method."""
+    gaps = {name(*key): gap_to_best(column, *methods) for key, column in numbers.groupby([*by], sort=False)}
+    return {place: (gap, named(rival)) for place, (gap, rival) in gaps.items() if rival}
+
+
+def best_of_all(name: str, gaps: Mapping[str, tuple[float, str]]) -> str:
+    """Say whether a method leads everywhere, from its gap to the best other method in each place, and their names.
+
+    Example:
+        >>> from fedlib.report.sentences import best_of_all
+        >>> best_of_all("pFedSim", {"CIFAR-10": (-0.3, "FedPer"), "EMNIST": (-1.0, "FedRep")})
+        'No: pFedSim is 0.3 points behind FedPer on CIFAR-10; 1.0 points behind FedRep on EMNIST.'
+    """
+    leads = sum(gap > 0 for gap, _ in gaps.values())
+    word = {0: "No", len(gaps): "Yes"}.get(leads, f"In {leads} of {len(gaps)} cases")
+    places = "; ".join(f"{points_ahead(gap, rival)} on {place}" for place, (gap, rival) in gaps.items())
+    return f"{word}: {name} is {places}."
 
 
 def paired_difference(

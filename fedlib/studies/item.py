@@ -24,6 +24,20 @@ def final(*rows: Row) -> float:
     return rows[0].score()
 
 
+class Answer(NamedTuple):
+    """The answer to the question of a paper, made from its numbers.
+
+    Attributes:
+        says: one or two sentences.
+        numbers: text and unit or meaning of the three numbers behind it.
+        figure: the item whose figure shows it.
+    """
+
+    says: str
+    numbers: Sequence[tuple[str, str]]
+    figure: str
+
+
 class Cell(NamedTuple):
     """One number of a table or figure.
 

@@ -28,6 +28,8 @@ def by_source(full: pd.DataFrame, here: pd.DataFrame, others: Sequence[pd.DataFr
     if others:
         tables = [long[long["source"] != "here"].replace({"source": {"full size": PROTOCOLS[item.protocol]}})]
         for other, table in zip(item.others, others, strict=True):
+            if table.empty:  # not measured yet
+                continue
             more = long_table(table, table.iloc[:0], item)
             tables.append(more[more["source"] == "full size"].assign(source=PROTOCOLS[other.protocol]))
         long = pd.concat([*tables, long[long["source"] == "here"]], ignore_index=True)

@@ -24,7 +24,7 @@ from fedlib.studies import rows as row_files
 from fedlib.studies.claim import Claim, Numbers
 from fedlib.studies.cost import hours
 from fedlib.studies.differences import POINTS, differences, named
-from fedlib.studies.item import Cell, Item, cells_of, replaced
+from fedlib.studies.item import Answer, Cell, Item, cells_of, replaced
 from fedlib.studies.rows import Row
 from fedlib.studies.tasks import Probe, Run, Task, here
 from fedlib.studies.verdict import NOT_TESTED, Verdict, interval, judge
@@ -331,6 +331,11 @@ class Study:
     def item(self, name: str) -> Item:
         """A table or figure; one without numbers if the study has none of this name."""
         return self.shown.get(name) or Item(name, name)
+
+    def answer(self) -> Answer | None:
+        """The answer to the paper's question in `fedlib.report.paper.QUESTIONS`; None if its numbers are missing."""
+        made = getattr(importlib.import_module(f"fedlib.papers.{self.paper}.study"), "answer", None)
+        return made(self) if made else None
 
     def figure(self, item: str) -> Figure:
         """Draw an item.

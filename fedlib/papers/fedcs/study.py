@@ -2,8 +2,24 @@
 
 from fedlib.papers.fedcs import controls, feature_map, groups, scores
 from fedlib.papers.fedcs.sizes import PROFILES
-from fedlib.studies.item import items_in
+from fedlib.report.sentences import best_of_all, gaps_to_best
+from fedlib.report.style import data_label
+from fedlib.studies.item import Answer, items_in
 
 ITEMS = items_in(scores, feature_map, groups, controls)
 CLIENTS = 50  # behind the standard deviation of a printed mean
 SUBSTITUTES = PROFILES["paper, other digits"], lambda cell: cell.dataset == "digit5"  # until Digit-5 has been run
+
+
+def answer(study):
+    """The gaps of the best variant to the best rival in Tables 1 to 3."""
+    numbers = study.numbers("table1", "table2", "table3", metric="weighted_f1")
+    ours = [method for method in numbers["method"].unique() if method.startswith("fedcs-")]
+    gaps = gaps_to_best(numbers, ours, ["data"], data_label, scores.named)
+    if len(gaps) < 3:
+        return None
+    says = best_of_all("the best variant of FedCS", gaps).replace("points", "points of weighted F1", 1)
+    columns = [
+        (f"{gap:+.1f}", f"points of weighted F1 from {rival} on {place}") for place, (gap, rival) in gaps.items()
+    ]
+    return Answer(says, columns, "table2")

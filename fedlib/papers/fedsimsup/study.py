@@ -1,8 +1,24 @@
 """FedSimSup (anonymous, submitted to ICLR 2025): its tables and figures."""
 
+from functools import partial
+
 from fedlib.papers.fedsimsup import accuracy, controls, networks, similarities
 from fedlib.papers.fedsimsup.sizes import PROFILES
-from fedlib.studies.item import items_in
+from fedlib.report.sentences import best_of_all, gaps_to_best, points_ahead
+from fedlib.studies.item import Answer, items_in
 
 __all__ = ["ITEMS", "PROFILES"]
 ITEMS = items_in(similarities, networks, accuracy, controls)
+
+
+def answer(study):
+    """The smallest and the largest gap to the best rival in Table 1, and the gain by similarity weights (Fig. 3)."""
+    gaps = gaps_to_best(study.numbers("table1"), ["fedsimsup"], ("data", "setting"), partial(accuracy.place, study))
+    speed = study.numbers("fig3", metric="mean_over_rounds").groupby("similarity")["value"].mean()
+    if len(gaps) < 2 or not {"True", "False"} <= {*speed.index}:
+        return None
+    ends, gain = (max(gaps, key=gaps.__getitem__), min(gaps, key=gaps.__getitem__)), speed["True"] - speed["False"]
+    says = f"{best_of_all('FedSimSup', {place: gaps[place] for place in ends})} "
+    says += f"Averaged over the rounds, weights by similarity are {points_ahead(gain, 'equal weights')}."
+    numbers = [(f"{gaps[place][0]:+.1f}", f"points from {gaps[place][1]} on {place}") for place in ends]
+    return Answer(says, [*numbers, (f"{gain:+.1f}", "points by similarity weights, averaged over the rounds")], "fig3")

@@ -2,8 +2,9 @@
 
 from fedlib.models import architectures
 from fedlib.papers.pfedhr import accuracy, distillation, reassembly
-from fedlib.papers.pfedhr.sizes import PROFILES
-from fedlib.studies.item import Cell, items_in
+from fedlib.papers.pfedhr.sizes import NOBODY, PRINTED, PROFILES
+from fedlib.report.style import data_label
+from fedlib.studies.item import Answer, Cell, items_in
 from fedlib.studies.tasks import Run
 
 
@@ -15,3 +16,20 @@ def slow(cell: Cell) -> bool:
 
 ITEMS = items_in(accuracy, distillation, reassembly)
 SUBSTITUTES = PROFILES["paper, few images"], slow  # where M1 to M4 train on CIFAR-10, which takes hours
+
+
+def answer(study):
+    """The gain of the clients over Local-Only, and the accuracy of teachers and clients in the last round."""
+    rows, final = distillation.by_client(study), distillation.first(study).groupby("teacher")["value"].mean()
+    mean = rows[rows["teacher"] == PRINTED].groupby("round")[["knows", "accuracy"]].mean().dropna()
+    if mean.empty or NOBODY not in final:
+        return None
+    (teacher, client), gain = mean.iloc[-1], final[PRINTED] - final[NOBODY]
+    images, *_ = distillation.first(study)["data"].iloc[0].split(" for ")
+    says = (
+        f"{'Yes' if gain > 0 else 'No'}: on {' '.join(map(data_label, images.split()))}, accuracy of "
+        f"{distillation.gain(study, PRINTED, NOBODY)} In the last round the accuracy of a teacher is {teacher:.0f} %, "
+        f"that of its client {client:.0f} %."
+    )
+    numbers = [(f"{gain:+.1f}", "points from Local-Only"), (f"{teacher:.0f} %", "accuracy of the teachers")]
+    return Answer(says, [*numbers, (f"{client:.0f} %", "accuracy of the clients in that round")], "teachers")

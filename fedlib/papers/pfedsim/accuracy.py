@@ -146,15 +146,20 @@ def _(study):
     return figure
 
 
-@weights.says
-def _(study):
+def gain_of_weights(study) -> tuple[float, float]:
+    """Weights by similarity minus the better of uniform and shuffled ones, and the noise [points]; or NaN."""
     numbers = study.numbers("weights")
     by_seed = numbers.pivot_table(index="seed", columns="similarity", values="value")
     by_seed = by_seed.reindex(columns=["per_class", "uniform", "shuffled"]).dropna()
-    if by_seed.empty:
-        return ""
     ours, *others = by_seed.mean()
-    gain, noise = ours - max(others), numbers.groupby("similarity")["value"].std().max()
+    return ours - max(others), numbers.groupby("similarity")["value"].std().max()
+
+
+@weights.says
+def _(study):
+    gain, noise = gain_of_weights(study)
+    if np.isnan(gain):
+        return ""
     if np.isnan(noise):
         meaning = ""
     elif abs(gain) <= noise:

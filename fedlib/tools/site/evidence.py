@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 import pandas as pd
 
-from fedlib.report.paper import PAPERS
+from fedlib.report.paper import KEY, PAPERS
 from fedlib.studies import layout
 from fedlib.studies.layout import printed_item
 from fedlib.studies.pages import FOLDER
+from fedlib.studies.rows import Row
 from fedlib.studies.study import Study, study
 
 NUMBERS = ("value", "std", "n_seeds", "paper", "paper_std", "difference")
@@ -48,6 +50,21 @@ def read(folder: Path = FOLDER) -> Evidence:
         pd.read_csv(folder / "differences.csv"),
         folder,
     )
+
+
+def dates() -> dict[str, str]:
+    """The day of every commit; none outside a checkout."""
+    command = ["git", "-C", str(FOLDER.parent), "log", "--all", "--format=%H %cs"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return dict(line.split() for line in done.stdout.splitlines())
+
+
+def runs(one: Study) -> dict[tuple[str, ...], list[Row]]:
+    """The rows behind every measured number of a study, by its key."""
+    found: dict[tuple[str, ...], list[Row]] = {}
+    for *key, seed, tasks in one.frame[[*KEY, "seed", "tasks"]].itertuples(index=False, name=None):
+        found.setdefault(tuple(key), []).extend(one.rows[task, seed] for task in tasks.split())
+    return found
 
 
 def table(path: Path) -> pd.DataFrame:

@@ -9,17 +9,17 @@ import re
 from itertools import groupby
 from typing import Any
 
-import nbformat
 import pandas as pd
 
-from fedlib.report.paper import KEY, PAPERS, QUANTITIES, TITLES, format_pm, readings
-from fedlib.report.style import base_method, label
+from fedlib.report.paper import KEY, PAPERS, PROTOCOLS, QUANTITIES, QUESTIONS, TITLES, format_pm, readings
+from fedlib.report.style import PALETTE, base_method, data_label, label
 from fedlib.studies.differences import percentages
 from fedlib.studies.layout import item_title, printed_item
 from fedlib.studies.pages import ALT, differences_page, how_near, in_markdown, score
+from fedlib.studies.rows import Row
 from fedlib.studies.verdict import shares
-from fedlib.tools.site.evidence import Evidence, counted, names, numbers, side_by_side
-from fedlib.tools.site.markup import EXTRA, ROOT, Pages, anchor, fill
+from fedlib.tools.site.evidence import Evidence, counted, dates, names, numbers, runs, side_by_side
+from fedlib.tools.site.markup import EXTRA, ROOT, Pages, anchor, fill, place
 
 LESSONS = ["First steps <notebooks/00_first_steps>", "Playground <notebooks/playground>"]
 LESSONS += [f"{TITLES[paper]} notebook <notebooks/{i:02d}_{paper}>" for i, paper in enumerate(PAPERS, 1)]
@@ -33,10 +33,14 @@ TOCTREES = {  # the navigation of the site
 
 def pages(evidence: Evidence) -> Pages:
     """All pages of results, and their pictures."""
-    made: Pages = {"scoreboard.md": scoreboard(evidence), "ledger.md": ledger(evidence)}
+    made: Pages = {"ledger.md": ledger(evidence)}
+    made["scoreboard.md"] = scoreboard(evidence, made)
     says = f"Grey band: {how_near(evidence.board)}"
     picture = figure(made, drawing(evidence, "", "differences", made), ALT, "", says, up="")
-    made |= {"index.md": start(evidence, picture), "differences.md": differences_page(evidence.apart, section, picture)}
+    made |= {
+        "index.md": start(evidence, picture, made),
+        "differences.md": differences_page(evidence.apart, section, picture),
+    }
     for paper in PAPERS:
         made |= paper_page(evidence, paper)
         claims = evidence.ledger[evidence.ledger["paper"] == paper].to_dict("records")
@@ -49,13 +53,6 @@ def pages(evidence: Evidence) -> Pages:
 # -- start ---------------------------------------------------------------------------------------------------------
 
 
-def question(paper: str) -> str:
-    """The question of a paper's notebook, as the first page of the notebooks says it."""
-    text = "\n".join(cell.source for cell in nbformat.read(ROOT / "notebooks" / "start.ipynb", 4).cells)
-    found = re.search(rf"^## .*\(\d\d_{paper}\.ipynb\)\n(.*?\?)", text, re.MULTILINE)
-    return found[1].strip() if found else ""
-
-
 def citation(paper: str) -> str:
     """The citation of a paper in the README, as Markdown."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -63,7 +60,7 @@ def citation(paper: str) -> str:
     return re.sub(r"\s+", " ", found[1]) if found else ""
 
 
-def start(evidence: Evidence, picture: str) -> str:
+def start(evidence: Evidence, picture: str, made: Pages) -> str:
     """The start page; `picture` is shown beside the score."""
     ledger, summary = evidence.ledger, evidence.summary
     cards = [
@@ -71,7 +68,10 @@ def start(evidence: Evidence, picture: str) -> str:
         | {
             "id": paper,
             "name": TITLES[paper],
-            "question": question(paper),
+            "question": QUESTIONS[paper],
+            "answer": (answer := evidence.studies[paper].answer()),
+            "picture": drawing(evidence, paper, answer.figure, made) if answer else "",
+            "alt": evidence.studies[paper].item(answer.figure).alt if answer else "",
             "bar": shares(ledger.loc[ledger["paper"] == paper, "verdict"]),
         }
         for paper, row in zip(PAPERS, summary.to_dict("records"), strict=False)
@@ -101,11 +101,13 @@ def shown_numbers(evidence: Evidence, numbers: list[dict[str, Any]]) -> list[dic
         rows.append(
             {
                 "paper": paper,
+                "key": (item, method, *(row[name] for name in KEY[2:])),
                 "item": item_title(item),
                 "section": item_title(printed_item(item)[0]),
                 "method": method if method in QUANTITIES else label(method),
                 "page": "" if method in QUANTITIES else base_method(method),
-                "dataset": row["dataset"],
+                "dataset": data_label(row["dataset"]),
+                "stand_in": " ".join(map(data_label, row["stand_in"].split())),
                 "setting": row["setting"].replace(";", ", "),
                 "metric": row["metric"].replace("_", " "),
                 "printed": format_pm(row["paper"], row["paper_std"], digits) if pd.notna(row["paper"]) else "",
@@ -113,16 +115,56 @@ def shown_numbers(evidence: Evidence, numbers: list[dict[str, Any]]) -> list[dic
                 "seeds": row["n_seeds"] if done else "",
                 "difference": f"{row['difference']:+.{digits}f}" if pd.notna(row["difference"]) else "",
                 "commit": row["commit"][:7],
-                "note": "; ".join(filter(None, ["code has changed since" * changed, row["stand_in"]])),
+                "changed": changed,
             }
         )
     return rows
 
 
-def scoreboard(evidence: Evidence) -> str:
-    """The page of all printed numbers."""
-    rows = shown_numbers(evidence, evidence.board.to_dict("records"))
-    return fill("scoreboard.md", rows=rows, total=evidence.summary.iloc[-1])
+def scoreboard(evidence: Evidence, made: Pages) -> str:
+    """The page of all printed numbers, with the files of the runs behind ours."""
+    board, days = evidence.board, dates()
+    rows = shown_numbers(evidence, board.to_dict("records"))
+    behind = {paper: runs(one) for paper, one in evidence.studies.items()}
+    compared = {*percentages(board).index}
+    details: dict[tuple[object, ...], dict[str, object]] = {}  # one for all numbers of the same runs and table
+    for (k, entry), given in zip(enumerate(rows), board.to_dict("records"), strict=True):
+        own = behind[given["paper_id"]].get(entry["key"], ()) if entry["ours"] else ()
+        entry |= {"id": anchor("-".join((given["paper_id"], *entry["key"]))), "protocol": PROTOCOLS[given["protocol"]]}
+        entry |= {"x": given["paper"], "y": given["value"]} if k in compared else {}
+        files = dict.fromkeys((row.task, row.seed) for row in own)
+        if files:
+            new = {
+                "id": f"runs-{len(details)}",
+                "paper": given["paper_id"],
+                "item": given["item"],
+                "title": entry["item"],
+            }
+            new |= {
+                "method": entry["method"],
+                "changed": entry["changed"],
+                "files": [file(given["paper_id"], row, days, made) for row in dict.fromkeys(own)],
+            }
+            entry["runs"] = details.setdefault((given["paper_id"], given["item"], *files), new)["id"]
+    colours = dict(zip(PAPERS, PALETTE, strict=False))
+    return fill(
+        "scoreboard.md", rows=rows, total=evidence.summary.iloc[-1], details=[*details.values()], colours=colours
+    )
+
+
+def file(paper: str, row: Row, days: dict[str, str], made: Pages) -> dict[str, object]:
+    """The file of a run or measurement on the site, and when and where it was made."""
+    facts = row.facts
+    config, packages = facts.get("config", {}), facts.get("packages", {})
+    commit = facts.get("commit") or ""
+    made_by = {"where": place(f"figures/reference/runs/{paper}/{row.task}-s{row.seed}.json", made)}
+    made_by |= {"name": f"{row.task}-s{row.seed}.json", "commit": commit[:7], "day": days.get(commit, "")}
+    made_by |= {
+        "seconds": f"{facts['seconds']:,.0f}",
+        "torch": packages.get("torch", ""),
+        "machine": facts.get("machine", ""),
+    }
+    return made_by | {"device": {"cuda": "GPU", "cpu": "CPU"}.get(config.get("device"), "")}
 
 
 def ledger(evidence: Evidence) -> str:
@@ -183,7 +225,8 @@ def paper_page(evidence: Evidence, paper: str) -> Pages:
         paper=paper,
         name=name,
         number=PAPERS.index(paper) + 1,
-        question=question(paper),
+        question=QUESTIONS[paper],
+        answer=evidence.studies[paper].answer(),
         citation=citation(paper),
         row=row,
         claims=claims.to_dict("records"),

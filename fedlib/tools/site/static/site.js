@@ -1,7 +1,8 @@
 /* Tables with the class "board" can be filtered and sorted. Without this script they are plain tables.
 
    A heading with data-filter gets a list of the values of its column, one with data-presence (its value is the word for it) a choice
-   between rows that have something there and rows that have not. The choice is part of the address: scoreboard.html?paper=pfedsim. */
+   between rows that have something there and rows that have not. The choice is part of the address: scoreboard.html?paper=pfedsim.
+   The dots of the plot in data-plot are links to rows. */
 "use strict";
 
 function board(table) {
@@ -14,6 +15,7 @@ function board(table) {
   form.setAttribute("aria-label", "Filter the table");
   form.setAttribute("aria-controls", table.id);
   const tests = [];
+  const dots = Array.from(document.querySelectorAll(`#${table.dataset.plot} a`));
 
   function field(text, control, name) {
     const label = document.createElement("label");
@@ -49,7 +51,8 @@ function board(table) {
   const words = field("words", Object.assign(document.createElement("input"), { type: "search" }), "words");
   tests.push((row) => words.value.toLowerCase().split(/\s+/).every((word) => row.textContent.toLowerCase().includes(word)));
   const reset = Object.assign(document.createElement("button"), { type: "button", textContent: "Show all" });
-  form.append(reset);
+  const save = Object.assign(document.createElement("button"), { type: "button", textContent: "CSV of what is shown" });
+  form.append(reset, save);
   const count = document.createElement("p");
   count.className = "small";
   count.setAttribute("role", "status");
@@ -59,6 +62,7 @@ function board(table) {
       row.hidden = !tests.every((test) => test(row));
       return !row.hidden;
     });
+    dots.forEach((dot) => dot.classList.toggle("out", document.getElementById(dot.getAttribute("href").slice(1)).hidden));
     count.textContent = shown.length + " of " + rows.length + " rows shown.";
     if (!remember) return;
     const chosen = new URLSearchParams(Array.from(new FormData(form)).filter((pair) => pair[1]));
@@ -82,6 +86,23 @@ function board(table) {
       table.tBodies[0].append(...sorted);
     });
   });
+
+  const text = (cell) => '"' + cell.textContent.trim().replace(/\s+/g, " ").replace(/"/g, '""') + '"';
+  save.addEventListener("click", () => {
+    const shown = [table.tHead.rows[0], ...Array.from(table.tBodies[0].rows).filter((row) => !row.hidden)];
+    const lines = shown.map((row) => Array.from(row.cells, text).join(",") + "\n");
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(new Blob(lines, { type: "text/csv" }));
+    link.download = table.id + ".csv";
+    link.click();
+    URL.revokeObjectURL(link.href);
+  });
+  dots.forEach((dot) => dot.addEventListener("click", () => { // its table; the browser then goes to its row
+    const row = document.getElementById(dot.getAttribute("href").slice(1));
+    form.reset();
+    ["paper", "item"].forEach((name, k) => { form.elements.namedItem(name).value = value(row, k); });
+    apply(true);
+  }));
 
   form.addEventListener("input", () => apply(true));
   form.addEventListener("submit", (event) => event.preventDefault());
