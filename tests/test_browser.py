@@ -3,6 +3,7 @@
 FEDLIB_SCREENSHOTS names a folder for pictures of what the browser showed.
 """
 
+import csv
 import json
 import os
 import re
@@ -138,6 +139,32 @@ def visit(lab, page):
     return visited
 
 
+@pytest.fixture(scope="module")
+def board() -> str:
+    """The page of the scoreboard, with the script and the style of the site."""
+    pytest.importorskip("docutils", reason="docutils is not installed")
+    from fedlib.tools.site import evidence, results
+
+    [html] = re.findall(r"(?s)`{6}\{raw\} html\n(.*?)`{6}", results.scoreboard(evidence.read(), {}))
+    style, script = (
+        (ROOT / "fedlib" / "tools" / "site" / "static" / f"site.{kind}").read_text(encoding="utf-8")
+        for kind in ("css", "js")
+    )
+    return f"<!doctype html><title>board</title><style>{style}</style>{html}<script>{script}</script>"
+
+
+@pytest.fixture
+def open_board(board, page):
+    """A function that opens the scoreboard with a query; it returns the browser's page."""
+
+    def opened(query: str = ""):
+        page.route("**/scoreboard.html*", lambda route: route.fulfill(body=board, content_type="text/html"))
+        page.goto(f"http://127.0.0.1/scoreboard.html{query}")
+        return page
+
+    return opened
+
+
 def photograph(page, name: str) -> None:
     if SHOTS:
         Path(SHOTS).mkdir(parents=True, exist_ok=True)
@@ -213,3 +240,82 @@ def test_the_playground_is_a_page_without_code_under_voila(voila, page):
     playwright.expect(page.get_by_role("link", name="Explained in 04_pfedmb")).to_be_visible()
     playwright.expect(page.get_by_text("round 1 of 1")).to_be_visible(timeout=MINUTE)
     photograph(page, "preset")
+
+
+def shown_rows(page) -> list[list[str]]:
+    """The texts of the rows of the scoreboard that are shown."""
+    texts = "rows => rows.filter(row => !row.hidden).map(row => Array.from(row.cells, cell => cell.textContent))"
+    found = page.locator("#board tbody tr").evaluate_all(texts)
+    return [[" ".join(text.split()) for text in row] for row in found]
+
+
+def test_the_address_of_a_filter_shows_the_same_rows_again(open_board):
+    page = open_board()
+    everything = shown_rows(page)
+    page.locator("[name=paper]").select_option("pfedmb")
+    page.locator("[name=protocol]").select_option("paper's text")
+    page.locator("[name=words]").fill("fedper")
+    filtered = shown_rows(page)
+    assert 0 < len(filtered) < len(everything)
+    assert all((row[0], row[6], row[2]) == ("pFedMB", "paper's text", "FedPer") for row in filtered)
+    again = open_board(page.url.partition("scoreboard.html")[2])
+    assert shown_rows(again) == filtered
+    again.get_by_role("button", name="Show all").click()
+    assert shown_rows(again) == everything
+
+
+def test_the_csv_has_the_rows_that_are_shown_in_their_order_and_no_other(open_board):
+    page = open_board("?paper=fedsimsup&measured=yes")
+    page.locator("#board").get_by_role("button", name="printed").click()
+    with page.expect_download() as download:
+        page.get_by_role("button", name="CSV of what is shown").click()
+    head, *rows = csv.reader(Path(download.value.path()).read_text(encoding="utf-8").splitlines())
+    assert head == [
+        "paper",
+        "item",
+        "method",
+        "data",
+        "setting",
+        "metric",
+        "protocol",
+        "printed",
+        "ours",
+        "seeds",
+        "gap",
+    ]
+    assert rows == shown_rows(page)
+    assert {row[0] for row in rows} == {"FedSimSup"}
+
+
+def test_a_click_on_a_dot_shows_its_table_and_marks_its_row(open_board):
+    page = open_board("?paper=pfedhr")
+    dots = page.locator("#board-plot a:not(.out)")
+    assert 0 < dots.count() < page.locator("#board-plot a").count()
+    paper, table, method, *_ = dots.last.get_attribute("aria-label").split(", ")
+    dots.last.dispatch_event("click")
+    assert {tuple(row[:2]) for row in shown_rows(page)} == {(paper, table)}
+    assert page.locator("#board tr:target td").nth(2).inner_text() == method
+    assert page.locator("#board tr:target").is_visible()
+
+
+def test_the_scoreboard_fits_and_its_first_columns_stay(open_board):
+    page = open_board()
+    page.set_viewport_size({"width": 1000, "height": 900})  # the side bar takes the rest of 1280
+    page.add_style_tag(content="html { font: 16px DejaVu Sans } .wide { width: 942px }")
+    box = page.locator(".wide.tall")
+    assert box.evaluate("box => box.scrollWidth - box.clientWidth") == 0
+    page.add_style_tag(content=".wide { width: 700px }")
+    box.evaluate("box => box.scrollBy(150, 200)")
+    place = "cell => cell.getBoundingClientRect().left - cell.closest('.wide').getBoundingClientRect().left"
+    first = page.locator("#board tbody tr").first.locator("td")
+    assert [round(first.nth(k).evaluate(place)) for k in (0, 1)] == [1, 81]
+
+
+def test_a_number_opens_its_runs(open_board):
+    page = open_board("?paper=pfedsim&item=Table+3&measured=yes")
+    runs = page.locator(".runs:popover-open")
+    assert runs.count() == 0
+    page.locator("#board tbody button:visible").first.press("Enter")
+    assert "make evidence PAPER=pfedsim ITEM=table3" in runs.inner_text()
+    page.keyboard.press("Escape")
+    assert runs.count() == 0

@@ -1,5 +1,6 @@
 """The site: no warning, complete offline, every link leads somewhere, and its numbers are those of the files."""
 
+import json
 import os
 import re
 import subprocess
@@ -17,7 +18,8 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 
 import fedlib as fl
 from fedlib.report import PAPERS, format_pm
-from fedlib.report.style import WIDE
+from fedlib.report.paper import PROTOCOLS, QUESTIONS, TITLES
+from fedlib.report.style import WIDE, data_label
 from fedlib.studies.layout import item_title
 from fedlib.studies.pages import FOLDER, score
 from fedlib.studies.verdict import VERDICTS
@@ -144,6 +146,45 @@ def test_every_page_can_be_read_without_eyes_and_walked_without_a_mouse(site):
 # -- numbers --------------------------------------------------------------------------------------------------------
 
 
+def test_every_measured_number_leads_to_the_files_of_its_runs(site):
+    page = read(site / "scoreboard.html")
+    for row, given in zip(page.select("#board tbody tr"), BOARD.to_dict("records"), strict=True):
+        button = row.select_one("button")
+        assert bool(button) == (given["n_seeds"] != "0"), row["id"]
+        if not button:
+            continue
+        box = page.find(id=button["popovertarget"])
+        paths = [site / link["href"] for link in box.select("a")]
+        facts = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
+        assert len({one["seed"] for one in facts}) == int(given["n_seeds"]), row["id"]
+        assert given["commit"] in {one["commit"] for one in facts}, row["id"]
+        assert all(one["commit"][:7] in line.text for one, line in zip(facts, box.select("li"), strict=True))
+        assert f"PAPER={given['paper_id']} ITEM={given['item']}" in box.pre.text
+        assert {path.parent.name for path in paths} == {given["paper_id"]}
+
+
+def test_the_plot_has_a_dot_for_each_measured_percentage(site):
+    page, own = read(site / "scoreboard.html"), BOARD[(BOARD["difference"] != "")]
+    own = own[own["metric"].isin(["accuracy", "weighted_f1", "weighted_auc"])]
+    dots = page.select("#board-plot circle")
+    assert [[(float(dot["cx"]) - 45) / 4.2, (350 - float(dot["cy"])) / 3.4] for dot in dots] == [
+        pytest.approx([float(row["paper"]), float(row["value"])], abs=0.05) for row in own.to_dict("records")
+    ]
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_the_question_of_a_paper_is_answered_with_three_numbers_on_its_page_and_the_start_page(site, paper):
+    answer = study(paper).answer()
+    [card] = (card for card in read(site / "index.html").select(".paper-card") if card.a.text == TITLES[paper])
+    assert card.img["src"].endswith(f"{paper}/{answer.figure}.svg")
+    for place in (card, read(site / "papers" / f"{paper}.html")):
+        assert QUESTIONS[paper] in place.text
+        assert place.select_one("p.answer").text == answer.says
+        shown = [(pair.dd.text, pair.dt.text) for pair in place.select("dl.figures div")]
+        assert shown == [*answer.numbers]
+        assert len(shown) == 3
+
+
 @cache
 def study(paper: str) -> fl.Study:
     return fl.study(paper)
@@ -168,11 +209,12 @@ def numbers_of(frame: pd.DataFrame) -> list[list[str]]:
 
 def test_the_scoreboard_of_the_site_is_the_file(site):
     shown = rows_of(read(site / "scoreboard.html"), "board")
-    assert [[row[6], row[7], row[8], row[10]] for row in shown] == numbers_of(BOARD)
-    assert [row[3:6] for row in shown] == [
-        [r.dataset, r.setting.replace(";", ", "), r.metric.replace("_", " ")] for r in BOARD.itertuples()
+    assert [row[7:10] for row in shown] == [row[:3] for row in numbers_of(BOARD)]
+    assert [[row[3].partition(" (")[0], *row[4:7]] for row in shown] == [
+        [data_label(r.dataset), r.setting.replace(";", ", "), r.metric.replace("_", " "), PROTOCOLS[r.protocol]]
+        for r in BOARD.itertuples()
     ]
-    assert sum(bool(row[6]) for row in shown) == 710
+    assert sum(bool(row[7]) for row in shown) == (BOARD["paper"] != "").sum()
     assert (site / "files" / "scoreboard.csv").read_bytes() == (FOLDER / "scoreboard.csv").read_bytes()
 
 
@@ -243,11 +285,11 @@ def test_a_wrong_number_in_a_file_would_be_on_the_pages(tmp_path):
     wrong = files.read()._replace(
         board=files.table(tmp_path / "scoreboard.csv"), summary=pd.read_csv(tmp_path / "summary.csv")
     )
-    shown = rows_of(BeautifulSoup(results.scoreboard(wrong), "html.parser"), "board")
-    assert [row[6:9] for row in shown] != [row[:3] for row in numbers_of(BOARD)]
-    assert "48.31 ± 0.91" in results.scoreboard(wrong)
+    shown = rows_of(BeautifulSoup(results.scoreboard(wrong, {}), "html.parser"), "board")
+    assert [row[7:10] for row in shown] != [row[:3] for row in numbers_of(BOARD)]
+    assert "48.31 ± 0.91" in results.scoreboard(wrong, {})
     assert "48.31 ± 0.91" in results.paper_page(wrong, "pfedsim")["papers/pfedsim.md"]
-    assert "print 9711 numbers" in results.start(wrong, "")
+    assert "print 9711 numbers" in results.start(wrong, "", {})
 
 
 def test_numbers_on_data_that_stand_in_are_counted_apart(site):
