@@ -40,7 +40,7 @@ def read(folder: Path = FOLDER) -> Evidence:
     return Evidence(
         table(folder / "scoreboard.csv"),
         pd.read_csv(folder / "ledger.csv", dtype=str, keep_default_na=False),
-        pd.read_csv(folder / "summary.csv"),
+        pd.read_csv(folder / "summary.csv").fillna(""),
         studies,
         {paper: one.items() for paper, one in studies.items()},
         {
