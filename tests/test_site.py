@@ -335,7 +335,7 @@ def test_the_page_of_a_paper_has_all_its_items_and_printed_numbers(site, paper):
     says = next(p.text for p in page.select("article p") if " claims: " in p.text).partition(" claims: ")[2]
     assert list(map(int, re.findall(r"\d+", says))) == [n for n in counts if n]
     section = page.find("section", id="printed-and-measured")
-    own = BOARD[(BOARD["paper_id"] == paper) & (BOARD["difference"] != "")]
+    own = first_protocol(BOARD[(BOARD["paper_id"] == paper) & (BOARD["difference"] != "")])
     own = own[own["metric"].isin(["accuracy", "weighted_f1", "weighted_auc"])]
     gaps = own["value"].astype(float) - own["paper"].astype(float)
     counts = [len(gaps), (abs(gaps) <= 3).sum(), 3, (gaps > 3).sum(), (gaps < -3).sum()]

@@ -13,7 +13,7 @@ import pandas as pd
 
 from fedlib.report.paper import KEY, PAPERS, PROTOCOLS, QUANTITIES, QUESTIONS, TITLES, format_pm, readings
 from fedlib.report.style import PALETTE, base_method, data_label, label
-from fedlib.studies.differences import percentages
+from fedlib.studies.differences import first_protocol, percentages
 from fedlib.studies.layout import item_title, printed_item
 from fedlib.studies.pages import ALT, differences_page, how_near, in_markdown, score
 from fedlib.studies.rows import Row
@@ -242,7 +242,7 @@ def paper_page(evidence: Evidence, paper: str) -> Pages:
 
 def agreement(evidence: Evidence, paper: str, made: Pages) -> str:
     """The figure of every measured percentage against the printed one; "" if there is none."""
-    own = percentages(evidence.board[evidence.board["paper_id"] == paper])
+    own = first_protocol(percentages(evidence.board[evidence.board["paper_id"] == paper]))
     file = drawing(evidence, paper, "printed_and_measured", made) if len(own) else ""
     if not file:
         return ""
