@@ -54,6 +54,7 @@ def valid(federation) -> dict:
         "federate": {"data": federation.data, "partition": fl.iid(), "clients": 4},
         "load": {"name": "digits"},
         "study": {"paper": "pfedsim"},
+        "compare": {"table": "pfedmb/table1", "algorithm": "fedavg", "profile": "smoke"},
         "run": cell,
         "sweep": {"cells": [cell]},
     }

@@ -191,7 +191,8 @@ def test_the_page_of_differences_has_every_table_and_what_its_controls_say(built
             own["name"],
             *(f"{own[n]:.1f}" for n in ("paper", "value", "difference")),
         ]
-        assert line.startswith(f"| {table}({own['paper_id']}/{own['item']}.svg) | ")
+        kind = "md" if layout.printed_item(own["item"])[1] else "svg"  # a further protocol has a table only
+        assert line.startswith(f"| {table}({own['paper_id']}/{own['item']}.{kind}) | ")
         assert line.split(" | ", 1)[1] == " | ".join(map(str, shown)) + " |"
     told, bullets = set(), []
     for line in lines:

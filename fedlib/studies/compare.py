@@ -105,11 +105,14 @@ def compare(
         >>> comparison.figure.axes[0].get_title("left")
         '10 clients, five pairs'
     """
-    paper, _, item = table.partition("/")
+    paper, slash, item = table.partition("/") if isinstance(table, str) else ("", "", "")
+    if not slash:
+        raise ValueError(f"table={table!r} is unknown; name paper and table, for example 'pfedsim/table3'.")
     whole, method = study(paper, profile, seeds), resolve(algorithm)
     check_choice("table", item, {cell.item for cell in whole.cells})
     theirs = [cell for cell in whole.cells if cell.item == item]
     methods = {cell.method for cell in theirs}
+    check_choice("like", like, {"", *methods})
     like = like or next((name for name in ("fedavg", "local_only") if name in methods), "")
     name = str(method) if method.name in {*whole.table(item)["method"]} else method.name
     label(name)  # raises if it is not registered

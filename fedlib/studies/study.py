@@ -317,7 +317,7 @@ class Study:
         Example:
             >>> import fedlib as fl
             >>> fl.study("fedcs").differences()["item"].tolist()
-            ['table1', 'table2']
+            ['table1', 'table1_text', 'table2']
         """
         return differences(self, points)
 
