@@ -63,11 +63,11 @@ def test_a_committed_row_is_used_unless_its_code_has_changed(asked, monkeypatch)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("pfedsim", "fedavg"), "table='' is unknown"),
+        (("pfedsim", "fedavg"), "table='pfedsim' is unknown"),
         (("pfedsim/table33", "fedavg"), "did you mean 'table3"),
         (("pfedsin/table3", "fedavg"), "did you mean 'pfedsim'"),
         (("pfedsim/table3", "fedavgg"), "did you mean 'fedavg'"),
-        (("pfedsim/table3", "fedavg", "smoke", 1, "scaffold"), "like='scaffold' has no runs"),
+        (("pfedsim/table3", "fedavg", "smoke", 1, "scaffold"), "like='scaffold' is unknown"),
         (("pfedsim/table4", "fedavg", "smoke"), "like='' has no runs of its own in 'pfedsim/table4'"),
         (("pfedsim/table3", "fedavg"), "the data of 'pfedsim/table3' are not here: cifar10, "),
     ],
