@@ -90,3 +90,14 @@ def test_an_item_with_two_protocols_puts_both_beside_the_printed_numbers_and_cou
     assert (text[0], code[0]) == ("table3", "table3_code")
     assert '"weights"' in text[1]  # the control
     assert "within 3 points" in code[1]
+
+
+def test_protocols_are_compared_where_their_runs_differ_and_small_profiles_have_the_first_only():
+    paper, place = study("fedsimsup"), ("cifar10", "clients=100;dir=0.1", "accuracy")
+    items = ("table1", "table1_inferred")
+    numbers = [(item, method, *place, 50.0) for item in items for method in ("fedavg", "perfedavg")]
+    says = with_numbers(paper, given(*numbers)).says("table1")
+    assert "The mean distance from 1 printed numbers is" in says  # FedAvg has one run for both protocols
+    assert "The mean distance" not in with_numbers(paper, given(*numbers[::2])).says("table1")
+    for profile in ("smoke", "quick"):
+        assert not {cell.item for cell in study("fedsimsup", profile).cells} & {"table1_inferred", "table2_inferred"}

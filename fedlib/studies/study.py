@@ -355,7 +355,7 @@ class Study:
         return draw(self) if self._shows(item) else plot_nothing()
 
     def says(self, item: str) -> str:
-        """The sentence of an item, and its runs that have diverged; "" if nothing has been measured."""
+        """The sentence of an item, the distances of its protocols from print, and its diverged runs; "" without any."""
         sentence = self.item(item).sentence
         text = sentence(self) if sentence and self._shows(item) else ""
         return " ".join(filter(None, [text, self._protocols(item), self.diverged(item)]))

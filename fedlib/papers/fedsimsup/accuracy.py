@@ -15,7 +15,6 @@ from fedlib.report.style import RED, data_label
 from fedlib.studies.item import Cell, item
 from fedlib.studies.layout import parts_of
 from fedlib.studies.rows import Row
-from fedlib.studies.tasks import Run
 
 EARLY = 50  # the round at which Fig. 2 is read first
 EQUAL = "all $s_{ij}=1$"
@@ -67,14 +66,16 @@ def lead(table: str, study) -> str:
     return who_leads(study.numbers(table), "fedsimsup", name=partial(place, study))
 
 
-def with_outer_step(task: Run, beta: float = 0.0) -> Run:
-    """The run; one of Per-FedAvg with this outer step, unless it is 0."""
-    if task.algorithm.name != "perfedavg" or not beta:
-        return task
-    return task._replace(algorithm=fl.perfedavg(**task.algorithm.hyper | {"beta": beta}))
-
-
 DOTS = "Accuracy of each method: small dots are seeds, large ones their mean, crosses printed values."
+
+
+def accuracies(sizes, where, methods, beta=0.0):
+    """The numbers of Table 1 or 2; `beta`: outer step of Per-FedAvg instead of the usual one."""
+    for c, m in product(where, methods):
+        task = table_run(sizes, c, m)
+        if beta and m == "perfedavg":
+            task = task._replace(algorithm=fl.perfedavg(**task.algorithm.hyper | {"beta": beta}))
+        yield Cell(m, c.dataset, c.setting, (task,), last_five, seeds=seeds(sizes, m))
 
 
 @item(
@@ -83,15 +84,7 @@ DOTS = "Accuracy of each method: small dots are seeds, large ones their mean, cr
     protocols=PROTOCOLS,
 )
 def table1(sizes, **protocol):
-    for c, m in product([*columns(sizes, "dir"), *columns(sizes, "natural")], sizes.methods):
-        yield Cell(
-            m,
-            c.dataset,
-            c.setting,
-            (with_outer_step(table_run(sizes, c, m), **protocol),),
-            last_five,
-            seeds=seeds(sizes, m),
-        )
+    return accuracies(sizes, [*columns(sizes, "dir"), *columns(sizes, "natural")], sizes.methods, **protocol)
 
 
 table1.draw(partial(method_figure, "table1"))
@@ -100,15 +93,7 @@ table1.says(partial(lead, "table1"))
 
 @item("Table 2: accuracy [%] with the same number of classes for every client.", alt=DOTS, protocols=PROTOCOLS)
 def table2(sizes, **protocol):
-    for c, m in product(columns(sizes, "pat"), sizes.pathological_methods):
-        yield Cell(
-            m,
-            c.dataset,
-            c.setting,
-            (with_outer_step(table_run(sizes, c, m), **protocol),),
-            last_five,
-            seeds=seeds(sizes, m),
-        )
+    return accuracies(sizes, columns(sizes, "pat"), sizes.pathological_methods, **protocol)
 
 
 table2.draw(partial(method_figure, "table2"))

@@ -243,7 +243,7 @@ def flower(device: torch.device, turns: int, rounds: int = 6) -> Rows:
 
         works = {f"Flower's simulation, {cores()} workers": theirs, "fl.run, one core": ours}
         works[f"fl.sweep of {cores()} runs, per run"] = side_by_side
-        taken = in_turns(works, turns, lambda work: 1000 * work())
+        taken = in_turns(works, turns, lambda work: work())
         for name in works:
             line = row(taken, name, next(iter(works)), case="FedAvg round", clients=20, cohort=10)
             yield line | {"s_per_round": line["seconds"]}

@@ -24,9 +24,7 @@ class Evidence(NamedTuple):
 
     board: pd.DataFrame  # the scoreboard: all printed numbers with ours beside them
     ledger: pd.DataFrame  # all claims with their verdict, and `check`, the predicate that decides
-    summary: (
-        pd.DataFrame
-    )  # printed, measured, and the number of claims by verdict, a row for each paper and one for all
+    summary: pd.DataFrame  # printed, measured, near and judged numbers: a row for each paper, and one for all
     studies: Mapping[str, Study]  # by paper
     costs: Mapping[str, pd.DataFrame]  # by paper: runs of each item, missing runs and their hours
     says: Mapping[str, Mapping[str, str]]  # by paper and item: the sentence of each measured figure
