@@ -79,6 +79,7 @@ def test_an_item_with_two_protocols_puts_both_beside_the_printed_numbers_and_cou
     wide = one.side_by_side("table3")
     assert wide.columns.tolist() == [("CIFAR-10, dir=0.1", name) for name in ("paper", "paper's text", "authors' code")]
     assert wide.loc["FedAvg"].tolist() == ["24.77 ± 4.25", "40.00", "26.00"]
+    assert one.numbers("table3", "table3_code")["paper"].tolist() == [24.77, 24.77]
     assert one.says("table3").endswith("is 15.2 points with the paper's text, 1.2 points with the authors' code.")
     board = one.scoreboard().query("n_seeds > 0").set_index("protocol")
     assert board["difference"].round(2).to_dict() == {"text": 15.23, "code": 1.23}
