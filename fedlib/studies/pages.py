@@ -184,7 +184,8 @@ def completeness(full: Study) -> pd.DataFrame:
 
 
 def printed_and_measured(one: Study, board: pd.DataFrame) -> Figure:
-    """Plot every measured percentage against the printed one; on the diagonal they agree."""
+    """Plot every measured percentage, with its first protocol, against the printed one; on the diagonal they agree."""
+    board = first_protocol(board)
     printed, both = (board["metric"].isin(IN_PERCENT) & board["paper"].notna()).sum(), percentages(board)
     figure, ax = plt.subplots(figsize=(WIDE, WIDE), layout="constrained")
     ax.plot([0, 100], [0, 100], color="0.7", linewidth=1, zorder=0)
