@@ -102,8 +102,8 @@ def _(study):
     tau = {words: means(study, "fig2")[f"tau {name}"] for name, words in SIGNALS.items()}
     best = [words for words, value in tau.items() if value == max(tau.values())]
     values = ", ".join(f"{t:.2f} for {words}" for words, t in tau.items())
-    rank = f"{' and '.join(best)} {'rank' if len(best) > 1 else 'ranks'} the pairs most like the data similarity does"
-    return f"Kendall's tau with the data similarity is {values}: {rank}."
+    text = f"The order of the pairs is closest to that by data similarity for {' and '.join(best)}: Kendall's tau is"
+    return f"{text} {values}."
 
 
 @item(
