@@ -263,10 +263,11 @@ def _write_differences(frame: pd.DataFrame, board: pd.DataFrame, folder: Path) -
 
 
 def _save(figure: Figure, path: Path) -> None:
-    figure.canvas, figure.dpi = FigureCanvasSVG(figure), 72  # as when it is saved
+    canvas, figure.dpi = FigureCanvasSVG(figure), 72  # as when it is written
     figure.draw_without_rendering()  # lays it out; the last bits of that differ between builds
     figure.set_layout_engine("none")
     for ax in figure.axes:
         ax.set_position(np.round(ax.get_position(original=True).bounds, 6).tolist())
-    write_file(path.with_suffix(".svg"), lambda file: figure.savefig(file, format="svg", metadata={"Date": None}))
+    figure.dpi = mpl.rcParams["savefig.dpi"]  # of the images in it
+    write_file(path.with_suffix(".svg"), lambda file: canvas.print_svg(file, metadata={"Date": None}))
     plt.close(figure)
