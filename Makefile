@@ -32,7 +32,7 @@ BATCH  = --profile $(PROFILE) $(foreach n,$(NOTEBOOK),--notebook '$(n)') $(forea
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help figures test test-all test-browser mutants lab evidence evidence-report evidence-recheck site methods bench diff setup lint lock strip release clean distclean
+.PHONY: help figures test test-all test-browser mutants lab evidence evidence-report evidence-recheck site slides methods bench diff setup lint lock strip release clean distclean
 
 help:  ## Show this list
 	@echo "make figures makes all tables and figures; make lab opens the notebooks."
@@ -78,6 +78,9 @@ $(LESSONS): notebooks/$$(notdir $$@) $(shell git ls-files 'fedlib/*.py' 2>/dev/n
 
 site: $(FOR_SITE) $(LESSONS)  ## Make the site of results, notebooks, methods and API in figures/site; it needs no network: PROFILE=quick
 	@$(PY) -m fedlib.tools.site build --profile $(PROFILE)
+
+slides: $(FOR_NOTEBOOKS)  ## Make slides of the executed notebooks in figures/<profile>/slides; a browser shows them, with a network
+	@$(PY) -m fedlib.tools.slides figures/$(PROFILE)
 
 methods: $(FOR_TEST)  ## Write the table of methods in fedlib/methods/README.md from their files and tests
 	@$(PY) -m fedlib.tools.site methods
