@@ -68,7 +68,7 @@ evidence-report: $(FOR_NOTEBOOKS)  ## Make tables, ledgers and the scoreboard of
 evidence-recheck: $(FOR_NOTEBOOKS)  ## Repeat the first rounds of old rows with the old code and today's: where they agree to the bit, the row stays valid
 	@$(PY) -m fedlib.studies recheck $(foreach p,$(PAPER),--paper '$(p)')
 
-LESSONS := $(addprefix figures/$(PROFILE)/,first_steps/00_first_steps.ipynb playground.ipynb)
+LESSONS := $(addprefix figures/$(PROFILE)/,first_steps/00_first_steps.ipynb playground.ipynb $(notdir $(wildcard notebooks/problems*.ipynb)))
 
 .SECONDEXPANSION:
 $(LESSONS): notebooks/$$(notdir $$@) $(shell git ls-files 'fedlib/*.py' 2>/dev/null) | $(FOR_SITE)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import nbformat
 import pandas as pd
+import papermill
 import pytest
 from IPython.core.inputtransformer2 import TransformerManager
 
@@ -119,6 +120,29 @@ def test_the_first_cell_installs_the_package_in_colab_only(name, colab, monkeypa
     shell = types.SimpleNamespace(run_line_magic=lambda *words: asked.append(" ".join(words)))
     exec(TransformerManager().transform_cell(first.source), {"get_ipython": lambda: shell})
     assert asked == [install("notebooks").replace("install", "install --quiet")] * colab
+
+
+@pytest.mark.parametrize("sheet", sorted(NOTEBOOKS.glob("problems*.ipynb")), ids=lambda path: path.stem)
+def test_every_problem_of_a_sheet_has_a_folded_solution_and_a_hidden_check(sheet):
+    _, *problems = re.split(
+        r"^## Problem \d", "\n".join(map(with_kind, nbformat.read(sheet, 4).cells)), flags=re.MULTILINE
+    )
+    assert len(problems) == 4
+    for problem in problems:
+        assert [problem.count(part) for part in ("<details>", "</details>", "[solution]", "[code]")] == [1] * 4
+        assert "assert" in problem.split("[solution]")[1]
+
+
+def with_kind(cell) -> str:
+    solution = cell.metadata == {"jupyter": {"source_hidden": True}, "tags": ["solution"]}
+    return f"{'[solution]' if solution else '[code]' * (cell.cell_type == 'code')} {cell.source}".lstrip()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sheet", sorted(NOTEBOOKS.glob("problems*.ipynb")), ids=lambda path: path.stem)
+def test_the_checks_of_a_problem_sheet_hold(sheet, tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDLIB_RUNS", str(tmp_path / "runs"))
+    papermill.execute_notebook(sheet, tmp_path / sheet.name, cwd=NOTEBOOKS, progress_bar=False)
 
 
 # -- what it leaves -----------------------------------------------------------------------------------------------

@@ -23,9 +23,10 @@ from fedlib.tools.site.markup import EXTRA, ROOT, Pages, anchor, fill, place
 
 LESSONS = ["First steps <notebooks/00_first_steps>", "Playground <notebooks/playground>"]
 LESSONS += [f"{TITLES[paper]} notebook <notebooks/{i:02d}_{paper}>" for i, paper in enumerate(PAPERS, 1)]
+PROBLEMS = [f"notebooks/{sheet.stem}" for sheet in sorted((ROOT / "notebooks").glob("problems*.ipynb"))]
 TOCTREES = {  # the navigation of the site
     "Results": ["scoreboard", "ledger", "Differences <differences>", *(f"{TITLES[p]} <papers/{p}>" for p in PAPERS)],
-    "Learn": [*LESSONS, "glossary", "lecturer"],
+    "Learn": [*LESSONS, *PROBLEMS, "glossary", "lecturer"],
     "Library": ["use", "data", "runs", "trust", "methods/index", "api/index"],
     "Project": ["contributing", "changes"],
 }
