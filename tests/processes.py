@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import runpy
+import shutil
 import socket
 import sys
 import time
@@ -14,6 +15,7 @@ from typing import Any
 import cloudpickle
 
 CONTEXT = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 CONTEXT.set_forkserver_preload(["fedlib.tools.batch", "torch._dynamo"])
 
 

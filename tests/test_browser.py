@@ -20,12 +20,11 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from processes import free_port
+from processes import BROWSER, free_port
 
 ROOT = Path(__file__).parent.parent
 SHOTS = os.environ.get("FEDLIB_SCREENSHOTS")
 pytestmark = pytest.mark.slow
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 MINUTE = 60_000  # milliseconds
 NOTEBOOK = ".jp-NotebookPanel:visible"  # JupyterLab keeps those in other tabs in the page, hidden
 

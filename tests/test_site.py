@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 from bs4 import BeautifulSoup
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+from processes import BROWSER
 
 import fedlib as fl
 from fedlib.report import PAPERS, format_pm
@@ -45,7 +46,7 @@ PICTURE = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEh
 
 def executed(folder: Path) -> None:
     """An executed notebook with a formula, a picture, a table, a slider, a widget and a progress bar."""
-    slider = f'<input type="range"><img src="data:image/png;base64,{PICTURE}" alt="Round 0."><script>1;</script>'
+    slider = f'<input type="range" aria-label="round"><img src="data:image/png;base64,{PICTURE}" alt="Round 0."><script>1;</script>'
     widget = {"application/vnd.jupyter.widget-view+json": {"model_id": "a"}, "text/html": slider, "text/plain": "w"}
     outputs = [
         new_output("display_data", data={"image/png": PICTURE}, metadata={"image/png": {"alt": "A dot & more."}}),
@@ -453,3 +454,37 @@ def test_a_warning_of_sphinx_stops_the_build(tmp_path):
     own = os.environ | {"PYTHONPATH": PATH}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, env=own)
     assert "Unknown directive type: 'nonsense'" in done.stdout
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no chromium and no google-chrome here")
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_no_violation_of_accessibility(site, scheme):
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    from playwright.sync_api import sync_playwright
+
+    names = ["index", "scoreboard", "ledger", "use", "data", "lecturer", "bench", "items", "api/index", "api/data"]
+    names += ["papers/pfedsim", "claims/cs01", "methods/index", "methods/pfedsim"]
+    names += ["notebooks/01_pfedsim", "notebooks/problems1-averaging"]
+    found = {}
+    with sync_playwright() as p:
+        page = p.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"]).new_page(color_scheme=scheme)
+        for name in names:
+            page.goto((site / f"{name}.html").as_uri())
+            found[name] = [(one["id"], one["nodes"][0]["html"]) for one in axe.run(page).response["violations"]]
+    assert {name: violations for name, violations in found.items() if violations} == {}
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no chromium and no google-chrome here")
+def test_the_side_bars_open_with_the_keyboard_on_a_phone(site):
+    from playwright.sync_api import expect, sync_playwright
+
+    with sync_playwright() as p:
+        page = p.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"]).new_page()
+        page.set_viewport_size({"width": 390, "height": 800})
+        for name, link in ("All pages", "Scoreboard"), ("On this page", "Tables and figures"):
+            page.goto((site / "papers" / "pfedsim.html").as_uri())
+            expect(page.get_by_role("link", name=link, exact=True).last).not_to_be_in_viewport()
+            page.locator(f"button[aria-label='{name}']:visible").first.press("Enter")
+            expect(page.get_by_role("link", name=link, exact=True).last).to_be_in_viewport()
+            before = "(boxes) => boxes.map((box) => getComputedStyle(box, '::before').content)"
+            assert not [text for text in page.locator("nav").evaluate_all(before) if "ERROR" in text]

@@ -118,15 +118,22 @@ function board(table) {
 
 document.querySelectorAll("table.board").forEach(board);
 
-/* The theme opens its side bars with labels, which the Tab key does not reach. */
+/* The theme opens its side bars with labels, which the Tab key does not reach: a button in each of them does the same. */
 document.querySelectorAll("label.nav-overlay-icon, label.toc-overlay-icon").forEach((label) => {
   const box = document.getElementById(label.htmlFor);
-  label.tabIndex = 0;
-  label.setAttribute("role", "button");
-  label.setAttribute("aria-label", label.htmlFor === "__toc" ? "On this page" : "All pages");
-  label.addEventListener("keydown", (event) => {
-    if (event.key !== "Enter" && event.key !== " ") return;
-    event.preventDefault();
-    box.checked = !box.checked;
-  });
+  const button = Object.assign(document.createElement("button"), { type: "button", className: "open" });
+  button.setAttribute("aria-label", label.htmlFor === "__toc" ? "On this page" : "All pages");
+  button.append(...label.childNodes);
+  button.addEventListener("click", () => { box.checked = !box.checked; });
+  label.append(button);
+});
+
+/* What Sphinx and its theme leave out for screen readers and keyboards. */
+document.querySelectorAll("p.caption[role=heading]").forEach((heading) => heading.setAttribute("aria-level", "2"));
+document.querySelectorAll("dl:not(:has(> dt))").forEach((list) => list.setAttribute("role", "presentation"));
+document.querySelectorAll("th").forEach((head) => {
+  if (!head.textContent.trim()) head.replaceWith(Object.assign(document.createElement("td"), { className: head.className }));
+});
+document.querySelectorAll("pre, .table-wrapper").forEach((box) => {
+  if (box.scrollWidth > box.clientWidth) box.tabIndex = 0;
 });
