@@ -46,7 +46,8 @@ PICTURE = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEh
 
 def executed(folder: Path) -> None:
     """An executed notebook with a formula, a picture, a table, a slider, a widget and a progress bar."""
-    slider = f'<input type="range" aria-label="round"><img src="data:image/png;base64,{PICTURE}" alt="Round 0."><script>1;</script>'
+    slider = '<input type="range" aria-label="round">'
+    slider += f'<img src="data:image/png;base64,{PICTURE}" alt="Round 0."><script>1;</script>'
     widget = {"application/vnd.jupyter.widget-view+json": {"model_id": "a"}, "text/html": slider, "text/plain": "w"}
     outputs = [
         new_output("display_data", data={"image/png": PICTURE}, metadata={"image/png": {"alt": "A dot & more."}}),
