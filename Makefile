@@ -32,7 +32,7 @@ BATCH  = --profile $(PROFILE) $(foreach n,$(NOTEBOOK),--notebook '$(n)') $(forea
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help figures test test-all test-browser mutants lab evidence evidence-report evidence-recheck site slides methods bench diff setup lint lock strip release clean distclean
+.PHONY: help figures test test-all test-browser mutants lab evidence evidence-report evidence-recheck dataset site slides methods bench diff setup lint lock strip release clean distclean
 
 help:  ## Show this list
 	@echo "make figures makes all tables and figures; make lab opens the notebooks."
@@ -67,6 +67,9 @@ evidence-report: $(FOR_NOTEBOOKS)  ## Make tables, ledgers and the scoreboard of
 
 evidence-recheck: $(FOR_NOTEBOOKS)  ## Repeat the first rounds of old rows with the old code and today's: where they agree to the bit, the row stays valid
 	@$(PY) -m fedlib.studies recheck $(foreach p,$(PAPER),--paper '$(p)')
+
+dataset: $(FOR_TEST)  ## Write all rows as figures/dataset/rows.parquet, with a data card and Croissant metadata
+	@$(PY) -m fedlib.tools.dataset
 
 LESSONS := $(addprefix figures/$(PROFILE)/,first_steps/00_first_steps.ipynb playground.ipynb $(notdir $(wildcard notebooks/problems*.ipynb)))
 
@@ -119,24 +122,26 @@ lock:  ## Update requirements.lock from pyproject.toml (delete it first to updat
 # A wheel is built from the sdist. cffconvert writes what Software Heritage and others read beside CITATION.cff.
 RELEASE = .venv-release/bin
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
-release:  ## Make wheel, sdist, site and archive of the evidence in dist/ and check them; nothing is tagged, signed or uploaded
+release:  ## Make wheel, sdist, site, data set and archive of the evidence in dist/ and check them; nothing is tagged, signed or uploaded
 	@! git status --porcelain 2>&1 | grep . || { echo "A release is made from a commit without further changes." >&2; exit 1; }
-	@$(MAKE) figures site
+	@$(MAKE) figures site dataset
 	@rm -rf dist && $(PYTHON) -m venv --clear .venv-release
-	@$(RELEASE)/python -m pip install --quiet build cffconvert check-wheel-contents twine validate-pyproject
+	@$(RELEASE)/python -m pip install --quiet build cffconvert check-wheel-contents mlcroissant twine validate-pyproject
 	@$(RELEASE)/validate-pyproject pyproject.toml
 	@$(RELEASE)/cffconvert --validate
+	@$(RELEASE)/mlcroissant validate --jsonld figures/dataset/croissant.json
 	@$(RELEASE)/python -m build
 	@$(RELEASE)/twine check --strict dist/*
 	@$(RELEASE)/check-wheel-contents dist/*.whl
 	@$(RELEASE)/cffconvert --format codemeta --outfile dist/codemeta.json
 	@tar -czf dist/fedlib-site-$(VERSION).tar.gz -C figures site
+	@tar -czf dist/fedlib-dataset-$(VERSION).tar.gz -C figures dataset
 	@git archive --prefix=fedlib-evidence-$(VERSION)/ --output=dist/fedlib-evidence-$(VERSION).tar.gz HEAD \
 	  figures/reference CITATION.cff LICENSE
 	@rm -rf .venv-release && ls -l dist
 
-clean:  ## Remove caches, the site, and the smoke and quick figures; keep figures/paper, figures/reference, .venv and runs
-	@rm -rf figures/smoke figures/quick figures/site build dist .venv-lock .venv-release .pytest_cache .ruff_cache .hypothesis
+clean:  ## Remove caches, the site, the data set, and the smoke and quick figures; keep figures/paper, figures/reference, .venv and runs
+	@rm -rf figures/smoke figures/quick figures/site figures/dataset build dist .venv-lock .venv-release .pytest_cache .ruff_cache .hypothesis
 	@find fedlib notebooks tests \( -name __pycache__ -o -name .ipynb_checkpoints \) -prune -exec rm -rf {} +
 
 distclean: clean  ## As clean; also remove .venv and the runs in this folder
