@@ -69,7 +69,7 @@ evidence-recheck: $(FOR_NOTEBOOKS)  ## Repeat the first rounds of old rows with 
 	@$(PY) -m fedlib.studies recheck $(foreach p,$(PAPER),--paper '$(p)')
 
 dataset: $(FOR_TEST)  ## Write all rows as figures/dataset/rows.parquet, with a data card and Croissant metadata
-	@$(PY) -m fedlib.tools.dataset
+	@$(PY) -m fedlib.tools.parquet
 
 LESSONS := $(addprefix figures/$(PROFILE)/,first_steps/00_first_steps.ipynb playground.ipynb $(notdir $(wildcard notebooks/problems*.ipynb)))
 

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from fedlib.studies.rows import FOLDER
-from fedlib.tools import dataset
+from fedlib.tools import parquet as dataset
 
 PAPER = "fedsimsup"
 FILES = [json.loads(path.read_text()) for path in sorted((FOLDER / PAPER).glob("*.json"))]

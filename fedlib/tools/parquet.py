@@ -1,4 +1,4 @@
-"""`python -m fedlib.tools.dataset`: all rows of evidence as a Parquet file, with a data card and Croissant metadata."""
+"""`python -m fedlib.tools.parquet`: all rows of evidence as a Parquet file, with a data card and Croissant metadata."""
 
 import hashlib
 import json
