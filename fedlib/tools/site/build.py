@@ -27,7 +27,8 @@ def build(output: Path, figures: Path = Path("figures"), profile: str = "quick")
     if there are none.
     """
     evidence = read()
-    pages = executed.pages(figures, profile) | results.pages(evidence) | library.pages(evidence) | texts.pages()
+    pages = executed.pages(figures, profile) | results.pages(evidence) | library.methods(evidence) | library.api()
+    pages |= texts.pages()
     pages |= texts.glossary(pages)
     output.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".site-", dir=output.parent) as folder:

@@ -3,11 +3,8 @@
 import fedlib
 
 project = "fedlib"
-author = "the fedlib authors"
 release = version = fedlib.__version__
-language = "en"
 html_title = "fedlib"
-html_short_title = "fedlib"
 
 extensions = [
     "sphinx.ext.autodoc",
@@ -20,14 +17,10 @@ exclude_patterns = ["_*"]
 default_role = "code"
 smartquotes_action = "D"  # dashes only: quotes in numbers and code stay as they are
 add_module_names = False
-keep_warnings = False
-show_warning_types = True
 
 autodoc_member_order = "bysource"
-autodoc_typehints = "signature"
 maximum_signature_line_length = 88
 python_display_short_literal_types = True
-napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True
 napoleon_attr_annotations = False
@@ -39,7 +32,6 @@ myst_all_links_external = True  # links are addresses of pages; tests/test_site.
 nb_execution_mode = "off"
 nb_ipywidgets_js = {}  # an output is a picture, a table or text; nothing is fetched for it
 nb_merge_streams = True
-nb_number_source_lines = False
 
 html_theme = "furo"
 html_math_renderer = "mathml"

@@ -35,19 +35,13 @@ def pages(figures: Path, profile: str) -> Pages:
     for source in sorted((ROOT / "notebooks").glob("*.ipynb")):
         if source.stem in OWN_PAGES:
             continue
-        name = f"notebooks/{source.name}"
-        notebook, done = newest(source, figures, profile)
+        name, copy = f"notebooks/{source.name}", figures / profile / source.stem.partition("_")[2] / source.name
+        try:
+            notebook, done = nbformat.read(copy, 4), True
+        except (FileNotFoundError, NotJSONError):  # not there, or not complete
+            notebook, done = nbformat.read(source, 4), False
         made[name] = nbformat.writes(page(notebook, name, note(source, done, profile) + online(source), made)) + "\n"
     return made
-
-
-def newest(source: Path, figures: Path, profile: str) -> tuple[NotebookNode, bool]:
-    """The executed copy of a notebook and True, or the notebook itself and False."""
-    copy = figures / profile / source.stem.partition("_")[2] / source.name
-    try:
-        return nbformat.read(copy, 4), True
-    except (FileNotFoundError, NotJSONError):  # not there, or not complete
-        return nbformat.read(source, 4), False
 
 
 def note(source: Path, done: bool, profile: str) -> str:

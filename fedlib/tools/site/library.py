@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import re
 from pathlib import Path
@@ -78,11 +77,6 @@ API = {  # page: title, what it is for, and the names by module
 }
 
 
-def pages(evidence: Evidence) -> Pages:
-    """The pages of methods and of the API."""
-    return methods(evidence) | api()
-
-
 # -- methods --------------------------------------------------------------------------------------------------------
 
 
@@ -135,15 +129,10 @@ def methods(evidence: Evidence) -> Pages:
 # -- API ------------------------------------------------------------------------------------------------------------
 
 
-def is_class(module: str, name: str) -> bool:
-    """Whether a name of a module is a class."""
-    return inspect.isclass(getattr(importlib.import_module(module), name))
-
-
 def api() -> Pages:
     """A page for each topic of the API, and their list."""
     made: Pages = {
-        f"api/{page}.md": fill("api.md", title=title, about=about, modules=modules, is_class=is_class)
+        f"api/{page}.md": fill("api.md", title=title, about=about, modules=modules)
         for page, (title, about, modules) in API.items()
     }
     return made | {"api/index.md": fill("apis.md", pages=API)}

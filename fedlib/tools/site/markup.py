@@ -6,7 +6,7 @@ import os
 import re
 from pathlib import Path, PurePosixPath
 
-from docutils import nodes
+from docutils.nodes import make_id as anchor  # of a heading
 from markupsafe import Markup
 
 from fedlib.report.paper import TITLES
@@ -45,11 +45,6 @@ def escape(text: str) -> str:
 def fill(template: str, **entries: object) -> str:
     """A filled template: a page, or a part of one, in Markdown."""
     return TEMPLATES.get_template(template).render(**entries)
-
-
-def anchor(heading: str) -> str:
-    """The anchor of a heading."""
-    return nodes.make_id(heading)
 
 
 def up(page: str) -> str:

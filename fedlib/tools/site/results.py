@@ -34,14 +34,14 @@ TOCTREES = {  # the navigation of the site
 
 def pages(evidence: Evidence) -> Pages:
     """All pages of results, and their pictures."""
-    made: Pages = {"ledger.md": ledger(evidence)}
+    made: Pages = {}
+    claims = evidence.ledger
+    made["ledger.md"] = fill("ledger.md", claims=claims.to_dict("records"), bar=shares(claims["verdict"]))
     made["scoreboard.md"] = scoreboard(evidence, made)
     says = f"Grey band: {how_near(evidence.board)}"
     picture = figure(made, drawing(evidence, "", "differences", made), ALT, "", says, up="")
-    made |= {
-        "index.md": start(evidence, picture, made),
-        "differences.md": differences_page(evidence.apart, section, picture),
-    }
+    made["index.md"] = start(evidence, picture, made)
+    made["differences.md"] = differences_page(evidence.apart, section, picture)
     for paper in PAPERS:
         made |= paper_page(evidence, paper)
         claims = evidence.ledger[evidence.ledger["paper"] == paper].to_dict("records")
@@ -89,7 +89,7 @@ def start(evidence: Evidence, picture: str, made: Pages) -> str:
     )
 
 
-# -- scoreboard and ledger ------------------------------------------------------------------------------------------
+# -- scoreboard -----------------------------------------------------------------------------------------------------
 
 
 def shown_numbers(evidence: Evidence, numbers: list[dict[str, Any]]) -> list[dict[str, object]]:
@@ -97,8 +97,7 @@ def shown_numbers(evidence: Evidence, numbers: list[dict[str, Any]]) -> list[dic
     rows = []
     for row in numbers:
         paper, item, method = row["paper_id"], row["item"], row["method"]
-        digits = evidence.studies[paper].item(item).digits
-        done, changed = row["n_seeds"] > 0, row["changed"] == "True"
+        digits, done = evidence.studies[paper].item(item).digits, row["n_seeds"] > 0
         rows.append(
             {
                 "paper": paper,
@@ -115,8 +114,7 @@ def shown_numbers(evidence: Evidence, numbers: list[dict[str, Any]]) -> list[dic
                 "ours": format_pm(row["value"], row["std"], digits) if done else "",
                 "seeds": row["n_seeds"] if done else "",
                 "difference": f"{row['difference']:+.{digits}f}" if pd.notna(row["difference"]) else "",
-                "commit": row["commit"][:7],
-                "changed": changed,
+                "changed": row["changed"] == "True",
             }
         )
     return rows
@@ -124,54 +122,39 @@ def shown_numbers(evidence: Evidence, numbers: list[dict[str, Any]]) -> list[dic
 
 def scoreboard(evidence: Evidence, made: Pages) -> str:
     """The page of all printed numbers, with the files of the runs behind ours."""
-    board, days = evidence.board, dates()
-    rows = shown_numbers(evidence, board.to_dict("records"))
+    board, days = evidence.board.to_dict("records"), dates()
+    rows = shown_numbers(evidence, board)
     behind = {paper: runs(one) for paper, one in evidence.studies.items()}
-    compared = {*percentages(board).index}
+    compared = {*percentages(evidence.board).index}
     details: dict[tuple[object, ...], dict[str, object]] = {}  # one for all numbers of the same runs and table
-    for (k, entry), given in zip(enumerate(rows), board.to_dict("records"), strict=True):
-        own = behind[given["paper_id"]].get(entry["key"], ()) if entry["ours"] else ()
-        entry |= {"id": anchor("-".join((given["paper_id"], *entry["key"]))), "protocol": PROTOCOLS[given["protocol"]]}
+    for k, (given, entry) in enumerate(zip(board, rows, strict=True)):
+        paper, item = given["paper_id"], given["item"]
+        entry |= {"id": anchor("-".join((paper, *entry["key"]))), "protocol": PROTOCOLS[given["protocol"]]}
         entry |= {"x": given["paper"], "y": given["value"]} if k in compared else {}
-        files = dict.fromkeys((row.task, row.seed) for row in own)
-        if files:
-            new = {
-                "id": f"runs-{len(details)}",
-                "paper": given["paper_id"],
-                "item": given["item"],
-                "title": entry["item"],
-            }
-            new |= {
-                "method": entry["method"],
-                "changed": entry["changed"],
-                "files": [file(given["paper_id"], row, days, made) for row in dict.fromkeys(own)],
-            }
-            entry["runs"] = details.setdefault((given["paper_id"], given["item"], *files), new)["id"]
-    colours = dict(zip(PAPERS, PALETTE, strict=False))
-    return fill(
-        "scoreboard.md", rows=rows, total=evidence.summary.iloc[-1], details=[*details.values()], colours=colours
-    )
+        own = dict.fromkeys(behind[paper].get(entry["key"], ()) if entry["ours"] else ())
+        if own and (paper, item, *own) not in details:
+            files = [file(paper, row, days, made) for row in own]
+            details[paper, item, *own] = {**entry, "id": f"runs-{len(details)}", "name": item, "files": files}
+        if own:
+            entry["runs"] = details[paper, item, *own]["id"]
+    total, colours = evidence.summary.iloc[-1], dict(zip(PAPERS, PALETTE, strict=False))
+    return fill("scoreboard.md", rows=rows, total=total, details=[*details.values()], colours=colours)
 
 
 def file(paper: str, row: Row, days: dict[str, str], made: Pages) -> dict[str, object]:
     """The file of a run or measurement on the site, and when and where it was made."""
-    facts = row.facts
-    config, packages = facts.get("config", {}), facts.get("packages", {})
+    facts, name = row.facts, f"{row.task}-s{row.seed}.json"
     commit = facts.get("commit") or ""
-    made_by = {"where": place(f"figures/reference/runs/{paper}/{row.task}-s{row.seed}.json", made)}
-    made_by |= {"name": f"{row.task}-s{row.seed}.json", "commit": commit[:7], "day": days.get(commit, "")}
-    made_by |= {
+    return {
+        "where": place(f"figures/reference/runs/{paper}/{name}", made),
+        "name": name,
+        "commit": commit[:7],
+        "day": days.get(commit, ""),
         "seconds": f"{facts['seconds']:,.0f}",
-        "torch": packages.get("torch", ""),
+        "torch": facts.get("packages", {}).get("torch", ""),
         "machine": facts.get("machine", ""),
+        "device": {"cuda": "GPU", "cpu": "CPU"}.get(facts.get("config", {}).get("device"), ""),
     }
-    return made_by | {"device": {"cuda": "GPU", "cpu": "CPU"}.get(config.get("device"), "")}
-
-
-def ledger(evidence: Evidence) -> str:
-    """The page of all claims."""
-    claims = evidence.ledger
-    return fill("ledger.md", claims=claims.to_dict("records"), bar=shares(claims["verdict"]))
 
 
 # -- papers and claims ----------------------------------------------------------------------------------------------
@@ -282,9 +265,9 @@ def state(evidence: Evidence, paper: str, item: str) -> str:
     printed, ours = int(rows["paper"].notna().sum()), int((rows["n_seeds"] > 0).sum())
     nothing = "The paper prints no number here" + (f"; {ours} have been measured." if ours else ".")
     text = f"{counted(rows)}." if printed else nothing
-    if table is None:
-        return text if ours or printed else text + " The notebook shows it."
-    if table["missing"]:
+    if table is None and not (ours or printed):
+        return text + " The notebook shows it."
+    if table and table["missing"]:
         runs = "run is" if table["missing"] == 1 else "runs are"
         hours = f"{table['hours']:,.0f}" if table["hours"] >= 1 else f"{table['hours']:.1g}"
         text += f" {table['missing']} {runs} missing, about {hours} hour{'s' * (hours != '1')} on one core."

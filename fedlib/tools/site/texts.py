@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import NamedTuple
 
 import nbformat
 
@@ -21,7 +20,9 @@ ELSEWHERE = ("Contents and status",)  # sections of the README that the start pa
 def pages() -> Pages:
     """All pages written by hand but the glossary."""
     made: Pages = {}
-    made["use.md"] = relink(readme(), "use.html", ".", made)
+    _, *sections = re.split(r"^## ", (ROOT / "README.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    kept = [f"## {section}" for section in sections if section.partition("\n")[0] not in ELSEWHERE]
+    made["use.md"] = relink("# Use fedlib\n\n" + "".join(kept), "use.html", ".", made)
     for name, file in (("contributing", "CONTRIBUTING.md"), ("changes", "CHANGELOG.md")):
         made[f"{name}.md"] = relink((ROOT / file).read_text(encoding="utf-8"), f"{name}.html", ".", made)
     for path in sorted(PAGES.glob("*.md")):
@@ -35,49 +36,21 @@ def pages() -> Pages:
     return made
 
 
-def readme() -> str:
-    """The page of use: the README without its title, its score and the sections of the start page."""
-    _, *sections = re.split(r"^## ", (ROOT / "README.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
-    kept = [section for section in sections if section.partition("\n")[0] not in ELSEWHERE]
-    return "# Use fedlib\n\n" + "".join(f"## {section}" for section in kept)
-
-
-# -- glossary -------------------------------------------------------------------------------------------------------
-
-
-class Term(NamedTuple):
-    """A term of the glossary: the word, the note after it ("" for none), and the meaning in Markdown."""
-
-    word: str
-    note: str
-    meaning: str
-
-
-def terms() -> dict[str, list[Term]]:
-    """The terms of the notebook `glossary.ipynb` by section."""
-    text = "\n\n".join(cell.source for cell in nbformat.read(ROOT / "notebooks" / "glossary.ipynb", 4).cells)
-    found: dict[str, list[Term]] = {}
-    for section in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
-        title, _, body = section.partition("\n")
-        entries = re.findall(r"^- \*\*(.+?)\*\*(?: \((.+?)\))?: (.*(?:\n  .*)*)", body, re.MULTILINE)
-        found[title] = [Term(word, note, re.sub(r"\s*\n\s*", " ", meaning)) for word, note, meaning in entries]
-    return found
-
-
 def glossary(pages: Pages) -> Pages:
-    """The page of all terms, each with the code that defines it and the pages that use it."""
+    """The page of all terms in `glossary.ipynb`, each with the code that defines it and the pages that use it."""
     made: Pages = {}
     texts = {name: content for name, content in pages.items() if isinstance(content, str) and name.endswith(".md")}
     titles = {name: title[1] for name, text in texts.items() if (title := re.search(r"^# (.+)", text, re.MULTILINE))}
     parts = ["# Glossary\n", "Each term, with the function or class that defines it here.\n"]
-    for section, entries in terms().items():
-        parts += [f"## {section}\n", "```````{glossary}"]
-        for term in sorted(entries, key=lambda term: term.word.lower()):
-            meaning = relink(term.meaning, "glossary.html", "notebooks", made)
-            note = f"({term.note}) " if term.note else ""
-            parts += [term.word, f"  {note}{meaning}"]
-            used = users(term.word, texts, titles)
-            if used:
+    text = "\n\n".join(cell.source for cell in nbformat.read(ROOT / "notebooks" / "glossary.ipynb", 4).cells)
+    for section in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
+        title, _, body = section.partition("\n")
+        parts += [f"## {title}\n", "```````{glossary}"]
+        terms = re.findall(r"^- \*\*(.+?)\*\*( \(.+?\))?: (.*(?:\n  .*)*)", body, re.MULTILINE)
+        for word, note, meaning in sorted(terms, key=lambda term: term[0].lower()):
+            meaning = relink(re.sub(r"\s*\n\s*", " ", meaning), "glossary.html", "notebooks", made)
+            parts += [word, "  " + f"{note} {meaning}".strip()]
+            if used := users(word, texts, titles):
                 parts += ["", "  Used on: " + ", ".join(used) + "."]
             parts.append("")
         parts.append("```````\n")
