@@ -11,7 +11,7 @@ from refusals import one_sentence
 
 import fedlib as fl
 from fedlib.tools import batch
-from fedlib.tools.batch.command import BY_OPTION, cast, read_settings
+from fedlib.tools.batch import BY_OPTION, cast, read_settings
 
 SOURCES = sorted((Path(__file__).parent.parent / "notebooks").glob("[0-9][1-9]_*.ipynb"))
 FUNCTIONS = {name: getattr(fl, name) for name in fl.__all__ if inspect.isfunction(getattr(fl, name))}

@@ -14,7 +14,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from processes import alive, command, start, wait_for
 
 from fedlib.tools import batch
-from fedlib.tools.batch.execute import RunningPython, WatchfulChannel
+from fedlib.tools.batch import RunningPython, WatchfulChannel
 
 SOURCES = sorted((Path(__file__).parent.parent / "notebooks").glob("[0-9][1-9]_*.ipynb"))
 KERNEL = {"name": "python3", "language": "python", "display_name": "Python 3"}
@@ -88,13 +88,13 @@ def test_notebooks_run_at_the_same_time_and_a_failing_one_does_not_hide_the_othe
     [(2, 5, None, (3, 1)), (16, 5, None, (5, 4)), (2, 1, None, (1, 2)), (2, 5, 1, (1, 2)), (3, 5, 2, (2, 2))],
 )
 def test_notebooks_share_the_cores(cores, notebooks, parallel, expected, monkeypatch):
-    monkeypatch.setattr(batch.command, "cores", lambda: cores)
-    assert batch.command.shares(notebooks, parallel) == expected
+    monkeypatch.setattr(batch, "cores", lambda: cores)
+    assert batch.shares(notebooks, parallel) == expected
 
 
 @pytest.mark.parametrize(("given", "expected"), [([], "1 1"), (["--jobs", "0"], "0 1"), (["--parallel", "1"], "2 2")])
 def test_a_notebook_is_told_its_share_unless_jobs_are_given(given, expected, folder, monkeypatch):
-    monkeypatch.setattr(batch.command, "cores", lambda: 2)
+    monkeypatch.setattr(batch, "cores", lambda: 2)
     monkeypatch.delenv("OMP_NUM_THREADS")
     threads = "import os; print(jobs, os.environ['OMP_NUM_THREADS'])"
     for name in ("01_a", "02_b"):
