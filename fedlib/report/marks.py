@@ -1,7 +1,6 @@
 """Parts of figures: panels, dots, lines with their names at the end, the line of chance, boxes and arrows."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -11,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 from matplotlib.patheffects import withStroke
 
-from fedlib.report.style import BLACK, DOTTED, GREY, RED, WIDE, integer_ticks, label, method_style
+from fedlib.report.style import BLACK, DOTTED, GREY, WIDE, integer_ticks
 
 GAP = 9.5  # least distance of two names at the ends of lines, in points
 HALO = [withStroke(linewidth=3, foreground="white")]  # of a word that lies on a line
@@ -25,14 +24,12 @@ def plot_nothing(sentence: str = "Nothing of this has been measured at this size
     return figure
 
 
-def panels(
-    n: int, height: float | Sequence[float], across: int = 2, width: float = WIDE, **options: object
-) -> tuple[Figure, list[Axes]]:
+def panels(n: int, height: float | Sequence[float], across: int = 2, **options: object) -> tuple[Figure, list[Axes]]:
     """Make n axes, at most `across` in a row; `height`: of a row, or of each, in inches; else see `plt.subplots`."""
     across = min(across, n)
     down = -(-n // across)
     heights = [height] * down if isinstance(height, float | int) else list(height)
-    options |= {"figsize": (width, sum(heights)), "height_ratios": heights, "squeeze": False}
+    options |= {"figsize": (WIDE, sum(heights)), "height_ratios": heights, "squeeze": False}
     figure, axes = plt.subplots(down, across, **options)  # type: ignore[arg-type]
     for ax in axes.flat[n:]:
         ax.remove()
@@ -61,30 +58,6 @@ def dots(
     ax.set_ylim(len(groups) - 0.1, -0.75)
     ax.margins(x=0.1)
     ax.grid(axis="y", visible=False)
-
-
-def method_dots(
-    ax: Axes,
-    frame: pd.DataFrame,
-    named: Callable[[str], str] = label,
-    look: Callable[[str], Mapping[str, Any]] = method_style,
-) -> None:
-    """`dots` of the numbers of a study (method, value, paper), a line for each method in the order of the frame."""
-    groups = [(str(method), own) for method, own in frame.groupby("method", sort=False)]
-    lines = [(named(method), own["value"].tolist(), look(method)["color"]) for method, own in groups]
-    dots(ax, lines, {named(method): own["paper"].iloc[0] for method, own in groups})
-
-
-def shaded_dots(ax: Axes, table: pd.DataFrame, printed: pd.Series) -> None:
-    """A line for each row of a table: a dot for each column, the darker the later, and a red bar at what is printed."""
-    places = np.arange(len(table))[::-1]
-    for shade, name in zip(plt.get_cmap("Blues")(np.linspace(0.35, 1, table.shape[1])), table, strict=True):
-        ax.plot(table[name], places, "o", color=shade, label=name)
-    printed = printed.reindex(table.index)
-    if printed.notna().any():
-        bars = {"color": RED, "markersize": 16, "markeredgewidth": 2, "label": "printed"}
-        ax.plot(printed, places, "|", **bars)
-    ax.set(yticks=places, yticklabels=table.index)
 
 
 def seeds_and_mean(ax: Axes, curves: pd.DataFrame, color: str, **look: object) -> tuple[float, float, str]:

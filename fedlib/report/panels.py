@@ -1,14 +1,22 @@
-"""Small multiples of measured numbers: methods as dots, lines with their names at the end, dumbbells, shaded dots."""
+"""Small multiples of measured numbers: methods as dots, lines with their names at the end, dumbbells, shaded dots.
+
+Each function draws a frame with a row per number and seed: method, value, paper (the printed number), and columns that
+name the panels, `by`. `title(*key)` is the title of a panel. `named(method)` is the name of a line and `look(method)`
+how it is drawn, its colour at least. `chance` is the place of a dotted line, or a function of the rows of a panel (NaN:
+none), and `reference` its name. With `sharex` all panels have one scale.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fedlib.report.marks import mark_chance, method_dots, name_ends, panels, plot_nothing, seeds_and_mean, shaded_dots
-from fedlib.report.style import data_label, label, method_style
+from fedlib.report.marks import dots, mark_chance, name_ends, panels, plot_nothing, seeds_and_mean
+from fedlib.report.style import RED, data_label, label, method_style
 
 
 def in_words(*key: object) -> str:
@@ -36,34 +44,20 @@ def method_panels(
 ) -> Figure:
     """Draw a panel for each column of a table: a line of dots for each method, with crosses at the printed numbers.
 
-    Args:
-        numbers: a row per number and seed: method, value, paper, and the columns of `by`.
-        by: the columns that name a panel.
-        title: `title(*key)` is its title.
-        chance: the place of its dotted line, or a function of its rows; NaN: none.
-        named: `named(method)` is the name of a line.
-        look: `look(method)["color"]` is its colour.
-        xlabel: label of the axis.
-        best_first: whether the methods are sorted by their mean; else they keep the order of the frame.
-        reference: name of the dotted line.
-        sharex: whether all panels have one scale.
-
-    Returns:
-        The figure.
+    The methods keep the order of the frame, or with `best_first` are sorted by their mean.
     """
-    groups = [(key, rows) for key, rows in numbers.groupby([*by], sort=False)] if len(numbers) else []
-    if not groups:
+    if numbers.empty:
         return plot_nothing()
-    heights = [0.8 + 0.32 * rows["method"].nunique() for _, rows in groups]
-    figure, axes = panels(len(groups), heights, across=1, sharex=sharex)
-    for ax, (key, rows) in zip(axes, groups, strict=True):
+    figure, parts = _parts(numbers, by, title, lambda rows: 0.8 + 0.32 * rows["method"].nunique(), sharex)
+    for ax, rows in parts:
         if best_first:
             mean = rows.groupby("method")["value"].transform("mean")
             rows = rows.loc[mean.sort_values(ascending=False, kind="stable").index]
-        method_dots(ax, rows, named, look)
+        lines = [(str(method), own) for method, own in rows.groupby("method", sort=False)]
+        points = [(named(method), own["value"].tolist(), look(method)["color"]) for method, own in lines]
+        dots(ax, points, {named(method): own["paper"].iloc[0] for method, own in lines})
         mark_chance(ax, chance(rows) if callable(chance) else chance, "y", reference)
-        ax.set_title(title(*key), loc="left")
-    axes[-1].set_xlabel(xlabel)
+    figure.axes[-1].set_xlabel(xlabel)
     return figure
 
 
@@ -91,36 +85,14 @@ def line_panels(
 ) -> Figure:
     """Draw a panel for each data set and setting: a line for each method, thin for each seed, thick for the mean.
 
-    Args:
-        numbers: a row per number and seed: seed, and the columns `x`, `y`, `line` and `by`.
-        x: the column along the axis, of numbers.
-        by: the columns that name a panel; (): there is one panel.
-        title: `title(*key)` is its title.
-        chance: the height of its dotted line, or a function of its rows; NaN: none.
-        y: the column of the values.
-        line: the column that names a line.
-        named: `named(line)` is the name at its end.
-        look: `look(line)` are its properties, its colour among them.
-        xlabel: label below the last panel. Default: `x`.
-        xscale: as in matplotlib.
-        ylabel: label of every panel.
-        ylim: limits of every panel.
-        yscale: "linear" or "log".
-        ends: whether the last value stands behind the name of a line.
-        height: of a panel, in inches.
-        reference: name of the dotted line.
-        sharex: whether all panels have one scale along the axis.
-        printed: the column of the printed number of a line, a cross at its end; NaN: none. Default: no crosses.
-
-    Returns:
-        The figure.
+    The columns `x`, `y`, `line` and `printed` of the frame are the place along the axis, the value, the name of a line
+    and its printed number, a cross at its end. With `ends` the last value stands behind the name of a line.
     """
     if numbers.empty:
         return plot_nothing()
-    groups = [(key, rows) for key, rows in numbers.groupby([*by], sort=False)] if by else [((), numbers)]
     crosses = []
-    figure, axes = panels(len(groups), height, across=1, sharex=sharex)
-    for ax, (key, rows) in zip(axes, groups, strict=True):
+    figure, parts = _parts(numbers, by, title, lambda _: height, sharex)
+    for ax, rows in parts:
         places = {}
         for name, values in rows.groupby(line, sort=False):
             table = values.pivot_table(index=x, columns="seed", values=y)
@@ -129,10 +101,8 @@ def line_panels(
             if printed and np.isfinite(values[printed].iloc[0]):
                 crosses = ax.plot(place[0], values[printed].iloc[0], "x", color=place[2], clip_on=False)
         ax.set(ylabel=ylabel, xscale=xscale, yscale=yscale, **({"ylim": ylim} if ylim else {}))
-        if by:
-            ax.set_title(title(*key), loc="left")
         name_ends(ax, places, chance(rows) if callable(chance) else chance, reference=reference)
-    axes[-1].set_xlabel(xlabel or x)
+    figure.axes[-1].set_xlabel(xlabel or x)
     if crosses:
         figure.legend(crosses, ["paper"], loc="outside upper right", handlelength=1)
     return figure
@@ -150,23 +120,13 @@ def dumbbell_panels(
 ) -> Figure:
     """Draw a panel for each data set: for each method a line from a hollow dot to a full one, and their difference.
 
-    Args:
-        table: a row for each data set and method (index: data, method), and two columns of values.
-        ends: the columns in words.
-        chance: place of the dotted line; NaN: none.
-        named: `named(method)` is the name of a line.
-        look: `look(method)["color"]` is its colour.
-        xlabel: label of the axis.
-        xlim: its limits.
-
-    Returns:
-        The figure.
+    `table` has a row for each data set and method (index: data, method); `ends` are its two columns in words.
     """
     if table.empty:
         return plot_nothing()
-    groups = [(str(data), rows.droplevel(0)) for data, rows in table.groupby(level=0, sort=False)]
-    figure, axes = panels(len(groups), [0.8 + 0.3 * len(rows) for _, rows in groups], across=1, sharex=True)
-    for ax, (data, rows) in zip(axes, groups, strict=True):
+    figure, parts = _parts(table, table.index.names[:1], in_words, lambda rows: 0.8 + 0.3 * len(rows))
+    for ax, rows in parts:
+        rows = rows.droplevel(0)
         for y, (method, (start, end)) in enumerate(rows.iterrows()):
             color, side = look(str(method))["color"], 1 if end >= start else -1
             ax.plot([start, end], [y, y], color=color, linewidth=1.2, alpha=0.6)
@@ -179,8 +139,7 @@ def dumbbell_panels(
         ax.set_yticks(range(len(rows)), [named(str(method)) for method in rows.index])
         ax.grid(axis="y", visible=False)
         mark_chance(ax, chance, "y")
-        ax.set_title(data_label(data), loc="left")
-    axes[-1].set_xlabel(f"{xlabel}; hollow: {ends[0]}; full: {ends[1]}")
+    figure.axes[-1].set_xlabel(f"{xlabel}; hollow: {ends[0]}; full: {ends[1]}")
     return figure
 
 
@@ -194,34 +153,42 @@ def shaded_panels(
     xlabel: str = "accuracy [%]",
     xlim: tuple[float, float] = (0, 100),
 ) -> Figure:
-    """Draw a panel for each data set: a line of dots for each method, the darker the later the kind.
+    """Draw a panel for each data set: a line of dots for each method, the darker the later the `kind`, a column.
 
     A red bar is at the printed number.
-
-    Args:
-        numbers: a row per number and seed: method, value, paper, and the columns `kind` and `by`.
-        kind: the column that names a shade; its values in the order in which they come.
-        by: the columns that name a panel.
-        title: `title(*key)` is its title.
-        named: `named(method)` is the name of a line.
-        xlabel: label of the axis.
-        xlim: its limits.
-
-    Returns:
-        The figure.
     """
     if numbers.empty:
         return plot_nothing()
-    groups = list(numbers.groupby([*by], sort=False))
-    heights = [0.8 + 0.32 * rows["method"].nunique() for _, rows in groups]
-    heights[-1] += 0.5  # with the legend
-    figure, axes = panels(len(groups), heights, across=1, sharex=True)
-    for ax, (key, rows) in zip(axes, groups, strict=True):
+    figure, parts = _parts(numbers, by, title, lambda rows: 0.8 + 0.32 * rows["method"].nunique(), legend=0.5)
+    kinds = numbers[kind].unique()  # with the same shade in every panel
+    for ax, rows in parts:
         table = rows.pivot_table(index="method", columns=kind, values="value", sort=False)
-        table = table.reindex(columns=numbers[kind].unique())  # the same shade in every panel
-        shaded_dots(ax, table.rename(named), rows.groupby("method")["paper"].first().rename(named))
-        ax.set_title(title(*key), loc="left")
-        ax.set_ylim(-0.6, len(table) - 0.4)
-    axes[-1].set(xlim=xlim, xlabel=xlabel)
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
+        printed, table = rows.groupby("method")["paper"].first().reindex(table.index), table.reindex(columns=kinds)
+        places = np.arange(len(table))[::-1]
+        for shade, name in zip(plt.get_cmap("Blues")(np.linspace(0.35, 1, len(kinds))), table, strict=True):
+            ax.plot(table[name], places, "o", color=shade, label=name)
+        if printed.notna().any():
+            ax.plot(printed, places, "|", color=RED, markersize=16, markeredgewidth=2, label="printed")
+        ax.set(yticks=places, yticklabels=table.index.map(named), ylim=(-0.6, len(table) - 0.4))
+    figure.axes[-1].set(xlim=xlim, xlabel=xlabel)
+    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
     return figure
+
+
+def _parts(
+    numbers: pd.DataFrame,
+    by: Sequence[Any],
+    title: Callable[..., str],
+    height: Callable[[pd.DataFrame], float],
+    sharex: bool = True,
+    legend: float = 0.0,
+) -> tuple[Figure, list[tuple[Axes, pd.DataFrame]]]:
+    """A figure with a panel for each value of the columns `by`, with their rows; room for a `legend` below them."""
+    groups = list(numbers.groupby([*by], sort=False)) if by else [((), numbers)]
+    heights = [height(rows) for _, rows in groups]
+    heights[-1] += legend
+    figure, axes = panels(len(groups), heights, across=1, sharex=sharex)
+    for ax, (key, _) in zip(axes, groups, strict=True):
+        if by:
+            ax.set_title(title(*key), loc="left")
+    return figure, [(ax, rows) for ax, (_, rows) in zip(axes, groups, strict=True)]

@@ -52,16 +52,8 @@ def use_style() -> None:
             "figure.dpi": 110,
             "savefig.dpi": 200,
             "figure.constrained_layout.use": True,
-            "font.family": "sans-serif",
             "font.sans-serif": ["DejaVu Sans"],  # comes with matplotlib: the same letters on every machine
-            "font.size": 8,
-            "axes.labelsize": 8,
-            "axes.titlesize": 8,
             "figure.titlesize": 9,
-            "xtick.labelsize": 8,
-            "ytick.labelsize": 8,
-            "legend.fontsize": 8,
-            "legend.title_fontsize": 8,
             "legend.frameon": False,
             "legend.handlelength": 3.2,  # long enough to distinguish the dashes
             "lines.linewidth": 1.3,
@@ -70,16 +62,16 @@ def use_style() -> None:
             "axes.spines.top": False,
             "axes.spines.right": False,
             "axes.grid": True,
-            "axes.axisbelow": True,
             "grid.color": "#E4E4E4",
             "grid.linewidth": 0.5,
             "xtick.major.width": 0.6,
             "ytick.major.width": 0.6,
             "image.cmap": "viridis",
             "svg.hashsalt": "fedlib",
-            "svg.fonttype": "path",
         }
     )
+    texts = ("font.size", "axes.labelsize", "axes.titlesize", "xtick.labelsize", "ytick.labelsize", "legend.fontsize")
+    mpl.rcParams.update(dict.fromkeys((*texts, "legend.title_fontsize"), 8))
 
 
 def integer_ticks(axis: Axis, most: int | Literal["auto"] = "auto") -> None:
