@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from functools import cache
 from typing import NamedTuple
 
 import ipywidgets as widgets
@@ -20,15 +19,15 @@ from matplotlib.figure import Figure
 import fedlib as fl
 from fedlib.algorithm import ALGORITHMS, Algorithm
 from fedlib.checks import check_choice, check_count
-from fedlib.data import Dataset
 from fedlib.federation import Federation
-from fedlib.models import Model
 from fedlib.report.explore import png
 from fedlib.report.partition_plots import plot_partition
 from fedlib.report.style import BLACK, GREY, RED, integer_ticks, label
 from fedlib.report.templates import TEMPLATES
+from fedlib.runs import Session, deterministic, prepare
 from fedlib.similarity import classifier_similarity
-from fedlib.stack import PerArchitecture, Shared, Tree, for_each
+from fedlib.stack import for_each
+from fedlib.training.evaluation import MixedEvaluation
 
 PARTITIONS = ("dirichlet", "classes_per_client", "pairs", "iid")
 TRAINING = {"join_ratio": 0.5, "local_epochs": 3, "batch_size": 10, "lr": 0.1}
@@ -60,7 +59,11 @@ class Setting(NamedTuple):
 
     def federation(self, clients: int, images: int) -> Federation:
         """The federation of `clients` with so many images in all."""
-        data = _pen() if self.data == "digit_styles" else fl.load(self.data)
+        if self.data == "digit_styles":
+            data = fl.load("digit_styles", per_style=600)
+            data = data.subset(data.domain == data.domains.index("pen"))
+        else:
+            data = fl.load(self.data)
         data = data.subset(np.random.default_rng(0).permutation(len(data))[:images])
         groups = [part.tolist() for part in np.array_split(np.arange(len(data.classes)), max(1, clients // 2))]
         partition = {
@@ -80,13 +83,6 @@ class Preset(NamedTuple):
     sentence: str
     notebook: str
     section: str
-
-    @property
-    def note(self) -> str:
-        """The sentence and the link as HTML."""
-        address = f"{self.notebook}.ipynb#{self.section.replace(' ', '-')}"
-        link = f'<a href="{address}" target="_blank" style="text-decoration: underline">'
-        return f"{self.sentence} {link}Explained in {self.notebook}, section {self.section}</a>"
 
 
 IN_PAIRS = Setting(partition="pairs", method="fedavg")
@@ -118,12 +114,6 @@ PRESETS = (
 )
 
 
-@cache
-def _pen() -> Dataset:
-    data = fl.load("digit_styles", per_style=600)
-    return data.subset(data.domain == data.domains.index("pen"))
-
-
 class Moment(NamedTuple):
     """The state of a run after a round, as the playground shows it."""
 
@@ -135,10 +125,6 @@ class Moment(NamedTuple):
 
 def watch(setting: Setting, federation: Federation, rounds: int) -> Iterator[Moment]:
     """Train, and yield a moment after every round."""
-    from fedlib.runs import Session, prepare
-    from fedlib.runs.determinism import deterministic
-    from fedlib.training.evaluation import MixedEvaluation
-
     plan = prepare(setting.algorithm(), federation, rounds=rounds, device="cpu", **TRAINING)
     session = Session(plan)
     test = MixedEvaluation(session.images, federation.test, session.architectures, False, False)
@@ -151,17 +137,12 @@ def watch(setting: Setting, federation: Federation, rounds: int) -> Iterator[Mom
         accuracy = 100 * correct.numpy() / np.array([len(part) for part in federation.test])
         mixture = (plan.algorithm.trace(state) if plan.algorithm.trace else {}).get("all layers")
         mixture = None if mixture is None else mixture.numpy()[_order(federation)]
-        yield Moment(t + 1, accuracy, _similarity(models, session.model, federation), mixture)
-
-
-def _similarity(models: Tree | Shared | PerArchitecture, model: Model, federation: Federation) -> np.ndarray | None:
-    """Cosine of the classifiers of all pairs of clients, ordered by main class; None if they have several parts."""
-    each = for_each(models, federation.n_clients)
-    name = next(name for name in model.classifier if name.endswith("weight"))
-    if not isinstance(each, dict) or name not in each:
-        return None
-    order = _order(federation)
-    return classifier_similarity(each[name]).numpy()[np.ix_(order, order)]
+        each, similarity = for_each(models, federation.n_clients), None
+        name = next(name for name in session.model.classifier if name.endswith("weight"))
+        if isinstance(each, dict) and name in each:  # not where classifiers have several parts
+            order = _order(federation)
+            similarity = classifier_similarity(each[name]).numpy()[np.ix_(order, order)]
+        yield Moment(t + 1, accuracy, similarity, mixture)
 
 
 def _order(federation: Federation) -> np.ndarray:
@@ -188,10 +169,8 @@ def picture(setting: Setting, federation: Federation, seen: list[Moment], rounds
     integer_ticks(middle.xaxis)
     middle.set_title(f"{label(setting.method)}{now}, mean over clients", loc="left")
     _draw_map(bottom, seen[-1] if seen else None, federation.n_clients)
-    small = io.BytesIO()  # a page holds many of them
-    PIL.Image.open(io.BytesIO(png(figure, dpi=130))).convert("RGB").quantize(200).save(
-        small, format="png", optimize=True
-    )
+    small, image = io.BytesIO(), PIL.Image.open(io.BytesIO(png(figure, dpi=130)))
+    image.convert("RGB").quantize(200).save(small, format="png", optimize=True)  # a page holds many of them
     return small.getvalue()
 
 
@@ -234,13 +213,13 @@ class Playground(widgets.VBox):
         self.note = widgets.HTML("")
         self.presets = [widgets.Button(description=preset.name, tooltip=preset.sentence) for preset in PRESETS]
         self.controls = [self._controls(side) for side in sides]
-        self.pictures = [
-            widgets.Image(format="png", layout=widgets.Layout(width="365px", max_width="100%")) for _ in sides
-        ]
-        wrap = widgets.Layout(display="flex", flex_flow="row wrap")
-        columns = [
-            widgets.VBox([*one.values(), image]) for one, image in zip(self.controls, self.pictures, strict=True)
-        ]
+        wide = widgets.Layout(width="365px", max_width="100%")
+        self.pictures = [widgets.Image(format="png", layout=wide) for _ in sides]
+        wrap, both = (
+            widgets.Layout(display="flex", flex_flow="row wrap"),
+            zip(self.controls, self.pictures, strict=True),
+        )
+        columns = [widgets.VBox([*one.values(), image]) for one, image in both]
         presets = widgets.HBox([widgets.Label("Presets:"), *self.presets], layout=wrap)
         buttons = widgets.HBox([self.rounds, self.start, self.stop, self.status], layout=wrap)
         super().__init__([presets, buttons, self.note, widgets.HBox(columns, layout=wrap)])
@@ -253,10 +232,14 @@ class Playground(widgets.VBox):
 
     def _begin(self, preset: Preset | None = None) -> None:
         """Train in the background, with the settings of a preset or those that are chosen."""
-        self.note.value = preset.note if preset else ""
-        for one, side in zip(self.controls, preset.sides if preset else (), strict=False):
-            for name, value in side._asdict().items():
-                one[name].value = value
+        self.note.value = ""
+        if preset:
+            address = f"{preset.notebook}.ipynb#{preset.section.replace(' ', '-')}"
+            link = f'<a href="{address}" target="_blank" style="text-decoration: underline">'
+            self.note.value = f"{preset.sentence} {link}Explained in {preset.notebook}, section {preset.section}</a>"
+            for one, side in zip(self.controls, preset.sides, strict=True):
+                for name, value in side._asdict().items():
+                    one[name].value = value
         threading.Thread(target=self.train, daemon=True).start()
 
     def _controls(self, side: Setting) -> dict[str, widgets.ValueWidget]:
