@@ -11,7 +11,7 @@ from filelock import FileLock
 from platformdirs import user_cache_dir
 
 from fedlib.checks import check_choice, check_kind
-from fedlib.data import archives, digit5, domainnet, femnist, glyphs, hub, official, scans, styles
+from fedlib.data import archives, digit5, domainnet, femnist, glyphs, hub, official, scans
 from fedlib.data.dataset import Dataset
 from fedlib.data.npz import read_npz, write_npz
 from fedlib.data.scans import digit_masks
@@ -32,7 +32,7 @@ __all__ = [
 EMBEDDED: dict[str, Callable[..., Dataset]] = {
     "characters": glyphs.characters,
     "digit_pairs": scans.digit_pairs,
-    "digit_styles": styles.digit_styles,
+    "digit_styles": scans.digit_styles,
     "digits": scans.digits,
 }
 OFFICIAL: dict[str, Callable[..., Dataset]] = {

@@ -90,15 +90,11 @@ class RunFolder:
 
     def rounds_done(self) -> int:
         """Round of the last checkpoint, 0 if there is none; raises as `load` does."""
-        saved = self._read(names=())
+        saved = self.load(names=())
         return saved.round if saved else 0
 
-    def load(self) -> Checkpoint | None:
-        """Last checkpoint, or None. Raises `ValueError` for a damaged file or one of another version."""
-        return self._read(names=None)
-
-    def _read(self, names: Collection[str] | None) -> Checkpoint | None:
-        """Last checkpoint with the tensors `names`; None: all tensors."""
+    def load(self, names: Collection[str] | None = None) -> Checkpoint | None:
+        """Last checkpoint (with the tensors `names`), or None; `ValueError` for a damaged file or another version."""
         if not self.file.exists():
             return None
         try:

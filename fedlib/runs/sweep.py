@@ -157,7 +157,10 @@ def sweep(
     elif gpus is not None:
         raise ValueError(f"gpus={gpus} is not allowed without a Ray cluster; name one with ray= or RAY_ADDRESS.")
     plans = [prepare(**cell) for cell in cells]  # every cell is checked before the first one starts
-    cells = [cell | _portable(cell) for cell in cells]
+    for cell in cells:  # in a form that other processes can use
+        cell["algorithm"] = portable(resolve(cell["algorithm"]))
+        if "model" in cell:
+            cell["model"] = [portable(network) for network in architectures(cell["model"])]
     todo = {address(plan.config): (cell, plan) for cell, plan in zip(cells, plans, strict=True)}
     todo = [each for each in todo.values() if RunFolder(each[1].config, store).rounds_done() < each[1].setting.rounds]
     if ray is None:
@@ -171,14 +174,6 @@ def sweep(
         execute(work, jobs or (1 if on_gpu else cores()), progress)
     labels = _labels([cell | {"model": plan.config["model"]} for cell, plan in zip(cells, plans, strict=True)])
     return Sweep(labels, [carry_out(plan, None, False, store) for plan in plans])
-
-
-def _portable(cell: Cell) -> dict[str, Any]:
-    """Algorithm and models of a cell in a form that other processes can use."""
-    made: dict[str, Any] = {"algorithm": portable(resolve(cell["algorithm"]))}
-    if "model" in cell:
-        made["model"] = [portable(network) for network in architectures(cell["model"])]
-    return made
 
 
 def _labels(cells: Sequence[Cell]) -> pd.DataFrame:
