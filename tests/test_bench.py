@@ -13,7 +13,7 @@ from torch import nn
 
 import fedlib as fl
 from fedlib.engine.loop import train_loop
-from fedlib.runs.session import cohorts
+from fedlib.runs.plan import cohorts
 from fedlib.studies.timing import in_turns, peak_memory, row
 from fedlib.tools.bench import __main__ as bench
 from fedlib.tools.bench import cases

@@ -16,8 +16,8 @@ from fedlib.methods.fedpac import head_weights, simplex_minimum
 from fedlib.methods.fedsimsup.fedsimsup import pull
 from fedlib.methods.fedsimsup.supervisors import SUPERVISORS
 from fedlib.models import MODELS, Model, build
+from fedlib.runs.plan import cohorts
 from fedlib.runs.prepare import prepare
-from fedlib.runs.session import cohorts
 from fedlib.stack import take
 from fedlib.training.cohort import Cohort
 from fedlib.training.evaluation import Evaluation, class_features

@@ -11,7 +11,7 @@ from test_contract import same_bits
 
 import fedlib as fl
 from fedlib.federation import Federation
-from fedlib.runs.session import cohorts
+from fedlib.runs.plan import cohorts
 from fedlib.runs.store import flatten
 
 SETTING = dict(rounds=2, join_ratio=0.34, local_epochs=2, batch_size=16, lr=0.05, tune_epochs=1, progress=False)

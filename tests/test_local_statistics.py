@@ -11,8 +11,8 @@ from torch.utils._pytree import tree_leaves
 
 import fedlib as fl
 from fedlib.engine.backends import BACKENDS
+from fedlib.runs.plan import cohorts
 from fedlib.runs.prepare import prepare
-from fedlib.runs.session import cohorts
 from fedlib.stack import keys
 
 SETTING = dict(rounds=3, join_ratio=0.5, local_epochs=2, batch_size=12, lr=0.05, progress=False)

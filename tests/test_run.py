@@ -23,8 +23,8 @@ from fedlib.algorithm import Algorithm, Global, init_global, one_for_all
 from fedlib.methods.fedalt import State
 from fedlib.runs import run as running
 from fedlib.runs import store
+from fedlib.runs.plan import cohorts
 from fedlib.runs.prepare import prepare
-from fedlib.runs.session import cohorts
 from fedlib.runs.setting import Setting
 from fedlib.runs.store import FORMAT
 from fedlib.stack import client_mean

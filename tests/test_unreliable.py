@@ -19,8 +19,9 @@ import fedlib as fl
 from fedlib.algorithm import Algorithm, Global, init_global, one_for_all
 from fedlib.engine.backends import BACKENDS
 from fedlib.engine.loop import train_loop
+from fedlib.runs.plan import cohorts
 from fedlib.runs.prepare import prepare
-from fedlib.runs.session import Session, cohorts
+from fedlib.runs.session import Session
 from fedlib.streams import generator
 from fedlib.training import cross_entropy, train
 

@@ -8,7 +8,6 @@ from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
-from matplotlib.image import AxesImage
 
 from fedlib.report.marks import mark_chance, panels, plot_nothing
 from fedlib.report.style import BLUE, COLUMN, GREY, RED, TEXT, bare, integer_ticks, label, method_style
@@ -77,7 +76,12 @@ def plot_heatmaps(
         _name_cells(ax.xaxis, columns, breadth)
         _name_cells(ax.yaxis, rows, height)
         if max(height, breadth) <= ANNOTATED and cell >= 0.17:
-            _write_numbers(ax, image, matrix, size)
+            for (row, column), value in np.ndenumerate(matrix):
+                red, green, blue, _ = image.to_rgba(value)
+                dark = 0.299 * red + 0.587 * green + 0.114 * blue < 0.5
+                text = "-" if np.isnan(value) else f"{value:.2f}".replace("-", "\N{MINUS SIGN}")
+                look = {"fontsize": size, "color": "white" if dark else "black"}  # to be read on the cell's colour
+                ax.text(column, row, text, ha="center", va="center", **look)
     axes[0, 0].set_ylabel(ylabel)
     figure.colorbar(axes[0, -1].images[0], ax=axes[0].tolist(), label=bar, fraction=0.05, pad=0.02, aspect=12)
     return figure
@@ -90,15 +94,6 @@ def _name_cells(axis: Axis, names: Sequence[str] | None, number: int) -> None:
         axis.set_ticks(range(0, number, 1 if number <= 6 else 3))
     else:
         integer_ticks(axis, 5)
-
-
-def _write_numbers(ax: Axes, image: AxesImage, matrix: np.ndarray, size: float) -> None:
-    """Two decimals in each cell, black or white, whichever can be read on the cell's colour."""
-    for (row, column), value in np.ndenumerate(matrix):
-        red, green, blue, _ = image.to_rgba(value)
-        dark = 0.299 * red + 0.587 * green + 0.114 * blue < 0.5
-        text = "-" if np.isnan(value) else f"{value:.2f}".replace("-", "\N{MINUS SIGN}")
-        ax.text(column, row, text, ha="center", va="center", fontsize=size, color="white" if dark else "black")
 
 
 def plot_curves(

@@ -16,7 +16,8 @@ class Explorer(widgets.VBox):
     it is kept when a notebook is executed in batch.
     """
 
-    def __init__(self, draw: Callable[[float], Figure], slider: widgets.SelectionSlider):
+    def __init__(self, draw: Callable[[float], Figure], name: str, options: Sequence[float], value: float):
+        slider = widgets.SelectionSlider(options=options, value=value, description=name, continuous_update=False)
         self._picture = widgets.Image(format="png", value=png(draw(slider.value)))
         super().__init__([slider, self._picture])
         slider.observe(lambda change: setattr(self._picture, "value", png(draw(change["new"]))), "value")
@@ -54,8 +55,7 @@ def explore(draw: Callable[[float], Figure], name: str, options: Sequence[float]
         >>> slider, picture = widget.children
         >>> slider.value = 0.1  # draws the picture again
     """
-    slider = widgets.SelectionSlider(options=options, value=value, description=name, continuous_update=False)
-    return Explorer(draw, slider)
+    return Explorer(draw, name, options, value)
 
 
 def png(figure: Figure, dpi: int = 110) -> bytes:

@@ -1,7 +1,6 @@
 """The numbers printed in the papers, and the readings of unclear passages."""
 
 import tomllib
-from functools import cache
 from pathlib import Path
 
 import pandas as pd
@@ -31,15 +30,6 @@ def printed_names() -> dict[str, str]:
     return names
 
 
-@cache
-def _read(paper: str) -> pd.DataFrame:
-    frame = pd.read_csv(FOLDER / paper / "reported.csv", keep_default_na=False, na_values={"mean": [""], "std": [""]})
-    frame["printed"] = frame["method"]
-    names = printed_names() | {name: name for name in QUANTITIES}
-    frame["method"] = frame["printed"].map(names.__getitem__)
-    return frame.astype({"mean": float, "std": float})
-
-
 def reported(paper: str) -> pd.DataFrame:
     """Read all numbers that a paper prints.
 
@@ -60,7 +50,10 @@ def reported(paper: str) -> pd.DataFrame:
         [['local_only', 84.3, 0.81], ['fedavg', 24.77, 4.25]]
     """
     check_choice("paper", paper, PAPERS)
-    return _read(paper).copy()
+    frame = pd.read_csv(FOLDER / paper / "reported.csv", keep_default_na=False, na_values={"mean": [""], "std": [""]})
+    names = printed_names() | {name: name for name in QUANTITIES}
+    frame = frame.assign(method=frame["method"].map(names.__getitem__), printed=frame["method"])
+    return frame.astype({"mean": float, "std": float})
 
 
 def readings(paper: str) -> pd.DataFrame:

@@ -22,15 +22,7 @@ LEAST_ROWS = 4  # so that boxes keep their form where there are few candidates
 
 
 def stitched(before: Link | None, link: Link) -> bool:
-    """Return whether a stitch stands in front of a block.
-
-    Args:
-        before: the block before it in the chain; None at the start.
-        link: the block.
-
-    Returns:
-        False for a block that followed the one before it in their network, and for a first block at the start.
-    """
+    """Whether a stitch is between a block and the one before it (None: the start): not if they are neighbours."""
     return link[1] != 1 if before is None else before != (link[0], link[1] - 1)
 
 

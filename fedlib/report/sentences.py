@@ -27,19 +27,18 @@ def who_leads(
         >>> who_leads(frame, "pfedsim", by=["data"])
         'pFedSim is 1.5 points behind FedAvg, the best other method, from one seed.'
     """
-    gaps, texts = {}, []
+    gaps, texts = {}, {}
     for key, column in numbers.groupby([*by], sort=False):
         gap, rival = gap_to_best(column, method)
-        if not rival:
-            continue
-        place = name(*key)
-        gaps[place] = gap
-        noise = column.groupby("method")["value"].std()[[method, rival]].max()
-        texts.append((points_ahead(gaps[place], label(rival)), against_seeds(gaps[place], noise)))
+        if rival:
+            noise = column.groupby("method")["value"].std()[[method, rival]].max()
+            gaps[name(*key)], texts[name(*key)] = gap, (points_ahead(gap, label(rival)), against_seeds(gap, noise))
     if len(gaps) < 2:
-        return "".join(f"{label(method)} is {ahead}, the best other method, {noise}." for ahead, noise in texts)
+        return "".join(
+            f"{label(method)} is {ahead}, the best other method, {noise}." for ahead, noise in texts.values()
+        )
     if len(gaps) <= 3:
-        places = "; ".join(f"{place}: {ahead}, {noise}" for place, (ahead, noise) in zip(gaps, texts, strict=True))
+        places = "; ".join(f"{place}: {ahead}, {noise}" for place, (ahead, noise) in texts.items())
         return f"{label(method)} against the best other method: {places}."
     low, high = min(gaps, key=gaps.__getitem__), max(gaps, key=gaps.__getitem__)
     return (

@@ -14,8 +14,9 @@ from fedlib.models.architecture import check_builder
 from fedlib.runs.determinism import deterministic, untouched
 from fedlib.runs.history import History
 from fedlib.runs.local_statistics import keeping_statistics
+from fedlib.runs.plan import Plan
 from fedlib.runs.rounds import round_loop
-from fedlib.runs.session import Plan, Session
+from fedlib.runs.session import Session
 from fedlib.runs.setting import Setting, setting
 from fedlib.runs.unreliable import unreliable
 

@@ -18,10 +18,11 @@ from fedlib.files import write_text
 from fedlib.models import Models
 from fedlib.runs.determinism import deterministic
 from fedlib.runs.history import History
+from fedlib.runs.plan import Plan
 from fedlib.runs.prepare import prepare
 from fedlib.runs.result import RunResult
 from fedlib.runs.rounds import Report, round_loop
-from fedlib.runs.session import Plan, Session, check_device
+from fedlib.runs.session import Session, check_device
 from fedlib.runs.setting import with_settings
 from fedlib.runs.store import RunFolder, unflatten
 from fedlib.stack import for_each

@@ -1,48 +1,24 @@
-"""A plan, which is a checked run that can start, and a session: the run on a device, for all who train."""
+"""A session: one run on a device, for the round loop, the benchmark and the tests."""
 
-import math
 import warnings
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
-from fedlib.algorithm import Algorithm, State, architectures_of
+from fedlib.algorithm import State, architectures_of
 from fedlib.data import Dataset
 from fedlib.engine.backends import BACKENDS
 from fedlib.engine.stacked import unstacked
-from fedlib.federation import Federation
-from fedlib.models import MODELS, Model, deal
+from fedlib.models import MODELS, deal
+from fedlib.runs.plan import Plan, cohorts
 from fedlib.runs.setting import Setting
 from fedlib.runs.store import store_root
-from fedlib.streams import generator
 from fedlib.training.batches import Images, beside, on_device, to_device
 from fedlib.training.channel import Channel
 from fedlib.training.cohort import TRAIN, TUNE, Cohort, Local
 from fedlib.training.phase import Trainer, drawing
-
-
-class Plan(NamedTuple):
-    """A checked run. `config` identifies it and names its folder in the run store; `model` is on the host."""
-
-    algorithm: Algorithm
-    federation: Federation
-    model: Model
-    setting: Setting
-    config: dict[str, Any]
-
-
-def cohort_size(n_clients: int, join_ratio: float) -> int:
-    """Clients per round, max(floor(join_ratio * n_clients), 1); 1e-9 absorbs the rounding error of the product."""
-    return max(math.floor(join_ratio * n_clients + 1e-9), 1)
-
-
-def cohorts(n_clients: int, join_ratio: float, rounds: int, seed: int) -> list[np.ndarray]:
-    """Clients of every round, drawn before the first one: int64 [k] each, ascending."""
-    k, rng = cohort_size(n_clients, join_ratio), generator(seed, "cohorts")
-    return [np.sort(rng.choice(n_clients, k, replace=False)) for _ in range(rounds)]
 
 
 class Session:

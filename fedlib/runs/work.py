@@ -18,10 +18,11 @@ from tqdm import tqdm
 from fedlib.engine.lockstep import lockstep
 from fedlib.engine.stacked import AT_ONCE
 from fedlib.runs.determinism import deterministic
+from fedlib.runs.plan import Plan, cohort_size
 from fedlib.runs.prepare import prepare
 from fedlib.runs.result import RunResult
 from fedlib.runs.run import carry_out
-from fedlib.runs.session import Plan, Session, cohort_size
+from fedlib.runs.session import Session
 from fedlib.training.phase import Trainer
 
 MEMORY_MAP = "1M"  # larger arrays (the images) are shared with the workers as one memory map

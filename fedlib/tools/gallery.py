@@ -76,14 +76,6 @@ def item(folder: Path, name: str) -> dict[str, str]:
     return found
 
 
-def paper(folder: Path) -> dict[str, object]:
-    """The section of the page for one report's folder."""
-    names = {path.stem for path in folder.iterdir() if path.suffix in (".png", ".md")}
-    items = [item(folder, name) for name in sorted(names, key=in_order)]
-    notebooks = sorted(path.name for path in folder.glob("*.html"))
-    return {"name": folder.name, "title": TITLES[folder.name], "shown": items, "notebooks": notebooks}
-
-
 def write_gallery(folder: str | Path) -> Path | None:
     """Write `index.html` into `figures/<profile>`, and a page beside every executed notebook; returns the index.
 
@@ -95,13 +87,17 @@ def write_gallery(folder: str | Path) -> Path | None:
     if not finished:
         return None
     look = {"code": HtmlFormatter(style="default").get_style_defs(".highlight")}
-    for path in (path for report in finished for path in report.glob("*.ipynb")):
-        with suppress(NotJSONError):  # incomplete: being written, or interrupted; its old page is kept
-            page = TEMPLATES.get_template("page.html").render(title=path.stem, body=notebook_body(path), **look)
-            write_text(path.with_suffix(".html"), page)
+    sections = []
+    for report in finished:
+        for path in report.glob("*.ipynb"):
+            with suppress(NotJSONError):  # incomplete: being written, or interrupted; its old page is kept
+                page = TEMPLATES.get_template("page.html").render(title=path.stem, body=notebook_body(path), **look)
+                write_text(path.with_suffix(".html"), page)
+        names = {path.stem for path in report.iterdir() if path.suffix in (".png", ".md")}
+        items = [item(report, name) for name in sorted(names, key=in_order)]
+        notebooks = sorted(path.name for path in report.glob("*.html"))
+        sections.append({"name": report.name, "title": TITLES[report.name], "shown": items, "notebooks": notebooks})
     missing = [TITLES[name] for name in PAPERS if folder / name not in finished]
-    index = TEMPLATES.get_template("index.html")
     title = f"Personalised federated learning: the {folder.name} results"
-    return write_text(
-        folder / "index.html", index.render(title=title, papers=list(map(paper, finished)), missing=missing, **look)
-    )
+    index = TEMPLATES.get_template("index.html").render(title=title, papers=sections, missing=missing, **look)
+    return write_text(folder / "index.html", index)
