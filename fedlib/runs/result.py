@@ -17,13 +17,7 @@ from fedlib.training.metrics import METRICS
 
 
 class Evaluations:
-    """All evaluations of a run, and summaries of them.
-
-    Attributes:
-        accuracy: one row per evaluation and client; see `RunResult`.
-        when: "after" for a method that is evaluated after fine-tuning, else "before".
-        validation: as `accuracy`, on the validation images; None if there are none.
-    """
+    """All evaluations of a run, and summaries of them; `RunResult` describes the attributes."""
 
     accuracy: pd.DataFrame
     when: str

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import nbformat
 from nbdime import diff_notebooks
+from nbdime.diffing.notebooks import set_notebook_diff_ignores
 from nbdime.prettyprint import PrettyPrintConfig, pretty_print_notebook_diff
 from nbformat import NotebookNode
 
@@ -21,32 +22,25 @@ TIMING = "timing"
 SET_BY_BATCH = re.compile(rf"^({'|'.join(BY_OPTION)}) = .*\n?", re.MULTILINE)
 TIMED_ROW = re.compile(r"<tr>(?:(?!</tr>).)*\b(?:time|seconds)\b.*?</tr>", re.DOTALL)
 WIDGET = "application/vnd.jupyter.widget-view+json"
+IGNORED = dict.fromkeys(("/metadata", "/cells/*/metadata", "/cells/*/outputs/*/metadata"), True)
+IGNORED |= {"/cells/*": ("id", "execution_count"), "/cells/*/outputs/*": ("execution_count",)}
 
 
-def essence(notebook: NotebookNode) -> NotebookNode:
-    """The notebook without what a repeated run may change."""
-    cells = []
-    for number, cell in enumerate(notebook.cells):
-        tags = cell.metadata.get("tags", [])
-        kept = NotebookNode(cell_type=cell.cell_type, id=f"cell-{number}", metadata=NotebookNode(), source=cell.source)
+def essence(path: Path) -> NotebookNode:
+    """The notebook without what a repeated run may change; of a table only its HTML."""
+    notebook = nbformat.read(path, 4)
+    for cell in notebook.cells:
         if cell.cell_type == "code":
+            tags = cell.metadata.get("tags", [])
             if "injected-parameters" in tags:
-                kept.source = SET_BY_BATCH.sub("", cell.source)
-            outputs = [] if TIMING in tags else cell.outputs
-            kept |= {"execution_count": None, "outputs": [shown(o) for o in outputs if o.get("name") != "stderr"]}
-        cells.append(kept)
-    return NotebookNode(cells=cells, metadata=NotebookNode(), nbformat=4, nbformat_minor=5)
-
-
-def shown(output: NotebookNode) -> NotebookNode:
-    """An output without metadata; of a table only its HTML, without rows about time."""
-    kept = NotebookNode({name: value for name, value in output.items() if name not in ("metadata", "execution_count")})
-    if "data" not in output:
-        return kept
-    data = {kind: value for kind, value in output.data.items() if kind != WIDGET}
-    if "text/html" in data:
-        data = {"text/html": TIMED_ROW.sub("", data["text/html"])}
-    return NotebookNode(kept | {"metadata": NotebookNode(), "data": NotebookNode(data)})
+                cell.source = SET_BY_BATCH.sub("", cell.source)
+            cell.outputs = [o for o in cell.outputs if o.get("name") != "stderr" and TIMING not in tags]
+            for data in (output.data for output in cell.outputs if "data" in output):
+                data.pop(WIDGET, None)
+                if html := data.get("text/html"):
+                    data.clear()
+                    data["text/html"] = TIMED_ROW.sub("", html)
+    return notebook
 
 
 def notebooks(a: Path, b: Path) -> list[tuple[Path, Path]]:
@@ -74,9 +68,10 @@ def main(arguments: list[str] | None = None) -> int:
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
+    set_notebook_diff_ignores(IGNORED)
     differ = 0
     for paths in pairs:
-        a, b = (essence(nbformat.read(path, 4)) for path in paths)
+        a, b = map(essence, paths)
         difference = diff_notebooks(a, b)
         differ += bool(difference)
         print(f"{paths[0].name}: {'DIFFERENT' if difference else 'the same, cell by cell'}")
