@@ -73,20 +73,19 @@ def line_panels(
     named: Callable[[str], str] = label,
     look: Callable[[str], Mapping[str, Any]] = line_style,
     xlabel: str = "",
-    xscale: str = "linear",
     ylabel: str = "accuracy [%]",
-    ylim: tuple[float, float | None] | None = None,
-    yscale: str = "linear",
     ends: bool = False,
     height: float = 2.4,
     reference: str = "chance",
     sharex: bool = True,
     printed: str = "",
+    **scale: object,
 ) -> Figure:
     """Draw a panel for each data set and setting: a line for each method, thin for each seed, thick for the mean.
 
     The columns `x`, `y`, `line` and `printed` of the frame are the place along the axis, the value, the name of a line
-    and its printed number, a cross at its end. With `ends` the last value stands behind the name of a line.
+    and its printed number, a cross at its end. With `ends` the last value stands behind the name of a line. `scale`
+    are limits and scales of all panels, as for `ax.set`.
     """
     if numbers.empty:
         return plot_nothing()
@@ -100,7 +99,7 @@ def line_panels(
             places[named(str(name)) + (f" {place[1]:.0f}" if ends else "")] = place
             if printed and np.isfinite(values[printed].iloc[0]):
                 crosses = ax.plot(place[0], values[printed].iloc[0], "x", color=place[2], clip_on=False)
-        ax.set(ylabel=ylabel, xscale=xscale, yscale=yscale, **({"ylim": ylim} if ylim else {}))
+        ax.set(ylabel=ylabel, **scale)
         name_ends(ax, places, chance(rows) if callable(chance) else chance, reference=reference)
     figure.axes[-1].set_xlabel(xlabel or x)
     if crosses:
@@ -116,7 +115,6 @@ def dumbbell_panels(
     named: Callable[[str], str] = label,
     look: Callable[[str], Mapping[str, Any]] = method_style,
     xlabel: str = "accuracy [%]",
-    xlim: tuple[float, float] = (0, 105),
 ) -> Figure:
     """Draw a panel for each data set: for each method a line from a hollow dot to a full one, and their difference.
 
@@ -135,7 +133,7 @@ def dumbbell_panels(
             text = {"ha": "left" if side > 0 else "right", "va": "center", "color": color}
             words = f"{end - start:+.1f}".replace("-", "\N{MINUS SIGN}")
             ax.annotate(words, (end, y), (6 * side, 0), "data", "offset points", **text)
-        ax.set(xlim=xlim, ylim=(len(rows) - 0.1, -0.6))
+        ax.set(xlim=(0, 105), ylim=(len(rows) - 0.1, -0.6))
         ax.set_yticks(range(len(rows)), [named(str(method)) for method in rows.index])
         ax.grid(axis="y", visible=False)
         mark_chance(ax, chance, "y")
@@ -151,7 +149,6 @@ def shaded_panels(
     *,
     named: Callable[[str], str] = label,
     xlabel: str = "accuracy [%]",
-    xlim: tuple[float, float] = (0, 100),
 ) -> Figure:
     """Draw a panel for each data set: a line of dots for each method, the darker the later the `kind`, a column.
 
@@ -170,7 +167,7 @@ def shaded_panels(
         if printed.notna().any():
             ax.plot(printed, places, "|", color=RED, markersize=16, markeredgewidth=2, label="printed")
         ax.set(yticks=places, yticklabels=table.index.map(named), ylim=(-0.6, len(table) - 0.4))
-    figure.axes[-1].set(xlim=xlim, xlabel=xlabel)
+    figure.axes[-1].set(xlim=(0, 100), xlabel=xlabel)
     figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
     return figure
 
