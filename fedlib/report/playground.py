@@ -128,7 +128,8 @@ def watch(setting: Setting, federation: Federation, rounds: int) -> Iterator[Mom
     plan = prepare(setting.algorithm(), federation, rounds=rounds, device="cpu", **TRAINING)
     session = Session(plan)
     test = MixedEvaluation(session.images, federation.test, session.architectures, False, False)
-    state = session.init()
+    state, order = session.init(), _order(federation)
+    name = next(name for name in session.model.classifier if name.endswith("weight"))
     for t in range(rounds):
         with deterministic("cpu"), session.drawing("round", t):
             state = plan.algorithm.round(state, session.cohort(t))
@@ -136,11 +137,9 @@ def watch(setting: Setting, federation: Federation, rounds: int) -> Iterator[Mom
             correct, *_ = test(models)
         accuracy = 100 * correct.numpy() / np.array([len(part) for part in federation.test])
         mixture = (plan.algorithm.trace(state) if plan.algorithm.trace else {}).get("all layers")
-        mixture = None if mixture is None else mixture.numpy()[_order(federation)]
+        mixture = None if mixture is None else mixture.numpy()[order]
         each, similarity = for_each(models, federation.n_clients), None
-        name = next(name for name in session.model.classifier if name.endswith("weight"))
         if isinstance(each, dict) and name in each:  # not where classifiers have several parts
-            order = _order(federation)
             similarity = classifier_similarity(each[name]).numpy()[np.ix_(order, order)]
         yield Moment(t + 1, accuracy, similarity, mixture)
 
@@ -215,10 +214,8 @@ class Playground(widgets.VBox):
         self.controls = [self._controls(side) for side in sides]
         wide = widgets.Layout(width="365px", max_width="100%")
         self.pictures = [widgets.Image(format="png", layout=wide) for _ in sides]
-        wrap, both = (
-            widgets.Layout(display="flex", flex_flow="row wrap"),
-            zip(self.controls, self.pictures, strict=True),
-        )
+        wrap = widgets.Layout(display="flex", flex_flow="row wrap")
+        both = zip(self.controls, self.pictures, strict=True)
         columns = [widgets.VBox([*one.values(), image]) for one, image in both]
         presets = widgets.HBox([widgets.Label("Presets:"), *self.presets], layout=wrap)
         buttons = widgets.HBox([self.rounds, self.start, self.stop, self.status], layout=wrap)
