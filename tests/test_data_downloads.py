@@ -36,7 +36,7 @@ from refusals import one_sentence
 from scipy.io import savemat
 
 import fedlib as fl
-from fedlib.data import OFFICIAL, Dataset, archives, digit5, domainnet, femnist, is_here
+from fedlib.data import OFFICIAL, Dataset, archives, femnist, is_here, official
 from fedlib.data.download import fetch
 
 CONTENT = pictures(1, 10_000).tobytes()
@@ -272,11 +272,11 @@ def digits_5(server: FileServer, monkeypatch: pytest.MonkeyPatch, name: str) -> 
     """A small release of one of Digit-5's domains."""
     side, pack = DIGITS_5[name]
     x, y = pictures(30, side, side, 3), np.arange(30) % 10
-    files = getattr(digit5, name.upper())
+    files = getattr(official, name.upper())
     for file, rows in zip(list(files), (slice(20), slice(20, None)), strict=True):
         content = pack("train" if rows.stop else "test", torch_file(x[rows], y[rows]))
         monkeypatch.setitem(files, file, publish(server, file, content)[1])
-    monkeypatch.setattr(digit5, "RELEASES", server.url)
+    monkeypatch.setattr(official, "RELEASES", server.url)
     return x.transpose(0, 3, 1, 2), y, 20, "9"
 
 
@@ -370,9 +370,9 @@ def held(server: FileServer, root: Path, monkeypatch: pytest.MonkeyPatch) -> dic
     for name, content in files.items():
         (server.folder / name).parent.mkdir(parents=True, exist_ok=True)
         (server.folder / name).write_bytes(content)
-    assert files.keys() == domainnet.SHA256.keys()
-    monkeypatch.setattr(domainnet, "BASE", server.url)
-    monkeypatch.setattr(domainnet, "SHA256", {name: sha256(files[name]) for name in domainnet.SHA256})
+    assert files.keys() == archives.SHA256.keys()
+    monkeypatch.setattr(archives, "BASE", server.url)
+    monkeypatch.setattr(archives, "SHA256", {name: sha256(files[name]) for name in archives.SHA256})
     return held
 
 
@@ -526,8 +526,8 @@ def test_a_file_that_cannot_be_decoded_gives_one_sentence_and_no_file(fault, hel
     url, sum_ = publish(server, file, content)
     replace(monkeypatch, archives, CINIC10_URL=url, CINIC10_MD5=sum_)
     monkeypatch.setattr(femnist, "URL", url)
-    monkeypatch.setitem(domainnet.SHA256, "sketch.zip", sha256(content))
-    monkeypatch.setitem(digit5.MNIST_M, "mnist_m_train.pt.tar.gz", sum_)
+    monkeypatch.setitem(archives.SHA256, "sketch.zip", sha256(content))
+    monkeypatch.setitem(official.MNIST_M, "mnist_m_train.pt.tar.gz", sum_)
     with one_sentence(rf"{re.escape(file)} could not be decoded \(.*{reason}"):
         load(name, root, **options)
     assert not list(root.rglob("*.npz"))

@@ -10,7 +10,7 @@ import pytest
 import torch
 from archives import leaf_json, pictures
 
-from fedlib.data import digit5, femnist, load, npz
+from fedlib.data import femnist, load, npz, official
 
 
 class Payload:
@@ -46,7 +46,7 @@ def test_a_pickled_object_in_a_file_of_torch_is_never_loaded(tmp_path):
     file = io.BytesIO()
     torch.save((Payload(tmp_path / "victim"), torch.zeros(1)), file)
     with pytest.raises(ValueError, match="it does not hold images and labels: UnpicklingError"):
-        digit5._pictures(file.getvalue())
+        official._pictures(file.getvalue())
     assert not (tmp_path / "victim").exists()
 
 

@@ -11,7 +11,7 @@ from filelock import FileLock
 from platformdirs import user_cache_dir
 
 from fedlib.checks import check_choice, check_kind
-from fedlib.data import archives, digit5, domainnet, femnist, glyphs, hub, official, scans
+from fedlib.data import archives, femnist, glyphs, hub, official, scans
 from fedlib.data.dataset import Dataset
 from fedlib.data.npz import read_npz, write_npz
 from fedlib.data.scans import digit_masks
@@ -39,14 +39,14 @@ OFFICIAL: dict[str, Callable[..., Dataset]] = {
     "cifar10": official.cifar10,
     "cifar100": official.cifar100,
     "cinic10": archives.cinic10,
-    "digit5": digit5.digit5,
-    "domainnet": domainnet.domainnet,
+    "digit5": official.digit5,
+    "domainnet": archives.domainnet,
     "emnist_byclass": official.emnist_byclass,
     "femnist": femnist.femnist,
     "mnist": official.mnist,
-    "mnist_m": digit5.mnist_m,
+    "mnist_m": official.mnist_m,
     "svhn": official.svhn,
-    "synthetic_digits": digit5.synthetic_digits,
+    "synthetic_digits": official.synthetic_digits,
     "tinyimagenet": archives.tinyimagenet,
     "usps": official.usps,
 }
@@ -153,7 +153,7 @@ def is_here(name: str, root: str | os.PathLike[str] | None = None, **options: ob
     """
     folder = data_root(root)
     if name == "digit5":
-        return all(is_here(domain, root) for domain in options.get("domains", digit5.DOMAINS))  # type: ignore[attr-defined]
+        return all(is_here(domain, root) for domain in options.get("domains", official.DOMAINS))  # type: ignore[attr-defined]
     if name in EMBEDDED or (folder / f"{name}.npz").exists():
         return True
     return name in FILES and any(folder.glob(FILES[name]))

@@ -1,15 +1,26 @@
-"""Official data sets through torchvision's readers, at torchvision's paths: MNIST, EMNIST, USPS, SVHN and CIFAR."""
+"""Official data sets through torchvision's readers, at torchvision's paths: MNIST, EMNIST, USPS, SVHN and CIFAR.
 
+Below them are Digit-5, and its two domains without a reader: MNIST-M and Synthetic Digits.
+"""
+
+import gzip
+import io
 import string
+import tarfile
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from PIL import Image
 
+from fedlib.checks import check_count
+from fedlib.data.archives import decoding
 from fedlib.data.dataset import TEST, TRAIN, Dataset
 from fedlib.data.download import fetch
+from fedlib.data.npz import read_npz, write_npz
 from fedlib.extras import Late
 
 readers = Late("torchvision.datasets")
@@ -95,3 +106,98 @@ def join(name: str, splits: Iterable[tuple[np.ndarray, Iterable[int]]], classes:
     y = np.concatenate([np.asarray(train[1], np.int64), np.asarray(test[1], np.int64)])
     split = np.repeat(np.array([TRAIN, TEST], np.uint8), sizes)
     return Dataset(name, x, y, classes, split, np.zeros(len(y), np.int64), (name,))
+
+
+# -- Digit-5 --------------------------------------------------------------------------------------------------------
+
+# The authors' links (Ganin and Lempitsky, ICML 2015) are not permanent; these copies have checksums.
+RELEASES = "https://github.com/liyxi/{}/releases/download/data/"
+MNIST_M = {
+    "mnist_m_train.pt.tar.gz": "191ed53db9933bd85cc9700558847391",
+    "mnist_m_test.pt.tar.gz": "e11cb4d7fff76d7ec588b1134907db59",
+}
+SYNTHETIC_DIGITS = {
+    "synth_train.pt.gz": "d0e99daf379597e57448a89fc37ae5cf",
+    "synth_test.pt.gz": "669d94c04d1c91552103e9aded0ee625",
+}
+DOMAINS = ("mnist", "mnist_m", "svhn", "usps", "synthetic_digits")
+SIZE = 32
+
+
+def mnist_m(root: Path) -> Dataset:
+    """MNIST-M (Ganin and Lempitsky 2015): MNIST's digits on patches of photographs, 60,000 + 10,000, 3x28x28."""
+    return _keep("mnist_m", root, "mnist-m", MNIST_M, _from_tar)
+
+
+def synthetic_digits(root: Path) -> Dataset:
+    """Synthetic Digits (Ganin and Lempitsky 2015): rendered from fonts, 479,400 + 9,553 colour images, 3x32x32."""
+    return _keep("synthetic_digits", root, "synthetic-digits", SYNTHETIC_DIGITS, gzip.decompress)
+
+
+def digit5(root: Path, domains: Sequence[str] = DOMAINS, per_domain: int | None = None, seed: int = 0) -> Dataset:
+    """Digit-5 (Peng et al. 2019): several data sets of digits, each one a domain, 3x32x32; grey images become RGB.
+
+    Args:
+        root: folder of the data; missing data sets are downloaded.
+        domains: names of the data sets. With a choice other than the five, report the choice.
+        per_domain: images drawn from each domain. Default: the size of the smallest one (9,298, USPS).
+        seed: seed of the draw.
+    """
+    from fedlib.data import load  # imported late: it knows this function
+
+    sets = [load(name, root) for name in domains]
+    check_count("number of domains", len(sets), 2)
+    smallest = min(map(len, sets))
+    n = smallest if per_domain is None else per_domain
+    check_count("per_domain", n, 10, smallest)
+    seed = check_count("seed", seed, 0)
+    rng = np.random.default_rng(seed)
+    drawn = [np.sort(rng.permutation(len(data))[:n]) for data in sets]
+    pairs = list(zip(sets, drawn, strict=True))
+    return Dataset(
+        "digit5",
+        np.concatenate([_colour(data.x[chosen]) for data, chosen in pairs]),
+        np.concatenate([data.y[chosen] for data, chosen in pairs]),
+        DIGITS,
+        np.concatenate([data.split[chosen] for data, chosen in pairs]),
+        np.repeat(np.arange(len(sets)), n),
+        tuple(domains),
+    )
+
+
+def _colour(x: np.ndarray) -> np.ndarray:
+    """RGB images of 32x32 pixels: uint8 [n, C, H, W] -> [n, 3, 32, 32]."""
+    x = x if x.shape[1] == 3 else x.repeat(3, axis=1)
+    if x.shape[2:] == (SIZE, SIZE):
+        return x
+    out = np.empty((len(x), 3, SIZE, SIZE), np.uint8)
+    for row, image in zip(out, x.transpose(0, 2, 3, 1), strict=True):
+        row[:] = np.asarray(Image.fromarray(image).resize((SIZE, SIZE), Image.Resampling.BILINEAR)).transpose(2, 0, 1)
+    return out
+
+
+def _keep(name: str, root: Path, release: str, files: dict[str, str], unpack: Callable[[bytes], bytes]) -> Dataset:
+    """Decode the train and the test file to `<root>/<name>.npz`."""
+    splits = []  # train, test
+    for file, md5 in files.items():
+        path = fetch(RELEASES.format(release) + file, root / name / file, md5=md5)
+        with decoding(path):
+            splits.append(_pictures(unpack(path.read_bytes())))
+    write_npz(root / f"{name}.npz", join(name, splits, DIGITS))
+    return read_npz(root / f"{name}.npz")
+
+
+def _from_tar(file: bytes) -> bytes:
+    """The only file in an archive."""
+    with tarfile.open(fileobj=io.BytesIO(file), mode="r:gz") as tar:
+        [member] = [member for member in tar if member.isfile()]
+        return tar.extractfile(member).read()  # pyright: ignore[reportOptionalMemberAccess] - it is a file
+
+
+def _pictures(file: bytes) -> tuple[np.ndarray, np.ndarray]:
+    """Images [n, 3, H, W] and labels [n] of a file of `torch.save`; only tensors are unpickled."""
+    try:
+        x, y = torch.load(io.BytesIO(file), map_location="cpu", weights_only=True)
+        return x.numpy().transpose(0, 3, 1, 2), y.numpy().astype(np.int64)
+    except Exception as error:  # torch raises many types for a damaged file
+        raise ValueError(f"it does not hold images and labels: {type(error).__name__}") from error
