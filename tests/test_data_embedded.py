@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from fedlib.data import EMBEDDED, glyphs, ink, load, scans, styles
+from fedlib.data import EMBEDDED, glyphs, ink, load, scans
 
 SETS = {  # shape, classes, domains, and options that make it small
     "characters": ((6200, 1, 28, 28), 62, 100, {"writers": 10}),
@@ -46,7 +46,7 @@ def test_no_image_is_blank_or_there_twice(name):
 
 of_scans = pytest.mark.parametrize(
     ("make", "options"),
-    [(scans.digits, {"copies": 1}), (scans.digit_pairs, {"per_class": 10}), (styles.digit_styles, {"per_style": 200})],
+    [(scans.digits, {"copies": 1}), (scans.digit_pairs, {"per_class": 10}), (scans.digit_styles, {"per_style": 200})],
     ids=["digits", "digit_pairs", "digit_styles"],
 )
 
@@ -64,8 +64,7 @@ def test_images_show_scans_of_their_source_only(make, options, monkeypatch):
     source = real.sheet if make is scans.digit_pairs else np.arange(len(real.digit))
     monkeypatch.setattr(scans, "_others", lambda rng, scan: 0 * scan)  # fragments are of scan 0
     for mask in (real.mask, np.where((source % 2 == 0)[:, None, None], real.mask, 0.0)):  # odd sources are blank
-        for module in (scans, styles):
-            monkeypatch.setattr(module, "scans", lambda mask=mask: real._replace(mask=mask))
+        monkeypatch.setattr(scans, "scans", lambda mask=mask: real._replace(mask=mask))
         made.append(make.__wrapped__(**options))
     same = (made[0].x == made[1].x).all(axis=(1, 2, 3))
     np.testing.assert_array_equal(same, made[0].source % 2 == 0)
@@ -77,8 +76,7 @@ def test_the_images_of_a_split_show_scans_of_that_split_only(make, options, part
     expected = make(**options)
     real = scans.scans()
     erased = np.where((real.held_out == part)[:, None, None], real.mask, 0.0)  # the other split's scans are blank
-    for module in (scans, styles):
-        monkeypatch.setattr(module, "scans", lambda: real._replace(mask=erased))
+    monkeypatch.setattr(scans, "scans", lambda: real._replace(mask=erased))
     data = make.__wrapped__(**options)
     same = (data.x == expected.x).all(axis=(1, 2, 3))
     assert same[expected.split == part].all()
