@@ -95,7 +95,7 @@ def pixels(file: bytes, size: int | None = None) -> np.ndarray:
         return np.asarray(colour.resize((size, size), Image.Resampling.BILINEAR) if size else colour)
 
 
-def _stack(name: str, pictures: Iterable[tuple], classes: tuple[str, ...]) -> Dataset:
+def _stack(name: str, pictures: Iterable[tuple[int, int, str, np.ndarray]], classes: tuple[str, ...]) -> Dataset:
     """Data set of pictures (split, label, file name, uint8 [H, W, 3]), sorted by split, label and file name."""
     pictures = sorted(pictures, key=lambda picture: picture[:3])
     if not pictures:
