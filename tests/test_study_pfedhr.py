@@ -12,8 +12,7 @@ import fedlib as fl
 from fedlib.methods.pfedhr import decompose
 from fedlib.methods.pfedhr.record import Round
 from fedlib.models import MODELS, build
-from fedlib.papers.pfedhr.controls import all_knowing, taught
-from fedlib.papers.pfedhr.distillation import control
+from fedlib.papers.pfedhr.distillation import all_knowing, control, taught
 from fedlib.papers.pfedhr.measure import matched, of_active, on_all_classes
 from fedlib.papers.pfedhr.sizes import PROFILES, where
 from fedlib.report.paper import KEY

@@ -13,8 +13,7 @@ from studies import with_numbers
 import fedlib as fl
 from fedlib.algorithm import Global, init_global, one_for_all
 from fedlib.papers.pfedsim import measure
-from fedlib.papers.pfedsim.accuracy import NAMES
-from fedlib.papers.pfedsim.controls import blind
+from fedlib.papers.pfedsim.accuracy import NAMES, blind
 from fedlib.papers.pfedsim.sizes import ALPHAS, COLUMNS, MEASURES, METHODS
 from fedlib.report.paper import KEY
 from fedlib.studies.number import missing, point

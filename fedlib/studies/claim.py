@@ -73,6 +73,12 @@ class Claim(NamedTuple):
     figure: str = ""
 
 
+def numbers_of(item: str, method: str, dataset: str, setting: str, metric: str = "accuracy") -> Callable[..., Number]:
+    """A family of numbers: `family(numbers, *parts)` is the one with these parts in the places {} of its identity."""
+    identity = "|".join((item, method, dataset, setting, metric))
+    return lambda numbers, *parts: numbers(*identity.format(*parts).split("|"))
+
+
 def lead(numbers: Numbers, item: str, method: str, rivals: Collection[str], column: Sequence[str]) -> Number:
     """The number of a method less the largest one of its rivals; `column`: data set, setting and, if any, metric."""
     return numbers(item, method, *column) - largest(numbers(item, rival, *column) for rival in rivals)

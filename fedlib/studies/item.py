@@ -19,6 +19,21 @@ Key = tuple[str, str, str, str, str]  # item, method, dataset, setting, metric
 Read = Callable[..., float]  # (row of each task) -> number
 
 
+class Unmeasured(Exception):
+    """Too few numbers are measured for a figure or a sentence, which is then left out."""
+
+
+def enough(values: Any, *names: str) -> Any:
+    """Values, a frame, a series or a container; of a series those of these names, if there are some.
+
+    Raises:
+        Unmeasured: there are no values, or there is none of one of the names.
+    """
+    if not len(values) or (names and not {*names} <= {*values.index}):
+        raise Unmeasured
+    return values[[*names]] if names else values
+
+
 def final(*rows: Row) -> float:
     """Accuracy [%] of the last evaluation, pooled over all test images."""
     return rows[0].score()
@@ -104,8 +119,9 @@ class Item:
         drawing: `drawing(study)` makes its figure, if it has one.
         sentence: `sentence(study)` says what is seen and what it means, if it has one.
 
-    Both are called if some of its numbers are measured, or if it has none at this size. The numbers
-    with another protocol belong to an item without a figure in `others`, whose name ends with the protocol.
+    Both are called if some of its numbers are measured, or if it has none at this size, and may still find too few
+    (`enough`). The numbers with another protocol belong to an item without a figure in `others`, whose name ends with
+    the protocol.
     """
 
     def __init__(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -24,7 +25,7 @@ from fedlib.studies import rows as row_files
 from fedlib.studies.claim import Claim, Numbers
 from fedlib.studies.cost import hours
 from fedlib.studies.differences import POINTS, differences, named
-from fedlib.studies.item import Answer, Cell, Item, cells_of, replaced
+from fedlib.studies.item import Answer, Cell, Item, Unmeasured, cells_of, enough, replaced
 from fedlib.studies.rows import Row
 from fedlib.studies.tasks import Probe, Run, Task, here
 from fedlib.studies.verdict import NOT_TESTED, Verdict, interval, judge
@@ -203,6 +204,24 @@ class Study:
         parts = [layout.parts_of(setting) for setting in frame["setting"]]
         return frame.join(pd.DataFrame(parts, index=frame.index, columns=list(names)))
 
+    def means(self, item: str, by: str, *names: str, metric: str = "") -> pd.Series:
+        """Mean values of the numbers of an item, by a column of `numbers`.
+
+        Args:
+            item: the table or figure.
+            by: the column.
+            names: only these of its values, in this order. Default: all.
+            metric: only this one. Default: all.
+
+        Returns:
+            The means; their index are the values of the column.
+
+        Raises:
+            Unmeasured: there is no number of one of the names.
+        """
+        means = self.numbers(item, metric=metric).groupby(by, sort=False)["value"].mean()
+        return enough(means, *names) if names else means
+
     def curves(self, *items: str) -> pd.DataFrame:
         """Accuracy over the rounds of the runs behind some items, before or after fine-tuning as in `Row.when`.
 
@@ -335,7 +354,9 @@ class Study:
     def answer(self) -> Answer | None:
         """The answer to the paper's question in `fedlib.report.paper.QUESTIONS`; None if its numbers are missing."""
         made = getattr(importlib.import_module(f"fedlib.papers.{self.paper}.study"), "answer", None)
-        return made(self) if made else None
+        with suppress(Unmeasured):
+            return made(self) if made else None
+        return None
 
     def figure(self, item: str) -> Figure:
         """Draw an item.
@@ -352,12 +373,12 @@ class Study:
         check_choice("item", item, [name for name, one in self.shown.items() if one.drawing])
         draw = self.shown[item].drawing
         assert draw is not None
-        return draw(self) if self._shows(item) else plot_nothing()
+        return self._made(item, draw) or plot_nothing()
 
     def says(self, item: str) -> str:
         """The sentence of an item, the distances of its protocols from print, and its diverged runs; "" without any."""
         sentence = self.item(item).sentence
-        text = sentence(self) if sentence and self._shows(item) else ""
+        text = self._made(item, sentence) if sentence else ""
         return " ".join(filter(None, [text, self._protocols(item), self.diverged(item)]))
 
     def _protocols(self, item: str) -> str:
@@ -369,9 +390,12 @@ class Study:
             gaps[f"the {PROTOCOLS[other.protocol]}"] = table if other is one else table.mask(same)
         return nearer_to_print(pd.DataFrame(gaps).dropna()) if gaps else ""
 
-    def _shows(self, item: str) -> bool:
-        """True if some number of the item is measured, or if it has none at this size."""
-        return all(cell.item != item for cell in self.cells) or len(self.numbers(item)) > 0
+    def _made(self, item: str, make: Callable[[Study], Any]) -> Any:
+        """The figure or sentence of an item; None if too few of its numbers are measured."""
+        if all(cell.item != item for cell in self.cells) or len(self.numbers(item)):
+            with suppress(Unmeasured):
+                return make(self)
+        return None
 
     def diverged(self, item: str) -> str:
         """The diverged runs of an item, which have no number, with their round."""

@@ -5,7 +5,7 @@ from functools import partial
 
 from fedlib.papers.fedcs.diagnosis import SPREAD
 from fedlib.papers.fedcs.sizes import ADAPTING, BASELINES, CURVES, METRICS, OURS, RIVALS, SHIFT, TABLES
-from fedlib.studies.claim import Claim, Numbers
+from fedlib.studies.claim import Claim, Numbers, numbers_of
 from fedlib.studies.number import Number, equal, largest, missing, smallest
 from fedlib.studies.verdict import Case
 
@@ -13,6 +13,9 @@ AUC, F1 = "weighted_auc", "weighted_f1"
 SHIFTED = ("mnist", "cifar10")  # by labels
 STDS = {metric: f"{metric}_std" for metric in METRICS}
 ENOUGH = "safe;alignments=100"  # of the toy problem
+
+
+of_toy = numbers_of("{}", "fedcs", "toy", "{}", "{}")
 
 
 def score(numbers: Numbers, name: str, method: str, metric: str = F1) -> Number:
@@ -91,11 +94,6 @@ def highest_and_narrowest(numbers: Numbers) -> list[Case]:
         cases.append(Case(f"{name}: mean", top - largest(mean[m] for m in BASELINES)))
         cases.append(Case(f"{name}: band", smallest(std[m] for m in BASELINES) - band))
     return cases
-
-
-def of_toy(numbers: Numbers, item: str, setting: str, metric: str) -> Number:
-    """A number of the toy problem."""
-    return numbers(item, "fedcs", "toy", setting, metric)
 
 
 def whitened(numbers: Numbers) -> list[Case]:

@@ -5,12 +5,12 @@ from itertools import product
 
 import pandas as pd
 
-from fedlib.papers.fedcs.scores import CHANCE, CONTRASTS, F1, by_method, differences, named, score, when
+from fedlib.papers.fedcs.scores import CHANCE, CONTRASTS, F1, differences, named, score, when
 from fedlib.papers.fedcs.sizes import BASES, CONTROL, METHODS, PANELS, WHITE, run, run_on_few
 from fedlib.report.panels import dumbbell_panels, method_panels, shaded_panels
 from fedlib.report.sentences import beside_printed, extremes, nearer_to_print, who_leads
 from fedlib.report.style import BLUE, GREY, RED, data_label, label
-from fedlib.studies.item import Cell, Item, item
+from fedlib.studies.item import Cell, Item, enough, item
 
 SHADED = {"named": named, "xlabel": "weighted F1 [%]"}
 
@@ -38,12 +38,12 @@ def readings(sizes):
 
 def by_reading(study) -> pd.DataFrame:
     """F1 of FedCS at FC2 by reading."""
-    return study.numbers("readings", metric="weighted_f1").query("method == 'fedcs-fc2'")
+    return enough(study.numbers("readings", metric="weighted_f1").query("method == 'fedcs-fc2'"))
 
 
 @readings.draw
 def _(study):
-    fedavg, numbers = by_method(study, "control").get("fedavg", float("nan")), by_reading(study)
+    fedavg, numbers = study.means("control", "method").get("fedavg", float("nan")), by_reading(study)
     lines = numbers["reading"].replace("paper", "rates as printed")
     look = {name: RED if name == "default" else BLUE if "whitening" in name else GREY for name in lines}
     text = {"named": str, "xlabel": "weighted F1 [%]", "reference": "FedAvg", "chance": fedavg}
@@ -53,8 +53,6 @@ def _(study):
 @readings.says
 def _(study):
     numbers = by_reading(study)
-    if numbers.empty:
-        return ""
     pairs = ("default", "whitening"), *((rank, f"{rank}, whitening") for rank in ("rank 10", "rank 30"))
     quoted = {"name": '"{}"'.format}
     told = extremes(numbers.groupby("reading")["value"].mean(), "Weighted F1", **quoted)

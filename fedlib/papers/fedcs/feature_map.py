@@ -20,11 +20,11 @@ from fedlib.papers.fedcs.diagnosis import GROUPS, RULES, SPREAD, server_step, to
 from fedlib.papers.fedcs.groups import domain_names
 from fedlib.papers.fedcs.scores import distinct
 from fedlib.papers.fedcs.sizes import CONTROL, OURS, PROFILES, WHITE, federation_of, of_fedcs, run
-from fedlib.report.marks import arrow, box, dots, mark_chance, name_ends, plot_nothing
+from fedlib.report.marks import arrow, box, dots, mark_chance, name_ends
 from fedlib.report.panels import line_panels, method_panels
 from fedlib.report.sentences import extremes
 from fedlib.report.style import BLACK, BLUE, GREY, PALETTE, RED, TEXT, WIDE, label
-from fedlib.studies.item import Cell, drawing, item
+from fedlib.studies.item import Cell, Unmeasured, drawing, enough, item
 from fedlib.studies.tasks import Kept, Probe, profile_of
 
 
@@ -96,14 +96,12 @@ def separability(study) -> tuple[str, dict, dict[str, list[float]]]:
                 random = [row.kept[key] for key in map("separability of {}".format, SPACES) if key in row.kept]
                 shares["random"] = [*shares.get("random", []), *random[-1:]]
             return data, planes, shares
-    return "", {}, {}
+    raise Unmeasured
 
 
 @fig1.draw
 def _(study):
     data, planes, shares = separability(study)
-    if not planes:
-        return plot_nothing()
     groups = domain_names(study) if data == "digit5" else [f"group {g}" for g in range(GROUPS)]
     figure, last = plt.figure(figsize=(WIDE, 4.6)), [*planes][-1]
     upper, lower = figure.subfigures(2, 1, height_ratios=[2.9, 1.7])
@@ -135,8 +133,6 @@ def draw_clouds(ax, plane: Kept, names: Sequence[str]) -> None:
 @fig1.says
 def _(study):
     share = {space: np.mean(own) for space, own in separability(study)[2].items()}
-    if not share:
-        return ""
     words = {"c": "after the map as the run left it", "c, later": "after more alignments of the frozen network"}
     words["random"] = "after whitening only (blue)"
     told = ", ".join(f"{share[space]:.0f} % {text}" for space, text in words.items() if space in share)
@@ -223,7 +219,7 @@ def eq13(sizes):
 
 @eq13.draw
 def _(study):
-    tables = [pd.DataFrame(columns=["data", "method", "seed", "alignments", "residual"])]
+    tables = []
     runs = distinct(study, "eq13")[["dataset", "data", "method"]].drop_duplicates()
     for dataset, data, method in runs.itertuples(index=False, name=None):
         for row in study.rows_behind("eq13", dataset=dataset, method=method):
@@ -231,7 +227,7 @@ def _(study):
                 path = pd.DataFrame(row.kept["lag"], columns=["alignments", "residual"])
                 tables.append(path.assign(data=data, method=method, seed=row.seed))
     words = {"xlabel": "further alignments of the frozen network", "ylabel": "residual of $S$"}
-    return line_panels(pd.concat(tables[1:] or tables), "alignments", ["data"], y="residual", yscale="log", **words)
+    return line_panels(pd.concat(enough(tables)), "alignments", ["data"], y="residual", yscale="log", **words)
 
 
 @eq13.says

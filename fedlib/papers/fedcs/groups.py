@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from fedlib.papers.fedcs.diagnosis import DOMAINS, GROUPS
-from fedlib.papers.fedcs.scores import CHANCE, by_method, client_scores, group_curves, when
+from fedlib.papers.fedcs.scores import CHANCE, client_scores, group_curves, when
 from fedlib.papers.fedcs.sizes import PROFILES, SHIFT, federation_of, run
 from fedlib.report.marks import panels
 from fedlib.report.panels import line_panels
@@ -80,7 +80,7 @@ def by_group(name: str, data: str, metric: str) -> Item:
 
     @groups.says
     def _(study):
-        gaps = by_method(study, name, "gap")
+        gaps = study.means(name, "method", metric="gap")
         least = f"; its absolute value is smallest with {label(gaps.abs().idxmin())}" if len(gaps) > 1 else ""
         told = ", ".join(f"{gap:+.1f} with {label(method)}" for method, gap in gaps.items())
         return f"Training groups (blue) minus unseen groups (red), in points: {told}{least}." if told else ""

@@ -24,7 +24,7 @@ from fedlib.report.marks import mark_chance, name_ends, panels
 from fedlib.report.panels import dumbbell_panels, line_panels, line_style, method_panels
 from fedlib.report.sentences import extremes, paired_difference
 from fedlib.report.style import BLACK, BLUE, GREY, RED, data_label, label
-from fedlib.studies.item import Cell, Item, item
+from fedlib.studies.item import Cell, Item, enough, item
 
 CHANCE = 10.0  # [%]: ten classes
 LIGHT = "#C8C8C8"
@@ -63,11 +63,6 @@ CONTRASTS = ("fedcs-fc2", WHITE), (WHITE, "fedavg")  # what directions add to wh
 F1: dict[str, Any] = {"named": named, "look": look, "xlabel": "weighted F1 [%]"}
 
 
-def by_method(study, name: str, metric: str = "weighted_f1") -> pd.Series:
-    """Mean over seeds of the numbers of an item, by method."""
-    return study.numbers(name, metric=metric).groupby("method", sort=False)["value"].mean()
-
-
 def distinct(study, name: str) -> pd.DataFrame:
     """The numbers of an item, without data sets whose images also stand for an earlier one."""
     numbers = study.numbers(name)
@@ -96,14 +91,14 @@ def control(sizes):
 
 def group_curves(study, name: str, metric: str) -> pd.DataFrame:
     """Means of client groups over the rounds: method, seed, round, group, who ("train" or "unseen"), value."""
-    tables = [pd.DataFrame(columns=["method", "seed", "round", "group", "who", "value"])]
+    tables = []
     for method in study.numbers(name)["method"].unique():
         for row in study.rows_behind(name, method=method):
             means = np.array(row.kept[f"groups {metric} {when(method)}"], float)  # [evaluations, groups]
             table = pd.DataFrame(means).assign(round=row.kept[f"rounds {when(method)}"]).melt("round", var_name="group")
             who = np.where(table["group"] >= means.shape[1] - 2, "unseen", "train")
             tables.append(table.assign(method=method, seed=row.seed, who=who))
-    return pd.concat(tables[1:] or tables, ignore_index=True)
+    return pd.concat(enough(tables), ignore_index=True)
 
 
 @control.draw
@@ -117,12 +112,10 @@ def _(study):
 @control.says
 def _(study):
     numbers = study.numbers("control").query("setting == 'unseen clients'")
-    mean = numbers.groupby("method")["value"].mean()
-    if not {"fedcs-fc2", WHITE} <= {*mean.index}:
-        return ""
+    fedcs, white = enough(numbers.groupby("method")["value"].mean(), "fedcs-fc2", WHITE)
     return (
-        f"On clients never seen in training (lower panel), FedCS (red) ends at {mean['fedcs-fc2']:.1f} %, whitening "
-        f"without the learned directions (blue) at {mean[WHITE]:.1f} %. {differences(numbers, *CONTRASTS)}"
+        f"On clients never seen in training (lower panel), FedCS (red) ends at {fedcs:.1f} %, whitening without the "
+        f"learned directions (blue) at {white:.1f} %. {differences(numbers, *CONTRASTS)}"
     )
 
 
@@ -148,7 +141,7 @@ def table(name: str, data: str) -> Item:
     def _(study):
         numbers = study.numbers(name, metric="weighted_f1")
         figure = method_panels(numbers, ["data"], chance=CHANCE, best_first=True, **F1)
-        mean, std = by_method(study, name), by_method(study, name, "weighted_f1_std")
+        mean, std = (study.means(name, "method", metric=metric) for metric in ("weighted_f1", "weighted_f1_std"))
         for ax in figure.axes:
             lines = [text.get_text() for text in ax.get_yticklabels()]
             places = [lines.index(named(method)) for method in mean.index]
@@ -158,7 +151,8 @@ def table(name: str, data: str) -> Item:
 
     @scores.says
     def _(study):
-        numbers, mean = study.numbers(name, metric="weighted_f1"), by_method(study, name).sort_values()
+        numbers = study.numbers(name, metric="weighted_f1")
+        mean = study.means(name, "method", metric="weighted_f1").sort_values()
         best = ([method for method in mean.index if method.startswith("fedcs")] or [""])[-1]
         pairs = differences(numbers, (best, "fedavg"), (best, "fedavg+bn"))
         return f"{extremes(mean, 'Weighted F1')} {pairs}".strip()
@@ -187,7 +181,7 @@ def curves(name: str, data: str) -> Item:
     @accuracy.draw
     def _(study):
         lines = {}
-        for method in by_method(study, name, "accuracy").index:
+        for method in study.means(name, "method", metric="accuracy").index:
             found = pd.concat([row.curve() for row in study.rows_behind(name, method=method)])
             lines[method] = found[found["when"] == when(method)].groupby("round")[["client_mean", "client_std"]].mean()
         last = max([line.index[-1] for method, line in lines.items() if method != "local_only"] or [1])
@@ -209,9 +203,9 @@ def curves(name: str, data: str) -> Item:
 
     @accuracy.says
     def _(study):
-        spread = by_method(study, name, "accuracy_std")
-        texts = [extremes(by_method(study, name, "accuracy"), "Mean accuracy over clients")]
-        return " ".join([*texts, extremes(spread, "The standard deviation over clients (band)", " points")]).strip()
+        mean, spread = (study.means(name, "method", metric=metric) for metric in ("accuracy", "accuracy_std"))
+        band = extremes(spread, "The standard deviation over clients (band)", " points")
+        return f"{extremes(mean, 'Mean accuracy over clients')} {band}".strip()
 
     return accuracy
 

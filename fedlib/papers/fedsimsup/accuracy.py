@@ -1,6 +1,6 @@
 """FedSimSup: accuracy of the methods (Tables 1 to 3), and over the rounds (Figs. 2 and 3)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from itertools import product
 
@@ -25,11 +25,6 @@ last_five = partial(Row.score, last=5)  # accuracy [%], pooled over clients (rea
 def over_rounds(summary: Callable[[pd.Series], float], after: float, row: Row, until: float = np.inf) -> float:
     """A summary of the accuracies [%] of the evaluations after one round and up to another."""
     return float(summary(row.curve().query("when == @row.when and @after < round <= @until")["accuracy"]))
-
-
-def changes(values: pd.Series) -> float:
-    """Standard deviation of the differences between successive values."""
-    return values.diff().std()
 
 
 def tenths(rounds: int) -> set[int]:
@@ -61,11 +56,6 @@ def method_figure(table: str, study):
     return method_panels(study.numbers(table), title=partial(place, study), chance=chance)
 
 
-def lead(table: str, study) -> str:
-    """The lead of FedSimSup in a table."""
-    return who_leads(study.numbers(table), "fedsimsup", name=partial(place, study))
-
-
 DOTS = "Accuracy of each method: small dots are seeds, large ones their mean, crosses printed values."
 
 
@@ -88,7 +78,7 @@ def table1(sizes, **protocol):
 
 
 table1.draw(partial(method_figure, "table1"))
-table1.says(partial(lead, "table1"))
+table1.says(lambda study: who_leads(study.numbers("table1"), "fedsimsup", name=partial(place, study)))
 
 
 @item("Table 2: accuracy [%] with the same number of classes for every client.", alt=DOTS, protocols=PROTOCOLS)
@@ -97,13 +87,15 @@ def table2(sizes, **protocol):
 
 
 table2.draw(partial(method_figure, "table2"))
-table2.says(partial(lead, "table2"))
+table2.says(lambda study: who_leads(study.numbers("table2"), "fedsimsup", name=partial(place, study)))
 
 
-def of_kind(kind: str, row: Row, until: float = np.inf, clients: Sequence[int] | None = None) -> float:
-    """Accuracy [%] of the clients with this kind of supervisor, as `last_five`."""
-    who = row.kept.get(kind, []) if clients is None else clients
-    return last_five(row, until=until, clients=who) if who else np.nan
+def of_kind(kind: str, row: Row, original: Row | None = None, until: float = np.inf) -> float:
+    """Accuracy [%] of the clients with this kind of supervisor, or their gain over the run in which they have L."""
+    who = row.kept.get(kind)
+    if not who:
+        return np.nan
+    return last_five(row, clients=who) - (last_five(original, until=until, clients=who) if original else 0.0)
 
 
 @item(
@@ -137,13 +129,8 @@ def _(study):
 def table3_paired(sizes):
     for column, kind in product(columns(sizes, "dir"), "tcl"):
         tasks = mixed_run(sizes, column), table_run(sizes, column, "fedsimsup")
-        read = partial(gain_of_kind, kind, tasks[0].rounds)
+        read = partial(of_kind, kind, until=tasks[0].rounds)
         yield Cell(f"fedsimsup-{kind}", column.dataset, column.setting, tasks, read, "gain", sizes.seeds)
-
-
-def gain_of_kind(kind: str, rounds: int, row: Row, original: Row) -> float:
-    """Gain of the clients with this kind of supervisor over the run in which they have L."""
-    return of_kind(kind, row) - of_kind(kind, original, rounds, row.kept.get(kind, []))
 
 
 @table3_paired.draw
@@ -154,7 +141,7 @@ def _(study):
 
 @table3_paired.says
 def _(study):
-    gains = study.numbers("table3_paired").groupby("method")["value"].mean()
+    gains = study.means("table3_paired", "method")
     return extremes(gains, "The gain over the same clients with a supervisor L", " points")
 
 
@@ -171,7 +158,8 @@ def fig2(sizes):
         for t in sorted(tenths(rounds) | {EARLY}):
             yield cell(setting=f"{where};round={t}", read=partial(Row.score, until=t))
         yield cell(setting=where, read=partial(over_rounds, pd.Series.mean, 0.9 * rounds), metric="last_tenth")
-        yield cell(setting=where, read=partial(over_rounds, changes, 0.8 * rounds), metric="fluctuation")
+        changes = partial(over_rounds, lambda values: values.diff().std(), 0.8 * rounds)
+        yield cell(setting=where, read=changes, metric="fluctuation")
 
 
 @fig2.draw

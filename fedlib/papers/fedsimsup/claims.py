@@ -2,13 +2,18 @@
 
 from collections.abc import Sequence
 from functools import partial
+from itertools import product
 
 from fedlib.papers.fedsimsup.accuracy import EARLY
 from fedlib.papers.fedsimsup.sizes import ALPHAS, CLASSES, DIRICHLET, PATHOLOGICAL, RIVALS, SHAPES, SIZES, WRITERS
-from fedlib.studies.claim import Claim, Numbers, lead, leads
+from fedlib.studies.claim import Claim, Numbers, lead, leads, numbers_of
 from fedlib.studies.number import Number, equal, fact, largest, mean, missing
 from fedlib.studies.verdict import Case
 
+fluctuation = numbers_of("fig2", "fedsimsup", "{}", "dir={}", "fluctuation")
+with_similarity = numbers_of("fig3", "fedsimsup", "cifar10", "dir=0.1;similarity={}", "mean_over_rounds")
+cam = numbers_of("fig4", "fedsimsup", "cifar10", "class=cat", "{}")
+parameters = numbers_of("sizes", "fedsimsup", "{}", "network={}", "parameters")
 ahead = partial(lead, method="fedsimsup", rivals=RIVALS)  # of the seven others; bounded if some were not measured
 
 
@@ -27,26 +32,24 @@ def not_always_best(numbers: Numbers) -> list[Case]:
 def few_values(numbers: Numbers) -> list[Case]:
     """fs07: at most c + 1 values of s_ij where class shares are equal, and over 10 c at Dir(0.1)."""
     cases = []
-    for name, own in CLASSES.items():
-        for n in SIZES:
-            fine = numbers("similarity", "partition", name, f"clients={n};dir=0.1", "distinct")
-            for c in own:
-                at = partial(numbers, "similarity", "partition", name, f"clients={n};pat={c}")
-                found, even = at("distinct"), at("equal shares")
-                few, many = fact(found.value <= c + 1, found), fact(fine.value > 10 * c, fine)
-                for where, effect in ((f"{n}({c})", few), (f"{n}: Dir(0.1) against {c} classes", many)):
-                    cases.append(Case(f"{name} {where}", effect if even.value == 1 else missing(effect.name)))
+    for name, n in product(CLASSES, SIZES):
+        at = partial(numbers, "similarity", "partition", name)
+        fine = at(f"clients={n};dir=0.1", "distinct")
+        for c in CLASSES[name]:
+            found, even = (at(f"clients={n};pat={c}", metric) for metric in ("distinct", "equal shares"))
+            few, many = fact(found.value <= c + 1, found), fact(fine.value > 10 * c, fine)
+            for where, effect in ((f"{n}({c})", few), (f"{n}: Dir(0.1) against {c} classes", many)):
+                cases.append(Case(f"{name} {where}", effect if even.value == 1 else missing(effect.name)))
     return cases
 
 
 def loss_of_lead(numbers: Numbers) -> list[Case]:
     """fs08: the mean lead is smaller in Table 2 than in Table 1, on each data set."""
-    cases, tables = [], {"table1": DIRICHLET, "table2": PATHOLOGICAL}
-    for name in CLASSES:
-        own = ([ahead(numbers, item, column=c) for c in columns if c[0] == name] for item, columns in tables.items())
-        in_1, in_2 = map(mean, own)
-        cases.append(Case(name, in_1 - in_2))
-    return cases
+
+    def lead_in(item: str, columns: Sequence[tuple[str, str]], name: str) -> Number:
+        return mean([ahead(numbers, item, column=column) for column in columns if column[0] == name])
+
+    return [Case(d, lead_in("table1", DIRICHLET, d) - lead_in("table2", PATHOLOGICAL, d)) for d in CLASSES]
 
 
 def slow_start(numbers: Numbers) -> list[Case]:
@@ -59,24 +62,9 @@ def slow_start(numbers: Numbers) -> list[Case]:
     return cases
 
 
-def fluctuation(numbers: Numbers, name: str, alpha: float) -> Number:
-    """Fluctuation of the curve of FedSimSup."""
-    return numbers("fig2", "fedsimsup", name, f"dir={alpha}", "fluctuation")
-
-
-def with_similarity(numbers: Numbers, similarity: bool) -> Number:
-    """Fig. 3: mean accuracy over the rounds."""
-    return numbers("fig3", "fedsimsup", "cifar10", f"dir=0.1;similarity={similarity}", "mean_over_rounds")
-
-
 def loss_by_mixing(numbers: Numbers) -> list[Case]:
     """Table 3: all clients with L against all with the kind that they draw."""
     return leads(numbers, "table3", "fedsimsup", ["fedsimsup-whole"], DIRICHLET)
-
-
-def cam(numbers: Numbers, name: str) -> Number:
-    """A number of Fig. 4, on cats."""
-    return numbers("fig4", "fedsimsup", "cifar10", "class=cat", name)
 
 
 def different_regions(numbers: Numbers) -> list[Case]:
@@ -102,8 +90,7 @@ def a_sixth(numbers: Numbers) -> list[Case]:
     """fs19: parameters of L, as a share of theta."""
     cases = []
     for name in SHAPES:
-        at = partial(numbers, "sizes", "fedsimsup", name, metric="parameters")
-        share = at("network=l") / at("network=theta")
+        share = parameters(numbers, name, "l") / parameters(numbers, name, "theta")
         cases.append(Case(f"{name}: a sixth", fact(0.15 <= share.value <= 0.18, share)))
         cases.append(Case(f"{name}: total", fact(1 + share.value <= 1.2, share)))
     return cases

@@ -60,8 +60,7 @@ def network(sizes):
 
 def by_network(study) -> pd.DataFrame:
     """The numbers of the control "network", pooled over samples, beside the printed ones."""
-    frame = study.numbers("network")
-    return with_printed(frame.query("accuracy == 'samples'").replace({"network": WIDTHS})) if len(frame) else frame
+    return with_printed(study.numbers("network").query("accuracy == 'samples'").replace({"network": WIDTHS}))
 
 
 network.draw(lambda study: kinds_beside_print(study, by_network(study), "network"))
@@ -186,11 +185,8 @@ def fresh(sizes):
 def by_tuning(study) -> pd.DataFrame:
     """The numbers of the control "fresh" with their kind in words, beside the printed ones."""
     words = {"as it is": "without fine-tuning", "trained again": "with fine-tuning"}
-    frame = with_printed(study.numbers("fresh"))
-    return frame.assign(kind=frame["classifier"].map(words))
+    return with_printed(study.numbers("fresh")).assign(kind=lambda frame: frame["classifier"].map(words))
 
 
 fresh.draw(lambda study: kinds_beside_print(study, by_tuning(study), "kind"))
-
-
 fresh.says(lambda study: beside_printed(by_tuning(study)))

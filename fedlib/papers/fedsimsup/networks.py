@@ -19,7 +19,7 @@ from fedlib.report.marks import HALO, arrow, box, dots, plot_nothing
 from fedlib.report.panels import method_panels
 from fedlib.report.sentences import paired_difference
 from fedlib.report.style import BLACK, BLUE, GREY, RED, WIDE
-from fedlib.studies.item import Cell, drawing, item
+from fedlib.studies.item import Cell, drawing, enough, item
 from fedlib.studies.tasks import Kept, Probe
 
 
@@ -173,12 +173,8 @@ def overlay(ax: Axes, own: Kept, name: str) -> None:
 @fig4.says
 def _(study):
     values = study.numbers("fig4").query("`class` == 'all'").groupby("metric")["value"]
-    mean, spread = values.mean(), values.std()
-    if not {*SIMILAR_MAPS, *MASKS} <= {*mean.index}:
-        return ""
-    same, other = mean[[*SIMILAR_MAPS]]
-    theta, s, control = 100 * mean[[*MASKS]]
-    matters = "more" if control - s > 100 * max(0.01, np.nan_to_num(spread["kept"])) else "no more"
+    same, other, theta, s, control = enough(values.mean(), *SIMILAR_MAPS, *MASKS) * [1, 1, 100, 100, 100]
+    matters = "more" if control - s > 100 * max(0.01, np.nan_to_num(values.std()["kept"])) else "no more"
     return (
         f"The correlation of the maps of θ and s is {same:.2f} for the same image (red) and {other:.2f} for different "
         f"ones (grey). Of the correctly classified images, {theta:.0f} % remain correct with the region of θ masked "
@@ -203,21 +199,14 @@ def moves(sizes):
 
 @moves.draw
 def _(study):
-    rows = [row.kept for row in study.rows_behind("moves") if row.kept.get("points")]
-    if not rows:
-        return plot_nothing()
-    loss, gain, moved = np.array(rows[0]["points"]).T
+    found = enough([row.kept for row in study.rows_behind("moves") if row.kept.get("points")])[0]
+    loss, gain, moved = np.array(found["points"]).T
+    causes = {
+        "gain": (gain, "The paper's claim: the distance\ngrows with the gain", "gain: decrease of the loss"),
+        "received loss": (loss, "The update rule: the distance\ngrows with the loss", "loss with received $\\theta_i$"),
+    }
     figure, axes = plt.subplots(1, 2, figsize=(WIDE, 3.0), sharey=True)
-    for ax, x, title, xlabel, key in (
-        (axes[0], gain, "The paper's claim: the distance\ngrows with the gain", "gain: decrease of the loss", "gain"),
-        (
-            axes[1],
-            loss,
-            "The update rule: the distance\ngrows with the loss",
-            "loss with received $\\theta_i$",
-            "received loss",
-        ),
-    ):
+    for ax, (key, (x, title, xlabel)) in zip(axes, causes.items(), strict=True):
         ax.scatter(x, moved, c=np.where(gain > 0, BLUE, GREY), s=13, alpha=0.65, linewidths=0)
         parts = [part for part in np.array_split(np.argsort(x), 5) if len(part)]
         medians = np.array([(np.median(x[part]), np.median(moved[part])) for part in parts])
@@ -225,7 +214,7 @@ def _(study):
         low, top = np.quantile(x, [0.03, 0.97])  # a few far ones do not press the others together
         margin = 0.12 * (top - low) + 1e-9
         ax.set(xlabel=xlabel, xlim=(min(low - margin, 0.0), max(top, 0.0) + margin))
-        ax.set_title(f"{title}\nrank correlation {rows[0].get(key, np.nan):+.2f}")
+        ax.set_title(f"{title}\nrank correlation {found.get(key, np.nan):+.2f}")
     axes[0].axvline(0, color="black", linewidth=0.7)
     for text, color, side, ha in (("lower loss", BLUE, 3, "left"), ("higher loss", GREY, -3, "right")):
         look = {"color": color, "ha": ha, "va": "top", "path_effects": HALO}
@@ -236,13 +225,10 @@ def _(study):
 
 @moves.says
 def _(study):
-    correlation = study.numbers("moves", metric="rank correlation").groupby("with")["value"].mean()
-    if not {"gain", "received loss"} <= {*correlation.index}:
-        return ""
+    gain, loss = study.means("moves", "with", "gain", "received loss", metric="rank correlation")
     return (
-        f"The distance has a rank correlation of {correlation['gain']:+.2f} with the gain from the received θ (left), "
-        f"{'as' if correlation['gain'] > 0 else 'not as'} the paper expects, and of "
-        f"{correlation['received loss']:+.2f} with the loss of this θ (right)."
+        f"The distance has a rank correlation of {gain:+.2f} with the gain from the received θ (left), "
+        f"{'as' if gain > 0 else 'not as'} the paper expects, and of {loss:+.2f} with the loss of this θ (right)."
     )
 
 

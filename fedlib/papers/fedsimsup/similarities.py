@@ -13,10 +13,10 @@ from matplotlib.ticker import PercentFormatter
 from fedlib.papers.fedsimsup.accuracy import partition_label
 from fedlib.papers.fedsimsup.measure import shares_in_theta, similarities
 from fedlib.papers.fedsimsup.sizes import CLASSES, Column, probe
-from fedlib.report.marks import panels, plot_nothing
+from fedlib.report.marks import panels
 from fedlib.report.partition_plots import plot_partition
 from fedlib.report.style import WIDE
-from fedlib.studies.item import Cell, item
+from fedlib.studies.item import Cell, enough, item
 from fedlib.studies.tasks import Kept
 
 
@@ -38,14 +38,12 @@ upload_shares.draw(lambda study: draw_shares(study.rows_behind("upload_shares")[
 
 @upload_shares.says
 def _(study):
-    share = study.numbers("upload_shares").groupby("weights")["value"].mean()
-    if len(share) < 3:
-        return ""
-    change = "raise" if share["s_ij"] > 1.5 * share["equal"] else "hardly change"
+    similar, equal, pairs = study.means("upload_shares", "weights", "s_ij", "equal", "chance")
+    change = "raise" if similar > 1.5 * equal else "hardly change"
     return (
-        f"Similar clients (cosine above 0.5) form {share['chance']:.0f} % of all pairs. Of the uploads of others in a "
-        f"θ (red), {share['s_ij']:.0f} % come from them with weights by similarity and {share['equal']:.0f} % with "
-        f"equal weights: weights by similarity {change} their share in a model."
+        f"Similar clients (cosine above 0.5) form {pairs:.0f} % of all pairs. Of the uploads of others in a θ (red), "
+        f"{similar:.0f} % come from them with weights by similarity and {equal:.0f} % with equal weights: weights by "
+        f"similarity {change} their share in a model."
     )
 
 
@@ -98,14 +96,12 @@ def similarity(sizes):
 def partitions(study) -> dict[str, Kept]:
     """The measurements of the two partitions of Fig. 5, by name."""
     rows = {c.setting: study.rows_of(c.tasks[0]) for c in study.cells if c.item == "fig5"}
-    return {partition_label(setting): own[0].kept for setting, own in rows.items() if own}
+    return enough({partition_label(setting): own[0].kept for setting, own in rows.items() if own})
 
 
 @similarity.draw
 def _(study):
     found = partitions(study)
-    if not found:
-        return plot_nothing()
     figure, axes = panels(len(found), 2.9, layout="compressed")
     for ax, (title, own) in zip(axes, found.items(), strict=True):
         counts = np.array(own["counts"], float)
@@ -122,7 +118,7 @@ def _(study):
 @similarity.says
 def _(study):
     values = [f"{own['distinct']:,} values with {title}" for title, own in partitions(study).items()]
-    return f"The label similarity of two clients (blue) takes {' and '.join(values)}." if values else ""
+    return f"The label similarity of two clients (blue) takes {' and '.join(values)}."
 
 
 @item(

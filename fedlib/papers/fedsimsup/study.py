@@ -14,10 +14,10 @@ ITEMS = items_in(similarities, networks, accuracy, controls)
 def answer(study):
     """The smallest and the largest gap to the best rival in Table 1, and the gain by similarity weights (Fig. 3)."""
     gaps = gaps_to_best(study.numbers("table1"), ["fedsimsup"], ("data", "setting"), partial(accuracy.place, study))
-    speed = study.numbers("fig3", metric="mean_over_rounds").groupby("similarity")["value"].mean()
-    if len(gaps) < 2 or not {"True", "False"} <= {*speed.index}:
+    similar, equal = study.means("fig3", "similarity", "True", "False", metric="mean_over_rounds")
+    if len(gaps) < 2:
         return None
-    ends, gain = (max(gaps, key=gaps.__getitem__), min(gaps, key=gaps.__getitem__)), speed["True"] - speed["False"]
+    ends, gain = (max(gaps, key=gaps.__getitem__), min(gaps, key=gaps.__getitem__)), similar - equal
     says = f"{best_of_all('FedSimSup', {place: gaps[place] for place in ends})} "
     says += f"Averaged over the rounds, weights by similarity are {points_ahead(gain, 'equal weights')}."
     numbers = [(f"{gaps[place][0]:+.1f}", f"points from {gaps[place][1]} on {place}") for place in ends]

@@ -9,11 +9,11 @@ from matplotlib.figure import Figure
 
 import fedlib as fl
 from fedlib.papers.pfedhr.sizes import HYPER, MAIN, MANY, NOBODY, PUBLIC, SPLITS, TESTED, both_kinds, where
-from fedlib.report.marks import mark_chance, plot_nothing
+from fedlib.report.marks import mark_chance
 from fedlib.report.panels import in_words, line_panels, method_panels, shaded_panels
 from fedlib.report.sentences import extremes, nearer_to_print, paired_difference, who_leads
 from fedlib.report.style import BLUE, RED, data_label, label
-from fedlib.studies.item import Cell, Item, Read, item
+from fedlib.studies.item import Cell, Item, Read, enough, item
 
 SPLIT = {"iid": "IID", "noniid": "Non-IID"}
 CHANCE = {"iid": 10.0, "noniid": 50.0}  # accuracy of guessing [%] among the classes that a client is tested on
@@ -49,9 +49,7 @@ def accuracy_panels(numbers: pd.DataFrame, by: Sequence[str]) -> Figure:
 
 def by_kind(numbers: pd.DataFrame, kind: str, by: Sequence[str]) -> Figure:
     """Dots by method, the last kind of the alphabet the darkest."""
-    if numbers.empty:
-        return plot_nothing()
-    return shaded_panels(by_labels(numbers).sort_values(kind, kind="stable"), kind, by, panel)
+    return shaded_panels(by_labels(enough(numbers)).sort_values(kind, kind="stable"), kind, by, panel)
 
 
 @item(
@@ -180,9 +178,8 @@ def few(sizes):  # reading A21
 
 def by_images(study) -> pd.DataFrame:
     """The numbers of the control and of Table 4, with their kind, the number of images, and the printed number."""
-    key, ours, few = ["method", "models", "dataset", "split"], study.numbers("table4_text"), study.numbers("few")
-    if ours.empty or few.empty:
-        return pd.DataFrame()
+    key = ["method", "models", "dataset", "split"]
+    ours, few = (enough(study.numbers(name)) for name in ("table4_text", "few"))
     ours = ours.merge(few[[*key, "seed"]].drop_duplicates())
     few = few.drop(columns="paper").merge(ours[[*key, "seed", "paper"]])
     both = pd.concat([ours.assign(kind="all images"), few.assign(kind=few["images"] + " images")])
@@ -196,10 +193,7 @@ few.draw(lambda study: by_kind(by_images(study), "kind", ["data", "models", "spl
 
 @few.says
 def _(study):
-    rows = by_images(study)
-    if rows.empty:
-        return ""
-    table = rows.pivot_table(index=["what", "paper"], columns="kind", values="value").dropna()
+    table = by_images(study).pivot_table(index=["what", "paper"], columns="kind", values="value").dropna()
     return nearer_to_print(table.sub(table.index.get_level_values("paper"), axis=0).abs())
 
 
@@ -270,9 +264,7 @@ def by_value(name: str, sizes):
 def gains(study, name: str) -> pd.DataFrame:
     """Points over Local-Only of the same seed (value), by x."""
     key, numbers, same = HYPER[name][0], study.numbers(name, metric="accuracy"), ["data", "split", "public", "seed"]
-    if numbers.empty:
-        return numbers.assign(x=[])
-    alone = numbers.loc[numbers[key] == NOBODY, [*same, "value"]]
+    alone = enough(numbers).loc[numbers[key] == NOBODY, [*same, "value"]]
     rows = numbers[numbers[key] != NOBODY].merge(alone, on=same, suffixes=("", "_alone"))
     value = rows["value"] - rows["value_alone"]
     return rows.assign(x=pd.to_numeric(rows[key]), accuracy=rows["value"], value=value, method=rows["split"].map(SPLIT))
@@ -281,16 +273,16 @@ def gains(study, name: str) -> pd.DataFrame:
 def draw_gains(name: str, axis: str, study) -> Figure:
     """A line for each split and a dot for each seed; in Fig. 5 the printed drops begin at our value with S = 1."""
     rows = gains(study, name)
-    lines = [paired(rows, "x")] if len(rows) else []
-    for s in (1, 2, 3) if lines and name == "fig5" else ():
+    lines = [paired(rows, "x")]
+    for s in (1, 2, 3) if name == "fig5" else ():
         same = ["data", "public", "split", "method"]
         first = lines[0][lines[0]["x"] == 1].groupby(same)[["value", "accuracy"]].mean().reset_index().assign(seed=-1)
         lost = first["accuracy"] * first["split"].map({split: drops[s - 1] / 100 for split, drops in DROPS.items()})
         lines.append(first.assign(x=s, value=first["value"] - lost, method=first["method"] + ", paper"))
     text = {"xlabel": axis, "ylabel": "gain over Local-Only [points]", "reference": "Local-Only"}
     look = {"named": str, "look": split_style, "chance": 0.0}
-    figure = line_panels(pd.concat(lines or [rows]), "x", ["data", "public"], panel, **text, **look)
-    for ax, (_, own) in zip(figure.axes, rows.groupby(["data", "public"], sort=False) if lines else (), strict=False):
+    figure = line_panels(pd.concat(lines), "x", ["data", "public"], panel, **text, **look)
+    for ax, (_, own) in zip(figure.axes, rows.groupby(["data", "public"], sort=False), strict=True):
         ax.scatter(own["x"], own["value"], 14, own["method"].map(COLORS), alpha=0.5, linewidths=0)
     return figure
 

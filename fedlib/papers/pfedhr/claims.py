@@ -7,9 +7,15 @@ from scipy.stats import spearmanr
 
 from fedlib.papers.pfedhr.distillation import control
 from fedlib.papers.pfedhr.sizes import DATA, FEW, HYPER, MAIN, MANY, NETS, RIVALS, SAME, SPLITS, both_kinds, where
-from fedlib.studies.claim import Claim, Numbers, lead
+from fedlib.studies.claim import Claim, Numbers, lead, numbers_of
 from fedlib.studies.number import Number, kth_largest, largest, mean, missing, smallest, strictly
 from fedlib.studies.verdict import Case
+
+by_images = numbers_of("fig1", "{}", MAIN, where("{}", "{}", images="{}"))
+search = numbers_of("{}", "pfedhr", "{}", where("labeled", "{}"), "{}")
+OTHERS = ("mnist", "cifar10")
+SOURCES = (MAIN, "cifar10")  # SVHN, or what stands for it
+PANELS = list(product(RIVALS, SPLITS))
 
 
 def over_rivals(n: Numbers, item: str, d: str, kind: str, split: str, printed: tuple[int, int, str] = FEW) -> Case:
@@ -70,16 +76,6 @@ def mnist_is_easy(n: Numbers) -> list[Case]:
         best, own = best_alone(n, "mnist", net, split), alone(n, "pfedhr", "mnist", net, split)
         cases += [Case(f"below, {net} {split}", best - own), Case(f"close, {net} {split}", own + 1 - best)]
     return cases
-
-
-def by_images(n: Numbers, method: str, kind: str, split: str, name: str) -> Number:
-    """A number of Fig. 1, with public images of one kind."""
-    return n("fig1", method, MAIN, where(kind, split, images=name))
-
-
-OTHERS = ("mnist", "cifar10")
-SOURCES = (MAIN, "cifar10")  # SVHN, or what stands for it
-PANELS = list(product(RIVALS, SPLITS))
 
 
 def drop(n: Numbers, method: str, kind: str, split: str, name: str) -> Number:
@@ -162,30 +158,25 @@ def falling(values: Sequence[float], numbers: Sequence[Number]) -> Number:
     return joined._replace(low=correlation, high=correlation, noise=0.0)
 
 
-def search(n: Numbers, item: str, metric: str, d: str, split: str) -> Number:
-    """A number about the candidates of a run of Table 2 with labels."""
-    return n(item, "pfedhr", d, where("labeled", split), metric)
-
-
 def few_with_many_groups(n: Numbers, d: str) -> list[Case]:
     """ph15: over K = 2 to 6 candidates do not become more nor rounds without any fewer; for some K there is one."""
     metrics = {"fall of M": "M never rises", "rise of none": "rounds without any never fall"}
-    cases = [Case(f"{text}, {s}", search(n, "search", m, d, s)) for m, text in metrics.items() for s in SPLITS]
-    some = {s: search(n, "search", "most without any", d, s) for s in SPLITS}
+    cases = [Case(f"{text}, {s}", search(n, "search", d, s, m)) for m, text in metrics.items() for s in SPLITS]
+    some = {s: search(n, "search", d, s, "most without any") for s in SPLITS}
     return cases + [Case(f"some K without any, {s}", strictly(share)) for s, share in some.items()]
 
 
 def teachers_change(n: Numbers, d: str) -> list[Case]:
     """ph18: teachers of 80 % of the clients change, are made of two clients' blocks at least, and keep R1 to R4."""
     least = {"changed": 80, "sources": 2, "legal": 100}
-    return [Case(f"{m}, {s}", search(n, "fig7", m, d, s) - low) for m, low in least.items() for s in SPLITS]
+    return [Case(f"{m}, {s}", search(n, "fig7", d, s, m) - low) for m, low in least.items() for s in SPLITS]
 
 
 def diverse(n: Numbers, d: str) -> list[Case]:
     """ph19: two candidates in 90 % of the rounds, two architectures on average, no two alike."""
     cases = []
     for split in SPLITS:
-        two, kinds, repeated = (search(n, "search", m, d, split) for m in ("two or more", "kinds", "repeated"))
+        two, kinds, repeated = (search(n, "search", d, split, m) for m in ("two or more", "kinds", "repeated"))
         cases += [Case(f"M >= 2 in 90 % of rounds, {split}", two - 90), Case(f"architectures, {split}", kinds - 2)]
         cases.append(Case(f"none twice, {split}", 0 - repeated))
     return cases

@@ -1,19 +1,31 @@
-"""pFedHR: the accuracy of teachers, and the gain of the clients that learn from them."""
+"""pFedHR: the accuracy of teachers, and the gain of the clients that learn from them.
+
+Its control is one teacher for everybody, trained on all clients' images, which no server could have.
+"""
 
 from itertools import product
+from typing import NamedTuple
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+import torch
+import torch.nn.functional as F
 from matplotlib.axes import Axes
+from torch import Tensor
 
+from fedlib.algorithm import Algorithm
+from fedlib.federation import Federation
+from fedlib.methods.pfedhr import public_training
+from fedlib.models import MODELS, build, deal, initial
 from fedlib.papers.pfedhr import accuracy
-from fedlib.papers.pfedhr.controls import taught
 from fedlib.papers.pfedhr.sizes import ALL_KNOWING, KNOWS_NOTHING, NOBODY, PRINTED, READINGS, where
-from fedlib.report.marks import mark_chance, name_ends, panels, plot_nothing, seeds_and_mean
+from fedlib.report.marks import mark_chance, name_ends, panels, seeds_and_mean
 from fedlib.report.sentences import extremes, paired_difference
 from fedlib.report.style import BLACK, BLUE, BROWN, GREEN, GREY, ORANGE, PINK, RED, SKY, WIDE
-from fedlib.studies.item import Cell, drawing, item
+from fedlib.stack import PerArchitecture, repeat
+from fedlib.studies.item import Cell, Unmeasured, drawing, enough, item
+from fedlib.training import logits, on_device, train
 
 TEACHERS = {  # name and colour
     NOBODY: ("Local-Only", GREY),
@@ -28,6 +40,55 @@ TEACHERS = {  # name and colour
 }
 
 
+class Taught(NamedTuple):
+    """The clients' networks, and the logits of their teacher."""
+
+    v: PerArchitecture
+    answers: Tensor  # [samples, n_classes]
+
+
+def all_knowing(
+    federation: Federation, device: torch.device, name: str, epochs: int, batch_size: int, lr: float
+) -> Tensor:
+    """Logits [samples, n_classes] of a network that was trained with Adam on the train parts of all clients."""
+    images = on_device(federation.data, device)
+    model = build(name, MODELS[name], federation.data.x.shape[1:], len(federation.data.classes), seed=0)
+    own = torch.from_numpy(np.concatenate(federation.train)).to(device)
+    theirs = images._replace(x=images.x[own], y=images.y[own])
+    w = {entry: t.to(device) for entry, t in model.weights.items()}
+    w = public_training(theirs, True, epochs, batch_size, lr, 1.0, (0,))(model, w, 0)
+    return logits(model, w, images, torch.arange(len(images.y), device=device))
+
+
+def taught(teacher: str = "m4", lam: float = 0.2, epochs: int = 5, batch_size: int = 64, lr: float = 1e-3) -> Algorithm:
+    """Local-Only with equation (6) and the same teacher for every client in every round.
+
+    The teacher is the network of this name, trained for `epochs` on the train parts of all clients. With `lam=0` it is
+    Local-Only. Evaluated: own model.
+    """
+
+    def loss(w, batch, answers):  # ONE client; eq. 6
+        z = batch.model(w, batch.x)
+        divergence = F.kl_div(z.log_softmax(1), answers[batch.index].softmax(1), reduction="batchmean")
+        return F.cross_entropy(z, batch.y) + lam * divergence
+
+    def init(model, federation):
+        answers = model.zeros(len(federation.data), model.n_classes)
+        return Taught(initial(deal(model, federation.n_clients)), answers)
+
+    def round(state, cohort):
+        if cohort.round == 0:  # not in `init`, which also runs when a finished run is read
+            answers = all_knowing(cohort.federation, state.answers.device, teacher, epochs, batch_size, lr)
+            state = state._replace(answers=answers.to(state.answers.dtype))
+        for part in cohort.by_architecture():
+            part.keep(state.v, train(part, loss, part.mine(state.v), repeat(state.answers, part.size)))
+        return state
+
+    hyper = {"teacher": teacher, "lam": lam, "epochs": epochs, "batch_size": batch_size, "lr": lr}
+    made_of = (taught, MODELS[teacher])
+    return Algorithm("taught", init, round, models=lambda state: state.v, mixed=True, hyper=hyper, made_of=made_of)
+
+
 def control(split: str, teacher: str) -> str:
     """The setting of a run with this teacher."""
     return where("labeled", split, teacher=teacher)
@@ -40,19 +101,19 @@ def first(study) -> pd.DataFrame:
         rows = numbers[(numbers["dataset"] == dataset) & (numbers["split"] == split)]
         if (rows["teacher"] == PRINTED).any():
             return rows
-    return numbers.iloc[:0]
+    raise Unmeasured
 
 
 def by_client(study) -> pd.DataFrame:
     """Accuracy [%] of every client and of its teacher (knows) by round, and points over Local-Only (gain)."""
-    frames = [pd.DataFrame(columns=["teacher", "seed", "round", "client", "accuracy", "knows", "split"])]
+    frames = []
     for teacher, seed, task, split in first(study)[["teacher", "seed", "tasks", "split"]].to_numpy():
         row = study.rows[task, seed]
         frame = row.accuracy[["round", "client", "accuracy"]].assign(teacher=teacher, seed=seed, split=split)
         knows = {(t, client): right for t, client, right, _ in row.kept.get("lessons", ())}
         same, pairs = row.kept.get("teacher on test images", np.nan), zip(frame["round"], frame["client"], strict=True)
         frames.append(frame.assign(knows=[knows.get(pair, same) for pair in pairs]))
-    frame = pd.concat(frames[1:] or frames)
+    frame = pd.concat(frames)
     alone = frame[frame["teacher"] == NOBODY].drop(columns=["teacher", "knows", "split"])
     frame = frame.merge(alone, "left", ["seed", "round", "client"], suffixes=("", "_alone"))
     return frame.assign(gain=frame["accuracy"] - frame["accuracy_alone"])
@@ -75,8 +136,6 @@ def teachers(sizes):
 @teachers.draw
 def _(study):
     rows = by_client(study)
-    if rows.empty:
-        return plot_nothing()
     figure, (above, below) = plt.subplots(2, 1, figsize=(WIDE, 4.4), sharex=True)
     above.set(ylabel="accuracy [%]", ylim=(0, 100), title="teachers and clients of pFedHR")
     below.set(xlabel="round", ylabel="gain over\nLocal-Only [points]", title="gain of the clients, by teacher")
@@ -99,9 +158,7 @@ def _(study):
 def _(study):
     rows = by_client(study)
     mean = rows[rows["teacher"] == PRINTED].groupby("round")[["knows", "accuracy"]].mean().dropna()
-    if mean.empty:
-        return ""
-    teacher, client = mean.iloc[-1]
+    teacher, client = enough(mean).iloc[-1]
     gains = "; ".join(filter(None, (gain(study, who, NOBODY)[:-1] for who in (PRINTED, ALL_KNOWING))))
     return (
         f"In round {mean.index[-1]} the teachers of pFedHR (red) have an accuracy of {teacher:.0f} % (chance: "
@@ -150,9 +207,7 @@ def _(study):
     alone = rows[rows["teacher"] == NOBODY].drop(columns=["teacher", "teachers"])
     rows = rows.merge(alone, on=["data", "split", "seed"], suffixes=("", "_alone")).dropna()
     rows = rows.assign(gain=rows["accuracy"] - rows["accuracy_alone"])
-    groups = list(rows.groupby(["data", "split"], sort=False))
-    if not groups:
-        return plot_nothing()
+    groups = enough([*rows.groupby(["data", "split"], sort=False)])
     figure, axes = panels(len(groups), 2.8, across=1)
     for ax, (key, own) in zip(axes, groups, strict=True):
         ax.margins(x=0.3, y=0.25)
@@ -166,9 +221,8 @@ def _(study):
 @other_teachers.says
 def _(study):
     table = first(study).pivot_table(index="seed", columns="teacher", values="value", sort=False)
-    if NOBODY not in table:
-        return ""
-    gains = table.sub(table[NOBODY], axis=0).drop(columns=NOBODY).mean().dropna()
+    table = table.reindex(columns=dict.fromkeys([*table, NOBODY]))
+    gains = enough(table.sub(table[NOBODY], axis=0).drop(columns=NOBODY).mean().dropna())
     largest = extremes(gains, "The gain over Local-Only", " points", lambda who: TEACHERS[who][0])
     return f"{largest} {gain(study, PRINTED, KNOWS_NOTHING)}".strip()
 
@@ -186,9 +240,7 @@ def leads(study) -> pd.DataFrame:
     alt="Gain of a client over Local-Only a round later, against the lead of its teacher; colours are teachers.",
 )
 def pupils(study):  # the runs of the control
-    rows = leads(study)
-    if rows.empty:
-        return plot_nothing()
+    rows = enough(leads(study))
     figure, ax = plt.subplots(figsize=(WIDE, 3.0))
     ax.set(xlabel="lead: teacher minus client [points]")
     ax.set(ylabel="gain: client minus Local-Only,\na round later [points]")
@@ -200,9 +252,7 @@ def pupils(study):  # the runs of the control
 @pupils.says
 def _(study):
     rows = leads(study)
-    own = rows[rows["teacher"] == PRINTED]
-    if own.empty:
-        return ""
+    own = enough(rows[rows["teacher"] == PRINTED])
     text = f"{(own['lead'] < 0).sum()} of {len(own)} teachers of pFedHR (red) have a lower accuracy than their client"
     r = rows["lead"].corr(rows["gain"])
     if np.isnan(r):

@@ -16,12 +16,12 @@ from fedlib.papers.pfedhr import accuracy, distillation
 from fedlib.papers.pfedhr.measure import GROUPS, unpacked
 from fedlib.papers.pfedhr.sizes import PRINTED, PROFILES, SPLITS, both_kinds, style
 from fedlib.report import plot_block_map, plot_candidates, plot_chain
-from fedlib.report.marks import arrow, box, panels, plot_nothing
+from fedlib.report.marks import arrow, box, panels
 from fedlib.report.panels import line_panels
 from fedlib.report.partition_plots import plot_partition
 from fedlib.report.sentences import trend
 from fedlib.report.style import BLACK, PALETTE, TEXT, WIDE
-from fedlib.studies.item import Cell, drawing, item
+from fedlib.studies.item import Cell, drawing, enough, item
 from fedlib.studies.rows import Row
 from fedlib.studies.tasks import Kept, Probe, images, profile_of
 
@@ -97,11 +97,11 @@ def fig2(study):
     return figure
 
 
-def first_run(study) -> Row | None:
+def first_run(study) -> Row:
     """The run that the pictures show: seed 0 of pFedHR on the first data set and split."""
     rows = distillation.first(study)
-    runs = rows.loc[rows["teacher"] == PRINTED, ["tasks", "seed"]].to_numpy()
-    return next((study.rows[task, seed] for task, seed in runs), None)
+    [task, seed] = rows.loc[rows["teacher"] == PRINTED, ["tasks", "seed"]].iloc[0]
+    return study.rows[task, seed]
 
 
 def pool(row: Row, seen: Round) -> tuple[list[list[str]], list[str]]:
@@ -119,8 +119,6 @@ def pool(row: Row, seen: Round) -> tuple[list[list[str]], list[str]]:
 )
 def last_round(study):  # a run of Table 2
     row = first_run(study)
-    if row is None:
-        return plot_nothing()
     seen = unpacked(row.kept["full"][-1])
     blocks, whose = pool(row, seen)
     figure, (left, right) = plt.subplots(2, 1, figsize=(WIDE, 5.6), height_ratios=[1.5, 1])
@@ -140,8 +138,6 @@ def last_round(study):  # a run of Table 2
 @last_round.says
 def _(study):
     row = first_run(study)
-    if row is None:
-        return ""
     t, seen = row.kept["full"][-1]["round"], unpacked(row.kept["full"][-1])
     mixed = sum(len({b for b, _ in chain}) > 1 for chain in seen.candidates)
     right = [100 * share for share in seen.right if share >= 0]
@@ -201,11 +197,9 @@ def fig7(sizes):
 @fig7.draw
 def _(study):
     row = first_run(study)
-    rounds = {full["round"]: unpacked(full) for full in row.kept["full"]} if row else {}
+    rounds = {full["round"]: unpacked(full) for full in row.kept["full"]}
     taught = [{i for i, m in zip(seen.clients, seen.match, strict=True) if m >= 0} for seen in rounds.values()]
-    if not taught or not set.intersection(*taught):
-        return plot_nothing()
-    client = min(set.intersection(*taught))
+    client = min(enough(set.intersection(*taught)))
     figure, axes = panels(len(rounds), 1.6, across=1)
     for ax, (t, seen) in zip(axes, rounds.items(), strict=True):
         place = seen.clients.index(client)

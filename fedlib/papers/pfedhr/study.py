@@ -4,7 +4,7 @@ from fedlib.models import architectures
 from fedlib.papers.pfedhr import accuracy, distillation, reassembly
 from fedlib.papers.pfedhr.sizes import NOBODY, PRINTED, PROFILES
 from fedlib.report.style import data_label
-from fedlib.studies.item import Answer, Cell, items_in
+from fedlib.studies.item import Answer, Cell, enough, items_in
 from fedlib.studies.tasks import Run
 
 
@@ -21,10 +21,9 @@ SUBSTITUTES = PROFILES["paper, few images"], slow  # where M1 to M4 train on CIF
 def answer(study):
     """The gain of the clients over Local-Only, and the accuracy of teachers and clients in the last round."""
     rows, final = distillation.by_client(study), distillation.first(study).groupby("teacher")["value"].mean()
-    mean = rows[rows["teacher"] == PRINTED].groupby("round")[["knows", "accuracy"]].mean().dropna()
-    if mean.empty or NOBODY not in final:
-        return None
-    (teacher, client), gain = mean.iloc[-1], final[PRINTED] - final[NOBODY]
+    teacher, client = enough(rows[rows["teacher"] == PRINTED]).groupby("round")[["knows", "accuracy"]].mean().iloc[-1]
+    ours, alone = enough(final, PRINTED, NOBODY)
+    gain = ours - alone
     images, *_ = distillation.first(study)["data"].iloc[0].split(" for ")
     says = (
         f"{'Yes' if gain > 0 else 'No'}: on {' '.join(map(data_label, images.split()))}, accuracy of "

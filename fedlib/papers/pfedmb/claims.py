@@ -1,12 +1,17 @@
 """pFedMB (Mori et al., IJCNN 2023): how its claims are judged."""
 
 from collections.abc import Iterable, Mapping
+from itertools import product
 
 from fedlib.papers.pfedmb.mixture_weights import LAYERS
 from fedlib.papers.pfedmb.sizes import COLUMNS, COMPLEX, COSTED, FIG5, METHODS, PAIRS, PROFILES, RIVALS, SIMPLE
-from fedlib.studies.claim import Claim, Numbers, lead, leads
+from fedlib.studies.claim import Claim, Numbers, lead, leads, numbers_of
 from fedlib.studies.number import Number, equal, fact, largest, mean, missing, point, smallest, strictly
 from fedlib.studies.verdict import Case
+
+on_pairs = numbers_of("table1", "{}", "cifar10", PAIRS)
+fig3_of = numbers_of("fig3", "{}", "cifar10", PAIRS, "{}")
+picked = numbers_of("table3", "pfedmb", "{}", "{}", "num_branches")
 
 
 def table2_of(n: Numbers, at: tuple[str, str], methods: Iterable[str]) -> list[Number]:
@@ -47,30 +52,15 @@ def over_fedavg(n: Numbers, method: str, sign: int = 1, margin: float = 0.0) -> 
     return [Case(f"{method}, {' '.join(at)}", effect * sign + margin) for at, effect in effects.items()]
 
 
-def on_pairs(n: Numbers, method: str) -> Number:
-    """Table I."""
-    return n("table1", method, "cifar10", PAIRS)
-
-
-def fig3_of(n: Numbers, method: str, name: str) -> Number:
-    """A number of Fig. 3."""
-    return n("fig3", method, "cifar10", PAIRS, name)
-
-
 def earlier(n: Numbers, aim: str) -> list[Case]:
     """pb06, pb07: pFedMB is there in fewer rounds than the method whose accuracy is the aim."""
     ours, theirs = (n("fig4", method, "cifar10", f"{PAIRS};aim={aim}", "rounds") for method in ("pfedmb", aim))
     return [Case("rounds", theirs - ours - 0.5)]
 
 
-def picked(n: Numbers, at: tuple[str, str]) -> Number:
-    """Table III."""
-    return n("table3", "pfedmb", *at, "num_branches")
-
-
 def fewer_for_cifar100(n: Numbers) -> list[Case]:
     """pb16: the largest number on CIFAR-100 is below the smallest one on CIFAR-10."""
-    ten, hundred = ([picked(n, at) for at in COLUMNS if at[0] == data] for data in ("cifar10", "cifar100"))
+    ten, hundred = ([picked(n, *at) for at in COLUMNS if at[0] == data] for data in ("cifar10", "cifar100"))
     return [Case("smallest over largest", smallest(ten) - largest(hundred) - 0.5)]
 
 
@@ -111,11 +101,11 @@ def same_inference(n: Numbers) -> list[Case]:
 
 def times_fedavg(n: Numbers) -> list[Case]:
     """pb19: B times what FedAvg sends, and on the way up a vector alpha for every layer."""
-    cases = []
-    for b in COSTED:
-        for way, alphas in (("floats_up", b * len(LAYERS)), ("floats_down", 0)):
-            cases.append(Case(f"B={b}: {way}", equal(cost(n, b, way), b * cost(n, 0, way) + alphas)))
-    return cases
+    alphas = {"floats_up": len(LAYERS), "floats_down": 0}  # for each branch
+    return [
+        Case(f"B={b}: {way}", equal(cost(n, b, way), b * cost(n, 0, way) + b * more))
+        for b, (way, more) in product(COSTED, alphas.items())
+    ]
 
 
 CLAIMS = [
@@ -137,7 +127,7 @@ CLAIMS = [
     Claim("pb12", lambda n: over_fedavg(n, "fedamp", -1) + over_fedavg(n, "fedfomo", -1)),
     Claim("pb13", lambda n: over_fedavg(n, "fedamp") + over_fedavg(n, "fedfomo", margin=1.0)),
     Claim("pb14", lambda n: over_fedavg(n, "ifca", -1)),
-    Claim("pb15", lambda n: [Case(" ".join(at), 10.5 - picked(n, at)) for at in COLUMNS]),
+    Claim("pb15", lambda n: [Case(" ".join(at), 10.5 - picked(n, *at)) for at in COLUMNS]),
     Claim("pb16", fewer_for_cifar100),
     Claim("pb17", peak),
     Claim("pb18", same_inference, "identity", figure="cost"),

@@ -19,7 +19,7 @@ from fedlib.report.panels import line_panels, method_panels
 from fedlib.report.paper import reported
 from fedlib.report.sentences import against_seeds, extremes, nearer_to_print, points_ahead, trend
 from fedlib.report.style import GREY, ORANGE, label, method_style
-from fedlib.studies.item import Cell, item
+from fedlib.studies.item import Cell, enough, item
 
 SURE = 40.0  # softmax([40, 0, ...]) is (1, 0, ...) up to float32
 
@@ -83,14 +83,13 @@ def changes(frame: pd.DataFrame, rival: str) -> str:
     """Change of accuracy by each variant of pFedMB, and the best variant against a baseline."""
     seeds = frame[frame["metric"] == "accuracy"].groupby("method", sort=False)["value"]
     mean, ours = seeds.mean(), label("pfedmb")
-    variants = mean.drop(list(BASELINES), errors="ignore")
-    if variants.empty or not {ours, rival} <= {*mean.index}:
-        return ""
-    each = ", ".join(f"{name} {value - mean[ours]:+.1f}" for name, value in variants.items())
-    gap = variants.max() - mean[rival]
+    own, theirs = enough(mean, ours, rival)
+    variants = enough(mean.drop([*BASELINES], errors="ignore"))
+    each = ", ".join(f"{name} {value - own:+.1f}" for name, value in variants.items())
+    gap = variants.max() - theirs
     return (
-        f"Variants (orange) minus pFedMB ({mean[ours]:.1f} %, red), in points: {each}. The best variant, "
-        f"{variants.idxmax()}, is {points_ahead(gap, rival)} ({mean[rival]:.1f} %), "
+        f"Variants (orange) minus pFedMB ({own:.1f} %, red), in points: {each}. The best variant, "
+        f"{variants.idxmax()}, is {points_ahead(gap, rival)} ({theirs:.1f} %), "
         f"{against_seeds(gap, seeds.std().max())}."
     )
 

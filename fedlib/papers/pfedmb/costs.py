@@ -18,7 +18,7 @@ from fedlib.papers.pfedmb.sizes import COSTED, SPLIT
 from fedlib.report.panels import line_panels
 from fedlib.report.style import GREY, RED
 from fedlib.stack import Params
-from fedlib.studies.item import Cell, item
+from fedlib.studies.item import Cell, enough, item
 from fedlib.studies.rows import Row
 from fedlib.studies.tasks import Kept, Probe, Run
 
@@ -122,9 +122,7 @@ def _(study):
 @cost.says
 def _(study):
     table = relative_costs(study).pivot_table(index="branches", columns="metric", values="value")
-    table = table.reindex(columns=list(LINES)).dropna()
-    if table.empty:
-        return ""
+    table = enough(table.reindex(columns=list(LINES)).dropna())
     sent, merged, unmerged = table.iloc[-1]
     return (
         f"With {table.index[-1]} branches a client sends {sent:.2f} times as many scalars as in FedAvg. Inference "

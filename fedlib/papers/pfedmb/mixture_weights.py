@@ -12,10 +12,10 @@ from matplotlib.figure import Figure
 import fedlib as fl
 from fedlib.papers.pfedmb.measure import best, best_rows, choices_by_layer
 from fedlib.papers.pfedmb.sizes import PAIRS, B, paired, tried_on_pairs
-from fedlib.report.marks import arrow, box, panels, plot_nothing
+from fedlib.report.marks import arrow, box, panels
 from fedlib.report.panels import line_panels
 from fedlib.report.style import BLACK, GREY, PALETTE, RED, WIDE
-from fedlib.studies.item import Cell, drawing, item
+from fedlib.studies.item import Cell, drawing, enough, item
 from fedlib.studies.rows import Row
 from fedlib.studies.tasks import Kept
 
@@ -26,13 +26,11 @@ LAYERS |= {"classifier": "classifier"}  # from input to output, in words
 
 def traced(study, method: str = "pfedmb", item: str = "fig3") -> list[Kept]:
     """Values kept by the best run of each seed, of those that keep alpha."""
-    return [row.kept for row in best_rows(study, item, method) if "alpha" in row.kept]
+    return enough([row.kept for row in best_rows(study, item, method) if "alpha" in row.kept])
 
 
 def alpha_maps(maps: Mapping[str, object], across: int) -> Figure:
     """Heat maps of alpha [clients, branches] by title, with lines between pairs."""
-    if not maps:
-        return plot_nothing()
     figure, axes = panels(len(maps), 1.7, across, sharex=True, sharey=True)
     for ax, (title, alpha) in zip(axes, maps.items(), strict=True):
         clients, branches = np.shape(alpha)  # type: ignore[arg-type]
@@ -81,10 +79,8 @@ def fig1_2(study):
     alt="Five panels, one for each pair of clients, with the weights of five branches over the rounds.",
 )
 def hero(study):  # the runs of Fig. 3
-    kept = traced(study)
-    if not kept:
-        return plot_nothing()
-    rounds, alpha = kept[0]["alpha_rounds"], np.array(kept[0]["alpha"])  # [rounds, clients, B]
+    kept, *_ = traced(study)
+    rounds, alpha = kept["alpha_rounds"], np.array(kept["alpha"])  # [rounds, clients, B]
     figure, axes = panels(5, 1.5, across=2, sharex=True, sharey=True)
     for one, ax in zip(range(0, 10, 2), axes, strict=True):
         for (client, line), b in product(((one, "-"), (one + 1, (0, (2, 1)))), range(alpha.shape[2])):
@@ -103,8 +99,6 @@ def hero(study):  # the runs of Fig. 3
 @hero.says
 def _(study):
     kept = traced(study)
-    if not kept:
-        return ""
     top, used = np.array(kept[0]["alpha"])[-1].argmax(1), kept[0]["branches_used"][-1]
     exact = sum(one["rand_indices"][-1] >= 0.999 for one in kept)
     return (
@@ -139,19 +133,18 @@ def of_choices(name: str, *rows: Row) -> float:
 @fig3.draw
 def _(study):
     rounds = alpha_rounds(study)
-    some = np.geomspace(1, max(1, len(rounds)), min(4, len(rounds))).round().astype(int)
+    some = np.geomspace(1, len(rounds), min(4, len(rounds))).round().astype(int)
     return alpha_at(study, [rounds[t - 1] for t in dict.fromkeys(some)])
 
 
 def alpha_rounds(study) -> list[int]:
     """The rounds of which Fig. 3 has alpha."""
-    return next((kept["alpha_rounds"] for method in WEIGHTING for kept in traced(study, method)), [])
+    return traced(study)[0]["alpha_rounds"]
 
 
 def alpha_at(study, rounds: Sequence[int]) -> Figure:
     """Heat maps of alpha after some rounds, with weighting and without."""
-    first = {words: kept[0] for method, words in WEIGHTING.items() if (kept := traced(study, method))}
-    maps = {}
+    first, maps = {words: traced(study, method)[0] for method, words in WEIGHTING.items()}, {}
     for t, (words, kept) in product(rounds, first.items()):
         title = f"round {t}, {words}\nRand index {kept['rand_indices'][t - 1]:.2f}"
         maps[title] = kept["alpha"][kept["alpha_rounds"].index(t)]
@@ -160,18 +153,15 @@ def alpha_at(study, rounds: Sequence[int]) -> Figure:
 
 @fig3.says
 def _(study):
-    rand = rand_by_round(study)
-    if rand["method"].nunique() < 2:
-        return ""
-    mean = rand.groupby("method")["value"].mean()
-    end = rand[rand["round"] == rand["round"].max()].groupby("method")["value"].mean()
-    used = study.numbers("fig3", metric="branches_used").groupby("method")["value"].mean()
-    gap = mean["pfedmb"] - mean["pfedmb-avg"]
+    rand = rand_by_round(study).pivot_table(index="round", columns="method", values="value")[[*WEIGHTING]]
+    (mean, mean_without), (end, end_without) = rand.mean(), rand.iloc[-1]
+    used, used_without = study.means("fig3", "method", *WEIGHTING, metric="branches_used")
+    gap = mean - mean_without
     faster = "earlier with weighting" if gap > 0.01 else "earlier without weighting" if gap < -0.01 else "equally fast"
     return (
-        f"In the last round the five pairs prefer {used['pfedmb']:.3g} branches with weighted averaging (left) and "
-        f"{used['pfedmb-avg']:.3g} without (right); the Rand index is {end['pfedmb']:.2f} and {end['pfedmb-avg']:.2f}. "
-        f"Its mean over all rounds is {mean['pfedmb']:.2f} and {mean['pfedmb-avg']:.2f}: the pairs are found {faster}."
+        f"In the last round the five pairs prefer {used:.3g} branches with weighted averaging (left) and "
+        f"{used_without:.3g} without (right); the Rand index is {end:.2f} and {end_without:.2f}. Its mean over all "
+        f"rounds is {mean:.2f} and {mean_without:.2f}: the pairs are found {faster}."
     )
 
 
@@ -210,15 +200,15 @@ def of_layer(layer: str, row: Row) -> float:
 
 @layers.draw
 def _(study):
-    first = next(iter(traced(study, item="layers")), {})
-    rand, maps = first.get("rand_indices", {}), first.get("alpha", {})
+    first, *_ = traced(study, item="layers")
+    rand, maps = first["rand_indices"], first["alpha"]
     maps = {f"{words}\nRand index {rand[name][-1]:.2f}": maps[name] for name, words in LAYERS.items() if name in maps}
     return alpha_maps(maps, across=3)
 
 
 @layers.says
 def _(study):
-    rand = study.numbers("layers").groupby("layer", sort=False)["value"].mean()
+    rand = study.means("layers", "layer")
     low, top = (f"{LAYERS[layer]} ({rand[layer]:.2f})" for layer in (rand.idxmin(), rand.idxmax()))
     text = "With a separate alpha, each layer forms its own clusters of clients: the Rand index with the pairs"
     return f"{text} is highest in {top} and lowest in {low}."

@@ -2,19 +2,22 @@
 
 from functools import partial
 from itertools import product
+from typing import Literal
 
 import numpy as np
 import pandas as pd
+import torch
 
 import fedlib as fl
-from fedlib.papers.pfedsim.controls import blind
+from fedlib.algorithm import Algorithm
 from fedlib.papers.pfedsim.measure import DOMAINS, by_domain, made
 from fedlib.papers.pfedsim.sizes import PROTOCOLS, local, run, warmed
 from fedlib.report.charts import plot_heatmaps, plot_points
 from fedlib.report.panels import in_words, line_panels, method_panels
 from fedlib.report.sentences import against_seeds, who_leads
 from fedlib.report.style import BLUE, GREY, ORANGE, RED, WIDE, label
-from fedlib.studies.item import Cell, drawing, item
+from fedlib.streams import generator
+from fedlib.studies.item import Cell, drawing, enough, item
 from fedlib.studies.layout import parts_of
 from fedlib.studies.tasks import Run
 
@@ -61,13 +64,8 @@ def table6(sizes, **protocol):
         task, setting = warmed(at(name, alpha, fl.pfedsim(rho))), f"dir={alpha};rho={rho:g}"
         yield Cell("pfedsim", name, setting, (task,), seeds=sizes.rho_seeds)
         if rho == 1:
-            both = task, at(name, alpha, fl.fedavg())
-            yield Cell("pfedsim", name, setting, both, gap, "less FedAvg", sizes.rho_seeds)
-
-
-def gap(one, other) -> float:
-    """Difference of two accuracies [points]."""
-    return one.score() - other.score()
+            tasks, difference = (task, at(name, alpha, fl.fedavg())), lambda one, other: one.score() - other.score()
+            yield Cell("pfedsim", name, setting, tasks, difference, "less FedAvg", sizes.rho_seeds)
 
 
 def by_rho(study) -> pd.DataFrame:
@@ -118,6 +116,32 @@ def _(study):
     return plot_heatmaps([grid.to_numpy()], [""], **names, bar="accuracy", width=WIDE)
 
 
+def blind(weights: Literal["uniform", "shuffled"] = "uniform", generalization: float = 0.5) -> Algorithm:
+    """pFedSim with weights that are as large as its own but do not say who is similar to whom.
+
+    They are replaced after every round; a client's weight for itself stays as it is.
+
+    Args:
+        weights: "uniform": each of them becomes the mean over the pairs that were sampled together; "shuffled": they
+            are dealt out to those pairs at random, Phi_ij = Phi_ji.
+        generalization: rho of `pfedsim`.
+    """
+    made = fl.pfedsim(generalization)
+
+    def round(state, cohort):
+        state = made.round(state, cohort)
+        i, j = np.triu_indices(cohort.size, 1)  # the pairs, each once
+        i, j = cohort.clients[i], cohort.clients[j]
+        found = state.similarity[i, j]  # [pairs]
+        order = generator(*cohort.server_stream, "pairs").permutation(len(found))
+        new = found[torch.from_numpy(order)] if weights == "shuffled" else found.mean().expand(len(found))
+        state.similarity[i, j], state.similarity[j, i] = new, new
+        return state
+
+    hyper = {"weights": weights, "generalization": generalization}
+    return Algorithm("blind", made.init, round, models=made.models, hyper=hyper, made_of=(blind, *made.made_of))
+
+
 NAMES = {"per_class": "pFedSim", "log_of_mean": "log of the mean cosine", "mean_cos": "mean cosine"}  # of similarities
 NAMES |= {"uniform": "uniform", "shuffled": "shuffled", "none (FedPer)": "FedPer"}
 COLOURS = dict(zip(NAMES.values(), (RED, ORANGE, ORANGE, BLUE, BLUE, GREY), strict=True))
@@ -147,19 +171,16 @@ def _(study):
 
 
 def gain_of_weights(study) -> tuple[float, float]:
-    """Weights by similarity minus the better of uniform and shuffled ones, and the noise [points]; or NaN."""
+    """Weights by similarity minus the better of uniform and shuffled ones, and the noise [points]."""
     numbers = study.numbers("weights")
     by_seed = numbers.pivot_table(index="seed", columns="similarity", values="value")
-    by_seed = by_seed.reindex(columns=["per_class", "uniform", "shuffled"]).dropna()
-    ours, *others = by_seed.mean()
+    ours, *others = enough(by_seed.reindex(columns=["per_class", "uniform", "shuffled"]).dropna()).mean()
     return ours - max(others), numbers.groupby("similarity")["value"].std().max()
 
 
 @weights.says
 def _(study):
     gain, noise = gain_of_weights(study)
-    if np.isnan(gain):
-        return ""
     if np.isnan(noise):
         meaning = ""
     elif abs(gain) <= noise:

@@ -4,9 +4,15 @@ from functools import partial
 
 from fedlib.papers.pfedsim.measure import DOMAINS, PAIRS
 from fedlib.papers.pfedsim.sizes import ALPHAS, COLUMNS, DATA, LENET, MEASURES, METHODS, PERSONAL, RHOS, SINGLE
-from fedlib.studies.claim import Claim, Numbers, lead, leads
+from fedlib.studies.claim import Claim, Numbers, lead, leads, numbers_of
 from fedlib.studies.number import Number, equal, kth_largest, largest, mean, missing, smallest
 from fedlib.studies.verdict import Case
+
+rho = numbers_of("table6", "pfedsim", "{}", "{};rho={:g}")
+time_ratio = numbers_of("table7", "{}", "{}", "dir=0.1", "relative_time")
+cka = numbers_of("fig1", "local_only", "cifar10", "layer={}", "cka")
+fig2 = numbers_of("fig2", "local_only", "cifar10", "{}", "margin")
+pair = numbers_of("table2", "{}", "cifar10", "pair={}", "similarity")
 
 
 def over_best(numbers: Numbers, columns: list[tuple[str, str]]) -> list[Case]:
@@ -43,11 +49,6 @@ def personal_beats_single(numbers: Numbers) -> list[Case]:
     return [Case(d, smallest(personal[d]) - largest(numbers("table3", m, d, "dir=0.1") for m in SINGLE)) for d in DATA]
 
 
-def rho(numbers: Numbers, d: str, s: str, value: float) -> Number:
-    """Accuracy with a warm-up of this share."""
-    return numbers("table6", "pfedsim", d, f"{s};rho={value:g}")
-
-
 def flat(numbers: Numbers, d: str, s: str) -> Number:
     """ps19: how far the worst of rho = 0.3, 0.5, 0.7 is from the best of all."""
     return largest(rho(numbers, d, s, r) for r in RHOS) - smallest(rho(numbers, d, s, r) for r in (0.3, 0.5, 0.7))
@@ -66,11 +67,6 @@ def longer_for_small(numbers: Numbers) -> list[Case]:
     """ps20: the best share of each LeNet5 column against the larger one of the MobileNetV2 columns."""
     mobile = largest(best_rho(numbers, "tinyimagenet", f"dir={alpha}") for alpha in ALPHAS)
     return [Case(f"{d} {s}", best_rho(numbers, d, s) - mobile - 0.05) for d, s in LENET]
-
-
-def time_ratio(numbers: Numbers, method: str, d: str) -> Number:
-    """Time per sample relative to FedAvg."""
-    return numbers("table7", method, d, "dir=0.1", "relative_time")
 
 
 def traffic(numbers: Numbers) -> list[Case]:
@@ -99,21 +95,6 @@ def single_beats_personal(numbers: Numbers) -> list[Case]:
     at = partial(numbers, "table8", dataset="domainnet", setting="domain=Average")
     rivals = ("perfedavg", "fedper", "fedrep", "fedfomo")
     return [Case("Average", smallest(at(method=m) for m in SINGLE) - largest(at(method=m) for m in rivals))]
-
-
-def cka(numbers: Numbers, layer: int) -> Number:
-    """Mean CKA between different models in a layer."""
-    return numbers("fig1", "local_only", "cifar10", f"layer={layer}", "cka")
-
-
-def fig2(numbers: Numbers, name: str) -> Number:
-    """A number of the study with four clients."""
-    return numbers("fig2", "local_only", "cifar10", name, "margin")
-
-
-def pair(numbers: Numbers, measure: str, name: str) -> Number:
-    """A measure of similarity of one pair of clients."""
-    return numbers("table2", measure, "cifar10", f"pair={name}", "similarity")
 
 
 def sizes_spread(numbers: Numbers) -> list[Case]:

@@ -16,13 +16,8 @@ from fedlib.report.charts import plot_heatmaps
 from fedlib.report.marks import panels
 from fedlib.report.panels import line_panels
 from fedlib.report.style import GREY, PALETTE, RED, WIDE
-from fedlib.studies.item import Cell, item
+from fedlib.studies.item import Cell, enough, item
 from fedlib.studies.tasks import Probe
-
-
-def means(study, name: str, metric: str = ""):
-    """Mean over seeds of every number of an item, by setting."""
-    return study.numbers(name, metric=metric).groupby("setting", sort=False)["value"].mean()
 
 
 @item(
@@ -55,7 +50,7 @@ def _(study):
 
 @fig1.says
 def _(study):
-    first, last = means(study, "fig1")[["layer=0", "layer=4"]]
+    first, last = study.means("fig1", "setting", "layer=0", "layer=4")
     more = "more" if first - last > 0.1 else "no more"
     text = f"Linear CKA between models of different clients is {first:.2f} in the first layer and {last:.2f} in the"
     return f"{text} classifier: the classifier reflects the client's own data {more} than the first layer."
@@ -99,9 +94,8 @@ def _(study):
 
 @table2.says
 def _(study):
-    tau = {words: means(study, "fig2")[f"tau {name}"] for name, words in SIGNALS.items()}
-    best = [words for words, value in tau.items() if value == max(tau.values())]
-    values = ", ".join(f"{t:.2f} for {words}" for words, t in tau.items())
+    tau = study.means("fig2", "setting", *(f"tau {name}" for name in SIGNALS)).set_axis(SIGNALS.values())
+    best, values = tau.index[tau == tau.max()], ", ".join(f"{t:.2f} for {words}" for words, t in tau.items())
     text = f"The order of the pairs is closest to that by data similarity for {' and '.join(best)}: Kendall's tau is"
     return f"{text} {values}."
 
@@ -114,22 +108,21 @@ def _(study):
 )
 def fig2(sizes):
     kinds = product(enumerate(("tau", "r")), MEASURES[1:])
-    reads = {"rows": row_margin, "gap": smallest_gap}
+    reads = {name: partial(of_cosines, name) for name in ("rows", "gap")}
     reads |= {f"{name} {m}": partial(agreement, m, which) for (which, name), m in kinds}
     for name, read in reads.items():
         yield Cell("local_only", "cifar10", name, (pairs_of_clients(sizes),), read, "margin", sizes.study_seeds)
 
 
-def row_margin(row) -> float:
-    """Smallest mean cosine over classes that both or neither own, minus the largest over classes that one owns."""
+def of_cosines(name: str, row) -> float:
+    """Mean cosine over classes that both or neither own, minus that over classes that one owns.
+
+    rows: the smallest and the largest mean of all pairs; gap: the smallest difference in a pair that has both kinds.
+    """
     kinds = [cosines(row, pair) for pair in PAIRS]
+    if name == "gap":
+        return min(same.mean() - one.mean() for same, one in kinds if len(same) and len(one))
     return min(same.mean() for same, _ in kinds if len(same)) - max(one.mean() for _, one in kinds if len(one))
-
-
-def smallest_gap(row) -> float:
-    """The smallest difference of the two within a pair that has both kinds."""
-    kinds = [cosines(row, pair) for pair in PAIRS]
-    return min(same.mean() - one.mean() for same, one in kinds if len(same) and len(one))
 
 
 def agreement(measure: str, which: int, row) -> float:
@@ -173,7 +166,7 @@ def _(study):
 
 @fig2.says
 def _(study):
-    gap = means(study, "fig2")["gap"]
+    [gap] = study.means("fig2", "setting", "gap")
     return (
         f"The cosine is {'smaller' if gap > 0 else 'not always smaller'} in classes that only one of the two clients "
         f"owns (red frames): the smallest difference of the two means of a pair is {gap:.2f}."
@@ -210,7 +203,7 @@ def _(study):
 
 @learned.says
 def _(study):
-    tau = means(study, "learned", "tau")
+    tau = study.means("learned", "setting", metric="tau")
     ends = " to ".join(dict.fromkeys(f"{tau[setting]:.2f} ({setting})" for setting in (tau.idxmin(), tau.idxmax())))
     text = "Cells on the diagonal are pairs of clients with the same main class. Over all pairs that were sampled"
     return f"{text} together, Kendall's tau of Phi with the data similarity is {ends}."
@@ -245,11 +238,10 @@ def _(study):
 @stages.says
 def _(study):
     numbers = study.numbers("stages", metric="tau").astype({"round": int})
-    tau = numbers.query("similarity == 'per_class' and cap == '0.0001'").groupby("round")["value"].mean()
-    if tau.empty:
-        return ""
+    numbers = enough(numbers.query("similarity == 'per_class' and cap == '0.0001'"))
+    tau = numbers.groupby("round")["value"].mean()
     return (
         f"Equation (3) agrees best with the data similarity after {tau.idxmax()} rounds of FedAvg (tau "
         f"{tau.max():.2f}); after {tau.index[-1]} rounds tau is {tau.iloc[-1]:.2f}. The largest tau of all variants is "
-        f"{means(study, 'stages', 'tau').max():.2f}."
+        f"{study.means('stages', 'setting', metric='tau').max():.2f}."
     )
