@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedlib.report.paper import PROTOCOLS
@@ -162,6 +163,12 @@ class Item:
     def says(self, function: Callable[[Study], str]) -> Callable[[Study], str]:
         """Decorate the function that makes the sentence."""
         self.sentence = function
+        return function
+
+    def shows(self, function: Callable[[Study], Iterator[Any]]) -> Callable[[Study], Iterator[Any]]:
+        """Decorate the function that yields the sentence, and then the figure."""
+        self.sentence = lambda study: next(function(study))
+        self.drawing = lambda study: next(islice(function(study), 1, None))
         return function
 
     def __repr__(self) -> str:

@@ -3,8 +3,6 @@
 from functools import partial
 from itertools import product
 
-import pandas as pd
-
 from fedlib.papers.fedcs.scores import CHANCE, CONTRASTS, F1, differences, named, score, when
 from fedlib.papers.fedcs.sizes import BASES, CONTROL, METHODS, PANELS, WHITE, run, run_on_few
 from fedlib.report.panels import dumbbell_panels, method_panels, shaded_panels
@@ -36,27 +34,18 @@ def readings(sizes):
         yield f1("fedsim", sizes.side, "reading=default", run(sizes, sizes.side, "fedsim"))
 
 
-def by_reading(study) -> pd.DataFrame:
-    """F1 of FedCS at FC2 by reading."""
-    return enough(study.numbers("readings", metric="weighted_f1").query("method == 'fedcs-fc2'"))
-
-
-@readings.draw
+@readings.shows
 def _(study):
-    fedavg, numbers = study.means("control", "method").get("fedavg", float("nan")), by_reading(study)
-    lines = numbers["reading"].replace("paper", "rates as printed")
-    look = {name: RED if name == "default" else BLUE if "whitening" in name else GREY for name in lines}
-    text = {"named": str, "xlabel": "weighted F1 [%]", "reference": "FedAvg", "chance": fedavg}
-    return method_panels(numbers.assign(method=lines), ["data"], look=lambda name: {"color": look[name]}, **text)
-
-
-@readings.says
-def _(study):
-    numbers = by_reading(study)
+    numbers = enough(study.numbers("readings", metric="weighted_f1").query("method == 'fedcs-fc2'"))
     pairs = ("default", "whitening"), *((rank, f"{rank}, whitening") for rank in ("rank 10", "rank 30"))
     quoted = {"name": '"{}"'.format}
     told = extremes(numbers.groupby("reading")["value"].mean(), "Weighted F1", **quoted)
-    return f"{told} {differences(numbers, *pairs, column='reading', **quoted)}".strip()
+    yield f"{told} {differences(numbers, *pairs, column='reading', **quoted)}".strip()
+    fedavg = study.means("control", "method").get("fedavg", float("nan"))
+    lines = numbers["reading"].replace("paper", "rates as printed")
+    look = {name: RED if name == "default" else BLUE if "whitening" in name else GREY for name in lines}
+    text = {"named": str, "xlabel": "weighted F1 [%]", "reference": "FedAvg", "chance": fedavg}
+    yield method_panels(numbers.assign(method=lines), ["data"], look=lambda name: {"color": look[name]}, **text)
 
 
 @item(
@@ -72,31 +61,26 @@ def directions(sizes):
             yield f1(method, data, "at=fc2", run(sizes, data, of))
 
 
-directions.draw(lambda study: method_panels(study.numbers("directions"), ["data"], **F1))
-
-
-@directions.says
+@directions.shows
 def _(study):
-    groups = study.numbers("directions").groupby("data", sort=False)
-    told = {data_label(data): differences(numbers, *CONTRASTS) for data, numbers in groups}
-    return " ".join(f"{data}: {text}" for data, text in told.items() if text)
+    numbers = study.numbers("directions")
+    told = {data_label(data): differences(own, *CONTRASTS) for data, own in numbers.groupby("data", sort=False)}
+    yield " ".join(f"{data}: {text}" for data, text in told.items() if text)
+    yield method_panels(numbers, ["data"], **F1)
 
 
 def show_pairs(one: Item, settings: tuple[str, str], words: tuple[str, str]) -> None:
     """Draw and describe the mean F1 of every method in two settings, over the seeds that have both."""
 
-    def means(study) -> pd.DataFrame:
+    @one.shows
+    def _(study):
         keys = ["data", "method", "seed"]
         table = study.numbers(one.name).pivot_table(index=keys, columns="setting", values="value", sort=False)
-        return table.reindex(columns=settings).dropna().groupby(keys[:2], sort=False).mean()
-
-    one.draw(lambda study: dumbbell_panels(means(study), words, CHANCE, **F1))
-
-    @one.says
-    def _(study):
-        change = means(study)[settings[1]] - means(study)[settings[0]]
+        means = table.reindex(columns=settings).dropna().groupby(keys[:2], sort=False).mean()
+        change = means[settings[1]] - means[settings[0]]
         told = ", ".join(f"{points:+.1f} points ({label(method)})" for (_, method), points in change.items())
-        return f"Weighted F1, {words[1]} minus {words[0]}: {told}." if told else ""
+        yield f"Weighted F1, {words[1]} minus {words[0]}: {told}." if told else ""
+        yield dumbbell_panels(means, words, CHANCE, **F1)
 
 
 @item(
@@ -128,22 +112,14 @@ def few(sizes):
         yield f1(method, "mnist", f"images={images}", task)
 
 
-def by_images(study) -> pd.DataFrame:
-    """F1 by method and number of images (kind), and the printed one."""
-    numbers, printed = study.numbers("few"), study.table("table1").query("metric == 'weighted_f1'")
-    paper = numbers["method"].map(printed.set_index("method")["paper"])
-    return numbers.assign(kind=numbers.get("images", "") + " images", paper=paper)
-
-
-few.draw(lambda study: shaded_panels(by_images(study), "kind", **SHADED))
-
-
-@few.says
+@few.shows
 def _(study):
-    numbers = by_images(study)
+    numbers, table1 = study.numbers("few"), study.table("table1").query("metric == 'weighted_f1'")
+    printed = table1.set_index("method")["paper"]
+    numbers = numbers.assign(kind=numbers["images"] + " images", paper=numbers["method"].map(printed))
     table = numbers.pivot_table(index="method", columns="kind", values="value", sort=False)
-    printed = numbers.groupby("method")["paper"].first()
-    return nearer_to_print(table.sub(printed, axis="index").dropna().abs())
+    yield nearer_to_print(table.sub(printed, axis="index").dropna().abs())
+    yield shaded_panels(numbers, "kind", **SHADED)
 
 
 @item(
@@ -186,13 +162,11 @@ def long(sizes):
         yield f1(method, sizes.side, "rounds=500;epochs=5", task)
 
 
-def by_length(study) -> pd.DataFrame:
-    """F1 in Table 2 and after more training: method, what (its name), kind (the length in words), value, paper."""
+@long.shows
+def _(study):
     numbers = study.numbers("table2", "long", metric="weighted_f1")
     numbers = numbers[numbers["method"].isin(numbers.loc[numbers["item"] == "long", "method"])]
     kinds = {"table2": "with the training of Table 2", "long": "after 500 rounds of 5 epochs"}
-    return numbers.assign(what=numbers["method"].map(named), kind=numbers["item"].map(kinds))
-
-
-long.draw(lambda study: shaded_panels(by_length(study), "kind", **SHADED))
-long.says(lambda study: beside_printed(by_length(study), "weighted F1"))
+    numbers = numbers.assign(what=numbers["method"].map(named), kind=numbers["item"].map(kinds))
+    yield beside_printed(numbers, "weighted F1")
+    yield shaded_panels(numbers, "kind", **SHADED)

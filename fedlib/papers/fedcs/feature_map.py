@@ -99,9 +99,16 @@ def separability(study) -> tuple[str, dict, dict[str, list[float]]]:
     raise Unmeasured
 
 
-@fig1.draw
+@fig1.shows
 def _(study):
     data, planes, shares = separability(study)
+    share = {space: np.mean(own) for space, own in shares.items()}
+    words = {"c": "after the map as the run left it", "c, later": "after more alignments of the frozen network"}
+    words["random"] = "after whitening only (blue)"
+    told = ", ".join(f"{share[space]:.0f} % {text}" for space, text in words.items() if space in share)
+    helps = "" if share.get("c, later", share["c"]) > max(share["z"], share.get("random", 0)) else "do not "
+    start = f"{share['z']:.0f} % of test images lie nearest to the centre of their own group before the map"
+    yield f"{start}, {told}: the learned directions {helps}separate the groups better."
     groups = domain_names(study) if data == "digit5" else [f"group {g}" for g in range(GROUPS)]
     figure, last = plt.figure(figsize=(WIDE, 4.6)), [*planes][-1]
     upper, lower = figure.subfigures(2, 1, height_ratios=[2.9, 1.7])
@@ -113,7 +120,7 @@ def _(study):
     dots(ax, [(text, shares[space], color) for space, (text, color) in lines.items() if space in shares])
     mark_chance(ax, 100 / len(groups), "y")
     ax.set(xlabel="nearest to their own group's centre [%], all seeds", xlim=(0, 105))
-    return figure
+    yield figure
 
 
 def draw_clouds(ax, plane: Kept, names: Sequence[str]) -> None:
@@ -128,17 +135,6 @@ def draw_clouds(ax, plane: Kept, names: Sequence[str]) -> None:
     ax.set(xlim=(-2.7, 2.7), ylim=(-2.7, 2.7), xlabel="direction 1", ylabel="direction 2", xticks=[], yticks=[])
     ax.grid(False)
     name_ends(ax, {name: (*plane["mean"][g], PALETTE[g]) for g, name in enumerate(names)}, weight="bold")
-
-
-@fig1.says
-def _(study):
-    share = {space: np.mean(own) for space, own in separability(study)[2].items()}
-    words = {"c": "after the map as the run left it", "c, later": "after more alignments of the frozen network"}
-    words["random"] = "after whitening only (blue)"
-    told = ", ".join(f"{share[space]:.0f} % {text}" for space, text in words.items() if space in share)
-    helps = "" if share.get("c, later", share["c"]) > max(share["z"], share.get("random", 0)) else "do not "
-    start = f"{share['z']:.0f} % of test images lie nearest to the centre of their own group before the map"
-    return f"{start}, {told}: the learned directions {helps}separate the groups better."
 
 
 RATIOS = {  # of equation 5: name and colour
@@ -157,19 +153,15 @@ def eq5(sizes):
     return diagnosed(sizes, "j_ratio", *RATIOS, toy_value="J ratio")
 
 
-@eq5.draw
+@eq5.shows
 def _(study):
     numbers = distinct(study, "eq5").query("dataset != 'toy'")
+    share = 100 * numbers.groupby("setting")["value"].mean()
+    yield extremes(share, "J relative to its maximum", name=lambda key: "{0[0]}, {0[2]} dots".format(RATIOS[key]))
     lines = numbers["method"].map(label) + ": " + numbers["setting"].map(RATIOS.get).str[0]
     colors = dict(zip(lines, numbers["setting"].map(RATIOS.get).str[1], strict=True))
     look = {"named": str, "look": lambda line: {"color": colors[line]}, "xlabel": "J relative to its maximum [%]"}
-    return method_panels(numbers.assign(method=lines, value=100 * numbers["value"]), ["data"], **look)
-
-
-@eq5.says
-def _(study):
-    share = 100 * distinct(study, "eq5").query("dataset != 'toy'").groupby("setting")["value"].mean()
-    return extremes(share, "J relative to its maximum", name=lambda key: "{0[0]}, {0[2]} dots".format(RATIOS[key]))
+    yield method_panels(numbers.assign(method=lines, value=100 * numbers["value"]), ["data"], **look)
 
 
 @item(
@@ -182,29 +174,20 @@ def eq12(sizes):
     return diagnosed(sizes, "cosine", on_toy={f"column {k}, {part}": f"{part} {k}" for part, k in columns})
 
 
-def cosines(study) -> pd.DataFrame:
-    """Mean cosines of equation 12: a row for each column of Phi, the upper and the lower triangle as columns."""
+@eq12.shows
+def _(study):
     numbers = study.numbers("eq12")
     column, triangle = (numbers["setting"].str.split(", ").str[k] for k in (0, 1))
-    return numbers.assign(column=column, triangle=triangle).pivot_table("value", "column", "triangle", sort=False)
-
-
-@eq12.draw
-def _(study):
-    figure, ax = plt.subplots(figsize=(WIDE, 2.1))
-    cosines(study).plot.bar(ax=ax, width=0.76, color=[RED, GREY], ylim=(0, 1.25), xlabel="", rot=0)
-    ax.set(ylabel="|cosine| with the truth", yticks=[0, 0.5, 1])
-    ax.legend(["upper triangle kept", "lower triangle kept"], ncols=2, loc="upper center")
-    return figure
-
-
-@eq12.says
-def _(study):
-    table = cosines(study)
-    return (
+    table = numbers.assign(column=column, triangle=triangle).pivot_table("value", "column", "triangle", sort=False)
+    yield (
         f"The |cosine| of every column is at least {table['upper'].min():.2f} with the upper triangle (red), and at "
         f"most {table['lower'].max():.2f} with the lower one (grey)."
     )
+    figure, ax = plt.subplots(figsize=(WIDE, 2.1))
+    table.plot.bar(ax=ax, width=0.76, color=[RED, GREY], ylim=(0, 1.25), xlabel="", rot=0)
+    ax.set(ylabel="|cosine| with the truth", yticks=[0, 0.5, 1])
+    ax.legend(["upper triangle kept", "lower triangle kept"], ncols=2, loc="upper center")
+    yield figure
 
 
 @item(
@@ -217,22 +200,10 @@ def eq13(sizes):
     yield from diagnosed(sizes, "residual", "residual", "residual, later", toy_value="residual")
 
 
-@eq13.draw
+@eq13.shows
 def _(study):
-    tables = []
-    runs = distinct(study, "eq13")[["dataset", "data", "method"]].drop_duplicates()
-    for dataset, data, method in runs.itertuples(index=False, name=None):
-        for row in study.rows_behind("eq13", dataset=dataset, method=method):
-            if "lag" in row.kept:
-                path = pd.DataFrame(row.kept["lag"], columns=["alignments", "residual"])
-                tables.append(path.assign(data=data, method=method, seed=row.seed))
-    words = {"xlabel": "further alignments of the frozen network", "ylabel": "residual of $S$"}
-    return line_panels(pd.concat(enough(tables)), "alignments", ["data"], y="residual", yscale="log", **words)
-
-
-@eq13.says
-def _(study):
-    mean = distinct(study, "eq13").groupby("setting")["value"].mean()
+    numbers, tables = distinct(study, "eq13"), []
+    mean = numbers.groupby("setting")["value"].mean()
     rules = {key.split(";")[0]: value for key, value in mean.items() if "alignments" in key}
     words = {rule: rule.replace(", not centred", " and uncentred") for rule in rules}
     told = ", ".join(f"{value:.2f} with {words[rule]} rates" for rule, value in rules.items())
@@ -242,7 +213,15 @@ def _(study):
         lag = ": S lags behind the changing features" if end > later else ""
         text = f"The residual is {end:.1f} at the end of a run, {later:.2f} after more alignments of the frozen network"
         texts.insert(0, f"{text}{lag}.")
-    return " ".join(texts)
+    yield " ".join(texts)
+    runs = numbers[["dataset", "data", "method"]].drop_duplicates()
+    for dataset, data, method in runs.itertuples(index=False, name=None):
+        for row in study.rows_behind("eq13", dataset=dataset, method=method):
+            if "lag" in row.kept:
+                path = pd.DataFrame(row.kept["lag"], columns=["alignments", "residual"])
+                tables.append(path.assign(data=data, method=method, seed=row.seed))
+    words = {"xlabel": "further alignments of the frozen network", "ylabel": "residual of $S$"}
+    yield line_panels(pd.concat(enough(tables)), "alignments", ["data"], y="residual", yscale="log", **words)
 
 
 @item(

@@ -68,22 +68,19 @@ def by_group(name: str, data: str, metric: str) -> Item:
             setting, value = (key, quantity.lower().replace(" ", "_")) if "=" in key else (SHIFT[data], key)
             yield Cell(method, data, setting, (run(sizes, data, method),), read, value, sizes.seeds[data])
 
-    @groups.draw
+    @groups.shows
     def _(study):
+        gaps = study.means(name, "method", metric="gap")
+        least = f"; its absolute value is smallest with {label(gaps.abs().idxmin())}" if len(gaps) > 1 else ""
+        told = ", ".join(f"{gap:+.1f} with {label(method)}" for method, gap in gaps.items())
+        yield f"Training groups (blue) minus unseen groups (red), in points: {told}{least}." if told else ""
         colors = {"train": BLUE, "unseen": RED, "mixed": BLACK, **dict(zip(domain_names(study), PALETTE, strict=False))}
         curves = group_curves(study, name, metric).groupby(["method", "who", "group", "round"], sort=False)["value"]
         means = curves.mean().rename(index=label, level=0).reset_index().rename(columns={"group": "seed"})
         frame = pd.concat([means, domain_curves(study)]) if name == "fig10" else means
         text = {"line": "who", "named": str, "ylabel": f"{quantity} [%]", "ylim": (0, 102), "ends": True, "height": 1.5}
         look = {"look": lambda who: {"color": colors[who]}}
-        return line_panels(frame, "round", ["method"], str, CHANCE, **text, **look)
-
-    @groups.says
-    def _(study):
-        gaps = study.means(name, "method", metric="gap")
-        least = f"; its absolute value is smallest with {label(gaps.abs().idxmin())}" if len(gaps) > 1 else ""
-        told = ", ".join(f"{gap:+.1f} with {label(method)}" for method, gap in gaps.items())
-        return f"Training groups (blue) minus unseen groups (red), in points: {told}{least}." if told else ""
+        yield line_panels(frame, "round", ["method"], str, CHANCE, **text, **look)
 
     return groups
 
@@ -131,8 +128,13 @@ def partition(title: str, alt: str, name: str, datasets: Sequence[str], draw: Ca
             task = Probe("counts", counts, arguments, sizes.data[data], exact=True, sizes=str(sizes))
             yield Cell("partition", data, SHIFT[data], (task,), metric, metric)
 
-    @sizes_of_clients.draw
+    @sizes_of_clients.shows
     def _(study):
+        rows = study.numbers(name).groupby("metric")["value"].first()
+        yield (
+            f"{rows['unseen']:.0f} of {rows['clients']:.0f} clients, right of the dotted line, never train; the "
+            f"smallest has {rows['smallest']:.0f} images, the largest {rows['largest']:.0f}."
+        )
         kinds = {str(row.kept["of class"]): row.kept for row in study.rows_behind(name)}  # each partition once
         figure, axes = panels(len(kinds), 2.0, across=1)
         for ax, one in zip(axes, kinds.values(), strict=True):
@@ -142,15 +144,7 @@ def partition(title: str, alt: str, name: str, datasets: Sequence[str], draw: Ca
         if name == "fig4":
             handles = axes[0].get_legend_handles_labels()
             figure.legend(*handles, title="class", loc="outside right upper", reverse=True)
-        return figure
-
-    @sizes_of_clients.says
-    def _(study):
-        rows = study.numbers(name).groupby("metric")["value"].first()
-        return (
-            f"{rows['unseen']:.0f} of {rows['clients']:.0f} clients, right of the dotted line, never train; the "
-            f"smallest has {rows['smallest']:.0f} images, the largest {rows['largest']:.0f}."
-        )
+        yield figure
 
     return sizes_of_clients
 

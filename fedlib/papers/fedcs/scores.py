@@ -137,25 +137,20 @@ def table(name: str, data: str) -> Item:
                 tasks, read = (make(sizes, method=method),), partial(score, short, when(method), what=what)
                 yield Cell(method, data, SHIFT[data], tasks, read, metric + suffix, sizes.seeds[data])
 
-    @scores.draw
+    @scores.shows
     def _(study):
         numbers = study.numbers(name, metric="weighted_f1")
-        figure = method_panels(numbers, ["data"], chance=CHANCE, best_first=True, **F1)
         mean, std = (study.means(name, "method", metric=metric) for metric in ("weighted_f1", "weighted_f1_std"))
+        ours = [method for method in mean.sort_values().index if method.startswith("fedcs")] or [""]
+        pairs = differences(numbers, (ours[-1], "fedavg"), (ours[-1], "fedavg+bn"))
+        yield f"{extremes(mean, 'Weighted F1')} {pairs}".strip()
+        figure = method_panels(numbers, ["data"], chance=CHANCE, best_first=True, **F1)
         for ax in figure.axes:
             lines = [text.get_text() for text in ax.get_yticklabels()]
             places = [lines.index(named(method)) for method in mean.index]
             ax.errorbar(mean, places, xerr=std[mean.index], fmt="none", ecolor=LIGHT, elinewidth=5, zorder=0.5)
             ax.set(xlim=(0, 105), xlabel="weighted F1 [%]; grey: standard deviation over clients")
-        return figure
-
-    @scores.says
-    def _(study):
-        numbers = study.numbers(name, metric="weighted_f1")
-        mean = study.means(name, "method", metric="weighted_f1").sort_values()
-        best = ([method for method in mean.index if method.startswith("fedcs")] or [""])[-1]
-        pairs = differences(numbers, (best, "fedavg"), (best, "fedavg+bn"))
-        return f"{extremes(mean, 'Weighted F1')} {pairs}".strip()
+        yield figure
 
     return scores
 
@@ -178,10 +173,13 @@ def curves(name: str, data: str) -> Item:
             tasks, read = (run(sizes, data, method),), partial(score, "accuracy", when(method), what=what)
             yield Cell(method, data, SHIFT[data], tasks, read, f"accuracy{suffix}", sizes.seeds[data])
 
-    @accuracy.draw
+    @accuracy.shows
     def _(study):
+        mean, spread = (study.means(name, "method", metric=metric) for metric in ("accuracy", "accuracy_std"))
+        band = extremes(spread, "The standard deviation over clients (band)", " points")
+        yield f"{extremes(mean, 'Mean accuracy over clients')} {band}".strip()
         lines = {}
-        for method in study.means(name, "method", metric="accuracy").index:
+        for method in mean.index:
             found = pd.concat([row.curve() for row in study.rows_behind(name, method=method)])
             lines[method] = found[found["when"] == when(method)].groupby("round")[["client_mean", "client_std"]].mean()
         last = max([line.index[-1] for method, line in lines.items() if method != "local_only"] or [1])
@@ -199,13 +197,7 @@ def curves(name: str, data: str) -> Item:
             mark_chance(ax, CHANCE, text="chance" if ax is axes[0] else "")
             name_ends(ax, {f"{mean.iloc[-1]:.0f}": (last, mean.iloc[-1], color)})
             ax.label_outer()
-        return figure
-
-    @accuracy.says
-    def _(study):
-        mean, spread = (study.means(name, "method", metric=metric) for metric in ("accuracy", "accuracy_std"))
-        band = extremes(spread, "The standard deviation over clients (band)", " points")
-        return f"{extremes(mean, 'Mean accuracy over clients')} {band}".strip()
+        yield figure
 
     return accuracy
 
@@ -249,18 +241,15 @@ def kind(method: str) -> str:
     return ours if method.startswith("fedcs") else adapting if when(method) == "after" else others
 
 
-@unseen.draw
+@unseen.shows
 def _(study):
-    look = F1 | {"look": lambda method: {"color": KINDS[kind(method)]}}
-    return dumbbell_panels(training_and_unseen(study), ("clients that train", "unseen clients"), CHANCE, **look)
-
-
-@unseen.says
-def _(study):
-    table = training_and_unseen(study).drop("local_only", level="method", errors="ignore")
+    both = training_and_unseen(study)
+    table = both.drop("local_only", level="method", errors="ignore")
     change = (table["unseen"] - table["training"]).rename("value").reset_index()
     means = change.assign(kind=change["method"].map(kind)).pivot_table("value", "data", "kind", sort=False).dropna()
     told = []
     for data, own in means.iterrows():
         told.append(f"{data_label(data)}: {', '.join(f'{points:+.1f} with {kind}' for kind, points in own.items())}")
-    return f"Unseen clients minus training clients, in points of weighted F1: {'; '.join(told)}." if told else ""
+    yield f"Unseen clients minus training clients, in points of weighted F1: {'; '.join(told)}." if told else ""
+    look = F1 | {"look": lambda method: {"color": KINDS[kind(method)]}}
+    yield dumbbell_panels(both, ("clients that train", "unseen clients"), CHANCE, **look)

@@ -112,14 +112,12 @@ def table3(sizes):
             yield cell(f"fedsimsup-{kind}", tasks=(mixed,), read=partial(of_kind, kind))
 
 
-table3.draw(partial(method_figure, "table3"))
-
-
-@table3.says
+@table3.shows
 def _(study):
     names = {"fedsimsup-whole": "Mixed supervisors (second row)", "fedsimsup": "L for all clients"}
     text = paired_difference(study.numbers("table3"), *names, name=names.__getitem__)
-    return text and f"{text} The rows T, C and L average different clients; the next table compares the same clients."
+    yield text and f"{text} The rows T, C and L average different clients; the next table compares the same clients."
+    yield method_figure("table3", study)
 
 
 @item(
@@ -133,16 +131,12 @@ def table3_paired(sizes):
         yield Cell(f"fedsimsup-{kind}", column.dataset, column.setting, tasks, read, "gain", sizes.seeds)
 
 
-@table3_paired.draw
-def _(study):
-    look = {"xlabel": "gain over the same clients with L [points]", "reference": "no gain", "chance": 0.0}
-    return method_panels(study.numbers("table3_paired"), title=partial(place, study), **look)
-
-
-@table3_paired.says
+@table3_paired.shows
 def _(study):
     gains = study.means("table3_paired", "method")
-    return extremes(gains, "The gain over the same clients with a supervisor L", " points")
+    yield extremes(gains, "The gain over the same clients with a supervisor L", " points")
+    look = {"xlabel": "gain over the same clients with L [points]", "reference": "no gain", "chance": 0.0}
+    yield method_panels(study.numbers("table3_paired"), title=partial(place, study), **look)
 
 
 @item(
@@ -162,13 +156,7 @@ def fig2(sizes):
         yield cell(setting=where, read=changes, metric="fluctuation")
 
 
-@fig2.draw
-def _(study):
-    curves, look = study.curves("fig2").query("metric == 'last_tenth'"), {"ylim": (0, None), "sharex": False}
-    return line_panels(curves, "round", title=partial(place, study), chance=chance, y="accuracy", **look)
-
-
-@fig2.says
+@fig2.shows
 def _(study):
     numbers, rounds = study.numbers("fig2", metric="accuracy"), PROFILES[study.profile].rounds
     numbers = numbers[numbers["method"] == "fedsimsup"].astype({"round": int})
@@ -177,7 +165,9 @@ def _(study):
         half = own[own["round"].between(rounds[name] / 2, rounds[name])].groupby("round")["value"].mean()
         text, state = trend(half, "rounds"), "converged" if np.ptp(half.iloc[[0, -1]]) < 2 else "not converged"
         texts += [f"{place(study, data, f'dir={dir}')} ({state}): f{text[1:-1]}"] if text else []
-    return f"Accuracy of FedSimSup (red). {'. '.join(texts)}." if texts else ""
+    yield f"Accuracy of FedSimSup (red). {'. '.join(texts)}." if texts else ""
+    curves, look = study.curves("fig2").query("metric == 'last_tenth'"), {"ylim": (0, None), "sharex": False}
+    yield line_panels(curves, "round", title=partial(place, study), chance=chance, y="accuracy", **look)
 
 
 @item(
@@ -196,17 +186,13 @@ def fig3(sizes):
             yield cell(setting=f"{where};round={t}", read=partial(Row.score, until=t))
 
 
-@fig3.draw
-def _(study):
-    curves = study.curves("fig3").query("metric == 'mean_over_rounds'")
-    equal = curves["setting"].str.endswith("False").map({True: EQUAL, False: "weights $s_{ij}$"})
-    look = {"named": str, "look": lambda name: {"color": "black" if name == EQUAL else RED}, "ylim": (0, None)}
-    return line_panels(curves.assign(line=equal), "round", (), chance=chance, y="accuracy", line="line", **look)
-
-
-@fig3.says
+@fig3.shows
 def _(study):
     words = {"True": "weights by similarity (red)", "False": "equal weights (black)"}
     numbers = study.numbers("fig3", metric="mean_over_rounds")
     text = paired_difference(numbers, "True", "False", "similarity", words.__getitem__)
-    return text and f"Mean accuracy over the rounds, {text}"
+    yield text and f"Mean accuracy over the rounds, {text}"
+    curves = study.curves("fig3").query("metric == 'mean_over_rounds'")
+    equal = curves["setting"].str.endswith("False").map({True: EQUAL, False: "weights $s_{ij}$"})
+    look = {"named": str, "look": lambda name: {"color": "black" if name == EQUAL else RED}, "ylim": (0, None)}
+    yield line_panels(curves.assign(line=equal), "round", (), chance=chance, y="accuracy", line="line", **look)

@@ -58,20 +58,13 @@ def network(sizes):
             yield Cell(m, c.dataset, setting, (task,), read, seeds=sizes.side_seeds)
 
 
-def by_network(study) -> pd.DataFrame:
-    """The numbers of the control "network", pooled over samples, beside the printed ones."""
-    return with_printed(study.numbers("network").query("accuracy == 'samples'").replace({"network": WIDTHS}))
-
-
-network.draw(lambda study: kinds_beside_print(study, by_network(study), "network"))
-
-
-@network.says
+@network.shows
 def _(study):
-    frame = by_network(study)
+    frame = with_printed(study.numbers("network").query("accuracy == 'samples'").replace({"network": WIDTHS}))
     means = frame.pivot_table(index=["what", "paper"], columns="network", values="value", sort=False).dropna()
     gaps = means.sub(means.index.get_level_values("paper"), axis=0).abs().add_prefix("the ").add_suffix(" network")
-    return nearer_to_print(gaps) or beside_printed(frame.assign(kind="with the " + frame["network"] + " network"))
+    yield nearer_to_print(gaps) or beside_printed(frame.assign(kind="with the " + frame["network"] + " network"))
+    yield kinds_beside_print(study, frame, "network")
 
 
 @item(
@@ -133,26 +126,15 @@ def to_fedpac(sizes):
                 yield Cell("fedpac", column.dataset, f"{column.setting};step={step}", (task,), last_five)
 
 
-def steps(study) -> pd.DataFrame:
-    """Curves of the control "to_fedpac" by step; the ends beside the printed numbers of FedRep and FedPAC."""
+@to_fedpac.shows
+def _(study):
+    declared = {cell.setting.partition(";step=")[2] for cell in study.cells if cell.item == "to_fedpac"}
     curves = study.curves("to_fedpac")
     step = curves["setting"].str.extract("step=(.*)", expand=False)
     frame = with_printed(curves.assign(method=np.where(step == STEPS[0], "fedrep", "fedpac")))
-    return frame.assign(step=step, paper=frame["paper"].where(step.isin(STEPS[::3])))
-
-
-@to_fedpac.draw
-def _(study):
-    colors = method_style("fedrep")["color"], GREY, BLACK, method_style("fedpac")["color"]
-    looks = {step: {"color": color} for step, color in zip(STEPS, colors, strict=True)}
-    return curves_beside_print(steps(study), line="step", named=str, look=looks.__getitem__)
-
-
-@to_fedpac.says
-def _(study):
-    declared = {cell.setting.partition(";step=")[2] for cell in study.cells if cell.item == "to_fedpac"}
+    frame = frame.assign(step=step, paper=frame["paper"].where(step.isin(STEPS[::3])))  # of both ends
     texts = ["Accuracy in the best round, FedPAC (orange) minus FedRep (green)."]
-    for column, rows in steps(study).groupby("place", sort=False):
+    for column, rows in frame.groupby("place", sort=False):
         best = rows.pivot_table(index="step", columns="seed", values="accuracy", aggfunc="max", sort=False)
         changes = best.dropna(axis="columns").diff().iloc[1:]
         if len(best) < len(declared) or changes.empty:
@@ -162,7 +144,10 @@ def _(study):
         points = ", ".join(f"{step} {value:+.1f}" for step, value in changes.mean(axis="columns").items())
         total = in_pairs(changes.sum().to_numpy())
         texts.append(f"{partition_label(str(column))}: {total}{printed}, of which {points}.")
-    return " ".join(texts) if len(texts) > 1 else ""
+    yield " ".join(texts) if len(texts) > 1 else ""
+    colors = method_style("fedrep")["color"], GREY, BLACK, method_style("fedpac")["color"]
+    looks = {step: {"color": color} for step, color in zip(STEPS, colors, strict=True)}
+    yield curves_beside_print(frame, line="step", named=str, look=looks.__getitem__)
 
 
 @item(
@@ -182,11 +167,9 @@ def fresh(sizes):
             yield Cell("fedrep", column.dataset, setting, (task,), read)
 
 
-def by_tuning(study) -> pd.DataFrame:
-    """The numbers of the control "fresh" with their kind in words, beside the printed ones."""
+@fresh.shows
+def _(study):
     words = {"as it is": "without fine-tuning", "trained again": "with fine-tuning"}
-    return with_printed(study.numbers("fresh")).assign(kind=lambda frame: frame["classifier"].map(words))
-
-
-fresh.draw(lambda study: kinds_beside_print(study, by_tuning(study), "kind"))
-fresh.says(lambda study: beside_printed(by_tuning(study)))
+    frame = with_printed(study.numbers("fresh")).assign(kind=lambda frame: frame["classifier"].map(words))
+    yield beside_printed(frame)
+    yield kinds_beside_print(study, frame, "kind")

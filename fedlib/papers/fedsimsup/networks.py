@@ -82,25 +82,10 @@ def alone(sizes):
     yield cell(setting="answer=main class", tasks=(tasks["s_ij"],), read="alone: main")
 
 
-@alone.draw
+@alone.shows
 def _(study):
-    colors = {"sum": BLACK, "$\\theta_i$ alone": BLUE, "$s_i$ alone": RED, "constant: main class": GREY}
-    names = dict(zip((*ANSWERS, "main class"), colors, strict=True))
-    titles = {"accuracy": ("accuracy [%]", 10.0), "own classes": ("predictions in the client's classes [%]", np.nan)}
-    kinds = {"s_ij": "weights $s_{ij}$", "equal": EQUAL}
-    frame = study.numbers("alone").query("metric in @titles").fillna({"weights": "s_ij"})
-    return method_panels(
-        frame.assign(method=frame["answer"].map(names)),
-        ("metric", "weights"),
-        lambda metric, weights: f"{titles[metric][0]}, {kinds[weights]}",
-        lambda rows: titles[rows["metric"].iloc[0]][1],
-        **{"named": str, "look": lambda name: {"color": colors[name]}, "xlabel": "images [%]"},
-    )
-
-
-@alone.says
-def _(study):
-    accuracy, texts = study.numbers("alone", metric="accuracy"), []
+    numbers, texts = study.numbers("alone"), []
+    accuracy = numbers[numbers["metric"] == "accuracy"]
     mean = accuracy[accuracy["weights"] != "equal"].groupby("answer")["value"].mean()
     if {"s", "main class"} <= {*mean.index}:
         main = f"constant prediction of the client's main class (grey) {mean['main class']:.0f} %"
@@ -110,7 +95,19 @@ def _(study):
         own = accuracy[accuracy["answer"] == answer]
         text = paired_difference(own, "s_ij", "equal", "weights", weights.__getitem__)
         texts += [f"Accuracy of {name}, {text}"] if text else []
-    return " ".join(texts)
+    yield " ".join(texts)
+    colors = {"sum": BLACK, "$\\theta_i$ alone": BLUE, "$s_i$ alone": RED, "constant: main class": GREY}
+    names = dict(zip((*ANSWERS, "main class"), colors, strict=True))
+    titles = {"accuracy": ("accuracy [%]", 10.0), "own classes": ("predictions in the client's classes [%]", np.nan)}
+    kinds = {"s_ij": "weights $s_{ij}$", "equal": EQUAL}
+    frame = numbers.query("metric in @titles").fillna({"weights": "s_ij"})
+    yield method_panels(
+        frame.assign(method=frame["answer"].map(names)),
+        ("metric", "weights"),
+        lambda metric, weights: f"{titles[metric][0]}, {kinds[weights]}",
+        lambda rows: titles[rows["metric"].iloc[0]][1],
+        **{"named": str, "look": lambda name: {"color": colors[name]}, "xlabel": "images [%]"},
+    )
 
 
 @item(
@@ -197,9 +194,14 @@ def moves(sizes):
         yield Cell("fedsimsup", "cifar10", setting, (task,), name, metric, sizes.side_seeds)
 
 
-@moves.draw
+@moves.shows
 def _(study):
-    found = enough([row.kept for row in study.rows_behind("moves") if row.kept.get("points")])[0]
+    by_gain, by_loss = study.means("moves", "with", "gain", "received loss", metric="rank correlation")
+    yield (
+        f"The distance has a rank correlation of {by_gain:+.2f} with the gain from the received θ (left), "
+        f"{'as' if by_gain > 0 else 'not as'} the paper expects, and of {by_loss:+.2f} with the loss of this θ (right)."
+    )
+    [found, *_] = enough([row.kept for row in study.rows_behind("moves") if row.kept.get("points")])
     loss, gain, moved = np.array(found["points"]).T
     causes = {
         "gain": (gain, "The paper's claim: the distance\ngrows with the gain", "gain: decrease of the loss"),
@@ -220,21 +222,12 @@ def _(study):
         look = {"color": color, "ha": ha, "va": "top", "path_effects": HALO}
         axes[0].annotate(text, (0, 1), (side, -1), ("data", "axes fraction"), "offset points", **look)
     axes[0].set(ylabel="distance that $s_i$ moves", ylim=(0, 1.3 * float(np.quantile(moved, 0.95))))
-    return figure
+    yield figure
 
 
-@moves.says
-def _(study):
-    gain, loss = study.means("moves", "with", "gain", "received loss", metric="rank correlation")
-    return (
-        f"The distance has a rank correlation of {gain:+.2f} with the gain from the received θ (left), "
-        f"{'as' if gain > 0 else 'not as'} the paper expects, and of {loss:+.2f} with the loss of this θ (right)."
-    )
-
-
-def plot_bars(study, item: str, names: Mapping[str, str], xlabel: str) -> Figure:
+def plot_bars(kept: Kept, names: Mapping[str, str], xlabel: str) -> Figure:
     """Values that a measurement keeps, in thousands, a bar for each; the first one is theta's."""
-    values = np.array([study.rows_behind(item)[0].kept[key] for key in names.values()])
+    values = np.array([kept[key] for key in names.values()])
     figure, ax = plt.subplots(figsize=(WIDE, 0.8 + 0.3 * len(values)))
     ax.barh([*names], values / 1000, color=[BLUE, *[RED] * (len(values) - 1)], height=0.6)
     for y, value in enumerate(values):
@@ -252,17 +245,13 @@ def sizes(sizes):
         yield Cell("fedsimsup", name, f"network={kind}", (task,), f"{name} {kind}", "parameters")
 
 
-@sizes.draw
-def _(study):
-    names = {"$\\theta$": "cifar10 theta"} | {f"supervisor {kind}": f"cifar10 {kind.lower()}" for kind in "LCT"}
-    return plot_bars(study, "sizes", names, "thousands of parameters, for 3 x 32 x 32 pixels and ten classes")
-
-
-@sizes.says
+@sizes.shows
 def _(study):
     n = study.rows_behind("sizes")[0].kept
     share = f"{100 * n['cifar10 l'] / n['cifar10 theta']:.1f} %"
-    return f"Supervisor L (second bar) has {share} of the parameters of θ (first bar); one sixth is 16.7 %."
+    yield f"Supervisor L (second bar) has {share} of the parameters of θ (first bar); one sixth is 16.7 %."
+    names = {"$\\theta$": "cifar10 theta"} | {f"supervisor {kind}": f"cifar10 {kind.lower()}" for kind in "LCT"}
+    yield plot_bars(n, names, "thousands of parameters, for 3 x 32 x 32 pixels and ten classes")
 
 
 @item(
@@ -277,19 +266,15 @@ def messages(sizes):
         yield Cell("fedsimsup", "digits", "supervisor=mixed", (task,), metric, metric)
 
 
-@messages.draw
-def _(study):
-    names = {"$\\theta$, every round": "theta"}
-    names |= {f"beyond $\\theta$, round {t}": f"beyond theta, round {t}" for t in (1, 2)}
-    return plot_bars(study, "messages", names, "kilobytes sent by all participants")
-
-
-@messages.says
+@messages.shows
 def _(study):
     n = study.rows_behind("messages")[0].kept
     first, second = n["beyond theta, round 1"], n["beyond theta, round 2"]
     meaning = "exactly the label counts" if first == n["counts"] else f"not the {n['counts']:,} bytes of label counts"
-    return (
+    yield (
         f"In addition to θ, clients with {n['kinds']} kinds of supervisors send {first:,} bytes in the first round "
         f"(second bar), {meaning}, and {second:,} in the second (third bar)."
     )
+    names = {"$\\theta$, every round": "theta"}
+    names |= {f"beyond $\\theta$, round {t}": f"beyond theta, round {t}" for t in (1, 2)}
+    yield plot_bars(n, names, "kilobytes sent by all participants")

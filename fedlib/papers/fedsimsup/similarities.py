@@ -33,18 +33,16 @@ def upload_shares(sizes):
         yield Cell("fedsimsup", "cifar10", f"weights={weights}", (task,), weights, "percent", 3)
 
 
-upload_shares.draw(lambda study: draw_shares(study.rows_behind("upload_shares")[0].kept))
-
-
-@upload_shares.says
+@upload_shares.shows
 def _(study):
     similar, equal, pairs = study.means("upload_shares", "weights", "s_ij", "equal", "chance")
     change = "raise" if similar > 1.5 * equal else "hardly change"
-    return (
+    yield (
         f"Similar clients (cosine above 0.5) form {pairs:.0f} % of all pairs. Of the uploads of others in a θ (red), "
         f"{similar:.0f} % come from them with weights by similarity and {equal:.0f} % with equal weights: weights by "
         f"similarity {change} their share in a model."
     )
+    yield draw_shares(study.rows_behind("upload_shares")[0].kept)
 
 
 def draw_shares(found: Kept) -> Figure:
@@ -99,9 +97,11 @@ def partitions(study) -> dict[str, Kept]:
     return enough({partition_label(setting): own[0].kept for setting, own in rows.items() if own})
 
 
-@similarity.draw
+@similarity.shows
 def _(study):
     found = partitions(study)
+    values = [f"{own['distinct']:,} values with {title}" for title, own in found.items()]
+    yield f"The label similarity of two clients (blue) takes {' and '.join(values)}."
     figure, axes = panels(len(found), 2.9, layout="compressed")
     for ax, (title, own) in zip(axes, found.items(), strict=True):
         counts = np.array(own["counts"], float)
@@ -112,13 +112,7 @@ def _(study):
         ax.set_xlabel(f"{own['zero']:.0f} % of pairs\nshare no class")
     axes[0].set_ylabel("client, by its main class")
     figure.colorbar(shade, ax=axes, label="label similarity $s_{ij}$", aspect=18, fraction=0.05)
-    return figure
-
-
-@similarity.says
-def _(study):
-    values = [f"{own['distinct']:,} values with {title}" for title, own in partitions(study).items()]
-    return f"The label similarity of two clients (blue) takes {' and '.join(values)}."
+    yield figure
 
 
 @item(
@@ -133,18 +127,14 @@ def fig5(sizes):
         yield Cell("partition", "cifar10", column.setting, (task,), metric, metric)
 
 
-@fig5.draw
+@fig5.shows
 def _(study):
     found = partitions(study)
+    shares = [f"{100 * own['share of top class']:.0f} % with {title}" for title, own in found.items()]
+    yield f"The share of a client's main class (largest circle) in its samples is on average {' and '.join(shares)}."
     figure, axes = panels(len(found), 2.3, sharey=True)
     for ax, (title, own) in zip(axes, found.items(), strict=True):
         plot_partition(np.array(own["counts"]), ax, size_key=False)
         ax.set_title(title, loc="left")
         ax.label_outer()
-    return figure
-
-
-@fig5.says
-def _(study):
-    shares = [f"{100 * own['share of top class']:.0f} % with {title}" for title, own in partitions(study).items()]
-    return f"The share of a client's main class (largest circle) in its samples is on average {' and '.join(shares)}."
+    yield figure

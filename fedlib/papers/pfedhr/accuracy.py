@@ -65,22 +65,17 @@ def table2(sizes):
             yield Cell(method, name, where(kind, split), (task,), sizes.score, seeds=seeds)
 
 
-@table2.draw
-def _(study):
-    numbers = study.numbers("table2")
-    figure = accuracy_panels(numbers, ["data", "split"])
-    for ax, (_, rows) in zip(figure.axes, numbers.groupby(["data", "split"], sort=False), strict=False):
-        mark_chance(ax, rows.loc[rows["method"] == "local_only", "value"].mean(), "y", "Local-Only")
-    return figure
-
-
-@table2.says
+@table2.shows
 def _(study):
     numbers = study.numbers("table2")
     labelled = numbers[numbers["public"] != "unlabeled"].assign(setting=numbers["split"])
     alone = paired_difference(labelled, "pfedhr", "local_only")
     rivals = who_leads(numbers, "pfedhr", ["data", "split", "public"], panel)
-    return f"{rivals} {alone and f'With labelled public images, {alone}'}".strip()
+    yield f"{rivals} {alone and f'With labelled public images, {alone}'}".strip()
+    figure = accuracy_panels(numbers, ["data", "split"])
+    for ax, (_, rows) in zip(figure.axes, numbers.groupby(["data", "split"], sort=False), strict=False):
+        mark_chance(ax, rows.loc[rows["method"] == "local_only", "value"].mean(), "y", "Local-Only")
+    yield figure
 
 
 def of_pfedhr(sizes, *metrics: str, **reads: Read) -> list[Cell]:
@@ -102,14 +97,7 @@ def tested(sizes):
         yield cell._replace(read="active", metric="active")
 
 
-@tested.draw
-def _(study):
-    own, every = study.numbers("table2"), study.numbers("tested", metric="all classes")
-    kinds = [own.assign(classes="own classes"), every.assign(classes="ten classes")]
-    return by_kind(pd.concat(kinds), "classes", ["data", "split"])
-
-
-@tested.says
+@tested.shows
 def _(study):
     texts, key = [], ["method", "dataset", "setting"]
     own, every = study.numbers("table2"), study.numbers("tested", metric="all classes")
@@ -119,7 +107,9 @@ def _(study):
     both = [usual.assign(clients="all clients"), active.assign(clients="the active clients")]
     table = pd.concat(both).pivot_table(index=key, columns="clients", values="value", sort=False)
     distances = table.sub(usual.groupby(key)["paper"].first(), axis=0).abs().dropna()
-    return " ".join(filter(None, [*texts, nearer_to_print(distances)]))
+    yield " ".join(filter(None, [*texts, nearer_to_print(distances)]))
+    kinds = [own.assign(classes="own classes"), every.assign(classes="ten classes")]
+    yield by_kind(pd.concat(kinds), "classes", ["data", "split"])
 
 
 @item(
@@ -188,13 +178,12 @@ def by_images(study) -> pd.DataFrame:
     return both.assign(what=names)
 
 
-few.draw(lambda study: by_kind(by_images(study), "kind", ["data", "models", "split"]))
-
-
-@few.says
+@few.shows
 def _(study):
-    table = by_images(study).pivot_table(index=["what", "paper"], columns="kind", values="value").dropna()
-    return nearer_to_print(table.sub(table.index.get_level_values("paper"), axis=0).abs())
+    rows = by_images(study)
+    table = rows.pivot_table(index=["what", "paper"], columns="kind", values="value").dropna()
+    yield nearer_to_print(table.sub(table.index.get_level_values("paper"), axis=0).abs())
+    yield by_kind(rows, "kind", ["data", "models", "split"])
 
 
 def paired(numbers: pd.DataFrame, column: str) -> pd.DataFrame:
@@ -217,22 +206,17 @@ def fig1(sizes):
             yield Cell(method, MAIN, where(kind, split, images=name), (task,), sizes.score, seeds=sizes.minor)
 
 
-@fig1.draw
+@fig1.shows
 def _(study):
-    rows, named = paired(study.numbers("fig1"), "images"), study.profile == "paper"
+    numbers = study.numbers("fig1")
+    table = numbers.pivot_table(index=["method", "split", "public", "seed"], columns="images", values="value").dropna()
+    table = table.reindex(columns=[MAIN, *{*table} - {MAIN}])
+    loss = 100 * (1 - table.drop(columns=MAIN).mean(axis=1) / table[MAIN]).dropna()
+    yield extremes(loss.groupby("method").mean(), "The relative loss with public images from another domain")
+    rows, named = paired(numbers, "images"), study.profile == "paper"
     words = {name: f"another domain{f': {data_label(name)}' if named else ''}" for name in rows["images"].unique()}
     kinds = "public images from " + rows["images"].map(words | {MAIN: "the clients' domain"})
-    return by_kind(rows.assign(kind=kinds), "kind", ["data", "split", "public"])
-
-
-@fig1.says
-def _(study):
-    rows = study.numbers("fig1")
-    table = rows.pivot_table(index=["method", "split", "public", "seed"], columns="images", values="value").dropna()
-    if MAIN not in table:
-        return ""
-    loss = 100 * (1 - table.drop(columns=MAIN).mean(axis=1) / table[MAIN])
-    return extremes(loss.groupby("method").mean(), "The relative loss with public images from another domain")
+    yield by_kind(rows.assign(kind=kinds), "kind", ["data", "split", "public"])
 
 
 def varied(name: str, axis: str, more: str = "") -> Item:
@@ -264,8 +248,8 @@ def by_value(name: str, sizes):
 def gains(study, name: str) -> pd.DataFrame:
     """Points over Local-Only of the same seed (value), by x."""
     key, numbers, same = HYPER[name][0], study.numbers(name, metric="accuracy"), ["data", "split", "public", "seed"]
-    alone = enough(numbers).loc[numbers[key] == NOBODY, [*same, "value"]]
-    rows = numbers[numbers[key] != NOBODY].merge(alone, on=same, suffixes=("", "_alone"))
+    alone = numbers.loc[numbers[key] == NOBODY, [*same, "value"]]
+    rows = enough(numbers[numbers[key] != NOBODY].merge(alone, on=same, suffixes=("", "_alone")))
     value = rows["value"] - rows["value_alone"]
     return rows.assign(x=pd.to_numeric(rows[key]), accuracy=rows["value"], value=value, method=rows["split"].map(SPLIT))
 

@@ -137,8 +137,8 @@ def last_round(study):  # a run of Table 2
 
 @last_round.says
 def _(study):
-    row = first_run(study)
-    t, seen = row.kept["full"][-1]["round"], unpacked(row.kept["full"][-1])
+    last = first_run(study).kept["full"][-1]
+    t, seen = last["round"], unpacked(last)
     mixed = sum(len({b for b, _ in chain}) > 1 for chain in seen.candidates)
     right = [100 * share for share in seen.right if share >= 0]
     text = f"{mixed} of {len(seen.candidates)} candidates of round {t} combine blocks of several clients (colours)"
@@ -156,22 +156,15 @@ def candidates(sizes):
             yield cell._replace(setting=f"{cell.setting};K={GROUPS[i]}")
 
 
-@candidates.draw
+@candidates.shows
 def _(study):
-    numbers = study.numbers("candidates")
-    numbers = accuracy.by_labels(
-        numbers.assign(K=numbers["K"].astype(int), method=numbers["split"].map(accuracy.SPLIT))
-    )
-    by, look = ["data", "metric"], accuracy.split_style
-    return line_panels(numbers, "K", by, accuracy.panel, named=str, look=look, xlabel="groups K", ylabel="", height=1.9)
-
-
-@candidates.says
-def _(study):
-    numbers = study.numbers("candidates")
-    mean = numbers.assign(K=numbers["K"].astype(int)).pivot_table(index="K", columns="metric", values="value")
+    numbers = study.numbers("candidates").astype({"K": int})
+    mean = numbers.pivot_table(index="K", columns="metric", values="value")
     text = trend(mean["M"], "groups", "candidates per round")
-    return f"{text} With {mean['none'].idxmax()} groups {mean['none'].max():.0f} % of the rounds have no candidate."
+    yield f"{text} With {mean['none'].idxmax()} groups {mean['none'].max():.0f} % of the rounds have no candidate."
+    numbers = accuracy.by_labels(numbers.assign(method=numbers["split"].map(accuracy.SPLIT)))
+    by, look = ["data", "metric"], accuracy.split_style
+    yield line_panels(numbers, "K", by, accuracy.panel, named=str, look=look, xlabel="groups K", ylabel="", height=1.9)
 
 
 @item("Candidates and their composition; shares of rounds and clients in percent.", rows="metric")

@@ -58,15 +58,7 @@ def fig4(sizes):
         yield Cell(method, "cifar10", f"{PAIRS};aim={aim}", tasks, read, "rounds", sizes.seeds)
 
 
-@fig4.draw
-def _(study):
-    rows = [(method, row) for method in PAIRED for row in best_rows(study, "table1", method)]
-    frame = pd.concat(reported_curve(row).reset_index().assign(method=m, seed=row.seed) for m, row in rows)
-    low = min(45.0, *frame["client_mean"])
-    return line_panels(frame, "round", (), chance=50.0, y="client_mean", ylim=(low, 101), height=2.6)
-
-
-@fig4.says
+@fig4.shows
 def _(study):
     rounds = study.numbers("fig4").groupby(["aim", "method"])["value"].mean()
     last, texts = max(task.rounds for cell in study.cells if cell.item == "fig4" for task in cell.tasks), []
@@ -74,7 +66,11 @@ def _(study):
         if {(aim, "pfedmb"), (aim, aim)} <= {*rounds.index}:
             ours, theirs = (f"{n:.3g}" if n <= last else f"more than {last}" for n in rounds[aim][["pfedmb", aim]])
             texts.append(f"of {label(aim)} after {ours} rounds ({label(aim)} itself: {theirs})")
-    return f"pFedMB reaches 99 % of the final accuracy {' and '.join(texts)}." if texts else ""
+    yield f"pFedMB reaches 99 % of the final accuracy {' and '.join(texts)}." if texts else ""
+    rows = [(method, row) for method in PAIRED for row in best_rows(study, "table1", method)]
+    frame = pd.concat(reported_curve(row).reset_index().assign(method=m, seed=row.seed) for m, row in rows)
+    low = min(45.0, *frame["client_mean"])
+    yield line_panels(frame, "round", (), chance=50.0, y="client_mean", ylim=(low, 101), height=2.6)
 
 
 @item(
@@ -180,14 +176,13 @@ def pairs(sizes):
         yield Cell("pfedmb", "cifar10", f"{PAIRS};branches={b}", tried_on_pairs(sizes, "pfedmb", b), accuracy)
 
 
-@pairs.draw
+@pairs.shows
 def _(study):
-    figure = branch_panels(by_branches(study, "table1", "pairs"))
+    frame = by_branches(study, "table1", "pairs")
+    yield trend_by_column(frame)
+    figure = branch_panels(frame)
     [ax] = figure.axes
     if ax.lines:
         ax.axvline(5, color=GREY, linewidth=1, linestyle=(0, (4, 2)), zorder=0)
         ax.text(5, 1.0, "five groups", transform=ax.get_xaxis_transform(), color=GREY, ha="center", va="bottom")
-    return figure
-
-
-pairs.says(lambda study: trend_by_column(by_branches(study, "table1", "pairs")))
+    yield figure

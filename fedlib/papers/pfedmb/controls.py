@@ -155,17 +155,14 @@ def step_sizes(sizes):
             yield Cell(method, at.data, f"{at.setting};lr={lr:g}", (task,), partial(chosen, metric), metric)
 
 
-@step_sizes.draw
+@step_sizes.shows
 def _(study):
-    look = {"look": method_style, "xscale": "log", "xlabel": "step size"}
-    return line_panels(along(study, "lr", "step_sizes"), "lr", AT, place, chance, **look)
-
-
-@step_sizes.says
-def _(study):
-    mean = along(study, "lr", "step_sizes").groupby(["lr", "method"])["value"].mean()
+    numbers = along(study, "lr", "step_sizes")
+    mean = numbers.groupby(["lr", "method"])["value"].mean()
     texts = (extremes(mean[lr], f"With step size {lr:g} accuracy") for lr in mean.index.unique("lr"))
-    return " ".join(filter(None, texts))
+    yield " ".join(filter(None, texts))
+    look = {"look": method_style, "xscale": "log", "xlabel": "step size"}
+    yield line_panels(numbers, "lr", AT, place, chance, **look)
 
 
 @item(
@@ -180,24 +177,14 @@ def pull(sizes):
         yield Cell("fedamp", at.data, f"{at.setting};lam={lam:g}", tasks, accuracy)
 
 
-def by_pull(study) -> pd.DataFrame:
-    """The accuracies of FedAMP by lambda (lam), with the printed one of its column."""
-    known = reported("pfedmb").query("item == 'table2' and method == 'fedamp'").set_index("setting")["mean"]
-    return along(study, "lam", "pull").assign(paper=lambda frame: frame["at"].map(known))
-
-
-@pull.draw
+@pull.shows
 def _(study):
-    frame = by_pull(study)
+    known = reported("pfedmb").query("item == 'table2' and method == 'fedamp'").set_index("setting")["mean"]
+    frame = along(study, "lam", "pull").assign(paper=lambda frame: frame["at"].map(known))
+    table = frame.pivot_table(index="at", columns="lam", values="value").dropna()
+    far = table.sub(frame.groupby("at")["paper"].first(), axis=0).dropna().abs()
+    yield nearer_to_print(far.rename(columns="λ = {:g}".format)) if far.shape[1] > 1 else ""
     both = pd.concat([frame, frame.assign(method="paper", seed=-1, value=frame["paper"])])
     looks = {"fedamp": {**method_style("fedamp"), "linestyle": "-"}, "paper": {"color": GREY, "linestyle": ":"}}
     text = {"named": {"fedamp": "FedAMP", "paper": "printed"}.get, "xlabel": "strength λ of the regularisation"}
-    return line_panels(both, "lam", AT, place, look=looks.get, xscale="log", height=2.2, **text)
-
-
-@pull.says
-def _(study):
-    frame = by_pull(study)
-    table = frame.pivot_table(index="at", columns="lam", values="value").dropna()
-    far = table.sub(frame.groupby("at")["paper"].first(), axis=0).dropna().abs()
-    return nearer_to_print(far.rename(columns="λ = {:g}".format)) if far.shape[1] > 1 else ""
+    yield line_panels(both, "lam", AT, place, look=looks.get, xscale="log", height=2.2, **text)

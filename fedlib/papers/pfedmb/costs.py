@@ -5,7 +5,6 @@ from collections.abc import Callable
 from functools import partial
 
 import numpy as np
-import pandas as pd
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
@@ -99,33 +98,24 @@ LINES = {  # of the figure: panel, name, colour
 }
 
 
-def relative_costs(study) -> pd.DataFrame:
-    """Scalars sent, relative to FedAvg, and times, relative to the plain network, by number of branches."""
-    frame = study.numbers("cost").assign(branches=lambda f: f["branches"].astype(object).fillna("1").astype(int))
-    sent = frame["metric"] == "floats_up"
-    frame.loc[sent, "value"] /= frame.loc[sent & (frame["method"] == "fedavg"), "value"].mean()
-    return frame[frame["metric"].isin(LINES)].dropna(subset="value")
-
-
-@cost.draw
+@cost.shows
 def _(study):
-    frame = relative_costs(study)
+    frame = study.numbers("cost").assign(branches=lambda f: f["branches"].astype(object).fillna("1").astype(int))
+    up = frame["metric"] == "floats_up"  # relative to FedAvg, as times are relative to the plain network
+    frame.loc[up, "value"] /= frame.loc[up & (frame["method"] == "fedavg"), "value"].mean()
+    frame = frame[frame["metric"].isin(LINES)].dropna(subset="value")
+    table = frame.pivot_table(index="branches", columns="metric", values="value")
+    table = enough(table.reindex(columns=[*LINES]).dropna())
+    sent, merged, unmerged = table.iloc[-1]
+    yield (
+        f"With {table.index[-1]} branches a client sends {sent:.2f} times as many scalars as in FedAvg. Inference "
+        f"takes {merged:.1f} times as long as in the plain network with merged branches (red), and {unmerged:.1f} "
+        f"times as long with separate ones (grey)."
+    )
     look = {"named": lambda metric: LINES[metric][1], "look": lambda metric: {"color": LINES[metric][2], "marker": "o"}}
     frame = frame.assign(panel=[LINES[metric][0] for metric in frame["metric"]])
     text = {"title": str, "line": "metric", "xlabel": "branches (1: FedAvg)", "ylabel": "ratio", "height": 1.9}
     figure = line_panels(frame, "branches", ("panel",), **text, **look)
     for ax in figure.axes:
         ax.set(ylim=(0, None), xticks=sorted({*frame["branches"]}))
-    return figure
-
-
-@cost.says
-def _(study):
-    table = relative_costs(study).pivot_table(index="branches", columns="metric", values="value")
-    table = enough(table.reindex(columns=list(LINES)).dropna())
-    sent, merged, unmerged = table.iloc[-1]
-    return (
-        f"With {table.index[-1]} branches a client sends {sent:.2f} times as many scalars as in FedAvg. Inference "
-        f"takes {merged:.1f} times as long as in the plain network with merged branches (red), and {unmerged:.1f} "
-        f"times as long with separate ones (grey)."
-    )
+    yield figure

@@ -130,11 +130,21 @@ def of_choices(name: str, *rows: Row) -> float:
     return float((more.get(name) or kept[name])[-1])
 
 
-@fig3.draw
+@fig3.shows
 def _(study):
+    rand = rand_by_round(study).pivot_table(index="round", columns="method", values="value")[[*WEIGHTING]]
+    (mean, mean_without), (end, end_without) = rand.mean(), rand.iloc[-1]
+    used, used_without = study.means("fig3", "method", *WEIGHTING, metric="branches_used")
+    gap = mean - mean_without
+    faster = "earlier with weighting" if gap > 0.01 else "earlier without weighting" if gap < -0.01 else "equally fast"
+    yield (
+        f"In the last round the five pairs prefer {used:.3g} branches with weighted averaging (left) and "
+        f"{used_without:.3g} without (right); the Rand index is {end:.2f} and {end_without:.2f}. Its mean over all "
+        f"rounds is {mean:.2f} and {mean_without:.2f}: the pairs are found {faster}."
+    )
     rounds = alpha_rounds(study)
     some = np.geomspace(1, len(rounds), min(4, len(rounds))).round().astype(int)
-    return alpha_at(study, [rounds[t - 1] for t in dict.fromkeys(some)])
+    yield alpha_at(study, [rounds[t - 1] for t in dict.fromkeys(some)])
 
 
 def alpha_rounds(study) -> list[int]:
@@ -149,20 +159,6 @@ def alpha_at(study, rounds: Sequence[int]) -> Figure:
         title = f"round {t}, {words}\nRand index {kept['rand_indices'][t - 1]:.2f}"
         maps[title] = kept["alpha"][kept["alpha_rounds"].index(t)]
     return alpha_maps(maps, across=len(first))
-
-
-@fig3.says
-def _(study):
-    rand = rand_by_round(study).pivot_table(index="round", columns="method", values="value")[[*WEIGHTING]]
-    (mean, mean_without), (end, end_without) = rand.mean(), rand.iloc[-1]
-    used, used_without = study.means("fig3", "method", *WEIGHTING, metric="branches_used")
-    gap = mean - mean_without
-    faster = "earlier with weighting" if gap > 0.01 else "earlier without weighting" if gap < -0.01 else "equally fast"
-    return (
-        f"In the last round the five pairs prefer {used:.3g} branches with weighted averaging (left) and "
-        f"{used_without:.3g} without (right); the Rand index is {end:.2f} and {end_without:.2f}. Its mean over all "
-        f"rounds is {mean:.2f} and {mean_without:.2f}: the pairs are found {faster}."
-    )
 
 
 def rand_by_round(study) -> pd.DataFrame:
@@ -198,17 +194,13 @@ def of_layer(layer: str, row: Row) -> float:
     return float(row.kept.get("rand_indices", {}).get(layer, [np.nan])[-1])
 
 
-@layers.draw
-def _(study):
-    first, *_ = traced(study, item="layers")
-    rand, maps = first["rand_indices"], first["alpha"]
-    maps = {f"{words}\nRand index {rand[name][-1]:.2f}": maps[name] for name, words in LAYERS.items() if name in maps}
-    return alpha_maps(maps, across=3)
-
-
-@layers.says
+@layers.shows
 def _(study):
     rand = study.means("layers", "layer")
     low, top = (f"{LAYERS[layer]} ({rand[layer]:.2f})" for layer in (rand.idxmin(), rand.idxmax()))
     text = "With a separate alpha, each layer forms its own clusters of clients: the Rand index with the pairs"
-    return f"{text} is highest in {top} and lowest in {low}."
+    yield f"{text} is highest in {top} and lowest in {low}."
+    first, *_ = traced(study, item="layers")
+    rand, maps = first["rand_indices"], first["alpha"]
+    maps = {f"{words}\nRand index {rand[name][-1]:.2f}": maps[name] for name, words in LAYERS.items() if name in maps}
+    yield alpha_maps(maps, across=3)

@@ -68,34 +68,27 @@ def table6(sizes, **protocol):
             yield Cell("pfedsim", name, setting, tasks, difference, "less FedAvg", sizes.rho_seeds)
 
 
-def by_rho(study) -> pd.DataFrame:
-    """Accuracy by the share of the warm-up, measured, and printed (seed -1) for the same data and label skew."""
-    numbers, key = study.numbers("table6", metric="accuracy"), ["dataset", "dir"]
-    printed = study.table("table6").dropna(subset="paper")
+@table6.shows
+def _(study):
+    numbers, key = study.numbers("table6", metric="accuracy").astype({"rho": float}), ["dataset", "dir"]
+    ends, texts = {0.0: "without a warm-up", 1.0: "as FedAvg alone"}, []
+    for (data, alpha), rows in numbers.groupby(["data", "dir"], sort=False):
+        mean, place = rows.groupby("rho")["value"].mean(), in_words(data, f"dir={alpha}")
+        losses = [f", {text} it loses {mean.max() - mean[rho]:.1f} points" for rho, text in ends.items() if rho in mean]
+        texts.append(
+            f"{place}: the best of {len(mean)} shares is {mean.idxmax():g}{''.join(losses)}"
+        )
+    yield f"{'; '.join(texts)}." if texts else ""
+    printed = study.table("table6").dropna(subset="paper")  # of the same data and label skew
     parts = pd.DataFrame(map(parts_of, printed["setting"]), index=printed.index, columns=["dir", "rho"])
     printed = printed[["dataset"]].join(parts).assign(value=printed["paper"], method="paper", seed=-1)
-    printed = printed.merge(numbers[[*key, "data"]].drop_duplicates(), on=key)
+    printed = printed.merge(numbers[[*key, "data"]].drop_duplicates(), on=key).astype({"rho": float})
     both = pd.concat([numbers, printed], ignore_index=True)
-    return both.assign(rho=both["rho"].astype(float), dir="dir=" + both["dir"])
-
-
-@table6.draw
-def _(study):
     names = {"pfedsim": "measured", "paper": "paper"}
     looks = {"pfedsim": {"color": RED, "marker": "*"}, "paper": {"color": GREY, "linestyle": ":", "marker": "x"}}
     text = {"xlabel": r"share $\rho$ of the rounds that are FedAvg", "ylim": (0, 100), "height": 2.2}
     text |= {"named": names.get, "look": looks.get, "chance": chance(study)}
-    return line_panels(by_rho(study), "rho", ["data", "dir"], **text)
-
-
-@table6.says
-def _(study):
-    ends, texts = {0.0: "without a warm-up", 1.0: "as FedAvg alone"}, []
-    for key, rows in by_rho(study).query("seed >= 0").groupby(["data", "dir"], sort=False):
-        mean = rows.groupby("rho")["value"].mean()
-        losses = [f", {text} it loses {mean.max() - mean[rho]:.1f} points" for rho, text in ends.items() if rho in mean]
-        texts.append(f"{in_words(*key)}: the best of {len(mean)} shares is {mean.idxmax():g}{''.join(losses)}")
-    return f"{'; '.join(texts)}." if texts else ""
+    yield line_panels(both.assign(dir="dir=" + both["dir"]), "rho", ["data", "dir"], **text)
 
 
 @item("Table 8: accuracy [%] by domain, without label skew.", alt="Heat map of accuracy, methods by domains.")

@@ -34,8 +34,12 @@ def fig1(sizes):
         yield Cell("local_only", "cifar10", f"layer={k}", (task,), f"layer={k}", "cka", sizes.study_seeds)
 
 
-@fig1.draw
+@fig1.shows
 def _(study):
+    first, last = study.means("fig1", "setting", "layer=0", "layer=4")
+    more = "more" if first - last > 0.1 else "no more"
+    text = f"Linear CKA between models of different clients is {first:.2f} in the first layer and {last:.2f} in the"
+    yield f"{text} classifier: the classifier reflects the client's own data {more} than the first layer."
     [row, *_] = study.rows_behind("fig1")
     figure, axes = panels(len(LAYERS), 1.6, across=3, sharex=True, sharey=True, layout="compressed")
     for ax, k in zip(axes, LAYERS, strict=True):
@@ -45,15 +49,7 @@ def _(study):
         ax.grid(False)
         ax.label_outer()
     figure.colorbar(axes[0].images[0], ax=axes, label="linear CKA", fraction=0.05, aspect=20)
-    return figure
-
-
-@fig1.says
-def _(study):
-    first, last = study.means("fig1", "setting", "layer=0", "layer=4")
-    more = "more" if first - last > 0.1 else "no more"
-    text = f"Linear CKA between models of different clients is {first:.2f} in the first layer and {last:.2f} in the"
-    return f"{text} classifier: the classifier reflects the client's own data {more} than the first layer."
+    yield figure
 
 
 SIGNALS = {"WDB": "BatchNorm statistics", "MDB": "updates", "LDB": "losses", "CS": "classifiers"}
@@ -76,8 +72,12 @@ def table2(sizes):
         yield Cell(*key, f"{measure} {pair}", "similarity", sizes.study_seeds)
 
 
-@table2.draw
+@table2.shows
 def _(study):
+    tau = study.means("fig2", "setting", *(f"tau {name}" for name in SIGNALS)).set_axis(SIGNALS.values())
+    best, values = tau.index[tau == tau.max()], ", ".join(f"{t:.2f} for {words}" for words, t in tau.items())
+    text = f"The order of the pairs is closest to that by data similarity for {' and '.join(best)}: Kendall's tau is"
+    yield f"{text} {values}."
     values = study.numbers("table2").pivot_table(index=["setting", "seed"], columns="method", values="value")
     figure, axes = panels(len(SIGNALS), 1.6, sharex=True)
     for ax, (name, words) in zip(axes, SIGNALS.items(), strict=True):
@@ -89,15 +89,7 @@ def _(study):
         ax.set(xlabel="data similarity", ylabel="measured")
     for ax in axes[:2]:
         ax.set_xlabel("")
-    return figure
-
-
-@table2.says
-def _(study):
-    tau = study.means("fig2", "setting", *(f"tau {name}" for name in SIGNALS)).set_axis(SIGNALS.values())
-    best, values = tau.index[tau == tau.max()], ", ".join(f"{t:.2f} for {words}" for words, t in tau.items())
-    text = f"The order of the pairs is closest to that by data similarity for {' and '.join(best)}: Kendall's tau is"
-    return f"{text} {values}."
+    yield figure
 
 
 @item(
@@ -143,34 +135,22 @@ def cosines(row, pair: str) -> tuple[np.ndarray, np.ndarray]:
     return values[~mask], values[mask]
 
 
-@fig2.draw
-def _(study):
-    rows = study.rows_behind("fig2")
-    mean = np.array([np.mean([row.kept[f"rows {pair}"][:10] for row in rows], axis=0) for pair in PAIRS])
-    figure = plot_heatmaps(
-        [np.column_stack([mean, mean.mean(1)])],
-        [""],
-        rows=list(PAIRS),
-        columns=[*map(str, range(10)), "mean"],
-        vmin=min(0.0, float(mean.min())),
-        xlabel="class",
-        ylabel="pair",
-        bar="cosine",
-        width=WIDE,
-    )
-    for y, pair in enumerate(PAIRS):
-        for c in np.flatnonzero(one_sided(pair)):
-            figure.axes[0].add_patch(Rectangle((c - 0.47, y - 0.47), 0.94, 0.94, fill=False, edgecolor=RED))
-    return figure
-
-
-@fig2.says
+@fig2.shows
 def _(study):
     [gap] = study.means("fig2", "setting", "gap")
-    return (
+    yield (
         f"The cosine is {'smaller' if gap > 0 else 'not always smaller'} in classes that only one of the two clients "
         f"owns (red frames): the smallest difference of the two means of a pair is {gap:.2f}."
     )
+    rows = study.rows_behind("fig2")
+    mean = np.array([np.mean([row.kept[f"rows {pair}"][:10] for row in rows], axis=0) for pair in PAIRS])
+    names = {"rows": [*PAIRS], "columns": [*map(str, range(10)), "mean"], "xlabel": "class", "ylabel": "pair"}
+    low = min(0.0, float(mean.min()))
+    figure = plot_heatmaps([np.column_stack([mean, mean.mean(1)])], [""], low, **names, bar="cosine", width=WIDE)
+    for y, pair in enumerate(PAIRS):
+        for c in np.flatnonzero(one_sided(pair)):
+            figure.axes[0].add_patch(Rectangle((c - 0.47, y - 0.47), 0.94, 0.94, fill=False, edgecolor=RED))
+    yield figure
 
 
 @item(
@@ -186,8 +166,12 @@ def learned(sizes):
             yield Cell("pfedsim", name, setting, (task,), metric, metric, sizes.rho_seeds)
 
 
-@learned.draw
+@learned.shows
 def _(study):
+    tau = study.means("learned", "setting", metric="tau")
+    ends = " to ".join(dict.fromkeys(f"{tau[setting]:.2f} ({setting})" for setting in (tau.idxmin(), tau.idxmax())))
+    text = "Cells on the diagonal are pairs of clients with the same main class. Over all pairs that were sampled"
+    yield f"{text} together, Kendall's tau of Phi with the data similarity is {ends}."
     row = next(row for row in study.rows_behind("learned") if "phi" in row.kept)
     figure, axes = plt.subplots(1, 2, figsize=(WIDE, 2.7), sharey=True, layout="compressed")
     for ax, name, title in zip(axes, ("phi", "truth"), (r"the server's $\Phi$", "data similarity"), strict=True):
@@ -198,15 +182,7 @@ def _(study):
         ax.grid(False)
         figure.colorbar(image, ax=ax, location="bottom", aspect=20)
     axes[0].set_ylabel("main class of client $i$")
-    return figure
-
-
-@learned.says
-def _(study):
-    tau = study.means("learned", "setting", metric="tau")
-    ends = " to ".join(dict.fromkeys(f"{tau[setting]:.2f} ({setting})" for setting in (tau.idxmin(), tau.idxmax())))
-    text = "Cells on the diagonal are pairs of clients with the same main class. Over all pairs that were sampled"
-    return f"{text} together, Kendall's tau of Phi with the data similarity is {ends}."
+    yield figure
 
 
 @item(
