@@ -60,17 +60,21 @@ class Claim(NamedTuple):
 
     Attributes:
         id: as in the paper's `claims.csv`, which has its text and its predicate.
-        cases: `cases(numbers)` are its comparisons.
+        rule: `rule(numbers)` yields its comparisons.
         quantifier: see `judge`.
         least: see `judge`.
         figure: the item that shows it.
     """
 
     id: str
-    cases: Callable[[Numbers], Sequence[Case]]
+    rule: Callable[[Numbers], Iterable[Case]]
     quantifier: Literal["all", "most", "identity"] = "all"
     least: int = 0
     figure: str = ""
+
+    def cases(self, numbers: Numbers) -> list[Case]:
+        """Its comparisons."""
+        return [*self.rule(numbers)]
 
 
 def numbers_of(item: str, method: str, dataset: str, setting: str, metric: str = "accuracy") -> Callable[..., Number]:

@@ -166,7 +166,7 @@ class Item:
         return function
 
     def shows(self, function: Callable[[Study], Iterator[Any]]) -> Callable[[Study], Iterator[Any]]:
-        """Decorate the function that yields the sentence, and then the figure."""
+        """Decorate the function that yields the sentence, and then the figure, which is not drawn for the sentence."""
         self.sentence = lambda study: next(function(study))
         self.drawing = lambda study: next(islice(function(study), 1, None))
         return function
@@ -178,16 +178,17 @@ class Item:
 def item(title: str, *, name: str = "", **about: Any) -> Callable[[Callable[[Any], Iterable[Cell]]], Item]:
     """Decorate the function that yields the cells of a table or figure at one size; see `Item`.
 
-    Its figure and its sentence follow below it:
+    Its sentence and its figure follow below it (`Item.shows`), or one of them:
 
         @item("Table 3: accuracy [%] of every method.", alt="Points by method.")
         def table3(sizes):
             for method in sizes.methods:
                 yield Cell(method, "cifar10", "dir=0.1", (run(sizes, method),))
 
-        @table3.draw
+        @table3.shows
         def _(study):
-            return plot_points(study.points("table3"))
+            yield who_leads(study.numbers("table3"), "pfedsim")
+            yield plot_points(study.points("table3"))
 
     Args:
         title: caption, with the unit.

@@ -1,7 +1,8 @@
 """FedCS (Yan and Long, 2024): how its claims are judged."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import partial
+from itertools import product
 
 from fedlib.papers.fedcs.diagnosis import SPREAD
 from fedlib.papers.fedcs.sizes import ADAPTING, BASELINES, CURVES, METRICS, OURS, RIVALS, SHIFT, TABLES
@@ -81,19 +82,15 @@ def even_over_domains(numbers: Numbers) -> list[Case]:
     return [*even, Case("FedCS within 5", 5 - abs(at("fedcs-fc1", "gap"))), *degrade]
 
 
-def highest_and_narrowest(numbers: Numbers) -> list[Case]:
+def highest_and_narrowest(numbers: Numbers) -> Iterator[Case]:
     """cs16. The narrowest band, as in the text."""
-    cases = []
     for name, item in CURVES.items():
-        mean, std = (
-            {m: numbers(item, m, name, SHIFT[name], metric) for m in (*BASELINES, *OURS)}
-            for metric in ("accuracy", "accuracy_std")
-        )
+        at, methods = partial(numbers, item, dataset=name, setting=SHIFT[name]), (*BASELINES, *OURS)
+        mean, std = ({m: at(m, metric=metric) for m in methods} for metric in ("accuracy", "accuracy_std"))
         top = largest(mean[k] for k in OURS)
         band = std[max(OURS, key=lambda k: mean[k].value)] if top.known else missing("band")
-        cases.append(Case(f"{name}: mean", top - largest(mean[m] for m in BASELINES)))
-        cases.append(Case(f"{name}: band", smallest(std[m] for m in BASELINES) - band))
-    return cases
+        yield Case(f"{name}: mean", top - largest(mean[m] for m in BASELINES))
+        yield Case(f"{name}: band", smallest(std[m] for m in BASELINES) - band)
 
 
 def whitened(numbers: Numbers) -> list[Case]:
@@ -104,12 +101,10 @@ def whitened(numbers: Numbers) -> list[Case]:
 
 def in_order(numbers: Numbers) -> list[Case]:
     """cs18: four cosines of at least 0.999, which the other triangle does not reach."""
-    upper, lower = (
-        [of_toy(numbers, "eq12", f"column {k + 1}, {tau}", "cosine") for k in range(len(SPREAD))]
-        for tau in ("upper", "lower")
-    )
-    right = [Case(f"column {k + 1}", cosine - 0.999) for k, cosine in enumerate(upper)]
-    return [*right, Case("lower triangle", 0.999 - smallest(lower))]
+    columns = [f"column {k + 1}" for k in range(len(SPREAD))]
+    upper, lower = ({c: of_toy(numbers, "eq12", f"{c}, {t}", "cosine") for c in columns} for t in ("upper", "lower"))
+    right = [Case(column, cosine - 0.999) for column, cosine in upper.items()]
+    return [*right, Case("lower triangle", 0.999 - smallest(lower.values()))]
 
 
 def near_optimum(numbers: Numbers) -> list[Case]:
@@ -119,13 +114,11 @@ def near_optimum(numbers: Numbers) -> list[Case]:
     return [*trained, Case("toy", of_toy(numbers, "eq5", ENOUGH, "j_ratio") - 0.99)]
 
 
-def group_is_revealed(numbers: Numbers) -> list[Case]:
+def group_is_revealed(numbers: Numbers) -> Iterator[Case]:
     """cs20: images that lie nearest to the centroid of their own group, by c and by z."""
-    return [
-        Case(f"{name} {k}, more alignments", numbers("fig1", k, name, "separability of c, later", "separability")
-             - numbers("fig1", k, name, "separability of z", "separability"))
-        for name in TABLES for k in OURS
-    ]  # fmt: skip
+    for name, k in product(TABLES, OURS):
+        c, z = (numbers("fig1", k, name, f"separability of {x}", "separability") for x in ("c, later", "z"))
+        yield Case(f"{name} {k}, more alignments", c - z)
 
 
 def one_model(numbers: Numbers) -> list[Case]:

@@ -27,6 +27,13 @@ from fedlib.report.style import BLACK, BLUE, GREY, PALETTE, RED, TEXT, WIDE, lab
 from fedlib.studies.item import Cell, Unmeasured, drawing, enough, item
 from fedlib.studies.tasks import Kept, Probe, profile_of
 
+SPACES = {"z": "before", "c": "after", "c, later": "after more alignments"}
+RATIOS = {  # of equation 5: name and colour
+    "J ratio of components": ("principal components", GREY, "grey"),
+    "J ratio": ("P at the end of the run", BLUE, "blue"),
+    "J ratio, later": ("P after more alignments", RED, "red"),
+}
+
 
 @drawing(
     "Fig. 1 (a): a linear map P = S Phi in front of a layer, updated without gradients.",
@@ -77,9 +84,6 @@ def fig1(sizes):
     task = run(sizes, sizes.side, CONTROL[WHITE])
     for setting in settings[: 3 if CONTROL[WHITE] in sizes.aligned_at else 2]:
         yield Cell(WHITE, sizes.side, setting, (task,), setting, "separability", sizes.control_seeds)
-
-
-SPACES = {"z": "before", "c": "after", "c, later": "after more alignments"}
 
 
 def separability(study) -> tuple[str, dict, dict[str, list[float]]]:
@@ -135,13 +139,6 @@ def draw_clouds(ax, plane: Kept, names: Sequence[str]) -> None:
     ax.set(xlim=(-2.7, 2.7), ylim=(-2.7, 2.7), xlabel="direction 1", ylabel="direction 2", xticks=[], yticks=[])
     ax.grid(False)
     name_ends(ax, {name: (*plane["mean"][g], PALETTE[g]) for g, name in enumerate(names)}, weight="bold")
-
-
-RATIOS = {  # of equation 5: name and colour
-    "J ratio of components": ("principal components", GREY, "grey"),
-    "J ratio": ("P at the end of the run", BLUE, "blue"),
-    "J ratio, later": ("P after more alignments", RED, "red"),
-}
 
 
 @item(

@@ -8,18 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fedlib.papers.fedcs.sizes import (
-    ADAPTING,
-    CONTROL,
-    CURVES,
-    METRICS,
-    SHIFT,
-    TABLES,
-    WHITE,
-    run,
-    run_on_few,
-    unseen_clients,
-)
+from fedlib.papers.fedcs.sizes import ADAPTING, CONTROL, METRICS, SHIFT, WHITE, run, run_on_few, unseen_clients
 from fedlib.report.marks import mark_chance, name_ends, panels
 from fedlib.report.panels import dumbbell_panels, line_panels, line_style, method_panels
 from fedlib.report.sentences import extremes, paired_difference
@@ -28,6 +17,7 @@ from fedlib.studies.item import Cell, Item, enough, item
 
 CHANCE = 10.0  # [%]: ten classes
 LIGHT = "#C8C8C8"
+KINDS = {"FedCS (red)": RED, "methods that adapt (grey)": GREY, "other shared models (black)": BLACK}
 
 
 def when(method: str) -> str:
@@ -155,7 +145,9 @@ def table(name: str, data: str) -> Item:
     return scores
 
 
-table1, table2, table3 = (table(name, data) for data, name in TABLES.items())
+table1 = table("table1", "mnist")
+table2 = table("table2", "cifar10")
+table3 = table("table3", "digit5")
 
 
 def curves(name: str, data: str) -> Item:
@@ -202,7 +194,9 @@ def curves(name: str, data: str) -> Item:
     return accuracy
 
 
-fig6, fig7, fig8 = (curves(name, data) for data, name in CURVES.items())
+fig6 = curves("fig6", "mnist")
+fig7 = curves("fig7", "cifar10")
+fig8 = curves("fig8", "digit5")
 
 
 @item(
@@ -230,9 +224,6 @@ def training_and_unseen(study) -> pd.DataFrame:
     numbers = numbers.sort_values("moment", ascending=False, kind="stable")
     table = numbers.pivot_table(index=["data", "method"], columns="who", values="value", sort=False)
     return table.reindex(columns=["training", "unseen"]).dropna()
-
-
-KINDS = {"FedCS (red)": RED, "methods that adapt (grey)": GREY, "other shared models (black)": BLACK}
 
 
 def kind(method: str) -> str:

@@ -20,6 +20,7 @@ EARLY = 50  # the round at which Fig. 2 is read first
 EQUAL = "all $s_{ij}=1$"
 PROTOCOLS = {"text": {}, "inferred": {"beta": 0.001}}  # of Per-FedAvg, whose outer step is not printed (reading A14)
 last_five = partial(Row.score, last=5)  # accuracy [%], pooled over clients (readings A19 and A20)
+DOTS = "Accuracy of each method: small dots are seeds, large ones their mean, crosses printed values."
 
 
 def over_rounds(summary: Callable[[pd.Series], float], after: float, row: Row, until: float = np.inf) -> float:
@@ -54,9 +55,6 @@ def chance(rows: pd.DataFrame) -> float:
 def method_figure(table: str, study):
     """Accuracy by method, a panel for each column of a table."""
     return method_panels(study.numbers(table), title=partial(place, study), chance=chance)
-
-
-DOTS = "Accuracy of each method: small dots are seeds, large ones their mean, crosses printed values."
 
 
 def accuracies(sizes, where, methods, beta=0.0):

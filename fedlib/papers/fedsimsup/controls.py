@@ -92,21 +92,17 @@ def curves_beside_print(curves: pd.DataFrame, **look):
     return line_panels(curves, "round", ["place"], partition_label, chance, **look)
 
 
-@long.draw
-def _(study):
-    return curves_beside_print(with_printed(study.curves("long").query("metric == 'lowest'")))
-
-
-@long.says
+@long.shows
 def _(study):
     frame = with_printed(study.numbers("long"))
     at = frame["round"].astype(float)  # NaN: of the last fifth
     ends = frame[at.isin([at.min(), at.max()])]
     text = beside_printed(ends.assign(kind="after " + ends["round"] + " rounds"))
     spread = frame[at.isna()].groupby("what")["value"].agg(np.ptp)
-    if not text or len(spread) < 2:
-        return text
-    return f"{text} In the last fifth of the rounds {spread.idxmax()} varies most, by {spread.max():.1f} points."
+    if text and len(spread) > 1:
+        text += f" In the last fifth of the rounds {spread.idxmax()} varies most, by {spread.max():.1f} points."
+    yield text
+    yield curves_beside_print(with_printed(study.curves("long").query("metric == 'lowest'")))
 
 
 @item(

@@ -22,6 +22,12 @@ from fedlib.report.style import BLACK, BLUE, GREY, RED, WIDE
 from fedlib.studies.item import Cell, drawing, enough, item
 from fedlib.studies.tasks import Kept, Probe
 
+SOURCES = {"cifar10": "CIFAR-10 (Krizhevsky, 2009)", "digit_styles": "handwritten digits (Alpaydin and Kaynak, 1998)"}
+MAPS = {"": "image", "theta": "map\nof $\\theta_i$", "s": "map\nof $s_i$", "other": "map of $s_i$,\nanother image"}
+SIMILAR_MAPS = {"correlation": ("same image", RED), "with another image": ("another image", GREY)}
+MASKS = {"kept, theta": ("region of $\\theta_i$", BLUE), "kept": ("region of $s_i$", RED)}
+MASKS |= {"kept, another image": ("region of $s_i$, other image", GREY)}
+
 
 @drawing(
     "Fig. 1: one round of FedSimSup for a participating client and for an absent one.",
@@ -119,13 +125,6 @@ def fig4(sizes):
     task, dataset = table_run(sizes, first(sizes), "fedsimsup"), first(sizes).dataset
     for scope, name in product(SCOPES, MEASURES):
         yield Cell("fedsimsup", dataset, f"class={scope}", (task,), f"{scope}: {name}", name, sizes.seeds)
-
-
-SOURCES = {"cifar10": "CIFAR-10 (Krizhevsky, 2009)", "digit_styles": "handwritten digits (Alpaydin and Kaynak, 1998)"}
-MAPS = {"": "image", "theta": "map\nof $\\theta_i$", "s": "map\nof $s_i$", "other": "map of $s_i$,\nanother image"}
-SIMILAR_MAPS = {"correlation": ("same image", RED), "with another image": ("another image", GREY)}
-MASKS = {"kept, theta": ("region of $\\theta_i$", BLUE), "kept": ("region of $s_i$", RED)}
-MASKS |= {"kept, another image": ("region of $s_i$, other image", GREY)}
 
 
 @fig4.draw

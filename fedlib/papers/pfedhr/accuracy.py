@@ -1,7 +1,6 @@
 """pFedHR: accuracy of the methods (Tables 2 to 4, Fig. 1) and by hyper-parameter (Figs. 3 to 6), and controls."""
 
 from collections.abc import Sequence
-from functools import partial
 from itertools import product
 
 import pandas as pd
@@ -219,32 +218,6 @@ def _(study):
     yield by_kind(rows.assign(kind=kinds), "kind", ["data", "split", "public"])
 
 
-def varied(name: str, axis: str, more: str = "") -> Item:
-    """The item of Fig. 3, 4, 5 or 6; `axis`: the hyper-parameter."""
-    title = f"Fig. {name[-1]}: accuracy [%] of pFedHR by {axis}; figure: gain over Local-Only [points]{more}."
-    one = Item(name, title, partial(by_value, name), HYPER[name][0], alt=f"Gain over Local-Only by {axis}{more}.")
-    one.drawing, one.sentence = partial(draw_gains, name, axis), partial(say_gains, name)
-    return one
-
-
-def by_value(name: str, sizes):
-    """pFedHR with every value, and Local-Only."""
-    (key, hyper), kinds = HYPER[name], sizes.kinds if name == "fig4" else ("labeled",)
-    usual = {"fig3": PUBLIC, "fig4": 4, "fig5": 1, "fig6": sizes.server_epochs}[name]
-    sources = {MAIN: sizes.data[MAIN]} | ({"cifar10": sizes.half} if sizes.half else {})
-    for (data, source), split, kind in product(sources.items(), sizes.splits, kinds) if name in sizes.varied else ():
-        tasks = {NOBODY: sizes.run(source, split, sizes.method("local_only"))}
-        for x in sorted([*sizes.varied[name], usual]):
-            tasks[x] = sizes.run(source, split, sizes.pfedhr(kind, **({hyper: x} if hyper else {})))
-            if not hyper and x != usual:
-                tasks[x] = sizes.detailed(tasks[x], public=(source, x / PUBLIC))
-        for x, task in tasks.items():
-            cell = Cell("pfedhr", data, where(kind, split, **{key: x}), (task,), sizes.score, seeds=sizes.minor)
-            yield cell
-            for metric in ("M", "fewer groups") if name == "fig4" and x != NOBODY else ():
-                yield cell._replace(read=metric, metric=metric)
-
-
 def gains(study, name: str) -> pd.DataFrame:
     """Points over Local-Only of the same seed (value), by x."""
     key, numbers, same = HYPER[name][0], study.numbers(name, metric="accuracy"), ["data", "split", "public", "seed"]
@@ -254,30 +227,55 @@ def gains(study, name: str) -> pd.DataFrame:
     return rows.assign(x=pd.to_numeric(rows[key]), accuracy=rows["value"], value=value, method=rows["split"].map(SPLIT))
 
 
-def draw_gains(name: str, axis: str, study) -> Figure:
-    """A line for each split and a dot for each seed; in Fig. 5 the printed drops begin at our value with S = 1."""
-    rows = gains(study, name)
-    lines = [paired(rows, "x")]
-    for s in (1, 2, 3) if name == "fig5" else ():
-        same = ["data", "public", "split", "method"]
-        first = lines[0][lines[0]["x"] == 1].groupby(same)[["value", "accuracy"]].mean().reset_index().assign(seed=-1)
-        lost = first["accuracy"] * first["split"].map({split: drops[s - 1] / 100 for split, drops in DROPS.items()})
-        lines.append(first.assign(x=s, value=first["value"] - lost, method=first["method"] + ", paper"))
-    text = {"xlabel": axis, "ylabel": "gain over Local-Only [points]", "reference": "Local-Only"}
-    look = {"named": str, "look": split_style, "chance": 0.0}
-    figure = line_panels(pd.concat(lines), "x", ["data", "public"], panel, **text, **look)
-    for ax, (_, own) in zip(figure.axes, rows.groupby(["data", "public"], sort=False), strict=True):
-        ax.scatter(own["x"], own["value"], 14, own["method"].map(COLORS), alpha=0.5, linewidths=0)
-    return figure
+def varied(name: str, axis: str, more: str = "") -> Item:
+    """Fig. 3, 4, 5 or 6; `axis`: the hyper-parameter. In Fig. 5 the printed drops begin at our value with S = 1."""
 
+    @item(
+        f"Fig. {name[-1]}: accuracy [%] of pFedHR by {axis}; figure: gain over Local-Only [points]{more}.",
+        name=name,
+        rows=HYPER[name][0],
+        alt=f"Gain over Local-Only by {axis}{more}.",
+    )
+    def values(sizes):
+        (key, hyper), kinds = HYPER[name], sizes.kinds if name == "fig4" else ("labeled",)
+        usual = {"fig3": PUBLIC, "fig4": 4, "fig5": 1, "fig6": sizes.server_epochs}[name]
+        sources = {MAIN: sizes.data[MAIN]} | ({"cifar10": sizes.half} if sizes.half else {})
+        for (data, source), split, kind in (
+            product(sources.items(), sizes.splits, kinds) if name in sizes.varied else ()
+        ):
+            tasks = {NOBODY: sizes.run(source, split, sizes.method("local_only"))}
+            for x in sorted([*sizes.varied[name], usual]):
+                tasks[x] = sizes.run(source, split, sizes.pfedhr(kind, **({hyper: x} if hyper else {})))
+                if not hyper and x != usual:
+                    tasks[x] = sizes.detailed(tasks[x], public=(source, x / PUBLIC))
+            for x, task in tasks.items():
+                cell = Cell("pfedhr", data, where(kind, split, **{key: x}), (task,), sizes.score, seeds=sizes.minor)
+                yield cell
+                for metric in ("M", "fewer groups") if name == "fig4" and x != NOBODY else ():
+                    yield cell._replace(read=metric, metric=metric)
 
-def say_gains(name: str, study) -> str:
-    """The paired difference of the largest and the smallest value."""
-    rows = gains(study, name)
-    if rows["x"].nunique() < 2:
-        return ""
-    rows, ends = rows.assign(method=rows["split"] + rows["public"]), (rows["x"].max(), rows["x"].min())
-    return paired_difference(rows, *ends, "x", lambda x: f"{HYPER[name][0]} = {x:g}")
+    @values.shows
+    def _(study):
+        rows = gains(study, name)
+        pairs, ends = rows.assign(method=rows["split"] + rows["public"]), (rows["x"].max(), rows["x"].min())
+        text = paired_difference(pairs, *ends, "x", lambda x: f"{HYPER[name][0]} = {x:g}")
+        yield text if ends[0] > ends[1] else ""
+        lines = [paired(rows, "x")]
+        for s in (1, 2, 3) if name == "fig5" else ():
+            same = ["data", "public", "split", "method"]
+            first = (
+                lines[0][lines[0]["x"] == 1].groupby(same)[["value", "accuracy"]].mean().reset_index().assign(seed=-1)
+            )
+            lost = first["accuracy"] * first["split"].map({split: drops[s - 1] / 100 for split, drops in DROPS.items()})
+            lines.append(first.assign(x=s, value=first["value"] - lost, method=first["method"] + ", paper"))
+        text = {"xlabel": axis, "ylabel": "gain over Local-Only [points]", "reference": "Local-Only"}
+        look = {"named": str, "look": split_style, "chance": 0.0}
+        figure = line_panels(pd.concat(lines), "x", ["data", "public"], panel, **text, **look)
+        for ax, (_, own) in zip(figure.axes, rows.groupby(["data", "public"], sort=False), strict=True):
+            ax.scatter(own["x"], own["value"], 14, own["method"].map(COLORS), alpha=0.5, linewidths=0)
+        yield figure
+
+    return values
 
 
 fig3 = varied("fig3", "share of public images in the train part")

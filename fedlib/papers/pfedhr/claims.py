@@ -1,6 +1,6 @@
 """pFedHR (Wang et al., NeurIPS 2023): how its claims are judged."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import product
 
 from scipy.stats import spearmanr
@@ -23,26 +23,23 @@ def over_rivals(n: Numbers, item: str, d: str, kind: str, split: str, printed: t
     return Case(f"{d} {kind} {split}", lead(n, item, "pfedhr", RIVALS[kind], (d, where(kind, split, printed))))
 
 
-def labels_help(n: Numbers) -> list[Case]:
+def labels_help(n: Numbers) -> Iterator[Case]:
     """ph03: with labels pFedHR is better, and so is the mean of the three methods."""
-    cases = []
     for d, split in product(DATA, SPLITS):
         both = [{m: n("table2", m, d, where(kind, split)) for m in (*RIVALS[kind], "pfedhr")} for kind in RIVALS]
         own, group = ([each["pfedhr"] for each in both], [mean(each.values()) for each in both])
-        cases += [Case(f"pFedHR, {d} {split}", own[0] - own[1]), Case(f"means, {d} {split}", group[0] - group[1])]
-    return cases
+        yield Case(f"pFedHR, {d} {split}", own[0] - own[1])
+        yield Case(f"means, {d} {split}", group[0] - group[1])
 
 
-def iid_is_easier(n: Numbers) -> list[Case]:
+def iid_is_easier(n: Numbers) -> Iterator[Case]:
     """ph04: IID over Non-IID in all 60 pairs of Tables 2 to 4."""
     rows = [("table2", kind, m, d, FEW) for d in DATA for kind, m in both_kinds()]
     rows += [("table3", kind, m, MAIN, MANY) for kind, m in both_kinds()]
     rows += [("table4", kind, m, d, (12, 4, net)) for net in NETS for d in DATA for kind, m in same()]
-    cases = []
     for item, kind, m, d, printed in rows:
         iid, noniid = (n(item, m, d, where(kind, split, printed)) for split in SPLITS)
-        cases.append(Case(f"{item} {d} {kind} {m} {printed[2]}", iid - noniid))
-    return cases
+        yield Case(f"{item} {d} {kind} {m} {printed[2]}", iid - noniid)
 
 
 def same() -> list[tuple[str, str]]:
@@ -50,13 +47,11 @@ def same() -> list[tuple[str, str]]:
     return [*(("none", method) for method in SAME), ("labeled", "pfedhr")]
 
 
-def more_clients(n: Numbers) -> list[Case]:
+def more_clients(n: Numbers) -> Iterator[Case]:
     """ph06: 12 clients over 100."""
-    cases = []
     for split, (kind, m) in product(SPLITS, both_kinds()):
         few, many = n("table2", m, MAIN, where(kind, split)), n("table3", m, MAIN, where(kind, split, MANY))
-        cases.append(Case(f"{kind} {m} {split}", few - many))
-    return cases
+        yield Case(f"{kind} {m} {split}", few - many)
 
 
 def alone(n: Numbers, method: str, d: str, net: str, split: str) -> Number:
@@ -95,18 +90,16 @@ def smallest_loss(n: Numbers) -> list[Case]:
     return [Case("sixth of eight", kth_largest(gaps, 6)), *cases]
 
 
-def as_good_with_others(n: Numbers) -> list[Case]:
+def as_good_with_others(n: Numbers) -> Iterator[Case]:
     """ph12: pFedHR with foreign public images against the others with matching ones, less a point."""
-    cases = []
     for (kind, split), name in product(PANELS, OTHERS):
         best = largest(by_images(n, m, kind, split, MAIN) for m in RIVALS[kind])
-        cases.append(Case(f"{kind} {split} {name}", by_images(n, "pfedhr", kind, split, name) + 1 - best))
-    return cases
+        yield Case(f"{kind} {split} {name}", by_images(n, "pfedhr", kind, split, name) + 1 - best)
 
 
-def on_first(n: Numbers, names: Sequence[str], cases: Callable[[Numbers, str], list[Case]]) -> list[Case]:
+def on_first(n: Numbers, names: Sequence[str], cases: Callable[[Numbers, str], Iterable[Case]]) -> list[Case]:
     """The cases on the first of these data sets on which one of them was measured."""
-    found = [cases(n, d) for d in names]
+    found = [[*cases(n, d)] for d in names]
     return next((own for own in found if any(not case.effect.missing for case in own)), found[0])
 
 
@@ -116,13 +109,10 @@ def figure(n: Numbers, item: str, d: str, x: float, split: str, kind: str = "lab
     return n(item, "pfedhr", d, where(kind, split, **{key: x}))
 
 
-def higher(n: Numbers, d: str, item: str, *pairs: tuple[float, float]) -> list[Case]:
+def higher(n: Numbers, d: str, item: str, *pairs: tuple[float, float]) -> Iterator[Case]:
     """One value of a hyper-parameter against another."""
-    return [
-        Case(f"{split}: {a} over {b}", figure(n, item, d, a, split) - figure(n, item, d, b, split))
-        for split in SPLITS
-        for a, b in pairs
-    ]
+    for split, (a, b) in product(SPLITS, pairs):
+        yield Case(f"{split}: {a} over {b}", figure(n, item, d, a, split) - figure(n, item, d, b, split))
 
 
 def more_public(n: Numbers) -> list[Case]:
@@ -139,14 +129,13 @@ def more_groups(n: Numbers, d: str) -> list[Case]:
     return [*whole, Case("smallest step, third of four panels", kth_largest(steps, 3))]
 
 
-def more_epochs(n: Numbers, d: str) -> list[Case]:
+def more_epochs(n: Numbers, d: str) -> Iterator[Case]:
     """ph17: the rank correlation with the epochs is negative, and three are better than ten."""
-    cases, values = [], (3, 4, 5, 10)
+    values = (3, 4, 5, 10)
     for split in SPLITS:
         numbers = [figure(n, "fig6", d, x, split) for x in values]
-        cases.append(Case(f"{split}: rank correlation", falling(values, numbers)))
-        cases.append(Case(f"{split}: 3 over 10", numbers[0] - numbers[-1]))
-    return cases
+        yield Case(f"{split}: rank correlation", falling(values, numbers))
+        yield Case(f"{split}: 3 over 10", numbers[0] - numbers[-1])
 
 
 def falling(values: Sequence[float], numbers: Sequence[Number]) -> Number:
@@ -172,26 +161,23 @@ def teachers_change(n: Numbers, d: str) -> list[Case]:
     return [Case(f"{m}, {s}", search(n, "fig7", d, s, m) - low) for m, low in least.items() for s in SPLITS]
 
 
-def diverse(n: Numbers, d: str) -> list[Case]:
+def diverse(n: Numbers, d: str) -> Iterator[Case]:
     """ph19: two candidates in 90 % of the rounds, two architectures on average, no two alike."""
-    cases = []
     for split in SPLITS:
         two, kinds, repeated = (search(n, "search", d, split, m) for m in ("two or more", "kinds", "repeated"))
-        cases += [Case(f"M >= 2 in 90 % of rounds, {split}", two - 90), Case(f"architectures, {split}", kinds - 2)]
-        cases.append(Case(f"none twice, {split}", 0 - repeated))
-    return cases
+        yield Case(f"M >= 2 in 90 % of rounds, {split}", two - 90)
+        yield Case(f"architectures, {split}", kinds - 2)
+        yield Case(f"none twice, {split}", 0 - repeated)
 
 
-def teacher_helps(n: Numbers) -> list[Case]:
+def teacher_helps(n: Numbers) -> Iterator[Case]:
     """ph20: over Local-Only, and over a random candidate as the teacher."""
-    cases = []
     for d, split in product((MAIN, "cifar10"), SPLITS):
         own = n("table2", "pfedhr", d, where("labeled", split))
         without = n("table2", "local_only", d, where("none", split))
         other = n("other_teachers", "pfedhr", d, control(split, "random candidate"))
-        cases.append(Case(f"over Local-Only, {d} {split}", strictly(own - without)))
-        cases.append(Case(f"over a random teacher, {d} {split}", strictly(own - other)))
-    return cases
+        yield Case(f"over Local-Only, {d} {split}", strictly(own - without))
+        yield Case(f"over a random teacher, {d} {split}", strictly(own - other))
 
 
 CLAIMS = [

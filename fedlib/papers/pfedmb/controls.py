@@ -19,7 +19,7 @@ from fedlib.report.panels import line_panels, method_panels
 from fedlib.report.paper import reported
 from fedlib.report.sentences import against_seeds, extremes, nearer_to_print, points_ahead, trend
 from fedlib.report.style import GREY, ORANGE, label, method_style
-from fedlib.studies.item import Cell, enough, item
+from fedlib.studies.item import Cell, item
 
 SURE = 40.0  # softmax([40, 0, ...]) is (1, 0, ...) up to float32
 
@@ -83,8 +83,10 @@ def changes(frame: pd.DataFrame, rival: str) -> str:
     """Change of accuracy by each variant of pFedMB, and the best variant against a baseline."""
     seeds = frame[frame["metric"] == "accuracy"].groupby("method", sort=False)["value"]
     mean, ours = seeds.mean(), label("pfedmb")
-    own, theirs = enough(mean, ours, rival)
-    variants = enough(mean.drop([*BASELINES], errors="ignore"))
+    variants = mean.drop([*BASELINES], errors="ignore")
+    if variants.empty or not {ours, rival} <= {*mean.index}:
+        return ""
+    own, theirs = mean[[ours, rival]]
     each = ", ".join(f"{name} {value - own:+.1f}" for name, value in variants.items())
     gap = variants.max() - theirs
     return (
@@ -131,15 +133,13 @@ def parts(sizes):
             yield Cell(*key, (task,), partial(chosen, metric), metric, sizes.control_seeds)
 
 
-parts.draw(lambda study: variant_panels(compared(study, "parts")))
-
-
-@parts.says
+@parts.shows
 def _(study):
     frame = compared(study, "parts")
     mean = frame.pivot_table(index="method", columns="metric", values="value").reindex(columns=PANELS).dropna()
     along_clients = trend(mean.set_index("clients_per_branch")["accuracy"], "clients per branch", x="{:.1f}".format)
-    return " ".join(filter(None, [changes(frame, "Local-Only"), along_clients]))
+    yield " ".join(filter(None, [changes(frame, "Local-Only"), along_clients]))
+    yield variant_panels(frame)
 
 
 @item(

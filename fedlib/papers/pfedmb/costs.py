@@ -21,6 +21,12 @@ from fedlib.studies.item import Cell, enough, item
 from fedlib.studies.rows import Row
 from fedlib.studies.tasks import Kept, Probe, Run
 
+LINES = {  # of the figure: panel, name, colour
+    "floats_up": ("scalars sent, relative to FedAvg", "pFedMB", RED),
+    "time": ("inference time, relative to the plain network", "merged", RED),
+    "time_unmerged": ("inference time, relative to the plain network", "separate", GREY),
+}
+
 
 @item(
     "Sections IV-A and VI: scalars sent and inference time, by the number of branches.",
@@ -89,13 +95,6 @@ def _calls(model: Model, w: Params, x: Tensor) -> int:
 def _seconds(call: Callable[[], object]) -> float:
     """The median time of a call."""
     return float(np.median(timeit.repeat(call, number=1, repeat=15)))
-
-
-LINES = {  # of the figure: panel, name, colour
-    "floats_up": ("scalars sent, relative to FedAvg", "pFedMB", RED),
-    "time": ("inference time, relative to the plain network", "merged", RED),
-    "time_unmerged": ("inference time, relative to the plain network", "separate", GREY),
-}
 
 
 @cost.shows

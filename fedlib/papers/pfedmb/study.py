@@ -23,8 +23,5 @@ def answer(study):
         f"on {branches} different branches, and no label is exchanged. Their accuracy is "
         f"{points_ahead(gap, label(rival))}, the best rival."
     )
-    numbers = [
-        (branches, "branches for five pairs"),
-        (f"{rand:.2f}", "Rand index of branches and pairs"),
-    ]
+    numbers = [(branches, "branches for five pairs"), (f"{rand:.2f}", "Rand index of branches and pairs")]
     return Answer(says, [*numbers, (f"{round(gap, 1) + 0.0:+.1f}", f"points from {label(rival)}")], "fig3")

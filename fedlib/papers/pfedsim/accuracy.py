@@ -75,9 +75,7 @@ def _(study):
     for (data, alpha), rows in numbers.groupby(["data", "dir"], sort=False):
         mean, place = rows.groupby("rho")["value"].mean(), in_words(data, f"dir={alpha}")
         losses = [f", {text} it loses {mean.max() - mean[rho]:.1f} points" for rho, text in ends.items() if rho in mean]
-        texts.append(
-            f"{place}: the best of {len(mean)} shares is {mean.idxmax():g}{''.join(losses)}"
-        )
+        texts.append(f"{place}: the best of {len(mean)} shares is {mean.idxmax():g}{''.join(losses)}")
     yield f"{'; '.join(texts)}." if texts else ""
     printed = study.table("table6").dropna(subset="paper")  # of the same data and label skew
     parts = pd.DataFrame(map(parts_of, printed["setting"]), index=printed.index, columns=["dir", "rho"])

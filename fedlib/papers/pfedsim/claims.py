@@ -1,6 +1,8 @@
 """pFedSim (Tan et al., 2023): how its claims are judged."""
 
+from collections.abc import Iterator
 from functools import partial
+from itertools import product
 
 from fedlib.papers.pfedsim.measure import DOMAINS, PAIRS
 from fedlib.papers.pfedsim.sizes import ALPHAS, COLUMNS, DATA, LENET, MEASURES, METHODS, PERSONAL, RHOS, SINGLE
@@ -32,15 +34,13 @@ def largest_gain(numbers: Numbers) -> list[Case]:
     return [Case("above all others", largest(tiny) - largest(others)), Case("at least 5", largest(tiny) - 5)]
 
 
-def skew(numbers: Numbers) -> list[Case]:
+def skew(numbers: Numbers) -> Iterator[Case]:
     """ps11: stronger skew hurts a single model, and helps personal ones."""
-    hurt = [(m, d, "dir=0.5", "dir=0.1") for m in ("fedavg", "fedprox", "fedgen") for d in DATA]
-    gains = ("local_only", "fedper", "fedrep", "fedfomo", "pfedsim")
-    helped = [(m, d, "dir=0.1", "dir=0.5") for m in gains for d in DATA]
-    return [
-        Case(f"{m} {d}", numbers("table3", m, d, better) - numbers("table3", m, d, worse))
-        for m, d, better, worse in hurt + helped
-    ]
+    signs = dict.fromkeys(("fedavg", "fedprox", "fedgen"), 1)
+    signs |= dict.fromkeys(("local_only", "fedper", "fedrep", "fedfomo", "pfedsim"), -1)
+    for (m, sign), d in product(signs.items(), DATA):
+        weak, strong = (numbers("table3", m, d, f"dir={alpha}") for alpha in (0.5, 0.1))
+        yield Case(f"{m} {d}", weak - strong if sign > 0 else strong - weak)
 
 
 def personal_beats_single(numbers: Numbers) -> list[Case]:
@@ -69,18 +69,16 @@ def longer_for_small(numbers: Numbers) -> list[Case]:
     return [Case(f"{d} {s}", best_rho(numbers, d, s) - mobile - 0.05) for d, s in LENET]
 
 
-def traffic(numbers: Numbers) -> list[Case]:
+def traffic(numbers: Numbers) -> Iterator[Case]:
     """ps23: scalars that are sent, as the formulas say, on CIFAR-10."""
     at = partial(numbers, "table7", dataset="cifar10", setting="dir=0.1")
     methods = ("fedavg", "pfedsim", "fedfomo", "fedgen")
     nu_m, pfedsim, fedfomo, fedgen = (at(method=m, metric="scalars_down") for m in methods)
     up, nu_g = at(method="pfedsim", metric="scalars_up"), 4_212 + 64  # with the generator's BatchNorm statistics
-    return [
-        Case("pFedSim as FedAvg, down", equal(pfedsim, nu_m)),
-        Case("pFedSim as FedAvg, up", equal(up, nu_m)),
-        Case("FedFomo: six models", equal(fedfomo, 6 * nu_m)),
-        Case("FedGen: the generator", equal(fedgen, nu_m + nu_g)),
-    ]
+    yield Case("pFedSim as FedAvg, down", equal(pfedsim, nu_m))
+    yield Case("pFedSim as FedAvg, up", equal(up, nu_m))
+    yield Case("FedFomo: six models", equal(fedfomo, 6 * nu_m))
+    yield Case("FedGen: the generator", equal(fedgen, nu_m + nu_g))
 
 
 def domains_won(numbers: Numbers) -> list[Case]:

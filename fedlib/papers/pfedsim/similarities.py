@@ -19,6 +19,8 @@ from fedlib.report.style import GREY, PALETTE, RED, WIDE
 from fedlib.studies.item import Cell, enough, item
 from fedlib.studies.tasks import Probe
 
+SIGNALS = {"WDB": "BatchNorm statistics", "MDB": "updates", "LDB": "losses", "CS": "classifiers"}
+
 
 @item(
     "Fig. 1: linear CKA between ten models trained alone, by layer (mean over pairs).",
@@ -50,9 +52,6 @@ def _(study):
         ax.label_outer()
     figure.colorbar(axes[0].images[0], ax=axes, label="linear CKA", fraction=0.05, aspect=20)
     yield figure
-
-
-SIGNALS = {"WDB": "BatchNorm statistics", "MDB": "updates", "LDB": "losses", "CS": "classifiers"}
 
 
 def pairs_of_clients(sizes) -> Probe:
@@ -200,24 +199,18 @@ def stages(sizes):
         yield Cell("fedavg", "cifar10", setting, (task,), read, metric, sizes.stage_seeds)
 
 
-@stages.draw
+@stages.shows
 def _(study):
+    numbers = study.numbers("stages", metric="tau").astype({"round": int, "cap": float})
+    tau = enough(numbers.query("similarity == 'per_class' and cap == 0.0001")).groupby("round")["value"].mean()
+    yield (
+        f"Equation (3) agrees best with the data similarity after {tau.idxmax()} rounds of FedAvg (tau "
+        f"{tau.max():.2f}); after {tau.index[-1]} rounds tau is {tau.iloc[-1]:.2f}. The largest tau of all variants is "
+        f"{numbers.groupby('setting')['value'].mean().max():.2f}."
+    )
     names = {kind: "mean cosine" if kind[0] == "mean_cos" else f"eq. (3), cap {kind[1]:g}" for kind in VARIANTS}
     colors = dict(zip(names.values(), PALETTE, strict=False))
-    numbers = study.numbers("stages", metric="tau").astype({"round": int, "cap": float})
     kinds = [names[kind] for kind in zip(numbers["similarity"], numbers["cap"], strict=True)]
     text = {"xlabel": "rounds of FedAvg", "ylabel": "Kendall's $\\tau$ with\nthe data similarity", "height": 2.6}
     look = {"named": str, "look": lambda kind: {"color": colors[kind], "marker": "o"}}
-    return line_panels(numbers.assign(method=kinds), "round", (), **text, **look)
-
-
-@stages.says
-def _(study):
-    numbers = study.numbers("stages", metric="tau").astype({"round": int})
-    numbers = enough(numbers.query("similarity == 'per_class' and cap == '0.0001'"))
-    tau = numbers.groupby("round")["value"].mean()
-    return (
-        f"Equation (3) agrees best with the data similarity after {tau.idxmax()} rounds of FedAvg (tau "
-        f"{tau.max():.2f}); after {tau.index[-1]} rounds tau is {tau.iloc[-1]:.2f}. The largest tau of all variants is "
-        f"{study.means('stages', 'setting', metric='tau').max():.2f}."
-    )
+    yield line_panels(numbers.assign(method=kinds), "round", (), **text, **look)
