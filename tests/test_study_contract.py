@@ -1,13 +1,17 @@
 """What holds for the study of every paper: its cells, its runs, its claims, and its items while nothing is measured."""
 
+from types import SimpleNamespace
+
 import pandas as pd
 import pytest
+from matplotlib import pyplot as plt
 from studies import drawn_and_said, given, official, with_numbers
 
 from fedlib.report.paper import FOLDER, KEY, PAPERS, PROFILES, reported
 from fedlib.studies import rows
 from fedlib.studies.claim import Numbers
 from fedlib.studies.differences import first_protocol
+from fedlib.studies.item import Item, Unmeasured, enough
 from fedlib.studies.pages import summary
 from fedlib.studies.study import study
 from fedlib.studies.tasks import Run
@@ -69,6 +73,31 @@ def test_every_item_has_a_title_and_draws_and_says_nothing_while_nothing_is_meas
         assert not item.drawing or len(item.alt) > 10
         assert one.says(name) == ""
         assert (paper, name) in WITHOUT_RUNS or drawn_and_said(one, name) == ""
+
+
+def test_a_sentence_needs_no_figure_and_an_item_with_too_few_numbers_has_neither():
+    one, drawn = Item("one", "One."), []
+
+    @one.shows
+    def _(study):
+        enough(study.rows)
+        yield "A sentence."
+        drawn.append(True)
+        yield plt.figure()
+
+    some = study("pfedsim", "smoke").replace(
+        cells=(), shown={"one": one}, rows={("a run", 0): SimpleNamespace(diverged=None)}
+    )
+    assert (some.says("one"), drawn) == ("A sentence.", [])
+    assert some.figure("one").axes == []
+    none = some.replace(rows={})
+    assert none.says("one") == ""
+    assert none.figure("one").axes[0].texts[0].get_text().startswith("Nothing of this")
+    assert drawn == [True]
+    means = pd.Series({"a": 1.0, "b": 2.0, "c": 3.0})
+    assert enough(means, "c", "a").tolist() == [3, 1]
+    with pytest.raises(Unmeasured):
+        enough(means, "a", "d")
 
 
 def test_an_item_with_two_protocols_puts_both_beside_the_printed_numbers_and_counts_the_first_once():

@@ -114,7 +114,7 @@ def few(sizes):
 
 @few.shows
 def _(study):
-    numbers, table1 = study.numbers("few"), study.table("table1").query("metric == 'weighted_f1'")
+    numbers, table1 = enough(study.numbers("few")), study.table("table1").query("metric == 'weighted_f1'")
     printed = table1.set_index("method")["paper"]
     numbers = numbers.assign(kind=numbers["images"] + " images", paper=numbers["method"].map(printed))
     table = numbers.pivot_table(index="method", columns="kind", values="value", sort=False)

@@ -220,7 +220,8 @@ def _(study):
 
 def gains(study, name: str) -> pd.DataFrame:
     """Points over Local-Only of the same seed (value), by x."""
-    key, numbers, same = HYPER[name][0], study.numbers(name, metric="accuracy"), ["data", "split", "public", "seed"]
+    key, same = HYPER[name][0], ["data", "split", "public", "seed"]
+    numbers = enough(study.numbers(name, metric="accuracy"))
     alone = numbers.loc[numbers[key] == NOBODY, [*same, "value"]]
     rows = enough(numbers[numbers[key] != NOBODY].merge(alone, on=same, suffixes=("", "_alone")))
     value = rows["value"] - rows["value_alone"]
@@ -237,12 +238,12 @@ def varied(name: str, axis: str, more: str = "") -> Item:
         alt=f"Gain over Local-Only by {axis}{more}.",
     )
     def values(sizes):
+        if name not in sizes.varied:
+            return
         (key, hyper), kinds = HYPER[name], sizes.kinds if name == "fig4" else ("labeled",)
         usual = {"fig3": PUBLIC, "fig4": 4, "fig5": 1, "fig6": sizes.server_epochs}[name]
         sources = {MAIN: sizes.data[MAIN]} | ({"cifar10": sizes.half} if sizes.half else {})
-        for (data, source), split, kind in (
-            product(sources.items(), sizes.splits, kinds) if name in sizes.varied else ()
-        ):
+        for (data, source), split, kind in product(sources.items(), sizes.splits, kinds):
             tasks = {NOBODY: sizes.run(source, split, sizes.method("local_only"))}
             for x in sorted([*sizes.varied[name], usual]):
                 tasks[x] = sizes.run(source, split, sizes.pfedhr(kind, **({hyper: x} if hyper else {})))
@@ -260,12 +261,10 @@ def varied(name: str, axis: str, more: str = "") -> Item:
         pairs, ends = rows.assign(method=rows["split"] + rows["public"]), (rows["x"].max(), rows["x"].min())
         text = paired_difference(pairs, *ends, "x", lambda x: f"{HYPER[name][0]} = {x:g}")
         yield text if ends[0] > ends[1] else ""
-        lines = [paired(rows, "x")]
+        whole, same = paired(rows, "x"), ["data", "public", "split", "method"]
+        first = whole[whole["x"] == 1].groupby(same)[["value", "accuracy"]].mean().reset_index().assign(seed=-1)
+        lines = [whole]
         for s in (1, 2, 3) if name == "fig5" else ():
-            same = ["data", "public", "split", "method"]
-            first = (
-                lines[0][lines[0]["x"] == 1].groupby(same)[["value", "accuracy"]].mean().reset_index().assign(seed=-1)
-            )
             lost = first["accuracy"] * first["split"].map({split: drops[s - 1] / 100 for split, drops in DROPS.items()})
             lines.append(first.assign(x=s, value=first["value"] - lost, method=first["method"] + ", paper"))
         text = {"xlabel": axis, "ylabel": "gain over Local-Only [points]", "reference": "Local-Only"}

@@ -133,9 +133,17 @@ def teachers(sizes):
     return accuracy.of_pfedhr(sizes, "teachers", "with a head")
 
 
-@teachers.draw
+@teachers.shows
 def _(study):
     rows = by_client(study)
+    mean = rows[rows["teacher"] == PRINTED].groupby("round")[["knows", "accuracy"]].mean().dropna()
+    teacher, client = enough(mean).iloc[-1]
+    gains = "; ".join(filter(None, (gain(study, who, NOBODY)[:-1] for who in (PRINTED, ALL_KNOWING))))
+    yield (
+        f"In round {mean.index[-1]} the teachers of pFedHR (red) have an accuracy of {teacher:.0f} % (chance: "
+        f"{accuracy.CHANCE[rows['split'].iloc[0]]:.0f} %) and the clients (black) of {client:.0f} %: the teachers are "
+        f"{'less' if teacher < client else 'more'} accurate than their clients. {gains and f'Final accuracy: {gains}.'}"
+    ).strip()
     figure, (above, below) = plt.subplots(2, 1, figsize=(WIDE, 4.4), sharex=True)
     above.set(ylabel="accuracy [%]", ylim=(0, 100), title="teachers and clients of pFedHR")
     below.set(xlabel="round", ylabel="gain over\nLocal-Only [points]", title="gain of the clients, by teacher")
@@ -151,20 +159,7 @@ def _(study):
                 ends[name] = seeds_and_mean(ax, own.pivot_table(index="round", columns="seed", values=column), color)
         ax.set_xlim(right=rows["round"].max())
         name_ends(ax, ends, chance)
-    return figure
-
-
-@teachers.says
-def _(study):
-    rows = by_client(study)
-    mean = rows[rows["teacher"] == PRINTED].groupby("round")[["knows", "accuracy"]].mean().dropna()
-    teacher, client = enough(mean).iloc[-1]
-    gains = "; ".join(filter(None, (gain(study, who, NOBODY)[:-1] for who in (PRINTED, ALL_KNOWING))))
-    return (
-        f"In round {mean.index[-1]} the teachers of pFedHR (red) have an accuracy of {teacher:.0f} % (chance: "
-        f"{accuracy.CHANCE[rows['split'].iloc[0]]:.0f} %) and the clients (black) of {client:.0f} %: the teachers are "
-        f"{'less' if teacher < client else 'more'} accurate than their clients. {gains and f'Final accuracy: {gains}.'}"
-    ).strip()
+    yield figure
 
 
 @item(
