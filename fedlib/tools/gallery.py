@@ -28,7 +28,7 @@ class Formulas(IPythonRenderer):
 
     def block_math(self, body: str) -> str:
         """A formula between two `$$`, on lines of its own."""
-        return convert(body, display="block")
+        return convert(body, display="block").replace("<math ", '<math tabindex="0" ')  # may scroll
 
     def inline_math(self, body: str) -> str:
         """A formula between two `$`, in a line of text."""
@@ -52,7 +52,8 @@ def notebook_body(path: Path) -> str:
         if cell.cell_type == "code":
             cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]
     exporter = HTMLExporter(config=EXPORT, template_name="basic", filters={"markdown2html": markdown_to_html})
-    return exporter.from_notebook_node(notebook)[0]
+    body = exporter.from_notebook_node(notebook)[0].replace("<pre>", '<pre tabindex="0">')  # may scroll
+    return re.sub(r"<th([^>]*)>(?:&nbsp;|\s*)</th>", r"<td\1></td>", body)  # screen readers take a <th> for a name
 
 
 def in_order(name: str) -> tuple[bool, bool, bool, list[int], str]:
@@ -86,7 +87,7 @@ def write_gallery(folder: str | Path) -> Path | None:
     finished = [folder / name for name in PAPERS if all((folder / name / end).exists() for end in ends)]
     if not finished:
         return None
-    look = {"code": HtmlFormatter(style="default").get_style_defs(".highlight")}
+    look = {"code": HtmlFormatter(style="xcode").get_style_defs(".highlight")}
     sections = []
     for report in finished:
         for path in report.glob("*.ipynb"):

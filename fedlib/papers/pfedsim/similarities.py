@@ -84,8 +84,8 @@ def _(study):
         for _, one in values.groupby("seed"):
             one = one.sort_values("DataSimilarity")
             ax.plot(one["DataSimilarity"], one[name], color=color, linewidth=0.8, marker="o", markersize=3)
-        ax.set_title(words, loc="left", color=color if name == "CS" else "black")
-        ax.set(xlabel="data similarity", ylabel="measured")
+        ax.set_title(f"{words}: tau {tau[words]:.2f}", loc="left", color=color if name == "CS" else "black")
+        ax.set(xlabel="data similarity", ylabel=name)
     for ax in axes[:2]:
         ax.set_xlabel("")
     yield figure
