@@ -13,6 +13,10 @@ from fedlib.data import Dataset, datasets, load
 from fedlib.federation import *  # noqa: F403 (federate and one function per partition)
 from fedlib.methods import *  # noqa: F403 (one lower-case function per algorithm)
 from fedlib.models import MODELS
+from fedlib.models.pretrained import pretrained
+from fedlib.runs.compression import compressed
+from fedlib.runs.export import export
+from fedlib.runs.fairness import fairness
 from fedlib.runs.result import RunResult
 from fedlib.runs.run import run
 from fedlib.runs.slurm import slurm_share
@@ -78,11 +82,15 @@ __all__ = [
     "algorithm",
     "algorithms",
     "compare",
+    "compressed",
     "datasets",
     "evidence",
+    "export",
+    "fairness",
     "grid",
     "load",
     "models",
+    "pretrained",
     "report",
     "run",
     "slurm_share",

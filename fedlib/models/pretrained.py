@@ -1,0 +1,65 @@
+"""Warm start: an architecture whose initial weights are given."""
+
+import os
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from fedlib.models import Architecture, Models, architectures
+from fedlib.stack import Params
+
+
+def pretrained(
+    model: Models, weights: Mapping[str, Tensor] | str | os.PathLike[str], fresh: Collection[str] = ()
+) -> Architecture:
+    """Build an architecture that begins with given weights: the argument `model=` of a run.
+
+    The weights are part of the run's address. They are those of every draw: methods that want several independent
+    initial models, such as pFedMB, get equal ones.
+
+    Args:
+        model: the architecture, by name or as a function `(shape, n_classes) -> nn.Module`.
+        weights: tensors by name, as `RunResult.weights` and `nn.Module.state_dict` return them, or the path to a
+            safetensors file, as `fl.export` writes it.
+        fresh: beginnings of the names whose weights stay random, such as "classifier" for new classes.
+
+    Returns:
+        The architecture, with `_pretrained` after its name.
+
+    Raises:
+        ValueError: `model` is unknown or several; by `fl.run`: a weight is missing, unknown, or of another shape.
+        FileNotFoundError: there is no such file.
+
+    Example:
+        >>> import fedlib as fl
+        >>> federation = fl.federate(fl.load("digits", copies=1), fl.iid(), clients=3)
+        >>> first = fl.run("fedavg", federation, rounds=1, progress=False)
+        >>> warm = fl.pretrained("lenet5", first.weights(client=0), fresh=["classifier"])
+        >>> second = fl.run("fedper", federation, model=warm, rounds=1, progress=False)
+        >>> second.model.weights["fc1.0.bias"].equal(first.weights(client=0)["fc1.0.bias"])
+        True
+    """
+    known = architectures(model)
+    if len(known) != 1:
+        raise ValueError(f"model={model!r} is not allowed; name one architecture for these weights.")
+    [plain] = known
+    given: Params = load_file(Path(weights)) if isinstance(weights, str | os.PathLike) else dict(weights)
+    kept = {name: t.detach().cpu().clone() for name, t in given.items() if not name.startswith(tuple(fresh))}
+
+    def build_pretrained(shape: tuple[int, int, int], n_classes: int) -> nn.Module:
+        net = plain.build(shape, n_classes)
+        own = {name: t for name, t in net.state_dict().items() if not name.endswith("num_batches_tracked")}
+        wanted = {name: tuple(t.shape) for name, t in own.items() if not name.startswith(tuple(fresh))}
+        shapes = {name: tuple(t.shape) for name, t in kept.items() if not name.endswith("num_batches_tracked")}
+        if shapes != wanted:
+            wrong = min(name for name in {*shapes, *wanted} if shapes.get(name) != wanted.get(name))
+            raise ValueError(
+                f"model={plain.name!r} cannot begin with these weights; {wrong!r} has the shape {shapes.get(wrong)}, "
+                f"and the model needs {wanted.get(wrong)} (None: not there; `fresh` names what stays random)."
+            )
+        net.load_state_dict({name: kept[name] for name in wanted}, strict=False)
+        return net
+
+    return Architecture(f"{plain.name}_pretrained", build_pretrained, (*plain.made_of, build_pretrained))

@@ -1,0 +1,46 @@
+"""Fairness: how evenly the accuracy of a run is spread over its clients."""
+
+import math
+
+import numpy as np
+import pandas as pd
+
+from fedlib.runs.result import RunResult
+
+
+def fairness(*results: RunResult) -> pd.DataFrame:
+    """Compare how evenly runs serve their clients: the accuracies [%] of the clients in the last evaluation.
+
+    Args:
+        results: finished runs.
+
+    Returns:
+        One row per run: algorithm, seed, mean, std (over clients, with n - 1), worst_tenth (mean of the tenth of the
+        clients with the lowest accuracy, at least one), worst (the lowest one), gini (Gini coefficient: 0 if all are
+        equal, close to 1 if one client has all). Clients without test images do not count.
+
+    Source:
+        Li et al., "Fair Resource Allocation in Federated Learning", ICLR 2020, section 4 (standard deviation and worst
+        tenth).
+
+    Example:
+        >>> import fedlib as fl
+        >>> federation = fl.federate(fl.load("digits", copies=1), fl.dirichlet(alpha=0.3), clients=5, test_fraction=0.5)
+        >>> runs = [fl.run(name, federation, rounds=1, progress=False) for name in ("fedavg", "local_only")]
+        >>> fl.fairness(*runs).columns.tolist()
+        ['algorithm', 'seed', 'mean', 'std', 'worst_tenth', 'worst', 'gini']
+    """
+    lines = []
+    for result in results:
+        rows = result.accuracy[(result.accuracy["when"] == result.when) & (result.accuracy["n_test"] > 0)]
+        a = np.sort(rows.loc[rows["round"] == rows["round"].max(), "accuracy"].to_numpy())
+        n = len(a)
+        gini = float((2 * np.arange(1, n + 1) - n - 1) @ a / (n * a.sum())) if a.sum() else 0.0
+        spread = {
+            "mean": a.mean(),
+            "std": a.std(ddof=1) if n > 1 else 0.0,
+            "worst_tenth": a[: math.ceil(n / 10)].mean(),
+        }
+        about = {"algorithm": result.config["algorithm"], "seed": result.config["seed"]}
+        lines.append(about | spread | {"worst": a[0], "gini": gini})
+    return pd.DataFrame(lines, columns=["algorithm", "seed", "mean", "std", "worst_tenth", "worst", "gini"])
