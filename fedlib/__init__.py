@@ -17,6 +17,7 @@ from fedlib.models.pretrained import pretrained
 from fedlib.runs.compression import compressed
 from fedlib.runs.export import export
 from fedlib.runs.fairness import fairness
+from fedlib.runs.privacy import epsilon, private
 from fedlib.runs.result import RunResult
 from fedlib.runs.run import run
 from fedlib.runs.slurm import slurm_share
@@ -84,6 +85,7 @@ __all__ = [
     "compare",
     "compressed",
     "datasets",
+    "epsilon",
     "evidence",
     "export",
     "fairness",
@@ -91,6 +93,7 @@ __all__ = [
     "load",
     "models",
     "pretrained",
+    "private",
     "report",
     "run",
     "slurm_share",

@@ -15,7 +15,7 @@ class Architecture(NamedTuple):
 
     name: str
     build: Builder
-    made_of: tuple[Builder | str]  # code that is part of a run's address, or its fingerprint
+    made_of: tuple[Builder | str, ...]  # code that is part of a run's address, or its fingerprint
 
 
 Models = str | Builder | Sequence[str | Builder]  # the argument `model=` of a run

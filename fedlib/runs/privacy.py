@@ -1,0 +1,179 @@
+"""Differential privacy of each client's images: DP-SGD in local training, and the epsilon that was spent."""
+
+from dataclasses import replace
+from functools import lru_cache
+from typing import Annotated
+
+import numpy as np
+import pandas as pd
+import torch
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
+
+from fedlib.algorithm import Algorithm, resolve
+from fedlib.checks import above, at_least, below, check_annotation
+from fedlib.extras import Needs
+from fedlib.federation import Federation
+from fedlib.runs.plan import cohorts
+from fedlib.runs.result import RunResult
+from fedlib.stack import Tree, keys
+from fedlib.streams import generator
+from fedlib.training.channel import Channel
+from fedlib.training.phase import TRAINED, Loss, Phase, Trainer
+
+
+def private(algorithm: str | Algorithm, clip: float = 1.0, noise: float = 1.0) -> Algorithm:
+    """A method whose local training is DP-SGD: clipped gradients of single images, plus Gaussian noise.
+
+    In every step the gradient of each image is scaled down to the norm `clip`; their sum and noise with the standard
+    deviation `noise * clip` are divided by the number of images in the batch. An image that fills up a batch several
+    times counts once. The method may upload trained weights only; `epsilon` says what the uploads reveal.
+
+    `noise=0` and a large `clip` is the method itself, up to rounding, on batches without repeated images.
+
+    Args:
+        algorithm: the method, or its name. Its loss must be a mean over the images of a batch.
+        clip: the largest norm of an image's gradient over all trained weights, above 0.
+        noise: standard deviation of the noise, as a multiple of `clip`, at least 0.
+
+    Returns:
+        The method, with `+private` after its name.
+
+    Raises:
+        ValueError: an argument is not allowed; by `fl.run`: the model has BatchNorm, which mixes the images of a batch,
+            or the method uploads something else, such as prototypes or label counts.
+
+    Source:
+        Abadi et al., "Deep Learning with Differential Privacy", CCS 2016, Algorithm 1.
+
+    Example:
+        >>> import fedlib as fl
+        >>> federation = fl.federate(fl.load("digits", copies=1), fl.iid(), clients=3)
+        >>> method = fl.private("fedavg", clip=0.5, noise=1.2)
+        >>> fl.run(method, federation, model="lenet5_plain", rounds=1, progress=False)
+        RunResult(fedavg+private on digits, 3 clients, 1 rounds: accuracy 11.4 % over all test images)
+    """
+    method = resolve(algorithm)
+    clip = check_annotation("clip", clip, Annotated[float, above(0)])
+    noise = check_annotation("noise", noise, Annotated[float, at_least(0)])
+
+    def init(model, federation):
+        if model.batchnorm:
+            raise ValueError(f"model={model.name!r} is not allowed with private(); its BatchNorm mixes images.")
+        return method.init(model, federation)
+
+    def round(state, cohort):
+        channel = Weights(cohort.channel, method.name, frozenset(cohort.model.trainable))
+        return method.round(state, replace(cohort, trainer=noisy(cohort.trainer, clip, noise), channel=channel))
+
+    hyper = method.hyper | {"clip": clip, "noise": noise}
+    made_of = (private, *method.made_of)
+    return method._replace(name=f"{method.name}+private", init=init, round=round, hyper=hyper, made_of=made_of)
+
+
+class Weights(Channel):
+    """A channel on which clients send trained weights only, with these names; `inner` counts the bytes."""
+
+    def __init__(self, inner: Channel, method: str, names: frozenset[str]):
+        super().__init__(inner.statistics)
+        self.method, self.names, self.down, self._up = method, names, inner.down, inner.up
+
+    def up(self, tree: Tree) -> Tree:
+        """Receive from the clients; `ValueError` for anything but weights."""
+        if others := sorted({"/".join(path[-1:]) for path in keys(tree)} - self.names):
+            what = f"{others[0]!r}" if others[0] else "a tensor without a name"
+            raise ValueError(f"{self.method} is not allowed in private(); it uploads {what}, which no noise protects.")
+        return self._up(tree)
+
+
+def noisy(trainer: Trainer, clip: float, noise: float) -> Trainer:
+    """The trainer with the loss `clipped` and its noise."""
+
+    def train(phase: Phase) -> tuple[Tree, torch.Tensor]:
+        leaves = [t[0] for t, role in zip(tree_leaves(phase.w), phase.roles, strict=True) if role == TRAINED]
+        draws = []
+        for row, (client, steps) in enumerate(zip(phase.clients, phase.batches, strict=True)):
+            rng = generator(*(phase.stream or (phase.title,)), "noise", client)
+            arrays = [rng.standard_normal((len(steps), *t.shape)) for t in leaves]
+            own = {f"noise{i}": torch.as_tensor(array, dtype=leaves[i].dtype) for i, array in enumerate(arrays)}
+            draws.append(own | (phase.draws[row] if phase.draws else {}))
+        return trainer(phase._replace(loss=clipped(phase.loss, phase.roles, clip, noise), draws=tuple(draws)))
+
+    return train
+
+
+@lru_cache  # the same function for the same loss: a GPU compiles it once
+def clipped(loss: Loss, roles: tuple[str, ...], clip: float, noise: float) -> Loss:
+    """The mean loss of ONE client with the gradient of Algorithm 1: clipped for each image, summed, with noise."""
+
+    def private_loss(w, batch, *context):
+        leaves, structure = tree_flatten(w)
+        places = [i for i, role in enumerate(roles) if role == TRAINED]
+        known = [t.detach() for t in leaves]
+
+        def of_one(trained, x, y, index):
+            whole = [trained[places.index(i)] if i in places else t for i, t in enumerate(known)]
+            one = batch._replace(x=x[None], y=y[None], index=index[None])
+            return loss(tree_unflatten(whole, structure), one, *context)
+
+        each = torch.func.vmap(torch.func.grad_and_value(of_one), in_dims=(None, 0, 0, 0))
+        gradients, losses = each([known[i] for i in places], batch.x, batch.y, batch.index)  # [batch, ...]
+        norms = sum(g.flatten(1).square().sum(1) for g in gradients).sqrt()  # [batch]
+        repeats = (batch.index[:, None] == batch.index).sum(1)  # [batch]
+        factor = (clip / norms.clamp(min=clip)) / repeats
+        value = losses.mean().detach()
+        for n, (i, g) in enumerate(zip(places, gradients, strict=True)):
+            total = torch.tensordot(factor, g, 1) + noise * clip * batch.draws[f"noise{n}"]
+            value = value + ((leaves[i] - known[i]) * (total / len(batch.y)).detach()).sum()  # 0, with this gradient
+        return value
+
+    return private_loss
+
+
+def epsilon(result: RunResult, federation: Federation, delta: float = 1e-5) -> pd.DataFrame:
+    """Compute the differential privacy of each client's images after a run with `private`.
+
+    Opacus's accountant (Renyi differential privacy of the subsampled Gaussian mechanism) composes all steps of a client
+    in the rounds for which it was drawn. It assumes that every step draws its images independently; the run goes
+    through shuffled epochs instead, as is common. Numbers of images are taken as known to the server.
+
+    Args:
+        result: the run.
+        federation: its federation.
+        delta: probability with which the bound may fail, in (0, 1); usually below one over the number of images.
+
+    Returns:
+        One row per client: client, n_train, rounds (in which it took part), steps, epsilon (0 if it never took part,
+        infinite without noise).
+
+    Raises:
+        ValueError: the run has another federation or no `private` method, or delta is not allowed.
+        ModuleNotFoundError: opacus is not installed.
+
+    Source:
+        Mironov et al., "Renyi Differential Privacy of the Sampled Gaussian Mechanism", 2019, as Opacus has it.
+
+    Example:
+        >>> import fedlib as fl
+        >>> federation = fl.federate(fl.load("digits", copies=1), fl.iid(), clients=3)
+        >>> run = fl.run(fl.private("fedavg"), federation, model="lenet5_plain", rounds=1, progress=False)
+        >>> fl.epsilon(run, federation).columns.tolist()
+        ['client', 'n_train', 'rounds', 'steps', 'epsilon']
+    """
+    with Needs("privacy", "fl.epsilon"):
+        from opacus.accountants import RDPAccountant
+
+    check_annotation("delta", delta, Annotated[float, above(0), below(1)])
+    config, hyper = result.config, dict(result.config["hyper"])  # type: ignore[call-overload]
+    if config["federation"] != federation.fingerprint or "noise" not in hyper:
+        raise ValueError("epsilon needs a run of private(...) and the federation of this run.")
+    taking_part = federation.n_clients - federation.unseen
+    drawn = np.concatenate(cohorts(taking_part, *(config[name] for name in ("join_ratio", "rounds", "seed"))))  # type: ignore
+    size, lines = int(str(config["batch_size"])), []
+    for client, rounds in enumerate(np.bincount(drawn, minlength=taking_part)):
+        n = len(federation.train[client])
+        steps = int(rounds) * int(str(config["local_epochs"])) * -(-n // size)
+        accountant = RDPAccountant()
+        accountant.history = [(hyper["noise"], min(1.0, size / n), steps)]
+        spent = accountant.get_epsilon(delta) if steps and hyper["noise"] else (np.inf if steps else 0.0)
+        lines.append((client, n, int(rounds), steps, spent))
+    return pd.DataFrame(lines, columns=["client", "n_train", "rounds", "steps", "epsilon"])

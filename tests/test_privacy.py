@@ -1,0 +1,96 @@
+"""DP-SGD against a loop over single images, its noise, and what it refuses; epsilon against the accountant's steps."""
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+
+import fedlib as fl
+from fedlib.runs.plan import cohorts
+from fedlib.training.batches import client_batches
+
+DATA = fl.load("digits", copies=1).subset(range(60))
+FEDERATION = fl.federate(DATA, fl.dirichlet(alpha=0.7, min_size=6), clients=4, test_fraction=0.3, seed=1)
+SETTING = dict(model="lenet5_plain", rounds=1, local_epochs=2, batch_size=16, lr=0.1, seed=5, progress=False)
+
+
+def by_hand(result, client: int, clip: float) -> dict[str, torch.Tensor]:
+    """Two or more steps of Algorithm 1 without noise, image by image; a repeated image counts once."""
+    net, lr = result.model.net, SETTING["lr"]
+    w = {name: t.clone() for name, t in result.model.weights.items()}
+    steps = client_batches(FEDERATION.train[client], [0, 1], 16, (5, "train", 0, "batches", client, "local"))
+    assert any(len(set(step.tolist())) < 16 for step in steps)
+    for step in steps:
+        total = {name: torch.zeros_like(t) for name, t in w.items()}
+        for i in sorted(set(step.tolist())):
+            x = torch.as_tensor((DATA.x[i] / 255 - DATA.mean[:, None, None]) / DATA.std[:, None, None]).float()
+            leaves = {name: t.clone().requires_grad_() for name, t in w.items()}
+            logits = torch.func.functional_call(net, leaves, (x[None],))
+            g = torch.autograd.grad(cross_entropy(logits, torch.tensor([int(DATA.y[i])])), list(leaves.values()))
+            norm = torch.cat([each.flatten() for each in g]).norm()
+            for name, each in zip(leaves, g, strict=True):
+                total[name] += each * min(1.0, clip / norm)
+        w = {name: w[name] - lr * total[name] / 16 for name in w}
+    return w
+
+
+@pytest.mark.parametrize("backend", ["loop", "stacked"])
+@pytest.mark.parametrize("clip", [0.4, 2.5])
+def test_a_step_sums_the_clipped_gradients_of_single_images(clip, backend):
+    result = fl.run(fl.private("local_only", clip, noise=0), FEDERATION, backend=backend, **SETTING)
+    client = next(i for i, index in enumerate(FEDERATION.train) if len(index) < 16)
+    for name, expected in by_hand(result, client, clip).items():
+        assert torch.allclose(result.weights(client)[name], expected, atol=2e-6), name
+
+
+def test_noise_is_gaussian_and_every_client_has_its_own():
+    setting = SETTING | {"batch_size": 64, "lr": 0.5, "local_epochs": 1}  # one step
+    quiet, loud = (fl.run(fl.private("local_only", 0.4, noise), FEDERATION, **setting) for noise in (0.0, 3.0))
+    drawn = []
+    for i in (0, 1):
+        gaps = [loud.weights(i)[name] - quiet.weights(i)[name] for name in quiet.model.weights]
+        drawn.append(torch.cat([gap.flatten() for gap in gaps]).numpy() * 64 / (0.5 * 0.4 * 3.0))
+    for z in drawn:
+        assert abs(z.mean()) < 0.02
+        assert z.std() == pytest.approx(1, abs=0.02)
+        assert (np.abs(z) > 2).mean() == pytest.approx(0.0455, abs=0.005)
+    assert abs(np.corrcoef(drawn)[0, 1]) < 0.02
+    first, second = (fl.run(fl.private("fedavg", 0.4, 3.0), FEDERATION, **setting | {"rounds": n}) for n in (1, 2))
+    start, once, twice = (
+        w["fc1.0.weight"].flatten() for w in (first.model.weights, first.weights(0), second.weights(0))
+    )
+    assert abs(np.corrcoef(once - start, twice - once)[0, 1]) < 0.1  # and every round
+
+
+@pytest.mark.parametrize(
+    ("method", "model", "word"),
+    [("fedavg", "lenet5", "BatchNorm"), ("fedproto", "lenet5_plain", "uploads"), ("pfedmb", "lenet5_plain", "uploads")],
+)
+def test_what_noise_does_not_protect_is_refused(method, model, word):
+    with pytest.raises(ValueError, match=word):
+        fl.run(fl.private(method), FEDERATION, **SETTING | {"model": model})
+
+
+def test_epsilon_composes_the_steps_of_the_rounds_in_which_a_client_took_part():
+    accountants = pytest.importorskip("opacus.accountants")
+    federation = fl.federate(DATA, fl.dirichlet(alpha=0.7, min_size=6), clients=5, unseen=1, test_fraction=0.3, seed=1)
+    setting = SETTING | dict(rounds=3, join_ratio=0.5, batch_size=4)
+    table = fl.epsilon(fl.run(fl.private("fedavg", noise=1.3), federation, **setting), federation, delta=1e-3)
+    drawn = np.concatenate(cohorts(4, 0.5, 3, 5)).tolist()
+    assert table["rounds"].tolist() == [drawn.count(i) for i in range(4)]
+    assert len(set(table["rounds"])) > 1
+    for row in table.itertuples():
+        accountant = accountants.RDPAccountant()
+        for _ in range(row.rounds * 2 * int(np.ceil(row.n_train / 4))):
+            accountant.step(noise_multiplier=1.3, sample_rate=min(1, 4 / row.n_train))
+        expected = accountant.get_epsilon(1e-3) if row.rounds else 0
+        assert row.epsilon == pytest.approx(expected, rel=1e-6)
+
+
+def test_epsilon_of_another_run_is_refused():
+    pytest.importorskip("opacus")
+    for method, federation in ("fedavg", FEDERATION), (fl.private("fedavg"), fl.federate(DATA, fl.iid(), clients=4)):
+        with pytest.raises(ValueError, match="federation of this run"):
+            fl.epsilon(fl.run(method, FEDERATION, **SETTING), federation)
+    endless = fl.epsilon(fl.run(fl.private("fedavg", noise=0.0), FEDERATION, **SETTING), FEDERATION)
+    assert np.isinf(endless["epsilon"]).all()
