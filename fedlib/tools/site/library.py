@@ -45,6 +45,11 @@ API = {  # page: title, what it is for, and the names by module
         "From frames of results to what a notebook shows; `fl.report`.",
         {"fedlib.report": " ".join(name for name in fl.report.__all__ if not name.isupper())},
     ),
+    "additions": (
+        "Additions to any method",
+        "Compressed uploads, differential privacy, fairness, and the model of a client as a file.",
+        {"fedlib": "compressed private epsilon fairness export"},
+    ),
     "own_methods": (
         "Write a method",
         "What a method is made of: its value, the clients of a round, local training, and stacks.",
@@ -62,6 +67,7 @@ API = {  # page: title, what it is for, and the names by module
         "Models",
         "Architectures by name, and how clients with different ones are dealt out.",
         {
+            "fedlib": "pretrained",
             "fedlib.models": "build Model Architecture Ensemble deal features lenet4 lenet5 lenet5_bn lenet5_plain "
             "mobilenetv2 mobilenetv2_pretrained resnet18 resnet18_gn"
         },
