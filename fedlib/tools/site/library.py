@@ -69,7 +69,7 @@ API = {  # page: title, what it is for, and the names by module
         {
             "fedlib": "pretrained",
             "fedlib.models": "build Model Architecture Ensemble deal features lenet4 lenet5 lenet5_bn lenet5_plain "
-            "mobilenetv2 mobilenetv2_pretrained resnet18 resnet18_gn"
+            "mobilenetv2 mobilenetv2_pretrained resnet18 resnet18_gn",
         },
     ),
     "similarity": (
