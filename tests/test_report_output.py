@@ -15,6 +15,7 @@ import fedlib as fl
 import fedlib.report as report
 from fedlib.report import provenance
 from fedlib.report.output import WRAPPED, with_deviations
+from fedlib.report.paper import QUESTIONS
 from fedlib.report.provenance import commit
 from fedlib.studies.item import Cell, Item
 from fedlib.studies.rows import Row
@@ -243,3 +244,12 @@ def test_a_source_has_the_first_line_of_its_docstring_and_the_rest_folded():
     page.style.extract()
     assert page.find("details") is None
     assert page.get_text().strip() == 'def short(x):\n    """Triple."""\n    return 3 * x'
+
+
+def test_the_answer_is_that_of_the_papers_size_with_its_three_numbers(tmp_path):
+    r, study = report.open("pfedsim", "smoke", tmp_path), fl.study("pfedsim", "smoke")
+    page, answer = BeautifulSoup(r.answer(study).data, "html.parser"), fl.study("pfedsim").answer()
+    assert " ".join(page.p.get_text().split()) == f"{QUESTIONS['pfedsim']} {answer.says}"
+    assert [part.get_text() for part in page.select("div span")] == [number for number, _ in answer.numbers]
+    empty = r.answer(study.replace(profile="paper", rows={}))
+    assert "not been measured" in empty.data

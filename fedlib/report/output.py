@@ -26,7 +26,7 @@ from pandas.io.formats.style_render import CSSDict
 
 from fedlib.checks import check_choice
 from fedlib.files import write_bytes, write_text
-from fedlib.report.paper import PAPERS, PROFILES, format_pm, readings
+from fedlib.report.paper import PAPERS, PROFILES, QUESTIONS, format_pm, readings
 from fedlib.report.provenance import environment
 from fedlib.report.style import COLOURS
 from fedlib.report.templates import TEMPLATES
@@ -202,6 +202,17 @@ class Report:
         self._write("differences", frame)
         lines = [(item, study.item(item).title, says) for item, says in frame[["item", "says"]].to_numpy()]
         return _html("differences.html", lines=lines)
+
+    def answer(self, study: Study) -> HTML:
+        """Show the answer to the paper's question: a sentence and three numbers, measured at the paper's own size.
+
+        Args:
+            study: the study, at any size.
+
+        Returns:
+            The answer, for display.
+        """
+        return _html("answer.html", question=QUESTIONS[self.paper], answer=study.at_full_size.answer())
 
     def learned(self, study: Study, **topics: str) -> HTML:
         """Show what was learned: for each topic the first sentence of an item, made from its measured numbers.
