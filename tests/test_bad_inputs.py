@@ -24,7 +24,7 @@ def refused(name: str, parameter: inspect.Parameter) -> list:
     """The values of WRONG that are wrong for this argument."""
     allowed = {parameter.default} if parameter.default.__hash__ else set()
     allowed |= {None} if NoneType in get_args(parameter.annotation) else set()
-    allowed |= {"no such value"} if parameter.name in ("root", "store", "ray") else set()
+    allowed |= {"no such value"} if parameter.name in ("root", "store", "ray", "path", "fresh") else set()
     allowed |= {-1} if (name, parameter.name) == ("pfedbayes", "rho") else set()
     return [value for value in WRONG if not any(value is one or value == one for one in allowed)]
 
@@ -44,8 +44,15 @@ def test_every_public_function_with_arguments_is_in_the_matrix():
     assert all(argument.values[2] for argument in ARGUMENTS)
 
 
+@pytest.fixture(scope="module")
+def result(tmp_path_factory) -> fl.RunResult:
+    federation = fl.federate(fl.load("digits", copies=1), fl.iid(), clients=2)
+    setting = dict(model="lenet5_plain", rounds=1, batch_size=256, progress=False)
+    return fl.run(fl.private("fedavg"), federation, store=tmp_path_factory.mktemp("runs"), **setting)
+
+
 @pytest.fixture
-def valid(federation) -> dict:
+def valid(federation, result) -> dict:
     """Arguments that are right, for the functions that need some."""
     cell = {"algorithm": "fedavg", "federation": federation, "rounds": 1}
     return {
@@ -56,6 +63,11 @@ def valid(federation) -> dict:
         "study": {"paper": "pfedsim"},
         "compare": {"table": "pfedmb/table1", "algorithm": "fedavg", "profile": "smoke"},
         "run": cell,
+        "compressed": {"algorithm": "fedavg"},
+        "private": {"algorithm": "fedavg"},
+        "epsilon": {"result": result, "federation": fl.federate(fl.load("digits", copies=1), fl.iid(), clients=2)},
+        "export": {"result": result, "client": 0},
+        "pretrained": {"model": "lenet5_plain", "weights": result.weights(0)},
         "sweep": {"cells": [cell]},
     }
 

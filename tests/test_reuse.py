@@ -63,7 +63,7 @@ def test_a_run_begins_with_the_weights_of_a_file(result, tmp_path):
 
 
 def test_fresh_names_stay_random(result):
-    model = fl.pretrained("lenet5", result.weights(5), fresh=["classifier"])
+    model = fl.pretrained("lenet5", result.weights(5), fresh="classifier")
     first, second = (fl.run("fedavg", FEDERATION, model=model, **SETTING | {"seed": s}).model.weights for s in (0, 1))
     assert first["fc1.0.weight"].equal(second["fc1.0.weight"])
     assert not first["classifier.weight"].equal(second["classifier.weight"])

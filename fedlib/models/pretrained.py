@@ -1,19 +1,17 @@
 """Warm start: an architecture whose initial weights are given."""
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from fedlib.checks import check_kind
 from fedlib.models import Architecture, Models, architectures
-from fedlib.stack import Params
 
 
-def pretrained(
-    model: Models, weights: Mapping[str, Tensor] | str | os.PathLike[str], fresh: Collection[str] = ()
-) -> Architecture:
+def pretrained(model: Models, weights: Mapping[str, Tensor] | str | os.PathLike[str], fresh: str = "") -> Architecture:
     """Build an architecture that begins with given weights: the argument `model=` of a run.
 
     The weights are part of the run's address. They are those of every draw: methods that want several independent
@@ -23,35 +21,44 @@ def pretrained(
         model: the architecture, by name or as a function `(shape, n_classes) -> nn.Module`.
         weights: tensors by name, as `RunResult.weights` and `nn.Module.state_dict` return them, or the path to a
             safetensors file, as `fl.export` writes it.
-        fresh: beginnings of the names whose weights stay random, such as "classifier" for new classes.
+        fresh: beginning of the names whose weights stay random, such as "classifier" for new classes. Default: none.
 
     Returns:
         The architecture, with `_pretrained` after its name.
 
     Raises:
-        ValueError: `model` is unknown or several; by `fl.run`: a weight is missing, unknown, or of another shape.
-        FileNotFoundError: there is no such file.
+        ValueError: an argument is not allowed, or no such file exists; by `fl.run`: a weight is missing, unknown, or of
+            another shape.
 
     Example:
         >>> import fedlib as fl
         >>> federation = fl.federate(fl.load("digits", copies=1), fl.iid(), clients=3)
         >>> first = fl.run("fedavg", federation, rounds=1, progress=False)
-        >>> warm = fl.pretrained("lenet5", first.weights(client=0), fresh=["classifier"])
+        >>> warm = fl.pretrained("lenet5", first.weights(client=0), fresh="classifier")
         >>> second = fl.run("fedper", federation, model=warm, rounds=1, progress=False)
         >>> second.model.weights["fc1.0.bias"].equal(first.weights(client=0)["fc1.0.bias"])
         True
     """
+
+    def stays_random(name: str) -> bool:
+        return bool(fresh) and name.startswith(fresh)
+
     known = architectures(model)
     if len(known) != 1:
         raise ValueError(f"model={model!r} is not allowed; name one architecture for these weights.")
     [plain] = known
-    given: Params = load_file(Path(weights)) if isinstance(weights, str | os.PathLike) else dict(weights)
-    kept = {name: t.detach().cpu().clone() for name, t in given.items() if not name.startswith(tuple(fresh))}
+    check_kind("weights", weights, Mapping | str | os.PathLike, "tensors by name, or the path to a file")
+    check_kind("fresh", fresh, str, "the beginning of names")
+    if not isinstance(weights, Mapping):
+        if not Path(weights).is_file():
+            raise ValueError(f"weights={str(weights)!r} is not a file.")
+        weights = load_file(Path(weights))
+    kept = {name: t.detach().cpu().clone() for name, t in weights.items() if not stays_random(name)}
 
     def build_pretrained(shape: tuple[int, int, int], n_classes: int) -> nn.Module:
         net = plain.build(shape, n_classes)
         own = {name: t for name, t in net.state_dict().items() if not name.endswith("num_batches_tracked")}
-        wanted = {name: tuple(t.shape) for name, t in own.items() if not name.startswith(tuple(fresh))}
+        wanted = {name: tuple(t.shape) for name, t in own.items() if not stays_random(name)}
         shapes = {name: tuple(t.shape) for name, t in kept.items() if not name.endswith("num_batches_tracked")}
         if shapes != wanted:
             wrong = min(name for name in {*shapes, *wanted} if shapes.get(name) != wanted.get(name))

@@ -3,11 +3,13 @@
 import copy
 import os
 from pathlib import Path
+from types import NoneType
 
 import numpy as np
 from safetensors.torch import save_file
 from torch import nn
 
+from fedlib.checks import check_count, check_kind
 from fedlib.files import write_file
 from fedlib.runs.result import RunResult
 
@@ -40,6 +42,9 @@ def export(result: RunResult, client: int, path: str | os.PathLike[str] | None =
         >>> net(torch.as_tensor(x, dtype=torch.float32)).shape
         torch.Size([5, 10])
     """
+    check_kind("result", result, RunResult, "a RunResult, as fl.run returns it")
+    check_count("client", client, 0, result.accuracy["client"].nunique() - 1)
+    check_kind("path", path, str | os.PathLike | NoneType, "a path")
     weights = result.weights(client)
     [model] = [model for model, clients in result.architectures if np.isin(client, clients)]
     net = copy.deepcopy(model.net).cpu().eval()

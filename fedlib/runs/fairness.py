@@ -1,18 +1,20 @@
 """Fairness: how evenly the accuracy of a run is spread over its clients."""
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
 
+from fedlib.checks import check_count, check_kind
 from fedlib.runs.result import RunResult
 
 
-def fairness(*results: RunResult) -> pd.DataFrame:
+def fairness(results: RunResult | Sequence[RunResult]) -> pd.DataFrame:
     """Compare how evenly runs serve their clients: the accuracies [%] of the clients in the last evaluation.
 
     Args:
-        results: finished runs.
+        results: a finished run, or several.
 
     Returns:
         One row per run: algorithm, seed, mean, std (over clients, with n - 1), worst_tenth (mean of the tenth of the
@@ -27,11 +29,14 @@ def fairness(*results: RunResult) -> pd.DataFrame:
         >>> import fedlib as fl
         >>> federation = fl.federate(fl.load("digits", copies=1), fl.dirichlet(alpha=0.3), clients=5, test_fraction=0.5)
         >>> runs = [fl.run(name, federation, rounds=1, progress=False) for name in ("fedavg", "local_only")]
-        >>> fl.fairness(*runs).columns.tolist()
+        >>> fl.fairness(runs).columns.tolist()
         ['algorithm', 'seed', 'mean', 'std', 'worst_tenth', 'worst', 'gini']
     """
-    lines = []
-    for result in results:
+    several, lines = [results] if isinstance(results, RunResult) else results, []
+    check_kind("results", several, Sequence, "a RunResult or a list of them")
+    check_count("number of results", len(several))
+    for result in several:
+        check_kind("results", result, RunResult, "a RunResult, as fl.run returns it, or a list of them")
         rows = result.accuracy[(result.accuracy["when"] == result.when) & (result.accuracy["n_test"] > 0)]
         a = np.sort(rows.loc[rows["round"] == rows["round"].max(), "accuracy"].to_numpy())
         n = len(a)

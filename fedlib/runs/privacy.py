@@ -10,7 +10,7 @@ import torch
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from fedlib.algorithm import Algorithm, resolve
-from fedlib.checks import above, at_least, below, check_annotation
+from fedlib.checks import above, at_least, below, check_annotation, check_kind
 from fedlib.extras import Needs
 from fedlib.federation import Federation
 from fedlib.runs.plan import cohorts
@@ -26,7 +26,8 @@ def private(algorithm: str | Algorithm, clip: float = 1.0, noise: float = 1.0) -
 
     In every step the gradient of each image is scaled down to the norm `clip`; their sum and noise with the standard
     deviation `noise * clip` are divided by the number of images in the batch. An image that fills up a batch several
-    times counts once. The method may upload trained weights only; `epsilon` says what the uploads reveal.
+    times counts once. The method may upload trained weights only; `epsilon` says what the uploads reveal. Fine-tuning
+    before an evaluation stays with the client and has no noise.
 
     `noise=0` and a large `clip` is the method itself, up to rounding, on batches without repeated images.
 
@@ -49,8 +50,8 @@ def private(algorithm: str | Algorithm, clip: float = 1.0, noise: float = 1.0) -
         >>> import fedlib as fl
         >>> federation = fl.federate(fl.load("digits", copies=1), fl.iid(), clients=3)
         >>> method = fl.private("fedavg", clip=0.5, noise=1.2)
-        >>> fl.run(method, federation, model="lenet5_plain", rounds=1, progress=False)
-        RunResult(fedavg+private on digits, 3 clients, 1 rounds: accuracy 11.4 % over all test images)
+        >>> fl.run(method, federation, model="lenet5_plain", rounds=1, progress=False).config["hyper"]
+        {'clip': 0.5, 'noise': 1.2}
     """
     method = resolve(algorithm)
     clip = check_annotation("clip", clip, Annotated[float, above(0)])
@@ -162,6 +163,8 @@ def epsilon(result: RunResult, federation: Federation, delta: float = 1e-5) -> p
     with Needs("privacy", "fl.epsilon"):
         from opacus.accountants import RDPAccountant
 
+    check_kind("result", result, RunResult, "a RunResult, as fl.run returns it")
+    check_kind("federation", federation, Federation, "a Federation, as fl.federate makes it")
     check_annotation("delta", delta, Annotated[float, above(0), below(1)])
     config, hyper = result.config, dict(result.config["hyper"])  # type: ignore[call-overload]
     if config["federation"] != federation.fingerprint or "noise" not in hyper:
