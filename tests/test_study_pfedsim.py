@@ -12,12 +12,12 @@ from studies import with_numbers
 
 import fedlib as fl
 from fedlib.algorithm import Global, init_global, one_for_all
-from fedlib.papers.pfedsim import measure
+from fedlib.papers.pfedsim import accuracy, measure
 from fedlib.papers.pfedsim.accuracy import NAMES, blind
-from fedlib.papers.pfedsim.sizes import ALPHAS, COLUMNS, MEASURES, METHODS
+from fedlib.papers.pfedsim.sizes import ALPHAS, COLUMNS, MEASURES, METHODS, PROTOCOLS, SMOKE
 from fedlib.report.paper import KEY
 from fedlib.studies.number import missing, point
-from fedlib.studies.rows import Row
+from fedlib.studies.rows import Row, facts_of
 from fedlib.studies.tasks import Images, images
 from fedlib.studies.verdict import judge
 from fedlib.training.batches import on_device
@@ -160,6 +160,20 @@ def test_methods_take_turns_so_a_machine_that_slows_down_does_not_change_who_is_
     assert found["scalars_down fedavg"] == found["scalars_up fedavg"] == found["scalars_up pfedsim"] == model
     assert found["scalars_down fedfomo"] > 1.5 * model  # models of others
     assert model < found["scalars_up fedfomo"] < 1.1 * model
+
+
+@pytest.mark.parametrize("protocol", sorted(PROTOCOLS))
+def test_a_run_of_every_protocol_becomes_a_row(protocol):
+    item = (
+        accuracy.table3
+        if protocol == "text"
+        else next(one for one in accuracy.table3.others if one.protocol == protocol)
+    )
+    [task] = next(cell.tasks for cell in item.cells(SMOKE) if cell.method == "pfedsim")
+    result = fl.run(**task.arguments(0) | {"rounds": 2, "evaluate_every": 1}, progress=False)
+    facts = facts_of(task, 0, result, 1.0)
+    assert {name: facts["config"][name] for name in PROTOCOLS[protocol]} == PROTOCOLS[protocol]
+    assert Row(task.name, 0, facts).score() == pytest.approx(result.score())
 
 
 def test_numbers_of_the_smoke_runs(smoke):

@@ -97,5 +97,7 @@ def run(sizes: Sizes, name: str, alpha: float, algorithm: Algorithm, **setting: 
 
 
 def warmed(run: Run) -> Run:
-    """A run of pFedSim that keeps what its similarities have learned."""
+    """A run of pFedSim that keeps what its similarities have learned, except with local statistics."""
+    if run.setting.get("statistics") == "local":
+        return run
     return run._replace(keep=partial(learned, run))
