@@ -11,6 +11,7 @@ import torch
 
 import fedlib as fl
 from fedlib.algorithm import ALGORITHMS
+from fedlib.report.paper import PAPERS, QUESTIONS, TITLES
 from fedlib.report.playground import Setting
 from fedlib.tools.site import library
 
@@ -45,7 +46,12 @@ def module(tmp_path, monkeypatch):
 
 
 def test_the_readme_is_one_screen_of_what_and_why():
-    assert len(README.splitlines()) <= 120
+    assert len(README.splitlines()) <= 126
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_the_answer_to_the_question_of_a_paper_is_that_of_the_measured_numbers(paper):
+    assert f"- **{TITLES[paper]}.** {QUESTIONS[paper]} {fl.study(paper).answer().says}\n" in README
 
 
 def test_the_first_example_runs():
