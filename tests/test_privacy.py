@@ -64,7 +64,7 @@ def test_noise_is_gaussian_and_every_client_has_its_own():
 
 @pytest.mark.parametrize(
     ("method", "model", "word"),
-    [("fedavg", "lenet5", "BatchNorm"), ("fedproto", "lenet5_plain", "uploads"), ("pfedmb", "lenet5_plain", "uploads")],
+    [("fedavg", "lenet5", "BatchNorm"), ("fedproto", "lenet5_plain", "uploads"), ("fedgen", "lenet5_plain", "uploads")],
 )
 def test_what_noise_does_not_protect_is_refused(method, model, word):
     with pytest.raises(ValueError, match=word):
@@ -87,9 +87,16 @@ def test_epsilon_composes_the_steps_of_the_rounds_in_which_a_client_took_part():
         assert row.epsilon == pytest.approx(expected, rel=1e-6)
 
 
+@pytest.mark.parametrize("method", [fl.ditto(), fl.pfedme(lam=1, steps=2), fl.perfedavg()])
+def test_a_method_that_trains_longer_than_epsilon_counts_is_refused(method):
+    with pytest.raises(ValueError, match="more or larger steps"):
+        fl.run(fl.private(method), FEDERATION, **SETTING)
+
+
 def test_epsilon_of_another_run_is_refused():
     pytest.importorskip("opacus")
-    for method, federation in ("fedavg", FEDERATION), (fl.private("fedavg"), fl.federate(DATA, fl.iid(), clients=4)):
+    others = ("fedavg", FEDERATION), ("fedgen", FEDERATION), (fl.private("fedavg"), fl.federate(DATA, fl.iid(), 4))
+    for method, federation in others:  # FedGen has a hyper-parameter `noise`
         with pytest.raises(ValueError, match="federation of this run"):
             fl.epsilon(fl.run(method, FEDERATION, **SETTING), federation)
     endless = fl.epsilon(fl.run(fl.private("fedavg", noise=0.0), FEDERATION, **SETTING), FEDERATION)

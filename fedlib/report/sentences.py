@@ -60,6 +60,8 @@ def gaps_to_best(
     numbers: pd.DataFrame, methods: Sequence[str], by: Sequence[str], name: Callable[..., str], named=label
 ) -> dict[str, tuple[float, str]]:
     """`gap_to_best` in each column of a table that has it, with the printed name of the other method."""
+    if numbers.empty:  # without the columns of settings
+        return {}
     gaps = {name(*key): gap_to_best(column, *methods) for key, column in numbers.groupby([*by], sort=False)}
     return {place: (gap, named(rival)) for place, (gap, rival) in gaps.items() if rival}
 

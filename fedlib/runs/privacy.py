@@ -26,8 +26,12 @@ def private(algorithm: str | Algorithm, clip: float = 1.0, noise: float = 1.0) -
 
     In every step the gradient of each image is scaled down to the norm `clip`; their sum and noise with the standard
     deviation `noise * clip` are divided by the number of images in the batch. An image that fills up a batch several
-    times counts once. The method may upload trained weights only; `epsilon` says what the uploads reveal. Fine-tuning
-    before an evaluation stays with the client and has no noise.
+    times counts once. Fine-tuning before an evaluation stays with the client and has no noise.
+
+    `epsilon` says what the uploads reveal. It counts the run's local epochs, so a method may not train longer in a
+    round or on larger batches, and may upload trained weights only. A choice that a client makes from its images
+    without uploading it, such as IFCA's cluster, is not covered. This is a simulation: the noise comes from the seed of
+    the run, and who knows the seed can subtract it.
 
     `noise=0` and a large `clip` is the method itself, up to rounding, on batches without repeated images.
 
@@ -41,7 +45,7 @@ def private(algorithm: str | Algorithm, clip: float = 1.0, noise: float = 1.0) -
 
     Raises:
         ValueError: an argument is not allowed; by `fl.run`: the model has BatchNorm, which mixes the images of a batch,
-            or the method uploads something else, such as prototypes or label counts.
+            the method uploads something else, such as prototypes or label counts, or it takes more or larger steps.
 
     Source:
         Abadi et al., "Deep Learning with Differential Privacy", CCS 2016, Algorithm 1.
@@ -51,7 +55,7 @@ def private(algorithm: str | Algorithm, clip: float = 1.0, noise: float = 1.0) -
         >>> federation = fl.federate(fl.load("digits", copies=1), fl.iid(), clients=3)
         >>> method = fl.private("fedavg", clip=0.5, noise=1.2)
         >>> fl.run(method, federation, model="lenet5_plain", rounds=1, progress=False).config["hyper"]
-        {'clip': 0.5, 'noise': 1.2}
+        {'dp_clip': 0.5, 'dp_noise': 1.2}
     """
     method = resolve(algorithm)
     clip = check_annotation("clip", clip, Annotated[float, above(0)])
@@ -64,9 +68,12 @@ def private(algorithm: str | Algorithm, clip: float = 1.0, noise: float = 1.0) -
 
     def round(state, cohort):
         channel = Weights(cohort.channel, method.name, frozenset(cohort.model.trainable))
-        return method.round(state, replace(cohort, trainer=noisy(cohort.trainer, clip, noise), channel=channel))
+        size, epochs = cohort.local.batch_size, cohort.local.epochs
+        left = {i: (size, steps_of(len(own), size, epochs)) for i, own in zip(cohort.ids, cohort.samples, strict=True)}
+        trainer = noisy(counted(cohort.trainer, method.name, left), clip, noise)
+        return method.round(state, replace(cohort, trainer=trainer, channel=channel))
 
-    hyper = method.hyper | {"clip": clip, "noise": noise}
+    hyper = method.hyper | {"dp_clip": clip, "dp_noise": noise}
     made_of = (private, *method.made_of)
     return method._replace(name=f"{method.name}+private", init=init, round=round, hyper=hyper, made_of=made_of)
 
@@ -76,14 +83,39 @@ class Weights(Channel):
 
     def __init__(self, inner: Channel, method: str, names: frozenset[str]):
         super().__init__(inner.statistics)
-        self.method, self.names, self.down, self._up = method, names, inner.down, inner.up
+        self.inner, self.method, self.names = inner, method, names
+
+    def down(self, tree: Tree, times: int = 1) -> Tree:
+        """Send to the clients."""
+        return self.inner.down(tree, times)
 
     def up(self, tree: Tree) -> Tree:
         """Receive from the clients; `ValueError` for anything but weights."""
         if others := sorted({"/".join(path[-1:]) for path in keys(tree)} - self.names):
             what = f"{others[0]!r}" if others[0] else "a tensor without a name"
             raise ValueError(f"{self.method} is not allowed in private(); it uploads {what}, which no noise protects.")
-        return self._up(tree)
+        return self.inner.up(tree)
+
+
+def steps_of(n: int, batch_size: int, epochs: int) -> int:
+    """Steps of a client with n images in a round."""
+    return epochs * -(-n // batch_size)
+
+
+def counted(trainer: Trainer, method: str, left: dict[int, tuple[int, int]]) -> Trainer:
+    """The trainer; `ValueError` beyond the batch size and the number of steps that a client has `left` in a round."""
+
+    def train(phase: Phase) -> tuple[Tree, torch.Tensor]:
+        for client, steps in zip(phase.clients, phase.batches, strict=True):
+            size, n = left[client]
+            left[client] = size, n - len(steps)
+            if len(steps) > n or (len(steps) and steps.shape[1] > size):
+                raise ValueError(
+                    f"{method} is not allowed in private(); it takes more or larger steps than the run's local epochs have."
+                )
+        return trainer(phase)
+
+    return train
 
 
 def noisy(trainer: Trainer, clip: float, noise: float) -> Trainer:
@@ -93,7 +125,7 @@ def noisy(trainer: Trainer, clip: float, noise: float) -> Trainer:
         leaves = [t[0] for t, role in zip(tree_leaves(phase.w), phase.roles, strict=True) if role == TRAINED]
         draws = []
         for row, (client, steps) in enumerate(zip(phase.clients, phase.batches, strict=True)):
-            rng = generator(*(phase.stream or (phase.title,)), "noise", client)
+            rng = generator(*phase.stream, "noise", client)
             arrays = [rng.standard_normal((len(steps), *t.shape)) for t in leaves]
             own = {f"noise{i}": torch.as_tensor(array, dtype=leaves[i].dtype) for i, array in enumerate(arrays)}
             draws.append(own | (phase.draws[row] if phase.draws else {}))
@@ -167,16 +199,16 @@ def epsilon(result: RunResult, federation: Federation, delta: float = 1e-5) -> p
     check_kind("federation", federation, Federation, "a Federation, as fl.federate makes it")
     check_annotation("delta", delta, Annotated[float, above(0), below(1)])
     config, hyper = result.config, dict(result.config["hyper"])  # type: ignore[call-overload]
-    if config["federation"] != federation.fingerprint or "noise" not in hyper:
+    if config["federation"] != federation.fingerprint or "dp_noise" not in hyper:
         raise ValueError("epsilon needs a run of private(...) and the federation of this run.")
     taking_part = federation.n_clients - federation.unseen
     drawn = np.concatenate(cohorts(taking_part, *(config[name] for name in ("join_ratio", "rounds", "seed"))))  # type: ignore
     size, lines = int(str(config["batch_size"])), []
     for client, rounds in enumerate(np.bincount(drawn, minlength=taking_part)):
         n = len(federation.train[client])
-        steps = int(rounds) * int(str(config["local_epochs"])) * -(-n // size)
+        steps = int(rounds) * steps_of(n, size, int(str(config["local_epochs"])))
         accountant = RDPAccountant()
-        accountant.history = [(hyper["noise"], min(1.0, size / n), steps)]
-        spent = accountant.get_epsilon(delta) if steps and hyper["noise"] else (np.inf if steps else 0.0)
+        accountant.history = [(hyper["dp_noise"], min(1.0, size / n), steps)]
+        spent = accountant.get_epsilon(delta) if steps and hyper["dp_noise"] else (np.inf if steps else 0.0)
         lines.append((client, n, int(rounds), steps, spent))
     return pd.DataFrame(lines, columns=["client", "n_train", "rounds", "steps", "epsilon"])

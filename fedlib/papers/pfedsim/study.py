@@ -14,8 +14,6 @@ def answer(study):
     """The gaps to the best rival in Table 3, and what the similarities add."""
 
     def gaps_in(numbers):
-        if numbers.empty:
-            return {}
         by = ["data", "dir"]
         return gaps_to_best(numbers, ["pfedsim"], by, lambda data, alpha: f"{data_label(data)}, Dir({alpha})")
 
