@@ -110,9 +110,8 @@ def counted(trainer: Trainer, method: str, left: dict[int, tuple[int, int]]) -> 
             size, n = left[client]
             left[client] = size, n - len(steps)
             if len(steps) > n or (len(steps) and steps.shape[1] > size):
-                raise ValueError(
-                    f"{method} is not allowed in private(); it takes more or larger steps than the run's local epochs have."
-                )
+                what = "more or larger steps than the local epochs of the run have"
+                raise ValueError(f"{method} is not allowed in private(); it takes {what}.")
         return trainer(phase)
 
     return train
