@@ -137,7 +137,7 @@ def test_the_paper_profile_has_the_papers_protocol():
     alone = common | {"rounds": 100, "local_epochs": 1, "join_ratio": 1.0, "evaluate_every": 100}
     groups = "dirichlet_groups(alpha=0.5, groups=10, min_size=100)"
     partition = {"mnist": groups, "cifar10": groups, "digit5": "mixed_domains(mixed=0.1)"}
-    tasks = {cell.key[1:3]: cell.tasks[0] for cell in PAPER.cells if cell.item in ("table1_text", "table2", "table3")}
+    tasks = {cell.key[1:3]: cell.tasks[0] for cell in PAPER.cells if cell.item.endswith("_text")}
     assert set(tasks) == {(method, name) for method in made for name in partition}
     for (method, name), task in tasks.items():
         algorithm, hyper, model, tune = made[method]
@@ -459,11 +459,25 @@ def test_the_slider_turns_the_whitened_clouds_and_changes_no_distance():
     assert torch.allclose(torch.pdist(before), torch.pdist(after), atol=1e-4)
 
 
-def test_table_1_with_5000_images_is_compared_first():
-    few, text = ({c.key[1:]: c.tasks[0] for c in PAPER.cells if c.item == i} for i in ("table1", "table1_text"))
-    assert few.keys() == text.keys()
-    for key, task in few.items():
+@pytest.mark.parametrize("table", ["table1", "table2", "table3"])
+def test_5000_images_of_mnist_and_personal_linear_layers_of_fedrep_are_compared_first(table):
+    inferred, text = ({c.key[1:]: c.tasks[0] for c in PAPER.cells if c.item == i} for i in (table, f"{table}_text"))
+    assert inferred.keys() == text.keys()
+    for key, task in inferred.items():
         usual = text[key]
-        assert task.images == usual.images._replace(few=5000)
-        assert str(task.partition) == str(usual.partition).replace("min_size=100", "min_size=10")
-        assert task._replace(images=usual.images, partition=usual.partition).name == usual.name
+        if table == "table1":
+            assert task.images == usual.images._replace(few=5000)
+            assert str(task.partition) == str(usual.partition).replace("min_size=100", "min_size=10")
+        assert (task.algorithm.name == "fedrep-linear") == (key[0] == "fedrep")
+        algorithm = usual.algorithm if key[0] == "fedrep" else task.algorithm
+        task = task._replace(images=usual.images, partition=usual.partition, algorithm=algorithm)
+        assert task.name == usual.name
+
+
+def test_fedrep_with_personal_linear_layers_shares_the_convolutions_only():
+    algorithm, model, tuning = sizes.MADE[sizes.REP]
+    federation = fl.federate(fl.load("digits", copies=1), fl.iid(), clients=3, test_fraction=0.5)
+    result = fl.run(algorithm, federation, rounds=1, local_epochs=2, lr=0.1, model=model, progress=False, **tuning)
+    first, second = (result.weights(client=k) for k in (0, 1))
+    linear = [f"{layer}.{of}" for layer in ("fc1.0", "fc2.0", "classifier") for of in ("weight", "bias")]
+    assert [name for name in first if not first[name].equal(second[name])] == linear

@@ -3,8 +3,21 @@
 from functools import partial
 from itertools import product
 
+import pandas as pd
+
 from fedlib.papers.fedcs.scores import CHANCE, CONTRASTS, F1, differences, named, score, when
-from fedlib.papers.fedcs.sizes import BASES, CONTROL, METHODS, PANELS, WHITE, run, run_on_few
+from fedlib.papers.fedcs.sizes import (
+    BASES,
+    CONTROL,
+    METHODS,
+    METRICS,
+    PANELS,
+    REP,
+    TABLES,
+    WHITE,
+    run,
+    run_on_few,
+)
 from fedlib.report.panels import dumbbell_panels, method_panels, shaded_panels
 from fedlib.report.sentences import beside_printed, extremes, nearer_to_print, who_leads
 from fedlib.report.style import BLUE, GREY, RED, data_label, label
@@ -120,6 +133,36 @@ def _(study):
     table = numbers.pivot_table(index="method", columns="kind", values="value", sort=False)
     yield nearer_to_print(table.sub(printed, axis="index").dropna().abs())
     yield shaded_panels(numbers, "kind", **SHADED)
+
+
+@item(
+    "Personal layers of FedRep: scores [%] in Tables 1 to 3 (MNIST: 5,000 images) with a personal classifier and with "
+    "all linear layers personal.",
+    rows="dataset",
+    digits=1,
+    alt="FedRep's weighted AUC and F1 by data set: light with a personal classifier, dark with all linear layers "
+    "personal; red bars are printed values.",
+    explains=tuple(TABLES.values()),
+)
+def personal_layers(sizes):
+    parts = {"classifier": "fedrep", "linear layers": REP} if sizes.full else {}
+    for data, (part, method), (metric, short) in product(TABLES, parts.items(), METRICS.items()):
+        task = run_on_few(sizes, method, 5000) if data == "mnist" else run(sizes, data, method)
+        yield Cell("fedrep", data, f"personal={part}", (task,), partial(score, short, "after"), metric)
+
+
+@personal_layers.shows
+def _(study):
+    numbers = enough(study.numbers("personal_layers"))
+    printed = pd.concat([study.table(name) for name in TABLES.values()]).query("method == 'fedrep'")
+    printed = printed.set_index(["dataset", "metric"])["paper"]
+    keys = ["dataset", "metric"]
+    paper = printed.reindex(pd.MultiIndex.from_frame(numbers[keys])).to_numpy()
+    numbers = numbers.assign(kind=numbers["personal"] + " personal", paper=paper)
+    table = numbers.pivot_table(index=[*keys, "paper"], columns="kind", values="value", sort=False)
+    yield nearer_to_print(table.sub(table.index.get_level_values("paper"), axis="index").dropna().abs())
+    numbers = numbers.assign(method=numbers["data"].map(data_label))
+    yield shaded_panels(numbers, "kind", ["metric"], named=str, xlabel="score [%]")
 
 
 @item(

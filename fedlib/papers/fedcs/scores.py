@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fedlib.papers.fedcs.sizes import ADAPTING, CONTROL, METRICS, SHIFT, WHITE, run, run_on_few, unseen_clients
+from fedlib.papers.fedcs.sizes import ADAPTING, CONTROL, METRICS, SHIFT, WHITE, inferred_run, run, unseen_clients
 from fedlib.report.marks import mark_chance, name_ends, panels
 from fedlib.report.panels import dumbbell_panels, line_panels, line_style, method_panels
 from fedlib.report.sentences import extremes, paired_difference
@@ -116,15 +116,15 @@ def table(name: str, data: str) -> Item:
         f"Table {name[-1]}: weighted AUC and weighted F1 [%] on {data_label(data)}, mean over clients (±: standard "
         "deviation over clients in the paper, over seeds here).",
         name=name,
-        protocols={"inferred": {"few": 5000}, "text": {}} if data == "mnist" else {"text": {}},  # reading A34
+        protocols={"inferred": {"inferred": True}, "text": {}},  # readings A34 and A35
         alt=f"Weighted F1 of every method on {data_label(data)} or substitute data: dots are seeds, grey bars the "
         "standard deviation over clients, crosses printed values.",
     )
-    def scores(sizes, few=0):
-        make = partial(run_on_few, images=few) if few else partial(run, name=data)
+    def scores(sizes, inferred=False):
+        make = inferred_run if inferred else run
         for method, (metric, short) in product(sizes.methods[data], METRICS.items()):
             for suffix, what in (("", np.mean), ("_std", np.std)):
-                tasks, read = (make(sizes, method=method),), partial(score, short, when(method), what=what)
+                tasks, read = (make(sizes, data, method),), partial(score, short, when(method), what=what)
                 yield Cell(method, data, SHIFT[data], tasks, read, metric + suffix, sizes.seeds[data])
 
     @scores.shows

@@ -7,9 +7,10 @@ from typing import NamedTuple
 import numpy as np
 
 import fedlib as fl
-from fedlib.algorithm import Algorithm
+from fedlib.algorithm import Algorithm, init_partial
 from fedlib.federation import Federation
 from fedlib.fingerprint import Registry
+from fedlib.models import Model
 from fedlib.papers.fedcs.diagnosis import DOMAINS, GROUPS, group_of, kept_of, metrics_of
 from fedlib.studies.tasks import Images, Run, here
 
@@ -27,6 +28,14 @@ WHITE = "fedcs (whitening only)"  # the control: S learns, Phi stays as it was d
 CONTROL = {"fedavg": "fedavg", "fedavg+bn": "fedavg+bn", "fedcs-fc2": "fedcs-fc2", WHITE: "fedcs-fc2;whitening"}
 PLAIN, NORMED = "lenet5_plain", "lenet5_bn"
 PERSONAL = {"tune_epochs": 1, "tune_part": "personal"}
+
+
+def linear_layers(model: Model) -> list[str]:
+    """Names of the entries of all linear layers of LeNet5."""
+    return [name for name in model.weights if not name.startswith("conv")]
+
+
+REP = "fedrep;linear layers"  # FedRep whose clients keep all linear layers, not the classifier alone
 MADE: dict[str, tuple[Algorithm, str, dict[str, object]]] = {  # method, model, fine-tuning
     "local_only": (fl.local_only(), PLAIN, {}),
     "fedavg": (fl.fedavg(), PLAIN, {"tune_epochs": 1}),
@@ -34,6 +43,7 @@ MADE: dict[str, tuple[Algorithm, str, dict[str, object]]] = {  # method, model, 
     "fedavg+bn": (fl.fedavg(), NORMED, {"tune_epochs": 1}),
     "fedbn": (fl.fedbn(), NORMED, PERSONAL),
     "fedrep": (fl.fedrep(), PLAIN, PERSONAL),
+    REP: (fl.fedrep()._replace(name="fedrep-linear", init=init_partial(linear_layers)), PLAIN, PERSONAL),
     "fedalt": (fl.fedalt(), PLAIN, {"tune_epochs": 1}),
     "fedsim": (fl.fedsim(), PLAIN, {"tune_epochs": 1}),  # the other algorithm of PerFL's paper
     "fedprox": (fl.fedprox(), PLAIN, {}),
@@ -115,7 +125,7 @@ def run(sizes: Sizes, name: str, method: str, alpha: float = 0.5, **changes: obj
     setting = dict(sizes.setting)
     if method == "local_only":  # everybody trains; its rate falls once
         setting |= {"rounds": 100, "evaluate_every": 100, "join_ratio": 1.0, "local_epochs": 1, "lr_decay_every": 50}
-    if sizes.full or method in ADAPTING or (method == "fedavg" and "fedavg+ft" in sizes.methods[name]):
+    if sizes.full or method in (*ADAPTING, REP) or (method == "fedavg" and "fedavg+ft" in sizes.methods[name]):
         setting |= tuning
     if name == "digit5":
         clients, unseen, partition = (sizes.of_domain + 1) * DOMAINS, 2 * DOMAINS, fl.mixed_domains(0.1)
@@ -133,6 +143,12 @@ def run_on_few(sizes: Sizes, method: str, images: int) -> Run:
     whole = run(sizes, "mnist", method)
     partition = fl.dirichlet_groups(0.5, GROUPS, max(5, images // 500))
     return whole._replace(images=whole.images._replace(few=images), partition=partition, keep=metrics_of)
+
+
+def inferred_run(sizes: Sizes, name: str, method: str) -> Run:
+    """A run of Tables 1 to 3 with the inferred settings: 5,000 images of MNIST, FedRep's linear layers personal."""
+    method = REP if method == "fedrep" and sizes.full else method
+    return run_on_few(sizes, method, 5000) if name == "mnist" else run(sizes, name, method)
 
 
 def made(method: str, sizes: Sizes) -> tuple[Algorithm, str, Mapping[str, object]]:
