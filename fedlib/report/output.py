@@ -54,13 +54,14 @@ class Report:
     profile: str
     folder: Path
 
-    def figure(self, figure: Figure, name: str, alt: str) -> Image:
+    def figure(self, figure: Figure, name: str, alt: str, says: str = "") -> Image:
         """Write `<name>.png` (200 dpi) and `<name>.svg`, and close the figure. The same figure gives the same bytes.
 
         Args:
             figure: the figure.
             name: name of the files: lower-case letters, digits, "_" and "-".
             alt: what the figure shows, in words; both files hold it.
+            says: what it means; the PNG holds it as its comment.
 
         Returns:
             The picture, for display.
@@ -72,8 +73,9 @@ class Report:
         if not alt.strip():
             raise ValueError(f"figure {name!r} needs alt, a sentence that says what it shows; it is empty.")
         png, svg = io.BytesIO(), io.BytesIO()
+        about = {"Title": name, "Description": alt} | ({"Comment": says} if says else {})
         with mpl.rc_context({"svg.hashsalt": "fedlib"}):
-            figure.savefig(png, format="png", dpi=200, metadata={"Title": name, "Description": alt})
+            figure.savefig(png, format="png", dpi=200, metadata=about)
             figure.set_layout_engine("none")  # it stays as it is
             figure.savefig(svg, format="svg", metadata={"Title": name, "Description": alt, "Date": None})
         plt.close(figure)
@@ -148,7 +150,7 @@ class Report:
         """The figure of an item, its table and its sentence; the figure of a `hero` stands for the paper."""
         about, says, shown = study.item(name), study.says(name), {"png": "", "width": 0}
         if about.drawing:
-            width = self.figure(study.figure(name), name, about.alt).width
+            width = self.figure(study.figure(name), name, about.alt, says).width
             png = (self.folder / f"{name}.png").read_bytes()
             shown = {"png": base64.b64encode(png).decode(), "width": width}
         if hero:

@@ -67,12 +67,13 @@ def item(folder: Path, name: str) -> dict[str, str]:
     known, picture, text = study(folder.name).shown, folder / f"{name}.png", folder / f"{name}.md"
     title, _, table = ("\n" + text.read_text(encoding="utf-8") if text.exists() else "").partition("\n| ")
     title = known[name].title if name in known and name != "hero" else title.strip()
-    found = {"name": name, "title": title, "picture": "", "table": ""}
+    found = {"name": name, "title": title, "says": "", "picture": "", "table": ""}
     if table:
         found["table"] = markdown_to_html("| " + table, escape=True)
     if picture.exists():
         with Image.open(picture) as image:
             found["alt"] = str(image.info.get("Description", name))
+            found["says"] = str(image.info.get("Comment", ""))
         found["picture"] = base64.b64encode(picture.read_bytes()).decode()
     return found
 
