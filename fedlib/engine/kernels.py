@@ -59,7 +59,7 @@ def _direct(
     """Convolution in registers: Y[o, m] = sum over c, r, s of W[o, c, r, s] X[c, pixel of m at (r, s)]."""
     kg = tl.program_id(2).to(tl.int64)
     m, o = tl.program_id(0) * BM + tl.arange(0, BM), tl.program_id(1) * BO + tl.arange(0, BO)
-    b, q = m // (P * Q), m % (P * Q)
+    b, q = (m // (P * Q)).to(tl.int64), m % (P * Q)
     i, j = q // Q, q % Q
     x = X + (kg // G) * xk + (kg % G) * IN * xc + b * xn
     w = W + (kg // G) * wk + (kg % G) * OUT * IN * R * S + o * wo
@@ -85,7 +85,7 @@ def _product(
     """Convolution as a product of matrices: Y[m, o] = sum over e = (c, r, s) of patches [m, e] and weights [e, o]."""
     kg = tl.program_id(2).to(tl.int64)
     m, o = tl.program_id(0) * BM + tl.arange(0, BM), tl.program_id(1) * BO + tl.arange(0, BO)
-    b, q = m // (P * Q), m % (P * Q)
+    b, q = (m // (P * Q)).to(tl.int64), m % (P * Q)
     i, j = q // Q, q % Q
     x = X + (kg // G) * xk + (kg % G) * IN * xc + b * xn
     w = W + (kg // G) * wk + (kg % G) * OUT * IN * R * S + o * wo
