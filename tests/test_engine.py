@@ -481,6 +481,45 @@ def test_a_failure_ends_all_runs_of_a_group_and_frees_their_folders(federation, 
     assert fl.run(**cells[0], progress=False).folder.parent == run_store  # its lock is free
 
 
+def on_streams(cells, jobs, store):
+    """Run cells as on a GPU, at most `jobs` tasks at the same time."""
+    plans = [prepare(**cell) for cell in cells]
+    work.execute_on_streams(work.Work(cells, work.together(plans), store), plans, jobs, progress=False)
+
+
+def test_runs_on_streams_take_turns_and_equal_separate_runs(dropout, federation, monkeypatch, tmp_path):
+    order, real = [], lockstep._train
+    monkeypatch.setattr(lockstep, "_train", lambda runs, *about: (order.append(about[0]), real(runs, *about)))
+    setting = SETTING | dict(federation=federation, backend="stacked")
+    cells = [dict(algorithm="fedavg", seed=seed, **setting) for seed in (0, 1)]
+    cells += [dict(algorithm="fedper", **setting | {"rounds": 1}), dict(algorithm="fedrep", **setting)]
+    cells += [dict(algorithm="fedprox", model="forgetful", **setting)]
+    on_streams(cells, 2, tmp_path / "together")
+    trainers = list(dict.fromkeys(map(id, order)))
+    spans = [[k for k, trainer in enumerate(order) if id(trainer) == one] for one in trainers]
+    assert len(trainers) == 4
+    assert spans[0][1] > spans[1][0] > spans[0][0]  # they take turns
+    assert max(sum(span[0] <= k <= span[-1] for span in spans) for k in range(len(order))) == 2
+    for k, cell in enumerate(cells):
+        alone = fl.run(**cell, progress=False, store=tmp_path / "alone")
+        result = fl.run(**cell, progress=False, store=tmp_path / "together")
+        if k > 1:
+            assert all(torch.equal(t, alone.models[name]) for name, t in result.models.items())
+        assert distance(alone.models, result.models) < 1e-5
+
+
+def test_runs_on_streams_are_fewer_if_their_cohorts_are_large(federation, monkeypatch, tmp_path):
+    asked = []
+    monkeypatch.setattr(work, "lockstep", lambda tasks, at_once: asked.append(at_once))
+    cells = fl.grid(algorithm=["fedavg", "fedper"], federation=federation, backend="stacked", **SETTING)
+    on_streams(cells, 8, tmp_path)
+    monkeypatch.setattr(work, "AT_ONCE", 7)
+    on_streams(cells, 8, tmp_path)  # of three clients
+    monkeypatch.setattr(work, "AT_ONCE", 2)
+    on_streams(cells, 8, tmp_path)
+    assert asked == [8, 2, 1]
+
+
 def test_on_a_cpu_every_run_goes_on_its_own(federation):
     cells = fl.grid(algorithm=["fedavg", "fedper"], federation=federation, seed=[0, 1, 2], **SETTING)
     assert work.together([prepare(**cell) for cell in cells]) == [[0], [1], [2], [3], [4], [5]]

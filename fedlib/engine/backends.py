@@ -55,6 +55,8 @@ def measured_forms(store: Path, graphs: bool, phase: Phase, size: int) -> Forms:
 def fastest_forms(phase: Phase, size: int, graphs: bool) -> list[str]:
     """Form (see `convolution.convolutions`) with the shortest time for each layer, forward and backward."""
     entering: dict[nn.Module, Tensor] = {}
+    if phase.images.y.is_cuda:
+        torch.cuda.synchronize()  # other runs may use other streams
 
     def note(layer: nn.Module, inputs: tuple[Tensor, ...]) -> None:  # what a hook returns would be the new input
         entering.setdefault(layer, inputs[0])

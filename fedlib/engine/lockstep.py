@@ -1,16 +1,21 @@
-"""Lockstep: runs that differ in their seed train their cohorts as one stack, with unchanged results.
+"""Lockstep: runs that differ in their seed train their cohorts as one stack, and others beside them on a GPU.
+
+Results do not change.
 
 Each run has a thread; only one thread works at a time. A run waits at each local phase. The run with the fewest trained
 phases and all runs that wait at a phase of the same kind (see `phase.kind`) are joined into one stack and trained until
 the first of them has ended its phase. That run goes on, often to the next phase of this kind, while the others are
 still in theirs: no run waits for the slowest client of another one.
+
+Runs that cannot share a stack (`Task`s) have CUDA streams of their own: the host only starts the steps of their phases,
+which a GPU then computes at the same time.
 """
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextvars import copy_context
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -25,64 +30,89 @@ class Cancelled(Exception):
     """Another run has failed, or all were interrupted."""
 
 
-def lockstep(functions: Sequence[Callable[[Trainer], Any]], trainer: Stacked) -> list[Any]:
-    """Call each of `functions` with a trainer that joins their local phases; returns their results."""
+class Task(NamedTuple):
+    """Functions of a trainer whose local phases `trainer` joins into stacks."""
+
+    functions: Sequence[Callable[[Trainer], None]]
+    trainer: Stacked
+
+
+def lockstep(tasks: Iterable[Task], at_once: int = 1) -> None:
+    """Call the functions of every task, of at most `at_once` tasks at the same time."""
     # The first exception, including Ctrl-C here, ends all functions and is raised.
-    runs, random_losses = [_Run(function) for function in functions], set()
+    remaining, active, random_losses = iter(tasks), [], set()
     try:
-        for run in runs:
-            run.go_on()
-        while waiting := [run for run in runs if run.begun]:
-            behind = min(waiting, key=lambda run: run.phases)
-            alike = [run for run in waiting if kind(run.begun.phase) == kind(behind.begun.phase)]
-            _train(alike, trainer, random_losses)
-            for run in alike:
-                if not run.begun.left:
+        while True:
+            active = [(runs, trainer) for runs, trainer in active if any(run.begun for run in runs)]
+            if len(active) < at_once and (task := next(remaining, None)):
+                stream = torch.cuda.Stream() if at_once > 1 and torch.cuda.is_initialized() else None
+                active.append(([_Run(function, stream) for function in task.functions], task.trainer))
+                for run in active[-1][0]:
                     run.go_on()
+            elif active:
+                groups = [_behind(runs) for runs, _ in active]
+                for group, (_, trainer) in zip(groups, active, strict=True):
+                    with torch.cuda.stream(group[0].stream):
+                        _train(group, trainer, random_losses)
+                for run in (run for group in groups for run in group if not run.begun.left):
+                    run.go_on()
+            else:
+                return
     finally:
-        for run in runs:
+        for run in (run for runs, _ in active for run in runs):
             run.cancel()
-    return [run.result for run in runs]
+
+
+def _behind(runs: Sequence["_Run"]) -> list["_Run"]:
+    """The waiting run with the fewest trained phases, and all that wait at a phase of the same kind."""
+    waiting = [run for run in runs if run.begun]
+    behind = min(waiting, key=lambda run: run.phases)
+    return [run for run in waiting if kind(run.begun.phase) == kind(behind.begun.phase)]
 
 
 class _Run:
     """A function in its own thread, which waits at every phase until the phase has been trained.
 
-    `begun` is the current phase, None after the end; `phases` counts the phases so far.
+    `begun` is the current phase, None after the end; `phases` counts the phases so far; `stream` is the CUDA
+    stream of the function and its phases (None: the default one).
     """
 
-    def __init__(self, function: Callable[[Trainer], Any]):
-        self._trained, self._phases = SimpleQueue(), SimpleQueue()
+    def __init__(self, function: Callable[[Trainer], None], stream: Any = None):
+        if stream is not None:
+            stream.wait_stream(torch.cuda.current_stream())  # on which the images were sent
+        self.stream, self._trained, self._phases = stream, SimpleQueue(), SimpleQueue()
         self.begun: PartialPhase | None = None
         self.phases = 0
-        self.result: Any = None
         self._thread = threading.Thread(target=copy_context().run, args=(self._call, function), daemon=True)
         self._thread.start()
 
     def go_on(self) -> None:
         """Continue with the result of the phase, until the next phase or the end of the function."""
-        self._trained.put(self.begun and self.begun.result())
-        phase, self.result, error = self._phases.get()
-        if error is not None:
-            raise error
-        self.begun = phase and begin(phase)
+        with torch.cuda.stream(self.stream):
+            self._trained.put(self.begun and self.begun.result())
+            phase, error = self._phases.get()
+            if error is not None:
+                raise error
+            self.begun = phase and begin(phase)
         self.phases += 1
 
     def cancel(self) -> None:
         self._trained.put(Cancelled())
         self._thread.join()
 
-    def _call(self, function: Callable[[Trainer], Any]) -> None:
+    def _call(self, function: Callable[[Trainer], None]) -> None:
         try:
             self._wait()
-            self._phases.put((None, function(self._train), None))
+            with torch.cuda.stream(self.stream):
+                function(self._train)
+            self._phases.put((None, None))
         except Cancelled:
             pass
         except BaseException as error:
-            self._phases.put((None, None, error))
+            self._phases.put((None, error))
 
     def _train(self, phase: Phase) -> tuple[Tree, Tensor]:
-        self._phases.put((phase, None, None))
+        self._phases.put((phase, None))
         return self._wait()
 
     def _wait(self) -> Any:
@@ -111,5 +141,8 @@ def _train(runs: Sequence[_Run], trainer: Stacked, random_losses: set[Loss]) -> 
         parts = map(trainer.advance, begun)
     else:
         parts = split(trained, [len(one.phase.batches) for one in begun])
+    if runs[0].stream is not None and (loss in random_losses or begun[0].phase.stream is not None):
+        parts = list(parts)
+        runs[0].stream.synchronize()  # graphs share the counter of the random generator
     for run, part in zip(runs, parts, strict=True):
         run.begun = part

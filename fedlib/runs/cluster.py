@@ -102,11 +102,12 @@ def _run(
     """Run one task on a worker, from the files `saved`; returns folder name and files of each finished run."""
     cells = [{**cell, "federation": federation} for cell, federation in zip(cells, federations, strict=True)]
     with tempfile.TemporaryDirectory() as store:
-        for cell, files in zip(cells, saved, strict=True):
+        folders = [RunFolder(prepare(**cell).config, store).path for cell in cells]
+        for folder, files in zip(folders, saved, strict=True):
             for name, content in files.items():
-                write_bytes(RunFolder(prepare(**cell).config, store).path / name, content)
-        results = run_task(cells, store, [partial(tracker.report.remote, i) for i in task])
-        return [(result.folder.name, _files(result.folder)) for result in results]
+                write_bytes(folder / name, content)
+        run_task(cells, store, [partial(tracker.report.remote, i) for i in task])
+        return [(folder.name, _files(folder)) for folder in folders]
 
 
 def _files(folder: Path) -> Files:

@@ -18,13 +18,14 @@ from fedlib.runs.result import RunResult
 from fedlib.runs.run import carry_out
 from fedlib.runs.session import check_device
 from fedlib.runs.store import RunFolder, address
-from fedlib.runs.work import Work, cores, execute, together
+from fedlib.runs.work import Work, cores, execute, execute_on_streams, together
 
 ELSEWHERE = {  # arguments of `run` that are no arguments of a cell
     "progress": "fl.sweep(..., progress=...)",
     "store": "fl.sweep(..., store=...)",
     "debug": "fl.run(..., debug=True) for one cell",
 }
+STREAMS = 8  # of a GPU: one thread starts work for about so many
 SEVERAL = (list, tuple, range, np.ndarray, pd.Series, pd.Index)  # but no NamedTuple, such as an algorithm
 Cell = Mapping[str, Any]  # arguments of `run` by name
 
@@ -114,7 +115,9 @@ def sweep(
     Args:
         cells: arguments of `fl.run` by name but `progress`, `store` and `debug`, one dict per run, as `fl.grid` makes
             them.
-        jobs: local processes of one thread each, at least 1. None: one per core this process may use, one for a GPU.
+        jobs: runs at the same time, at least 1: on a CPU in processes of one thread each (None: one per core this
+            process may use); with the stacked backend on a GPU on CUDA streams of this process (None: 8), fewer if
+            their cohorts together have more than 128 clients.
         ray: address of a Ray cluster to use instead, "auto", "host:port" or "ray://host:port". None: the environment
             variable RAY_ADDRESS, else no cluster. Cells of a lost machine are run again on another one; only this
             process writes the run store.
@@ -167,11 +170,13 @@ def sweep(
         for _, plan in todo:
             check_device(plan.setting)
     work = Work([cell for cell, _ in todo], together([plan for _, plan in todo]), store)
+    kinds = {(plan.setting.device, plan.setting.backend) for _, plan in todo}
     if todo and ray is not None:
         cluster.execute(work, share, progress)
+    elif kinds == {("cuda", "stacked")}:
+        execute_on_streams(work, [plan for _, plan in todo], jobs or STREAMS, progress)
     elif todo:
-        on_gpu = any(plan.setting.device == "cuda" for _, plan in todo)
-        execute(work, jobs or (1 if on_gpu else cores()), progress)
+        execute(work, jobs or (1 if any(device == "cuda" for device, _ in kinds) else cores()), progress)
     labels = _labels([cell | {"model": plan.config["model"]} for cell, plan in zip(cells, plans, strict=True)])
     return Sweep(labels, [carry_out(plan, None, False, store) for plan in plans])
 

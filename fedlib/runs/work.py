@@ -15,12 +15,11 @@ import numpy as np
 from joblib import Parallel, delayed, parallel_config
 from tqdm import tqdm
 
-from fedlib.engine.lockstep import lockstep
+from fedlib.engine.lockstep import Task, lockstep
 from fedlib.engine.stacked import AT_ONCE
 from fedlib.runs.determinism import deterministic
 from fedlib.runs.plan import Plan, cohort_size
 from fedlib.runs.prepare import prepare
-from fedlib.runs.result import RunResult
 from fedlib.runs.run import carry_out
 from fedlib.runs.session import Session
 from fedlib.training.phase import Trainer
@@ -57,15 +56,21 @@ def run_task(cells: Sequence[Mapping[str, Any]], store: str | Path | None, repor
     """Run the cells of one task; results go to the run store. `reports`, one per cell, receive the rounds done."""
     plans = [prepare(**cell) for cell in cells]
     with deterministic(plans[0].setting.device):
-        first = Session(plans[0], store=store)
         if len(plans) == 1:
-            return [carry_out(plans[0], first, reports[0], store)]
+            carry_out(plans[0], Session(plans[0], store=store), reports[0], store)
+        else:
+            lockstep([_task(plans, store, reports)])
 
-        def run(plan: Plan, report: Callable[[int], None], trainer: Trainer) -> RunResult:
-            plan = plan._replace(algorithm=plans[0].algorithm)  # equal; all runs share its loss function
-            return carry_out(plan, Session(plan, like=first, trainer=trainer), report, store)
 
-        return lockstep([partial(run, *each) for each in zip(plans, reports, strict=True)], first.trainer)
+def _task(plans: Sequence[Plan], store: str | Path | None, reports: Sequence[Callable[[int], None]]) -> Task:
+    """The runs of some plans, which share images and trainer."""
+    first = Session(plans[0], store=store)
+
+    def run(plan: Plan, report: Callable[[int], None], trainer: Trainer) -> None:
+        plan = plan._replace(algorithm=plans[0].algorithm)  # equal; all runs share its loss function
+        carry_out(plan, Session(plan, like=first, trainer=trainer), report, store)
+
+    return Task([partial(run, *each) for each in zip(plans, reports, strict=True)], first.trainer)
 
 
 def cores() -> int:
@@ -83,6 +88,17 @@ def execute(work: Work, jobs: int, progress: bool) -> None:
         calls = (delayed(_run)([work.cells[i] for i in task], work.store, path, task) for task in work.tasks)
         with board(rounds, lambda: done, progress):
             Parallel(n_jobs=jobs, max_nbytes=MEMORY_MAP)(calls)
+
+
+def execute_on_streams(work: Work, plans: Sequence[Plan], jobs: int, progress: bool) -> None:
+    """Run all tasks in this process, at most `jobs` of them at the same time on CUDA streams of a GPU."""
+    rounds, done = [plan.setting.rounds for plan in plans], np.zeros(len(plans), np.int64)
+    clients = [cohort_size(plan.federation.n_clients, plan.setting.join_ratio) for plan in plans]
+    largest = max(sum(clients[i] for i in task) for task in work.tasks)  # bounds the memory
+    reports = [partial(done.__setitem__, i) for i in range(len(plans))]
+    tasks = (_task([plans[i] for i in own], work.store, [reports[i] for i in own]) for own in work.tasks)
+    with deterministic(plans[0].setting.device), board(rounds, lambda: done, progress):
+        lockstep(tasks, min(jobs, max(1, AT_ONCE // largest)))
 
 
 def _run(cells: list[dict], store: str | Path | None, path: Path, task: list[int]) -> None:

@@ -22,7 +22,7 @@ from fedlib.studies.cost import hours
 from fedlib.studies.study import Study, study
 from fedlib.studies.tasks import Probe, Run, Task, here
 
-BATCH = 64  # runs on a cluster between two checks of the deadline
+BATCH = 64  # runs on a cluster or GPU between two checks of the deadline
 
 
 class Job(NamedTuple):
@@ -176,11 +176,20 @@ def _alone(job: Job, store: str | Path | None) -> Iterator[bool]:
         lock.release()
 
 
-def on_cluster(
-    jobs: Sequence[Job], address: str, deadline: float, folder: Path = rows.FOLDER, store: str | Path | None = None
+def in_batches(
+    jobs: Sequence[Job],
+    address: str | None,
+    deadline: float,
+    folder: Path = rows.FOLDER,
+    store: str | Path | None = None,
 ) -> int:
-    """Do the runs on a Ray cluster, `BATCH` at a time, and the measurements here; returns the number of rows."""
-    written, head, runs = 0, check_clean(), [job for job in jobs if isinstance(job.task, Run)]
+    """Do the runs, `BATCH` at a time, on a Ray cluster or on the GPU of this machine; returns the number of rows.
+
+    Measurements and timed runs are done here, one after the other.
+    """
+    written, head = 0, check_clean()
+    apart = [job for job in jobs if isinstance(job.task, Probe) or job.task.timed]
+    runs = [job for job in jobs if isinstance(job.task, Run) and not job.task.timed]
     for first in range(0, len(runs), BATCH):
         if time.time() >= deadline:
             break
@@ -193,7 +202,7 @@ def on_cluster(
             seconds = float(result.rounds["seconds"].sum())
             rows.write(job.paper, rows.facts_of(job.task, job.seed, result, seconds), folder)
             written += 1
-    return written + work([job for job in jobs if isinstance(job.task, Probe)], deadline, folder, store)
+    return written + work(apart, deadline, folder, store)
 
 
 def evidence(
@@ -210,7 +219,7 @@ def evidence(
         papers: the papers.
         items: only these tables and figures; default: all.
         budget: stop after so many hours; None: when nothing is missing.
-        jobs: runs at the same time, each on one core.
+        jobs: processes, each on one core. With one a GPU does several runs at the same time, see `fl.sweep`.
         stale: also repeat runs of older code.
         ray: address of a Ray cluster that does the runs.
 
@@ -224,8 +233,8 @@ def evidence(
         return
     print(f"{len(todo)} runs are missing, about {sum(hours(job.task) for job in todo):.1f} core-hours", flush=True)
     deadline = float("inf") if budget is None else time.time() + 3600 * budget
-    if ray:
-        on_cluster(todo, ray, deadline)
+    if ray or (torch.cuda.is_available() and jobs == 1):
+        in_batches(todo, ray, deadline)
         return
     if hasattr(os, "nice"):  # not on Windows
         os.nice(10)
