@@ -158,11 +158,12 @@ def _(study):
     printed = printed.set_index(["dataset", "metric"])["paper"]
     keys = ["dataset", "metric"]
     paper = printed.reindex(pd.MultiIndex.from_frame(numbers[keys])).to_numpy()
-    numbers = numbers.assign(kind=numbers["personal"] + " personal", paper=paper)
+    numbers = numbers.assign(kind="personal " + numbers["personal"], paper=paper)
     table = numbers.pivot_table(index=[*keys, "paper"], columns="kind", values="value", sort=False)
     yield nearer_to_print(table.sub(table.index.get_level_values("paper"), axis="index").dropna().abs())
     numbers = numbers.assign(method=numbers["data"].map(data_label))
-    yield shaded_panels(numbers, "kind", ["metric"], named=str, xlabel="score [%]")
+    titles = {"weighted_auc": "weighted AUC", "weighted_f1": "weighted F1"}
+    yield shaded_panels(numbers, "kind", ["metric"], titles.get, named=str, xlabel="score [%]")
 
 
 @item(
