@@ -14,7 +14,7 @@ from fedlib.report.paper import PROFILES, TITLES
 from fedlib.report.style import data_label, label, use_style
 from fedlib.studies import layout, rows
 from fedlib.studies import pages as report
-from fedlib.studies.pages import FOLDER, all_differences, build, printed_and_measured, score
+from fedlib.studies.pages import FOLDER, all_differences, build, printed_and_measured
 from fedlib.studies.tasks import Run, here
 from fedlib.studies.verdict import VERDICTS
 
@@ -279,7 +279,7 @@ def test_no_table_or_figure_of_a_paper_is_lost(built):
 def test_the_readme_says_what_the_rows_say(built):
     _, summary = built
     [table] = re.findall(r"^\| paper \| printed \|.*?(?=^\n)", README, re.MULTILINE | re.DOTALL)
-    assert table == score(summary)
+    assert table == fl.report.markdown(summary)
 
 
 @pytest.mark.parametrize("paper", fl.report.PAPERS)

@@ -132,8 +132,8 @@ def test_commit_marks_changed_code_but_no_row_of_evidence_and_is_none_without_an
         path.write_text("2")
         assert commit(code[0].parent) == clean + "+changes"
         git(tmp_path, "checkout", path)
-    ask = provenance._git
-    monkeypatch.setattr(provenance, "_git", lambda where, *words: None if "status" in words else ask(where, *words))
+    ask = provenance.git
+    monkeypatch.setattr(provenance, "git", lambda where, *words: None if "status" in words else ask(where, *words))
     assert commit(tmp_path) is None  # git does not answer: nobody knows whether files have changed
 
 

@@ -264,7 +264,7 @@ def test_runs_and_measurements_give_numbers_to_all_their_cells(monkeypatch, tmp_
     jobs = missing([small], folder=tmp_path)
     assert work(jobs, time.time() + 600, tmp_path, tmp_path / "store", lambda text: None) == len(jobs) == 7
     found = rows.read("fedcs", tmp_path)
-    assert all(rows.path_of("fedcs", job.task, 0, tmp_path).stat().st_size < 30_000 for job in jobs)
+    assert all(rows.path_of("fedcs", job.task.name, 0, tmp_path).stat().st_size < 30_000 for job in jobs)
     measured = small.replace(rows=found).measured()
     assert len(measured) == len(small.cells)
     value = measured.set_index(KEY)["value"].to_dict()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import base64
 import inspect
 import io
 import json
@@ -42,12 +41,15 @@ LEFT: list[CSSDict] = [{"selector": "td", "props": "text-align: left"}]  # a tab
 
 @dataclass(frozen=True)
 class Report:
-    """The output folder of one notebook; `open` makes it.
+    """The output folder of one notebook; `open` makes it. Methods write their files and return what is displayed.
 
     Attributes:
         paper: one of `PAPERS`.
         profile: size of the runs, one of "smoke", "quick" and "paper".
         folder: folder of all files, by custom `figures/<profile>/<paper>`.
+
+    The name of a file has lower-case letters, digits, "_" and "-". A study is given with what has been run; an item
+    that it does not have raises `ValueError`.
     """
 
     paper: str
@@ -57,14 +59,7 @@ class Report:
     def figure(self, figure: Figure, name: str, alt: str, says: str = "") -> Image:
         """Write `<name>.png` (200 dpi) and `<name>.svg`, and close the figure. The same figure gives the same bytes.
 
-        Args:
-            figure: the figure.
-            name: name of the files: lower-case letters, digits, "_" and "-".
-            alt: what the figure shows, in words; both files hold it.
-            says: what it means; the PNG holds it as its comment.
-
-        Returns:
-            The picture, for display.
+        Both files hold `alt`, which says what the figure shows, and the PNG what it means, `says`, as its comment.
 
         Raises:
             ValueError: `name` is not allowed, or `alt` is empty.
@@ -88,15 +83,9 @@ class Report:
 
         Args:
             frame: the table; its index is left out unless it has a name.
-            name: name of the files: lower-case letters, digits, "_" and "-".
+            name: name of the files.
             caption: sentence above the table.
             digits: decimals of numbers in `<name>.md` and on the screen.
-
-        Returns:
-            The table, for display.
-
-        Raises:
-            ValueError: `name` is not allowed.
         """
         _check_name(name)
         named = [level for level in frame.index.names if level is not None]
@@ -108,17 +97,8 @@ class Report:
     def item(self, study: Study, name: str, hero: bool = False) -> HTML:
         """Write and show a table or figure of a paper, the paper's numbers beside those measured.
 
-        Args:
-            study: the study, with what has been run.
-            name: the item.
-            hero: whether its figure stands for the paper on the page of all results, as `hero.png`.
-
-        Returns:
-            Its figure, if it has one, and its table, for display. `<name>.csv` and `<name>.md` hold the table,
-            `<name>.png` and `<name>.svg` the figure.
-
-        Raises:
-            ValueError: the study has no such item.
+        `<name>.csv` and `<name>.md` hold the table, `<name>.png` and `<name>.svg` the figure; with `hero` it stands for
+        the paper on the page of all results, as `hero.png`.
         """
         table = ""
         if study.item(name).drawing is None or any(cell.item == name for cell in study.cells):
@@ -131,16 +111,6 @@ class Report:
         """Show the figure that a notebook begins with, and its sentence; the files are `hero.png` and `hero.svg`.
 
         It is drawn from what was measured at the paper's size, or if nothing was, from what is run here.
-
-        Args:
-            study: the study.
-            name: the item; it has a figure.
-
-        Returns:
-            The figure, for display.
-
-        Raises:
-            ValueError: the study has no figure of this name.
         """
         full = study.at_full_size
         shown = full if (full.frame["item"] == name).any() else study.run(name, progress=False)
@@ -148,11 +118,10 @@ class Report:
 
     def _show(self, study: Study, name: str, anchor: str, table: str = "", hero: bool = False) -> HTML:
         """The figure of an item, its table and its sentence; the figure of a `hero` stands for the paper."""
-        about, says, shown = study.item(name), study.says(name), {"png": "", "width": 0}
+        about, says, shown = study.item(name), study.says(name), {"png": b"", "width": 0}
         if about.drawing:
-            width = self.figure(study.figure(name), name, about.alt, says).width
-            png = (self.folder / f"{name}.png").read_bytes()
-            shown = {"png": base64.b64encode(png).decode(), "width": width}
+            picture = self.figure(study.figure(name), name, about.alt, says)
+            shown = {"png": picture.data, "width": picture.width}
         if hero:
             for kind in ("png", "svg"):
                 write_bytes(self.folder / f"hero.{kind}", (self.folder / f"{name}.{kind}").read_bytes())
@@ -160,29 +129,11 @@ class Report:
         return _html("item.html", name=anchor, about=about, table=table, says=says, **shown)
 
     def items(self, study: Study, *names: str) -> HTML:
-        """Write and show further tables and figures, folded.
-
-        Args:
-            study: the study, with what has been run.
-            names: the items.
-
-        Returns:
-            All of them, each folded below its title, for display.
-
-        Raises:
-            ValueError: the study has no such item.
-        """
+        """Write and show further tables and figures, each folded below its title."""
         return HTML("\n".join(_folded(study.item(name).title, str(self.item(study, name).data)) for name in names))
 
     def verdicts(self, study: Study) -> HTML:
-        """Judge all claims of the paper; write the ledger as `claims.csv` and `claims.md`.
-
-        Args:
-            study: the study, with what has been run.
-
-        Returns:
-            The claims with their verdicts at this size and at the paper's, their predicates folded, for display.
-        """
+        """Judge all claims of the paper, at this size and at the paper's; write `claims.csv` and `claims.md`."""
         here, full = study.ledger(), study.at_full_size.ledger()
         ledger = here.assign(full_size=full["verdict"], measured_at_full_size=full["measured"])
         counted = ", ".join(f"{n} {verdict}" for verdict, n in full["verdict"].value_counts().items())
@@ -192,42 +143,20 @@ class Report:
         return _html("claims.html", claims=claims, same=same, counted=counted)
 
     def differences(self, study: Study) -> HTML:
-        """Show the differences from the printed results at the paper's size; they are written as `differences.csv`.
-
-        Args:
-            study: the study, at any size.
-
-        Returns:
-            The sentences of each table and of its controls, for display.
-        """
+        """Show the differences from the printed results at the paper's size; they are written as `differences.csv`."""
         frame = study.at_full_size.differences()
         self._write("differences", frame)
         lines = [(item, study.item(item).title, says) for item, says in frame[["item", "says"]].to_numpy()]
         return _html("differences.html", lines=lines)
 
     def answer(self, study: Study) -> HTML:
-        """Show the answer to the paper's question: a sentence and three numbers, measured at the paper's own size.
-
-        Args:
-            study: the study, at any size.
-
-        Returns:
-            The answer, for display.
-        """
+        """Show the answer to the paper's question: a sentence and three numbers, measured at the paper's own size."""
         return _html("answer.html", question=QUESTIONS[self.paper], answer=study.at_full_size.answer())
 
     def learned(self, study: Study, **topics: str) -> HTML:
-        """Show what was learned: for each topic the first sentence of an item, made from its measured numbers.
+        """Show what was learned: for each topic, as `table3="The accuracy"`, the first sentence of its item.
 
-        Args:
-            study: the study, with what has been run. Its numbers stand in where none are measured at the paper's size.
-            topics: what the sentence of an item is about: `table3="The accuracy"`.
-
-        Returns:
-            The sentences below a heading, for display; each leads to its item.
-
-        Raises:
-            ValueError: the study has no such item.
+        The numbers of this size stand in where none are measured at the paper's.
         """
         lines = []
         for item, topic in topics.items():
@@ -245,14 +174,7 @@ class Report:
         return HTML(_folded(title, table.to_html()))
 
     def provenance(self, facts: Mapping[str, object]) -> dict[str, object]:
-        """Write `provenance.json`: versions, commit and machine, and facts about the runs.
-
-        Args:
-            facts: anything else to record, by name.
-
-        Returns:
-            All that was written.
-        """
+        """Write and return `provenance.json`: versions, commit and machine, and further facts by name."""
         facts = {"paper": self.paper, "profile": self.profile, **environment(), **facts}
         facts = json.loads(json.dumps(facts, default=_plain), parse_constant=lambda _: None)  # NaN becomes null
         text = json.dumps(facts, indent=2, sort_keys=True, ensure_ascii=False)
@@ -332,18 +254,19 @@ def markdown(frame: pd.DataFrame, caption: str = "", digits: int = 2, missing: s
     return f"{caption}\n\n{table}" if caption else table
 
 
-def with_deviations(frame: pd.DataFrame, digits: int = 2) -> pd.DataFrame:
+def with_deviations(frame: pd.DataFrame) -> pd.DataFrame:
     """A frame of measured and printed numbers for reading: mean ± standard deviation as one text, short commits."""
     shown = frame.copy()
     for mean, std in (("value", "std"), ("paper", "paper_std")):
         if {mean, std} <= {*shown}:
-            pairs = zip(shown[mean].astype(float), shown[std].astype(float), strict=True)
-            shown[mean] = [format_pm(one, spread, digits) for one, spread in pairs]
+            shown[mean] = [format_pm(*pair) for pair in shown[[mean, std]].to_numpy(float)]
             shown = shown.drop(columns=std)
     if "difference" in shown:
-        shown["difference"] = [f"{d:+.{digits}f}" if np.isfinite(d) else "" for d in shown["difference"].astype(float)]
+        shown["difference"] = [f"{d:+.2f}" if np.isfinite(d) else "" for d in shown["difference"].astype(float)]
     if "commit" in shown:
         shown["commit"] = shown["commit"].fillna("").str[:7]
+    if "changed" in shown:
+        shown["changed"] = ["code has changed since" if changed is True else "" for changed in shown["changed"]]
     return shown
 
 

@@ -181,11 +181,10 @@ def _parts(
     legend: float = 0.0,
 ) -> tuple[Figure, list[tuple[Axes, pd.DataFrame]]]:
     """A figure with a panel for each value of the columns `by`, with their rows; room for a `legend` below them."""
-    groups = list(numbers.groupby([*by], sort=False)) if by else [((), numbers)]
-    heights = [height(rows) for _, rows in groups]
+    groups = dict(list(numbers.groupby([*by], sort=False))) if by else {(): numbers}
+    heights = [height(rows) for rows in groups.values()]
     heights[-1] += legend
     figure, axes = panels(len(groups), heights, across=1, sharex=sharex)
-    for ax, (key, _) in zip(axes, groups, strict=True):
-        if by:
-            ax.set_title(title(*key), loc="left")
-    return figure, [(ax, rows) for ax, (_, rows) in zip(axes, groups, strict=True)]
+    for ax, key in zip(axes, groups if by else (), strict=False):
+        ax.set_title(title(*key), loc="left")
+    return figure, list(zip(axes, groups.values(), strict=True))

@@ -1,7 +1,6 @@
 """A playground: two settings side by side, redrawn after every round while they train."""
 
 import ast
-import base64
 import io
 import threading
 import time
@@ -283,8 +282,7 @@ class Playground(widgets.VBox):
         return f"Playground({' against '.join(str(one['method'].value) for one in self.controls)})"
 
     def _repr_mimebundle_(self, **options: object) -> dict[str, object]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        frames = [[base64.b64encode(content).decode() for content in pair] for pair in self.frames]
-        page = TEMPLATES.get_template("frames.html").render(frames=frames, id=f"frames{id(self)}")
+        page = TEMPLATES.get_template("frames.html").render(frames=self.frames, id=f"frames{id(self)}")
         return {**(super()._repr_mimebundle_(**options) or {}), "text/html": page}
 
 

@@ -24,13 +24,14 @@ def commit(folder: str | Path = Path(__file__).parent) -> str | None:
     "+changes" is added when tracked files differ from it. Rows of evidence and what is made of them do not count: they
     are results, and a row that is written anew would otherwise stop the next one.
     """
-    head = _git(folder, "rev-parse", "HEAD")
+    head = git(folder, "rev-parse", "HEAD")
     code = (":(top)", ":(top,exclude)figures/reference")
-    changed = _git(folder, "status", "--porcelain", "--untracked-files=no", "--", *code)
+    changed = git(folder, "status", "--porcelain", "--untracked-files=no", "--", *code)
     return None if head is None or changed is None else head + ("+changes" if changed else "")
 
 
-def _git(folder: str | Path, *arguments: str) -> str | None:
+def git(folder: str | Path, *arguments: str) -> str | None:
+    """The output of a git command; None without git, or if it fails."""
     command = ["git", "-C", str(folder), *arguments]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)

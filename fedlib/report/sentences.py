@@ -102,11 +102,11 @@ def paired_difference(
     return f"{name(one)} minus {name(other)}: {in_pairs(gaps)}." if len(gaps) else ""
 
 
-def in_pairs(gaps: Sequence[float] | np.ndarray, unit: str = "points") -> str:
+def in_pairs(gaps: Sequence[float] | np.ndarray) -> str:
     """Differences of paired runs: "+1.5 ± 0.7 points in 2 pairs of runs"."""
     if len(gaps) == 1:
-        return f"{gaps[0]:+.1f} {unit} in one pair of runs"
-    return f"{np.mean(gaps):+.1f} ± {np.std(gaps, ddof=1):.1f} {unit} in {len(gaps)} pairs of runs"
+        return f"{gaps[0]:+.1f} points in one pair of runs"
+    return f"{np.mean(gaps):+.1f} ± {np.std(gaps, ddof=1):.1f} points in {len(gaps)} pairs of runs"
 
 
 def nearer_to_print(distances: pd.DataFrame) -> str:

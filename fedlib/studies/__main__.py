@@ -21,13 +21,6 @@ def budget(text: str) -> float:
     return float(found[1]) / (60 if found[2] == "m" else 1)
 
 
-def positive(text: str) -> int:
-    """Parse a number of processes."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not allowed; at least 1")
-    return int(text)
-
-
 def main() -> int:
     """Execute the command line; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m fedlib.studies", description=__doc__)
@@ -36,7 +29,7 @@ def main() -> int:
     run.add_argument("--paper", action="append", choices=PAPERS, help="only this paper")
     run.add_argument("--item", action="append", default=[], help="only this table or figure")
     run.add_argument("--budget", type=budget, default=None, help="stop after so long, 2h or 30m")
-    run.add_argument("--jobs", type=positive, default=1, help="runs at the same time")
+    run.add_argument("--jobs", type=int, default=1, help="runs at the same time")
     run.add_argument("--stale", action="store_true", help="run again what was measured by older code")
     run.add_argument("--ray", default=None, help="address of a Ray cluster that does the runs")
     again = commands.add_parser("recheck", help="say whether rows of older code are those of today's code")

@@ -48,11 +48,10 @@ class Numbers:
         name = f"{method}, {dataset}, {setting}"
         if not values:
             return missing(name)
-        ours = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
-        paper = self._paper_std.get(key, np.nan)
-        noise = max(ours, 0.0 if np.isnan(paper) else float(paper))
-        sure = len(values) > 1 or not np.isnan(paper) or key in self._exact
-        return point(float(np.mean(values)), noise, name, self._stand_in.get(key, ""), sure)
+        stds = [float(np.std(values, ddof=1))] if len(values) > 1 else []
+        stds += [float(std) for std in [self._paper_std.get(key, np.nan)] if np.isfinite(std)]
+        sure = bool(stds) or key in self._exact
+        return point(float(np.mean(values)), max(stds, default=0.0), name, self._stand_in.get(key, ""), sure)
 
 
 class Claim(NamedTuple):
@@ -94,7 +93,7 @@ def leads(
     method: str,
     rivals: Collection[str],
     columns: Iterable[Sequence[str]],
-    least: float = 0.0,
+    least: float = 0,
 ) -> list[Case]:
     """The lead of a method in every column; it must be larger than `least`."""
     return [Case(" ".join(column), lead(numbers, item, method, rivals, column) - least) for column in columns]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from dataclasses import dataclass
 
 import pandas as pd
@@ -38,13 +37,13 @@ class Comparison:
         return f"Comparison({self.method} in {self.study.paper}/{self.item}, {self.study.profile})"
 
     def _repr_html_(self) -> str:
-        parts = {"name": f"compare-{self.item}", "about": self.study.item(self.item), "says": self.sentence}
-        parts |= {"table": self.table.style.set_table_attributes('class="numbers"').to_html(), "width": 0, "png": ""}
-        if self.study.item(self.item).drawing:
+        about = self.study.item(self.item)
+        parts = {"name": f"compare-{self.item}", "about": about, "says": self.sentence, "width": 0, "png": b""}
+        if about.drawing:
             figure = self.figure
-            parts |= {"width": round(96 * figure.get_figwidth())}
-            parts |= {"png": base64.b64encode(png(figure, dpi=200)).decode()}
-        return TEMPLATES.get_template("item.html").render(**parts)
+            parts |= {"width": round(96 * figure.get_figwidth()), "png": png(figure, dpi=200)}
+        table = self.table.style.set_table_attributes('class="numbers"').to_html()
+        return TEMPLATES.get_template("item.html").render(**parts, table=table)
 
     @property
     def table(self) -> pd.DataFrame:

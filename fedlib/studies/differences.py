@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -31,29 +31,22 @@ def first_protocol(board: pd.DataFrame) -> pd.DataFrame:
 
 
 def differences(study: Study, points: float) -> pd.DataFrame:
-    """Compare the measured percentages with the printed ones, table by table.
+    """Compare the measured percentages with the printed ones, those of substitute data left out: one row per table.
 
-    Args:
-        study: at the paper's size. Numbers of substitute data are left out.
-        points: differences of at most so many percentage points do not count.
-
-    Returns:
-        One row per table with measured percentages: item, measured (number of them), apart (number of those that
-        differ by more than `points`), the largest difference (name, method, dataset, setting, metric,
-        value, paper, difference), and lines of text (says): the difference, the sentence of each control, the controls
-        that have not been run, the runs that diverged.
+    Columns: item, measured (number of percentages), apart (number of those that differ by more than `points`), the
+    largest difference (name, method, dataset, setting, metric, value, paper, difference), and lines of text (says): the
+    difference, the sentence of each control, the controls that have not been run, the runs that diverged.
     """
     lines = []
     for item in dict.fromkeys(cell.item for cell in study.cells):
-        rows = study.table(item)
-        rows = rows[rows["metric"].isin(IN_PERCENT) & rows["difference"].notna() & (rows["stand_in"] == "")]
+        rows = percentages(study.table(item))
         if rows.empty:
             continue
-        far = rows["difference"].abs()
-        line = {"item": item, "measured": len(rows), "apart": int((far > points).sum())}
-        line |= {name: rows.loc[far.idxmax(), name] for name in FARTHEST}
-        line["name"] = _name(study.cells, line)
-        n, apart = len(rows), line["apart"]
+        far, n = rows["difference"].abs(), len(rows)
+        apart = int((far > points).sum())
+        line = {"item": item, "measured": n, "apart": apart} | rows.loc[far.idxmax(), FARTHEST].to_dict()
+        name = named(study.cells, item, *(line[key] for key in KEY[1:4]))
+        line["name"] = ", ".join(filter(None, [name, IN_PERCENT[line["metric"]]]))
         if apart:
             verb = "is" if apart == 1 else "are"
             text = f"{apart} of {n} measured numbers {verb} more than {points:g} points from the printed ones. "
@@ -75,12 +68,6 @@ def named(cells: Sequence[Cell], item: str, method: str, dataset: str, setting: 
     return ", ".join([label(method), *([] if dataset in common else [data_label(dataset)]), *words])
 
 
-def _name(cells: Sequence[Cell], line: Mapping[str, object]) -> str:
-    """Name of a number, with its metric unless that is accuracy."""
-    name = named(cells, *(str(line[key]) for key in KEY[:4]))
-    return ", ".join(filter(None, [name, IN_PERCENT[str(line["metric"])]]))
-
-
 def _controls(study: Study, item: str) -> list[str]:
     """The sentence of each control of a table, and the names of the controls that have not been run."""
     texts, waiting = [], []
@@ -91,7 +78,6 @@ def _controls(study: Study, item: str) -> list[str]:
         texts += [f'The control "{control.name}"{so_far}: {says}'] if says else []
         waiting += [] if says else [f'"{control.name}"']
     if waiting:
-        texts.append(
-            f"Open until {'these controls are' if len(waiting) > 1 else 'this control is'} run: {', '.join(waiting)}."
-        )
+        which = "these controls are" if len(waiting) > 1 else "this control is"
+        texts.append(f"Open until {which} run: {', '.join(waiting)}.")
     return texts or ["No control examines the cause."]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -25,11 +26,7 @@ class Unmeasured(Exception):
 
 
 def enough(values: Any, *names: str) -> Any:
-    """Values, a frame, a series or a container; of a series those of these names, if there are some.
-
-    Raises:
-        Unmeasured: there are no values, or there is none of one of the names.
-    """
+    """Values, a frame or a container; of a series those of these names, if any. `Unmeasured` if some are missing."""
     if not len(values) or (names and not {*names} <= {*values.index}):
         raise Unmeasured
     return values[[*names]] if names else values
@@ -41,17 +38,11 @@ def final(*rows: Row) -> float:
 
 
 class Answer(NamedTuple):
-    """The answer to the question of a paper, made from its numbers.
+    """The answer to the question of a paper, made from its numbers."""
 
-    Attributes:
-        says: one or two sentences.
-        numbers: text and unit or meaning of the three numbers behind it.
-        figure: the item whose figure shows it.
-    """
-
-    says: str
-    numbers: Sequence[tuple[str, str]]
-    figure: str
+    says: str  # one or two sentences
+    numbers: Sequence[tuple[str, str]]  # text, and unit or meaning, of the three numbers behind it
+    figure: str  # the item whose figure shows it
 
 
 class Cell(NamedTuple):
@@ -102,6 +93,7 @@ class Cell(NamedTuple):
         return ", ".join(dict.fromkeys(f"{_label(i)} for {i.stands_for}" for i in images if i.stands_for))
 
 
+@dataclass(eq=False, repr=False)
 class Item:
     """A table or figure of a paper, or a control. Made by the decorator `item`.
 
@@ -125,35 +117,33 @@ class Item:
     the protocol.
     """
 
-    def __init__(
-        self,
-        name: str,
-        title: str,
-        cells: Callable[[Any], Iterable[Cell]] = lambda sizes: (),
-        rows: str = "method",
-        digits: int = 2,
-        alt: str = "",
-        explains: Sequence[str] = (),
-        protocols: Mapping[str, Mapping[str, object]] = {"text": {}},
-        scheme: bool = False,
-    ):
-        self.protocol, *others = protocols
-        self.name, self.title, self.rows, self.digits, self.alt = name, title, rows, digits, alt
-        self.cells = partial(cells, **protocols[self.protocol])
+    name: str
+    title: str
+    cells: Callable[..., Iterable[Cell]] = lambda sizes: ()
+    rows: str = "method"
+    digits: int = 2
+    alt: str = ""
+    explains: Sequence[str] = ()
+    protocols: Mapping[str, Mapping[str, object]] = field(default_factory=lambda: {"text": {}})
+    scheme: bool = False
+    drawing: Callable[[Study], Figure] | None = None
+    sentence: Callable[[Study], str] | None = None
+
+    def __post_init__(self) -> None:
+        self.protocol, *others = self.protocols
+        titles = {other: f"{self.title[:-1]} ({PROTOCOLS[other]})." for other in others}
         self.others = [
             Item(
-                f"{name}_{other}",
-                f"{title[:-1]} ({PROTOCOLS[other]}).",
-                cells,
-                rows,
-                digits,
-                protocols={other: protocols[other]},
+                f"{self.name}_{other}",
+                title,
+                self.cells,
+                self.rows,
+                self.digits,
+                protocols={other: self.protocols[other]},
             )
-            for other in others
+            for other, title in titles.items()
         ]
-        self.explains, self.scheme = tuple(explains), scheme
-        self.drawing: Callable[[Study], Figure] | None = None
-        self.sentence: Callable[[Study], str] | None = None
+        self.cells = partial(self.cells, **self.protocols[self.protocol])
 
     def draw(self, function: Callable[[Study], Figure]) -> Callable[[Study], Figure]:
         """Decorate the function that makes the figure."""
@@ -176,7 +166,7 @@ class Item:
 
 
 def item(title: str, *, name: str = "", **about: Any) -> Callable[[Callable[[Any], Iterable[Cell]]], Item]:
-    """Decorate the function that yields the cells of a table or figure at one size; see `Item`.
+    """Decorate the function that yields the cells of a table or figure at one size; `about`: attributes of `Item`.
 
     Its sentence and its figure follow below it (`Item.shows`), or one of them:
 
@@ -189,30 +179,13 @@ def item(title: str, *, name: str = "", **about: Any) -> Callable[[Callable[[Any
         def _(study):
             yield who_leads(study.numbers("table3"), "pfedsim")
             yield plot_points(study.points("table3"))
-
-    Args:
-        title: caption, with the unit.
-        name: default: that of the function.
-        about: further attributes of `Item`.
     """
     return lambda cells: Item(name or cells.__name__, title, cells, **about)
 
 
 def drawing(title: str, *, name: str = "", **about: Any) -> Callable[[Callable[[Study], Figure]], Item]:
-    """Decorate the function that draws an item without numbers: a scheme, or a figure of the runs of other items.
-
-    Args:
-        title: caption.
-        name: default: that of the function.
-        about: further attributes of `Item`.
-    """
-
-    def made(function: Callable[[Study], Figure]) -> Item:
-        one = Item(name or function.__name__, title, **about)
-        one.draw(function)
-        return one
-
-    return made
+    """Decorate the function that draws an item without numbers: a scheme, or a figure of the runs of other items."""
+    return lambda function: Item(name or function.__name__, title, drawing=function, **about)
 
 
 def items_in(*modules: Any) -> list[Item]:
@@ -224,6 +197,11 @@ def items_in(*modules: Any) -> list[Item]:
 def cells_of(items: Iterable[Item], sizes: Any) -> list[Cell]:
     """The cells of all items at one size."""
     return [cell._replace(item=one.name) for one in items for cell in one.cells(sizes)]
+
+
+def tasks_of(cells: Iterable[Cell]) -> dict[tuple[str, int], Task]:
+    """The tasks of some cells, substitute and official ones, by name and seed."""
+    return {(task.name, seed): task for cell in cells for task in cell.wanted for seed in range(cell.seeds)}
 
 
 def replaced(cells: Sequence[Cell], others: Sequence[Cell], where: Callable[[Cell], bool]) -> list[Cell]:

@@ -56,7 +56,8 @@ def long_table(full: pd.DataFrame, here: pd.DataFrame, item: Item) -> pd.DataFra
     keys = long[KEY[1:]].to_numpy()
     parts = [_parts(key, item.rows) for key in keys]
     common = set.intersection(*(set(words) for _, words in parts))
-    names = [_names(words, common, text) for (_, words), text in zip(parts, _stand_ins(long), strict=True)]
+    stand_ins = long["stand_in"].where(long["source"] != "paper", "")
+    names = [_names(words, common, text) for (_, words), text in zip(parts, stand_ins, strict=True)]
     long["row"], long["column"] = [row for row, _ in parts], [", ".join(words) for words in names]
     long["place"] = [", ".join(words) for _, words in parts]
     long["cell"] = [format_pm(*pair, item.digits) for pair in long[["value", "std"]].to_numpy(float)]
@@ -96,10 +97,6 @@ def _parts(key: Sequence[str], rows: str) -> tuple[str, list[str]]:
     row = parts.pop(rows, "") or names.pop(rows, "")
     words = [f"{name}={value}" if value else name for name, value in parts.items()]
     return row, [*(word for word in names.values() if word not in ("", "accuracy")), *words]
-
-
-def _stand_ins(long: pd.DataFrame) -> list[str]:
-    return long["stand_in"].where(long["source"] != "paper", "").tolist()
 
 
 def _names(words: Sequence[str], common: set[str], stand_in: str) -> list[str]:

@@ -21,6 +21,7 @@ from fedlib.report.output import markdown, with_deviations
 from fedlib.report.paper import KEY, PAPERS, PROFILES, PROTOCOLS, TITLES, reported
 from fedlib.report.style import PALETTE, WIDE, use_style
 from fedlib.studies.differences import IN_PERCENT, POINTS, first_protocol, percentages
+from fedlib.studies.item import Item
 from fedlib.studies.layout import item_title
 from fedlib.studies.study import Study, study
 from fedlib.studies.verdict import VERDICTS
@@ -63,22 +64,10 @@ cause, and the controls that have not been run yet.
 }
 
 
-def score(summary: pd.DataFrame) -> str:
-    """The summary as the Markdown table of the README."""
-    return markdown(summary)
-
-
 def differences_page(frame: pd.DataFrame, link: Callable[[str, str], str], picture: str) -> str:
-    """Write the differences of all papers as Markdown.
+    """Write `Study.differences` of all papers as Markdown: picture, table, and a section with a line for each control.
 
-    Args:
-        frame: `Study.differences` of each paper, with the paper's name in the column `paper_id`.
-        link: `link(paper, item)` is where a table or a control is shown.
-        picture: Markdown that shows `all_differences`.
-
-    Returns:
-        The picture, a table of all, then a section for each paper, with a line for each control and the tables that it
-        is about.
+    `link(paper, item)` is where a table or a control is shown.
     """
     names = [f"{TITLES[paper]}, {item_title(item)}" for paper, item in frame[["paper_id", "item"]].to_numpy()]
     links = map(link, frame["paper_id"], frame["item"])
@@ -109,24 +98,15 @@ def plain(text: str) -> str:
 
 
 def build(folder: Path = FOLDER) -> pd.DataFrame:
-    """Write all tables and figures made from the rows, without training. The papers are spread over all cores.
-
-    Args:
-        folder: where `scoreboard`, `ledger`, `summary`, `differences`, `items` and a folder for each paper are written.
-
-    Returns:
-        One row per paper, and one for all: paper, printed, measured, the percentages near the printed ones by protocol
-        ("31 of 36"), and the number of claims by verdict.
-    """
+    """Write all tables and figures made from the rows, the papers spread over all cores; returns the summary."""
     made = Parallel(n_jobs=-1)(delayed(_build_paper)(paper, folder) for paper in PAPERS)
     whole, ledger, apart, items = (pd.concat(frames, ignore_index=True) for frames in zip(*made, strict=True))
     with mpl.rc_context():
         use_style()
         _save(all_differences(whole), folder / "differences")
-    _write(whole, folder / "scoreboard")
-    _write(ledger, folder / "ledger")
     _write_differences(apart, whole, folder)
-    _write(items, folder / "items")
+    for name, table in (("scoreboard", whole), ("ledger", ledger), ("items", items)):
+        _write(table, folder / name)
     parts = [(TITLES[p], whole[whole["paper_id"] == p], ledger[ledger["paper"] == p]) for p in PAPERS]
     frame = pd.DataFrame(summary(*part) for part in [*parts, ("all", whole, ledger)])
     _write(frame, folder / "summary")
@@ -162,24 +142,14 @@ def _build_paper(paper: str, folder: Path) -> tuple[pd.DataFrame, ...]:
 
 
 def completeness(full: Study) -> pd.DataFrame:
-    """The sizes at which the tables and figures of a paper are made.
-
-    Args:
-        full: the study at the paper's size.
-
-    Returns:
-        One row per item: paper_id, item, title, figure (whether one is drawn, be it from numbers of other items),
-        printed (numbers in the paper), the numbers that the profiles smoke, quick and paper make of it, and the
-        measured ones of the last.
-    """
+    """The tables and figures of a paper, with the counts of their numbers: printed, made by each profile, measured."""
     lines, printed = [], Counter(reported(full.paper)["item"])
     made = {profile: Counter(cell.item for cell in study(full.paper, profile).cells) for profile in PROFILES}
-    measured = Counter(full.frame.drop_duplicates(KEY)["item"])
+    counts = {"printed": printed, **made, "measured": Counter(full.frame.drop_duplicates(KEY)["item"])}
     for item in dict.fromkeys([*full.shown, *printed]):
-        shown, counts = full.shown.get(item), {profile: made[profile][item] for profile in PROFILES}
-        name = {"paper_id": full.paper, "item": item, "title": shown.title if shown else ""}
-        name |= {"figure": "yes" if shown and shown.drawing else "", "printed": printed[item]}
-        lines.append(name | counts | {"measured": measured[item]})
+        shown = full.shown.get(item) or Item(item, "")
+        line = {"paper_id": full.paper, "item": item, "title": shown.title, "figure": "yes" if shown.drawing else ""}
+        lines.append(line | {name: count[item] for name, count in counts.items()})
     return pd.DataFrame(lines)
 
 
@@ -193,11 +163,10 @@ def printed_and_measured(one: Study, board: pd.DataFrame) -> Figure:
         name = ", ".join(filter(None, (item_title(str(item)), IN_PERCENT[str(metric)])))
         bars = {"xerr": rows["paper_std"].fillna(0), "yerr": rows["std"].fillna(0)}
         ax.errorbar(rows["paper"], rows["value"], **bars, fmt="o", markersize=4, linewidth=0.8, label=name)
-    ends = both[["paper", "value"]].to_numpy(dtype=float)
-    low, high = (float(ends.min()), float(ends.max())) if len(both) else (0.0, 100.0)
-    margin = 0.05 * max(high - low, 1)
-    ax.set(xlim=(low - margin, high + margin), ylim=(low - margin, high + margin), aspect="equal")
-    ax.set(xlabel="printed [%]", ylabel="measured [%]")
+    ends = both[["paper", "value"]].to_numpy(dtype=float) if len(both) else np.array([0.0, 100.0])
+    margin = 0.05 * max(float(np.ptp(ends)), 1)
+    limits = ends.min() - margin, ends.max() + margin
+    ax.set(xlim=limits, ylim=limits, aspect="equal", xlabel="printed [%]", ylabel="measured [%]")
     ax.set_title(f"{TITLES[one.paper]}: {len(both)} of {printed} printed percentages", loc="left")
     if len(both):
         ax.legend(frameon=False)
@@ -205,14 +174,7 @@ def printed_and_measured(one: Study, board: pd.DataFrame) -> Figure:
 
 
 def all_differences(board: pd.DataFrame) -> Figure:
-    """Draw the difference of every measured percentage from the printed one: a line each, a row for each table.
-
-    Args:
-        board: the scoreboard of all papers, with their names in the column `paper_id`.
-
-    Returns:
-        The figure; a grey band covers three points to both sides.
-    """
+    """Draw the difference of every measured percentage from the printed one: a line each, a row for each table."""
     tables = percentages(board).groupby(["paper_id", "item"], sort=False)["difference"]
     figure, ax = plt.subplots(figsize=(WIDE, 0.8 + 0.3 * len(tables)), layout="constrained")
     ax.axvspan(-POINTS, POINTS, color="0.9", zorder=0)
@@ -240,14 +202,11 @@ def how_near(board: pd.DataFrame) -> str:
     )
 
 
-def _write(frame: pd.DataFrame, path: Path) -> None:
-    """Write a table as CSV, and as Markdown with its head, mean and standard deviation in one column."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+def _write(frame: pd.DataFrame, path: Path, text: str = "") -> None:
+    """Write a table as CSV, and a text, or itself with its head, as Markdown."""
     write_text(path.with_suffix(".csv"), frame.to_csv(index=False, float_format="%.6g"))
-    shown = with_deviations(frame)
-    if "changed" in shown:
-        shown["changed"] = ["code has changed since" if changed is True else "" for changed in shown["changed"]]
-    write_text(path.with_suffix(".md"), markdown(shown, HEADS.get(path.name, "").rstrip(), missing=""))
+    head = HEADS.get(path.name, "").rstrip()
+    write_text(path.with_suffix(".md"), text or markdown(with_deviations(frame), head, missing=""))
 
 
 def _write_differences(frame: pd.DataFrame, board: pd.DataFrame, folder: Path) -> None:
@@ -258,8 +217,7 @@ def _write_differences(frame: pd.DataFrame, board: pd.DataFrame, folder: Path) -
         return f"{paper}/{item}.{next(kinds)}"
 
     picture = f"![{ALT}](differences.svg)\n\n*Grey band: {how_near(board)}*"
-    write_text(folder / "differences.md", differences_page(frame, link, picture))
-    write_text(folder / "differences.csv", frame.to_csv(index=False, float_format="%.6g"))
+    _write(frame, folder / "differences", differences_page(frame, link, picture))
 
 
 def _save(figure: Figure, path: Path) -> None:

@@ -47,20 +47,9 @@ def device(row: rows.Row) -> str:
 def recheck(
     papers: Sequence[str], rounds: int = 4, folder: Path = rows.FOLDER, say: Callable[[str], None] = print
 ) -> tuple[int, int]:
-    """Recheck the rows of older code.
+    """Compare `rounds` rounds of the rows of older code; returns the numbers of rows that agree and that do not.
 
-    Args:
-        papers: of which papers.
-        rounds: so many rounds of each run are compared; with four, methods of two phases reach the second one.
-        folder: of the rows.
-        say: is told about every row.
-
-    Returns:
-        How many rows agree, and how many do not: those need `make evidence` with `--stale`.
-
-    Raises:
-        ValueError: the working tree differs from its commit, the commit of a row is not in this clone, or a short run
-            has failed.
+    With four rounds, methods of two phases reach the second one. Rows that do not agree need `--stale` runs.
     """
     head, agree, differ = check_clean(), 0, 0
     for paper in papers:
@@ -85,9 +74,8 @@ def recheck(
                 agree, differ = agree + same, differ + (not same)
                 say(f"{paper}: {task.name}, seed {row.seed}: {'agrees' if same else 'DIFFERS'}")
                 if same:
-                    backend = row.facts["config"]["backend"] if run else "loop"
                     about = {"commit": head, "rounds": rounds if run else None}
-                    rows.write(paper, {**row.facts, "code": task.code(backend), "rechecked": about}, folder)
+                    rows.write(paper, {**row.facts, "code": rows.code(task, row), "rechecked": about}, folder)
     return agree, differ
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from fedlib.files import write_text
-from fedlib.report.provenance import commit, environment
+from fedlib.report.provenance import environment
 from fedlib.runs.result import Evaluations, RunResult
 from fedlib.studies.tasks import Kept, Probe, Run, Task
 
@@ -24,17 +24,11 @@ FORMAT = 1
 
 @dataclass(frozen=True, eq=False)
 class Row(Evaluations):
-    """The record of a finished run, or of a measurement.
+    """The record of a finished run, or of a measurement."""
 
-    Attributes:
-        task: name of the run or measurement.
-        seed: its seed.
-        facts: the content of the file.
-    """
-
-    task: str
+    task: str  # its name
     seed: int
-    facts: Mapping[str, Any]
+    facts: Mapping[str, Any]  # the content of the file
 
     @property
     def when(self) -> str:  # type: ignore[override]
@@ -70,41 +64,41 @@ class Row(Evaluations):
         return pd.DataFrame(table)
 
 
-def row_of(task: Task, seed: int, result: RunResult | Kept, seconds: float) -> Row:
-    """Row of a finished run or measurement of this session, without provenance."""
+def row_of(task: Task, seed: int, result: RunResult | Kept, seconds: float = 0.0) -> Row:
+    """Row of a finished run, or of a measurement of so many seconds, of this session, without provenance."""
     return Row(task.name, seed, _found(task, seed, result, seconds) | {"commit": None})
 
 
-def facts_of(task: Task, seed: int, result: RunResult | Kept, seconds: float) -> dict[str, Any]:
+def facts_of(task: Task, seed: int, result: RunResult | Kept, seconds: float = 0.0) -> dict[str, Any]:
     """Content of the file of a row, with the commit, code and packages behind it."""
-    known = environment()
-    facts = {"commit": commit(), "packages": known["packages"], "python": known["python"]}
-    facts |= {"machine": f"{platform.system()} {platform.machine()}"}
-    code = task.code(str(result.config["backend"])) if isinstance(result, RunResult) else task.code()
-    return {"format": FORMAT, "code": code} | facts | _found(task, seed, result, seconds)
+    known, row = environment(), row_of(task, seed, result, seconds)
+    facts = {name: known[name] for name in ("commit", "packages", "python")}
+    facts |= {"format": FORMAT, "code": code(task, row), "machine": f"{platform.system()} {platform.machine()}"}
+    return {**row.facts, **facts}
 
 
 def _found(task: Task, seed: int, result: RunResult | Kept, seconds: float) -> dict[str, Any]:
-    facts: dict[str, Any] = {"task": task.name, "seed": seed, "seconds": round(seconds, 2)}
+    facts: dict[str, Any] = {"task": task.name, "seed": seed}
     if isinstance(task, Probe):
         assert isinstance(result, Mapping)
-        return facts | {"kept": dict(result)}
+        return facts | {"seconds": round(seconds, 2), "kept": dict(result)}
     assert isinstance(result, RunResult)
+    seconds = round(float(result.rounds["seconds"].sum()), 2)
     frame, evaluations = result.accuracy, []
     for (done, when), rows in frame.groupby(["round", "when"], sort=False):
         correct = (rows["accuracy"] * rows["n_test"] / 100).round().astype(int).tolist()
         loss = float(np.average(rows["loss"], weights=rows["n_test"]))
         evaluations.append({"round": int(done), "when": when, "correct": correct, "loss": _finite(loss)})
-    cost = result.rounds[["bytes_down", "bytes_up"]].sum().astype(int).to_dict()
     train_loss = [_finite(value) for value in result.rounds["train_loss"]]
     return facts | {
         "config": dict(result.config),
         "when": result.when,
         "n_test": frame[frame["round"] == frame["round"].iloc[0]].drop_duplicates("client")["n_test"].tolist(),
         "evaluations": evaluations,
-        "seconds_of_rounds": round(float(result.rounds["seconds"].sum()), 2),
+        "seconds": seconds,
+        "seconds_of_rounds": seconds,
         "train_loss": train_loss[:: max(1, len(train_loss) // 50)],
-        **cost,
+        **result.rounds[["bytes_down", "bytes_up"]].sum().astype(int).to_dict(),
         "kept": dict(task.keep(result)) if task.keep else {},
     }
 
@@ -119,37 +113,39 @@ def _finite(loss: float) -> float | None:
     return round(float(loss), 5) if np.isfinite(loss) else None
 
 
-def path_of(paper: str, task: Task, seed: int, folder: Path = FOLDER) -> Path:
+def path_of(paper: str, task: str, seed: int, folder: Path = FOLDER) -> Path:
     """The file of a row."""
-    return folder / paper / f"{task.name}-s{seed}.json"
+    return folder / paper / f"{task}-s{seed}.json"
 
 
 def write(paper: str, facts: Mapping[str, Any], folder: Path = FOLDER) -> Path:
     """Write a row, all of it or nothing."""
-    path = folder / paper / f"{facts['task']}-s{facts['seed']}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_text(path, json.dumps(facts, separators=(",", ":"), sort_keys=True, allow_nan=False) + "\n")
-    return path
+    path = path_of(paper, facts["task"], facts["seed"], folder)
+    return write_text(path, json.dumps(facts, separators=(",", ":"), sort_keys=True, allow_nan=False) + "\n")
 
 
 def read(paper: str, folder: Path = FOLDER) -> dict[tuple[str, int], Row]:
     """All rows of a paper, by task and seed."""
-    rows = {}
-    for path in sorted((folder / paper).glob("*.json")):
-        facts = json.loads(path.read_text(encoding="utf-8"))
-        rows[facts["task"], facts["seed"]] = Row(facts["task"], facts["seed"], facts)
-    return rows
+    rows = map(_read, sorted((folder / paper).glob("*.json")))
+    return {(row.task, row.seed): row for row in rows}
 
 
 def read_one(paper: str, task: Task, seed: int, folder: Path = FOLDER) -> Row | None:
     """The row of one run, or None."""
-    path = path_of(paper, task, seed, folder)
-    return Row(task.name, seed, json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
+    path = path_of(paper, task.name, seed, folder)
+    return _read(path) if path.exists() else None
+
+
+def _read(path: Path) -> Row:
+    facts = json.loads(path.read_text(encoding="utf-8"))
+    return Row(facts["task"], facts["seed"], facts)
+
+
+def code(task: Task, row: Row) -> str:
+    """The fingerprint of today's code of a run or measurement, with the backend of its row."""
+    return task.code(row.facts["config"]["backend"] if isinstance(task, Run) else "loop")
 
 
 def changed(task: Task, row: Row) -> bool:
     """True if the code has changed since the row was measured; never for a row of this session."""
-    if "code" not in row.facts:
-        return False
-    backend = row.facts["config"]["backend"] if isinstance(task, Run) else "loop"
-    return row.facts["code"] != task.code(backend)
+    return "code" in row.facts and row.facts["code"] != code(task, row)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,10 +16,12 @@ import torch
 from filelock import FileLock, Timeout
 
 import fedlib as fl
+from fedlib.checks import check_count
 from fedlib.report.provenance import commit
 from fedlib.runs.store import store_root
 from fedlib.studies import rows
 from fedlib.studies.cost import hours
+from fedlib.studies.item import tasks_of
 from fedlib.studies.study import Study, study
 from fedlib.studies.tasks import Probe, Run, Task, here
 
@@ -41,48 +44,32 @@ class Job(NamedTuple):
 def missing(
     studies: Sequence[Study], items: Collection[str] = (), folder: Path = rows.FOLDER, stale: bool = False
 ) -> list[Job]:
-    """Runs with data on this machine but without a row, in the order of claims settled per hour.
+    """Runs with data on this machine but without a row, or with a `stale` one whose code has changed since.
 
-    Args:
-        studies: the studies.
-        items: only these tables and figures; default: all.
-        folder: folder of the rows.
-        stale: also those whose code has changed since.
-
-    Returns:
-        The jobs, claim by claim, beginning with the claim that needs the least time; then those of no claim. Seed 0 of
-        all jobs comes before seed 1. Stand-in data and the paper's own are counted apart.
+    Seed 0 of all jobs comes before seed 1; those of a seed are in the order of claims, beginning with the claim that
+    needs the least time, then those of no claim. Stand-in data and the paper's own are counted apart.
     """
     jobs: dict[tuple[str, str, int], Job] = {}
-    worth: list[tuple[int, float, list[tuple[str, str, int]]]] = []
+    groups: list[tuple[int, float, list[Job]]] = []
     for one in studies:
         done = rows.read(one.paper, folder)
-        cells = [cell for cell in one.cells if not items or cell.item in items]
-        for cell in cells:
-            for task in cell.wanted:
-                for seed in range(cell.seeds):
-                    row = done.get((task.name, seed))
-                    wanted = row is None or (stale and rows.changed(task, row))
-                    if wanted and here(task) and (items or not _timed(task)):
-                        jobs[one.paper, task.name, seed] = Job(one.paper, task, seed)
-        needs = [[cell for cell in one.needed(claim) if not items or cell.item in items] for claim in one.claims]
-        for cells in [*needs, one.cells]:
+        chosen = one.replace(cells=[cell for cell in one.cells if not items or cell.item in items])
+        for (name, seed), task in tasks_of(chosen.cells).items():
+            row = done.get((name, seed))
+            wanted = row is None or (stale and rows.changed(task, row))
+            if wanted and here(task) and (items or not (isinstance(task, Run) and task.timed)):
+                jobs[one.paper, name, seed] = Job(one.paper, task, seed)
+        for cells in [*map(chosen.needed, one.claims), chosen.cells]:
             by_seed = defaultdict(list)
-            for cell in cells:
-                for official, tasks in enumerate((cell.tasks, cell.official)):
-                    for task in tasks:
-                        for seed in range(cell.seeds):
-                            by_seed[seed, official].append((one.paper, task.name, seed))
-            for (seed, _), keys in by_seed.items():
-                todo = [key for key in dict.fromkeys(keys) if key in jobs]
-                rest = cells is one.cells
-                worth.append((seed, 1e9 if rest else sum(hours(jobs[key].task) for key in todo), todo))
-    ordered = dict.fromkeys(key for _, _, keys in sorted(worth, key=lambda w: w[:2]) for key in keys)
-    return [jobs[key] for key in ordered]
-
-
-def _timed(task: Task) -> bool:
-    return isinstance(task, Run) and task.timed
+            for official in (False, True):
+                kind = [cell._replace(tasks=cell.official if official else cell.tasks, official=()) for cell in cells]
+                for name, seed in tasks_of(kind):
+                    by_seed[seed, official] += filter(None, [jobs.get((one.paper, name, seed))])
+            for (seed, _), todo in by_seed.items():
+                cost = math.inf if cells is chosen.cells else sum(hours(job.task) for job in todo)
+                groups.append((seed, cost, todo))
+    ordered = sorted(groups, key=lambda group: group[:2])
+    return [*{(job.paper, job.task.name, job.seed): job for _, _, group in ordered for job in group}.values()]
 
 
 def perform(job: Job, store: str | Path | None = None, report: Callable[[int], None] | bool = False) -> dict[str, Any]:
@@ -92,8 +79,7 @@ def perform(job: Job, store: str | Path | None = None, report: Callable[[int], N
     try:
         if isinstance(task, Probe):
             return rows.facts_of(task, job.seed, task.measure(job.seed, *task.arguments), time.perf_counter() - start)
-        result = fl.run(**task.arguments(job.seed), progress=report, store=store)
-        return rows.facts_of(task, job.seed, result, float(result.rounds["seconds"].sum()))
+        return rows.facts_of(task, job.seed, fl.run(**task.arguments(job.seed), progress=report, store=store))
     finally:
         torch.set_num_threads(threads)
 
@@ -118,8 +104,7 @@ def work(
 ) -> int:
     """Do the jobs one after the other until the deadline; returns the number of written rows.
 
-    A job that another process is doing is skipped, and so is one whose row has been written since. After a kill the
-    run goes on from its last checkpoint. A failed job is reported and skipped; `ValueError` at the end.
+    A job that another process does, or has done since, is skipped. So is a failed one, with `ValueError` at the end.
     """
     written, failed, head = 0, 0, check_clean()
     for job in jobs:
@@ -165,13 +150,10 @@ def _alone(job: Job, store: str | Path | None) -> Iterator[bool]:
     locks = store_root(store) / "evidence"
     locks.mkdir(parents=True, exist_ok=True)
     lock = FileLock(locks / f"{job.paper}-{job.task.name}-s{job.seed}.lock")
-    try:
+    with suppress(Timeout):
         lock.acquire(timeout=0)
-    except Timeout:
-        yield False
-        return
     try:
-        yield True
+        yield lock.is_locked
     finally:
         lock.release()
 
@@ -199,8 +181,7 @@ def in_batches(
         if check_clean() != head:
             raise ValueError("the commit has changed while this process ran; start it again.")
         for job, result in zip(batch, results, strict=True):
-            seconds = float(result.rounds["seconds"].sum())
-            rows.write(job.paper, rows.facts_of(job.task, job.seed, result, seconds), folder)
+            rows.write(job.paper, rows.facts_of(job.task, job.seed, result), folder)
             written += 1
     return written + work(apart, deadline, folder, store)
 
@@ -213,26 +194,19 @@ def evidence(
     stale: bool = False,
     ray: str | None = None,
 ) -> None:
-    """Execute the missing runs.
+    """Execute the missing runs of some items, or of all, until `budget` hours have passed, with `jobs` processes.
 
-    Args:
-        papers: the papers.
-        items: only these tables and figures; default: all.
-        budget: stop after so many hours; None: when nothing is missing.
-        jobs: processes, each on one core. With one a GPU does several runs at the same time, see `fl.sweep`.
-        stale: also repeat runs of older code.
-        ray: address of a Ray cluster that does the runs.
-
-    Raises:
-        ValueError: the working tree differs from its commit.
+    With one process a GPU does several runs at the same time, see `fl.sweep`; `stale` runs of older code are repeated;
+    `ray` is the address of a Ray cluster that does the runs.
     """
+    check_count("jobs", jobs)
     check_clean()
     todo = missing([study(paper) for paper in papers], items, stale=stale)
     if not todo:
         print("no run with data on this machine is missing.")
         return
     print(f"{len(todo)} runs are missing, about {sum(hours(job.task) for job in todo):.1f} core-hours", flush=True)
-    deadline = float("inf") if budget is None else time.time() + 3600 * budget
+    deadline = math.inf if budget is None else time.time() + 3600 * budget
     if ray or (torch.cuda.is_available() and jobs == 1):
         in_batches(todo, ray, deadline)
         return

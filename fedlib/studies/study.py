@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -25,7 +25,7 @@ from fedlib.studies import rows as row_files
 from fedlib.studies.claim import Claim, Numbers
 from fedlib.studies.cost import hours
 from fedlib.studies.differences import POINTS, differences, named
-from fedlib.studies.item import Answer, Cell, Item, Unmeasured, cells_of, enough, replaced
+from fedlib.studies.item import Answer, Cell, Item, Unmeasured, cells_of, enough, replaced, tasks_of
 from fedlib.studies.rows import Row
 from fedlib.studies.tasks import Probe, Run, Task, here
 from fedlib.studies.verdict import NOT_TESTED, Verdict, interval, judge
@@ -39,7 +39,7 @@ Rows = Mapping[tuple[str, int], Row]  # by task and seed
 
 @dataclass(frozen=True, eq=False)
 class Study:
-    """The tables, figures and claims of a paper, at one size.
+    """The tables, figures and claims of a paper, at one size. An item is a table or figure by its name, as in `shown`.
 
     Attributes:
         paper: one of `fl.report.PAPERS`.
@@ -83,9 +83,6 @@ class Study:
         Returns:
             The study with the new rows.
 
-        Raises:
-            ValueError: the study has no such item.
-
         Example:
             >>> import fedlib as fl
             >>> study = fl.study("pfedsim", "smoke").run("table4", progress=False)
@@ -94,30 +91,17 @@ class Study:
         """
         for item in items:
             check_choice("item", item, {cell.item for cell in self.cells})
-        cells = [cell for cell in self.cells if not items or cell.item in items]
-        wanted = {(t.name, s): (t, s) for cell in cells for t in cell.wanted for s in range(cell.seeds)}
-        todo = [wanted[key] for key in wanted if key not in self.rows]
-        there = [(task, seed) for task, seed in todo if here(task)]
-        if len(there) < len(todo):
-            names = sorted({task.images.name for task, _ in todo if not here(task)})
-            print(f"{len(todo) - len(there)} runs are left out; their data are not here: {', '.join(names)}.")
-        rows = {**self.rows, **_run_all(there, jobs, progress)}
+        wanted = tasks_of(cell for cell in self.cells if not items or cell.item in items)
+        todo = [(task, seed) for (name, seed), task in wanted.items() if (name, seed) not in self.rows]
+        elsewhere = [task.images.name for task, _ in todo if not here(task)]
+        if elsewhere:
+            names = ", ".join(sorted({*elsewhere}))
+            print(f"{len(elsewhere)} runs are left out; their data are not here: {names}.")
+        rows = {**self.rows, **_run_all([pair for pair in todo if here(pair[0])], jobs, progress)}
         return self.replace(rows=rows, cells=settled(self.cells, rows))
 
     def arguments(self, item: str, method: str, seed: int = 0) -> dict[str, Any]:
-        """The arguments of `fl.run` for the first run of a method in an item, with its federation.
-
-        Args:
-            item: the table or figure.
-            method: the method, as in its table.
-            seed: the seed.
-
-        Returns:
-            The arguments by name.
-
-        Raises:
-            ValueError: the method has no run in this item.
-        """
+        """The arguments of `fl.run`, by name, for the first run of a method in an item, with its federation."""
         cells = {cell.method: cell for cell in reversed(self.cells) if cell.item == item}
         check_choice(f"method of {item}", method, cells)
         [run, *_] = [task for task in cells[method].tasks if isinstance(task, Run)]
@@ -151,14 +135,12 @@ class Study:
     @cached_property
     def frame(self) -> pd.DataFrame:
         """The numbers of all cells with rows, as `measured`, without `changed`; runs that diverged have none."""
-        seeds: dict[str, set[int]] = {}
-        for (name, seed), row in self.rows.items():
-            if row.diverged is None:
-                seeds.setdefault(name, set()).add(seed)
-        table = []
+        table, seeds = [], defaultdict(set)
+        for name, seed in (key for key, row in self.rows.items() if row.diverged is None):
+            seeds[name].add(seed)
         for cell in self.cells:
             names = [task.name for task in cell.tasks]
-            for seed in sorted(set.intersection(*(seeds.get(name, set()) for name in names))):
+            for seed in sorted(set.intersection(*(seeds[name] for name in names))):
                 rows = [self.rows[name, seed] for name in names]
                 seconds, commit = sum(row.facts["seconds"] for row in rows), rows[0].facts["commit"]
                 table.append((*cell.key, seed, cell.number(*rows), seconds, commit, " ".join(names)))
@@ -171,17 +153,16 @@ class Study:
             One row per number and seed: item, method, dataset, setting, metric, seed, value, seconds, commit, changed
             (whether the code has changed since), tasks.
         """
-        pairs = zip(self.frame["tasks"], self.frame["seed"], strict=True)
+        return self._with_changed(self.frame)[[*self.frame.columns[:-1], "changed", "tasks"]]
+
+    def _with_changed(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """Some rows of `frame` with a column that says whether their code has changed since."""
+        pairs = zip(frame["tasks"], frame["seed"], strict=True)
         changed = [any((name, seed) in self.stale for name in names.split()) for names, seed in pairs]
-        frame = self.frame.assign(changed=np.array(changed, dtype=bool))
-        return frame[[*frame.columns[:-2], "changed", "tasks"]]
+        return frame.assign(changed=np.array(changed, dtype=bool))
 
     def numbers(self, *items: str, metric: str = "") -> pd.DataFrame:
-        """The measured numbers of some items, with the parts of their settings as further columns.
-
-        Args:
-            items: tables and figures.
-            metric: only this one. Default: all.
+        """The measured numbers of some items, of one metric or all, with the parts of their settings as columns.
 
         Returns:
             As `measured`, without values that are NaN, and with the printed number (paper; NaN if nothing is printed,
@@ -194,10 +175,8 @@ class Study:
         stand_in = {cell.key: cell.stand_in for cell in self.cells if cell.item in items}
         printed = reported(self.paper).drop_duplicates(KEY).set_index(KEY)["mean"].to_dict()
         keys = list(frame[KEY].itertuples(index=False, name=None))
-        theirs = [(layout.printed_item(item)[0], *key) for item, *key in keys]
-        frame["paper"] = [
-            np.nan if stand_in[key] else printed.get(its, np.nan) for key, its in zip(keys, theirs, strict=True)
-        ]
+        theirs = [printed.get((layout.printed_item(item)[0], *key), np.nan) for item, *key in keys]
+        frame["paper"] = [np.nan if stand_in[key] else mean for key, mean in zip(keys, theirs, strict=True)]
         frame["data"] = [stand_in[key] or data for key, data in zip(keys, frame["dataset"], strict=True)]
         settings = [cell.setting for cell in self.cells if cell.item in items and metric in ("", cell.metric)]
         names = dict.fromkeys(name for setting in settings for name in layout.parts_of(setting))
@@ -205,16 +184,7 @@ class Study:
         return frame.join(pd.DataFrame(parts, index=frame.index, columns=list(names)))
 
     def means(self, item: str, by: str, *names: str, metric: str = "") -> pd.Series:
-        """Mean values of the numbers of an item, by a column of `numbers`.
-
-        Args:
-            item: the table or figure.
-            by: the column.
-            names: only these of its values, in this order. Default: all.
-            metric: only this one. Default: all.
-
-        Returns:
-            The means; their index are the values of the column.
+        """Mean values of the numbers of an item, by the values of a column of `numbers`: all, or some `names` in order.
 
         Raises:
             Unmeasured: there is no number of one of the names.
@@ -229,33 +199,24 @@ class Study:
             One row per run, seed and evaluation: item, method, dataset, setting, metric, data, seed, round, accuracy.
         """
         frames = [pd.DataFrame(columns=[*KEY, "data", "seed", "round", "accuracy"])]
-        for cell in self.cells if items else ():
-            for row in self.rows_of(cell.tasks[0]) if cell.item in items and isinstance(cell.tasks[0], Run) else ():
-                curve, key = row.curve(), dict(zip(KEY, cell.key, strict=True))
-                curve = curve.loc[curve["when"] == row.when, ["round", "accuracy"]]
-                frames.append(curve.assign(**key, data=cell.stand_in or cell.dataset, seed=row.seed))
+        for cell in (cell for cell in self.cells if cell.item in items and isinstance(cell.tasks[0], Run)):
+            key = dict(zip(KEY, cell.key, strict=True)) | {"data": cell.stand_in or cell.dataset}
+            for row in self.rows_of(cell.tasks[0]):
+                curve = row.curve().query("when == @row.when")[["round", "accuracy"]]
+                frames.append(curve.assign(**key, seed=row.seed))
         return pd.concat([frame for frame in frames if len(frame)] or frames, ignore_index=True)
 
     def table(self, item: str) -> pd.DataFrame:
         """Put the measured numbers of an item beside the printed ones.
 
-        Args:
-            item: the table or figure.
-
         Returns:
             One row per number, measured or printed: method, dataset, setting, metric, value, std, n_seeds (0 if nothing
             was measured), paper, paper_std, difference (none for substitute data), commit, changed, stand_in.
-
-        Raises:
-            ValueError: the study has no such item.
         """
         keys, printed = KEY[1:], reported(self.paper)
         check_choice("item", item, {*printed["item"], *self.shown, *(cell.item for cell in self.cells)})
-        ours = self.frame[self.frame["item"] == item]
-        pairs = zip(ours["tasks"], ours["seed"], strict=True)
-        stale = [any((name, seed) in self.stale for name in names.split()) for names, seed in pairs]
-        frame = ours.assign(changed=stale).groupby(keys, sort=False)
-        frame = frame.agg(
+        ours = self._with_changed(self.frame[self.frame["item"] == item]).groupby(keys, sort=False)
+        ours = ours.agg(
             value=("value", "mean"),
             std=("value", "std"),
             n_seeds=("value", "size"),
@@ -265,11 +226,10 @@ class Study:
         table, _ = layout.printed_item(item)
         theirs = printed.loc[printed["item"] == table, [*keys, "mean", "std"]].drop_duplicates(keys)
         theirs = theirs.rename(columns={"mean": "paper", "std": "paper_std"})
-        order = [cell.key[1:] for cell in self.cells if cell.item == item]
-        known = [tuple(row) for row in theirs[keys].to_numpy()]
-        places = pd.DataFrame(list(dict.fromkeys([*known, *order])), columns=keys)
-        table = places.merge(theirs, on=keys, how="left").merge(frame, on=keys, how="left")
         stand_in = {cell.key[1:]: cell.stand_in for cell in self.cells if cell.item == item}
+        known = [tuple(row) for row in theirs[keys].to_numpy()]
+        places = pd.DataFrame(list(dict.fromkeys([*known, *stand_in])), columns=keys)
+        table = places.merge(theirs, on=keys, how="left").merge(ours, on=keys, how="left")
         table["stand_in"] = [stand_in.get(key, "") for key in table[keys].itertuples(index=False, name=None)]
         table["n_seeds"] = table["n_seeds"].fillna(0).astype(int)
         table["difference"] = (table["value"] - table["paper"]).where(table["stand_in"] == "")
@@ -291,16 +251,10 @@ class Study:
 
         Columns without a measured number are left out; `scoreboard` has them.
 
-        Args:
-            item: the table or figure.
-
         Returns:
             Text in cells, "79.10 ± 0.52". The index is `Item.rows`; the columns have two levels: data set and setting,
             and the source: "paper", "full size" (of an item with several protocols, each of these), or the data of
             this run.
-
-        Raises:
-            ValueError: the study has no such item.
         """
         others = [self.at_full_size.table(other.name) for other in self.item(item).others]
         return layout.side_by_side(*self._tables(item), others, self.item(item))
@@ -325,18 +279,12 @@ class Study:
         return pd.concat(tables, ignore_index=True)
 
     def differences(self, points: float = POINTS) -> pd.DataFrame:
-        """Differences from the printed results, and the controls that look for their cause.
-
-        Args:
-            points: differences of at most so many percentage points do not count.
-
-        Returns:
-            One row per table with measured percentages; see `fedlib.studies.differences`.
+        """Differences of more than so many points from the printed results; see `fedlib.studies.differences`.
 
         Example:
             >>> import fedlib as fl
             >>> fl.study("fedcs").differences()["item"].tolist()
-            ['table1', 'table1_text', 'table2']
+            ['table1', 'table1_text', 'table2', 'table2_text']
         """
         return differences(self, points)
 
@@ -359,17 +307,7 @@ class Study:
         return None
 
     def figure(self, item: str) -> Figure:
-        """Draw an item.
-
-        Args:
-            item: the figure.
-
-        Returns:
-            The figure; a sentence that says so if no number of the item has been measured.
-
-        Raises:
-            ValueError: the study has no figure of this name.
-        """
+        """Draw an item; a sentence says so if no number of it has been measured."""
         check_choice("item", item, [name for name, one in self.shown.items() if one.drawing])
         draw = self.shown[item].drawing
         assert draw is not None
@@ -399,16 +337,13 @@ class Study:
 
     def diverged(self, item: str) -> str:
         """The diverged runs of an item, which have no number, with their round."""
-        rows = sorted((row for row in self.rows.values() if row.diverged is not None), key=lambda row: row.seed)
-        runs: dict[tuple[str, int], str] = {}
-        for cell in self.cells if rows else ():
-            names = {task.name for task in cell.tasks} if cell.item == item else set()
-            for row in rows:
-                if row.task in names:
-                    name = f"{named(self.cells, *cell.key[:4])}, seed {row.seed} (round {row.diverged})"
-                    runs.setdefault((row.task, row.seed), name)
-        names = "; ".join(runs.values())
-        return f"Diverged, and therefore without a number: {names}." if runs else ""
+        cells = {task.name: cell for cell in reversed(self.cells) if cell.item == item for task in cell.tasks}
+        runs = [
+            f"{named(self.cells, *cells[row.task].key[:4])}, seed {row.seed} (round {row.diverged})"
+            for row in self.rows_behind(item)
+            if row.diverged is not None
+        ]
+        return f"Diverged, and therefore without a number: {'; '.join(runs)}." if runs else ""
 
     def items(self) -> pd.DataFrame:
         """List the tables and figures.
@@ -420,7 +355,7 @@ class Study:
         done, table = set(self.frame[KEY].itertuples(index=False, name=None)), []
         for item in dict.fromkeys(cell.item for cell in self.cells):
             cells = [cell for cell in self.cells if cell.item == item]
-            runs = {(t.name, seed): t for cell in cells for t in cell.wanted for seed in range(cell.seeds)}
+            runs = tasks_of(cells)
             todo = [task for key, task in runs.items() if key not in self.rows]
             numbers = sum(cell.key in done for cell in cells)
             table.append((item, len(cells), numbers, len(runs), len(todo), round(sum(map(hours, todo)), 2)))
@@ -437,13 +372,11 @@ class Study:
         """
         frame = pd.read_csv(FOLDER / self.paper / "claims.csv", dtype=str, keep_default_na=False)
         claims, lines = {claim.id: claim for claim in self.claims}, []
-        by_seed = [
-            Numbers(self.paper, self.clients, self.cells, rows) for _, rows in self.frame.groupby("seed", sort=True)
-        ]
+        by_seed = [self._numbers(rows) for _, rows in self.frame.groupby("seed", sort=True)]
         for id, item in frame[["id", "item"]].to_numpy():
             verdict, seeds, between, claim = Verdict(NOT_TESTED, ""), "", "", claims.get(id)
             if claim:
-                numbers = Numbers(self.paper, self.clients, self.cells, self.frame)
+                numbers = self._numbers(self.frame)
                 verdict = judge(claim.cases(numbers), claim.quantifier, claim.least)
                 seeds, between = numbers.seeds, interval([claim.cases(one) for one in by_seed])
             figure = (claim and claim.figure) or item
@@ -454,10 +387,13 @@ class Study:
 
     def needed(self, claim: Claim) -> list[Cell]:
         """The cells of the numbers that a claim asks for."""
-        numbers = Numbers(self.paper, self.clients, self.cells, pd.DataFrame())
+        numbers = self._numbers(pd.DataFrame())
         claim.cases(numbers)
         asked = set(numbers.asked)
         return [cell for cell in self.cells if cell.key in asked]
+
+    def _numbers(self, measured: pd.DataFrame) -> Numbers:
+        return Numbers(self.paper, self.clients, self.cells, measured)
 
 
 def study(paper: str, profile: Profile = "paper", seeds: int = 0) -> Study:
@@ -542,7 +478,7 @@ def _run_all(todo: Sequence[tuple[Task, int]], jobs: int | None, progress: bool)
             cells = [task.arguments(seed) for task, seed in some]
             results = fl.sweep(cells, jobs=1 if timed else jobs, progress=progress).results if cells else []
             for (task, seed), result in zip(some, results, strict=True):
-                rows[task.name, seed] = row_files.row_of(task, seed, result, float(result.rounds["seconds"].sum()))
+                rows[task.name, seed] = row_files.row_of(task, seed, result)
         for task, seed in todo:
             if isinstance(task, Probe):
                 start = time.perf_counter()

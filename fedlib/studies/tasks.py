@@ -23,53 +23,30 @@ Kept = Mapping[str, Any]  # numbers, lists and texts by name: what JSON takes
 
 
 class Images(NamedTuple):
-    """A data set by name.
+    """A data set by name, or a part of one."""
 
-    Attributes:
-        name: as `fl.load` knows it.
-        options: further arguments of `fl.load`, as pairs.
-        domains: only these domains; (): all.
-        few: number of images, drawn at random; 0: all.
-        train: number of train images, with the same share of the test images; 0: all.
-        stands_for: the paper's data set, if this is a substitute.
-        shape: images are padded with zeros and repeated over the channels to this shape; (): as they are.
-    """
-
-    name: str
-    options: tuple[tuple[str, object], ...] = ()
-    domains: tuple[str, ...] = ()
-    few: int = 0
-    train: int = 0
-    stands_for: str = ""
-    shape: tuple[int, ...] = ()
+    name: str  # as `fl.load` knows it
+    options: tuple[tuple[str, object], ...] = ()  # further arguments of `fl.load`
+    domains: tuple[str, ...] = ()  # only these domains; (): all
+    few: int = 0  # number of images, drawn at random; 0: all
+    train: int = 0  # number of train images, with the same share of the test images; 0: all
+    stands_for: str = ""  # the paper's data set, if this is a substitute
+    shape: tuple[int, ...] = ()  # images are padded with zeros and repeated over the channels to it; (): as they are
 
 
 class Run(NamedTuple):
-    """A run without its seed: arguments of `fl.run`, data and partition by name.
-
-    Attributes:
-        algorithm: the method.
-        images: the data.
-        partition: the division among the clients.
-        clients: number of clients.
-        setting: arguments of `fl.run` by name; `rounds` at least.
-        model: as in `fl.run`.
-        federate: further arguments of `fl.federate`.
-        keep: `keep(result)` are further values of a finished run that its row keeps.
-        timed: whether its time is measured; it then needs a quiet machine, and runs only if its item is requested.
-        public: (images, share): the first share of the public part of these images replaces the public images.
-    """
+    """A run without its seed: arguments of `fl.run`, data and partition by name."""
 
     algorithm: Algorithm
     images: Images
     partition: Partition
     clients: int
-    setting: Mapping[str, object]
+    setting: Mapping[str, object]  # arguments of `fl.run` by name; `rounds` at least
     model: Models = "lenet5"
-    federate: Mapping[str, object] = {}
-    keep: Callable[[fl.RunResult], Kept] | None = None
-    timed: bool = False
-    public: tuple[Images, float] | None = None
+    federate: Mapping[str, object] = {}  # further arguments of `fl.federate`
+    keep: Callable[[fl.RunResult], Kept] | None = None  # further values of a finished run that its row keeps
+    timed: bool = False  # it needs a quiet machine, and runs only if its item is requested
+    public: tuple[Images, float] | None = None  # the first share of their public part replaces the public images
 
     @property
     def name(self) -> str:
@@ -99,23 +76,14 @@ class Run(NamedTuple):
 
 
 class Probe(NamedTuple):
-    """A measurement that is no run: `measure(seed, *arguments)` gives values by name.
+    """A measurement that is no run: `measure(seed, *arguments)` gives values by name."""
 
-    Attributes:
-        label: its name in words.
-        measure: the function that measures.
-        arguments: further arguments of `measure`.
-        images: the data that it needs.
-        exact: whether nothing is drawn at random, so that one seed is enough.
-        sizes: the sizes, as text, of the profile that the arguments name.
-    """
-
-    label: str
+    label: str  # its name in words
     measure: Callable[..., Kept]
     arguments: tuple[object, ...] = ()
-    images: Images = Images("")
-    exact: bool = False
-    sizes: str = ""
+    images: Images = Images("")  # the data that it needs
+    exact: bool = False  # nothing is drawn at random, so that one seed is enough
+    sizes: str = ""  # the sizes, as text, of the profile that the arguments name
 
     @property
     def name(self) -> str:

@@ -131,16 +131,10 @@ def _decided(sides: Counter[str], needed: int, n: int) -> str:
     return CONSISTENT
 
 
-def interval(cases_of_seeds: Sequence[Sequence[Case]], level: float = 0.95) -> str:
-    """The confidence interval of a claim's mean effect, by Student's t over seeds (`scipy.stats.ttest_1samp`).
+def interval(cases_of_seeds: Sequence[Sequence[Case]]) -> str:
+    """The 95 % confidence interval of a claim's mean effect in words, by Student's t over seeds.
 
-    Args:
-        cases_of_seeds: the comparisons of the claim with the numbers of one seed, for each seed.
-        level: probability that the interval contains the effect.
-
-    Returns:
-        The interval in words, with the number of comparisons that all of at least two seeds have; "" if there are none,
-        or if no seed differs.
+    It is made of the comparisons that all of at least two seeds have; "" if there are none, or if no seed differs.
 
     Example:
         >>> from fedlib.studies.number import point
@@ -151,10 +145,10 @@ def interval(cases_of_seeds: Sequence[Sequence[Case]], level: float = 0.95) -> s
     effects = np.atleast_2d(effects)
     effects = effects[np.isfinite(effects).any(axis=1)]
     effects = effects[:, np.isfinite(effects).all(axis=0)] if len(effects) > 1 else effects[:, :0]
-    n = effects.shape[-1]
+    n = effects.shape[1]
     if not n or np.ptp(effects.mean(axis=1)) == 0:
         return ""
-    low, high = stats.ttest_1samp(effects.mean(axis=1), 0).confidence_interval(level)
+    low, high = stats.ttest_1samp(effects.mean(axis=1), 0).confidence_interval(0.95)
     return f"{low:+.2f} to {high:+.2f}, mean of {n} comparison{'s' * (n > 1)}, {len(effects)} seeds"
 
 

@@ -1,6 +1,5 @@
 """`index.html`: all tables and figures of one profile on one page that needs no network, and a page per notebook."""
 
-import base64
 import re
 from contextlib import suppress
 from pathlib import Path
@@ -62,19 +61,19 @@ def in_order(name: str) -> tuple[bool, bool, bool, list[int], str]:
     return name != "hero", name != "claims", not re.match(r"(table|fig)\d", name), numbers, name
 
 
-def item(folder: Path, name: str) -> dict[str, str]:
+def item(folder: Path, name: str) -> dict[str, str | bytes]:
     """A table or figure of a report for the page: its title, picture with alternative text, and table as HTML."""
     known, picture, text = study(folder.name).shown, folder / f"{name}.png", folder / f"{name}.md"
     title, _, table = ("\n" + text.read_text(encoding="utf-8") if text.exists() else "").partition("\n| ")
     title = known[name].title if name in known and name != "hero" else title.strip()
-    found = {"name": name, "title": title, "says": "", "picture": "", "table": ""}
+    found = {"name": name, "title": title, "says": "", "picture": b"", "table": ""}
     if table:
         found["table"] = markdown_to_html("| " + table, escape=True)
     if picture.exists():
         with Image.open(picture) as image:
             found["alt"] = str(image.info.get("Description", name))
             found["says"] = str(image.info.get("Comment", ""))
-        found["picture"] = base64.b64encode(picture.read_bytes()).decode()
+        found["picture"] = picture.read_bytes()
     return found
 
 

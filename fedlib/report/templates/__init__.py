@@ -1,5 +1,6 @@
 """The HTML of pages, tables and ledgers, filled in with Jinja."""
 
+import base64
 import re
 from pathlib import Path
 
@@ -23,3 +24,4 @@ def templates(folder: Path) -> jinja2.Environment:
 
 
 TEMPLATES = templates(Path(__file__).parent)
+TEMPLATES.filters["base64"] = lambda content: base64.b64encode(content).decode()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -10,8 +9,8 @@ from typing import NamedTuple
 import pandas as pd
 
 from fedlib.report.paper import KEY, PAPERS
+from fedlib.report.provenance import git
 from fedlib.studies import layout
-from fedlib.studies.layout import printed_item
 from fedlib.studies.pages import FOLDER
 from fedlib.studies.rows import Row
 from fedlib.studies.study import Study, study
@@ -52,9 +51,8 @@ def read(folder: Path = FOLDER) -> Evidence:
 
 def dates() -> dict[str, str]:
     """The day of every commit; none outside a checkout."""
-    command = ["git", "-C", str(FOLDER.parent), "log", "--all", "--format=%H %cs"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return dict(line.split() for line in done.stdout.splitlines())
+    log = git(FOLDER, "log", "--all", "--format=%H %cs") or ""
+    return dict(line.split() for line in log.splitlines())
 
 
 def runs(one: Study) -> dict[tuple[str, ...], list[Row]]:
@@ -76,15 +74,13 @@ def names(evidence: Evidence, paper: str) -> list[str]:
     board, ledger = evidence.board, evidence.ledger
     printed = board.loc[board["paper_id"] == paper, "item"]
     claimed = ledger.loc[ledger["paper"] == paper, ["item", "figure"]].to_numpy().ravel()
-    every = map(printed_item, [*evidence.studies[paper].shown, *printed, *claimed])
+    every = map(layout.printed_item, [*evidence.studies[paper].shown, *printed, *claimed])
     return list(dict.fromkeys(item for item, _ in every))
 
 
 def numbers(evidence: Evidence, paper: str, item: str) -> pd.DataFrame:
     """The numbers of an item, printed or measured; no rows if there are none."""
-    board = evidence.board
-    rows = board[(board["paper_id"] == paper) & (board["item"] == item)]
-    path = evidence.folder / paper / f"{item}.csv"
+    rows, path = evidence.board.query("paper_id == @paper and item == @item"), evidence.folder / paper / f"{item}.csv"
     if rows.empty and path.exists():  # not a number of the paper, but of a claim
         rows = table(path)
     return rows.reset_index(drop=True)
@@ -93,10 +89,9 @@ def numbers(evidence: Evidence, paper: str, item: str) -> pd.DataFrame:
 def counted(rows: pd.DataFrame) -> str:
     """The counts of measured printed numbers, and of those measured on data that stand in for the paper's."""
     printed = rows[rows["paper"].notna()]
-    measured = printed["difference"].notna()
-    more = int((printed["value"].notna() & (printed["stand_in"] != "")).sum())
+    more = (printed["value"].notna() & (printed["stand_in"] != "")).sum()
     other = f"; for {more} more, other data stand in for the paper's" if more else ""
-    return f"{measured.sum()} of {len(printed)} printed numbers have been measured{other}"
+    return f"{printed['difference'].count()} of {len(printed)} printed numbers have been measured{other}"
 
 
 def side_by_side(evidence: Evidence, paper: str, item: str) -> pd.DataFrame:

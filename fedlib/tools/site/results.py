@@ -11,12 +11,13 @@ from typing import Any
 
 import pandas as pd
 
+from fedlib.report.output import markdown
 from fedlib.report.paper import KEY, PAPERS, PROTOCOLS, QUANTITIES, QUESTIONS, TITLES, format_pm, readings
 from fedlib.report.style import PALETTE, base_method, data_label, label
 from fedlib.studies.differences import first_protocol, percentages
 from fedlib.studies.layout import item_title, printed_item
-from fedlib.studies.pages import ALT, differences_page, how_near, in_markdown, score
-from fedlib.studies.rows import Row
+from fedlib.studies.pages import ALT, differences_page, how_near, in_markdown
+from fedlib.studies.rows import Row, path_of
 from fedlib.studies.verdict import shares
 from fedlib.tools.site.evidence import Evidence, counted, dates, names, numbers, runs, side_by_side
 from fedlib.tools.site.markup import EXTRA, ROOT, Pages, anchor, fill, place
@@ -35,16 +36,16 @@ TOCTREES = {  # the navigation of the site
 def pages(evidence: Evidence) -> Pages:
     """All pages of results, and their pictures."""
     made: Pages = {}
-    claims = evidence.ledger
-    made["ledger.md"] = fill("ledger.md", claims=claims.to_dict("records"), bar=shares(claims["verdict"]))
+    ledger = evidence.ledger
+    made["ledger.md"] = fill("ledger.md", claims=ledger.to_dict("records"), bar=shares(ledger["verdict"]))
     made["scoreboard.md"] = scoreboard(evidence, made)
     says = f"Grey band: {how_near(evidence.board)}"
-    picture = figure(made, drawing(evidence, "", "differences", made), ALT, "", says, up="")
+    picture = figure(evidence, made, "", "differences", ALT, says=says, up="")
     made["index.md"] = start(evidence, picture, made)
     made["differences.md"] = differences_page(evidence.apart, section, picture)
     for paper in PAPERS:
         made |= paper_page(evidence, paper)
-        claims = evidence.ledger[evidence.ledger["paper"] == paper].to_dict("records")
+        claims = ledger[ledger["paper"] == paper].to_dict("records")
         ids = ["", *(claim["id"] for claim in claims), ""]
         for claim, before, after in zip(claims, ids, ids[2:], strict=False):
             made |= claim_page(evidence, claim, before, after)
@@ -83,7 +84,7 @@ def start(evidence: Evidence, picture: str, made: Pages) -> str:
         claims=ledger.to_dict("records"),
         bar=shares(ledger["verdict"]),
         papers=cards,
-        score=score(summary),
+        score=markdown(summary),
         picture=picture,
         toctrees=TOCTREES,
     )
@@ -143,11 +144,11 @@ def scoreboard(evidence: Evidence, made: Pages) -> str:
 
 def file(paper: str, row: Row, days: dict[str, str], made: Pages) -> dict[str, object]:
     """The file of a run or measurement on the site, and when and where it was made."""
-    facts, name = row.facts, f"{row.task}-s{row.seed}.json"
+    facts, path = row.facts, path_of(paper, row.task, row.seed)
     commit = facts.get("commit") or ""
     return {
-        "where": place(f"figures/reference/runs/{paper}/{name}", made),
-        "name": name,
+        "where": place(path.relative_to(ROOT).as_posix(), made),
+        "name": path.name,
         "commit": commit[:7],
         "day": days.get(commit, ""),
         "seconds": f"{facts['seconds']:,.0f}",
@@ -177,9 +178,8 @@ def drawing(evidence: Evidence, paper: str, item: str, made: Pages) -> str:
 
 def item_figure(evidence: Evidence, paper: str, item: str, made: Pages, title: str = "") -> str:
     """The figure of an item with its sentence; "" if it has not been measured."""
-    file, about = drawing(evidence, paper, item, made), evidence.studies[paper].item(item)
-    says = evidence.says[paper].get(item, "")
-    return figure(made, file, about.alt or about.title, title, says) if file else ""
+    about, says = evidence.studies[paper].item(item), evidence.says[paper].get(item, "")
+    return figure(evidence, made, paper, item, about.alt or about.title, title, says)
 
 
 def hero(evidence: Evidence, paper: str, made: Pages) -> tuple[str, str]:
@@ -190,8 +190,13 @@ def hero(evidence: Evidence, paper: str, made: Pages) -> tuple[str, str]:
     return "No figure has been measured at the paper's size yet.\n", ""
 
 
-def figure(made: Pages, file: str, alt: str, title: str, says: str = "", up: str = "../") -> str:
-    """A figure with its alternative text, title and what it says; `up` leads from the page to the start page."""
+def figure(
+    evidence: Evidence, made: Pages, paper: str, item: str, alt: str, title: str = "", says: str = "", up: str = "../"
+) -> str:
+    """A `drawing` with its alternative text, title and sentence, or ""; `up` leads from the page to the start page."""
+    file = drawing(evidence, paper, item, made)
+    if not file:
+        return ""
     box = re.search(rb'viewBox="0 0 ([\d.]+) ([\d.]+)"', made[EXTRA + file])  # type: ignore[arg-type]
     size = [round(4 / 3 * float(side)) for side in box.groups()] if box else [672, 384]
     return fill("figure.md", file=up + file, alt=alt, title=title, says=says, size=size)
@@ -200,7 +205,7 @@ def figure(made: Pages, file: str, alt: str, title: str, says: str = "", up: str
 def paper_page(evidence: Evidence, paper: str) -> Pages:
     """The page of a paper, with its pictures."""
     made: Pages = {}
-    name = TITLES[paper]
+    name, study = TITLES[paper], evidence.studies[paper]
     claims = evidence.ledger[evidence.ledger["paper"] == paper]
     [row] = evidence.summary[evidence.summary["paper"] == name].to_dict("records")
     picture, on_top = hero(evidence, paper, made)
@@ -210,7 +215,7 @@ def paper_page(evidence: Evidence, paper: str) -> Pages:
         name=name,
         number=PAPERS.index(paper) + 1,
         question=QUESTIONS[paper],
-        answer=evidence.studies[paper].answer(),
+        answer=study.answer(),
         citation=citation(paper),
         row=row,
         claims=claims.to_dict("records"),
@@ -227,15 +232,14 @@ def paper_page(evidence: Evidence, paper: str) -> Pages:
 def agreement(evidence: Evidence, paper: str, made: Pages) -> str:
     """The figure of every measured percentage against the printed one; "" if there is none."""
     own = first_protocol(percentages(evidence.board[evidence.board["paper_id"] == paper]))
-    file = drawing(evidence, paper, "printed_and_measured", made) if len(own) else ""
-    if not file:
+    if own.empty:
         return ""
     says = f"Look at the distance from the diagonal, where both agree: {how_near(own)} "
     says += f"The median distance is {own['difference'].abs().median():.1f} points."
     if own[["paper_std", "std"]].gt(0).any(axis=None):
         says += " Bars are standard deviations: the printed one to the sides, that of our seeds upwards."
     alt = "A point for each percentage: the printed one to the right, the measured one upwards, and the diagonal."
-    return figure(made, file, alt, "", says)
+    return figure(evidence, made, paper, "printed_and_measured", alt, says=says)
 
 
 def item_section(evidence: Evidence, paper: str, item: str, made: Pages, on_top: bool) -> dict[str, object]:
@@ -262,11 +266,12 @@ def state(evidence: Evidence, paper: str, item: str) -> str:
     rows = numbers(evidence, paper, item)
     costs = evidence.costs[paper]
     [table] = costs[costs["item"] == item].to_dict("records") or [None]
-    printed, ours = int(rows["paper"].notna().sum()), int((rows["n_seeds"] > 0).sum())
-    nothing = "The paper prints no number here" + (f"; {ours} have been measured." if ours else ".")
-    text = f"{counted(rows)}." if printed else nothing
-    if table is None and not (ours or printed):
-        return text + " The notebook shows it."
+    ours = int((rows["n_seeds"] > 0).sum())
+    text = "The paper prints no number here" + (f"; {ours} have been measured." if ours else ".")
+    if rows["paper"].notna().any():
+        text = f"{counted(rows)}."
+    elif table is None and not ours:
+        text += " The notebook shows it."
     if table and table["missing"]:
         runs = "run is" if table["missing"] == 1 else "runs are"
         hours = f"{table['hours']:,.0f}" if table["hours"] >= 1 else f"{table['hours']:.1g}"
