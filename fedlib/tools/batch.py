@@ -18,6 +18,7 @@ import secrets
 import signal
 import sys
 import tempfile
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, nullcontext, suppress
 from pathlib import Path
@@ -74,26 +75,17 @@ def select(notebooks: Path, chosen: list[str]) -> list[Path]:
 
 
 def make_job(
-    source: Path,
-    profile: str,
-    output: Path,
-    settings: list[str] | None = None,
-    jobs: int | None = None,
-    share: int | None = None,
+    source: Path, profile: str, output: Path, settings: Sequence[str] = (), jobs: int | None = None, share: int = 1
 ) -> Job:
-    """The job of one notebook, with `jobs` runs at a time, or else its `share` if it has such a parameter.
-
-    Raises `ValueError` if a parameter or the profile is not allowed.
-    """
+    """The job of one notebook, with `jobs` runs at a time, or else its `share` if it has such a parameter."""
     check_choice("profile", profile, PROFILES)
     known, folder = defaults(source), output / profile / source.stem.split("_", 1)[1]
-    parameters = read_settings(source, known, settings or [])
+    parameters = read_settings(source, known, settings)
     if jobs is not None:
         check_count("jobs", jobs, 0)
         check_choice(f"--jobs: parameter of {source.name}", "jobs", known)
     by_option = {"profile": profile, "output": Path(os.path.relpath(folder, source.parent)).as_posix()}
-    if jobs is not None or share is not None:
-        by_option["jobs"] = share if jobs is None else jobs
+    by_option["jobs"] = share if jobs is None else jobs
     parameters |= {name: value for name, value in by_option.items() if name in known}
     return Job(source, folder / source.name, parameters)
 
@@ -110,7 +102,7 @@ def defaults(source: Path) -> dict[str, Any]:
     return values
 
 
-def read_settings(source: Path, known: dict[str, Any], settings: list[str]) -> dict[str, Any]:
+def read_settings(source: Path, known: dict[str, Any], settings: Sequence[str]) -> dict[str, Any]:
     """The parameters of `--set name=value`, with the types of the `known` defaults; a text is not parsed."""
     values = {}
     for setting in settings:
@@ -193,28 +185,24 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def run_all(jobs: list[Job], at_once: int = 1) -> int:
-    """Run the jobs, `at_once` at the same time, and print a summary; returns the number of failed jobs.
-
-    Ctrl-C ends the running kernels and starts no others.
-    """
+    """Run the jobs, `at_once` at the same time, and print a summary; returns the number of failed jobs."""
 
     def run(position: int, job: Job) -> tuple[str, bool]:
         print(f"{job.source.name} -> {job.target}", flush=True)
         start, line = perf_counter(), Line(job.source.name, position) if at_once > 1 else None
         with closing(ensure_event_loop()), closing(line) if line else nullcontext():
             problem = execute(job, console=line)
-        seconds = perf_counter() - start
+        seconds = f"{perf_counter() - start:.0f} s"
+        ending = f"FAILED after {seconds}: {problem} (see {job.target})"
         if problem is None:
-            ending = f"done in {seconds:.0f} s, tables and figures in {job.target.parent}"
-        else:
-            ending = f"FAILED after {seconds:.0f} s: {problem} (see {job.target})"
+            ending = f"done in {seconds}, tables and figures in {job.target.parent}"
         return f"{job.source.name}: {ending}", problem is None
 
     pool = ThreadPoolExecutor(at_once)
     try:
         futures = [pool.submit(run, position, job) for position, job in enumerate(jobs)]
         lines, done = zip(*(future.result() for future in futures), strict=True)
-    except BaseException:
+    except BaseException:  # such as Ctrl-C
         pool.shutdown(wait=False, cancel_futures=True)
         for kernel in list(RUNNING):  # the calls that wait for them fail
             if process := getattr(kernel.provisioner, "process", None):
@@ -254,15 +242,14 @@ class Line:
 def execute(job: Job, console: TextIO | None = None) -> str | None:
     """Execute one notebook and write its copy after every cell; returns None, or one line that describes the error.
 
-    Progress of papermill and of the notebook is shown on `console` (default: standard error) while it runs; the copy
-    holds only its last state. If another process writes the same copy, this one waits for it.
+    Progress is shown on `console` (default: standard error). If another process writes the same copy, this one waits.
     """
     console = console or sys.stderr
     lock = job.lock()
     try:
-        try:
+        with suppress(Timeout):
             lock.acquire(timeout=0)
-        except Timeout:
+        if not lock.is_locked:
             print(f"{job.target} is being made by another process; waiting for it.", file=console, flush=True)
             lock.acquire()
         remove_unfinished(job.target.parent)

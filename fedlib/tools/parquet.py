@@ -81,14 +81,11 @@ rows.groupby(["paper", "data", "partition", "algorithm"])["accuracy"].agg(["mean
 
 def lines_of(one: Study) -> Iterator[dict[str, Any]]:
     """The rows of a study with all of `COLUMNS`."""
-    items: dict[str, dict[str, None]] = {}
-    for cell in one.cells:
-        for task in cell.wanted:
-            items.setdefault(task.name, {})[cell.item] = None
+    pairs = dict.fromkeys((task.name, cell.item) for cell in one.cells for task in cell.wanted)
     for key, row in sorted(one.rows.items()):
-        facts = row.facts
+        facts, items = row.facts, [item for name, item in pairs if name == row.task]
         config = facts.get("config", {})
-        line = {"paper": one.paper, "items": list(items.get(row.task, ())), "changed": key in one.stale}
+        line = {"paper": one.paper, "items": items, "changed": key in one.stale}
         line |= {name: config.get(name) for name in OF_CONFIG} | {"torch": facts["packages"]["torch"]}
         line |= {name: json.dumps(value, sort_keys=True) for name, value in facts.items() if name in ("config", "kept")}
         line["data"] = config.get("data") or (one.tasks[row.task].images.name if row.task in one.tasks else None)
@@ -99,10 +96,9 @@ def lines_of(one: Study) -> Iterator[dict[str, Any]]:
 
 def _evaluated(row: Row) -> dict[str, Any]:
     """Accuracies of a run by round, and those of its clients at the end."""
-    curve = row.curve()
-    curve = curve[curve["when"] == row.when]
-    last = row.accuracy[(row.accuracy["round"] == curve["round"].max()) & (row.accuracy["when"] == row.when)]
-    found = {"accuracy": row.score(), "client_accuracy": last["accuracy"].tolist()}
+    curve, clients = (frame[frame["when"] == row.when] for frame in (row.curve(), row.accuracy))
+    last = clients.loc[clients["round"] == clients["round"].max(), "accuracy"]
+    found = {"accuracy": row.score(), "client_accuracy": last.tolist()}
     return found | {"curve_round": curve["round"].tolist(), "curve_accuracy": curve["accuracy"].tolist()}
 
 
@@ -118,11 +114,8 @@ def croissant(content: bytes, about: dict[str, Any]) -> dict[str, Any]:
     ]
     terms = ("citeAs", "column", "dataType", "extract", "field", "fileObject", "recordSet", "repeated", "source")
     context = {"@language": "en", "@vocab": "https://schema.org/", "sc": "https://schema.org/"}
-    context |= {
-        "cr": "http://mlcommons.org/croissant/",
-        "dct": "http://purl.org/dc/terms/",
-        "conformsTo": "dct:conformsTo",
-    }
+    context |= {"cr": "http://mlcommons.org/croissant/", "dct": "http://purl.org/dc/terms/"}
+    context |= {"conformsTo": "dct:conformsTo"}
     context |= {name: f"cr:{name}" for name in terms} | {"dataType": {"@id": "cr:dataType", "@type": "@vocab"}}
     return {
         "@context": context,
@@ -133,7 +126,7 @@ def croissant(content: bytes, about: dict[str, Any]) -> dict[str, Any]:
         "license": f"https://spdx.org/licenses/{about['license']}",
         "version": str(about["version"]),
         "citeAs": f"{about['authors'][0]['name']}: {about['title']}, version {about['version']}",
-        "datePublished": str(about.get("date-released", "")) or None,
+        **({"datePublished": str(about["date-released"])} if "date-released" in about else {}),
         "creator": [{"@type": "sc:Organization", "name": one["name"]} for one in about["authors"]],
         "distribution": [file],
         "recordSet": [{"@type": "cr:RecordSet", "@id": "rows", "name": "rows", "field": fields}],
@@ -146,15 +139,12 @@ def main(folder: Path = FOLDER) -> int:
     frame = pd.DataFrame([line for paper in PAPERS for line in lines_of(study(paper))], columns=list(COLUMNS))
     whole = [name for name, (kind, several, _) in COLUMNS.items() if kind == "sc:Integer" and not several]
     frame = frame.astype(dict.fromkeys(whole, "Int64"))
-    folder.mkdir(parents=True, exist_ok=True)
     write_file(folder / "rows.parquet", lambda file: frame.to_parquet(file, index=False))
     metadata = croissant((folder / "rows.parquet").read_bytes(), about)
-    write_text(
-        folder / "croissant.json", json.dumps({k: v for k, v in metadata.items() if v is not None}, indent=1) + "\n"
-    )
-    columns = (
+    write_text(folder / "croissant.json", json.dumps(metadata, indent=1) + "\n")
+    columns = [
         f"| {n} | {'list of ' * many}{kind[3:].lower()} | {words} |" for n, (kind, many, words) in COLUMNS.items()
-    )
+    ]
     facts = {"rows": len(frame), "papers": ", ".join(TITLES[paper] for paper in PAPERS), "columns": "\n".join(columns)}
     write_text(folder / "README.md", CARD.format(**facts, version=about["version"], license=about["license"]))
     print(f"{len(frame)} rows: {folder}")
