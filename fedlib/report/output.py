@@ -90,7 +90,7 @@ class Report:
         _check_name(name)
         named = [level for level in frame.index.names if level is not None]
         flat = _flat(frame.reset_index() if named else frame.reset_index(drop=True))
-        self._write(name, flat, markdown(flat, caption, digits))
+        write_table(self.folder / name, flat, markdown(flat, caption, digits))
         styler = Styler(flat, uuid=name, precision=digits, na_rep="-", escape="html").hide(axis="index")
         return styler.set_caption(caption) if caption else styler
 
@@ -103,7 +103,7 @@ class Report:
         table = ""
         if study.item(name).drawing is None or any(cell.item == name for cell in study.cells):
             long, wide = study.table(name), study.side_by_side(name)
-            self._write(name, long, markdown(_flat(wide.reset_index()), study.item(name).title))
+            write_table(self.folder / name, long, markdown(_flat(wide.reset_index()), study.item(name).title))
             table = Styler(wide, escape="html").set_table_attributes('class="numbers"').to_html()
         return self._show(study, name, name, table, hero)
 
@@ -138,14 +138,14 @@ class Report:
         ledger = here.assign(full_size=full["verdict"], measured_at_full_size=full["measured"])
         counted = ", ".join(f"{n} {verdict}" for verdict, n in full["verdict"].value_counts().items())
         text = markdown(ledger.drop(columns="check"), f"Claims at full size: {counted}.")
-        self._write("claims", ledger, text)
+        write_table(self.folder / "claims", ledger, text)
         claims, same = ledger.to_dict("records"), study.profile == "paper"
         return _html("claims.html", claims=claims, same=same, counted=counted)
 
     def differences(self, study: Study) -> HTML:
         """Show the differences from the printed results at the paper's size; they are written as `differences.csv`."""
         frame = study.at_full_size.differences()
-        self._write("differences", frame)
+        write_table(self.folder / "differences", frame)
         lines = [(item, study.item(item).title, says) for item, says in frame[["item", "says"]].to_numpy()]
         return _html("differences.html", lines=lines)
 
@@ -181,12 +181,6 @@ class Report:
         write_text(self.folder / "provenance.json", text + "\n")
         return dict(facts)
 
-    def _write(self, name: str, frame: pd.DataFrame, text: str = "") -> None:
-        """Write `<name>.csv`, and the text as `<name>.md`."""
-        write_text(self.folder / f"{name}.csv", frame.to_csv(index=False, lineterminator="\n", float_format="%.10g"))
-        if text:
-            write_text(self.folder / f"{name}.md", text)
-
 
 def open_report(paper: str, profile: str, folder: str | Path) -> Report:
     """Make the report of one paper at one size. Nothing is written before the first figure or table.
@@ -217,6 +211,14 @@ def open_report(paper: str, profile: str, folder: str | Path) -> Report:
     check_choice("paper", paper, PAPERS)
     check_choice("profile", profile, PROFILES)
     return Report(paper, profile, Path(folder))
+
+
+def write_table(path: Path, frame: pd.DataFrame, text: str = "", digits: int = 10) -> None:
+    """Write a frame as `<path>.csv` with so many digits, and the text as `<path>.md`."""
+    csv = frame.to_csv(index=False, lineterminator="\n", float_format=f"%.{digits}g")
+    write_text(path.with_suffix(".csv"), csv)
+    if text:
+        write_text(path.with_suffix(".md"), text)
 
 
 def markdown(frame: pd.DataFrame, caption: str = "", digits: int = 2, missing: str = "-") -> str:

@@ -17,16 +17,15 @@ COLUMN, TEXT = 3.4, 7.0  # figure widths in inches: one column of a paper, the w
 WIDE = 4.8  # the widest figure whose words of 8 points can be read on a phone
 
 # Okabe and Ito's colours, safe for colour-blind readers; the yellow is darker, to be seen on white, the red redder.
-BLACK, GREY, BLUE, SKY, GREEN = "#000000", "#7A7A7A", "#0072B2", "#56B4E9", "#009E73"
-ORANGE, YELLOW, PINK, BROWN, RED = "#E69F00", "#B5A300", "#CC79A7", "#7B4A21", "#CC3311"
+COLOURS = dict(black="#000000", grey="#7A7A7A", blue="#0072B2", sky="#56B4E9", green="#009E73")
+COLOURS |= dict(orange="#E69F00", yellow="#B5A300", pink="#CC79A7", brown="#7B4A21", red="#CC3311")
+BLACK, GREY, BLUE, SKY, GREEN, ORANGE, YELLOW, PINK, BROWN, RED = COLOURS.values()
 PALETTE = (BLUE, RED, GREEN, ORANGE, PINK, SKY, BROWN, YELLOW, GREY, BLACK)
 
 SOLID, DASHED, DOTTED, DASHDOT = "-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5))
 
 OF_YOURS = (BLUE, GREEN, ORANGE, PINK, SKY, BROWN, YELLOW)  # colours of methods that are not listed below
 
-COLOURS = dict(black=BLACK, grey=GREY, blue=BLUE, sky=SKY, green=GREEN)
-COLOURS |= dict(orange=ORANGE, yellow=YELLOW, pink=PINK, brown=BROWN, red=RED)
 LINES = {"-": SOLID, "--": DASHED, ":": DOTTED, "-.": DASHDOT, "---": (0, (8, 2))}
 # Printed names of data sets.
 _DATA = {"mnist": "MNIST", "svhn": "SVHN", "digit5": "Digit-5", "femnist": "FEMNIST", "emnist": "EMNIST"}

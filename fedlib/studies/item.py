@@ -131,18 +131,11 @@ class Item:
 
     def __post_init__(self) -> None:
         self.protocol, *others = self.protocols
-        titles = {other: f"{self.title[:-1]} ({PROTOCOLS[other]})." for other in others}
-        self.others = [
-            Item(
-                f"{self.name}_{other}",
-                title,
-                self.cells,
-                self.rows,
-                self.digits,
-                protocols={other: self.protocols[other]},
-            )
-            for other, title in titles.items()
-        ]
+        self.others: list[Item] = []
+        for other in others:
+            name, title = f"{self.name}_{other}", f"{self.title[:-1]} ({PROTOCOLS[other]})."
+            protocols = {other: self.protocols[other]}
+            self.others.append(Item(name, title, self.cells, self.rows, self.digits, protocols=protocols))
         self.cells = partial(self.cells, **self.protocols[self.protocol])
 
     def draw(self, function: Callable[[Study], Figure]) -> Callable[[Study], Figure]:

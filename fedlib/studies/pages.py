@@ -16,8 +16,8 @@ from joblib import Parallel, delayed
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
-from fedlib.files import write_file, write_text
-from fedlib.report.output import markdown, with_deviations
+from fedlib.files import write_file
+from fedlib.report.output import markdown, with_deviations, write_table
 from fedlib.report.paper import KEY, PAPERS, PROFILES, PROTOCOLS, TITLES, reported
 from fedlib.report.style import PALETTE, WIDE, use_style
 from fedlib.studies.differences import IN_PERCENT, POINTS, first_protocol, percentages
@@ -204,9 +204,8 @@ def how_near(board: pd.DataFrame) -> str:
 
 def _write(frame: pd.DataFrame, path: Path, text: str = "") -> None:
     """Write a table as CSV, and a text, or itself with its head, as Markdown."""
-    write_text(path.with_suffix(".csv"), frame.to_csv(index=False, float_format="%.6g"))
     head = HEADS.get(path.name, "").rstrip()
-    write_text(path.with_suffix(".md"), text or markdown(with_deviations(frame), head, missing=""))
+    write_table(path, frame, text or markdown(with_deviations(frame), head, missing=""), digits=6)
 
 
 def _write_differences(frame: pd.DataFrame, board: pd.DataFrame, folder: Path) -> None:

@@ -64,7 +64,8 @@ def missing(
             for official in (False, True):
                 kind = [cell._replace(tasks=cell.official if official else cell.tasks, official=()) for cell in cells]
                 for name, seed in tasks_of(kind):
-                    by_seed[seed, official] += filter(None, [jobs.get((one.paper, name, seed))])
+                    if (one.paper, name, seed) in jobs:
+                        by_seed[seed, official].append(jobs[one.paper, name, seed])
             for (seed, _), todo in by_seed.items():
                 cost = math.inf if cells is chosen.cells else sum(hours(job.task) for job in todo)
                 groups.append((seed, cost, todo))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from docutils.nodes import make_id as anchor  # of a heading
 from markupsafe import Markup
@@ -76,17 +76,16 @@ def relink(text: str, page: str, folder: str, pages: Pages) -> str:
     text = IMAGE.sub(r'<img class="card" loading="lazy" alt="\1" src="\2">', text)
     text = NAMED_LINK.sub(r"[`\1`](\2#\1)", text)  # a name in code leads to its definition
 
+    def address(link: str) -> str:
+        return place(Path(os.path.normpath(f"{folder}/{link}")).as_posix(), pages)
+
     def lead(found: re.Match[str]) -> str:
         if found[1].endswith(".html"):
             return found[0]  # a page of the site
-        path = PurePosixPath(os.path.normpath(f"{folder}/{found[1]}")).as_posix()
-        target = place(path, pages)
+        target = address(found[1])
         return f"]({up(page)}{target}{found[2] or ''})" if target else "]()"
 
-    def show(found: re.Match[str]) -> str:
-        return up(page) + place(PurePosixPath(os.path.normpath(f"{folder}/{found[1]}")).as_posix(), pages)
-
-    text = SOURCE.sub(show, LINK.sub(lead, text))
+    text = SOURCE.sub(lambda found: up(page) + address(found[1]), LINK.sub(lead, text))
     return re.sub(r"\[([^\[\]]*)\]\(\)", r"\1", text)
 
 

@@ -6,6 +6,7 @@ No sentence about a result is typed; all are made from the files of the evidence
 from __future__ import annotations
 
 import re
+from collections.abc import Hashable, Mapping
 from itertools import groupby
 from typing import Any
 
@@ -93,51 +94,45 @@ def start(evidence: Evidence, picture: str, made: Pages) -> str:
 # -- scoreboard -----------------------------------------------------------------------------------------------------
 
 
-def shown_numbers(evidence: Evidence, numbers: list[dict[str, Any]]) -> list[dict[str, object]]:
-    """Rows of numbers, with their `paper_id`, as text, with what they link to."""
-    rows = []
-    for row in numbers:
-        paper, item, method = row["paper_id"], row["item"], row["method"]
-        digits, done = evidence.studies[paper].item(item).digits, row["n_seeds"] > 0
-        rows.append(
-            {
-                "paper": paper,
-                "key": (item, method, *(row[name] for name in KEY[2:])),
-                "item": item_title(item),
-                "section": item_title(printed_item(item)[0]),
-                "method": method if method in QUANTITIES else label(method),
-                "page": "" if method in QUANTITIES else base_method(method),
-                "dataset": data_label(row["dataset"]),
-                "stand_in": " ".join(map(data_label, row["stand_in"].split())),
-                "setting": row["setting"].replace(";", ", "),
-                "metric": row["metric"].replace("_", " "),
-                "printed": format_pm(row["paper"], row["paper_std"], digits) if pd.notna(row["paper"]) else "",
-                "ours": format_pm(row["value"], row["std"], digits) if done else "",
-                "seeds": row["n_seeds"] if done else "",
-                "difference": f"{row['difference']:+.{digits}f}" if pd.notna(row["difference"]) else "",
-                "changed": row["changed"] == "True",
-            }
-        )
-    return rows
+def shown_number(evidence: Evidence, row: Mapping[Hashable, Any]) -> dict[str, Any]:
+    """A row of numbers with its `paper_id`, as text, with what it links to."""
+    paper, item, method = row["paper_id"], row["item"], row["method"]
+    digits, done = evidence.studies[paper].item(item).digits, row["n_seeds"] > 0
+    return {
+        "paper": paper,
+        "key": (item, method, *(row[name] for name in KEY[2:])),
+        "item": item_title(item),
+        "section": item_title(printed_item(item)[0]),
+        "method": method if method in QUANTITIES else label(method),
+        "page": "" if method in QUANTITIES else base_method(method),
+        "dataset": data_label(row["dataset"]),
+        "stand_in": " ".join(map(data_label, row["stand_in"].split())),
+        "setting": row["setting"].replace(";", ", "),
+        "metric": row["metric"].replace("_", " "),
+        "printed": format_pm(row["paper"], row["paper_std"], digits) if pd.notna(row["paper"]) else "",
+        "ours": format_pm(row["value"], row["std"], digits) if done else "",
+        "seeds": row["n_seeds"] if done else "",
+        "difference": f"{row['difference']:+.{digits}f}" if pd.notna(row["difference"]) else "",
+        "changed": row["changed"] == "True",
+    }
 
 
 def scoreboard(evidence: Evidence, made: Pages) -> str:
     """The page of all printed numbers, with the files of the runs behind ours."""
-    board, days = evidence.board.to_dict("records"), dates()
-    rows = shown_numbers(evidence, board)
-    behind = {paper: runs(one) for paper, one in evidence.studies.items()}
+    days, behind = dates(), {paper: runs(one) for paper, one in evidence.studies.items()}
     compared = {*percentages(evidence.board).index}
-    details: dict[tuple[object, ...], dict[str, object]] = {}  # one for all numbers of the same runs and table
-    for k, (given, entry) in enumerate(zip(board, rows, strict=True)):
-        paper, item = given["paper_id"], given["item"]
-        entry |= {"id": anchor("-".join((paper, *entry["key"]))), "protocol": PROTOCOLS[given["protocol"]]}
-        entry |= {"x": given["paper"], "y": given["value"]} if k in compared else {}
+    rows, details = [], {}  # of details one for all numbers of the same runs and table
+    for k, row in enumerate(evidence.board.to_dict("records")):
+        paper, item, entry = row["paper_id"], row["item"], shown_number(evidence, row)
+        entry |= {"id": anchor("-".join((paper, *entry["key"]))), "protocol": PROTOCOLS[row["protocol"]]}
+        entry |= {"x": row["paper"], "y": row["value"]} if k in compared else {}
         own = dict.fromkeys(behind[paper].get(entry["key"], ()) if entry["ours"] else ())
         if own and (paper, item, *own) not in details:
-            files = [file(paper, row, days, made) for row in own]
+            files = [file(paper, one, days, made) for one in own]
             details[paper, item, *own] = {**entry, "id": f"runs-{len(details)}", "name": item, "files": files}
         if own:
             entry["runs"] = details[paper, item, *own]["id"]
+        rows.append(entry)
     total, colours = evidence.summary.iloc[-1], dict(zip(PAPERS, PALETTE, strict=False))
     return fill("scoreboard.md", rows=rows, total=total, details=[*details.values()], colours=colours)
 
@@ -286,8 +281,8 @@ def claim_page(evidence: Evidence, claim: dict[str, str], before: str, after: st
     own = evidence.studies[paper]
     cells = [cell for one in own.claims if one.id == claim["id"] for cell in own.needed(one)]
     keys = {cell.key for cell in cells}
-    asked = [
-        row
+    rows = [
+        shown_number(evidence, row)
         for one in dict.fromkeys(cell.item for cell in cells)
         for row in numbers(evidence, paper, one).assign(paper_id=paper, item=one).to_dict("records")
         if tuple(row[name] for name in KEY) in keys
@@ -297,7 +292,7 @@ def claim_page(evidence: Evidence, claim: dict[str, str], before: str, after: st
         claim=claim,
         title=item_title(item),
         needed=len(keys),
-        rows=shown_numbers(evidence, asked),
+        rows=rows,
         picture=item_figure(evidence, paper, item, made, own.item(item).title),
         before=before,
         after=after,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import nbformat
 
-from fedlib.tools.site.markup import EXTRA, ROOT, Pages, relink
+from fedlib.tools.site.markup import EXTRA, PLACES, ROOT, Pages, relink
 
 PAGES = Path(__file__).parent / "pages"
 TABLES = {  # linked from pages, each with the text above it
@@ -23,13 +23,12 @@ def pages() -> Pages:
     _, *sections = re.split(r"^## ", (ROOT / "README.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
     kept = [f"## {section}" for section in sections if section.partition("\n")[0] not in ELSEWHERE]
     made["use.md"] = relink("# Use fedlib\n\n" + "".join(kept), "use.html", ".", made)
-    for name, file in (("contributing", "CONTRIBUTING.md"), ("changes", "CHANGELOG.md")):
-        made[f"{name}.md"] = relink((ROOT / file).read_text(encoding="utf-8"), f"{name}.html", ".", made)
-    for path in sorted(PAGES.glob("*.md")):
-        made[path.name] = relink(path.read_text(encoding="utf-8"), path.name, "fedlib/tools/site/pages", made)
-    for path, above in TABLES.items():
-        text, name, folder = above + (ROOT / path).read_text(encoding="utf-8"), Path(path).stem, Path(path).parent
-        made[f"{name}.md"] = "---\norphan: true\n---\n" + relink(text, f"{name}.html", folder.as_posix(), made)
+    files = ["CONTRIBUTING.md", "CHANGELOG.md", *TABLES]
+    files += [path.relative_to(ROOT).as_posix() for path in sorted(PAGES.glob("*.md"))]
+    for file in files:
+        text = TABLES.get(file, "") + (ROOT / file).read_text(encoding="utf-8")
+        text = relink(text, PLACES[file], Path(file).parent.as_posix(), made)
+        made[PLACES[file].replace(".html", ".md")] = "---\norphan: true\n---\n" * (file in TABLES) + text
     for table in ("scoreboard", "ledger", "summary", "differences"):
         path = ROOT / "figures" / "reference" / "evidence" / f"{table}.csv"
         made[f"{EXTRA}files/{table}.csv"] = path.read_bytes()
@@ -58,11 +57,11 @@ def glossary(pages: Pages) -> Pages:
     return made
 
 
-def users(word: str, texts: dict[str, str], titles: dict[str, str], most: int = 4) -> list[str]:
-    """Links to the pages that use a word most often; claims and changes are left out."""
+def users(word: str, texts: dict[str, str], titles: dict[str, str]) -> list[str]:
+    """Links to the four pages that use a word most often; claims and changes are left out."""
     own = re.compile(rf"\b{re.escape(word.lower())}s?\b")
     shown = [name for name in titles if not name.startswith(("claims/", "changes", "index"))]
     counts = {name: len(own.findall(texts[name].lower())) for name in shown}
-    best = sorted((name for name in shown if counts[name]), key=lambda name: (-counts[name], name))[:most]
-    kinds = {name: " (method)" if name.startswith("methods/") else "" for name in best}
-    return [f"[{titles[name].replace('`', '')}{kinds[name]}]({name.removesuffix('.md')}.html)" for name in best]
+    best = sorted(filter(counts.get, counts), key=lambda name: (-counts[name], name))[:4]
+    words = [titles[name].replace("`", "") + " (method)" * name.startswith("methods/") for name in best]
+    return [f"[{text}]({name.removesuffix('.md')}.html)" for name, text in zip(best, words, strict=True)]
