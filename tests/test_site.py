@@ -23,7 +23,7 @@ from fedlib.report.paper import PROTOCOLS, QUESTIONS, TITLES
 from fedlib.report.style import WIDE, data_label
 from fedlib.studies.differences import first_protocol
 from fedlib.studies.layout import item_title, printed_item
-from fedlib.studies.pages import FOLDER, score
+from fedlib.studies.pages import FOLDER
 from fedlib.studies.verdict import VERDICTS
 
 for package in ("sphinx", "myst_nb", "furo"):
@@ -253,7 +253,8 @@ def test_the_score_of_the_site_is_that_of_the_readme_and_of_the_files(site):
     page = read(site / "index.html")
     [table] = [t for t in page.find_all("table") if "undecided" in t.thead.text]
     shown = [[cell.text.strip() for cell in row.find_all("td")] for row in table.select("tbody tr")]
-    said = [[cell.strip() for cell in line.strip("|").split("|")] for line in score(SUMMARY).splitlines()[2:]]
+    lines = fl.report.markdown(SUMMARY).splitlines()[2:]
+    said = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     assert shown == said
     assert all("| " + " | ".join(row) + " |" in (ROOT / "README.md").read_text(encoding="utf-8") for row in shown)
     assert [row[1:] for row in shown] == SUMMARY.drop(columns="paper").to_numpy().tolist()

@@ -21,8 +21,6 @@ def who_leads(
     Up to three gaps are written; of more, the number of columns that the method leads, and the range.
 
     Example:
-        >>> import pandas as pd
-        >>> from fedlib.report.sentences import who_leads
         >>> frame = pd.DataFrame({"method": ["pfedsim", "fedavg"], "value": [80.0, 81.5], "data": "digits"})
         >>> who_leads(frame, "pfedsim", by=["data"])
         'pFedSim is 1.5 points behind FedAvg, the best other method, from one seed.'
@@ -70,7 +68,6 @@ def best_of_all(name: str, gaps: Mapping[str, tuple[float, str]]) -> str:
     """Say whether a method leads everywhere, from its gap to the best other method in each place, and their names.
 
     Example:
-        >>> from fedlib.report.sentences import best_of_all
         >>> best_of_all("pFedSim", {"CIFAR-10": (-0.3, "FedPer"), "EMNIST": (-1.0, "FedRep")})
         'No: pFedSim is 0.3 points behind FedPer on CIFAR-10; 1.0 points behind FedRep on EMNIST.'
     """
@@ -86,8 +83,6 @@ def paired_difference(
     """Compare two values of a column on the same data, setting and seed: mean and deviation of their difference.
 
     Example:
-        >>> import pandas as pd
-        >>> from fedlib.report.sentences import paired_difference
         >>> two = pd.DataFrame({"method": ["fedrep", "fedavg"] * 2, "value": [9.0, 8, 8, 6], "seed": [0, 0, 1, 1]})
         >>> paired_difference(two, "fedrep", "fedavg")
         'FedRep minus FedAvg: +1.5 ± 0.7 points in 2 pairs of runs.'
@@ -113,8 +108,6 @@ def nearer_to_print(distances: pd.DataFrame) -> str:
     """Compare readings by their mean distance from the printed numbers: a row per number, a column per reading.
 
     Example:
-        >>> import pandas as pd
-        >>> from fedlib.report.sentences import nearer_to_print
         >>> nearer_to_print(pd.DataFrame({"few images": [6.0, 4.0], "all images": [1.0, 2.0]}))
         'The mean distance from 2 printed numbers is 5.0 points with few images, 1.5 points with all images.'
     """
@@ -130,8 +123,6 @@ def trend(values: pd.Series, over: str, unit: str = "points", x: Callable[[float
     `over` is that number in words, such as "branches", and `x(number)` writes one of its values.
 
     Example:
-        >>> import pandas as pd
-        >>> from fedlib.report.sentences import trend
         >>> trend(pd.Series([70.0, 74.0, 73.0], index=[1, 3, 5]), "branches")
         'From 1 to 5 branches the change is +3.0 points; the maximum, 74.0, is at 3.'
     """
@@ -148,8 +139,6 @@ def extremes(values: pd.Series, what: str, unit: str = " %", name: Callable[[str
     """Name the largest and the smallest value of `what`, as the sentence begins.
 
     Example:
-        >>> import pandas as pd
-        >>> from fedlib.report.sentences import extremes
         >>> extremes(pd.Series({"fedavg": 61.0, "fedrep": 72.5}), "Accuracy")
         'Accuracy is highest with FedRep (72.5 %) and lowest with FedAvg (61.0 %).'
     """
@@ -169,8 +158,6 @@ def beside_printed(frame: pd.DataFrame, metric: str = "accuracy") -> str:
     value, and paper, the printed number or NaN; `metric` names the numbers, in percent.
 
     Example:
-        >>> import pandas as pd
-        >>> from fedlib.report.sentences import beside_printed
         >>> two = pd.DataFrame({"what": "FedAvg", "kind": ["as usual", "longer"], "value": [40.0, 46.0], "paper": 42.0})
         >>> print(beside_printed(two).replace(". ", ".\n"))
         Accuracy longer (as usual, printed): FedAvg 46.0 (40.0, 42.0).
@@ -201,7 +188,6 @@ def points_ahead(gap: float, other: str) -> str:
     """Say in words that one is ahead of the `other` by a gap [points].
 
     Example:
-        >>> from fedlib.report.sentences import points_ahead
         >>> points_ahead(1.24, "FedAvg"), points_ahead(-0.3, "FedAvg"), points_ahead(-0.04, "FedAvg")
         ('1.2 points ahead of FedAvg', '0.3 points behind FedAvg', 'level with FedAvg')
     """
@@ -214,7 +200,6 @@ def against_seeds(gap: float, std: float) -> str:
     """Say whether a gap is larger than the standard deviation over seeds; NaN: there is one seed only.
 
     Example:
-        >>> from fedlib.report.sentences import against_seeds
         >>> against_seeds(-1.2, 0.3), against_seeds(1.2, float("nan"))
         ('outside the noise of the seeds (standard deviation 0.3)', 'from one seed')
     """

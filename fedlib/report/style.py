@@ -119,7 +119,6 @@ def data_label(name: str) -> str:
     """Write a data set's name as the papers print it, "cifar10" as "CIFAR-10"; other names stay.
 
     Example:
-        >>> from fedlib.report.style import data_label
         >>> data_label("digits"), data_label("digits for cifar10")
         ('digits', 'digits for CIFAR-10')
     """

@@ -164,7 +164,6 @@ def shares(verdicts: Iterable[str]) -> list[Share]:
     """The verdicts that occur, in the order of `VERDICTS`.
 
     Example:
-        >>> from fedlib.studies.verdict import shares
         >>> [(part.verdict, part.n, part.percent) for part in shares(["not tested", "holds", "not tested"])]
         [('holds', 1, 33.33), ('not tested', 2, 66.67)]
     """
