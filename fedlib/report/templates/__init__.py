@@ -19,9 +19,8 @@ def templates(folder: Path) -> jinja2.Environment:
     loader = jinja2.FileSystemLoader(folder)
     strict = jinja2.StrictUndefined
     made = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=strict)
-    made.filters["finding"] = finding
+    made.filters |= {"finding": finding, "base64": lambda content: base64.b64encode(content).decode()}
     return made
 
 
 TEMPLATES = templates(Path(__file__).parent)
-TEMPLATES.filters["base64"] = lambda content: base64.b64encode(content).decode()
