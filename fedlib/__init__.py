@@ -15,6 +15,7 @@ from fedlib.methods import *  # noqa: F403 (one lower-case function per algorith
 from fedlib.models import MODELS
 from fedlib.models.pretrained import pretrained
 from fedlib.runs.compression import compressed
+from fedlib.runs.early import early_stopping, run_early
 from fedlib.runs.export import export
 from fedlib.runs.fairness import fairness
 from fedlib.runs.privacy import epsilon, private
@@ -85,6 +86,7 @@ __all__ = [
     "compare",
     "compressed",
     "datasets",
+    "early_stopping",
     "epsilon",
     "evidence",
     "export",
@@ -96,6 +98,7 @@ __all__ = [
     "private",
     "report",
     "run",
+    "run_early",
     "slurm_share",
     "study",
     "sweep",

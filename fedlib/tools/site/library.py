@@ -47,8 +47,8 @@ API = {  # page: title, what it is for, and the names by module
     ),
     "additions": (
         "Additions to any method",
-        "Compressed uploads, differential privacy, fairness, and the model of a client as a file.",
-        {"fedlib": "compressed private epsilon fairness export"},
+        "Compressed uploads, differential privacy, early stopping, fairness, and the model of a client as a file.",
+        {"fedlib": "compressed private epsilon run_early early_stopping fairness export"},
     ),
     "own_methods": (
         "Write a method",
