@@ -15,6 +15,7 @@ FILES    ?=
 PAPER    ?=
 ITEM     ?=
 BUDGET   ?=
+PEERS    ?=
 
 VENV  := .venv
 PY    := $(VENV)/bin/python
@@ -88,8 +89,8 @@ slides: $(FOR_NOTEBOOKS)  ## Make slides of the executed notebooks in figures/<p
 methods: $(FOR_TEST)  ## Write the table of methods in fedlib/methods/README.md from their files and tests
 	@$(PY) -m fedlib.tools.site methods
 
-bench: $(FOR_NOTEBOOKS)  ## Measure the training speed of this machine
-	@$(PY) -m fedlib.tools.bench
+bench: $(FOR_NOTEBOOKS)  ## Measure the training speed of this machine; PEERS=<folder with checkouts of FL-bench and PFLlib> compares other libraries
+	@$(PY) -m fedlib.tools.bench $(if $(PEERS),--peers '$(PEERS)')
 
 diff: $(FOR_NOTEBOOKS)  ## Compare executed notebooks cell by cell: make diff A=figures/quick B=/another/figures/quick
 	@[ -n "$(B)" ] || { echo "Say what to compare: make diff A=figures/quick B=/another/figures/quick." >&2; exit 2; }

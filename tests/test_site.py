@@ -245,7 +245,7 @@ def test_the_differences_of_the_site_are_the_file_and_lead_to_their_controls(sit
         [picture] = (img for img in start.select("figure img") if "differences" in img["src"])
         assert (site / picture["src"]).read_bytes() == (FOLDER / "differences.svg").read_bytes()
     assert (site / "files" / "differences.csv").read_bytes() == (FOLDER / "differences.csv").read_bytes()
-    for name, title in (("items", "Tables and figures by size"), ("bench", "Speed")):
+    for name, title in (("items", "Tables and figures by size"), ("bench", "Speed"), ("peers", "Other libraries")):
         assert read(site / f"{name}.html").h1.text.startswith(title)
 
 

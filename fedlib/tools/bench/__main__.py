@@ -3,6 +3,7 @@
 import argparse
 import platform
 import sys
+from datetime import date
 from itertools import chain
 from pathlib import Path
 
@@ -13,10 +14,12 @@ from matplotlib.figure import Figure
 
 from fedlib.report.output import Report, markdown
 from fedlib.report.style import BLUE, GREY, RED, WIDE, use_style
-from fedlib.tools.bench import cases
+from fedlib.tools.bench import cases, peers
 
 COLUMNS = ["case", "variant", "clients", "cohort", "samples_per_s", "s_per_round", "memory_mib"]
 COLUMNS += ["seconds", "ratio", "least", "most", "to"]
+PEER_COLUMNS = ["case", "variant", "version", "samples_per_s", "s_per_round", "memory_mib", "accuracy"]
+PEER_COLUMNS += ["ratio", "least", "most"]
 
 
 def machine(device: torch.device) -> str:
@@ -57,17 +60,34 @@ def picture(table: pd.DataFrame, device: str) -> Figure:
     return figure
 
 
+def libraries(checkouts: Path, turns: int, rounds: int, report: Report) -> int:
+    """Measure other libraries, print the table and write it."""
+    left_out: dict[str, str] = {}
+    table = pd.DataFrame(peers.compare(checkouts, turns, rounds, left_out)).reindex(columns=PEER_COLUMNS)
+    about = f"{machine(torch.device('cpu'))}, Python {platform.python_version()}, PyTorch {torch.__version__}"
+    caption = f"{date.today()}: {about}; {rounds} rounds of 10 clients, {turns} turns side by side; ratio: speed "
+    caption += "relative to fedlib, median (least, most); accuracy [%] after the last round."
+    caption += "".join(f" {peer} is left out: {reason.rstrip('.')}." for peer, reason in left_out.items())
+    report.table(table, "peers", caption=caption)
+    print(markdown(table, caption))
+    return 0
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Measure, print the table, write it with its picture and provenance."""
     parser = argparse.ArgumentParser(prog="python -m fedlib.tools.bench", description=__doc__.split("\n")[0])
     parser.add_argument("--turns", type=int, default=5, help="turns of every comparison (default 5)")
     parser.add_argument("--steps", type=int, default=5, help="SGD steps per client and turn (default 5)")
     parser.add_argument("--output", type=Path, default=Path("figures/bench"), help="default: figures/bench")
+    parser.add_argument("--peers", type=Path, help="only other libraries: folder of the checkouts FL-bench and PFLlib")
+    parser.add_argument("--rounds", type=int, default=8, help="rounds of a run of another library (default 8)")
     parser.add_argument("--step", action="store_true", help="only steps on a GPU, by form; no picture")
     given = parser.parse_args(arguments)
-    if min(given.turns, given.steps) < 1:
-        print("turns and steps must be at least 1.", file=sys.stderr)
+    if min(given.turns, given.steps) < 1 or given.rounds < 2:
+        print("rounds must be at least 2; turns and steps must be at least 1.", file=sys.stderr)
         return 2
+    if given.peers is not None:
+        return libraries(given.peers, given.turns, given.rounds, Report("bench", "cpu", given.output))
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     torch.set_num_threads(1)
     measured = [cases.steps(device, given.turns)]

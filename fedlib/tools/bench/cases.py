@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
 from importlib.util import find_spec
 from typing import Any
@@ -252,23 +252,32 @@ def flower(device: torch.device, turns: int, rounds: int = 6) -> Rows:
 # In a process of its own, since it starts Ray.
 
 
-@lru_cache
-def flower_world() -> tuple[Federation, Images, nn.Module]:
-    """The federation, the images, and the network, once in every process."""
+World = tuple[Federation, Images, nn.Module]
+
+
+def world_of(federation: Federation, model: str) -> World:
+    """A federation, its images on the CPU, and a network with the initial weights of seed 0."""
     torch.set_num_threads(1)
-    federation = flower_federation()
-    model = build("lenet5", MODELS["lenet5"], federation.data.x.shape[1:], len(federation.data.classes), seed=0)
-    return federation, on_device(federation.data, torch.device("cpu")), in_plain_pytorch(model.net)
+    made = build(model, MODELS[model], federation.data.x.shape[1:], len(federation.data.classes), seed=0)
+    return federation, on_device(federation.data, torch.device("cpu")), in_plain_pytorch(made.net)
 
 
-def flower_trained(client: int, w: dict[str, Tensor]) -> tuple[dict[str, Tensor], int]:
+@lru_cache
+def flower_world() -> World:
+    """The world of Flower's simulation, once in every process."""
+    return world_of(flower_federation(), "lenet5")
+
+
+def flower_trained(
+    client: int, w: dict[str, Tensor], world: Callable[[], World] = flower_world, setting: dict[str, Any] = SETTING
+) -> tuple[dict[str, Tensor], int]:
     """A client's weights after its local epochs as users of Flower write them, and its number of samples."""
-    federation, images, net = flower_world()
+    federation, images, net = world()
     net.load_state_dict(w, strict=False)
     net.train()
-    sgd, own = torch.optim.SGD(net.parameters(), SETTING["lr"]), torch.from_numpy(federation.train[client])
-    for _ in range(SETTING["local_epochs"]):
-        for index in own[torch.randperm(len(own))].split(SETTING["batch_size"]):
+    sgd, own = torch.optim.SGD(net.parameters(), setting["lr"]), torch.from_numpy(federation.train[client])
+    for _ in range(setting["local_epochs"]):
+        for index in own[torch.randperm(len(own))].split(setting["batch_size"]):
             x = images.x[index].float() * images.scale + images.shift
             sgd.zero_grad()
             F.cross_entropy(net(x), images.y[index]).backward()
@@ -277,18 +286,26 @@ def flower_trained(client: int, w: dict[str, Tensor]) -> tuple[dict[str, Tensor]
 
 
 def flower_seconds(rounds: int) -> list[float]:
-    """Run FedAvg with Flower's simulation; the first round includes the start of its workers."""
+    """Seconds of the rounds of FedAvg with Flower's simulation; the first one includes the start of its workers."""
+    return flower_run(rounds)[0]
+
+
+def flower_run(
+    rounds: int, world: Callable[[], World] = flower_world, setting: dict[str, Any] = SETTING, **init: Any
+) -> tuple[list[float], dict[str, Tensor]]:
+    """Run FedAvg with Flower's simulation: the seconds of the rounds, and the final weights. `init` is for Ray."""
     from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
     from flwr.clientapp import ClientApp
     from flwr.serverapp import ServerApp
     from flwr.serverapp.strategy import FedAvg
     from flwr.simulation import run_simulation
 
-    client, server, times, finished = ClientApp(), ServerApp(), [], {}
+    client, server, times, finished, final = ClientApp(), ServerApp(), [], {}, {}
 
     @client.train()
     def train(message: Any, context: Any) -> Any:
-        w, n = flower_trained(int(context.node_config["partition-id"]), message.content["arrays"].to_torch_state_dict())
+        w = message.content["arrays"].to_torch_state_dict()
+        w, n = flower_trained(int(context.node_config["partition-id"]), w, world, setting)
         content = RecordDict({"arrays": ArrayRecord(w), "metrics": MetricRecord({"num-examples": n})})
         return Message(content=content, reply_to=message)
 
@@ -297,14 +314,15 @@ def flower_seconds(rounds: int) -> list[float]:
         def clock(done: int, arrays: Any) -> None:
             times.append(time.perf_counter())
 
-        share, n = SETTING["join_ratio"], flower_world()[0].n_clients
+        share, n = setting["join_ratio"], world()[0].n_clients
         strategy = FedAvg(share, 0.0, min_train_nodes=round(share * n), min_available_nodes=n)
-        found = strategy.start(grid, ArrayRecord(flower_world()[2].state_dict()), num_rounds=rounds, evaluate_fn=clock)
+        found = strategy.start(grid, ArrayRecord(world()[2].state_dict()), num_rounds=rounds, evaluate_fn=clock)
         finished.update(found.train_metrics_clientapp)
+        final.update(found.arrays.to_torch_state_dict())
 
-    here = {"address": "local", "_node_ip_address": "127.0.0.1", "include_dashboard": False}
+    here = {"address": "local", "_node_ip_address": "127.0.0.1", "include_dashboard": False, **init}
     backend = {"init_args": here, "client_resources": {"num_cpus": 1}}
-    run_simulation(server, client, flower_world()[0].n_clients, backend_config=backend)
+    run_simulation(server, client, world()[0].n_clients, backend_config=backend)
     if len(finished) < rounds:
         raise RuntimeError("clients of Flower's simulation have failed; what they say stands above.")
-    return [b - a for a, b in itertools.pairwise(times)]
+    return [b - a for a, b in itertools.pairwise(times)], final

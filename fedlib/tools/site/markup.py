@@ -28,6 +28,7 @@ PLACES = {  # files of the repository that have a page of their own
     "notebooks/glossary.ipynb": "glossary.html",
     "figures/reference/evidence/summary.md": "index.html",
     "figures/reference/bench/bench.md": "bench.html",
+    "figures/reference/bench/peers.md": "peers.html",
 }
 PLACES |= {f"figures/reference/evidence/{n}.md": f"{n}.html" for n in ("scoreboard", "ledger", "differences", "items")}
 PLACES |= {f"fedlib/tools/site/pages/{page.name}": f"{page.stem}.html" for page in (HERE / "pages").glob("*.md")}

@@ -13,6 +13,7 @@ PAGES = Path(__file__).parent / "pages"
 TABLES = {  # linked from pages, each with the text above it
     "figures/reference/evidence/items.md": "",
     "figures/reference/bench/bench.md": "# Speed\n\n![Bars and lines of the table](bench.svg)\n\n",
+    "figures/reference/bench/peers.md": "# Other libraries\n\n",
 }
 ELSEWHERE = ("Contents and status",)  # sections of the README that the start page replaces
 
