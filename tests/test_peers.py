@@ -1,6 +1,10 @@
 """Other libraries beside fedlib: all of them get the same partition, and one that fails is reported."""
 
+import os
 import pickle
+import subprocess
+import sys
+import time
 
 import numpy as np
 import pandas as pd
@@ -20,7 +24,7 @@ class FedAvg:
     def train(self):
         places = [(part, i) for part in ("train", "test") for i in range(self.args.num_clients)]
         found = [np.load(f"../dataset/{self.args.dataset}/{part}/{i}.npz", allow_pickle=True) for part, i in places]
-        self.Budget = [9.0] + [0.5] * self.args.global_rounds
+        self.Budget = [9.0, 9.0] + [0.5] * self.args.global_rounds
         self.rs_test_acc = [0, sum(len(one["data"].tolist()["y"]) for one in found) / 10_000]
 '''
 
@@ -54,6 +58,18 @@ def test_the_two_parts_of_the_network_are_the_network(tmp_path):
     assert base(x).shape == (3, 84)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="read from /proc")
+def test_work_and_memory_of_started_processes_count():
+    code = "import time; x = b'1' * 100 * 2**20\nwhile time.process_time() < 0.5: pass\nprint(flush=True); input()"
+    before, mine = peers.clock(), time.process_time()
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout
+        child.stdout.readline()
+        assert peers.clock() - before - (time.process_time() - mine) > 0.4
+        assert peers.memory(os.getpid()) > 100 + peers.memory(child.pid) > 200
+        child.communicate(b"\n")
+
+
 @pytest.mark.slow
 def test_a_library_is_measured_beside_ours_and_one_that_fails_is_reported(monkeypatch, tmp_path):
     (tmp_path / "PFLlib/system/flcore/servers").mkdir(parents=True)
@@ -64,13 +80,13 @@ def test_a_library_is_measured_beside_ours_and_one_that_fails_is_reported(monkey
     monkeypatch.setattr(peers, "METHODS", {"fedavg": "FedAvg"})
     monkeypatch.delitem(peers.PEERS, "Flower")
     left_out: dict[str, str] = {}
-    mine, other = peers.compare(tmp_path, 1, 2, left_out)
+    mine, other = peers.compare(tmp_path, 1, 3, left_out)
     assert left_out == {"FL-bench": "ImportError: no hydra here", "BlazeFL": "it is not here"}
     assert (mine["variant"], mine["ratio"], mine["version"]) == ("fedlib", 1, peers.fl.__version__)
     assert (other["variant"], other["version"]) == ("PFLlib", "unknown")
-    assert other["s_per_round"] == 0.5  # without the first round
-    assert other["samples_per_s"] == 2 * 3200 / 0.5
-    assert other["ratio"] == mine["s_per_round"] / 0.5
+    assert other["s_per_round"] == (9 + 0.5) / 2  # without the first round
+    assert other["samples_per_s"] == pytest.approx(2 * 3200 / 4.75)
+    assert other["ratio"] == mine["s_per_round"] / 4.75
     assert other["accuracy"] == pytest.approx(64)  # 6,400 images
 
 
@@ -80,7 +96,7 @@ def test_the_table_names_what_is_left_out(monkeypatch, tmp_path):
         left_out["PFLlib"] = "ImportError: no h5py."
 
     monkeypatch.setattr(peers, "compare", compare)
-    assert bench.main(["--peers", str(tmp_path), "--rounds", "2", "--output", str(tmp_path)]) == 0
+    assert bench.main(["--peers", str(tmp_path), "--rounds", "3", "--output", str(tmp_path)]) == 0
     assert "PFLlib is left out: ImportError: no h5py." in (tmp_path / "peers.md").read_text()
     assert pd.read_csv(tmp_path / "peers.csv")["accuracy"].tolist() == [50]
-    assert bench.main(["--peers", str(tmp_path), "--rounds", "1"]) == 2
+    assert bench.main(["--peers", str(tmp_path), "--rounds", "2"]) == 2

@@ -65,8 +65,8 @@ def libraries(checkouts: Path, turns: int, rounds: int, report: Report) -> int:
     left_out: dict[str, str] = {}
     table = pd.DataFrame(peers.compare(checkouts, turns, rounds, left_out)).reindex(columns=PEER_COLUMNS)
     about = f"{machine(torch.device('cpu'))}, Python {platform.python_version()}, PyTorch {torch.__version__}"
-    caption = f"{date.today()}: {about}; {rounds} rounds of 10 clients, {turns} turns side by side; ratio: speed "
-    caption += "relative to fedlib, median (least, most); accuracy [%] after the last round."
+    caption = f"{date.today()}: {about}; {rounds} rounds of 10 clients, {turns} turns side by side; CPU seconds; "
+    caption += "ratio: speed relative to fedlib, median (least, most); accuracy [%] after the last round."
     caption += "".join(f" {peer} is left out: {reason.rstrip('.')}." for peer, reason in left_out.items())
     report.table(table, "peers", caption=caption)
     print(markdown(table, caption))
@@ -83,8 +83,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=8, help="rounds of a run of another library (default 8)")
     parser.add_argument("--step", action="store_true", help="only steps on a GPU, by form; no picture")
     given = parser.parse_args(arguments)
-    if min(given.turns, given.steps) < 1 or given.rounds < 2:
-        print("rounds must be at least 2; turns and steps must be at least 1.", file=sys.stderr)
+    if min(given.turns, given.steps) < 1 or given.rounds < 3:
+        print("rounds must be at least 3; turns and steps must be at least 1.", file=sys.stderr)
         return 2
     if given.peers is not None:
         return libraries(given.peers, given.turns, given.rounds, Report("bench", "cpu", given.output))

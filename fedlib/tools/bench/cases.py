@@ -291,7 +291,11 @@ def flower_seconds(rounds: int) -> list[float]:
 
 
 def flower_run(
-    rounds: int, world: Callable[[], World] = flower_world, setting: dict[str, Any] = SETTING, **init: Any
+    rounds: int,
+    world: Callable[[], World] = flower_world,
+    setting: dict[str, Any] = SETTING,
+    clock: Callable[[], float] = time.perf_counter,
+    **init: Any,
 ) -> tuple[list[float], dict[str, Tensor]]:
     """Run FedAvg with Flower's simulation: the seconds of the rounds, and the final weights. `init` is for Ray."""
     from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
@@ -311,12 +315,12 @@ def flower_run(
 
     @server.main()
     def main(grid: Any, context: Any) -> None:
-        def clock(done: int, arrays: Any) -> None:
-            times.append(time.perf_counter())
+        def at(done: int, arrays: Any) -> None:
+            times.append(clock())
 
         share, n = setting["join_ratio"], world()[0].n_clients
         strategy = FedAvg(share, 0.0, min_train_nodes=round(share * n), min_available_nodes=n)
-        found = strategy.start(grid, ArrayRecord(world()[2].state_dict()), num_rounds=rounds, evaluate_fn=clock)
+        found = strategy.start(grid, ArrayRecord(world()[2].state_dict()), num_rounds=rounds, evaluate_fn=at)
         finished.update(found.train_metrics_clientapp)
         final.update(found.arrays.to_torch_state_dict())
 

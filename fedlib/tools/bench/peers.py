@@ -30,7 +30,23 @@ from fedlib.tools.bench.cases import Rows, World, flower_run, in_turns, pictures
 
 SETTING = dict(join_ratio=1.0, local_epochs=2, batch_size=32, lr=0.05)
 METHODS = {"fedavg": "FedAvg", "fedper": "FedPer"}
-Outcome = tuple[list[float], float]  # seconds of the rounds, accuracy [%] over all test images
+Outcome = tuple[list[float], float]  # CPU seconds of the rounds, accuracy [%] over all test images
+
+
+def told(process: int, file: str) -> list[str]:
+    """A file of Linux about a process, and about each of those that it has started."""
+    try:
+        text = Path(f"/proc/{process}/{file}").read_text()
+        children = [(task / "children").read_text() for task in Path(f"/proc/{process}/task").iterdir()]
+    except OSError:  # it has ended, or this is not Linux
+        return []
+    return [text] + [more for child in " ".join(children).split() for more in told(int(child), file)]
+
+
+def clock() -> float:
+    """CPU seconds of this process and of those that it has started: other work on the machine disturbs it less."""
+    ticks = [sum(map(int, text.rpartition(")")[2].split()[11:13])) for text in told(os.getpid(), "stat")]
+    return sum(ticks) / os.sysconf("SC_CLK_TCK") if ticks else time.process_time()
 
 
 def partition() -> Federation:
@@ -90,10 +106,11 @@ def accuracy(net: nn.Module, world: World) -> float:
 
 def ours(method: str, folder: str, checkout: Path, rounds: int) -> Outcome:
     """Run a method in fedlib."""
-    setting = SETTING | dict(rounds=rounds, evaluate_every=rounds, device="cpu", progress=False)
+    setting, times = SETTING | dict(rounds=rounds, evaluate_every=rounds, device="cpu"), [clock()]
+    progress: Any = lambda _: times.append(clock())  # noqa: E731
     with tempfile.TemporaryDirectory() as store:
-        result = fl.run(method, world(folder)[0], "lenet5_plain", store=store, **setting)
-    return result.rounds["seconds"].tolist(), result.score()
+        result = fl.run(method, world(folder)[0], "lenet5_plain", store=store, progress=progress, **setting)
+    return np.diff(times[:rounds]).tolist(), result.score()  # without the last one, which has the evaluation
 
 
 def fl_bench(method: str, folder: str, checkout: Path, rounds: int) -> Outcome:
@@ -117,9 +134,9 @@ def fl_bench(method: str, folder: str, checkout: Path, rounds: int) -> Outcome:
             return data
 
         def train_one_round(self) -> None:
-            start = time.perf_counter()
+            start = clock()
             super().train_one_round()
-            seconds.append(time.perf_counter() - start)
+            seconds.append(clock() - start)
 
     common = dict(join_ratio=1.0, global_epoch=rounds, local_epoch=SETTING["local_epochs"], verbose_gap=rounds + 1)
     common |= dict(batch_size=SETTING["batch_size"], client_side_evaluation=False, use_cuda=False, save_log=False)
@@ -138,6 +155,7 @@ def pfllib(method: str, folder: str, checkout: Path, rounds: int) -> Outcome:
     if method == "fedper":
         net = importlib.import_module("flcore.trainmodel.models").BaseHeadSplit(*parts(net))
     theirs = importlib.import_module(f"flcore.servers.server{method.removeprefix('fed')}")
+    theirs.time = SimpleNamespace(time=clock)
     given = dict(model=net, device="cpu", dataset="fedlib", num_classes=10, num_clients=10, algorithm=METHODS[method])
     given |= dict(join_ratio=1.0, local_learning_rate=SETTING["lr"], global_rounds=rounds, eval_gap=rounds)
     given |= {name: SETTING[name] for name in ("local_epochs", "batch_size")} | dict(time_threthold=1e9)
@@ -151,7 +169,7 @@ def pfllib(method: str, folder: str, checkout: Path, rounds: int) -> Outcome:
 
 def flower(method: str, folder: str, checkout: Path, rounds: int) -> Outcome:
     """Run FedAvg in Flower's simulation with one worker."""
-    seconds, w = flower_run(rounds, partial(world, folder), SETTING, num_cpus=1)
+    seconds, w = flower_run(rounds, partial(world, folder), SETTING, clock, num_cpus=1)
     net = world(folder)[2]
     net.load_state_dict(w)
     return seconds, accuracy(net, world(folder))
@@ -174,11 +192,11 @@ def blazefl(method: str, folder: str, checkout: Path, rounds: int) -> Outcome:
     server = theirs.FedAvgBaseServerHandler(global_round=rounds, sample_ratio=1.0, **given)
     trainer = theirs.FedAvgBaseClientTrainer(epochs=SETTING["local_epochs"], lr=SETTING["lr"], **given)
     while not server.if_stop():
-        start = time.perf_counter()
+        start = clock()
         trainer.local_process(server.downlink_package(), server.sample_clients())
         for package in trainer.uplink_package():
             server.load(package)
-        seconds.append(time.perf_counter() - start)
+        seconds.append(clock() - start)
     return seconds, accuracy(server.model, world(folder))
 
 
@@ -224,13 +242,8 @@ def which(peer: Peer, checkouts: Path) -> str | None:
 
 def memory(process: int) -> float:
     """Memory [MiB] of a process and of those that it has started; shared memory counts in parts. Linux only."""
-    try:
-        text = Path(f"/proc/{process}/smaps_rollup").read_text()
-        tasks = [(task / "children").read_text() for task in Path(f"/proc/{process}/task").iterdir()]
-    except OSError:  # it has ended
-        return 0.0
-    own = int(re.search(r"^Pss:\s+(\d+)", text, re.MULTILINE)[1]) / 2**10  # type: ignore[index]
-    return own + sum(memory(int(child)) for task in tasks for child in task.split())
+    found = [re.search(r"^Pss:\s+(\d+)", text, re.MULTILINE) for text in told(process, "smaps_rollup")]
+    return sum(int(kib[1]) for kib in found if kib) / 2**10
 
 
 def measured(peer: str, method: str, folder: str, checkouts: Path, rounds: int) -> dict[str, Any]:
@@ -263,7 +276,7 @@ def compare(checkouts: Path, turns: int, rounds: int, left_out: dict[str, str]) 
             try:
                 tried = outcomes.setdefault((peer, method), [])
                 if peer not in left_out:  # at first a short run, which shows whether it runs at all
-                    tried.append(measured(peer, method, folder, checkouts, rounds if tried else 2))
+                    tried.append(measured(peer, method, folder, checkouts, rounds if tried else 3))
                     return float(np.median(tried[-1]["seconds"][1:]))  # without the first round, in which workers start
             except RuntimeError as error:
                 left_out[peer] = str(error)
