@@ -55,6 +55,7 @@ def result(tmp_path_factory) -> fl.RunResult:
 def valid(federation, result) -> dict:
     """Arguments that are right, for the functions that need some."""
     cell = {"algorithm": "fedavg", "federation": federation, "rounds": 1}
+    validated = fl.federate(federation.data, fl.iid(), clients=2, validation_fraction=0.2)
     return {
         "dirichlet": {"alpha": 0.5},
         "dirichlet_groups": {"alpha": 0.5},
@@ -63,6 +64,8 @@ def valid(federation, result) -> dict:
         "study": {"paper": "pfedsim"},
         "compare": {"table": "pfedmb/table1", "algorithm": "fedavg", "profile": "smoke"},
         "run": cell,
+        "run_early": cell | {"federation": validated, "patience": 1},
+        "early_stopping": {"result": result, "patience": 1},
         "compressed": {"algorithm": "fedavg"},
         "private": {"algorithm": "fedavg"},
         "epsilon": {"result": result, "federation": fl.federate(fl.load("digits", copies=1), fl.iid(), clients=2)},

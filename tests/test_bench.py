@@ -145,8 +145,6 @@ def test_the_page_about_runs_says_what_the_table_says():
     ):
         assert sentence.format(table.loc[[(case, variant)]].iloc[0]) in said
     others = pd.read_csv(root / "figures/reference/bench/peers.csv").set_index(["case", "variant"]).loc["FedAvg"]
-    text = (
-        "FL-bench has {:.2f} times the speed of fedlib, PFLlib {:.2f}, Flower's simulation {:.2f} and BlazeFL {:.2f};"
-    )
+    text = "FL-bench has {:.2f} times the speed of fedlib, PFLlib {:.2f}, Flower's simulation {:.2f} and BlazeFL {:.2f}"
     assert text.format(*others["ratio"].drop("fedlib")) in said
     assert np.ptp(others["accuracy"]) < 2

@@ -12,7 +12,7 @@ import pandas as pd
 from tqdm import tqdm
 
 from fedlib.algorithm import Algorithm
-from fedlib.checks import check_count, check_kind
+from fedlib.checks import check_count, check_flag, check_kind
 from fedlib.federation import Federation
 from fedlib.models import Models
 from fedlib.runs.determinism import deterministic
@@ -108,6 +108,8 @@ def run_early(
         3
     """
     patience = check_count("patience", patience)
+    if not callable(progress):
+        progress = check_flag("progress", progress)
     plan = prepare(algorithm, federation, model, **setting)
     if not federation.validation:
         raise ValueError(MISSING.format(f"patience={patience}"))
