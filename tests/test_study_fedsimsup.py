@@ -438,7 +438,7 @@ def test_only_the_classifiers_are_trained_again_and_only_before_a_test(paper):
 
 
 @pytest.mark.parametrize("table", ["table1", "table2"])
-def test_per_fedavg_has_a_smaller_outer_step_where_it_is_inferred_and_the_others_are_the_same_runs(paper, table):
+def test_inferred_are_the_outer_step_of_per_fedavg_and_shards_in_table_2(paper, table):
     text, inferred = ({c.key[1:]: c.tasks for c in paper.cells if c.item == i} for i in (table, f"{table}_inferred"))
     assert text.keys() == inferred.keys()
     for key, [task] in inferred.items():
@@ -446,4 +446,11 @@ def test_per_fedavg_has_a_smaller_outer_step_where_it_is_inferred_and_the_others
         if key[0] == "perfedavg":
             assert dict(task.algorithm.hyper) == dict(usual.algorithm.hyper) | {"beta": 0.001}
             task = task._replace(algorithm=usual.algorithm)
+        if table == "table2":
+            classes = key[2].partition("pat=")[2]  # per client
+            assert (str(task.partition), str(usual.partition)) == (
+                f"shards(per_client={classes})",
+                f"classes_per_client(n_classes={classes})",
+            )
+            task = task._replace(partition=usual.partition)
         assert task.name == usual.name

@@ -18,7 +18,7 @@ from fedlib.studies.rows import Row
 
 EARLY = 50  # the round at which Fig. 2 is read first
 EQUAL = "all $s_{ij}=1$"
-PROTOCOLS = {"text": {}, "inferred": {"beta": 0.001}}  # of Per-FedAvg, whose outer step is not printed (reading A14)
+BETA = {"beta": 0.001}  # of Per-FedAvg, whose outer step is not printed (reading A14)
 last_five = partial(Row.score, last=5)  # accuracy [%], pooled over clients (readings A19 and A20)
 DOTS = "Accuracy of each method: small dots are seeds, large ones their mean, crosses printed values."
 
@@ -57,10 +57,12 @@ def method_figure(table: str, study):
     return method_panels(study.numbers(table), title=partial(place, study), chance=chance)
 
 
-def accuracies(sizes, where, methods, beta=0.0):
-    """The numbers of Table 1 or 2; `beta`: outer step of Per-FedAvg instead of the usual one."""
+def accuracies(sizes, where, methods, beta=0.0, shards=False):
+    """The numbers of Table 1 or 2; `beta`: outer step of Per-FedAvg; `shards`: random shards as the partition."""
     for c, m in product(where, methods):
         task = table_run(sizes, c, m)
+        if shards and not task.images.stands_for:
+            task = task._replace(partition=fl.shards(int(c.value)))
         if beta and m == "perfedavg":
             task = task._replace(algorithm=fl.perfedavg(**task.algorithm.hyper | {"beta": beta}))
         yield Cell(m, c.dataset, c.setting, (task,), last_five, seeds=seeds(sizes, m))
@@ -69,7 +71,7 @@ def accuracies(sizes, where, methods, beta=0.0):
 @item(
     "Table 1: accuracy [%], pooled over the test images of all clients, Dirichlet partitions.",
     alt=DOTS,
-    protocols=PROTOCOLS,
+    protocols={"text": {}, "inferred": BETA},
 )
 def table1(sizes, **protocol):
     return accuracies(sizes, [*columns(sizes, "dir"), *columns(sizes, "natural")], sizes.methods, **protocol)
@@ -79,7 +81,11 @@ table1.draw(partial(method_figure, "table1"))
 table1.says(lambda study: who_leads(study.numbers("table1"), "fedsimsup", name=partial(place, study)))
 
 
-@item("Table 2: accuracy [%] with the same number of classes for every client.", alt=DOTS, protocols=PROTOCOLS)
+@item(
+    "Table 2: accuracy [%] with the same number of classes for every client.",
+    alt=DOTS,
+    protocols={"text": {}, "inferred": {**BETA, "shards": True}},  # reading A25
+)
 def table2(sizes, **protocol):
     return accuracies(sizes, columns(sizes, "pat"), sizes.pathological_methods, **protocol)
 
