@@ -283,7 +283,7 @@ def main(library: str, store: str) -> dict[str, Any]:
     running.check_device = session.check_device = lambda _: None
     for name in ("fastest_forms", "fastest_rest"):  # they have to wait, once
         setattr(backends, name, WATCH.looking()(getattr(backends, name)))
-    program.WARM_UP, backends.STEPS = 0, 1
+    program.WARM_UP, backends.STEPS, backends.device_idle = 0, 1, lambda: None
     names = ["_direct", "_product", "_weights"], ["_batch", "_forward", "_backward", "_entropy", "_update"]
     for module, launched in zip((kernels, fused), names, strict=True):  # they write into memory that is not there
         for name in launched:

@@ -26,26 +26,30 @@ def federation(test_labels: np.ndarray) -> fl.Federation:
     return fl.Federation(data, fl.iid(), (parts[0],), (parts[2],), 0.5, 0, (parts[1],), 0.5)
 
 
-@fl.algorithm
-def guesses() -> fl.Algorithm:
-    """Predict the class `GUESS` of the round."""
+@pytest.fixture
+def guesses():
+    """A method that predicts the class `GUESS` of the round."""
 
-    def init(model, federation):
-        return Global({name: torch.zeros_like(t) for name, t in model.weights.items()})
+    @fl.algorithm
+    def guesses() -> fl.Algorithm:
+        def init(model, federation):
+            return Global({name: torch.zeros_like(t) for name, t in model.weights.items()})
 
-    def round(state, cohort):
-        w = {name: torch.zeros_like(t) for name, t in state.w.items()}
-        w["classifier.bias"][GUESS[cohort.round]] = 1
-        return Global(w)
+        def round(state, cohort):
+            w = {name: torch.zeros_like(t) for name, t in state.w.items()}
+            w["classifier.bias"][GUESS[cohort.round]] = 1
+            return Global(w)
 
-    return fl.Algorithm("guesses", init, round, one_for_all)
+        return fl.Algorithm("guesses", init, round, one_for_all)
+
+    return guesses
 
 
 @pytest.mark.parametrize(
     ("patience", "best", "stopped"),
     [(1, 3, 4), (2, 3, 5), (3, 3, 6), (4, 7, 11), (5, 7, None), (9, 7, None)],  # with 5: the last round, as ever
 )
-def test_a_run_ends_where_a_curve_made_by_hand_says(patience, best, stopped, tmp_path):
+def test_a_run_ends_where_a_curve_made_by_hand_says(guesses, patience, best, stopped, tmp_path):
     made = federation(LABELS)
     result = fl.run_early(guesses(), made, **SETTING, patience=patience, store=tmp_path)
     assert result.validation["accuracy"].tolist() == [SHARE[c] for c in GUESS[: stopped or 12]]
@@ -56,19 +60,19 @@ def test_a_run_ends_where_a_curve_made_by_hand_says(patience, best, stopped, tmp
     assert fl.early_stopping(whole, patience) == fl.early_stopping(result, patience) == (best, stopped)
 
 
-def test_a_run_that_is_evaluated_in_some_rounds_stops_in_one_of_them():
+def test_a_run_that_is_evaluated_in_some_rounds_stops_in_one_of_them(guesses):
     result = fl.run_early(guesses(), federation(LABELS), patience=1, **SETTING | {"evaluate_every": 3})
     assert fl.early_stopping(result, 1) == (3, 6)  # accuracies 30, 10
 
 
-def test_the_accuracy_before_or_after_tuning_counts_as_the_method_is_evaluated(tmp_path):
+def test_the_accuracy_before_or_after_tuning_counts_as_the_method_is_evaluated(guesses, tmp_path):
     made, setting = federation(LABELS), SETTING | dict(tune_epochs=1, lr=10.0, patience=2)
     assert len(fl.run_early(guesses(), made, **setting).rounds) == 5
     after = fl.run_early(guesses()._replace(tune_epochs=1), made, **setting, store=tmp_path)
     assert len(after.rounds) == 3  # tuned, all predict class 0
 
 
-def test_test_labels_have_no_part_in_it():
+def test_test_labels_have_no_part_in_it(guesses):
     runs = [fl.run_early(guesses(), federation(y), **SETTING, patience=2) for y in (LABELS, 3 - LABELS)]
     assert not runs[0].accuracy.equals(runs[1].accuracy)
     assert [fl.early_stopping(run, 2) for run in runs] == [(3, 5)] * 2
@@ -96,7 +100,7 @@ def test_a_run_that_was_stopped_goes_on_with_the_bits_of_an_uninterrupted_one(tm
     assert len(fl.run_early("scaffold", made, **setting, patience=2).rounds) == 6  # not cut back
 
 
-def test_without_validation_images_nothing_can_stop():
+def test_without_validation_images_nothing_can_stop(guesses):
     made = replace(federation(LABELS), validation=(), validation_fraction=0.0)
     with pytest.raises(ValueError, match="patience=3 needs validation images; give federate"):
         fl.run_early(guesses(), made, **SETTING, patience=3)

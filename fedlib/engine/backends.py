@@ -22,6 +22,7 @@ from fedlib.files import write_text
 from fedlib.fingerprint import Registry
 from fedlib.training.phase import Phase, Trainer
 
+device_idle = torch.cuda.synchronize  # waits for all streams, on which other runs may be trained
 STEPS = 20  # gradients of a layer, or steps, that are timed together
 
 
@@ -56,7 +57,7 @@ def fastest_forms(phase: Phase, size: int, graphs: bool) -> list[str]:
     """Form (see `convolution.convolutions`) with the shortest time for each layer, forward and backward."""
     entering: dict[nn.Module, Tensor] = {}
     if phase.images.y.is_cuda:
-        torch.cuda.synchronize()  # other runs may use other streams
+        device_idle()
 
     def note(layer: nn.Module, inputs: tuple[Tensor, ...]) -> None:  # what a hook returns would be the new input
         entering.setdefault(layer, inputs[0])

@@ -160,6 +160,7 @@ def _(study):
     paper = printed.reindex(pd.MultiIndex.from_frame(numbers[keys])).to_numpy()
     numbers = numbers.assign(kind="personal " + numbers["personal"], paper=paper)
     table = numbers.pivot_table(index=[*keys, "paper"], columns="kind", values="value", sort=False)
+    table = table.reindex(columns=["personal classifier", "personal linear layers"])
     yield nearer_to_print(table.sub(table.index.get_level_values("paper"), axis="index").dropna().abs())
     numbers = numbers.assign(method=numbers["data"].map(data_label))
     titles = {"weighted_auc": "weighted AUC", "weighted_f1": "weighted F1"}
