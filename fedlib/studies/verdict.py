@@ -15,10 +15,10 @@ from fedlib.studies.number import Number
 HOLDS, REFUTED, CONSISTENT = "holds", "refuted", "consistent so far"
 UNDECIDED, NOT_TESTED, IDENTITY = "undecided", "not tested", "identity"
 MEANING = {  # in the order of columns, bars and lists
-    HOLDS: "as many comparisons as the claim needs are for it, by more than the noise",
-    REFUTED: "so many comparisons are against it, by more than the noise, that it cannot hold any more",
-    CONSISTENT: "a part of its comparisons has been measured, and none of them is against it",
-    UNDECIDED: "a measured difference lies inside the noise, or is against the claim without refuting it (yet)",
+    HOLDS: "enough comparisons support the claim, by more than the noise",
+    REFUTED: "too many comparisons contradict the claim, by more than the noise, for it to hold",
+    CONSISTENT: "a part of its comparisons has been measured, and none of them contradicts the claim",
+    UNDECIDED: "a measured difference lies within the noise, or contradicts the claim without refuting it (yet)",
     IDENTITY: "true by construction; no training decides it",
     NOT_TESTED: "none of its comparisons has been measured yet",
 }
@@ -70,7 +70,7 @@ class Verdict(NamedTuple):
 
     Attributes:
         verdict: one of `VERDICTS`.
-        measured: the cases in words: how many there are of each side, and every effect.
+        measured: the cases in words: the number of each side, and every effect.
         stand_in: the data that stand in for those of the paper, or "".
     """
 
@@ -82,10 +82,10 @@ class Verdict(NamedTuple):
 def judge(cases: Sequence[Case], quantifier: Literal["all", "most", "identity"] = "all", least: int = 0) -> Verdict:
     """Judge a claim by its cases.
 
-    "holds" needs every case (or with "most" at least `least` of them) for the claim; "refuted" so many against it that
-    this cannot happen any more. Short of both, "undecided" if a measured case lies inside the noise or is against it,
-    "consistent so far" if all measured cases are for it, "not tested" if nothing was measured. Data that stand in for
-    those of the paper can neither prove nor refute anything: their cases count only so far.
+    "holds" needs every case (or with "most" at least `least` of them) for the claim; "refuted" too many against it for
+    that. Otherwise it is "undecided" if a measured case lies inside the noise or is against it, "consistent so far" if
+    all measured cases are for it, "not tested" if nothing was measured. Data that stand in for those of the paper can
+    neither prove nor refute anything: their cases count only so far.
 
     Args:
         cases: the comparisons that the claim makes, measured or not.
