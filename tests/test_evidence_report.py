@@ -174,7 +174,7 @@ def test_every_difference_of_more_than_three_points_is_counted_and_its_controls_
             assert (
                 f'The control "{control}"' in says
                 if study.says(control)
-                else re.search(f'Open until .*"{control}"', says)
+                else re.search(f'Not run yet: .*"{control}"', says)
             )
 
 
@@ -231,7 +231,7 @@ def test_the_farthest_number_is_named_by_what_sets_it_apart(built):
     apart = pd.read_csv(built[0] / "differences.csv").query("apart > 0")
     names = apart.set_index(["paper_id", "item"])["name"]
     for paper, item, says in apart[["paper_id", "item", "says"]].to_numpy():
-        name = says.partition("The farthest is ")[2].partition(": ")[0].split(", ")
+        name = says.partition("The largest difference is ")[2].partition(": ")[0].split(", ")
         assert ", ".join(name) == names[paper, item]
         metrics = {"accuracy": "", "weighted_f1": "weighted F1", "weighted_auc": "weighted AUC"}
         words = [
@@ -250,7 +250,7 @@ def test_a_control_speaks_as_soon_as_it_has_something_to_say():
     )
     known = {key: row for key, row in study.rows.items() if key[0] in table}
     [before] = study.replace(rows=known).differences().query("item == 'table2'")["says"]
-    assert "Open until" in before
+    assert "Not run yet" in before
     assert "The control" not in before
     more = known | {key: row for key, row in study.rows.items() if key[0] in readings}
     [after] = study.replace(rows=more).differences().query("item == 'table2'")["says"]

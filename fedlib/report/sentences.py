@@ -114,7 +114,9 @@ def nearer_to_print(distances: pd.DataFrame) -> str:
     if distances.empty:
         return ""
     kinds = ", ".join(f"{distances[name].mean():.1f} points with {name}" for name in distances)
-    return f"The mean distance from {len(distances)} printed numbers is {kinds}."
+    n = len(distances)
+    words = f"mean distance from {n} printed numbers" if n > 1 else "distance from the printed number"
+    return f"The {words} is {kinds}."
 
 
 def trend(values: pd.Series, over: str, unit: str = "points", x: Callable[[float], str] = "{:g}".format) -> str:

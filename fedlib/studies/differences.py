@@ -50,7 +50,7 @@ def differences(study: Study, points: float) -> pd.DataFrame:
         if apart:
             verb = "is" if apart == 1 else "are"
             text = f"{apart} of {n} measured numbers {verb} more than {points:g} points from the printed ones. "
-            text += f"The farthest is {line['name']}: {line['value']:.1f}, printed {line['paper']:.1f}."
+            text += f"The largest difference is {line['name']}: {line['value']:.1f}, printed {line['paper']:.1f}."
             says = [text, *_controls(study, printed_item(item)[0])]
         elif n == 1:
             says = [f"The measured number is within {points:g} points of the printed one."]
@@ -78,6 +78,5 @@ def _controls(study: Study, item: str) -> list[str]:
         texts += [f'The control "{control.name}"{so_far}: {says}'] if says else []
         waiting += [] if says else [f'"{control.name}"']
     if waiting:
-        which = "these controls are" if len(waiting) > 1 else "this control is"
-        texts.append(f"Open until {which} run: {', '.join(waiting)}.")
+        texts.append(f"Not run yet: the control{'s' * (len(waiting) > 1)} {', '.join(waiting)}.")
     return texts or ["No control examines the cause."]

@@ -31,10 +31,10 @@ HEADS = {  # texts above the tables
     "scoreboard": """# Scoreboard
 
 Every number that the five papers print, and our further numbers in the same tables. `value` is our mean over `n_seeds`
-seeds at the paper's size, ± the standard deviation; `paper` is the printed number with its own, `difference` is ours
-minus the printed one. `commit` is the version of the code, `changed` marks code that has changed since, and `stand_in`
-names the substitute data. [Evidence](../../../fedlib/tools/site/pages/trust.md#evidence) describes the limits of the
-numbers.
+seeds at the paper's size, ± the standard deviation; `paper` is the printed number, ± its standard deviation;
+`difference` is our number minus the printed one. `commit` is the version of the code, `changed` marks code that has
+changed since, and `stand_in` names the substitute data. [Evidence](../../../fedlib/tools/site/pages/trust.md#evidence)
+describes the limits of the numbers.
 """,
     "ledger": """# Ledger
 
@@ -52,9 +52,9 @@ the claims of the paper by [verdict](../../../fedlib/tools/site/pages/trust.md#h
 """,
     "differences": """# Differences from the printed results
 
-One row per table with measured numbers: their count, the count of those `apart`, more than three points from the
-printed ones, and the farthest of them. Below it, for each paper, are the results of the controls that examine the
-cause, and the controls that have not been run yet.
+One row per table: the number of `measured` percentages, the number of those more than three points `apart` from the
+printed ones, and the one that is `farthest`. Below it, for each paper, are the results of the controls that examine
+the cause, and the controls that have not been run yet.
 """,
     "items": """# Tables and figures by size
 

@@ -110,11 +110,11 @@ def momentum(sizes):
         yield f1(shown, sizes.side, "momentum=0.9", more, sizes.second_seeds)
 
 
-show_pairs(momentum, ("momentum=0", "momentum=0.9"), ("no momentum", "momentum 0.9"))
+show_pairs(momentum, ("momentum=0", "momentum=0.9"), ("without momentum", "with momentum 0.9"))
 
 
 @item(
-    "Table 1 with fewer images: weighted F1 [%] by the total number of images of all clients.",
+    "Table 1 with fewer images: weighted F1 [%] by the number of images of all clients together.",
     digits=1,
     alt="Weighted F1 of every method on MNIST, darker with more images; red bars are printed values.",
     explains=("table1",),
@@ -178,7 +178,7 @@ def plug_in(sizes):
         yield f1(base, sizes.side, "aligned", run(sizes, sizes.side, f"fedcs-fc2;{base}"))
 
 
-show_pairs(plug_in, ("alone", "aligned"), ("alone", "aligned"))
+show_pairs(plug_in, ("alone", "aligned"), ("without alignment", "with alignment"))
 
 
 @item(

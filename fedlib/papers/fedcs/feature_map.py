@@ -107,7 +107,7 @@ def separability(study) -> tuple[str, dict, dict[str, list[float]]]:
 def _(study):
     data, planes, shares = separability(study)
     share = {space: np.mean(own) for space, own in shares.items()}
-    words = {"c": "after the map as the run left it", "c, later": "after more alignments of the frozen network"}
+    words = {"c": "after the map at the end of the run", "c, later": "after more alignments of the frozen network"}
     words["random"] = "after whitening only (blue)"
     told = ", ".join(f"{share[space]:.0f} % {text}" for space, text in words.items() if space in share)
     helps = "" if share.get("c, later", share["c"]) > max(share["z"], share.get("random", 0)) else "do not "
@@ -222,7 +222,7 @@ def _(study):
 
 
 @item(
-    "Section 5: number of evaluated models, and equality of their bits (1: equal) if unseen clients swap images.",
+    "Section 5: number of evaluated models, and their equality to the bit (1: equal) if unseen clients swap images.",
     digits=0,
 )
 def sec5(sizes):
@@ -254,7 +254,7 @@ def two_rounds(seed: int, profile: str) -> Kept:
 @sec5.says
 def _(study):
     if (study.numbers("sec5")["value"] == 1).all():
-        return "One model serves all clients, and exchanging the images of unseen clients does not change a bit of it."
+        return "All clients have one model, and it stays the same to the bit if unseen clients exchange their images."
     return "The clients have different models, or their model depends on the images of unseen clients."
 
 
@@ -282,7 +282,7 @@ def clouds(step: float) -> Figure:
     z, path = five_clients()
     S, Phi = path[int(step)]
     figure, axes = plt.subplots(1, 3, figsize=(TEXT, 2.6))
-    titles = ("$z$", f"$S z$ after {int(step)} alignments", "$\\Phi^\\top S z$: the same, turned")
+    titles = ("$z$", f"$S z$ after {int(step)} alignments", "$\\Phi^\\top S z$: the same, rotated")
     spaces = [points - points.mean((0, 1)) for points in (z, z @ S, z @ S @ Phi)]
     sides = [1.1 * float(points.norm(dim=-1).max()) for points in spaces]
     for ax, points, side, title in zip(axes, spaces, sides, titles, strict=True):

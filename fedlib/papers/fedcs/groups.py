@@ -132,8 +132,8 @@ def partition(title: str, alt: str, name: str, datasets: Sequence[str], draw: Ca
     def _(study):
         rows = study.numbers(name).groupby("metric")["value"].first()
         yield (
-            f"{rows['unseen']:.0f} of {rows['clients']:.0f} clients, right of the dotted line, never train; the "
-            f"smallest has {rows['smallest']:.0f} images, the largest {rows['largest']:.0f}."
+            f"{rows['unseen']:.0f} of {rows['clients']:.0f} clients (right of the dotted line) never train; the "
+            f"smallest client has {rows['smallest']:.0f} images, the largest {rows['largest']:.0f}."
         )
         kinds = {str(row.kept["of class"]): row.kept for row in study.rows_behind(name)}  # each partition once
         figure, axes = panels(len(kinds), 2.0, across=1)

@@ -49,7 +49,7 @@ def look(method: str) -> dict[str, Any]:
     return line_style(method) | solid | ({"color": BLUE} if method == WHITE else {})
 
 
-CONTRASTS = ("fedcs-fc2", WHITE), (WHITE, "fedavg")  # what directions add to whitening, and whitening to FedAvg
+CONTRASTS = ("fedcs-fc2", WHITE), (WHITE, "fedavg")  # the effects of the directions and of the whitening
 F1: dict[str, Any] = {"named": named, "look": look, "xlabel": "weighted F1 [%]"}
 
 
@@ -67,9 +67,9 @@ def differences(numbers: pd.DataFrame, *pairs: tuple[str, str], **about) -> str:
 
 
 @item(
-    "Weighted F1 [%] by round of FedCS, of its control (whitening only), of FedAvg and of FedAvg+BN.",
+    "Weighted F1 [%] of FedCS, its control (whitening only), FedAvg and FedAvg+BN over the rounds.",
     digits=1,
-    alt="Learning curves of FedCS, its control, FedAvg and FedAvg+BN, for clients that train and for unseen ones.",
+    alt="Learning curves of FedCS, its control, FedAvg and FedAvg+BN, for training clients and for unseen clients.",
 )
 def control(sizes):
     unseen = unseen_clients(sizes, sizes.side)
@@ -94,7 +94,7 @@ def group_curves(study, name: str, metric: str) -> pd.DataFrame:
 @control.draw
 def _(study):
     means = group_curves(study, "control", "f1").groupby(["who", "method", "seed", "round"], sort=False)["value"].mean()
-    titles = {"train": "clients that train", "unseen": "clients never seen in training"}
+    titles = {"train": "training clients", "unseen": "clients never seen in training"}
     style = {"named": named, "look": look, "ylabel": "weighted F1 [%]", "ylim": (0, 100), "height": 2.1}
     return line_panels(means.reset_index(), "round", ["who"], titles.get, CHANCE, **style)
 
@@ -243,4 +243,4 @@ def _(study):
         told.append(f"{data_label(data)}: {', '.join(f'{points:+.1f} with {kind}' for kind, points in own.items())}")
     yield f"Unseen clients minus training clients, in points of weighted F1: {'; '.join(told)}." if told else ""
     look = F1 | {"look": lambda method: {"color": KINDS[kind(method)]}}
-    yield dumbbell_panels(both, ("clients that train", "unseen clients"), CHANCE, **look)
+    yield dumbbell_panels(both, ("training clients", "unseen clients"), CHANCE, **look)

@@ -103,7 +103,7 @@ def of_kind(kind: str, row: Row, original: Row | None = None, until: float = np.
 
 
 @item(
-    "Table 3: accuracy [%] with randomly drawn supervisors, by kind and over all clients, and with L for all.",
+    "Table 3: accuracy [%] with randomly drawn supervisors, by kind and over all clients, and with L for all clients.",
     alt="Accuracy by kind of supervisor: small dots are seeds, large ones their mean, crosses printed values.",
 )
 def table3(sizes):
@@ -144,7 +144,7 @@ def _(study):
 
 
 @item(
-    "Fig. 2: accuracy [%] over the rounds, its mean over the last tenth of them, and its fluctuation.",
+    "Fig. 2: accuracy [%] over the rounds, its mean over the last tenth of the rounds, and its fluctuation.",
     alt="Accuracy over the rounds, one line per method with its name at the end, and a line at chance.",
     digits=1,
 )

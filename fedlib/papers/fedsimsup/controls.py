@@ -41,7 +41,7 @@ def kinds_beside_print(study, frame: pd.DataFrame, kind: str):
 
 
 @item(
-    "Control: accuracy [%] of two networks, 32-64-512 (wide) and 6-16-120-84: pooled, by client, in the best round.",
+    "Control: accuracy [%] of a wide (32-64-512) and a narrow network (6-16-120-84): pooled, by client, best round.",
     alt="Accuracy of each method with the wide and the narrow network; crosses are printed values.",
     explains=("table1", "table2", "table3"),
 )
@@ -68,7 +68,7 @@ def _(study):
 
 
 @item(
-    "Control: accuracy [%] of the second network after ten times as many rounds; extremes in the last fifth of them.",
+    "Control: accuracy [%] of the narrow network with ten times as many rounds; extremes in the last fifth of them.",
     rows="round",
     alt="Accuracy over the rounds, a line for each method, with crosses at the printed values.",
     explains=("table1",),
@@ -147,7 +147,7 @@ def _(study):
 
 
 @item(
-    "Control: accuracy [%] of FedRep with the second network, without and with fine-tuning of the classifiers.",
+    "Control: accuracy [%] of FedRep with the narrow network, without and with fine-tuning of the classifiers.",
     rows="classifier",
     alt="Accuracy without and with fine-tuning of the classifiers; crosses are printed values.",
     explains=("table1",),

@@ -65,7 +65,7 @@ def fig1(study):
     mean = r"$\theta_j\leftarrow\alpha_j\theta_j+(1-\alpha_j)\,\Sigma_k s_{jk}\theta_k\,/\,\Sigma_k s_{jk}$  (eq. 8)"
     for ax, text in ((upper, answer), (lower, mean)):
         ax.text(5.1, 0.1, text, ha="center", va="center")
-    lower.text(7.6, 5.6, "own weight: $\\alpha_j$", ha="center")
+    lower.text(7.6, 5.6, "self-weight: $\\alpha_j$", ha="center")
     for ax, y, text in ((upper, 7.4, "server"), (upper, 4.9, "client"), (lower, 7.5, "uploads of this round")):
         ax.text(0.0, y, text, color=GREY)
     return figure
@@ -94,8 +94,8 @@ def _(study):
     accuracy = numbers[numbers["metric"] == "accuracy"]
     mean = accuracy[accuracy["weights"] != "equal"].groupby("answer")["value"].mean()
     if {"s", "main class"} <= {*mean.index}:
-        main = f"constant prediction of the client's main class (grey) {mean['main class']:.0f} %"
-        texts.append(f"The supervisor alone (red) has an accuracy of {mean['s']:.0f} %, {main}.")
+        main = f"the constant prediction of the client's main class (grey) {mean['main class']:.0f} %"
+        texts.append(f"The accuracy of the supervisor alone (red) is {mean['s']:.0f} %, that of {main}.")
     weights = {"s_ij": "weights by similarity", "equal": "equal weights"}
     for answer, name in (("theta", "θ alone (blue)"), ("both", "the sum (black)")):
         own = accuracy[accuracy["answer"] == answer]

@@ -21,7 +21,7 @@ from fedlib.studies.tasks import Kept
 
 
 @item(
-    "Composition of the clients' models: share [%] of similar clients among the uploads of others.",
+    "Composition of the clients' models: share [%] of similar clients among the uploads of other clients.",
     rows="weights",
     alt="Matrices of clients by main class: label similarity (blue), and upload shares in each theta (red) by weights.",
     digits=1,
@@ -38,9 +38,9 @@ def _(study):
     similar, equal, pairs = study.means("upload_shares", "weights", "s_ij", "equal", "chance")
     change = "raise" if similar > 1.5 * equal else "hardly change"
     yield (
-        f"Similar clients (cosine above 0.5) form {pairs:.0f} % of all pairs. Of the uploads of others in a θ (red), "
-        f"{similar:.0f} % come from them with weights by similarity and {equal:.0f} % with equal weights: weights by "
-        f"similarity {change} their share in a model."
+        f"In {pairs:.0f} % of all pairs the clients are similar (cosine above 0.5). Among the uploads of other clients "
+        f"in a θ (red), the share of similar clients is {similar:.0f} % with weights by similarity and {equal:.0f} % "
+        f"with equal weights: weights by similarity {change} this share."
     )
     yield draw_shares(study.rows_behind("upload_shares")[0].kept)
 
@@ -100,7 +100,7 @@ def partitions(study) -> dict[str, Kept]:
 @similarity.shows
 def _(study):
     found = partitions(study)
-    values = [f"{own['distinct']:,} values with {title}" for title, own in found.items()]
+    values = [f"{own['distinct']:,} distinct values with {title}" for title, own in found.items()]
     yield f"The label similarity of two clients (blue) takes {' and '.join(values)}."
     figure, axes = panels(len(found), 2.9, layout="compressed")
     for ax, (title, own) in zip(axes, found.items(), strict=True):

@@ -21,4 +21,4 @@ def answer(study):
     says = f"{best_of_all('FedSimSup', {place: gaps[place] for place in ends})} "
     says += f"Averaged over the rounds, weights by similarity are {points_ahead(gain, 'equal weights')}."
     numbers = [(f"{gaps[place][0]:+.1f}", f"points from {gaps[place][1]} on {place}") for place in ends]
-    return Answer(says, [*numbers, (f"{gain:+.1f}", "points by similarity weights, averaged over the rounds")], "fig3")
+    return Answer(says, [*numbers, (f"{gain:+.1f}", "points from equal weights, averaged over the rounds")], "fig3")

@@ -141,7 +141,7 @@ def _(study):
     gains = "; ".join(filter(None, (gain(study, who, NOBODY)[:-1] for who in (PRINTED, ALL_KNOWING))))
     yield (
         f"In round {mean.index[-1]} the teachers of pFedHR (red) have an accuracy of {teacher:.0f} % (chance: "
-        f"{accuracy.CHANCE[rows['split'].iloc[0]]:.0f} %) and the clients (black) of {client:.0f} %: the teachers are "
+        f"{accuracy.CHANCE[rows['split'].iloc[0]]:.0f} %), the clients (black) one of {client:.0f} %: the teachers are "
         f"{'less' if teacher < client else 'more'} accurate than their clients. {gains and f'Final accuracy: {gains}.'}"
     ).strip()
     figure, (above, below) = plt.subplots(2, 1, figsize=(WIDE, 4.4), sharex=True)

@@ -167,7 +167,7 @@ def _(study):
     yield line_panels(numbers, "K", by, accuracy.panel, named=str, look=look, xlabel="groups K", ylabel="", height=1.9)
 
 
-@item("Candidates and their composition; shares of rounds and clients in percent.", rows="metric")
+@item("Candidates of the search and their composition; shares of rounds and of clients [%].", rows="metric")
 def search(sizes):  # the smallest changes of the mean from K to K + 1, K = 2 to 5; the largest share, K = 2 to 8
     reads = {
         "fall of M": lambda row: float(-np.diff(row.kept["M by groups"][:5]).max()),
@@ -179,7 +179,7 @@ def search(sizes):  # the smallest changes of the mean from K to K + 1, K = 2 to
 
 
 @item(
-    "Fig. 7: teacher of one client in the first and in the last round; shares in percent.",
+    "Fig. 7: teacher of one client in the first and in the last round; shares [%].",
     rows="metric",
     alt="Blocks of all uploads in two rounds; those of one client's teacher are filled and joined by arrows.",
 )

@@ -19,8 +19,8 @@ def answer(study):
         return None
     branches = f"{used:.2g}"
     says = (
-        f"{'Yes' if rand > 0.95 else 'Not always'}: five pairs of clients with the same classes end "
-        f"on {branches} different branches, and no label is exchanged. Their accuracy is "
+        f"{'Yes' if rand > 0.95 else 'Not always'}: five pairs of clients with the same classes settle "
+        f"on {branches} different branches, although no label is exchanged. In accuracy pFedMB is "
         f"{points_ahead(gap, label(rival))}, the best rival."
     )
     numbers = [(branches, "branches for five pairs"), (f"{rand:.2f}", "Rand index of branches and pairs")]

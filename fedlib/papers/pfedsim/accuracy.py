@@ -53,9 +53,9 @@ def curves(study):  # the runs of Table 3
 
 
 @item(
-    "Table 6: accuracy [%] of pFedSim by the share of rounds that are FedAvg.",
+    "Table 6: accuracy [%] of pFedSim by the share rho of warm-up rounds (FedAvg).",
     rows="rho",
-    alt="Accuracy against the share of the warm-up, measured and printed.",
+    alt="Accuracy against the share of warm-up rounds, measured (red) and printed (grey).",
     protocols=PROTOCOLS,
 )
 def table6(sizes, **protocol):
@@ -71,11 +71,12 @@ def table6(sizes, **protocol):
 @table6.shows
 def _(study):
     numbers, key = study.numbers("table6", metric="accuracy").astype({"rho": float}), ["dataset", "dir"]
-    ends, texts = {0.0: "without a warm-up", 1.0: "as FedAvg alone"}, []
+    ends, texts = {0.0: "without a warm-up", 1.0: "with FedAvg alone"}, []
     for (data, alpha), rows in numbers.groupby(["data", "dir"], sort=False):
         mean, place = rows.groupby("rho")["value"].mean(), in_words(data, f"dir={alpha}")
-        losses = [f", {text} it loses {mean.max() - mean[rho]:.1f} points" for rho, text in ends.items() if rho in mean]
-        texts.append(f"{place}: the best of {len(mean)} shares is {mean.idxmax():g}{''.join(losses)}")
+        losses = [f", {mean.max() - mean[rho]:.1f} points more than {end}" for rho, end in ends.items() if rho in mean]
+        best = f"the best of {len(mean)} shares ({mean.idxmax():g}) has an accuracy of {mean.max():.1f} %"
+        texts.append(f"{place}: {best}{''.join(losses)}")
     yield f"{'; '.join(texts)}." if texts else ""
     printed = study.table("table6").dropna(subset="paper")  # of the same data and label skew
     parts = pd.DataFrame(map(parts_of, printed["setting"]), index=printed.index, columns=["dir", "rho"])
@@ -84,7 +85,7 @@ def _(study):
     both = pd.concat([numbers, printed], ignore_index=True)
     names = {"pfedsim": "measured", "paper": "paper"}
     looks = {"pfedsim": {"color": RED, "marker": "*"}, "paper": {"color": GREY, "linestyle": ":", "marker": "x"}}
-    text = {"xlabel": r"share $\rho$ of the rounds that are FedAvg", "ylim": (0, 100), "height": 2.2}
+    text = {"xlabel": r"share $\rho$ of warm-up rounds (FedAvg)", "ylim": (0, 100), "height": 2.2}
     text |= {"named": names.get, "look": looks.get, "chance": chance(study)}
     yield line_panels(both.assign(dir="dir=" + both["dir"]), "rho", ["data", "dir"], **text)
 
@@ -108,7 +109,7 @@ def _(study):
 
 
 def blind(weights: Literal["uniform", "shuffled"] = "uniform", generalization: float = 0.5) -> Algorithm:
-    """pFedSim with weights that are as large as its own but do not say who is similar to whom.
+    """pFedSim with weights as large as its own, but independent of the similarity of the clients.
 
     They are replaced after every round; a client's weight for itself stays as it is.
 

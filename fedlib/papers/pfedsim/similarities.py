@@ -75,8 +75,8 @@ def table2(sizes):
 def _(study):
     tau = study.means("fig2", "setting", *(f"tau {name}" for name in SIGNALS)).set_axis(SIGNALS.values())
     best, values = tau.index[tau == tau.max()], ", ".join(f"{t:.2f} for {words}" for words, t in tau.items())
-    text = f"The order of the pairs is closest to that by data similarity for {' and '.join(best)}: Kendall's tau is"
-    yield f"{text} {values}."
+    text = f"The ranking of the pairs by {' and '.join(best)} agrees best with that by data similarity:"
+    yield f"{text} Kendall's tau is {values}."
     values = study.numbers("table2").pivot_table(index=["setting", "seed"], columns="method", values="value")
     figure, axes = panels(len(SIGNALS), 1.6, sharex=True)
     for ax, (name, words) in zip(axes, SIGNALS.items(), strict=True):
@@ -139,7 +139,7 @@ def _(study):
     [gap] = study.means("fig2", "setting", "gap")
     yield (
         f"The cosine is {'smaller' if gap > 0 else 'not always smaller'} in classes that only one of the two clients "
-        f"owns (red frames): the smallest difference of the two means of a pair is {gap:.2f}."
+        f"owns (red frames): in each pair, the mean over the other classes minus that over these is at least {gap:.2f}."
     )
     rows = study.rows_behind("fig2")
     mean = np.array([np.mean([row.kept[f"rows {pair}"][:10] for row in rows], axis=0) for pair in PAIRS])

@@ -11,7 +11,7 @@ ITEMS = items_in(similarities, accuracy, facts)
 
 
 def answer(study):
-    """The gaps to the best rival in Table 3, and what the similarities add."""
+    """The gaps to the best rival in Table 3, and the gain by the similarities."""
 
     def gaps_in(numbers):
         by = ["data", "dir"]
@@ -27,5 +27,5 @@ def answer(study):
     for place, (gap, rival) in with_code.items():
         says += f" With the protocol of the authors' code pFedSim is {points_ahead(gap, rival)} on {place}."
     numbers = [(f"{gap:+.1f}", f"points from {rival} on {place}") for place, (gap, rival) in gaps.items()][:2]
-    numbers += [(f"{gain:+.1f}", "points by similarity instead of uniform or shuffled weights")]
+    numbers += [(f"{gain:+.1f}", "points from uniform or shuffled weights")]
     return Answer(f"{best_of_all('pFedSim', gaps)} {says}", numbers, "table3")
