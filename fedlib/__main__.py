@@ -8,7 +8,7 @@ from fedlib.runs.slurm import SCRIPT
 
 COMMANDS = {
     "figures": ("fedlib.tools.batch", "execute the notebooks of a folder"),
-    "evidence": ("fedlib.studies", "do the missing runs of the papers' tables; make tables and ledgers"),
+    "evidence": ("fedlib.studies", "execute the missing runs of the papers' tables; make tables and ledgers"),
     "site": ("fedlib.tools.site", "build the website of all results"),
     "bench": ("fedlib.tools.bench", "measure the training speed of this machine"),
     "slurm": ("", "print a script for sbatch: a sweep as a SLURM array, one cell per task"),

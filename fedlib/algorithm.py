@@ -96,7 +96,7 @@ def algorithm(factory: Callable[..., Algorithm] | None = None, **look: Any) -> C
 
     Args:
         factory: the function. Its name is the name of the method, for `fl.run`, figures and the playground. The
-            annotations of its parameters are what they may be, as in `mu: Annotated[float, at_least(0)] = 1.0`.
+            annotations of its parameters are their allowed values, as in `mu: Annotated[float, at_least(0)] = 1.0`.
         look: its name and line in figures and tables, `@fl.algorithm(label="FedProx", colour="blue", marker="s")`; see
             `Look`.
 

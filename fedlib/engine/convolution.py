@@ -15,7 +15,7 @@ GROUPED, PATCHES, *KERNELS = FORMS
 
 @contextmanager
 def convolutions(net: nn.Module, forms: str | Sequence[str]) -> Iterator[None]:
-    """Within this context the convolutions of `net` have these forms; results are the same up to rounding.
+    """Context in which the convolutions of `net` have these forms; results are the same up to rounding.
 
     Args:
         net: the module.

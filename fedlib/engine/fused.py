@@ -334,7 +334,7 @@ class CrossEntropy(torch.autograd.Function):
 
 @contextmanager
 def joined(net: nn.Module) -> Iterator[None]:
-    """Within this context every `nn.Sequential` of `net` carries out BatchNorm or bias, ReLU and pooling as one."""
+    """Context in which every `nn.Sequential` of `net` carries out BatchNorm or bias, ReLU and pooling as one."""
     chains = [chain for chain in net.modules() if type(chain) is nn.Sequential]
     for chain in chains:
         chain.forward = partial(_chained, chain)

@@ -16,7 +16,7 @@ KERNELS = (F.cross_entropy, F.batch_norm)  # functions with a kernel for GPUs
 
 
 class Rules(TorchFunctionMode):
-    """Within this context, under a `vmap` over clients, functions with a rule follow it.
+    """Context in which functions with a rule follow it under a `vmap` over clients.
 
     Cross-entropy has a rule only with the client's `labels`: others may mark samples to be left out. `fused`: kernels
     for GPUs, see `fedlib.engine.fused`.

@@ -160,8 +160,8 @@ def plot_points(frame: pd.DataFrame, *, xlabel: str = "accuracy [%]", chance: fl
     Args:
         frame: one row per number: row, place, source, value, std; see `Study.points`. Places without a measured number
             are left out.
-        xlabel: what the numbers are.
-        chance: what guessing would give.
+        xlabel: name of the numbers.
+        chance: number that guessing would give.
 
     Returns:
         The figure.

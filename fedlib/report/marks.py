@@ -41,7 +41,7 @@ def dots(
 ) -> None:
     """A line of dots for each (name, values of the seeds, colour), first one on top; the mean is large, and written.
 
-    A cross is what the paper prints for the name of a line.
+    A cross is the number that the paper prints for a line.
     """
     for y, (name, values, color) in enumerate(groups):
         mean = float(np.mean(values))
@@ -80,7 +80,7 @@ def name_ends(
 ) -> None:
     """Write names to the right of points (x, y, colour), moved apart where they would touch; the limits are set.
 
-    What guessing would give, or another `reference` of this name, gets a line and a name, too.
+    The level of `chance`, or another `reference` of this name, gets a line and a name, too.
     """
     if ends and np.isfinite(chance):
         mark_chance(ax, chance, text="")
@@ -106,7 +106,7 @@ def apart(places: Sequence[float], gap: float) -> list[float]:
 
 
 def mark_chance(ax: Axes, at: float, along: str = "x", text: str = "chance") -> None:
-    """A dotted line at what guessing would give, along the axis "x" or "y"; NaN: none."""
+    """A dotted line at the level of chance, along the axis "x" or "y"; NaN: none."""
     if np.isnan(at):
         return
     line = {"color": GREY, "linestyle": DOTTED, "linewidth": 1, "zorder": 0}
@@ -128,7 +128,7 @@ def box(
     frozen: bool = False,
     **look: object,
 ) -> None:
-    """A box with a word in it; what is frozen is grey and dashed; `look`: further properties of the box."""
+    """A box with a word in it, grey and dashed if `frozen`; `look`: further properties of the box."""
     (x, y), (width, height) = middle, size
     color = GREY if frozen else color
     shape = f"round,pad=0,rounding_size={0.15 * min(size)}"
@@ -145,6 +145,6 @@ def arrow(
     width: float = 1.3,
     bend: float = 0.0,
 ) -> None:
-    """An arrow, as wide as it is important."""
+    """An arrow; its width shows its weight."""
     look = {"arrowstyle": "-|>", "mutation_scale": 7 + 2 * width, "connectionstyle": f"arc3,rad={bend}"}
     ax.add_patch(FancyArrowPatch(start, end, color=color, linewidth=width, zorder=0, **look))

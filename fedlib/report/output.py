@@ -59,7 +59,7 @@ class Report:
     def figure(self, figure: Figure, name: str, alt: str, says: str = "") -> Image:
         """Write `<name>.png` (200 dpi) and `<name>.svg`, and close the figure. The same figure gives the same bytes.
 
-        Both files hold `alt`, which says what the figure shows, and the PNG what it means, `says`, as its comment.
+        Both files hold `alt`, a description of the figure; the PNG also holds `says`, its meaning, as a comment.
 
         Raises:
             ValueError: `name` is not allowed, or `alt` is empty.
@@ -110,7 +110,7 @@ class Report:
     def hero(self, study: Study, name: str) -> HTML:
         """Show the figure that a notebook begins with, and its sentence; the files are `hero.png` and `hero.svg`.
 
-        It is drawn from what was measured at the paper's size, or if nothing was, from what is run here.
+        It is drawn from the numbers measured at the paper's size or, if there are none, from the runs of this notebook.
         """
         full = study.at_full_size
         shown = full if (full.frame["item"] == name).any() else study.run(name, progress=False)
@@ -214,7 +214,7 @@ def open_report(paper: str, profile: str, folder: str | Path) -> Report:
 
 
 def write_table(path: Path, frame: pd.DataFrame, text: str = "", digits: int = 10) -> None:
-    """Write a frame as `<path>.csv` with so many digits, and the text as `<path>.md`."""
+    """Write a frame as `<path>.csv` with this number of digits, and the text as `<path>.md`."""
     csv = frame.to_csv(index=False, lineterminator="\n", float_format=f"%.{digits}g")
     write_text(path.with_suffix(".csv"), csv)
     if text:

@@ -57,14 +57,14 @@ def reported(paper: str) -> pd.DataFrame:
 
 
 def readings(paper: str) -> pd.DataFrame:
-    """List where a paper is silent or contradicts itself, and how it is read here.
+    """List the passages where a paper is silent or contradicts itself, with our choices.
 
     Args:
         paper: one of `PAPERS`.
 
     Returns:
-        One row per place: reading (the name by which code and notebooks call it), question, choice (what is done
-        here), where (the function, argument or setting that does it; "" if none does).
+        One row per passage: reading (its name in code and notebooks), question, choice, where (the function, argument
+        or setting that implements the choice; "" if none does).
 
     Raises:
         ValueError: the paper is unknown.

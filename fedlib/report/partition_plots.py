@@ -20,7 +20,7 @@ def plot_partition(
     *,
     size_key: bool = True,
 ) -> Axes:
-    """Draw how many images of every class each client has: one circle per client and class, its area the count.
+    """Draw the number of images by client and class: one circle for each pair, its area the number.
 
     The largest circle fills its cell; with many clients cells are thin and it may reach into the next ones.
 
@@ -28,7 +28,7 @@ def plot_partition(
         counts: images, [n_clients, n_classes]; see `Federation.counts`.
         ax: axes to draw on. Default: the current ones.
         classes: names of the classes. Default: their numbers.
-        size_key: whether to write above the axes how many images the largest circle stands for.
+        size_key: whether to write the number of the largest circle above the axes.
 
     Returns:
         The axes.
@@ -83,7 +83,7 @@ def plot_clients(federation: Federation, clients: Sequence[int] = (0, 1, 2), ima
     Args:
         federation: the clients.
         clients: which of them.
-        images: how many of each.
+        images: number of images of each client.
 
     Returns:
         The figure.

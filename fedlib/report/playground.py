@@ -57,7 +57,7 @@ class Setting(NamedTuple):
             raise ValueError(f"{self.method}: {error}.") from None
 
     def federation(self, clients: int, images: int) -> Federation:
-        """The federation of `clients` with so many images in all."""
+        """The federation of `clients`, with a total of `images` images."""
         if self.data == "digit_styles":
             data = fl.load("digit_styles", per_style=600)
             data = data.subset(data.domain == data.domains.index("pen"))
@@ -75,7 +75,7 @@ class Setting(NamedTuple):
 
 
 class Preset(NamedTuple):
-    """Two settings that show one thing, and a sentence about it, with the section of a notebook that explains it."""
+    """Two settings for a demonstration, and a sentence about it, with the section of a notebook that explains it."""
 
     name: str
     sides: tuple[Setting, Setting]
@@ -89,7 +89,7 @@ PRESETS = (
     Preset(
         "Label skew breaks FedAvg",
         (Setting(method="fedavg"), Setting(method="fedavg", partition="iid")),
-        "Left: clients with few classes each. Right: the same images dealt out evenly. The mean accuracy (red) rises "
+        "Left: clients with few classes each. Right: the same images distributed evenly. The mean accuracy (red) rises "
         "more slowly on the left, because the clients pull the common network in different directions.",
         "00_first_steps",
         "5. The limits of one common network",
@@ -300,7 +300,7 @@ def playground(
     """Show two settings side by side while they train: partition, accuracy, and similarity of the classifiers.
 
     It trains once when it is called; then its controls and buttons begin another training. The buttons of `PRESETS`
-    choose settings that show one thing, with a link to its explanation. On a page without a kernel a slider shows the
+    choose settings for a demonstration, with a link to its explanation. On a page without a kernel a slider shows the
     rounds of that first training.
 
     Args:

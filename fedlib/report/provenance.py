@@ -21,7 +21,7 @@ def environment() -> dict[str, object]:
 def commit(folder: str | Path = Path(__file__).parent) -> str | None:
     """Commit of the checkout around `folder`; None without git, or if it does not answer.
 
-    "+changes" is added when tracked files differ from it. Rows of evidence and what is made of them do not count: they
+    "+changes" is added when tracked files differ from it. Rows of evidence and files made from them do not count: they
     are results, and a row that is written anew would otherwise stop the next one.
     """
     head = git(folder, "rev-parse", "HEAD")

@@ -22,7 +22,7 @@ LEAST_ROWS = 4  # so that boxes keep their form where there are few candidates
 
 
 def stitched(before: Link | None, link: Link) -> bool:
-    """Whether a stitch is between a block and the one before it (None: the start): not if they are neighbours."""
+    """True if a stitch connects a block with the one before it (None: the start): not if they are neighbours."""
     return link[1] != 1 if before is None else before != (link[0], link[1] - 1)
 
 

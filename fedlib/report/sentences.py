@@ -1,4 +1,4 @@
-"""Five kinds of sentences about measured numbers: who leads, a paired difference, nearer to print, a trend, extremes.
+"""Five kinds of sentences on numbers: leading method, paired difference, distance from print, trend, extremes.
 
 Each is made of a frame of numbers with a row per number and seed (`Study.numbers`), or of a series of means, and is ""
 where nothing can be compared. `name(value)` writes a method or a column in words, `unit` is that of a difference.

@@ -74,7 +74,7 @@ def use_style() -> None:
 
 
 def integer_ticks(axis: Axis, most: int | Literal["auto"] = "auto") -> None:
-    """Put ticks at whole numbers only, at most about so many."""
+    """Put ticks at whole numbers only, about `most` of them at most."""
     axis.set_major_locator(MaxNLocator(most, integer=True, steps=[1, 2, 5, 10]))
 
 

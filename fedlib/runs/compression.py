@@ -23,10 +23,10 @@ def compressed(algorithm: str | Algorithm, share: float = 1.0, bits: int = 32) -
 
     A client sends its model as the change since the model that it received in this round. Of these numbers, over all
     layers together, it sends the share with the largest absolute values; the others count as unchanged. Each tensor is
-    rounded to `bits` bits, uniformly between minus and plus its largest absolute value. What the client did not
-    receive in the round, such as prototypes or a personal classifier, is sent as it is; a second tensor of the same
-    name, such as SCAFFOLD's change of the control variate, is a change already. There is no memory of what was left
-    out.
+    rounded to `bits` bits, uniformly between minus and plus its largest absolute value. A tensor that the client did
+    not receive in the round, such as prototypes or a personal classifier, is sent as it is; a second tensor of the same
+    name, such as SCAFFOLD's change of the control variate, is a change already. Changes that are left out are not
+    remembered.
 
     `bytes_up` counts four bytes for each position and for the scale of each tensor. `share=1` and `bits=32` is the
     method itself.
@@ -68,7 +68,7 @@ def compressed(algorithm: str | Algorithm, share: float = 1.0, bits: int = 32) -
 
 
 class Lossy(Channel):
-    """A channel that compresses the changes of what it sent to the clients; `inner` counts the bytes."""
+    """A channel that compresses the uploads as changes of the downloads; `inner` counts the bytes."""
 
     def __init__(self, inner: Channel, share: float, bits: int):
         super().__init__(inner.statistics)
@@ -82,7 +82,7 @@ class Lossy(Channel):
         return self.inner.down(tree, times)
 
     def up(self, tree: Tree) -> Tree:
-        """Receive from the clients what the compressed changes leave of `tree` [k, ...]."""
+        """Receive `tree` [k, ...] from the clients, up to the compression of its changes."""
         (leaves, structure), paths = tree_flatten(tree), ["/".join(path) for path in keys(tree)]
         bases: dict[int, Tensor | float] = {}  # by position: what a client's number is a change of
         seen: set[str] = set()

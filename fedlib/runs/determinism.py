@@ -22,7 +22,7 @@ PINNED = (  # module of torch.backends, name, value; they determine the bits of 
 
 @contextmanager
 def untouched() -> Iterator[None]:
-    """Within this context torch has its default settings (float32, CPU, gradients); other threads wait, see `alone`."""
+    """Context in which torch has its default settings (float32, CPU, gradients); other threads wait, see `alone`."""
     with ExitStack() as stack:
         stack.enter_context(alone())
         dtype = torch.get_default_dtype()
@@ -40,7 +40,7 @@ def untouched() -> Iterator[None]:
 
 @contextmanager
 def deterministic(device: str) -> Iterator[None]:
-    """Within this context the same seed gives the same bits; settings of torch outside have no effect.
+    """Context in which the same seed gives the same bits; settings of torch outside have no effect.
 
     A CPU uses one thread on every machine (`fl.sweep` runs several runs in parallel). A GPU computes float32 products
     and convolutions without TF32, and only with deterministic kernels of cuDNN. Runs of other threads wait; see

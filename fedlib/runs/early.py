@@ -37,7 +37,7 @@ class EarlyStop(NamedTuple):
 
 
 def early_stopping(result: RunResult, patience: int) -> EarlyStop:
-    """Find the rounds that early stopping chooses in a run, also in one that has more rounds.
+    """Find the best round and the last round of a run by early stopping, also of a run that has more rounds.
 
     A run stops after `patience` evaluations in a row whose accuracy on the validation images (mean over clients) is not
     above the best one before. Test images have no part in it.
@@ -78,10 +78,10 @@ def run_early(
     store: str | Path | None = None,
     **setting: Any,
 ) -> RunResult:
-    """Run as `run` does, but end after the round in which early stopping ends the run.
+    """Run like `run`, with early stopping.
 
-    A run that was ended is stored like an interrupted one: `run` with the same arguments carries out its other rounds,
-    with the bits of an uninterrupted run. If the run store has more rounds already, the result has them, too;
+    A stopped run is stored like an interrupted one: `run` with the same arguments carries out its other rounds, with
+    the bits of an uninterrupted run. If the run store has more rounds already, the result has them, too;
     `early_stopping` finds the same rounds in it.
 
     Args:
@@ -94,7 +94,7 @@ def run_early(
         **setting: as for `run`.
 
     Returns:
-        The run, with the models of its last round; if it was ended, `rounds` has fewer rows than `config["rounds"]`.
+        The run, with the models of its last round; if it was stopped, `rounds` has fewer rows than `config["rounds"]`.
 
     Raises:
         ValueError: an argument is not allowed, or the federation has no validation images.

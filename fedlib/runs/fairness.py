@@ -1,4 +1,4 @@
-"""Fairness: how evenly the accuracy of a run is spread over its clients."""
+"""Fairness: the spread of a run's accuracy over its clients."""
 
 import math
 from collections.abc import Sequence
@@ -11,15 +11,15 @@ from fedlib.runs.result import RunResult
 
 
 def fairness(results: RunResult | Sequence[RunResult]) -> pd.DataFrame:
-    """Compare how evenly runs serve their clients: the accuracies [%] of the clients in the last evaluation.
+    """Compare the fairness of runs: the spread of the clients' accuracies [%] in the last evaluation.
 
     Args:
         results: a finished run, or several.
 
     Returns:
         One row per run: algorithm, seed, mean, std (over clients, with n - 1), worst_tenth (mean of the tenth of the
-        clients with the lowest accuracy, at least one), worst (the lowest one), gini (Gini coefficient: 0 if all are
-        equal, close to 1 if one client has all). Clients without test images do not count.
+        clients with the lowest accuracy, at least one), worst (the lowest accuracy), gini (Gini coefficient: 0 if all
+        are equal, close to 1 if all but one are zero). Clients without test images do not count.
 
     Source:
         Li et al., "Fair Resource Allocation in Federated Learning", ICLR 2020, section 4 (standard deviation and worst

@@ -28,7 +28,7 @@ def private(algorithm: str | Algorithm, clip: float = 1.0, noise: float = 1.0) -
     deviation `noise * clip` are divided by the number of images in the batch. An image that fills up a batch several
     times counts once. Fine-tuning before an evaluation stays with the client and has no noise.
 
-    `epsilon` says what the uploads reveal. It counts the run's local epochs, so a method may not train longer in a
+    `epsilon` bounds what the uploads reveal. It counts the run's local epochs, so a method may not train longer in a
     round or on larger batches, and may upload trained weights only. A choice that a client makes from its images
     without uploading it, such as IFCA's cluster, is not covered. This is a simulation: the noise comes from the seed of
     the run, and who knows the seed can subtract it.

@@ -66,7 +66,7 @@ class Session:
             return self.plan.algorithm.init(self.model, self.plan.federation)
 
     def drawing(self, *names: int | str) -> AbstractContextManager[None]:
-        """Within this context PyTorch draws from a stream of the run."""
+        """Context in which PyTorch draws from a stream of the run."""
         return drawing((self.plan.setting.seed, *names), self.device)
 
     def cohort(self, t: int, ids: np.ndarray | None = None) -> Cohort:

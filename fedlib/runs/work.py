@@ -109,7 +109,7 @@ def _run(cells: list[dict], store: str | Path | None, path: Path, task: list[int
 
 @contextmanager
 def board(rounds: Sequence[int], read: Callable[[], np.ndarray], progress: bool) -> Iterator[None]:
-    """Within this context a bar shows `read()`, the rounds done in each cell (int64 [cells]), of `rounds` in all."""
+    """Context in which a bar shows `read()`, the rounds done in each cell (int64 [cells]), of `rounds` in all."""
     stop = threading.Event()
 
     def show() -> None:

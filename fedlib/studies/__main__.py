@@ -25,16 +25,16 @@ def main() -> int:
     """Execute the command line; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m fedlib.studies", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    run = commands.add_parser("run", help="run what is missing and write a row for each finished run")
+    run = commands.add_parser("run", help="execute the missing runs, with a row for each")
     run.add_argument("--paper", action="append", choices=PAPERS, help="only this paper")
     run.add_argument("--item", action="append", default=[], help="only this table or figure")
-    run.add_argument("--budget", type=budget, default=None, help="stop after so long, 2h or 30m")
+    run.add_argument("--budget", type=budget, default=None, help="stop after this time, 2h or 30m")
     run.add_argument("--jobs", type=int, default=1, help="runs at the same time")
-    run.add_argument("--stale", action="store_true", help="run again what was measured by older code")
-    run.add_argument("--ray", default=None, help="address of a Ray cluster that does the runs")
-    again = commands.add_parser("recheck", help="say whether rows of older code are those of today's code")
+    run.add_argument("--stale", action="store_true", help="repeat the runs of older code")
+    run.add_argument("--ray", default=None, help="address of a Ray cluster for the runs")
+    again = commands.add_parser("recheck", help="compare the rows of older code with today's code")
     again.add_argument("--paper", action="append", choices=PAPERS, help="only this paper")
-    again.add_argument("--rounds", type=int, default=4, help="so many rounds of each run are compared")
+    again.add_argument("--rounds", type=int, default=4, help="number of compared rounds of each run")
     commands.add_parser("report", help="rebuild tables, ledgers and the scoreboard from the rows")
     given = parser.parse_args()
     try:
@@ -51,7 +51,7 @@ def main() -> int:
         print(error, file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("stopped; the runs in progress go on from their checkpoints next time.", file=sys.stderr)
+        print("stopped; the runs in progress continue from their checkpoints next time.", file=sys.stderr)
         return 130
 
 

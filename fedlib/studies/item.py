@@ -110,7 +110,7 @@ class Item:
             with the printed ones first. Default: what the paper's text says, and our readings where it is silent.
         scheme: True for a drawing without numbers.
         drawing: `drawing(study)` makes its figure, if it has one.
-        sentence: `sentence(study)` says what is seen and what it means, if it has one.
+        sentence: `sentence(study)` describes and interprets its figure, if it has one.
 
     Both are called if some of its numbers are measured, or if it has none at this size, and may still find too few
     (`enough`). The numbers with another protocol belong to an item without a figure in `others`, whose name ends with

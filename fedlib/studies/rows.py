@@ -65,7 +65,7 @@ class Row(Evaluations):
 
 
 def row_of(task: Task, seed: int, result: RunResult | Kept, seconds: float = 0.0) -> Row:
-    """Row of a finished run, or of a measurement of so many seconds, of this session, without provenance."""
+    """Row of a finished run, or of a measurement with its duration, of this session, without provenance."""
     return Row(task.name, seed, _found(task, seed, result, seconds) | {"commit": None})
 
 

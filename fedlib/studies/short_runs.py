@@ -34,7 +34,7 @@ def bits(result: fl.RunResult) -> str:
 
 
 def trial(task: Task, seed: int, rounds: int, device: str) -> dict[str, Any]:
-    """The values of a run's row after so many rounds, or of a measurement's row."""
+    """The values of a run's row after this number of rounds, or of a measurement's row."""
     if isinstance(task, Probe):
         return values(rows.facts_of(task, seed, task.measure(seed, *task.arguments), 0.0))
     setting = task.arguments(seed)

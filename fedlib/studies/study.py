@@ -279,7 +279,7 @@ class Study:
         return pd.concat(tables, ignore_index=True)
 
     def differences(self, points: float = POINTS) -> pd.DataFrame:
-        """Differences of more than so many points from the printed results; see `fedlib.studies.differences`.
+        """Differences from the printed results of more than `points` points; see `fedlib.studies.differences`.
 
         Example:
             >>> import fedlib as fl
@@ -314,7 +314,7 @@ class Study:
         return self._made(item, draw) or plot_nothing()
 
     def says(self, item: str) -> str:
-        """The sentence of an item, the distances of its protocols from print, and its diverged runs; "" without any."""
+        """The sentence of an item, the distances of its protocols from print, and its diverged runs; may be ""."""
         sentence = self.item(item).sentence
         text = self._made(item, sentence) if sentence else ""
         return " ".join(filter(None, [text, self._protocols(item), self.diverged(item)]))

@@ -27,7 +27,7 @@ IGNORED |= {"/cells/*": ("id", "execution_count"), "/cells/*/outputs/*": ("execu
 
 
 def essence(path: Path) -> NotebookNode:
-    """The notebook without what a repeated run may change; of a table only its HTML."""
+    """The notebook without the parts that a repeated run may change; of a table only its HTML."""
     notebook = nbformat.read(path, 4)
     for cell in notebook.cells:
         if cell.cell_type == "code":

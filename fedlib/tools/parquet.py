@@ -68,9 +68,9 @@ rows.groupby(["paper", "data", "partition", "algorithm"])["accuracy"].agg(["mean
 
 - **Rows**: {rows}, of {papers}. Most runs have one seed.
 - **Made by** `make dataset`, version {version}, from `figures/reference/runs`; `make evidence` adds rows.
-- **Limits**: where the paper's images were not at hand, `data` names a substitute, which neither confirms nor refutes
-  the paper. `changed` marks rows of older code. Durations were measured on shared machines.
-- **License**: {license}. Cite the paper of a number, and the library by `CITATION.cff`.
+- **Limits**: where the paper's images were not available, `data` names a substitute, which neither confirms nor
+  refutes the paper. `changed` marks rows of older code. Durations were measured on shared machines.
+- **License**: {license}. Cite the paper that prints a number, and the library by `CITATION.cff`.
 - `croissant.json` describes the columns for machines (MLCommons Croissant 1.0).
 
 | column | type | description |

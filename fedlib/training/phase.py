@@ -75,7 +75,7 @@ def randomness(phase: Phase) -> AbstractContextManager[None]:
 
 @contextmanager
 def drawing(stream: Stream, device: torch.device) -> Iterator[None]:
-    """Within this context PyTorch draws from `stream` on the host and on `device`; its random state is restored."""
+    """Context in which PyTorch draws from `stream` on the host and on `device`; its random state is restored."""
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(torch_seed(*stream))
         yield

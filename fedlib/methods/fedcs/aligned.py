@@ -27,7 +27,7 @@ class Alignment(NamedTuple):
 
     @contextmanager
     def inserted(self, model: Model) -> Iterator[None]:
-        """Within this context the map is part of the model."""
+        """Context in which the map is part of the model."""
 
         def c(z: Tensor) -> Tensor:
             return (z if self.shift is None else z - self.shift) @ self.P

@@ -72,7 +72,7 @@ def different_regions(numbers: Numbers) -> Iterator[Case]:
 
 
 def whole_object(numbers: Numbers) -> Iterator[Case]:
-    """fs17: the supervisor's map is larger, and hiding what it covers costs more answers than hiding another one's."""
+    """fs17: the supervisor's map is larger, and masking it costs more correct predictions than masking another's."""
     # The predicate has the first case only; a large map need not lie on the object, whose outline is not known.
     yield Case("area of s over that of theta", cam(numbers, "area s") - cam(numbers, "area theta"))
     yield Case("what s covers matters", cam(numbers, "kept, another image") - cam(numbers, "kept"))

@@ -1,1 +1,1 @@
-"""`make bench`: how fast this machine trains, as ratios of turns taken side by side in one run."""
+"""`make bench`: the training speed of this machine, as ratios to references measured alternately in one run."""

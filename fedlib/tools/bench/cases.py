@@ -271,7 +271,7 @@ def flower_world() -> World:
 def flower_trained(
     client: int, w: dict[str, Tensor], world: Callable[[], World] = flower_world, setting: dict[str, Any] = SETTING
 ) -> tuple[dict[str, Tensor], int]:
-    """A client's weights after its local epochs as users of Flower write them, and its number of samples."""
+    """A client's weights after local epochs in the usual code of Flower's users, and its number of samples."""
     federation, images, net = world()
     net.load_state_dict(w, strict=False)
     net.train()

@@ -33,19 +33,19 @@ METHODS = {"fedavg": "FedAvg", "fedper": "FedPer"}
 Outcome = tuple[list[float], float]  # CPU seconds of the rounds, accuracy [%] over all test images
 
 
-def told(process: int, file: str) -> list[str]:
-    """A file of Linux about a process, and about each of those that it has started."""
+def proc_files(process: int, file: str) -> list[str]:
+    """The contents of `/proc/<process>/<file>`, and of the same file of all child processes; Linux only."""
     try:
         text = Path(f"/proc/{process}/{file}").read_text()
         children = [(task / "children").read_text() for task in Path(f"/proc/{process}/task").iterdir()]
     except OSError:  # it has ended, or this is not Linux
         return []
-    return [text] + [more for child in " ".join(children).split() for more in told(int(child), file)]
+    return [text] + [more for child in " ".join(children).split() for more in proc_files(int(child), file)]
 
 
 def clock() -> float:
-    """CPU seconds of this process and of those that it has started: other work on the machine disturbs it less."""
-    ticks = [sum(map(int, text.rpartition(")")[2].split()[11:13])) for text in told(os.getpid(), "stat")]
+    """CPU seconds of this process and its child processes, which other work on the machine disturbs less."""
+    ticks = [sum(map(int, text.rpartition(")")[2].split()[11:13])) for text in proc_files(os.getpid(), "stat")]
     return sum(ticks) / os.sysconf("SC_CLK_TCK") if ticks else time.process_time()
 
 
@@ -219,7 +219,7 @@ PEERS = {
 
 
 def main() -> None:
-    """Run the peer that the command line names, and write what it measured."""
+    """Run the peer that the command line names, and write its measurements."""
     peer, method, folder, checkout, rounds, result = sys.argv[1:]
     seconds, found = PEERS[peer].run(method, folder, Path(checkout), int(rounds))
     Path(result).write_text(json.dumps({"seconds": seconds, "accuracy": float(found)}))
@@ -241,8 +241,8 @@ def which(peer: Peer, checkouts: Path) -> str | None:
 
 
 def memory(process: int) -> float:
-    """Memory [MiB] of a process and of those that it has started; shared memory counts in parts. Linux only."""
-    found = [re.search(r"^Pss:\s+(\d+)", text, re.MULTILINE) for text in told(process, "smaps_rollup")]
+    """Memory [MiB] of a process and its child processes; shared memory counts in parts. Linux only."""
+    found = [re.search(r"^Pss:\s+(\d+)", text, re.MULTILINE) for text in proc_files(process, "smaps_rollup")]
     return sum(int(kib[1]) for kib in found if kib) / 2**10
 
 

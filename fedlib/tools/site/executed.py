@@ -1,4 +1,4 @@
-"""The notebooks as pages: the executed copies of a profile, or the sources where nobody has executed them."""
+"""The notebooks as pages: the executed copies of a profile, or the sources of those that were not executed."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from fedlib.tools.site.markup import EXTRA, ROOT, Pages, relink, up
 PICTURE = re.compile(r"data:image/(png|jpeg);base64,([A-Za-z0-9+/=\s]+)")
 OWN_PAGES = ("start", "glossary")  # not shown as notebooks
 
-IN_PROFILE = """This is the executed notebook in the `{profile}` profile, whose runs are small. What was measured at the
-paper's own size is on [the page of the paper](../papers/{paper}.html)."""
+IN_PROFILE = """This is the executed notebook in the `{profile}` profile, whose runs are small. The numbers measured at
+the paper's own size are on [the page of the paper](../papers/{paper}.html)."""
 LESSON = """This is the executed notebook. `make lab` opens it in JupyterLab, where its controls work and its
 code can be changed."""
-BY_FIGURES = """This page has no outputs yet: `make figures` executes this notebook, and the next `make site` shows what
-it printed and drew."""
+BY_FIGURES = """This page has no outputs yet: `make figures` executes this notebook, and the next `make site` shows its
+outputs."""
 BY_SITE = "This page has no outputs yet: `make site` executes this notebook."
 BINDER = "[Open it in Binder](https://mybinder.org/v2/gh/{repository}/main?urlpath=lab/tree/notebooks/{name})"
 COLAB = " or [in Colab](https://colab.research.google.com/github/{repository}/blob/main/notebooks/{name})"

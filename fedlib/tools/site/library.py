@@ -14,7 +14,7 @@ from fedlib.report.style import label
 from fedlib.tools.site.evidence import Evidence, counted
 from fedlib.tools.site.markup import ROOT, Pages, fill, place
 
-API = {  # page: title, what it is for, and the names by module
+API = {  # page: title, purpose, and the names by module
     "running": (
         "Run and compare",
         "One round loop runs all methods; a sweep runs many of them.",
@@ -22,7 +22,7 @@ API = {  # page: title, what it is for, and the names by module
     ),
     "data": (
         "Data and clients",
-        "Images, and which client has which of them.",
+        "Images, and their division among clients.",
         {
             "fedlib": "load datasets Dataset federate Federation Partition iid dirichlet dirichlet_groups shards "
             "classes_per_client uneven_classes label_groups domains mixed_domains index_lists partition_file flower",
@@ -31,7 +31,7 @@ API = {  # page: title, what it is for, and the names by module
     ),
     "evidence": (
         "Studies and evidence",
-        "What a paper's tables, figures and claims need, what has been measured, and the rule that judges.",
+        "The numbers behind a paper's tables, figures and claims, the measured ones, and the rule that judges claims.",
         {
             "fedlib": "study evidence compare Study",
             "fedlib.studies.study": "Item Cell Claim Numbers",
@@ -42,7 +42,7 @@ API = {  # page: title, what it is for, and the names by module
     ),
     "report": (
         "Tables, figures, playground",
-        "From frames of results to what a notebook shows; `fl.report`.",
+        "Tables, figures and widgets of the notebooks, from frames of results; `fl.report`.",
         {"fedlib.report": " ".join(name for name in fl.report.__all__ if not name.isupper())},
     ),
     "additions": (

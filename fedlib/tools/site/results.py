@@ -95,7 +95,7 @@ def start(evidence: Evidence, picture: str, made: Pages) -> str:
 
 
 def shown_number(evidence: Evidence, row: Mapping[Hashable, Any]) -> dict[str, Any]:
-    """A row of numbers with its `paper_id`, as text, with what it links to."""
+    """A row of numbers with its `paper_id`, as text, with its links."""
     paper, item, method = row["paper_id"], row["item"], row["method"]
     digits, done = evidence.studies[paper].item(item).digits, row["n_seeds"] > 0
     return {
@@ -229,7 +229,7 @@ def agreement(evidence: Evidence, paper: str, made: Pages) -> str:
     own = first_protocol(percentages(evidence.board[evidence.board["paper_id"] == paper]))
     if own.empty:
         return ""
-    says = f"Look at the distance from the diagonal, where both agree: {how_near(own)} "
+    says = f"On the diagonal both agree: {how_near(own)} "
     says += f"The median distance is {own['difference'].abs().median():.1f} points."
     if own[["paper_std", "std"]].gt(0).any(axis=None):
         says += " Bars are standard deviations: the printed one to the sides, that of our seeds upwards."
