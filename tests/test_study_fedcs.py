@@ -109,7 +109,7 @@ def test_where_digit5_is_its_runs_are_missing_too_after_those_that_stand_in(tmp_
 def test_the_verdicts_with_other_digits_are_provisional_and_their_numbers_not_compared_with_print():
     told = ledger(as_printed(), STUDY)
     assert told.loc["cs03", "verdict"] == "consistent so far"
-    assert told.loc["cs03", "stand_in"] == "5 other sets for digit5"
+    assert told.loc["cs03", "stand_in"].endswith(" for digit5")
     assert told.loc["cs02", "verdict"] == "holds"
     worse = {key: value if key[2] == "digit5" else -value for key, value in as_printed().items()}
     assert ledger(worse, STUDY).loc["cs07", "verdict"] == "refuted"  # by MNIST and CIFAR-10

@@ -23,7 +23,7 @@ def who_leads(
     Example:
         >>> frame = pd.DataFrame({"method": ["pfedsim", "fedavg"], "value": [80.0, 81.5], "data": "digits"})
         >>> who_leads(frame, "pfedsim", by=["data"])
-        'pFedSim is 1.5 points behind FedAvg, the best other method, from one seed.'
+        'pFedSim is 1.5 points behind FedAvg, the best other method (digits), from one seed.'
     """
     gaps, texts = {}, {}
     for key, column in numbers.groupby([*by], sort=False):
@@ -32,9 +32,8 @@ def who_leads(
             noise = column.groupby("method")["value"].std()[[method, rival]].max()
             gaps[name(*key)], texts[name(*key)] = gap, (points_ahead(gap, label(rival)), against_seeds(gap, noise))
     if len(gaps) < 2:
-        return "".join(
-            f"{label(method)} is {ahead}, the best other method, {noise}." for ahead, noise in texts.values()
-        )
+        names = (f"{ahead}, the best other method ({place}), {noise}." for place, (ahead, noise) in texts.items())
+        return "".join(f"{label(method)} is {text}" for text in names)
     if len(gaps) <= 3:
         places = "; ".join(f"{place}: {ahead}, {noise}" for place, (ahead, noise) in texts.items())
         return f"{label(method)} against the best other method: {places}."

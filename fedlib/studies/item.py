@@ -204,8 +204,8 @@ def replaced(cells: Sequence[Cell], others: Sequence[Cell], where: Callable[[Cel
 
 
 def _label(images: Images) -> str:
-    """Name of substitute data; for a part of the paper's own data, the number of images or of other sets."""
+    """Name of substitute data; for a part of the paper's own data, the number of images or of substitute sets."""
     if images.name != images.stands_for:
         return images.name
     sets = dict(images.options).get("domains", ())
-    return f"{images.few} images of {images.name}" if images.few else f"{len(sets)} other sets"  # type: ignore[arg-type]
+    return f"{images.few} images of {images.name}" if images.few else f"{len(sets)} substitute sets"  # type: ignore

@@ -71,7 +71,7 @@ def by_group(name: str, data: str, metric: str) -> Item:
     @groups.shows
     def _(study):
         gaps = study.means(name, "method", metric="gap")
-        least = f"; its absolute value is smallest with {label(gaps.abs().idxmin())}" if len(gaps) > 1 else ""
+        least = f"; the absolute difference is smallest with {label(gaps.abs().idxmin())}" if len(gaps) > 1 else ""
         told = ", ".join(f"{gap:+.1f} with {label(method)}" for method, gap in gaps.items())
         yield f"Training groups (blue) minus unseen groups (red), in points: {told}{least}." if told else ""
         colors = {"train": BLUE, "unseen": RED, "mixed": BLACK, **dict(zip(domain_names(study), PALETTE, strict=False))}

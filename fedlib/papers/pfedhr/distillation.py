@@ -218,7 +218,7 @@ def _(study):
     table = first(study).pivot_table(index="seed", columns="teacher", values="value", sort=False)
     table = table.reindex(columns=dict.fromkeys([*table, NOBODY]))
     gains = enough(table.sub(table[NOBODY], axis=0).drop(columns=NOBODY).mean().dropna())
-    largest = extremes(gains, "The gain over Local-Only", " points", lambda who: TEACHERS[who][0])
+    largest = extremes(gains, "The gain over Local-Only", " points", lambda who: f'"{TEACHERS[who][0]}"')
     return f"{largest} {gain(study, PRINTED, KNOWS_NOTHING)}".strip()
 
 

@@ -107,8 +107,8 @@ def _(study):
     table = enough(table.reindex(columns=[*LINES]).dropna())
     sent, merged, unmerged = table.iloc[-1]
     yield (
-        f"With {table.index[-1]} branches a client sends {sent:.2f} times as many scalars as in FedAvg. Inference "
-        f"takes {merged:.1f} times as long as in the plain network with merged branches (red), and {unmerged:.1f} "
+        f"With {table.index[-1]} branches a client sends {sent:.2f} times as many scalars as in FedAvg. Relative to "
+        f"the plain network, inference takes {merged:.1f} times as long with merged branches (red) and {unmerged:.1f} "
         f"times as long with separate ones (grey)."
     )
     look = {"named": lambda metric: LINES[metric][1], "look": lambda metric: {"color": LINES[metric][2], "marker": "o"}}

@@ -139,8 +139,8 @@ def _(study):
     faster = "earlier with weighting" if gap > 0.01 else "earlier without weighting" if gap < -0.01 else "equally fast"
     yield (
         f"In the last round the five pairs prefer {used:.3g} branches with weighted averaging (left) and "
-        f"{used_without:.3g} without (right); the Rand index is {end:.2f} and {end_without:.2f}. Its mean over all "
-        f"rounds is {mean:.2f} and {mean_without:.2f}: the pairs are found {faster}."
+        f"{used_without:.3g} without (right); the Rand index of branches and pairs is {end:.2f} and {end_without:.2f}. "
+        f"Its mean over all rounds is {mean:.2f} and {mean_without:.2f}: the pairs are found {faster}."
     )
     rounds = alpha_rounds(study)
     some = np.geomspace(1, len(rounds), min(4, len(rounds))).round().astype(int)

@@ -53,9 +53,9 @@ def curves(study):  # the runs of Table 3
 
 
 @item(
-    "Table 6: accuracy [%] of pFedSim by the share rho of warm-up rounds (FedAvg).",
+    "Table 6: accuracy [%] of pFedSim by the share rho of FedAvg rounds.",
     rows="rho",
-    alt="Accuracy against the share of warm-up rounds, measured (red) and printed (grey).",
+    alt="Accuracy against the share of FedAvg rounds, measured (red) and printed (grey).",
     protocols=PROTOCOLS,
 )
 def table6(sizes, **protocol):
@@ -85,7 +85,7 @@ def _(study):
     both = pd.concat([numbers, printed], ignore_index=True)
     names = {"pfedsim": "measured", "paper": "paper"}
     looks = {"pfedsim": {"color": RED, "marker": "*"}, "paper": {"color": GREY, "linestyle": ":", "marker": "x"}}
-    text = {"xlabel": r"share $\rho$ of warm-up rounds (FedAvg)", "ylim": (0, 100), "height": 2.2}
+    text = {"xlabel": r"share $\rho$ of FedAvg rounds", "ylim": (0, 100), "height": 2.2}
     text |= {"named": names.get, "look": looks.get, "chance": chance(study)}
     yield line_panels(both.assign(dir="dir=" + both["dir"]), "rho", ["data", "dir"], **text)
 
@@ -142,7 +142,7 @@ COLOURS = dict(zip(NAMES.values(), (RED, ORANGE, ORANGE, BLUE, BLUE, GREY), stri
 @item(
     "Control: accuracy [%] with uniform and with shuffled weights, and with other similarities.",
     rows="similarity",
-    alt="Points of accuracy by kind of similarity.",
+    alt="Dots of accuracy for each kind of weights: pFedSim (red), other similarities (orange), controls (blue).",
     explains=("table3", "table6"),
 )
 def weights(sizes):

@@ -64,7 +64,7 @@ def table9(sizes):
 
 
 @item(
-    "Table 7: time [1e-4 s] of a client per training sample, the same relative to FedAvg, and scalars per round.",
+    "Table 7: a client's time per training sample [1e-4 s], its ratio to that of FedAvg, and scalars per round.",
     alt="Time and traffic of every method relative to FedAvg: crosses are printed values, dots measured ones.",
 )
 def table7(sizes):

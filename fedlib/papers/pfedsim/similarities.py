@@ -168,7 +168,8 @@ def learned(sizes):
 @learned.shows
 def _(study):
     tau = study.means("learned", "setting", metric="tau")
-    ends = " to ".join(dict.fromkeys(f"{tau[setting]:.2f} ({setting})" for setting in (tau.idxmin(), tau.idxmax())))
+    words = tau.index.str.replace(";", ", ")
+    ends = " to ".join(dict.fromkeys(f"{tau.iloc[i]:.2f} ({words[i]})" for i in (tau.argmin(), tau.argmax())))
     text = "Cells on the diagonal are pairs of clients with the same main class. Over all pairs that were sampled"
     yield f"{text} together, Kendall's tau of Phi with the data similarity is {ends}."
     row = next(row for row in study.rows_behind("learned") if "phi" in row.kept)
