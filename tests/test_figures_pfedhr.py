@@ -117,7 +117,7 @@ def test_the_control_has_a_diamond_for_every_teacher(quick):
     [ax] = quick.figure("other_teachers").axes
     drawn = {tuple(np.ravel(line.get_xydata())) for line in ax.lines if line.get_marker() == "D"}
     assert drawn == {(20, 2), (20, 4), (80, 1), (80, 8)}  # the random candidate like pFedHR
-    assert "all-knowing teacher (8.0 points)" in quick.says("other_teachers")
+    assert 'all-knowing teacher" (8.0 points)' in quick.says("other_teachers")
     assert "pFedHR minus untrained teacher: +1.0 ± 0.0 points" in quick.says("other_teachers")
 
 
