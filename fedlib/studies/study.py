@@ -431,7 +431,7 @@ def study(paper: str, profile: Profile = "paper", seeds: int = 0) -> Study:
 
 
 def settled(cells: Sequence[Cell], rows: Rows) -> list[Cell]:
-    """The cells; a data set has its official tasks once as many of them are finished as of the substitutes."""
+    """The cells; a data set has its official tasks when their finished runs have caught up with the substitutes'."""
     finished, done = Counter[tuple[str, bool]](), {name for name, _ in rows}
     for cell in cells:
         for official, tasks in enumerate((cell.tasks, cell.official)) if cell.official else ():

@@ -47,7 +47,7 @@ def place(study, data: str, setting: str) -> str:
 
 
 def chance(rows: pd.DataFrame) -> float:
-    """Accuracy [%] of guessing: among the classes of a client, where all clients have as many; else among all."""
+    """Accuracy [%] of guessing: among a client's classes if all clients have equally many, else among all."""
     [dataset, setting] = rows[["dataset", "setting"]].iloc[0]
     return 100 / int(parts_of(setting).get("pat", SHAPES[dataset][1]))
 

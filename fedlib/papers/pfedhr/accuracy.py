@@ -35,7 +35,7 @@ def by_labels(numbers: pd.DataFrame) -> pd.DataFrame:
 
 
 def split_style(line: str) -> dict[str, str]:
-    """The colour of a split; dotted where more is said behind a comma."""
+    """The colour of a split; dotted if the name has a comma, as in "IID, paper"."""
     return {"color": COLORS[line.partition(",")[0]], "linestyle": ":" if "," in line else "-"}
 
 

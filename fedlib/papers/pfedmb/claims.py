@@ -86,7 +86,7 @@ def cost(n: Numbers, b: int, name: str) -> Number:
 
 
 def same_inference(n: Numbers) -> Iterator[Case]:
-    """pb18: after merging as many parameters and calls as the plain network, and the outputs of all branches mixed."""
+    """pb18: a merged network has the parameters and calls of the plain one, and the mixed outputs of all branches."""
     for b in COSTED:
         names = "merged", "plain", "calls", "calls_plain", "error"
         merged, plain, calls, usual, error = (cost(n, b, name) for name in names)

@@ -106,7 +106,7 @@ def fig2(sizes):
 
 
 def of_cosines(name: str, row) -> float:
-    """Mean cosine over classes that both or neither own, minus that over classes that one owns.
+    """Mean cosine over classes that both clients own or lack, minus that over classes that one client owns.
 
     rows: the smallest and the largest mean of all pairs; gap: the smallest difference in a pair that has both kinds.
     """
@@ -129,7 +129,7 @@ def one_sided(pair: str) -> np.ndarray:
 
 
 def cosines(row, pair: str) -> tuple[np.ndarray, np.ndarray]:
-    """Cosines of a pair: of classes that both or neither own, and of the others."""
+    """Cosines of a pair: of classes that both clients own or lack, and of the others."""
     values, mask = np.array(row.kept[f"rows {pair}"])[:10], one_sided(pair)
     return values[~mask], values[mask]
 

@@ -148,7 +148,7 @@ def fl_bench(method: str, folder: str, checkout: Path, rounds: int) -> Outcome:
 
 
 def pfllib(method: str, folder: str, checkout: Path, rounds: int) -> Outcome:
-    """Run a method in PFLlib, which reads the partition from files; it carries out one more round than it is told."""
+    """Run a method in PFLlib, which reads the partition from files and carries out one round more than its setting."""
     sys.path.insert(0, str(checkout / "system"))
     os.chdir(Path(folder) / "system")
     net = world(folder)[2]
