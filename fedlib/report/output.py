@@ -125,7 +125,7 @@ class Report:
         if hero:
             for kind in ("png", "svg"):
                 write_bytes(self.folder / f"hero.{kind}", (self.folder / f"{name}.{kind}").read_bytes())
-            write_text(self.folder / "hero.md", says + "\n")
+            write_text(self.folder / "hero.md", about.title + "\n")
         return _html("item.html", name=anchor, about=about, table=table, says=says, **shown)
 
     def items(self, study: Study, *names: str) -> HTML:
