@@ -98,5 +98,5 @@ def test_the_table_names_what_is_left_out(monkeypatch, tmp_path):
     monkeypatch.setattr(peers, "compare", compare)
     assert bench.main(["--peers", str(tmp_path), "--rounds", "3", "--output", str(tmp_path)]) == 0
     assert "PFLlib is left out: ImportError: no h5py." in (tmp_path / "peers.md").read_text()
-    assert pd.read_csv(tmp_path / "peers.csv")["accuracy"].tolist() == [50]
+    assert pd.read_csv(tmp_path / "peers.csv")["accuracy [%]"].tolist() == [50]
     assert bench.main(["--peers", str(tmp_path), "--rounds", "2"]) == 2

@@ -18,8 +18,10 @@ from fedlib.tools.bench import cases, peers
 
 COLUMNS = ["case", "variant", "clients", "cohort", "samples_per_s", "s_per_round", "memory_mib"]
 COLUMNS += ["seconds", "ratio", "least", "most", "to"]
-PEER_COLUMNS = ["case", "variant", "version", "samples_per_s", "s_per_round", "memory_mib", "accuracy"]
-PEER_COLUMNS += ["ratio", "least", "most"]
+PEER_COLUMNS = {"case": "method", "variant": "library", "version": "version", "samples_per_s": "samples/s"}
+PEER_COLUMNS |= {"s_per_round": "s per round", "memory_mib": "memory [MiB]", "accuracy": "accuracy [%]"}
+PEER_COLUMNS |= {name: name for name in ("ratio", "least", "most")}
+WHOLE = ("samples/s", "memory [MiB]")  # numbers without decimals
 
 
 def machine(device: torch.device) -> str:
@@ -63,7 +65,8 @@ def picture(table: pd.DataFrame, device: str) -> Figure:
 def libraries(checkouts: Path, turns: int, rounds: int, report: Report) -> int:
     """Measure other libraries, print the table and write it."""
     left_out: dict[str, str] = {}
-    table = pd.DataFrame(peers.compare(checkouts, turns, rounds, left_out)).reindex(columns=PEER_COLUMNS)
+    table = pd.DataFrame(peers.compare(checkouts, turns, rounds, left_out)).reindex(columns=[*PEER_COLUMNS])
+    table = table.rename(columns=PEER_COLUMNS).round(dict.fromkeys(WHOLE, 0)).astype(dict.fromkeys(WHOLE, "Int64"))
     about = f"{machine(torch.device('cpu'))}, Python {platform.python_version()}, PyTorch {torch.__version__}"
     caption = f"{date.today()}: {about}; {rounds} rounds of 10 clients, {turns} turns side by side; CPU seconds; "
     caption += "ratio: speed relative to fedlib, median (least, most); accuracy [%] after the last round."
