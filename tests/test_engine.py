@@ -3,6 +3,7 @@
 import gc
 import json
 import math
+import threading
 import weakref
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -493,7 +494,7 @@ def test_runs_on_streams_take_turns_and_equal_separate_runs(dropout, federation,
     setting = SETTING | dict(federation=federation, backend="stacked")
     cells = [dict(algorithm="fedavg", seed=seed, **setting) for seed in (0, 1)]
     cells += [dict(algorithm="fedper", **setting | {"rounds": 1}), dict(algorithm="fedrep", **setting)]
-    cells += [dict(algorithm="fedprox", model="forgetful", **setting)]
+    cells += [dict(algorithm="fedavg", model="forgetful", **setting)]
     on_streams(cells, 2, tmp_path / "together")
     trainers = list(dict.fromkeys(map(id, order)))
     spans = [[k for k, trainer in enumerate(order) if id(trainer) == one] for one in trainers]
@@ -506,6 +507,58 @@ def test_runs_on_streams_take_turns_and_equal_separate_runs(dropout, federation,
         if k > 1:
             assert all(torch.equal(t, alone.models[name]) for name, t in result.models.items())
         assert distance(alone.models, result.models) < 1e-5
+
+
+def test_every_run_and_its_phases_stay_on_the_stream_of_their_task(federation, monkeypatch, tmp_path):
+    """With streams that only count what waits for them, in the place of CUDA's."""
+    here, phases, calls, trains, call = threading.local(), [], [], lockstep._train, lockstep._Run._train
+
+    class Stream:
+        waited_for = 0
+
+        def wait_stream(self, other):
+            self.waited_for += 1
+
+    @contextmanager
+    def on(stream):
+        before, here.stream = getattr(here, "stream", None), stream
+        yield
+        here.stream = before
+
+    def note(runs, *about):
+        phases.extend((run.stream, here.stream) for run in runs)
+        trains(runs, *about)
+
+    def note_call(run, phase):  # in the thread of the run
+        calls.append((run.stream, here.stream))
+        return call(run, phase)
+
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: None)
+    monkeypatch.setattr(torch.random, "fork_rng", lambda devices: nullcontext())
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: None)
+    monkeypatch.setattr(torch.cuda, "Stream", Stream)
+    monkeypatch.setattr(torch.cuda, "stream", on)
+    monkeypatch.setattr(lockstep, "_train", note)
+    monkeypatch.setattr(lockstep._Run, "_train", note_call)
+    setting = SETTING | dict(federation=federation, backend="stacked")
+    on_streams([dict(algorithm=method, **setting) for method in ("fedavg", "fedper")], 2, tmp_path)
+    assert len(phases) == len(calls) == 2 * SETTING["rounds"]
+    assert all(stream is here for stream, here in phases + calls)
+    assert [stream.waited_for for stream in {stream for stream, _ in phases}] == [1, 1]
+
+
+def test_a_run_that_draws_at_random_does_not_part_the_seeds_of_another_one(dropout, federation, pooled, tmp_path):
+    setting = SETTING | dict(algorithm="fedavg", federation=federation, backend="stacked")
+    cells = [setting | dict(seed=seed) for seed in (0, 1)]
+    fl.sweep(cells, jobs=1, progress=False, store=tmp_path / "alone")
+    alone = pooled.count(2)
+    pooled.clear()
+    on_streams([setting | dict(model="forgetful"), *cells], 2, tmp_path / "together")
+    assert pooled.count(2) == alone > 0
+    for cell in cells:
+        one, other = (fl.run(**cell, progress=False, store=tmp_path / name) for name in ("alone", "together"))
+        assert all(torch.equal(t, other.models[name]) for name, t in one.models.items())
 
 
 def test_runs_on_streams_are_fewer_if_their_cohorts_are_large(federation, monkeypatch, tmp_path):

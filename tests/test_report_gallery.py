@@ -17,7 +17,7 @@ def finished(folder, paper="pfedmb"):
     own = report.open(paper, "quick", folder / paper)
     figure, ax = plt.subplots()
     ax.plot([0, 1])
-    picture = own.figure(figure, "fig3", alt="A line that rises from 0 to 1.")
+    picture = own.figure(figure, "fig3", alt="A line that rises from 0 to 1.", says='It rises by 1.5. "a" is <b>.')
     own.table(pd.DataFrame({"method": "<b>", "value": range(3)}), "table1", caption="Table I.")
     own.table(pd.DataFrame({"a": [1]}), "side", caption="No item of the paper.")
     own.verdicts(fl.study(paper, "smoke"))
@@ -38,6 +38,12 @@ def folder(tmp_path):
     finished(tmp_path / "quick")
     assert write_gallery(tmp_path / "quick") == tmp_path / "quick" / "index.html"
     return tmp_path / "quick"
+
+
+def test_a_figure_begins_with_its_finding_in_bold(folder):
+    [finding] = [text for text in read(folder / "index.html").find_all("p") if text.strong]
+    assert (finding.strong.text, finding.text) == ("It rises by 1.5.", 'It rises by 1.5. "a" is <b>.')
+    assert finding.find_next("img")["alt"] == "A line that rises from 0 to 1."
 
 
 @pytest.mark.parametrize("name", ["index.html", "pfedmb/04_pfedmb.html"])
@@ -71,7 +77,7 @@ def test_the_index_has_everything(folder):
     assert html.select_one("#pfedmb-table1 p a")["href"] == "pfedmb/table1.csv"
     assert html.select_one("#pfedmb-side figcaption").text == "No item of the paper."
     assert html.select_one("#pfedmb-fig3 a")["href"] == "pfedmb/fig3.svg"
-    assert "A line that rises from 0 to 1." in html.select_one("#pfedmb-fig3 p").text
+    assert "A line that rises from 0 to 1." in html.select_one("#pfedmb-fig3 p.soft").text
     assert "FedCS, pFedHR, FedSimSup" in html.text  # what is missing is said
 
 

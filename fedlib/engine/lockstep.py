@@ -40,26 +40,26 @@ class Task(NamedTuple):
 def lockstep(tasks: Iterable[Task], at_once: int = 1) -> None:
     """Call the functions of every task, of at most `at_once` tasks at the same time."""
     # The first exception, including Ctrl-C here, ends all functions and is raised.
-    remaining, active, random_losses = iter(tasks), [], set()
+    remaining, active = iter(tasks), []
     try:
         while True:
-            active = [(runs, trainer) for runs, trainer in active if any(run.begun for run in runs)]
+            active = [(runs, *about) for runs, *about in active if any(run.begun for run in runs)]
             if len(active) < at_once and (task := next(remaining, None)):
                 stream = torch.cuda.Stream() if at_once > 1 and torch.cuda.is_initialized() else None
-                active.append(([_Run(function, stream) for function in task.functions], task.trainer))
+                active.append(([_Run(function, stream) for function in task.functions], task.trainer, set()))
                 for run in active[-1][0]:
                     run.go_on()
             elif active:
-                groups = [_behind(runs) for runs, _ in active]
-                for group, (_, trainer) in zip(groups, active, strict=True):
+                groups = [_behind(runs) for runs, *_ in active]
+                for group, (_, *about) in zip(groups, active, strict=True):
                     with torch.cuda.stream(group[0].stream):
-                        _train(group, trainer, random_losses)
+                        _train(group, *about)
                 for run in (run for group in groups for run in group if not run.begun.left):
                     run.go_on()
             else:
                 return
     finally:
-        for run in (run for runs, _ in active for run in runs):
+        for run in (run for runs, *_ in active for run in runs):
             run.cancel()
 
 
@@ -141,7 +141,7 @@ def _train(runs: Sequence[_Run], trainer: Stacked, random_losses: set[Loss]) -> 
         parts = map(trainer.advance, begun)
     else:
         parts = split(trained, [len(one.phase.batches) for one in begun])
-    if runs[0].stream is not None and (loss in random_losses or begun[0].phase.stream is not None):
+    if runs[0].stream is not None and loss in random_losses:
         parts = list(parts)
         runs[0].stream.synchronize()  # graphs share the counter of the random generator
     for run, part in zip(runs, parts, strict=True):

@@ -25,10 +25,11 @@ def answer(study):
     ours, alone = enough(final, PRINTED, NOBODY)
     gain = ours - alone
     images, *_ = distillation.first(study)["data"].iloc[0].split(" for ")
+    points = distillation.gain(study, PRINTED, NOBODY).replace(":", " is", 1)
     says = (
         f"{'Yes' if gain > 0 else 'No'}: on {' '.join(map(data_label, images.split()))} the accuracy of "
-        f"{distillation.gain(study, PRINTED, NOBODY).replace(':', ' is')} In the last round the mean accuracy of the "
-        f"teachers is {teacher:.0f} %, that of their clients {client:.0f} %."
+        f"{points} In the last round the mean accuracy of the teachers is {teacher:.0f} %, that of their clients "
+        f"{client:.0f} %."
     )
     numbers = [(f"{gain:+.1f}", "points from Local-Only"), (f"{teacher:.0f} %", "accuracy of the teachers")]
     return Answer(says, [*numbers, (f"{client:.0f} %", "accuracy of the clients in that round")], "teachers")

@@ -140,7 +140,7 @@ def branch_panels(frame: pd.DataFrame) -> Figure:
 def trend_by_column(frame: pd.DataFrame) -> str:
     """Accuracy along the number of branches, in each column."""
     mean = {key: rows.groupby("branches")["value"].mean() for key, rows in frame.groupby([*AT])}
-    return " ".join(f"{place(*key)}: f{trend(values, 'branches')[1:]}" for key, values in mean.items())
+    return " ".join(f"{place(*key)}: {trend(values, 'branches')}" for key, values in mean.items() if len(values) > 1)
 
 
 @item(

@@ -10,8 +10,8 @@ from markupsafe import Markup
 
 def finding(says: str) -> Markup:
     """A paragraph whose first sentence, the finding of a figure, is bold; "" without a sentence."""
-    first, *rest = re.split(r"(?<=[.?!]) (?=[A-Z])", says, maxsplit=1)
-    return Markup("<p><strong>{}</strong> {}</p>").format(first, " ".join(rest)) if says else Markup("")
+    first, *rest = re.split(r'(?<=[.?!])(?= ["A-Z])', says, maxsplit=1)
+    return Markup("<p><strong>{}</strong>{}</p>").format(first, "".join(rest)) if says else Markup("")
 
 
 def templates(folder: Path) -> jinja2.Environment:
