@@ -287,7 +287,7 @@ def test_runs_and_measurements_give_numbers_to_all_their_cells(monkeypatch, tmp_
 
 
 def test_fewer_images_are_fewer_images_and_nothing_else():
-    whole, few = sizes.run(QUICK, "mnist", "fedbn"), sizes.run_on_few(QUICK, "fedbn", 700)
+    whole, few = sizes.run(QUICK, "mnist", "fedbn"), sizes.run_on_few(QUICK, "mnist", "fedbn", 700)
     ours, theirs = few.arguments(3), whole.arguments(3)
     assert len(ours["federation"].data) == 700 < len(theirs["federation"].data)
     assert min(map(len, ours["federation"].train)) >= 4

@@ -9,6 +9,7 @@ from fedlib.papers.fedcs.scores import CHANCE, CONTRASTS, F1, differences, named
 from fedlib.papers.fedcs.sizes import (
     BASES,
     CONTROL,
+    FEW,
     METHODS,
     METRICS,
     PANELS,
@@ -17,12 +18,14 @@ from fedlib.papers.fedcs.sizes import (
     WHITE,
     run,
     run_on_few,
+    run_on_inferred,
 )
 from fedlib.report.panels import dumbbell_panels, method_panels, shaded_panels
 from fedlib.report.sentences import beside_printed, extremes, nearer_to_print, who_leads
 from fedlib.report.style import BLUE, GREY, RED, data_label, label
 from fedlib.studies.item import Cell, Item, enough, item
 
+KEYS = ["dataset", "method", "metric"]
 SHADED = {"named": named, "xlabel": "weighted F1 [%]"}
 
 
@@ -113,25 +116,39 @@ def momentum(sizes):
 show_pairs(momentum, ("momentum=0", "momentum=0.9"), ("without momentum", "with momentum 0.9"))
 
 
+def with_printed(study, name: str) -> pd.DataFrame:
+    """The numbers of a control with those printed in Tables 1 to 3 (column paper)."""
+    numbers = enough(study.numbers(name)).drop(columns="paper")
+    printed = pd.concat([study.table(table) for table in TABLES.values()])
+    return numbers.merge(printed[[*KEYS, "paper"]], how="left", on=KEYS)
+
+
+def distances(numbers: pd.DataFrame) -> str:
+    """Compare the settings in the column kind by their mean distance from the printed numbers."""
+    table = numbers.pivot_table(index=[*KEYS, "paper"], columns="kind", values="value", sort=False)
+    return nearer_to_print(table.sub(table.index.get_level_values("paper"), axis="index").dropna().abs())
+
+
 @item(
-    "Table 1 with fewer images: weighted F1 [%] by the number of images of all clients together.",
+    "Tables 1 and 2 with fewer images: weighted F1 [%] by the number of images of all clients together.",
+    rows="dataset",
     digits=1,
-    alt="Weighted F1 of every method on MNIST, darker with more images; red bars are printed values.",
-    explains=("table1",),
+    alt="Weighted F1 of every method on MNIST and CIFAR-10, darker with more images; red bars are printed values.",
+    explains=("table1", "table2"),
 )
 def few(sizes):
-    for images, method in product((2000, 5000, 10000, "all") if sizes.full else (), METHODS):
-        task = run(sizes, "mnist", method) if images == "all" else run_on_few(sizes, method, images)
-        yield f1(method, "mnist", f"images={images}", task)
+    for data, steps in FEW.items() if sizes.full else ():
+        for images, method in product((*steps, "all"), METHODS):
+            task = run(sizes, data, method) if images == "all" else run_on_few(sizes, data, method, images)
+            yield f1(method, data, f"images={images}", task)
 
 
 @few.shows
 def _(study):
-    numbers, table1 = enough(study.numbers("few")), study.table("table1").query("metric == 'weighted_f1'")
-    printed = table1.set_index("method")["paper"]
-    numbers = numbers.assign(kind=numbers["images"] + " images", paper=numbers["method"].map(printed))
-    table = numbers.pivot_table(index="method", columns="kind", values="value", sort=False)
-    yield nearer_to_print(table.sub(printed, axis="index").dropna().abs())
+    numbers = with_printed(study, "few").sort_values("images", key=partial(pd.to_numeric, errors="coerce"))
+    numbers = numbers.assign(kind=numbers["images"] + " images")
+    told = {data_label(data): distances(own) for data, own in numbers.groupby("data", sort=False)}
+    yield " ".join(f"{data}: {text}" for data, text in told.items() if text)
     yield shaded_panels(numbers, "kind", **SHADED)
 
 
@@ -147,21 +164,15 @@ def _(study):
 def personal_layers(sizes):
     parts = {"classifier": "fedrep", "linear layers": REP} if sizes.full else {}
     for data, (part, method), (metric, short) in product(TABLES, parts.items(), METRICS.items()):
-        task = run_on_few(sizes, method, 5000) if data == "mnist" else run(sizes, data, method)
+        task = run_on_inferred(sizes, data, method)
         yield Cell("fedrep", data, f"personal={part}", (task,), partial(score, short, "after"), metric)
 
 
 @personal_layers.shows
 def _(study):
-    numbers = enough(study.numbers("personal_layers"))
-    printed = pd.concat([study.table(name) for name in TABLES.values()]).query("method == 'fedrep'")
-    printed = printed.set_index(["dataset", "metric"])["paper"]
-    keys = ["dataset", "metric"]
-    paper = printed.reindex(pd.MultiIndex.from_frame(numbers[keys])).to_numpy()
-    numbers = numbers.assign(kind="personal " + numbers["personal"], paper=paper)
-    table = numbers.pivot_table(index=[*keys, "paper"], columns="kind", values="value", sort=False)
-    table = table.reindex(columns=["personal classifier", "personal linear layers"])
-    yield nearer_to_print(table.sub(table.index.get_level_values("paper"), axis="index").dropna().abs())
+    numbers = with_printed(study, "personal_layers").sort_values("personal", kind="stable")
+    numbers = numbers.assign(kind="personal " + numbers["personal"])
+    yield distances(numbers)
     numbers = numbers.assign(method=numbers["data"].map(data_label))
     titles = {"weighted_auc": "weighted AUC", "weighted_f1": "weighted F1"}
     yield shaded_panels(numbers, "kind", ["metric"], titles.get, named=str, xlabel="score [%]")
