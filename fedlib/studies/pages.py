@@ -20,6 +20,7 @@ from fedlib.files import write_file
 from fedlib.report.output import markdown, with_deviations, write_table
 from fedlib.report.paper import KEY, PAPERS, PROFILES, PROTOCOLS, TITLES, reported
 from fedlib.report.style import PALETTE, WIDE, use_style
+from fedlib.studies import rows as row_files
 from fedlib.studies.differences import IN_PERCENT, POINTS, first_protocol, percentages
 from fedlib.studies.item import Item
 from fedlib.studies.layout import item_title
@@ -99,8 +100,10 @@ def plain(text: str) -> str:
 
 def build(folder: Path = FOLDER) -> pd.DataFrame:
     """Write all tables and figures made from the rows, the papers spread over all cores; returns the summary."""
-    made = Parallel(n_jobs=-1)(delayed(_build_paper)(paper, folder) for paper in PAPERS)
-    whole, ledger, apart, items = (pd.concat(frames, ignore_index=True) for frames in zip(*made, strict=True))
+    papers = sorted(PAPERS, key=lambda paper: -len(row_files.read(paper)))  # the longest first
+    made = dict(zip(papers, Parallel(n_jobs=-1)(delayed(_build_paper)(paper, folder) for paper in papers), strict=True))
+    columns = zip(*(made[paper] for paper in PAPERS), strict=True)
+    whole, ledger, apart, items = (pd.concat(frames, ignore_index=True) for frames in columns)
     with mpl.rc_context():
         use_style()
         _save(all_differences(whole), folder / "differences")
