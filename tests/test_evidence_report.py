@@ -11,7 +11,7 @@ from matplotlib import pyplot as plt
 
 import fedlib as fl
 from fedlib.report.paper import PROFILES, TITLES
-from fedlib.report.style import data_label, label, use_style
+from fedlib.report.style import data_label, label, setting_label, use_style
 from fedlib.studies import layout, rows
 from fedlib.studies import pages as report
 from fedlib.studies.pages import FOLDER, all_differences, build, printed_and_measured
@@ -235,7 +235,13 @@ def test_the_farthest_number_is_named_by_what_sets_it_apart(built):
         assert ", ".join(name) == names[paper, item]
         metrics = {"accuracy": "", "weighted_f1": "weighted F1", "weighted_auc": "weighted AUC"}
         words = [
-            {label(cell.method), metrics[cell.metric], data_label(cell.dataset), *cell.setting.split(";")} - {""}
+            {
+                label(cell.method),
+                metrics[cell.metric],
+                data_label(cell.dataset),
+                *map(setting_label, cell.setting.split(";")),
+            }
+            - {""}
             for cell in fl.study(paper).cells
             if cell.item == item and cell.metric in metrics
         ]
@@ -326,8 +332,8 @@ def test_a_figure_of_a_table_has_each_printed_number_beside_the_measured_one(pap
     for ax in figure.axes:
         large = [line for line in ax.lines if (line.get_marker(), line.get_markersize()) == ("o", 6)]
         means = {line.get_ydata()[0]: line.get_xdata()[0] for line in large}
-        crosses = [(*line.get_ydata(), *line.get_xdata()) for line in ax.lines if line.get_marker() == "x"]
-        found += [(means[y], value) for y, value in crosses]
+        bars = [(*line.get_ydata(), *line.get_xdata()) for line in ax.lines if line.get_marker() == "|"]
+        found += [(means[y], value) for y, value in bars]
     plt.close(figure)
     assert len(found) > 0
     np.testing.assert_allclose(sorted(found), sorted(zip(table["value"], table["paper"], strict=True)))

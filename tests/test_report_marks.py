@@ -50,14 +50,14 @@ def test_dots_stand_in_order_with_their_mean_written(ax):
     assert not any(line.get_clip_on() for line in ax.lines)  # nor cut by the frame
 
 
-def test_what_the_paper_prints_is_a_cross_in_its_line_and_the_legend_says_so_once():
+def test_what_the_paper_prints_is_a_bar_in_its_line_and_the_legend_says_so_once():
     figure, axes = panels(2, 1.0, across=1)
     for ax in axes:
         dots(ax, [("a", [1.0], "red"), ("b", [2.0], "blue"), ("c", [3.0], "red")], {"c": 7.5, "a": np.nan, "d": 1.0})
-        crosses = [line for line in ax.lines if line.get_marker() == "x"]
-        assert [(*line.get_xdata(), *line.get_ydata()) for line in crosses] == [(7.5, 2)]
+        bars = [line for line in ax.lines if line.get_marker() == "|"]
+        assert [(*line.get_xdata(), *line.get_ydata()) for line in bars] == [(7.5, 2)]
     [legend] = figure.legends
-    assert [text.get_text() for text in legend.get_texts()] == ["paper"]
+    assert [text.get_text() for text in legend.get_texts()] == ["printed"]
     plt.close(figure)
 
 

@@ -412,9 +412,9 @@ def test_sentences_follow_the_numbers(measured_here, shown):
         key: Row(*key, {**row.facts, "kept": {**row.kept, **low}}) for key, row in rows.items() if "lag" in row.kept
     }
     assert "do not separate the groups" in shown.replace(rows={**rows, **worse}).says("fig1")
-    assert texts(shown.figure("fig1"))[-4:] == ["40.0", "35.0", "60.0", "chance"]  # z, whitening only, FedCS
+    assert texts(shown.figure("fig1"))[-5:] == ["40.0", "45.0", "35.0", "60.0", "chance"]  # z, c, whitening, c later
     assert "+10.0 with FedCS-FC2" in shown.says("fig2")
-    assert "-10.0 with FedCS (red)" in shown.says("unseen")
+    assert "\N{MINUS SIGN}10.0 with FedCS (red)" in shown.says("unseen")
     assert "10 of 15 clients" in shown.says("fig5")
 
 

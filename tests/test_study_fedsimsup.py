@@ -347,8 +347,8 @@ def test_a_run_that_diverges_has_no_number_and_is_named(paper):
         ("fedrep", strong, 1),
         ("fedsimsup", strong, 0),
     ]
-    told = "FedAvg, CIFAR-10, clients=50, dir=0.1, seed 0 (round 3); FedRep, CIFAR-10, clients=50, "
-    told += "dir=0.1, seed 0 (round 6); FedRep, CIFAR-10, clients=50, dir=0.1, seed 2 (round 3)."
+    told = "FedAvg, CIFAR-10, 50 clients, Dir(0.1), seed 0 (round 3); FedRep, CIFAR-10, 50 clients, "
+    told += "Dir(0.1), seed 0 (round 6); FedRep, CIFAR-10, 50 clients, Dir(0.1), seed 2 (round 3)."
     assert one.says("table1").endswith(told)
     assert told in one.differences().set_index("item").loc["table1", "says"]
     claim = one.ledger().set_index("id").loc["fs05"]  # the only rival is FedAvg, which was lost

@@ -16,6 +16,7 @@ from fedlib.papers.pfedsim import accuracy, measure
 from fedlib.papers.pfedsim.accuracy import NAMES, blind
 from fedlib.papers.pfedsim.sizes import ALPHAS, COLUMNS, MEASURES, METHODS, PROTOCOLS, SMOKE
 from fedlib.report.paper import KEY
+from fedlib.report.style import setting_label
 from fedlib.studies.number import missing, point
 from fedlib.studies.rows import Row, facts_of
 from fedlib.studies.tasks import Images, images
@@ -404,7 +405,7 @@ def test_each_panel_of_table_6_has_the_printed_numbers_of_its_own_label_skew(pap
     axes = with_values(paper, "table6", values).figure("table6").axes
     printed = [81.61, 83.29, 85.89, 86.76, 87.05, 79.05, 24.77], [56.76, 61.73, 65.36, 67.34, 68.09, 64.70, 40.90]
     for ax, alpha, numbers, mean in zip(axes, at, printed, (72.0, 55.0), strict=True):
-        assert ax.get_title("left") == f"CIFAR-10, {alpha}"
+        assert ax.get_title("left") == f"CIFAR-10, {setting_label(alpha)}"
         shares, crosses = drawn(ax, "x")
         assert list(shares) == [0, 0.1, 0.3, 0.5, 0.7, 0.9, 1]
         assert list(crosses) == numbers
@@ -417,7 +418,7 @@ def test_table_7_shows_measured_and_printed_ratios(paper):
     sent = {"scalars_down fedavg": 200.0, "scalars_down fedfomo": 900.0, "scalars_down pfedsim": 150.0}
     study = with_kept(paper, "table7", [time | sent, time | sent | {"relative_time fedfomo": 4.5}])
     (above, below), shown = study.figure("table7").axes, []
-    for ratios, names in (drawn(above, "o"), drawn(above, "x"), drawn(below, "o")):
+    for ratios, names in (drawn(above, "o"), drawn(above, "|"), drawn(below, "o")):
         shown.append({name: float(r) for name, r in zip(names, ratios, strict=True) if np.isfinite(r)})
     measured, printed, scalars = map(pytest.approx, shown)
     assert measured == {"FedAvg": 1, "FedFomo": 4, "pFedSim": 1.25}
@@ -440,10 +441,12 @@ def test_the_sentences_turn_with_the_numbers(paper):
     better = with_values(paper, "weights", {("pfedsim", f"similarity={kind}"): v for kind, v in kinds.items()})
     assert "the similarity helps" in better.says("weights")
     one = with_values(paper, "weights", {("pfedsim", f"similarity={kind}"): v[:1] for kind, v in kinds.items()})
-    assert one.says("weights").endswith("+10.0 points, from one seed.")
+    assert one.says("weights").endswith(
+        "10.0 points ahead of the better of uniform and shuffled weights (blue), from one seed."
+    )
     alone = {("pfedsim", "similarity=per_class"): [70.0, 60.0]}  # its rivals have no second seed
     more = with_values(one, "weights", alone)
-    assert "+10.0 points, outside the noise of the seeds (standard deviation 7.1)" in more.says("weights")
+    assert " (blue), outside the noise of the seeds (standard deviation 7.1)" in more.says("weights")
 
 
 @pytest.mark.parametrize("table", ["table3", "table6"])
@@ -476,27 +479,30 @@ def test_the_control_has_a_line_for_every_similarity_and_an_axis_that_does_not_b
 def test_a_table_stands_beside_the_paper_and_the_stand_in_has_a_column_of_its_own(smoke):
     wide = smoke.side_by_side("table6").drop(columns=["paper's text", "authors' code"], level=1, errors="ignore")
     assert wide.index.tolist() == ["0", "0.1", "0.3", "0.5", "0.7", "0.9", "1"]
-    assert wide.columns.tolist()[:2] == [("CIFAR-10, dir=0.1", "paper"), ("digit_styles for CIFAR-10, dir=0.1", "here")]
-    assert wide.loc["1", ("digit_styles for CIFAR-10, less FedAvg, dir=0.1", "here")] == "0.00"
-    assert wide.loc["0.5", ("CIFAR-10, dir=0.1", "paper")] == "86.76 ± 0.84"
-    assert wide.loc["0.1", ("digit_styles for CIFAR-10, dir=0.1", "here")] == ""
+    assert wide.columns.tolist()[:2] == [
+        ("CIFAR-10, Dir(0.1)", "paper"),
+        ("digit_styles for CIFAR-10, Dir(0.1)", "here"),
+    ]
+    assert wide.loc["1", ("digit_styles for CIFAR-10, less FedAvg, Dir(0.1)", "here")] == "0.00"
+    assert wide.loc["0.5", ("CIFAR-10, Dir(0.1)", "paper")] == "86.76 ± 0.84"
+    assert wide.loc["0.1", ("digit_styles for CIFAR-10, Dir(0.1)", "here")] == ""
     assert ALPHAS == (0.1, 0.5)
     assert Images("digits").stands_for == ""
 
 
 def test_figures_and_sentences_name_the_data_that_stand_in(smoke):
-    assert smoke.says("table6").startswith("digit_styles for CIFAR-10, dir=0.1: the best of")
-    assert smoke.figure("table6").axes[0].get_title("left") == "digit_styles for CIFAR-10, dir=0.1"
+    assert smoke.says("table6").startswith("On digit_styles for CIFAR-10, Dir(0.1), the best of")
+    assert smoke.figure("table6").axes[0].get_title("left") == "digit_styles for CIFAR-10, Dir(0.1)"
 
 
 def test_the_sentence_about_rho_speaks_of_each_data_set_and_of_the_ends_that_were_measured(paper):
     of_cifar = {("pfedsim", f"dir=0.1;rho={rho}"): [v] for rho, v in {"0.5": 80.0, "0.9": 70.5, "1": 40.0}.items()}
     of_emnist = {("pfedsim", f"dir=0.1;rho={rho}"): [v - 1, v + 1] for rho, v in {"0": 30.0, "0.3": 31.5}.items()}
     study = with_values(with_values(paper, "table6", of_cifar), "table6", of_emnist, "emnist")
-    first, second = study.says("table6").split("; ")
-    assert first.startswith("CIFAR-10, dir=0.1: the best of 3 ")
+    first, second = study.says("table6").split(". On ")
+    assert first.startswith("On CIFAR-10, Dir(0.1), the best of 3 ")
     assert "40.0 points" in first
     assert "without" not in first
-    assert second.startswith("EMNIST, dir=0.1: the best of 2 ")
+    assert second.startswith("EMNIST, Dir(0.1), the best of 2 ")
     assert "1.5 points" in second
     assert "FedAvg" not in second

@@ -10,7 +10,7 @@ from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 
 from fedlib.report.marks import mark_chance, panels, plot_nothing
-from fedlib.report.style import BLUE, COLUMN, GREY, RED, TEXT, bare, integer_ticks, label, method_style
+from fedlib.report.style import BLACK, BLUE, COLUMN, RED, TEXT, bare, integer_ticks, label, method_style
 
 ANNOTATED = 12  # matrices with at most this many rows and columns can have numbers in their cells
 
@@ -151,7 +151,8 @@ def plot_curves(
     return ax
 
 
-SOURCES = {"paper": ("x", GREY), "full size": ("o", RED), "here": ("D", BLUE)}
+SOURCES = {"paper": ("|", BLACK, "printed"), "full size": ("o", RED, "at the paper's size")}  # marker, colour, words
+SOURCES |= {"here": ("D", BLUE, "in this notebook")}
 
 
 def plot_points(frame: pd.DataFrame, *, xlabel: str = "accuracy [%]", chance: float | None = None) -> Figure:
@@ -183,13 +184,13 @@ def plot_points(frame: pd.DataFrame, *, xlabel: str = "accuracy [%]", chance: fl
     figure, axes = panels(len(places), 0.19 * len(rows) + 1.0, across=1 if len(places) < 4 else 2, sharey=True)
     for ax, place in zip(axes, places, strict=True):
         here = frame[frame["place"] == place]
-        for source, (marker, color) in SOURCES.items():
+        for source, (marker, color, text) in SOURCES.items():
             some = here[here["source"] == source]
             y = [rows.index(row) for row in some["row"]]
             bars = some["std"].fillna(0)
-            ax.errorbar(
-                some["value"], y, xerr=bars, fmt=marker, color=color, markersize=4, elinewidth=0.8, label=source
-            )
+            look = {"color": color, "markersize": 10 if marker == "|" else 4, "elinewidth": 0.8, "label": text}
+            look["markeredgewidth"] = 1.3
+            ax.errorbar(some["value"], y, xerr=bars, fmt=marker, **look)
         words = set(place.split(", "))
         names = here[["source", "column"]].drop_duplicates().itertuples(index=False, name=None)
         others = [f"\n{source}: {name}" for source, name in names if not words.issuperset(name.split(", "))]
@@ -197,8 +198,8 @@ def plot_points(frame: pd.DataFrame, *, xlabel: str = "accuracy [%]", chance: fl
         ax.set(ylim=(-0.9, len(rows) - 0.4), xlabel=xlabel)
         ax.set_yticks(range(len(rows)), rows)
         mark_chance(ax, np.nan if chance is None else chance, "y")
-    handles, labels = axes[0].get_legend_handles_labels()
-    shown = [(h, text) for h, text in zip(handles, labels, strict=True) if (frame["source"] == text).any()]
+    handles = dict(zip(SOURCES, zip(*axes[0].get_legend_handles_labels(), strict=True), strict=True))
+    shown = [handle for source, handle in handles.items() if (frame["source"] == source).any()]
     if shown:
         figure.legend(*zip(*shown, strict=True), loc="outside upper right", ncols=3)
     return figure

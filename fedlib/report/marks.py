@@ -9,8 +9,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 from matplotlib.patheffects import withStroke
+from numpy.typing import ArrayLike
 
-from fedlib.report.style import BLACK, DOTTED, GREY, WIDE, integer_ticks
+from fedlib.report.style import BLACK, DOTTED, GREY, PRINTED, WIDE, integer_ticks
 
 GAP = 9.5  # least distance of two names at the ends of lines, in points
 HALO = [withStroke(linewidth=3, foreground="white")]  # of a word that lies on a line
@@ -41,7 +42,7 @@ def dots(
 ) -> None:
     """A line of dots for each (name, values of the seeds, colour), first one on top; the mean is large, and written.
 
-    A cross is the number that the paper prints for a line.
+    A black bar is the number that the paper prints for a line.
     """
     for y, (name, values, color) in enumerate(groups):
         mean = float(np.mean(values))
@@ -51,9 +52,9 @@ def dots(
         above = {"xytext": (0, 4.5), "textcoords": "offset points", "ha": "center", "path_effects": HALO}
         ax.annotate(f"{mean:.{digits}f}".replace("-", "\N{MINUS SIGN}"), (mean, y), color=color, **above)
         if np.isfinite(paper.get(name, np.nan)):
-            [cross] = ax.plot(paper[name], y, "x", color=GREY, markersize=7, zorder=1)  # seen behind a dot
+            [bar] = ax.plot(paper[name], y, "|", markersize=14, **PRINTED)  # seen behind a dot
             if not ax.figure.legends:
-                ax.figure.legend([cross], ["paper"], loc="outside upper right", handlelength=1)
+                ax.figure.legend([bar], ["printed"], loc="outside upper right", handlelength=1)
     ax.set_yticks(range(len(groups)), [name for name, *_ in groups])
     ax.set_ylim(len(groups) - 0.1, -0.75)
     ax.margins(x=0.1)
@@ -85,6 +86,7 @@ def name_ends(
     if ends and np.isfinite(chance):
         mark_chance(ax, chance, text="")
         ends = {**ends, reference: (max(x for x, *_ in ends.values()), chance, GREY)}
+    ax.autoscale_view()  # where limits are left to matplotlib
     order = sorted(ends, key=lambda name: ends[name][1])
     points = 72 / ax.figure.dpi
     heights = [float(ax.transData.transform(ends[name][:2])[1]) * points for name in order]
@@ -103,6 +105,11 @@ def apart(places: Sequence[float], gap: float) -> list[float]:
             (one, n), (other, m) = blocks[-2:]
             blocks[-2:] = [((n * one + m * other) / (n + m), n + m)]
     return [middle + gap * (i - (n - 1) / 2) for middle, n in blocks for i in range(n)]
+
+
+def if_near(at: float, values: ArrayLike) -> float:
+    """The level of chance; NaN where it would leave more of an axis below the values empty than they fill."""
+    return np.nan if np.nanmin(values) - at > np.nanmax(values) - np.nanmin(values) else at
 
 
 def mark_chance(ax: Axes, at: float, along: str = "x", text: str = "chance") -> None:

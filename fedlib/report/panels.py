@@ -2,8 +2,8 @@
 
 Each function draws a frame with a row per number and seed: method, value, paper (the printed number), and columns that
 name the panels, `by`. `title(*key)` is the title of a panel. `named(method)` is the name of a line and `look(method)`
-how it is drawn, its colour at least. `chance` is the place of a dotted line, or a function of the rows of a panel (NaN:
-none), and `reference` its name. With `sharex` all panels have one scale.
+how it is drawn, its colour at least. `chance` is the place of a dotted line, or a function of the rows of a panel (none
+if it is NaN or far from the rows), and `reference` its name. With `sharex` all panels have one scale.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,14 +14,16 @@ import pandas as pd
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import LogLocator, NullFormatter
 
-from fedlib.report.marks import dots, mark_chance, name_ends, panels, plot_nothing, seeds_and_mean
-from fedlib.report.style import RED, data_label, label, method_style
+from fedlib.report.marks import dots, if_near, mark_chance, name_ends, panels, plot_nothing, seeds_and_mean
+from fedlib.report.style import PRINTED, data_label, label, method_style, setting_label
 
 
 def in_words(*key: object) -> str:
     """The title of a panel: data and setting."""
-    return ", ".join([data_label(str(key[0])), *map(str, key[1:])])
+    return ", ".join([data_label(str(key[0])), *map(setting_label, map(str, key[1:]))])
 
 
 def line_style(method: str) -> dict[str, Any]:
@@ -42,7 +44,7 @@ def method_panels(
     reference: str = "chance",
     sharex: bool = True,
 ) -> Figure:
-    """Draw a panel for each column of a table: a line of dots for each method, with crosses at the printed numbers.
+    """Draw a panel for each column of a table: a line of dots for each method, with black bars at the printed numbers.
 
     The methods keep the order of the frame, or with `best_first` are sorted by their mean.
     """
@@ -56,7 +58,8 @@ def method_panels(
         lines = [(str(method), own) for method, own in rows.groupby("method", sort=False)]
         points = [(named(method), own["value"].tolist(), look(method)["color"]) for method, own in lines]
         dots(ax, points, {named(method): own["paper"].iloc[0] for method, own in lines})
-        mark_chance(ax, chance(rows) if callable(chance) else chance, "y", reference)
+        seen = (numbers if sharex else rows)[["value", "paper"]].to_numpy(float)
+        mark_chance(ax, if_near(chance(rows) if callable(chance) else chance, seen), "y", reference)
     figure.axes[-1].set_xlabel(xlabel)
     return figure
 
@@ -84,12 +87,12 @@ def line_panels(
     """Draw a panel for each data set and setting: a line for each method, thin for each seed, thick for the mean.
 
     The columns `x`, `y`, `line` and `printed` of the frame are the place along the axis, the value, the name of a line
-    and its printed number, a cross at its end. With `ends` the last value stands behind the name of a line. `scale`
+    and its printed number, a dash at its end. With `ends` the last value stands behind the name of a line. `scale`
     are limits and scales of all panels, as for `ax.set`.
     """
     if numbers.empty:
         return plot_nothing()
-    crosses = []
+    dashes = []
     figure, parts = _parts(numbers, by, title, lambda _: height, sharex)
     for ax, rows in parts:
         places = {}
@@ -98,12 +101,19 @@ def line_panels(
             place = seeds_and_mean(ax, table, **look(str(name)))
             places[named(str(name)) + (f" {place[1]:.0f}" if ends else "")] = place
             if printed and np.isfinite(values[printed].iloc[0]):
-                crosses = ax.plot(place[0], values[printed].iloc[0], "x", color=place[2], clip_on=False)
+                mark = PRINTED | {"color": place[2], "markersize": 12, "clip_on": False}
+                dashes = ax.plot(place[0], values[printed].iloc[0], "_", **mark)
         ax.set(ylabel=ylabel, **scale)
-        name_ends(ax, places, chance(rows) if callable(chance) else chance, reference=reference)
+        for axis in (ax.xaxis, ax.yaxis):
+            if axis.get_scale() == "log":  # 1, 2 and 5 times powers of ten, as decimals
+                axis.set(major_locator=LogLocator(subs=(1, 2, 5)), minor_formatter=NullFormatter())
+                axis.set_major_formatter("{x:g}")
+        level = chance(rows) if callable(chance) else chance
+        name_ends(ax, places, level if "ylim" in scale else if_near(level, rows[y]), reference=reference)
     figure.axes[-1].set_xlabel(xlabel or x)
-    if crosses:
-        figure.legend(crosses, ["paper"], loc="outside upper right", handlelength=1)
+    if dashes:
+        dash = Line2D([], [], marker="_", markersize=12, **PRINTED)  # black, for lines of all colours
+        figure.legend([dash], ["printed"], loc="outside upper right", handlelength=1)
     return figure
 
 
@@ -133,10 +143,11 @@ def dumbbell_panels(
             text = {"ha": "left" if side > 0 else "right", "va": "center", "color": color}
             words = f"{end - start:+.1f}".replace("-", "\N{MINUS SIGN}")
             ax.annotate(words, (end, y), (6 * side, 0), "data", "offset points", **text)
-        ax.set(xlim=(0, 105), ylim=(len(rows) - 0.1, -0.6))
+        ax.margins(x=0.15)
+        ax.set_ylim(len(rows) - 0.1, -0.6)
         ax.set_yticks(range(len(rows)), [named(str(method)) for method in rows.index])
         ax.grid(axis="y", visible=False)
-        mark_chance(ax, chance, "y")
+        mark_chance(ax, if_near(chance, table.to_numpy()), "y")
     figure.axes[-1].set_xlabel(f"{xlabel}\nhollow: {ends[0]}; full: {ends[1]}")
     return figure
 
@@ -152,7 +163,7 @@ def shaded_panels(
 ) -> Figure:
     """Draw a panel for each data set: a line of dots for each method, the darker the later the `kind`, a column.
 
-    A red bar is at the printed number.
+    A black bar is at the printed number.
     """
     if numbers.empty:
         return plot_nothing()
@@ -165,9 +176,9 @@ def shaded_panels(
         for shade, name in zip(plt.get_cmap("Blues")(np.linspace(0.35, 1, len(kinds))), table, strict=True):
             ax.plot(table[name], places, "o", color=shade, label=name)
         if printed.notna().any():
-            ax.plot(printed, places, "|", color=RED, markersize=16, markeredgewidth=2, label="printed")
+            ax.plot(printed, places, "|", markersize=16, **PRINTED, label="printed")
         ax.set(yticks=places, yticklabels=table.index.map(named), ylim=(-0.6, len(table) - 0.4))
-    figure.axes[-1].set(xlim=(0, 100), xlabel=xlabel)
+    figure.axes[-1].set_xlabel(xlabel)
     figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
     return figure
 

@@ -35,8 +35,8 @@ def who_leads(
         names = (f"{ahead}, the best other method ({place}), {noise}." for place, (ahead, noise) in texts.items())
         return "".join(f"{label(method)} is {text}" for text in names)
     if len(gaps) <= 3:
-        places = "; ".join(f"{place}: {ahead}, {noise}" for place, (ahead, noise) in texts.items())
-        return f"{label(method)} against the best other method: {places}."
+        places = ", and ".join(f"{ahead} ({place}), {noise}" for place, (ahead, noise) in texts.items())
+        return f"Compared with the best other method, {label(method)} is {places}."
     low, high = min(gaps, key=gaps.__getitem__), max(gaps, key=gaps.__getitem__)
     return (
         f"{label(method)} leads in {sum(gap > 0 for gap in gaps.values())} of {len(gaps)} columns; its gap to the best "
@@ -103,37 +103,46 @@ def in_pairs(gaps: Sequence[float] | np.ndarray) -> str:
     return f"{np.mean(gaps):+.1f} ± {np.std(gaps, ddof=1):.1f} points in {len(gaps)} pairs of runs"
 
 
-def nearer_to_print(distances: pd.DataFrame) -> str:
+def nearer_to_print(distances: pd.DataFrame, word: str = "with ", start: str = "The") -> str:
     """Compare readings by their mean distance from the printed numbers: a row per number, a column per reading.
 
+    `word` is put before the name of a reading, and `start` begins the sentence.
+
     Example:
-        >>> nearer_to_print(pd.DataFrame({"few images": [6.0, 4.0], "all images": [1.0, 2.0]}))
-        'The mean distance from 2 printed numbers is 5.0 points with few images, 1.5 points with all images.'
+        >>> nearer_to_print(pd.DataFrame({"few images": [6.0, 4.0], "all": [1.0, 2.0]}))
+        'The results are nearer to the 2 printed numbers with all (mean distance 1.5 points; with few images: 5.0).'
     """
-    if distances.empty:
+    if distances.empty or distances.shape[1] < 2:
         return ""
-    kinds = ", ".join(f"{distances[name].mean():.1f} points with {name}" for name in distances)
-    n = len(distances)
-    words = f"mean distance from {n} printed numbers" if n > 1 else "distance from the printed number"
-    return f"The {words} is {kinds}."
+    many, (best, *others) = len(distances) > 1, distances.mean().sort_values(kind="stable").items()
+    told = ", ".join(f"{word}{name}: {distance:.1f}" for name, distance in others)
+    verb, end = ("results are", f"{len(distances)} printed numbers") if many else ("result is", "printed number")
+    near = "nearest" if len(others) > 1 else "nearer"
+    return (
+        f"{start} {verb} {near} to the {end} {word}{best[0]} ({'mean ' * many}distance {best[1]:.1f} points; {told})."
+    )
 
 
-def trend(values: pd.Series, over: str, unit: str = "points", x: Callable[[float], str] = "{:g}".format) -> str:
+def trend(
+    values: pd.Series, over: str, what: str = "Accuracy", unit: str = " %", x: Callable[[float], str] = "{:g}".format
+) -> str:
     """Describe values along the number that is their index: the change between its ends, and the maximum.
 
-    `over` is that number in words, such as "branches", and `x(number)` writes one of its values.
+    `over` is that number in words, such as "branches", and `x(number)` writes one of its values; `what` begins the
+    sentence.
 
     Example:
         >>> trend(pd.Series([70.0, 74.0, 73.0], index=[1, 3, 5]), "branches")
-        'From 1 to 5 branches the change is +3.0 points; the maximum, 74.0, is at 3.'
+        'Accuracy rises by 3.0 points from 1 to 5 branches; its maximum, 74.0 %, is at 3.'
     """
     values = values.sort_index()
     if len(values) < 2:
         return ""
     first, last, top = (x(float(str(at))) for at in (values.index[0], values.index[-1], values.idxmax()))
-    change = round(float(values.iloc[-1] - values.iloc[0]), 1) + 0.0  # no -0.0
-    text = f"From {first} to {last} {over} the change is {change:+.1f} {unit}"
-    return f"{text}; the maximum, {values.max():.1f}, is at {top}."
+    change = round(float(values.iloc[-1] - values.iloc[0]), 1)
+    size = f"{abs(change):.1f}{unit.replace(' %', ' points')}"
+    moves = f"{'rises' if change > 0 else 'falls'} by {size} from {first} to" if change else f"is equal at {first} and"
+    return f"{what} {moves} {last} {over}; its maximum, {values.max():.1f}{unit}, is at {top}."
 
 
 def extremes(values: pd.Series, what: str, unit: str = " %", name: Callable[[str], str] = label) -> str:
@@ -161,8 +170,8 @@ def beside_printed(frame: pd.DataFrame, metric: str = "accuracy") -> str:
     Example:
         >>> two = pd.DataFrame({"what": "FedAvg", "kind": ["as usual", "longer"], "value": [40.0, 46.0], "paper": 42.0})
         >>> print(beside_printed(two).replace(". ", ".\n"))
-        Accuracy longer (as usual, printed): FedAvg 46.0 (40.0, 42.0).
-        The distance from the printed number is 4.0 points longer, 2.0 as usual.
+        The result is nearer to the printed number as usual (distance 2.0 points; longer: 4.0).
+        Accuracy of FedAvg: 46.0 % longer, 40.0 % as usual, 42.0 % printed.
     """
     if frame.empty:
         return ""
@@ -171,18 +180,13 @@ def beside_printed(frame: pd.DataFrame, metric: str = "accuracy") -> str:
     if not others or means.dropna().empty:
         return ""
     [other] = others
-    means = means.dropna().assign(paper=frame.groupby("what")["paper"].first())
+    means = means.dropna()[[other, usual]].assign(printed=frame.groupby("what")["paper"].first())
     told = []
     for what, row in means.iterrows():
-        beside = ", ".join(f"{value:.1f}" for value in row[[usual, "paper"]].dropna())
-        told.append(f"{what} {row[other]:.1f} ({beside})")
+        told.append(f"{what}: {', '.join(f'{value:.1f} % {kind}' for kind, value in row.dropna().items())}")
     printed = means.dropna()
-    text = f"{metric[0].upper()}{metric[1:]} {other} ({usual}{', printed' if len(printed) else ''}): {'; '.join(told)}."
-    if printed.empty:
-        return text
-    far = printed[[usual, other]].sub(printed["paper"], axis=0).abs().mean()
-    words = "The mean distance from the printed numbers" if len(printed) > 1 else "The distance from the printed number"
-    return f"{text} {words} is {far[other]:.1f} points {other}, {far[usual]:.1f} {usual}."
+    nearer = nearer_to_print(printed[[usual, other]].sub(printed["printed"], axis=0).abs(), "")
+    return f"{nearer} {metric[0].upper()}{metric[1:]} of {'; '.join(told)}.".strip()
 
 
 def points_ahead(gap: float, other: str) -> str:

@@ -24,6 +24,8 @@ PALETTE = (BLUE, RED, GREEN, ORANGE, PINK, SKY, BROWN, YELLOW, GREY, BLACK)
 
 SOLID, DASHED, DOTTED, DASHDOT = "-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5))
 
+PRINTED = {"color": BLACK, "markeredgewidth": 1.3, "linestyle": "", "zorder": 1}  # a bar, or a dash in a line's colour
+
 OF_YOURS = (BLUE, GREEN, ORANGE, PINK, SKY, BROWN, YELLOW)  # colours of methods that are not listed below
 
 LINES = {"-": SOLID, "--": DASHED, ":": DOTTED, "-.": DASHDOT, "---": (0, (8, 2))}
@@ -32,6 +34,7 @@ _DATA = {"mnist": "MNIST", "svhn": "SVHN", "digit5": "Digit-5", "femnist": "FEMN
 _DATA |= {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "mnist_m": "MNIST-M", "usps": "USPS"}
 _DATA |= {"cinic10": "CINIC-10", "tinyimagenet": "Tiny-ImageNet", "domainnet": "DomainNet"}
 _DATA |= {"synthetic_digits": "Synthetic Digits"}
+_SETTING = {"dir": "Dir({})", "pat": "{} classes each", "clients": "{} clients", "step": "{}"}  # parts in words
 
 
 def use_style() -> None:
@@ -116,13 +119,20 @@ def label(name: str) -> str:
 
 
 def data_label(name: str) -> str:
-    """Write a data set's name as the papers print it, "cifar10" as "CIFAR-10"; other names stay.
+    """Write the names of data sets as the papers print them, "cifar10" as "CIFAR-10"; other words stay.
 
     Example:
-        >>> data_label("digits"), data_label("digits for cifar10")
-        ('digits', 'digits for CIFAR-10')
+        >>> data_label("digits for cifar10"), data_label("7500 images of cifar10 for cifar10")
+        ('digits for CIFAR-10', '7500 images of CIFAR-10')
     """
-    return " for ".join(_DATA.get(word, word) for word in name.split(" for "))
+    name = re.sub(r"( of (\w+)) for \2$", r"\1", name)
+    return " ".join(_DATA.get(word, word) for word in name.split(" "))
+
+
+def setting_label(part: str) -> str:
+    """Write a part of a setting in words, "dir=0.1" as "Dir(0.1)"; other text stays."""
+    name, _, value = part.partition("=")
+    return _SETTING.get(name, part).format(value)
 
 
 class LineStyle(TypedDict):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from fedlib.report.paper import KEY
-from fedlib.report.style import data_label, label
+from fedlib.report.style import data_label, label, setting_label
 from fedlib.studies.layout import printed_item
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def named(cells: Sequence[Cell], item: str, method: str, dataset: str, setting: 
     others = [cell for cell in cells if cell.item == item]
     common = set.intersection(*({cell.dataset, *cell.setting.split(";")} for cell in others))
     words = [word for word in setting.split(";") if word not in common]
-    return ", ".join([label(method), *([] if dataset in common else [data_label(dataset)]), *words])
+    return ", ".join([label(method), *([] if dataset in common else [data_label(dataset)]), *map(setting_label, words)])
 
 
 def _controls(study: Study, item: str) -> list[str]:

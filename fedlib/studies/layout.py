@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from fedlib.report.paper import KEY, PROTOCOLS, QUANTITIES, format_pm
-from fedlib.report.style import data_label, label
+from fedlib.report.style import data_label, label, setting_label
 
 if TYPE_CHECKING:
     from fedlib.studies.item import Item
@@ -95,11 +95,11 @@ def _parts(key: Sequence[str], rows: str) -> tuple[str, list[str]]:
         "metric": metric,
     }
     row = parts.pop(rows, "") or names.pop(rows, "")
-    words = [f"{name}={value}" if value else name for name, value in parts.items()]
+    words = [setting_label(f"{name}={value}") if value else name for name, value in parts.items()]
     return row, [*(word for word in names.values() if word not in ("", "accuracy")), *words]
 
 
 def _names(words: Sequence[str], common: set[str], stand_in: str) -> list[str]:
     """Words of a column that differ between columns; a replaced data set is named with its stand-in."""
-    new = {pair.split(" for ")[1]: pair for pair in map(data_label, stand_in.split(", ")) if pair}
+    new = {data_label(pair.split(" for ")[1]): data_label(pair) for pair in stand_in.split(", ") if pair}
     return [new.get(word, word) for word in words if word not in common or word in new] or list(words[:1])

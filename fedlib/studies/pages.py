@@ -166,7 +166,8 @@ def printed_and_measured(one: Study, board: pd.DataFrame) -> Figure:
         name = ", ".join(filter(None, (item_title(str(item)), IN_PERCENT[str(metric)])))
         bars = {"xerr": rows["paper_std"].fillna(0), "yerr": rows["std"].fillna(0)}
         ax.errorbar(rows["paper"], rows["value"], **bars, fmt="o", markersize=4, linewidth=0.8, label=name)
-    ends = both[["paper", "value"]].to_numpy(dtype=float) if len(both) else np.array([0.0, 100.0])
+    places, bars = both[["paper", "value"]].to_numpy(float), both[["paper_std", "std"]].fillna(0).to_numpy(float)
+    ends = np.concatenate([places - bars, places + bars]) if len(both) else np.array([0.0, 100.0])
     margin = 0.05 * max(float(np.ptp(ends)), 1)
     limits = ends.min() - margin, ends.max() + margin
     ax.set(xlim=limits, ylim=limits, aspect="equal", xlabel="printed [%]", ylabel="measured [%]")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -317,7 +318,8 @@ class Study:
         """The sentence of an item, the distances of its protocols from print, and its diverged runs; may be ""."""
         sentence = self.item(item).sentence
         text = self._made(item, sentence) if sentence else ""
-        return " ".join(filter(None, [text, self._protocols(item), self.diverged(item)]))
+        text = " ".join(filter(None, [text, self._protocols(item), self.diverged(item)]))
+        return re.sub(r"(?<=[ (])-(?=\d)", "\N{MINUS SIGN}", text)
 
     def _protocols(self, item: str) -> str:
         """The mean distance from the printed numbers with each protocol of an item, if their runs differ."""

@@ -80,8 +80,14 @@ def directions(sizes):
 @directions.shows
 def _(study):
     numbers = study.numbers("directions")
-    told = {data_label(data): differences(own, *CONTRASTS) for data, own in numbers.groupby("data", sort=False)}
-    yield " ".join(f"{data}: {text}" for data, text in told.items() if text)
+    table = numbers.pivot_table(index=["data", "seed"], columns="method", values="value", sort=False)
+    table, told = table.reindex(columns=["fedcs-fc2", WHITE, "fedavg"]), []
+    words = "The learned directions (red minus blue) change", "Whitening alone (blue minus black) changes"
+    for text, (one, other) in zip(words, CONTRASTS, strict=True):
+        means = (table[one] - table[other]).dropna().groupby("data", sort=False).mean()
+        gaps = ", ".join(f"{gap:+.1f} points ({data_label(str(data))})" for data, gap in means.items())
+        told += [f"{text} weighted F1, for the same seeds, by {gaps}."] if gaps else []
+    yield " ".join(told)
     yield method_panels(numbers, ["data"], **F1)
 
 
@@ -93,9 +99,12 @@ def show_pairs(one: Item, settings: tuple[str, str], words: tuple[str, str]) -> 
         keys = ["data", "method", "seed"]
         table = study.numbers(one.name).pivot_table(index=keys, columns="setting", values="value", sort=False)
         means = table.reindex(columns=settings).dropna().groupby(keys[:2], sort=False).mean()
-        change = means[settings[1]] - means[settings[0]]
-        told = ", ".join(f"{points:+.1f} points ({label(method)})" for (_, method), points in change.items())
-        yield f"Weighted F1, {words[1]} minus {words[0]}: {told}." if told else ""
+        change = enough(means[settings[1]] - means[settings[0]]).droplevel(0)
+        low, high = (f"{change[name]:+.1f} points ({label(name)})" for name in (change.idxmin(), change.idxmax()))
+        yield (
+            f"Weighted F1 {words[1]} (full dots) minus {words[0]} (hollow dots) is {low} to {high}: "
+            f"{(change > 0).sum()} of {len(change)} methods gain."
+        )
         yield dumbbell_panels(means, words, CHANCE, **F1)
 
 
@@ -123,17 +132,17 @@ def with_printed(study, name: str) -> pd.DataFrame:
     return numbers.merge(printed[[*KEYS, "paper"]], how="left", on=KEYS)
 
 
-def distances(numbers: pd.DataFrame) -> str:
+def distances(numbers: pd.DataFrame, where: str = "The") -> str:
     """Compare the settings in the column kind by their mean distance from the printed numbers."""
     table = numbers.pivot_table(index=[*KEYS, "paper"], columns="kind", values="value", sort=False)
-    return nearer_to_print(table.sub(table.index.get_level_values("paper"), axis="index").dropna().abs())
+    return nearer_to_print(table.sub(table.index.get_level_values("paper"), axis="index").dropna().abs(), start=where)
 
 
 @item(
     "Tables 1 and 2 with fewer images: weighted F1 [%] by the number of images of all clients together.",
     rows="dataset",
     digits=1,
-    alt="Weighted F1 of every method on MNIST and CIFAR-10, darker with more images; red bars are printed values.",
+    alt="Weighted F1 of every method on MNIST and CIFAR-10, darker with more images; black bars are printed values.",
     explains=("table1", "table2"),
 )
 def few(sizes):
@@ -147,8 +156,8 @@ def few(sizes):
 def _(study):
     numbers = with_printed(study, "few").sort_values("images", key=partial(pd.to_numeric, errors="coerce"))
     numbers = numbers.assign(kind=numbers["images"] + " images")
-    told = {data_label(data): distances(own) for data, own in numbers.groupby("data", sort=False)}
-    yield " ".join(f"{data}: {text}" for data, text in told.items() if text)
+    own = [distances(own, f"On {data_label(data)} the") for data, own in numbers.groupby("data", sort=False)]
+    yield " ".join(filter(None, own))
     yield shaded_panels(numbers, "kind", **SHADED)
 
 
@@ -158,7 +167,7 @@ def _(study):
     rows="dataset",
     digits=1,
     alt="FedRep's weighted AUC and F1 by data set: light with a personal classifier, dark with all linear layers "
-    "personal; red bars are printed values.",
+    "personal; black bars are printed values.",
     explains=tuple(TABLES.values()),
 )
 def personal_layers(sizes):
@@ -209,7 +218,7 @@ alpha.says(lambda study: who_leads(study.numbers("alpha"), "fedcs-fc1"))
 @item(
     "Weighted F1 [%] of Table 2 after more rounds and epochs.",
     digits=1,
-    alt="Weighted F1 of two methods: light as in Table 2, dark after more training; red bars are printed values.",
+    alt="Weighted F1 of two methods: light as in Table 2, dark after more training; black bars are printed values.",
     explains=("table2",),
 )
 def long(sizes):

@@ -119,7 +119,8 @@ def _(study):
     for ax, space in zip(upper.subplots(1, 2), ("z", last), strict=True):
         draw_clouds(ax, planes[space], groups[:5] if space == last else [])
         ax.set_title(f"{SPACES[space]}: {np.mean(shares[space]):.0f} % nearest\nto their own group's centre")
-    lines = {"z": ("z", GREY), "random": ("c, whitening only", BLUE), last: ("c, FedCS", RED)}
+    lines = {"z": ("z", GREY), "c": ("c, end of the run", BLACK), "random": ("c, whitening only", BLUE)}
+    lines[last] = "c, more alignments" if last != "c" else "c, end of the run", RED
     ax = lower.subplots()
     dots(ax, [(text, shares[space], color) for space, (text, color) in lines.items() if space in shares])
     mark_chance(ax, 100 / len(groups), "y")

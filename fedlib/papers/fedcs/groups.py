@@ -14,7 +14,7 @@ from fedlib.report.marks import panels
 from fedlib.report.panels import line_panels
 from fedlib.report.partition_plots import plot_partition
 from fedlib.report.style import BLACK, BLUE, PALETTE, RED, data_label, label
-from fedlib.studies.item import Cell, Item, item
+from fedlib.studies.item import Cell, Item, enough, item
 from fedlib.studies.tasks import Kept, Probe, profile_of
 
 OTHER_DIGITS = {"mnist_m": "MNIST-M-style", "digits": "digits in colour", "printed_digits": "printed digits"}
@@ -130,15 +130,17 @@ def partition(title: str, alt: str, name: str, datasets: Sequence[str], draw: Ca
 
     @sizes_of_clients.shows
     def _(study):
-        rows = study.numbers(name).groupby("metric")["value"].first()
+        kinds = {str(r.kept["of class"]): (d, r.kept) for d in datasets for r in study.rows_behind(name, dataset=d)}
+        (_, first), *others = enough([*kinds.values()])  # each partition once
+        where = " of the upper panel" if others else ""
         yield (
-            f"{rows['unseen']:.0f} of {rows['clients']:.0f} clients (right of the dotted line) never train; the "
-            f"smallest client has {rows['smallest']:.0f} images, the largest {rows['largest']:.0f}."
+            f"{first['unseen']} of {first['clients']} clients (right of the dotted line) never train; the smallest "
+            f"client{where} has {first['smallest']} images, the largest {first['largest']}."
         )
-        kinds = {str(row.kept["of class"]): row.kept for row in study.rows_behind(name)}  # each partition once
         figure, axes = panels(len(kinds), 2.0, across=1)
-        for ax, one in zip(axes, kinds.values(), strict=True):
+        for ax, (data, one) in zip(axes, kinds.values(), strict=True):
             draw(study, ax, one)
+            ax.set_title(data_label(data), loc="left")
             ax.axvline(one["clients"] - one["unseen"] - 0.5, color="black", linestyle=":")
             ax.set_xlabel("client (right of the dotted line: never seen in training)")
         if name == "fig4":

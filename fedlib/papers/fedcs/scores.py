@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from fedlib.papers.fedcs.sizes import ADAPTING, CONTROL, METRICS, SHIFT, WHITE, inferred_run, run, unseen_clients
-from fedlib.report.marks import mark_chance, name_ends, panels
+from fedlib.report.marks import if_near, mark_chance, name_ends, panels
 from fedlib.report.panels import dumbbell_panels, line_panels, line_style, method_panels
 from fedlib.report.sentences import extremes, paired_difference
 from fedlib.report.style import BLACK, BLUE, GREY, RED, data_label, label
@@ -95,7 +95,7 @@ def group_curves(study, name: str, metric: str) -> pd.DataFrame:
 def _(study):
     means = group_curves(study, "control", "f1").groupby(["who", "method", "seed", "round"], sort=False)["value"].mean()
     titles = {"train": "training clients", "unseen": "clients never seen in training"}
-    style = {"named": named, "look": look, "ylabel": "weighted F1 [%]", "ylim": (0, 100), "height": 2.1}
+    style = {"named": named, "look": look, "ylabel": "weighted F1 [%]", "ylim": (0, None), "height": 2.1}
     return line_panels(means.reset_index(), "round", ["who"], titles.get, CHANCE, **style)
 
 
@@ -118,7 +118,7 @@ def table(name: str, data: str) -> Item:
         name=name,
         protocols={"inferred": {"inferred": True}, "text": {}},  # readings A34 and A35
         alt=f"Weighted F1 of every method on {data_label(data)} or substitute data: dots are seeds, grey bars the "
-        "standard deviation over clients, crosses printed values.",
+        "standard deviation over clients, black bars printed values.",
     )
     def scores(sizes, inferred=False):
         make = inferred_run if inferred else run
@@ -175,10 +175,13 @@ def curves(name: str, data: str) -> Item:
             found = pd.concat([row.curve() for row in study.rows_behind(name, method=method)])
             lines[method] = found[found["when"] == when(method)].groupby("round")[["client_mean", "client_std"]].mean()
         last = max([line.index[-1] for method, line in lines.items() if method != "local_only"] or [1])
+        low = min(((line["client_mean"] - line["client_std"]).min() for line in lines.values()), default=0.0)
+        level = if_near(CHANCE, [low, 100.0])
+        low = low - 3 if np.isnan(level) else 0
         figure, axes = panels(len(lines), 1.5, sharex=True, sharey=True)
         for ax, (method, line) in zip(axes, lines.items(), strict=True):
             mean, std, color = line["client_mean"], line["client_std"], look(method)["color"]
-            ax.set(title=label(method), ylim=(0, 102), xlim=(0, last), xlabel="round", ylabel="accuracy [%]")
+            ax.set(title=label(method), ylim=(low, 102), xlim=(0, last), xlabel="round", ylabel="accuracy [%]")
             for other in lines.values():
                 ax.plot(other["client_mean"], color=LIGHT, linewidth=0.8)
             if len(line) == 1:  # Local-Only: evaluated once
@@ -186,7 +189,7 @@ def curves(name: str, data: str) -> Item:
             else:
                 ax.plot(mean, linewidth=1.8, **look(method))
                 ax.fill_between(line.index, mean - std, mean + std, color=color, alpha=0.15, linewidth=0)
-            mark_chance(ax, CHANCE, text="chance" if ax is axes[0] else "")
+            mark_chance(ax, level, text="chance" if ax is axes[0] else "")
             name_ends(ax, {f"{mean.iloc[-1]:.0f}": (last, mean.iloc[-1], color)})
             ax.label_outer()
         yield figure
@@ -240,7 +243,8 @@ def _(study):
     means = change.assign(kind=change["method"].map(kind)).pivot_table("value", "data", "kind", sort=False).dropna()
     told = []
     for data, own in means.iterrows():
-        told.append(f"{data_label(data)}: {', '.join(f'{points:+.1f} with {kind}' for kind, points in own.items())}")
-    yield f"Unseen clients minus training clients, in points of weighted F1: {'; '.join(told)}." if told else ""
+        told.append(f"on {data_label(data)} by {', '.join(f'{gap:+.1f} with {kind}' for kind, gap in own.items())}")
+    start = "From training clients (hollow) to unseen ones (full), weighted F1 changes [points]"
+    yield f"{start} {'; '.join(told)}." if told else ""
     look = F1 | {"look": lambda method: {"color": KINDS[kind(method)]}}
     yield dumbbell_panels(both, ("training clients", "unseen clients"), CHANCE, **look)

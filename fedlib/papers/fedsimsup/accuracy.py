@@ -20,7 +20,7 @@ EARLY = 50  # the round at which Fig. 2 is read first
 EQUAL = "all $s_{ij}=1$"
 BETA = {"beta": 0.001}  # of Per-FedAvg, whose outer step is not printed (reading A14)
 last_five = partial(Row.score, last=5)  # accuracy [%], pooled over clients (readings A19 and A20)
-DOTS = "Accuracy of each method: small dots are seeds, large ones their mean, crosses printed values."
+DOTS = "Accuracy of each method: small dots are seeds, large ones their mean, black bars printed values."
 
 
 def over_rounds(summary: Callable[[pd.Series], float], after: float, row: Row, until: float = np.inf) -> float:
@@ -104,7 +104,7 @@ def of_kind(kind: str, row: Row, original: Row | None = None, until: float = np.
 
 @item(
     "Table 3: accuracy [%] with randomly drawn supervisors, by kind and over all clients, and with L for all clients.",
-    alt="Accuracy by kind of supervisor: small dots are seeds, large ones their mean, crosses printed values.",
+    alt="Accuracy by kind of supervisor: small dots are seeds, large ones their mean, black bars printed values.",
 )
 def table3(sizes):
     for column in columns(sizes, "dir"):
@@ -167,9 +167,10 @@ def _(study):
     texts = []
     for (name, data, dir), own in numbers.groupby(["dataset", "data", "dir"], sort=False):
         half = own[own["round"].between(rounds[name] / 2, rounds[name])].groupby("round")["value"].mean()
-        text, state = trend(half, "rounds"), "converged" if np.ptp(half.iloc[[0, -1]]) < 2 else "not converged"
-        texts += [f"{place(study, data, f'dir={dir}')} ({state}): f{text[1:-1]}"] if text else []
-    yield f"Accuracy of FedSimSup (red). {'. '.join(texts)}." if texts else ""
+        text = trend(half, "rounds", f"On {place(study, data, f'dir={dir}')}, the accuracy of FedSimSup (red)")
+        state = "converged" if np.ptp(half.iloc[[0, -1]]) < 2 else "not converged"
+        texts += [f"{text[:-1]} ({state})."] if text else []
+    yield " ".join(texts)
     curves, look = study.curves("fig2").query("metric == 'last_tenth'"), {"ylim": (0, None), "sharex": False}
     yield line_panels(curves, "round", title=partial(place, study), chance=chance, y="accuracy", **look)
 

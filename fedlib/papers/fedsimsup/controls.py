@@ -35,14 +35,14 @@ def with_printed(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def kinds_beside_print(study, frame: pd.DataFrame, kind: str):
-    """A panel for each column of Tables 1 and 2, a line for each method and kind, crosses at the printed numbers."""
+    """A panel for each column of Tables 1 and 2, a line for each method and kind, black bars at the printed numbers."""
     frame = frame.assign(method=frame["method"] + ", " + frame[kind])
     return method_panels(frame, ("data", "place"), partial(place, study), chance)
 
 
 @item(
     "Control: accuracy [%] of a wide (32-64-512) and a narrow network (6-16-120-84): pooled, by client, best round.",
-    alt="Accuracy of each method with the wide and the narrow network; crosses are printed values.",
+    alt="Accuracy of each method with the wide and the narrow network; black bars are printed values.",
     explains=("table1", "table2", "table3"),
 )
 def network(sizes):
@@ -70,7 +70,7 @@ def _(study):
 @item(
     "Control: accuracy [%] of the narrow network with ten times as many rounds; extremes in the last fifth of them.",
     rows="round",
-    alt="Accuracy over the rounds, a line for each method, with crosses at the printed values.",
+    alt="Accuracy over the rounds, a line for each method, with dashes at the printed values.",
     explains=("table1",),
     digits=1,
 )
@@ -87,7 +87,7 @@ def long(sizes):
 
 
 def curves_beside_print(curves: pd.DataFrame, **look):
-    """Accuracy over the rounds, a panel for each partition, crosses at the printed numbers."""
+    """Accuracy over the rounds, a panel for each partition, dashes at the printed numbers."""
     look |= {"y": "accuracy", "printed": "paper", "ylim": (0, None)}
     return line_panels(curves, "round", ["place"], partition_label, chance, **look)
 
@@ -108,7 +108,7 @@ def _(study):
 @item(
     "Control: accuracy [%] from FedRep to FedPAC, one change at a time.",
     rows="step",
-    alt="Accuracy over the rounds, a line for each change, with crosses at the printed values.",
+    alt="Accuracy over the rounds, a line for each change, with dashes at the printed values.",
     explains=("table1",),
     digits=1,
 )
@@ -129,7 +129,7 @@ def _(study):
     step = curves["setting"].str.extract("step=(.*)", expand=False)
     frame = with_printed(curves.assign(method=np.where(step == STEPS[0], "fedrep", "fedpac")))
     frame = frame.assign(step=step, paper=frame["paper"].where(step.isin(STEPS[::3])))  # of both ends
-    texts = ["Accuracy in the best round, FedPAC (orange) minus FedRep (green)."]
+    texts = []
     for column, rows in frame.groupby("place", sort=False):
         best = rows.pivot_table(index="step", columns="seed", values="accuracy", aggfunc="max", sort=False)
         changes = best.dropna(axis="columns").diff().iloc[1:]
@@ -139,8 +139,9 @@ def _(study):
         printed = f" (printed {paper[STEPS[-1]] - paper[STEPS[0]]:+.1f})" if len(paper) == 2 else ""
         points = ", ".join(f"{step} {value:+.1f}" for step, value in changes.mean(axis="columns").items())
         total = in_pairs(changes.sum().to_numpy())
-        texts.append(f"{partition_label(str(column))}: {total}{printed}, of which {points}.")
-    yield " ".join(texts) if len(texts) > 1 else ""
+        start = f"In the best round with {partition_label(str(column))}, the accuracy of FedPAC (orange) minus that of"
+        texts.append(f"{start} FedRep (green) is {total}{printed}, of which {points}.")
+    yield " ".join(texts)
     colors = method_style("fedrep")["color"], GREY, BLACK, method_style("fedpac")["color"]
     looks = {step: {"color": color} for step, color in zip(STEPS, colors, strict=True)}
     yield curves_beside_print(frame, line="step", named=str, look=looks.__getitem__)
@@ -149,7 +150,7 @@ def _(study):
 @item(
     "Control: accuracy [%] of FedRep with the narrow network, without and with fine-tuning of the classifiers.",
     rows="classifier",
-    alt="Accuracy without and with fine-tuning of the classifiers; crosses are printed values.",
+    alt="Accuracy without and with fine-tuning of the classifiers; black bars are printed values.",
     explains=("table1",),
     digits=1,
 )

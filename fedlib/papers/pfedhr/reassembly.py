@@ -80,7 +80,7 @@ def fig2(study):
     for x, y, text in (
         (1.4, 3.0, "1 cut the uploads\ninto blocks"),
         (4.9, 3.0, "2 group similar blocks\n(equations 3, 4)"),
-        (2.6, -0.9, "3 chain a block of each group, stitch, train on public images"),
+        (2.9, -0.85, "3 chain a block of each group,\nstitch, train on public images"),
         (3.1, -3.9, "4 each client learns from its labels and from\nthe candidate most similar to its own network"),
     ):
         ax.text(x, y, text, ha="center", va="center")
@@ -160,7 +160,7 @@ def candidates(sizes):
 def _(study):
     numbers = study.numbers("candidates").astype({"K": int})
     mean = numbers.pivot_table(index="K", columns="metric", values="value")
-    text = trend(mean["M"], "groups", "candidates per round")
+    text = trend(mean["M"], "groups", "The number of candidates per round", "")
     yield f"{text} With {mean['none'].idxmax()} groups {mean['none'].max():.0f} % of the rounds have no candidate."
     numbers = accuracy.by_labels(numbers.assign(method=numbers["split"].map(accuracy.SPLIT)))
     by, look = ["data", "metric"], accuracy.split_style
@@ -187,18 +187,21 @@ def fig7(sizes):
     return accuracy.of_pfedhr(sizes, "changed", "sources", "legal")
 
 
-@fig7.draw
+@fig7.shows
 def _(study):
     row = first_run(study)
     rounds = {full["round"]: unpacked(full) for full in row.kept["full"]}
     taught = [{i for i, m in zip(seen.clients, seen.match, strict=True) if m >= 0} for seen in rounds.values()]
     client = min(enough(set.intersection(*taught)))
+    chains = {t: seen.candidates[seen.match[seen.clients.index(client)]] for t, seen in rounds.items()}
+    told = " and ".join(f"{len({upload for upload, _ in chain})} clients in round {t}" for t, chain in chains.items())
+    yield f"The teacher of client {client} consists of blocks (filled) from the uploads of {told}."
     figure, axes = panels(len(rounds), 1.6, across=1)
     for ax, (t, seen) in zip(axes, rounds.items(), strict=True):
-        place = seen.clients.index(client)
-        plot_chain(*pool(row, seen), seen.candidates[seen.match[place]], ax)
-        ax.set_title(f"round {t}: teacher of client {client}, accuracy {100 * seen.right[place]:.0f} %", loc="left")
-    return figure
+        plot_chain(*pool(row, seen), chains[t], ax)
+        right = 100 * seen.right[seen.clients.index(client)]
+        ax.set_title(f"round {t}: teacher of client {client}, accuracy {right:.0f} %", loc="left")
+    yield figure
 
 
 def draw_teachers(row: Row, t: int) -> Figure:

@@ -35,7 +35,7 @@ def chance(rows: pd.DataFrame) -> float:
 
 @item(
     "Table I: accuracy [%] on the five pairs after fine-tuning, mean over clients.",
-    alt="Accuracy of four methods: small dots are seeds, large ones their mean, crosses printed values.",
+    alt="Accuracy of four methods: small dots are seeds, large ones their mean, black bars printed values.",
 )
 def table1(sizes):
     for method in PAIRED:
@@ -69,13 +69,12 @@ def _(study):
     yield f"pFedMB reaches 99 % of the final accuracy {' and '.join(texts)}." if texts else ""
     rows = [(method, row) for method in PAIRED for row in best_rows(study, "table1", method)]
     frame = pd.concat(reported_curve(row).reset_index().assign(method=m, seed=row.seed) for m, row in rows)
-    low = min(45.0, *frame["client_mean"])
-    yield line_panels(frame, "round", (), chance=50.0, y="client_mean", ylim=(low, 101), height=2.6)
+    yield line_panels(frame, "round", (), chance=50.0, y="client_mean", height=2.6)
 
 
 @item(
     "Table II: accuracy [%] after fine-tuning, mean over clients.",
-    alt="Accuracy of the methods as dots, one panel for each partition; crosses are printed values.",
+    alt="Accuracy of the methods as dots, one panel for each partition; black bars are printed values.",
 )
 def table2(sizes):
     for at, method in product(columns(sizes), sizes.methods):
@@ -133,6 +132,9 @@ def by_branches(study, *items: str) -> pd.DataFrame:
 def branch_panels(frame: pd.DataFrame) -> Figure:
     """A panel for each column: accuracy against the number of branches."""
     figure = line_panels(frame, "branches", AT, place, chance, look=method_style, height=2.2)
+    for ax in figure.axes:
+        middle, half = np.mean(ax.get_ylim()), max(3.0, np.ptp(ax.get_ylim()) / 2)  # tenths of a point look small
+        ax.set_ylim(middle - half, middle + half)
     figure.axes[-1].set(xlabel="branches (1: FedAvg)", xticks=sorted({*frame["branches"]}))
     return figure
 
@@ -140,7 +142,11 @@ def branch_panels(frame: pd.DataFrame) -> Figure:
 def trend_by_column(frame: pd.DataFrame) -> str:
     """Accuracy along the number of branches, in each column."""
     mean = {key: rows.groupby("branches")["value"].mean() for key, rows in frame.groupby([*AT])}
-    return " ".join(f"{place(*key)}: {trend(values, 'branches')}" for key, values in mean.items() if len(values) > 1)
+    return " ".join(
+        trend(values, "branches", f"With {place(*key)}, the accuracy")
+        for key, values in mean.items()
+        if len(values) > 1
+    )
 
 
 @item(

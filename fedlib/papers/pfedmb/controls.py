@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 from itertools import product
+from textwrap import fill
 
 import numpy as np
 import pandas as pd
@@ -18,7 +19,7 @@ from fedlib.papers.pfedmb.sizes import PAIRED, PAIRS, SIGMAS, B, controlled, pai
 from fedlib.report.panels import line_panels, method_panels
 from fedlib.report.paper import reported
 from fedlib.report.sentences import against_seeds, extremes, nearer_to_print, points_ahead, trend
-from fedlib.report.style import GREY, ORANGE, label, method_style
+from fedlib.report.style import ORANGE, label, method_style
 from fedlib.studies.item import Cell, item
 
 SURE = 40.0  # softmax([40, 0, ...]) is (1, 0, ...) up to float32
@@ -75,7 +76,7 @@ def compared(study, control: str) -> pd.DataFrame:
 def variant_panels(frame: pd.DataFrame) -> Figure:
     """A panel for each metric; baselines have their colours, variants are orange."""
     look = {name: BASELINES.get(name, {"color": ORANGE}) for name in frame["method"]}
-    text = {"title": PANELS.get, "named": str, "look": look.get, "xlabel": ""}
+    text = {"title": PANELS.get, "named": partial(fill, width=26), "look": look.get, "xlabel": ""}
     return method_panels(frame, ("metric",), **text, best_first=True, sharex=False)
 
 
@@ -99,7 +100,7 @@ def changes(frame: pd.DataFrame, rival: str) -> str:
 @item(
     "Ablation on the five pairs: accuracy [%] of the methods of Table I and of variants of pFedMB.",
     rows="metric",
-    alt="Accuracy of the methods of Table I and of variants of pFedMB as dots; crosses are printed values.",
+    alt="Accuracy of the methods of Table I and of variants of pFedMB as dots; black bars are printed values.",
     explains=("table1",),
 )
 def pairs_parts(sizes):
@@ -168,7 +169,7 @@ def _(study):
 @item(
     "Control: accuracy [%] of FedAMP with weaker regularisation towards its cloud models (lambda).",
     rows="lam",
-    alt="Accuracy of FedAMP (green) against lambda, with a dotted line at the printed accuracy.",
+    alt="Accuracy of FedAMP (green) against lambda, with a dash at the printed accuracy.",
     explains=("table2",),
 )
 def pull(sizes):
@@ -184,7 +185,5 @@ def _(study):
     table = frame.pivot_table(index="at", columns="lam", values="value").dropna()
     far = table.sub(frame.groupby("at")["paper"].first(), axis=0).dropna().abs()
     yield nearer_to_print(far.rename(columns="λ = {:g}".format)) if far.shape[1] > 1 else ""
-    both = pd.concat([frame, frame.assign(method="paper", seed=-1, value=frame["paper"])])
-    looks = {"fedamp": {**method_style("fedamp"), "linestyle": "-"}, "paper": {"color": GREY, "linestyle": ":"}}
-    text = {"named": {"fedamp": "FedAMP", "paper": "printed"}.get, "xlabel": "strength λ of the regularisation"}
-    yield line_panels(both, "lam", AT, place, look=looks.get, xscale="log", height=2.2, **text)
+    text = {"printed": "paper", "xlabel": "strength λ of the regularisation", "look": method_style}
+    yield line_panels(frame, "lam", AT, place, xscale="log", height=2.2, **text)

@@ -14,7 +14,7 @@ from fedlib.papers.pfedsim.measure import DOMAINS, by_domain, made
 from fedlib.papers.pfedsim.sizes import PROTOCOLS, local, run, warmed
 from fedlib.report.charts import plot_heatmaps, plot_points
 from fedlib.report.panels import in_words, line_panels, method_panels
-from fedlib.report.sentences import against_seeds, who_leads
+from fedlib.report.sentences import against_seeds, points_ahead, who_leads
 from fedlib.report.style import BLUE, GREY, ORANGE, RED, WIDE, label
 from fedlib.streams import generator
 from fedlib.studies.item import Cell, drawing, enough, item
@@ -74,16 +74,16 @@ def _(study):
     ends, texts = {0.0: "without a warm-up", 1.0: "with FedAvg alone"}, []
     for (data, alpha), rows in numbers.groupby(["data", "dir"], sort=False):
         mean, place = rows.groupby("rho")["value"].mean(), in_words(data, f"dir={alpha}")
-        losses = [f", {mean.max() - mean[rho]:.1f} points more than {end}" for rho, end in ends.items() if rho in mean]
+        losses = [f"{mean.max() - mean[rho]:.1f} points more than {end}" for rho, end in ends.items() if rho in mean]
         best = f"the best of {len(mean)} shares ({mean.idxmax():g}) has an accuracy of {mean.max():.1f} %"
-        texts.append(f"{place}: {best}{''.join(losses)}")
-    yield f"{'; '.join(texts)}." if texts else ""
+        texts.append(f"On {place}, {', '.join(filter(None, [best, ' and '.join(losses)]))}.")
+    yield " ".join(texts)
     printed = study.table("table6").dropna(subset="paper")  # of the same data and label skew
     parts = pd.DataFrame(map(parts_of, printed["setting"]), index=printed.index, columns=["dir", "rho"])
     printed = printed[["dataset"]].join(parts).assign(value=printed["paper"], method="paper", seed=-1)
     printed = printed.merge(numbers[[*key, "data"]].drop_duplicates(), on=key).astype({"rho": float})
     both = pd.concat([numbers, printed], ignore_index=True)
-    names = {"pfedsim": "measured", "paper": "paper"}
+    names = {"pfedsim": "measured", "paper": "printed"}
     looks = {"pfedsim": {"color": RED, "marker": "*"}, "paper": {"color": GREY, "linestyle": ":", "marker": "x"}}
     text = {"xlabel": r"share $\rho$ of FedAvg rounds", "ylim": (0, 100), "height": 2.2}
     text |= {"named": names.get, "look": looks.get, "chance": chance(study)}
@@ -180,6 +180,6 @@ def _(study):
     else:
         meaning = ": the similarity helps" if gain > 0 else ": weights without it are better here"
     return (
-        f"pFedSim (red) minus the better of uniform and shuffled weights (blue): {gain:+.1f} points, "
+        f"pFedSim (red) is {points_ahead(gain, 'the better of uniform and shuffled weights (blue)')}, "
         f"{against_seeds(gain, noise)}{meaning}."
     )

@@ -38,7 +38,8 @@ def fig1(sizes):
 
 @fig1.shows
 def _(study):
-    first, last = study.means("fig1", "setting", "layer=0", "layer=4")
+    means = study.means("fig1", "setting", *(f"layer={k}" for k in LAYERS)).to_numpy()
+    first, last = means[[0, -1]]
     more = "more" if first - last > 0.1 else "no more"
     text = f"Linear CKA between models of different clients is {first:.2f} in the first layer and {last:.2f} in the"
     yield f"{text} classifier: the classifier reflects the client's own data {more} than the first layer."
@@ -46,7 +47,8 @@ def _(study):
     figure, axes = panels(len(LAYERS), 1.6, across=3, sharex=True, sharey=True, layout="compressed")
     for ax, k in zip(axes, LAYERS, strict=True):
         ax.imshow(np.array(row.kept[f"matrix {k}"]), vmin=0, vmax=1)
-        ax.set(title=f"layer {k}" if k < 4 else "classifier", xlabel="client", ylabel="client")
+        name = f"layer {k}" if k < 4 else "classifier"
+        ax.set(title=f"{name}: {means[k]:.2f}", xlabel="client", ylabel="client")
         ax.set(xticks=range(0, 10, 3), yticks=range(0, 10, 3))
         ax.grid(False)
         ax.label_outer()
@@ -62,7 +64,7 @@ def pairs_of_clients(sizes) -> Probe:
 
 @item(
     "Table 2: four similarity measures and the data similarity, for four pairs of clients.",
-    alt="Four panels, one for each measure: its value for four pairs of clients against their data similarity.",
+    alt="Four panels, one for each measure by data similarity: four pairs of clients, a line for each seed.",
     digits=3,
 )
 def table2(sizes):
@@ -168,10 +170,10 @@ def learned(sizes):
 @learned.shows
 def _(study):
     tau = study.means("learned", "setting", metric="tau")
-    words = tau.index.str.replace(";", ", ")
+    words = tau.index.str.replace("dir=([^;]*);rho=", r"Dir(\1), rho = ", regex=True)
     ends = " to ".join(dict.fromkeys(f"{tau.iloc[i]:.2f} ({words[i]})" for i in (tau.argmin(), tau.argmax())))
-    text = "Cells on the diagonal are pairs of clients with the same main class. Over all pairs that were sampled"
-    yield f"{text} together, Kendall's tau of Phi with the data similarity is {ends}."
+    text = "Over all pairs of clients that were sampled together, Kendall's tau of Phi (left) with the data similarity"
+    yield f"{text} (right) is {ends}. The clients of a pair on the diagonal have the same main class."
     row = next(row for row in study.rows_behind("learned") if "phi" in row.kept)
     figure, axes = plt.subplots(1, 2, figsize=(WIDE, 2.7), sharey=True, layout="compressed")
     for ax, name, title in zip(axes, ("phi", "truth"), (r"the server's $\Phi$", "data similarity"), strict=True):
