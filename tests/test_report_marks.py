@@ -5,7 +5,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedlib.report.marks import apart, dots, mark_chance, name_ends, panels, seeds_and_mean
+from fedlib.report.marks import apart, dots, if_near, mark_chance, name_ends, panels, seeds_and_mean
 
 
 @pytest.fixture
@@ -59,6 +59,12 @@ def test_what_the_paper_prints_is_a_bar_in_its_line_and_the_legend_says_so_once(
     [legend] = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == ["printed"]
     plt.close(figure)
+
+
+def test_chance_is_left_out_far_below_the_values_only():
+    assert np.isnan(if_near(10.0, [80.0, np.nan, 90.0]))
+    assert if_near(10.0, [40.0, 90.0]) == 10.0
+    assert if_near(50.0, [14.0, 28.0]) == 50.0
 
 
 def test_chance_is_a_line_along_either_axis_unless_nobody_knows_it(ax):
