@@ -2,11 +2,13 @@
 
 import ast
 import io
+import os
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import NamedTuple
+from urllib.parse import parse_qs
 
 import ipywidgets as widgets
 import numpy as np
@@ -77,6 +79,7 @@ class Setting(NamedTuple):
 class Preset(NamedTuple):
     """Two settings for a demonstration, and a sentence about it, with the section of a notebook that explains it."""
 
+    key: str  # in the address of a page: ?preset=key
     name: str
     sides: tuple[Setting, Setting]
     sentence: str
@@ -87,6 +90,7 @@ class Preset(NamedTuple):
 IN_PAIRS = Setting(partition="pairs", method="fedavg")
 PRESETS = (
     Preset(
+        "skew",
         "Label skew breaks FedAvg",
         (Setting(method="fedavg"), Setting(method="fedavg", partition="iid")),
         "Left: clients with few classes each. Right: the same images distributed evenly. The mean accuracy (red) rises "
@@ -95,6 +99,7 @@ PRESETS = (
         "5. The limits of one common network",
     ),
     Preset(
+        "twins",
         "pFedSim finds the twins",
         (IN_PAIRS._replace(method="pfedsim", hyper="generalization=0"), IN_PAIRS),
         "Every client has a twin with the same classes. Bright squares along the diagonal (left, bottom) show that the "
@@ -103,6 +108,7 @@ PRESETS = (
         "4. The method",
     ),
     Preset(
+        "branches",
         "pFedMB's branches",
         (IN_PAIRS._replace(method="pfedmb", hyper="branches=4, share_alpha=True"), IN_PAIRS),
         "Every client has a twin with the same classes. A bright cell (left, bottom) is a branch with much weight in "
@@ -208,7 +214,7 @@ class Playground(widgets.VBox):
         self.start = widgets.Button(description="Start", button_style="primary", tooltip="Train both settings.")
         self.stop = widgets.Button(description="Stop", disabled=True, tooltip="Stop after this round.")
         self.status = widgets.Label("")
-        self.note = widgets.HTML("")
+        self.note = widgets.Output()
         self.presets = [widgets.Button(description=preset.name, tooltip=preset.sentence) for preset in PRESETS]
         self.controls = [self._controls(side) for side in sides]
         wide = widgets.Layout(width="365px", max_width="100%")
@@ -228,15 +234,21 @@ class Playground(widgets.VBox):
 
     def _begin(self, preset: Preset | None = None) -> None:
         """Train in the background, with the settings of a preset or those that are chosen."""
-        self.note.value = ""
+        self.note.outputs = ()
         if preset:
-            address = f"{preset.notebook}.ipynb#{preset.section.replace(' ', '-')}"
-            link = f'<a href="{address}" target="_blank" style="text-decoration: underline">'
-            self.note.value = f"{preset.sentence} {link}Explained in {preset.notebook}, section {preset.section}</a>"
-            for one, side in zip(self.controls, preset.sides, strict=True):
-                for name, value in side._asdict().items():
-                    one[name].value = value
+            self.choose(preset)
         threading.Thread(target=self.train, daemon=True).start()
+
+    def choose(self, preset: Preset) -> None:
+        """Set the controls to a preset, and say what it shows."""
+        where = f"Explained in {preset.notebook}, section {preset.section}"
+        if "VOILA_REQUEST_URL" not in os.environ:  # Voila shows this notebook only
+            where = f"[{where}]({preset.notebook}.ipynb#{preset.section.replace(' ', '-')})"
+        text = {"text/markdown": f"{preset.sentence} {where}"}  # in it JupyterLab follows a link to a section
+        self.note.outputs = ({"output_type": "display_data", "data": text, "metadata": {}},)
+        for one, side in zip(self.controls, preset.sides, strict=True):
+            for name, value in side._asdict().items():
+                one[name].value = value
 
     def _controls(self, side: Setting) -> dict[str, widgets.ValueWidget]:
         return {
@@ -300,8 +312,9 @@ def playground(
     """Show two settings side by side while they train: partition, accuracy, and similarity of the classifiers.
 
     It trains once when it is called; then its controls and buttons begin another training. The buttons of `PRESETS`
-    choose settings for a demonstration, with a link to its explanation. On a page without a kernel a slider shows the
-    rounds of that first training.
+    choose settings for a demonstration, with a link to its explanation. Under Voila, `?preset=skew`, `twins` or
+    `branches` at the end of the address begins with one of them. On a page without a kernel a slider shows the rounds
+    of that first training.
 
     Args:
         method: the method of the left side.
@@ -329,6 +342,10 @@ def playground(
     for side in sides:
         side.algorithm()
     widget = Playground(sides, rounds, clients, images)
+    asked = parse_qs(os.environ.get("QUERY_STRING", "")).get("preset")  # Voila hands over the address of the page
+    for preset in PRESETS:
+        if asked and preset.key in asked:
+            widget.choose(preset)
     handle = display(widget, display_id=True)
     with suppress(KeyboardInterrupt):
         widget.train()
