@@ -317,6 +317,7 @@ def test_a_number_opens_its_runs(open_board):
     runs = page.locator(".runs:popover-open")
     assert runs.count() == 0
     page.locator("#board tbody button:visible").first.press("Enter")
-    assert "make evidence PAPER=pfedsim ITEM=table3" in runs.inner_text()
+    [name] = re.findall('make evidence PAPER=pfedsim ITEM="(.*)"', runs.inner_text())
+    assert f"{name}-s0.json" in runs.inner_text()
     page.keyboard.press("Escape")
     assert runs.count() == 0

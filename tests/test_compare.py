@@ -36,6 +36,7 @@ def test_a_method_runs_as_the_others_of_the_table():
     assert page.count("<img") == page.count("<table") == 1
     assert both.sentence.startswith("FedProx(mu=0.5) is ")
     assert both.sentence in page
+    assert all(text in str(both) for text in (both.table.iloc[-1, -1], both.sentence))
 
 
 def test_at_the_papers_size_only_the_method_runs_beside_the_committed_rows(asked):

@@ -143,6 +143,11 @@ def test_what_is_timed_needs_to_be_asked_for(smoke, tmp_path):
     assert len(missing([timed], ["times"], tmp_path)) == 1
 
 
+def test_the_missing_runs_of_one_name(smoke, tmp_path):
+    job = missing([smoke], ["table3"], tmp_path)[-1]
+    assert {one.task.name for one in missing([smoke], [job.task.name], tmp_path)} == {job.task.name}
+
+
 def test_a_job_that_another_process_does_is_left_to_it(smoke, tmp_path):
     job = missing([smoke], ["table3"], tmp_path)[0]
     with runner._alone(job, tmp_path / "store") as free:

@@ -27,7 +27,7 @@ def main() -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     run = commands.add_parser("run", help="execute the missing runs, with a row for each")
     run.add_argument("--paper", action="append", choices=PAPERS, help="only this paper")
-    run.add_argument("--item", action="append", default=[], help="only this table or figure")
+    run.add_argument("--item", action="append", default=[], help="only this table, figure or run")
     run.add_argument("--budget", type=budget, default=None, help="stop after this time, 2h or 30m")
     run.add_argument("--jobs", type=int, default=1, help="runs at the same time")
     run.add_argument("--stale", action="store_true", help="repeat the runs of older code")

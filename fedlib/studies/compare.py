@@ -21,7 +21,7 @@ from fedlib.studies.tasks import Run, here
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """A table of a paper with one more method; a notebook shows its figure, its table and a sentence.
+    """A table of a paper with one more method; a notebook shows its figure, its table and a sentence, `print` the last two.
 
     Attributes:
         study: the study with the runs of the method.
@@ -35,6 +35,9 @@ class Comparison:
 
     def __repr__(self) -> str:
         return f"Comparison({self.method} in {self.study.paper}/{self.item}, {self.study.profile})"
+
+    def __str__(self) -> str:
+        return f"{self.table.to_string()}\n{self.sentence}"
 
     def _repr_html_(self) -> str:
         about = self.study.item(self.item)

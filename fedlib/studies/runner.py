@@ -46,6 +46,8 @@ def missing(
 ) -> list[Job]:
     """Runs with data on this machine but without a row, or with a `stale` one whose code has changed since.
 
+    `items` are names of tables and figures, or of runs.
+
     Seed 0 of all jobs comes before seed 1; those of a seed are in the order of claims, beginning with the claim that
     needs the least time, then those of no claim. Stand-in data and the paper's own are counted apart.
     """
@@ -53,10 +55,11 @@ def missing(
     groups: list[tuple[int, float, list[Job]]] = []
     for one in studies:
         done = rows.read(one.paper, folder)
-        chosen = one.replace(cells=[cell for cell in one.cells if not items or cell.item in items])
+        named = {name for name, _ in tasks_of(one.cells) if name in items}
+        chosen = one.replace(cells=[cell for cell in one.cells if not items or named or cell.item in items])
         for (name, seed), task in tasks_of(chosen.cells).items():
             row = done.get((name, seed))
-            wanted = row is None or (stale and rows.changed(task, row))
+            wanted = (not named or name in named) and (row is None or (stale and rows.changed(task, row)))
             if wanted and here(task) and (items or not (isinstance(task, Run) and task.timed)):
                 jobs[one.paper, name, seed] = Job(one.paper, task, seed)
         for cells in [*map(chosen.needed, one.claims), chosen.cells]:

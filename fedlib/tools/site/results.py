@@ -129,7 +129,8 @@ def scoreboard(evidence: Evidence, made: Pages) -> str:
         own = dict.fromkeys(behind[paper].get(entry["key"], ()) if entry["ours"] else ())
         if own and (paper, item, *own) not in details:
             files = [file(paper, one, days, made) for one in own]
-            details[paper, item, *own] = {**entry, "id": f"runs-{len(details)}", "name": item, "files": files}
+            names = [*dict.fromkeys(one.task for one in own)]
+            details[paper, item, *own] = {**entry, "id": f"runs-{len(details)}", "names": names, "files": files}
         if own:
             entry["runs"] = details[paper, item, *own]["id"]
         rows.append(entry)
