@@ -23,7 +23,9 @@ def notebook() -> nbformat.NotebookNode:
         code("silent = 1"),
         code("print('two')", "two"),
         code("warn()", "a warning", name="stderr"),
-        new_markdown_cell(f"Last.\n\n## 2. Second\n\n{LONG}\n\n{LONG}\n\n### Part\n\n{LONG}"),
+        new_markdown_cell(f"Last.\n\n## 2. Second\n\n{LONG}\n\n{LONG}"),
+        code("print('a line')", "a line"),
+        new_markdown_cell(f"### Part\n\n{LONG}"),
         new_markdown_cell("## 3. Exercises\n\nThree.\n\n<details>\n\nSolution.\n\n</details>"),
         code("print('four')", "four"),
         new_markdown_cell("## 4. Provenance"),
@@ -44,6 +46,7 @@ def test_sections_begin_slides_and_long_ones_continue_below(notebook):
         ("slide", "## 2. Second"),
         ("-", LONG.strip()),
         ("-", LONG.strip()),
+        ("-", "print('a line')"),
         ("subslide", "### Part"),
         ("slide", "## 5. Provenance of ideas"),
     ]

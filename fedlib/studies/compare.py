@@ -21,7 +21,7 @@ from fedlib.studies.tasks import Run, here
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """A table of a paper with one more method; a notebook shows its figure, its table and a sentence, `print` the last two.
+    """A table of a paper with one more method; a notebook shows figure, table and a sentence, `print` the last two.
 
     Attributes:
         study: the study with the runs of the method.

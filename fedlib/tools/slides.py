@@ -15,7 +15,8 @@ from fedlib.files import write_text
 from fedlib.tools.gallery import EXPORT, markdown_to_html
 
 SKIPPED = ("Exercises", "Provenance")  # sections
-FULL = 1100  # characters on a slide; an output counts as half a slide
+FULL = 1100  # characters on a slide; a picture or table counts as half a slide, a line of text as LINE
+LINE = 50
 LOOKS = Config({"SlidesExporter": {"reveal_theme": "simple", "reveal_scroll": True, "reveal_number": "c/t"}})
 
 
@@ -48,7 +49,13 @@ def _blocks(notebook: nbformat.NotebookNode) -> Iterator[tuple[nbformat.Notebook
                 yield new_markdown_cell(paragraph), len(paragraph)
         elif outputs := [output for output in cell.outputs if output.get("name") != "stderr"]:
             cell.outputs = outputs
-            yield cell, FULL // 2 * len(outputs)
+            yield cell, sum(map(_weight, outputs))
+
+
+def _weight(output: nbformat.NotebookNode) -> int:
+    data = output.get("data", {})
+    lines = (output.get("text") or data.get("text/plain", "")).count("\n") + 1
+    return FULL // 2 if {"image/png", "text/html"} & {*data} else min(FULL // 2, LINE * lines)
 
 
 def main() -> int:

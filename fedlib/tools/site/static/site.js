@@ -74,9 +74,10 @@ function board(table) {
   heads.forEach((head, k) => {
     const button = Object.assign(document.createElement("button"), { type: "button", textContent: head.textContent });
     head.replaceChildren(button);
-    const number = (row) => { const n = parseFloat(value(row, k)); return Number.isNaN(n) ? -Infinity : n; };
     button.addEventListener("click", () => {
       const down = head.getAttribute("aria-sort") === "ascending";
+      const last = down ? -Infinity : Infinity; // rows without a number
+      const number = (row) => { const n = parseFloat(value(row, k)); return Number.isNaN(n) ? last : n; };
       heads.forEach((other) => other.removeAttribute("aria-sort"));
       head.setAttribute("aria-sort", down ? "descending" : "ascending");
       const compare = "number" in head.dataset
@@ -129,6 +130,7 @@ document.querySelectorAll("label.nav-overlay-icon, label.toc-overlay-icon").forE
 });
 
 /* What Sphinx and its theme leave out for screen readers and keyboards. */
+document.querySelector(".sidebar-drawer")?.setAttribute("aria-label", "Site");
 document.querySelectorAll("p.caption[role=heading]").forEach((heading) => heading.setAttribute("aria-level", "2"));
 document.querySelectorAll("dl:not(:has(> dt))").forEach((list) => list.setAttribute("role", "presentation"));
 document.querySelectorAll("th").forEach((head) => {
