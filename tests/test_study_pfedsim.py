@@ -1,6 +1,7 @@
 """The study of pFedSim: its cells, what its measurements give, its figures and sentences, and its controls."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -174,6 +175,8 @@ def test_a_run_of_every_protocol_becomes_a_row(protocol):
     result = fl.run(**task.arguments(0) | {"rounds": 2, "evaluate_every": 1}, progress=False)
     facts = facts_of(task, 0, result, 1.0)
     assert {name: facts["config"][name] for name in PROTOCOLS[protocol]} == PROTOCOLS[protocol]
+    info = Path("/proc/cpuinfo")  # Linux
+    assert not info.exists() or f": {facts['machine'].partition(', ')[2]}\n" in info.read_text()
     assert Row(task.name, 0, facts).score() == pytest.approx(result.score())
 
 

@@ -6,6 +6,8 @@ import subprocess
 from importlib.metadata import version
 from pathlib import Path
 
+import torch
+
 import fedlib
 
 PACKAGES = ("torch", "torchvision", "numpy", "pandas", "scipy", "scikit-learn", "matplotlib", "seaborn")
@@ -14,8 +16,18 @@ PACKAGES = ("torch", "torchvision", "numpy", "pandas", "scipy", "scikit-learn", 
 def environment() -> dict[str, object]:
     """Python and package versions, commit (None outside a checkout), system and number of processors."""
     packages = {"fedlib": fedlib.__version__} | {name: version(name) for name in PACKAGES}
-    machine = {"system": platform.system(), "processor": platform.machine(), "processors": os.cpu_count()}
+    machine = {"system": platform.system(), "processor": processor(), "processors": os.cpu_count()}
     return {"python": platform.python_version(), "packages": packages, "commit": commit(), "machine": machine}
+
+
+def processor(device: str | torch.device = "cpu") -> str:
+    """Name of the processor, or of the GPU."""
+    if torch.device(device).type == "cuda":
+        return torch.cuda.get_device_name(device)
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
 
 
 def commit(folder: str | Path = Path(__file__).parent) -> str | None:

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from fedlib.files import write_text
-from fedlib.report.provenance import environment
+from fedlib.report.provenance import environment, processor
 from fedlib.runs.result import Evaluations, RunResult
 from fedlib.studies.tasks import Kept, Probe, Run, Task
 
@@ -73,7 +73,9 @@ def facts_of(task: Task, seed: int, result: RunResult | Kept, seconds: float = 0
     """Content of the file of a row, with the commit, code and packages behind it."""
     known, row = environment(), row_of(task, seed, result, seconds)
     facts = {name: known[name] for name in ("commit", "packages", "python")}
-    facts |= {"format": FORMAT, "code": code(task, row), "machine": f"{platform.system()} {platform.machine()}"}
+    device = row.facts["config"]["device"] if isinstance(task, Run) else "cpu"
+    machine = f"{platform.system()} {platform.machine()}, {processor(device)}"
+    facts |= {"format": FORMAT, "code": code(task, row), "machine": machine}
     return {**row.facts, **facts}
 
 

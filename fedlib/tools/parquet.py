@@ -47,7 +47,7 @@ COLUMNS = {  # name: (type in Croissant, whether it is a list, description)
     ),
     "seconds": ("sc:Float", False, "duration on the machine that ran it; not comparable between rows"),
     "device": ("sc:Text", False, "cpu or cuda"),
-    "machine": ("sc:Text", False, "operating system and processor"),
+    "machine": ("sc:Text", False, "operating system and processor, or GPU"),
     "python": ("sc:Text", False, "version of Python"),
     "torch": ("sc:Text", False, "version of PyTorch"),
     "commit": ("sc:Text", False, "version of the code"),

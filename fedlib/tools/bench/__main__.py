@@ -13,6 +13,7 @@ import torch
 from matplotlib.figure import Figure
 
 from fedlib.report.output import Report, markdown
+from fedlib.report.provenance import processor
 from fedlib.report.style import BLUE, GREY, RED, WIDE, use_style
 from fedlib.tools.bench import cases, peers
 
@@ -22,16 +23,6 @@ PEER_COLUMNS = {"case": "method", "variant": "library", "version": "version", "s
 PEER_COLUMNS |= {"s_per_round": "s per round", "memory_mib": "memory [MiB]", "accuracy": "accuracy [%]"}
 PEER_COLUMNS |= {name: name for name in ("ratio", "least", "most")}
 WHOLE = ("samples/s", "memory [MiB]")  # numbers without decimals
-
-
-def machine(device: torch.device) -> str:
-    """The name of the device."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return f"{names[0] if names else platform.processor() or platform.machine()}, one thread"
 
 
 def picture(table: pd.DataFrame, device: str) -> Figure:
@@ -67,7 +58,7 @@ def libraries(checkouts: Path, turns: int, rounds: int, report: Report) -> int:
     left_out: dict[str, str] = {}
     table = pd.DataFrame(peers.compare(checkouts, turns, rounds, left_out)).reindex(columns=[*PEER_COLUMNS])
     table = table.rename(columns=PEER_COLUMNS).round(dict.fromkeys(WHOLE, 0)).astype(dict.fromkeys(WHOLE, "Int64"))
-    about = f"{machine(torch.device('cpu'))}, Python {platform.python_version()}, PyTorch {torch.__version__}"
+    about = f"{processor()}, one thread, Python {platform.python_version()}, PyTorch {torch.__version__}"
     caption = f"{date.today()}: {about}; {rounds} rounds of 10 clients, {turns} turns side by side; CPU seconds; "
     caption += "ratio: speed relative to fedlib, median (least, most); accuracy [%] after the last round."
     caption += "".join(f" {peer} is left out: {reason.rstrip('.')}." for peer, reason in left_out.items())
@@ -92,6 +83,7 @@ def main(arguments: list[str] | None = None) -> int:
     if given.peers is not None:
         return libraries(given.peers, given.turns, given.rounds, Report("bench", "cpu", given.output))
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    machine = processor(device) + (", one thread" if device.type == "cpu" else "")
     torch.set_num_threads(1)
     measured = [cases.steps(device, given.turns)]
     if not given.step:
@@ -107,13 +99,13 @@ def main(arguments: list[str] | None = None) -> int:
         print("{case}: {variant}: {seconds:.3g} s, {ratio:.2f} x {to}".format(**line), flush=True)
     table = pd.DataFrame(rows).reindex(columns=COLUMNS).astype({"clients": "Int64", "cohort": "Int64"})
     report = Report("bench", device.type, given.output)
-    caption = f"{machine(device)}; ratio: speed relative to `to`, median of turns side by side (least, most)."
+    caption = f"{machine}; ratio: speed relative to `to`, median of turns side by side (least, most)."
     report.table(table, "bench", caption=caption, digits=3)
     alt = "Bars: speed of each backend relative to a bare loop, and of a round relative to Flower's. "
     alt += "Lines: time of a round by number of clients."
     if not given.step:
-        report.figure(picture(table, machine(device)), "bench", alt)
-    report.provenance({"device": machine(device), "turns": given.turns, "steps": given.steps})
+        report.figure(picture(table, machine), "bench", alt)
+    report.provenance({"device": machine, "turns": given.turns, "steps": given.steps})
     print(markdown(table, caption, digits=3))
     return 0
 
