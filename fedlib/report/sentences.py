@@ -4,6 +4,7 @@ Each is made of a frame of numbers with a row per number and seed (`Study.number
 where nothing can be compared. `name(value)` writes a method or a column in words, `unit` is that of a difference.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -68,12 +69,22 @@ def best_of_all(name: str, gaps: Mapping[str, tuple[float, str]]) -> str:
 
     Example:
         >>> best_of_all("pFedSim", {"CIFAR-10": (-0.3, "FedPer"), "EMNIST": (-1.0, "FedRep")})
-        'No: pFedSim is 0.3 points behind FedPer on CIFAR-10; 1.0 points behind FedRep on EMNIST.'
+        'No: pFedSim is 0.3 points behind FedPer on CIFAR-10, and 1.0 points behind FedRep on EMNIST.'
     """
     leads = sum(gap > 0 for gap, _ in gaps.values())
     word = {0: "No", len(gaps): "Yes"}.get(leads, f"In {leads} of {len(gaps)} cases")
-    places = "; ".join(f"{points_ahead(gap, rival)} on {place}" for place, (gap, rival) in gaps.items())
-    return f"{word}: {name} is {places}."
+    *first, last = (f"{points_ahead(gap, rival)} on {place}" for place, (gap, rival) in gaps.items())
+    return f"{word}: {name} is {', '.join([*first, 'and ' * bool(first) + last])}."
+
+
+def with_minus(text: str) -> str:
+    """Replace the hyphen before a negative number by a minus sign.
+
+    Example:
+        >>> with_minus("-0.3 points (-1.5), CIFAR-10")
+        '−0.3 points (−1.5), CIFAR-10'
+    """
+    return re.sub(r"(?<![\w-])-(?=\d)", "\N{MINUS SIGN}", text)
 
 
 def paired_difference(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import re
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +19,7 @@ import fedlib as fl
 from fedlib.checks import check_choice, check_count
 from fedlib.report.marks import plot_nothing
 from fedlib.report.paper import FOLDER, KEY, PAPERS, PROFILES, PROTOCOLS, reported
-from fedlib.report.sentences import nearer_to_print
+from fedlib.report.sentences import nearer_to_print, with_minus
 from fedlib.studies import layout
 from fedlib.studies import rows as row_files
 from fedlib.studies.claim import Claim, Numbers
@@ -304,7 +303,8 @@ class Study:
         """The answer to the paper's question in `fedlib.report.paper.QUESTIONS`; None if its numbers are missing."""
         made = getattr(importlib.import_module(f"fedlib.papers.{self.paper}.study"), "answer", None)
         with suppress(Unmeasured):
-            return made(self) if made else None
+            if made and (answer := made(self)):
+                return answer._replace(numbers=[(with_minus(number), unit) for number, unit in answer.numbers])
         return None
 
     def figure(self, item: str) -> Figure:
@@ -319,7 +319,7 @@ class Study:
         sentence = self.item(item).sentence
         text = self._made(item, sentence) if sentence else ""
         text = " ".join(filter(None, [text, self._protocols(item), self.diverged(item)]))
-        return re.sub(r"(?<=[ (])-(?=\d)", "\N{MINUS SIGN}", text)
+        return with_minus(text)
 
     def _protocols(self, item: str) -> str:
         """The mean distance from the printed numbers with each protocol of an item, if their runs differ."""

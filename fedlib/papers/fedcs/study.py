@@ -20,6 +20,6 @@ def answer(study):
         return None
     says = best_of_all("the best variant of FedCS", gaps).replace("points", "points of weighted F1", 1)
     columns = [
-        (f"{gap:+.1f}", f"points of weighted F1 from {rival} on {place}") for place, (gap, rival) in gaps.items()
+        (f"{gap:+.1f}", f"points of weighted F1 relative to {rival} on {place}") for place, (gap, rival) in gaps.items()
     ]
     return Answer(says, columns, "table2")

@@ -20,5 +20,7 @@ def answer(study):
     ends, gain = (max(gaps, key=gaps.__getitem__), min(gaps, key=gaps.__getitem__)), similar - equal
     says = f"{best_of_all('FedSimSup', {place: gaps[place] for place in ends})} "
     says += f"Averaged over the rounds, weights by similarity are {points_ahead(gain, 'equal weights')}."
-    numbers = [(f"{gaps[place][0]:+.1f}", f"points from {gaps[place][1]} on {place}") for place in ends]
-    return Answer(says, [*numbers, (f"{gain:+.1f}", "points from equal weights, averaged over the rounds")], "fig3")
+    numbers = [(f"{gaps[place][0]:+.1f}", f"points relative to {gaps[place][1]} on {place}") for place in ends]
+    return Answer(
+        says, [*numbers, (f"{gain:+.1f}", "points relative to equal weights, averaged over the rounds")], "fig3"
+    )

@@ -3,6 +3,7 @@
 from fedlib.models import architectures
 from fedlib.papers.pfedhr import accuracy, distillation, reassembly
 from fedlib.papers.pfedhr.sizes import NOBODY, PRINTED, PROFILES
+from fedlib.report.sentences import points_ahead
 from fedlib.report.style import data_label
 from fedlib.studies.item import Answer, Cell, enough, items_in
 from fedlib.studies.tasks import Run
@@ -24,12 +25,9 @@ def answer(study):
     teacher, client = enough(rows[rows["teacher"] == PRINTED]).groupby("round")[["knows", "accuracy"]].mean().iloc[-1]
     ours, alone = enough(final, PRINTED, NOBODY)
     gain = ours - alone
-    images, *_ = distillation.first(study)["data"].iloc[0].split(" for ")
-    points = distillation.gain(study, PRINTED, NOBODY).replace(":", " is", 1)
-    says = (
-        f"{'Yes' if gain > 0 else 'No'}: on {' '.join(map(data_label, images.split()))} the accuracy of "
-        f"{points} In the last round the mean accuracy of the teachers is {teacher:.0f} %, that of their clients "
-        f"{client:.0f} %."
-    )
-    numbers = [(f"{gain:+.1f}", "points from Local-Only"), (f"{teacher:.0f} %", "accuracy of the teachers")]
+    data, pairs = distillation.first(study)["data"].iloc[0], distillation.gain(study, PRINTED, NOBODY)
+    says = f"{'Yes' if gain > 0 else 'No'}: on {data_label(data)} pFedHR is {points_ahead(gain, 'Local-Only')}"
+    says += f"{pairs.partition(' points')[2]} In the last round the mean accuracy of the teachers is {teacher:.0f} %, "
+    says += f"that of their clients {client:.0f} %."
+    numbers = [(f"{gain:+.1f}", "points relative to Local-Only"), (f"{teacher:.0f} %", "accuracy of the teachers")]
     return Answer(says, [*numbers, (f"{client:.0f} %", "accuracy of the clients in that round")], "teachers")

@@ -24,4 +24,4 @@ def answer(study):
         f"{points_ahead(gap, label(rival))}, the best rival."
     )
     numbers = [(branches, "branches for five pairs"), (f"{rand:.2f}", "Rand index of branches and pairs")]
-    return Answer(says, [*numbers, (f"{round(gap, 1) + 0.0:+.1f}", f"points from {label(rival)}")], "fig3")
+    return Answer(says, [*numbers, (f"{round(gap, 1) + 0.0:+.1f}", f"points relative to {label(rival)}")], "fig3")

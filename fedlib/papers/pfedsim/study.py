@@ -26,6 +26,6 @@ def answer(study):
     says = f"Its weights by similarity are {points_ahead(gain, 'uniform or shuffled weights')}."
     for place, (gap, rival) in with_code.items():
         says += f" With the protocol of the authors' code pFedSim is {points_ahead(gap, rival)} on {place}."
-    numbers = [(f"{gap:+.1f}", f"points from {rival} on {place}") for place, (gap, rival) in gaps.items()][:2]
-    numbers += [(f"{gain:+.1f}", "points from uniform or shuffled weights")]
+    numbers = [(f"{gap:+.1f}", f"points relative to {rival} on {place}") for place, (gap, rival) in gaps.items()][:2]
+    numbers += [(f"{gain:+.1f}", "points relative to uniform or shuffled weights")]
     return Answer(f"{best_of_all('pFedSim', gaps)} {says}", numbers, "table3")
