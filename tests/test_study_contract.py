@@ -106,10 +106,10 @@ def test_an_item_with_two_protocols_puts_both_beside_the_printed_numbers_and_cou
     values = [("table3", *key, 40.0), ("table3_code", *key, 26.0)]
     one = with_numbers(paper, given(*values))
     wide = one.side_by_side("table3")
-    assert wide.columns.tolist() == [("CIFAR-10, dir=0.1", name) for name in ("paper", "paper's text", "authors' code")]
+    assert wide.columns.tolist() == [("CIFAR-10, Dir(0.1)", name) for name in ("paper", "paper's text", "authors' code")]
     assert wide.loc["FedAvg"].tolist() == ["24.77 ± 4.25", "40.00", "26.00"]
     assert one.numbers("table3", "table3_code")["paper"].tolist() == [24.77, 24.77]
-    assert one.says("table3").endswith("is 15.2 points with the paper's text, 1.2 points with the authors' code.")
+    assert one.says("table3").endswith("authors' code (distance 1.2 points; with the paper's text: 15.2).")
     board = one.scoreboard().query("n_seeds > 0").set_index("protocol")
     assert board["difference"].round(2).to_dict() == {"text": 15.23, "code": 1.23}
     assert first_protocol(board)["value"].tolist() == [40.0]
@@ -127,7 +127,7 @@ def test_protocols_are_compared_where_their_runs_differ_and_small_profiles_have_
     items = ("table1", "table1_inferred")
     numbers = [(item, method, *place, 50.0) for item in items for method in ("fedavg", "perfedavg")]
     says = with_numbers(paper, given(*numbers)).says("table1")
-    assert "The distance from the printed number is" in says  # FedAvg has one run for both protocols
-    assert "The mean distance" not in with_numbers(paper, given(*numbers[::2])).says("table1")
+    assert "nearer to the printed number with" in says  # FedAvg has one run for both protocols
+    assert "nearer" not in with_numbers(paper, given(*numbers[::2])).says("table1")
     for profile in ("smoke", "quick"):
         assert not {cell.item for cell in study("fedsimsup", profile).cells} & {"table1_inferred", "table2_inferred"}
