@@ -106,7 +106,9 @@ def test_an_item_with_two_protocols_puts_both_beside_the_printed_numbers_and_cou
     values = [("table3", *key, 40.0), ("table3_code", *key, 26.0)]
     one = with_numbers(paper, given(*values))
     wide = one.side_by_side("table3")
-    assert wide.columns.tolist() == [("CIFAR-10, Dir(0.1)", name) for name in ("paper", "paper's text", "authors' code")]
+    assert wide.columns.tolist() == [
+        ("CIFAR-10, Dir(0.1)", name) for name in ("paper", "paper's text", "authors' code")
+    ]
     assert wide.loc["FedAvg"].tolist() == ["24.77 ± 4.25", "40.00", "26.00"]
     assert one.numbers("table3", "table3_code")["paper"].tolist() == [24.77, 24.77]
     assert one.says("table3").endswith("authors' code (distance 1.2 points; with the paper's text: 15.2).")

@@ -296,6 +296,15 @@ def test_fewer_images_are_fewer_images_and_nothing_else():
     }
 
 
+def test_fewer_images_are_those_of_the_data_set_and_the_inferred_number_is_for_mnist_only():
+    images = {name: sizes.run_on_few(sizes.PAPER, name, "fedbn", 700).images for name in ("mnist", "cifar10")}
+    assert {name: (one.name, one.few) for name, one in images.items()} == {
+        "mnist": ("mnist", 700),
+        "cifar10": ("cifar10", 700),
+    }
+    assert [sizes.inferred_run(sizes.PAPER, name, "fedbn").images.few for name in sizes.TABLES] == [5000, 0, 0]
+
+
 def test_a_run_on_few_images_keeps_the_metrics_of_every_client_at_its_end():
     setting = {"rounds": 2, "evaluate_every": 1, "tune_epochs": 1, "client_metrics": True, "local_epochs": 1}
     federation = fl.federate(fl.load("digits", copies=1), fl.dirichlet(alpha=0.5), clients=3)
