@@ -225,7 +225,8 @@ def _write_differences(frame: pd.DataFrame, board: pd.DataFrame, folder: Path) -
 
 def _save(figure: Figure, path: Path) -> None:
     canvas, figure.dpi = FigureCanvasSVG(figure), 72  # as when it is written
-    figure.draw_without_rendering()  # lays it out; the last bits of that differ between builds
+    if engine := figure.get_layout_engine():
+        engine.execute(figure)  # the last bits of a layout differ between builds
     figure.set_layout_engine("none")
     for ax in figure.axes:
         ax.set_position(np.round(ax.get_position(original=True).bounds, 6).tolist())
