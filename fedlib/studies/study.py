@@ -133,6 +133,11 @@ class Study:
     # -- numbers
 
     @cached_property
+    def printed(self) -> pd.DataFrame:
+        """The numbers that the paper prints; see `fl.report.reported`."""
+        return reported(self.paper)
+
+    @cached_property
     def frame(self) -> pd.DataFrame:
         """The numbers of all cells with rows, as `measured`, without `changed`; runs that diverged have none."""
         table, seeds = [], defaultdict(set)
@@ -173,7 +178,7 @@ class Study:
         frame = frame[frame["metric"] == metric] if metric else frame
         frame = frame.dropna(subset="value").reset_index(drop=True)
         stand_in = {cell.key: cell.stand_in for cell in self.cells if cell.item in items}
-        printed = reported(self.paper).drop_duplicates(KEY).set_index(KEY)["mean"].to_dict()
+        printed = self.printed.drop_duplicates(KEY).set_index(KEY)["mean"].to_dict()
         keys = list(frame[KEY].itertuples(index=False, name=None))
         theirs = [printed.get((layout.printed_item(item)[0], *key), np.nan) for item, *key in keys]
         frame["paper"] = [np.nan if stand_in[key] else mean for key, mean in zip(keys, theirs, strict=True)]
@@ -213,7 +218,7 @@ class Study:
             One row per number, measured or printed: method, dataset, setting, metric, value, std, n_seeds (0 if nothing
             was measured), paper, paper_std, difference (none for substitute data), commit, changed, stand_in.
         """
-        keys, printed = KEY[1:], reported(self.paper)
+        keys, printed = KEY[1:], self.printed
         check_choice("item", item, {*printed["item"], *self.shown, *(cell.item for cell in self.cells)})
         ours = self._with_changed(self.frame[self.frame["item"] == item]).groupby(keys, sort=False)
         ours = ours.agg(
@@ -272,7 +277,7 @@ class Study:
             columns: item, protocol ("code", "inferred" or "text").
         """
         tables = []
-        for first in map(self.item, dict.fromkeys(reported(self.paper)["item"])):
+        for first in map(self.item, dict.fromkeys(self.printed["item"])):
             for one in (first, *first.others):
                 table = self.table(one.name).assign(item=one.name, protocol=one.protocol)
                 tables.append(table if one is first else table[table["n_seeds"] > 0])
