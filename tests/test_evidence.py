@@ -146,6 +146,9 @@ def test_what_is_timed_needs_to_be_asked_for(smoke, tmp_path):
 def test_the_missing_runs_of_one_name(smoke, tmp_path):
     job = missing([smoke], ["table3"], tmp_path)[-1]
     assert {one.task.name for one in missing([smoke], [job.task.name], tmp_path)} == {job.task.name}
+    both = {one.task.name for name in ("table4", "table6") for one in missing([smoke], [name], tmp_path)}
+    assert {one.task.name for one in missing([smoke], ["table4", "table6"], tmp_path)} == both
+    assert {one.task.name for one in missing([smoke], ["table4", job.task.name], tmp_path)} > {job.task.name}
 
 
 def test_a_job_that_another_process_does_is_left_to_it(smoke, tmp_path):

@@ -122,13 +122,15 @@ def nearer_to_print(distances: pd.DataFrame, word: str = "with ", start: str = "
     Example:
         >>> nearer_to_print(pd.DataFrame({"few images": [6.0, 4.0], "all": [1.0, 2.0]}))
         'The results are nearer to the 2 printed numbers with all (mean distance 1.5 points; with few images: 5.0).'
+        >>> nearer_to_print(pd.DataFrame({"A": [2.0], "B": [2.01]}), "")
+        'The result is equally near to the printed number A (distance 2.0 points; B: 2.0).'
     """
     if distances.empty or distances.shape[1] < 2:
         return ""
     many, (best, *others) = len(distances) > 1, distances.mean().sort_values(kind="stable").items()
     told = ", ".join(f"{word}{name}: {distance:.1f}" for name, distance in others)
     verb, end = ("results are", f"{len(distances)} printed numbers") if many else ("result is", "printed number")
-    near = "nearest" if len(others) > 1 else "nearer"
+    near = "equally near" if told.endswith(f": {best[1]:.1f}") else "nearest" if len(others) > 1 else "nearer"
     return (
         f"{start} {verb} {near} to the {end} {word}{best[0]} ({'mean ' * many}distance {best[1]:.1f} points; {told})."
     )

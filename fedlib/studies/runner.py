@@ -55,14 +55,14 @@ def missing(
     groups: list[tuple[int, float, list[Job]]] = []
     for one in studies:
         done = rows.read(one.paper, folder)
-        named = {name for name, _ in tasks_of(one.cells) if name in items}
-        chosen = one.replace(cells=[cell for cell in one.cells if not items or named or cell.item in items])
-        for (name, seed), task in tasks_of(chosen.cells).items():
+        chosen = tasks_of(cell for cell in one.cells if not items or cell.item in items)
+        chosen |= {key: task for key, task in tasks_of(one.cells).items() if key[0] in items}
+        for (name, seed), task in chosen.items():
             row = done.get((name, seed))
-            wanted = (not named or name in named) and (row is None or (stale and rows.changed(task, row)))
+            wanted = row is None or (stale and rows.changed(task, row))
             if wanted and here(task) and (items or not (isinstance(task, Run) and task.timed)):
                 jobs[one.paper, name, seed] = Job(one.paper, task, seed)
-        for cells in [*map(chosen.needed, one.claims), chosen.cells]:
+        for cells in [*map(one.needed, one.claims), one.cells]:
             by_seed = defaultdict(list)
             for official in (False, True):
                 kind = [cell._replace(tasks=cell.official if official else cell.tasks, official=()) for cell in cells]
@@ -70,7 +70,7 @@ def missing(
                     if (one.paper, name, seed) in jobs:
                         by_seed[seed, official].append(jobs[one.paper, name, seed])
             for (seed, _), todo in by_seed.items():
-                cost = math.inf if cells is chosen.cells else sum(hours(job.task) for job in todo)
+                cost = math.inf if cells is one.cells else sum(hours(job.task) for job in todo)
                 groups.append((seed, cost, todo))
     ordered = sorted(groups, key=lambda group: group[:2])
     return [*{(job.paper, job.task.name, job.seed): job for _, _, group in ordered for job in group}.values()]
