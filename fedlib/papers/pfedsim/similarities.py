@@ -64,7 +64,7 @@ def pairs_of_clients(sizes) -> Probe:
 
 @item(
     "Table 2: four similarity measures and the data similarity, for four pairs of clients.",
-    alt="Four panels, one for each measure by data similarity: four pairs of clients, a line for each seed.",
+    alt="Four panels, one for each measure against data similarity: four pairs of clients, a line for each seed.",
     digits=3,
 )
 def table2(sizes):
