@@ -122,12 +122,14 @@ def changed(tmp_path_factory) -> dict[str, set[str]]:
     return {name: {what for what, value in own.items() if value != plain[what]} for name, own in found.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("edits", apart(), ids="; ".join)
 def test_an_edited_helper_is_a_new_run_of_whatever_reaches_it(edits, changed):
     expected = set.union(*(EDITS[edit][3] for edit in edits))
     assert (changed[edits[0]] >= EVERY_RUN) if EDITS[edits[0]][3] is EVERY_RUN else (changed[edits[0]] == expected)
 
 
+@pytest.mark.slow
 def test_what_is_only_reworded_is_the_same_run(changed):
     assert changed["reworded"] == set()
 

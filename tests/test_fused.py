@@ -25,6 +25,7 @@ from fedlib.models import build
 from fedlib.models.pooling import MaxPool2
 from fedlib.tools.bench.cases import cohort_phase
 
+pytestmark = pytest.mark.slow
 fused = pytest.importorskip("fedlib.engine.fused")  # Triton comes with PyTorch for CUDA
 CASES = {  # clients, images, channels, pixels, layer
     "BatchNorm, ReLU, pooling": (3, 2, 3, (5, 7), fused.Layer(True, True, 2, 0.3, 0.01)),
@@ -268,7 +269,6 @@ def test_the_faster_form_of_the_rest_is_chosen(slow, chosen, tiny, monkeypatch):
         backends.fastest_rest(own, 2, ["grouped", "direct"], True)
 
 
-@pytest.mark.slow
 def test_every_kernel_of_a_step_can_be_compiled_for_an_h100():
     here = Path(__file__).parent
     settings = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}

@@ -9,6 +9,7 @@ from fedlib.engine.convolution import FORMS, convolutions, forms_of, layers_of
 from fedlib.fingerprint import fingerprint
 from fedlib.models import MODELS
 
+pytestmark = pytest.mark.slow
 kernels = pytest.importorskip("fedlib.engine.kernels")  # Triton comes with PyTorch for CUDA
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 WAYS = FORMS[2:]

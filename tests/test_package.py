@@ -23,6 +23,7 @@ import fedlib as fl
 from fedlib.__main__ import COMMANDS, main
 from fedlib.extras import DISTRIBUTION
 
+pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 BUILD = "import sys, hatchling.build as b; print(getattr(b, sys.argv[1])(sys.argv[2]))"
@@ -167,7 +168,6 @@ except AttributeError as error:
 """
 
 
-@pytest.mark.slow
 def test_the_core_works_without_any_extra_and_says_which_one_something_needs(clean, tmp_path):
     done = alone(clean / "python", "-c", CORE, folder=tmp_path)
     assert done.returncode == 0, done.stderr

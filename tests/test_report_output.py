@@ -211,8 +211,8 @@ def test_what_was_learned_is_the_first_sentence_of_an_item_at_full_size_or_else_
     r, study = report.open("pfedsim", "smoke", tmp_path), fl.study("pfedsim", "smoke")
     page = BeautifulSoup(r.learned(study, table3="A", weights="B", fig1="C").data, "html.parser")
     lines = [" ".join(line.get_text().split()) for line in page.find_all("li")]
-    assert lines[0] == "A. Gap 0.5: Fig. 3 has it. at the paper's size"
-    assert lines[1] == "B. Here. in this notebook"
+    assert lines[0] == "A. Gap 0.5: Fig. 3 has it. full size"
+    assert lines[1] == "B. Here. here"
     assert lines[2].startswith("C. Nothing has been measured yet.")
     assert [link["href"] for link in page.find_all("a")] == ["#table3", "#weights", "#fig1"]
     with pytest.raises(ValueError, match="did you mean 'table3'"):

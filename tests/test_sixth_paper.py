@@ -10,6 +10,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parent.parent
 INVENTED = ROOT / "tests" / "invented"
 LINES = 150
@@ -20,7 +21,7 @@ def figures(tmp_path_factory):
     """The folder of its results, made in a copy of this repository."""
     folder = tmp_path_factory.mktemp("copy")
     for name in ("fedlib", "figures/reference"):
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / name, folder / name)  # with what Python has compiled of it
     shutil.copytree(INVENTED / "papers", folder / "fedlib" / "papers", dirs_exist_ok=True)
     shutil.copytree(INVENTED / "notebooks", folder / "notebooks")
     command = [sys.executable, "-m", "fedlib.tools.batch", "--profile", "smoke", "--notebook", "06", "--jobs", "1"]

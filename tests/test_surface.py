@@ -89,9 +89,10 @@ assert "| `twice` | Twice (nobody, 2026) | - |" in library.write_readme()
 """
 
 
+@pytest.mark.slow
 def test_a_method_in_one_file_is_found_everywhere(tmp_path):
     for name in ("fedlib", "figures/reference", "tests"):
-        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / name, tmp_path / name)  # with what Python has compiled of it
     (tmp_path / "fedlib/methods/twice.py").write_text(ONE_FILE)
     done = subprocess.run([sys.executable, "-c", FOUND_IN], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -151,8 +151,7 @@ def plot_curves(
     return ax
 
 
-SOURCES = {"paper": ("|", BLACK, "printed"), "full size": ("o", RED, "at the paper's size")}  # marker, colour, words
-SOURCES |= {"here": ("D", BLUE, "in this notebook")}
+SOURCES = {"paper": ("|", BLACK), "full size": ("o", RED), "here": ("D", BLUE)}  # marker and colour
 
 
 def plot_points(frame: pd.DataFrame, *, xlabel: str = "accuracy [%]", chance: float | None = None) -> Figure:
@@ -184,12 +183,12 @@ def plot_points(frame: pd.DataFrame, *, xlabel: str = "accuracy [%]", chance: fl
     figure, axes = panels(len(places), 0.19 * len(rows) + 1.0, across=1 if len(places) < 4 else 2, sharey=True)
     for ax, place in zip(axes, places, strict=True):
         here = frame[frame["place"] == place]
-        for source, (marker, color, text) in SOURCES.items():
+        for source, (marker, color) in SOURCES.items():
             some = here[here["source"] == source]
             y = [rows.index(row) for row in some["row"]]
             bars = some["std"].fillna(0)
-            look = {"color": color, "markersize": 10 if marker == "|" else 4, "elinewidth": 0.8, "label": text}
-            look["markeredgewidth"] = 1.3
+            look = {"color": color, "markersize": 10 if marker == "|" else 4, "elinewidth": 0.8, "markeredgewidth": 1.3}
+            look["label"] = "printed" if source == "paper" else source
             ax.errorbar(some["value"], y, xerr=bars, fmt=marker, **look)
         words = set(place.split(", "))
         names = here[["source", "column"]].drop_duplicates().itertuples(index=False, name=None)

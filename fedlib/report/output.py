@@ -163,7 +163,7 @@ class Report:
             check_choice("item", item, study.shown)
             full, here = study.at_full_size.says(item), study.says(item)
             text = REMARK.sub("", SENTENCE_END.split(full or here)[0])
-            lines.append((item, topic, text, "at the paper's size" if full else "in this notebook"))
+            lines.append((item, topic, text, "full size" if full else "here"))
         return _html("learned.html", lines=lines)
 
     def readings(self) -> HTML:

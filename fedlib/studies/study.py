@@ -328,12 +328,16 @@ class Study:
 
     def _protocols(self, item: str) -> str:
         """The mean distance from the printed numbers with each protocol of an item, if their runs differ."""
-        one, tasks, gaps = self.item(item), {cell.key: [task.name for task in cell.tasks] for cell in self.cells}, {}
-        for other in (one, *one.others) if one.others else ():
-            table = self.table(other.name).set_index(KEY[1:])["difference"].abs()
-            same = [tasks.get((one.name, *key)) == tasks.get((other.name, *key)) for key in table.index]
-            gaps[f"the {PROTOCOLS[other.protocol]}"] = table if other is one else table.mask(same)
-        return nearer_to_print(pd.DataFrame(gaps).dropna()) if gaps else ""
+        first, gaps = self.item(item), {}
+        if not first.others:
+            return ""
+        tasks = {cell.key: [task.name for task in cell.tasks] for cell in self.cells}
+        for one in (first, *first.others):
+            numbers = self.numbers(one.name).set_index(KEY[1:])
+            gap = (numbers["value"] - numbers["paper"]).groupby(level=KEY[1:], sort=False).mean().abs()
+            same = [key for key in gap.index if tasks[(one.name, *key)] == tasks.get((first.name, *key))]
+            gaps[f"the {PROTOCOLS[one.protocol]}"] = gap if one is first else gap.drop(same)
+        return nearer_to_print(pd.DataFrame(gaps).dropna())
 
     def _made(self, item: str, make: Callable[[Study], Any]) -> Any:
         """The figure or sentence of an item; None if too few of its numbers are measured."""

@@ -128,7 +128,7 @@ show_pairs(momentum, ("momentum=0", "momentum=0.9"), ("without momentum", "with 
 def with_printed(study, name: str) -> pd.DataFrame:
     """The numbers of a control with those printed in Tables 1 to 3 (column paper)."""
     numbers = enough(study.numbers(name)).drop(columns="paper")
-    printed = pd.concat([study.table(table) for table in TABLES.values()])
+    printed = study.printed[study.printed["item"].isin(TABLES.values())].rename(columns={"mean": "paper"})
     return numbers.merge(printed[[*KEYS, "paper"]], how="left", on=KEYS)
 
 
