@@ -1,4 +1,4 @@
-"""FedCS: other readings of the method, and controls of Tables 1 to 3; `control` stands beside the tables."""
+"""FedCS: other readings of the method, and controls of Tables 1 to 3, except the main one (`scores.control`)."""
 
 from functools import partial
 from itertools import product
@@ -92,7 +92,7 @@ def _(study):
 
 
 def show_pairs(one: Item, settings: tuple[str, str], words: tuple[str, str]) -> None:
-    """Draw and describe the mean F1 of every method in two settings, over the seeds that have both."""
+    """Draw and describe the mean F1 of every method in two settings, over the seeds that were run in both."""
 
     @one.shows
     def _(study):

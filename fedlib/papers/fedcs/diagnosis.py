@@ -1,4 +1,4 @@
-"""FedCS: what a row keeps of a run, and the distance of its recursions from their closed form."""
+"""FedCS: further values in the row of a run, among them the distance of the recursions from their closed form."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, cast
@@ -21,7 +21,7 @@ from fedlib.studies.tasks import Kept, Run
 from fedlib.training import Evaluation, on_device
 
 GROUPS, DOMAINS = 10, 5
-COLUMNS = 9  # of P that are judged
+COLUMNS = 9  # columns of P that are evaluated
 RULES = {"safe": ("normalised", True), "printed": ("paper", True), "printed, not centred": ("paper", False)}
 
 
@@ -31,7 +31,7 @@ def residual(S: Tensor, W: Tensor) -> float:
 
 
 def j_ratio(P: Tensor, within: Tensor, between: Tensor, r: int) -> float:
-    """J of the first r columns of P over the largest possible one."""
+    """J of the first r columns of P, relative to its maximum."""
     best = ra.trace_ratio(ra.closed_form(within, between, r), within, between)
     return float(ra.trace_ratio(P[:, :r], within, between) / best)
 
@@ -41,7 +41,7 @@ SPREAD = (41, 10, 2.9, 0.5)  # eigenvalues of the scatter between clients, white
 
 
 def toy(seed: int, rounds: int) -> Kept:
-    """Alignments of 40 Gaussian clients, ten a round: scatter from 0.1 to 10, means that differ in four directions."""
+    """Alignments of 40 Gaussian clients, ten per round; eigenvalues of their scatter: 0.1 to 10."""
 
     def normal(what: str, *shape: int) -> Tensor:
         return torch.from_numpy(generator(seed, "toy", what).standard_normal(shape))
@@ -75,31 +75,31 @@ def toy(seed: int, rounds: int) -> Kept:
 
 
 def rotated(step: Callable[..., Tensor], Phi: Tensor, u: Tensor) -> Tensor:
-    """Phi after 1,500 steps of all clients, averaged, with columns of length 1."""
+    """Phi after 1,500 steps, each averaged over all clients, with columns of length 1."""
     for _ in range(1500):
         Phi = vmap(step, (None, 0, None))(Phi, u, 0.02).mean(0)
     return Phi / Phi.norm(dim=0)
 
 
 def lower_step(Phi: Tensor, u: Tensor, rate: float) -> Tensor:
-    """Equation 12 with the other triangle."""
+    """Equation 12 with the lower triangle."""
     y = u @ Phi
     return Phi + rate * (torch.outer(u, y) - Phi @ torch.outer(y, y).tril())
 
 
 def server_step(state: dict[str, Tensor], mean: dict[str, Tensor], beta: float) -> dict[str, Tensor]:
-    """The server's S, Phi and z_g from the clients' means."""
+    """The server's S, Phi and z_g from the means over the clients."""
     z_g = state["z_g"] + beta * (mean["z"] - state["z_g"]) if "z_g" in state else mean["z"]
     return {"S": mean["S"], "Phi": ra.orthonormal(mean["Phi"]), "z_g": z_g}
 
 
 def group_of(name: str, n: int) -> np.ndarray:
-    """The group of each of n clients; with feature shift its place among the clients of its domain."""
+    """The group of each of n clients; with feature shift its position among the clients of its domain."""
     return np.arange(n) // (DOMAINS if name == "digit5" else n // GROUPS)
 
 
 def kept_of(task: Run, name: str, alignments: int, result: fl.RunResult) -> Kept:
-    """Metrics of every client at the end, means of groups in every evaluation, and the quality of FedCS's S and P."""
+    """Final metrics of every client, group means at every evaluation, and the quality of the S and P of FedCS."""
     group, found = group_of(name, task.clients), metrics_of(result)
     for when, rows in result.accuracy.groupby("when"):
         means = rows.assign(group=group[rows["client"]]).groupby(["round", "group"])
@@ -113,7 +113,7 @@ def kept_of(task: Run, name: str, alignments: int, result: fl.RunResult) -> Kept
 
 
 def metrics_of(result: fl.RunResult) -> dict[str, object]:
-    """Metrics of every client at the end."""
+    """Final metrics of every client."""
     rows = result.accuracy[result.accuracy["round"] == result.accuracy["round"].max()]
     return {f"{name} {when}": _rounded(own[name]) for when, own in rows.groupby("when") for name in ("f1", "auc")}
 
@@ -125,9 +125,9 @@ def _rounded(values: Iterable[float]) -> list[float | None]:
 def diagnose(result: fl.RunResult, federation: Federation, group: np.ndarray, alignments: int) -> Kept:
     """Quality of the S and P of a finished run of FedCS for the features of its training clients.
 
-    With `alignments` > 0, also after so many more of the frozen network ("later"). Separability is the share [%] of
-    test images nearest to the centroid of their own group, in nine principal components of z and in nine columns of
-    c = P'z; the plane holds test images of five groups in the first two dimensions. Empty if the run has diverged.
+    With `alignments` > 0, also after this number of further alignments with the network frozen ("later"). Separability
+    is the share [%] of test images nearest to the centroid of their own group, in nine principal components of z and
+    nine columns of c = P'z; the plane has test images of five groups in two dimensions. Empty if the run has diverged.
     """
     state, parts = result.state.ra, [latents(result, federation, part) for part in ("train", "test")]
     (z, owner), (z_test, test_owner) = parts
@@ -170,7 +170,7 @@ def in_the_plane(points: np.ndarray, group: np.ndarray, groups: int = 5, shown: 
 
 
 def latents(result: fl.RunResult, federation: Federation, part: str) -> tuple[Tensor, Tensor]:
-    """Features of the training clients' images in front of the map [N, d], and the client of each [N]."""
+    """Features of the training clients' images before the map, [N, d], and the client of each image, [N]."""
     w, hyper = result.state.base.w, cast("Any", result.config["hyper"])
     own = getattr(federation, part)[: federation.n_clients - federation.unseen]
     place = Alignment(linear_layer(w, LAYERS.index(hyper["at"]) + 1), hyper["side"], result.state.ra["P"])
@@ -180,7 +180,7 @@ def latents(result: fl.RunResult, federation: Federation, part: str) -> tuple[Te
 
 
 def aligned_on(result: fl.RunResult, z: Tensor, owner: Tensor, alignments: int) -> list[dict[str, Tensor]]:
-    """S, Phi and z_g of the run, and after each of some more alignments of its frozen network."""
+    """S, Phi and z_g at the end of the run, and after each further alignment with its network frozen."""
     config: Any = result.config
     own, size, hyper = [z[owner == i].float() for i in owner.unique()], config["batch_size"], config["hyper"]
     rng, k = generator(config["seed"], "fedcs", "later"), max(int(config["join_ratio"] * len(own)), 1)

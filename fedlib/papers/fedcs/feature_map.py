@@ -63,7 +63,7 @@ def scheme(study):
 
 
 def diagnosed(sizes, metric: str, *settings: str, toy_value: str = "", on_toy: Mapping[str, str] = {}):
-    """Values of every run of FedCS; of the toy problem by rule of the step sizes, or by setting and name."""
+    """Values of every run of FedCS, and of the toy problem: by step-size rule (`toy_value`) or setting (`on_toy`)."""
     for data in sizes.data:
         for method, setting in product(of_fedcs(sizes, data), settings):
             yield Cell(method, data, setting, (run(sizes, data, method),), setting, metric, sizes.seeds[data])
@@ -87,9 +87,9 @@ def fig1(sizes):
 
 
 def separability(study) -> tuple[str, dict, dict[str, list[float]]]:
-    """Data set, planes and shares by seed of Fig. 1: of feature shift and of the map nearest to the output, if there.
+    """Data set, planes and shares by seed of Fig. 1; if measured, with feature shift and the map next to the output.
 
-    The shares are of "z", of "c" and "c, later", and of c after whitening only ("random").
+    The shares are those in "z", in "c" and "c, later", and in c after whitening only ("random").
     """
     for data, method in product(("digit5", "mnist", "cifar10"), reversed(OURS)):
         rows = [row for row in study.rows_behind("fig1", dataset=data, method=method) if "plane" in row.kept]
@@ -227,14 +227,14 @@ def _(study):
     digits=0,
 )
 def sec5(sizes):
-    source = sizes.data["mnist"]._replace(stands_for="")  # of bits, any images tell
+    source = sizes.data["mnist"]._replace(stands_for="")  # any images will do to compare bits
     task = Probe("one_model", two_rounds, (profile_of(sizes, PROFILES),), source, sizes=str(sizes))
     for method, metric in product(of_fedcs(sizes, "mnist"), ("models", "same_bits")):
         yield Cell(method, "mnist", "label-shift", (task,), f"{metric} {method}", metric)
 
 
 def two_rounds(seed: int, profile: str) -> Kept:
-    """Number of models after two rounds, and their bits if the unseen clients have each other's images."""
+    """Number of models after two rounds, and their equality to the bit if unseen clients exchange their images."""
     sizes, found = PROFILES[profile], {}
     federation = federation_of(sizes, "mnist")
     n = federation.n_clients - federation.unseen
@@ -264,7 +264,7 @@ STEPS = (0, 1, 2, 3, 5, 10, 20, 40)  # alignments: the slider of the notebook
 
 @lru_cache(maxsize=1)
 def five_clients() -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
-    """Five clients in the plane, long clouds side by side, [5, 80, 2]; S and Phi after every alignment."""
+    """Five clients in the plane, as parallel elongated clouds [5, 80, 2]; S and Phi after every alignment."""
     drawn = torch.Generator().manual_seed(7)
     offsets = torch.linspace(-2, 2, 5)[:, None] * torch.tensor([0.5, 1.0])
     noise = torch.randn(5, 80, 2, generator=drawn) * torch.tensor([3.0, 0.4])
@@ -279,7 +279,7 @@ def five_clients() -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
 
 
 def clouds(step: float) -> Figure:
-    """The five clients before the map of an alignment, after S alone, and after P = S Phi."""
+    """The five clients before the map, after S alone, and after P = S Phi, with S and Phi after `step` alignments."""
     z, path = five_clients()
     S, Phi = path[int(step)]
     figure, axes = plt.subplots(1, 3, figsize=(TEXT, 2.6))

@@ -21,9 +21,9 @@ OTHER_DIGITS = {"mnist_m": "MNIST-M-style", "digits": "digits in colour", "print
 
 
 def group_number(key: str, metric: str, moment: str, last: int, row) -> float:
-    """The mean of a group or domain of clients at the end, such as "group=3", or the evenness of groups or domains.
+    """The final mean of a group or domain of clients, such as "group=3", or a measure of the differences between them.
 
-    gap: training groups less the two unseen ones; width: largest less smallest; spread: standard deviation, averaged
+    gap: training groups minus the two unseen ones; width: largest minus smallest; spread: standard deviation, averaged
     over the evaluations of the last rounds.
     """
     if "domain" in key:
@@ -38,12 +38,12 @@ def group_number(key: str, metric: str, moment: str, last: int, row) -> float:
 
 
 def domain_of(n: int) -> np.ndarray:
-    """The domain of each of n clients, by its place; "mixed" for those that mix them."""
+    """The domain of each of n clients; "mixed" for the last ones, which mix all domains."""
     return np.array([*(str(i % DOMAINS) for i in range(n - DOMAINS)), *["mixed"] * DOMAINS])
 
 
 def domain_names(study) -> list[str]:
-    """Names of the five domains, once the clients have been counted."""
+    """Names of the five domains; their numbers until Fig. 5 has been measured."""
     rows, data = study.rows_behind("fig5"), study.numbers("fig5")["data"]
     others = OTHER_DIGITS if any(" for " in name for name in data) else {}
     names = rows[0].kept["domains"] if rows else [f"domain {d}" for d in range(DOMAINS)]
@@ -86,7 +86,7 @@ def by_group(name: str, data: str, metric: str) -> Item:
 
 
 def domain_curves(study) -> pd.DataFrame:
-    """Mean accuracy over the clients of each domain, and of clients that mix them, by round, as further panels."""
+    """Mean accuracy by round of the clients of each domain and of those that mix domains, as further panels."""
     names, tables = dict(zip(map(str, range(DOMAINS)), domain_names(study), strict=True)) | {"mixed": "mixed"}, []
     for method in study.numbers("fig10")["method"].unique():
         accuracy = pd.concat([row.accuracy for row in study.rows_behind("fig10", method=method)])
@@ -101,7 +101,7 @@ fig10 = by_group("fig10", "digit5", "accuracy")
 
 
 def counts(seed: int, profile: str, name: str) -> Kept:
-    """The clients of a federation: their sizes, images of every class and of every domain."""
+    """Sizes of the clients of a federation, and their images by class and by domain."""
     federation = federation_of(PROFILES[profile], name)
     own = [np.concatenate(parts) for parts in zip(*federation.parts, strict=True)]
     ids, place = np.unique(federation.data.domain, return_inverse=True)

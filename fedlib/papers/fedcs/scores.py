@@ -21,12 +21,12 @@ KINDS = {"FedCS (red)": RED, "methods that adapt (grey)": GREY, "other shared mo
 
 
 def when(method: str) -> str:
-    """The moment at which a method counts: "before" or "after" fine-tuning."""
+    """The evaluation that counts for a method: "before" or "after" fine-tuning."""
     return "after" if method in (*ADAPTING, "fedsim") else "before"
 
 
 def client_scores(metric: str, moment: str, row) -> np.ndarray:
-    """F1, AUC or accuracy [%] of every client at the end."""
+    """Final F1, AUC or accuracy [%] of every client."""
     if metric != "accuracy":
         return np.array(row.kept[f"{metric} {moment}"], float)
     rows = row.accuracy[row.accuracy["when"] == moment]
@@ -34,7 +34,7 @@ def client_scores(metric: str, moment: str, row) -> np.ndarray:
 
 
 def score(metric: str, moment: str, row, what: Callable[..., float] = np.mean, chosen=slice(None)) -> float:
-    """Mean, or another statistic, over some clients or all."""
+    """Mean or another statistic of a final metric, over all or some clients."""
     return float(what(client_scores(metric, moment, row)[chosen]))
 
 
@@ -54,7 +54,7 @@ F1: dict[str, Any] = {"named": named, "look": look, "xlabel": "weighted F1 [%]"}
 
 
 def distinct(study, name: str) -> pd.DataFrame:
-    """The numbers of an item, without data sets whose images also stand for an earlier one."""
+    """The numbers of an item, without data sets with the same substitute images as an earlier one."""
     numbers = study.numbers(name)
     images = {c.dataset: str(c.tasks[0].images._replace(stands_for="")) for c in study.cells if c.item == name}
     first = numbers.groupby(numbers["dataset"].map(images))["dataset"].transform("first")
@@ -62,7 +62,7 @@ def distinct(study, name: str) -> pd.DataFrame:
 
 
 def differences(numbers: pd.DataFrame, *pairs: tuple[str, str], **about) -> str:
-    """The paired differences of some methods."""
+    """Sentences on the paired differences of some methods."""
     return " ".join(filter(None, (paired_difference(numbers, *pair, **about) for pair in pairs)))
 
 
@@ -219,7 +219,7 @@ def unseen(sizes):
 
 
 def training_and_unseen(study) -> pd.DataFrame:
-    """F1 of training and unseen clients by data and method, those that adapt last; FedAvg+FT is FedAvg, after."""
+    """F1 of training and unseen clients by data and method, adapting methods last; FedAvg+FT: FedAvg, fine-tuned."""
     numbers = distinct(study, "unseen")
     who, moment = (numbers["setting"].str.split(";").str[part] for part in (0, 1))
     method = numbers["method"].mask((numbers["method"] == "fedavg") & (moment == "after"), "fedavg+ft")

@@ -21,10 +21,10 @@ METRICS = {"weighted_auc": "auc", "weighted_f1": "f1"}
 OURS = ("fedcs-fc1", "fedcs-fc2", "fedcs-fc3")
 ADAPTING = ("fedavg+ft", "fedbn", "fedrep", "fedalt")
 BASELINES = ("local_only", "fedavg+bn", *ADAPTING)
-METHODS = (*BASELINES, "fedavg", *OURS)  # FedAvg as it is: ours
+METHODS = (*BASELINES, "fedavg", *OURS)  # plain FedAvg is our addition
 RIVALS = ("fedavg+ft", "fedbn")  # beside FedCS-FC1 in Figs. 2, 9 and 10
 PANELS = (*RIVALS, "fedcs-fc1")
-WHITE = "fedcs (whitening only)"  # the control: S learns, Phi stays as it was drawn
+WHITE = "fedcs (whitening only)"  # the control: S is learned, Phi stays random
 CONTROL = {"fedavg": "fedavg", "fedavg+bn": "fedavg+bn", "fedcs-fc2": "fedcs-fc2", WHITE: "fedcs-fc2;whitening"}
 PLAIN, NORMED = "lenet5_plain", "lenet5_bn"
 PERSONAL = {"tune_epochs": 1, "tune_part": "personal"}
@@ -35,7 +35,7 @@ def linear_layers(model: Model) -> list[str]:
     return [name for name in model.weights if not name.startswith("conv")]
 
 
-REP = "fedrep;linear layers"  # FedRep whose clients keep all linear layers, not the classifier alone
+REP = "fedrep;linear layers"  # FedRep with all linear layers personal, not only the classifier
 MADE: dict[str, tuple[Algorithm, str, dict[str, object]]] = {  # method, model, fine-tuning
     "local_only": (fl.local_only(), PLAIN, {}),
     "fedavg": (fl.fedavg(), PLAIN, {"tune_epochs": 1}),
@@ -61,19 +61,19 @@ READINGS: dict[str, Mapping[str, object]] = {  # of FedCS at FC2; each differs f
     "rank 30": {"rank": 30},
     "rank 30, whitening": {"rank": 30, "steps": "whitening"},
 }
-TRAINING: dict[str, object] = {"rounds": 150, "local_epochs": 2, "lr_decay_every": 50}  # the paper prints none
+TRAINING: dict[str, object] = {"rounds": 150, "local_epochs": 2, "lr_decay_every": 50}  # not printed
 TRAINING |= {"evaluate_every": 10, "batch_size": 32, "lr": 0.005, "momentum": 0.0, "lr_decay": 0.8, "join_ratio": 0.25}
 TRAINING |= {"client_metrics": True}
 FEW = {"mnist": (2000, 5000, 10000), "cifar10": (10000, 20000)}  # images of all clients together, in a control
-INFERRED = {"mnist": 5000}  # the nearest to the print
-BASES = ("fedprox", "fedper")  # other methods that the alignment is put around
+INFERRED = {"mnist": 5000}  # nearest to the printed numbers
+BASES = ("fedprox", "fedper")  # other methods to which the alignment is added
 
 
 class Sizes(NamedTuple):
     """Sizes of one profile."""
 
     data: Mapping[str, Images]  # the paper's data set -> ours
-    methods: Mapping[str, tuple[str, ...]] = dict.fromkeys(TABLES, METHODS)  # on each of them
+    methods: Mapping[str, tuple[str, ...]] = dict.fromkeys(TABLES, METHODS)  # by data set
     panels: Mapping[str, tuple[str, ...]] = dict.fromkeys(TABLES, PANELS)  # of Figs. 2, 9 and 10
     full: bool = True  # False: only methods that adapt are fine-tuned, and controls are left out
     clients: int = 50
@@ -82,14 +82,14 @@ class Sizes(NamedTuple):
     setting: dict[str, object] = TRAINING
     last: int = 50  # rounds over which Fig. 2 is averaged
     every: int = 5  # rounds between alignments
-    alignments: int = 400  # more of the trained network, frozen, before its P is judged,
-    aligned_at: tuple[str, ...] = OURS  # in these methods
+    alignments: int = 400  # further ones, with the network frozen, before P is evaluated again
+    aligned_at: tuple[str, ...] = OURS  # methods with further alignments
     toy_rounds: int = 100
     seeds: Mapping[str, int] = dict.fromkeys((*TABLES, "toy"), 2)
     side: str = "cifar10"  # data set of the controls
     control_seeds: int = 1
     readings: tuple[str, ...] = tuple(READINGS)
-    second: tuple[str, ...] = (*METHODS, "fedcs-fc2;whitening")  # with momentum
+    second: tuple[str, ...] = (*METHODS, "fedcs-fc2;whitening")  # methods with momentum
     second_lr: float = 0.005
     second_seeds: int = 2
 
@@ -117,7 +117,7 @@ SMOKE = QUICK._replace(
 )  # fmt: skip
 PAPER = Sizes(data={name: Images(name) for name in TABLES})
 OTHER = Images("digit5", (("domains", DIGITS), ("per_domain", 5391)), stands_for="digit5")
-PROFILES = Registry(paper=PAPER, quick=QUICK, smoke=SMOKE)  # a run of one profile is not older than another's sizes
+PROFILES = Registry(paper=PAPER, quick=QUICK, smoke=SMOKE)  # new sizes of one profile leave the rows of others valid
 PROFILES["paper, other digits"] = PAPER._replace(data={**PAPER.data, "digit5": OTHER})
 
 
@@ -125,7 +125,7 @@ def run(sizes: Sizes, name: str, method: str, alpha: float = 0.5, **changes: obj
     """A run of the main setting on the paper's data set `name`, with some changes."""
     algorithm, model, tuning = made(method, sizes)
     setting = dict(sizes.setting)
-    if method == "local_only":  # everybody trains; its rate falls once
+    if method == "local_only":  # all clients train; the learning rate falls once
         setting |= {"rounds": 100, "evaluate_every": 100, "join_ratio": 1.0, "local_epochs": 1, "lr_decay_every": 50}
     if sizes.full or method in (*ADAPTING, REP) or (method == "fedavg" and "fedavg+ft" in sizes.methods[name]):
         setting |= tuning
@@ -141,7 +141,7 @@ def run(sizes: Sizes, name: str, method: str, alpha: float = 0.5, **changes: obj
 
 
 def run_on_few(sizes: Sizes, name: str, method: str, images: int) -> Run:
-    """A run of Table 1 or 2 with so many images of all clients together."""
+    """A run of Table 1 or 2 with this number of images of all clients together."""
     whole = run(sizes, name, method)
     partition = fl.dirichlet_groups(0.5, GROUPS, max(5, images // 500))
     return whole._replace(images=whole.images._replace(few=images), partition=partition, keep=metrics_of)
@@ -153,12 +153,12 @@ def run_on_inferred(sizes: Sizes, name: str, method: str) -> Run:
 
 
 def inferred_run(sizes: Sizes, name: str, method: str) -> Run:
-    """A run of Tables 1 to 3 with the inferred settings: images, and FedRep's linear layers personal."""
+    """A run of Tables 1 to 3 with the inferred number of images, and with all linear layers of FedRep personal."""
     return run_on_inferred(sizes, name, REP if method == "fedrep" and sizes.full else method)
 
 
 def made(method: str, sizes: Sizes) -> tuple[Algorithm, str, Mapping[str, object]]:
-    """Algorithm, model and fine-tuning of a method; "fedcs-fc2;rank 10" is one of `READINGS`, or on another base."""
+    """Algorithm, model and fine-tuning of a method; after ";" is one of `READINGS` or `BASES`: "fedcs-fc2;rank 10"."""
     if method in MADE:
         return MADE[method]
     layer, _, variant = method.removeprefix("fedcs-").partition(";")
@@ -183,6 +183,6 @@ def federation_of(sizes: Sizes, name: str) -> Federation:
 
 
 def available_federation(profile: str, name: str) -> Federation:
-    """The clients of the main setting; those of substitute data if the paper's are not on this machine."""
+    """The clients of the main setting, with substitute data if the paper's are not on this machine."""
     others = [PROFILES["paper, other digits"]] if profile == "paper" else []
     return federation_of(next(s for s in (PROFILES[profile], *others, QUICK) if here(run(s, name, "fedavg"))), name)

@@ -7,7 +7,7 @@ from fedlib.report.style import data_label
 from fedlib.studies.item import Answer, items_in
 
 ITEMS = items_in(scores, feature_map, groups, controls)
-CLIENTS = 50  # behind the standard deviation of a printed mean
+CLIENTS = 50  # over which the printed standard deviations are taken
 SUBSTITUTES = PROFILES["paper, other digits"], lambda cell: cell.dataset == "digit5"  # until Digit-5 has been run
 
 

@@ -16,7 +16,7 @@ from fedlib.studies.item import Cell, item
 from fedlib.studies.layout import parts_of
 from fedlib.studies.rows import Row
 
-EARLY = 50  # the round at which Fig. 2 is read first
+EARLY = 50  # the early round of claim fs10
 EQUAL = "all $s_{ij}=1$"
 BETA = {"beta": 0.001}  # of Per-FedAvg, whose outer step is not printed (reading A14)
 last_five = partial(Row.score, last=5)  # accuracy [%], pooled over clients (readings A19 and A20)
@@ -24,7 +24,7 @@ DOTS = "Accuracy of each method: small dots are seeds, large ones their mean, bl
 
 
 def over_rounds(summary: Callable[[pd.Series], float], after: float, row: Row, until: float = np.inf) -> float:
-    """A summary of the accuracies [%] of the evaluations after one round and up to another."""
+    """A summary of the accuracies [%] evaluated after round `after`, up to round `until`."""
     return float(summary(row.curve().query("when == @row.when and @after < round <= @until")["accuracy"]))
 
 
@@ -47,7 +47,7 @@ def place(study, data: str, setting: str) -> str:
 
 
 def chance(rows: pd.DataFrame) -> float:
-    """Accuracy [%] of guessing: among a client's classes if all clients have equally many, else among all."""
+    """Chance accuracy [%]: among a client's classes if all clients have equally many, else among all."""
     [dataset, setting] = rows[["dataset", "setting"]].iloc[0]
     return 100 / int(parts_of(setting).get("pat", SHAPES[dataset][1]))
 
@@ -95,7 +95,7 @@ table2.says(lambda study: who_leads(study.numbers("table2"), "fedsimsup", name=p
 
 
 def of_kind(kind: str, row: Row, original: Row | None = None, until: float = np.inf) -> float:
-    """Accuracy [%] of the clients with this kind of supervisor, or their gain over the run in which they have L."""
+    """Accuracy [%] of the clients with this kind of supervisor, or their gain over the run with L for all clients."""
     who = row.kept.get(kind)
     if not who:
         return np.nan

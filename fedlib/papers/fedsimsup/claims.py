@@ -14,7 +14,7 @@ fluctuation = numbers_of("fig2", "fedsimsup", "{}", "dir={}", "fluctuation")
 with_similarity = numbers_of("fig3", "fedsimsup", "cifar10", "dir=0.1;similarity={}", "mean_over_rounds")
 cam = numbers_of("fig4", "fedsimsup", "cifar10", "class=cat", "{}")
 parameters = numbers_of("sizes", "fedsimsup", "{}", "network={}", "parameters")
-ahead = partial(lead, method="fedsimsup", rivals=RIVALS)  # of the seven others; bounded if some were not measured
+ahead = partial(lead, method="fedsimsup", rivals=RIVALS)  # over the best of seven; bounded if some are missing
 
 
 def against(numbers: Numbers, better: str, worse: str, columns: Sequence[tuple[str, str]]) -> list[Case]:
@@ -59,27 +59,27 @@ def slow_start(numbers: Numbers) -> Iterator[Case]:
 
 
 def loss_by_mixing(numbers: Numbers) -> list[Case]:
-    """Table 3: all clients with L against all with the kind that they draw."""
+    """Table 3: L for all clients against randomly drawn supervisors."""
     return leads(numbers, "table3", "fedsimsup", ["fedsimsup-whole"], DIRICHLET)
 
 
 def different_regions(numbers: Numbers) -> Iterator[Case]:
-    """fs16: maps of one image differ, and more than maps of two images, which have nothing to do with each other."""
+    """fs16: the maps of one image differ, and more than the maps of two unrelated images."""
     correlation = cam(numbers, "correlation")
-    # The predicate has the first case only; maps without any relation pass it, and are not what the claim says.
+    # the first case alone would also hold for unrelated maps
     yield Case("correlation below 0.7", 0.7 - correlation)
     yield Case("below that with another image", cam(numbers, "with another image") - correlation)
 
 
 def whole_object(numbers: Numbers) -> Iterator[Case]:
-    """fs17: the supervisor's map is larger, and masking it costs more correct predictions than masking another's."""
-    # The predicate has the first case only; a large map need not lie on the object, whose outline is not known.
+    """fs17: the supervisor's map is larger, and masking it costs more correct predictions than another image's map."""
+    # the first case alone would also hold for a large map beside the object, whose outline is not known
     yield Case("area of s over that of theta", cam(numbers, "area s") - cam(numbers, "area theta"))
     yield Case("what s covers matters", cam(numbers, "kept, another image") - cam(numbers, "kept"))
 
 
 def a_sixth(numbers: Numbers) -> Iterator[Case]:
-    """fs19: parameters of L, as a share of theta."""
+    """fs19: parameters of L, as a share of those of theta."""
     for name in SHAPES:
         share = parameters(numbers, name, "l") / parameters(numbers, name, "theta")
         yield Case(f"{name}: a sixth", fact(0.15 <= share.value <= 0.18, share))

@@ -1,4 +1,4 @@
-"""FedSimSup: controls of Table 1: another network, more rounds, FedRep to FedPAC, fine-tuned classifiers."""
+"""FedSimSup: controls of Table 1: another network, more rounds, steps from FedRep to FedPAC, fine-tuning."""
 
 from functools import partial
 from itertools import product
@@ -118,7 +118,7 @@ def to_fedpac(sizes):
         rep, pac = (table_run(sizes, column, method) for method in ("fedrep", "fedpac"))
         between = (run(sizes, column, one, rep.rounds) for one in (one_epoch, fl.fedpac(lam=0.0)))
         for step, task in zip(STEPS, (rep, *between, pac), strict=True):
-            if step != STEPS[1] or task.name != rep.name:  # with one epoch for the classifier anyway, it is no step
+            if step != STEPS[1] or task.name != rep.name:  # no step if FedRep has one epoch anyway
                 yield Cell("fedpac", column.dataset, f"{column.setting};step={step}", (task,), last_five)
 
 

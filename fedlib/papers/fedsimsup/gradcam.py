@@ -1,4 +1,4 @@
-"""FedSimSup: answers and Grad-CAM of the two networks of every client, as a row keeps them (Fig. 4)."""
+"""FedSimSup: predictions and Grad-CAM of the two networks of every client, kept in the row of a run (Fig. 4)."""
 
 import base64
 from copy import deepcopy
@@ -16,14 +16,14 @@ from fedlib.models import Model
 from fedlib.studies.tasks import Kept, Run
 from fedlib.training import Images, on_device
 
-ANSWERS = ("both", "theta", "s")  # of the sum, of each network alone
+ANSWERS = ("both", "theta", "s")  # predictions of the sum and of each network alone
 SCOPES = ("cat", "all")  # Fig. 4: images of one class, and all
-MASKED = ("kept, theta", "kept", "kept, another image")  # accuracy with the region of theta, s, s elsewhere masked
+MASKED = ("kept, theta", "kept", "kept, another image")  # accuracy with a region masked
 MEASURES = ("images", "correlation", "with another image", "overlap", "area theta", "area s", *MASKED)
 
 
 def both_networks(run: Run, cam_class: str, result: fl.RunResult) -> Kept:
-    """Answers of the sum and of each network on all test images, and Grad-CAM where the sum is right."""
+    """Predictions of the sum and of each network on all test images, and Grad-CAM where the sum is right."""
     federation, two = run.arguments(0)["federation"], result.architectures[0].model
     pixels = on_device(federation.data, torch.device("cpu"))
     clients = enumerate(zip(federation.test, federation.train_counts, strict=True))
@@ -59,7 +59,7 @@ def examples(right: pd.DataFrame, chosen: int, data: Dataset) -> list[Kept]:
 
 
 def on_client(weights: Pair, two: Model, pixels: Images, test: np.ndarray, counts: np.ndarray) -> pd.DataFrame:
-    """Answers and maps of a client's networks, a row per test image; `counts` are its train samples by class."""
+    """Predictions and maps of a client's networks, a row per test image; `counts` are its train samples by class."""
     nets = [deepcopy(network.net).eval() for network in two.networks]
     for net, own in zip(nets, weights, strict=True):
         net.load_state_dict(own)

@@ -1,4 +1,4 @@
-"""FedSimSup: measurements that need no run of a table: similarities, upload shares, movement, parameters, bytes."""
+"""FedSimSup: measurements besides runs: similarities, upload shares, movement, parameters and bytes."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,7 @@ from fedlib.stack import n_bytes, put, take
 from fedlib.studies.tasks import Kept, images
 from fedlib.training import mean_loss
 
-SIMILAR = 0.5  # from this cosine on two clients are called similar
+SIMILAR = 0.5  # above this cosine two clients are similar
 CAUSES = ["received loss", "gain", "gain on test"]  # of the movement of a supervisor
 
 
@@ -42,8 +42,8 @@ def similarities(seed: int, profile: str, name: str, n: int, kind: str, value: f
 def upload_shares(counts: Tensor, sampled: Sequence[np.ndarray], similarity: Tensor) -> Tensor:
     """Share of client j's uploads in theta_i, [n, n], by the server's steps alone (equations 7 to 9).
 
-    `counts` are train samples by class, [n, n_classes]; `sampled` the participants of each round. What a row lacks to
-    1 are initial weights.
+    `counts` are train samples by class, [n, n_classes]; `sampled` the participants of each round. The rest of a row,
+    up to 1, is the share of the initial weights.
     """
     share, everyone = {"of": torch.zeros_like(similarity)}, torch.eye(len(similarity), dtype=similarity.dtype)
     for ids in map(torch.as_tensor, sampled):
@@ -55,7 +55,7 @@ def upload_shares(counts: Tensor, sampled: Sequence[np.ndarray], similarity: Ten
 def shares_by_class(train_counts: np.ndarray, sampled: Sequence[np.ndarray]) -> Kept:
     """Similarities (s) and upload shares (authors) of all clients, in the order of their main class.
 
-    With them the percentage of others' uploads that comes from similar clients, by the weights used and by chance.
+    Also the percentage of similar clients among the uploads of others, with either kind of weights and by chance.
     """
     counts, main = torch.from_numpy(train_counts).double(), train_counts.argmax(1)
     order, s = main.argsort(kind="stable"), label_similarity(counts, counts)
@@ -76,10 +76,10 @@ def shares_in_theta(seed: int, profile: str, name: str, n: int, kind: str, value
 
 
 def supervisor_moves(seed: int, profile: str) -> Kept:
-    """Rank correlations with the distance that s_i moves, from the second time on that a client takes part.
+    """Rank correlations with the distance that s_i moves, from the second participation of a client on.
 
-    `gain`: loss of (theta_i as it left the client + s_i) less that of (theta_i as received + s_i). Clients whose
-    theta_i has not changed since have no gain and are left out. "within clients": of ranks among a client's own rounds.
+    `gain`: loss of (theta_i as it left the client + s_i) minus that of (theta_i as received + s_i). Clients whose
+    theta_i has not changed since are left out. "within clients": with ranks among a client's own rounds.
     """
     sizes = PROFILES[profile]
     plan = prepare(**run(sizes, first(sizes), made(sizes, "fedsimsup"), sizes.moves_rounds).arguments(seed))
@@ -108,7 +108,7 @@ def supervisor_moves(seed: int, profile: str) -> Kept:
 
 
 def comparable(records: Sequence[tuple[float, ...]], samples: np.ndarray) -> pd.DataFrame:
-    """The records (client, received loss, gain, gain on test, moved), in the order of rounds, that have a gain."""
+    """The records with a gain, of records (client, received loss, gain, gain on test, moved) in the order of rounds."""
     table = pd.DataFrame(records, columns=["client", *CAUSES, "moved"]).astype({"client": int})
     table["samples"] = samples[table["client"].to_numpy()]
     return table[table.duplicated("client") & (table["gain"] != 0)]
@@ -119,7 +119,7 @@ def correlations(table: pd.DataFrame) -> Kept:
     ranks, own = table.rank(), table.groupby("client")[[*CAUSES, "moved"]].rank()
     often = table.groupby("client")["moved"].transform("size") > 1
     centred = (own - own.groupby(table["client"]).transform("mean"))[often]
-    with np.errstate(invalid="ignore", divide="ignore"):  # of what never changes there is no correlation
+    with np.errstate(invalid="ignore", divide="ignore"):  # a constant has no correlation
         values = {name: ranks[name].corr(ranks["moved"]) for name in (*CAUSES, "samples")}
         values |= {f"{name} within clients": centred[name].corr(centred["moved"]) for name in CAUSES[:2]}
     better = {"better on train": table["gain"] > 0, "better on test": table["gain on test"] > 0}

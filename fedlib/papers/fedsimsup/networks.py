@@ -155,7 +155,7 @@ def _(study):
 
 
 def overlay(ax: Axes, own: Kept, name: str) -> None:
-    """Show an image that a row keeps, under one of its maps, from 0 (transparent) to 1, if it has a name."""
+    """Show an image kept in a row, and over it the map of this name, if any, from 0 (transparent) to 1."""
     pixels = np.frombuffer(base64.b64decode(own["image"]), np.uint8).reshape(own["shape"]).transpose(1, 2, 0)
     ax.imshow(0.4 * pixels.mean(2) + 153 if name else pixels.squeeze(), cmap="gray", vmin=0, vmax=255)
     if name:
@@ -212,7 +212,7 @@ def _(study):
         parts = [part for part in np.array_split(np.argsort(x), 5) if len(part)]
         medians = np.array([(np.median(x[part]), np.median(moved[part])) for part in parts])
         ax.plot(*medians.T, "s-", color=RED, linewidth=1.5, markersize=4)
-        low, top = np.quantile(x, [0.03, 0.97])  # a few far ones do not press the others together
+        low, top = np.quantile(x, [0.03, 0.97])  # without outliers
         margin = 0.12 * (top - low) + 1e-9
         ax.set(xlabel=xlabel, xlim=(min(low - margin, 0.0), max(top, 0.0) + margin))
         ax.set_title(f"{title}\nrank correlation {found.get(key, np.nan):+.2f}")
@@ -225,7 +225,7 @@ def _(study):
 
 
 def plot_bars(kept: Kept, names: Mapping[str, str], xlabel: str) -> Figure:
-    """Values that a measurement keeps, in thousands, a bar for each; the first one is theta's."""
+    """Draw values of a measurement, in thousands, as bars; the first one is theta's."""
     values = np.array([kept[key] for key in names.values()])
     figure, ax = plt.subplots(figsize=(WIDE, 0.8 + 0.3 * len(values)))
     ax.barh([*names], values / 1000, color=[BLUE, *[RED] * (len(values) - 1)], height=0.6)

@@ -1,4 +1,4 @@
-"""FedSimSup: label similarities of clients, and the uploads in every client's model."""
+"""FedSimSup: label similarities of clients, and the shares of uploads in every client's model."""
 
 from collections.abc import Sequence
 from itertools import product
@@ -46,7 +46,7 @@ def _(study):
 
 
 def draw_shares(found: Kept) -> Figure:
-    """Similarities, and the upload shares in every theta with them and with equal weights, by main class."""
+    """Draw similarities, and upload shares in every theta with weights by similarity and with equal weights."""
     figure, axes = plt.subplot_mosaic([["s", "s_ij"], [".", "equal"]], figsize=(WIDE, 5.6), layout="compressed")
     top = max(0.05, *(float(np.quantile(shares, 0.97)) for shares in found["authors"].values()))
     titles = {"s": "label similarity $s_{ij}$", "s_ij": r"uploads in $\theta_i$, weights $s_{ij}$"}
@@ -65,7 +65,7 @@ def draw_shares(found: Kept) -> Figure:
 
 
 def draw_matrix(ax: Axes, matrix: np.ndarray, main: Sequence[int], cmap: str = "Blues", top: float = 1.0) -> AxesImage:
-    """A matrix of clients, which are named by their main class, with a line between classes."""
+    """Draw a matrix of clients, labelled by their main class, with lines between classes."""
     starts = [k for k, c in enumerate(main) if k == 0 or c != main[k - 1]]
     middles = [(a + b - 1) / 2 for a, b in zip(starts, [*starts[1:], len(main)], strict=True)]
     for axis, line in ((ax.xaxis, ax.axvline), (ax.yaxis, ax.axhline)):

@@ -59,13 +59,13 @@ QUICK = Sizes(
     clients={50: 20}, methods=MAIN, pathological_methods=("fedrep", "fedsimsup"), pathological_rounds=10,
     mixed_rounds=8, similarity_rounds=20, similarity_every=2, evaluate_every={"cifar10": 2}, supervisor_epochs=1,
     theta_epochs=2, join_ratio=0.3, batch_size=10, model="lenet5_plain",
-    other_methods=("local_only",),  # in so wide a network FedSimSup is lost at this step size
+    other_methods=("local_only",),  # with this step size FedSimSup fails in the wide network
     other_rounds=6, cam_class="3", moves_rounds=20, seeds=3, side_seeds=1,
 )  # fmt: skip
 ONE = ("mixed_rounds", "similarity_seeds", "similarity_every", "theta_epochs", "other_rounds", "seeds")
 SMOKE = QUICK._replace(
     data={"cifar10": PEN._replace(train=400)}, dirichlet={"cifar10": (0.5,)}, rounds={"cifar10": 2},
-    clients={50: 12},  # so many that every kind of supervisor is drawn
+    clients={50: 12},  # enough to draw every kind of supervisor
     similarity_rounds=2, evaluate_every={}, join_ratio=0.25, batch_size=20, moves_rounds=8, **dict.fromkeys(ONE, 1),
 )  # fmt: skip
 PAPER = Sizes(
@@ -73,7 +73,7 @@ PAPER = Sizes(
     rounds={"cifar10": 100, "cifar100": 1000, "femnist": 1000},  # the paper has 1,000 everywhere
     clients={n: n for n in SIZES}, evaluate_every={"cifar100": 10, "femnist": 10},
 )  # fmt: skip
-PROFILES = Registry(paper=PAPER, quick=QUICK, smoke=SMOKE)  # a run of one profile is not older than another's sizes
+PROFILES = Registry(paper=PAPER, quick=QUICK, smoke=SMOKE)  # new sizes of one profile leave the rows of others valid
 
 
 class Column(NamedTuple):
@@ -106,12 +106,12 @@ def columns(sizes: Sizes, kind: str) -> list[Column]:
 
 
 def first(sizes: Sizes) -> Column:
-    """CIFAR-10, most clients, strongest skew: the column of Figs. 3 and 4."""
+    """The column of Figs. 3 and 4: CIFAR-10 with most clients and the strongest skew."""
     return next(column for column in columns(sizes, "dir") if column.n == max(sizes.clients))
 
 
 def most_clients(sizes: Sizes, *kinds: str) -> list[Column]:
-    """The columns of CIFAR-10 with most clients: those of the controls."""
+    """The columns of the controls: CIFAR-10 with most clients."""
     return [column for kind in kinds for column in columns(sizes, kind) if column[:2] == first(sizes)[:2]]
 
 

@@ -19,7 +19,7 @@ CHANCE = {"iid": 10.0, "noniid": 50.0}  # accuracy of guessing [%] among the cla
 WORDS = SPLIT | {"labeled": "labelled public images", "unlabeled": "unlabelled public images"}
 WORDS |= {"M": "candidates per round", "none": "rounds without a candidate [%]"}
 COLORS = {"IID": BLUE, "Non-IID": RED}
-NARROW = -5.0  # rho of pFedBayes in Table 4, where it is inferred
+NARROW = -5.0  # inferred rho of pFedBayes in Table 4
 DROPS = {"iid": (0, 1.74, 3.92), "noniid": (0, 2.57, 5.31)}  # printed on the bars of Fig. 5: % of the accuracy at S = 1
 
 
@@ -29,7 +29,7 @@ def panel(*key: str) -> str:
 
 
 def by_labels(numbers: pd.DataFrame) -> pd.DataFrame:
-    """The numbers, with "no labels" behind the methods with unlabelled public images."""
+    """The numbers, with ", no labels" after the names of methods with unlabelled public images."""
     words = numbers["public"].map({"unlabeled": ", no labels"}).fillna("") if len(numbers) else ""
     return numbers.assign(method=numbers["method"] + words)
 
@@ -40,12 +40,12 @@ def split_style(line: str) -> dict[str, str]:
 
 
 def accuracy_panels(numbers: pd.DataFrame, by: Sequence[str]) -> Figure:
-    """Dots by method, with chance."""
+    """Dots by method, with a line at chance."""
     return method_panels(by_labels(numbers), by, panel, lambda rows: CHANCE[rows["split"].iloc[0]])
 
 
 def by_kind(numbers: pd.DataFrame, kind: str, by: Sequence[str]) -> Figure:
-    """Dots by method, the last kind of the alphabet the darkest."""
+    """Dots by method, darker for kinds later in the alphabet."""
     return shaded_panels(by_labels(enough(numbers)).sort_values(kind, kind="stable"), kind, by, panel)
 
 
@@ -169,7 +169,7 @@ def few(sizes):  # reading A21
 
 
 def by_images(study) -> pd.DataFrame:
-    """The numbers of the control and of Table 4, with their kind, the number of images, and the printed number."""
+    """The numbers of the control and of Table 4, with the number of images (kind) and the printed number."""
     key = ["method", "models", "dataset", "split"]
     ours, few = (enough(study.numbers(name)) for name in ("table4_text", "few"))
     ours = ours.merge(few[[*key, "seed"]].drop_duplicates())
@@ -189,7 +189,7 @@ def _(study):
 
 
 def paired(numbers: pd.DataFrame, column: str) -> pd.DataFrame:
-    """The numbers of the seeds that have the most values of a column."""
+    """The numbers of the seeds measured with the most values of a column."""
     group = ["dataset", "split", "public", "method"]
     n = numbers.groupby([*group, "seed"])[column].transform("nunique")
     return numbers[n == n.groupby([numbers[name] for name in group]).transform("max")]
@@ -232,7 +232,7 @@ def gains(study, name: str) -> pd.DataFrame:
 
 
 def varied(name: str, axis: str, more: str = "") -> Item:
-    """Fig. 3, 4, 5 or 6; `axis`: the hyper-parameter. In Fig. 5 the printed drops begin at our value with S = 1."""
+    """Fig. 3, 4, 5 or 6; `axis`: the hyper-parameter. In Fig. 5 the printed drops are taken from our value at S = 1."""
 
     @item(
         f"Fig. {name[-1]}: accuracy [%] of pFedHR by {axis}; figure: gain over Local-Only [points]{more}.",

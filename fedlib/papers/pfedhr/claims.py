@@ -14,7 +14,7 @@ from fedlib.studies.verdict import Case
 by_images = numbers_of("fig1", "{}", MAIN, where("{}", "{}", images="{}"))
 search = numbers_of("{}", "pfedhr", "{}", where("labeled", "{}"), "{}")
 OTHERS = ("mnist", "cifar10")
-SOURCES = (MAIN, "cifar10")  # SVHN, or what stands for it
+SOURCES = (MAIN, "cifar10")  # SVHN, or its substitute
 PANELS = list(product(RIVALS, SPLITS))
 
 
@@ -24,7 +24,7 @@ def over_rivals(n: Numbers, item: str, d: str, kind: str, split: str, printed: t
 
 
 def labels_help(n: Numbers) -> Iterator[Case]:
-    """ph03: with labels pFedHR is better, and so is the mean of the three methods."""
+    """ph03: with labelled public images pFedHR is better, and so is the mean of the three methods."""
     for d, split in product(DATA, SPLITS):
         both = [{m: n("table2", m, d, where(kind, split)) for m in (*RIVALS[kind], "pfedhr")} for kind in RIVALS]
         own, group = ([each["pfedhr"] for each in both], [mean(each.values()) for each in both])
@@ -43,12 +43,12 @@ def iid_is_easier(n: Numbers) -> Iterator[Case]:
 
 
 def same() -> list[tuple[str, str]]:
-    """Public images and method, as in Table 4."""
+    """Pairs of public images and method, as in Table 4."""
     return [*(("none", method) for method in SAME), ("labeled", "pfedhr")]
 
 
 def more_clients(n: Numbers) -> Iterator[Case]:
-    """ph06: 12 clients over 100."""
+    """ph06: accuracy is higher with 12 clients than with 100."""
     for split, (kind, m) in product(SPLITS, both_kinds()):
         few, many = n("table2", m, MAIN, where(kind, split)), n("table3", m, MAIN, where(kind, split, MANY))
         yield Case(f"{kind} {m} {split}", few - many)
@@ -74,7 +74,7 @@ def mnist_is_easy(n: Numbers) -> list[Case]:
 
 
 def drop(n: Numbers, method: str, kind: str, split: str, name: str) -> Number:
-    """Fig. 1: accuracy lost with these public images, relative to those of the clients' kind [%]."""
+    """Fig. 1: relative loss of accuracy [%] with these public images instead of those of the clients' domain."""
     matching = by_images(n, method, kind, split, MAIN)
     return (matching - by_images(n, method, kind, split, name)) / matching * 100
 
@@ -91,14 +91,14 @@ def smallest_loss(n: Numbers) -> list[Case]:
 
 
 def as_good_with_others(n: Numbers) -> Iterator[Case]:
-    """ph12: pFedHR with foreign public images against the others with matching ones, less a point."""
+    """ph12: pFedHR with foreign public images is at most one point behind the others with matching ones."""
     for (kind, split), name in product(PANELS, OTHERS):
         best = largest(by_images(n, m, kind, split, MAIN) for m in RIVALS[kind])
         yield Case(f"{kind} {split} {name}", by_images(n, "pfedhr", kind, split, name) + 1 - best)
 
 
 def on_first(n: Numbers, names: Sequence[str], cases: Callable[[Numbers, str], Iterable[Case]]) -> list[Case]:
-    """The cases on the first of these data sets on which one of them was measured."""
+    """The cases on the first of these data sets with a measured case."""
     found = [[*cases(n, d)] for d in names]
     return next((own for own in found if any(not case.effect.missing for case in own)), found[0])
 
@@ -116,13 +116,13 @@ def higher(n: Numbers, d: str, item: str, *pairs: tuple[float, float]) -> Iterat
 
 
 def more_public(n: Numbers) -> list[Case]:
-    """ph13: every step up, and the whole way."""
+    """ph13: accuracy rises at every step, and from the first to the last share."""
     steps = on_first(n, SOURCES, lambda n, d: higher(n, d, "fig3", (0.1, 0.05), (0.05, 0.02)))
     return steps + on_first(n, SOURCES, lambda n, d: higher(n, d, "fig3", (0.1, 0.02)))
 
 
 def more_groups(n: Numbers, d: str) -> list[Case]:
-    """ph14: K = 5 over K = 3 in all panels (a positive rank correlation of three values), no step down in three."""
+    """ph14: K = 5 beats K = 3 in all panels (a positive rank correlation of three values); no step falls in three."""
     at = {(k, panel): figure(n, "fig4", d, k, panel[1], panel[0]) for k in (3, 4, 5) for panel in PANELS}
     whole = [Case(f"{' '.join(panel)}: 5 over 3", at[5, panel] - at[3, panel]) for panel in PANELS]
     steps = [smallest([at[5, panel] - at[4, panel], at[4, panel] - at[3, panel]]) for panel in PANELS]
@@ -139,7 +139,7 @@ def more_epochs(n: Numbers, d: str) -> Iterator[Case]:
 
 
 def falling(values: Sequence[float], numbers: Sequence[Number]) -> Number:
-    """Spearman's correlation with the values, negative; missing if one of the numbers is."""
+    """The negative of Spearman's correlation with the values; missing if one of the numbers is missing."""
     joined = mean(numbers)
     if not joined.known:
         return missing("rank correlation")
@@ -148,7 +148,7 @@ def falling(values: Sequence[float], numbers: Sequence[Number]) -> Number:
 
 
 def few_with_many_groups(n: Numbers, d: str) -> list[Case]:
-    """ph15: over K = 2 to 6 candidates do not become more nor rounds without any fewer; for some K there is one."""
+    """ph15: from K = 2 to 6 candidates never rise, rounds without one never fall; for some K such rounds occur."""
     metrics = {"fall of M": "M never rises", "rise of none": "rounds without any never fall"}
     cases = [Case(f"{text}, {s}", search(n, "search", d, s, m)) for m, text in metrics.items() for s in SPLITS]
     some = {s: search(n, "search", d, s, "most without any") for s in SPLITS}
@@ -156,13 +156,13 @@ def few_with_many_groups(n: Numbers, d: str) -> list[Case]:
 
 
 def teachers_change(n: Numbers, d: str) -> list[Case]:
-    """ph18: teachers of 80 % of the clients change, are made of two clients' blocks at least, and keep R1 to R4."""
+    """ph18: the teachers of 80 % of the clients change; teachers mix blocks of two clients, and obey R1 to R4."""
     least = {"changed": 80, "sources": 2, "legal": 100}
     return [Case(f"{m}, {s}", search(n, "fig7", d, s, m) - low) for m, low in least.items() for s in SPLITS]
 
 
 def diverse(n: Numbers, d: str) -> Iterator[Case]:
-    """ph19: two candidates in 90 % of the rounds, two architectures on average, no two alike."""
+    """ph19: two candidates in 90 % of the rounds, two architectures on average, no two equal candidates."""
     for split in SPLITS:
         two, kinds, repeated = (search(n, "search", d, split, m) for m in ("two or more", "kinds", "repeated"))
         yield Case(f"M >= 2 in 90 % of rounds, {split}", two - 90)
@@ -171,7 +171,7 @@ def diverse(n: Numbers, d: str) -> Iterator[Case]:
 
 
 def teacher_helps(n: Numbers) -> Iterator[Case]:
-    """ph20: over Local-Only, and over a random candidate as the teacher."""
+    """ph20: pFedHR beats Local-Only, and pFedHR with a random candidate as the teacher."""
     for d, split in product((MAIN, "cifar10"), SPLITS):
         own = n("table2", "pfedhr", d, where("labeled", split))
         without = n("table2", "local_only", d, where("none", split))
@@ -181,11 +181,11 @@ def teacher_helps(n: Numbers) -> Iterator[Case]:
 
 
 CLAIMS = [
-    # the text of ph01 and ph02 says "on every data set and split", their predicates allow for one exception in six
+    # the text of ph01 and ph02 says "on every data set and split", their predicates allow one exception in six
     Claim("ph01", lambda n: [over_rivals(n, "table2", d, "labeled", s) for d in DATA for s in SPLITS]),
     Claim("ph02", lambda n: [over_rivals(n, "table2", d, "unlabeled", s) for d in DATA for s in SPLITS]),
     Claim("ph03", labels_help),
-    Claim("ph04", iid_is_easier),  # of the printed accuracies; its predicate has those on all classes, too
+    Claim("ph04", iid_is_easier),  # for the printed accuracies; the predicate also has those on all classes
     Claim("ph05", lambda n: [over_rivals(n, "table3", MAIN, kind, s, MANY) for kind, s in PANELS]),
     Claim("ph06", more_clients, figure="table3"),
     Claim("ph07", lambda n: [Case(f"{d} {net} {s}", alone(n, "pfedhr", d, net, s) - best_alone(n, d, net, s))

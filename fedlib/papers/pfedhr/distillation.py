@@ -1,6 +1,6 @@
 """pFedHR: the accuracy of teachers, and the gain of the clients that learn from them.
 
-Its control is one teacher for everybody, trained on all clients' images, which no server could have.
+The control is one teacher for all clients, trained on all their images, which no server could have.
 """
 
 from itertools import product
@@ -63,8 +63,8 @@ def all_knowing(
 def taught(teacher: str = "m4", lam: float = 0.2, epochs: int = 5, batch_size: int = 64, lr: float = 1e-3) -> Algorithm:
     """Local-Only with equation (6) and the same teacher for every client in every round.
 
-    The teacher is the network of this name, trained for `epochs` on the train parts of all clients. With `lam=0` it is
-    Local-Only. Evaluated: own model.
+    The teacher is a network with this name, trained for `epochs` epochs on the train parts of all clients. `lam=0` is
+    Local-Only. Evaluated: the client's own model.
     """
 
     def loss(w, batch, answers):  # ONE client; eq. 6
@@ -90,7 +90,7 @@ def taught(teacher: str = "m4", lam: float = 0.2, epochs: int = 5, batch_size: i
 
 
 def control(split: str, teacher: str) -> str:
-    """The setting of a run with this teacher."""
+    """The setting of a number with this teacher."""
     return where("labeled", split, teacher=teacher)
 
 
@@ -165,7 +165,7 @@ def _(study):
 @item(
     "Control: accuracy [%] of other teachers and of their clients.",
     rows="teacher",
-    alt="Accuracy of teachers against the gain of their clients over Local-Only; dots are seeds, diamonds means.",
+    alt="Gain of clients over Local-Only against the accuracy of their teachers; dots are seeds, diamonds means.",
     explains=("table2", "table3", "table4"),
 )
 def other_teachers(sizes):
@@ -223,7 +223,7 @@ def _(study):
 
 
 def leads(study) -> pd.DataFrame:
-    """Points of every teacher over its client (lead), and of the client over Local-Only a round later (gain)."""
+    """Points of every teacher above its client (lead), and of the client above Local-Only a round later (gain)."""
     rows = by_client(study)
     rows = rows[rows["teacher"].isin([PRINTED, "better stitched", ALL_KNOWING])].sort_values("round", kind="stable")
     later = rows.groupby(["teacher", "seed", "client"], sort=False)["gain"].shift(-1)

@@ -1,4 +1,4 @@
-"""pFedHR: further values in the row of a run: other tests, the search for candidates, the accuracy of teachers."""
+"""pFedHR: further values in the row of a run: other accuracies, the search for candidates, teachers."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -15,14 +15,14 @@ from fedlib.runs.determinism import deterministic
 from fedlib.studies.tasks import Kept, Run
 from fedlib.training import MixedEvaluation, on_device
 
-LAST = 3  # evaluations behind an accuracy
+LAST = 3  # evaluations averaged for an accuracy
 GROUPS = range(2, 9)  # numbers of groups to try on the distances of every round
 Chain = Sequence[tuple[int, int]]  # network in the pool, depth of a block
 Networks = Sequence[Sequence[Block]]  # the blocks of each architecture
 
 
 def details(task: Run, global_images: int, result: fl.RunResult) -> Kept:
-    """Accuracies [%] of active clients and on all classes; of pFedHR also the search, the teachers and their pupils."""
+    """Accuracies [%] of active clients and on all classes; for pFedHR also the search and the teachers."""
     with deterministic("cpu"):
         federation = task.arguments(int(str(result.config["seed"])))["federation"]
         found = {"active": of_active(result, federation.n_clients, float(str(task.setting["join_ratio"])))}
@@ -41,7 +41,7 @@ def details(task: Run, global_images: int, result: fl.RunResult) -> Kept:
 
 
 def of_active(result: fl.RunResult, n_clients: int, join_ratio: float) -> float:
-    """Accuracy [%] of the clients that have just trained, mean over them and over the last rounds."""
+    """Accuracy [%] of the clients that have just trained, mean over them and over the last evaluations."""
     drawn = cohorts(n_clients, join_ratio, len(result.rounds), int(str(result.config["seed"])))
     frame = result.accuracy[result.accuracy["when"] == result.when].set_index(["round", "client"])["accuracy"]
     rounds = frame.index.get_level_values("round").unique()[-LAST:]
@@ -57,13 +57,13 @@ def on_all_classes(result: fl.RunResult, federation: fl.Federation, n_images: in
 
 
 def searched(result: fl.RunResult, history: Sequence[Round], networks: Networks, n_groups: int) -> Kept:
-    """The candidates of every round, by number of groups, and their composition; the teachers of one client.
+    """Number and composition of the candidates, also by number of groups; `matched` has the teachers.
 
-    M: candidates found in a round, with the number of groups of the run; kept: of these; fewer groups [%]: rounds in
-    which fewer had to do; unmatched [%]: clients without a teacher; two or more [%]: rounds with two candidates at
-    least; kinds: different architectures among the candidates of a round; repeated [%]: rounds with two equal ones;
-    legal [%]: candidates that keep R1 to R4; sources: clients whose blocks a teacher has; changed [%]: clients whose
-    first and last teacher have different blocks.
+    M: candidates found in a round, with the number of groups of the run; kept: those that are used; fewer groups [%]:
+    rounds with fewer groups than that; unmatched [%]: clients without a teacher; two or more [%]: rounds with at least
+    two candidates; kinds: different architectures among the candidates of a round; repeated [%]: rounds with two equal
+    candidates; legal [%]: candidates that obey R1 to R4; sources: clients whose blocks a teacher has; changed [%]:
+    clients whose first and last teacher have different blocks.
     """
     log = result.state.log
     by_groups = np.array([[count(seen, networks, k) for k in GROUPS] for seen in history])
@@ -86,7 +86,7 @@ def searched(result: fl.RunResult, history: Sequence[Round], networks: Networks,
 
 
 def matched(history: Sequence[Round], networks: Networks) -> Kept:
-    """Changes of the clients' teachers, and the sources of their blocks; two of them in words (Fig. 7)."""
+    """Changes of the clients' teachers, and the sources of their blocks; two teachers of a client in words (Fig. 7)."""
     own: dict[int, list[tuple[int, Chain]]] = {}
     for t, seen in enumerate(history):
         for client, m in zip(seen.clients, seen.match, strict=True):
@@ -170,7 +170,7 @@ def shape_of(seen: Round, chain: Chain) -> tuple[tuple[int, int], ...]:
 
 
 def keeps_rules(seen: Round, networks: Networks, chain: Chain) -> bool:
-    """R1 to R4 of a candidate, looked up in the networks."""
+    """True if a candidate obeys R1 to R4, by the blocks of the networks."""
     blocks = [networks[seen.networks[b]][h - 1] for b, h in chain]
     deeper = all(after.h > before.h for before, after in pairwise(blocks))
     ordered = all(after.op >= before.op for before, after in pairwise(blocks))

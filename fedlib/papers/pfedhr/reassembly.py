@@ -1,4 +1,4 @@
-"""pFedHR: what a round does (Table 1, Figs. 2 and 7): data and traffic, blocks, groups and candidates."""
+"""pFedHR: one round (Table 1, Figs. 2 and 7): data and traffic, blocks, groups and candidates."""
 
 from dataclasses import replace
 from itertools import product
@@ -35,7 +35,7 @@ def table1(sizes):
 
 
 def needs(seed: int, profile: str, method: str, kind: str) -> Kept:
-    """Use of public labels (whether shuffled ones change the weights), and what a client sends."""
+    """Use of public labels (1 if shuffling them changes the weights), and bytes that a client sends."""
     sizes, rng = PROFILES[profile], np.random.default_rng(seed)
     data = images(style("pen", "", 200))
     data = data.subset(rng.permutation(len(data))[:100])
@@ -98,14 +98,14 @@ def fig2(study):
 
 
 def first_run(study) -> Row:
-    """The run that the pictures show: seed 0 of pFedHR on the first data set and split."""
+    """The run in the figures: the first seed of pFedHR on the first data set and split."""
     rows = distillation.first(study)
     [task, seed] = rows.loc[rows["teacher"] == PRINTED, ["tasks", "seed"]].iloc[0]
     return study.rows[task, seed]
 
 
 def pool(row: Row, seen: Round) -> tuple[list[list[str]], list[str]]:
-    """Names of the blocks of every upload, and its client."""
+    """Names of the blocks of every upload, and the client and architecture of each upload."""
     names = list(row.kept["architectures"].items())
     short = [names[n][0].split("_")[0].upper() for n in seen.networks]
     whose = [f"client {i} ({net})" for i, net in zip(seen.clients, short, strict=True)]

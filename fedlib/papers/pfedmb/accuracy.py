@@ -17,7 +17,7 @@ from fedlib.report.style import GREY, label, method_style
 from fedlib.studies.item import Cell, item
 from fedlib.studies.rows import Row
 
-COLUMN, AT = ("dataset", "setting"), ("dataset", "at")  # with a panel for each
+COLUMN, AT = ("dataset", "setting"), ("dataset", "at")  # columns that name the panels
 PARTITIONS = {"pairs=5": "five pairs", "classes=2": "two classes each", "dir=0.4": "Dir(0.4)"}
 PARTITIONS |= {"classes=20": "twenty classes each (CIFAR-100)"}
 
@@ -29,7 +29,7 @@ def place(dataset: str, setting: str) -> str:
 
 
 def chance(rows: pd.DataFrame) -> float:
-    """Accuracy [%] of guessing, if all clients have two classes in equal shares; NaN elsewhere."""
+    """Chance accuracy [%] if all clients have two classes in equal shares, otherwise NaN."""
     return 50.0 if {"pairs=5", "classes=2"} & {*rows["setting"].iloc[0].split(";")} else np.nan
 
 
@@ -106,7 +106,7 @@ def _(study):
 
 
 def of_column(sizes: Sizes, at: Column, further: Sequence[int] = ()) -> Iterator[Cell]:
-    """Numbers of every number of branches in a column; one branch is FedAvg."""
+    """The cells of a column for every number of branches; one branch is FedAvg."""
     for b in (*sizes.branches, *sizes.more_branches, *further, 1):
         tasks = tried(sizes, at, "pfedmb", [b]) if b > 1 else tried(sizes, at, "fedavg")
         for metric in ("accuracy", "validation", *(("clients_per_branch", "largest_alpha") if b > 1 else ())):
@@ -114,7 +114,7 @@ def of_column(sizes: Sizes, at: Column, further: Sequence[int] = ()) -> Iterator
 
 
 def along(study, name: str, *items: str) -> pd.DataFrame:
-    """Accuracies of some items by a number of their settings, with the rest of the setting (at)."""
+    """Accuracies of some items; columns: the number `name` in their settings, and the rest of the setting (at)."""
     frame = study.numbers(*items, metric="accuracy")
     number = frame["setting"].str.extract(rf";{name}=([^;]*)", expand=False).astype(float)
     return frame.assign(at=frame["setting"].str.replace(rf";{name}=[^;]*", "", regex=True), **{name: number})
@@ -133,14 +133,14 @@ def branch_panels(frame: pd.DataFrame) -> Figure:
     """A panel for each column: accuracy against the number of branches."""
     figure = line_panels(frame, "branches", AT, place, chance, look=method_style, height=2.2)
     for ax in figure.axes:
-        middle, half = np.mean(ax.get_ylim()), max(3.0, np.ptp(ax.get_ylim()) / 2)  # tenths of a point look small
+        middle, half = np.mean(ax.get_ylim()), max(3.0, np.ptp(ax.get_ylim()) / 2)  # at least 6 points
         ax.set_ylim(middle - half, middle + half)
     figure.axes[-1].set(xlabel="branches (1: FedAvg)", xticks=sorted({*frame["branches"]}))
     return figure
 
 
 def trend_by_column(frame: pd.DataFrame) -> str:
-    """Accuracy along the number of branches, in each column."""
+    """A sentence on the accuracy along the number of branches for each column."""
     mean = {key: rows.groupby("branches")["value"].mean() for key, rows in frame.groupby([*AT])}
     return " ".join(
         trend(values, "branches", f"With {place(*key)}, the accuracy")

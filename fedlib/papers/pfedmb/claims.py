@@ -29,7 +29,7 @@ def mean_rank(n: Numbers) -> list[Case]:
 
 
 def _rank(method: str, column: Mapping[str, Number]) -> Number:
-    """1 for the best; as noise the number of methods that are no more than their noise away."""
+    """Rank of a method, 1 for the best; its noise is the number of methods whose gap is within the noise."""
     if not all(number.known for number in column.values()):
         return Number(1.0, float(len(column)), name=f"rank of {method}")
     others = [column[m] - column[method] for m in column if m != method]
@@ -47,19 +47,19 @@ def strong_when_simple(n: Numbers) -> list[Case]:
 
 
 def over_fedavg(n: Numbers, method: str, sign: int = 1, margin: float = 0.0) -> list[Case]:
-    """A method over FedAvg with two classes per client, or, with `sign=-1`, under it in all other columns."""
+    """A method is above FedAvg with two classes per client, or, with `sign=-1`, below it in all other columns."""
     effects = {at: lead(n, "table2", method, ["fedavg"], at) for at in (SIMPLE if sign > 0 else COMPLEX)}
     return [Case(f"{method}, {' '.join(at)}", effect * sign + margin) for at, effect in effects.items()]
 
 
 def earlier(n: Numbers, aim: str) -> list[Case]:
-    """pb06, pb07: pFedMB is there in fewer rounds than the method whose accuracy is the aim."""
+    """pb06, pb07: pFedMB reaches the accuracy of another method, the aim, in fewer rounds than that method."""
     ours, theirs = (n("fig4", method, "cifar10", f"{PAIRS};aim={aim}", "rounds") for method in ("pfedmb", aim))
     return [Case("rounds", theirs - ours - 0.5)]
 
 
 def fewer_for_cifar100(n: Numbers) -> list[Case]:
-    """pb16: the largest number on CIFAR-100 is below the smallest one on CIFAR-10."""
+    """pb16: the largest best number of branches on CIFAR-100 is below the smallest on CIFAR-10."""
     ten, hundred = ([picked(n, *at) for at in COLUMNS if at[0] == data] for data in ("cifar10", "cifar100"))
     return [Case("smallest over largest", smallest(ten) - largest(hundred) - 0.5)]
 
@@ -75,13 +75,13 @@ def peak(n: Numbers) -> list[Case]:
 
 
 def as_many_as_groups(n: Numbers) -> list[Case]:
-    """pb20: five branches are no more than 0.3 points behind any other number."""
+    """pb20: five branches are at most 0.3 points behind any other number of branches."""
     others = {b: n("pairs", "pfedmb", "cifar10", f"{PAIRS};branches={b}") for b in (2, 3, 4, 8, 10)}
     return [Case(f"5 and {b} branches", on_pairs(n, "pfedmb") - other + 0.3) for b, other in others.items()]
 
 
 def cost(n: Numbers, b: int, name: str) -> Number:
-    """A cost of pFedMB with b branches; with b = 0 of FedAvg."""
+    """A cost of pFedMB with b branches, or of FedAvg (b = 0)."""
     return n("cost", "pfedmb" if b else "fedavg", "cifar10", f"branches={b}" if b else "", name)
 
 
@@ -96,7 +96,7 @@ def same_inference(n: Numbers) -> Iterator[Case]:
 
 
 def times_fedavg(n: Numbers) -> Iterator[Case]:
-    """pb19: B times what FedAvg sends, and on the way up a vector alpha for every layer."""
+    """pb19: B times the traffic of FedAvg, plus a vector alpha for every layer in the upload."""
     alphas = {"floats_up": len(LAYERS), "floats_down": 0}  # for each branch
     for b, (way, more) in product(COSTED, alphas.items()):
         yield Case(f"B={b}: {way}", equal(cost(n, b, way), b * cost(n, 0, way) + b * more))

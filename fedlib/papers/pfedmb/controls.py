@@ -27,7 +27,7 @@ SURE = 40.0  # softmax([40, 0, ...]) is (1, 0, ...) up to float32
 
 def pfedmb_given(branches: int) -> Algorithm:
     """pFedMB with alpha given by the labels of all clients: FedAvg in each group of clients with similar labels."""
-    learned = fl.pfedmb(branches, alpha_lr=0.0, gain=False)  # the usual scale, because nobody mixes branches
+    learned = fl.pfedmb(branches, alpha_lr=0.0, gain=False)  # the usual scale, because no client mixes branches
 
     def init(model, federation):
         state, group = learned.init(model, federation), groups(federation.counts(), branches)

@@ -46,14 +46,14 @@ def cost(sizes):
 
 
 def floats(way: str, row: Row) -> float:
-    """Numbers that a client sends ("bytes_up") or receives per round."""
+    """Scalars that a client sends ("bytes_up") or receives per round."""
     config = row.facts["config"]
     return row.facts[way] / 4 / config["clients"] / config["rounds"]
 
 
 @torch.no_grad()
 def inference(seed: int, branches: int) -> Kept:
-    """A prediction with merged branches and with all of them (eq. 2); times are relative to the plain network."""
+    """Inference with merged and with separate branches (eq. 2); times are relative to the plain network."""
     model = build("lenet5_plain", MODELS["lenet5_plain"], (3, 32, 32), 10, seed)
     x = torch.randn(64, *model.shape, generator=torch.Generator().manual_seed(seed))
     z = torch.randn(branches, generator=torch.Generator().manual_seed(seed + 1))

@@ -16,7 +16,7 @@ PAIR = np.repeat(range(5), 2)  # the pair of each of the ten clients of section 
 
 
 def evaluated(config: Mapping[str, object]) -> Literal["before", "after"]:
-    """When a run is evaluated: after fine-tuning, if it has any."""
+    """The evaluation of a run that counts: "after" fine-tuning, if it has any."""
     return "after" if config["tune_epochs"] else "before"
 
 
@@ -86,7 +86,7 @@ def best(rows: Sequence[Row]) -> Row:
 
 
 def best_rows(study, item: str, method: str) -> list[Row]:
-    """The best row of each seed, of all runs behind the first number of a method in an item."""
+    """For each seed, the best row among the runs behind the first number of a method in an item."""
     tasks = next((cell.tasks for cell in study.cells if (cell.item, cell.method) == (item, method)), ())
     runs = [{row.seed: row for row in study.rows_of(task)} for task in tasks] or [{}]
     return [best([rows[seed] for rows in runs]) for seed in sorted(set.intersection(*map(set, runs)))]
@@ -106,7 +106,7 @@ def reported_curve(row: Row) -> pd.Series:
 
 
 def rounds_to(n: int, *rows: Row) -> float:
-    """Rounds until the best of `n` runs has 99 % of the final accuracy of the best other run; never: one more round."""
+    """Rounds until the best of `n` runs has 99 % of the final accuracy of the best other run; never: all plus one."""
     ours, theirs = (_smooth(best(some)) for some in (rows[:n], rows[n:]))
     there = ours.index[ours >= 0.99 * theirs.iloc[-1]]
     return float(there[0] if len(there) else ours.index[-1] + 1)

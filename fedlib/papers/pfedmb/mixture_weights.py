@@ -1,4 +1,4 @@
-"""pFedMB: the weights alpha of the branches (Figs. 1 to 3), and the groups of clients that they find."""
+"""pFedMB: the weights alpha of the branches (Figs. 1 to 3), and the groups of clients that they form."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -25,7 +25,7 @@ LAYERS |= {"classifier": "classifier"}  # from input to output, in words
 
 
 def traced(study, method: str = "pfedmb", item: str = "fig3") -> list[Kept]:
-    """Values kept by the best run of each seed, of those that keep alpha."""
+    """Kept values of the best run of each seed, of runs that keep alpha."""
     return enough([row.kept for row in best_rows(study, item, method) if "alpha" in row.kept])
 
 
@@ -148,7 +148,7 @@ def _(study):
 
 
 def alpha_rounds(study) -> list[int]:
-    """The rounds of which Fig. 3 has alpha."""
+    """The rounds for which Fig. 3 has alpha."""
     return traced(study)[0]["alpha_rounds"]
 
 

@@ -14,7 +14,7 @@ RIVALS = METHODS[:-1]
 PAIRED = ("local_only", "fedavg", "pfedmb-avg", "pfedmb")  # of section V-B
 PAIRS = "clients=10;pairs=5"
 B = 5  # branches in section V-B
-COSTED = (2, 5, 10)  # branches of which the cost is measured
+COSTED = (2, 5, 10)  # numbers of branches whose cost is measured
 KINDS = {  # of section V-C: the paper's data set, its words for the partition, the partition
     "classes2": ("cifar10", "classes=2", fl.classes_per_client(2)),
     "dir0.4": ("cifar10", "dir=0.4", fl.dirichlet(0.4, min_size=10)),
@@ -102,7 +102,7 @@ def controlled(sizes: Sizes) -> list[Column]:
 
 
 def run(sizes: Sizes, at: Column, algorithm: Algorithm, lr: float, longer: int = 1) -> Run:
-    """A run of section V-C. Local-Only is not sampled: all clients train, as often as they would in the others."""
+    """A run of section V-C. In Local-Only all clients train in every round, as often as in the other methods."""
     alone = algorithm.name == "local_only"
     rounds, join_ratio = (round(at.rounds * at.join_ratio), 1.0) if alone else (at.rounds * longer, at.join_ratio)
     setting = {"rounds": rounds, "join_ratio": join_ratio, "evaluate_every": max(1, rounds // sizes.evaluations)}
@@ -118,7 +118,7 @@ def paired(sizes: Sizes, algorithm: Algorithm, lr: float = 0.0, keep=choices) ->
 
 
 def _run(sizes: Sizes, algorithm: Algorithm, images, partition, clients: int, keep, **setting: object) -> Run:
-    """A run whose clients are fine-tuned before they are evaluated, but for Local-Only; pFedMB also keeps `keep`."""
+    """A run with fine-tuning before evaluation, except for Local-Only; `keep` is for pFedMB, `scores` for others."""
     tuned = 0 if algorithm.name == "local_only" else sizes.local_epochs
     common = {"local_epochs": sizes.local_epochs, "batch_size": sizes.batch_size, "tune_epochs": tuned}
     keep = keep if algorithm.name == "pfedmb" else scores
@@ -147,6 +147,6 @@ def tried_on_pairs(sizes: Sizes, method: str, branches: int = B) -> tuple[Run, .
 
 
 def rates(sizes: Sizes, algorithm: Algorithm) -> list[float]:
-    """Step sizes. Above five branches also a larger one, since an undecided client moves by lr / branches."""
+    """Step sizes; above five branches also a larger one, since with equal alphas a branch moves by lr / branches."""
     more = max(1.0, float(str(algorithm.hyper.get("branches", 1))) / B)
     return sorted({round(sizes.lr * factor, 6) for factor in (1.0, more)})

@@ -23,7 +23,7 @@ from fedlib.studies.tasks import Run
 
 
 def chance(study) -> float:
-    """Accuracy of guessing [%]; the substitute data have ten classes, the paper's various numbers."""
+    """Chance accuracy [%]: 10 on the substitute data; NaN on the paper's, which differ in their numbers of classes."""
     return np.nan if study.profile == "paper" else 10.0
 
 
@@ -109,13 +109,13 @@ def _(study):
 
 
 def blind(weights: Literal["uniform", "shuffled"] = "uniform", generalization: float = 0.5) -> Algorithm:
-    """pFedSim with weights as large as its own, but independent of the similarity of the clients.
+    """pFedSim with weights of the same size that do not depend on the similarity of the clients.
 
-    They are replaced after every round; a client's weight for itself stays as it is.
+    The weights between different clients are replaced after every round; a client's weight for itself is unchanged.
 
     Args:
-        weights: "uniform": each of them becomes the mean over the pairs that were sampled together; "shuffled": they
-            are dealt out to those pairs at random, Phi_ij = Phi_ji.
+        weights: "uniform": all weights of a round's pairs of clients become their mean; "shuffled": they are permuted
+            among these pairs at random, with Phi_ij = Phi_ji.
         generalization: rho of `pfedsim`.
     """
     made = fl.pfedsim(generalization)
@@ -163,7 +163,7 @@ def _(study):
 
 
 def gain_of_weights(study) -> tuple[float, float]:
-    """Weights by similarity minus the better of uniform and shuffled ones, and the noise [points]."""
+    """Gain of weights by similarity over the better of uniform and shuffled weights, and its noise [points]."""
     numbers = study.numbers("weights")
     by_seed = numbers.pivot_table(index="seed", columns="similarity", values="value")
     ours, *others = enough(by_seed.reindex(columns=["per_class", "uniform", "shuffled"]).dropna()).mean()

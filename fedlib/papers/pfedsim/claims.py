@@ -23,19 +23,19 @@ def over_best(numbers: Numbers, columns: list[tuple[str, str]]) -> list[Case]:
 
 
 def between(number: Number, low: float, high: float) -> Number:
-    """Positive inside of an interval: the distance to its nearer end."""
+    """Distance to the nearer end of an interval; positive inside it."""
     return smallest([number - low, high - number])
 
 
 def largest_gain(numbers: Numbers) -> list[Case]:
-    """ps10: the largest gain is on Tiny-ImageNet, and at least 5 points."""
+    """ps10: the largest gain is on Tiny-ImageNet, and is at least 5 points."""
     tiny = [case.effect for case in over_best(numbers, COLUMNS[4:6])]
     others = [case.effect for case in over_best(numbers, COLUMNS[:4] + COLUMNS[6:])]
     return [Case("above all others", largest(tiny) - largest(others)), Case("at least 5", largest(tiny) - 5)]
 
 
 def skew(numbers: Numbers) -> Iterator[Case]:
-    """ps11: stronger skew hurts a single model, and helps personal ones."""
+    """ps11: stronger skew hurts single models and helps personalised ones."""
     signs = dict.fromkeys(("fedavg", "fedprox", "fedgen"), 1)
     signs |= dict.fromkeys(("local_only", "fedper", "fedrep", "fedfomo", "pfedsim"), -1)
     for (m, sign), d in product(signs.items(), DATA):
@@ -44,18 +44,18 @@ def skew(numbers: Numbers) -> Iterator[Case]:
 
 
 def personal_beats_single(numbers: Numbers) -> list[Case]:
-    """ps12: at Dir(0.1) the worst personal method beats the best single model."""
+    """ps12: at Dir(0.1) the worst personalised method beats the best single model."""
     personal = {d: [numbers("table3", m, d, "dir=0.1") for m in (*PERSONAL, "pfedsim")] for d in DATA}
     return [Case(d, smallest(personal[d]) - largest(numbers("table3", m, d, "dir=0.1") for m in SINGLE)) for d in DATA]
 
 
 def flat(numbers: Numbers, d: str, s: str) -> Number:
-    """ps19: how far the worst of rho = 0.3, 0.5, 0.7 is from the best of all."""
+    """ps19: gap between the best of all rho and the worst of 0.3, 0.5 and 0.7."""
     return largest(rho(numbers, d, s, r) for r in RHOS) - smallest(rho(numbers, d, s, r) for r in (0.3, 0.5, 0.7))
 
 
 def best_rho(numbers: Numbers, d: str, s: str) -> Number:
-    """The share with the highest accuracy, as a number without noise; missing if one of the seven is."""
+    """The share with the highest accuracy, as a number without noise; missing if an accuracy is missing."""
     values = {r: rho(numbers, d, s, r) for r in RHOS}
     if not all(number.known for number in values.values()):
         return missing("best rho")
@@ -64,13 +64,13 @@ def best_rho(numbers: Numbers, d: str, s: str) -> Number:
 
 
 def longer_for_small(numbers: Numbers) -> list[Case]:
-    """ps20: the best share of each LeNet5 column against the larger one of the MobileNetV2 columns."""
+    """ps20: the best share of each LeNet5 column against the larger best share of the MobileNetV2 columns."""
     mobile = largest(best_rho(numbers, "tinyimagenet", f"dir={alpha}") for alpha in ALPHAS)
     return [Case(f"{d} {s}", best_rho(numbers, d, s) - mobile - 0.05) for d, s in LENET]
 
 
 def traffic(numbers: Numbers) -> Iterator[Case]:
-    """ps23: scalars that are sent, as the formulas say, on CIFAR-10."""
+    """ps23: scalars sent on CIFAR-10 agree with the formulas."""
     at = partial(numbers, "table7", dataset="cifar10", setting="dir=0.1")
     methods = ("fedavg", "pfedsim", "fedfomo", "fedgen")
     nu_m, pfedsim, fedfomo, fedgen = (at(method=m, metric="scalars_down") for m in methods)
@@ -89,14 +89,14 @@ def domains_won(numbers: Numbers) -> list[Case]:
 
 
 def single_beats_personal(numbers: Numbers) -> list[Case]:
-    """ps25: without label skew the worst single model beats the best of four personal methods."""
+    """ps25: without label skew the worst single model beats the best of four personalised methods."""
     at = partial(numbers, "table8", dataset="domainnet", setting="domain=Average")
     rivals = ("perfedavg", "fedper", "fedrep", "fedfomo")
     return [Case("Average", smallest(at(method=m) for m in SINGLE) - largest(at(method=m) for m in rivals))]
 
 
 def sizes_spread(numbers: Numbers) -> list[Case]:
-    """ps07: sizes spread more at Dir(0.1), and as printed within 40 %."""
+    """ps07: the standard deviation of the sizes is larger at Dir(0.1), and within 40 % of the printed one."""
     printed = {("cifar10", 0.1): 487, ("cifar10", 0.5): 170, ("cinic10", 0.1): 1962, ("cinic10", 0.5): 843}
     printed |= {("emnist", 0.5): 782, ("tinyimagenet", 0.1): 118, ("tinyimagenet", 0.5): 38}
     std = {(d, a): numbers("table4", "partition", d, f"dir={a}", "std_of_sizes") for d in DATA for a in ALPHAS}

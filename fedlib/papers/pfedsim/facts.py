@@ -109,7 +109,7 @@ def table8a(sizes):
 
 
 @drawing("Fig. 5(a): one class in all domains.", alt="One image of the same class from each domain.")
-def fig5a(study):  # the images
+def fig5a(study):  # the data of Table 8(a)
     [cell, *_] = [cell for cell in study.cells if cell.item == "table8a"]
     data = images(cell.tasks[0].images)
     figure, axes = panels(len(data.domains), 1.5, across=3)

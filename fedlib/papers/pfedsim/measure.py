@@ -1,4 +1,4 @@
-"""pFedSim: measurements that are no accuracy, and the values that a row keeps of a run."""
+"""pFedSim: measurements other than accuracy, and further values in the row of a run."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -26,15 +26,15 @@ VARIANTS = (("per_class", 1e-4), ("per_class", 1e-1), ("mean_cos", 1e-4))  # sim
 
 def by_domain(result: fl.RunResult) -> Kept:
     """Accuracy pooled over the test images of each domain, and over all."""
-    n = len(result.accuracy["client"].unique()) // len(DOMAINS)  # clients of a domain follow one another
+    n = len(result.accuracy["client"].unique()) // len(DOMAINS)  # the clients of a domain are consecutive
     scores = {name: result.score(clients=list(range(d * n, (d + 1) * n))) for d, name in enumerate(DOMAINS)}
     return scores | {"Average": result.score()}
 
 
 def learned(run: Run, result: fl.RunResult) -> Kept:
-    """Final Phi of the server and data similarity, for the pairs that were sampled together.
+    """Agreement of the server's final Phi with the data similarity, over the pairs that were sampled together.
 
-    Both as means over pairs of clients with these main classes, too: [classes, classes].
+    Also the means of both over the pairs of clients by main class: [classes, classes].
     """
     federation = run.arguments(0)["federation"]
     truth, phi = true_similarity(federation), result.state.similarity.numpy()
@@ -61,7 +61,7 @@ def true_similarity(federation: Federation) -> np.ndarray:
 
 
 def alone(federation: Federation, epochs: int, setting: Mapping[str, object], seed: int) -> fl.RunResult:
-    """Every client trains by itself."""
+    """Local-Only: one round of `epochs` epochs."""
     return fl.run("local_only", federation, rounds=1, local_epochs=epochs, **setting, seed=seed, progress=False)  # type: ignore[arg-type]
 
 
@@ -114,9 +114,9 @@ def stages(
     setting: Mapping[str, object],
     rounds: Sequence[int],
 ) -> Kept:
-    """Agreement of classifiers with the data similarity after some rounds of FedAvg and a local training.
+    """Agreement of classifier and data similarity after some rounds of FedAvg and one local training.
 
-    Kendall's tau and Pearson's r of Phi, for several similarities and caps.
+    Kendall's tau and Pearson's r, for several classifier similarities and caps.
     """
     federation = fl.federate(images(source), fl.dirichlet(alpha, min_size), clients)
     truth, found = true_similarity(federation)[np.triu_indices(clients, 1)], {}
@@ -135,11 +135,11 @@ def stages(
             matrix = similarity.similarity_matrix(w_i[phi], kind, cap).numpy()
             tau, r = similarity.agreement(matrix[np.triu_indices(clients, 1)], truth)
             found |= {f"tau {t} {kind} {cap:g}": float(tau), f"r {t} {kind} {cap:g}": float(r)}
-    return {name: value for name, value in found.items() if np.isfinite(value)}  # not where all pairs are at the cap
+    return {name: value for name, value in found.items() if np.isfinite(value)}  # undefined if all pairs are at the cap
 
 
 def client_sizes(seed: int, source: Images, alpha: float, clients: int, min_size: int) -> Kept:
-    """Table 4 and Fig. 3: mean and standard deviation of the clients' sizes, and images of every class."""
+    """Table 4 and Fig. 3: mean and standard deviation of the clients' sizes, and their images by class."""
     data = images(source)
     federation = fl.federate(data, fl.dirichlet(alpha, min_size), clients, seed=seed)
     n, facts = federation.sizes, {"samples": len(data), "classes": len(data.classes)}
@@ -171,17 +171,17 @@ def costs(
     setting: Mapping[str, object],
     model: str,
 ) -> Kept:
-    """Table 7: time of the methods per sample, and scalars that a client receives and sends in the last round.
+    """Table 7: time per sample of each method, and scalars that a client receives and sends in the last round.
 
-    The methods take turns round by round, as the speed of a machine changes while it works. The time is that of whole
-    rounds, so the server's is in it, per sample that is trained on: FedFomo trains on a share and holds out the rest.
-    The first round warms up, and all methods send what they ever send in the last.
+    The methods take turns, round by round, because the speed of a machine varies. The time is that of whole rounds,
+    server included, divided by the number of samples trained on: FedFomo holds out a share of them. The first round is
+    a warm-up and the last one is not timed; in it every method sends all kinds of its messages.
     """
     federation = fl.federate(images(source), fl.dirichlet(0.1, min_size), clients)
     plans = {name: prepare(made(name), federation, model, seed=seed, **setting) for name in methods}
     sessions = {name: Session(plan) for name, plan in plans.items()}
     rounds = {name: next_round(session) for name, session in sessions.items()}
-    sampled, device = sessions[methods[0]].sampled, sessions[methods[0]].device  # the same of all methods
+    sampled, device = sessions[methods[0]].sampled, sessions[methods[0]].device  # the same for all methods
     taken = in_turns(rounds, len(sampled) - 2, partial(seconds, device=device))
     own = np.array([sum(len(federation.train[i]) for i in ids) for ids in sampled[1:-1]])
     held_out = {name: plan.algorithm.hyper.get("validation", 0) for name, plan in plans.items()}  # by FedFomo
@@ -199,10 +199,10 @@ def costs(
 
 
 def needs(seed: int, method: str) -> Kept:
-    """Table 1: what a method sends, relative to a model, and whether it looks at the data of others.
+    """Table 1: traffic of a method in models, and whether it uses other clients' data.
 
-    A second run, in which all images that nobody trains on are swapped with each other, ends with the same weights
-    unless the method looks at them.
+    A second run, with all images outside the train parts permuted, ends with the same weights unless the method uses
+    these images.
     """
     data = fl.load("digits", copies=1).subset(np.arange(240))
     federation = fl.federate(data, fl.iid(), 8, seed=seed)

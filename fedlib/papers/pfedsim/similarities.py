@@ -110,7 +110,7 @@ def fig2(sizes):
 def of_cosines(name: str, row) -> float:
     """Mean cosine over classes that both clients own or lack, minus that over classes that one client owns.
 
-    rows: the smallest and the largest mean of all pairs; gap: the smallest difference in a pair that has both kinds.
+    rows: the smallest mean over a pair minus the largest; gap: the smallest difference within a pair with both kinds.
     """
     kinds = [cosines(row, pair) for pair in PAIRS]
     if name == "gap":
@@ -157,7 +157,7 @@ def _(study):
 @item(
     "Agreement of the server's Phi with the data similarity after the last round (Kendall's tau, Pearson's r).",
     rows="rho",
-    alt="Two heat maps by main class of two clients: the server's similarity, and the data similarity.",
+    alt="Two heat maps by the main classes of two clients: the server's similarity, and the data similarity.",
     digits=3,
 )
 def learned(sizes):

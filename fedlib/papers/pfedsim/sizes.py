@@ -43,14 +43,14 @@ class Sizes(NamedTuple):
     rho_seeds: int = 2
     domain_rounds: int = 200
     domain_seeds: int = 2
-    cost_rounds: int = 20  # of which the first warms up and the last is not timed
+    cost_rounds: int = 20  # the first is a warm-up, the last is not timed
     study: Images = Images("cifar10")  # of Fig. 1, Fig. 2 and Table 2
     study_epochs: int = 20
     study_images: int = 2000
     study_seeds: int = 3
     stages: tuple[int, ...] = (0, 10, 50, 100, 200)  # rounds of FedAvg before classifiers are compared
     stage_seeds: int = 2
-    kinds: tuple[str, ...] = ("log_of_mean", "mean_cos")  # other similarities than the paper's
+    kinds: tuple[str, ...] = ("log_of_mean", "mean_cos")  # similarities other than the paper's
 
 
 PEN = Images("digit_styles", (("per_style", 800),), ("pen",), stands_for="cifar10")
@@ -97,7 +97,7 @@ def run(sizes: Sizes, name: str, alpha: float, algorithm: Algorithm, **setting: 
 
 
 def warmed(run: Run) -> Run:
-    """A run of pFedSim that keeps what its similarities have learned, except with local statistics."""
+    """The run of pFedSim with the values of `learned` in its row, except with local statistics."""
     if run.setting.get("statistics") == "local":
         return run
     return run._replace(keep=partial(learned, run))

@@ -11,7 +11,7 @@ ITEMS = items_in(similarities, accuracy, facts)
 
 
 def answer(study):
-    """The gaps to the best rival in Table 3, and the gain by the similarities."""
+    """The gaps to the best rival in Table 3, and the gain from weights by similarity."""
 
     def gaps_in(numbers):
         by = ["data", "dir"]
