@@ -310,7 +310,7 @@ def test_what_a_run_keeps_is_part_of_the_code_of_its_row():
 def test_the_library_of_a_commit_can_be_unpacked(tmp_path):
     recheck.unpack("HEAD", tmp_path)
     assert (tmp_path / "fedlib" / "studies" / "short_runs.py").is_file()
-    with pytest.raises(ValueError, match="commit 0000000, of which there are rows, is not in this clone"):
+    with pytest.raises(ValueError, match="commit 0000000 of some rows is not in this clone"):
         recheck.unpack(40 * "0", tmp_path)
 
 

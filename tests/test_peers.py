@@ -81,7 +81,7 @@ def test_a_library_is_measured_beside_ours_and_one_that_fails_is_reported(monkey
     monkeypatch.delitem(peers.PEERS, "Flower")
     left_out: dict[str, str] = {}
     mine, other = peers.compare(tmp_path, 1, 3, left_out)
-    assert left_out == {"FL-bench": "ImportError: no hydra here", "BlazeFL": "it is not here"}
+    assert left_out == {"FL-bench": "ImportError: no hydra here", "BlazeFL": "it was not found"}
     assert (mine["variant"], mine["ratio"], mine["version"]) == ("fedlib", 1, peers.fl.__version__)
     assert (other["variant"], other["version"]) == ("PFLlib", "unknown")
     assert other["s_per_round"] == (9 + 0.5) / 2  # without the first round

@@ -97,7 +97,7 @@ def test_numbers_for_reading_have_their_deviation_beside_them_and_a_signed_diffe
 def test_readings_are_shown_folded_and_complete_and_leave_no_file(tmp_path):
     r = report.open("pfedmb", "quick", tmp_path / "figures")
     html, frame = r.readings().data, report.readings("pfedmb")
-    assert html.startswith(f"<details><summary>{len(frame)} questions")
+    assert html.startswith(f"<details><summary>{len(frame)} passages")
     assert html.endswith("</details>")
     shown = [cell.get_text() for cell in BeautifulSoup(html, "html.parser").find_all("td")]
     assert shown == frame.to_numpy().ravel().tolist()

@@ -28,7 +28,7 @@ def plot_heatmaps(
     bar: str = "",
     width: float | None = None,
 ) -> Figure:
-    """Draw a row of heat maps on one scale, with one colour bar, and with numbers in cells that have room for them.
+    """Draw a row of heat maps on one scale with one colour bar, and numbers in the cells if they fit.
 
     Args:
         matrices: the maps, [rows, columns] each, of one shape.
@@ -58,7 +58,7 @@ def plot_heatmaps(
     matrices = [np.asarray(matrix, dtype=float) for matrix in matrices]
     shapes = {matrix.shape for matrix in matrices}
     if len(shapes) != 1 or len(next(iter(shapes))) != 2 or len(titles) != len(matrices):
-        raise ValueError(f"{len(titles)} titles for matrices of shapes {sorted(shapes)}; they must be one shape each.")
+        raise ValueError(f"{len(titles)} titles for matrices of shapes {sorted(shapes)}; one shape, a title each.")
     (height, breadth), n = matrices[0].shape, len(matrices)
     width = width or (TEXT if n > 1 else COLUMN)
     cell = (width - 1.0) / n / breadth  # inches
@@ -80,7 +80,7 @@ def plot_heatmaps(
                 red, green, blue, _ = image.to_rgba(value)
                 dark = 0.299 * red + 0.587 * green + 0.114 * blue < 0.5
                 text = "-" if np.isnan(value) else f"{value:.2f}".replace("-", "\N{MINUS SIGN}")
-                look = {"fontsize": size, "color": "white" if dark else "black"}  # to be read on the cell's colour
+                look = {"fontsize": size, "color": "white" if dark else "black"}  # legible on the cell
                 ax.text(column, row, text, ha="center", va="center", **look)
     axes[0, 0].set_ylabel(ylabel)
     figure.colorbar(axes[0, -1].images[0], ax=axes[0].tolist(), label=bar, fraction=0.05, pad=0.02, aspect=12)
@@ -105,7 +105,7 @@ def plot_curves(
     *,
     legend: bool | str = "outside",
 ) -> Axes:
-    """Draw one line per method: the mean over seeds, in a band of one standard deviation to either side.
+    """Draw one line per method: the mean over seeds, in a band of plus and minus one standard deviation.
 
     Args:
         frame: one row per seed and point of every line.
@@ -160,8 +160,8 @@ def plot_points(frame: pd.DataFrame, *, xlabel: str = "accuracy [%]", chance: fl
     Args:
         frame: one row per number: row, place, source, value, std; see `Study.points`. Places without a measured number
             are left out.
-        xlabel: name of the numbers.
-        chance: number that guessing would give.
+        xlabel: label of the numbers.
+        chance: number at chance level.
 
     Returns:
         The figure.

@@ -1,4 +1,4 @@
-"""A slider above a picture that it redraws: the `play with it` cell of a notebook."""
+"""A slider above a picture that it redraws, for notebooks."""
 
 import base64
 import io

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from fedlib.report.style import BLACK, DOTTED, GREY, PRINTED, WIDE, integer_ticks
 
 GAP = 9.5  # least distance of two names at the ends of lines, in points
-HALO = [withStroke(linewidth=3, foreground="white")]  # of a word that lies on a line
+HALO = [withStroke(linewidth=3, foreground="white")]  # of words on lines
 
 
 def plot_nothing(sentence: str = "Nothing of this has been measured at this size.") -> Figure:
@@ -26,7 +26,7 @@ def plot_nothing(sentence: str = "Nothing of this has been measured at this size
 
 
 def panels(n: int, height: float | Sequence[float], across: int = 2, **options: object) -> tuple[Figure, list[Axes]]:
-    """Make n axes, at most `across` in a row; `height`: of a row, or of each, in inches; else see `plt.subplots`."""
+    """Make n axes, at most `across` in a row; `height`: height(s) of the rows in inches; `options`: `plt.subplots`."""
     across = min(across, n)
     down = -(-n // across)
     heights = [height] * down if isinstance(height, float | int) else list(height)
@@ -40,19 +40,19 @@ def panels(n: int, height: float | Sequence[float], across: int = 2, **options: 
 def dots(
     ax: Axes, groups: Sequence[tuple[str, Sequence[float], str]], paper: Mapping[str, float] = {}, digits: int = 1
 ) -> None:
-    """A line of dots for each (name, values of the seeds, colour), first one on top; the mean is large, and written.
+    """Draw a line of dots for each (name, values of the seeds, colour), from top to bottom, with a large dot as mean.
 
-    A black bar is the number that the paper prints for a line.
+    Black bars are the printed numbers of the lines.
     """
     for y, (name, values, color) in enumerate(groups):
         mean = float(np.mean(values))
-        look = {"color": color, "clip_on": False}  # a dot on the frame is seen as a whole
+        look = {"color": color, "clip_on": False}  # dots on the frame are not cut off
         ax.plot(values, [y] * len(values), "o", alpha=0.35, markersize=4, markeredgewidth=0, **look)
         ax.plot(mean, y, "o", markersize=6, **look)
         above = {"xytext": (0, 4.5), "textcoords": "offset points", "ha": "center", "path_effects": HALO}
         ax.annotate(f"{mean:.{digits}f}".replace("-", "\N{MINUS SIGN}"), (mean, y), color=color, **above)
         if np.isfinite(paper.get(name, np.nan)):
-            [bar] = ax.plot(paper[name], y, "|", markersize=14, **PRINTED)  # seen behind a dot
+            [bar] = ax.plot(paper[name], y, "|", markersize=14, **PRINTED)  # visible behind a dot
             if not ax.figure.legends:
                 ax.figure.legend([bar], ["printed"], loc="outside upper right", handlelength=1)
     ax.set_yticks(range(len(groups)), [name for name, *_ in groups])
@@ -62,7 +62,7 @@ def dots(
 
 
 def seeds_and_mean(ax: Axes, curves: pd.DataFrame, color: str, **look: object) -> tuple[float, float, str]:
-    """A thin line for each seed, a column of `curves`, and a thick one for their mean; its end and colour."""
+    """Draw a thin line for each seed (column of `curves`) and a thick one for the mean; returns its end and colour."""
     if curves.shape[1] > 1:
         ax.plot(curves.index, curves, color=color, linewidth=0.6, alpha=0.45)
     if pd.api.types.is_integer_dtype(curves.index):
@@ -79,14 +79,14 @@ def name_ends(
     reference: str = "chance",
     **text: object,
 ) -> None:
-    """Write names to the right of points (x, y, colour), moved apart where they would touch; the limits are set.
+    """Write names to the right of points (x, y, colour), moved apart if they would touch; set the limits first.
 
-    The level of `chance`, or another `reference` of this name, gets a line and a name, too.
+    A line with the name `reference` marks the level of `chance`.
     """
     if ends and np.isfinite(chance):
         mark_chance(ax, chance, text="")
         ends = {**ends, reference: (max(x for x, *_ in ends.values()), chance, GREY)}
-    ax.autoscale_view()  # where limits are left to matplotlib
+    ax.autoscale_view()  # if limits are automatic
     order = sorted(ends, key=lambda name: ends[name][1])
     points = 72 / ax.figure.dpi
     heights = [float(ax.transData.transform(ends[name][:2])[1]) * points for name in order]
@@ -97,7 +97,7 @@ def name_ends(
 
 
 def apart(places: Sequence[float], gap: float) -> list[float]:
-    """Sorted places, moved so little that neighbours are `gap` apart; those that touch stay around their middle."""
+    """Move sorted places as little as possible so that neighbours are `gap` apart; touching ones keep their mean."""
     blocks: list[tuple[float, int]] = []  # middle, number
     for place in places:
         blocks.append((place, 1))
@@ -108,12 +108,12 @@ def apart(places: Sequence[float], gap: float) -> list[float]:
 
 
 def if_near(at: float, values: ArrayLike) -> float:
-    """The level of chance; NaN where it would leave more of an axis below the values empty than they fill."""
+    """The level of chance; NaN if it is farther below the values than the length of their range."""
     return np.nan if np.nanmin(values) - at > np.nanmax(values) - np.nanmin(values) else at
 
 
 def mark_chance(ax: Axes, at: float, along: str = "x", text: str = "chance") -> None:
-    """A dotted line at the level of chance, along the axis "x" or "y"; NaN: none."""
+    """Draw a dotted line at the level of chance, parallel to the axis "x" or "y"; NaN: none."""
     if np.isnan(at):
         return
     line = {"color": GREY, "linestyle": DOTTED, "linewidth": 1, "zorder": 0}
@@ -135,7 +135,7 @@ def box(
     frozen: bool = False,
     **look: object,
 ) -> None:
-    """A box with a word in it, grey and dashed if `frozen`; `look`: further properties of the box."""
+    """Draw a box with a text, grey and dashed if `frozen`; `look`: further properties of the box."""
     (x, y), (width, height) = middle, size
     color = GREY if frozen else color
     shape = f"round,pad=0,rounding_size={0.15 * min(size)}"
@@ -152,6 +152,6 @@ def arrow(
     width: float = 1.3,
     bend: float = 0.0,
 ) -> None:
-    """An arrow; its width shows its weight."""
+    """Draw an arrow."""
     look = {"arrowstyle": "-|>", "mutation_scale": 7 + 2 * width, "connectionstyle": f"arc3,rad={bend}"}
     ax.add_patch(FancyArrowPatch(start, end, color=color, linewidth=width, zorder=0, **look))

@@ -48,8 +48,8 @@ class Report:
         profile: size of the runs, one of "smoke", "quick" and "paper".
         folder: folder of all files, by custom `figures/<profile>/<paper>`.
 
-    The name of a file has lower-case letters, digits, "_" and "-". A study is given with what has been run; an item
-    that it does not have raises `ValueError`.
+    The name of a file has lower-case letters, digits, "_" and "-". A study contains the runs done so far; an item that
+    it does not have raises `ValueError`.
     """
 
     paper: str
@@ -71,7 +71,7 @@ class Report:
         about = {"Title": name, "Description": alt} | ({"Comment": says} if says else {})
         with mpl.rc_context({"svg.hashsalt": "fedlib"}):
             figure.savefig(png, format="png", dpi=200, metadata=about)
-            figure.set_layout_engine("none")  # it stays as it is
+            figure.set_layout_engine("none")  # the layout is final
             figure.savefig(svg, format="svg", metadata={"Title": name, "Description": alt, "Date": None})
         plt.close(figure)
         write_bytes(self.folder / f"{name}.png", png.getvalue())
@@ -95,10 +95,10 @@ class Report:
         return styler.set_caption(caption) if caption else styler
 
     def item(self, study: Study, name: str, hero: bool = False) -> HTML:
-        """Write and show a table or figure of a paper, the paper's numbers beside those measured.
+        """Write and show a table or figure of a paper, with printed numbers beside measured ones.
 
-        `<name>.csv` and `<name>.md` hold the table, `<name>.png` and `<name>.svg` the figure; with `hero` it stands for
-        the paper on the page of all results, as `hero.png`.
+        `<name>.csv` and `<name>.md` hold the table, `<name>.png` and `<name>.svg` the figure; with `hero`, the figure
+        represents the paper on the page of all results, as `hero.png`.
         """
         table = ""
         if study.item(name).drawing is None or any(cell.item == name for cell in study.cells):
@@ -117,7 +117,7 @@ class Report:
         return self._show(shown, name, anchor="hero", hero=True)
 
     def _show(self, study: Study, name: str, anchor: str, table: str = "", hero: bool = False) -> HTML:
-        """The figure of an item, its table and its sentence; the figure of a `hero` stands for the paper."""
+        """The figure, the table and the sentence of an item; the figure of a `hero` represents the paper."""
         about, says, shown = study.item(name), study.says(name), {"png": b"", "width": 0}
         if about.drawing:
             picture = self.figure(study.figure(name), name, about.alt, says)
@@ -150,13 +150,13 @@ class Report:
         return _html("differences.html", lines=lines)
 
     def answer(self, study: Study) -> HTML:
-        """Show the answer to the paper's question: a sentence and three numbers, measured at the paper's own size."""
+        """Show the answer to the paper's question: a sentence and three numbers, measured at the paper's size."""
         return _html("answer.html", question=QUESTIONS[self.paper], answer=study.at_full_size.answer())
 
     def learned(self, study: Study, **topics: str) -> HTML:
         """Show what was learned: for each topic, as `table3="The accuracy"`, the first sentence of its item.
 
-        The numbers of this size stand in where none are measured at the paper's.
+        Without numbers at the paper's size, those of this size are used.
         """
         lines = []
         for item, topic in topics.items():
@@ -167,10 +167,10 @@ class Report:
         return _html("learned.html", lines=lines)
 
     def readings(self) -> HTML:
-        """The paper's `readings` as a folded table for display; it writes nothing."""
+        """The paper's `readings` as a folded table, for display only."""
         frame = readings(self.paper)
         table = Styler(frame, uuid="all-readings", escape="html").hide(axis="index").set_table_styles(LEFT)
-        title = f"{len(frame)} questions that the paper leaves open or contradicts itself on, and the choices made here"
+        title = f"{len(frame)} passages where the paper is silent or contradicts itself, and the choices made here"
         return HTML(_folded(title, table.to_html()))
 
     def provenance(self, facts: Mapping[str, object]) -> dict[str, object]:
@@ -273,7 +273,7 @@ def with_deviations(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def source(function: Callable[..., object]) -> HTML:
-    """Show the source of a function in a notebook, highlighted; of a long docstring the first line, the rest folded.
+    """Show the source of a function in a notebook, highlighted; a long docstring is folded below its first line.
 
     Args:
         function: a function or class.
@@ -319,7 +319,7 @@ def _check_name(name: str) -> None:
 
 
 def _plain(value: object) -> object:
-    """A value of NumPy, a set or a path in JSON's types."""
+    """A NumPy value, set or path as a JSON type."""
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
     return sorted(value) if isinstance(value, set) else str(value)

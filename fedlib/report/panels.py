@@ -2,8 +2,8 @@
 
 Each function draws a frame with a row per number and seed: method, value, paper (the printed number), and columns that
 name the panels, `by`. `title(*key)` is the title of a panel. `named(method)` is the name of a line and `look(method)`
-how it is drawn, its colour at least. `chance` is the place of a dotted line, or a function of the rows of a panel (none
-if it is NaN or far from the rows), and `reference` its name. With `sharex` all panels have one scale.
+its style, with a colour at least. `chance` is the position of a dotted line, or a function of the rows of a panel (no
+line if it is NaN or far from the rows), and `reference` its name. With `sharex` all panels have one scale.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -86,9 +86,9 @@ def line_panels(
 ) -> Figure:
     """Draw a panel for each data set and setting: a line for each method, thin for each seed, thick for the mean.
 
-    The columns `x`, `y`, `line` and `printed` of the frame are the place along the axis, the value, the name of a line
-    and its printed number, a dash at its end. With `ends` the last value stands behind the name of a line. `scale`
-    are limits and scales of all panels, as for `ax.set`.
+    The columns `x`, `y`, `line` and `printed` of the frame are the position on the axis, the value, the name of a line
+    and its printed number, a dash at its end. With `ends` the last value follows the name of a line. `scale` are limits
+    and scales of all panels, as for `ax.set`.
     """
     if numbers.empty:
         return plot_nothing()
@@ -126,9 +126,9 @@ def dumbbell_panels(
     look: Callable[[str], Mapping[str, Any]] = method_style,
     xlabel: str = "accuracy [%]",
 ) -> Figure:
-    """Draw a panel for each data set: for each method a line from a hollow dot to a full one, and their difference.
+    """Draw a panel for each data set: for each method a line from a hollow to a full dot, and their difference.
 
-    `table` has a row for each data set and method (index: data, method); `ends` are its two columns in words.
+    `table` has a row for each data set and method (index: data, method); `ends` describes its two columns.
     """
     if table.empty:
         return plot_nothing()
@@ -161,9 +161,9 @@ def shaded_panels(
     named: Callable[[str], str] = label,
     xlabel: str = "accuracy [%]",
 ) -> Figure:
-    """Draw a panel for each data set: a line of dots for each method, the darker the later the `kind`, a column.
+    """Draw a panel for each data set: a line of dots for each method, darker for later values of the column `kind`.
 
-    A black bar is at the printed number.
+    Black bars are the printed numbers.
     """
     if numbers.empty:
         return plot_nothing()

@@ -13,8 +13,8 @@ FOLDER = Path(__file__).resolve().parent.parent / "papers"
 _ABOUT = {path.parent.name: tomllib.loads(path.read_text(encoding="utf-8")) for path in FOLDER.glob("*/paper.toml")}
 PAPERS = tuple(sorted(_ABOUT, key=lambda paper: _ABOUT[paper]["number"]))  # in the order of their notebooks
 TITLES = {paper: _ABOUT[paper]["title"] for paper in PAPERS}
-QUESTIONS = {paper: _ABOUT[paper].get("question", "") for paper in PAPERS}  # that `Study.answer` answers
-KEY = ["item", "method", "dataset", "setting", "metric"]  # columns that name a number; in an item, the last four do
+QUESTIONS = {paper: _ABOUT[paper].get("question", "") for paper in PAPERS}  # answered by `Study.answer`
+KEY = ["item", "method", "dataset", "setting", "metric"]  # columns that identify a number; in an item, the last four
 PROTOCOLS = {"code": "authors' code", "inferred": "inferred settings", "text": "paper's text"}  # sources of a protocol
 
 # Rows that are no method: similarity measures and facts about the data; their names stay as printed.
@@ -22,7 +22,7 @@ QUANTITIES = ("DataSimilarity", "WDB", "MDB", "LDB", "CS", "partition")
 
 
 def printed_names() -> dict[str, str]:
-    """The names of methods and of their variants, by the names that the papers print."""
+    """The names of methods and of their variants, by printed name."""
     names = {}
     for name, look in LOOKS.items():
         names |= {look.label or name: name} | {text: variant for variant, (text, _) in look.variants.items()}

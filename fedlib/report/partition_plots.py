@@ -20,15 +20,15 @@ def plot_partition(
     *,
     size_key: bool = True,
 ) -> Axes:
-    """Draw the number of images by client and class: one circle for each pair, its area the number.
+    """Draw the number of images by client and class: one circle for each pair, with area proportional to the number.
 
-    The largest circle fills its cell; with many clients cells are thin and it may reach into the next ones.
+    The largest circle fills its cell; with many clients cells are thin, and it may extend into neighbouring ones.
 
     Args:
         counts: images, [n_clients, n_classes]; see `Federation.counts`.
         ax: axes to draw on. Default: the current ones.
         classes: names of the classes. Default: their numbers.
-        size_key: whether to write the number of the largest circle above the axes.
+        size_key: whether to write the number of images of the largest circle above the axes.
 
     Returns:
         The axes.
@@ -78,11 +78,11 @@ def plot_partition(
 
 
 def plot_clients(federation: Federation, clients: Sequence[int] = (0, 1, 2), images: int = 8) -> Figure:
-    """Draw some train images of some clients, a row for each; a class has its share of the row.
+    """Draw some train images of some clients, a row for each client, with its share of each class.
 
     Args:
         federation: the clients.
-        clients: which of them.
+        clients: numbers of the clients to show.
         images: number of images of each client.
 
     Returns:

@@ -154,7 +154,7 @@ def _order(federation: Federation) -> np.ndarray:
 
 
 def picture(setting: Setting, federation: Federation, seen: list[Moment], rounds: int) -> bytes:
-    """A PNG file of one side after the moments `seen`: the partition, accuracy by round, classifier similarity."""
+    """A PNG file of one side after the moments `seen`: partition, accuracy by round, and similarity of classifiers."""
     figure = Figure(figsize=(3.8, 6.4))
     figure.set_layout_engine("none")
     place = {"left": 0.14, "right": 0.96, "top": 0.96, "bottom": 0.07, "hspace": 0.45}
@@ -168,7 +168,7 @@ def picture(setting: Setting, federation: Federation, seen: list[Moment], rounds
     middle.plot(done, every, color=GREY, linewidth=0.5)
     middle.plot(done, every.mean(1), color=RED, marker="o")
     middle.axhline(100 / counts.shape[1], color=BLACK, linestyle=":", linewidth=0.8)
-    middle.set(xlim=(0.5, rounds + 0.5), ylim=(0, 100), xlabel="round (dotted: guessing)", ylabel="accuracy [%]")
+    middle.set(xlim=(0.5, rounds + 0.5), ylim=(0, 100), xlabel="round (dotted: chance)", ylabel="accuracy [%]")
     now = f": {every[-1].mean():.0f} %" if seen else ""
     integer_ticks(middle.xaxis)
     middle.set_title(f"{label(setting.method)}{now}, mean over clients", loc="left")
@@ -233,18 +233,18 @@ class Playground(widgets.VBox):
             button.on_click(lambda _, preset=preset: self._begin(preset))
 
     def _begin(self, preset: Preset | None = None) -> None:
-        """Train in the background, with the settings of a preset or those that are chosen."""
+        """Train in the background, with the settings of a preset or of the controls."""
         self.note.outputs = ()
         if preset:
             self.choose(preset)
         threading.Thread(target=self.train, daemon=True).start()
 
     def choose(self, preset: Preset) -> None:
-        """Set the controls to a preset, and say what it shows."""
+        """Set the controls to a preset, and show its sentence."""
         where = f"Explained in {preset.notebook}, section {preset.section}"
         if "VOILA_REQUEST_URL" not in os.environ:  # Voila shows this notebook only
             where = f"[{where}]({preset.notebook}.ipynb#{preset.section.replace(' ', '-')})"
-        text = {"text/markdown": f"{preset.sentence} {where}"}  # in it JupyterLab follows a link to a section
+        text = {"text/markdown": f"{preset.sentence} {where}"}  # JupyterLab follows its links to sections
         self.note.outputs = ({"output_type": "display_data", "data": text, "metadata": {}},)
         for one, side in zip(self.controls, preset.sides, strict=True):
             for name, value in side._asdict().items():
@@ -260,11 +260,11 @@ class Playground(widgets.VBox):
         }
 
     def train(self) -> None:
-        """Train both settings, a round of one and then a round of the other, and redraw after every round."""
+        """Train both settings, round by round in turns, and redraw after every round."""
         self._lock(True)
         self.frames = []
         self._stopped.clear()
-        self.status.value = "dealing out the images"
+        self.status.value = "distributing the images"
         rounds = int(self.rounds.value)
         try:
             sides = [Setting(**{name: widget.value for name, widget in one.items()}) for one in self.controls]
@@ -285,7 +285,7 @@ class Playground(widgets.VBox):
             self._lock(False)
 
     def _lock(self, running: bool) -> None:
-        """While a training is going on, only Stop can be pressed."""
+        """Disable all buttons but Stop during training."""
         self.stop.disabled = not running
         for button in (self.start, *self.presets):
             button.disabled = running
@@ -311,10 +311,10 @@ def playground(
 ) -> None:
     """Show two settings side by side while they train: partition, accuracy, and similarity of the classifiers.
 
-    It trains once when it is called; then its controls and buttons begin another training. The buttons of `PRESETS`
+    It trains once when it is called; after that, its controls and buttons start further runs. The buttons of `PRESETS`
     choose settings for a demonstration, with a link to its explanation. Under Voila, `?preset=skew`, `twins` or
-    `branches` at the end of the address begins with one of them. On a page without a kernel a slider shows the rounds
-    of that first training.
+    `branches` at the end of the address selects one of them. On a page without a kernel, a slider shows the rounds of
+    the first training.
 
     Args:
         method: the method of the left side.
@@ -325,7 +325,7 @@ def playground(
         strength: alpha of "dirichlet", number of "classes_per_client".
         rounds: communication rounds.
         clients: number of clients.
-        images: number of images of all clients.
+        images: total number of images of all clients.
 
     Raises:
         ValueError: a method, the data or the partition is unknown.

@@ -31,10 +31,10 @@ def processor(device: str | torch.device = "cpu") -> str:
 
 
 def commit(folder: str | Path = Path(__file__).parent) -> str | None:
-    """Commit of the checkout around `folder`; None without git, or if it does not answer.
+    """Commit of the checkout around `folder`; None without git, or if git fails.
 
-    "+changes" is added when tracked files differ from it. Rows of evidence and files made from them do not count: they
-    are results, and a row that is written anew would otherwise stop the next one.
+    "+changes" is added if tracked files differ from it. Rows of evidence and files made from them do not count: they
+    are results, and each rewritten row would otherwise prevent the next one.
     """
     head = git(folder, "rev-parse", "HEAD")
     code = (":(top)", ":(top,exclude)figures/reference")

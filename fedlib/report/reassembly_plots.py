@@ -1,4 +1,4 @@
-"""Pictures of reassembled networks: the blocks, the networks they come from, and the stitches between them (pFedHR)."""
+"""Figures of reassembled networks: blocks, the networks that they come from, and the stitches between them (pFedHR)."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -14,15 +14,15 @@ from matplotlib.path import Path
 from fedlib.report.style import PALETTE, bare
 
 Link = tuple[int, int]  # (network in the pool, h): h counts blocks from 1
-WIDE, HIGH = 0.8, 0.62  # of a block, in a cell of 1 x 1
+WIDE, HIGH = 0.8, 0.62  # size of a block, in a cell of 1 x 1
 STITCH: dict[str, Any] = dict(
     marker="D", markersize=4, markerfacecolor="white", markeredgecolor="black", linestyle="none", zorder=4
 )
-LEAST_ROWS = 4  # so that boxes keep their form where there are few candidates
+LEAST_ROWS = 4  # keeps the shape of boxes if there are few candidates
 
 
 def stitched(before: Link | None, link: Link) -> bool:
-    """True if a stitch connects a block with the one before it (None: the start): not if they are neighbours."""
+    """True if a stitch connects a block with the one before it (None: the start), unless they are neighbours."""
     return link[1] != 1 if before is None else before != (link[0], link[1] - 1)
 
 
@@ -30,7 +30,7 @@ def plot_chain(networks: Sequence[Sequence[str]], labels: Sequence[str], chain: 
     """Draw a candidate inside the networks that its blocks come from.
 
     Each network has a row and a colour, each block a box; the blocks of the candidate are filled and joined by arrows.
-    A diamond is a stitch. A box "new" is a classifier that the candidate got because its last block is no head.
+    A diamond is a stitch. A box "new" is a classifier that was added because the last block is no head.
 
     Args:
         networks: the names of the blocks of each network.
@@ -153,7 +153,7 @@ def _box(ax: Axes, centre: tuple[float, float], name: str, color: str, chosen: b
 
 
 def _arrow(ax: Axes, start: tuple[float, float], end: tuple[float, float], stitch: bool) -> None:
-    """Straight to the next row or the next block; along a row it goes round the blocks between."""
+    """Draw an arrow, straight to another row or the next block; within a row it passes above the blocks between."""
     tail, tip = (start[0] + (WIDE / 2 if start[0] else 0.15), start[1]), (end[0] - WIDE / 2, end[1])
     lane = start[1] - (0.43 if start[1] == end[1] and end[0] > start[0] + 1 else 0)
     way = [tail, (tail[0] + 0.1, lane), (tip[0] - 0.1, lane), tip] if lane != start[1] else [tail, tip]

@@ -1,7 +1,7 @@
 """Five kinds of sentences on numbers: leading method, paired difference, distance from print, trend, extremes.
 
-Each is made of a frame of numbers with a row per number and seed (`Study.numbers`), or of a series of means, and is ""
-where nothing can be compared. `name(value)` writes a method or a column in words, `unit` is that of a difference.
+Each is made from a frame of numbers with a row per number and seed (`Study.numbers`), or from a series of means, and is
+"" if nothing can be compared. `name(value)` writes a method or a column in words; `unit` is the unit of a difference.
 """
 
 import re
@@ -17,9 +17,9 @@ from fedlib.report.style import label
 def who_leads(
     numbers: pd.DataFrame, method: str, by: Sequence[str] = ("data", "setting"), name: Callable[..., str] = in_words
 ) -> str:
-    """Compare a method with its best rival in each column of a table, which the columns `by` name.
+    """Compare a method with its best rival in each column of a table, identified by the columns `by` of the frame.
 
-    Up to three gaps are written; of more, the number of columns that the method leads, and the range.
+    Up to three gaps are written out; for more, the number of columns in which the method leads, and their range.
 
     Example:
         >>> frame = pd.DataFrame({"method": ["pfedsim", "fedavg"], "value": [80.0, 81.5], "data": "digits"})
@@ -57,15 +57,15 @@ def gap_to_best(numbers: pd.DataFrame, *methods: str) -> tuple[float, str]:
 def gaps_to_best(
     numbers: pd.DataFrame, methods: Sequence[str], by: Sequence[str], name: Callable[..., str], named=label
 ) -> dict[str, tuple[float, str]]:
-    """`gap_to_best` in each column of a table that has it, with the printed name of the other method."""
-    if numbers.empty:  # without the columns of settings
+    """`gap_to_best` in each column of a table with a rival, with the printed name of the rival."""
+    if numbers.empty:  # the columns `by` may be missing
         return {}
     gaps = {name(*key): gap_to_best(column, *methods) for key, column in numbers.groupby([*by], sort=False)}
     return {place: (gap, named(rival)) for place, (gap, rival) in gaps.items() if rival}
 
 
 def best_of_all(name: str, gaps: Mapping[str, tuple[float, str]]) -> str:
-    """Say whether a method leads everywhere, from its gap to the best other method in each place, and their names.
+    """Say whether a method leads everywhere, from its gap to the best other method in each place.
 
     Example:
         >>> best_of_all("pFedSim", {"CIFAR-10": (-0.3, "FedPer"), "EMNIST": (-1.0, "FedRep")})
@@ -90,7 +90,7 @@ def with_minus(text: str) -> str:
 def paired_difference(
     numbers: pd.DataFrame, one: str, other: str, column: str = "method", name: Callable[[str], str] = label
 ) -> str:
-    """Compare two values of a column on the same data, setting and seed: mean and deviation of their difference.
+    """Compare two values of a column for the same data, setting and seed: mean and standard deviation of the gap.
 
     Example:
         >>> two = pd.DataFrame({"method": ["fedrep", "fedavg"] * 2, "value": [9.0, 8, 8, 6], "seed": [0, 0, 1, 1]})
@@ -99,7 +99,7 @@ def paired_difference(
     """
     keys = [key for key in ("dataset", "setting", "seed", "method") if key in numbers and key != column]
     if column != "method" and "setting" in keys:
-        keys.remove("setting")  # which holds the column
+        keys.remove("setting")  # it contains the column
     table = numbers.pivot_table(index=keys, columns=column, values="value")
     if not {one, other} <= {*table}:
         return ""
@@ -139,10 +139,9 @@ def nearer_to_print(distances: pd.DataFrame, word: str = "with ", start: str = "
 def trend(
     values: pd.Series, over: str, what: str = "Accuracy", unit: str = " %", x: Callable[[float], str] = "{:g}".format
 ) -> str:
-    """Describe values along the number that is their index: the change between its ends, and the maximum.
+    """Describe values as a function of their index: the change between its ends, and the maximum.
 
-    `over` is that number in words, such as "branches", and `x(number)` writes one of its values; `what` begins the
-    sentence.
+    `over` names the index, such as "branches", and `x(number)` formats one of its values; `what` begins the sentence.
 
     Example:
         >>> trend(pd.Series([70.0, 74.0, 73.0], index=[1, 3, 5]), "branches")
@@ -159,7 +158,7 @@ def trend(
 
 
 def extremes(values: pd.Series, what: str, unit: str = " %", name: Callable[[str], str] = label) -> str:
-    """Name the largest and the smallest value of `what`, as the sentence begins.
+    """Name the largest and the smallest value of `what`, which begins the sentence.
 
     Example:
         >>> extremes(pd.Series({"fedavg": 61.0, "fedrep": 72.5}), "Accuracy")
@@ -175,10 +174,10 @@ def extremes(values: pd.Series, what: str, unit: str = " %", name: Callable[[str
 
 
 def beside_printed(frame: pd.DataFrame, metric: str = "accuracy") -> str:
-    r"""Set two measured numbers of each thing beside the printed one, and say which kind is nearer on average.
+    r"""Compare two kinds of measured numbers with the printed ones, and say which kind is nearer on average.
 
-    `frame` has a row per number and seed: what (its name), kind (in words; that of the first row is the usual one),
-    value, and paper, the printed number or NaN; `metric` names the numbers, in percent.
+    `frame` has a row per number and seed: what (its name), kind (in words; the first is the usual one), value, and
+    paper (the printed number or NaN); `metric` names the numbers, in percent.
 
     Example:
         >>> two = pd.DataFrame({"what": "FedAvg", "kind": ["as usual", "longer"], "value": [40.0, 46.0], "paper": 42.0})
@@ -203,7 +202,7 @@ def beside_printed(frame: pd.DataFrame, metric: str = "accuracy") -> str:
 
 
 def points_ahead(gap: float, other: str) -> str:
-    """Say in words that one is ahead of the `other` by a gap [points].
+    """Write a gap [points] to `other` in words.
 
     Example:
         >>> points_ahead(1.24, "FedAvg"), points_ahead(-0.3, "FedAvg"), points_ahead(-0.04, "FedAvg")
@@ -215,7 +214,7 @@ def points_ahead(gap: float, other: str) -> str:
 
 
 def against_seeds(gap: float, std: float) -> str:
-    """Say whether a gap is larger than the standard deviation over seeds; NaN: there is one seed only.
+    """Say whether a gap is larger than the standard deviation over seeds (NaN: one seed only).
 
     Example:
         >>> against_seeds(-1.2, 0.3), against_seeds(1.2, float("nan"))

@@ -26,7 +26,7 @@ SOLID, DASHED, DOTTED, DASHDOT = "-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1.5,
 
 PRINTED = {"color": BLACK, "markeredgewidth": 1.3, "linestyle": "", "zorder": 1}  # a bar, or a dash in a line's colour
 
-OF_YOURS = (BLUE, GREEN, ORANGE, PINK, SKY, BROWN, YELLOW)  # colours of methods that are not listed below
+OF_YOURS = (BLUE, GREEN, ORANGE, PINK, SKY, BROWN, YELLOW)  # colours of methods without a declared one
 
 LINES = {"-": SOLID, "--": DASHED, ":": DOTTED, "-.": DASHDOT, "---": (0, (8, 2))}
 # Printed names of data sets.
@@ -77,7 +77,7 @@ def use_style() -> None:
 
 
 def integer_ticks(axis: Axis, most: int | Literal["auto"] = "auto") -> None:
-    """Put ticks at whole numbers only, about `most` of them at most."""
+    """Put ticks at whole numbers only, about `most` at most."""
     axis.set_major_locator(MaxNLocator(most, integer=True, steps=[1, 2, 5, 10]))
 
 
@@ -100,7 +100,7 @@ def label(name: str) -> str:
     """Write a method's name as the papers print it.
 
     Args:
-        name: name of an algorithm (of your own: the name itself) or of a variant of one; other text behind it is kept.
+        name: name of an algorithm (one of your own keeps its name) or of a variant; text after the name is kept.
 
     Returns:
         The printed name.
@@ -119,7 +119,7 @@ def label(name: str) -> str:
 
 
 def data_label(name: str) -> str:
-    """Write the names of data sets as the papers print them, "cifar10" as "CIFAR-10"; other words stay.
+    """Write the names of data sets as the papers print them, "cifar10" as "CIFAR-10"; other words are kept.
 
     Example:
         >>> data_label("digits for cifar10"), data_label("7500 images of cifar10 for cifar10")
@@ -130,7 +130,7 @@ def data_label(name: str) -> str:
 
 
 def setting_label(part: str) -> str:
-    """Write a part of a setting in words, "dir=0.1" as "Dir(0.1)"; other text stays."""
+    """Write a part of a setting in words, "dir=0.1" as "Dir(0.1)"; other text is kept."""
     name, _, value = part.partition("=")
     return _SETTING.get(name, part).format(value)
 
@@ -146,8 +146,8 @@ class LineStyle(TypedDict):
 def method_style(name: str) -> LineStyle:
     """Look up the line of a method, the same in every figure.
 
-    A variant has the colour and marker of its method; an unlisted one gets a line that depends on its name only, and so
-    do the colour and marker of a method of your own.
+    A variant has the colour and marker of its method. The line of an undeclared variant, and the colour and marker of a
+    method of your own, depend only on the name.
 
     Args:
         name: name of an algorithm or of a variant of one.

@@ -16,10 +16,10 @@ from fedlib.studies.verdict import Case
 
 
 class Numbers:
-    """The measured numbers of a study, called with the identity of a number, which is recorded in `asked`.
+    """The measured numbers of a study; a call with the identity of a number returns it and records it in `asked`.
 
     Args:
-        paper: the paper.
+        paper: name of the paper.
         clients: see `Study.clients`.
         cells: all numbers of the study.
         measured: those with values, one row per number and seed; see `Study.measured`.
@@ -58,11 +58,11 @@ class Claim(NamedTuple):
     """The rule that decides a claim.
 
     Attributes:
-        id: as in the paper's `claims.csv`, which has its text and its predicate.
+        id: as in the paper's `claims.csv`, which has the text and the predicate of the claim.
         rule: `rule(numbers)` yields its comparisons.
         quantifier: see `judge`.
         least: see `judge`.
-        figure: the item that shows it.
+        figure: the item that shows the numbers.
     """
 
     id: str
@@ -77,13 +77,13 @@ class Claim(NamedTuple):
 
 
 def numbers_of(item: str, method: str, dataset: str, setting: str, metric: str = "accuracy") -> Callable[..., Number]:
-    """A family of numbers: `family(numbers, *parts)` is the one with these parts in the places {} of its identity."""
+    """A family of numbers: `family(numbers, *parts)` is the number whose identity has these parts in place of {}."""
     identity = "|".join((item, method, dataset, setting, metric))
     return lambda numbers, *parts: numbers(*identity.format(*parts).split("|"))
 
 
 def lead(numbers: Numbers, item: str, method: str, rivals: Collection[str], column: Sequence[str]) -> Number:
-    """The number of a method less the largest one of its rivals; `column`: data set, setting and, if any, metric."""
+    """The number of a method minus the largest of its rivals; `column`: data set, setting and, if given, metric."""
     return numbers(item, method, *column) - largest(numbers(item, rival, *column) for rival in rivals)
 
 

@@ -21,7 +21,7 @@ from fedlib.studies.tasks import Run, here
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """A table of a paper with one more method; a notebook shows figure, table and a sentence, `print` the last two.
+    """A table of a paper with one more method; a notebook shows figure, table and sentence, `print` the latter two.
 
     Attributes:
         study: the study with the runs of the method.
@@ -60,7 +60,7 @@ class Comparison:
 
     @property
     def sentence(self) -> str:
-        """The method against the best other one, in each column with a number of both."""
+        """A comparison of the method with the best other one, in each column with numbers of both."""
         mine = next(c for c in self.study.cells if (c.item, c.method) == (self.item, self.method))
         return who_leads(self.study.numbers(self.item, metric=mine.metric), self.method)
 
@@ -74,7 +74,7 @@ def compare(
     jobs: int | None = None,
     progress: bool = True,
 ) -> Comparison:
-    """Run a method in the setting of a paper's table, and put it beside the methods of this table.
+    """Run a method in the setting of a paper's table, and compare it with the methods of this table.
 
     At the paper's size the numbers of the other methods are the committed ones, so that only your method runs; columns
     whose data are not on this machine are left out. At the smaller sizes the other methods run, too.
@@ -83,7 +83,7 @@ def compare(
         table: paper and table: "pfedsim/table3"; `fl.study("pfedsim").items()` lists the tables.
         algorithm: the method, or its name.
         profile: "paper": the sizes of the paper; "quick": minutes on a laptop, without a download; "smoke": seconds.
-        seeds: seeds of every run; 0: as many as the profile says.
+        seeds: number of seeds of every run; 0: that of the profile.
         like: the method of the table whose model, sampling and fine-tuning are used. Default: FedAvg, or Local-Only in
             a table without FedAvg.
         jobs: processes, as in `fl.sweep`.
@@ -121,7 +121,7 @@ def compare(
     mine = [_replaced(cell, name, method) for cell in theirs if cell.method == like and _of_one_method(cell)]
     if not mine:
         names = ", ".join(sorted(methods))
-        raise ValueError(f"like={like!r} has no runs of its own in {table!r}; its methods are {names}.")
+        raise ValueError(f"like={like!r} has no runs of its own in {table!r}; the methods of the table are {names}.")
     tasks = {task.name: task for cell in mine for task in cell.tasks}
     if not any(map(here, tasks.values())):
         names = ", ".join(sorted({task.images.name for task in tasks.values()}))
@@ -133,12 +133,12 @@ def compare(
 
 
 def _of_one_method(cell: Cell) -> bool:
-    """True if the cell reads runs of one method only, with whatever settings."""
+    """True if the cell reads runs of one method only, in any setting."""
     names = [task.algorithm.name if isinstance(task, Run) else "" for task in cell.tasks]
     return "" not in names and len(set(names)) == 1
 
 
 def _replaced(cell: Cell, name: str, method: Algorithm) -> Cell:
-    """The same number of another method; runs that differ in hyper-parameters become one."""
+    """The cell with another method; runs that differ only in hyper-parameters become one."""
     runs = {(run := task._replace(algorithm=method)).name: run for task in cell.tasks}  # type: ignore[call-arg]
     return cell._replace(method=name, tasks=tuple(runs.values()), official=())

@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from fedlib.models import MODELS, Architecture, architectures, build
 from fedlib.studies.tasks import Images, Run, Task, images
 
-PROBE_HOURS = 0.05  # of a measurement
-OVERHEAD = 1.2  # evaluation, the server
+PROBE_HOURS = 0.05  # estimate for a measurement
+OVERHEAD = 1.2  # factor for evaluation and server
 PASSES = {  # time of a round relative to FedAvg's with the same epochs, from rows or on `digits`; default: 1
     "fccl": 2.7,
     "fedalt": 1.4,
@@ -79,7 +79,7 @@ def seconds_per_sample(network: Architecture, shape: tuple[int, ...], n_classes:
     torch.set_num_threads(1)
     try:
         while len(taken) < STEPS and sum(taken) < ENOUGH:
-            start = time.thread_time()  # not the time that other processes take
+            start = time.thread_time()  # without the time of other processes
             F.cross_entropy(model.net(x), y).backward()
             taken.append(time.thread_time() - start)
     finally:

@@ -26,12 +26,12 @@ def percentages(board: pd.DataFrame) -> pd.DataFrame:
 
 
 def first_protocol(board: pd.DataFrame) -> pd.DataFrame:
-    """The rows of a scoreboard without those of further protocols."""
+    """The rows of a scoreboard with the first protocol of each table."""
     return board[[not printed_item(item)[1] for item in board["item"]]]
 
 
 def differences(study: Study, points: float) -> pd.DataFrame:
-    """Compare the measured percentages with the printed ones, those of substitute data left out: one row per table.
+    """Compare the measured percentages, except those on substitute data, with the printed ones: one row per table.
 
     Columns: item, measured (number of percentages), apart (number of those that differ by more than `points`), the
     largest difference (name, method, dataset, setting, metric, value, paper, difference), and lines of text (says): the

@@ -26,7 +26,7 @@ class Unmeasured(Exception):
 
 
 def enough(values: Any, *names: str) -> Any:
-    """Values, a frame or a container; of a series those of these names, if any. `Unmeasured` if some are missing."""
+    """Return the values, or of a series those with these names; raise `Unmeasured` if they are empty or incomplete."""
     if not len(values) or (names and not {*names} <= {*values.index}):
         raise Unmeasured
     return values[[*names]] if names else values
@@ -53,12 +53,12 @@ class Cell(NamedTuple):
         dataset: the paper's data set.
         setting: index of the number in the paper, such as "dir=0.1;rho=0.5".
         tasks: the runs or measurements behind the number.
-        read: `read(*rows)` is the number, from one row of each task with the same seed; or the name of a value that
-            the row of the first task keeps.
+        read: `read(*rows)` is the number, from one row of each task with the same seed; or the name of a kept value of
+            the first task's row.
         metric: quantity.
         seeds: number of seeds.
-        official: the same tasks on the paper's data, where `tasks` are on substitute data. They are run as well, and
-            replace the substitutes of a data set once as many of them are finished.
+        official: the same tasks on the paper's data, if `tasks` are on substitute data. They are run as well, and
+            replace the substitutes of a data set as soon as at least as many of them are finished.
         item: the table or figure, as in the paper's `reported.csv`; filled in by `cells_of`.
     """
 
@@ -112,9 +112,9 @@ class Item:
         drawing: `drawing(study)` makes its figure, if it has one.
         sentence: `sentence(study)` describes and interprets its figure, if it has one.
 
-    Both are called if some of its numbers are measured, or if it has none at this size, and may still find too few
-    (`enough`). The numbers with another protocol belong to an item without a figure in `others`, whose name ends with
-    the protocol.
+    `drawing` and `sentence` are called if some numbers of the item are measured, or if it has none at this size; they
+    may still find too few (`enough`). The numbers with another protocol belong to an item without a figure in `others`,
+    whose name ends with the protocol.
     """
 
     name: str
@@ -149,7 +149,7 @@ class Item:
         return function
 
     def shows(self, function: Callable[[Study], Iterator[Any]]) -> Callable[[Study], Iterator[Any]]:
-        """Decorate the function that yields the sentence, and then the figure, which is not drawn for the sentence."""
+        """Decorate the function that yields the sentence and then the figure, which is drawn only on request."""
         self.sentence = lambda study: next(function(study))
         self.drawing = lambda study: next(islice(function(study), 1, None))
         return function
@@ -182,7 +182,7 @@ def drawing(title: str, *, name: str = "", **about: Any) -> Callable[[Callable[[
 
 
 def items_in(*modules: Any) -> list[Item]:
-    """All items that are defined in some modules, in the order of their definition, each followed by its `others`."""
+    """All items defined in some modules, in the order of their definition, each followed by its `others`."""
     found = [value for module in modules for value in vars(module).values() if isinstance(value, Item)]
     return [one for value in found for one in (value, *value.others)]
 
@@ -198,7 +198,7 @@ def tasks_of(cells: Iterable[Cell]) -> dict[tuple[str, int], Task]:
 
 
 def replaced(cells: Sequence[Cell], others: Sequence[Cell], where: Callable[[Cell], bool]) -> list[Cell]:
-    """The cells with the tasks of `others`, of the same keys, where `where(cell)`; their tasks become `official`."""
+    """Give cells with `where(cell)` the tasks of the `others` with their keys; their own tasks become `official`."""
     tasks = {cell.key: cell.tasks for cell in others}
     return [cell._replace(tasks=tasks[cell.key], official=cell.tasks) if where(cell) else cell for cell in cells]
 

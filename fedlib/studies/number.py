@@ -87,7 +87,7 @@ def missing(name: str) -> Number:
 
 
 def kth_largest(numbers: Iterable[Number], k: int) -> Number:
-    """The k-th largest number, k from 1; bounded as far as the others allow."""
+    """The k-th largest number, k from 1; an interval if unknown numbers leave it open."""
     numbers = list(numbers)
     low, high = (sorted(bounds, reverse=True)[k - 1] for bounds in zip(*(n[:2] for n in numbers), strict=True))
     measured = [number for number in numbers if not number.missing]
@@ -118,7 +118,7 @@ def mean(numbers: Iterable[Number]) -> Number:
 
 
 def strictly(number: Number) -> Number:
-    """A number that must be larger than zero, where zero counts against it."""
+    """A number that must be larger than zero: zero becomes -1, which counts against the claim."""
     return number._replace(low=-1.0, high=-1.0) if number.value == 0 else number
 
 

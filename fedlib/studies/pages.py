@@ -68,7 +68,7 @@ the cause, and the controls that have not been run yet.
 def differences_page(frame: pd.DataFrame, link: Callable[[str, str], str], picture: str) -> str:
     """Write `Study.differences` of all papers as Markdown: picture, table, and a section with a line for each control.
 
-    `link(paper, item)` is where a table or a control is shown.
+    `link(paper, item)` is the address of a table or a control.
     """
     names = [f"{TITLES[paper]}, {item_title(item)}" for paper, item in frame[["paper_id", "item"]].to_numpy()]
     links = map(link, frame["paper_id"], frame["item"])
@@ -99,7 +99,7 @@ def plain(text: str) -> str:
 
 
 def build(folder: Path = FOLDER) -> pd.DataFrame:
-    """Write all tables and figures made from the rows, the papers spread over all cores; returns the summary."""
+    """Write all tables and figures made from the rows, several papers at the same time; returns the summary."""
     papers = sorted(PAPERS, key=lambda paper: -len(row_files.read(paper)))  # the longest first
     made = dict(zip(papers, Parallel(n_jobs=-1)(delayed(_build_paper)(paper, folder) for paper in papers), strict=True))
     columns = zip(*(made[paper] for paper in PAPERS), strict=True)
@@ -178,7 +178,7 @@ def printed_and_measured(one: Study, board: pd.DataFrame) -> Figure:
 
 
 def all_differences(board: pd.DataFrame) -> Figure:
-    """Draw the difference of every measured percentage from the printed one: a line each, a row for each table."""
+    """Draw the difference of every measured percentage from the printed one as a line, in a row for each table."""
     tables = percentages(board).groupby(["paper_id", "item"], sort=False)["difference"]
     figure, ax = plt.subplots(figsize=(WIDE, 0.8 + 0.3 * len(tables)), layout="constrained")
     ax.axvspan(-POINTS, POINTS, color="0.9", zorder=0)
@@ -207,7 +207,7 @@ def how_near(board: pd.DataFrame) -> str:
 
 
 def _write(frame: pd.DataFrame, path: Path, text: str = "") -> None:
-    """Write a table as CSV, and a text, or itself with its head, as Markdown."""
+    """Write a table as CSV and as Markdown, the latter with its head or as `text`."""
     head = HEADS.get(path.name, "").rstrip()
     write_table(path, frame, text or markdown(with_deviations(frame), head, missing=""), digits=6)
 
@@ -224,12 +224,12 @@ def _write_differences(frame: pd.DataFrame, board: pd.DataFrame, folder: Path) -
 
 
 def _save(figure: Figure, path: Path) -> None:
-    canvas, figure.dpi = FigureCanvasSVG(figure), 72  # as when it is written
+    canvas, figure.dpi = FigureCanvasSVG(figure), 72  # the dpi of the file
     if engine := figure.get_layout_engine():
         engine.execute(figure)  # the last bits of a layout differ between builds
     figure.set_layout_engine("none")
     for ax in figure.axes:
         ax.set_position(np.round(ax.get_position(original=True).bounds, 6).tolist())
-    figure.dpi = mpl.rcParams["savefig.dpi"]  # of the images in it
+    figure.dpi = mpl.rcParams["savefig.dpi"]  # for images in the figure
     write_file(path.with_suffix(".svg"), lambda file: canvas.print_svg(file, metadata={"Date": None}))
     plt.close(figure)

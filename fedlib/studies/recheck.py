@@ -32,7 +32,7 @@ Short = tuple[str, int, str]  # a short run: its name, seed and device
 
 
 def older(one: Study, folder: Path = rows.FOLDER) -> list[tuple[Task, rows.Row]]:
-    """The rows of a study whose code has changed since, each with its run or measurement; data and device are here."""
+    """The rows of a study whose code has changed since, with their tasks, if data and device are on this machine."""
     found = rows.read(one.paper, folder).values()
     pairs = [(one.tasks[row.task], row) for row in found if row.task in one.tasks]
     devices = {"cpu", "cuda"} if torch.cuda.is_available() else {"cpu"}
@@ -49,7 +49,7 @@ def recheck(
 ) -> tuple[int, int]:
     """Compare `rounds` rounds of the rows of older code; returns the numbers of rows that agree and that do not.
 
-    With four rounds, methods of two phases reach the second one. Rows that do not agree need `--stale` runs.
+    With four rounds, methods with two phases reach the second one. Rows that do not agree need `--stale` runs.
     """
     head, agree, differ = check_clean(), 0, 0
     for paper in papers:
@@ -80,10 +80,10 @@ def recheck(
 
 
 def unpack(commit: str, folder: Path) -> None:
-    """Write the library as it was at a commit. `ValueError` if this clone does not have it."""
+    """Write the library as it was at a commit; `ValueError` if this clone does not have the commit."""
     done = subprocess.run(["git", "archive", commit, "fedlib"], cwd=ROOT, capture_output=True, check=False)
     if done.returncode:
-        raise ValueError(f"commit {commit[:7]}, of which there are rows, is not in this clone; git fetch --unshallow.")
+        raise ValueError(f"commit {commit[:7]} of some rows is not in this clone; run git fetch --unshallow.")
     with tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
         archive.extractall(folder, filter="data")
 

@@ -65,7 +65,7 @@ class Row(Evaluations):
 
 
 def row_of(task: Task, seed: int, result: RunResult | Kept, seconds: float = 0.0) -> Row:
-    """Row of a finished run, or of a measurement with its duration, of this session, without provenance."""
+    """Row of a finished run, or of a measurement with its duration (`seconds`), without provenance."""
     return Row(task.name, seed, _found(task, seed, result, seconds) | {"commit": None})
 
 
@@ -121,7 +121,7 @@ def path_of(paper: str, task: str, seed: int, folder: Path = FOLDER) -> Path:
 
 
 def write(paper: str, facts: Mapping[str, Any], folder: Path = FOLDER) -> Path:
-    """Write a row, all of it or nothing."""
+    """Write a row completely or not at all."""
     path = path_of(paper, facts["task"], facts["seed"], folder)
     return write_text(path, json.dumps(facts, separators=(",", ":"), sort_keys=True, allow_nan=False) + "\n")
 

@@ -44,12 +44,12 @@ class Job(NamedTuple):
 def missing(
     studies: Sequence[Study], items: Collection[str] = (), folder: Path = rows.FOLDER, stale: bool = False
 ) -> list[Job]:
-    """Runs with data on this machine but without a row, or with a `stale` one whose code has changed since.
+    """Runs with data on this machine and without a row; if `stale`, also those whose code has changed since.
 
     `items` are names of tables and figures, or of runs.
 
-    Seed 0 of all jobs comes before seed 1; those of a seed are in the order of claims, beginning with the claim that
-    needs the least time, then those of no claim. Stand-in data and the paper's own are counted apart.
+    Seed 0 of all jobs comes before seed 1. The jobs of a seed are in the order of claims, beginning with the claim that
+    needs the least time, followed by jobs of no claim; substitute data and the paper's own are counted separately.
     """
     jobs: dict[tuple[str, str, int], Job] = {}
     groups: list[tuple[int, float, list[Job]]] = []
@@ -108,7 +108,7 @@ def work(
 ) -> int:
     """Do the jobs one after the other until the deadline; returns the number of written rows.
 
-    A job that another process does, or has done since, is skipped. So is a failed one, with `ValueError` at the end.
+    Jobs that another process does or has done are skipped, and so are failed ones, which raise `ValueError` at the end.
     """
     written, failed, head = 0, 0, check_clean()
     for job in jobs:
@@ -137,7 +137,7 @@ def work(
 
 
 class OutOfTime(Exception):
-    """The budget is spent; the run in progress goes on from its last checkpoint next time."""
+    """The budget is spent; the run in progress continues from its last checkpoint next time."""
 
 
 def _until(deadline: float) -> Callable[[int], None]:
@@ -150,7 +150,7 @@ def _until(deadline: float) -> Callable[[int], None]:
 
 @contextmanager
 def _alone(job: Job, store: str | Path | None) -> Iterator[bool]:
-    """True if no other process on this machine does the job."""
+    """Lock a job; True if no other process on this machine does it."""
     locks = store_root(store) / "evidence"
     locks.mkdir(parents=True, exist_ok=True)
     lock = FileLock(locks / f"{job.paper}-{job.task.name}-s{job.seed}.lock")
@@ -200,8 +200,8 @@ def evidence(
 ) -> None:
     """Execute the missing runs of some items, or of all, until `budget` hours have passed, with `jobs` processes.
 
-    With one process a GPU does several runs at the same time, see `fl.sweep`; `stale` runs of older code are repeated;
-    `ray` is the address of a Ray cluster that does the runs.
+    With one process, a GPU does several runs at the same time (see `fl.sweep`). `stale`: repeat runs whose code has
+    changed. `ray`: address of a Ray cluster that does the runs.
     """
     check_count("jobs", jobs)
     check_clean()
@@ -238,4 +238,4 @@ def _worker(papers: Sequence[str], items: Collection[str], stale: bool, deadline
     try:
         work(todo, deadline, say=lambda text: print(text, flush=True), again=stale)
     except OutOfTime:
-        print("the time is spent; the run in progress goes on from its checkpoint next time.")
+        print("the time is spent; the run in progress continues from its checkpoint next time.")

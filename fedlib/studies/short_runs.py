@@ -1,6 +1,6 @@
 """Short runs of a study as JSON: `python short_runs.py PAPER ROUNDS NAME SEED DEVICE [...]`, one line for each.
 
-It runs with the library that Python finds, which may be an older one than this file's: see `recheck`.
+It uses the library that Python finds, which may be older than this file: see `recheck`.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ def values(facts: dict[str, Any]) -> dict[str, Any]:
 
 
 def bits(result: fl.RunResult) -> str:
-    """A hash of all models evaluated last."""
+    """A hash of all models of the last evaluation."""
     digest = hashlib.sha256()
     leaves, _ = tree_flatten_with_path(result.models)
     for _, weights in sorted(leaves, key=lambda leaf: keystr(leaf[0])):

@@ -48,8 +48,8 @@ class Study:
         rows: finished runs and measurements, by task and seed.
         shown: the tables and figures, by name.
         claims: the rules that decide the claims.
-        clients: number of clients behind a printed standard deviation, which is divided by its square root to give the
-            noise of a mean over them; 1: it is over seeds.
+        clients: number of clients over which printed standard deviations are taken; these are divided by its square
+            root, to give the noise of a mean over clients. 1: they are over seeds.
     """
 
     paper: str
@@ -139,7 +139,7 @@ class Study:
 
     @cached_property
     def frame(self) -> pd.DataFrame:
-        """The numbers of all cells with rows, as `measured`, without `changed`; runs that diverged have none."""
+        """The frame of `measured`, without the column `changed`; runs that diverged have no numbers."""
         table, seeds = [], defaultdict(set)
         for name, seed in (key for key, row in self.rows.items() if row.diverged is None):
             seeds[name].add(seed)
@@ -215,8 +215,8 @@ class Study:
         """Put the measured numbers of an item beside the printed ones.
 
         Returns:
-            One row per number, measured or printed: method, dataset, setting, metric, value, std, n_seeds (0 if nothing
-            was measured), paper, paper_std, difference (none for substitute data), commit, changed, stand_in.
+            One row per number, measured or printed: method, dataset, setting, metric, value, std, n_seeds (0 if it was
+            not measured), paper, paper_std, difference (none for substitute data), commit, changed, stand_in.
         """
         keys, printed = KEY[1:], self.printed
         check_choice("item", item, {*printed["item"], *self.shown, *(cell.item for cell in self.cells)})
@@ -301,7 +301,7 @@ class Study:
         return self if self.profile == "paper" else study(self.paper)
 
     def item(self, name: str) -> Item:
-        """A table or figure; one without numbers if the study has none of this name."""
+        """A table or figure by name; an unknown name gives an item without numbers."""
         return self.shown.get(name) or Item(name, name)
 
     def answer(self) -> Answer | None:
@@ -313,14 +313,14 @@ class Study:
         return None
 
     def figure(self, item: str) -> Figure:
-        """Draw an item; a sentence says so if no number of it has been measured."""
+        """Draw an item, or a sentence if none of its numbers has been measured."""
         check_choice("item", item, [name for name, one in self.shown.items() if one.drawing])
         draw = self.shown[item].drawing
         assert draw is not None
         return self._made(item, draw) or plot_nothing()
 
     def says(self, item: str) -> str:
-        """The sentence of an item, the distances of its protocols from print, and its diverged runs; may be ""."""
+        """The sentence of an item, the distances of its protocols from print, and its diverged runs; "" without any."""
         sentence = self.item(item).sentence
         text = self._made(item, sentence) if sentence else ""
         text = " ".join(filter(None, [text, self._protocols(item), self.diverged(item)]))
@@ -361,7 +361,7 @@ class Study:
 
         Returns:
             One row per item: item, numbers (declared), measured (with at least one seed), runs (of all seeds), missing
-            (of these), hours (on one core, estimated).
+            (runs), hours (of the missing runs on one core, estimated).
         """
         done, table = set(self.frame[KEY].itertuples(index=False, name=None)), []
         for item in dict.fromkeys(cell.item for cell in self.cells):
@@ -413,7 +413,7 @@ def study(paper: str, profile: Profile = "paper", seeds: int = 0) -> Study:
     Args:
         paper: one of `fl.report.PAPERS`.
         profile: "paper": the sizes of the paper; "quick": minutes on a laptop; "smoke": seconds.
-        seeds: seeds of every number; 0: as many as the profile says.
+        seeds: number of seeds of every number; 0: that of the profile.
 
     Returns:
         The study; `items()` lists its tables and figures, `measured()` the measured numbers, `ledger()` the verdicts.
@@ -442,7 +442,7 @@ def study(paper: str, profile: Profile = "paper", seeds: int = 0) -> Study:
 
 
 def settled(cells: Sequence[Cell], rows: Rows) -> list[Cell]:
-    """The cells; a data set has its official tasks when their finished runs have caught up with the substitutes'."""
+    """The cells, with the official tasks of a data set if at least as many of them as of its substitutes are done."""
     finished, done = Counter[tuple[str, bool]](), {name for name, _ in rows}
     for cell in cells:
         for official, tasks in enumerate((cell.tasks, cell.official)) if cell.official else ():

@@ -19,7 +19,7 @@ from fedlib.fingerprint import Cache
 from fedlib.models import Models, architectures
 from fedlib.runs.prepare import fingerprint_of, library
 
-Kept = Mapping[str, Any]  # numbers, lists and texts by name: what JSON takes
+Kept = Mapping[str, Any]  # values by name that JSON can store
 
 
 class Images(NamedTuple):
@@ -31,7 +31,7 @@ class Images(NamedTuple):
     few: int = 0  # number of images, drawn at random; 0: all
     train: int = 0  # number of train images, with the same share of the test images; 0: all
     stands_for: str = ""  # the paper's data set, if this is a substitute
-    shape: tuple[int, ...] = ()  # images are padded with zeros and repeated over the channels to it; (): as they are
+    shape: tuple[int, ...] = ()  # to which images are padded and their channels repeated; (): unchanged
 
 
 class Run(NamedTuple):
@@ -76,7 +76,7 @@ class Run(NamedTuple):
 
 
 class Probe(NamedTuple):
-    """A measurement that is no run: `measure(seed, *arguments)` gives values by name."""
+    """A measurement other than a run: `measure(seed, *arguments)` gives values by name."""
 
     label: str  # its name in words
     measure: Callable[..., Kept]
@@ -125,7 +125,7 @@ def _load(images: Images) -> Dataset:
 
 
 def _shaped(data: Dataset, shape: tuple[int, ...]) -> Dataset:
-    """The same images on a black frame, with as many channels as `shape` has."""
+    """The images with a black margin and repeated channels, as `shape` requires."""
     margins = [((new - old) // 2, (new - old + 1) // 2) for new, old in zip(shape[1:], data.x.shape[2:], strict=True)]
     x = np.pad(data.x, ((0, 0), (0, 0), *margins))
     return replace(data, x=np.ascontiguousarray(np.broadcast_to(x, (len(x), *shape))))

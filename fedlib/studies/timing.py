@@ -18,7 +18,7 @@ Work = Callable[[], object]
 
 
 def seconds(work: Work, device: torch.device) -> float:
-    """Seconds of one call: CPU time on a CPU with one thread, as other processes disturb it less; else wall time."""
+    """Seconds of one call: CPU time (less disturbed by other processes) on a CPU with one thread, else wall time."""
     if device.type == "cpu" and torch.get_num_threads() == 1:
         start = process_time()
         work()
@@ -37,7 +37,7 @@ def wall_seconds(work: Work, device: torch.device) -> float:
 
 
 def in_turns(works: Mapping[str, Work], turns: int, clock: Callable[[Work], float]) -> dict[str, list[float]]:
-    """Seconds of each work in each turn; a turn calls every work once. A first turn warms up and is not counted."""
+    """Seconds of each work in each turn; a turn calls every work once. A further turn at first is the warm-up."""
     for work in works.values():
         work()
     taken = [{name: clock(work) for name, work in works.items()} for _ in range(turns)]
@@ -58,9 +58,9 @@ def next_round(session: Session) -> Callable[[], Cohort]:
 
 
 def row(taken: Mapping[str, list[float]], name: str, to: str, **facts: Any) -> dict[str, Any]:
-    """One line of the table: the speed of `name` as a ratio to that of `to` (1: as fast; 2: twice as fast).
+    """A row of the table: the speed of `name` as a ratio to that of `to` (1: as fast; 2: twice as fast).
 
-    The ratio is the median over turns, `least` and `most` its extremes.
+    The ratio is the median over turns; `least` and `most` are the extremes.
     """
     ratios = [reference / mine for mine, reference in zip(taken[name], taken[to], strict=True)]
     median = {"seconds": statistics.median(taken[name]), "ratio": statistics.median(ratios)}

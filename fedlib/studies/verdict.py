@@ -33,7 +33,7 @@ class Case(NamedTuple):
 
     Attributes:
         where: its column, data set or pair.
-        effect: positive if the claim is right there, minus the margin of the claim.
+        effect: measured effect minus the margin of the claim; positive if it supports the claim.
     """
 
     where: str
@@ -43,8 +43,8 @@ class Case(NamedTuple):
     def side(self) -> str:
         """The side of the case: for or against the claim if the whole interval is, by more than the noise.
 
-        It counts only so far on substitute data, if the noise is unknown (one seed, and no printed standard
-        deviation), or if the effect has only an upper bound, which is for the claim.
+        It counts only "so far" on substitute data, if the noise is unknown (one seed, and no printed standard
+        deviation), or if only an upper bound of the effect is known and supports the claim.
         """
         low, high, noise, *_ = effect = self.effect
         sure = effect.sure and not effect.stand_in
@@ -71,7 +71,7 @@ class Verdict(NamedTuple):
     Attributes:
         verdict: one of `VERDICTS`.
         measured: the cases in words: the number of each side, and every effect.
-        stand_in: the data that stand in for those of the paper, or "".
+        stand_in: the substitute data, or "".
     """
 
     verdict: str
@@ -82,15 +82,15 @@ class Verdict(NamedTuple):
 def judge(cases: Sequence[Case], quantifier: Literal["all", "most", "identity"] = "all", least: int = 0) -> Verdict:
     """Judge a claim by its cases.
 
-    "holds" needs every case (or with "most" at least `least` of them) for the claim; "refuted" too many against it for
-    that. Otherwise it is "undecided" if a measured case lies inside the noise or is against it, "consistent so far" if
-    all measured cases are for it, "not tested" if nothing was measured. Data that stand in for those of the paper can
-    neither prove nor refute anything: their cases count only so far.
+    "holds" needs every case (or with "most" at least `least` of them) for the claim; "refuted" so many against it that
+    it cannot hold. Otherwise it is "undecided" if a measured case lies inside the noise or is against it, "consistent
+    so far" if all measured cases are for it, "not tested" if nothing was measured. Substitute data can neither prove
+    nor refute a claim: their cases count only "so far".
 
     Args:
         cases: the comparisons that the claim makes, measured or not.
-        quantifier: "all" cases must be for it, or "most", or it is an "identity", which no training decides.
-        least: with "most" the number of cases that must be for it.
+        quantifier: "all" or "most" cases must be for the claim, or it is an "identity", which no training decides.
+        least: with "most", the number of cases that must be for the claim.
 
     Returns:
         The verdict.
@@ -134,7 +134,7 @@ def _decided(sides: Counter[str], needed: int, n: int) -> str:
 def interval(cases_of_seeds: Sequence[Sequence[Case]]) -> str:
     """The 95 % confidence interval of a claim's mean effect in words, by Student's t over seeds.
 
-    It is made of the comparisons that all of at least two seeds have; "" if there are none, or if no seed differs.
+    It uses the comparisons measured with all of at least two seeds; "" without such comparisons, or if all seeds agree.
 
     Example:
         >>> from fedlib.studies.number import point

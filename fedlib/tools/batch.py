@@ -3,8 +3,8 @@
 The executed copy of `notebooks/01_pfedsim.ipynb` is `figures/quick/pfedsim/01_pfedsim.ipynb`. Its kernel is the running
 Python, in the folder of the notebook, as in JupyterLab. Of its parameters, `profile` is set to the name of the profile,
 `output` to the folder of the executed copy relative to the notebook (`../figures/quick/pfedsim`), `jobs` to the value
-of `--jobs`, and others by `--set`. One notebook more than there are cores runs at the same time, or as many as
-`--parallel` says: while one starts, draws or is written, another one computes. Without `--jobs` they share the cores.
+of `--jobs`, and others by `--set`. By default, one notebook more than there are cores is executed at the same time
+(`--parallel`): while one starts, draws or is written, another computes. Without `--jobs` they share the cores.
 `figures/quick/index.html` shows all results.
 """
 
@@ -45,7 +45,7 @@ from fedlib.tools.gallery import write_gallery
 
 BY_OPTION = ("profile", "output", "jobs")  # parameters that are set by another option than --set
 START_TIMEOUT = 600  # seconds until a kernel answers: its first imports from a cold or shared disk take long
-SECONDS = 30  # between two lines about a notebook, if standard error is not a terminal
+SECONDS = 30  # between two lines of progress of a notebook, if standard error is not a terminal
 
 
 class Job(NamedTuple):
@@ -77,7 +77,7 @@ def select(notebooks: Path, chosen: list[str]) -> list[Path]:
 def make_job(
     source: Path, profile: str, output: Path, settings: Sequence[str] = (), jobs: int | None = None, share: int = 1
 ) -> Job:
-    """The job of one notebook, with `jobs` runs at a time, or else its `share` if it has such a parameter."""
+    """The job of one notebook, with `jobs` runs at the same time; by default, its `share` of the cores."""
     check_choice("profile", profile, PROFILES)
     known, folder = defaults(source), output / profile / source.stem.split("_", 1)[1]
     parameters = read_settings(source, known, settings)
@@ -151,8 +151,8 @@ def main(arguments: list[str] | None = None) -> int:
     option("--profile", default="quick", help="smoke, quick (default) or paper")
     option("--notebook", action="append", default=[], help="01, pfedsim or 01_pfedsim; repeatable")
     option("--set", action="append", default=[], metavar="NAME=VALUE", help="set one parameter; repeatable")
-    option("--jobs", type=int, help="runs at the same time in a notebook, 0: one per core; default: its share of them")
-    option("--parallel", type=int, help="notebooks executed at the same time, default: one more than cores")
+    option("--jobs", type=int, help="runs at the same time in a notebook, 0: one per core; default: its share of cores")
+    option("--parallel", type=int, help="notebooks executed at the same time, default: number of cores + 1")
     option("--output", type=Path, default=Path("figures"), help="folder of the results, default: figures")
     option("--notebooks", type=Path, default=Path("notebooks"), help="folder of the notebooks, default: notebooks")
     given = parser.parse_args(arguments)
@@ -171,7 +171,7 @@ def main(arguments: list[str] | None = None) -> int:
         index = write_gallery(given.output / given.profile)
     except KeyboardInterrupt:
         logging.disable()  # messages of the kernel's interrupted client
-        print("\nInterrupted; finished runs are kept, the same command continues from them.", file=sys.stderr)
+        print("\nInterrupted; finished runs are stored, and the same command continues from them.", file=sys.stderr)
         return 130
     except OSError as error:
         print(error, file=sys.stderr)
@@ -215,7 +215,7 @@ def run_all(jobs: list[Job], at_once: int = 1) -> int:
 
 
 class Line:
-    """A file that shows the last line written to it: in place in a terminal, else as a new line every 30 s."""
+    """A file that shows the last line written to it: in place on a terminal, else as a new line every 30 s."""
 
     def __init__(self, name: str, position: int):
         self.name, self.shown_at = name, perf_counter()
@@ -308,7 +308,7 @@ class WatchfulChannel(AsyncZMQSocketChannel):
 
 
 class WatchfulClient(AsyncKernelClient):
-    """A client whose replies come through a `WatchfulChannel`."""
+    """A client that receives replies through a `WatchfulChannel`."""
 
     shell_channel_class = WatchfulChannel
 

@@ -1,6 +1,6 @@
 """`python -m fedlib.tools.diff A B`: compare executed notebooks, or folders of them, cell by cell with nbdime.
 
-Ignored are differences that two runs of the same code may have: metadata, progress and other stderr, the ids of
+Differences that two runs of the same code may have are ignored: metadata, progress and other stderr, the ids of
 widgets, the parameters that `make figures` sets (output folder, number of jobs), the outputs of cells tagged `timing`,
 and rows of tables about time.
 """
@@ -27,7 +27,7 @@ IGNORED |= {"/cells/*": ("id", "execution_count"), "/cells/*/outputs/*": ("execu
 
 
 def essence(path: Path) -> NotebookNode:
-    """The notebook without the parts that a repeated run may change; of a table only its HTML."""
+    """The notebook without the parts that a repeated run may change; tables as HTML only."""
     notebook = nbformat.read(path, 4)
     for cell in notebook.cells:
         if cell.cell_type == "code":
@@ -44,7 +44,7 @@ def essence(path: Path) -> NotebookNode:
 
 
 def notebooks(a: Path, b: Path) -> list[tuple[Path, Path]]:
-    """The pairs to compare: two notebooks, or notebooks of one name in two folders; `ValueError` if one is missing."""
+    """The pairs to compare: two notebooks, or equally named ones in two folders; `ValueError` if one is missing."""
     missing = [str(path) for path in (a, b) if not path.exists()]
     if missing:
         raise ValueError(f"{missing[0]!r} does not exist; A and B are executed notebooks or folders of them.")

@@ -18,8 +18,8 @@ from fedlib.studies.study import Study, study
 ROOT = Path(__file__).parent.parent.parent
 FOLDER = ROOT / "figures" / "dataset"
 COLUMNS = {  # name: (type in Croissant, whether it is a list, description)
-    "paper": ("sc:Text", False, "the paper whose tables or figures the run is for"),
-    "items": ("sc:Text", True, "these tables and figures"),
+    "paper": ("sc:Text", False, "the paper with the tables or figures below"),
+    "items": ("sc:Text", True, "tables and figures that use the run"),
     "task": ("sc:Text", False, "name of the run or measurement; one row per task and seed"),
     "seed": ("sc:Integer", False, "seed of the run"),
     "algorithm": ("sc:Text", False, "the method; missing for a measurement that trains nothing by itself"),
@@ -36,7 +36,7 @@ COLUMNS = {  # name: (type in Croissant, whether it is a list, description)
     "client_accuracy": ("sc:Float", True, "accuracy [%] of each client in the last evaluation"),
     "curve_round": ("sc:Integer", True, "rounds of the evaluations"),
     "curve_accuracy": ("sc:Float", True, "pooled accuracy [%] of these evaluations"),
-    "train_loss": ("sc:Float", True, "mean train loss of the clients, of at most about fifty rounds"),
+    "train_loss": ("sc:Float", True, "mean train loss of the clients, in at most about fifty rounds"),
     "bytes_down": ("sc:Integer", False, "bytes from the server to the clients, in all rounds"),
     "bytes_up": ("sc:Integer", False, "bytes from the clients to the server, in all rounds"),
     "kept": ("sc:Text", False, "further values of the run, or those of the measurement, as JSON"),

@@ -21,7 +21,7 @@ LOOKS = Config({"SlidesExporter": {"reveal_theme": "simple", "reveal_scroll": Tr
 
 
 def slides_of(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
-    """The notebook with a slide for each section: its text, by paragraphs, and the outputs of its code, no code.
+    """The notebook with a slide for each section: its text, by paragraphs, and the outputs of its code.
 
     A section that does not fit on a slide continues on the ones below it.
     """
@@ -41,7 +41,7 @@ def slides_of(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
 
 
 def _blocks(notebook: nbformat.NotebookNode) -> Iterator[tuple[nbformat.NotebookNode, int]]:
-    """Paragraphs, and code cells with outputs, with the characters that they take on a slide."""
+    """Paragraphs and code cells with outputs, each with its weight on a slide in characters."""
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
             text = re.sub(r"^(###.*)\n+", r"\1\n", cell.source, flags=re.MULTILINE)  # a heading stays with its text

@@ -15,7 +15,7 @@ from fedlib.report.style import BLUE, RED, data_label, label
 from fedlib.studies.item import Cell, Item, Read, enough, item
 
 SPLIT = {"iid": "IID", "noniid": "Non-IID"}
-CHANCE = {"iid": 10.0, "noniid": 50.0}  # accuracy of guessing [%] among the classes that a client is tested on
+CHANCE = {"iid": 10.0, "noniid": 50.0}  # accuracy at chance [%] among the classes that a client is tested on
 WORDS = SPLIT | {"labeled": "labelled public images", "unlabeled": "unlabelled public images"}
 WORDS |= {"M": "candidates per round", "none": "rounds without a candidate [%]"}
 COLORS = {"IID": BLUE, "Non-IID": RED}

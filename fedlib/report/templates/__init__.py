@@ -15,7 +15,7 @@ def finding(says: str) -> Markup:
 
 
 def templates(folder: Path) -> jinja2.Environment:
-    """The templates in a folder; what they insert is escaped, and a name that is not given is an error."""
+    """The templates in a folder; inserted values are escaped, and an undefined name is an error."""
     loader = jinja2.FileSystemLoader(folder)
     strict = jinja2.StrictUndefined
     made = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=strict)

@@ -26,7 +26,7 @@ WHOLE = ("samples/s", "memory [MiB]")  # numbers without decimals
 
 
 def picture(table: pd.DataFrame, device: str) -> Figure:
-    """Training against a bare loop, a round against Flower's, and the time of a round by number of clients."""
+    """Draw the speed of training (to a bare loop), that of a round (to Flower's), and its time by number of clients."""
     use_style()
     training, flower = (table[table["case"] == case] for case in ("training", "FedAvg round"))
     training = training.assign(variant=training["variant"] + [f", cohort {k}" for k in training["cohort"]])
@@ -73,9 +73,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--turns", type=int, default=5, help="turns of every comparison (default 5)")
     parser.add_argument("--steps", type=int, default=5, help="SGD steps per client and turn (default 5)")
     parser.add_argument("--output", type=Path, default=Path("figures/bench"), help="default: figures/bench")
-    parser.add_argument("--peers", type=Path, help="only other libraries: folder of the checkouts FL-bench and PFLlib")
+    parser.add_argument("--peers", type=Path, help="other libraries only: folder with checkouts of FL-bench and PFLlib")
     parser.add_argument("--rounds", type=int, default=8, help="rounds of a run of another library (default 8)")
-    parser.add_argument("--step", action="store_true", help="only steps on a GPU, by form; no picture")
+    parser.add_argument("--step", action="store_true", help="measure steps on a GPU only, by form; no picture")
     given = parser.parse_args(arguments)
     if min(given.turns, given.steps) < 1 or given.rounds < 3:
         print("rounds must be at least 3; turns and steps must be at least 1.", file=sys.stderr)

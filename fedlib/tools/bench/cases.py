@@ -38,12 +38,12 @@ from fedlib.training.batches import Images, client_batches, on_device
 from fedlib.training.losses import cross_entropy
 from fedlib.training.phase import Phase, roles
 
-SETTING = dict(join_ratio=0.5, local_epochs=2, batch_size=32, lr=0.01)  # of sweeps and of Flower's rounds
+SETTING = dict(join_ratio=0.5, local_epochs=2, batch_size=32, lr=0.01)  # for sweeps and for Flower's rounds
 Rows = Iterator[dict[str, Any]]
 
 
 def pictures(n: int) -> Dataset:
-    """Random images with the shape of CIFAR-10's."""
+    """Random images with the shape of those of CIFAR-10."""
     x = np.random.default_rng(0).integers(0, 256, (n, 3, 32, 32), dtype=np.uint8)
     zeros = np.zeros(n, np.int64)
     return Dataset("noise", x, np.arange(n) % 10, tuple("0123456789"), zeros.astype(np.uint8), zeros, ("noise",))
@@ -53,7 +53,7 @@ def pictures(n: int) -> Dataset:
 
 
 def cohort_phase(k: int, steps: int, device: torch.device) -> Phase:
-    """k clients, `steps` steps of 32 images each, LeNet5."""
+    """The training of k clients with LeNet5, `steps` steps of 32 images each."""
     data = pictures(2048)
     model = build("lenet5", MODELS["lenet5"], data.x.shape[1:], 10, seed=0)
     w = repeat({name: t.to(device) for name, t in model.weights.items()}, k)
@@ -63,7 +63,7 @@ def cohort_phase(k: int, steps: int, device: torch.device) -> Phase:
 
 
 def bare_loop(phase: Phase) -> nn.Module:
-    """Training in plain PyTorch: a module, which is returned as the last client leaves it, an optimiser, a loop."""
+    """Train in plain PyTorch, with a module, an optimiser and a loop; returns the module of the last client."""
     images, device = phase.images, phase.images.y.device
     net = in_plain_pytorch(phase.model.net).to(device)
     for steps in phase.batches:
@@ -80,7 +80,7 @@ def bare_loop(phase: Phase) -> nn.Module:
 
 
 def in_plain_pytorch(net: nn.Module) -> nn.Module:
-    """A copy of a module with PyTorch's pooling in the place of fedlib's."""
+    """A copy of a module with PyTorch's pooling instead of fedlib's."""
     net = copy.deepcopy(net)
     for path, layer in list(net.named_modules()):
         if isinstance(layer, MaxPool2):
@@ -99,7 +99,7 @@ def train_once(variant: str, k: int, steps: int, device: str) -> None:
 
 
 def training(device: torch.device, turns: int, steps: int) -> Rows:
-    """Samples per second of the backends, against a bare PyTorch loop, by size of the cohort."""
+    """Samples per second of the backends, relative to a bare PyTorch loop, by size of the cohort."""
     for k in (10, 50):
         phase = cohort_phase(k, steps, device)
         left_out = {f"stacked, {form}" for form in KERNELS} if device.type == "cpu" else set()
@@ -206,15 +206,15 @@ def sweeps(device: torch.device, turns: int) -> Rows:
 
 
 def flower_federation() -> Federation:
-    """20 clients who train on 150 images each."""
+    """20 clients with 150 train images each."""
     return fl.federate(pictures(6000), fl.iid(), clients=20, test_fraction=0.5)
 
 
 def flower(device: torch.device, turns: int, rounds: int = 6) -> Rows:
-    """Seconds per round of FedAvg in Flower's simulation, which has a worker on each core, and here.
+    """Seconds per round of FedAvg in Flower's simulation, with a worker on each core, and in fedlib.
 
-    The first round is not counted. A run here uses one core, a sweep all of them. Nothing where Flower is not
-    installed: `pip install "flwr[simulation]"`.
+    The first round is not counted. In fedlib a run uses one core, a sweep all of them. Without Flower nothing is
+    measured: `pip install "flwr[simulation]"`.
     """
     if device.type != "cpu" or find_spec("flwr") is None or find_spec("ray") is None:
         return
@@ -271,7 +271,7 @@ def flower_world() -> World:
 def flower_trained(
     client: int, w: dict[str, Tensor], world: Callable[[], World] = flower_world, setting: dict[str, Any] = SETTING
 ) -> tuple[dict[str, Tensor], int]:
-    """A client's weights after local epochs in the usual code of Flower's users, and its number of samples."""
+    """A client's weights after its local epochs, as in a usual Flower client, and its number of samples."""
     federation, images, net = world()
     net.load_state_dict(w, strict=False)
     net.train()
@@ -328,5 +328,5 @@ def flower_run(
     backend = {"init_args": here, "client_resources": {"num_cpus": 1}}
     run_simulation(server, client, world()[0].n_clients, backend_config=backend)
     if len(finished) < rounds:
-        raise RuntimeError("clients of Flower's simulation have failed; what they say stands above.")
+        raise RuntimeError("clients of Flower's simulation have failed; their messages are above.")
     return [b - a for a, b in itertools.pairwise(times)], final

@@ -1,4 +1,4 @@
-"""FedAvg and FedPer in other libraries, on the same partition, each run in a process of its own, with one thread."""
+"""FedAvg and FedPer in other libraries, on the same partition; each run has its own process with one thread."""
 
 import copy
 import importlib
@@ -44,13 +44,13 @@ def proc_files(process: int, file: str) -> list[str]:
 
 
 def clock() -> float:
-    """CPU seconds of this process and its child processes, which other work on the machine disturbs less."""
+    """CPU seconds of this process and its child processes; other work on the machine hardly changes them."""
     ticks = [sum(map(int, text.rpartition(")")[2].split()[11:13])) for text in proc_files(os.getpid(), "stat")]
     return sum(ticks) / os.sysconf("SC_CLK_TCK") if ticks else time.process_time()
 
 
 def partition() -> Federation:
-    """10 clients of two classes, each with 320 train images (whole batches), of CIFAR-10 if it is here."""
+    """10 clients with two classes and 320 train images (whole batches) each, from CIFAR-10 if it is available."""
     data = fl.load("cifar10") if is_here("cifar10") else pictures(6400)
     some = np.sort(np.random.default_rng(0).permutation(len(data))[:6400])
     return fl.federate(data.subset(some), fl.shards(2), clients=10, test_fraction=0.5)
@@ -229,7 +229,7 @@ def main() -> None:
 
 
 def which(peer: Peer, checkouts: Path) -> str | None:
-    """Commit of a checkout, or version of a package; None if neither is here."""
+    """Commit of a checkout, or version of a package; None if there is neither."""
     checkout = checkouts / peer.folder
     if peer.folder and checkout.is_dir():
         command = ["git", "-C", str(checkout), "log", "-1", "--format=%h, %cs"]
@@ -265,17 +265,17 @@ def measured(peer: str, method: str, folder: str, checkouts: Path, rounds: int) 
 
 
 def compare(checkouts: Path, turns: int, rounds: int, left_out: dict[str, str]) -> Rows:
-    """Rows of all libraries that are here and run; `left_out` gets the others, each with the reason."""
+    """Rows of all available libraries that run; `left_out` gets the others, each with the reason."""
     outcomes: dict[tuple[str, str], list[dict[str, Any]]] = {}
     found = {name: which(peer, checkouts) for name, peer in PEERS.items()}
-    left_out |= {name: "it is not here" for name, there in found.items() if there is None}
+    left_out |= {name: "it was not found" for name, there in found.items() if there is None}
     with tempfile.TemporaryDirectory() as folder:
         write(federation := partition(), Path(folder))
 
         def work(peer: str, method: str) -> float:
             try:
                 tried = outcomes.setdefault((peer, method), [])
-                if peer not in left_out:  # at first a short run, which shows whether it runs at all
+                if peer not in left_out:  # first a short run, to see whether it runs at all
                     tried.append(measured(peer, method, folder, checkouts, rounds if tried else 3))
                     return float(np.median(tried[-1]["seconds"][1:]))  # without the first round, in which workers start
             except RuntimeError as error:

@@ -21,9 +21,9 @@ NUMBERS = ("value", "std", "n_seeds", "paper", "paper_std", "difference")
 class Evidence(NamedTuple):
     """The files of the evidence."""
 
-    board: pd.DataFrame  # the scoreboard: all printed numbers with ours beside them
+    board: pd.DataFrame  # the scoreboard: all printed numbers beside ours
     ledger: pd.DataFrame  # all claims with their verdict, and `check`, the predicate that decides
-    summary: pd.DataFrame  # printed, measured, near and judged numbers: a row for each paper, and one for all
+    summary: pd.DataFrame  # counts of numbers and of claims by verdict: a row for each paper, and one for all
     studies: Mapping[str, Study]  # by paper
     costs: Mapping[str, pd.DataFrame]  # by paper: runs of each item, missing runs and their hours
     says: Mapping[str, Mapping[str, str]]  # by paper and item: the sentence of each measured figure
@@ -81,16 +81,16 @@ def names(evidence: Evidence, paper: str) -> list[str]:
 def numbers(evidence: Evidence, paper: str, item: str) -> pd.DataFrame:
     """The numbers of an item, printed or measured; no rows if there are none."""
     rows, path = evidence.board.query("paper_id == @paper and item == @item"), evidence.folder / paper / f"{item}.csv"
-    if rows.empty and path.exists():  # not a number of the paper, but of a claim
+    if rows.empty and path.exists():  # the paper does not print them, a claim needs them
         rows = table(path)
     return rows.reset_index(drop=True)
 
 
 def counted(rows: pd.DataFrame) -> str:
-    """The counts of measured printed numbers, and of those measured on data that stand in for the paper's."""
+    """The number of printed numbers that have been measured, and of those measured on substitute data."""
     printed = rows[rows["paper"].notna()]
     more = (printed["value"].notna() & (printed["stand_in"] != "")).sum()
-    other = f"; for {more} more, other data stand in for the paper's" if more else ""
+    other = f"; {more} more have been measured on substitute data" if more else ""
     return f"{printed['difference'].count()} of {len(printed)} printed numbers have been measured{other}"
 
 

@@ -16,7 +16,7 @@ from nbformat.reader import NotJSONError
 from fedlib.tools.site.markup import EXTRA, ROOT, Pages, relink, up
 
 PICTURE = re.compile(r"data:image/(png|jpeg);base64,([A-Za-z0-9+/=\s]+)")
-OWN_PAGES = ("start", "glossary")  # not shown as notebooks
+OWN_PAGES = ("start", "glossary")  # notebooks with other pages
 
 IN_PROFILE = """This is the executed notebook in the `{profile}` profile, whose runs are small. The numbers measured at
 the paper's own size are on [the page of the paper](../papers/{paper}.html)."""
@@ -77,7 +77,7 @@ def page(notebook: NotebookNode, name: str, first: str, made: Pages) -> Notebook
 
 
 def shown(output: NotebookNode, name: str, made: Pages) -> NotebookNode:
-    """An output in one format; its pictures are files."""
+    """An output in one format, with pictures as files."""
     data = output.get("data")
     if data is None:
         return output

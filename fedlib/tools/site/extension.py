@@ -33,7 +33,7 @@ def block(translator: HTML5Translator, node: nodes.math_block) -> None:
 
 
 def plain(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
-    """Escape what would be markup in reStructuredText: our docstrings are text, code in backticks, and examples."""
+    """Escape markup of reStructuredText: our docstrings consist of text, code in backticks, and examples."""
     section = ""
     for i, line in enumerate(lines):
         if found := TITLE.fullmatch(line.strip()):
@@ -44,7 +44,7 @@ def plain(app: Sphinx, what: str, name: str, obj: object, options: object, lines
 
 
 def escaped(text: str) -> str:
-    """Text in which bars, stars and trailing underscores are no markup; the name of an argument keeps its stars."""
+    """Escape bars, stars and trailing underscores; the name of an argument keeps its stars."""
     stars = re.match(r"\s*\*{1,2}(?=\w+:)", text)
     head, tail = (stars[0], text[stars.end() :]) if stars else ("", text)
     return head + re.sub(r"([|*]|_(?!\w))", r"\\\1", tail)
@@ -66,7 +66,7 @@ def source(app: Sphinx, module: str) -> tuple[str, dict[str, tuple[str, int, int
 
 
 def home(app: Sphinx, module: str, name: str) -> str | None:
-    """The module of a function or class, for properties the one of their class."""
+    """The module of a function or class; for a property, that of its class."""
     return getattr(getattr(sys.modules.get(module), name.partition(".")[0], None), "__module__", None)
 
 
@@ -81,7 +81,7 @@ def every_module(app: Sphinx, env: BuildEnvironment) -> None:
 
 
 def context(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: object) -> None:
-    """Make the navigation of pages outside of it once per depth; remove links from code to the documentation."""
+    """Make the navigation of code and claim pages once per depth; remove links from code to the documentation."""
     if page.startswith(("_modules/", "claims/")):
         make, depth = context["toctree"], page.count("/")
         context["toctree"] = lambda **options: KNOWN.get(depth) or KNOWN.setdefault(depth, make(**options))
@@ -91,7 +91,7 @@ def context(app: Sphinx, page: str, template: str, context: dict[str, Any], doct
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Register all of it."""
+    """Register the functions of this file."""
     app.add_html_math_renderer("mathml", (inline, None), (block, None))
     KNOWN.clear()
     app.connect("viewcode-find-source", source)

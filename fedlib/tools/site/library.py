@@ -17,7 +17,7 @@ from fedlib.tools.site.markup import ROOT, Pages, fill, place
 API = {  # page: title, purpose, and the names by module
     "running": (
         "Run and compare",
-        "One round loop runs all methods; a sweep runs many of them.",
+        "One loop of rounds runs every method; a sweep executes many runs.",
         {"fedlib": "run grid sweep slurm_share Sweep RunResult algorithms models"},
     ),
     "data": (
@@ -31,7 +31,7 @@ API = {  # page: title, purpose, and the names by module
     ),
     "evidence": (
         "Studies and evidence",
-        "The numbers behind a paper's tables, figures and claims, the measured ones, and the rule that judges claims.",
+        "The runs behind a paper's tables, figures and claims, the measured numbers, and the rule that judges claims.",
         {
             "fedlib": "study evidence compare Study",
             "fedlib.studies.study": "Item Cell Claim Numbers",
@@ -52,7 +52,7 @@ API = {  # page: title, purpose, and the names by module
     ),
     "own_methods": (
         "Write a method",
-        "What a method is made of: its value, the clients of a round, local training, and stacks.",
+        "The parts of a method: its value, the clients of a round, local training, and stacks.",
         {
             "fedlib": "algorithm Algorithm",
             "fedlib.algorithm": "Global Personal Partial init_global one_for_all tuned",
@@ -65,7 +65,7 @@ API = {  # page: title, purpose, and the names by module
     ),
     "models": (
         "Models",
-        "Architectures by name, and how clients with different ones are dealt out.",
+        "Architectures by name, and their assignment to clients.",
         {
             "fedlib": "pretrained",
             "fedlib.models": "build Model Architecture Ensemble deal features lenet4 lenet5 lenet5_bn lenet5_plain "
@@ -74,7 +74,7 @@ API = {  # page: title, purpose, and the names by module
     ),
     "similarity": (
         "Similarity",
-        "How alike models, layers, classifiers and data are.",
+        "Similarity of models, layers, classifiers and data.",
         {
             "fedlib.similarity": "classifier_similarity similarity_matrix row_cosines linear_cka cka_matrix "
             "data_similarity update_cosine parameter_distance bn_distance ldb wdb agreement"
@@ -98,7 +98,7 @@ def printed_in(name: str) -> list[str]:
 
 
 def tests_of(name: str) -> list[str]:
-    """The tests that are about a method: its oracle, and those of methods and papers that name it in code."""
+    """The tests of a method: its oracle, and those of methods and papers that name it in code."""
     own = re.compile(rf"\bfl\.{name}\(|[\"']{name}[\"']")
     about = "|".join(("oracles_.*", "baselines", "personal", *PAPERS))
     files = [path for path in sorted((ROOT / "tests").glob("test_*.py")) if re.fullmatch(f"test_({about})", path.stem)]

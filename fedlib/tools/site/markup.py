@@ -15,7 +15,7 @@ from fedlib.studies.verdict import MEANING
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
-EXTRA = "_extra/"  # what is copied to the site as it is
+EXTRA = "_extra/"  # files that are copied to the site unchanged
 
 Pages = dict[str, "str | bytes"]  # by file name in the folder of the sources
 
@@ -39,7 +39,7 @@ NAMED_LINK = re.compile(r"\[`(\w+)`\]\(([^)\s#]+\.py)\)")
 
 
 def escape(text: str) -> str:
-    """Text as Markdown in which nothing is markup."""
+    """Escape text for Markdown, so that nothing in it is markup."""
     return re.sub(r"([\\`*_{}\[\]<>$#|~^&!@:=+-])", r"\\\1", text)
 
 
@@ -70,9 +70,9 @@ def place(path: str, pages: Pages) -> str:
 
 
 def relink(text: str, page: str, folder: str, pages: Pages) -> str:
-    """Markdown from a `folder` of the repository as part of a `page`, whose links lead to pages of the site.
+    """Adapt Markdown from a `folder` of the repository to a `page`: its links then lead to pages of the site.
 
-    A link to a folder, or to nothing, becomes its text; the files that it shows are added to `pages`.
+    A link without a target on the site becomes text; files that the text shows are added to `pages`.
     """
     text = IMAGE.sub(r'<img class="card" loading="lazy" alt="\1" src="\2">', text)
     text = NAMED_LINK.sub(r"[`\1`](\2#\1)", text)  # a name in code leads to its definition
@@ -82,7 +82,7 @@ def relink(text: str, page: str, folder: str, pages: Pages) -> str:
 
     def lead(found: re.Match[str]) -> str:
         if found[1].endswith(".html"):
-            return found[0]  # a page of the site
+            return found[0]  # already a page of the site
         target = address(found[1])
         return f"]({up(page)}{target}{found[2] or ''})" if target else "]()"
 

@@ -1,6 +1,6 @@
 """The pages of results: the start page, the scoreboard, the ledger, and a page for each paper and for each claim.
 
-No sentence about a result is typed; all are made from the files of the evidence.
+No sentence about a result is typed by hand; all are generated from the files of the evidence.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def start(evidence: Evidence, picture: str, made: Pages) -> str:
 
 
 def shown_number(evidence: Evidence, row: Mapping[Hashable, Any]) -> dict[str, Any]:
-    """A row of numbers with its `paper_id`, as text, with its links."""
+    """A row of numbers with its `paper_id`, as texts for the page and its links."""
     paper, item, method = row["paper_id"], row["item"], row["method"]
     digits, done = evidence.studies[paper].item(item).digits, row["n_seeds"] > 0
     return {
@@ -121,7 +121,7 @@ def scoreboard(evidence: Evidence, made: Pages) -> str:
     """The page of all printed numbers, with the files of the runs behind ours."""
     days, behind = dates(), {paper: runs(one) for paper, one in evidence.studies.items()}
     compared = {*percentages(evidence.board).index}
-    rows, details = [], {}  # of details one for all numbers of the same runs and table
+    rows, details = [], {}  # one entry of `details` for all numbers of the same runs and table
     for k, row in enumerate(evidence.board.to_dict("records")):
         paper, item, entry = row["paper_id"], row["item"], shown_number(evidence, row)
         entry |= {"id": anchor("-".join((paper, *entry["key"]))), "protocol": PROTOCOLS[row["protocol"]]}
@@ -163,7 +163,7 @@ def section(paper: str, item: str) -> str:
 
 
 def drawing(evidence: Evidence, paper: str, item: str, made: Pages) -> str:
-    """The figure of an item as a file of the site, or ""; without a paper, one of all papers."""
+    """The figure of an item as a file of the site, or ""; `paper=""`: a figure of all papers."""
     source = evidence.folder / paper / f"{item}.svg"
     if not source.exists():
         return ""
@@ -179,7 +179,7 @@ def item_figure(evidence: Evidence, paper: str, item: str, made: Pages, title: s
 
 
 def hero(evidence: Evidence, paper: str, made: Pages) -> tuple[str, str]:
-    """The figure that stands for a paper, the first one that was measured, and its item; or a sentence and ""."""
+    """The figure that represents a paper, the first measured one, and its item; otherwise a sentence and ""."""
     for item, about in evidence.studies[paper].shown.items():
         if about.drawing and not about.scheme and (shown := item_figure(evidence, paper, item, made, about.title)):
             return shown, item
@@ -233,8 +233,8 @@ def agreement(evidence: Evidence, paper: str, made: Pages) -> str:
     says = f"On the diagonal both agree: {how_near(own)} "
     says += f"The median distance is {own['difference'].abs().median():.1f} points."
     if own[["paper_std", "std"]].gt(0).any(axis=None):
-        says += " Bars are standard deviations: the printed one to the sides, that of our seeds upwards."
-    alt = "A point for each percentage: the printed one to the right, the measured one upwards, and the diagonal."
+        says += " Bars are standard deviations: horizontal for the printed numbers, vertical for our seeds."
+    alt = "A point for each percentage: printed value on the x axis, measured value on the y axis; and the diagonal."
     return figure(evidence, made, paper, "printed_and_measured", alt, says=says)
 
 
@@ -258,7 +258,7 @@ def item_section(evidence: Evidence, paper: str, item: str, made: Pages, on_top:
 
 
 def state(evidence: Evidence, paper: str, item: str) -> str:
-    """The measured share of an item, and the cost of the missing runs, in a sentence or two."""
+    """The measured share of an item, and the cost of its missing runs, in one or two sentences."""
     rows = numbers(evidence, paper, item)
     costs = evidence.costs[paper]
     [table] = costs[costs["item"] == item].to_dict("records") or [None]
@@ -267,7 +267,7 @@ def state(evidence: Evidence, paper: str, item: str) -> str:
     if rows["paper"].notna().any():
         text = f"{counted(rows)}."
     elif table is None and not ours:
-        text += " The notebook shows it."
+        text += " The notebook shows this item."
     if table and table["missing"]:
         runs = "run is" if table["missing"] == 1 else "runs are"
         hours = f"{table['hours']:,.0f}" if table["hours"] >= 1 else f"{table['hours']:.1g}"
@@ -276,7 +276,7 @@ def state(evidence: Evidence, paper: str, item: str) -> str:
 
 
 def claim_page(evidence: Evidence, claim: dict[str, str], before: str, after: str) -> Pages:
-    """The page of a claim: its words, its predicate, the verdict, the numbers that it needs and its figure."""
+    """The page of a claim: its text, predicate, verdict, figure, and the numbers that it needs."""
     made: Pages = {}
     paper, item = claim["paper"], claim["figure"]
     own = evidence.studies[paper]

@@ -19,7 +19,7 @@ ELSEWHERE = ("Contents and status",)  # sections of the README that the start pa
 
 
 def pages() -> Pages:
-    """All pages written by hand but the glossary."""
+    """All pages written by hand, except the glossary."""
     made: Pages = {}
     _, *sections = re.split(r"^## ", (ROOT / "README.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
     kept = [f"## {section}" for section in sections if section.partition("\n")[0] not in ELSEWHERE]

@@ -1,7 +1,7 @@
 /* Tables with the class "board" can be filtered and sorted. Without this script they are plain tables.
 
    A heading with data-filter gets a list of the values of its column, one with data-presence (its value is the word for it) a choice
-   between rows that have something there and rows that have not. The choice is part of the address: scoreboard.html?paper=pfedsim.
+   between rows with and without a value. The choice is part of the address: scoreboard.html?paper=pfedsim.
    The dots of the plot in data-plot are links to rows. */
 "use strict";
 
@@ -35,7 +35,7 @@ function board(table) {
     const name = head.dataset.name;
     if ("filter" in head.dataset) {
       const found = new Map(rows.map((row) => [value(row, k), row.cells[k].textContent.trim()]));
-      rows.forEach((row) => { // of variants of a method the name of the method itself
+      rows.forEach((row) => { // for variants of a method, the name of the method itself
         const shown = row.cells[k].textContent.trim();
         if (shown.length < found.get(value(row, k)).length) found.set(value(row, k), shown);
       });
@@ -98,7 +98,7 @@ function board(table) {
     link.click();
     URL.revokeObjectURL(link.href);
   });
-  dots.forEach((dot) => dot.addEventListener("click", () => { // its table; the browser then goes to its row
+  dots.forEach((dot) => dot.addEventListener("click", () => { // show its table; the browser then goes to its row
     const row = document.getElementById(dot.getAttribute("href").slice(1));
     form.reset();
     ["paper", "item"].forEach((name, k) => { form.elements.namedItem(name).value = value(row, k); });
