@@ -1,6 +1,6 @@
 """fedlib: reproducible personalised federated learning, one notebook per paper.
 
-load -> federate -> run -> table, figure, claim. See README.md for the picture.
+load -> federate -> run -> table, figure, claim: see README.md.
 """
 
 from importlib import import_module as _import_module
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 _STUDY = "fedlib.studies.study"
-_LATE = {"Study": _STUDY, "evidence": _STUDY, "study": _STUDY}  # like fl.report, imported at their first use
+_LATE = {"Study": _STUDY, "evidence": _STUDY, "study": _STUDY}  # imported at first use, like fl.report
 _LATE |= {"compare": "fedlib.studies.compare"}
 
 
@@ -51,7 +51,7 @@ def algorithms() -> tuple[str, ...]:
     """List the names of all algorithms.
 
     Returns:
-        The names in alphabetical order, with the methods that you have registered by `algorithm`.
+        The names in alphabetical order, including methods that you registered with `@algorithm`.
 
     Example:
         >>> import fedlib as fl

@@ -1,4 +1,4 @@
-"""The command `fedlib`; in a checkout `make figures` is `fedlib figures`, and `make evidence` `fedlib evidence run`."""
+"""The command `fedlib`, which `make figures` and `make evidence` run in a checkout."""
 
 import runpy
 import sys
@@ -17,7 +17,7 @@ COMMANDS = {
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command of the first argument with the other ones; returns the exit status."""
+    """Run the command named by the first argument with the other arguments; return the exit status."""
     name, *others = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
     if name not in COMMANDS:
         lines = [f"  fedlib {command:<9} {what}" for command, (_, what) in COMMANDS.items()]

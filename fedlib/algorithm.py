@@ -24,23 +24,22 @@ class Algorithm(NamedTuple):
 
     Attributes:
         name: name for tables.
-        init: `init(model, federation) -> state`, once, before the first round. A state is a NamedTuple of trees.
+        init: `init(model, federation) -> state`, called once before the first round. A state is a NamedTuple of trees.
         round: `round(state, cohort) -> state`, one communication round; it may reuse the buffers of `state`.
-        models: `models(state)` are the models that are evaluated: a stack [n_clients, ...], `Shared`, one for
-            all clients, or `PerArchitecture`.
+        models: `models(state)` returns the models to evaluate: a stack [n_clients, ...], `Shared` (one model for all
+            clients) or `PerArchitecture`.
         tune_epochs: default number of epochs of fine-tuning before an evaluation.
-        tune: `tune(state, everyone)` are the models [n_clients, ...] after fine-tuning of all clients, for the local
+        tune: `tune(state, everyone)` returns all clients' models [n_clients, ...] after fine-tuning for the local
             epochs of the cohort `everyone`. Default: all entries of `models` are trained; `tune_personal` trains only
-            the personal ones. It must not change the state.
-        trace: `trace(state)` are tensors by name that are recorded at every evaluation, before fine-tuning.
-        architectures: `architectures(model, federation)` are the architectures with their clients. Default: as the run
-            assigns them (`mixture.deal`). With several, `models` has one stack for each.
+            the personal entries. It must not change the state.
+        trace: `trace(state)` returns tensors by name, which are recorded at every evaluation, before fine-tuning.
+        architectures: `architectures(model, federation)` returns the architectures with their clients. Default: the
+            run assigns them (`mixture.deal`). With several architectures, `models` has one stack for each.
         mixed: whether clients of a run may have different architectures.
         hyper: the hyper-parameters; filled in by `@algorithm`, part of a run's address.
-        made_of: code that is part of the address together with all code that it calls, or its fingerprint; filled in by
-            `@algorithm`.
-        as_made: its functions and hyper-parameters when `@algorithm` made it; those that were replaced later become
-            part of `made_of` when it is run.
+        made_of: code that enters the address together with all code that it calls, or the fingerprint of such code;
+            filled in by `@algorithm`.
+        as_made: functions and hyper-parameters as `@algorithm` made them; a run adds replaced ones to `made_of`.
     """
 
     name: str
@@ -64,15 +63,15 @@ class Algorithm(NamedTuple):
 
 
 class Look(NamedTuple):
-    """The name and the line of a method in figures and tables.
+    """Name and line style of a method in figures and tables.
 
     Attributes:
-        label: name as the papers print it; "": the name of its function.
-        colour: name of a colour of `fedlib.report.style`; "": one that depends on the method's name only.
-        marker: marker of matplotlib; "": likewise.
-        line: "-", "--", ":" or "-."; "": "-" if there is a colour, else likewise.
-        variants: (label, line) of variants by name: text after "+" or "-" follows the method's name.
-        printed: names of the method and its variants by further names that papers print.
+        label: name as the papers print it; default: the name of the method's function.
+        colour: name of a colour of `fedlib.report.style`; default: derived from the method's name.
+        marker: Matplotlib marker; default: derived from the method's name.
+        line: "-", "--", ":" or "-."; default: "-" if a colour is given, else derived from the method's name.
+        variants: (label, line) by the name of the variant, which is the method's name followed by "+..." or "-...".
+        printed: name of the method or variant by each further name that papers print.
     """
 
     label: str = ""
@@ -97,15 +96,14 @@ def algorithm(factory: Callable[..., Algorithm] | None = None, **look: Any) -> C
     Args:
         factory: the function. Its name is the name of the method, for `fl.run`, figures and the playground. The
             annotations of its parameters are their allowed values, as in `mu: Annotated[float, at_least(0)] = 1.0`.
-        look: its name and line in figures and tables, `@fl.algorithm(label="FedProx", colour="blue", marker="s")`; see
-            `Look`.
+        look: fields of `Look`, for figures and tables: `@fl.algorithm(label="FedProx", colour="blue", marker="s")`.
 
     Returns:
         The function; it raises `ValueError` in one sentence for a value that its annotation does not allow.
 
     Raises:
-        ValueError: later, by `fl.run`: the source of the function cannot be read, as it was typed at a prompt of
-            Python; define it in a file or in a notebook.
+        ValueError: later, in `fl.run`: the source of the function cannot be read, because it was typed at a Python
+            prompt; define it in a file or in a notebook.
 
     Example:
         >>> import fedlib as fl
@@ -126,7 +124,7 @@ def algorithm(factory: Callable[..., Algorithm] | None = None, **look: Any) -> C
         for name, value in bound.arguments.items():
             bound.arguments[name] = check_annotation(name, value, hints.get(name))
         made = factory(*bound.args, **bound.kwargs)
-        check_kind(f"what {factory.__name__} returns", made, Algorithm, "an Algorithm")
+        check_kind(f"the return value of {factory.__name__}", made, Algorithm, "an Algorithm")
         hyper = {name: _in_words(value) for name, value in bound.arguments.items()}
         others = [value for name, value in bound.arguments.items() if hyper[name] is not value]
         code = [value for value in others if not isinstance(value, Algorithm)]
@@ -138,7 +136,7 @@ def algorithm(factory: Callable[..., Algorithm] | None = None, **look: Any) -> C
 
 
 def _in_words(value: Any) -> Any:
-    """Hyper-parameter for JSON; functions and arrays, whose content is part of the code, by name."""
+    """Hyper-parameter for JSON; functions and arrays, whose content enters the fingerprint, by name."""
     if isinstance(value, Algorithm):
         return str(value)
     try:
@@ -149,7 +147,7 @@ def _in_words(value: Any) -> Any:
 
 
 def resolve(method: str | Algorithm) -> Algorithm:
-    """Algorithm of a name, with the paper's hyper-parameters; an `Algorithm` stays as it is."""
+    """Algorithm by name, with the paper's hyper-parameters; of an `Algorithm`, replaced parts enter `made_of`."""
     if isinstance(method, Algorithm):
         if not method.made_of:
             raise ValueError(
@@ -164,7 +162,7 @@ def resolve(method: str | Algorithm) -> Algorithm:
 
 
 def architectures_of(algorithm: Algorithm, model: Model, federation: Federation) -> Sequence[Assignment]:
-    """Architectures with their clients, by the algorithm or else by the run."""
+    """Architectures with their clients, assigned by the algorithm or, by default, by the run."""
     if algorithm.architectures is None:
         return deal(model, federation.n_clients)
     return algorithm.architectures(model, federation)
@@ -184,7 +182,7 @@ def tuned(algorithm: Algorithm, state: State, everyone: Cohort) -> Tree | PerArc
 def need_public(name: str, federation: Federation) -> None:
     """Raise `ValueError` for a federation without public images."""
     if federation.public is None:
-        raise ValueError(f"{name} needs public images; give some to federate(..., public=0.1) or with_public(...).")
+        raise ValueError(f"{name} needs public images; use federate(..., public=0.1) or with_public(...).")
 
 
 class Global(NamedTuple):
@@ -222,7 +220,7 @@ class Partial(NamedTuple):
 
 
 def init_partial(personal: Callable[[Model], Collection[str]]) -> Callable[[Model, Federation], Partial]:
-    """Split the initial weights: `personal(model)` are the names of the personal entries."""
+    """Split the initial weights; `personal(model)` returns the names of the personal entries."""
 
     def init(model: Model, federation: Federation) -> Partial:
         names = personal(model)

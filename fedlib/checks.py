@@ -1,6 +1,6 @@
 """Argument checks: every error is one sentence that names the argument, its value and the allowed values.
 
-A check returns the value as Python's type: a number of NumPy is the same argument as a plain number.
+A check returns the value as a Python type, so a NumPy number is the same argument as a Python number.
 """
 
 import difflib
@@ -44,7 +44,7 @@ def below(high: float) -> Limit:
 
 
 def plain(value: Any) -> Any:
-    """Convert a number, flag or text of NumPy or another library to Python's type; `np.float32(0.1)` becomes 0.1."""
+    """Convert a number, flag or string of NumPy or another library to a Python type: `np.float32(0.1)` to 0.1."""
     if isinstance(value, np.bool_):
         return bool(value)
     if type(value) in (bool, int, float) or not isinstance(value, numbers.Real | np.str_):
@@ -55,9 +55,8 @@ def plain(value: Any) -> Any:
 
 
 def check_annotation(argument: str, value: Any, annotation: object) -> Any:
-    """Return `value` as Python's type, or raise `ValueError` unless it fits `annotation`."""
-    # Checked annotations: bool, int, float, a `Literal` of strings, a number with limits (`Annotated`), or one of these
-    # `| None`.
+    """Return `value` as a Python type; raise `ValueError` unless it fits `annotation`."""
+    # Checked annotations: bool, int, float, a `Literal` of strings, a number with limits (`Annotated`), or `... | None`
     value = plain(value)
     if get_origin(annotation) is UnionType or NoneType in get_args(annotation):
         if value is not None:
@@ -79,7 +78,7 @@ def check_annotation(argument: str, value: Any, annotation: object) -> Any:
 
 
 def check_choice(argument: str, value: object, allowed: Iterable[str]) -> None:
-    """Raise `ValueError` unless `value` is one of `allowed`; suggests the closest name."""
+    """Raise `ValueError` unless `value` is one of `allowed`, and suggest the closest name."""
     allowed = sorted(allowed)
     if value not in allowed:
         close = difflib.get_close_matches(str(value), allowed, n=1)
@@ -96,7 +95,7 @@ def check_number(
     open_low: bool = False,
     open_high: bool = False,
 ) -> float:
-    """Return `value` as Python's number, or raise `ValueError` unless it is finite and from `low` to `high`."""
+    """Return `value` as a Python number; raise `ValueError` unless it is finite and from `low` to `high`."""
     number: Any = plain(value)
     if not (
         isinstance(number, int | float)
@@ -111,7 +110,7 @@ def check_number(
 
 
 def check_count(argument: str, value: object, low: float = 1, high: float = math.inf) -> int:
-    """Return `value` as an `int`, or raise `ValueError` unless it is a whole number with `low <= value <= high`."""
+    """Return `value` as an `int`; raise `ValueError` unless it is a whole number with `low <= value <= high`."""
     number: Any = plain(value)
     if not isinstance(number, int) or isinstance(number, bool) or not low <= number <= high:
         limit = f"at least {low:g}" if high == math.inf else f"from {low} to {high:g}"
@@ -120,7 +119,7 @@ def check_count(argument: str, value: object, low: float = 1, high: float = math
 
 
 def check_flag(argument: str, value: object) -> bool:
-    """Return `value` as a `bool`, or raise `ValueError` unless it is True or False."""
+    """Return `value` as a `bool`; raise `ValueError` unless it is True or False."""
     flag: Any = plain(value)
     if not isinstance(flag, bool):
         raise ValueError(f"{argument}={value!r} is not allowed; it must be True or False.")

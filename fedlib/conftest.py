@@ -1,4 +1,4 @@
-"""Fixtures of the docstring examples: each runs in an empty folder with a new run store and data folder."""
+"""Fixtures for docstring examples: each example runs in an empty folder with a new run store and data folder."""
 
 import os
 

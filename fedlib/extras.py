@@ -17,7 +17,7 @@ class NotInstalled(ModuleNotFoundError):
 
 
 class Needs:
-    """A context that turns the error for a missing package into a sentence: `what` needs the package of `extra`."""
+    """Context that reports a missing package in one sentence: `what` needs it, and `extra` installs it."""
 
     def __init__(self, extra: str, what: str):
         self.extra, self.what = extra, what
@@ -34,7 +34,7 @@ class Needs:
 
 
 class Late(ModuleType):
-    """A module that is imported at its first use, and enters fingerprints by name, like the module itself."""
+    """A module that is imported at first use; it enters fingerprints by name, like the module itself."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(import_module(self.__name__), name)

@@ -5,13 +5,13 @@ import secrets
 from collections.abc import Callable
 from pathlib import Path
 
-UMASK = os.umask(0)  # the only way to read it
+UMASK = os.umask(0)  # the umask can be read only by setting it
 os.umask(UMASK)
-MODE = 0o666 & ~UMASK  # of new files, as `open` makes them
+MODE = 0o666 & ~UMASK  # of new files, as with `open`
 
 
 def write_file(path: str | os.PathLike[str], write: Callable[[Path], object]) -> Path:
-    """Write a file by `write`, with missing folders, in one step; an `OSError` leaves the old file unchanged."""
+    """Write a file atomically by `write(path)`, creating missing folders; after an error the old file is unchanged."""
     path = Path(path)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
@@ -38,7 +38,7 @@ def write_bytes(path: str | Path, data: bytes) -> Path:
 
 
 def write_text(path: str | Path, text: str) -> Path:
-    """`write_file` for UTF-8 text, with line ends unchanged."""
+    """`write_file` for UTF-8 text, with line endings unchanged."""
     return write_bytes(path, text.encode("utf-8"))
 
 

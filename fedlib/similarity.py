@@ -44,7 +44,7 @@ def data_similarity(labels_i: Array, labels_j: Array) -> float:
     labels_i, labels_j = np.asarray(labels_i).ravel(), np.asarray(labels_j).ravel()
     if not labels_i.size or not labels_j.size:
         raise ValueError(
-            f"data_similarity needs labels of both clients; got {labels_i.size} and {labels_j.size} of them."
+            f"data_similarity needs labels of both clients; got {labels_i.size} and {labels_j.size} labels."
         )
     shared = np.isin(labels_i, labels_j).sum() + np.isin(labels_j, labels_i).sum()
     return float(shared / (labels_i.size + labels_j.size))
@@ -62,7 +62,7 @@ def _gram(x: Array) -> Tensor:
 def cka_matrix(activations: Sequence[Array]) -> Tensor:
     """Compute linear CKA, centred kernel alignment, of all pairs of activations.
 
-    Features are flattened and centred per column. Widths may differ, as the N x N Gram form is used.
+    Features are flattened and centred per column. Their widths may differ, because N x N Gram matrices are compared.
 
     Args:
         activations: n activations [N, ...] of the same N inputs, N >= 2.
@@ -71,7 +71,7 @@ def cka_matrix(activations: Sequence[Array]) -> Tensor:
         Symmetric matrix [n, n] with entries in [0, 1], float64; NaN for features that do not vary over the inputs.
 
     Raises:
-        ValueError: there are fewer than 2 inputs, or different numbers of them.
+        ValueError: there are fewer than 2 inputs, or the activations have different numbers of inputs.
 
     Source:
         Kornblith et al., ICML 2019.
@@ -108,7 +108,7 @@ def linear_cka(x: Array, y: Array) -> float:
         CKA in [0, 1]; 1 for features that are equal up to rotation and scale.
 
     Raises:
-        ValueError: there are fewer than 2 inputs, or different numbers of them.
+        ValueError: there are fewer than 2 inputs, or the activations have different numbers of inputs.
 
     Source:
         Kornblith et al., ICML 2019.
@@ -145,7 +145,7 @@ def row_cosines(phi_i: Array, phi_j: Array) -> Tensor:
         Cosines [classes].
 
     Raises:
-        ValueError: a weight has another number of dimensions.
+        ValueError: a weight does not have 2 dimensions.
 
     Source:
         pFedSim, Fig. 2.
@@ -169,7 +169,7 @@ def classifier_similarity(weights: Array) -> Tensor:
         Symmetric matrix [k, k] with entries in [-1, 1].
 
     Raises:
-        ValueError: `weights` has another number of dimensions.
+        ValueError: `weights` does not have 3 dimensions.
 
     Source:
         pFedSim, equation (2).
@@ -191,14 +191,14 @@ def similarity_matrix(weights: Array, kind: str = "per_class", cap: float = 1e-4
     Args:
         weights: weights of k classifiers, [k, classes, features].
         kind: "per_class": -log(1 - cosine), averaged over classes, with negative cosines set to 0; "log_of_mean": the
-            mean cosine inside the logarithm; "mean_cos": the mean cosine without a logarithm. Negative means become 0.
-        cap: least value of 1 - cosine, in (0, 1).
+            mean cosine inside the logarithm; "mean_cos": only the mean cosine. Negative means are set to 0.
+        cap: lower bound of 1 - cosine, in (0, 1).
 
     Returns:
-        Symmetric matrix [k, k]; its diagonal is -log(cap), for "mean_cos" 1.
+        Symmetric matrix [k, k]; its diagonal is -log(cap), or 1 for "mean_cos".
 
     Raises:
-        ValueError: `weights` has another number of dimensions, or `kind` or `cap` is not allowed.
+        ValueError: `weights` does not have 3 dimensions, or `kind` or `cap` is not allowed.
 
     Source:
         pFedSim, equation (3).
@@ -226,7 +226,7 @@ def similarity_matrix(weights: Array, kind: str = "per_class", cap: float = 1e-4
 def _flat(params: Mapping[str, Array], like: Mapping[str, Array]) -> Tensor:
     """Parameters as one vector, in the order of `like`, which must have the same names."""
     if params.keys() != like.keys():
-        raise ValueError(f"models differ in these parameters: {', '.join(sorted(params.keys() ^ like.keys()))}.")
+        raise ValueError(f"the models differ in these parameters: {', '.join(sorted(params.keys() ^ like.keys()))}.")
     return torch.cat([torch.as_tensor(params[name]).double().flatten() for name in like])
 
 
@@ -278,18 +278,18 @@ def parameter_distance(theta_i: Mapping[str, Array], theta_j: Mapping[str, Array
 
 
 def ldb(loss_i_on_i: float, loss_j_on_i: float, distance: float) -> float:
-    """Compute LDB, the decrease of the loss on the data of client i from model i to model j, per distance.
+    """Compute LDB: the decrease of client i's loss from model i to model j, divided by the distance of the models.
 
     Args:
         loss_i_on_i: loss of model i on the data of client i.
         loss_j_on_i: loss of model j on the same data.
-        distance: `parameter_distance(theta_i, theta_j)`, above 0.
+        distance: `parameter_distance(theta_i, theta_j)`, positive.
 
     Returns:
         The loss difference per unit of distance; positive if model j is better.
 
     Raises:
-        ValueError: `distance` is not above 0.
+        ValueError: `distance` is not positive.
 
     Source:
         FedFomo, Zhang et al., ICLR 2021.
@@ -304,7 +304,7 @@ def ldb(loss_i_on_i: float, loss_j_on_i: float, distance: float) -> float:
 
 
 def bn_statistics(buffers: Mapping[str, Array]) -> dict[str, tuple[Tensor, Tensor]]:
-    """Look up the running mean and standard deviation of every BatchNorm layer.
+    """Extract the running mean and standard deviation of every BatchNorm layer.
 
     Args:
         buffers: tensors by name, such as a state dict; only `*.running_mean` and `*.running_var`, [..., C], are read.
@@ -418,7 +418,7 @@ def agreement(values: Sequence[float], reference: Sequence[float]) -> tuple[floa
 
     Args:
         values: at least 2 numbers.
-        reference: as many numbers.
+        reference: as many numbers as `values`.
 
     Returns:
         Tau and r, in [-1, 1] each; NaN if a list is constant.
@@ -434,7 +434,7 @@ def agreement(values: Sequence[float], reference: Sequence[float]) -> tuple[floa
     """
     x, y = np.asarray(values, float), np.asarray(reference, float)
     if x.ndim != 1 or x.shape != y.shape or len(x) < 2:
-        raise ValueError(f"agreement needs two lists of one length >= 2; got shapes {x.shape} and {y.shape}.")
+        raise ValueError(f"agreement needs two lists of equal length >= 2; got shapes {x.shape} and {y.shape}.")
     if np.ptp(x) == 0 or np.ptp(y) == 0:
         return math.nan, math.nan
     tau, r = stats.kendalltau(x, y), stats.pearsonr(x, y)

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_flatten_with_path, tree_leaves, tree_map  # the trees of torch.func
 
 Params = dict[str, Tensor]
-Tree = Any  # of tensors: open, as a tree may be of any NamedTuple
+Tree = Any  # of tensors; not a closed type, because a tree may contain any NamedTuple
 
 
 class Shared(NamedTuple):
@@ -29,13 +29,13 @@ class PerArchitecture(NamedTuple):
     """Stacks of clients with different architectures.
 
     Attributes:
-        stacks: one stack per architecture, in the order of the run, with a row for each client that has it.
+        stacks: one stack per architecture, in the order of the run, with one row per client of the architecture.
     """
 
     stacks: tuple[Tree, ...]
 
 
-LARGE = 32  # clients per weighted sum from which `mix` leaves out clients of weight 0
+LARGE = 32  # number of clients per weighted sum from which `mix` skips clients of weight 0
 
 
 def repeat(tree: Tree, n: int) -> Tree:
@@ -58,7 +58,7 @@ def repeat(tree: Tree, n: int) -> Tree:
 
 
 def for_each(models: Tree | Shared | PerArchitecture, n: int) -> Tree | PerArchitecture:
-    """Give the models that an algorithm serves one row per client, without copying.
+    """Convert the models of an algorithm to one row per client, without copying.
 
     Args:
         models: a stack [n, ...], one tree for all clients (`Shared`), or stacks by architecture.
@@ -158,7 +158,7 @@ def put(stack: Tree, clients: Tensor, rows: Tree) -> Tree:
 
 
 def row(stack: Tree, i: int) -> Tree:
-    """Look up the row of one client.
+    """Select the row of one client.
 
     Args:
         stack: a stack, [k, ...].
@@ -219,7 +219,7 @@ def cat(stacks: Sequence[Tree]) -> Tree:
     """Join stacks along the client axis.
 
     Args:
-        stacks: stacks [k_1, ...], [k_2, ...], ... of one structure.
+        stacks: stacks [k_1, ...], [k_2, ...], ... of the same structure.
 
     Returns:
         A stack, [k_1 + k_2 + ..., ...].
@@ -237,7 +237,7 @@ def stack(trees: Sequence[Tree]) -> Tree:
     """Make a stack of the trees of k clients.
 
     Args:
-        trees: k trees [...] of one structure.
+        trees: k trees [...] of the same structure.
 
     Returns:
         A stack, [k, ...].
@@ -254,7 +254,7 @@ def stack(trees: Sequence[Tree]) -> Tree:
 def mix(weights: Tensor, stack: Tree) -> Tree:
     """Compute weighted sums over the client axis.
 
-    On a CPU, clients of a large stack whose weights are all 0 cost nothing.
+    On a CPU, clients of a large stack whose weights are all 0 are skipped.
 
     Args:
         weights: weight of each client in each sum, [n] or [m, n].
@@ -322,7 +322,7 @@ def sq_distance(w: Params, anchor: Params) -> Tensor:
     """Compute the squared Euclidean distance of two networks, over the entries of `anchor`.
 
     Args:
-        w: tensors by name; entries that `anchor` does not have are left out.
+        w: tensors by name; entries that `anchor` lacks are left out.
         anchor: tensors by name.
 
     Returns:
@@ -378,11 +378,10 @@ def places(tree: Tree, names: Iterable[str]) -> dict[str, int]:
 
     Args:
         tree: a tree.
-        names: names of tensors, "fc.weight", or the last part of the path to them, "private/fc.weight".
+        names: names of tensors ("fc.weight") or ends of their paths ("private/fc.weight").
 
     Returns:
-        For each name the position, among the tensors of the tree, of the first one whose path ends in that name; a name
-        that is not there is left out.
+        For each name, the position of the first tensor whose path ends in that name; missing names are left out.
 
     Example:
         >>> import torch
@@ -396,5 +395,5 @@ def places(tree: Tree, names: Iterable[str]) -> dict[str, int]:
 
 
 def _key(step: object) -> str | int:
-    """The name or number behind one step of a path of PyTorch's."""
+    """Name or number in one step of a PyTorch path."""
     return next(value for field in ("key", "name", "idx") if (value := getattr(step, field, None)) is not None)

@@ -101,7 +101,7 @@ def test_a_wrong_cell_of_a_sweep_is_named(cells, sentence):
 @pytest.mark.parametrize(("name", "value"), [("store", "runs"), ("progress", False), ("debug", True)])
 def test_what_all_runs_of_a_sweep_share_is_said_once(name, value, federation, tmp_path):
     cell = {"algorithm": "fedavg", "federation": federation, "rounds": 1}
-    with pytest.raises(ValueError, match=rf"cells\[0\] holds '{name}', .*; say fl\.(sweep|run)\(.*{name}="):
+    with pytest.raises(ValueError, match=rf"cells\[0\] holds '{name}', .*; use fl\.(sweep|run)\(.*{name}="):
         fl.sweep([cell | {name: value}], store=tmp_path)
     with_checkpoints = fl.sweep([cell | {"checkpoint_seconds": 5}], progress=False, store=tmp_path, jobs=1)
     assert with_checkpoints.results[0].folder == fl.run(**cell, progress=False, store=tmp_path).folder

@@ -169,7 +169,7 @@ def test_images_without_splits_are_divided_by_a_test_fraction_only(tmp_path):
     assert data.source.tolist() == [i // 2 for i in range(40)]
     federation = fl.federate(data, fl.iid(), clients=2, test_fraction=0.3)
     assert sum(map(len, federation.train)) + sum(map(len, federation.test)) == 40
-    with pytest.raises(ValueError, match=r"test_fraction=None is not allowed; 'own' has no official test part, so"):
+    with pytest.raises(ValueError, match=r"test_fraction=None is not allowed; 'own' has no official test split, so"):
         fl.federate(data, fl.iid(), clients=2, test_fraction=None)
 
 
@@ -188,7 +188,7 @@ def test_images_without_splits_are_divided_by_a_test_fraction_only(tmp_path):
         ({"domain": np.full(12, 2)}, "domain has values from 2 to 2"),
         ({"source": np.zeros(12)}, "source is float64 of shape (12,)"),
         ({"source": np.zeros(11, int)}, "source is int64 of shape (11,)"),
-        ({"source": np.arange(12) % 7}, "source 1 is in the official test part and in another one"),
+        ({"source": np.arange(12) % 7}, "source 1 is in the official test split and in another one"),
     ],
 )
 def test_a_faulty_data_set_is_refused_in_one_sentence(change, words):
@@ -257,7 +257,7 @@ def test_grey_images_get_one_channel_and_writers_become_domains(tmp_path):
             {"x_train": pictures(6, 5, 4, 3).astype(int) % 2, "x_test": pictures(3, 5, 4, 3).astype(int) % 2},
             "so save (255 * x).astype('uint8')",
         ),
-        ({"x": pictures(6, 5, 4, 3)}, "x stands beside x_train; images have splits, or no array has one."),
+        ({"x": pictures(6, 5, 4, 3)}, "x and x_train exclude each other; either all arrays have splits or none."),
         ({key: None for key in arrays()} | {"x": pictures(6, 5, 4)}, "y missing; a data"),
         ({"y_train": np.eye(6, 3)}, "(one-hot labels become classes with .argmax(1))"),
         ({"y_train": np.array(["a"] * 6)}, "y is text in one split and numbers in another"),
@@ -269,7 +269,7 @@ def test_grey_images_get_one_channel_and_writers_become_domains(tmp_path):
         ({"x_test": pictures(3, 5, 5, 3)}, "must have one shape"),
         ({"y_train": np.arange(5) % 3}, "y_train has shape (5,), but x_train has 6 images"),
         ({"y_train": np.arange(6) % 3 + 0.5}, "must be whole numbers"),
-        ({"y_train": np.full(6, np.nan)}, "y holds float64 that are not whole numbers"),
+        ({"y_train": np.full(6, np.nan)}, "y has float64 values that are not whole numbers"),
         ({"y_train": np.arange(6) % 3 * 2, "classes": np.array(["a", "b", "c", "d", "e"])}, "an empty class"),
         ({"y_train": np.arange(6) % 3 - 1}, "y has the label -1; images without a class must be left out."),
         ({"classes": np.array(["a", "b", "c", "d"])}, "an empty class: class 3 ('d')"),
@@ -277,7 +277,7 @@ def test_grey_images_get_one_channel_and_writers_become_domains(tmp_path):
         ({"writer_train": np.arange(6)}, "writer_test missing"),
         ({"domain_train": np.zeros(6, int), "domain_test": np.zeros(2, int)}, "domain_test has shape (2,)"),
         ({"source_train": np.arange(6)}, "source_test missing"),
-        ({"source_train": np.arange(6), "source_test": np.arange(3)}, "source 0 is in the official test part"),
+        ({"source_train": np.arange(6), "source_test": np.arange(3)}, "source 0 is in the official test split"),
         ({"y_test": np.array([0, 1, None])}, "object arrays are not read, save names with .astype(str)"),
         (
             {"x_train": pictures(0, 5, 4, 3), "y_train": np.arange(0), "classes": np.array(["a", "b", "c", "d"])},

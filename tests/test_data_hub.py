@@ -93,7 +93,7 @@ def test_a_file_in_two_splits_is_refused(tmp_path):
         "---\nconfigs:\n- config_name: default\n  data_files:\n"
         "  - {split: train, path: '*/*/*.png'}\n  - {split: test, path: 'test/*/*.png'}\n---\n"
     )
-    with pytest.raises(ValueError, match=r"has the file .*test.*\.png in two splits; an image may be in one\."):
+    with pytest.raises(ValueError, match=r"has the file .*test.*\.png in two splits; an image may be in one only\."):
         fl.load(f"hf:{folder}")
 
 
@@ -131,7 +131,7 @@ def test_columns_can_be_named(tmp_path):
     who = (datasets.Value("int64"), lambda n: [7 + i % 2 for i in range(n)])
     parts = {"train": grey(6), "test": grey(4, 1)}
     folder = write(tmp_path / "two", parts, image="img", label="fine", coarse=coarse, who=who)
-    with pytest.raises(ValueError, match=r"has 2 columns with the feature ClassLabel; say .* among fine, coarse\."):
+    with pytest.raises(ValueError, match=r"has 2 columns with the feature ClassLabel; choose one .*: fine, coarse\."):
         fl.load(f"hf:{folder}")
     data = fl.load(f"hf:{folder}", label="coarse", image="img", writer="who")
     assert (data.classes, data.domains) == (("x", "y"), ("7", "8"))

@@ -258,7 +258,7 @@ def test_a_graph_that_cannot_be_captured_ends_the_run_in_one_sentence(captured, 
             raise cause
         return cross_entropy(w, batch)
 
-    with pytest.raises(RuntimeError, match=r"could not be captured .*; start again with graphs=False\.$") as refusal:
+    with pytest.raises(RuntimeError, match=r"could not be captured .*; restart Python with graphs=False\.$") as refusal:
         Stacked()(phase(model, tiny, shares, loss=loss))
     assert refusal.value.__cause__ is cause
 

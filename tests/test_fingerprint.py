@@ -243,7 +243,7 @@ def test_code_that_has_changed_between_its_import_and_its_first_run_is_refused(n
     """What is in the memory is the old code; its numbers must not get the address of the new one."""
     method = in_a_file(MINE, folder).mine()
     (folder / "my_method.py").write_text(textwrap.dedent(MINE.replace("n * RATE", new)))
-    with pytest.raises(ValueError, match="has changed since weight was imported from it; start Python anew"):
+    with pytest.raises(ValueError, match="has changed since weight was imported from it; restart Python"):
         fl.run(method, federation, **SETTING)
     assert not run_store.exists()
     (folder / "my_method.py").write_text("\n\n# a comment\n" + textwrap.dedent(MINE).replace("Of a client", "Of each"))
@@ -267,7 +267,7 @@ def test_a_worker_without_the_source_takes_the_fingerprint_that_was_taken_where_
     del linecache.cache["<cell 9>"]
     _source.cache_clear()  # another process has read nothing yet
     assert prepare(sent, federation, rounds=1).config == plan.config
-    with pytest.raises(ValueError, match="the source of mine is not there; define it in a file or in a notebook"):
+    with pytest.raises(ValueError, match="the source of mine cannot be found; define it in a file or in a notebook"):
         prepare(bare, federation, rounds=1)
 
 

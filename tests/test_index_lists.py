@@ -77,7 +77,7 @@ def test_with_the_official_split_positions_count_the_other_images():
         ([[0], [[1], [2]]], "the list of client 1 must hold"),
         ([[0], [[1], [2, 3]]], "the list of client 1 must hold"),
         ([[0], None], "the list of client 1 must hold"),
-        ([[5, 0], [1, 5]], "image 5 is in the lists of clients 0 and 1; it may be in one list, once"),
+        ([[5, 0], [1, 5]], "image 5 is in the lists of clients 0 and 1; it may occur only once"),
         ([[5, 0], [1, 2, 1]], "image 1 is in the lists of clients 1 and 1"),
     ],
 )
@@ -93,7 +93,7 @@ def test_wrong_lists_are_one_sentence(lists, sentence, tmp_path):
 def test_other_numbers_of_clients_or_images_are_refused_when_dealt_out(tiny):
     with pytest.raises(ValueError, match="clients=4 is not allowed; index_lists has 3 clients"):
         fl.federate(tiny, fl.index_lists(LISTS), clients=4)
-    with pytest.raises(ValueError, match="index_lists names image 240, but only 240 are dealt out, counted from 0"):
+    with pytest.raises(ValueError, match="index_lists names image 240, but there are only 240, counted from 0"):
         federate(tiny, fl.index_lists([[0, 1], [2, 3], [4, 240]]))
     assert federate(tiny, fl.index_lists([[0, 1], [2, 3], [4, 239]])).sizes.tolist() == [2, 2, 2]
 
@@ -102,7 +102,7 @@ def test_a_file_that_is_none_is_one_sentence(tmp_path):
     path = tmp_path / "mine"
     for content in (b"", b"{", b"7", b'"0"', b"PK\x03\x04", b"\x93NUMPY", b"\xff\xfe", b"[" * 100_000):
         path.write_bytes(content)
-        with pytest.raises(ValueError, match=r"mine is no partition file: no JSON and no \.npz of lists \("):
+        with pytest.raises(ValueError, match=r"mine is not a partition file: it is neither JSON nor \.npz of lists \("):
             fl.partition_file(path)
     with pytest.raises(ValueError, match=r"nowhere' cannot be read \(No such file"):
         fl.partition_file(tmp_path / "nowhere")
@@ -123,12 +123,12 @@ def test_pickles_are_refused_with_the_way_to_convert_them(tiny, tmp_path):
     path = tmp_path / "partition.pkl"
     path.write_bytes(pickle.dumps({"data_indices": Evil()}))
     with pytest.raises(
-        ValueError, match="is a pickle, and reading one can run any code; where you trust it, "
+        ValueError, match="is a pickle, and reading one can execute any code; if you trust it, run "
     ) as error:
         fl.partition_file(path)
     arrays = [{"train": np.array(one[:1]), "val": [], "test": one[1:]} for one in LISTS]  # as FL-bench has it
     path.write_bytes(pickle.dumps({"separation": {}, "data_indices": arrays}))
-    convert = str(error.value).partition("trust it, ")[2].rstrip(".")
+    convert = str(error.value).partition("trust it, run ")[2].rstrip(".")
     subprocess.run([sys.executable, "-c", f"import json, pickle; {convert}"], cwd=tmp_path, check=True)
     converted = federate(tiny, fl.partition_file(tmp_path / "partition.json"))
     assert converted.fingerprint == federate(tiny, fl.index_lists(LISTS)).fingerprint
@@ -205,7 +205,7 @@ def test_a_partitioner_that_cannot_be_used_is_one_sentence(tiny, monkeypatch):
     with pytest.raises(ValueError, match="Halves: image 0 is in the lists of clients 0 and 1"):
         fl.federate(tiny, fl.flower(greedy), clients=2)
     monkeypatch.setattr(Halves, "load_partition", lambda self, i: self.dataset.select([]))
-    with pytest.raises(ValueError, match="Halves: client 0 has no image; every client needs some"):
+    with pytest.raises(ValueError, match="Halves: client 0 has no image; every client needs at least one"):
         fl.federate(tiny, fl.flower(idle), clients=2)
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(ModuleNotFoundError, match=r'fl\.flower needs datasets, .*pip install "fedlib-papers\[hf\]"'):

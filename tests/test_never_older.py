@@ -222,7 +222,7 @@ REFUSED = {  # what is defined, and what the sentence names
     ),
     "all globals": ("def scale(): return globals()['S']", "globals"),
     "source in a text": ("S = '2'\ndef scale(): return eval(S)", "eval"),
-    "a function without a source": ("exec('def scale(): return 2')", "the source of scale is not there"),
+    "a function without a source": ("exec('def scale(): return 2')", "the source of scale cannot be found"),
     "a module as a whole": ("import config\ndef scale(): return getattr(config, 'S')", "the module config is used as"),
     "an object": ("class Cfg: pass\nCFG = Cfg()\ndef scale(): return CFG.s", "CFG is or holds a Cfg"),
     "a method of an object": ("class Cfg:\n    def s(self): return 2\nscale = Cfg().s", "scale is or holds a Cfg"),

@@ -97,7 +97,7 @@ def test_a_batch_of_one_image_is_refused_where_batchnorm_needs_two(backend, fede
 
 
 class Maker:
-    """Makes models, and has a state that no source tells."""
+    """Makes models, and has a state that no source defines."""
 
     def __call__(self, shape, n_classes):
         return mine(shape, n_classes)
@@ -238,7 +238,7 @@ REFUSED = {
     "other arguments": (lambda shape: mine(shape, 4), "and 4 classes (TypeError: "),
     "an error": (fails_in_two_lines, "and 4 classes (RuntimeError: no memory)."),
     "its own refusal": (needs_large_images, "images must be larger."),
-    "a state": (Maker(), "no source tells what is in a Maker"),
+    "a state": (Maker(), "no source defines the content of a Maker"),
     "a global state": (drawn_from_outside, "drawn_from_outside cannot be fingerprinted: RNG is or holds a Generator"),
 }
 

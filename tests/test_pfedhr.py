@@ -27,7 +27,7 @@ def run(method, federation, **setting) -> fl.RunResult:
 
 @pytest.mark.parametrize("method", ["pfedhr", "fedmd", "fedgh", "fedkemf", "fccl"])
 def test_methods_that_need_public_images_say_so(method, federation):
-    with pytest.raises(ValueError, match=f"{method} needs public images; give some to federate"):
+    with pytest.raises(ValueError, match=f"{method} needs public images; use federate"):
         fl.run(method, replace(federation, public=None), **SETTING, progress=False)
 
 

@@ -52,7 +52,7 @@ OFFICIAL: dict[str, Callable[..., Dataset]] = {
 }
 
 
-FILES = {  # by official set: a file that its download leaves in the data folder
+FILES = {  # for each official set, a file that its download leaves in the data folder
     "cifar10": "cifar-10-batches-py/test_batch",
     "cifar100": "cifar-100-python/test",
     "cinic10": "CINIC-10.tar.gz",
@@ -72,13 +72,13 @@ def load(name: str, root: str | os.PathLike[str] | None = None, **options: float
     Embedded sets (`EMBEDDED`) are made in memory, write nothing, and have reserved names. For every other name the
     file `<root>/<name>.npz` is read if it exists (see `read_npz`). Otherwise an official set (`OFFICIAL`) is read
     from `root` and downloaded if it is missing. A name "hf:owner/name" is a data set of the Hugging Face Hub, and
-    "hf:" with a folder reads the files of such a repository; see `fedlib.data.hub.hub`.
+    "hf:FOLDER" a local copy of such a repository; see `fedlib.data.hub.hub`.
 
     Args:
         name: one of `datasets()`, or "hf:owner/name", "hf:owner/name@revision" or "hf:FOLDER".
         root: folder of the data. Default: the environment variable `FEDLIB_DATA`, else the user's cache.
         **options: arguments of an embedded set, such as `seed`, of the official sets "digit5" and "domainnet", or of
-            a set of the Hub: `config`, `revision`, and the columns `image`, `label` and `writer`. All other sets have
+            a set of the Hub: `config`, `revision`, and the columns `image`, `label` and `writer`. All other sets take
             none.
 
     Returns:
@@ -102,7 +102,7 @@ def load(name: str, root: str | os.PathLike[str] | None = None, **options: float
     try:
         check_choice("dataset", name, datasets(root))
     except ValueError as error:
-        raise ValueError(f"{error} Your own set may be put at {root / f'{name}.npz'}.") from None
+        raise ValueError(f"{error} Put your own set at {root / f'{name}.npz'}.") from None
     path = root / f"{name}.npz"
     if name in EMBEDDED:
         if path.exists():
@@ -144,7 +144,7 @@ def is_here(name: str, root: str | os.PathLike[str] | None = None, **options: ob
         **options: options of `load`; only the domains of Digit-5 matter.
 
     Returns:
-        True for embedded sets, `.npz` files, and official sets whose files are there.
+        True for embedded sets, `.npz` files, and official sets whose files exist.
 
     Example:
         >>> from fedlib.data import is_here
@@ -188,12 +188,12 @@ def _check_options(name: str, options: Mapping[str, object], make: Callable[...,
 
 @contextmanager
 def _locked(root: Path, name: str) -> Iterator[None]:
-    """Lock a data set against other processes that make it; no lock in a read-only folder."""
+    """Lock a data set against other processes that create it; no lock in a read-only folder."""
     try:
         root.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         reason = f"the data folder {root} cannot be made ({error.strerror})"
-        raise ValueError(f"{reason}; name another one in FEDLIB_DATA or as root.") from error
+        raise ValueError(f"{reason}; choose another one by FEDLIB_DATA or root.") from error
     with FileLock(root / f".{name}.lock") if os.access(root, os.W_OK) else nullcontext():
         yield
 

@@ -58,7 +58,7 @@ def decoding(archive: Path) -> Iterator[None]:
 
 
 def _read_cinic10(archive: Path, name: str) -> Dataset:
-    """Read the pictures `<split>/<class>/<name>.png` in one pass and sort them by name."""
+    """Read the images `<split>/<class>/<name>.png` in one pass and sort them by name."""
     codes = {"train": TRAIN, "test": TEST, "valid": VALIDATION}
     pictures = []
     with tarfile.open(archive, "r:gz") as tar:
@@ -89,17 +89,17 @@ def _read_tinyimagenet(archive: Path, name: str) -> Dataset:
 
 
 def pixels(file: bytes, size: int | None = None) -> np.ndarray:
-    """RGB pixels of one picture, resized if a size is given: uint8 [H, W, 3]."""
+    """RGB pixels of one image file, resized if a size is given: uint8 [H, W, 3]."""
     with Image.open(io.BytesIO(file)) as image:
         colour = image.convert("RGB")
         return np.asarray(colour.resize((size, size), Image.Resampling.BILINEAR) if size else colour)
 
 
 def _stack(name: str, pictures: Iterable[tuple[int, int, str, np.ndarray]], classes: tuple[str, ...]) -> Dataset:
-    """Data set of pictures (split, label, file name, uint8 [H, W, 3]), sorted by split, label and file name."""
+    """Data set of images (split, label, file name, uint8 [H, W, 3]), sorted by split, label and file name."""
     pictures = sorted(pictures, key=lambda picture: picture[:3])
     if not pictures:
-        raise ValueError("it holds no pictures where they are expected")
+        raise ValueError("it has no images at the expected paths")
     x = np.empty((len(pictures), 3, *pictures[0][3].shape[:2]), np.uint8)
     for row, (*_, picture) in zip(x, pictures, strict=True):
         row[:] = picture.transpose(2, 0, 1)
@@ -175,7 +175,7 @@ def domainnet(root: Path, n_classes: int = 20, fraction: float = 1.0, size: int 
 
 
 def _listed(files: dict[str, Path]) -> list[_Picture]:
-    """Pictures of all official lists."""
+    """Images of all official lists."""
     pictures = []
     for domain, name in enumerate(DOMAINS):
         for split, suffix in ((TRAIN, "train"), (TEST, "test")):
@@ -200,7 +200,7 @@ def _choose(listed: list[_Picture], n_classes: int, fraction: float, seed: int) 
 
 
 def _decode(files: dict[str, Path], chosen: list[_Picture], size: int) -> Dataset:
-    """Read the chosen pictures, one by one."""
+    """Read the chosen images, one by one."""
     x = np.empty((len(chosen), 3, size, size), np.uint8)
     for domain, name in enumerate(DOMAINS):
         rows = [i for i, picture in enumerate(chosen) if picture.domain == domain]

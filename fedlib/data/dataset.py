@@ -73,7 +73,7 @@ class Dataset:
             leaked = np.intersect1d(self.source[self.split == TEST], self.source[self.split != TEST])
             if len(leaked):
                 raise ValueError(
-                    f"source {leaked[0]} is in the official test part and in another one; it may be in one."
+                    f"source {leaked[0]} is in the official test split and in another one; it may be in one only."
                 )
         for field in ("x", "source", *per_image):
             object.__setattr__(self, field, read_only(getattr(self, field)))
@@ -99,8 +99,7 @@ class Dataset:
             A data set of these images, with the same classes and domains.
 
         Raises:
-            ValueError: a position does not exist, a mask has another length than the data set, or a class has no
-                image left.
+            ValueError: a position does not exist, a mask has the wrong length, or a class has no image left.
         """
         i = np.asarray(indices)
         if i.size == 0 or i.ndim != 1 or i.dtype.kind not in "iub":

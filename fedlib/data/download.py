@@ -14,7 +14,7 @@ _TRIES = 3
 
 
 def fetch(url: str, path: str | os.PathLike[str], md5: str | None = None, sha256: str | None = None) -> Path:
-    """Download a file, unless it exists, through `<path>.part`, and check its checksums; returns `path`."""
+    """Download a file, unless it exists, through `<path>.part`, and check its checksums; return `path`."""
     path = Path(path)
     sums = {"md5": md5, "sha256": sha256}
     if path.exists():

@@ -15,8 +15,8 @@ from fedlib.data.download import fetch
 from fedlib.data.glyphs import CHARACTERS
 from fedlib.data.npz import check_expansion, read_npz, write_npz
 
-# LEAF publishes scripts, not files. FederatedScope's files (Xie et al. 2023) have no checksums; the numbers of samples
-# in them are checked instead.
+# LEAF publishes scripts, not files. FederatedScope's files (Xie et al. 2023) have no checksums; their numbers of
+# samples are checked instead.
 URL = "https://federatedscope.oss-cn-beijing.aliyuncs.com/femnist_all_data.zip"
 FOLDERS = {"all_data": TRAIN, "train": TRAIN, "test": TEST}
 SIZE = 28
@@ -40,7 +40,7 @@ def femnist(root: Path) -> Dataset:
         data = fl.load("femnist")
         fl.federate(data, fl.domains(), clients=len(data.domains), test_fraction=0.1)
 
-    Without the folder `all_data`, or `train` and `test`, of LEAF's scripts in `<root>/femnist`, an archive of
+    Unless `<root>/femnist` has the folder `all_data`, or `train` and `test`, of LEAF's scripts, an archive of
     `all_data`, which has no test split, is downloaded. The result stays in `<root>/femnist.npz`.
     """
     source = root / "femnist"
@@ -76,9 +76,9 @@ def _writers(path: PurePosixPath, content: object) -> Iterator[_Writer]:
         user = content["user_data"][name]
         x, y = np.asarray(user["x"], np.float64), np.asarray(user["y"], np.int64)
         if x.shape != (n, SIZE**2) or y.shape != (n,):
-            raise ValueError(f"{path.name} says {n} images for {name}, but holds {x.shape} pixels, {y.shape} labels")
+            raise ValueError(f"{path.name} lists {n} images of {name}, but has {x.shape} pixels, {y.shape} labels")
         if not (x.size and x.min() >= 0 and x.max() <= 1):
-            raise ValueError(f"{path.name} has pixels of {name} outside of 0 to 1")
+            raise ValueError(f"{path.name} has pixels of {name} outside [0, 1]")
         pixels = np.rint(255 * x).astype(np.uint8).reshape(-1, 1, SIZE, SIZE)
         yield _Writer(FOLDERS[path.parent.name], str(name), pixels, y)
 
@@ -86,7 +86,7 @@ def _writers(path: PurePosixPath, content: object) -> Iterator[_Writer]:
 def _stack(writers: list[_Writer]) -> Dataset:
     """Data set of the images, sorted by split (train, test) and writer."""
     if not writers:
-        raise ValueError("it holds no JSON files in folders all_data, train or test")
+        raise ValueError("it has no JSON files in folders all_data, train or test")
     writers = sorted(writers, key=lambda writer: writer[:2])
     sizes = [len(writer.y) for writer in writers]
     domains, domain = np.unique([writer.name for writer in writers], return_inverse=True)

@@ -26,7 +26,7 @@ _CANVAS = 56
 
 @lru_cache(maxsize=1)
 def glyphs() -> np.ndarray:
-    """Masks on one baseline, blurred for pens of any width: float64 [16 fonts, 62 characters, 56, 56]."""
+    """Masks on a common baseline, blurred for pens of any width: float64 [16 fonts, 62 characters, 56, 56]."""
     with Needs("notebooks", "The data set 'characters'"):
         import matplotlib  # imported late: only this set needs it
 
@@ -53,9 +53,9 @@ def characters(writers: int = 100, seed: int = 0, copies: int = 1) -> Dataset:
     """Make the 62 characters 0-9, A-Z, a-z by many writers, 1x28x28: the stand-in for EMNIST and FEMNIST.
 
     Each writer is a domain: a font with a fixed slant, pen, size, proportions and bend; each image varies pose and bend
-    a little. A fifth of each writer's characters is for testing, a different fifth for different writers, so that every
-    character is in the train and the test split. No image has a `source`: in other than the official split a writer can
-    have one character for training and for testing, as in FEMNIST.
+    a little. A fifth of each writer's characters, different for each writer, forms the test split, so that both splits
+    contain every character. No image has a `source`: in a split other than the official one, a writer can have the same
+    character for training and for testing, as in FEMNIST.
 
     Args:
         writers: number of writers; 100 make 6,200 images.

@@ -37,7 +37,7 @@ def hub(
         revision: branch, tag or commit of the repository, instead of "@revision".
         image: column of the images. Default: the only one with the feature `Image`.
         label: column of the classes. Default: the only one with the feature `ClassLabel`.
-        writer: column of the authors; each value is a domain. Default: the first existing one of `WRITERS`, or none.
+        writer: column of the writers; each value is a domain. Default: the first existing one of `WRITERS`, or none.
     """
     given = {"config": config, "revision": revision, "image": image, "label": label, "writer": writer}
     for option, value in given.items():
@@ -59,7 +59,7 @@ def hub(
 
 def _decode(name: str, repository: str, given: dict[str, str]) -> Dataset:
     with Needs("hf", f"The data set {name!r}"):
-        import datasets  # imported late: it takes a second
+        import datasets  # imported late: the import takes a second
         from datasets import exceptions
     columns = {"image": given["image"], "label": given["label"], "writer": given["writer"]}
     try:
@@ -106,7 +106,7 @@ def _the_only(name: str, option: str, kind: type, features: dict[str, Any]) -> s
     if len(fitting) != 1:
         listed = f"{len(fitting)} columns" if fitting else "no column"
         raise ValueError(
-            f"{name} has {listed} with the feature {kind.__name__}; say which one it is, {option}='...', among "
+            f"{name} has {listed} with the feature {kind.__name__}; choose one by {option}='...': "
             f"{', '.join(fitting or features)}."
         )
     return fitting[0]
@@ -124,14 +124,14 @@ def _assemble(name: str, parts: list[tuple[int, Any]], columns: dict[str, str]) 
 
 
 def _each(name: str, raw: Sequence[Any], column: str) -> Iterator[Any]:
-    """Encoded images of all splits; `ValueError` for a file that is in two splits."""
+    """Encoded images of all splits; `ValueError` for a file in two splits."""
     split_of: dict[str, int] = {}
     for split, part in enumerate(raw):
         for batch in part.iter(1_000):
             for file in batch[column].to_pylist():
                 in_a_file = isinstance(file, dict) and not file["bytes"]
                 if in_a_file and split_of.setdefault(file["path"], split) != split:
-                    raise ValueError(f"{name} has the file {file['path']} in two splits; an image may be in one.")
+                    raise ValueError(f"{name} has the file {file['path']} in two splits; an image may be in one only.")
                 yield file
 
 
@@ -144,7 +144,7 @@ def _stack(name: str, files: Iterable[Any], n: int) -> np.ndarray:
         if i == 0:
             x, size = np.empty((n, *picture.shape), np.uint8), this
         if this != size:
-            raise ValueError(f"{name} has images of {size} and of {this} pixels; all must have one size.")
+            raise ValueError(f"{name} has images of {size} and of {this} pixels; all must have the same size.")
         if len(picture) > len(x[0]):
             x = np.repeat(x, 3, axis=1)
         x[i] = picture
@@ -152,7 +152,7 @@ def _stack(name: str, files: Iterable[Any], n: int) -> np.ndarray:
 
 
 def _pixels(name: str, i: int, file: dict[str, Any]) -> np.ndarray:
-    """Pixels of a picture: uint8 [1, H, W] of a grey one, else [3, H, W]."""
+    """Pixels of an image: uint8 [1, H, W] if it is grey, else [3, H, W]."""
     try:
         content = io.BytesIO(file["bytes"]) if file["bytes"] is not None else file["path"]
         with Image.open(content) as picture:

@@ -17,7 +17,7 @@ def uniform(rng: np.random.Generator, n: int, limits: Range, *axes: int) -> np.n
 
 
 def affine(angle: np.ndarray, scale: np.ndarray, slant: np.ndarray, shift: np.ndarray) -> np.ndarray:
-    """Inverse maps of a motion of ink, from the output square [-1, 1]^2 to the input square: [N, 2, 3]."""
+    """Inverse affine maps of ink, from the output square [-1, 1]^2 to the input square: [N, 2, 3]."""
     # angle [N] in degrees, counter-clockwise; scale [N, 2] of width and height; slant [N] to the right; shift [N, 2] to
     # the right and down, 1 = half a picture
     cos, sin, zero, one = np.cos(np.radians(angle)), np.sin(np.radians(angle)), 0 * angle, 0 * angle + 1
@@ -79,7 +79,7 @@ def lines(rng: np.random.Generator, n: int, size: int, width: Range) -> np.ndarr
 
 
 def contrasting(rng: np.random.Generator, paper: np.ndarray, contrast: float, candidates: int = 32) -> np.ndarray:
-    """Colours [N, 3] at least `contrast` brighter or darker than `paper` [N, 3], as far as the draws allow."""
+    """Colours [N, 3] at least `contrast` brighter or darker than `paper` [N, 3], if a draw allows it."""
     colours = rng.uniform(0, 1, (len(paper), candidates, 3))
     gap = np.abs(brightness(colours) - brightness(paper)[:, None])
     fits = np.where(gap >= contrast, np.arange(candidates)[::-1] + 1.0, gap)  # earliest fit, else largest gap

@@ -21,14 +21,14 @@ LARGE, DENSE = 2**30, 200  # bytes and compression ratio above which a file is r
 def read_npz(path: str | os.PathLike[str]) -> Dataset:
     """Read a data set from one `.npz` file. Nothing is unpickled.
 
-    Required arrays: `x` and `y`, or with an official test part `x_train`, `y_train`, `x_test` and `y_test`. Optional:
+    Required arrays: `x` and `y`, or with an official test split `x_train`, `y_train`, `x_test` and `y_test`. Optional:
     `x_validation`, `y_validation`; the names `classes`; for every split `domain_*` (positions in the names `domains`,
     default: "0", "1", ...) or `writer_*` (any ids; each writer is a domain), and `source_*` (whole numbers, equal for
     images made from the same original). Without splits the names are `domain`, `writer` and `source`.
 
     Images are [N, H, W], [N, H, W, C] or [N, C, H, W], with 1 or 3 channels: uint8, booleans, whole numbers from 0 to
-    255 in any type, or numbers from 0 to 1. Labels are [N] or [N, 1]: positions in `classes`, or names of classes; any
-    other whole numbers if there is no `classes`. Classes without names are named by their labels.
+    255 in any type, or numbers from 0 to 1. Labels are [N] or [N, 1]: positions in `classes`, or names of classes;
+    without `classes` any whole numbers from 0. Classes without names are named by their labels.
 
     Args:
         path: the file.
@@ -63,7 +63,7 @@ def write_npz(path: str | os.PathLike[str], data: Dataset) -> None:
     The file is written under a temporary name and then renamed, so that it is never incomplete.
 
     Args:
-        path: the file; missing folders are made, an existing file is replaced.
+        path: the file; missing folders are created, an existing file is replaced.
         data: the data set.
 
     Example:
@@ -116,7 +116,7 @@ def _assemble(name: str, arrays: Mapping[str, np.ndarray]) -> Dataset:
     bare = [field for field in _FIELDS if field in arrays]
     split = [key for key in arrays if key not in (*_FIELDS, "classes", "domains")]
     if bare and split:
-        raise ValueError(f"{bare[0]} stands beside {split[0]}; images have splits, or no array has one.")
+        raise ValueError(f"{bare[0]} and {split[0]} exclude each other; either all arrays have splits or none.")
     if missing := [k for k in (("x", "y") if bare else ("x_train", "y_train", "x_test", "y_test")) if k not in arrays]:
         raise ValueError(
             f"{', '.join(missing)} missing; a data set needs x and y, or x_train, y_train, x_test and y_test."
@@ -174,7 +174,7 @@ def _pixels(keys: Sequence[str], images: list[np.ndarray]) -> list[np.ndarray]:
 
 
 def _per_image(field: str, arrays: Mapping[str, np.ndarray], counts: Mapping[str, int]) -> np.ndarray:
-    """Values of a field, all splits in a row [N]; `ValueError` for a wrong length."""
+    """Values of a field, concatenated over the splits, [N]; `ValueError` for a wrong length."""
     values = []
     for split, n in counts.items():
         key, images = _key(field, split), _key("x", split)
@@ -186,7 +186,7 @@ def _per_image(field: str, arrays: Mapping[str, np.ndarray], counts: Mapping[str
             raise ValueError(f"{key} has shape {shape}, but {images} has {n} images; both must agree{hot}.")
         values.append(arrays[key].reshape(n))
     if len({value.dtype.kind in "SU" for value in values}) > 1:
-        raise ValueError(f"{field} is text in one split and numbers in another; it must be one of them.")
+        raise ValueError(f"{field} is text in one split and numbers in another; it must be the same in all.")
     return np.concatenate(values)
 
 
@@ -215,7 +215,7 @@ def _texts(values: np.ndarray) -> list[str]:
 def _whole_numbers(field: str, arrays: Mapping[str, np.ndarray], counts: Mapping[str, int]) -> np.ndarray:
     values = _per_image(field, arrays, counts)
     if values.dtype.kind not in "buif" or not (values == np.rint(values)).all():
-        raise ValueError(f"{field} holds {values.dtype} that are not whole numbers; it must be whole numbers.")
+        raise ValueError(f"{field} has {values.dtype} values that are not whole numbers.")
     return values.astype(np.int64)
 
 

@@ -1,6 +1,6 @@
 """Official data sets through torchvision's readers, at torchvision's paths: MNIST, EMNIST, USPS, SVHN and CIFAR.
 
-Below them are Digit-5, and its two domains without a reader: MNIST-M and Synthetic Digits.
+Digit-5 and its two domains without a reader, MNIST-M and Synthetic Digits, follow.
 """
 
 import gzip
@@ -139,11 +139,11 @@ def digit5(root: Path, domains: Sequence[str] = DOMAINS, per_domain: int | None 
 
     Args:
         root: folder of the data; missing data sets are downloaded.
-        domains: names of the data sets. With a choice other than the five, report the choice.
+        domains: names of the data sets. If you choose other than the five, report your choice.
         per_domain: images drawn from each domain. Default: the size of the smallest one (9,298, USPS).
         seed: seed of the draw.
     """
-    from fedlib.data import load  # imported late: it knows this function
+    from fedlib.data import load  # imported late: it imports this module
 
     sets = [load(name, root) for name in domains]
     check_count("number of domains", len(sets), 2)
@@ -188,7 +188,7 @@ def _keep(name: str, root: Path, release: str, files: dict[str, str], unpack: Ca
 
 
 def _from_tar(file: bytes) -> bytes:
-    """The only file in an archive."""
+    """Content of the only file in an archive."""
     with tarfile.open(fileobj=io.BytesIO(file), mode="r:gz") as tar:
         [member] = [member for member in tar if member.isfile()]
         return tar.extractfile(member).read()  # pyright: ignore[reportOptionalMemberAccess] - it is a file

@@ -23,7 +23,7 @@ _CHUNK = 512
 
 
 class Scans(NamedTuple):
-    """The scans as smooth masks of ink, on 50 sheets of three or four scans of every digit."""
+    """The scans as smooth masks of ink, on 50 sheets with three or four scans of every digit."""
 
     mask: np.ndarray  # float64 [1797, 40, 40]
     digit: np.ndarray  # int64 [1797]
@@ -53,7 +53,7 @@ def _table() -> np.ndarray:
         file = Path(folder) / "datasets" / "data" / "digits.csv.gz"
         if file.exists():
             return np.loadtxt(file, delimiter=",")
-    from sklearn.datasets import load_digits  # imported only without the file: it takes a second
+    from sklearn.datasets import load_digits  # imported only without the file: the import takes a second
 
     pixels, digit = load_digits(return_X_y=True)
     return np.column_stack([pixels, digit])
@@ -64,8 +64,8 @@ def digits(copies: int = 3, seed: int = 0) -> Dataset:
     """Make coloured digits in clutter, 10 classes, 3x32x32: the stand-in for CIFAR-10.
 
     Every image shows one scan, its `source`, in a random pose, pen and colour on textured paper, with lines and with
-    fragments of other scans of its official split. In other splits a fragment of a test scan may lie in the clutter of
-    a train image. A fifth of the scans is held out for the official test split.
+    fragments of other scans of its official split. In other splits the clutter of a train image may contain a
+    fragment of a test scan. A fifth of the scans is held out for the official test split.
 
     Args:
         copies: images per scan; 3 make 5,391 images.
@@ -110,7 +110,7 @@ def digit_pairs(per_class: int = 60, seed: int = 0) -> Dataset:
     The two scans of an image come from one sheet, its `source`.
 
     Args:
-        per_class: images of every number; 60 make 6,000 images. A fifth of them, at least one, is for test and shows
+        per_class: images of every number; 60 make 6,000 images. A fifth of them, at least one, are test images of
             held-out scans.
         seed: seed of all random draws.
     """
@@ -154,7 +154,7 @@ def _scan_of(rng: np.random.Generator, digit: np.ndarray, sheet: np.ndarray) -> 
 
 
 def cluttered(rng: np.random.Generator, scan: np.ndarray) -> np.ndarray:
-    """Picture [n, 3, 32, 32] of each `scan` [n] among clutter of the same split (train or test)."""
+    """Picture [n, 3, 32, 32] of each `scan` [n] in clutter of the same split (train or test)."""
     return digit_in_clutter(rng, scan)[0]
 
 
@@ -283,7 +283,7 @@ def digit_styles(per_style: int = 1000, seed: int = 0) -> Dataset:
     """Make digits in six drawing styles, the domains; 10 classes, 3x32x32: the stand-in for DomainNet and Digit-5.
 
     A style draws every scan at most once. The same scans are held out for test in all styles. The `source` of an
-    image is its scan; the fragments in clutter follow `digits`.
+    image is its scan; the fragments in clutter are as in `digits`.
 
     Args:
         per_style: images per style; 1,000 make 6,000 images.

@@ -22,7 +22,7 @@ from fedlib.files import write_text
 from fedlib.fingerprint import Registry
 from fedlib.training.phase import Phase, Trainer
 
-device_idle = torch.cuda.synchronize  # waits for all streams, on which other runs may be trained
+device_idle = torch.cuda.synchronize  # waits for all streams, on which other runs may train
 STEPS = 20  # gradients of a layer, or steps, that are timed together
 
 
@@ -59,7 +59,7 @@ def fastest_forms(phase: Phase, size: int, graphs: bool) -> list[str]:
     if phase.images.y.is_cuda:
         device_idle()
 
-    def note(layer: nn.Module, inputs: tuple[Tensor, ...]) -> None:  # what a hook returns would be the new input
+    def note(layer: nn.Module, inputs: tuple[Tensor, ...]) -> None:  # a returned value would replace the input
         entering.setdefault(layer, inputs[0])
 
     hooks = [layer.register_forward_pre_hook(note) for layer in layers_of(phase.model.net)]
@@ -67,7 +67,7 @@ def fastest_forms(phase: Phase, size: int, graphs: bool) -> list[str]:
     w = {name: t.detach().to(scale, copy=True) for name, t in phase.model.weights.items()}
     for name in phase.model.trainable:
         w[name].requires_grad_()
-    phase.model.net.eval()  # draws nothing
+    phase.model.net.eval()  # no random draws
     try:
         phase.model(w, scale.new_zeros(phase.batches[0].shape[1], *phase.model.shape))
     finally:
@@ -78,7 +78,7 @@ def fastest_forms(phase: Phase, size: int, graphs: bool) -> list[str]:
 
 
 def _fastest(layer: nn.Conv2d, x: Tensor | None, size: int, graphs: bool) -> str:
-    """Fastest form of a layer with input x [batch, C, H, W], which need not have a gradient; None: it is not used."""
+    """Fastest form of a layer with input x [batch, C, H, W]; None: the layer is not used."""
     # A form that fails, for lack of memory for example, is left out. If all fail, the first error is raised.
     seconds, errors = {}, []
     for form in forms_of(layer, x.dtype) if x is not None else ():
@@ -86,7 +86,7 @@ def _fastest(layer: nn.Conv2d, x: Tensor | None, size: int, graphs: bool) -> str
             seconds[form] = _seconds(layer, form, x, size, graphs)
         except CaptureError:
             raise
-        except Exception as error:  # also of a compiler of kernels
+        except Exception as error:  # also of the compiler of the kernels
             errors.append(error)
     if errors and not seconds:
         raise errors[0]
@@ -95,13 +95,13 @@ def _fastest(layer: nn.Conv2d, x: Tensor | None, size: int, graphs: bool) -> str
 
 
 def fastest_rest(phase: Phase, size: int, layers: Layers, graphs: bool) -> str:
-    """Form of the rest with the shortest time of a step, with these forms of convolutions."""
+    """Fastest form of the rest of a step, given the forms of the convolutions."""
     fused = phase.images.scale.dtype == torch.float32 and find_spec("triton") is not None
     return min((PLAIN, FUSED), key=partial(step_seconds, phase, size, layers, graphs)) if fused else PLAIN
 
 
 def step_seconds(phase: Phase, size: int, layers: Layers, graphs: bool, rest: str) -> float:
-    """Shortest of three times of a step from weights that are zero; infinity if the kernels fail."""
+    """Shortest of three timings of a step with zero weights; infinity if the kernels fail."""
     program = Program(begin(phase), size, 4 * STEPS, Forms(layers, rest), graphs)
     with torch.random.fork_rng([program.step.device] if program.step.is_cuda else []):
         try:
@@ -109,15 +109,15 @@ def step_seconds(phase: Phase, size: int, layers: Layers, graphs: bool, rest: st
             return min(_wall(step, program.flat) for _ in range(3)) / STEPS
         except CaptureError:
             raise
-        except Exception:  # also of a compiler of kernels
+        except Exception:  # also of the compiler of the kernels
             if rest == PLAIN:
                 raise
             return math.inf
 
 
 def _seconds(layer: nn.Conv2d, form: str, x: Tensor, size: int, graphs: bool) -> float:
-    """Shortest of three times of `STEPS` gradients of a layer for `size` clients."""
-    inner = x.requires_grad  # its input comes from another layer, which has the client axis next to the channels
+    """Shortest of three timings of `STEPS` gradients of a layer for `size` clients."""
+    inner = x.requires_grad  # the input comes from another layer, with the client axis next to the channels
     images = x.detach().unsqueeze(int(inner)).repeat_interleave(size, int(inner))
     w = {name: t.to(x).expand(size, *t.shape).contiguous() for name, t in layer.named_parameters()}
 

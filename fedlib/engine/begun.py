@@ -1,6 +1,6 @@
 """A phase in progress: remaining steps, and the progress of each client.
 
-Runs that share a stack need not wait for the slowest one: a run without remaining steps goes on to its next phase,
+Runs that share a stack need not wait for the slowest one: a run without remaining steps continues with its next phase,
 while the clients of the other runs are still in theirs.
 """
 
@@ -58,7 +58,7 @@ class PartialPhase(NamedTuple):
 
 
 def begin(phase: Phase) -> PartialPhase:
-    """Progress before the first step; the moments of the optimiser are zero."""
+    """Phase before its first step; the moments of the optimiser are zero."""
     k, device, dtype = len(phase.batches), phase.images.y.device, phase.images.scale.dtype
     trained = [t for t, role in zip(tree_leaves(phase.w), phase.roles, strict=True) if role == TRAINED]
     numbers = sum(t.shape[1:].numel() for t in trained)
@@ -73,7 +73,7 @@ def begin(phase: Phase) -> PartialPhase:
 
 
 def join(several: Sequence[PartialPhase]) -> PartialPhase:
-    """Join phases of one kind into one with all their clients, which must not draw random numbers."""
+    """Join phases of one kind, which must not draw random numbers, into one phase with all their clients."""
     phases = [one.phase for one in several]
     phase = phases[0]._replace(
         w=cat([phase.w for phase in phases]),

@@ -20,9 +20,9 @@ def convolutions(net: nn.Module, forms: str | Sequence[str]) -> Iterator[None]:
     Args:
         net: the module.
         forms: "grouped" is PyTorch's convolution, which becomes one grouped convolution under `vmap`. "patches"
-            multiplies unfolded images with the kernels, one batched matrix product. "direct" and "product" are kernels
-            for GPUs, see `fedlib.engine.kernels`. One form for each layer, in the order of `layers_of`, or one for all;
-            a layer that a form does not know is "grouped".
+            multiplies unfolded images by the kernels, as one batched matrix product. "direct" and "product" are GPU
+            kernels of `fedlib.engine.kernels`. One form for each layer, in the order of `layers_of`, or one for all;
+            a layer that cannot have its form is "grouped".
     """
     layers = layers_of(net)
     forms = [forms] * len(layers) if isinstance(forms, str) else forms
@@ -42,7 +42,7 @@ def layers_of(net: nn.Module) -> list[nn.Conv2d]:
 
 
 def forms_of(layer: nn.Conv2d, dtype: torch.dtype = torch.float32) -> list[str]:
-    """The forms that a convolution can have for images of this type."""
+    """The possible forms of a convolution for images of this type."""
     forms = [GROUPED]
     if layer.dilation == (1, 1) and layer.padding_mode == "zeros" and not isinstance(layer.padding, str):
         forms += [PATCHES] if layer.groups == 1 and layer.stride == (1, 1) else []
@@ -51,7 +51,7 @@ def forms_of(layer: nn.Conv2d, dtype: torch.dtype = torch.float32) -> list[str]:
 
 
 def _by_kernels(layer: nn.Conv2d, way: str, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Output of `layer` by the kernels, which are for float32: x [batch, C, H, W] -> [batch, out, H', W']."""
+    """Output of `layer`, computed by kernels for float32: x [batch, C, H, W] -> [batch, out, H', W']."""
     if x.dtype != torch.float32:
         return F.conv2d(x, weight, bias, layer.stride, layer.padding, groups=layer.groups)
     from fedlib.engine.kernels import Geometry, KernelConvolution  # Triton comes with PyTorch for CUDA only

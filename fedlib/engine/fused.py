@@ -1,8 +1,8 @@
 """A training step without its convolutions and matrix products, as five Triton kernels for all clients.
 
-On a GPU the time of a step goes with the number of kernels, each of which waits for the one before. A layer here is one
-kernel forward and one backward: a normalisation or a bias, then ReLU and pooling where they follow. So are the batch,
-cross-entropy, and the update of the weights. A program does each sum alone, in a fixed order.
+On a GPU the time of a step grows with the number of kernels, because each one waits for the previous one. A layer here,
+a normalisation or a bias with any following ReLU and pooling, is one forward and one backward kernel. The batch,
+cross-entropy and the weight update are one kernel each. A sum is computed by a single program, in a fixed order.
 """
 
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ TILE = 4096  # largest number of pixels or logits that a program holds at once
 
 
 class Layer(NamedTuple):
-    """What a layer does to x: normalise it over the batch or add a bias, ReLU, maxima over windows of side x side."""
+    """Operations of a layer: batch normalisation or bias, then optional ReLU and maxima over windows of side x side."""
 
     normal: bool
     relu: bool = False
@@ -41,7 +41,7 @@ class Layer(NamedTuple):
 def _batch(
     INDEX, STEP, IMAGES, LABELS, SCALE, SHIFT, X, Y, AT, row, numbers, pixels, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """A step's normalised images, labels and positions; program: (image of a client, part of its numbers)."""
+    """Normalised images, labels and positions of a step; program: (image of a client, part of its values)."""
     i, p = tl.program_id(0).to(tl.int64), tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     at, inside = tl.load(INDEX + tl.load(STEP) * row + i), p < numbers
     value = tl.load(IMAGES + at * numbers + p, mask=inside, other=0).to(X.dtype.element_ty)
@@ -55,7 +55,7 @@ def _batch(
 
 @triton.jit
 def _windows(first, n, H, V, xn, yn, SIDE: tl.constexpr, BM: tl.constexpr):
-    """Windows of one channel of all images, cut ones too: pixels [BM, SIDE**2] and outputs [BM], where they exist."""
+    """Windows of a channel, partial ones included: offsets and masks of the pixels [BM, SIDE**2] and outputs [BM]."""
     m, place = first + tl.arange(0, BM), tl.arange(0, SIDE * SIDE)
     high, wide = (H + SIDE - 1) // SIDE, (V + SIDE - 1) // SIDE
     b, i, j = (m // (high * wide)).to(tl.int64), m % (high * wide) // wide, m % wide
@@ -104,7 +104,7 @@ def _forward(
 
 @triton.jit
 def _arrived(x, ok, d, whole, mean, one_by, weight, bias, RELU: tl.constexpr, SIDE: tl.constexpr):
-    """Normalised x, and the gradient of weight * x + bias [BM, SIDE**2]: only the first maximum of a window has one."""
+    """Normalised x and the gradient of weight * x + bias, [BM, SIDE**2]; it is 0 except at a window's first maximum."""
     unit = tl.where(ok, (tl.load(x, mask=ok, other=0.0) - mean) * one_by, 0.0)
     z, d = unit * weight + bias, tl.load(d, mask=whole, other=0.0)[:, None]
     if SIDE > 1:
@@ -120,7 +120,7 @@ def _backward(
     X, WEIGHT, BIAS, USED, D, TO_X, TO_WEIGHT, TO_BIAS, n, C, H, V, windows, xk, xn, dk, dn, tk, tn, wk, bk,
     NORMAL: tl.constexpr, RELU: tl.constexpr, SIDE: tl.constexpr, BM: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of a `Layer` from that of its output, D; program: (channel, client)."""
+    """Gradients of a `Layer` from the gradient D of its output; program: (channel, client)."""
     c, k = tl.program_id(0), tl.program_id(1).to(tl.int64)
     x, d, to_x = X + k * xk + c * (H * V), D + k * dk + c * ((H // SIDE) * (V // SIDE)), TO_X + k * tk + c * (H * V)
     mean, one_by, weight, bias, count = 0.0, 1.0, 1.0, tl.load(BIAS + k * bk + c), n * H * V
@@ -168,9 +168,9 @@ def _entropy(LOGITS, LABELS, LOSS, SLOPE, n, classes, lk, ln, yk, BN: tl.constex
 def _update(
     W, D, VELOCITY, LR, NOTED, NEW, TOTAL, VALUE, STEP, STEPS, P, N, momentum, MOVING: tl.constexpr, BLOCK: tl.constexpr
 ):  # fmt: skip
-    """W -= lr * gradient, NOTED = NEW and TOTAL += VALUE for the clients that go on; program: (part, client)."""
+    """W -= lr * gradient, NOTED = NEW and TOTAL += VALUE for unfinished clients; program: (part, client)."""
     k, p = tl.program_id(1).to(tl.int64), tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    on = tl.where(tl.load(STEP) < tl.load(STEPS + k), 1, 0)  # of a finished client nothing is written
+    on = tl.where(tl.load(STEP) < tl.load(STEPS + k), 1, 0)  # finished clients keep their weights
     d = tl.load(D + k * P + p, mask=p < P, other=0.0)
     if MOVING:
         d += momentum * tl.load(VELOCITY + k * P + p, mask=p < P, other=0.0)
@@ -186,7 +186,7 @@ def _update(
 
 
 def batch(images: Images, index: Tensor, step: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
-    """x [size, batch, C, H, W], y [size, batch] and the positions of step `step` of index [steps, clients, batch]."""
+    """Images [size, batch, C, H, W], labels and positions [size, batch] at `step` of index [steps, clients, batch]."""
     n, (numbers, pixels) = index.shape[2], (images.x[0].numel(), images.x[0, 0].numel())
     x = images.scale.new_empty(size, n, *images.x.shape[1:])
     y, at = (index.new_empty(size, n) for _ in range(2))
@@ -197,14 +197,14 @@ def batch(images: Images, index: Tensor, step: Tensor, size: int) -> tuple[Tenso
 
 
 def update(w, gradient, velocity, lr, noted, new, total, value, step, steps, momentum: float) -> None:
-    """Weights w [k, P], noted [k, N] and total [k] of the clients with `step` < steps [k]; all rows are contiguous."""
+    """Update w [k, P], noted [k, N] and total [k] of the clients with `step` < steps [k]; all rows are contiguous."""
     (k, p), n, block = w.shape, noted.shape[1], 1024
     tensors = w, gradient, w if velocity is None else velocity, lr, noted, new, total, value, step, steps
     _update[triton.cdiv(max(p, n), block), k](*tensors, p, n, momentum, velocity is not None, block)
 
 
 def _sizes(x: Tensor, layer: Layer) -> tuple[tuple[int, ...], tuple[int, ...], int]:
-    """(n, C, H, V, windows) of x [k, n, C, ...], constants of the kernels, warps of a program."""
+    """(n, C, H, V, windows) of x [k, n, C, ...], constants of the kernels, and warps per program."""
     (n, c, *sides), places = x.shape[1:], layer.side**2
     h, v = sides if layer.side > 1 else (1, x[0, 0, 0].numel())
     windows = n * -(-h // layer.side) * -(-v // layer.side)
@@ -214,7 +214,7 @@ def _sizes(x: Tensor, layer: Layer) -> tuple[tuple[int, ...], tuple[int, ...], i
 
 
 def _beside(x: Tensor, *sides: int) -> Tensor:
-    """An empty tensor [k, n, C, *sides] in memory [n, k, C, ...], as a grouped convolution returns it."""
+    """An empty tensor [k, n, C, *sides], in memory [n, k, C, ...] like the output of a grouped convolution."""
     return x.new_empty(x.shape[1], len(x), x.shape[2], *sides).transpose(0, 1)
 
 
@@ -222,7 +222,7 @@ def _beside(x: Tensor, *sides: int) -> Tensor:
 
 
 def of_one_client(function: type) -> type:
-    """An autograd function from its `launch` for tensors [k, ...] of all clients."""
+    """Give an autograd function `forward` and `vmap` by its `launch` for tensors [k, ...] of all clients."""
 
     def forward(*given):
         return tuple(t[0] for t in function.launch(*(t[None] if isinstance(t, Tensor) else t for t in given)))
@@ -238,11 +238,11 @@ def of_one_client(function: type) -> type:
 
 @of_one_client
 class LayerKernel(torch.autograd.Function):
-    """A `Layer` of x [n, C, ...], and mean and 1 / deviation [C, 2]; running mean and variance are written."""
+    """A `Layer` of x [n, C, ...], and mean and 1 / deviation [C, 2]; the running mean and variance are updated."""
 
     @staticmethod
     def launch(x, weight, bias, mean, var, layer):
-        x, vectors = dense(x, 2), (dense(weight, 1), dense(bias, 1), mean, var)  # the last two have to be these ones
+        x, vectors = dense(x, 2), (dense(weight, 1), dense(bias, 1), mean, var)  # mean and var are written in place
         sizes, constants, warps = _sizes(x, layer)
         y, used = _beside(x, *(size // layer.side for size in x.shape[3:])), x.new_empty(len(x), x.shape[2], 2)
         strides = *x.stride()[:2], *y.stride()[:2], *(t.stride(0) for t in vectors)
@@ -265,7 +265,7 @@ class LayerKernel(torch.autograd.Function):
 
 @of_one_client
 class LayerBackward(torch.autograd.Function):
-    """Gradients of x, weight and bias; PyTorch differentiates them again."""
+    """Gradients of x, weight and bias; their own gradients are PyTorch's."""
 
     @staticmethod
     def launch(grad, x, weight, bias, used, layer):
@@ -291,7 +291,7 @@ class LayerBackward(torch.autograd.Function):
 
 
 def _plain(layer: Layer, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """A layer in PyTorch's own operations."""
+    """A `Layer` in PyTorch's operations."""
     axes, ones = (0, *range(2, x.dim())), (1,) * (x.dim() - 2)
     if layer.normal:
         variance, mean = torch.var_mean(x, axes, correction=0, keepdim=True)
@@ -334,7 +334,7 @@ class CrossEntropy(torch.autograd.Function):
 
 @contextmanager
 def joined(net: nn.Module) -> Iterator[None]:
-    """Context in which every `nn.Sequential` of `net` carries out BatchNorm or bias, ReLU and pooling as one."""
+    """Context in which every `nn.Sequential` of `net` computes BatchNorm or bias, ReLU and pooling in one kernel."""
     chains = [chain for chain in net.modules() if type(chain) is nn.Sequential]
     for chain in chains:
         chain.forward = partial(_chained, chain)
@@ -346,7 +346,7 @@ def joined(net: nn.Module) -> Iterator[None]:
 
 
 def _chained(chain: nn.Sequential, x: Tensor) -> Tensor:
-    """Output of a chain of layers."""
+    """Output of a sequence of layers."""
     rest = list(chain)
     while rest:
         head, *rest = rest
@@ -360,12 +360,12 @@ def _chained(chain: nn.Sequential, x: Tensor) -> Tensor:
 
 
 def _free(layer: nn.Module, *types: type) -> bool:
-    """True for a layer of one of these types whose input and output nobody looks at."""
+    """True for a layer of one of these types without forward hooks."""
     return type(layer) in types and not layer._forward_hooks and not layer._forward_pre_hooks
 
 
 def _begins(head: nn.Module, x: Tensor, relu: bool) -> bool:
-    """True for a layer to which ReLU and pooling can be joined."""
+    """True for a layer whose kernel can include ReLU and pooling."""
     if _free(head, nn.BatchNorm1d, nn.BatchNorm2d):
         return head.training and head.affine and head.track_running_stats and head.momentum is not None
     convolves = relu and _free(head, nn.Conv2d)
@@ -373,7 +373,7 @@ def _begins(head: nn.Module, x: Tensor, relu: bool) -> bool:
 
 
 def _of_head(head: nn.Module, x: Tensor, relu: bool, side: int) -> Tensor:
-    """Output of a layer, of a ReLU if there is one, and of maxima over windows of side x side."""
+    """Output of a layer, then ReLU if `relu`, then maxima over windows of side x side."""
     if isinstance(head, nn.Linear | nn.Conv2d):
         bias = head.bias
         x = F.linear(x, head.weight) if isinstance(head, nn.Linear) else head._conv_forward(x, head.weight, None)

@@ -1,8 +1,8 @@
 """Convolutions of many clients as Triton kernels: one launch for the whole stack, sums in a fixed order.
 
-cuDNN starts a grouped convolution once per group, so its time is linear in the clients. Here the client axis is an axis
-of the grid. There are two ways to compute a tile: "direct" multiplies numbers in registers, which suits few channels;
-"product" multiplies matrices of patches, which suits many. Images are taken with the strides that they come with.
+cuDNN launches a grouped convolution once per group, in time proportional to the number of clients. Here the client axis
+is an axis of the grid. There are two ways to compute a tile: "direct" multiplies numbers in registers, which suits few
+channels; "product" multiplies matrices of patches, which suits many. Images are read with the strides that they have.
 """
 
 from typing import NamedTuple
@@ -13,8 +13,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-PROGRAMS = 1056  # at least so many programs for a gradient of weights: eight for each of 132 multiprocessors
-PRECISION = "tf32x3"  # three products of TF32 for one of float32: faster and more exact than "ieee" on matrix units
+PROGRAMS = 1056  # target number of programs for a gradient of weights: eight for each of 132 multiprocessors
+PRECISION = "tf32x3"  # three TF32 products for a float32 product: faster and more exact than "ieee" on matrix units
 
 
 class Geometry(NamedTuple):
@@ -37,7 +37,7 @@ def _source(
     i, j, r, s, H, V, ok,
     UP: tl.constexpr, LEFT: tl.constexpr, DOWN: tl.constexpr, RIGHT: tl.constexpr, BACK: tl.constexpr,
 ):  # fmt: skip
-    """The pixel that entry (r, s) of a kernel meets for output pixel (i, j), and whether there is one where `ok`."""
+    """Input pixel at entry (r, s) of the kernel for output pixel (i, j), and `ok` without pixels outside the image."""
     if BACK:
         h, v = i + UP - r, j + LEFT - s
         ok = ok & (h >= 0) & (v >= 0) & (h % DOWN == 0) & (v % RIGHT == 0)
@@ -45,7 +45,7 @@ def _source(
         ok = ok & (h < H) & (v < V)
     else:
         h, v = i * DOWN + r - UP, j * RIGHT + s - LEFT
-        if UP + LEFT > 0:  # else all of them lie inside
+        if UP + LEFT > 0:  # else all pixels lie inside
             ok = ok & (h >= 0) & (v >= 0) & (h < H) & (v < V)
     return h * V + v, ok
 
@@ -141,7 +141,7 @@ def _weights(
 
 
 def dense(t: Tensor, axes: int) -> Tensor:
-    """The tensor as it is if it is contiguous beyond its first `axes`, else a copy."""
+    """The tensor itself if it is contiguous beyond its first `axes` axes, else a copy."""
     return t if t[(0,) * axes].is_contiguous() else t.contiguous()
 
 
@@ -151,10 +151,10 @@ def _tiles(channels: int, most: int, least: int = 1) -> int:
 
 
 def _convolved(x, w, bias, pixels, geometry: Geometry, way: str, back: bool) -> Tensor:
-    """Convolution of images [k, n, C, H, V] to `pixels` (high, wide); with `back` the gradient of its input."""
+    """Convolution of images [k, n, C, H, V] to `pixels` (high, wide); with `back`, the gradient of its input."""
     (k, n, _, *size), (_, out, into, high, wide), g = x.shape, w.shape, geometry.groups
     entries, biased = high * wide, bias is not None
-    channels, steps = (out // g, into), (into * entries, entries)  # leaving and entering; of both in the weights
+    channels, steps = (out // g, into), (into * entries, entries)  # output and input; strides of both in the weights
     if back:
         channels, steps = channels[::-1], steps[::-1]
     o, c = channels
@@ -176,7 +176,7 @@ def _convolved(x, w, bias, pixels, geometry: Geometry, way: str, back: bool) -> 
 
 
 def _of_weights(d, x, kernel, geometry: Geometry, way: str) -> Tensor:
-    """Gradient [k, out, in, high, wide] of the weights from that of the output [k, n, out, P, Q] and the input."""
+    """Gradient [k, out, in, high, wide] of the weights from the gradient d of the output [k, n, out, P, Q]."""
     x, d = dense(x, 3), dense(d, 3)
     (k, n, _, *size), pixels, g, (high, wide) = x.shape, d.shape[3:], geometry.groups, kernel
     c, o = x.shape[2] // g, d.shape[2] // g
@@ -201,12 +201,12 @@ def _of_weights(d, x, kernel, geometry: Geometry, way: str) -> Tensor:
 
 
 def in_front(t: Tensor, at: int | None, k: int) -> Tensor:
-    """The client axis in front."""
+    """Move or add the client axis in front."""
     return t.expand(k, *t.shape) if at is None else t.movedim(at, 0)
 
 
 class KernelConvolution(torch.autograd.Function):
-    """Convolution of ONE client [n, in, H, V] -> [n, out, P, Q]; under `vmap` that of all clients in one launch."""
+    """Convolution of ONE client [n, in, H, V] -> [n, out, P, Q]; under `vmap`, of all clients in one launch."""
 
     @staticmethod
     def forward(x, weight, bias, geometry, way):

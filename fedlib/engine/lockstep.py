@@ -1,14 +1,14 @@
-"""Lockstep: runs that differ in their seed train their cohorts as one stack, and others beside them on a GPU.
+"""Lockstep: runs that differ in their seed train as one stack, and other runs at the same time on a GPU.
 
 Results do not change.
 
 Each run has a thread; only one thread works at a time. A run waits at each local phase. The run with the fewest trained
 phases and all runs that wait at a phase of the same kind (see `phase.kind`) are joined into one stack and trained until
-the first of them has ended its phase. That run goes on, often to the next phase of this kind, while the others are
+the first of them has ended its phase. That run continues, often to the next phase of this kind, while the others are
 still in theirs: no run waits for the slowest client of another one.
 
-Runs that cannot share a stack (`Task`s) have CUDA streams of their own: the host only starts the steps of their phases,
-which a GPU then computes at the same time.
+Runs that cannot share a stack (different `Task`s) have separate CUDA streams: the host only starts the steps of their
+phases, which a GPU then computes at the same time.
 """
 
 import threading
@@ -31,14 +31,14 @@ class Cancelled(Exception):
 
 
 class Task(NamedTuple):
-    """Functions of a trainer whose local phases `trainer` joins into stacks."""
+    """Runs as functions of a trainer; `trainer` joins their local phases into stacks."""
 
     functions: Sequence[Callable[[Trainer], None]]
     trainer: Stacked
 
 
 def lockstep(tasks: Iterable[Task], at_once: int = 1) -> None:
-    """Call the functions of every task, of at most `at_once` tasks at the same time."""
+    """Call the functions of all tasks, at most `at_once` tasks at a time."""
     # The first exception, including Ctrl-C here, ends all functions and is raised.
     remaining, active = iter(tasks), []
     try:
@@ -64,7 +64,7 @@ def lockstep(tasks: Iterable[Task], at_once: int = 1) -> None:
 
 
 def _behind(runs: Sequence["_Run"]) -> list["_Run"]:
-    """The waiting run with the fewest trained phases, and all that wait at a phase of the same kind."""
+    """The waiting run with the fewest trained phases, and all runs that wait at a phase of the same kind."""
     waiting = [run for run in runs if run.begun]
     behind = min(waiting, key=lambda run: run.phases)
     return [run for run in waiting if kind(run.begun.phase) == kind(behind.begun.phase)]
@@ -79,7 +79,7 @@ class _Run:
 
     def __init__(self, function: Callable[[Trainer], None], stream: Any = None):
         if stream is not None:
-            stream.wait_stream(torch.cuda.current_stream())  # on which the images were sent
+            stream.wait_stream(torch.cuda.current_stream())  # which copies the images to the GPU
         self.stream, self._trained, self._phases = stream, SimpleQueue(), SimpleQueue()
         self.begun: PartialPhase | None = None
         self.phases = 0
@@ -117,7 +117,7 @@ class _Run:
 
     def _wait(self) -> Any:
         devices = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
-        with torch.random.fork_rng(devices):  # other runs draw meanwhile
+        with torch.random.fork_rng(devices):  # other runs draw in the meantime
             trained = self._trained.get()
         if isinstance(trained, Cancelled):
             raise trained

@@ -1,4 +1,4 @@
-"""The loop backend: one client after the other. The fastest on a CPU, and the reference for the stacked backend."""
+"""The loop backend: one client after the other; the fastest on a CPU, and the reference for the stacked backend."""
 
 from collections.abc import Callable, Sequence
 
@@ -49,7 +49,7 @@ def _train_client(phase: Phase, i: int, check: bool) -> tuple[Tree, Tensor]:
 
 
 def _clipped(gradient: Sequence[Tensor], clip: float) -> Sequence[Tensor]:
-    """Gradient, scaled down to the norm `clip` where it is longer, as by `torch.nn.utils.clip_grad_norm_`."""
+    """Gradient, scaled down to the norm `clip` if its norm is larger, as by `torch.nn.utils.clip_grad_norm_`."""
     norm = torch.nn.utils.get_total_norm(gradient)
     return torch._foreach_mul(gradient, (clip / (norm + 1e-6)).clamp(max=1))
 

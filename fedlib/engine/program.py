@@ -27,17 +27,17 @@ Layers = str | Sequence[str]  # forms of convolutions: one for all layers, or on
 
 
 class Forms(NamedTuple):
-    """Forms of the convolutions of a step, and of the rest: with "fused" it is kernels, see `fedlib.engine.fused`."""
+    """Forms of the convolutions of a step and of the rest; "fused": the kernels of `fedlib.engine.fused`."""
 
     layers: Layers
     rest: str = PLAIN
 
 
-Form = Layers | Forms | Callable[[Phase, int], Layers | Forms]  # always the same, or chosen for each size of the stack
+Form = Layers | Forms | Callable[[Phase, int], Layers | Forms]  # fixed, or chosen for each size of the stack
 
 
 class CaptureError(RuntimeError):
-    """A failed capture of a step. It keeps its memory, so the process cannot use the GPU any more."""
+    """A failed capture of a step. Its memory stays occupied, so the process cannot use the GPU any more."""
 
 
 class Program:
@@ -73,7 +73,7 @@ class Program:
         }
         self.n_steps = torch.zeros(clients, dtype=torch.int64, device=device)
         self.step = torch.zeros(1, dtype=torch.int64, device=device)
-        self.zero = self.flat.new_zeros(())  # a number would be sent anew in every step
+        self.zero = self.flat.new_zeros(())  # a Python number would be copied to the device in every step
         self.progress = tree_map(zeros, begun.progress)
         randomness = "error" if phase.stream is None else "different"
         self._gradients = {}  # by form of the rest
@@ -86,7 +86,7 @@ class Program:
         self._pool = torch.cuda.graph_pool_handle() if replays else None  # memory that the graphs share
 
     def run(self, begun: PartialPhase, stages: Sequence[tuple[int, int]]) -> tuple[Tree, Progress]:
-        """Load the phase, take `stages` of (size, steps), return the trained stack [k, ...] and the progress."""
+        """Load the phase, take `stages` of (size, steps), and return the trained stack [k, ...] and the progress."""
         phase, k = begun.phase, len(begun.phase.batches)
         self.model.net.train()
         steps = {size: self._prepared(phase, size) for size, _ in stages}  # before loading: a capture runs the step
@@ -124,7 +124,7 @@ class Program:
             from fedlib.engine import fused  # Triton comes with PyTorch for CUDA only
 
             joins, batch = fused.joined(self.model.net), fused.batch(self.images, self.index, self.step, size)
-            new = noted.clone()  # the loss writes it
+            new = noted.clone()  # the loss writes into the copy
             written = _parts(new, [t.shape[1:] for t in written])
         else:
             [index] = self.index[:, :size].index_select(0, self.step)  # [size, batch]
@@ -196,7 +196,7 @@ def captured(
         except RuntimeError as error:
             raise CaptureError(
                 "A training step could not be captured as a CUDA graph, after which this process cannot use "
-                "the GPU; start again with graphs=False."
+                "the GPU; restart Python with graphs=False."
             ) from error
     return graph
 

@@ -1,8 +1,8 @@
 """Rules for layers under `vmap` over clients: the same results in fewer operations.
 
-By itself `vmap` splits BatchNorm, pooling and cross-entropy into small operations, and copies images to move the client
-axis to the batch. The time on a GPU goes with the number of operations. Here the client axis is next to the channels,
-as grouped convolutions return it.
+Without them `vmap` splits BatchNorm, pooling and cross-entropy into small operations, and copies images to move the
+client axis to the batch. The time on a GPU grows with the number of operations. Here the client axis is next to the
+channels, as in the output of grouped convolutions.
 """
 
 import torch
@@ -11,15 +11,15 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 aten = torch.ops.aten
-USUAL = {"weight": None, "ignore_index": -100, "reduction": "mean", "label_smoothing": 0.0}  # of a cross-entropy
-KERNELS = (F.cross_entropy, F.batch_norm)  # functions with a kernel for GPUs
+USUAL = {"weight": None, "ignore_index": -100, "reduction": "mean", "label_smoothing": 0.0}  # defaults of cross-entropy
+KERNELS = (F.cross_entropy, F.batch_norm)  # functions with a GPU kernel
 
 
 class Rules(TorchFunctionMode):
-    """Context in which functions with a rule follow it under a `vmap` over clients.
+    """Context in which functions follow their rules under a `vmap` over clients.
 
-    Cross-entropy has a rule only with the client's `labels`: others may mark samples to be left out. `fused`: kernels
-    for GPUs, see `fedlib.engine.fused`.
+    Cross-entropy has a rule only for the client's `labels`: other labels may mark samples to ignore. `fused`: use the
+    GPU kernels of `fedlib.engine.fused`.
     """
 
     def __init__(self, labels: Tensor, fused: bool = False):

@@ -1,6 +1,6 @@
 """The stacked backend: all clients of a cohort at once by `torch.func.vmap`, to use a GPU fully.
 
-Clients have different numbers of steps. The stack is sorted by them and halved once half of its clients have finished,
+Clients have different numbers of steps. The stack is sorted by them and halved when half of its clients have finished,
 so that little is computed for finished clients.
 """
 
@@ -21,8 +21,8 @@ from fedlib.training.phase import Phase, drawing, kind, randomness
 
 AT_ONCE = 128  # largest number of clients in one stack; it bounds the memory
 SMALLEST = 4  # a smaller stack is not halved: on a GPU it would not be faster
-ROOMY = {"cuda"}  # devices on which stacks have empty places; on a CPU these would cost time
-KEPT = 16  # largest number of programs; a new loss in every round must not fill the memory
+ROOMY = {"cuda"}  # devices on which stacks have unused rows; on a CPU these would cost time
+KEPT = 16  # maximum number of programs, so that a new loss in every round does not fill the memory
 
 
 class Stacked:
@@ -73,7 +73,7 @@ class Stacked:
 
 
 def unstacked(model: Model) -> list[str]:
-    """Operations of a model that PyTorch carries out per client; `ValueError` if the model cannot be stacked."""
+    """Operations of a model that PyTorch computes client by client; `ValueError` if the model cannot be stacked."""
     w = {name: torch.stack([t, t]) for name, t in model.weights.items()}
     trained = {name: w.pop(name) for name in model.trainable}
     model.net.train()
@@ -92,13 +92,13 @@ def unstacked(model: Model) -> list[str]:
 
 
 def roomy(n: int) -> int:
-    """Number of places for n clients: 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, ..., so that similar cohorts share graphs."""
+    """Number of rows for n clients: 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, ..., so that similar cohorts share graphs."""
     power = 1 << (n - 1).bit_length()
     return 3 * power // 4 if power > 2 and n <= 3 * power // 4 else power
 
 
 def stages(n_steps: Sequence[int]) -> list[tuple[int, int]]:
-    """Pairs (size, steps) of the stack until each halving; `n_steps` of the clients are descending."""
+    """Size and number of steps of the stack before each halving; `n_steps` of the clients are descending."""
     plan, size, done = [], len(n_steps), 0
     while size:
         rest = -(-size // 2) if size > SMALLEST else 0

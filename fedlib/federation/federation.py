@@ -22,12 +22,12 @@ class Federation:
         partition: rule of the division.
         train: indices of each client's train images: one int64 array per client.
         test: indices of each client's test images, likewise.
-        test_fraction: share of each client's images that is for testing; None: the official test split.
+        test_fraction: share of each client's images used for testing; None: the official test split.
         seed: seed of all random draws.
         validation: indices of each client's validation images, likewise; `()` if validation_fraction is 0.
-        validation_fraction: share of the images not for testing that is for validation.
-        unseen: number of clients, the last ones, that never take part in training.
-        public: images outside of all clients, for the server and every client; None without public images.
+        validation_fraction: share of the images not used for testing that is used for validation.
+        unseen: number of clients that never take part in training: the last ones.
+        public: images of no client, available to the server and every client; None without public images.
 
     Example:
         >>> import fedlib as fl
@@ -89,7 +89,7 @@ class Federation:
 
     @cached_property
     def fingerprint(self) -> str:
-        """16 hex digits that identify the images and their division among the clients."""
+        """Hash of the images and their division among the clients: 16 hex digits."""
         digest = hashlib.sha256(self.data.fingerprint.encode())
         for index in (index for part in self.parts for index in part):
             digest.update(len(index).to_bytes(8, "little") + index.astype("<i8").tobytes())
@@ -100,8 +100,8 @@ class Federation:
     def with_public(self, public: Dataset) -> "Federation":
         """Replace the public images.
 
-        Public images whose `source` is the source of a test or validation image of a client are left out; both data
-        sets must use the same numbers for their sources.
+        Public images with the `source` of a test or validation image of a client are left out; both data sets must use
+        the same numbers for their sources.
 
         Args:
             public: images of the same shape, with the same number of classes.
@@ -153,30 +153,29 @@ def federate(
 ) -> Federation:
     """Divide a data set among clients and split each client's images at random into train and test parts.
 
-    No split separates images with the same `source`, as in the embedded digits, also across clients: no train,
+    Images with the same `source`, as in the embedded digits, are never separated, not even across clients: no train,
     validation or public image has the source of a test image, and no train or public image that of a validation image.
-    The fractions below are then met approximately.
+    The fractions below are then approximate.
 
     Args:
         data: the images of all official splits.
         partition: rule of the division, such as `dirichlet(0.1)`.
         clients: number of clients.
         test_fraction: share of each client's images for testing, in (0, 1). None: the partition divides the official
-            train split; of the official test split a client gets, per class and domain, the same share as of the train
-            split.
+            train split, and a client gets the same share of the official test split, per class and domain.
         seed: seed of all random draws.
-        validation_fraction: share of the images not for testing that is for validation, in [0, 1).
-        unseen: number of clients, the last ones, that are never sampled, but evaluated, after fine-tuning if the run
-            fine-tunes.
-        public: share of the images not for testing, the same in every class, in [0, 1), that becomes public and
+        validation_fraction: share of the images not used for testing that is used for validation, in [0, 1).
+        unseen: number of clients that are evaluated (after fine-tuning if the run fine-tunes) but never sampled: the
+            last ones.
+        public: share of the images not used for testing, in [0, 1), the same in every class, that becomes public and
             belongs to no client.
 
     Returns:
         The federation.
 
     Raises:
-        ValueError: an argument is out of range, there are more clients than images, or a client would have nothing to
-            train on, to test on or to validate on.
+        ValueError: an argument is out of range, there are more clients than images, or a client would have no train,
+            test or validation image.
 
     Source:
         pFedSim, section 5 (all images, shuffled); pFedMB, section V-A, and FedSimSup, section 4.1 (official test
@@ -198,7 +197,7 @@ def federate(
         test_fraction = check_number("test_fraction", test_fraction, 0, 1, open_low=True, open_high=True)
     elif not (data.split == TEST).any():
         raise ValueError(
-            f"test_fraction=None is not allowed; {data.name!r} has no official test part, so give a share of each "
+            f"test_fraction=None is not allowed; {data.name!r} has no official test split, so give a share of each "
             f"client's images, such as test_fraction=0.25."
         )
     validation_fraction = check_number("validation_fraction", validation_fraction, 0, 1, open_high=True)
@@ -246,7 +245,7 @@ def _stratified(y: np.ndarray, share: float, rng: np.random.Generator) -> np.nda
 
 
 def _cut(data: Dataset, shares: Shares, fraction: float, public: np.ndarray) -> tuple[Shares, Shares]:
-    """Split each share into a first part and the last `fraction`, without separating images of one source."""
+    """Split each share into a first part and the last `fraction`, without separating images of the same source."""
     sizes = [len(share) for share in shares]
     wanted = np.array([round(size * fraction) for size in sizes])
     if data.source is None:
@@ -258,9 +257,9 @@ def _cut(data: Dataset, shares: Shares, fraction: float, public: np.ndarray) -> 
 
 
 def _whole(source: np.ndarray, shares: Shares, wanted: np.ndarray, public: np.ndarray) -> np.ndarray:
-    """Mask of about the last `wanted` images of each share, in whole sources: bool, all shares in a row."""
+    """Mask of about the last `wanted` images of each share, in whole sources: bool, concatenated over the shares."""
     # Sources are tried in the order of their first images (by index), from the ends of the shares. A source without a
-    # public image is cut off if that shortens the vector `missing` of the images that each share still has to lose.
+    # public image is cut off if that shortens the vector `missing`: the number of images still to cut off each share.
     dealt, missing = np.concatenate(shares), wanted.copy()
     owner = np.repeat(np.arange(len(shares)), [len(share) for share in shares])
     from_end = np.concatenate([np.arange(len(share), 0, -1) / (len(share) + 1) for share in shares])

@@ -38,10 +38,10 @@ class Partitioner(Protocol):
 
 
 def index_lists(lists: Iterable[Sequence[int] | np.ndarray]) -> Partition:
-    """Give each client the images that a list names.
+    """Give each client the images in its list.
 
     Images are counted from 0 in the order of the data set: train, test, validation. `test_fraction=None` excludes the
-    official test images from the count, `public` the public images. Images in no list are not used. A run's address
+    official test images from the count, and `public` the public ones. Images in no list are not used. A run's address
     depends on the content of the lists.
 
     Args:
@@ -51,8 +51,8 @@ def index_lists(lists: Iterable[Sequence[int] | np.ndarray]) -> Partition:
         The partition.
 
     Raises:
-        ValueError: a list is empty or holds anything but whole numbers from 0, or an image is in two lists. In
-            `federate`: there are fewer images, or another number of clients.
+        ValueError: a list is empty or contains anything but whole numbers from 0, or an image is in two lists. In
+            `federate`: an image does not exist, or the number of clients differs.
 
     Example:
         >>> import fedlib as fl
@@ -66,14 +66,14 @@ def index_lists(lists: Iterable[Sequence[int] | np.ndarray]) -> Partition:
 
 
 def partition_file(path: str | PathLike[str]) -> Partition:
-    """Give each client the images that a file names.
+    """Give each client the images listed in a file.
 
     JSON: one list of positions per client, `[[0, 5], [1, 2]]` or `{"0": [0, 5], "1": [1, 2]}`; a client with parts,
-    `{"train": [0], "test": [5]}`, gets all of them, and `federate` splits anew. `.npz`: one array per client, as
-    `np.savez(path, *lists)` writes it, or with the names "0", "1", ...
+    `{"train": [0], "test": [5]}`, gets all of them, and `federate` splits them anew. `.npz`: one array per client, as
+    `np.savez(path, *lists)` writes it, or named "0", "1", ...
 
     Args:
-        path: the file. Pickles are refused, because reading one can run any code.
+        path: the file. Pickles are refused, because reading one can execute any code.
 
     Returns:
         The partition; see `index_lists`.
@@ -104,7 +104,7 @@ def partition_file(path: str | PathLike[str]) -> Partition:
 def flower(partitioner: Partitioner) -> Partition:
     """Divide the images by a partitioner of `flwr_datasets.partitioner`, or one with the same interface.
 
-    The partitioner gets a `datasets.Dataset` with the columns "label", "domain" and "position", whole numbers, one row
+    The partitioner gets a `datasets.Dataset` with the integer columns "label", "domain" and "position" and one row
     per image; `partition_by` names a column. It has its own seed: the seed of `federate` draws only the split into
     train and test.
 
@@ -116,7 +116,7 @@ def flower(partitioner: Partitioner) -> Partition:
 
     Raises:
         ValueError: the partitioner has a data set already, or it lacks `num_partitions` or `load_partition`. In
-            `federate`: it makes another number of partitions, leaves one empty, or puts an image into two.
+            `federate`: the number of partitions is not `clients`, a partition is empty, or an image is in two.
         ModuleNotFoundError: `datasets` is not installed.
 
     Example:
@@ -130,9 +130,9 @@ def flower(partitioner: Partitioner) -> Partition:
     if not {"num_partitions", "load_partition"} <= set(dir(partitioner)):
         raise ValueError(f"partitioner is of type {kind}; it must have num_partitions and load_partition(i).")
     if getattr(partitioner, "dataset", None) is not None:
-        raise ValueError(f"the {kind} has a data set already; make it without one, because fl.federate gives it one.")
+        raise ValueError(f"the {kind} already has a data set; create it without one, because fl.federate sets it.")
     with Needs("hf", "fl.flower"):
-        from datasets import Dataset  # imported late: it takes a second
+        from datasets import Dataset  # imported late: the import takes a second
 
     def assign(y, domain, n_clients, rng):
         mine = copy.deepcopy(partitioner)
@@ -155,7 +155,7 @@ def _given(lists: list[Any], where: str) -> Partition:
             raise ValueError(f"clients={n_clients} is not allowed; {where} has {len(shares)} clients.")
         last = max(int(share.max()) for share in shares)
         if last >= len(y):
-            raise ValueError(f"{where} names image {last}, but only {len(y)} are dealt out, counted from 0.")
+            raise ValueError(f"{where} names image {last}, but there are only {len(y)}, counted from 0.")
         return shares
 
     return Partition("index_lists", {"clients": len(shares), "sha256": digest.hexdigest()[:16]}, assign)
@@ -172,10 +172,10 @@ def _checked(lists: list[Any], where: str) -> Shares:
         if share.ndim != 1 or (share.size and (share.dtype.kind not in "iu" or share.min() < 0)):
             raise ValueError(f"{where}: the list of client {i} must hold positions of images, whole numbers from 0.")
         if not share.size:
-            raise ValueError(f"{where}: client {i} has no image; every client needs some.")
+            raise ValueError(f"{where}: client {i} has no image; every client needs at least one.")
         shares.append(share.astype(np.int64))
     if not shares:
-        raise ValueError(f"{where}: there is no client; give one list of positions for each.")
+        raise ValueError(f"{where}: there is no client; give one list of positions per client.")
     owner = np.repeat(np.arange(len(shares)), list(map(len, shares)))
     images = np.concatenate(shares)
     order = np.argsort(images, kind="stable")
@@ -184,7 +184,7 @@ def _checked(lists: list[Any], where: str) -> Shares:
         first, second = order[twice[0]], order[twice[0] + 1]
         raise ValueError(
             f"{where}: image {images[first]} is in the lists of clients {owner[first]} and {owner[second]}; "
-            f"it may be in one list, once."
+            f"it may occur only once."
         )
     return shares
 
@@ -213,17 +213,17 @@ def _read(path: Path) -> Any:
             raise ValueError(
                 f"{path} holds pickled objects; if they are images, as PFLlib's are, {TO_IMAGES}."
             ) from None
-        raise ValueError(f"{path} is no partition file: no JSON and no .npz of lists ({error}).") from error
-    raise ValueError(f"{path} is a pickle, and reading one can run any code; where you trust it, {TO_JSON}.")
+        raise ValueError(f"{path} is not a partition file: it is neither JSON nor .npz of lists ({error}).") from error
+    raise ValueError(f"{path} is a pickle, and reading one can execute any code; if you trust it, run {TO_JSON}.")
 
 
 def _all_parts(one: Any) -> Any:
-    """List of a client: its lists by part (train, val, test) joined."""
+    """List of a client; its lists by part (train, val, test) are joined."""
     return [position for part in one.values() for position in part] if isinstance(one, Mapping) else one
 
 
 def _settings(partitioner: object) -> dict[str, object]:
-    """Plain attributes of a partitioner, for tables: numbers, words, and the number of a constant array."""
+    """Attributes of a partitioner for tables: numbers, strings, and the value of a constant array."""
     settings = {}
     for name, value in vars(partitioner).items():
         if isinstance(value, np.ndarray) and value.size and (value == value.flat[0]).all():

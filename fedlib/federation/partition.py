@@ -18,8 +18,8 @@ class Partition(NamedTuple):
     Attributes:
         name: name for tables.
         params: parameters by name, for tables.
-        assign: `assign(y, domain, n_clients, rng)`, of labels and domains, int64 [N] each, and NumPy's generator, is
-            one int64 index array per client; no index occurs twice.
+        assign: `assign(y, domain, n_clients, rng)` returns one int64 index array per client, without repetitions, from
+            labels and domains, int64 [N] each, and a NumPy generator.
 
     Example:
         >>> import numpy as np
@@ -62,12 +62,12 @@ def iid() -> Partition:
 def dirichlet(alpha: float, min_size: int = 40) -> Partition:
     """Label skew Dir(alpha): divide each class among the clients by shares from a Dirichlet distribution.
 
-    A client that holds at least N / n_clients samples gets no share of the next class. The whole draw is repeated
+    A client that holds at least N / n_clients samples gets no share of further classes. The whole draw is repeated
     until every client has `min_size` samples.
 
     Args:
-        alpha: concentration, above 0. Small: few classes per client. Infinite: the same share of every class.
-        min_size: least number of samples of a client.
+        alpha: concentration, above 0: few classes per client if small, equal shares of all classes if large.
+        min_size: minimum number of samples of a client.
 
     Returns:
         The partition.
@@ -92,7 +92,7 @@ def dirichlet(alpha: float, min_size: int = 40) -> Partition:
         held = np.zeros(n_clients)
         for c in np.unique(y):
             p = rng.dirichlet(np.full(n_clients, alpha)) * (held < len(y) / n_clients)
-            if p.sum() == 0:  # alpha so small that only full clients were drawn
+            if p.sum() == 0:  # alpha is so small that only full clients were drawn
                 return None
             samples = rng.permutation(np.flatnonzero(y == c))
             append_pieces(shares, samples, np.cumsum(p / p.sum())[:-1] * len(samples))
@@ -111,7 +111,7 @@ def dirichlet(alpha: float, min_size: int = 40) -> Partition:
 
 
 def shards(per_client: int = 2) -> Partition:
-    """Label skew by shards: sort the samples by label, cut them into equal pieces, give each client random pieces.
+    """Label skew by shards: sort the samples by label, cut them into equal pieces, and give each client random ones.
 
     Args:
         per_client: pieces per client, at least 1.
@@ -143,9 +143,9 @@ def shards(per_client: int = 2) -> Partition:
 
 
 def classes_per_client(n_classes: int) -> Partition:
-    """Pathological label skew: give every client the same number of classes, and split a class evenly.
+    """Pathological label skew: give every client the same number of classes, and split each class evenly.
 
-    The numbers of clients that have a class differ by one at most.
+    The numbers of clients per class differ by at most one.
 
     Args:
         n_classes: classes per client.
@@ -182,13 +182,13 @@ def classes_per_client(n_classes: int) -> Partition:
 def uneven_classes(n_classes: int = 20, low: float = 0.3, high: float = 0.7) -> Partition:
     """Give every client random classes, and divide a class in proportion to draws from U(low, high).
 
-    Client i gets the share u_ic / sum_j u_jc of class c, the sum over the clients that have the class. Classes that no
-    client has are left out.
+    Client i gets the share u_ic / sum_j u_jc of class c, with a sum over the clients that have the class. Classes
+    without clients are left out.
 
     Args:
         n_classes: classes per client.
-        low: least draw, above 0.
-        high: largest draw, at least `low`.
+        low: lower bound of the draws, above 0.
+        high: upper bound of the draws, at least `low`.
 
     Returns:
         The partition.
@@ -236,8 +236,8 @@ def label_groups(groups: Sequence[Sequence[int]]) -> Partition:
         The partition.
 
     Raises:
-        ValueError: `groups` is empty or no list of lists of labels. In `federate`: a label does not occur in the data
-            set, or there are fewer clients than groups.
+        ValueError: `groups` is empty or not a list of lists of labels. In `federate`: a label is not in the data set,
+            or there are fewer clients than groups.
 
     Example:
         >>> import fedlib as fl
@@ -271,16 +271,16 @@ def dirichlet_groups(alpha: float, groups: int = 10, min_size: int = 100) -> Par
     Client i is in group i * groups // n_clients. The whole draw is repeated until every client has `min_size` samples.
 
     Args:
-        alpha: concentration, above 0; small: few classes per group.
+        alpha: concentration, above 0: few classes per group if small.
         groups: number of groups; the number of clients must be a multiple of it.
-        min_size: least number of samples of a client.
+        min_size: minimum number of samples of a client.
 
     Returns:
         The partition.
 
     Raises:
         ValueError: an argument is out of range. In `federate`: `min_size` cannot be met, or the number of clients is
-            no multiple of `groups`.
+            not a multiple of `groups`.
 
     Source:
         FedCS, appendix B.1.1, after Hsu et al., 2019.
@@ -321,13 +321,13 @@ def mixed_domains(mixed: float = 0.1) -> Partition:
     each domain; the other clients divide the rest: client i has domain i % D.
 
     Args:
-        mixed: share of the last D clients, in (0, 1).
+        mixed: share of each domain for the last D clients, in (0, 1).
 
     Returns:
         The partition.
 
     Raises:
-        ValueError: `mixed` is out of range. In `federate`: the number of clients is no multiple of D, or less than 2 D.
+        ValueError: `mixed` is out of range. In `federate`: the number of clients is not 2 D, 3 D, ...
 
     Source:
         FedCS, appendix B.1.2.
@@ -345,7 +345,7 @@ def mixed_domains(mixed: float = 0.1) -> Partition:
         n = len(ids)
         if n_clients % n or n_clients == n:
             raise ValueError(
-                f"clients={n_clients} is not allowed; mixed_domains() needs twice the {n} domains or another multiple."
+                f"clients={n_clients} is not allowed; mixed_domains() needs a multiple of {n}, at least {2 * n}."
             )
         drawn = [rng.permutation(np.flatnonzero(domain == d))[: size.min()] for d in ids]
         aside = max(round(mixed * size.min()), n)
@@ -364,7 +364,7 @@ def domains() -> Partition:
         The partition.
 
     Raises:
-        ValueError: in `federate`: the number of clients is no multiple of the number of domains.
+        ValueError: in `federate`: the number of clients is not a multiple of the number of domains.
 
     Example:
         >>> import fedlib as fl
@@ -393,7 +393,7 @@ def append_pieces(shares: list[list[np.ndarray]], samples: np.ndarray, cuts: np.
 
 
 def _repeat(draw: Callable[[], Draw | None], min_size: int, alpha: float, n_clients: int) -> Draw:
-    """Repeat a draw until every client has `min_size` samples; a draw is None before."""
+    """Repeat a draw until it is not None, that is, until every client has `min_size` samples."""
     for _ in range(MAX_DRAWS):
         if (drawn := draw()) is not None:
             return drawn

@@ -33,7 +33,7 @@ DRAWS = (random._inst, np.random.mtrand._rand)  # global generators of random an
 
 
 def changes(source: Source, known: Mapping[str, Any]) -> str | None:
-    """First dotted name of a source that stands for an outside input; None without one."""
+    """First dotted name in a source that stands for an outside input; None if there is none."""
     for path in source.names:
         if _may_change(path, known, unseeded=path in source.without_arguments):
             return ".".join(path)

@@ -1,4 +1,4 @@
-"""Location of code: in this project and in the user's files, which are read, or in an installed package."""
+"""Location of code: in this project or the user's files, whose source is read, or in an installed package."""
 
 import functools
 import importlib.metadata
@@ -8,7 +8,7 @@ import sysconfig
 from pathlib import Path
 from typing import Any
 
-WITHOUT_NUMBERS = (  # names of this project on which no number depends
+WITHOUT_NUMBERS = (  # modules and names of this project on which no result depends
     "fedlib.checks",
     "fedlib.files",
     "fedlib.runs.alone",
@@ -17,11 +17,11 @@ WITHOUT_NUMBERS = (  # names of this project on which no number depends
     "fedlib.algorithm.algorithm",
 )
 INSTALLED = tuple(sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib", "platstdlib"))
-PACKAGES = {"site-packages", "dist-packages"}  # folders of installed packages, also a user's or the system's
+PACKAGES = {"site-packages", "dist-packages"}  # folders of installed packages, including a user's and the system's
 
 
 def is_read(name: str, file: str | None = None, absent: bool = False) -> bool:
-    """True for a module of this project or the user on which results can depend; `absent`: it may not be imported."""
+    """True for a module of this project or the user on which results can depend; `absent`: it need not be imported."""
     package = name.partition(".")[0]
     if package == "fedlib":
         return not name.startswith(WITHOUT_NUMBERS)

@@ -14,11 +14,11 @@ Path_ = tuple[str, ...]  # a dotted name: ("a", "b", "c") for a.b.c
 
 
 class Import(NamedTuple):
-    """An import inside of a function: `from module import attribute as name`, or `import module`."""
+    """An import inside a function: `from module import attribute as name`, or `import module`."""
 
     name: str
     module: str
-    attribute: str  # "": the name is the module; ".": the name is the first package of a dotted module
+    attribute: str  # "": the name is the module; ".": the name is the top package of a dotted module
     level: int
 
 
@@ -26,7 +26,7 @@ class Source(NamedTuple):
     """The source of a function, analysed."""
 
     text: str  # syntax tree without decorators, docstrings, annotations and error messages
-    names: tuple[Path_, ...]  # dotted names that begin outside of the function
+    names: tuple[Path_, ...]  # dotted names defined outside the function
     decorators: tuple[tuple[str, tuple[Path_, ...]], ...]  # text and dotted names of each decorator
     imports: tuple[Import, ...]
     without_arguments: frozenset[Path_]  # dotted names that are called without arguments
@@ -34,7 +34,7 @@ class Source(NamedTuple):
 
 
 def source_of(function: types.FunctionType) -> Source:
-    """Analyse the source of a function; `ValueError` for a missing one, or one that has changed since the import."""
+    """Analyse the source of a function; `ValueError` if it is missing or has changed since the import."""
     return _source(function.__code__, function.__code__.co_filename)
 
 
@@ -61,21 +61,21 @@ def _source(code: types.CodeType, file: str) -> Source:
 
 
 def _nodes(code: types.CodeType, file: str) -> list[ast.AST]:
-    """Definition of a function; for a lambda, all lambdas of its line."""
+    """Definition of a function; for a lambda, all lambdas on its line."""
     name = code.co_qualname
     linecache.checkcache(file)
     source = "".join(linecache.getlines(file))
     if not source:
-        raise ValueError(f"the source of {name} is not there; define it in a file or in a notebook.")
+        raise ValueError(f"the source of {name} cannot be found; define it in a file or in a notebook.")
     trees, codes = _definitions(source, file)
     lines = [known.co_firstlineno for known in codes.get(name, ()) if _same(code, known)]
     if not lines and Path(file).exists():
-        raise ValueError(f"{file} has changed since {name} was imported from it; start Python anew.")
+        raise ValueError(f"{file} has changed since {name} was imported from it; restart Python.")
     line = code.co_firstlineno if not lines or code.co_firstlineno in lines else lines[0]
     name = name.rpartition(".")[2] if name.endswith("<lambda>") else name
     nodes = trees.get((name, line)) or [node for key, several in trees.items() if key[0] == name for node in several]
     if not nodes:
-        raise ValueError(f"the source of {name} is not there; define it in a file or in a notebook.")
+        raise ValueError(f"the source of {name} cannot be found; define it in a file or in a notebook.")
     return nodes
 
 
@@ -131,7 +131,7 @@ def _constant(value: object) -> object:
 
 
 class _Bare(ast.NodeTransformer):
-    """Removes docstrings, annotations, error messages and `__repr__` from a syntax tree."""
+    """Remove docstrings, annotations, error messages and `__repr__` from a syntax tree."""
 
     def visit_FunctionDef(self, node: Any) -> Any:
         self.generic_visit(node)
@@ -153,7 +153,7 @@ class _Bare(ast.NodeTransformer):
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AnnAssign:
         self.generic_visit(node)
-        node.annotation = ast.Constant(ast.unparse(node.annotation))  # of a class: its text counts, not its value
+        node.annotation = ast.Constant(ast.unparse(node.annotation))  # in a class: its text counts, not its value
         return node
 
     def visit_Raise(self, node: ast.Raise) -> ast.Raise:
@@ -166,7 +166,7 @@ class _Bare(ast.NodeTransformer):
 
 
 class _WithoutImports(ast.NodeTransformer):
-    """Replaces imports by the names that they define; the values of these names enter elsewhere."""
+    """Replace imports by the names that they define; the values of these names enter elsewhere."""
 
     def visit_Import(self, node: ast.Import | ast.ImportFrom) -> ast.Import:
         return ast.Import([ast.alias(imported.name) for imported in _imports(node)])

@@ -41,32 +41,32 @@ class Cache(dict):
 
 
 def fingerprint(*roots: Any) -> str:
-    """Hash all code that functions, classes, or values with them use: 16 hex digits; `ValueError` if one cannot be."""
+    """Hash all code used by functions, classes or values that hold them: 16 hex digits; `ValueError` if impossible."""
     walk = _Walk()
     try:
         lines = {walk.written(root) for root in roots}
     except Unknown as error:
-        raise ValueError(f"no source tells what is in {error}; make it inside of the function that uses it.") from None
+        raise ValueError(f"no source defines the content of {error}; create it in the function that uses it.") from None
     while walk.waiting:
         lines.add(walk.definition(walk.waiting.pop()))
     return hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()[:16]
 
 
 class Unknown(ValueError):
-    """A value, in words, that no source describes."""
+    """Description of a value that no source defines."""
 
 
 class Refused(ValueError):
-    """Reason, in words, against the fingerprint of a definition."""
+    """Reason why a definition cannot be fingerprinted."""
 
 
 class _Walk:
-    """Functions and classes seen so far, each by a number, so that files and names are free, and those to be read."""
+    """Functions and classes seen so far, numbered so that names and files do not matter, and those still to be read."""
 
     def __init__(self):
         self.waiting: list[Code] = []
         self._names: dict[int, tuple[str, Any]] = {}  # by id; with the code, so that no id is reused
-        self._open: set[int] = set()  # ids of the containers around the present value
+        self._open: set[int] = set()  # ids of the containers around the current value
 
     # Values
 
@@ -137,15 +137,15 @@ class _Walk:
     # Names
 
     def name(self, code: Any) -> str:
-        """Name of a function or class, which is queued unless it is of an installed package."""
+        """Number of a function or class, which is queued, or its name if it belongs to an installed package."""
         if isinstance(code, type) or not hasattr(code, "__wrapped__"):
             return self._queued(code)
         inner = self.name(code.__wrapped__)
         if hasattr(code, "cache_clear"):
             if not of_library(inspect.unwrap(code)):
-                code.cache_clear()  # its values may be older than the code
+                code.cache_clear()  # cached values may be older than the code
             return inner
-        if not isinstance(code, types.FunctionType) or of_library(code):  # of the library: checks of arguments
+        if not isinstance(code, types.FunctionType) or of_library(code):  # the library's wrappers only check arguments
             return inner
         return f"{self._queued(code)} of {inner}"
 
@@ -191,7 +191,7 @@ class _Walk:
         known = {**f.__globals__, **_held(f), **_imported(source.imports, f)}
         if mine and (reason := changes(source, known | _imported(source.imports, f, loaded=True))):
             raise Refused(
-                f"the value of {reason} may change while the code stays the same; read it outside of the function and "
+                f"the value of {reason} may change while the code stays the same; read it outside the function and "
                 f"use the value."
             )
         values: dict[str, Any] = {"(...)": (f.__defaults__, f.__kwdefaults__)}
@@ -210,8 +210,8 @@ class _Walk:
                 used, value = _resolved(path, known)
                 if isinstance(value, types.ModuleType) and is_read(value.__name__):
                     if len(used) < len(path):
-                        continue  # an attribute that is not there
-                    raise Refused(f"the module {'.'.join(used)} is used as a whole; name what is used of it.")
+                        continue  # a missing attribute
+                    raise Refused(f"the module {'.'.join(used)} is used as a whole; name the attributes that are used.")
                 values[".".join(used)] = value
         return f"{text}; {self._all(values)}"
 
@@ -244,8 +244,8 @@ class _Walk:
                 texts.append(f"{name} = {self.written(value)}")
             except Unknown as error:
                 raise Refused(
-                    f"{name} is or holds {error}, and no source tells what is in it; make it inside of the function "
-                    f"that uses it."
+                    f"{name} is or holds {error}, and no source defines its content; create it in the function that "
+                    f"uses it."
                 ) from None
         return ", ".join(texts)
 
@@ -274,10 +274,10 @@ def _held(f: types.FunctionType) -> dict[str, Any]:
 
 
 def _imported(imports: Sequence[Import], f: types.FunctionType, loaded: bool = False) -> dict[str, Any]:
-    """Values of the names that a function imports, without failing imports.
+    """Values of the names that a function imports; failing imports are skipped.
 
-    Those of an installed package are names, so that a fingerprint does not depend on what else has been imported;
-    with `loaded` they are values if the package has been imported.
+    A name from an installed package stands for itself, so that a fingerprint does not depend on other imports; with
+    `loaded`, for its value if the package has been imported.
     """
     values = {}
     for name, module, attribute, level in imports:
@@ -285,7 +285,7 @@ def _imported(imports: Sequence[Import], f: types.FunctionType, loaded: bool = F
             package = f.__globals__.get("__package__") or f.__globals__.get("__name__", "")
             full = importlib.util.resolve_name("." * level + module, package)
             if not is_read(full, absent=True) and not (loaded and full in sys.modules):
-                values[name] = types.ModuleType(f"{full}.{attribute}".rstrip("."))  # installed: enters by name
+                values[name] = types.ModuleType(f"{full}.{attribute}".rstrip("."))  # of an installed package: by name
                 continue
             value = importlib.import_module(full)
             if attribute == ".":
@@ -299,7 +299,7 @@ def _imported(imports: Sequence[Import], f: types.FunctionType, loaded: bool = F
 
 
 def _resolved(path: Path_, known: dict[str, Any]) -> tuple[Path_, Any]:
-    """The longest part of a dotted name that leads through modules that are read, and its value."""
+    """Longest prefix of a dotted name that leads through modules that are read, and its value."""
     value, n = known.get(path[0]), 1
     while n < len(path) and isinstance(value, types.ModuleType) and is_read(value.__name__):
         if not hasattr(value, path[n]):
@@ -332,7 +332,7 @@ def _is_generated(code: type, name: str, part: Any) -> bool:
 
 
 def _is_set_by_python(code: type, name: str, value: Any) -> bool:
-    """True for an attribute of a class that follows from the others or has no effect on results."""
+    """True for an attribute of a class that follows from other attributes or has no effect on results."""
     if name.startswith("__") or name == "_abc_impl" or isinstance(value, OF_CLASSES):
         return True
     if issubclass(code, tuple) and hasattr(code, "_fields"):

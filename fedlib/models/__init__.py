@@ -1,6 +1,6 @@
 """Architectures by name. A builder takes (channels, height, width) and n_classes and returns a module.
 
-`MODELS["mine"] = builder` adds one to those that `fl.run(..., model="mine")` and `fl.models()` know.
+`MODELS["mine"] = builder` adds a builder for `fl.run(..., model="mine")` and `fl.models()`.
 """
 
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ MODELS: dict[str, Builder] = Registry(
 
 
 def architectures(model: Models | Architecture | Sequence[Architecture]) -> list[Architecture]:
-    """List the architectures of a run's argument `model`; `ValueError` for an unknown name."""
+    """List the architectures named by a run's argument `model`; `ValueError` for an unknown name."""
     if isinstance(model, Architecture):
         return [model]
     if isinstance(model, str):

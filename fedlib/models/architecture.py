@@ -1,4 +1,4 @@
-"""Architectures of a run, and the checks of a user's function that builds one."""
+"""Architectures of a run, and checks of a user's builder."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -33,7 +33,7 @@ def from_builder(builder: Builder) -> Architecture:
 
 
 def check_builder(name: str, builder: Builder, shape: tuple[int, int, int], n_classes: int, dtype: torch.dtype) -> None:
-    """Raise `ValueError` unless a run can train and evaluate the module that `builder` makes for these images."""
+    """Raise `ValueError` unless a run can train and evaluate the module that `builder` returns for these images."""
     try:
         fault = _fault(name, builder, shape, n_classes, dtype)
     except ValueError:
@@ -48,7 +48,7 @@ def check_builder(name: str, builder: Builder, shape: tuple[int, int, int], n_cl
 
 
 def _fault(name: str, builder: Builder, shape: tuple[int, int, int], n_classes: int, dtype: torch.dtype) -> str | None:
-    """First requirement that a builder does not meet."""
+    """First requirement that a builder violates, in words."""
     net = drawn(builder, shape, n_classes, seed=0)
     if not isinstance(net, nn.Module):
         return f"it returns a {type(net).__name__}, not a torch.nn.Module"
@@ -87,7 +87,7 @@ def _fault(name: str, builder: Builder, shape: tuple[int, int, int], n_classes: 
 
 @torch.no_grad()
 def _evaluation_fault(model: Model, w: Params, x: Tensor) -> str | None:
-    """Difference between the outputs of a model and of its classifier for two images, in words."""
+    """Fault of the logits of two images, which must be the output of the classifier, in words."""
     layer, outputs = next(iter(model.classifier)).rpartition(".")[0], []
     hook = model.net.get_submodule(layer).register_forward_hook(lambda _, inputs, output: outputs.append(output))
     model.net.eval()
@@ -101,7 +101,7 @@ def _evaluation_fault(model: Model, w: Params, x: Tensor) -> str | None:
 
 
 def _training_fault(model: Model, w: Params, x: Tensor) -> str | None:
-    """Failure of, or difference between, two equal training steps on two images, in words."""
+    """Fault of a training step on two images or of its repetition, in words."""
     logits, gradients = [], []
     model.net.to(x.dtype).train()
     for _ in range(2):

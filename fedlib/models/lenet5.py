@@ -26,7 +26,7 @@ def lenet5_bn(shape: tuple[int, int, int], n_classes: int) -> nn.Module:
 
 
 def lenet4(shape: tuple[int, int, int], n_classes: int) -> nn.Module:
-    """LeNet of FedSimSup (section 4.1; widths are a reading); 878,538 parameters for 3x32x32 and 10 classes."""
+    """LeNet of FedSimSup (section 4.1; its widths are a reading); 878,538 parameters for 3x32x32 and 10 classes."""
     return layers("lenet4", shape, n_classes, widths=(32, 64, 512))
 
 

@@ -15,7 +15,7 @@ Layers = list[nn.Module]
 
 
 def conv(c_in: int, c_out: int, kernel: int = 5, norm: bool = False, pool: bool = False, drop: float = 0.0) -> Layers:
-    """Layers of a convolution block: stride 1, 3x3 kernels padded, 5x5 not."""
+    """Layers of a convolution block: stride 1, 3x3 kernels with padding, 5x5 kernels without."""
     layers: Layers = [nn.Conv2d(c_in, c_out, kernel, padding=1 if kernel == 3 else 0)]
     layers += [nn.BatchNorm2d(c_out)] if norm else []
     layers += [nn.ReLU()]
@@ -24,13 +24,13 @@ def conv(c_in: int, c_out: int, kernel: int = 5, norm: bool = False, pool: bool 
 
 
 def fc(n_in: int, n_out: int, drop: float = 0.0, before: float = 0.0) -> Layers:
-    """Layers of a hidden linear block, with dropout after or before."""
+    """Layers of a hidden linear block, with dropout after it or before it."""
     layers: Layers = [nn.Dropout(before)] if before else []
     return [*layers, nn.Linear(n_in, n_out), nn.ReLU(), *([nn.Dropout(drop)] if drop else [])]
 
 
 def need(name: str, shape: Shape, least: int) -> None:
-    """Raise `ValueError` for images with fewer than `least` pixels a side."""
+    """Raise `ValueError` for images with fewer than `least` pixels per side."""
     if min(shape[1:]) < least:
         raise ValueError(f"shape={shape} is not allowed; {name} needs images of at least {least}x{least} pixels.")
 

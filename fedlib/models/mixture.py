@@ -10,7 +10,7 @@ from fedlib.streams import generator
 
 
 def deal(model: Model, n_clients: int) -> list[Assignment]:
-    """Assign architectures to clients at random, in equal numbers up to one, by the seed of the run.
+    """Assign architectures to random clients by the seed of the run; their numbers of clients differ by at most one.
 
     Args:
         model: the first architecture; `model.others` holds the others.

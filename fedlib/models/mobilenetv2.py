@@ -17,10 +17,10 @@ def mobilenetv2(shape: tuple[int, int, int], n_classes: int) -> nn.Module:
 
     The paper's table gives the first convolution stride 1 and contradicts itself at the stage of 32 channels, so
     torchvision's network is used. Phi is the last linear layer, `classifier.1` [n_classes, 1280]; omega is `features`.
-    Dropout draws from the run's seed, but the loop and the stacked backend draw different numbers.
+    Dropout is seeded by the run, but the loop and the stacked backend draw different numbers.
     """
-    # The in-place ReLU6 stay: each overwrites the output of a BatchNorm, which no gradient needs.
-    from torchvision.models import mobilenet_v2  # imported late: torchvision takes a second
+    # The in-place ReLU6 are kept: each overwrites the output of a BatchNorm, which no gradient needs.
+    from torchvision.models import mobilenet_v2  # imported late: torchvision takes a second to import
 
     channels, height, width = shape
     if channels != 3 or min(height, width) < 32:
@@ -29,7 +29,7 @@ def mobilenetv2(shape: tuple[int, int, int], n_classes: int) -> nn.Module:
 
 
 def mobilenetv2_pretrained(shape: tuple[int, int, int], n_classes: int) -> nn.Module:
-    """`mobilenetv2` with torchvision's ImageNet weights, from the data folder or torch's hub cache, but random phi."""
+    """`mobilenetv2` with torchvision's ImageNet weights, from the data folder or torch's hub cache, and random phi."""
     net = mobilenetv2(shape, n_classes)
     name = URL.rpartition("/")[2]
     paths = [data_root() / name, Path(torch.hub.get_dir()) / "checkpoints" / name]

@@ -6,16 +6,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-WIDEST = 254  # width of images whose places fit into a byte
+WIDEST = 254  # largest width of images for which offsets in a window fit into a byte
 
 
 class MaxPool2(nn.Module):
     """`nn.MaxPool2d(2)`, to the bit, in less time on a CPU: less than half with gradients, an eighth without them."""
 
-    # PyTorch's kernel looks for the place of every maximum, pixel by pixel. Here whole images are compared at once, and
-    # places are computed only for a backward pass.
+    # PyTorch's kernel computes the position of every maximum, pixel by pixel. Here whole images are compared at once,
+    # and positions are computed only for a backward pass.
     def forward(self, x: Tensor) -> Tensor:
-        """Pool without an odd last row or column: [..., H, W] -> [..., H // 2, W // 2]."""
+        """Pool, dropping an odd last row or column: [..., H, W] -> [..., H // 2, W // 2]."""
         if not torch.is_grad_enabled() and not x.is_cuda:
             high, wide = (size - size % 2 for size in x.shape[-2:])
             rows = torch.maximum(x[..., 0:high:2, :wide], x[..., 1:high:2, :wide])
@@ -30,7 +30,7 @@ class _MaxPool2(torch.autograd.Function):
 
     @staticmethod
     def forward(x: Tensor) -> tuple[Tensor, Tensor]:
-        """Maxima of x [..., H, W] and their places [..., H // 2, W // 2]; the first of equal pixels counts."""
+        """Maxima of x [..., H, W] and their positions [..., H // 2, W // 2]; of equal pixels the first counts."""
         high, wide = (size // 2 for size in x.shape[-2:])
         a, b, c, d = (x[..., i : 2 * high : 2, j : 2 * wide : 2] for i in (0, 1) for j in (0, 1))  # ab above cd
         upper, lower = torch.maximum(a, b), torch.maximum(c, d)
@@ -54,5 +54,5 @@ class _MaxPool2(torch.autograd.Function):
 
 @lru_cache
 def _corners(high: int, wide: int, width: int) -> Tensor:
-    """Place of the upper left pixel of each window: int64 [high, wide]."""
+    """Position of the upper left pixel of each window: int64 [high, wide]."""
     return 2 * width * torch.arange(high)[:, None] + 2 * torch.arange(wide)

@@ -14,14 +14,14 @@ from fedlib.models import Architecture, Models, architectures
 def pretrained(model: Models, weights: Mapping[str, Tensor] | str | os.PathLike[str], fresh: str = "") -> Architecture:
     """Build an architecture that begins with given weights: the argument `model=` of a run.
 
-    The weights are part of the run's address. They are those of every draw: methods that want several independent
-    initial models, such as pFedMB, get equal ones.
+    The weights are part of the run's address. Every draw of initial weights returns them, so that methods with several
+    independent initial models, such as pFedMB, get equal ones.
 
     Args:
         model: the architecture, by name or as a function `(shape, n_classes) -> nn.Module`.
         weights: tensors by name, as `RunResult.weights` and `nn.Module.state_dict` return them, or the path to a
             safetensors file, as `fl.export` writes it.
-        fresh: beginning of the names whose weights stay random, such as "classifier" for new classes. Default: none.
+        fresh: prefix of the names of weights that stay random, such as "classifier" for new classes. Default: none.
 
     Returns:
         The architecture, with `_pretrained` after its name.
@@ -64,7 +64,7 @@ def pretrained(model: Models, weights: Mapping[str, Tensor] | str | os.PathLike[
             wrong = min(name for name in {*shapes, *wanted} if shapes.get(name) != wanted.get(name))
             raise ValueError(
                 f"model={plain.name!r} cannot begin with these weights; {wrong!r} has the shape {shapes.get(wrong)}, "
-                f"and the model needs {wanted.get(wrong)} (None: not there; `fresh` names what stays random)."
+                f"and the model needs {wanted.get(wrong)} (None: missing; `fresh` names weights that stay random)."
             )
         net.load_state_dict({name: kept[name] for name in wanted}, strict=False)
         return net

@@ -11,7 +11,7 @@ _INSIDE: ContextVar[bool] = ContextVar("inside", default=False)  # this thread, 
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """Context that one thread at a time enters; nested contexts of a thread, or of its threads, do not wait."""
+    """Context for one thread at a time; contexts nested in it, also in threads that it starts, do not wait."""
     if _INSIDE.get():
         yield
         return

@@ -1,10 +1,10 @@
 """The tasks of a sweep on a Ray cluster. Workers send back files; only the driver writes the run store.
 
-Ray is an extra: `pip install "fedlib-papers[ray]"`, the same version of fedlib on every machine. A lost machine costs
-all work on its unfinished cells, because their checkpoints are lost with it; these cells start again on another
-machine. Finished cells stay. If the driver is lost, the same sweep starts the unfinished cells again, from their
-checkpoints in its run store if there are any. A SLURM array (`fedlib.runs.slurm`) whose tasks share a folder loses
-less: the work since the last checkpoint.
+Ray is an extra: `pip install "fedlib-papers[ray]"`, with the same version of fedlib on every machine. A lost machine
+costs all work on its unfinished cells, because their checkpoints are lost with it; these cells start again on another
+machine. Finished cells are kept. After a loss of the driver, the same sweep starts the unfinished cells again, from
+their checkpoints in its run store if there are any. A SLURM array (`fedlib.runs.slurm`) whose tasks share a folder
+loses less: the work since the last checkpoint.
 """
 
 import tempfile
@@ -29,8 +29,8 @@ Files = dict[str, bytes]  # name -> content, of one run's folder
 
 
 def connect(address: str, cells: Sequence[dict[str, Any]], gpus: float | None) -> tuple[list[dict[str, Any]], float]:
-    """Join the cluster; returns the cells with "auto" devices resolved, and the GPU share of a task."""
-    # `ValueError` without Ray, a cluster at the address, or a GPU for a share
+    """Join the cluster; return the cells with "auto" devices resolved, and the GPU share of a task."""
+    # `ValueError` without Ray, without a cluster at the address, or without a GPU to share
     try:
         import ray
     except ImportError:
@@ -99,7 +99,7 @@ class _Board:
 def _run(
     cells: Sequence[Mapping[str, Any]], task: Sequence[int], saved: Sequence[Files], tracker: Any, *federations: Any
 ) -> list[tuple[str, Files]]:
-    """Run one task on a worker, from the files `saved`; returns folder name and files of each finished run."""
+    """Run one task on a worker, from the files `saved`; return folder name and files of each finished run."""
     cells = [{**cell, "federation": federation} for cell, federation in zip(cells, federations, strict=True)]
     with tempfile.TemporaryDirectory() as store:
         folders = [RunFolder(prepare(**cell).config, store).path for cell in cells]
@@ -115,7 +115,7 @@ def _files(folder: Path) -> Files:
 
 
 def _keep(cell: Mapping[str, Any], name: str, files: Files, store: str | Path | None) -> None:
-    """Write a finished run into the store of the driver, last the file that marks it as finished."""
+    """Write a finished run into the store of the driver; the file that marks it as finished comes last."""
     with RunFolder(prepare(**cell).config, store) as folder:
         if folder.path.name != name:
             raise ValueError(

@@ -1,4 +1,4 @@
-"""Compressed uploads: the largest changes only, with few bits."""
+"""Compressed uploads: only the largest changes, with few bits."""
 
 import math
 from collections.abc import Sequence
@@ -15,21 +15,21 @@ from fedlib.models.model import is_statistic
 from fedlib.stack import Tree, keys
 from fedlib.training.channel import Channel
 
-INDEX = 4  # bytes of the position of a number
+INDEX = 4  # bytes of a position or a scale
 
 
 def compressed(algorithm: str | Algorithm, share: float = 1.0, bits: int = 32) -> Algorithm:
-    """A method whose clients send only the largest changes of their model, with few bits each.
+    """Compress the uploads of a method: clients send only the largest changes of their model, with few bits each.
 
-    A client sends its model as the change since the model that it received in this round. Of these numbers, over all
-    layers together, it sends the share with the largest absolute values; the others count as unchanged. Each tensor is
+    A client sends the change of its model since the download of the round. Of the entries of this change, over all
+    layers together, it sends the share with the largest absolute values; the others count as zero. Each tensor is
     rounded to `bits` bits, uniformly between minus and plus its largest absolute value. A tensor that the client did
-    not receive in the round, such as prototypes or a personal classifier, is sent as it is; a second tensor of the same
-    name, such as SCAFFOLD's change of the control variate, is a change already. Changes that are left out are not
-    remembered.
+    not receive in the round, such as prototypes or a personal classifier, is sent uncompressed; a second tensor of the
+    same name, such as SCAFFOLD's change of the control variate, already is a change. Omitted changes are not added to
+    later ones.
 
-    `bytes_up` counts four bytes for each position and for the scale of each tensor. `share=1` and `bits=32` is the
-    method itself.
+    `bytes_up` counts four bytes for each position and for the scale of each tensor. With `share=1` and `bits=32` the
+    result is the method itself.
 
     Args:
         algorithm: the method, or its name.
@@ -73,7 +73,7 @@ class Lossy(Channel):
     def __init__(self, inner: Channel, share: float, bits: int):
         super().__init__(inner.statistics)
         self.inner, self.share, self.bits = inner, share, bits
-        self.received: dict[str, Tensor] = {}  # what the clients received, by the last part of its path
+        self.received: dict[str, Tensor] = {}  # tensors that the clients received, by the last part of the path
 
     def down(self, tree: Tree, times: int = 1) -> Tree:
         """Send to the clients; the first tensor of a name is the reference for its upload."""
@@ -82,9 +82,9 @@ class Lossy(Channel):
         return self.inner.down(tree, times)
 
     def up(self, tree: Tree) -> Tree:
-        """Receive `tree` [k, ...] from the clients, up to the compression of its changes."""
+        """Receive `tree` [k, ...] from the clients, with compressed changes."""
         (leaves, structure), paths = tree_flatten(tree), ["/".join(path) for path in keys(tree)]
-        bases: dict[int, Tensor | float] = {}  # by position: what a client's number is a change of
+        bases: dict[int, Tensor | float] = {}  # by position: the reference of the change
         seen: set[str] = set()
         for i, (path, t) in enumerate(zip(paths, leaves, strict=True)):
             name = path.rpartition("/")[2]
@@ -120,7 +120,7 @@ def largest(changes: Sequence[Tensor], share: float, bits: int) -> tuple[list[Te
 
 
 def rounded(t: Tensor, bits: int) -> Tensor:
-    """The rows of t [k, ...] on 2^bits - 1 equal levels between minus and plus their largest absolute value."""
+    """Rows of t [k, ...], rounded to 2^bits - 1 equidistant levels between -m and m, their largest absolute value."""
     steps = 2 ** (bits - 1) - 1
     scale = t.abs().flatten(1).amax(1).clamp(min=torch.finfo(t.dtype).tiny) / steps
     scale = scale.view(-1, *[1] * (t.dim() - 1))

@@ -40,7 +40,7 @@ def untouched() -> Iterator[None]:
 
 @contextmanager
 def deterministic(device: str) -> Iterator[None]:
-    """Context in which the same seed gives the same bits; settings of torch outside have no effect.
+    """Context in which the same seed gives the same bits; outer settings of torch have no effect.
 
     A CPU uses one thread on every machine (`fl.sweep` runs several runs in parallel). A GPU computes float32 products
     and convolutions without TF32, and only with deterministic kernels of cuDNN. Runs of other threads wait; see

@@ -30,24 +30,24 @@ MISSING = "{} needs validation images; give federate() a validation_fraction."
 
 
 class EarlyStop(NamedTuple):
-    """Rounds of early stopping: of the `best` evaluation, and of the last one; None for a run with all its rounds."""
+    """The rounds of the `best` evaluation and of the stop; `stopped` is None if the run has all its rounds."""
 
     best: int
     stopped: int | None
 
 
 def early_stopping(result: RunResult, patience: int) -> EarlyStop:
-    """Find the best round and the last round of a run by early stopping, also of a run that has more rounds.
+    """Find the best round of a run and the round in which early stopping ends it, even if the run has more rounds.
 
-    A run stops after `patience` evaluations in a row whose accuracy on the validation images (mean over clients) is not
-    above the best one before. Test images have no part in it.
+    A run stops after `patience` consecutive evaluations whose accuracy on the validation images (mean over clients) is
+    not above the best one so far. Test images are not used.
 
     Args:
         result: a run on a federation with validation images.
         patience: number of evaluations, at least 1.
 
     Returns:
-        The round of the best evaluation until then, and the round of the stop.
+        The round of the best evaluation up to the stop, and the round of the stop; None without a stop.
 
     Raises:
         ValueError: an argument is not allowed, or the federation has no validation images.
@@ -80,9 +80,9 @@ def run_early(
 ) -> RunResult:
     """Run like `run`, with early stopping.
 
-    A stopped run is stored like an interrupted one: `run` with the same arguments carries out its other rounds, with
-    the bits of an uninterrupted run. If the run store has more rounds already, the result has them, too;
-    `early_stopping` finds the same rounds in it.
+    A stopped run is stored like an interrupted one: `run` with the same arguments continues it, with the same bits as
+    an uninterrupted run. If the run store already has more rounds, so has the result; `early_stopping` finds the same
+    rounds in it.
 
     Args:
         algorithm: as for `run`.
@@ -125,7 +125,7 @@ def run_early(
 
 
 def _rounds(plan: Plan, folder: RunFolder, patience: int, progress: bool | Report, store: str | Path | None) -> int:
-    """Carry out the rounds until the stop; returns the round of the last checkpoint."""
+    """Carry out the rounds until the stop; return the round of the last checkpoint."""
     method, history, saved = plan.algorithm, History.of(plan.federation), folder.load()
     when = "after" if method.tune_epochs and plan.setting.tune_epochs else "before"
     scores: dict[int, float] = {}
@@ -174,7 +174,7 @@ def _scores(rows: pd.DataFrame, when: str) -> dict[int, float]:
 
 
 def _stop(scores: Mapping[int, float], patience: int) -> EarlyStop:
-    """The first best round until `patience` scores in a row are no better, and the round in which they are."""
+    """The best round (the first of several) and the first one with `patience` consecutive scores that are no better."""
     best, worse = 0, 0
     for t, score in scores.items():
         if not best or score > scores[best]:

@@ -1,4 +1,4 @@
-"""Export: the model of a client as a module and as a file that needs no fedlib."""
+"""Export of a client's model as a module and as a file that do not need fedlib."""
 
 import copy
 import os
@@ -15,16 +15,15 @@ from fedlib.runs.result import RunResult
 
 
 def export(result: RunResult, client: int, path: str | os.PathLike[str] | None = None) -> nn.Module:
-    """Take the model of a client out of a finished run, with the weights of its last evaluation before fine-tuning.
+    """Extract the model of a client from a finished run, with the weights of its last evaluation before fine-tuning.
 
-    The module takes images as the run's models do: (pixel / 255 - mean) / std, with the mean and std of each channel
-    over the whole data set (`Dataset.mean` and `Dataset.std`).
+    Its input is normalised as in the run: (pixel / 255 - mean) / std, with `pixels="raw"` (pixel - mean) / std, with
+    the mean and std of each channel over the whole data set (`Dataset.mean` and `Dataset.std`).
 
     Args:
         result: the run.
         client: number of the client, from 0.
-        path: where to write the weights as a safetensors file, whose metadata name model, method, data and client.
-            Default: nowhere.
+        path: safetensors file for the weights, whose metadata name model, method, data and client. Default: no file.
 
     Returns:
         The module in evaluation mode, on the CPU. `fl.pretrained` reads the file.

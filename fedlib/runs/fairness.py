@@ -18,7 +18,7 @@ def fairness(results: RunResult | Sequence[RunResult]) -> pd.DataFrame:
 
     Returns:
         One row per run: algorithm, seed, mean, std (over clients, with n - 1), worst_tenth (mean of the tenth of the
-        clients with the lowest accuracy, at least one), worst (the lowest accuracy), gini (Gini coefficient: 0 if all
+        clients with the lowest accuracies, at least one), worst (the lowest accuracy), gini (Gini coefficient: 0 if all
         are equal, close to 1 if all but one are zero). Clients without test images do not count.
 
     Source:

@@ -74,7 +74,7 @@ class History:
         self.costs = [tuple(row) for row in tensors["history/costs"].tolist()]
         self.marks = [tuple(row) for row in tensors["history/marks"].tolist()]
         self.correct, self.loss = list(tensors["history/correct"]), list(tensors["history/loss"])
-        self.metrics = list(tensors.get("history/metrics", ()))  # older files do not have it
+        self.metrics = list(tensors.get("history/metrics", ()))  # older files lack it
         traced = {name: t for name, t in tensors.items() if name.startswith("trace/")}
         self.trace = {name.removeprefix("trace/"): list(t) for name, t in traced.items()}
 

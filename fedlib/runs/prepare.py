@@ -20,13 +20,13 @@ from fedlib.runs.session import Session
 from fedlib.runs.setting import Setting, setting
 from fedlib.runs.unreliable import unreliable
 
-EARLIER = {"optimizer": "sgd", "dropout": 0, "stragglers": 0}  # behaviour of runs older than these settings
+EARLIER = {"optimizer": "sgd", "dropout": 0, "stragglers": 0}  # values of runs that are older than these settings
 Made = TypeVar("Made", Algorithm, Architecture)
 
 
 @untouched()
 def prepare(algorithm: str | Algorithm, federation: Federation, model: Models = "lenet5", **arguments: Any) -> Plan:
-    """Check the arguments of `run` and fill in the defaults. Raises `ValueError`."""
+    """Check the arguments of `run` and fill in the defaults; `ValueError` for a value that is not allowed."""
     algorithm = resolve(algorithm)
     check_kind("federation", federation, Federation, "a Federation, as fl.federate makes it")
     if arguments.get("tune_epochs") is None:
@@ -73,7 +73,7 @@ def prepare(algorithm: str | Algorithm, federation: Federation, model: Models = 
 
 
 def portable(made: Made) -> Made:
-    """Replace code from outside of the library by its fingerprint: another process may lack its source."""
+    """Replace code from outside the library by its fingerprint, because another process may lack its source."""
     return made._replace(made_of=tuple(code if _is_of_library(code) else fingerprint_of(code) for code in made.made_of))
 
 
@@ -108,12 +108,12 @@ def _check_single_images(model: Model) -> None:
     except ValueError as error:
         raise ValueError(
             f"model={model.name!r} is not allowed where a client has a batch of one image; its BatchNorm needs at "
-            f"least two (a larger batch_size, fewer clients, or a model without BatchNorm)."
+            f"least two: use a larger batch_size, fewer clients, or a model without BatchNorm."
         ) from error
 
 
 def _as_set(algorithm: Algorithm, model: Model, federation: Federation, checked: Setting) -> Algorithm:
-    """The algorithm with the additions of the setting."""
+    """The algorithm with the changes that the setting demands."""
     if checked.tune_part is not None:
         algorithm = _tuning_personal(algorithm, model, federation)
     if checked.statistics == "local":

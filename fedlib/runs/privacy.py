@@ -1,4 +1,4 @@
-"""Differential privacy of each client's images: DP-SGD in local training, and the epsilon that was spent."""
+"""Differential privacy of each client's images: DP-SGD in local training, and the epsilon spent."""
 
 from dataclasses import replace
 from functools import lru_cache
@@ -22,22 +22,22 @@ from fedlib.training.phase import TRAINED, Loss, Phase, Trainer
 
 
 def private(algorithm: str | Algorithm, clip: float = 1.0, noise: float = 1.0) -> Algorithm:
-    """A method whose local training is DP-SGD: clipped gradients of single images, plus Gaussian noise.
+    """Replace the local training of a method by DP-SGD: clipped gradients of single images, plus Gaussian noise.
 
-    In every step the gradient of each image is scaled down to the norm `clip`; their sum and noise with the standard
-    deviation `noise * clip` are divided by the number of images in the batch. An image that fills up a batch several
-    times counts once. Fine-tuning before an evaluation stays with the client and has no noise.
+    In every step the gradient of each image is clipped to the norm `clip`; the sum of these gradients and of noise with
+    standard deviation `noise * clip` is divided by the number of images in the batch. An image that is repeated to fill
+    up a batch counts once. Fine-tuning before an evaluation stays with the client and has no noise.
 
     `epsilon` bounds what the uploads reveal. It counts the run's local epochs, so a method may not train longer in a
     round or on larger batches, and may upload trained weights only. A choice that a client makes from its images
-    without uploading it, such as IFCA's cluster, is not covered. This is a simulation: the noise comes from the seed of
-    the run, and who knows the seed can subtract it.
+    without uploading it, such as IFCA's cluster, is not covered. This is a simulation: the noise is drawn from the
+    run's seed, and anyone who knows the seed can subtract it.
 
-    `noise=0` and a large `clip` is the method itself, up to rounding, on batches without repeated images.
+    With `noise=0` and a large `clip` it is the method itself, up to rounding, on batches without repeated images.
 
     Args:
         algorithm: the method, or its name. Its loss must be a mean over the images of a batch.
-        clip: the largest norm of an image's gradient over all trained weights, above 0.
+        clip: maximum norm of an image's gradient over all trained weights, above 0.
         noise: standard deviation of the noise, as a multiple of `clip`, at least 0.
 
     Returns:
@@ -79,7 +79,7 @@ def private(algorithm: str | Algorithm, clip: float = 1.0, noise: float = 1.0) -
 
 
 class Weights(Channel):
-    """A channel on which clients send trained weights only, with these names; `inner` counts the bytes."""
+    """A channel for uploads of the trained weights `names` only; `inner` counts the bytes."""
 
     def __init__(self, inner: Channel, method: str, names: frozenset[str]):
         super().__init__(inner.statistics)
@@ -165,8 +165,8 @@ def epsilon(result: RunResult, federation: Federation, delta: float = 1e-5) -> p
     """Compute the differential privacy of each client's images after a run with `private`.
 
     Opacus's accountant (Renyi differential privacy of the subsampled Gaussian mechanism) composes all steps of a client
-    in the rounds for which it was drawn. It assumes that every step draws its images independently; the run goes
-    through shuffled epochs instead, as is common. Numbers of images are taken as known to the server.
+    in the rounds for which it was sampled. It assumes that every step draws its images independently; the run uses
+    shuffled epochs instead, as is common. Numbers of images are assumed to be known to the server.
 
     Args:
         result: the run.
@@ -178,11 +178,11 @@ def epsilon(result: RunResult, federation: Federation, delta: float = 1e-5) -> p
         infinite without noise).
 
     Raises:
-        ValueError: the run has another federation or no `private` method, or delta is not allowed.
+        ValueError: the run is not one of a `private` method on this federation, or delta is not allowed.
         ModuleNotFoundError: opacus is not installed.
 
     Source:
-        Mironov et al., "Renyi Differential Privacy of the Sampled Gaussian Mechanism", 2019, as Opacus has it.
+        Mironov et al., "Renyi Differential Privacy of the Sampled Gaussian Mechanism", 2019, as implemented in Opacus.
 
     Example:
         >>> import fedlib as fl

@@ -51,20 +51,19 @@ class Evaluations:
         clients: Sequence[int] | None = None,
         when: Literal["before", "after"] | None = None,
     ) -> float:
-        """Reduce the evaluations to one number: a mean over clients, and over the last evaluations.
+        """Reduce the evaluations to one number: a mean over the clients and over the last evaluations.
 
         Args:
             metric: column of `accuracy`: "accuracy", "loss", or with `client_metrics` "f1" or "auc".
             over: weight of a client: "samples", the number of its images; "clients", the same for all.
             part: the images to use, "test" or "validation".
             last: number of evaluations to average, at least 1.
-            until: last round that counts.
+            until: last round to include.
             clients: numbers of the clients. Default: all.
-            when: "before" or "after" fine-tuning. Default: as the method is defined.
+            when: "before" or "after" fine-tuning. Default: the attribute `when`.
 
         Returns:
-            The mean, in the unit of the column [%, for the loss nats]; NaN without an evaluation until then, or without
-            clients.
+            The mean, in the unit of the column [%, for the loss nats]; NaN without an evaluation or without clients.
 
         Raises:
             ValueError: an argument is not allowed, or the federation has no validation images.
@@ -94,7 +93,7 @@ class Evaluations:
             when: as for `score`.
 
         Returns:
-            Its round; the first one of several equally good ones.
+            Its round; the first one of several equally good rounds.
 
         Raises:
             ValueError: an argument is not allowed, or the federation has no validation images.
@@ -163,7 +162,7 @@ class RunResult(Evaluations):
         return f"RunResult({run}, {len(self.rounds)} rounds: accuracy {self.score():.1f} % over all test images)"
 
     def weights(self, client: int) -> Tree:
-        """Look up the weights of a client's last evaluation, before fine-tuning.
+        """Return the weights of a client's model at the last evaluation, before fine-tuning.
 
         Args:
             client: number of the client, from 0.
@@ -190,7 +189,7 @@ class RunResult(Evaluations):
         return int(lost.min()) if len(lost) else None
 
     def summary(self) -> pd.Series:
-        """Join the last evaluation, before or after fine-tuning as the method is defined, and the cost of all rounds.
+        """Summarise the last evaluation, before or after fine-tuning as in `when`, and the cost of all rounds.
 
         Returns:
             The last row of `curve`, and the sums bytes_down, bytes_up and seconds.

@@ -17,7 +17,7 @@ Report = Callable[[int], None]  # called with the number of rounds done
 def round_loop(
     session: Session, folder: RunFolder, saved: Checkpoint | None, history: History, report: Report
 ) -> State:
-    """Run the remaining rounds; returns the final state, on the host."""
+    """Run the remaining rounds; return the final state, on the host."""
     plan, device = session.plan, session.device
     setting, stacked = plan.setting, plan.setting.backend == "stacked"
     tests = [
@@ -58,7 +58,7 @@ def round_loop(
 
 
 def checked(new: State, state: State, where: str) -> State:
-    """The state that a round returns; `TypeError` if its fields differ from those of the state before."""
+    """The state that a round returns; `TypeError` if its fields differ from those of the previous state."""
     returned, expected = (one.base if isinstance(one, WithStatistics) else one for one in (new, state))
     if getattr(returned, "_fields", type(returned)) != getattr(expected, "_fields", type(expected)):
         kind = "None" if returned is None else f"a {type(returned).__name__}"

@@ -45,52 +45,52 @@ def run(
     as an uninterrupted one. On a CPU a run uses one thread; `fl.sweep` runs several at the same time.
 
     Args:
-        algorithm: a method, `fl.pfedsim(generalization=0.5)`, or its name, with the defaults of the paper
-            (`fl.algorithms()` lists them).
+        algorithm: a method, `fl.pfedsim(generalization=0.5)`, or the name of one, for the defaults of the
+            paper (`fl.algorithms()` lists the names).
         federation: the clients and their data, as `fl.federate` makes them.
         model: the name of an architecture (`fl.models()` lists them), or your own function or class that takes a shape
             (channels, height, width) and a number of classes and returns a `torch.nn.Module`; see below. Several
             architectures, "m1+m2" or a list, are assigned evenly to the clients if the method allows it.
         rounds: communication rounds, at least 1.
         join_ratio: share of the clients in each round, in (0, 1]: max(floor(join_ratio * n_clients), 1) clients are
-            sampled, the same for every method.
+            sampled, the same ones for every method.
         local_epochs: epochs of each sampled client per round, at least 1.
         batch_size: images per mini-batch, at least 1.
         lr: step size of the clients, above 0.
-        momentum: of SGD, in [0, 1). It starts at zero in every local phase.
-        optimizer: "sgd", or "adam" with moments 0.9 and 0.999, which start at zero in every local phase.
+        momentum: momentum of SGD, in [0, 1); the velocity starts at zero in every local phase.
+        optimizer: "sgd", or "adam" with betas 0.9 and 0.999; its moments start at zero in every local phase.
         lr_decay: factor in (0, 1] by which `lr` is multiplied every `lr_decay_every` rounds.
-        lr_decay_every: rounds, at least 1.
-        seed: of initial weights, sampled clients and mini-batches, at least 0.
+        lr_decay_every: number of rounds, at least 1.
+        seed: seed of initial weights, sampled clients and mini-batches, at least 0.
         evaluate_every: rounds between evaluations, at least 1; the last round is always evaluated. None: about 20
             evaluations in all.
         tune_epochs: epochs of fine-tuning, at least 0. A copy of every client's model is fine-tuned on the client's
             train samples and evaluated as well. None: the default of the method, 0 for most.
-        tune_every: rounds between evaluations after fine-tuning, at least 1; the last round has one. None: as
-            `evaluate_every`.
+        tune_every: rounds between evaluations after fine-tuning, at least 1; the last round always has one.
+            None: `evaluate_every`.
         tune_part: "personal": only the personal entries of the model are fine-tuned. None: the default of the method,
             the whole model for most.
-        statistics: of BatchNorm. "shared": they are treated like weights; "local": they are never sent, and each
-            client trains and is evaluated with its own, as in published code of pFedSim.
+        statistics: BatchNorm statistics. "shared": they are treated like weights; "local": they are never sent, and
+            each client trains and is evaluated with its own statistics, as in published code of pFedSim.
         pixels: "unit": (pixel - mean) / std, with pixels, mean and std in [0, 1]; "raw": pixels from 0 to 255, but the
             same mean and std, as in published code of pFedSim.
-        dropout: probability, in [0, 1), that a sampled client does not answer in a round. It receives what the server
-            sends before clients train or send, which counts as downloaded; it uploads nothing and keeps its old state,
-            and the others carry out the round. A round without answers changes nothing.
-        stragglers: probability, from 0 to 1, that a sampled client does only a part of its training in a round: of each
-            local training it takes the first steps, a number drawn uniformly from 1 to all of them, and its result
-            counts like any other. The experiments of FedProx (section 5.2) do so with whole epochs; their FedAvg leaves
-            such clients out, as `dropout` does. Fine-tuning is always complete.
+        dropout: probability, in [0, 1), that a sampled client drops out of a round. It receives (and is charged for)
+            all downloads before clients train or send; it uploads nothing and keeps its old state, and the others carry
+            out the round. A round without remaining clients changes nothing.
+        stragglers: probability, in [0, 1], that a sampled client does only a part of its training in a round: the first
+            steps of each local training, a share drawn uniformly for the round, at least one step. Its result counts
+            like any other. FedProx's experiments (section 5.2) do so with whole epochs; their FedAvg leaves such
+            clients out, as `dropout` does. Fine-tuning is always complete.
         client_metrics: True: evaluations also contain the weighted F1 and AUC [%] of every client.
         backend: "loop": one client after the other; "stacked": all clients of a round at once; "auto": stacked on a
             GPU, else loop. They agree up to rounding.
         device: "cpu", "cuda", or "auto": a GPU if there is one.
-        dtype: of weights and images, "float32" or "float64".
-        graphs: True: a GPU replays each training step as one CUDA graph. False: it starts the kernels one by one, which
-            is slower; needed if a graph cannot be captured. The bits are the same, so the address of a run does not
-            depend on it.
-        checkpoint_seconds: seconds between checkpoints, at least 0 (after every round). The time is extended if
-            checkpoints would take more than 5 % of the run.
+        dtype: type of weights and images, "float32" or "float64".
+        graphs: True: a GPU replays each training step as one CUDA graph. False: it launches the kernels one by one,
+            which is slower, but needed if a graph cannot be captured. The bits are the same, so the address of a run
+            does not depend on it.
+        checkpoint_seconds: seconds between checkpoints, at least 0 (a checkpoint after every round). The time is
+            extended if checkpoints would take more than 5 % of the run.
         progress: show a bar; or a function that is called with the number of rounds done.
         store: folder of the run store. None: the environment variable FEDLIB_RUNS, else a folder in the user's cache.
         debug: True: train one client after the other on any device, so that an error names the round, client and step
@@ -99,11 +99,11 @@ def run(
 
     Your own model must draw its initial weights with torch, train all of them, and have no buffers other than the
     running statistics of BatchNorm. Its output must be the output of its last `nn.Linear`: logits [batch, n_classes].
-    A weight with several names, such as a tied one, counts once, under its first name; the last layer has its own.
+    A weight with several names, such as a tied one, counts once, under its first name; the last layer must not be tied.
     Its code, with all helpers that it calls, is part of the run's address.
 
     Returns:
-        The evaluations, costs and final models of the run, and where they are stored.
+        The evaluations, costs and final models of the run, and the folder in which they are stored.
 
     Raises:
         ValueError: an argument is not allowed; raised before any work starts.
@@ -151,7 +151,7 @@ def carry_out(plan: Plan, session: Session | None, progress: bool | Report, stor
             if plan.federation.validation:
                 tables["validation"] = history.validation()
             for name, table in tables.items():
-                path = folder.path / f"{name}.csv"  # missing also in a run killed after its last checkpoint
+                path = folder.path / f"{name}.csv"  # also missing in a run killed after its last checkpoint
                 if folder.writable and not path.exists():
                     write_text(path, table.to_csv(index=False))
             report(plan.setting.rounds)

@@ -1,4 +1,4 @@
-"""The setting of a run: all arguments besides algorithm, federation and model, checked on creation."""
+"""The setting of a run: all arguments except algorithm, federation and model, checked on creation."""
 
 import functools
 import inspect

@@ -6,7 +6,7 @@ The script runs a file of yours, `sweep.py`, in every task:
     print(fl.sweep(fl.slurm_share(cells), jobs=1, progress=False).summary())
 
 All tasks write one run store, in a folder that all machines see. When they are done, `python sweep.py` on any of these
-machines, outside of an array, reads all cells and prints the whole table.
+machines, outside an array, reads all cells and prints the whole table.
 
 A lost machine costs the work of its runs since their last checkpoints, `checkpoint_seconds` (30) or a little more.
 SLURM starts the task again (`--requeue`), and so does the same `sbatch` by hand: a finished cell is read, an unfinished
@@ -31,16 +31,16 @@ def slurm_share(cells: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         cells: arguments of `fl.run` by name, one dict per run, as `fl.grid` makes them; in the same order in all tasks.
 
     Returns:
-        The cells; all of them outside of an array.
+        The cells; all of them outside an array.
 
     Raises:
-        ValueError: the cells are no list of dicts, the array does not count from its first task by steps of one size,
-            or it has more tasks than cells.
+        ValueError: the cells are not a list of dicts, the task numbers of the array are not equidistant, or there are
+            more tasks than cells.
 
     Example:
         >>> import fedlib as fl
         >>> cells = fl.grid(algorithm=["fedavg", "fedper"], rounds=20)
-        >>> len(fl.slurm_share(cells))  # this is no task of an array
+        >>> len(fl.slurm_share(cells))  # outside an array
         2
     """
     check_kind("cells", cells, Sequence, "a list of dicts, as fl.grid makes it")
@@ -55,9 +55,9 @@ def slurm_share(cells: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     )
     place, rest = divmod(task - first, step)
     if rest or not 0 <= place < count:
-        raise ValueError(f"task {task} of an array of {count} from {first} on has no place; say --array=0-{count - 1}.")
+        raise ValueError(f"task {task} does not fit an array of {count} tasks from {first}; use --array=0-{count - 1}.")
     if count > len(cells):
         raise ValueError(
-            f"an array of {count} tasks is too long for {len(cells)} cells; say --array=0-{len(cells) - 1}."
+            f"an array of {count} tasks is too long for {len(cells)} cells; use --array=0-{len(cells) - 1}."
         )
     return list(cells)[place::count]

@@ -1,7 +1,7 @@
 """The run store: one folder per run, named by its configuration; one file holds state and history.
 
     <store>/<algorithm>-<key>/config.json        configuration of the run
-                              run.safetensors    state and history after `round` rounds; replaced in one step
+                              run.safetensors    state and history after `round` rounds; replaced atomically
                               accuracy.csv, rounds.csv    tidy tables, once the run is finished
 
 Nothing is pickled or unpickled.
@@ -44,7 +44,7 @@ def store_root(store: str | Path | None = None) -> Path:
 
 
 def address(config: dict[str, Any]) -> str:
-    """Name of a configuration, 16 hex digits."""
+    """Hash of a configuration: 16 hex digits."""
     return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -62,7 +62,7 @@ class RunFolder:
 
     @property
     def writable(self) -> bool:
-        """True if this user may write in the folder, or the folder does not exist."""
+        """True if this user may write into the folder, or the folder does not exist."""
         return not self.path.exists() or os.access(self.path, os.W_OK)
 
     def __enter__(self) -> "RunFolder":
@@ -80,7 +80,7 @@ class RunFolder:
         except OSError as error:
             raise OSError(
                 f"The run store {str(self.path.parent)!r} cannot be used ({error.strerror or error}); set FEDLIB_RUNS "
-                f"to a folder that can be written."
+                f"to a writable folder."
             ) from error
         return self
 
@@ -101,7 +101,7 @@ class RunFolder:
             with safetensors.safe_open(self.file, framework="pt") as opened:
                 meta = opened.metadata() or {}
                 wanted = opened.keys() if names is None else names
-                tensors = {name: opened.get_tensor(name).clone() for name in wanted}  # or the file would stay open
+                tensors = {name: opened.get_tensor(name).clone() for name in wanted}  # a view would keep the file open
         except safetensors.SafetensorError as error:
             raise ValueError(
                 f"The run file {str(self.file)!r} is damaged ({error}); delete it to run again."
@@ -118,13 +118,13 @@ class RunFolder:
         return Checkpoint(int(meta["round"]), tensors)
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """Replace the checkpoint in one step; after a crash the folder holds the old or the new one, complete."""
+        """Replace the checkpoint atomically: after a crash the folder has the complete old or new one."""
         if not (self.path / "config.json").exists():
             write_text(self.path / "config.json", json.dumps(self.config, indent=2, sort_keys=True) + "\n")
         tensors = {name: t.detach().cpu().contiguous() for name, t in checkpoint.tensors.items()}
         seen: set[int] = set()
         for name, t in tensors.items():
-            if (memory := t.untyped_storage().data_ptr()) in seen:  # memory of an earlier tensor: a file needs a copy
+            if (memory := t.untyped_storage().data_ptr()) in seen:  # shared memory: a file needs a copy
                 tensors[name] = t.clone()
             seen.add(memory)
         meta = {"format": FORMAT, "round": str(checkpoint.round)}
@@ -153,8 +153,8 @@ def flatten(state: Tree) -> dict[str, Tensor]:
     for path, value in zip(keys(state), tree_leaves(state), strict=True):
         if not isinstance(value, Tensor):
             raise TypeError(
-                f"{'/'.join(path)} in the state of this algorithm is {value!r}; a state is made of tensors, and "
-                f"torch.tensor({value!r}) would be one."
+                f"{'/'.join(path)} in the state of this algorithm is {value!r}; a state consists of tensors, so "
+                f"use torch.tensor({value!r})."
             )
     return {"/".join(("state", *path)): t for path, t in zip(keys(state), tree_leaves(state), strict=True)}
 

@@ -20,13 +20,13 @@ from fedlib.runs.session import check_device
 from fedlib.runs.store import RunFolder, address
 from fedlib.runs.work import Work, cores, execute, execute_on_streams, together
 
-ELSEWHERE = {  # arguments of `run` that are no arguments of a cell
+ELSEWHERE = {  # arguments of `run` that a cell may not have
     "progress": "fl.sweep(..., progress=...)",
     "store": "fl.sweep(..., store=...)",
     "debug": "fl.run(..., debug=True) for one cell",
 }
-STREAMS = 8  # of a GPU: one thread starts work for about so many
-SEVERAL = (list, tuple, range, np.ndarray, pd.Series, pd.Index)  # but no NamedTuple, such as an algorithm
+STREAMS = 8  # of a GPU: about as many as one thread can keep busy
+SEVERAL = (list, tuple, range, np.ndarray, pd.Series, pd.Index)  # except a NamedTuple, such as an algorithm
 Cell = Mapping[str, Any]  # arguments of `run` by name
 
 
@@ -77,7 +77,7 @@ class Sweep(NamedTuple):
 
 
 def grid(**axes: object) -> list[dict[str, object]]:
-    """All combinations of the arguments that have several values; other values are the same in every cell.
+    """Combine all arguments that have several values; other values are the same in every cell.
 
     Args:
         axes: arguments of `fl.run` by name, each a value, or several values: a list, a tuple, a range, an array, or a
@@ -105,7 +105,7 @@ def sweep(
     progress: bool = True,
     store: str | Path | None = None,
 ) -> Sweep:
-    """Run every cell (the arguments of `fl.run`) and return the results in the order given.
+    """Run every cell (the arguments of `fl.run`) and return the results in the order of the cells.
 
     Cells that are already in the run store are read; equal cells are run once. With the stacked backend, cells that
     differ only in their seed or in the partition of the data are trained as one stack. Other cells run at the same time
@@ -113,11 +113,11 @@ def sweep(
     differ by rounding.
 
     Args:
-        cells: arguments of `fl.run` by name but `progress`, `store` and `debug`, one dict per run, as `fl.grid` makes
-            them.
-        jobs: runs at the same time, at least 1: on a CPU in processes of one thread each (None: one per core this
-            process may use); with the stacked backend on a GPU on CUDA streams of this process (None: 8), fewer if
-            their cohorts together have more than 128 clients.
+        cells: arguments of `fl.run` by name except `progress`, `store` and `debug`, one dict per run, as `fl.grid`
+            makes them.
+        jobs: number of runs at the same time, at least 1: on a CPU in processes of one thread each (None: one per core
+            that this process may use); with the stacked backend on a GPU on CUDA streams of this process (None: 8),
+            fewer if their cohorts together have more than 128 clients.
         ray: address of a Ray cluster to use instead, "auto", "host:port" or "ray://host:port". None: the environment
             variable RAY_ADDRESS, else no cluster. Cells of a lost machine are run again on another one; only this
             process writes the run store.
@@ -126,7 +126,7 @@ def sweep(
         store: folder of the run store, as in `fl.run`.
 
     Returns:
-        The results in the order of the cells, with the labels of each.
+        The results, with the labels of each cell.
 
     Raises:
         ValueError: an argument of a cell is not allowed, or the cluster cannot be used; raised before any run starts.
@@ -151,7 +151,7 @@ def sweep(
             raise ValueError(f"cells[{position}] lacks {min(missing)!r}; a cell holds the arguments of fl.run.")
         for name, instead in ELSEWHERE.items():
             if name in cell:
-                raise ValueError(f"cells[{position}] holds {name!r}, which is the same for all cells; say {instead}.")
+                raise ValueError(f"cells[{position}] holds {name!r}, which is the same for all cells; use {instead}.")
     cells = [dict(cell) for cell in cells]
     check_count("number of cells", len(cells))
     share = 0.0  # of a GPU

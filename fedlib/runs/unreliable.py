@@ -19,12 +19,12 @@ from fedlib.training.phase import Phase, Trainer
 
 
 def unreliable(method: Algorithm, dropout: float, stragglers: float) -> Algorithm:
-    """`method` with dropout of sampled clients from a round, and with stragglers, with these probabilities.
+    """`method` with dropout of sampled clients from a round, and with stragglers, at these probabilities.
 
-    A client that drops out has received the downloads before the first client trains or sends. It sends nothing and
-    keeps its old state; the others carry out the round without it. A round without any client changes nothing, and the
-    method does not count it: a step that belongs to its first round, or to a later one, is not lost. A straggler takes
-    the first part of the steps of each local training: a share of them that is drawn for the round, at least one step.
+    A client that drops out receives all downloads before the first client trains or sends. It sends nothing and keeps
+    its old state; the others carry out the round without it. A round without any client changes nothing, and the
+    method does not count it, so that a step of its first or of a later round is not lost. A straggler takes
+    the first part of the steps of each local training: a share drawn for the round, at least one step.
     """
 
     def init(model, federation):  # copies: tensors of a checkpoint must not share memory
@@ -45,7 +45,7 @@ def unreliable(method: Algorithm, dropout: float, stragglers: float) -> Algorith
 
 
 def stopping(trainer: Trainer, done: Mapping[int, float]) -> Trainer:
-    """Stop each client after the share `done` of its steps, by client number, rounded up."""
+    """Stop each client after the share of its steps, rounded up, that `done` has for its number."""
 
     def train(phase: Phase) -> Any:
         steps = [math.ceil(done[i] * len(index)) for i, index in zip(phase.clients, phase.batches, strict=True)]
@@ -57,7 +57,7 @@ def stopping(trainer: Trainer, done: Mapping[int, float]) -> Trainer:
 
 
 def received(method: Algorithm, state: Tree, cohort: Cohort) -> int:
-    """Bytes that the clients of a round receive before the first of them trains or sends; nothing changes."""
+    """Bytes that the clients of a round receive before the first of them trains or sends; no state changes."""
     if not cohort.size:
         return 0
     channel, copied = Download(cohort.channel.statistics), tree_map(torch.clone, state)

@@ -28,7 +28,7 @@ MEMORY_MAP = "1M"  # larger arrays (the images) are shared with the workers as o
 
 
 class Work(NamedTuple):
-    """Unfinished runs of a sweep: their arguments `cells`, and `tasks`, positions of the cells of one process."""
+    """Unfinished runs of a sweep: their arguments `cells`, and `tasks`, the positions of the cells of each process."""
 
     cells: list[dict[str, Any]]
     tasks: list[list[int]]
@@ -63,11 +63,11 @@ def run_task(cells: Sequence[Mapping[str, Any]], store: str | Path | None, repor
 
 
 def _task(plans: Sequence[Plan], store: str | Path | None, reports: Sequence[Callable[[int], None]]) -> Task:
-    """The runs of some plans, which share images and trainer."""
+    """Task of plans that share images and trainer."""
     first = Session(plans[0], store=store)
 
     def run(plan: Plan, report: Callable[[int], None], trainer: Trainer) -> None:
-        plan = plan._replace(algorithm=plans[0].algorithm)  # equal; all runs share its loss function
+        plan = plan._replace(algorithm=plans[0].algorithm)  # an equal one, so that all runs share the loss function
         carry_out(plan, Session(plan, like=first, trainer=trainer), report, store)
 
     return Task([partial(run, *each) for each in zip(plans, reports, strict=True)], first.trainer)

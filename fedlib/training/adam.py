@@ -1,4 +1,4 @@
-"""Adam (Kingma and Ba, ICLR 2015) with its state in plain tensors, which are checkpointed with everything else."""
+"""Adam (Kingma and Ba, ICLR 2015) with its state in plain tensors, which are checkpointed with the rest."""
 
 from collections.abc import Callable, Iterable, Sequence
 
@@ -24,8 +24,8 @@ def step_of_adam(
     fused: bool,
 ) -> None:
     """Move `w` one step along `gradient`, in place, and update its moments and step counts `taken`."""
-    # The function behind `torch.optim.Adam`, whose first use imports a compiler. A fused step is one operation, faster
-    # and with other rounding; it reads a gradient in memory order, so a transposed one is copied first.
+    # The function behind `torch.optim.Adam`, whose first use imports a compiler. A fused step is a single, faster
+    # operation that rounds differently; it reads gradients in memory order, so a transposed one is copied first.
     gradient = [g.contiguous() for g in gradient]
     with torch.no_grad():
         functional(list(w), gradient, list(first), list(second), [], list(taken), **OPTIONS, fused=fused, lr=lr)
@@ -41,8 +41,8 @@ def adam(
     lr: float,
     fused: bool = False,
 ) -> Params:
-    """Take one step of Adam on loss(w, *batch) for each batch; returns the new `w`."""
-    # The moments `first` and `second` after `taken` steps (zeros before the first one) name the trained entries;
+    """Take one step of Adam on loss(w, *batch) for each batch; return the new `w`."""
+    # The moments `first` and `second` after `taken` steps (zeros before the first step) name the trained entries;
     # moments and `w` change in place. The loss may change other entries of `w` (BatchNorm statistics).
     free = [w[name].requires_grad_() for name in first]
     steps = [torch.full((), float(taken), device=t.device if fused else None) for t in free]

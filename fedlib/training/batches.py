@@ -18,8 +18,8 @@ BRIGHTEST = {"unit": 1.0, "raw": 255.0}  # value of a white pixel
 class Batch(NamedTuple):
     """Input of a client's loss: normalised images x [batch, C, H, W], labels y [batch], and the architecture.
 
-    `draws` are the random numbers of the step, by name, which the method drew beforehand (see `train`); `index`, int64
-    [batch], are the positions of the images in `Images`.
+    `draws` are the random numbers of the step by name, drawn beforehand (see `train`); `index`, int64 [batch], are the
+    positions of the images in `Images`.
     """
 
     x: Tensor
@@ -51,7 +51,7 @@ class Images(NamedTuple):
 
 
 def _at(t: Tensor, index: Tensor) -> Tensor:
-    """`t[index]`, in half the time on a CPU."""
+    """`t[index]`, twice as fast on a CPU."""
     return t.index_select(0, index.flatten()).unflatten(0, index.shape)
 
 
@@ -59,7 +59,7 @@ def on_device(data: Dataset, device: torch.device, dtype: torch.dtype = torch.fl
     """Copy `data` to `device` once, as uint8. On a CPU the arrays are shared, not copied, and never written.
 
     A batch is (pixel - mean) / std per channel, where mean and std are those of the whole data set with pixels scaled
-    to [0, 1]. With `pixels="raw"` pixels go from 0 to 255, with the same mean and std.
+    to [0, 1]. With `pixels="raw"` pixels range from 0 to 255, with the same mean and std.
     """
     mean, std = (torch.tensor(v, dtype=dtype, device=device)[:, None, None] for v in (data.mean, data.std))
     return Images(
@@ -95,7 +95,7 @@ def client_batches(
     backend or the number of workers. The last batch of an epoch is filled up with the first samples of the permutation:
     all batches have the same shape, and BatchNorm never gets a single sample. A step takes `per_step` consecutive
     batches; remaining batches of an epoch are dropped. A client with fewer batches takes one step per epoch, filled up
-    in the same way.
+    likewise.
     """
     steps, width = max(-(-len(samples) // batch_size) // per_step, 1), per_step * batch_size
     permutations = (generator(*stream, epoch).permutation(samples) for epoch in epochs)

@@ -39,14 +39,14 @@ class Cohort:
     images: Images
     federation: Federation
     ids: np.ndarray  # int64 [k], ascending, on the host
-    clients: Tensor  # the same on the device
+    clients: Tensor  # `ids` on the device
     architectures: Sequence[Assignment]  # all architectures of the run, each with its clients
     round: int
     rounds: int
     local: Local
     seed: int
     trainer: Trainer
-    architecture: int | None = None  # position in `architectures`, if it is the same for all clients
+    architecture: int | None = None  # position in `architectures`, if all clients have the same one
     rows: Tensor | None = None  # int64 [k]: rows of the clients in the stack of this architecture
     public: Images | None = None
     purpose: str = TRAIN
@@ -91,7 +91,7 @@ class Cohort:
         return take(v.stacks[self.architecture], self.rows) if isinstance(v, PerArchitecture) else take(v, self.clients)
 
     def keep(self, v: Stacks, rows: Tree) -> Stacks:
-        """Replace the rows of these clients in `v`, in place, by `rows` [k, ...]; returns `v`."""
+        """Replace the rows of these clients in `v`, in place, by `rows` [k, ...]; return `v`."""
         if isinstance(v, PerArchitecture):
             put(v.stacks[self.architecture], self.rows, rows)
             return v
@@ -145,8 +145,8 @@ class Cohort:
 
 
 def with_statistics(w: Tree, statistics: Params) -> Tree:
-    """Replace the BatchNorm statistics in `w`, the weights of a network or a tree with them, by `statistics`."""
-    # of several networks with a statistic of the same name, in the first one
+    """Replace the BatchNorm statistics in `w` (weights of a network, or a tree of such) by `statistics`."""
+    # if several networks have a statistic of the same name, in the first of them
     leaves, structure = tree_flatten(w)
     for name, i in places(w, statistics).items():
         leaves[i] = statistics[name]

@@ -28,7 +28,7 @@ def logits(model: Model, w: Params, images: Images, index: Tensor, forward: Forw
 
 
 class Evaluation:
-    """Evaluation of each client's model on the samples `samples[i]`, indices of client i."""
+    """Evaluation of the model of each client i on the samples with the indices `samples[i]`."""
 
     def __init__(self, images: Images, samples: Sequence[np.ndarray], stacked: bool = False, metrics: bool = False):
         device = images.y.device
@@ -62,7 +62,7 @@ class Evaluation:
         return torch.cat([logits(model, row(models, i), self.images, index, forward) for i, index in indices])
 
     def _stacked_outputs(self, model: Model, models: Tree, forward: Forward | None) -> Tensor:
-        """`outputs`, for a block of clients at a time."""
+        """`outputs`, for one block of clients at a time."""
         block_forward, out = vmap(forward or model), None
         for clients, positions in self.blocks:
             x = self.images.batch(self.index[positions], model).x  # [clients of the block, longest, C, H, W]
@@ -177,7 +177,7 @@ def _moments(x: Tensor) -> tuple[int, Tensor, Tensor]:
 
 def _blocks(sizes: Sequence[int]) -> Iterator[tuple[Tensor, Tensor]]:
     """Blocks of clients of similar size: client numbers [g], positions of their samples [g, longest]."""
-    # A block has at most CHUNK_GPU samples, or one client; the last sample of a client fills up to the longest.
+    # A block has at most CHUNK_GPU samples, or one client; shorter clients are padded with their last sample.
     n = torch.tensor(sizes)
     first, order = n.cumsum(0) - n, n.argsort(descending=True, stable=True)
     while len(order):

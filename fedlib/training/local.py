@@ -37,26 +37,26 @@ def train(
 
     Args:
         cohort: the clients.
-        loss: `loss(w, batch, *context)` is a scalar, the loss of ONE client. Define it once, outside of `round`, and
-            pass what changes as context: a GPU compiles it once, and seeds share a stack, only if it stays the same
-            function. It must not draw random numbers; see `draws`.
+        loss: `loss(w, batch, *context)` returns the loss of ONE client, a scalar. Define it once, outside `round`, and
+            pass changing values as context: only if it stays the same function is it compiled once on a GPU, and can
+            seeds share a stack. It must not draw random numbers; see `draws`.
         w: the weights that the clients start from, a stack [k, ...].
-        context: stacks [k, ...]; the loss of a client is given its row of each.
+        context: stacks [k, ...]; the loss of a client receives its row of each stack.
         name: name of the random stream of the mini-batches. Several trainings of one round on the same epochs need
             different names to get different batches.
         epochs: numbers of the epochs in that stream (default: all local epochs): training over range(0, 4) and then
             over range(4, 5) takes the same batches as over range(0, 5).
-        steps: the largest number of steps of a client (default: no limit).
+        steps: maximum number of steps of a client (default: no limit).
         batch_size: samples per mini-batch (default: the run's).
         trainable: names of the entries or fields of `w` that the optimiser moves (default: all). BatchNorm statistics
             are updated by every forward pass.
         written: names of the entries or fields of `w` that the loss itself writes, in place.
         lr: step size (default: the run's).
-        clip: the largest norm of the gradient of all trainable entries (default: no limit).
+        clip: maximum norm of the gradient of all trainable entries (default: no limit).
         samples: indices to train on, k times int64 [n_i] (default: the client's train samples).
-        batches_per_step: number of consecutive mini-batches of an epoch that one step joins; `batch.split(n)` separates
-            them. Mini-batches left over are dropped; a client with fewer takes one step per epoch.
-        repeats: number of times that every step is taken in a row.
+        batches_per_step: number of consecutive mini-batches of an epoch that form one step; `batch.split(n)` separates
+            them. Remaining mini-batches are dropped; a client with fewer takes one step per epoch.
+        repeats: number of times that each step is taken in a row.
         draws: `draws(rng, client, steps)` draws the random numbers of a loss beforehand, {name: [steps, ...]}, on the
             host, from a stream of this round, client and training; `batch.draws` holds the numbers of the step.
 

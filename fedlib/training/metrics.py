@@ -1,7 +1,7 @@
 """Client metrics besides accuracy: weighted F1 and weighted one-vs-rest AUC (FedCS, section 5).
 
-The class averages have weights n_c / N over the classes of the client. The metrics equal scikit-learn's `f1_score` and
-`roc_auc_score` with average="weighted" where these are defined, and are much faster.
+Averages over the classes of a client have weights n_c / N. F1, and AUC with smoothing=0, equal scikit-learn's
+`f1_score` and `roc_auc_score` with average="weighted" where these are defined, and are much faster.
 """
 
 from collections.abc import Sequence
@@ -25,8 +25,8 @@ def weighted_f1(y: np.ndarray, prediction: np.ndarray) -> float:
 
 def weighted_auc(y: np.ndarray, q: np.ndarray, smoothing: float = 1.0) -> float:
     """AUC sum_c n_c/N (U_c + s/2) / (n_c (N - n_c) + s), in [0, 1]; labels [N], probabilities q [N, n_classes]."""
-    # U_c counts pairs of a sample of class c and one of another class in which the first has the larger q_c; a tie
-    # counts 1/2. The Laplace smoothing s adds s pairs that count 1/2, so that a client with one class gets 0.5.
+    # U_c counts pairs of a sample of class c and one of another class in which the former has the larger q_c; ties
+    # count 1/2. The Laplace smoothing s adds s pairs that count 1/2, so that a client with one class gets 0.5.
     member = y[:, None] == np.arange(q.shape[1])
     n = member.sum(0)
     U = (stats.rankdata(q, axis=0) * member).sum(0) - n * (n + 1) / 2

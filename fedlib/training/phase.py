@@ -27,7 +27,7 @@ class Phase(NamedTuple):
     w: Tree  # [k, ...]: initial weights of the clients
     batches: tuple[Tensor, ...]  # k times int64 [steps_i, batch], on the host
     context: tuple[Tree, ...]  # stacks [k, ...]; the loss of a client receives its row
-    roles: tuple[str, ...]  # of the tensors of `w`: TRAINED; WRITTEN in place by a forward pass or the loss; FROZEN
+    roles: tuple[str, ...]  # of the tensors of `w`: TRAINED, WRITTEN in place by a forward pass or the loss, FROZEN
     lr: float
     stream: Stream | None  # of random numbers in the model, such as dropout; None: random numbers are an error
     clip: float | None = None  # largest norm of a client's gradient over all trained tensors
@@ -45,7 +45,7 @@ def roles(
     w: Tree, trainable: Collection[str] | None = None, written: Collection[str] = (), frozen: Collection[str] = ()
 ) -> tuple[str, ...]:
     """Role of each tensor of `w`, by the names in its path."""
-    # WRITTEN: BatchNorm statistics and names in `written`; then FROZEN: names in `frozen` or outside of `trainable`
+    # WRITTEN: BatchNorm statistics and names in `written`; then FROZEN: names in `frozen` or not in `trainable`
 
     def role(path: tuple[str, ...]) -> str:
         if (path and is_statistic(path[-1])) or not set(written).isdisjoint(path):
@@ -57,7 +57,7 @@ def roles(
 
 
 def kind(phase: Phase) -> tuple:
-    """Key of phases that can share a `Program` and a stack: equal but for weights, samples, step size and seed."""
+    """Key of phases that can share a `Program` and a stack: equal except for weights, samples, step size and seed."""
 
     def shapes(stack: Tree) -> tuple:
         return tuple((path, t.shape[1:], str(t.dtype)) for path, t in zip(keys(stack), tree_leaves(stack), strict=True))
