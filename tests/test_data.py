@@ -268,7 +268,7 @@ def test_grey_images_get_one_channel_and_writers_become_domains(tmp_path):
         ({"x_train": pictures(6, 20)}, "x_train is uint8 of shape (6, 20)"),
         ({"x_test": pictures(3, 5, 5, 3)}, "must have one shape"),
         ({"y_train": np.arange(5) % 3}, "y_train has shape (5,), but x_train has 6 images"),
-        ({"y_train": np.arange(6) % 3 + 0.5}, "must be whole numbers"),
+        ({"y_train": np.arange(6) % 3 + 0.5}, "values that are not whole numbers"),
         ({"y_train": np.full(6, np.nan)}, "y has float64 values that are not whole numbers"),
         ({"y_train": np.arange(6) % 3 * 2, "classes": np.array(["a", "b", "c", "d", "e"])}, "an empty class"),
         ({"y_train": np.arange(6) % 3 - 1}, "y has the label -1; images without a class must be left out."),

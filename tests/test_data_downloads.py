@@ -502,7 +502,7 @@ FAULTS = {  # of a set: its file as it is, and what is wrong with it
     "domainnet, an image is missing": (zipped({"sketch/README": b"text"}), ""),
     "domainnet, not an image": (zipped({name: b"text" for name in domainnet_files()[1] if "sketch/" in name}), ""),
     "femnist, not an archive": (CONTENT, "not a zip file"),
-    "femnist, no file": (zipped({"README.md": b"text"}), "it holds no JSON files"),
+    "femnist, no file": (zipped({"README.md": b"text"}), "it has no JSON files"),
     "femnist, not JSON": (zipped({"all_data/a.json": b"text"}), "Expecting value"),
     "femnist, a list": (zipped({"all_data/a.json": b"[]"}), r"a\.json is not in LEAF's format"),
     "femnist, a wrong size": (one_writer(pictures(2, 28, 28), [1]), "lists 1 images of w"),

@@ -198,7 +198,7 @@ def test_a_partitioner_that_cannot_be_used_is_one_sentence(tiny, monkeypatch):
         fl.flower(0.5)
     used = Halves()
     used.dataset = "mine"
-    with pytest.raises(ValueError, match="the Halves has a data set already; make it without one"):
+    with pytest.raises(ValueError, match="the Halves already has a data set; create it without one"):
         fl.flower(used)
     greedy, idle = Halves(), Halves()
     monkeypatch.setattr(Halves, "load_partition", lambda self, i: self.dataset.select(range(5 * (self is not None))))

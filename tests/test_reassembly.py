@@ -72,7 +72,7 @@ def test_dropout_stays_with_its_network():
 
 
 def test_networks_that_are_no_sequence_are_refused():
-    with pytest.raises(ValueError, match="model='mobilenetv2' cannot be cut into blocks; it is no sequence of layers"):
+    with pytest.raises(ValueError, match="'mobilenetv2' cannot be cut into blocks; it is not a sequence of layers"):
         decompose(model_of("mobilenetv2"))
     odd = build("odd", lambda s, n: nn.Sequential(nn.Flatten(), nn.LayerNorm(12), nn.Linear(12, n)), (3, 2, 2), 4, 0)
     with pytest.raises(ValueError, match="model='odd' cannot be cut into blocks; 1 is an unknown LayerNorm"):

@@ -1,4 +1,4 @@
-"""APFL (Deng et al., 2020, Algorithm 1): every client is served a mixture of a personal model and the global one."""
+"""APFL (Deng et al., 2020, Algorithm 1): every client uses a mixture of a personal and the global model."""
 
 from typing import Annotated, NamedTuple
 
@@ -18,7 +18,7 @@ class State(NamedTuple):
 
 
 class Client(NamedTuple):
-    """Trained by a client: its personal weights, its copy of the global model, and the mixing weight alpha."""
+    """Entries that a client trains: personal weights, a copy of the global model, and the mixing weight alpha."""
 
     v: Params
     w: Params
@@ -34,22 +34,22 @@ def mixture(v: Params, w: Params, alpha: Tensor) -> Params:
 def apfl(alpha: Annotated[float, at_least(0), at_most(1)] = 0.5, adaptive: bool = True) -> Algorithm:
     """Personal models, trained and evaluated in a mixture with the global model.
 
-    On each batch a client takes a step with w_i, its copy of the global model, down cross-entropy, and one with its
-    personal v_i down the cross-entropy of the mixture alpha_i v_i + (1 - alpha_i) w_i, in which w_i is a constant. If
-    alpha is adaptive, the client first takes one step with alpha_i down the same cross-entropy, on the first batch of
-    the round, and clips it to [0, 1]. The server sets w to the unweighted mean of all w_i; v_i and alpha_i stay with
+    On each batch a client updates w_i, its copy of the global model, by a gradient step on cross-entropy, and its
+    personal v_i by one on the cross-entropy of the mixture alpha_i v_i + (1 - alpha_i) w_i, in which w_i is a constant.
+    With `adaptive` the client first updates alpha_i by one step on the cross-entropy of the mixture, on the first batch
+    of the round, and clips it to [0, 1]. The server sets w to the unweighted mean of all w_i; v_i and alpha_i stay with
     the client.
 
-    BatchNorm's affine parameters are mixed like all weights. Running statistics of w_i follow w_i, those of v_i the
-    mixture. A client is evaluated with alpha_i v_i + (1 - alpha_i) w, running statistics included; one that never took
-    part has the initial v_i and alpha_i.
+    BatchNorm's affine parameters are mixed like all weights. Running statistics of w_i are updated by passes of w_i,
+    those of v_i by passes of the mixture. A client is evaluated with alpha_i v_i + (1 - alpha_i) w, running statistics
+    included; a client that never took part has the initial v_i and alpha_i.
 
-    If it is not adaptive, `alpha=1` is Local-Only, and `alpha=0` is FedAvg with equal client weights.
+    With `adaptive=False`, `alpha=1` is Local-Only, and `alpha=0` is FedAvg with equal client weights.
 
     Args:
-        alpha: weight of the personal model, from 0 to 1; its initial value, if it is adaptive. The paper's fixed values
+        alpha: weight of the personal model, from 0 to 1; with `adaptive` its initial value. The paper's fixed values
             are 0.25, 0.5 and 0.75.
-        adaptive: whether every client adapts its own alpha_i, once a round, as the authors' code does.
+        adaptive: whether every client adapts its alpha_i once per round, as in the authors' code.
 
     Source:
         Deng et al., "Adaptive Personalized Federated Learning", arXiv:2003.13461, 2020, Algorithm 1.

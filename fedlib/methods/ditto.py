@@ -25,15 +25,15 @@ def ditto(
     BatchNorm's running statistics. The server averages w_i as in FedAvg, each client weighted with its number of train
     samples; v_i stays with the client and never reaches the global model.
 
-    BatchNorm is averaged in w and personal in v_i. A client is evaluated with v_i; one that never took part has the
-    initial model.
+    BatchNorm is averaged in w and personal in v_i. A client is evaluated with v_i; a client that never took part
+    has the initial model.
 
-    `lam=0` is Local-Only. The global model is that of FedAvg, whatever `lam` is.
+    `lam=0` is Local-Only. The global model is that of FedAvg for every `lam`.
 
     Args:
         lam: strength of the pull towards the global model, at least 0. The paper's clients choose from 0.1, 1 and 2,
             and those with few samples take 1.
-        personal_epochs: epochs of v_i in a round, at least 0. None: the run's local epochs.
+        personal_epochs: epochs of training v_i in a round, at least 0. None: the run's local epochs.
 
     Source:
         Li et al., "Ditto: Fair and Robust Federated Learning Through Personalization", ICML 2021, Algorithm 1.

@@ -46,7 +46,7 @@ def fccl(
     Before its first round a client trains for `warm_up` epochs on its train samples. In a round it first minimises
     `correlation_loss` on the unlabelled public images, between its logits and the mean logits of all clients. Then it
     minimises, for the local epochs, cross-entropy + KL(inter || z) + KL(intra || z) on its train samples, where z are
-    the model's logits. Inter are the logits of the client's model at the end of its last round, intra those of its
+    the model's logits, inter the logits of the client's model at the end of its last round, and intra those of its
     model after the warm-up; both teachers are frozen.
 
     Only logits of the public images are sent. The server takes their unweighted mean. The logits are those of the
@@ -56,7 +56,7 @@ def fccl(
 
     Args:
         warm_up: epochs on the train samples before a client's first round, at least 0.
-        weight: of pairs of different classes in `correlation_loss`, at least 0; the paper has 0.0051.
+        weight: weight of pairs of different classes in `correlation_loss`, at least 0; the paper has 0.0051.
         public_epochs: epochs on the public images in a round, at least 1.
         public_batch: public images in a batch, at least 2.
 

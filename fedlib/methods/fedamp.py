@@ -27,7 +27,7 @@ def cloud_weights(sq: Tensor, clients: Tensor, uploaded: Tensor, alpha: float, s
     """Weights xi_ij of the models j in the cloud model of client i; every row sums to 1.
 
     xi_ij = alpha exp(-||w_i - w_j||^2 / sigma) / sigma for every other client j that has uploaded a model, divided by
-    their sum if it is larger than 1; the rest of 1 is the weight of client i itself.
+    their sum if it is larger than 1; the weight of client i itself is 1 minus their sum.
     """
     # squared distances sq [k, n], clients [k], uploaded [n] -> [k, n]
     self = clients[:, None] == torch.arange(sq.shape[1], device=sq.device)
@@ -47,10 +47,10 @@ def fedamp(
     The server keeps the last upload w_j of every client and sends client i the cloud model u_i = sum_j xi_ij w_j, with
     the weights xi of `cloud_weights`. The client starts from u_i and minimises cross-entropy + lam / (2 alpha)
     ||w - u_i||^2. Before the first upload, u_i is the client's own model. A client that never took part has the initial
-    model, which has no weight for others.
+    model, which has weight 0 for others.
 
     While the models of n clients are close together, the other clients have a total weight of (n - 1) alpha / sigma.
-    Choose sigma larger than (n - 1) alpha, or a client's own model has no weight.
+    Choose sigma larger than (n - 1) alpha, or a client's own model has weight 0.
 
     BatchNorm, affine parameters and running statistics alike, is mixed with the same weights; distances are over the
     parameters only. Every client is evaluated with u_i, or with u_i after fine-tuning, if the run has any.

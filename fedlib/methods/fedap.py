@@ -15,9 +15,9 @@ from fedlib.training.evaluation import batchnorm_inputs
 
 
 class State(NamedTuple):
-    """The entries of the model besides BatchNorm are shared in the warm-up and personal afterwards."""
+    """All entries of the model except BatchNorm are shared in the warm-up and personal afterwards."""
 
-    theta: Shared | Params  # entries besides BatchNorm: [n_clients, ...]
+    theta: Shared | Params  # entries except BatchNorm: [n_clients, ...]
     v: Params  # BatchNorm [n_clients, ...]
     weights: Tensor  # W [n_clients, n_clients], rows sum to 1; the identity in the warm-up and for unseen clients
 
@@ -46,9 +46,9 @@ def fedap(
 
     The server computes W once, right after the warm-up, by `neighbour_weights`. The distance d_ij is a sum over
     BatchNorm layers of 2-Wasserstein distances between two Gaussians, which have the mean and standard deviation of the
-    layer's inputs over all train samples of a client, in its own model and in evaluation mode. For that, all clients
-    but the unseen ones receive the shared part once more and send these statistics. That includes a client that was
-    never sampled in the warm-up, with its initial BatchNorm, because it may be sampled later.
+    layer's inputs over all train samples of a client, in the client's model in evaluation mode. For that, all clients
+    except unseen ones receive the shared part once more and send these statistics. A client that was never sampled in
+    the warm-up sends them with its initial BatchNorm, because it may be sampled later.
 
     `warm_up=1` is FedBN; `self_weight=1` is FedBN followed by Local-Only.
 

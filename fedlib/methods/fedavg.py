@@ -6,7 +6,7 @@ from fedlib.training import Cohort, cross_entropy, train
 
 
 def fedavg_round(w: Params, cohort: Cohort) -> Params:
-    """Carry out one round of FedAvg: send w [...], train it on the clients, average the results by train samples."""
+    """Carry out a round of FedAvg: send w [...], train it on the clients, and average the results by train samples."""
     w_i = train(cohort, cross_entropy, cohort.broadcast(w))  # [k, ...]
     return client_mean(cohort.receive(w_i), cohort.n_samples)
 

@@ -16,7 +16,7 @@ def fedbabu(tuned: Literal["all", "head", "body"] = "all") -> Algorithm:
     weighted with its number of train samples. BatchNorm belongs to the body and is averaged.
 
     A client is evaluated with a copy of the global model after `tune_epochs` epochs of fine-tuning on its train samples
-    (`when="after"`); with `when="before"` with the global model itself. Fine-tuning changes no state.
+    (`when="after"`); `when="before"` is the global model itself. Fine-tuning changes no state.
 
     Without fine-tuning this is FedAvg with a frozen head, or FedRep with as many body epochs as local epochs.
 

@@ -22,7 +22,7 @@ class State(NamedTuple):
 
 
 def usefulness(losses: Tensor, distances: Tensor) -> Tensor:
-    """Usefulness v_j = (L_i(theta_i) - L_i(theta_j)) / (||theta_j - theta_i|| + 1e-5), the loss decrease per length."""
+    """Usefulness v_j = (L_i(theta_i) - L_i(theta_j)) / (||theta_j - theta_i|| + 1e-5), loss decrease per distance."""
     # validation losses [k, 1 + m], the client's own model first; distances [k, m] -> [k, m]
     return (losses[:, :1] - losses[:, 1:]) / (distances + 1e-5)
 
@@ -40,7 +40,7 @@ def hold_out(cohort: Cohort, share: float) -> tuple[list[np.ndarray], list[np.nd
     training, held_out = [], []
     for i, samples in zip(cohort.ids, cohort.samples, strict=True):
         if len(samples) < 2:
-            raise ValueError(f"client {i} has one training sample; it needs two, one of them for validation.")
+            raise ValueError(f"client {i} has one train sample; it needs at least two, one of them for validation.")
         n = min(max(round(share * len(samples)), 1), len(samples) - 1)
         training.append(samples[:-n])
         held_out.append(samples[-n:])
@@ -66,7 +66,7 @@ def models_for(cohort: Cohort, state: State, neighbours: int, explore: float) ->
     random, known = (t.masked_fill(itself, torch.finfo(t.dtype).min) for t in (random, known))
     chosen = [clients[:, None]]
     for exploring in explores:
-        best = torch.where(exploring, random, known).argmax(1, keepdim=True)  # the first of several equal ones
+        best = torch.where(exploring, random, known).argmax(1, keepdim=True)  # the first of several equal values
         chosen.append(candidates.gather(1, best))
         random, known = (t.scatter(1, best, -math.inf) for t in (random, known))
     return torch.cat(chosen, 1)
@@ -79,7 +79,7 @@ def fedfomo(
     explore: Annotated[float, at_least(0), at_most(1)] = 0.3,
     explore_decay: Annotated[float, at_least(0), at_most(1)] = 0.05,
 ) -> Algorithm:
-    """Personal models, mixed with those of other clients that lower the validation loss, then trained.
+    """Personal models, mixed with other clients' models that lower the validation loss, then trained.
 
     The server sends client i its own model theta_i and the models theta_j of `neighbours` participants of the last
     round, those with the largest affinity P_ij (`models_for`). The client rates them by `usefulness` on validation

@@ -30,16 +30,16 @@ def fedmd(
     """Distillation of the mean logits on public images into different networks.
 
     Before its first round a client minimises cross-entropy for `warm_up` epochs on the labelled public images, then for
-    as many on its train samples. (In the paper all clients do so before the first round, with the same result.)
+    as many epochs on its train samples. (In the paper all clients do so before the first round, with the same result.)
     In a round each client sends its logits of `shown` random public images, in evaluation mode. The server sends back
     their unweighted mean, the scores.
 
-    A client then trains twice: in the digest for `digest_epochs` on the mean absolute error between its logits and
-    these scores, in the revisit for the local epochs on cross-entropy on its train samples. Models are private,
+    A client then minimises, in the digest, for `digest_epochs` the mean absolute error between its logits and these
+    scores and, in the revisit, for the local epochs the cross-entropy of its train samples. Models are private,
     BatchNorm included, and may have different architectures. Every client is evaluated with its own model.
 
     Args:
-        warm_up: epochs on each of the two sets before a client's first round, at least 0.
+        warm_up: epochs on each of these two sets of images before a client's first round, at least 0.
         digest_epochs: epochs of the digest, at least 1.
         shown: public images per round, at least 1; all of them if there are fewer.
 

@@ -34,7 +34,7 @@ def no_prototypes(model: Model) -> Prototypes:
 
 
 def sent_prototypes(prototypes: Prototypes, cohort: Cohort) -> Prototypes:
-    """Send the prototypes to the clients, [...] -> [k, ...]; in round 0, when there are none, without a message."""
+    """Send the prototypes to the clients, [...] -> [k, ...]; in round 0 there are none, and nothing is sent."""
     return cohort.broadcast(prototypes) if cohort.round else repeat(prototypes, cohort.size)
 
 
@@ -52,8 +52,8 @@ def fedproto(lam: Annotated[float, at_least(0)] = 1.0) -> Algorithm:
     """Private models with shared class prototypes, the mean features of every class.
 
     A client minimises cross-entropy + lam R, where R is the mean squared error between the features of a sample and the
-    prototype of its class. Features are the input of the classifier. R is 0 for a class without a prototype, and so in
-    the first round.
+    prototype of its class. Features are the input of the classifier. R is 0 for a class without a prototype, and
+    therefore in the first round.
 
     After training a client sends the mean features of each class, over its train samples and in evaluation mode, with
     the number of samples of each class; all classes go in one message. The server averages them, weighted with these

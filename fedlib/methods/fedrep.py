@@ -19,8 +19,8 @@ def fedrep(body_epochs: Annotated[int, at_least(1)] = 1) -> Algorithm:
     With as many `body_epochs` as local epochs no classifier is trained.
 
     Args:
-        body_epochs: the local epochs that train the extractor, from 1 to the run's `local_epochs`; all others train
-            the classifier. pFedSim has 1 of 5, FedSimSup 3 of 5.
+        body_epochs: number of local epochs that train the extractor, from 1 to the run's `local_epochs`; all others
+            train the classifier. pFedSim has 1 of 5, FedSimSup 3 of 5.
 
     Raises:
         ValueError: in the first round, if `body_epochs` is larger than the run's `local_epochs`.

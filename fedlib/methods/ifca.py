@@ -41,8 +41,8 @@ def ifca(clusters: Annotated[int, at_least(1)] = 3) -> Algorithm:
     the numbers of train samples; a cluster without uploads stays as it is. Clusters start from independent draws.
     BatchNorm, affine parameters and running statistics alike, is part of them.
 
-    A client is evaluated with its latest choice, before its first round with the first cluster. With fine-tuning it
-    chooses anew and then fine-tunes.
+    A client is evaluated with its latest choice, or with the first cluster before its first round. Fine-tuning begins
+    with a new choice.
 
     Args:
         clusters: number of global models, at least 1. `clusters=1` is FedAvg.

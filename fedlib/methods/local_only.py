@@ -6,7 +6,7 @@ from fedlib.training import cross_entropy, train
 
 @algorithm(label="Local-Only", colour="grey", marker="v", printed={"Local": "local_only"})
 def local_only() -> Algorithm:
-    """No federation: local training of a model for every client on its own data.
+    """Local training of a separate model for every client, without federation.
 
     A client minimises cross-entropy on its train samples, in the rounds in which it is sampled. Nothing is sent.
     Clients with the same architecture start from the same weights, and clients may have different architectures.

@@ -13,7 +13,7 @@ from fedlib.training.phase import Loss
 
 
 def slope(loss: Loss, w: Params, theta: Params, batch: Batch) -> Params:
-    """Gradient of a loss at the parameters theta, with BatchNorm's running statistics of w, which stay as they are."""
+    """Gradient of a loss at the parameters theta, with BatchNorm's running statistics of w, which do not change."""
 
     def at(theta):
         statistics = {name: t.clone() for name, t in drop(w, theta).items()}  # the pass would update them in place
@@ -35,8 +35,8 @@ def detached(w: Params, batch: Batch) -> Params:
 def first_order(loss: Loss, alpha: float) -> Loss:
     """Loss after one gradient step: `loss` on the second half of a batch, after a step on the first half.
 
-    The step is w' = w - alpha grad loss(w, first). It counts as a constant shift, d w'/d w = 1, so the gradient is that
-    of `loss` at w'. BatchNorm's running statistics follow the second pass only, that of the model w'.
+    The step is w' = w - alpha grad loss(w, first). It is treated as a constant shift, d w'/d w = 1, so the gradient is
+    that of `loss` at w'. BatchNorm's running statistics are updated by the second pass only, that of the model w'.
     """
 
     def adapted_loss(w, batch):  # ONE client
@@ -48,7 +48,7 @@ def first_order(loss: Loss, alpha: float) -> Loss:
 
 
 def hessian_free(loss: Loss, alpha: float, delta: float) -> Loss:
-    """Loss after one gradient step with its full gradient g - alpha H g, without the Hessian H.
+    """Loss after one gradient step with its full gradient g - alpha H g, without computing the Hessian H.
 
     g is the gradient of `first_order` on the first two thirds of a batch. The Hessian-vector product on the last third
     is a finite difference: H g = (grad loss(w + delta g) - grad loss(w - delta g)) / (2 delta).
@@ -77,24 +77,24 @@ def perfedavg(
 ) -> Algorithm:
     """A global model that is good after one step of training on a client.
 
-    A client minimises the loss after a step. Each of its steps takes two mini-batches with losses l_1 and l_2:
+    A client minimises the loss after one gradient step. Each local step takes two mini-batches with losses l_1, l_2:
     w' = w - alpha grad l_1(w), then w -= beta grad l_2(w'). The server takes the unweighted mean of the clients'
-    models. BatchNorm is averaged; its running statistics follow l_2 only. The run's `lr` is not used.
+    models. BatchNorm is averaged; its running statistics are updated with l_2 only. The run's `lr` is not used.
 
-    An epoch has floor(batches / 2) steps, or / 3 with `hessian="free"`, but at least one: a client with fewer batches
-    takes its samples again. Every client is evaluated with a copy of the global model after one epoch of SGD at rate
+    An epoch has floor(batches / 2) steps (/ 3 with `hessian="free"`), but at least one: a client with fewer batches
+    repeats its samples. Every client is evaluated with a copy of the global model after one epoch of SGD at rate
     `alpha` on its train samples (`when="after"`).
 
     `alpha=0` is FedAvg with equal client weights, at lr = beta, on every second (or third) batch.
 
     Args:
-        alpha: size of the step after which the model is to be good, at least 0; pFedSim has 0.01, FedSimSup 0.001.
+        alpha: size of the step that adapts the model to a client, at least 0; pFedSim has 0.01, FedSimSup 0.001.
         beta: step size of local training, above 0; pFedSim has 0.001.
-        hessian: "first_order" leaves out the Hessian; "free" takes a third batch for its product with the gradient, by
-            differences (`hessian_free`), as FedSimSup does.
+        hessian: "first_order" omits the Hessian; "free" computes its product with the gradient by finite differences on
+            a third batch (`hessian_free`), as in FedSimSup.
         delta: size of these differences, above 0.
-        steps: local steps of every client in a round, whatever the local epochs, at least 1; FedSimSup has 4
-            (section 4.1). None: as many as the local epochs have.
+        steps: local steps of every client in a round, for any number of local epochs, at least 1; FedSimSup has 4
+            (section 4.1). None: the steps of the local epochs.
 
     Source:
         Fallah et al., "Personalized Federated Learning with Theoretical Guarantees: A Model-Agnostic Meta-Learning

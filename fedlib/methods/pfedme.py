@@ -33,21 +33,20 @@ def pfedme(
 ) -> Algorithm:
     """Personal models with a proximal pull to the global model, which moves towards them.
 
-    A client starts with theta_i = w_i = w. On each batch it takes `steps` steps down cross-entropy + lam/2
-    ||theta_i - w_i||^2 with theta_i, and then one step w_i -= lr lam (w_i - theta_i). theta_i carries over from batch
-    to batch. It moves by the run's optimiser, momentum included, at the rate `personal_lr`; w_i moves by plain steps at
-    the run's lr. The server sets w to (1 - beta) w + beta mean_i w_i, with the unweighted mean.
+    A client starts with theta_i = w_i = w. On each batch it takes `steps` steps down cross-entropy + lam/2 ||theta_i -
+    w_i||^2 with theta_i, and then one step w_i -= lr lam (w_i - theta_i). theta_i carries over from batch to batch. It
+    is updated by the run's optimiser, momentum included, at the rate `personal_lr`, and w_i without momentum at the
+    run's lr. The server sets w to (1 - beta) w + beta mean_i w_i, with the unweighted mean.
 
     BatchNorm's affine parameters belong to theta and w; its running statistics follow theta_i and are averaged. A
-    client is evaluated with theta_i of its last round, with fine-tuning with theta_i after as many epochs started from
-    w.
+    client is evaluated with theta_i of its last round; fine-tuning trains a new theta_i from w.
 
-    As lam grows, theta_i stays at w_i.
+    As lam grows, theta_i approaches w_i.
 
     Args:
         lam: strength of the pull between theta_i and w_i, above 0; pFedHR and pFedMB have 15.
-        personal_lr: step size of theta_i, above 0; 0.01 there.
-        steps: steps of theta_i on each batch, at least 1; 5 there.
+        personal_lr: step size of theta_i, above 0; 0.01 in both papers.
+        steps: steps of theta_i on each batch, at least 1; 5 in both papers.
         beta: step of the server towards the mean, above 0; with 1 the global model is the mean.
 
     Raises:
@@ -68,7 +67,7 @@ def pfedme(
     def loss(client, batch, rate):  # ONE client
         theta, w = client
         for name, t in pull(w, theta, batch.draws["new"] * rate).items():  # step for the last batch, if this one is new
-            w[name].copy_(t.detach())  # in place, as BatchNorm moves its statistics: no step of the optimiser
+            w[name].copy_(t.detach())  # in place, like BatchNorm statistics, without the optimiser
         return cross_entropy(theta, batch) + lam / 2 * sq_distance(theta, w)
 
     def draws(rng, client, n_steps):

@@ -33,7 +33,7 @@ def pfedsim(
     extractor omega_i' = sum_j Phi_ij omega_j / sum_j Phi_ij over all clients j (personalization phase, eq. 4).
 
     The similarity Phi_ij is -mean_c log(1 - cos(phi_ic, phi_jc)) over the classes c (eq. 3), where phi_ic is a row of
-    the classifier's weights; negative cosines count as 0. It is measured for clients that were sampled together in
+    the classifier's weights; negative cosines count as 0. It is computed for clients that were sampled together in
     this phase and is 0 before. Cosines are capped at 1 - `cap`, so that Phi_ii = -log cap is finite and the largest
     entry (reading A1).
 
@@ -44,7 +44,7 @@ def pfedsim(
         generalization: rho, share of the rounds that are FedAvg, from 0 to 1; the paper has 0.5.
         similarity: "per_class" is eq. 3; "log_of_mean" takes the logarithm of the mean over the classes, as in the
             author's code; "mean_cos" takes the mean cosine without a logarithm.
-        cap: smallest distance of a cosine from 1, in (0, 1).
+        cap: lower bound of 1 - cosine, in (0, 1).
 
     Source:
         Tan et al., "pFedSim: Similarity-Aware Model Aggregation Towards Personalized Federated Learning", 2023,

@@ -40,7 +40,7 @@ def total_weight(steps: Tensor, momentum: float) -> Tensor:
 
 @algorithm(label="SCAFFOLD", colour="blue", marker="X", line="-.")
 def scaffold(server_lr: Annotated[float, above(0)] = 1.0) -> Algorithm:
-    """FedAvg with control variates: each gradient is corrected by the earlier difference from the mean gradient.
+    """FedAvg with control variates, which correct each gradient for the drift of its client.
 
     Client i has a control variate c_i, its mean gradient of the last round in which it took part, and the server has
     c, the mean of all c_i; they start at 0. A client starts from the global model x and minimises cross-entropy +
@@ -48,13 +48,14 @@ def scaffold(server_lr: Annotated[float, above(0)] = 1.0) -> Algorithm:
     c_i+ = c_i - c + (x - y_i) / (K lr) (option II).
 
     The server moves by `server_lr` towards the mean of all y_i and adds |S|/N times the mean of all c_i+ - c_i to c; S
-    are the clients of the round, N those that may take part. All means are unweighted. BatchNorm's running statistics
-    have no gradient: they are averaged and have no control variate. Every client is evaluated with the global model.
+    is the set of clients of the round, N the number of those that may take part. All means are unweighted. BatchNorm's
+    running statistics have no gradient: they are averaged and have no control variate. Every client is evaluated with
+    the global model.
 
     With momentum a gradient also counts in later steps; K is then the sum of these weights (`total_weight`), so that
     c_i remains a mean gradient. The paper has no momentum.
 
-    With a single client c_i is c, and this is FedAvg; so is the first round with `server_lr=1`, with equal client
+    With a single client c_i = c, and this is FedAvg; the first round with `server_lr=1` is FedAvg with equal client
     weights.
 
     Args:
@@ -76,7 +77,7 @@ def scaffold(server_lr: Annotated[float, above(0)] = 1.0) -> Algorithm:
     """
 
     def loss(counted, batch, correction):  # ONE client; correction: c - c_i
-        counted.steps.add_(1)  # in place, as BatchNorm moves its statistics: no step of the optimiser
+        counted.steps.add_(1)  # in place, like BatchNorm statistics, without the optimiser
         return cross_entropy(counted.y, batch) + sum((counted.y[name] * t).sum() for name, t in correction.items())
 
     def init(model, federation):

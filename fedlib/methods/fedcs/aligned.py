@@ -21,7 +21,7 @@ class Alignment(NamedTuple):
     """A linear map and its position: a layer during training, folded into the weights afterwards."""
 
     layer: str  # name of the linear layer
-    side: str  # "input" or "output" of it
+    side: str  # "input" or "output" of the layer
     P: Tensor  # [d, d]
     shift: Tensor | None = None  # [d]; None: 0
 
@@ -43,7 +43,7 @@ class Alignment(NamedTuple):
             hook.remove()
 
     def fold(self, w: Params) -> Params:
-        """Fold the map into its layer, for a model [...] or a stack [n, ...]: the logits stay the same without the map.
+        """Fold the map into its layer, for a model [...] or a stack [n, ...]: the new weights give the same logits.
 
         Before the layer W P'(z - shift) + b = (W P') z + (b - W P' shift), after it P'(W z + b - shift).
         """
@@ -109,7 +109,7 @@ def plugged_in(cohort: "Cohort", alignment: Alignment) -> "tuple[Cohort, Params]
 
 @cache
 def aligned_loss(loss: Callable[..., Tensor], layer: str, side: str) -> Callable[..., Tensor]:
-    """Loss of ONE client whose model has the map inserted; its last context holds P, and the shift if there is one."""
+    """Loss of ONE client whose model has the map inserted; its last context holds P and any shift."""
 
     def with_map(w, batch, *context):
         *others, tensors = context

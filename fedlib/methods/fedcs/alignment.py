@@ -1,14 +1,14 @@
 """Representation alignment (FedCS): linear discriminant analysis with the client as the class, in small steps.
 
 Pure functions. z [b, d] are the latents of a batch of one client; they never leave the client. Numbers in brackets are
-equations of the paper (Yan and Long, 2024). The steps converge for a constant scatter W. In a run the features move:
+equations of the paper (Yan and Long, 2024). The steps converge for a constant scatter W. In a run the features change:
 S lags behind W^(-1/2), and S^2 is not the inverse of W.
 """
 
 import torch
 from torch import Tensor
 
-SHRINKAGE = 0.01  # of the scatter of a batch: units that never fire do not let S grow without bound
+SHRINKAGE = 0.01  # of the scatter of a batch, so that units that never fire do not let S grow without bound
 SMALL = 1e-8  # a batch whose W has a smaller trace changes nothing
 
 
@@ -36,14 +36,14 @@ def whitening_step(S: Tensor, W: Tensor, rate: float | Tensor) -> Tensor:
 
 def rotation_step(Phi: Tensor, u: Tensor, rate: float | Tensor) -> Tensor:
     """Move the columns of Phi [d, r] towards the eigenvectors of E[u u'] (12): Phi + rate (u y' - Phi triu(y y'))."""
-    # y = Phi' u. Eigenvectors come in descending order of their eigenvalues, because column j is cleared only of the
-    # columns up to j. For the same reason the product with triu(y y') is a cumulative sum over columns.
+    # y = Phi' u. Eigenvectors come in descending order of their eigenvalues, because column j is made orthogonal only
+    # to the columns up to j. For the same reason the product with triu(y y') is a cumulative sum over columns.
     y = u @ Phi
     return Phi + rate * (u[:, None] - (Phi * y).cumsum(1)) * y
 
 
 def whitening_rate(S: Tensor, W: Tensor, rate: float = 0.3) -> Tensor:
-    """Step size for `whitening_step` with which S stays positive definite, `rate` times the largest safe one."""
+    """Step size for `whitening_step`: `rate` times the largest one that keeps S positive definite."""
     return rate / torch.maximum(W.trace().sqrt(), (S @ W).norm())
 
 
@@ -62,7 +62,7 @@ def first_whitening(W: Tensor) -> Tensor:
 def orthonormal(Phi: Tensor) -> Tensor:
     """Make the columns of Phi orthonormal: Q of Phi = Q R, signed so that the diagonal of R is positive."""
     Q, R = torch.linalg.qr(Phi)
-    return (Q * torch.where(R.diagonal() < 0, -1, 1).to(Q.dtype)).contiguous()  # as a checkpoint keeps it
+    return (Q * torch.where(R.diagonal() < 0, -1, 1).to(Q.dtype)).contiguous()  # with the strides of a checkpoint
 
 
 STEPS = {  # rates of the two steps, and the shrinkage
@@ -102,7 +102,7 @@ def trace_ratio(P: Tensor, within: Tensor, between: Tensor) -> Tensor:
 
 
 def closed_form(within: Tensor, between: Tensor, r: int) -> Tensor:
-    """Projection P* [d, r] that maximises `trace_ratio`, by an eigenproblem (11); the largest eigenvalue comes first.
+    """Projection P* [d, r] that maximises `trace_ratio`, by an eigenproblem (11), in descending order of eigenvalues.
 
     P*' W P* = I. Directions without scatter within clients (units that never fire) are left out.
 

@@ -45,29 +45,29 @@ def fedcs(
 
     Clients train as in the method `base`, with the fixed map inserted at one linear layer. P is not trained by a loss;
     it moves towards linear discriminant analysis (LDA) with the client as the class: features of one client close
-    together, those of different clients far apart. In rounds 0, `every`, 2 `every`, ... a client goes once over its
-    batches with its freshly trained weights and takes a `whitening_step` for S and a `rotation_step` for Phi.
+    together, those of different clients far apart. In rounds 0, `every`, 2 `every`, ... a client passes once over its
+    batches with its newly trained weights and takes a `whitening_step` for S and a `rotation_step` for Phi.
 
     The server averages S and Phi, each client weighted with its number n_i of train samples, makes Phi orthonormal,
-    moves the global mean z_g by `beta` towards the clients' mean and sets P = S Phi. S tends to W^(-1/2), where W
-    is the covariance within clients, but lags behind while the features move: in a run S^2 is not the inverse of W, and
+    moves the global mean z_g by `beta` towards the clients' mean and sets P = S Phi. S tends to W^(-1/2), where W is
+    the covariance within clients, but lags behind while the features change: in a run S^2 is not the inverse of W, and
     P is not the solution of LDA.
 
-    BatchNorm is treated as in `base`. Every client, also an unseen one, is evaluated with its model of `base` and the
-    one P, folded into the layer.
+    BatchNorm is treated as in `base`. Every client, also an unseen one, is evaluated with its model of `base`, into
+    which the common P is folded.
 
     Args:
         at: the linear layer with the map, "fc1", "fc2" or "fc3".
         base: the method that trains the models, or its name; the paper has FedAvg.
         every: rounds from one update of P to the next, at least 1; the paper has 5.
-        steps: step sizes of S and Phi. "normalised" are safe ones (`whitening_rate`, `rotation_rate`), "paper" the
-            printed 0.001 without safeguards, "whitening" the safe ones with Phi left as it was drawn, a control without
+        steps: step sizes of S and Phi. "normalised": safe ones (`whitening_rate`, `rotation_rate`); "paper": the
+            printed 0.001 without safeguards; "whitening": the safe one for S and 0 for Phi, a control that does not use
             the clients' means.
-        beta: how far z_g moves to the clients' mean in an update, in (0, 1].
+        beta: step of z_g towards the clients' mean in an update, in (0, 1].
         side: whether the map is at the "input" or the "output" of the layer.
         centred: False leaves z_g out of u = S (z_l - z_g) (12).
-        shifted: True has c = P'(z - z_g).
-        rank: all columns of P but the first `rank` are 0, at least 1. None: all columns count.
+        shifted: True inserts c = P'(z - z_g).
+        rank: number of columns of P, at least 1; further columns are 0. None: all columns.
 
     Raises:
         ValueError: the clients of `base` do not train the run's model, or the model has no such layer for the map.
@@ -117,7 +117,7 @@ def fedcs(
         ra = {"P": leading(Phi), "Phi": Phi, "S": torch.eye(d).to(W), "z_g": W.new_zeros(d)}
         return Aligning(method.init(model, federation), ra)
 
-    def pass_of(cohort, alignment, w, index, sent):  # ONE client, with its freshly trained weights
+    def pass_of(cohort, alignment, w, index, sent):  # ONE client, with its newly trained weights
         samples = to_device(index.flatten(), cohort.clients.device)
         z = logits(cohort.model, w, cohort.images, samples, lambda w, x: alignment.latents(cohort.model, w, x))
         return ra_pass(z.unflatten(0, index.shape), sent, steps, centred)

@@ -53,14 +53,14 @@ def fedgen(
     are `labels` labels drawn uniformly from the client's own classes, z and z' are Gaussian noise; the first argument
     of KL gets no gradient. In the first round there is no generator yet, and the loss is CE(w(x), y).
 
-    The server averages the models as in FedAvg. It then takes `generator_steps` steps of Adam down `generator_loss`,
+    The server averages the models as in FedAvg. It then takes `generator_steps` steps of Adam on `generator_loss`,
     each on `labels` labels drawn uniformly from the classes of the clients in the round. Their shares a_iy need the
     clients' label counts, which are uploaded. Adam's moments last for the whole run. There is no diversity term
     (pFedSim's reading A18).
 
-    BatchNorm of the model is averaged. BatchNorm of the generator uses the batch on the server, and on the clients
-    running statistics, which are sent with it. Every client is evaluated with the global model. `alpha=beta=0` is
-    FedAvg.
+    BatchNorm of the model is averaged. BatchNorm of the generator uses batch statistics on the server and, on the
+    clients, running statistics, which are sent with it. Every client is evaluated with the global model. `alpha=beta=0`
+    is FedAvg.
 
     Args:
         alpha: weight of the generated labels, at least 0; pFedSim has 10.

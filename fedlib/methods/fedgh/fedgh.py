@@ -44,7 +44,7 @@ def fedgh(
     evaluation mode. With `public` it also sends those of the labelled public images, as in pFedHR's description; the
     original needs no public images.
 
-    The server takes `header_steps` steps of gradient descent on the header, each down the cross-entropy of all means at
+    The server takes `header_steps` steps of gradient descent on the header, each on the cross-entropy of all means at
     once. Extractors are private, BatchNorm included, and may have different architectures. A client is evaluated with
     its extractor and its last trained header.
 

@@ -92,10 +92,10 @@ def fedsimsup(
     the first `supervisor_epochs` local epochs over s_i with theta_i frozen (eq. 4), in the others over theta_i with s_i
     frozen (eq. 5). It sends theta_i only.
 
-    The server keeps a theta_i for every client. Those of the participants are what they sent (eq. 7); all others are
+    The server keeps a theta_i for every client. For a participant it is the upload (eq. 7); all others are
     pulled towards the uploads of clients with similar label counts (eqs. 8 and 9). The counts are sent once. All
     theta_i have the same initial weights, supervisors are independent draws. BatchNorm belongs to its network and does
-    not move while that is frozen. A client is evaluated with the sum of both networks' logits.
+    not change while this network is frozen. A client is evaluated with the sum of both networks' logits.
 
     If all clients take part in every round, no model is pulled and this is local training.
 
@@ -103,7 +103,7 @@ def fedsimsup(
         supervisor: "small_lenet" (L, a sixth of LeNet5; for `lenet4` take "small_lenet4"), "small_cnn" (C), "small_vit"
             (T), or several, such as "small_lenet+small_cnn", of which each client draws one. "mixed" is all of L, C and
             T.
-        supervisor_epochs: the local epochs that train the supervisor, from 0 to the run's `local_epochs`; the paper has
+        supervisor_epochs: local epochs that train the supervisor, from 0 to the run's `local_epochs`; the paper has
             2 of 5.
         similarity: False: all s_ij are 1.
 

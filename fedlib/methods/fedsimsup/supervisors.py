@@ -1,4 +1,4 @@
-"""FedSimSup's private supervisors (section 4, Table 3): L, C and T. They are no models of a run: not in `MODELS`.
+"""FedSimSup's private supervisors (section 4, Table 3): L, C and T. They are not in `MODELS`: no run uses one alone.
 
 The paper says "about one-sixth" of LeNet5 for L and describes neither C nor T; the widths are a reading (A8, A9).
 """
@@ -85,7 +85,7 @@ class _Block(nn.Module):
         self.mlp = nn.Sequential(nn.Linear(WIDTH, HIDDEN), nn.GELU(), nn.Linear(HIDDEN, WIDTH))
 
     def forward(self, z: Tensor) -> Tensor:
-        """Tokens [batch, n, 64] -> [batch, n, 64]; attention in plain products, which `vmap` and `grad` take."""
+        """Tokens [batch, n, 64] -> [batch, n, 64]; attention as plain products, which `vmap` and `grad` support."""
         q, k, v = self.qkv(self.norm1(z)).unflatten(2, (3, HEADS, -1)).permute(2, 0, 3, 1, 4)  # [batch, heads, n, 16]
         attention = (q @ k.transpose(2, 3) / q.shape[3] ** 0.5).softmax(3)
         z = z + self.out((attention @ v).transpose(1, 2).flatten(2))

@@ -17,7 +17,7 @@ TYPES = ("Conv", "FC")  # names of the types
 
 
 class Block(NamedTuple):
-    """One convolution or linear layer with all that follows until the next one: BatchNorm, ReLU, pooling.
+    """One convolution or linear layer with the layers up to the next one: BatchNorm, ReLU, pooling.
 
     Dropout is left out: it belongs to the training of the whole network. A flattening before the first linear layer
     belongs to that block, whose `in_shape` is still [C, H, W].
@@ -95,7 +95,7 @@ def outputs(blocks: list[Block], w: Params, x: Tensor) -> list[Tensor]:
 def _layers(model: Model, net: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Module]]:
     """The layers inside nested sequences, by name, without dropout."""
     if not isinstance(net, nn.Sequential):
-        raise ValueError(f"model={model.name!r} cannot be cut into blocks; it is no sequence of layers.")
+        raise ValueError(f"model={model.name!r} cannot be cut into blocks; it is not a sequence of layers.")
     for name, layer in net._modules.items():  # `named_children` leaves out repeated layers
         if isinstance(layer, nn.Sequential):
             yield from _layers(model, layer, f"{prefix}{name}.")

@@ -18,8 +18,8 @@ ITERATIONS = 50
 def block_distances(x: Tensor, answers: Sequence[Sequence[Tensor]]) -> np.ndarray:
     """Distances 1 / max(eps, CKA of inputs + CKA of outputs) of all pairs of blocks (eq. 3), float64 [n, n].
 
-    They are 1/2 (the same up to rotation and scale) or more. Blocks whose features do not vary over the images are far
-    from all others. The input of a block is the output of the previous block of its network.
+    They are at least 1/2, for equality up to rotation and scale. Blocks whose features do not vary over the images are
+    far from all others. The input of a block is the output of the previous block of its network.
     """
     # images x [probes, C, H, W]; answers: the outputs [probes, ...] of the blocks of each network
     activations, pairs = [x], []  # pairs: positions of each block's input and output
@@ -38,8 +38,8 @@ def block_distances(x: Tensor, answers: Sequence[Sequence[Tensor]]) -> np.ndarra
 def group(distances: np.ndarray, order: Sequence[float], n_groups: int) -> list[list[int]]:
     """Group blocks by k-medoids (eq. 4); groups are in the order of the mean depth of their blocks.
 
-    Medoids are seeded greedily; then blocks are assigned and medoids chosen in turn, without randomness. A medoid that
-    is as good as any other stays. A block is nearest to itself, so no group is empty.
+    Medoids are seeded greedily; then blocks are assigned and medoids chosen in alternation, without randomness. A
+    medoid is kept if no other block is better. A block is nearest to itself, so no group is empty.
 
     Example:
         >>> import numpy as np

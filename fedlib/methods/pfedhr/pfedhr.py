@@ -23,10 +23,10 @@ NEVER = -2  # round of a missing match
 
 
 class State(NamedTuple):
-    """Private networks, and the teachers on the server: their logits are stored when a teacher is made."""
+    """Private networks, and logits of the teachers, which the server stores when it makes a teacher."""
 
     v: PerArchitecture
-    answers: Tensor  # [samples, n_classes]: logits of the teacher of its client for each train sample
+    answers: Tensor  # [samples, n_classes]: logits of its client's teacher for each train sample
     matched: Tensor  # int64 [n_clients]: the round in which a client was matched with its teacher
     size: Tensor  # int64 [n_clients]: bytes of that teacher
     log: Params  # [rounds, ...]: the server's reassemblies, see `record`
@@ -56,17 +56,17 @@ def pfedhr(
     frozen (eq. 6). A client without a teacher trains on cross-entropy alone.
 
     The server cuts the uploads into blocks and clusters the blocks into `groups` groups by their function on `probes`
-    public images (eqs. 3 and 4). From these it searches candidates, chains of blocks (`search.chains`); if there are
-    none, with fewer groups. It stitches them and trains them, and also copies of the uploads, with Adam on the public
-    images (`public_training`). The teacher of a client is the candidate with the logits most similar to those of its
-    copy (eqs. 2 and 5). It is sent if the client takes part in the next round.
+    public images (eqs. 3 and 4). In these it searches for candidates, chains of blocks (`search.chains`); if there
+    are none, with fewer groups. It stitches the candidates and trains them, and copies of the uploads, with Adam on the
+    public images (`public_training`). The teacher of a client is the candidate whose logits are most similar to those
+    of its copy (eqs. 2 and 5). It is sent if the client takes part in the next round.
 
     BatchNorm is part of its block, dropout of none. Clients may have different architectures, and every client is
     evaluated with its own network. `lam=0` is Local-Only.
 
     Args:
         groups: number of groups, at least 2; the paper has 4.
-        lam: strength of the teacher, at least 0.
+        lam: weight of the divergence from the teacher, at least 0.
         labelled: whether the server trains on the labels of the public images; False: on two views of each image,
             without labels.
         server_epochs: epochs on the public images in a round, at least 1; the paper has 3.
@@ -75,11 +75,11 @@ def pfedhr(
         end_in_head: whether candidates end in a client's head wherever one fits, as in the paper's Fig. 7.
         average: whether uploads of the same architecture are averaged before they are cut, as section 4.2 does with
             many clients.
-        match: "similar" is eq. 5; "random" gives each client any candidate.
+        match: "similar" is eq. 5; "random" gives each client a random candidate.
         keep_teacher: whether a teacher is sent whenever its client takes part again, not only in the next round.
-        most: largest number of candidates, at least 1.
+        most: maximum number of candidates, at least 1.
         probes: public images on which blocks are compared, at least 2.
-        temperature: of the loss without labels, above 0.
+        temperature: temperature of the loss without labels, above 0.
         server_lr: step size of the server's Adam, above 0.
         server_batch: public images in a batch, at least 2.
 

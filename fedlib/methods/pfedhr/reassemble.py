@@ -27,7 +27,7 @@ class Reassembly(NamedTuple):
 
     pieces: list[Piece]  # all n blocks of the pool
     distances: np.ndarray  # between them, float64 [n, n]
-    found: int  # number of candidates with as many groups as asked for; if it is 0, `groups` are fewer
+    found: int  # number of candidates with `n_groups` groups; if it is 0, there are fewer `groups`
     groups: list[list[int]]  # positions of the blocks of each group
     chains: list[Chain]  # blocks of each selected candidate, by position
     candidates: list[Model]  # these candidates, stitched

@@ -33,11 +33,11 @@ def record(
     """Tensors of one round, with the same shapes for the same number of clients.
 
     clients [k]; network [k], the architecture of each network in the pool, by number; group [k, blocks] of each block;
-    distance [k, blocks, k, blocks] of each pair of blocks, else infinite; found [], the candidates with as many groups
-    as asked for; used [], the groups in the end; chain [most, blocks, 2], the blocks (network in the pool, h) of the
-    candidates; added [most], the parameters of their stitches; size [most], all their parameters; similarity [k, most];
-    match [k], the candidate of each client; right [k], the accuracy of a teacher on its client's train images, else -1.
-    `blocks` is the number of blocks of the deepest architecture.
+    distance [k, blocks, k, blocks] of each pair of blocks, else infinite; found [], the number of candidates with the
+    wanted number of groups; used [], the final number of groups; chain [most, blocks, 2], the blocks (network in the
+    pool, h) of the candidates; added [most], the parameters of their stitches; size [most], all their parameters;
+    similarity [k, most]; match [k], the candidate of each client; right [k], the accuracy of a teacher on its client's
+    train images, else -1. `blocks` is the number of blocks of the deepest architecture.
     """
     k, blocks = len(clients), max(len(decompose(model)) for model in architectures)
     network, group, distance = _nothing(k), _nothing(k, blocks), np.full((k, blocks, k, blocks), np.inf, np.float32)

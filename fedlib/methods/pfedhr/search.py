@@ -1,7 +1,7 @@
 """Candidate search (pFedHR, Algorithm 1, readings A6, A7, A10, A11): chains of blocks, a pure function of groups.
 
 Rules: R1 the depth of a block in its network is larger than that of the block before it; R2 no convolution follows a
-linear layer; R3 every operation type occurs; R4 every group gives a block.
+linear layer; R3 every operation type occurs; R4 every group contributes a block.
 """
 
 from collections.abc import Sequence
@@ -25,10 +25,10 @@ class Piece(NamedTuple):
 def chains(pieces: Sequence[Piece], groups: Sequence[Sequence[int]], end_in_head: bool = False) -> list[list[Chain]]:
     """Search candidates: for each group the chains of blocks that start in it and obey the rules R1 to R4.
 
-    Every block that is no head is a seed, and gives at most one candidate. From the seed on, the groups are visited in
-    their order, the group of the seed once more. Each gives the shallowest block that R1 and R2 allow, if there is one;
-    of equally shallow ones the one whose network comes next in the pool. A head ends a candidate and is taken only if
-    nothing else fits, or with `end_in_head` from the last group wherever one fits. No candidate occurs twice.
+    Every block except heads is a seed of at most one candidate. From the seed on, all groups are visited in order, also
+    the group of the seed. Each contributes the shallowest block that R1 and R2 allow, if there is one; of equally
+    shallow blocks, the one whose network comes next in the pool. A head ends a candidate and is taken only if no other
+    block fits or, with `end_in_head`, if it fits and is in the last group. No candidate occurs twice.
 
     Example:
         >>> from fedlib.methods.pfedhr import CONV, FC, Piece, chains

@@ -21,7 +21,7 @@ LARGEST = 4  # pixels: the largest side of a feature map that a stitch flattens
 class Resize(nn.Module):
     """Resize feature maps [batch, C, *size] to [batch, C, *to]: adaptive average pooling, or linear interpolation.
 
-    Each is a product with a matrix, because then derivatives have the same bits every time.
+    Both are products with a matrix, so that derivatives are reproducible to the bit.
     """
 
     def __init__(self, size: tuple[int, int], to: tuple[int, int]):
@@ -35,7 +35,7 @@ class Resize(nn.Module):
 
 
 def _resizing(size: int, to: int) -> Tensor:
-    """The matrix [to, size] that resizes one side."""
+    """Matrix [to, size] that resizes one side."""
     one = torch.eye(size, dtype=torch.float64)[None]  # [1, size, size]
     pooled = F.adaptive_avg_pool1d(one, to) if to <= size else F.interpolate(one, to, mode="linear")
     return pooled[0].T
@@ -49,7 +49,7 @@ class Link(NamedTuple):
 
 
 def stitch(shape: tuple[int, ...], block: Block, depth: int, relu: bool = True) -> nn.Sequential:
-    """Linear maps, `depth` of them, from an output of `shape` to the input of a block, with or without ReLU."""
+    """Stitch of `depth` linear maps, with or without ReLU, from an output of `shape` to the input of a block."""
     # Before a convolution: 1x1 convolutions on feature maps resized to the block's size. Before a linear layer: feature
     # maps are pooled to at most 4x4 pixels and flattened. The first map has (d_i + 1) d_j parameters from d_i to d_j
     # features.
@@ -74,7 +74,7 @@ def stitch(shape: tuple[int, ...], block: Block, depth: int, relu: bool = True) 
 def assemble(
     chain: Sequence[Link], uploads: Sequence[Params], like: Model, depth: int, stream: Stream, relu: bool = True
 ) -> Model:
-    """Stitch a chain of blocks together to a candidate, with copies of the weights of the networks in the pool."""
+    """Stitch a chain of blocks together into a candidate, with copies of the weights of the networks in the pool."""
     # Consecutive blocks of a network need no stitch, nor does a first block; a new classifier follows a last block
     # without logits.
 
@@ -103,5 +103,5 @@ def assemble(
 
 
 def added(model: Model) -> int:
-    """Number of parameters of a candidate outside of its blocks: stitches and new classifier."""
+    """Number of parameters of a candidate outside its blocks: stitches and new classifier."""
     return sum(t.numel() for name, t in model.weights.items() if not name.startswith("block"))

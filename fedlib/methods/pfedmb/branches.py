@@ -22,7 +22,7 @@ def layers(names: Iterable[str]) -> list[str]:
 
 
 def new_branches(model: Model, branches: int, gain: bool = True) -> Params:
-    """Draw B independent branches [B, ...] of everything trainable; the first one has the model's initial weights."""
+    """Draw B independent branches [B, ...] of all trainable entries; the first one has the model's initial weights."""
     # With the gain sqrt(B) of linear and convolution layers, their mixture with alpha = 1/B has the variance of a
     # single draw (reading A2).
     drawn, factor = model.independent(branches), math.sqrt(branches) if gain else 1.0
@@ -32,8 +32,8 @@ def new_branches(model: Model, branches: int, gain: bool = True) -> Params:
 def merge(branches: Params, alpha: Params) -> Params:
     """Mix the branches [B, ...] of ONE client, weights and biases alike: sum_b alpha_b W_b (eq. 1).
 
-    Mixing weights is the same as mixing outputs (eq. 2), so a layer is called once, in training and in inference. alpha
-    holds the mixing weights [B] of each layer by its name, or those of all layers under `SHARED`.
+    Mixing weights is the same as mixing outputs (eq. 2), so a layer is called once, in training and in inference.
+    `alpha` holds the mixing weights [B] of each layer by its name, or those of all layers under `SHARED`.
 
     Example:
         >>> import torch

@@ -13,7 +13,7 @@ from fedlib.training import cross_entropy, train
 
 
 class Branched(NamedTuple):
-    """A model in branches. In a state the branches are shared, and every other entry has a row for every client."""
+    """A model with branches. In a state the branches are shared; all other entries have a row for every client."""
 
     branches: Params  # W [B, ...]
     z: Params  # {layer: [B]}, of which alpha is the softmax
@@ -26,14 +26,14 @@ def alphas(z: Params) -> Params:
 
 
 def merged(w: Branched) -> Params:
-    """Merge the branches of ONE client to a plain model (eq. 1)."""
+    """Merge the branches of ONE client into an ordinary model (eq. 1)."""
     return merge(w.branches, alphas(w.z)) | w.statistics
 
 
 def branch_mean(w: Params, alpha: Params, n_samples: torch.Tensor, before: Params) -> Params:
     """Average each branch b of each layer l: sum_i n_i alpha_ilb W_ilb / sum_j n_j alpha_jlb (eq. 5).
 
-    A branch without weight in all clients stays as in `before`.
+    A branch with weight 0 in all clients stays as in `before`.
 
     Example:
         >>> import torch
@@ -65,12 +65,12 @@ def pfedmb(
     """Layers of B shared branches, which every client mixes with its personal weights alpha.
 
     A client minimises the cross-entropy of its merged model (eq. 1) twice: for the local epochs over alpha with the
-    branches frozen (eq. 3), then for as many over the branches with alpha frozen (eq. 4). alpha = softmax(z) starts
-    with z = 0 and stays with the client; it is one vector for each layer.
+    branches frozen (eq. 3), then for as many epochs over the branches with alpha frozen (eq. 4). alpha = softmax(z)
+    starts with z = 0 and stays with the client; it is one vector for each layer.
 
     The server averages each branch, weighted with n_i alpha_i, where n_i counts the client's train samples (eq. 5). So
-    the influence of a client on a branch goes with its use of the branch. Branches are drawn independently
-    (`new_branches`). BatchNorm's affine parameters are branched, its running statistics stay with the client.
+    the influence of a client on a branch grows with its use of the branch. Branches are drawn independently
+    (`new_branches`). BatchNorm's affine parameters are branched; its running statistics stay with the client.
 
     A client is evaluated with the global branches, merged with its alpha. Fine-tuning is another local update of
     branches and alpha, on copies. `branches=1` is FedAvg with BatchNorm's statistics on the clients.
