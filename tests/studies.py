@@ -1,10 +1,17 @@
-"""Studies for tests: at the papers' size without substitute data, and with numbers as they are given."""
+"""Studies for tests: at the papers' size without substitute data, with numbers as they are given, or with made rows."""
+
+import time
+from pathlib import Path
+from typing import Any
 
 import matplotlib.pyplot as plt
 import pandas as pd
+import pytest
 
 from fedlib.report.paper import KEY, reported
+from fedlib.studies import rows, runner
 from fedlib.studies.study import Study
+from fedlib.studies.tasks import Run
 
 
 def official(study: Study) -> Study:
@@ -21,6 +28,13 @@ def given(*numbers: tuple) -> pd.DataFrame:
 def printed(paper: str) -> pd.DataFrame:
     """The paper's numbers as if they had been measured."""
     return reported(paper).rename(columns={"mean": "value"})[[*KEY, "value"]]
+
+
+def changed(numbers: pd.DataFrame, value: float, *key: str) -> pd.DataFrame:
+    """The numbers with another value for one of them: item, method, dataset and setting, and its metric if needed."""
+    here = (numbers[KEY[: len(key)]] == list(key)).all(axis=1)
+    assert here.sum() == 1
+    return numbers.assign(value=numbers["value"].mask(here, value))
 
 
 def with_numbers(study: Study, frame: pd.DataFrame) -> Study:
@@ -41,6 +55,43 @@ def verdicts(study: Study, *frames: pd.DataFrame) -> pd.Series:
     return judged(study, *frames)["verdict"]
 
 
+def row(task: str, seed: int = 0, *evaluations: tuple, **facts: Any) -> rows.Row:
+    """A row made by hand; an evaluation is its round, "before" or "after", the right answers of each client, a loss."""
+    names = ("round", "when", "correct", "loss")
+    found = [dict(zip(names, (*one, 1.0)[:4], strict=True)) for one in evaluations]
+    usual = {"when": "before", "evaluations": found, "kept": {}, "seconds": 1.0, "commit": None}
+    return rows.Row(task, seed, usual | facts)
+
+
+def done(study: Study, folder: Path) -> Study:
+    """The study with the rows of all its runs, which are written to files and read again."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runner, "check_clean", lambda: "0123")
+        jobs = runner.missing([study], folder=folder / "rows")
+        told = folder / "rows", folder / "store", lambda text: None
+        assert runner.work(jobs, time.time() + 600, *told) == len(jobs) > 0
+    return study.replace(rows=rows.read(study.paper, folder / "rows"))
+
+
+def differences(one: Run, other: Run) -> dict[str, Any]:
+    """The arguments of a run that another one has not, by name; equal runs share their name, so that they run once."""
+
+    def arguments(run: Run) -> dict[str, Any]:
+        images = {"images" if name == "name" else name: value for name, value in run.images._asdict().items()}
+        rest = {
+            "partition": str(run.partition),
+            "clients": run.clients,
+            "model": run.model,
+            "public images": run.public,
+        }
+        return {"method": run.algorithm.name, **images, **rest, **run.setting, **run.federate, **run.algorithm.hyper}
+
+    new, old = arguments(one), arguments(other)
+    found = {name: new.get(name) for name in {**new, **old} if repr(new.get(name)) != repr(old.get(name))}
+    assert bool(found) == (one.name != other.name)
+    return found
+
+
 def drawn_and_said(study: Study, item: str) -> str:
     """The sentence of an item, whose figure is drawn, too."""
     if study.item(item).drawing:
@@ -49,3 +100,17 @@ def drawn_and_said(study: Study, item: str) -> str:
     says = study.says(item)
     assert says == "" or (says.endswith(".") and "nan" not in says), says
     return says
+
+
+def all_drawn_and_said(study: Study, *silent: str) -> None:
+    """Draw all items with all rows, and with the first seed of every other run.
+
+    Where nothing was measured nothing is said; with all rows something is, but by `silent` items.
+    """
+    names = list(dict.fromkeys(name for name, _ in study.rows))
+    part = {key: row for key, row in study.rows.items() if key[0] in names[1::2] and key[1] == 0}
+    for one in (study, study.replace(rows=part)):
+        for name, item in study.shown.items():
+            said, measured = drawn_and_said(one, name), len(one.numbers(name)) > 0
+            assert bool(said) <= measured, name
+            assert said or one is not study or not item.sentence or not measured or name in silent, name
