@@ -1,15 +1,13 @@
 """FedSimSup's study: its cells, runs and reads, its claims, and its items with full, partial and no rows."""
 
 import itertools
-import time
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 from captum.attr import LayerGradCam
-from studies import given, judged, printed, verdicts, with_numbers
+from studies import all_drawn_and_said, changed, differences, done, given, judged, printed, row, verdicts, with_numbers
 
 from fedlib.models import MODELS, build
 from fedlib.papers.fedsimsup.accuracy import chance
@@ -17,10 +15,9 @@ from fedlib.papers.fedsimsup.controls import STEPS, with_printed
 from fedlib.papers.fedsimsup.gradcam import grad_cam
 from fedlib.papers.fedsimsup.measure import comparable, correlations, shares_by_class
 from fedlib.papers.fedsimsup.sizes import MAIN, METHODS, PATHOLOGICAL
-from fedlib.papers.fedsimsup.study import ITEMS
 from fedlib.report.paper import reported
 from fedlib.studies import rows, runner
-from fedlib.studies.runner import Job, work
+from fedlib.studies.runner import Job
 from fedlib.studies.study import study
 from fedlib.studies.tasks import Probe
 
@@ -69,9 +66,7 @@ def test_the_papers_own_numbers_support_its_claims(paper, numbers):
 
 
 def test_one_column_behind_refutes_the_first_claim_and_a_missing_rival_leaves_it_open(paper, numbers):
-    ours = (numbers["item"] == "table1") & (numbers["method"] == "fedsimsup")
-    column = (numbers["dataset"] == "cifar10") & (numbers["setting"] == "clients=50;dir=0.5")
-    behind = numbers.assign(value=numbers["value"] - 2 * (ours & column))
+    behind = changed(numbers, 60.0, "table1", "fedsimsup", "cifar10", "clients=50;dir=0.5")
     assert verdicts(paper, behind)["fs01"] == "refuted"
     some = numbers[numbers["method"].isin(MAIN)]
     assert verdicts(paper, some)["fs01"] == "consistent so far"
@@ -203,18 +198,13 @@ def test_upload_shares_follow_the_servers_steps():
 
 @pytest.fixture(scope="module")
 def smoke(tmp_path_factory):
-    """All of the smoke profile, through the files of rows."""
-    small, folder = study("fedsimsup", "smoke"), tmp_path_factory.mktemp("smoke")
-    jobs = [Job("fedsimsup", task, 0) for task in small.tasks.values()]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runner, "check_clean", lambda: "0123")
-        assert work(jobs, time.time() + 600, folder / "rows", folder / "store", lambda text: None) == len(jobs)
-    return small.replace(rows=rows.read("fedsimsup", folder / "rows"))
+    """All of the smoke profile with one seed."""
+    return done(study("fedsimsup", "smoke", seeds=1), tmp_path_factory.mktemp("smoke"))
 
 
 def test_what_rows_keep_and_measurements_give(smoke):
     found = smoke.measured()
-    assert len(found[found["seed"] == 0]) == len(smoke.cells)
+    assert len(found) == len(smoke.cells)
     assert found[found["item"] == "table3"]["value"].notna().all()  # all three kinds of supervisors were drawn
 
     def value(item, metric, setting=""):
@@ -231,20 +221,8 @@ def test_what_rows_keep_and_measurements_give(smoke):
 # -- items ----------------------------------------------------------------------------------------------------------
 
 
-PARTS = {"full": slice(None), "even": slice(0, None, 2), "odd": slice(1, None, 2)}  # of the rows
-
-
-@pytest.mark.parametrize("part", PARTS)
-@pytest.mark.parametrize("item", [item for item in ITEMS if item.drawing], ids=lambda item: item.name)
-def test_every_item_is_drawn_and_speaks_with_all_rows_and_with_some(smoke, item, part):
-    one = smoke.replace(rows=dict([*smoke.rows.items()][PARTS[part]]))
-    figure = one.figure(item.name)
-    figure.canvas.draw()
-    says, texts = one.says(item.name), [text.get_text() for ax in figure.axes for text in ax.texts]
-    assert part != "full" or not any("has been measured" in text for text in texts)
-    assert says == "" or (says.endswith(".") and "nan" not in says)
-    assert part != "full" or says or item.name in ("fig1", "fig4")  # no answer may be right after two rounds
-    plt.close("all")
+def test_every_item_draws_and_speaks_with_all_rows_and_with_some(smoke):
+    all_drawn_and_said(smoke, "fig1", "fig4")  # no answer may be right after two rounds
 
 
 def test_chance_and_panels_are_of_the_data_that_were_used(smoke):
@@ -254,7 +232,6 @@ def test_chance_and_panels_are_of_the_data_that_were_used(smoke):
         [ax] = smoke.figure(name).axes
         assert ax.get_title(loc="left") == f"digit_styles for CIFAR-10, {words}, 12 clients"
         assert [guess, guess] in [list(line.get_xdata()) for line in ax.lines]
-    plt.close("all")
 
 
 def test_printed_numbers_stand_beside_a_control_but_not_beside_numbers_of_other_data(paper):
@@ -317,20 +294,15 @@ def test_a_run_that_diverges_has_a_row(monkeypatch, tmp_path):
     assert row.diverged == row.facts["evaluations"][0]["round"]
 
 
-def with_losses(name, seed, *losses):
-    """A row of two clients, evaluated once a round, with these losses; all answers are right."""
-    evaluations = [
-        {"round": 3 * k, "when": "before", "correct": [20, 30], "loss": loss} for k, loss in enumerate(losses, 1)
-    ]
-    facts = {"n_test": [20, 30], "when": "before", "evaluations": evaluations, "kept": {}, "commit": None, "seconds": 1}
-    return (name, seed), rows.Row(name, seed, facts)
-
-
 def test_a_run_that_diverges_has_no_number_and_is_named(paper):
     """It is neither measured nor a rival in a claim; a loss that becomes finite again does not count as lost."""
-    own = [cell for cell in paper.cells if (cell.item, cell.dataset) == ("table1", "cifar10")]
-    of = {(cell.method, cell.setting): cell.tasks[0].name for cell in own}
+    of = {key: task.name for key, task in runs(paper, "table1").items()}
     strong = "clients=50;dir=0.1"
+
+    def with_losses(name, seed, *losses):
+        evaluations = [(3 * k, "before", [20, 30], loss) for k, loss in enumerate(losses, 1)]
+        return row(name, seed, *evaluations, n_test=[20, 30])
+
     found = [
         with_losses(of["fedrep", strong], 0, 1.0, None, None),
         with_losses(of["fedrep", strong], 1, 1.0, None, 2.0),
@@ -339,7 +311,7 @@ def test_a_run_that_diverges_has_no_number_and_is_named(paper):
         with_losses(of["fedsimsup", strong], 0, 1.0),
         with_losses(of["fedrep", strong], 2, None),
     ]
-    one = paper.replace(rows=dict(found))
+    one = paper.replace(rows={(row.task, row.seed): row for row in found})
     measured = one.measured()
     table = measured[measured["item"] == "table1"]
     assert sorted(table[["method", "setting", "seed"]].itertuples(index=False, name=None)) == [
@@ -353,7 +325,7 @@ def test_a_run_that_diverges_has_no_number_and_is_named(paper):
     assert told in one.differences().set_index("item").loc["table1", "says"]
     claim = one.ledger().set_index("id").loc["fs05"]  # the only rival is FedAvg, which was lost
     assert claim["verdict"] == "not tested"
-    assert "(round" not in paper.replace(rows=dict(found[1:2] + found[3:5])).says("table1")
+    assert "(round" not in paper.replace(rows={(row.task, row.seed): row for row in found[3:5]}).says("table1")
 
 
 PLACES = ["clients=100;dir=0.1", "clients=100;dir=0.5"]
@@ -373,13 +345,9 @@ def test_both_networks_are_run_in_the_four_columns_with_most_clients(paper):
     settings = [f"{column};network={network};accuracy={over}" for column, network, over in kinds]
     assert set(found) == set(itertools.product(MAIN, settings))
     for (method, setting), task in found.items():
+        other = {"model": "lenet5_plain"} | ({"supervisor": "small_lenet"} if method == "fedsimsup" else {})
         usual = tables[method, setting.partition(";network")[0]]
-        if "lenet5_plain" in setting:
-            assert task.model == "lenet5_plain"
-            supervisor = {"supervisor": "small_lenet"} if method == "fedsimsup" else {}
-            assert task.algorithm.hyper == {**usual.algorithm.hyper, **supervisor}
-            task = task._replace(model="lenet4", algorithm=usual.algorithm)
-        assert task.name == usual.name
+        assert differences(task, usual) == (other if "lenet5_plain" in setting else {})
 
 
 @pytest.mark.parametrize("column", PLACES)
@@ -389,31 +357,28 @@ def test_the_long_control_reads_one_run_of_the_papers_length(paper, column):
     own = [cell for cell in own if cell.setting.partition(";round=")[0] == column]
     [task] = {cell.tasks[0].name: cell.tasks[0] for cell in own}.values()
     usual = runs(paper, "network")["fedavg", f"{column};network=lenet5_plain;accuracy=samples"]
-    assert task.setting == {**usual.setting, "rounds": 1000, "evaluate_every": 10}
-    assert task._replace(setting=usual.setting).name == usual.name
+    assert differences(task, usual) == {"rounds": 1000, "evaluate_every": 10}
     right = np.random.default_rng(3).integers(0, 10, (100, 2))
-    evaluations = [
-        {"round": 10 * k, "when": "before", "correct": [int(a), int(b) * 3]} for k, (a, b) in enumerate(right, 1)
-    ]
-    row = rows.Row(task.name, 0, {"n_test": [10, 30], "when": "before", "evaluations": evaluations})
+    evaluations = [(10 * k, "before", [a, 3 * b]) for k, (a, b) in enumerate(right, 1)]
+    one = row(task.name, 0, *evaluations, n_test=[10, 30])
     pooled = [100 * (a + 3 * b) / 40 for a, b in right]
-    means = {int(cell.setting.partition("round=")[2]): cell.read(row) for cell in own if cell.metric == "accuracy"}
+    means = {int(cell.setting.partition("round=")[2]): cell.read(one) for cell in own if cell.metric == "accuracy"}
     assert means == {10 * k: pytest.approx(np.mean(pooled[k - 5 : k])) for k in range(10, 101, 10)}
-    ends = {cell.metric: cell.read(row) for cell in own if cell.metric != "accuracy"}
+    ends = {cell.metric: cell.read(one) for cell in own if cell.metric != "accuracy"}
     assert ends == {"lowest": pytest.approx(min(pooled[80:])), "highest": pytest.approx(max(pooled[80:]))}
 
 
 def test_one_thing_changes_at_each_step_from_fedrep_to_fedpac(paper):
     tables, found = runs(paper, "table1"), runs(paper, "to_fedpac")
     assert [setting for _, setting in found] == [f"{place};step={step}" for place in PLACES for step in STEPS]
-    changes = [("fedrep", {"body_epochs": 3}), ("fedrep", {"body_epochs": 4})]
-    changes += [("fedpac", {"lam": lam, "head_epochs": 1}) for lam in (0.0, 1.0)]
     for place in PLACES:
         steps = [found["fedpac", f"{place};step={step}"] for step in STEPS]
-        ends = tables["fedrep", place], tables["fedpac", place]
-        assert [task.name for task in steps[::3]] == [task.name for task in ends]
-        assert [(task.algorithm.name, task.algorithm.hyper) for task in steps] == changes
-        assert len({task._replace(algorithm=ends[0].algorithm).name for task in steps}) == 1
+        assert steps[0].name == tables["fedrep", place].name
+        assert differences(steps[1], steps[0]) == {"body_epochs": 4}
+        method = {"method": "fedpac", "body_epochs": None, "lam": 0.0, "head_epochs": 1}
+        assert differences(steps[2], steps[1]) == method
+        assert differences(steps[3], steps[2]) == {"lam": 1.0}
+        assert steps[3].name == tables["fedpac", place].name
     for profile in ("quick", "smoke"):  # where the classifier has one epoch anyway, that is no step
         small = [cell for cell in study("fedsimsup", profile).cells if cell.item == "to_fedpac"]
         assert [cell.setting.partition(";step=")[2] for cell in small] == [STEPS[0], *STEPS[2:]]
@@ -428,13 +393,13 @@ def test_only_the_classifiers_are_trained_again_and_only_before_a_test(paper):
         [one], [other] = usual.tasks, again.tasks
         assert one.name == networks["fedrep", f"{place};network=lenet5_plain;accuracy=samples"].name
         tune = {"tune_epochs": 2, "tune_every": 10, "tune_part": "personal"}  # as many epochs as it has in a round
-        assert other == one._replace(setting={**one.setting, **tune})
+        assert differences(other, one) == tune
     right = [0, 0, 0, 0, 0, 2, 3, 5, 7, 8]
-    evaluations = [{"round": 10 * k, "when": "before", "correct": [9, 30]} for k in range(1, 11)]
-    evaluations += [{"round": 10 * k, "when": "after", "correct": [n, 2 * n]} for k, n in enumerate(right, 1)]
-    row = rows.Row(other.name, 0, {"n_test": [10, 30], "when": "before", "evaluations": evaluations})  # as FedRep is
-    assert again.read(row) == pytest.approx(100 * 3 * np.mean(right[-5:]) / 40)
-    assert usual.read(row) == pytest.approx(100 * 39 / 40)
+    evaluations = [(10 * k, "before", [9, 30]) for k in range(1, 11)]
+    evaluations += [(10 * k, "after", [n, 2 * n]) for k, n in enumerate(right, 1)]
+    made = row(other.name, 0, *evaluations, n_test=[10, 30])  # reported before fine-tuning, as FedRep is
+    assert again.read(made) == pytest.approx(100 * 3 * np.mean(right[-5:]) / 40)
+    assert usual.read(made) == pytest.approx(100 * 39 / 40)
 
 
 @pytest.mark.parametrize("table", ["table1", "table2"])
@@ -442,15 +407,6 @@ def test_inferred_are_the_outer_step_of_per_fedavg_and_shards_in_table_2(paper, 
     text, inferred = ({c.key[1:]: c.tasks for c in paper.cells if c.item == i} for i in (table, f"{table}_inferred"))
     assert text.keys() == inferred.keys()
     for key, [task] in inferred.items():
-        [usual] = text[key]
-        if key[0] == "perfedavg":
-            assert dict(task.algorithm.hyper) == dict(usual.algorithm.hyper) | {"beta": 0.001}
-            task = task._replace(algorithm=usual.algorithm)
-        if table == "table2":
-            classes = key[2].partition("pat=")[2]  # per client
-            assert (str(task.partition), str(usual.partition)) == (
-                f"shards(per_client={classes})",
-                f"classes_per_client(n_classes={classes})",
-            )
-            task = task._replace(partition=usual.partition)
-        assert task.name == usual.name
+        step = {"beta": 0.001} if key[0] == "perfedavg" else {}
+        shards = {"partition": f"shards(per_client={key[2].partition('pat=')[2]})"} if table == "table2" else {}
+        assert differences(task, *text[key]) == step | shards
