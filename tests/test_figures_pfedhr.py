@@ -1,16 +1,15 @@
 """The figures and sentences of pFedHR on constructed rows."""
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
-from studies import drawn_and_said
+from studies import all_drawn_and_said, row
 
 from fedlib.methods.pfedhr.record import Round
 from fedlib.papers.pfedhr.accuracy import by_images, gains
 from fedlib.papers.pfedhr.distillation import leads
 from fedlib.papers.pfedhr.measure import GROUPS, packed, unpacked
 from fedlib.papers.pfedhr.reassembly import draw_teachers, first_run
-from fedlib.studies.rows import Row
+from fedlib.papers.pfedhr.sizes import where
 from fedlib.studies.study import study
 from fedlib.studies.tasks import Probe
 
@@ -30,13 +29,11 @@ SEEN = Round(
 USUAL = {"local_only": 50, "pfedhr": 52, "fedmd": 60, "taught": 58, "untrained": 51, "foreign": 48, "better": 54}
 
 
-def row(task, seed, accuracy, teacher=20.0):
+def reaching(task, seed, accuracy, teacher=20.0):
     """A run whose clients reach `accuracy` [%] in the last round, ten points less in each round before it."""
-    facts = {"seconds": 1.0, "commit": None, "when": "after", "n_test": [100] * CLIENTS}
     if isinstance(task, Probe):
-        return Row(task.name, seed, facts | {"kept": {"uses labels": 1, "bytes up": 10}})
-    steps = [(t, accuracy - 10 * (ROUNDS - t)) for t in range(1, ROUNDS + 1)]
-    evaluations = [{"round": t, "when": "after", "correct": [a] * CLIENTS, "loss": 1.0} for t, a in steps]
+        return row(task.name, seed, kept={"uses labels": 1, "bytes up": 10})
+    evaluations = [(t, "after", [accuracy - 10 * (ROUNDS - t)] * CLIENTS) for t in range(1, ROUNDS + 1)]
     kept = {"active": accuracy, "all classes": accuracy / 2}
     if task.algorithm.name == "taught":
         kept |= {"teacher on test images": 80.0}
@@ -47,7 +44,7 @@ def row(task, seed, accuracy, teacher=20.0):
         blocks = [[0, 0, 1], [0, 0, 2], [1, 1, 4]]
         kept |= {"lessons": [[t, i, teacher, blocks] for t in range(1, ROUNDS + 1) for i in range(CLIENTS)]}
         kept |= {"architectures": BLOCKS, "full": [packed(1, SEEN), packed(ROUNDS, SEEN)]}
-    return Row(task.name, seed, facts | {"evaluations": evaluations, "kept": kept})
+    return row(task.name, seed, *evaluations, when="after", n_test=[100] * CLIENTS, kept=kept)
 
 
 def reached(task, accuracies):
@@ -72,7 +69,7 @@ def filled(accuracies=USUAL, teacher=20.0, profile="quick"):
     for cell in empty.cells:
         for task in cell.tasks:
             for seed in range(cell.seeds):
-                rows[task.name, seed] = row(task, seed, reached(task, accuracies) + seed, teacher)
+                rows[task.name, seed] = reaching(task, seed, reached(task, accuracies) + seed, teacher)
     return empty.replace(rows=rows)
 
 
@@ -81,20 +78,8 @@ def quick():
     return filled()
 
 
-@pytest.fixture(autouse=True)
-def closed():
-    yield
-    plt.close("all")
-
-
-@pytest.mark.parametrize("name", study("pfedhr", "quick").shown)
-def test_every_item_draws_and_speaks_with_all_rows_and_with_some(quick, name):
-    item = quick.item(name)
-    few = {key: value for key, value in quick.rows.items() if "local_only" not in key[0]}
-    one = {key: value for key, value in quick.rows.items() if key[1] == 0}
-    for rows in (quick.rows, few, one):
-        drawn_and_said(quick.replace(rows=rows), name)
-    assert bool(item.sentence) <= bool(quick.says(name)) or name in ("few", "table4_text")  # not in quick
+def test_every_item_draws_and_speaks_with_all_rows_and_with_some(quick):
+    all_drawn_and_said(quick)
 
 
 def ends(ax):
@@ -139,7 +124,7 @@ def test_figures_3_to_6_are_differences_to_local_only_of_the_same_seed(quick):
 
 def test_lines_join_runs_of_the_same_seed(quick):
     later = {key: one for key, one in quick.rows.items() if key[1] and key[0].startswith("pfedhr")}
-    rows = {key: row(quick.tasks[key[0]], key[1], 80) for key in later}
+    rows = {key: reaching(quick.tasks[key[0]], key[1], 80) for key in later}
     [ax] = quick.replace(rows=quick.rows | rows).figure("fig6").axes
     assert list(ends(ax).values()) == [2]  # seed 0 alone has both values
 
@@ -156,7 +141,7 @@ def test_few_images_are_compared_with_all_of_the_same_seed_and_with_the_printed_
         key, net = cell.key[:3], cell.setting.partition(";split=iid;clients=12;active=4;models=")[2]
         if (*key, net) in {("table4", "fedavg", "mnist", "M1"), ("few", "fedavg", "mnist", "M1;images=450")}:
             for seed in (0, 1) if cell.item == "table4" else (0,):  # the mean of 3 rounds is 10 less
-                rows[cell.tasks[0].name, seed] = row(cell.tasks[0], seed, len(net) + 50 + 9 * seed)
+                rows[cell.tasks[0].name, seed] = reaching(cell.tasks[0], seed, len(net) + 50 + 9 * seed)
     numbers = by_images(empty.replace(rows=rows)).set_index("kind")[["seed", "value", "paper"]]
     assert numbers.T.to_dict("list") == {"all images": [0, 42, 91.23], "450 images": [0, 53, 91.23]}
 
@@ -164,14 +149,12 @@ def test_few_images_are_compared_with_all_of_the_same_seed_and_with_the_printed_
 def test_the_distance_from_the_printed_numbers_is_said_for_all_clients_and_for_active_ones():
     empty, rows = study("pfedhr"), {}
     for method, active, every in (("fedavg", 92.23, 95.23), ("pfedme", 90.57, 92.57)):  # 91.23 and 93.57 are printed
-        [task] = [c.tasks[0] for c in empty.cells if c.key[:3] == ("table4", method, "mnist")
-                  and "split=iid;" in c.setting and "M1" in c.setting]  # fmt: skip
-        one = row(task, 0, every + 10)  # the mean of the last three rounds is ten points below the last one
-        rows[task.name, 0] = Row(task.name, 0, one.facts | {"kept": {"active": active}})
-    assert (
-        "2 printed numbers with the active clients (mean distance 2.0 points; with all clients: 2.5)"
-        in empty.replace(rows=rows).says("tested")
-    )
+        key = ("table4", method, "mnist", where("none", "iid", (12, 4, "M1")), "accuracy")
+        [task] = [cell.tasks[0] for cell in empty.cells if cell.key == key]
+        evaluations = [(t, "before", [every] * CLIENTS) for t in range(3)]
+        rows[task.name, 0] = row(task.name, 0, *evaluations, n_test=[100] * CLIENTS, kept={"active": active})
+    says = empty.replace(rows=rows).says("tested")
+    assert "2 printed numbers with the active clients (mean distance 2.0 points; with all clients: 2.5)" in says
 
 
 def test_a_round_is_packed_and_unpacked():

@@ -1,12 +1,10 @@
 """The study of pFedHR: its cells, what its rows keep, and its claims on constructed numbers."""
 
-import time
-
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-from studies import given, judged, official, printed, verdicts
+from studies import changed, differences, done, given, judged, official, printed, verdicts
 
 import fedlib as fl
 from fedlib.methods.pfedhr import decompose
@@ -15,10 +13,8 @@ from fedlib.models import MODELS, build
 from fedlib.papers.pfedhr.distillation import all_knowing, control, taught
 from fedlib.papers.pfedhr.measure import matched, of_active, on_all_classes
 from fedlib.papers.pfedhr.sizes import PROFILES, where
-from fedlib.report.paper import KEY
-from fedlib.studies import cost, rows, runner
+from fedlib.studies import cost, runner
 from fedlib.studies.cost import hours
-from fedlib.studies.runner import Job, work
 from fedlib.studies.study import study
 from fedlib.studies.tasks import Images, Run, images
 
@@ -50,8 +46,7 @@ def test_few_images_of_cifar10_stand_in_where_four_architectures_train(paper):
         assert bool(cell.official) == (cell.dataset == "cifar10" and four)
         if cell.official:
             [few], [whole] = cell.tasks, cell.official
-            assert few.images == whole.images._replace(few=7500, stands_for="cifar10")
-            assert few._replace(images=whole.images, keep=None).name == whole._replace(keep=None).name
+            assert differences(few, whole) == {"few": 7500, "stands_for": "cifar10"}
             assert few.keep.args[0].images == few.images  # what is looked into is what was trained on
 
 
@@ -104,36 +99,23 @@ def test_the_paper_profile_has_the_papers_protocol(paper):
     assert {item for item, task in runs if task.algorithm.hyper.get("average")} == {"table3"}
 
 
-def of_fewer_images(paper):
-    """The number of images in a control of Table 4, its run, and that of Table 4."""
-    usual = {cell.key[1:4]: cell.tasks[0] for cell in paper.cells if cell.item == "table4_text"}
-    for cell in paper.cells:
-        if cell.item == "few":
-            setting, change = cell.setting.rsplit(";", 1)
-            yield change, cell.tasks[0], usual[cell.method, cell.dataset, setting]
-
-
 def test_table_4_has_inferred_settings_of_three_methods_and_the_others_are_the_same_runs(paper):
     text, inferred = ({c.key[1:]: c.tasks for c in paper.cells if c.item == i} for i in ("table4_text", "table4"))
     assert text.keys() == inferred.keys()
-    hyper = {"perfedavg": {"beta": 0.01}, "pfedbayes": {"rho": -5}}
+    changes = {"perfedavg": {"beta": 0.01}, "pfedbayes": {"rho": -5}, "pfedme": {"lr": 0.05}}
     for key, [task] in inferred.items():
-        [usual] = text[key]
-        if key[0] not in (*hyper, "pfedme"):
-            assert task.name == usual.name
-            continue
-        assert task.setting == usual.setting | ({"lr": 0.05} if key[0] == "pfedme" else {})
-        assert dict(task.algorithm.hyper) == dict(usual.algorithm.hyper) | hyper.get(key[0], {})
-        assert task._replace(algorithm=usual.algorithm, setting=usual.setting).name == usual.name
+        assert differences(task, *text[key]) == changes.get(key[0], {}), key
     assert {usual.algorithm.hyper["rho"] for [usual] in text.values() if usual.algorithm.name == "pfedbayes"} == {-2.5}
 
 
 def test_the_control_of_table_4_changes_the_number_of_images(paper):
-    few = list(of_fewer_images(paper))
+    usual = {cell.key[1:4]: cell.tasks[0] for cell in paper.cells if cell.item == "table4_text"}
+    few = [cell for cell in paper.cells if cell.item == "few"]
     assert len(few) == 2 * 5 * 3 * 2
-    for change, task, usual in few:
-        assert task._replace(images=usual.images).name == usual.name
-        assert task.images == usual.images._replace(few={"images=450": 7500, "images=900": 15000}[change])
+    for cell in few:
+        setting, _, images = cell.setting.partition(";images=")
+        [task] = cell.tasks
+        assert differences(task, usual[cell.method, cell.dataset, setting]) == {"few": int(images) * 7500 // 450}
         assert task.keep.args[0].images == task.images
     explained = {name: paper.item(name).explains for name in ("few", "tested")}
     assert explained == {"few": ("table4",), "tested": ("table2", "table3", "table4")}
@@ -171,13 +153,6 @@ def test_with_the_printed_numbers_all_claims_about_tables_hold(paper):
     assert (found["ph10":"ph20"] == "not tested").all()  # the paper prints no numbers in its figures
 
 
-def changed(item, method, dataset, setting, value):
-    table = printed("pfedhr").set_index(KEY)
-    assert (item, method, dataset, setting, "accuracy") in table.index
-    table.loc[(item, method, dataset, setting, "accuracy"), "value"] = value
-    return table.reset_index()
-
-
 @pytest.mark.parametrize(
     ("claim", "cell", "value"),
     [
@@ -194,7 +169,7 @@ def changed(item, method, dataset, setting, value):
     ],
 )
 def test_one_number_on_the_other_side_refutes_a_claim_about_all(paper, claim, cell, value):
-    assert verdicts(paper, changed(*cell, value))[claim] == "refuted"
+    assert verdicts(paper, changed(printed("pfedhr"), value, *cell, "accuracy"))[claim] == "refuted"
 
 
 def test_the_best_of_some_rivals_can_refute_that_pfedhr_leads_but_not_show_it(paper):
@@ -402,18 +377,13 @@ def test_clients_with_an_all_knowing_teacher():
     assert "taught" not in fl.algorithms()
 
 
-def test_what_rows_keep_is_read_once_in_smoke(tmp_path, monkeypatch):
-    monkeypatch.setattr(runner, "check_clean", lambda: "0123")
-    smoke = study("pfedhr", "smoke")
-    wanted = {}
-    for cell in smoke.cells:
-        if "noniid" not in cell.setting:
-            wanted.setdefault((cell.item, cell.method), cell.tasks[0])
-    kinds = [("table1", "fedmd"), ("table2", "pfedhr"), ("table2", "local_only")]
-    jobs = [Job("pfedhr", wanted[kind], 0) for kind in kinds]
-    assert work(jobs, time.time() + 600, tmp_path / "rows", tmp_path / "store", lambda text: None) == 3
-    found = rows.read("pfedhr", tmp_path / "rows")
-    measured = smoke.replace(rows=found).measured()
+def test_what_rows_keep_is_read_once_in_smoke(tmp_path):
+    smoke = study("pfedhr", "smoke", seeds=1)
+    iid = {(c.item, c.method): c.tasks[0].name for c in reversed(smoke.cells) if "noniid" not in c.setting}
+    wanted = [iid[kind] for kind in (("table1", "fedmd"), ("table2", "pfedhr"), ("table2", "local_only"))]
+    some = done(smoke.replace(cells=[c for c in smoke.cells if c.tasks[0].name in wanted]), tmp_path)
+    measured = some.measured()
+    assert len(some.rows) == 3
     assert measured["value"].notna().all()
     tables = {"table1", "table2", "tested", "candidates", "search", "fig7", "teachers", "other_teachers"}
     assert set(measured["item"]) == tables | {"fig1", "fig4"}
@@ -421,7 +391,7 @@ def test_what_rows_keep_is_read_once_in_smoke(tmp_path, monkeypatch):
     assert value["table1", "uses labels"] == 1
     assert value["table1", "bytes up"] == 4 * 10 * 15  # logits of a round's public images
     assert value["fig7", "legal"] == 100
-    row = found[wanted["table2", "pfedhr"].name, 0]
+    row = some.rows[wanted[1], 0]
     last = row.accuracy[row.accuracy["round"] == 2]
     assert value["table2", "accuracy"] == pytest.approx(last["accuracy"].mean())
     assert row.kept["M by groups"][2] == row.kept["M"]  # with K = 4, as in the run

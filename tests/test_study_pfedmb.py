@@ -1,15 +1,13 @@
 """The study of pFedMB: its cells, its claims on constructed numbers, and a few of its runs."""
 
-import time
 from itertools import product
 from typing import ClassVar
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-from studies import drawn_and_said, given, printed, verdicts, with_numbers
+from studies import all_drawn_and_said, changed, differences, done, given, printed, row, verdicts, with_numbers
 
 import fedlib as fl
 from fedlib.papers.pfedmb.accuracy import branches_of_best, chance
@@ -18,10 +16,7 @@ from fedlib.papers.pfedmb.controls import groups
 from fedlib.papers.pfedmb.measure import best_rows, branch_use, choices, chosen, reported_curve, rounds_to
 from fedlib.papers.pfedmb.mixture_weights import alpha_at, alpha_rounds
 from fedlib.papers.pfedmb.sizes import COLUMNS, PAIRS, PROFILES
-from fedlib.papers.pfedmb.study import ITEMS
 from fedlib.report.paper import KEY
-from fedlib.studies import rows, runner
-from fedlib.studies.runner import missing, work
 from fedlib.studies.study import study
 
 DECIDED = {"pb01", "pb02", *(f"pb{n:02d}" for n in range(8, 17))}  # by printed numbers
@@ -30,20 +25,6 @@ DECIDED = {"pb01", "pb02", *(f"pb{n:02d}" for n in range(8, 17))}  # by printed 
 @pytest.fixture(scope="module")
 def paper():
     return study("pfedmb", "paper")
-
-
-@pytest.fixture(autouse=True)
-def closed():
-    yield
-    plt.close("all")
-
-
-def changed(item, method, at, value):
-    """The printed numbers with another one."""
-    numbers = printed("pfedmb")
-    here = [tuple(key) == (item, method, *at) for key in numbers[KEY[:4]].itertuples(index=False)]
-    assert sum(here) == 1
-    return numbers.assign(value=numbers["value"].mask(here, value))
 
 
 PARTITIONS = {"classes=2": fl.classes_per_client(2), "dir=0.4": fl.dirichlet(0.4, min_size=10)}
@@ -77,13 +58,11 @@ def test_every_variant_of_the_control_is_a_run_of_its_own(paper, words):
     [plain] = [c.tasks for c in paper.cells if (c.item, c.setting, c.metric) == ("branches", at, "accuracy")]
     usual = {"branches": 5, "share_alpha": False, "weighted": True, "alpha_lr": 1, "gain": False}
     changes = {"weighted=no": {"weighted": False}, "share_alpha=yes": {"share_alpha": True}, "gain=yes": {"gain": True}}
-    changes |= {"alpha_lr=0.1": {"alpha_lr": 0.1}, "alpha_lr=0": {"alpha_lr": 0}, "alpha_lr=0;lr=x5": {"alpha_lr": 0}}
-    changes |= {"": {}, "alpha=labels": {"alpha_lr": 0, "alpha": "labels"}, "rounds=x2": {}}
-    made = {name: (usual | change, 20, 0.05) for name, change in changes.items()}
-    made |= {"rounds=x2": (usual, 40, 0.05), "alpha_lr=0;lr=x5": (usual | {"alpha_lr": 0}, 20, 0.25)}
-    runs = {name: task for name, [task] in (found | {"": plain}).items()}
-    assert {name: (one.algorithm.hyper, one.rounds, one.setting["lr"]) for name, one in runs.items()} == made
-    assert len({one.name for one in runs.values()}) == 9
+    changes |= {"alpha_lr=0.1": {"alpha_lr": 0.1}, "alpha_lr=0": {"alpha_lr": 0}}
+    changes |= {"alpha_lr=0;lr=x5": {"alpha_lr": 0, "lr": 0.25}, "alpha=labels": {"alpha_lr": 0, "alpha": "labels"}}
+    changes |= {"rounds=x2": {"rounds": 40, "evaluate_every": 10}}
+    assert (plain[0].algorithm.hyper, plain[0].rounds, plain[0].setting["lr"]) == (usual, 20, 0.05)
+    assert {name: differences(task, *plain) for name, [task] in found.items()} == changes
 
 
 def test_the_papers_own_numbers_are_for_its_claims(paper):
@@ -105,12 +84,13 @@ def test_the_papers_own_numbers_are_for_its_claims(paper):
 )
 def test_one_other_number_refutes_a_claim_about_table_2(paper, claim, method, at, value):
     expected = "holds" if claim == "pb10" else "refuted"
-    assert verdicts(paper, changed("table2", method, at, value))[claim] == expected
+    assert verdicts(paper, changed(printed("pfedmb"), value, "table2", method, *at))[claim] == expected
 
 
 @pytest.mark.parametrize(("branches", "expected"), [(10, "holds"), (11, "refuted")])
 def test_ten_branches_are_enough_and_eleven_are_too_many(paper, branches, expected):
-    assert verdicts(paper, changed("table3", "pfedmb", COLUMNS[1], branches))["pb15"] == expected
+    numbers = changed(printed("pfedmb"), branches, "table3", "pfedmb", *COLUMNS[1])
+    assert verdicts(paper, numbers)["pb15"] == expected
 
 
 def test_the_mean_rank_of_some_columns_is_not_that_of_all(paper):
@@ -154,19 +134,17 @@ def test_groups_must_be_found_in_two_thirds_of_the_seeds(paper):
         assert verdicts(paper, apart)["pb04"] == expected
 
 
-def row(accuracies, branches=2, validation=50.0, tune_every=5):
+def of_one(accuracies, branches=2, validation=50.0, tune_every=5):
     """A row of one client with 100 test images, tuned every so many rounds."""
-    found = []
-    for t, n in enumerate(accuracies, 1):
-        found += [{"round": tune_every * t, "when": w, "correct": [c]} for w, c in (("before", 0), ("after", n))]
+    moments = product(enumerate(accuracies, 1), ("before", "after"))
+    found = [(tune_every * t, when, [n * (when == "after")]) for (t, n), when in moments]
     kept = {"validation": validation, "accuracy": float(accuracies[-1])}
     config = {"tune_every": tune_every, "tune_epochs": 1, "hyper": {"branches": branches}}
-    facts = {"n_test": [100], "when": "before", "evaluations": found, "config": config, "kept": kept}
-    return rows.Row("run", 0, facts)
+    return row("run", 0, *found, n_test=[100], config=config, kept=kept)
 
 
 def test_of_several_runs_the_one_that_validates_best_counts():
-    two, five = row([90], 2, validation=70.0), row([80], 5, validation=71.0)
+    two, five = of_one([90], 2, validation=70.0), of_one([80], 5, validation=71.0)
     for tried in ((two, five), (five, two)):
         assert branches_of_best(*tried) == 5
         assert chosen("accuracy", *tried) == 80
@@ -174,21 +152,20 @@ def test_of_several_runs_the_one_that_validates_best_counts():
 
 
 def test_rounds_to_99_percent_of_the_final_accuracy():
-    fast, slow, low = row([50, 90, 91, 91]), row([50, 60, 80, 90]), row([50, 60, 70, 80])
+    fast, slow, low = of_one([50, 90, 91, 91]), of_one([50, 60, 80, 90]), of_one([50, 60, 70, 80])
     assert rounds_to(1, fast, slow) == 10  # 90 of 0.99 * 90
     assert rounds_to(1, slow, slow) == 20
     assert rounds_to(1, low, slow) == 21
-    assert rounds_to(2, row([100, 91], validation=40.0), fast, slow, row([0], validation=10.0)) == 10
-    every = row([50, 90, 90, 90, 90, 90, 90], tune_every=1)
+    assert rounds_to(2, of_one([100, 91], validation=40.0), fast, slow, of_one([0], validation=10.0)) == 10
+    every = of_one([50, 90, 90, 90, 90, 90, 90], tune_every=1)
     assert rounds_to(1, every, slow) == 6  # the mean of five rounds has left the first one behind
 
 
 def test_a_reported_curve_is_a_mean_over_clients_of_any_size():
     found = [(2, "before", [1, 9]), (2, "after", [9, 45]), (4, "before", [0, 0]), (4, "after", [5, 90])]
-    evaluations = [{"round": t, "when": when, "correct": correct} for t, when, correct in found]
     for tune_epochs, curve in ((3, {2: 70, 4: 75}), (0, {2: 10, 4: 0})):  # (90 + 50) / 2, (50 + 100) / 2
-        facts = {"n_test": [10, 90], "evaluations": evaluations, "config": {"tune_epochs": tune_epochs}}
-        assert reported_curve(rows.Row("run", 0, facts)).to_dict() == pytest.approx(curve)
+        one = row("run", 0, *found, n_test=[10, 90], config={"tune_epochs": tune_epochs})
+        assert reported_curve(one).to_dict() == pytest.approx(curve)
 
 
 class Traced:
@@ -231,32 +208,26 @@ def test_how_decided_clients_are_is_read_off_the_last_evaluation():
 
 @pytest.fixture(scope="module")
 def few(tmp_path_factory):
-    """The smoke profile without most of Table II, with its rows, and the folder of those."""
-    folder = tmp_path_factory.mktemp("pfedmb")
+    """The smoke profile without most of Table II, with its rows."""
     smoke = study("pfedmb", "smoke")
     cells = [cell for cell in smoke.cells if cell.item != "table2" or cell.method in ("fedper", "pfedmb")]
-    small = smoke.replace(cells=cells)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runner, "check_clean", lambda: "0123")
-        work(missing([small], folder=folder / "rows"), time.time() + 600, folder / "rows", folder / "store")
-    return small.replace(rows=rows.read("pfedmb", folder / "rows")), folder / "rows"
+    return done(smoke.replace(cells=cells), tmp_path_factory.mktemp("pfedmb"))
 
 
 def test_a_few_runs_make_numbers_of_every_kind(few):
-    small, folder = few
-    measured, sizes = small.measured(), PROFILES["smoke"]
-    assert set(measured["item"]) == {cell.item for cell in small.cells}
-    assert len(measured) == len(small.cells)
+    measured, sizes = few.measured(), PROFILES["smoke"]
+    assert set(measured["item"]) == {cell.item for cell in few.cells}
+    assert len(measured) == len(few.cells)
     assert np.isfinite(measured["value"]).all()
-    [at] = {cell.setting for cell in small.cells if cell.item == "table2"}
+    [at] = {cell.setting for cell in few.cells if cell.item == "table2"}
     values = measured.set_index(KEY[:1] + KEY[1:2] + KEY[3:])["value"]
     assert values["table3", "pfedmb", at, "num_branches"] in (*sizes.branches, *sizes.more_branches)
     assert values.xs("rounds", level="metric").between(1, sizes.pair_rounds + 1).all()
     assert values.xs("clients_per_branch", level="metric").between(0.99, 15.01).all()
     assert values["parts", "pfedmb", f"{at};branches=5;alpha_lr=0", "largest_alpha"] == pytest.approx(0.2)
     assert values["parts", "pfedmb", f"{at};branches=5;alpha=labels", "largest_alpha"] == pytest.approx(1)
-    assert max(path.stat().st_size for path in folder.glob("*/*.json")) < 20_000
-    judged = small.ledger().set_index("id")["verdict"]
+    assert max(len(str(one.facts)) for one in few.rows.values()) < 20_000
+    judged = few.ledger().set_index("id")["verdict"]
     assert judged["pb18"] == "identity"
     assert judged["pb19"] == "consistent so far"  # on a stand-in
 
@@ -268,31 +239,27 @@ def test_groups_of_clients_with_similar_labels():
     assert len(set(found)) == 5
 
 
-@pytest.mark.parametrize("item", [one.name for one in ITEMS])
-def test_every_item_draws_and_speaks_of_what_there_is(few, paper, item):
-    small, _ = few
-    some = small.replace(rows={key: row for n, (key, row) in enumerate(small.rows.items()) if n % 3})
-    for one in (small, some, paper):
-        drawn_and_said(one, item)
+def test_every_item_draws_and_speaks_with_all_rows_and_with_some(few):
+    all_drawn_and_said(few)
 
 
 def test_alpha_is_drawn_by_pair_by_round_and_by_weighting(few):
-    alpha = {m: np.array(best_rows(few[0], "fig3", m)[0].kept["alpha"]) for m in ("pfedmb", "pfedmb-avg")}
-    axes = few[0].figure("hero").axes
+    alpha = {m: np.array(best_rows(few, "fig3", m)[0].kept["alpha"]) for m in ("pfedmb", "pfedmb-avg")}
+    axes = few.figure("hero").axes
     assert [len(ax.lines) for ax in axes] == [10] * 5  # two clients, five branches
     assert axes[3].get_title().startswith("clients 6 and 7")
     np.testing.assert_allclose(axes[3].lines[7].get_ydata(), alpha["pfedmb"][:, 7, 2])
-    axes = few[0].figure("fig3").axes[:-1]  # the last is the colour bar
+    axes = few.figure("fig3").axes[:-1]  # the last is the colour bar
     assert len(axes) == 4  # two rounds, with and without
     for ax, (t, method) in zip(axes, product((0, 1), alpha), strict=True):
         np.testing.assert_allclose(ax.images[0].get_array(), alpha[method][t])
     assert axes[0].get_title().startswith("round 1, with weighting\nRand index")
-    assert alpha_rounds(few[0]) == [1, 2]
-    assert len(alpha_at(few[0], [2]).axes) == 3
+    assert alpha_rounds(few) == [1, 2]
+    assert len(alpha_at(few, [2]).axes) == 3
 
 
 def test_printed_numbers_stand_beside_measured_ones_unless_other_data_stand_in(paper, few):
-    assert few[0].numbers("table1")["paper"].isna().tolist() == [True] * 4
+    assert few.numbers("table1")["paper"].isna().tolist() == [True] * 4
     beside = paper.numbers("table1", "fig4").set_index(["item", "method"])["paper"]
     assert beside["table1"].to_dict() == {"local_only": 87.26, "fedavg": 87.99, "pfedmb-avg": 89.08, "pfedmb": 89.49}
     assert beside["fig4"].isna().all()
@@ -304,10 +271,10 @@ def test_the_control_of_fedamp_changes_its_pull_alone_and_begins_at_that_of_tabl
     assert len(cells) == 6
     for cell in cells:
         at, lam = cell.setting.rsplit(";lam=", 1)
-        assert ([task.name for task in cell.tasks] == [task.name for task in of_table[at]]) == (lam == "1")
         for sigma, task, usual in zip((10, 100), cell.tasks, of_table[at], strict=True):
-            assert task._replace(algorithm=None) == usual._replace(algorithm=None)
-            assert (task.algorithm.hyper["sigma"], task.algorithm.hyper["lam"]) == (sigma, float(lam))
+            assert differences(task, usual) == ({} if lam == "1" else {"lam": float(lam)})
+            assert task.algorithm.hyper["sigma"] == sigma
+            assert task.keep == usual.keep
 
 
 def test_as_many_branches_with_weighting_as_without_is_against_a_slower_clustering(paper):
@@ -321,13 +288,11 @@ def test_the_control_on_pairs_replaces_one_part_at_a_time(paper):
     cells = [cell for cell in paper.cells if cell.item == "pairs_parts"]
     other = {cell.setting.rsplit(";", 1)[1]: cell.tasks[0] for cell in cells if cell.method == "pfedmb"}
     [average] = [cell.tasks[0] for cell in cells if cell.method == "pfedmb-avg"]
-    assert average.algorithm.hyper == dict(other["gain=yes"].algorithm.hyper) | {"weighted": False}
-    scaled, given = other["gain=yes"], other["alpha=labels"]
     assert not ours.algorithm.hyper["gain"]  # reading A2
-    assert scaled.algorithm.hyper == dict(ours.algorithm.hyper) | {"gain": True}
-    assert (given.algorithm.hyper["alpha"], given.algorithm.hyper["branches"]) == ("labels", 5)
-    for one in (scaled, given):
-        assert one._replace(algorithm=ours.algorithm, keep=ours.keep).name == ours.name
+    assert differences(other["gain=yes"], ours) == {"gain": True}
+    assert differences(average, other["gain=yes"]) == {"weighted": False}
+    labels = {"alpha": "labels", "alpha_lr": 0, "share_alpha": False}
+    assert differences(other["alpha=labels"], ours) == labels
 
 
 def of(study, *numbers):
@@ -392,6 +357,6 @@ def test_what_fig_3_says_depends_on_who_is_first(paper, weighted, words):
     for task, method in [(t, c.method) for c in paper.cells if c.item == "fig3" for t in c.tasks]:
         kept = {"validation": 1.0, "alpha": [], "within": [0.0], "between": [1.0], "branches_used": [2, 5]}
         kept |= {"rand_indices": [0.2, weighted if method == "pfedmb" else 0.6]}
-        made[task.name, 0] = rows.Row(task.name, 0, {"kept": kept, "seconds": 1.0, "commit": ""})
+        made[task.name, 0] = row(task.name, kept=kept)
     cells = [cell for cell in paper.cells if cell.item == "fig3"]
     assert f"the pairs are found {words}" in paper.replace(rows=made, cells=cells).says("fig3")
