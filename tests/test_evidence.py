@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from conftest import stopped
 from processes import alive, start, wait_for
 from test_fingerprint import MINE, in_a_file
 
@@ -24,6 +25,7 @@ from fedlib.runs.store import Checkpoint, RunFolder, flatten
 from fedlib.studies import recheck, rows, runner
 from fedlib.studies import short_runs as trial
 from fedlib.studies import tasks as tasks_of_studies
+from fedlib.studies.__main__ import main
 from fedlib.studies.runner import Job, missing, perform, work
 from fedlib.studies.study import study
 from fedlib.studies.tasks import Images, Run, here
@@ -31,12 +33,22 @@ from fedlib.training.batches import on_device
 
 KILLED = ("local_only", "fedavg", "fedper", "fedap", "pfedsim")
 KINDS = [("table3", "fedavg"), ("table3", "local_only"), ("fig1", "local_only")]
+TASK = run(PROFILES["smoke"], "cifar10", 0.5, fl.fedavg())
 
 
 @pytest.fixture
 def smoke(monkeypatch):
     monkeypatch.setattr(runner, "check_clean", lambda: "0123")
     return study("pfedsim", "smoke")
+
+
+@pytest.fixture
+def fedper(smoke):
+    return next(cell.tasks[0] for cell in smoke.cells if (cell.item, cell.method) == ("table3", "fedper"))
+
+
+def work_in(folder, jobs, say=print):
+    return work(jobs, time.time() + 600, folder, folder / "store", say)
 
 
 def test_a_row_says_what_the_run_says(smoke, tmp_path):
@@ -68,40 +80,24 @@ KEPT = """
 
 
 def test_files_are_free_to_move_and_functions_to_be_renamed(tmp_path, monkeypatch):
-    """What a row keeps, in another file and under another name: the same run, the same code."""
+    """A method and what a row keeps, in another file and under another name: the same run, the same code."""
     monkeypatch.syspath_prepend(str(tmp_path))
     sources = KEPT, "    # moved\n" + KEPT.replace("half_of", "another_name"), KEPT.replace("value / RATE", "value")
     made = [in_a_file(source, tmp_path, f"keeps_{i}") for i, source in enumerate(sources)]
     keeps = [made[0].half_of, made[1].another_name, made[2].half_of]
-    task = run(PROFILES["smoke"], "cifar10", 0.5, fl.fedavg())
-    one, moved, changed = (task._replace(keep=partial(keep, "before")) for keep in keeps)
+    methods = [in_a_file(MINE, tmp_path, f"method_{i}").mine() for i in range(3)]
+    tasks = [TASK._replace(algorithm=method) for method in methods]
+    one, moved, changed = (task._replace(keep=partial(keep, "before")) for task, keep in zip(tasks, keeps, strict=True))
     assert one.name == moved.name == changed.name
-    assert one.code() == moved.code() != changed.code()
-
-
-def test_a_method_may_move_to_another_file(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(str(tmp_path))
-    one, moved = (in_a_file(MINE, tmp_path, f"method_in_{name}").mine() for name in ("a", "b"))
-    tasks = [run(PROFILES["smoke"], "cifar10", 0.5, method) for method in (one, moved)]
-    assert tasks[0].name == tasks[1].name
-    assert tasks[0].code() == tasks[1].code()
-
-
-@pytest.mark.parametrize("paper", PAPERS)
-def test_runs_of_one_name_are_one_run(paper):
-    runs = [task for cell in study(paper, "paper").cells for task in cell.tasks if isinstance(task, Run)]
-    names = {task.name: getattr(getattr(task.keep, "func", task.keep), "__qualname__", None) for task in runs}
-    assert all(
-        names[task.name] == getattr(getattr(task.keep, "func", task.keep), "__qualname__", None) for task in runs
-    )
+    assert one.code() == moved.code()
+    assert len({task.code() for task in (one, changed, tasks[0])}) == 3  # what a run keeps is part of its code
 
 
 def test_the_loss_of_a_row_is_the_mean_over_all_test_images(federation):
     shares = federation.test[0][:1], federation.test[3][:9]
     dealt = replace(federation, train=(federation.train[0], federation.train[3]), test=shares)
     result = fl.run("fedavg", dealt, rounds=1, lr=0.2, batch_size=8, progress=False)
-    task = run(PROFILES["smoke"], "cifar10", 0.5, fl.fedavg())
-    facts = rows.row_of(task, 2, result, 1.0).facts
+    facts = rows.row_of(TASK, 2, result, 1.0).facts
     x, y, *_ = on_device(dealt.data, torch.device("cpu")).batch(torch.from_numpy(np.concatenate(shares)), result.model)
     with torch.no_grad():
         z = result.model(result.weights(0), x)
@@ -126,9 +122,9 @@ def test_what_is_missing_is_run_once_and_nothing_else(smoke, tmp_path):
     jobs = missing([small], folder=tmp_path)
     assert len(jobs) == 5  # two methods at two alphas, and one measurement
     said = []
-    assert work(jobs, time.time() + 600, tmp_path, tmp_path / "store", said.append) == 5
+    assert work_in(tmp_path, jobs, said.append) == 5
     assert missing([small], folder=tmp_path) == []
-    assert work(jobs, time.time() + 600, tmp_path, tmp_path / "store", said.append) == 0
+    assert work_in(tmp_path, jobs, said.append) == 0
     assert len(said) == 5
     measured = small.replace(rows=rows.read("pfedsim", tmp_path)).measured()
     assert len(measured) == len(cells)
@@ -155,8 +151,8 @@ def test_a_job_that_another_process_does_is_left_to_it(smoke, tmp_path):
     job = missing([smoke], ["table3"], tmp_path)[0]
     with runner._alone(job, tmp_path / "store") as free:
         assert free
-        assert work([job], time.time() + 600, tmp_path, tmp_path / "store", print) == 0
-    assert work([job], time.time() + 600, tmp_path, tmp_path / "store", print) == 1
+        assert work_in(tmp_path, [job]) == 0
+    assert work_in(tmp_path, [job]) == 1
 
 
 def test_tensors_of_a_state_may_share_memory_and_must_be_tensors(tmp_path):
@@ -173,16 +169,10 @@ def test_tensors_of_a_state_may_share_memory_and_must_be_tensors(tmp_path):
         flatten(({"n": 7},))
 
 
-def test_a_run_that_is_stopped_goes_on_and_its_row_is_the_same(smoke, tmp_path):
-    job = next(job for job in missing([smoke], ["table3"], tmp_path) if job.task.algorithm.name == "fedper")
+def test_a_run_that_is_stopped_goes_on_and_its_row_is_the_same(fedper, tmp_path):
+    job = Job("pfedsim", fedper, 0)
     whole = perform(job, tmp_path / "a")
-
-    def stop(done):
-        if done == 1:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        fl.run(**job.task.arguments(job.seed), progress=stop, checkpoint_seconds=0, store=tmp_path / "b")
+    stopped(1, **fedper.arguments(0), store=tmp_path / "b")
     again = perform(job, tmp_path / "b")
     clock = {"seconds", "seconds_of_rounds"}
     assert {k: v for k, v in whole.items() if k not in clock} == {k: v for k, v in again.items() if k not in clock}
@@ -190,14 +180,13 @@ def test_a_run_that_is_stopped_goes_on_and_its_row_is_the_same(smoke, tmp_path):
 
 def test_a_run_needs_its_public_images_too(monkeypatch, tmp_path):
     monkeypatch.setenv("FEDLIB_DATA", str(tmp_path))
-    embedded = run(PROFILES["smoke"], "cifar10", 0.5, fl.fedavg())
     absent = Images("svhn")
-    assert here(embedded)
-    assert here(embedded._replace(public=(Images("digits"), 0.5)))
-    assert not here(embedded._replace(public=(absent, 0.5)))
-    assert not here(embedded._replace(images=absent))
+    assert here(TASK)
+    assert here(TASK._replace(public=(Images("digits"), 0.5)))
+    assert not here(TASK._replace(public=(absent, 0.5)))
+    assert not here(TASK._replace(images=absent))
     (tmp_path / "svhn.npz").touch()
-    assert here(embedded._replace(public=(absent, 0.5)))
+    assert here(TASK._replace(public=(absent, 0.5)))
 
 
 def test_a_run_that_fails_is_told_and_the_others_are_done(smoke, tmp_path, monkeypatch):
@@ -211,7 +200,7 @@ def test_a_run_that_fails_is_told_and_the_others_are_done(smoke, tmp_path, monke
     monkeypatch.setattr(runner, "perform", perform_some)
     said = []
     with pytest.raises(ValueError, match="1 of 3 runs have failed"):
-        work([bad, *good], time.time() + 600, tmp_path, tmp_path / "store", said.append)
+        work_in(tmp_path, [bad, *good], said.append)
     assert f"{bad.name} has failed: RuntimeError: no weights" in said
     assert {*rows.read("pfedsim", tmp_path)} == {(job.task.name, job.seed) for job in good}
 
@@ -221,90 +210,74 @@ def first_rounds(task, rounds):
     return json.loads(json.dumps(trial.trial(task, 1, rounds, "cpu")))
 
 
-def test_a_row_of_older_code_is_rechecked_by_a_short_run_of_both(smoke, tmp_path, monkeypatch):
-    task = next(cell.tasks[0] for cell in smoke.cells if (cell.item, cell.method) == ("table3", "fedper"))
-    one, two = (first_rounds(task, rounds) for rounds in (1, 2))
-    assert one == first_rounds(task, 1)
+@pytest.fixture
+def rechecked(smoke, tmp_path, monkeypatch):
+    """A recheck of all rows by one round, with the outcomes of the short runs of today's code and of that of a commit.
+
+    It returns how many rows agree, how many differ, and the commits and short runs for which it has asked.
+    """
+
+    def recheck_with(outcomes):
+        asked = []
+
+        def short_runs(code, paper, rounds, wanted):
+            today = code == recheck.ROOT
+            asked.append((today, paper, rounds, wanted))
+            return outcomes(today, wanted)
+
+        monkeypatch.setattr(recheck, "unpack", lambda commit, folder: asked.append(commit))
+        monkeypatch.setattr(recheck, "outcomes", short_runs)
+        return *recheck.recheck(["pfedsim"], 1, tmp_path, lambda text: None), asked
+
+    monkeypatch.setattr(recheck, "check_clean", lambda: "89ab")
+    monkeypatch.setattr(recheck, "study", lambda paper: smoke)
+    return recheck_with
+
+
+def test_a_row_of_older_code_is_rechecked_by_a_short_run_of_both(fedper, rechecked, tmp_path):
+    one, two = (first_rounds(fedper, rounds) for rounds in (1, 2))
+    assert one == first_rounds(fedper, 1)
     assert one["models"] != two["models"]
     for seed in (1, 2):
-        facts = perform(Job("pfedsim", task, seed), tmp_path / "store")
-        rows.write("pfedsim", facts | {"code": "older", "commit": "4567"}, tmp_path)
-    facts = (tmp_path / "pfedsim" / f"{task.name}-s1.json").read_text()
-    asked, old = [], [None]
-
-    def outcomes(code, paper, rounds, wanted):
-        asked.append((code == recheck.ROOT, paper, rounds, wanted))
-        return {(task.name, 1, "cpu"): one if code == recheck.ROOT else old[0]}
-
-    monkeypatch.setattr(recheck, "check_clean", lambda: "89ab")
-    monkeypatch.setattr(recheck, "study", lambda paper: smoke)
-    monkeypatch.setattr(recheck, "unpack", lambda commit, folder: asked.append(commit))
-    monkeypatch.setattr(recheck, "outcomes", outcomes)
-    for old[0] in (two, one | {"train_loss": []}, None):
-        assert recheck.recheck(["pfedsim"], 1, tmp_path, lambda text: None) == (0, 2)
-    assert (tmp_path / "pfedsim" / f"{task.name}-s1.json").read_text() == facts
-    asked.clear()
-    old[0] = one
-    assert recheck.recheck(["pfedsim"], 1, tmp_path, lambda text: None) == (2, 0)
-    each = [(task.name, 1, "cpu")]  # one seed speaks for all
-    assert asked == ["4567", (False, "pfedsim", 1, each), (True, "pfedsim", 1, each)]
-    row = rows.read_one("pfedsim", task, 2, tmp_path)
-    assert row.facts == json.loads(facts) | row.facts | {"commit": "4567"}
+        facts = perform(Job("pfedsim", fedper, seed), tmp_path / "store") | {"code": "older", "commit": "4567"}
+        path = rows.write("pfedsim", facts, tmp_path)
+    written, short = path.read_text(), (fedper.name, 1, "cpu")
+    for old in (two, one | {"train_loss": []}, None):
+        assert rechecked(lambda today, wanted, old=old: {short: one if today else old})[:2] == (0, 2)
+    assert path.read_text() == written
+    both = (False, "pfedsim", 1, [short]), (True, "pfedsim", 1, [short])  # one seed speaks for all
+    assert rechecked(lambda today, wanted: {short: one}) == (2, 0, ["4567", *both])
+    row = rows.read_one("pfedsim", fedper, 2, tmp_path)
+    assert row.facts == json.loads(written) | row.facts | {"commit": "4567"}
     assert row.facts["rechecked"] == {"commit": "89ab", "rounds": 1}
-    assert not rows.changed(task, row)
-    assert recheck.recheck(["pfedsim"], 1, tmp_path, lambda text: None) == (0, 0)
+    assert not rows.changed(fedper, row)
+    assert rechecked(None) == (0, 0, [])
 
 
-def test_a_row_of_a_gpu_is_rechecked_on_a_gpu(smoke, tmp_path, monkeypatch):
-    task = next(cell.tasks[0] for cell in smoke.cells if (cell.item, cell.method) == ("table3", "fedper"))
-    facts = perform(Job("pfedsim", task, 1), tmp_path / "store") | {"code": "older"}
+def test_a_row_of_a_gpu_is_rechecked_on_a_gpu(smoke, fedper, rechecked, tmp_path, monkeypatch):
+    facts = perform(Job("pfedsim", fedper, 1), tmp_path / "store") | {"code": "older"}
     rows.write("pfedsim", facts, tmp_path)
     rows.write("pfedsim", facts | {"seed": 2, "config": facts["config"] | {"device": "cuda"}}, tmp_path)
-    asked = []
-
-    def outcomes(code, paper, rounds, wanted):
-        asked.extend(wanted)
-        return {one: code == recheck.ROOT and one[2] == "cuda" for one in wanted}  # the code for a GPU has changed
-
-    monkeypatch.setattr(recheck, "check_clean", lambda: "89ab")
-    monkeypatch.setattr(recheck, "study", lambda paper: smoke)
-    monkeypatch.setattr(recheck, "unpack", lambda commit, folder: None)
-    monkeypatch.setattr(recheck, "outcomes", outcomes)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert [row.seed for _, row in recheck.older(smoke, tmp_path)] == [1, 2]
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert [row.seed for _, row in recheck.older(smoke, tmp_path)] == [1]
+    for gpu, seeds in ((True, [1, 2]), (False, [1])):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda gpu=gpu: gpu)
+        assert [row.seed for _, row in recheck.older(smoke, tmp_path)] == seeds
     with pytest.raises(ValueError, match="torch finds no GPU"):
-        trial.trial(task, 2, 1, "cuda")
+        trial.trial(fedper, 2, 1, "cuda")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert recheck.recheck(["pfedsim"], 1, tmp_path, lambda text: None) == (1, 1)
-    assert {*asked} == {(task.name, 1, "cpu"), (task.name, 2, "cuda")}
+    of_gpu_changed = rechecked(lambda today, wanted: {one: today and one[2] == "cuda" for one in wanted})
+    assert of_gpu_changed[:2] == (1, 1)
+    assert sorted(of_gpu_changed[2][-1][3]) == [(fedper.name, 1, "cpu"), (fedper.name, 2, "cuda")]
 
 
-def test_a_measurement_of_older_code_is_done_anew(tmp_path, monkeypatch):
-    task = next(cell.tasks[0] for cell in study("pfedsim", "paper").cells if cell.item == "table5")
+def test_a_measurement_of_older_code_is_done_anew(smoke, rechecked, tmp_path):
+    task = next(cell.tasks[0] for cell in smoke.cells if cell.item == "table5")
     facts = trial.trial(task, 0, 1, "cpu") | {"code": "older", "commit": None}
-    monkeypatch.setattr(recheck, "check_clean", lambda: "89ab")
-    monkeypatch.setattr(recheck, "unpack", lambda commit, folder: None)
     name = next(iter(facts["kept"]))
     found = recheck.outcomes(recheck.ROOT, "pfedsim", 1, [(task.name, 0, "cpu")])
-    monkeypatch.setattr(recheck, "outcomes", lambda code, paper, rounds, wanted: found)
     for wrong in (1, 0):
         rows.write("pfedsim", facts | {"kept": facts["kept"] | {name: facts["kept"][name] + wrong}}, tmp_path)
-        assert recheck.recheck(["pfedsim"], 1, tmp_path, lambda text: None) == (1 - wrong, wrong)
+        assert rechecked(lambda today, wanted: found)[:2] == (1 - wrong, wrong)
         assert rows.changed(task, rows.read_one("pfedsim", task, 0, tmp_path)) == bool(wrong)
-
-
-def test_what_a_run_keeps_is_part_of_the_code_of_its_row():
-    task = run(PROFILES["smoke"], "cifar10", 0.5, fl.fedavg())
-
-    def one(result):
-        return {"a": 1}
-
-    def two(result):
-        return {"a": 2}
-
-    assert len({task._replace(keep=keep).code() for keep in (None, one, two)}) == 3
 
 
 def test_the_library_of_a_commit_can_be_unpacked(tmp_path):
@@ -394,29 +367,18 @@ def test_a_kill_ends_the_workers_too(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("argument", "error"), [("--jobs=0", "at least 1"), ("--budget=soon", "say for example 2h")])
-def test_a_number_that_makes_no_sense_is_refused_before_anything_runs(argument, error):
-    done = subprocess.run([sys.executable, "-m", "fedlib.studies", "run", argument], capture_output=True, text=True)
-    assert done.returncode == 2
-    assert error in done.stderr
+def test_a_number_that_makes_no_sense_is_refused_before_anything_runs(argument, error, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["fedlib.studies", "run", argument])
+    with pytest.raises(SystemExit, match=r"^2$"):
+        sys.exit(main())
+    assert error in capsys.readouterr().err
 
 
-def test_a_run_that_diverges_has_a_row_too(smoke, tmp_path):
-    job = next(job for job in missing([smoke], ["table3"], tmp_path) if job.task.algorithm.name == "fedavg")
-    wild = job._replace(task=job.task._replace(setting={**job.task.setting, "lr": 1e20}))
-    with pytest.warns(UserWarning, match="not finite"):
-        facts = perform(wild, tmp_path / "store")
-    rows.write("pfedsim", facts, tmp_path / "rows")
-    row = rows.read("pfedsim", tmp_path / "rows")[wild.task.name, wild.seed]
-    assert row.facts["evaluations"][-1]["loss"] is None
-    assert 0 <= row.score() <= 100
-
-
-def test_what_a_row_keeps_of_a_run_is_computed_with_one_thread_as_well(smoke, tmp_path):
-    job = next(job for job in missing([smoke], ["table3"], tmp_path) if job.task.algorithm.name == "fedavg")
-    task = job.task._replace(keep=lambda result: {"threads": torch.get_num_threads()})
+def test_what_a_row_keeps_of_a_run_is_computed_with_one_thread_as_well(tmp_path):
+    task = TASK._replace(keep=lambda result: {"threads": torch.get_num_threads()})
     torch.set_num_threads(2)
     try:
-        assert perform(job._replace(task=task), tmp_path / "store")["kept"] == {"threads": 1}
+        assert perform(Job("pfedsim", task, 0), tmp_path / "store")["kept"] == {"threads": 1}
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(1)

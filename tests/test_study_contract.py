@@ -8,7 +8,6 @@ from matplotlib import pyplot as plt
 from studies import drawn_and_said, given, official, with_numbers
 
 from fedlib.report.paper import FOLDER, KEY, PAPERS, PROFILES, reported
-from fedlib.studies import rows
 from fedlib.studies.claim import Numbers
 from fedlib.studies.differences import first_protocol
 from fedlib.studies.item import Item, Unmeasured, enough
@@ -58,10 +57,6 @@ def test_every_claim_has_a_judge_and_cells_for_all_that_it_asks_for(paper):
         claim.cases(numbers)
         assert numbers.asked, claim.id
         assert set(numbers.asked) <= declared, claim.id
-
-
-def test_every_committed_row_belongs_to_a_run_of_the_study(paper):
-    assert {task for task, _ in rows.read(paper)} <= {task.name for cell in study(paper).cells for task in cell.wanted}
 
 
 @pytest.mark.parametrize("profile", ["smoke", "paper"])
