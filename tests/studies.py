@@ -92,10 +92,12 @@ def differences(one: Run, other: Run) -> dict[str, Any]:
     return found
 
 
-def drawn_and_said(study: Study, item: str) -> str:
-    """The sentence of an item, whose figure is drawn, too."""
+def drawn_and_said(study: Study, item: str, rendered: bool = True) -> str:
+    """The sentence of an item, whose figure is made, too, and drawn in pixels where it is `rendered`."""
     if study.item(item).drawing:
-        study.figure(item).canvas.draw()
+        figure = study.figure(item)
+        if rendered:
+            figure.canvas.draw()
         plt.close("all")
     says = study.says(item)
     assert says == "" or (says.endswith(".") and "nan" not in says), says
@@ -113,6 +115,6 @@ def all_drawn_and_said(study: Study, *silent: str) -> None:
         keys = [key for key in study.rows if key[0] in part and (part is names or key[1] == 0)]
         one = study.replace(rows={key: study.rows[key] for key in keys})
         for name, item in study.shown.items():
-            said, measured = drawn_and_said(one, name), len(one.numbers(name)) > 0
+            said, measured = drawn_and_said(one, name, part is names), len(one.numbers(name)) > 0
             assert not said or measured or name not in of_runs, name
             assert said or part is not names or not item.sentence or not measured or name in silent, name

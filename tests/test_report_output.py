@@ -25,10 +25,9 @@ from fedlib.studies.tasks import Probe
 
 @pytest.fixture(autouse=True)
 def _own_style():
-    with mpl.rc_context(), mpl.rc_context({"backend": "agg"}):
+    with mpl.rc_context():
         report.use_style()
         yield
-    plt.close("all")
 
 
 def git(folder, *arguments):

@@ -1,7 +1,7 @@
 """The study of pFedMB: its cells, its claims on constructed numbers, and a few of its runs."""
 
 from itertools import product
-from typing import ClassVar
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -168,25 +168,16 @@ def test_a_reported_curve_is_a_mean_over_clients_of_any_size():
         assert reported_curve(one).to_dict() == pytest.approx(curve)
 
 
-class Traced:
-    """A run of ten clients of which pairs 0 and 1 choose branch 0, and pair p = 2, 3, 4 branch p."""
-
-    diverged = None
-    config: ClassVar = {"tune_epochs": 1}
-
-    def __init__(self):
-        chosen = np.maximum(np.repeat(range(5), 2), 1) - 1 + np.repeat([0, 0, 1, 1, 1], 2)
-        self.trace = {"all layers": torch.stack([torch.full((10, 5), 0.2), torch.eye(5)[chosen]])}
-
-    def best_round(self, over, when):
-        return 2
-
-    def score(self, *, when, **_):
-        return {"before": 40.0, "after": 50.0}[when]
+def traced(**trace):
+    """A finished run with these alphas [evaluations, clients, branches] by layer."""
+    config, accuracy = {"tune_epochs": 1}, {"before": 40.0, "after": 50.0}
+    methods = {"best_round": lambda over, when: 2, "score": lambda *, when, **_: accuracy[when]}
+    return SimpleNamespace(diverged=None, config=config, trace=trace, **methods)
 
 
 def test_what_fig_3_keeps_is_what_the_pairs_choose():
-    kept = choices(Traced())
+    pairs = [0, 0, 0, 0, 2, 2, 3, 3, 4, 4]  # pairs 0 and 1 choose branch 0, and pair p = 2, 3, 4 branch p
+    kept = choices(traced(**{"all layers": torch.stack([torch.full((10, 5), 0.2), torch.eye(5)[pairs]])}))
     assert (kept["before"], kept["accuracy"], kept["validation"]) == (40, 50, 50)  # reported after fine-tuning
     assert kept["branches_used"] == [1, 4]
     assert kept["rand_indices"][0] == 0
@@ -198,9 +189,8 @@ def test_what_fig_3_keeps_is_what_the_pairs_choose():
 
 def test_how_decided_clients_are_is_read_off_the_last_evaluation():
     undecided, three_to_one = torch.full((4, 2), 0.5), torch.eye(2)[[0, 0, 0, 1]]
-    result = Traced()
-    result.trace = {"first": torch.stack([undecided, three_to_one]), "second": torch.stack([undecided] * 2)}
-    kept = branch_use(result)
+    layers = {"first": torch.stack([undecided, three_to_one]), "second": torch.stack([undecided] * 2)}
+    kept = branch_use(traced(**layers))
     assert (kept["layers"], kept["largest_alphas"]) == (["first", "second"], [1, 0.5])
     assert kept["clients_by_layer"] == [3 * 3 / 4 + 1 / 4, 4]
     assert (kept["largest_alpha"], kept["clients_per_branch"]) == (0.75, 3.25)

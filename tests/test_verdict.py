@@ -5,8 +5,8 @@ import re
 from itertools import product
 from pathlib import Path
 
-import pandas as pd
 import pytest
+import studies
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -104,11 +104,13 @@ def test_an_identity_is_counted_apart_but_can_be_refuted():
 
 
 def test_an_interval_is_of_the_comparisons_that_every_seed_has_by_a_table_of_students_t():
-    one, other, unmeasured = (
-        (lambda gap: Case("one", point(gap))),
-        (lambda gap: Case("other", point(gap))),
-        missing("x"),
-    )
+    def one(gap):
+        return Case("one", point(gap))
+
+    def other(gap):
+        return Case("other", point(gap))
+
+    unmeasured = missing("x")
     seeds = [[one(1.0), other(3.0)], [one(2.0), other(6.0)], [one(1.5), other(0.0)]]  # means 2, 4 and 0.75
     low, high = 2.25 - 4.3027 * 1.63936 / 3**0.5, 2.25 + 4.3027 * 1.63936 / 3**0.5
     assert interval(seeds) == f"{low:+.2f} to {high:+.2f}, mean of 2 comparisons, 3 seeds"
@@ -202,8 +204,7 @@ def test_the_noise_is_the_larger_of_our_seeds_and_the_papers_and_with_one_seed_t
     cells = [Cell(method, "cifar10", "dir=0.1", (), item="table3") for method in ("pfedsim", "fedavg")]
     values = [("pfedsim", 80.0), ("pfedsim", 90.0), ("fedavg", 45.0)]
     rows = [("table3", method, "cifar10", "dir=0.1", "accuracy", value) for method, value in values]
-    frame = pd.DataFrame(rows, columns=["item", "method", "dataset", "setting", "metric", "value"])
-    numbers = Numbers("pfedsim", 1, cells, frame)
+    numbers = Numbers("pfedsim", 1, cells, studies.given(*rows))
     two, one = (numbers("table3", method, "cifar10", "dir=0.1") for method in ("pfedsim", "fedavg"))
     assert (two.value, two.noise) == (85.0, pytest.approx(math.sqrt(50)))  # printed: 0.84
     assert (one.value, one.noise) == (45.0, 4.25)  # printed
@@ -216,9 +217,7 @@ def test_the_noise_is_the_larger_of_our_seeds_and_the_papers_and_with_one_seed_t
 
 def test_one_seed_without_a_printed_deviation_neither_shows_nor_refutes_anything():
     key = ("fig1", "local_only", "cifar10", "layer=0", "cka")
-    columns = ["item", "method", "dataset", "setting", "metric", "value"]
-    frames = [pd.DataFrame([(*key, 0.9)] * seeds, columns=columns) for seeds in (1, 2)]
-    one, two = (Numbers("pfedsim", 1, [], frame)(*key) for frame in frames)
+    one, two = (Numbers("pfedsim", 1, [], studies.given(*[(*key, 0.9)] * seeds))(*key) for seeds in (1, 2))
     assert (one.sure, two.sure) == (False, True)
     found = [judge([Case("layer 0", number - least)]).verdict for number in (one, two) for least in (0.8, 0.95)]
     assert found == ["consistent so far", "undecided", "holds", "refuted"]
@@ -232,9 +231,8 @@ def test_one_seed_without_a_printed_deviation_neither_shows_nor_refutes_anything
 def test_what_nothing_is_drawn_for_needs_one_seed():
     key = ("table8a", "partition", "domainnet", "domain=Real", "num_samples")
     counted = Cell(*key[1:4], (Probe("table8a", print, exact=True),), metric="num_samples", item="table8a")
-    frame = pd.DataFrame([(*key, 9.0)], columns=["item", "method", "dataset", "setting", "metric", "value"])
     drawn = counted._replace(tasks=(Probe("table8a", print),))
-    exact, one_seed = (Numbers("pfedsim", 1, [cell], frame) for cell in (counted, drawn))
+    exact, one_seed = (Numbers("pfedsim", 1, [cell], studies.given((*key, 9.0))) for cell in (counted, drawn))
     assert exact(*key).sure
     assert not one_seed(*key).sure
     assert (exact.seeds, one_seed.seeds) == ("", "1")
@@ -242,7 +240,7 @@ def test_what_nothing_is_drawn_for_needs_one_seed():
 
 def test_the_noise_of_a_mean_over_clients_is_smaller_than_their_spread_by_the_square_root():
     key = ("table2", "fedcs-fc1", "cifar10", "label-shift", "weighted_f1")
-    frame = pd.DataFrame([(*key, 69.0)], columns=["item", "method", "dataset", "setting", "metric", "value"])
+    frame = studies.given((*key, 69.0))
     over_clients, over_seeds = (Numbers("fedcs", clients, [], frame)(*key).noise for clients in (50, 1))
     assert over_clients == pytest.approx(4.69 / math.sqrt(50))
     assert over_seeds == 4.69  # printed
