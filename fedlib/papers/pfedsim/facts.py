@@ -10,7 +10,7 @@ from fedlib.papers.pfedsim.sizes import ALPHAS, COSTED, local
 from fedlib.report.marks import arrow, box, panels
 from fedlib.report.partition_plots import plot_partition
 from fedlib.report.style import BLACK, BLUE, GREY, RED, WIDE, label
-from fedlib.studies.item import Cell, drawing, item
+from fedlib.studies.item import Cell, drawing, enough, item
 from fedlib.studies.tasks import Probe, images
 
 
@@ -39,7 +39,7 @@ def table4(sizes):
 def fig3(study):  # the measurements of Table 4
     figure, axes = panels(len(ALPHAS), 2.0, across=1, sharex=True)
     for ax, alpha in zip(axes, ALPHAS, strict=True):
-        [row, *_] = study.rows_behind("table4", dataset="cifar10", setting=f"dir={alpha}")
+        [row, *_] = enough(study.rows_behind("table4", dataset="cifar10", setting=f"dir={alpha}"))
         plot_partition(np.array(row.kept["counts"]), ax)
         ax.set_title(f"Dir({alpha})", loc="left")
         ax.label_outer()
