@@ -13,7 +13,7 @@ class Explorer(widgets.VBox):
     """The slider and its picture. Without a running kernel the picture of the first value is shown.
 
     The picture is an image widget, not captured output: it needs no message from the front end while a cell runs, and
-    it is kept when a notebook is executed in batch.
+    it is stored when a notebook is executed in batch.
     """
 
     def __init__(self, draw: Callable[[float], Figure], name: str, options: Sequence[float], value: float):

@@ -41,7 +41,7 @@ LEFT: list[CSSDict] = [{"selector": "td", "props": "text-align: left"}]  # a tab
 
 @dataclass(frozen=True)
 class Report:
-    """The output folder of one notebook; `open` makes it. Methods write their files and return what is displayed.
+    """The output folder of one notebook, made by `open`. Its methods write files and return an object to display.
 
     Attributes:
         paper: one of `PAPERS`.
@@ -154,7 +154,7 @@ class Report:
         return _html("answer.html", question=QUESTIONS[self.paper], answer=study.at_full_size.answer())
 
     def learned(self, study: Study, **topics: str) -> HTML:
-        """Show what was learned: for each topic, as `table3="The accuracy"`, the first sentence of its item.
+        """Show the results by topic, such as `table3="The accuracy"`: the first sentence of each item.
 
         Without numbers at the paper's size, those of this size are used.
         """

@@ -16,7 +16,7 @@ from fedlib.checks import check_choice
 COLUMN, TEXT = 3.4, 7.0  # figure widths in inches: one column of a paper, the whole text width
 WIDE = 4.8  # the widest figure whose words of 8 points can be read on a phone
 
-# Okabe and Ito's colours, safe for colour-blind readers; the yellow is darker, to be seen on white, the red redder.
+# Okabe and Ito's colours, safe for colour-blind readers, with a darker yellow, visible on white, and a stronger red.
 COLOURS = dict(black="#000000", grey="#7A7A7A", blue="#0072B2", sky="#56B4E9", green="#009E73")
 COLOURS |= dict(orange="#E69F00", yellow="#B5A300", pink="#CC79A7", brown="#7B4A21", red="#CC3311")
 BLACK, GREY, BLUE, SKY, GREEN, ORANGE, YELLOW, PINK, BROWN, RED = COLOURS.values()

@@ -1,1 +1,1 @@
-"""Studies: the items and claims of the papers, the runs behind them, and the measured numbers."""
+"""Studies: the items and claims of the papers, their runs, and the measured numbers."""

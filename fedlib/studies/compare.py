@@ -55,7 +55,7 @@ class Comparison:
 
     @property
     def figure(self) -> Figure:
-        """The figure of the table, with the method in it."""
+        """The figure of the table, with the method."""
         return self.study.figure(self.item)
 
     @property

@@ -41,7 +41,7 @@ class Answer(NamedTuple):
     """The answer to the question of a paper, made from its numbers."""
 
     says: str  # one or two sentences
-    numbers: Sequence[tuple[str, str]]  # text, and unit or meaning, of the three numbers behind it
+    numbers: Sequence[tuple[str, str]]  # its three numbers as text, each with unit or meaning
     figure: str  # the item whose figure shows it
 
 
@@ -51,7 +51,7 @@ class Cell(NamedTuple):
     Attributes:
         method: the method, by its name in the library.
         dataset: the paper's data set.
-        setting: index of the number in the paper, such as "dir=0.1;rho=0.5".
+        setting: setting of the number, as in the paper's `reported.csv`, such as "dir=0.1;rho=0.5".
         tasks: the runs or measurements behind the number.
         read: `read(*rows)` is the number, from one row of each task with the same seed; or the name of a kept value of
             the first task's row.
@@ -107,7 +107,7 @@ class Item:
         alt: alternative text of the figure.
         explains: the tables whose differences from the printed numbers this control examines.
         protocols: arguments of `cells` by protocol, a key of `PROTOCOLS`; the numbers of the first one are compared
-            with the printed ones first. Default: what the paper's text says, and our readings where it is silent.
+            with the printed ones first. Default: the paper's text, with our readings where it is silent.
         scheme: True for a drawing without numbers.
         drawing: `drawing(study)` makes its figure, if it has one.
         sentence: `sentence(study)` describes and interprets its figure, if it has one.

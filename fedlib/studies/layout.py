@@ -100,6 +100,6 @@ def _parts(key: Sequence[str], rows: str) -> tuple[str, list[str]]:
 
 
 def _names(words: Sequence[str], common: set[str], stand_in: str) -> list[str]:
-    """Words of a column that differ between columns; a replaced data set is named with its stand-in."""
+    """Words of a column that differ between columns; a replaced data set is named with its substitute."""
     new = {data_label(pair.split(" for ")[1]): data_label(pair) for pair in stand_in.split(", ") if pair}
     return [new.get(word, word) for word in words if word not in common or word in new] or list(words[:1])

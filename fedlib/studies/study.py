@@ -161,7 +161,7 @@ class Study:
         return self._with_changed(self.frame)[[*self.frame.columns[:-1], "changed", "tasks"]]
 
     def _with_changed(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """Some rows of `frame` with a column that says whether their code has changed since."""
+        """Rows of `frame` with a column `changed`: whether their code has changed since."""
         pairs = zip(frame["tasks"], frame["seed"], strict=True)
         changed = [any((name, seed) in self.stale for name in names.split()) for names, seed in pairs]
         return frame.assign(changed=np.array(changed, dtype=bool))
@@ -192,7 +192,7 @@ class Study:
         """Mean values of the numbers of an item, by the values of a column of `numbers`: all, or some `names` in order.
 
         Raises:
-            Unmeasured: there is no number of one of the names.
+            Unmeasured: one of the names has no number.
         """
         means = self.numbers(item, metric=metric).groupby(by, sort=False)["value"].mean()
         return enough(means, *names) if names else means
@@ -408,7 +408,7 @@ class Study:
 
 
 def study(paper: str, profile: Profile = "paper", seeds: int = 0) -> Study:
-    """Declare the runs behind a paper's tables, figures and claims, at one size.
+    """Declare the runs for a paper's tables, figures and claims, at one size.
 
     Args:
         paper: one of `fl.report.PAPERS`.

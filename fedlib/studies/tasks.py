@@ -63,7 +63,7 @@ class Run(NamedTuple):
         return int(str(self.setting["rounds"]))
 
     def arguments(self, seed: int) -> dict[str, Any]:
-        """The arguments of `fl.run`, with the data loaded and dealt out."""
+        """The arguments of `fl.run`, with the federation of the loaded data."""
         setting = {**self.setting, "seed": seed}
         federation = _federation(self)
         return {"algorithm": self.algorithm, "federation": federation, "model": self.model, **setting}
@@ -78,7 +78,7 @@ class Run(NamedTuple):
 class Probe(NamedTuple):
     """A measurement other than a run: `measure(seed, *arguments)` gives values by name."""
 
-    label: str  # its name in words
+    label: str  # first part of its name
     measure: Callable[..., Kept]
     arguments: tuple[object, ...] = ()
     images: Images = Images("")  # the data that it needs

@@ -22,7 +22,7 @@ OURS = ("fedcs-fc1", "fedcs-fc2", "fedcs-fc3")
 ADAPTING = ("fedavg+ft", "fedbn", "fedrep", "fedalt")
 BASELINES = ("local_only", "fedavg+bn", *ADAPTING)
 METHODS = (*BASELINES, "fedavg", *OURS)  # plain FedAvg is our addition
-RIVALS = ("fedavg+ft", "fedbn")  # beside FedCS-FC1 in Figs. 2, 9 and 10
+RIVALS = ("fedavg+ft", "fedbn")  # methods in Figs. 2, 9 and 10 besides FedCS-FC1
 PANELS = (*RIVALS, "fedcs-fc1")
 WHITE = "fedcs (whitening only)"  # the control: S is learned, Phi stays random
 CONTROL = {"fedavg": "fedavg", "fedavg+bn": "fedavg+bn", "fedcs-fc2": "fedcs-fc2", WHITE: "fedcs-fc2;whitening"}
@@ -94,7 +94,7 @@ class Sizes(NamedTuple):
     second_seeds: int = 2
 
 
-DIGITS = ("mnist", "mnist_m", "digits", "usps", "printed_digits")  # stand in for the domains of Digit-5
+DIGITS = ("mnist", "mnist_m", "digits", "usps", "printed_digits")  # substitutes for the domains of Digit-5
 STYLES = ("pen", "pencil", "poster", "painting", "halftone")
 PEN = Images("digit_styles", (("per_style", 900),), ("pen",), few=900)
 FIVE = Images("digit_styles", (("per_style", 400),), STYLES, stands_for="digit5")

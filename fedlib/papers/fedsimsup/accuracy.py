@@ -29,18 +29,18 @@ def over_rounds(summary: Callable[[pd.Series], float], after: float, row: Row, u
 
 
 def tenths(rounds: int) -> set[int]:
-    """Ten rounds, evenly spaced."""
+    """Ten evenly spaced rounds."""
     return {max(1, round(k * rounds / 10)) for k in range(1, 11)}
 
 
 def partition_label(setting: str) -> str:
-    """Partition in words; "" for that by writers."""
+    """Label of a partition; "" for the one by writers."""
     parts = parts_of(setting)
     return f"Dir({parts['dir']})" if "dir" in parts else f"{parts['pat']} classes each" if "pat" in parts else ""
 
 
 def place(study, data: str, setting: str) -> str:
-    """Data, partition and number of clients in words."""
+    """Label of data, partition and number of clients."""
     clients = PROFILES[study.profile].clients
     n = int(parts_of(setting).get("clients", max(clients)))
     return ", ".join(filter(None, [data_label(data), partition_label(setting), f"{clients.get(n, n)} clients"]))

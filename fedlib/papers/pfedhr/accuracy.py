@@ -102,8 +102,8 @@ def _(study):
     table = kinds.pivot_table(index=[*key, "seed"], columns="classes", values="value")
     change = table.reindex(columns=["own classes", "ten classes"]).diff(axis=1)["ten classes"].dropna()
     if len(change):
-        span = f"{change.min():+.1f} to {change.max():+.1f} points"
-        texts.append(f"Accuracy on ten classes (dark) minus that on the clients' own classes (light) is {span}.")
+        span = f"ranges from {change.min():+.1f} to {change.max():+.1f} points"
+        texts.append(f"Accuracy on ten classes (dark) minus that on the clients' own classes (light) {span}.")
     for words, numbers in {"On their own classes, Non-IID": own, "On all ten classes, Non-IID": every}.items():
         texts.append(paired_difference(by_labels(numbers), "noniid", "iid", "split", (SPLIT | {"noniid": words}).get))
     usual, active = study.numbers("table2", "table4"), study.numbers("tested", metric="active")

@@ -95,7 +95,7 @@ def control(split: str, teacher: str) -> str:
 
 
 def first(study) -> pd.DataFrame:
-    """Final accuracies by teacher, on the first data set and split with runs of pFedHR, IID and SVHN first."""
+    """Final accuracies by teacher, on the first data set and split with runs of pFedHR, starting with SVHN, IID."""
     numbers = study.numbers("other_teachers", metric="accuracy")
     for split, dataset in product(accuracy.CHANCE, ("svhn", "cifar10", "mnist")):
         rows = numbers[(numbers["dataset"] == dataset) & (numbers["split"] == split)]
@@ -120,7 +120,7 @@ def by_client(study) -> pd.DataFrame:
 
 
 def gain(study, one: str, other: str) -> str:
-    """The paired difference in final accuracy between two teachers' clients, in words."""
+    """A sentence on the paired difference in final accuracy between the clients of two teachers."""
     return paired_difference(first(study), one, other, "teacher", lambda who: TEACHERS[who][0])
 
 

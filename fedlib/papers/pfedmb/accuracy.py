@@ -23,7 +23,7 @@ PARTITIONS |= {"classes=20": "twenty classes each (CIFAR-100)"}
 
 
 def place(dataset: str, setting: str) -> str:
-    """A column of Table II, or the setting of Table I, in words."""
+    """Label of a column of Table II, or of the setting of Table I."""
     clients, kind = setting.split(";")[:2]
     return f"{clients.removeprefix('clients=')} clients, {PARTITIONS[kind]}"
 

@@ -45,7 +45,7 @@ def groups(counts: np.ndarray, k: int) -> np.ndarray:
     return AgglomerativeClustering(k).fit_predict(counts / counts.sum(1, keepdims=True))
 
 
-# name: in words, the method (which gets `gain`), factors of the rounds and of the step size
+# name: label, method (a function of `gain`), factors for the rounds and for the step size
 VARIANTS: dict[str, tuple[str, Callable[..., Algorithm], int, int]] = {
     "weighted=no": ("branches averaged without alpha", partial(fl.pfedmb, B, weighted=False), 1, 1),
     "share_alpha=yes": ("one alpha for all layers", partial(fl.pfedmb, B, share_alpha=True), 1, 1),
@@ -62,7 +62,7 @@ COMPARED = {"pairs_parts": (PAIRS, "table1"), "parts": ("clients=15;classes=2", 
 
 
 def compared(study, control: str) -> pd.DataFrame:
-    """Numbers of baselines, and of variants of pFedMB with five branches, in one setting; the method is in words."""
+    """Numbers of baselines and of variants of pFedMB with five branches in one setting, with labels as methods."""
     at, *tables = COMPARED[control]
     names = {"": "", f";branches={B}": ""} | {f";branches={B};{name}": words for name, (words, *_) in VARIANTS.items()}
     frame = study.numbers(*tables, control)

@@ -63,7 +63,7 @@ PEN = Images("digit_styles", (("per_style", 800),), ("pen",), stands_for="cifar1
 QUICK = Sizes(
     cifar10=PEN._replace(train=450), pairs=PEN._replace(train=600), costed=PEN._replace(train=240), kinds=("classes2",),
     methods=("local_only", "fedavg", "fedper", "pfedmb"), rounds={15: (9, 1.0)}, evaluations=1, local_epochs=1,
-    batch_size=4, lr=0.1, gain=True,  # there are few rounds
+    batch_size=4, lr=0.1, gain=True,  # for few rounds
     pair_batch_size=8, pair_rounds=8, pair_tune_every=4, pair_alpha_lr=0.3, pair_branches=(), pair_control=False,
     branches=(5,), more_branches=(2,), many_branches=(), other_lrs=(), pulls=(),
     variants=("alpha_lr=0", "alpha=labels"), seeds=3, table3_seeds=1, control_seeds=3,
@@ -110,7 +110,7 @@ def run(sizes: Sizes, at: Column, algorithm: Algorithm, lr: float, longer: int =
 
 
 def paired(sizes: Sizes, algorithm: Algorithm, lr: float = 0.0, keep=choices) -> Run:
-    """A run of section V-B: ten clients in five pairs, which own two classes each."""
+    """A run of section V-B: ten clients in five pairs with two classes each."""
     groups = fl.label_groups([[2 * p, 2 * p + 1] for p in range(5)])
     setting = {"rounds": sizes.pair_rounds, "evaluate_every": 1, "tune_every": sizes.pair_tune_every}
     setting |= {"lr": lr or sizes.lr, "batch_size": sizes.pair_batch_size}

@@ -108,7 +108,7 @@ def fig2(sizes):
 
 
 def of_cosines(name: str, row) -> float:
-    """Mean cosine over classes that both clients own or lack, minus that over classes that one client owns.
+    """Mean cosine over classes that both clients have or lack, minus that over classes that only one client has.
 
     rows: the smallest mean over a pair minus the largest; gap: the smallest difference within a pair with both kinds.
     """
@@ -125,13 +125,13 @@ def agreement(measure: str, which: int, row) -> float:
 
 
 def one_sided(pair: str) -> np.ndarray:
-    """Classes that only one client of a pair owns: bool [10]."""
+    """Classes that only one client of a pair has: bool [10]."""
     i, j = PAIRS[pair]
     return np.array([(c in LABELS[i]) != (c in LABELS[j]) for c in range(10)])
 
 
 def cosines(row, pair: str) -> tuple[np.ndarray, np.ndarray]:
-    """Cosines of a pair: of classes that both clients own or lack, and of the others."""
+    """Cosines of a pair: of classes that both clients have or lack, and of the others."""
     values, mask = np.array(row.kept[f"rows {pair}"])[:10], one_sided(pair)
     return values[~mask], values[mask]
 

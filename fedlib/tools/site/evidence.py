@@ -64,7 +64,7 @@ def runs(one: Study) -> dict[tuple[str, ...], list[Row]]:
 
 
 def table(path: Path) -> pd.DataFrame:
-    """A table of numbers whose texts stay text, empty ones too."""
+    """A table of numbers; text columns remain text, also if empty."""
     texts = pd.read_csv(path, keep_default_na=False, dtype=str)
     return texts.assign(**{name: pd.to_numeric(texts[name]) for name in NUMBERS}).astype({"n_seeds": int})
 
