@@ -72,7 +72,7 @@ class Claim(NamedTuple):
     figure: str = ""
 
     def cases(self, numbers: Numbers) -> list[Case]:
-        """Its comparisons."""
+        """The comparisons of the claim."""
         return [*self.rule(numbers)]
 
 

@@ -18,7 +18,7 @@ ahead = partial(lead, method="fedsimsup", rivals=RIVALS)  # over the best of sev
 
 
 def against(numbers: Numbers, better: str, worse: str, columns: Sequence[tuple[str, str]]) -> list[Case]:
-    """One method against another in columns of Table 1."""
+    """One method is ahead of another in columns of Table 1."""
     cases = leads(numbers, "table1", better, [worse], columns)
     return [case._replace(where=f"{worse} {case.where}") for case in cases]
 

@@ -110,7 +110,7 @@ def figure(n: Numbers, item: str, d: str, x: float, split: str, kind: str = "lab
 
 
 def higher(n: Numbers, d: str, item: str, *pairs: tuple[float, float]) -> Iterator[Case]:
-    """One value of a hyper-parameter against another."""
+    """Accuracy with one value of a hyper-parameter is higher than with another."""
     for split, (a, b) in product(SPLITS, pairs):
         yield Case(f"{split}: {a} over {b}", figure(n, item, d, a, split) - figure(n, item, d, b, split))
 
