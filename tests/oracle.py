@@ -127,10 +127,10 @@ class Oracle:
         rate: float | None = None,
         public: bool = False,
         **which: Any,
-    ) -> float:
-        """Client i's SGD or Adam of round t, on `net`, in its place; `batches` says on what. Its mean loss."""
+    ) -> None:
+        """Client i's SGD or Adam of round t, on `net`, in its place; `batches` says on what."""
         parameters = list(net.parameters() if parameters is None else parameters)
-        rate, errors = self.rate(t) if rate is None else rate, []
+        rate = self.rate(t) if rate is None else rate
         if self.setting.get("optimizer") == "adam":
             optimiser = torch.optim.Adam(parameters, rate)
         else:
@@ -141,8 +141,6 @@ class Oracle:
             error = F.cross_entropy(net(x), y) if loss is None else loss(net, x, y, torch.tensor(index))
             error.backward()
             optimiser.step()
-            errors.append(error.item())
-        return float(np.mean(errors))
 
     def trained(self, w: Mapping[str, Tensor], i: int, t: int, *args: Any, **which: Any) -> Weights:
         """Client i's model after its training of round t from `w`; `train` says how."""

@@ -181,10 +181,10 @@ MIXED = ["small_lenet", "small_cnn", "small_vit"]
 
 
 @pytest.mark.parametrize(
-    ("supervisor", "similarity"),
-    [("small_cnn", True), ("small_lenet", False), ("mixed", True), ("small_vit+small_lenet4", True)],
+    ("supervisor", "similarity", "epochs"),
+    [("small_cnn", True, 1), ("small_lenet", False, 0), ("mixed", True, 1), ("small_vit+small_lenet4", True, 3)],
 )
-def test_fedsimsup(supervisor, similarity):
+def test_fedsimsup(supervisor, similarity, epochs):
     """Equations 3 to 9: s_i, then theta_i; participants keep theirs, all others are pulled towards similar uploads."""
     oracle, kinds = Oracle(local_epochs=3), MIXED if supervisor == "mixed" else supervisor.split("+")
     drawn = generator(oracle.seed, "fedsimsup", "supervisors").integers(len(kinds), size=oracle.n_clients)
@@ -198,9 +198,9 @@ def test_fedsimsup(supervisor, similarity):
     for t, cohort in enumerate(oracle.cohorts):
         for i in cohort:
             theta = weights_of(nets[i].theta)
-            oracle.train(nets[i], i, t, parameters=nets[i].s.parameters(), epochs=range(1))
+            oracle.train(nets[i], i, t, parameters=nets[i].s.parameters(), epochs=range(epochs))
             nets[i].theta.load_state_dict(theta, strict=False)  # BatchNorm does not move with the other network
-            oracle.train(nets[i], i, t, parameters=nets[i].theta.parameters(), epochs=range(1, 3))
+            oracle.train(nets[i], i, t, parameters=nets[i].theta.parameters(), epochs=range(epochs, 3))
         uploads = {j: weights_of(nets[j].theta) for j in cohort}
         for i in set(nets) - set(cohort):
             cosines = [counts[i] @ counts[j] / np.linalg.norm(counts[i]) / np.linalg.norm(counts[j]) for j in cohort]
@@ -209,7 +209,7 @@ def test_fedsimsup(supervisor, similarity):
             pulled = mean([weights_of(nets[i].theta), *uploads.values()], [alpha, *(1 - alpha) * s_ij / s_ij.sum()])
             nets[i].theta.load_state_dict(pulled, strict=False)
 
-    result = oracle.run(fl.fedsimsup(supervisor, supervisor_epochs=1, similarity=similarity), **TUNED)
+    result = oracle.run(fl.fedsimsup(supervisor, supervisor_epochs=epochs, similarity=similarity), **TUNED)
     assert_models(replace(result, models=result.state.theta), {i: weights_of(net.theta) for i, net in nets.items()})
     for members, stack in zip(result.state.members, result.state.s.stacks, strict=True):
         for row, i in enumerate(members.tolist()):
