@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 import torch
-from conftest import stopped
 from methods import FACTORIES
-from oracle import Oracle, assert_models, assert_tested, mean, weights_of
-from test_contract import distance, same_bits, without_progress
+from oracle import Oracle, assert_models, assert_tested
+from test_contract import without_progress
 from torch.utils._pytree import tree_leaves
+from trees import distance, same_bits
 
 import fedlib as fl
 from fedlib.engine.backends import BACKENDS
@@ -27,11 +27,7 @@ def test_fedavg_with_statistics_at_home_and_raw_pixels_against_plain_pytorch(mon
     monkeypatch.setattr(oracle, "images", lambda *which: (255 * (images(*which)[0] + shift) - shift, images(*which)[1]))
     w, kept = oracle.weights, {i: {k: t for k, t in oracle.weights.items() if "running" in k} for i in range(7)}
     for t in oracle.rounds:
-        nets = [oracle.net(w | kept[i]) for i in oracle.cohorts[t]]
-        for i, net in zip(oracle.cohorts[t], nets, strict=True):
-            oracle.train(net, i, t)
-            kept[i] = {k: t for k, t in weights_of(net).items() if "running" in k}
-        w = mean(map(weights_of, nets), oracle.n[oracle.cohorts[t]])
+        w = oracle.averaged(w, t, kept)
     result = oracle.run(fl.fedavg())
     assert_models(result, {i: w | own for i, own in kept.items()}, tolerance=1e-5)
     assert_tested(result, oracle, lambda i: oracle.net(w | kept[i]), tolerance=1e-5)
@@ -80,20 +76,6 @@ def test_nothing_changes_where_no_network_with_batchnorm_is_sent(model, name, fe
     assert plain.folder != local.folder
     assert plain.accuracy.equals(local.accuracy)
     assert same_bits(plain.models, local.models)
-
-
-def test_an_interrupted_run_goes_on_with_everybodys_statistics(federation, tmp_path):
-    whole = fl.run("fedper", federation, **LOCAL)
-    stopped(2, "fedper", federation, **LOCAL, store=tmp_path)
-    resumed, read = (fl.run("fedper", federation, **LOCAL, store=tmp_path) for _ in range(2))
-    assert same_bits(whole.models, resumed.models)
-    assert same_bits(whole.models, read.models)
-
-
-def test_a_sweep_trains_with_them_too(federation):
-    cells = fl.grid(algorithm="fedper", federation=federation, seed=[0, 1], **without_progress(LOCAL))
-    swept = fl.sweep(cells, jobs=1, progress=False).results[0]
-    assert swept.folder == fl.run("fedper", federation, **LOCAL).folder
 
 
 def test_what_cannot_be_is_refused(federation):

@@ -5,7 +5,6 @@ import inspect
 import os
 import re
 from dataclasses import MISSING, fields
-from functools import partial
 
 import numpy as np
 import pytest
@@ -20,6 +19,7 @@ from trees import distance, same_bits
 import fedlib as fl
 from fedlib import files
 from fedlib.algorithm import Algorithm, Global, init_global, one_for_all
+from fedlib.engine.backends import BACKENDS
 from fedlib.methods.fedalt import State
 from fedlib.runs import run as running
 from fedlib.runs import store
@@ -35,19 +35,26 @@ SETTING = dict(rounds=6, join_ratio=0.5, local_epochs=1, batch_size=8, lr=0.05, 
 
 
 def same(a: fl.RunResult, b: fl.RunResult) -> bool:
-    """Same models, same states, same evaluations: to the bit."""
-    states = same_bits(store.flatten(a.state), store.flatten(b.state))
-    return states and same_bits(a.models, b.models) and a.accuracy.equals(b.accuracy)
+    """Same models, same states and traces, same rounds and evaluations: to the bit."""
+    states = same_bits(store.flatten(a.state), store.flatten(b.state)) and same_bits(a.trace, b.trace)
+    rounds = a.rounds.drop(columns="seconds").equals(b.rounds.drop(columns="seconds"))
+    return states and rounds and same_bits(a.models, b.models) and a.accuracy.equals(b.accuracy)
 
 
-EVERY_METHOD = [(method, 3) for method in fl.algorithms()]  # of 4 rounds: in the second phase of those that have two
-ALIGNED = {"fedcs": partial(fl.fedcs, every=3)}  # before and after the stop
+STOPPED = {name: (make(), 3, {}) for name, make in FACTORIES.items()}  # after round 3 of 4: in the second phase, if any
+STOPPED |= {"fedcs": (fl.fedcs(every=3), 3, {})}  # aligned before and after the stop
+STOPPED |= {f"pfedsim, {after}": (fl.pfedsim(), after, {}) for after in (1, 2)}
+STOPPED |= {"pfedmb, one alpha": (fl.pfedmb(share_alpha=True), 3, {"tune_epochs": 1})}
+STOPPED |= {"fedper, own statistics": (fl.fedper(), 3, {"statistics": "local"})}
+STOPPED |= {f"fedrep, {name}": (fl.fedrep(), 3, {"model": "m1", "backend": name}) for name in BACKENDS}  # draws dropout
+LOSSY = {"seed": 2428, "dropout": 0.5, "stragglers": 0.6}  # nobody answers in the first and the last round
+STOPPED |= {f"{name}, lossy": (FACTORIES[name](), 1, LOSSY) for name in ("fedavg", "fedap", "pfedhr", "scaffold")}
 
 
-@pytest.mark.parametrize(("method", "after"), [*EVERY_METHOD, ("pfedsim", 1), ("pfedsim", 2)])
-def test_a_run_stopped_anywhere_resumes_to_the_same_bits(method, after, federation, tmp_path):
-    method = (FACTORIES | ALIGNED)[method]()
-    setting = SETTING | {"rounds": 4, "local_epochs": 2, "batch_size": 16}
+@pytest.mark.parametrize("case", STOPPED)
+def test_a_run_stopped_anywhere_resumes_to_the_same_bits(case, federation, tmp_path):
+    method, after, changes = STOPPED[case]
+    setting = SETTING | {"rounds": 4, "local_epochs": 2, "batch_size": 16} | changes
     whole = fl.run(method, federation, **setting, progress=False, store=tmp_path / "whole")
     stopped(after, method, federation, **setting, store=tmp_path / "parts")
     started = []
@@ -55,6 +62,7 @@ def test_a_run_stopped_anywhere_resumes_to_the_same_bits(method, after, federati
     assert started[0] == after + 1  # it continued, it did not start again
     assert same(whole, resumed)
     assert resumed.rounds["round"].tolist() == [1, 2, 3, 4]
+    assert same(fl.run(method, federation, **setting, progress=False, store=tmp_path / "parts"), whole)  # read
 
 
 def train(tell, federation, store):
@@ -132,18 +140,14 @@ def test_cohorts_have_the_size_of_the_paper_and_depend_on_the_seed_only():
 
 
 def test_the_step_size_decays_by_rounds(federation):
-    seen = []
+    seen, method = [], fl.fedavg()
 
-    @fl.algorithm
-    def curious():
-        def round(state, cohort):
-            seen.append(cohort.local.lr)
-            return fl.fedavg().round(state, cohort)
+    def round(state, cohort):
+        seen.append(cohort.local.lr)
+        return method.round(state, cohort)
 
-        return fl.fedavg()._replace(name="curious", round=round)
-
-    del fl.algorithm.__globals__["ALGORITHMS"]["curious"]  # not one of the library's
-    fl.run(curious(), federation, **SETTING | {"lr": 0.1}, lr_decay=0.5, lr_decay_every=2, progress=False)
+    curious = method._replace(round=round)
+    fl.run(curious, federation, **SETTING | {"lr": 0.1}, lr_decay=0.5, lr_decay_every=2, progress=False)
     assert seen == pytest.approx([0.1, 0.1, 0.05, 0.05, 0.025, 0.025])
 
 

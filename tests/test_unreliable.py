@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import test_oracles_shared
 import torch
-from conftest import stopped
 from methods import FACTORIES
 from oracle import Oracle
 from test_contract import without_progress
@@ -70,16 +69,6 @@ def test_the_backends_agree_and_a_round_that_nobody_answers_changes_nothing(meth
     columns = ["bytes_down", "bytes_up"]
     assert loop.rounds[columns].equals(stacked.rounds[columns])
     assert loop.rounds["bytes_up"][ANSWERS == 0].sum() == 0
-
-
-@pytest.mark.parametrize("name", ["fedavg", "fedap", "pfedhr", "scaffold"])
-def test_a_run_with_dropouts_resumes_to_the_same_bits(name, run, federation, tmp_path):
-    method = FACTORIES[name]()
-    stopped(4, method, federation, **HARSH, store=tmp_path)
-    resumed, whole = fl.run(method, federation, **HARSH, store=tmp_path), run(method)
-    assert same_bits(whole.models, resumed.models)
-    assert whole.accuracy.equals(resumed.accuracy)
-    assert whole.rounds.drop(columns="seconds").equals(resumed.rounds.drop(columns="seconds"))
 
 
 def test_who_never_answers_has_no_influence_and_keeps_its_state(method, run, federation, tmp_path):
