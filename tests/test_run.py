@@ -57,6 +57,7 @@ def test_a_run_stopped_anywhere_resumes_to_the_same_bits(case, federation, tmp_p
     setting = SETTING | {"rounds": 4, "local_epochs": 2, "batch_size": 16} | changes
     whole = fl.run(method, federation, **setting, progress=False, store=tmp_path / "whole")
     stopped(after, method, federation, **setting, store=tmp_path / "parts")
+    torch.rand(1)  # another process has another random state
     started = []
     resumed = fl.run(method, federation, **setting, progress=started.append, store=tmp_path / "parts")
     assert started[0] == after + 1  # it continued, it did not start again
