@@ -321,31 +321,11 @@ def test_stacked_evaluation_counts_the_same_answers(model, tiny, shares, monkeyp
 # -- what is drawn at random --------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def dropout(monkeypatch):
-    """LeNet5 with dropout, as the model "forgetful"."""
-
-    def forgetful(shape, n_classes):
-        net = MODELS["lenet5"](shape, n_classes)
-        net.fc2.append(nn.Dropout(0.5))
-        return net
-
-    monkeypatch.setitem(MODELS, "forgetful", forgetful)
+DROPOUT = "m1_thin"  # a model with dropout
 
 
-@pytest.mark.parametrize("backend", ["loop", "stacked"])
-def test_dropout_draws_from_the_seed_and_survives_a_stop(backend, dropout, federation, tmp_path):
-    arguments = dict(algorithm="fedrep", federation=federation, model="forgetful", backend=backend, **SETTING)
-    whole = fl.run(**arguments, progress=False, store=tmp_path / "whole")
-    stopped(1, **arguments, store=tmp_path / "parts")
-    resumed = fl.run(**arguments, progress=False, store=tmp_path / "parts")
-    other = fl.run(**arguments | {"seed": 1}, progress=False)
-    assert all(torch.equal(t, resumed.models[name]) for name, t in whole.models.items())
-    assert not torch.equal(whole.models["fc1.0.weight"], other.models["fc1.0.weight"])
-
-
-def test_what_dropout_leaves_out_does_not_depend_on_when_a_step_is_captured(captured, dropout, tiny, shares):
-    model = build("forgetful", MODELS["forgetful"], tiny.x.shape[1:], 4, seed=0)
+def test_what_dropout_leaves_out_does_not_depend_on_when_a_step_is_captured(captured, tiny, shares):
+    model = build(DROPOUT, MODELS[DROPOUT], tiny.x.shape[1:], 4, seed=0)
     train, images = Stacked(), on_device(tiny, torch.device("cpu"), torch.float64)
     task = phase(model, tiny, shares)._replace(images=images)
     expected, _ = Stacked(graphs=False)(task)
@@ -444,8 +424,8 @@ def test_seeds_and_partitions_that_share_a_stack_equal_separate_runs(method, fed
         assert distance(together.results[0].models, loop.models) < 1e-6
 
 
-def test_runs_that_draw_at_random_do_not_share_a_stack(dropout, federation, pooled, tmp_path):
-    setting = SETTING | dict(backend="stacked", model="forgetful")
+def test_runs_that_draw_at_random_do_not_share_a_stack(federation, pooled, tmp_path):
+    setting = SETTING | dict(backend="stacked", model=DROPOUT)
     cells = fl.grid(algorithm="fedavg", federation=federation, seed=[0, 1], **setting)
     together = fl.sweep(cells, jobs=1, progress=False, store=tmp_path / "together")
     assert pooled == [2]  # tried once, never again
@@ -467,19 +447,18 @@ def test_runs_at_different_rounds_go_on_together(federation, pooled, tmp_path):
 
 
 def test_a_failure_ends_all_runs_of_a_group_and_frees_their_folders(federation, run_store):
-    @fl.algorithm
-    def breaks():
-        def round(state, cohort):
-            if cohort.seed == 1 and cohort.round == 1:
-                raise ArithmeticError("seed 1 breaks in round 1")
-            return fl.fedavg().round(state, cohort)
+    def round(state, cohort):
+        if cohort.seed == 1 and cohort.round == 1:
+            raise ArithmeticError("seed 1 breaks in round 1")
+        return fl.fedavg().round(state, cohort)
 
-        return fl.fedavg()._replace(name="breaks", round=round)
-
-    cells = fl.grid(algorithm=breaks(), federation=federation, seed=[0, 1, 2], backend="stacked", **SETTING)
+    breaks = fl.fedavg()._replace(round=round)
+    cells = fl.grid(algorithm=breaks, federation=federation, seed=[0, 1, 2], backend="stacked", **SETTING)
     with pytest.raises(ArithmeticError, match="seed 1 breaks in round 1"):
         fl.sweep(cells, jobs=1, progress=False)
-    assert fl.run(**cells[0], progress=False).folder.parent == run_store  # its lock is free
+    rounds = []
+    assert fl.run(**cells[0], progress=rounds.append).folder.parent == run_store  # its lock is free
+    assert rounds[0] == 1  # it had been ended, too
 
 
 def on_streams(cells, jobs, store):
@@ -488,13 +467,13 @@ def on_streams(cells, jobs, store):
     work.execute_on_streams(work.Work(cells, work.together(plans), store), plans, jobs, progress=False)
 
 
-def test_runs_on_streams_take_turns_and_equal_separate_runs(dropout, federation, monkeypatch, tmp_path):
+def test_runs_on_streams_take_turns_and_equal_separate_runs(federation, monkeypatch, tmp_path):
     order, real = [], lockstep._train
     monkeypatch.setattr(lockstep, "_train", lambda runs, *about: (order.append(about[0]), real(runs, *about)))
     setting = SETTING | dict(federation=federation, backend="stacked")
     cells = [dict(algorithm="fedavg", seed=seed, **setting) for seed in (0, 1)]
     cells += [dict(algorithm="fedper", **setting | {"rounds": 1}), dict(algorithm="fedrep", **setting)]
-    cells += [dict(algorithm="fedavg", model="forgetful", **setting)]
+    cells += [dict(algorithm="fedavg", model=DROPOUT, **setting)]
     on_streams(cells, 2, tmp_path / "together")
     trainers = list(dict.fromkeys(map(id, order)))
     spans = [[k for k, trainer in enumerate(order) if id(trainer) == one] for one in trainers]
@@ -548,13 +527,13 @@ def test_every_run_and_its_phases_stay_on_the_stream_of_their_task(federation, m
     assert [stream.waited_for for stream in {stream for stream, _ in phases}] == [1, 1]
 
 
-def test_a_run_that_draws_at_random_does_not_part_the_seeds_of_another_one(dropout, federation, pooled, tmp_path):
+def test_a_run_that_draws_at_random_does_not_part_the_seeds_of_another_one(federation, pooled, tmp_path):
     setting = SETTING | dict(algorithm="fedavg", federation=federation, backend="stacked")
     cells = [setting | dict(seed=seed) for seed in (0, 1)]
     fl.sweep(cells, jobs=1, progress=False, store=tmp_path / "alone")
     alone = pooled.count(2)
     pooled.clear()
-    on_streams([setting | dict(model="forgetful"), *cells], 2, tmp_path / "together")
+    on_streams([setting | dict(model=DROPOUT), *cells], 2, tmp_path / "together")
     assert pooled.count(2) == alone > 0
     for cell in cells:
         one, other = (fl.run(**cell, progress=False, store=tmp_path / name) for name in ("alone", "together"))

@@ -215,23 +215,17 @@ def test_what_a_round_draws_comes_from_the_seed_of_the_run(federation, tmp_path)
 
 
 BAD = [
-    ({"algorithm": "fedavgg"}, r"algorithm='fedavgg' is unknown \(did you mean 'fedavg'\?\)"),
-    ({"model": "lenet"}, r"model='lenet' is unknown \(did you mean 'lenet5'\?\)"),
     ({"join_ratio": 0}, r"join_ratio=0 is not allowed; it must be a number in \(0, 1\]"),
     ({"join_ratio": 1.01}, "join_ratio=1.01 is not allowed"),
     ({"rounds": 0}, "rounds=0 is not allowed; it must be a whole number, at least 1"),
-    ({"rounds": 2.5}, "rounds=2.5 is not allowed"),
-    ({"lr": 0}, "lr=0 is not allowed"),
+    ({"lr": 0}, r"lr=0 is not allowed; it must be a number in \(0, inf\)\."),
     ({"momentum": 1}, r"momentum=1 is not allowed; it must be a number in \[0, 1\)"),
     ({"lr_decay": 0}, r"lr_decay=0 is not allowed; it must be a number in \(0, 1\]"),
     ({"lr_decay_every": 0}, "lr_decay_every=0 is not allowed"),
     ({"tune_every": 0}, "tune_every=0 is not allowed"),
     ({"local_epoch": 3}, r"argument='local_epoch' is unknown \(did you mean 'local_epochs'\?\)"),
-    ({"backend": "fast"}, "backend='fast' is unknown"),
-    ({"dtype": "float16"}, "dtype='float16' is unknown"),
     ({"optimizer": "adam", "momentum": 0.9}, r"momentum=0\.9 is not allowed with optimizer='adam'; Adam has its own\."),
     ({"dropout": 1}, r"dropout=1 is not allowed; it must be a number in \[0, 1\)"),
-    ({"dropout": -0.1}, r"dropout=-0.1 is not allowed; it must be a number in \[0, 1\)"),
     ({"stragglers": 1.1}, r"stragglers=1.1 is not allowed; it must be a number in \[0, 1\]"),
 ]
 
