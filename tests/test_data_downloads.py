@@ -65,12 +65,6 @@ def replace(monkeypatch: pytest.MonkeyPatch, target: object, **values: Any) -> N
         monkeypatch.setattr(target, name, value)
 
 
-def holds(data: Dataset, x: np.ndarray, y: np.ndarray) -> None:
-    """The images, grey ones without an axis of channels, and labels of a data set."""
-    np.testing.assert_array_equal(data.x.reshape(x.shape), x)
-    np.testing.assert_array_equal(data.y, y)
-
-
 def load(name: str, root: Path, **options: Any) -> Dataset:
     """`fl.load`; afterwards the set is known to be there."""
     data = fl.load(name, root, **options)
@@ -153,31 +147,29 @@ def test_a_missing_file_and_an_absent_server_give_one_sentence(server, root):
             server.server_close()
 
 
+Made = tuple[np.ndarray, np.ndarray, int, str]  # images, labels, how many of them are to train, and the last class
+
+
+def cifar(server: FileServer, monkeypatch: pytest.MonkeyPatch, n_classes: int) -> Made:
+    """An image of each class in each of its files; the last file of images is the test part."""
+    reader, labels = {10: (tv.CIFAR10, "labels"), 100: (tv.CIFAR100, "fine_labels")}[n_classes]
+    names = [name for name, _ in (*reader.train_list, *reader.test_list)]
+    n, y = n_classes * len(names), np.arange(n_classes)
+    x = pictures(n, 3, 32, 32)
+    contents = [cifar_batch(part, y.tolist(), labels) for part in np.split(x, len(names))]
+    contents.append(cifar_meta(reader.meta["key"], [f"class {c}" for c in y]))
+    files = dict(zip([*names, reader.meta["filename"]], contents, strict=True))
+    archive = tar_gz({f"{reader.base_folder}/{name}": content for name, content in files.items()})
+    url, archive_md5 = publish(server, reader.filename, archive)
+    *train, test, meta = ([name, md5(content)] for name, content in files.items())
+    replace(monkeypatch, reader, url=url, tgz_md5=archive_md5, train_list=train, test_list=[test])
+    monkeypatch.setitem(reader.meta, "md5", meta[1])
+    return x, np.tile(y, len(names)), n - n_classes, f"class {n_classes - 1}"
+
+
 @pytest.fixture
-def cifar10(server: FileServer, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Any]:
-    """A CIFAR-10 of 50 + 10 images: the images and labels it holds."""
-    x, y = pictures(60, 3, 32, 32), np.arange(60) % 10
-    names = [f"data_batch_{i}" for i in range(1, 6)] + ["test_batch"]
-    files = {
-        name: cifar_batch(part, labels.tolist(), "labels")
-        for name, part, labels in zip(names, np.split(x, 6), np.split(y, 6), strict=True)
-    }
-    files["batches.meta"] = cifar_meta("label_names", [f"class {c}" for c in range(10)])
-    sums = [[name, md5(content)] for name, content in files.items()]
-    archive = tar_gz({f"cifar-10-batches-py/{name}": content for name, content in files.items()})
-    url, archive_md5 = publish(server, "cifar-10-python.tar.gz", archive)
-    replace(monkeypatch, tv.CIFAR10, url=url, tgz_md5=archive_md5, train_list=sums[:5], test_list=sums[5:6])
-    monkeypatch.setitem(tv.CIFAR10.meta, "md5", sums[6][1])
-    return x, y
-
-
-def test_cifar10_is_downloaded_once_and_read(cifar10, server, root):
-    for _ in range(2):
-        data = load("cifar10", root=root)
-    holds(data, *cifar10)
-    np.testing.assert_array_equal(data.split, np.repeat([0, 1], [50, 10]))
-    assert data.classes[3] == "class 3"
-    assert server.ranges == [None]
+def cifar10(server: FileServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    cifar(server, monkeypatch, n_classes=10)
 
 
 def test_cifar10_is_read_from_an_archive_put_by_hand_and_repaired_when_damaged(cifar10, server, root):
@@ -201,24 +193,6 @@ def test_without_a_network_the_sentence_says_where_to_put_the_archive(server, ro
     expected = re.escape(f"put the file by hand at {root / 'cifar-10-python.tar.gz'}.")
     with pytest.raises(ConnectionError, match=expected):
         load("cifar10", root=root)
-
-
-Made = tuple[np.ndarray, np.ndarray, int, str]  # images, labels, how many of them are to train, and the last class
-
-
-def cifar100(server: FileServer, monkeypatch: pytest.MonkeyPatch) -> Made:
-    x, y = pictures(200, 3, 32, 32), np.arange(200) % 100
-    files = {
-        "train": cifar_batch(x[:100], y[:100].tolist(), "fine_labels"),
-        "test": cifar_batch(x[100:], y[100:].tolist(), "fine_labels"),
-        "meta": cifar_meta("fine_label_names", [f"fine {c}" for c in range(100)]),
-    }
-    archive = tar_gz({f"cifar-100-python/{name}": content for name, content in files.items()})
-    url, archive_md5 = publish(server, "cifar-100-python.tar.gz", archive)
-    lists = {f"{split}_list": [[split, md5(files[split])]] for split in ("train", "test")}
-    replace(monkeypatch, tv.CIFAR100, url=url, tgz_md5=archive_md5, **lists)
-    monkeypatch.setitem(tv.CIFAR100.meta, "md5", md5(files["meta"]))
-    return x, y, 100, "fine 99"
 
 
 def mnist(server: FileServer, monkeypatch: pytest.MonkeyPatch) -> Made:
@@ -280,22 +254,25 @@ def digits_5(server: FileServer, monkeypatch: pytest.MonkeyPatch, name: str) -> 
     return x.transpose(0, 3, 1, 2), y, 20, "9"
 
 
-SMALL = {make.__name__: make for make in (cifar100, mnist, emnist_byclass, svhn)}
+SMALL = {make.__name__: make for make in (mnist, emnist_byclass, svhn)}
 SMALL |= {name: partial(digits_5, name=name) for name in DIGITS_5}
+SMALL |= {f"cifar{n}": partial(cifar, n_classes=n) for n in (10, 100)}
 
 
 @pytest.mark.parametrize("name", SMALL)
 def test_an_official_set_is_read_as_it_is(name, server, root, monkeypatch):
     x, y, n_train, last = SMALL[name](server, monkeypatch)
     data = load(name, root=root)
-    holds(data, x, y)
+    np.testing.assert_array_equal(data.x.reshape(x.shape), x)  # grey images without an axis of channels
+    np.testing.assert_array_equal(data.y, y)
     np.testing.assert_array_equal(data.split, np.arange(len(y)) >= n_train)
     assert (data.classes[-1], data.domains) == (last, (name,))
     assert len(data.classes) == len(set(data.classes)) == y.max() + 1
+    files = len(server.ranges)
     if name in DIGITS_5:  # decoded once, into a file beside
         shutil.rmtree(root / name)
-        assert load(name, root=root).fingerprint == data.fingerprint
-        assert server.ranges == [None, None]
+    assert load(name, root=root).fingerprint == data.fingerprint
+    assert len(server.ranges) == files  # downloaded once
 
 
 def test_usps_is_scaled_to_bytes(server, root, monkeypatch):
@@ -564,7 +541,6 @@ def test_digit5_joins_as_many_images_of_each_domain_in_colour(server, root, monk
         ({"domains": ("usps", "letters")}, "dataset='letters' is unknown"),
         ({"domains": ("usps", "usps2"), "per_domain": 25}, "per_domain=25 is not allowed; .*, from 10 to 24"),
         ({"domains": ("usps", "usps2"), "seed": -1}, "seed=-1 is not allowed"),
-        ({"size": 28}, "'digit5' has no option 'size'; allowed: domains, per_domain, seed"),
     ],
 )
 def test_a_digit5_that_cannot_be_is_refused(options, sentence, root):
