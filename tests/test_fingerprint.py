@@ -219,18 +219,6 @@ def test_the_users_own_helpers_count_as_well(edit, folder):
     assert (codes[0] != codes[1]) == other
 
 
-def test_a_closure_a_partial_and_a_lambda_count_with_what_they_hold():
-    def builder(width, wide=lambda n: n):
-        return lambda shape, n_classes: torch.nn.Linear(wide(width), n_classes)
-
-    import functools
-
-    makers = [builder(3), builder(4), builder(3, lambda n: n + 1), functools.partial(builder, 3)]
-    codes = [fingerprint(make) for make in (*makers, functools.partial(builder, 4), builder(3))]
-    assert codes[0] == codes[-1]
-    assert len(set(codes)) == len(codes) - 1
-
-
 def test_what_was_imported_keeps_its_address_while_its_file_changes(folder, federation):
     method = in_a_file(MINE, folder).mine()
     first = fl.run(method, federation, **SETTING).folder

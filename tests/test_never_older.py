@@ -72,7 +72,6 @@ class Net(nn.Module):
 """
 NEW = {  # what is defined, an expression for `scale()` or none, and what changes it
     "an attribute of a class": ("class Cfg: s = 2", "Cfg.s", "Cfg.s = 3"),
-    "an attribute of the class of a model": (NET + "\nnet = Net", "", "Net.width = 16"),
     "an inherited attribute": ("class A: s = 2\nclass B(A): t = 1", "B.s", "A.s = 3"),
     "an attribute of a metaclass": ("class Meta(type): s = 2\nclass Cfg(metaclass=Meta): t = 1", "Cfg.s", "Meta.s = 3"),
     "a property": (
@@ -81,11 +80,6 @@ NEW = {  # what is defined, an expression for `scale()` or none, and what change
     "a static method": (
         "class Cfg:\n    @staticmethod\n    def s(): return 2", "Cfg.s()",
         "def three(): return 3\nCfg.s = staticmethod(three)",
-    ),
-    "a method that is replaced": (
-        NET + "\nnet = Net", "",
-        "def forward(self, x): return self.head(self.layers(x).tanh())\n"
-        "Net.forward = forward",
     ),
     "a default of a method": ("class Cfg:\n    def s(self, t=2): return t", "Cfg().s()", "Cfg.s.__defaults__ = (3,)"),
     "a partial method": (
@@ -194,6 +188,9 @@ NEW = {  # what is defined, an expression for `scale()` or none, and what change
     ),
     "a constant that a function of another module reads": ("import config", "config.read()", "config.S = 3"),
     "a constant of a module that is named like one of Python": ("import this", "this.read()", "this.S = 3"),
+    "a partial": ("scale = functools.partial(float, 2)", "", "scale = functools.partial(float, 3)"),
+    "what a lambda holds": ("def maker(s): return lambda: s\nscale = maker(2)", "", "scale = maker(3)"),
+    "a default that is a lambda": ("def scale(f=lambda: 2): return f()", "", "def scale(f=lambda: 3): return f()"),
     "one of two lambdas in a line": ("f, g = lambda: 2, lambda: 3\nh = f", "h()", "h = lambda: 3"),
     "a class with attributes that nothing reads yet": ("class Cfg: s = 2", "vars(Cfg)['s']", "Cfg.s = 3"),
 }  # fmt: skip
