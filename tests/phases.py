@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
 from fedlib.data import Dataset
@@ -45,3 +46,14 @@ def phase(
 def batches_of(t: int, i: int, name: str = "local") -> Stream:
     """The stream of client i's mini-batches in round t of a run with seed 0."""
     return 0, TRAIN, t, "batches", int(i), name
+
+
+class Operations(TorchDispatchMode):
+    """Counts the operations that are more than another view of a tensor, or memory for one."""
+
+    n = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        free = ("empty", "new_empty", "detach", "_unsafe_view")
+        self.n += not func.is_view and func.__name__.partition(".")[0] not in free
+        return func(*args, **(kwargs or {}))

@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from phases import phase
+from phases import Operations, phase
 from test_kernels import DEVICE, numbers, wave
 from torch import nn
 from torch.func import functional_call, grad, vjp, vmap
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from fedlib.engine import backends
 from fedlib.engine.begun import begin
@@ -220,23 +219,12 @@ def test_what_is_not_the_usual_batchnorm_is_left_as_it_is(norm):
     assert not fused._begins(norm, numbers(2, 3), False)
 
 
-class Kernels(TorchDispatchMode):
-    """Counts the operations that are more than another view of a tensor, or memory for one."""
-
-    n = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        free = ("empty", "new_empty", "detach", "_unsafe_view")
-        self.n += not func.is_view and func.__name__.partition(".")[0] not in free
-        return func(*args, **(kwargs or {}))
-
-
 def test_a_step_of_lenet5_has_at_most_40_kernels(monkeypatch):
     own, launched = begin(cohort_phase(10, 2, torch.device("cpu"))), []
     program = Program(own, 10, 2, (forms := Forms("direct", "fused")), False)
     own.phase.model.net.train()
     monkeypatch.setattr(type(fused._update), "run", lambda self, *_, **__: launched.append(self.fn.__name__))
-    with Kernels() as counted:
+    with Operations() as counted:
         program._advance(10, forms)
     assert {"_batch", "_direct", "_forward", "_entropy", "_backward", "_weights", "_update"} == set(launched)
     assert 20 < counted.n + len(launched) <= 40

@@ -7,16 +7,14 @@ import time
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-import nbformat
 import pandas as pd
 import pytest
-from nbformat.v4 import new_code_cell, new_notebook
 from processes import command, start, wait_for
+from test_batch import write_notebook
 
 from fedlib.data import write_npz
 from fedlib.tools import batch
 
-PARAMETERS = 'profile = "?"\noutput = "."'
 EXPERIMENT = """
 import pandas as pd
 import fedlib as fl
@@ -31,15 +29,11 @@ report.table(pd.DataFrame([run.summary() for run in runs]).drop(columns="seconds
 @pytest.fixture
 def folder(tmp_path) -> Path:
     """Where one notebook is, with `cells` put into it by `write`."""
-    (tmp_path / "notebooks").mkdir()
     return tmp_path
 
 
 def write(folder: Path, *cells: str) -> None:
-    first = new_code_cell(PARAMETERS, metadata={"tags": ["parameters"]})
-    kernel = {"kernelspec": {"name": "python3", "language": "python", "display_name": "Python 3"}}
-    notebook = new_notebook(cells=[first, *map(new_code_cell, cells)], metadata=kernel)
-    nbformat.write(notebook, folder / "notebooks" / "04_pfedmb.ipynb")
+    write_notebook(folder / "notebooks", "04_pfedmb", *cells)
 
 
 def arguments(folder: Path, output: str = "figures") -> list[str]:

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from phases import Operations, phase
 from torch import nn
 from torch.func import functional_call, grad_and_value, vmap
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from fedlib.engine.begun import begin
 from fedlib.engine.program import Program
@@ -125,19 +125,7 @@ def test_cross_entropy(ending):
     same(nn.Sequential(nn.Flatten(), nn.Linear(12, 4)), (3, 2, 2), ending, labels)
 
 
-class Operations(TorchDispatchMode):
-    """Counts the operations that are more than another view of a tensor."""
-
-    n = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        self.n += not func.is_view and func is not torch.ops.aten._unsafe_view.default
-        return func(*args, **(kwargs or {}))
-
-
 def test_a_step_of_lenet5_has_at_most_90_operations(tiny):
-    from phases import phase
-
     model = build("lenet5", MODELS["lenet5"], tiny.x.shape[1:], 4, seed=0)
     task = begin(phase(model, tiny, [np.arange(16)] * 10, dtype=torch.float32))
     program = Program(task, 10, 2, "grouped", False)

@@ -193,7 +193,7 @@ def steps_of(session: Session, t: int) -> dict[int, int]:
 
     def trainer(phase):
         steps.update(zip(phase.clients, map(len, phase.batches), strict=True))
-        return train_loop(phase._replace(batches=tuple(own[:0] for own in phase.batches)))
+        return phase.w, torch.zeros(len(phase.clients))
 
     session.trainer = trainer
     session.plan.algorithm.round(session.init(), session.cohort(t))
