@@ -8,7 +8,7 @@ import torch
 from sklearn.metrics import f1_score, roc_auc_score
 
 import fedlib as fl
-from fedlib.training.metrics import client_metrics, weighted_auc, weighted_f1
+from fedlib.training.metrics import weighted_auc, weighted_f1
 
 SETTING = dict(rounds=2, join_ratio=0.5, batch_size=8, lr=0.05, evaluate_every=1, progress=False)
 
@@ -79,14 +79,3 @@ def test_metrics_are_for_every_evaluation_and_read_back(federation):
     assert result.accuracy[["f1", "auc"]].stack().between(0, 100).all()
     again = fl.run("fedavg", federation, **SETTING, tune_epochs=1, client_metrics=True)  # read back
     assert again.accuracy.equals(result.accuracy)
-
-
-def test_metrics_come_client_by_client():
-    y, q = torch.tensor([0, 1, 1, 0, 1]), torch.tensor([[2.0, 0], [0, 1], [3, 0], [1, 0], [0, 1]])
-    expected = [[weighted_f1(y[:2].numpy(), np.array([0, 1])), 1.0], [4 / 9, 0.75 * 2 / 3 + 0.75 / 3]]
-    found = client_metrics(q, y, [2, 3])
-    assert found.shape == (2, 2)
-    assert found[0, 0].item() == expected[0][0] == 1
-    assert found[0, 1].item() == 0.75  # one pair and the smoothing
-    parts = [client_metrics(q[:2], y[:2], [2]), client_metrics(q[2:], y[2:], [3])]
-    assert torch.equal(found, torch.cat(parts))

@@ -167,6 +167,11 @@ NEW = {  # what is defined, an expression for `scale()` or none, and what change
     "a tensor in half precision": ("S = torch.ones(3, dtype=torch.bfloat16)", "S[0]", "S[0] = 2"),
     "another type of the same values": ("S = (1, 2)", "S", "S = [1, 2]"),
     "True for 1": ("S = 1", "S", "S = True"),
+    "a round that is defined again": ("", "", textwrap.dedent(METHOD).replace("n_samples)", "n_samples**2)")),
+    "a default of a hyper-parameter": (
+        "@fl.algorithm\ndef other(s=1):\n    return fl.fedavg()\nmethod = other()", "",
+        "@fl.algorithm\ndef other(s=2):\n    return fl.fedavg()\nmethod = other()",
+    ),
     "a round that is replaced": (
         "def round(state, cohort): return state\nmethod = mine()._replace(round=round)", "",
         "def round(state, cohort): return state._replace()\nmethod = mine()._replace(round=round)",
@@ -235,6 +240,7 @@ HARMLESS = {  # what is defined, and what is defined again
     "a decorator of PyTorch": ("@torch.no_grad()\ndef scale(): return 2",) * 2,
     "a name of the library": ("def scale(): return fl.load.__doc__ and 1",) * 2,
     "a lambda in another line": ("scale = lambda: 2", "# two\n\nscale = lambda: 2"),
+    "an annotation": ("def scale(s: int = 1): return s", "def scale(s: float = 1): return s"),
     "comments and docstrings": ("def scale(): return 2", "def scale() -> int:\n    'Two.'\n    return 2  # two"),
     "another class that is not used": ("class Cfg: s = 2\ndef scale(): return 2", "class Cfg: s = 3"),
 }  # fmt: skip

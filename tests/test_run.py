@@ -48,7 +48,8 @@ STOPPED |= {"pfedmb, one alpha": (fl.pfedmb(share_alpha=True), 3, {"tune_epochs"
 STOPPED |= {"fedper, own statistics": (fl.fedper(), 3, {"statistics": "local"})}
 STOPPED |= {f"fedrep, {name}": (fl.fedrep(), 3, {"model": "m1", "backend": name}) for name in BACKENDS}  # draws dropout
 LOSSY = {"seed": 2428, "dropout": 0.5, "stragglers": 0.6}  # nobody answers in the first and the last round
-STOPPED |= {f"{name}, lossy": (FACTORIES[name](), 1, LOSSY) for name in ("fedavg", "fedap", "pfedhr", "scaffold")}
+OF_LOSSY = ("fedavg", "fedap", "fedcs", "pfedhr", "pfedsim", "scaffold")
+STOPPED |= {f"{name}, lossy": (FACTORIES[name](), 1, LOSSY) for name in OF_LOSSY}
 
 
 @pytest.mark.parametrize("case", STOPPED)
