@@ -8,10 +8,12 @@ from test_baselines import cohort_of
 from trees import same_bits
 
 import fedlib as fl
+from fedlib.algorithm import architectures_of
 from fedlib.methods.fedpac import head_weights, simplex_minimum
 from fedlib.methods.fedsimsup.fedsimsup import pull
 from fedlib.methods.fedsimsup.supervisors import SUPERVISORS
 from fedlib.models import MODELS, build
+from fedlib.runs.prepare import prepare
 from fedlib.training.evaluation import Evaluation, class_features
 
 # Supervisors, and two networks as one
@@ -48,6 +50,13 @@ def test_a_sibling_is_drawn_from_the_same_seed_but_independently():
 
 
 # The equations of FedSimSup
+
+
+def test_mixed_supervisors_are_drawn_anew_for_every_seed(federation):
+    method = fl.fedsimsup("mixed")
+    models = [prepare(method, federation, rounds=1, seed=seed).model for seed in (0, 1)]
+    first, other = ([group.clients.tolist() for group in architectures_of(method, own, federation)] for own in models)
+    assert first != other
 
 
 def test_a_client_like_none_of_the_participants_keeps_its_model():
