@@ -100,7 +100,7 @@ def copies(tree: Tree, n: int) -> Tree:
 
 
 def own_copies(v: Tree | Shared, n: int) -> Tree:
-    """Give every client a copy of a shared tree; a stack stays as it is.
+    """Give every client a copy of a shared tree; a stack is returned unchanged.
 
     Args:
         v: `Shared`, or a stack, [n, ...].

@@ -1,4 +1,4 @@
-"""Small archives in the layout of the official data sets, and a local server that can break off."""
+"""Small archives in the layout of the official data sets, and a local server that can interrupt a transfer."""
 
 import bz2
 import gzip
@@ -96,7 +96,7 @@ def zipped(files: dict[str, bytes]) -> bytes:
 
 
 def encoded(picture: np.ndarray, kind: str) -> bytes:
-    """A picture as the bytes of a PNG or JPEG file."""
+    """An image as the bytes of a PNG or JPEG file."""
     buffer = io.BytesIO()
     Image.fromarray(picture).save(buffer, kind)
     return buffer.getvalue()
@@ -128,7 +128,7 @@ def libsvm_bz2(x: np.ndarray, y: list[int]) -> bytes:
 
 
 def domainnet_files() -> tuple[dict[str, bytes], dict[str, np.ndarray]]:
-    """The official files of a DomainNet with three classes, by their place on the server, and what each image holds.
+    """The official files of a DomainNet with three classes, by their path on the server, and the content of each image.
 
     Every class has three images to train and two to test in each domain, but painting has no t-shirt to train.
     """

@@ -17,7 +17,7 @@ compiled = {}
 
 
 def run(kernel, *given, grid, warmup, num_warps=4):
-    """In the place of a launch."""
+    """Replacement for a launch."""
     signature, constants = {}, {}
     for place, (parameter, value) in enumerate(zip(kernel.params, given, strict=True)):
         signature[parameter.name] = (

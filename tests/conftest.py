@@ -1,4 +1,4 @@
-"""Shared fixtures: a run store of its own for every test, one thread, no randomness left to chance."""
+"""Shared fixtures: a separate run store for every test, one thread, and seeded randomness."""
 
 import os
 import sys
@@ -44,7 +44,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def run_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty run store: no test reads what another one, or a person, has computed."""
+    """An empty run store: no test reads results of other tests or of the user."""
     store = tmp_path / "runs"
     monkeypatch.setenv("FEDLIB_RUNS", str(store))
     return store
@@ -52,7 +52,7 @@ def run_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(autouse=True)
 def nothing_is_left() -> Iterator[None]:
-    """The methods that a test writes and the figures that it draws are gone after it."""
+    """Remove the methods and figures of a test after it."""
     with mock.patch.dict(ALGORITHMS):
         yield
     plt.close("all")
@@ -69,7 +69,7 @@ def data_root() -> Path:
 
 
 def corners(n: int, seed: int) -> Dataset:
-    """n images 1x16x16 of 4 classes, 2 domains: a bright corner that says the class, in noise."""
+    """n images 1x16x16 of 4 classes, 2 domains: noise with a bright corner that shows the class."""
     rng = np.random.default_rng(seed)
     y = np.arange(n) % 4
     x = rng.integers(0, 120, (n, 1, 16, 16), dtype=np.uint8)

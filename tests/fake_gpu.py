@@ -1,6 +1,6 @@
-"""Runs on a GPU that is not there: `python fake_gpu.py LIBRARY STORE` prints as JSON what `test_fake_gpu` asserts.
+"""Runs on an emulated GPU: `python fake_gpu.py LIBRARY STORE` prints as JSON what `test_fake_gpu` asserts.
 
-PyTorch's fake tensors have shape, dtype and device but no numbers. What has to do with the GPU is computed on them,
+PyTorch's fake tensors have shape, dtype and device but no numbers. Operations on the GPU are computed on them,
 backward passes included; the host's part of a run is computed as always. So it shows which operation refuses tensors
 of two devices, and where the host waits for the GPU. That needs PyTorch's CUDA build, the library made of `fake_gpu.c`,
 loaded before it, and parts of PyTorch that may change.
@@ -73,7 +73,7 @@ GOES_ON = {
 
 
 def on_gpu(value: Any) -> bool:
-    """Is it a tensor on the GPU, or the GPU's name?"""
+    """True for a tensor on the GPU, or the GPU's name."""
     if isinstance(value, Tensor):
         return value.is_cuda
     return isinstance(value, str | torch.device) and str(value).startswith("cuda")
@@ -104,7 +104,7 @@ class Watch(FakeTensorMode):
 
     @contextmanager
     def looking(self) -> Iterator[list[str]]:
-        """Inside, what is noted goes into this list, and into no other."""
+        """Context in which notes go into this list only."""
         before, self.seen = self.seen, []
         try:
             yield self.seen
@@ -194,7 +194,7 @@ def pretend(library: str) -> list[Any]:
 
 
 def outcome(work: Callable[..., Any], *given: Any) -> Any:
-    """What `work` answers, or its error in a line."""
+    """The result of `work`, or its error in one line."""
     try:
         return work(*given)
     except Exception as error:
@@ -203,7 +203,7 @@ def outcome(work: Callable[..., Any], *given: Any) -> Any:
 
 
 def bare_step() -> None:
-    """What a trace asks of PyTorch: derivatives of two clients' networks, without any help of the library."""
+    """Operations of PyTorch in a trace: derivatives of two clients' networks, without the library."""
     net = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.ReLU())
     net[1].num_batches_tracked = None
     w, statistics = (
@@ -254,7 +254,7 @@ def run(method: str, store: str, **changes: Any) -> list[str]:
 
 
 def together(method: str, store: str) -> dict[str, Any]:
-    """Three seeds in lockstep: what was noted while they were trained, and how many of them at a time."""
+    """Three seeds in lockstep: the notes of their training, and the number trained at a time."""
     notes, sizes, train, call = [], [], lockstep._train, lockstep._Run._call
 
     def watched(runs, *given):

@@ -1,7 +1,7 @@
-"""Plants one error after the other into copies of the library and looks whether its tests notice: `make mutants`.
+"""Plant one error at a time into copies of the library and check that its tests fail: `make mutants`.
 
 The errors are those of cosmic-ray (another operator, number, comparison, truth value, no pass through a loop), and the
-mistakes in `mutants.toml`, which somebody made. A mutant that the tests do not notice has survived.
+known mistakes in `mutants.toml`. A mutant that no test detects has survived.
 """
 
 import argparse
@@ -69,7 +69,7 @@ def guards(file: str) -> list[str]:
 
 
 def mutants(file: str) -> Iterator[Mutant]:
-    """All that cosmic-ray makes of a file, but for annotations, which nothing runs."""
+    """All mutants of a file by cosmic-ray, except in annotations, which are not executed."""
     from cosmic_ray import plugins
     from cosmic_ray.ast import ast_nodes, get_ast
     from cosmic_ray.mutating import mutate_code
@@ -95,7 +95,7 @@ def planted() -> Iterator[Mutant]:
 
 
 def tree(folder: Path) -> Path:
-    """A copy of what git knows of the project, as it stands in the working tree."""
+    """A copy of the files that git tracks, as in the working tree."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
@@ -131,7 +131,7 @@ def work(folder: str, todo: multiprocessing.Queue, done: multiprocessing.Queue) 
 
 
 def tested(file: str) -> str:
-    """What the tests of a file say: "noticed", "too long" or "survived"."""
+    """Outcome of the tests of a file: "noticed", "too long" or "survived"."""
     child = os.fork()
     if child == 0:
         code = 1
@@ -186,7 +186,7 @@ def _has_guards(path: Path) -> bool:
 
 
 def run(every: list[Mutant], jobs: int) -> dict[int, str]:
-    """What became of each mutant, by number; survivors are shown as they come. Ctrl-C leaves out what is not done."""
+    """Outcome of each mutant by number; survivors are printed at once. Ctrl-C omits the remaining mutants."""
     context, outcomes = multiprocessing.get_context("spawn"), {}
     todo, done = context.Queue(), context.Queue()
     for item in [*enumerate(every), *[None] * jobs]:

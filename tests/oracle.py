@@ -1,4 +1,4 @@
-"""A second implementation of what every run is made of, for oracles: plain PyTorch modules, NumPy, and nothing faster.
+"""A second implementation of all parts of a run, for oracles, in plain PyTorch modules and NumPy.
 
 It shares with the library only the data, the architectures and their initial weights, and the names of the random
 streams. An oracle is a whole run: unequal clients, some of them absent, one never seen, every setting off its default.
@@ -52,7 +52,7 @@ def ragged() -> Federation:
 
 
 class Oracle:
-    """The run of a method with the setting `EXACT`, or another one: who takes part, and what a client can do."""
+    """The run of a method with the setting `EXACT`, or another one: its participants, and operations of a client."""
 
     def __init__(self, model: str = "lenet5", federation: Federation | None = None, **setting: Any):
         self.federation = federation or ragged()
@@ -66,7 +66,7 @@ class Oracle:
         self.cohorts = [sorted(rng.choice(seen, k, replace=False).tolist()) for _ in self.rounds]
 
     def run(self, method: fl.Algorithm, **setting: Any) -> fl.RunResult:
-        """What the library makes of it."""
+        """The library's run."""
         return fl.run(method, self.federation, **self.setting | setting)
 
     @property
@@ -77,7 +77,7 @@ class Oracle:
         return self.setting["lr"] * self.setting["lr_decay"] ** t
 
     def net(self, w: Mapping[str, Tensor]) -> nn.Module:
-        """The architecture with these weights, to be trained."""
+        """A trainable network of this architecture with these weights."""
         net = copy.deepcopy(self.model.net).double().train()
         net.load_state_dict(w, strict=False)
         return net
@@ -143,7 +143,7 @@ class Oracle:
             optimiser.step()
 
     def trained(self, w: Mapping[str, Tensor], i: int, t: int, *args: Any, **which: Any) -> Weights:
-        """Client i's model after its training of round t from `w`; `train` says how."""
+        """Client i's model after its training in round t from `w`; see `train`."""
         net = self.net(w)
         self.train(net, i, t, *args, **which)
         return weights_of(net)
@@ -151,7 +151,7 @@ class Oracle:
     def averaged(
         self, w: Mapping[str, Tensor], t: int, v: dict[int, Weights] | None = None, *args: Any, **which: Any
     ) -> Weights:
-        """A round of FedAvg from `w`; the entries that `v` has are the clients' own and stay there."""
+        """A round of FedAvg from `w`; the entries of `v` are personal and stay with the clients."""
         models = {i: self.trained(w | v[i] if v else w, i, t, *args, **which) for i in self.cohorts[t]}
         if v:
             v |= {i: select(own, v[i]) for i, own in models.items()}
@@ -160,7 +160,7 @@ class Oracle:
     def tuned(
         self, models: Mapping[int, Mapping[str, Tensor]], epochs: int = 1, part: str = "all", **which: Any
     ) -> dict[int, nn.Module]:
-        """Everybody's network, or a part of it, after SGD on the own train part at the end of the last round."""
+        """Every client's network after SGD on all or some entries, on its train part, at the end of the last round."""
         nets = {i: self.net(w) for i, w in models.items()}
         for i, net in nets.items():
             parameters = {"all": list(net.parameters()), "head": self.classifier(net), "body": self.extractor(net)}
@@ -192,13 +192,13 @@ class Mixture(Oracle):
         return self.architectures[self.kind[i]]
 
     def own(self, i: int, w: Mapping[str, Tensor] | None = None) -> nn.Module:
-        """A new network of client i's architecture, with these weights or the initial ones."""
+        """A new network of client i's architecture, with these weights or the initial weights."""
         net = copy.deepcopy(self.of(i).net).double().train()
         net.load_state_dict(self.of(i).weights if w is None else w, strict=False)
         return net
 
     def alike(self, t: int) -> list[list[int]]:
-        """The clients of a cohort by their architecture."""
+        """The clients of a cohort by architecture."""
         parts = ([i for i in self.cohorts[t] if self.kind[i] == j] for j in range(len(self.architectures)))
         return [part for part in parts if part]
 
@@ -244,7 +244,7 @@ def near(w: Mapping[str, Tensor], mu: float) -> Loss:
 
 
 def mean(models: Iterable[Mapping[str, Tensor]], weights: Iterable[float] | None = None) -> Weights:
-    """Of models, entry by entry, with weights that need not sum up to 1 (default: all alike)."""
+    """Weighted sum of models, entry by entry; the weights need not sum to 1 (default: a mean with equal weights)."""
     models = list(models)
     shares = None if weights is None else np.asarray(list(weights), float)
     return {

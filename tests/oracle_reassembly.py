@@ -1,4 +1,4 @@
-"""pFedHR's server once more, for its oracle: cut, group, search and stitch, and what it learns from without labels."""
+"""A second implementation of pFedHR's server for its oracle: cut, group, search, stitch, train without labels."""
 
 import copy
 from types import SimpleNamespace
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 
 class Piece(NamedTuple):
-    """A block: place in the pool, depth, operation type (0: convolution, 1: linear), what it takes and answers."""
+    """A block: position in the pool, depth, operation type (0: convolution, 1: linear), input and output."""
 
     b: int
     h: int
@@ -24,7 +24,7 @@ class Piece(NamedTuple):
 
 
 def cut(pool, x):
-    """Blocks of all networks: a convolution, or a flattening and a linear layer, and what follows; no dropout."""
+    """Blocks of all networks: a convolution, or a flattening and a linear layer, with all that follows; no dropout."""
     pieces = []
     for b, net in enumerate(pool):
         blocks, z = [], x
@@ -51,7 +51,7 @@ def cka(a, b):
 
 
 def medoids(d, k):
-    """k groups of points: greedy seeds, then by turns nearest medoids and better medoids; one as good as any stays."""
+    """k groups of points: greedy seeds, then alternately nearest medoids and better medoids; ties keep the old one."""
     d, chosen = d - np.diag(d.diagonal()), []
     for _ in range(k):
         nearest = d[:, chosen].min(1, initial=np.inf)
@@ -68,7 +68,7 @@ def medoids(d, k):
 
 
 def search(pieces, groups, end_in_head):
-    """Algorithm 1: for every seed, of each group in turn the block that comes next, if there is one."""
+    """Algorithm 1: for every seed, the next block, if any, from each group in turn."""
     found, size = [], 1 + max(p.b for p in pieces)
     for k, own in enumerate(groups):
         for seed in sorted(own, key=lambda i: (pieces[i].h, pieces[i].b)):
@@ -88,7 +88,7 @@ def search(pieces, groups, end_in_head):
 
 
 def thinned(found, most):
-    """As many, from the groups by turns: first the first one of each, then the second one, ..."""
+    """As many candidates, from the groups in turn: first the first candidate of each, then the second, ..."""
     turns = [[k for k, _ in found[:i]].count(k) for i, (k, _) in enumerate(found)]
     kept = sorted(range(len(found)), key=lambda i: (turns[i], i))[:most]
     return [found[i][1] for i in sorted(kept)]
@@ -151,7 +151,7 @@ def view(x, rng):
 
 
 def nt_xent(z, temperature):
-    """NT-Xent: how surprising it is that z_i belongs to z_(i + n) of all others."""
+    """NT-Xent: cross-entropy of finding z_(i + n) as the partner of z_i among all others."""
     n, total = len(z) // 2, 0.0
     for i in range(2 * n):
         likeness = (F.cosine_similarity(z[i], z) / temperature).exp()

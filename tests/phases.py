@@ -28,7 +28,7 @@ def phase(
     epochs: int = 1,
     batch_size: int = 8,
 ) -> Phase:
-    """Clients that own `shares` of `data` start from the weights of `model`, at a rate of 0.05."""
+    """Clients with the images `shares` of `data` start from the weights of `model`, at a rate of 0.05."""
     weights = tree_map(lambda t: t.to(device, dtype), model.weights)
     return Phase(
         model=model,

@@ -1,4 +1,4 @@
-"""Processes that need not import PyTorch and the library: they begin as copies of one that has done nothing else."""
+"""Processes that need not import PyTorch and the library: they are forked from one that has already done so."""
 
 import multiprocessing
 import os
@@ -20,7 +20,7 @@ CONTEXT.set_forkserver_preload(["fedlib.tools.batch", "torch._dynamo"])
 
 
 def start(work: Callable[..., None], *given: Any) -> tuple[BaseProcess, Iterator[Any]]:
-    """A process that calls `work(tell, *given)` in a session of its own, and what it tells until it ends."""
+    """A process that calls `work(tell, *given)` in a separate session, and its messages until it ends."""
     ours, theirs = CONTEXT.Pipe(duplex=False)
     task = dict(os.environ), theirs, cloudpickle.dumps((work, given))
     process = CONTEXT.Process(target=_call, args=task, daemon=True)
@@ -39,7 +39,7 @@ def command(tell: Callable[[Any], None], module: str, arguments: list[str], log:
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    """Until it holds; an error after two minutes."""
+    """Wait until a condition holds; an error after two minutes."""
     end = time.monotonic() + 120
     while not condition():
         assert time.monotonic() < end
@@ -47,7 +47,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 
 def alive(pid: int) -> bool:
-    """Whether a process is there."""
+    """True if a process exists."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -56,7 +56,7 @@ def alive(pid: int) -> bool:
 
 
 def free_port() -> int:
-    """A port that nobody uses."""
+    """An unused port."""
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         return s.getsockname()[1]

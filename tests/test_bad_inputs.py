@@ -53,7 +53,7 @@ def result(tmp_path_factory) -> fl.RunResult:
 
 @pytest.fixture
 def valid(federation, result) -> dict:
-    """Arguments that are right, for the functions that need some."""
+    """Valid arguments for functions with required ones."""
     cell = {"algorithm": "fedavg", "federation": federation, "rounds": 1}
     validated = fl.federate(federation.data, fl.iid(), clients=2, validation_fraction=0.2)
     return {
@@ -118,7 +118,7 @@ def test_a_wrong_parameter_of_a_notebook_is_one_sentence(source):
 
 
 def wrong(default) -> list[str]:
-    """What a parameter with this default does not take, as it is typed."""
+    """Values, as source code, that a parameter with this default refuses."""
     if isinstance(default, list):
         return ["1", "text", *(f"[{value}]" for value in wrong(default[0]) if default)] if default else ["1", "text"]
     if isinstance(default, bool):

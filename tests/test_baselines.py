@@ -1,4 +1,4 @@
-"""pFedSim and its baselines: limits, formulas by hand, and what the library has for them. Whole runs have oracles."""
+"""pFedSim and its baselines: limiting cases, and formulas by hand. Whole runs have oracles."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""The batch runner on made-up notebooks, its kernel, which misses no reply, and the committed notebooks' sources."""
+"""The batch runner on invented notebooks, its kernel, which loses no reply, and the committed notebooks' sources."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""The bench: what it compares does the same work, and its ratios are what they say. No time is asserted."""
+"""The benchmark: the compared cases do the same work, and the ratios are correct. No time is asserted."""
 
 from dataclasses import replace
 from pathlib import Path

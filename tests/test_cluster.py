@@ -1,4 +1,4 @@
-"""A sweep on a real Ray cluster: a head and a node, processes of their own on this machine; the node is killed."""
+"""A sweep on a real Ray cluster: a head and a node, separate processes on this machine; the node is killed."""
 
 import os
 import signal
@@ -45,7 +45,7 @@ class Node:
             self.process = subprocess.Popen(command, stdout=out, stderr=out, start_new_session=True)
 
     def kill(self) -> None:
-        """Like a machine that loses power: every process of the session, at once."""
+        """Kill every process of the session at once, as when a machine loses power."""
         for entry in Path("/proc").iterdir():
             try:
                 if entry.name.isdigit() and os.getsid(int(entry.name)) == self.process.pid:
@@ -83,7 +83,7 @@ def _connected() -> bool:
 
 @pytest.fixture
 def written(monkeypatch) -> Counter:
-    """How often this process has written each run, by folder."""
+    """Number of times that this process wrote each run, by folder."""
     count, real = Counter(), cluster._keep
 
     def keep(cell, name, files, store):
@@ -96,7 +96,7 @@ def written(monkeypatch) -> Counter:
 
 @fl.algorithm
 def slow_average(starts: str, pause: float = 0.3):
-    """FedAvg that takes its time, so that there is a middle of the sweep to kill a machine in.
+    """A slow FedAvg, so that a machine can be killed in the middle of the sweep.
 
     The file `starts` counts the runs that start; the first one waits for the second.
     """

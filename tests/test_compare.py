@@ -9,7 +9,7 @@ from fedlib.studies.rows import Row
 
 @pytest.fixture
 def asked(monkeypatch) -> list:
-    """All data are here, and runs end at once with the row of another run; the runs that were asked for."""
+    """The requested runs; all data exist, and a run ends at once with the row of another run."""
     runs, stored = [], fl.study("pfedsim").rows
     [facts] = [row.facts for (name, seed), row in stored.items() if name.startswith("fedper-cifar10") and seed == 1][:1]
 

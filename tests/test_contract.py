@@ -1,4 +1,4 @@
-"""The contract that every algorithm keeps, and the identities that tie the algorithms together."""
+"""The contract that every algorithm fulfils, and identities between algorithms."""
 
 import inspect
 from dataclasses import fields
@@ -131,7 +131,7 @@ def test_stacked_equals_loop_after_a_round_in_float32(method, plain):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_round_reads_nothing_back_from_the_device(backend, method, federation):
-    """On torch's device "meta" there is nothing to read: the host would fail instead of waiting for a GPU.
+    """Torch's device "meta" has no values to read: the host would fail instead of waiting for a GPU.
 
     Every operation there is slow: two clients a round, two steps.
     """

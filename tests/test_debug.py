@@ -1,4 +1,4 @@
-"""What an error says of where it came up."""
+"""The location that an error message names."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""What users call says what goes in and what comes out, and shows how it is used; the examples run as tests."""
+"""Docstrings of public functions describe arguments and results and have an example, which runs as a test."""
 
 import inspect
 import re

@@ -1,4 +1,4 @@
-"""Early stopping: the stopping round of a curve made by hand, and what is left of a run that was stopped."""
+"""Early stopping: the stopping round of a constructed curve, and the files of a stopped run."""
 
 from dataclasses import replace
 

@@ -70,7 +70,7 @@ def test_stages_train_every_client_to_its_end_and_halve_the_stack(n_steps):
 
 
 def test_momentum_starts_anew_in_every_phase_and_is_the_same_in_both_backends(model, tiny, shares):
-    """The second phase on the same program shows what is left of it."""
+    """The second phase on the same program would show a remaining velocity."""
     task, backend = phase(model, tiny, shares)._replace(momentum=0.9), Stacked()
     expected, _ = train_loop(task)
     for trained, _ in (backend(task), backend(task)):
@@ -342,7 +342,7 @@ def test_what_dropout_leaves_out_does_not_depend_on_when_a_step_is_captured(capt
 
 @pytest.fixture
 def pooled(monkeypatch):
-    """How many runs were trained together, call by call."""
+    """Number of runs that were trained together, call by call."""
     sizes, real = [], lockstep.join
 
     def spy(several):
@@ -583,7 +583,7 @@ def test_a_run_on_a_cpu_takes_one_thread_and_gives_the_others_back(federation, m
 
 @pytest.fixture
 def precisions():
-    """What PyTorch says about float32 on a GPU; whatever a test sets, afterwards it is as it was."""
+    """PyTorch's settings of float32 on a GPU, restored after the test."""
 
     def now():
         products, convolutions = torch.backends.cuda.matmul, torch.backends.cudnn.conv

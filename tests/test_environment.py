@@ -1,4 +1,4 @@
-"""One list of dependencies, whatever installs them; and a tree that speaks of itself only."""
+"""One list of dependencies for every installer, and a tree without unknown files or private paths."""
 
 import os
 import re

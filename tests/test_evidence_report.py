@@ -1,4 +1,4 @@
-"""What follows from the rows: tables, ledgers, figures, the scoreboard, and the score in the README."""
+"""Reports made from the rows: tables, ledgers, figures, the scoreboard, and the score in the README."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The way of a run on a GPU, traced on a machine without one: nothing is left on the host, no round waits for it.
+"""A run on a GPU, traced on a machine without one: nothing is left on the host, no round waits for it.
 
 `fake_gpu` makes the trace, in a process of its own. It says nothing about numbers; `test_gpu` does, on a GPU.
 """

@@ -124,7 +124,7 @@ def test_units_that_never_fire_and_batches_without_scatter_do_no_harm(toy):
 
 @pytest.fixture(scope="module")
 def clients() -> tuple[Tensor, Tensor]:
-    """Latents [240, 6] of four clients of different sizes, and whose they are."""
+    """Latents [240, 6] of four clients of different sizes, and the client of each."""
     client = torch.from_numpy(np.repeat([2, 5, 7, 9], [30, 90, 50, 70]))
     return normal(240, 6) @ normal(6, 6, seed=1) + 2 * normal(10, 6, seed=2)[client], client
 

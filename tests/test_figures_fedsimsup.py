@@ -1,4 +1,4 @@
-"""What FedSimSup's rows keep and its measurements give, against independent computations."""
+"""FedSimSup's rows and measurements against independent computations."""
 
 from types import SimpleNamespace
 

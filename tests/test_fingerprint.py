@@ -1,4 +1,4 @@
-"""A number is never older than its code: what is edited is a new run, what is only reworded is the old one."""
+"""A number is never older than its code: an edit makes a new run, a new wording does not."""
 
 import gc
 import importlib

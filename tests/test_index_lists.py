@@ -1,4 +1,4 @@
-"""Partitions that somebody else has made: the same lists are the same run, and wrong ones are one sentence."""
+"""Partitions from outside: equal lists give the same run, and invalid ones an error of one sentence."""
 
 import json
 import pickle

@@ -1,5 +1,5 @@
-"""What must not matter does not matter: nobody learns from test parts, from clients that are absent or unseen, or from
-labels that it must not see. In the second of two runs all that is another thing at once, and nobody is unseen."""
+"""Inputs that must have no influence: no model learns from test parts, from clients that are absent or unseen, or from
+labels that it must not see. In the second of two runs all of these differ, and no client is unseen."""
 
 from dataclasses import replace
 

@@ -92,7 +92,7 @@ def test_a_sum_in_parts_is_the_sum(monkeypatch):
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_gradient_can_be_differentiated_again(way):
-    """As a loss with a gradient in it does: the Hessian times a vector."""
+    """As in a loss that contains a gradient: the Hessian times a vector."""
     x, w, v = numbers(2, 3, 2, 5, 5), numbers(2, 3, 2, 3, 3), numbers(2, 3, 2, 3, 3)
     geometry = kernels.Geometry((1, 1), (1, 1), 1)
 

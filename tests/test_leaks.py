@@ -1,4 +1,4 @@
-"""Nobody is tested on what somebody trains on: all federations of all studies, and ragged made-up ones."""
+"""No client is tested on images that another trains on: all federations of all studies, and invented ones."""
 
 from dataclasses import replace
 
@@ -24,7 +24,7 @@ def federations_of(paper: str, profile: str) -> list[fl.Federation]:
 
 
 def leaks(federation: fl.Federation) -> set[int]:
-    """The originals that somebody is tested on and somebody sees before, or validates on and somebody trains on."""
+    """Originals of a client's test images that any client sees before, or of validation images that any trains on."""
     data, public = federation.data, federation.public
     source = np.arange(len(data)) if data.source is None else data.source
     parts = (federation.train, federation.test, federation.validation)

@@ -1,4 +1,4 @@
-"""Models: the paper's sizes, the names of their parts, and what their layers answer."""
+"""Models: the paper's sizes, the names of their parts, and the outputs of their layers."""
 
 import hashlib
 import inspect

@@ -1,4 +1,4 @@
-"""A stored result is never older than what it depends on: every way of changing a computation is a new run or refused.
+"""A stored result is never older than its inputs: every change of a computation makes a new run or is refused.
 
 A case is a cell of a notebook, another one that changes something, and what happens to the address of the same run.
 The first cell defines `scale()`, which the loss of a method reads, or `net`, the model.
@@ -248,7 +248,7 @@ HARMLESS = {  # what is defined, and what is defined again
 
 @pytest.fixture
 def cell(tmp_path, monkeypatch):
-    """Executes cells in one namespace, and says the address of the run of its `method` and `net`."""
+    """Executes cells in one namespace, and returns the address of the run of its `method` and `net`."""
     for name in MODULES:
         (tmp_path / f"{name}.py").write_text("S = 2\ndef read(): return S\n")
     monkeypatch.syspath_prepend(str(tmp_path))

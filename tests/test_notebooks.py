@@ -1,4 +1,4 @@
-"""Every notebook of a paper runs in the smoke profile, keeps its form, and leaves what it promises."""
+"""Every notebook of a paper runs in the smoke profile, has the common form, and writes all its outputs."""
 
 import ast
 import json

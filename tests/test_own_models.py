@@ -1,4 +1,4 @@
-"""Models that a user brings: a function, a class or a new name; in other processes; and what they must be."""
+"""Models of the user: a function, a class or a new name; in other processes; and their requirements."""
 
 import copy
 import functools

@@ -1,4 +1,4 @@
-"""What pip installs: a wheel with all files, the command `fedlib`, and a core that works without any extra."""
+"""The installed package: a wheel with all files, the command `fedlib`, and a core that works without any extra."""
 
 import json
 import os
@@ -61,7 +61,7 @@ def installed(wheel, tmp_path_factory) -> Path:
 
 
 def there(folder: Path) -> set[str]:
-    """The files of the library in a folder."""
+    """The library's files in a folder."""
     paths = (path for path in (folder / "fedlib").rglob("*") if path.is_file() and "__pycache__" not in path.parts)
     return {path.relative_to(folder).as_posix() for path in paths}
 

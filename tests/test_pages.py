@@ -1,4 +1,4 @@
-"""The pages that people start from: every link leads to a file, every term to the code that is its meaning."""
+"""The starting pages: every link leads to a file, and every term to the code that defines it."""
 
 import re
 from pathlib import Path

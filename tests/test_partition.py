@@ -1,4 +1,4 @@
-"""Partitions: nothing dealt twice, nothing lost, and the promise of each."""
+"""Partitions: no sample is assigned twice or lost, and each has its documented property."""
 
 import inspect
 from dataclasses import replace
@@ -55,7 +55,7 @@ def test_defaults(function):
 
 
 def test_a_draw_that_gives_a_class_to_nobody_is_repeated():
-    """With a tiny alpha a class goes to one client, who may be full already."""
+    """With a tiny alpha a class goes to one client, which may already be full."""
     for seed in range(20):
         shares = deal(fl.dirichlet(alpha=1e-3, min_size=0), 3, seed)
         assert np.array_equal(np.sort(np.concatenate(shares)), np.arange(600))

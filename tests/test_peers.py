@@ -1,4 +1,4 @@
-"""Other libraries beside fedlib: all of them get the same partition, and one that fails is reported."""
+"""Other libraries compared with fedlib: all get the same partition, and a failing one is reported."""
 
 import os
 import pickle

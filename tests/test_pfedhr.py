@@ -1,4 +1,4 @@
-"""pFedHR and its baselines: what whole runs against their equations (test_oracles_pfedhr) leave open."""
+"""pFedHR and its baselines: properties beyond the whole runs of test_oracles_pfedhr."""
 
 import importlib
 from dataclasses import replace

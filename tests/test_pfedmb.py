@@ -1,4 +1,4 @@
-"""pFedMB and the three baselines that came with it; official test parts, validation parts and traces."""
+"""pFedMB and its three baselines; official test splits, validation parts and traces."""
 
 from dataclasses import replace
 

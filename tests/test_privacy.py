@@ -1,4 +1,4 @@
-"""DP-SGD against a loop over single images, its noise, and what it refuses; epsilon against the accountant's steps."""
+"""DP-SGD against a loop over single images, its noise, and refused methods; epsilon against the accountant's steps."""
 
 import numpy as np
 import pytest

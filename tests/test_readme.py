@@ -1,4 +1,4 @@
-"""The code of the README and of the pages of the site runs, and what they name is there."""
+"""The code of the README and of the site's pages runs, and everything that they name exists."""
 
 import importlib
 import re

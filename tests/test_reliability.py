@@ -1,4 +1,4 @@
-"""`make figures` when things go wrong: killed, twice at once, where nothing can be written."""
+"""`make figures` under failures: killed, started twice, with a folder or disk that refuses writing."""
 
 import os
 import random
@@ -41,7 +41,7 @@ def arguments(folder: Path, output: str = "figures") -> list[str]:
 
 
 def make(folder: Path) -> BaseProcess:
-    """`make figures`, beside this process."""
+    """`make figures` in another process."""
     return start(command, "fedlib.tools.batch", arguments(folder))[0]
 
 

@@ -1,4 +1,4 @@
-"""The slider of a notebook: it redraws, and it leaves a picture where widgets do not run."""
+"""The slider of a notebook: it redraws, and it shows a static picture where widgets do not run."""
 
 import base64
 

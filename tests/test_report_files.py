@@ -1,4 +1,4 @@
-"""Atomic writing: a file is there whole or not at all, and a failure says so in one sentence."""
+"""Atomic writing: a file is complete or does not exist, and a failure is an error of one sentence."""
 
 import errno
 import os

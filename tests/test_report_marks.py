@@ -1,4 +1,4 @@
-"""What figures are made of: where names stand, which line is thick, and where chance is drawn."""
+"""Parts of figures: positions of names, thick lines, and the line of chance."""
 
 import matplotlib.pyplot as plt
 import numpy as np

@@ -1,4 +1,4 @@
-"""What lands in the figures folder: same bytes for the same content, clear sentences otherwise."""
+"""Files in the figures folder: the same bytes for the same content, and clear error messages."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""What a table says of a run, by hand: three clients with 2, 3 and 10 images to test, three evaluations."""
+"""Tables of a run, by hand: three clients with 2, 3 and 10 test images, three evaluations."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -34,7 +34,7 @@ def metrics_of(part: int, t: int, tuned: int) -> torch.Tensor:
 
 
 def result(when: str, seed: int = 0) -> RunResult:
-    """A finished run that nobody ran."""
+    """An invented finished run."""
     history = History(torch.tensor([N, N_VALID]))
     for (t, tuned), hits in RIGHT.items():
         both = enumerate([hits, VALID[t, tuned]])

@@ -1,4 +1,4 @@
-"""What a finished run is used for: fairness, export, and warm start."""
+"""Uses of a finished run: fairness, export, and warm start."""
 
 import numpy as np
 import pandas as pd

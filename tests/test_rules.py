@@ -1,4 +1,4 @@
-"""What `vmap` makes of a layer by `Rules` is what it makes of it by itself."""
+"""`vmap` with `Rules` gives the same results for a layer as without."""
 
 from functools import partial
 
@@ -52,7 +52,7 @@ def same(net, shape, ending=F.cross_entropy, labels=None):
 
 @pytest.fixture
 def asked(monkeypatch):
-    """How often each rule is followed."""
+    """Number of uses of each rule."""
     counts = {"norm": 0, "pool": 0}
 
     def spy(name, function):

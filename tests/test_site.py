@@ -1,4 +1,4 @@
-"""The site: no warning, complete offline, every link leads somewhere, and its numbers are those of the files."""
+"""The site: no warning, complete offline, every link has a target, and its numbers are those of the files."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""A sixth paper is a folder and a notebook: tried on an invented one."""
+"""A sixth paper is only a folder and a notebook: tested with an invented one."""
 
 import json
 import os

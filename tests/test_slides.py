@@ -1,4 +1,4 @@
-"""Slides of executed notebooks: what is on them, and how a section is divided."""
+"""Slides of executed notebooks: their content, and the division of a section."""
 
 import sys
 

@@ -16,7 +16,7 @@ RUN = dict(rounds=3, join_ratio=0.7, local_epochs=2, batch_size=64, lr=0.05, tun
 
 
 def test_streams_that_integers_would_confuse_are_different():
-    """NumPy fills its seeds up with zeros: (3, 5, 7) and (3, 5, 7, 0) are one to it."""
+    """NumPy pads seeds with zeros: (3, 5, 7) and (3, 5, 7, 0) are the same to it."""
     assert np.random.default_rng((3, 5, 7)).random() == np.random.default_rng((3, 5, 7, 0)).random()
     alike = [(3, 5, 7), (3, 5, 7, 0), (3, 57), (35, 7), (3, "57"), (3, "5", 7), (3, "5,7")]
     alike += [(3, "server"), ("3", "server")]
@@ -34,7 +34,7 @@ def test_a_stream_is_one_thing_on_every_machine():
 
 @pytest.fixture
 def uses(monkeypatch: pytest.MonkeyPatch) -> dict[tuple, set]:
-    """For every stream what it is used for: the line that asks for it, and there what is put in order or drawn."""
+    """The use of every stream: the line that asks for it, and the permutation or draw there."""
     found, entropy, batches, draw = defaultdict(set), streams.entropy, local.client_batches, model.drawn
 
     def watched_entropy(stream):

@@ -1,4 +1,4 @@
-"""What holds for the study of every paper: its cells, its runs, its claims, and its items while nothing is measured."""
+"""Properties of the study of every paper: its cells, its runs, its claims, and its items while nothing is measured."""
 
 from types import SimpleNamespace
 

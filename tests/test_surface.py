@@ -1,4 +1,4 @@
-"""What notebooks and methods may import: names that a package lists, and nothing behind them."""
+"""Imports that notebooks and methods may use: only names that a package lists."""
 
 import ast
 import importlib

@@ -1,4 +1,4 @@
-"""Clients that drop out, and stragglers: whoever does not answer leaves no trace but what it has received."""
+"""Clients that drop out, and stragglers: a client that drops out has no effect except its download."""
 
 import math
 from itertools import islice

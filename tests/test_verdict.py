@@ -1,4 +1,4 @@
-"""The rule by which claims are judged, on numbers made by hand."""
+"""The rule by which claims are judged, on constructed numbers."""
 
 import math
 import re

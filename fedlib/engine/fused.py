@@ -265,7 +265,7 @@ class LayerKernel(torch.autograd.Function):
 
 @of_one_client
 class LayerBackward(torch.autograd.Function):
-    """Gradients of x, weight and bias; their own gradients are PyTorch's."""
+    """Gradients of x, weight and bias; second derivatives are PyTorch's."""
 
     @staticmethod
     def launch(grad, x, weight, bias, used, layer):

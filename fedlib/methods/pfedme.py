@@ -33,8 +33,8 @@ def pfedme(
 ) -> Algorithm:
     """Personal models with a proximal pull to the global model, which moves towards them.
 
-    A client starts with theta_i = w_i = w. On each batch it takes `steps` steps down cross-entropy + lam/2 ||theta_i -
-    w_i||^2 with theta_i, and then one step w_i -= lr lam (w_i - theta_i). theta_i carries over from batch to batch. It
+    A client starts with theta_i = w_i = w. On each batch it takes `steps` steps with theta_i on cross-entropy + lam/2
+    ||theta_i - w_i||^2, and then one step w_i -= lr lam (w_i - theta_i). theta_i carries over from batch to batch. It
     is updated by the run's optimiser, momentum included, at the rate `personal_lr`, and w_i without momentum at the
     run's lr. The server sets w to (1 - beta) w + beta mean_i w_i, with the unweighted mean.
 

@@ -23,7 +23,7 @@ def unreliable(method: Algorithm, dropout: float, stragglers: float) -> Algorith
 
     A client that drops out receives all downloads before the first client trains or sends. It sends nothing and keeps
     its old state; the others carry out the round without it. A round without any client changes nothing, and the
-    method does not count it, so that a step of its first or of a later round is not lost. A straggler takes
+    method does not count it, so that steps tied to a round number are not skipped. A straggler takes
     the first part of the steps of each local training: a share drawn for the round, at least one step.
     """
 

@@ -38,8 +38,8 @@ def train(
     Args:
         cohort: the clients.
         loss: `loss(w, batch, *context)` returns the loss of ONE client, a scalar. Define it once, outside `round`, and
-            pass changing values as context: only if it stays the same function is it compiled once on a GPU, and can
-            seeds share a stack. It must not draw random numbers; see `draws`.
+            pass changing values as context: a GPU compiles every new function, and seeds share a stack only with the
+            same function. It must not draw random numbers; see `draws`.
         w: the weights that the clients start from, a stack [k, ...].
         context: stacks [k, ...]; the loss of a client receives its row of each stack.
         name: name of the random stream of the mini-batches. Several trainings of one round on the same epochs need
@@ -56,7 +56,7 @@ def train(
         samples: indices to train on, k times int64 [n_i] (default: the client's train samples).
         batches_per_step: number of consecutive mini-batches of an epoch that form one step; `batch.split(n)` separates
             them. Remaining mini-batches are dropped; a client with fewer takes one step per epoch.
-        repeats: number of times that each step is taken in a row.
+        repeats: number of consecutive times that each step is taken.
         draws: `draws(rng, client, steps)` draws the random numbers of a loss beforehand, {name: [steps, ...]}, on the
             host, from a stream of this round, client and training; `batch.draws` holds the numbers of the step.
 

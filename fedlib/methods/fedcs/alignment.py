@@ -20,7 +20,7 @@ def batch_moments(z: Tensor, shrinkage: float = SHRINKAGE) -> tuple[Tensor, Tens
 
 
 def whitening_step(S: Tensor, W: Tensor, rate: float | Tensor) -> Tensor:
-    """Move S [d, d] towards W^(-1/2): S + rate (I - S W S), made symmetric (8, 13); without scatter S stays as it is.
+    """Move S [d, d] towards W^(-1/2): S + rate (I - S W S), made symmetric (8, 13); without scatter S is unchanged.
 
     Example:
         >>> import torch

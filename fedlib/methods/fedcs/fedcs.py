@@ -113,7 +113,7 @@ def fedcs(
         W = model.weights[f"{layer}.weight"]
         d = W.shape[1 if side == "input" else 0]
         drawn = generator(model.seed, "fedcs", "rotation").standard_normal((d, d))
-        Phi = orthonormal(torch.from_numpy(drawn).to(W))  # not the identity: units that never fire would stay ahead
+        Phi = orthonormal(torch.from_numpy(drawn).to(W))  # the identity would favour units that never fire
         ra = {"P": leading(Phi), "Phi": Phi, "S": torch.eye(d).to(W), "z_g": W.new_zeros(d)}
         return Aligning(method.init(model, federation), ra)
 
