@@ -34,8 +34,8 @@ def fedmd(
     In a round each client sends its logits of `shown` random public images, in evaluation mode. The server sends back
     their unweighted mean, the scores.
 
-    A client then minimises, in the digest, for `digest_epochs` the mean absolute error between its logits and these
-    scores and, in the revisit, for the local epochs the cross-entropy of its train samples. Models are private,
+    A client then trains in two phases: the digest (`digest_epochs`), on the mean absolute error between its logits and
+    these scores, and the revisit (local epochs), on cross-entropy on its train samples. Models are private,
     BatchNorm included, and may have different architectures. Every client is evaluated with its own model.
 
     Args:

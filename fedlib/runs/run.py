@@ -74,9 +74,9 @@ def run(
             each client trains and is evaluated with its own statistics, as in published code of pFedSim.
         pixels: "unit": (pixel - mean) / std, with pixels, mean and std in [0, 1]; "raw": pixels from 0 to 255, but the
             same mean and std, as in published code of pFedSim.
-        dropout: probability, in [0, 1), that a sampled client drops out of a round. It receives all
-            downloads until a client trains or sends, and they are counted; it uploads nothing and keeps its old state,
-            and the others carry out the round. A round without remaining clients changes nothing.
+        dropout: probability, in [0, 1), that a sampled client drops out of a round. Only downloads that
+            are sent before a client trains or sends reach it and are counted; it uploads nothing and keeps its old
+            state, and the others carry out the round. A round without remaining clients changes nothing.
         stragglers: probability, in [0, 1], that a sampled client does only a part of its training in a round: the first
             steps of each local training, a share drawn uniformly for the round, at least one step. Its result counts
             like any other. FedProx's experiments (section 5.2) do so with whole epochs; their FedAvg leaves such
