@@ -121,7 +121,7 @@ def test_a_batch_that_is_ended_ends_its_kernels_and_starts_no_more(folder, paral
     finally:
         process.terminate()
     process.join(120)
-    assert "Interrupted; finished runs are kept" in log.read_text()
+    assert "Interrupted; finished runs are stored" in log.read_text()
     assert process.exitcode == 130
     wait_for(lambda: not any(alive(int((folder / name).read_text())) for name in started))
     assert not (folder / "03_c").exists()

@@ -236,7 +236,7 @@ def test_the_playground_is_a_page_without_code_under_voila(voila, page):
     assert page.get_by_text("import fedlib").count() == 0
     train_local_only(page)
     page.get_by_role("button", name="pFedMB's branches").press("Enter")
-    playwright.expect(page.locator("input[list]").first).to_have_value("pfedmb")
+    playwright.expect(page.locator("input[list]").first).to_have_value("pfedmb", timeout=30_000)
     playwright.expect(page.get_by_text("Explained in 04_pfedmb")).to_be_visible()
     assert page.get_by_role("link", name="Explained in").count() == 0  # Voila serves no other notebook
     playwright.expect(page.get_by_text("round 1 of 1")).to_be_visible(timeout=MINUTE)

@@ -165,7 +165,7 @@ def test_tensors_of_a_state_may_share_memory_and_must_be_tensors(tmp_path):
         "b": [0, 1, 2, 3, 4, 5],
         "c": [2, 3],
     }
-    with pytest.raises(TypeError, match=r"0/n in the state of this algorithm is 7; a state is made of tensors"):
+    with pytest.raises(TypeError, match=r"0/n in the state of this algorithm is 7; a state consists of tensors"):
         flatten(({"n": 7},))
 
 

@@ -236,8 +236,8 @@ def test_the_command_is_installed(clean, tmp_path):
 )
 def test_the_command_does_what_python_m_does(tmp_path, monkeypatch, capfd, arguments, code, said):
     monkeypatch.chdir(tmp_path)
-    for module in ("fedlib.tools.batch", "fedlib.tools.diff", "fedlib.tools.bench.__main__"):  # as if not yet imported
-        monkeypatch.delitem(sys.modules, module, raising=False)
+    for module in ("tools.batch", "tools.diff", "tools.bench.__main__", "studies.__main__"):  # as if not yet imported
+        monkeypatch.delitem(sys.modules, f"fedlib.{module}", raising=False)
     with pytest.raises(SystemExit) as end:
         main(arguments)
     assert end.value.code == code
