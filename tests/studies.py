@@ -56,7 +56,7 @@ def verdicts(study: Study, *frames: pd.DataFrame) -> pd.Series:
 
 
 def row(task: str, seed: int = 0, *evaluations: tuple, **facts: Any) -> rows.Row:
-    """A row made by hand; an evaluation is its round, "before" or "after", the right answers of each client, a loss."""
+    """A row made by hand; an evaluation: round, "before" or "after", number of correct answers by client, and loss."""
     names = ("round", "when", "correct", "loss")
     found = [dict(zip(names, (*one, 1.0)[:4], strict=True)) for one in evaluations]
     usual = {"when": "before", "evaluations": found, "kept": {}, "seconds": 1.0, "commit": None}
@@ -74,7 +74,7 @@ def done(study: Study, folder: Path) -> Study:
 
 
 def differences(one: Run, other: Run) -> dict[str, Any]:
-    """The arguments of a run that another one has not, by name; equal runs share their name, so that they run once."""
+    """The arguments in which a run differs from another one, by name; only equal runs share their name."""
 
     def arguments(run: Run) -> dict[str, Any]:
         images = {"images" if name == "name" else name: value for name, value in run.images._asdict().items()}
@@ -93,7 +93,7 @@ def differences(one: Run, other: Run) -> dict[str, Any]:
 
 
 def drawn_and_said(study: Study, item: str, rendered: bool = True) -> str:
-    """The sentence of an item, whose figure is made, too, and drawn in pixels where it is `rendered`."""
+    """The sentence of an item; its figure is made, and drawn in pixels if `rendered`."""
     if study.item(item).drawing:
         figure = study.figure(item)
         if rendered:
@@ -105,9 +105,9 @@ def drawn_and_said(study: Study, item: str, rendered: bool = True) -> str:
 
 
 def all_drawn_and_said(study: Study, *silent: str) -> None:
-    """Draw all items with all rows, and with those of the first seed of every other run, and of all but Local-Only.
+    """Draw all items with some rows (the first seed of every other run; of all but Local-Only), then with all rows.
 
-    Where nothing was measured nothing is said; with all rows something is, but by `silent` items.
+    An item without a measured number has no sentence; with all rows, every item but the `silent` ones has one.
     """
     names = list(dict.fromkeys(name for name, _ in study.rows))
     of_runs = {cell.item for cell in study.cells}
