@@ -23,7 +23,7 @@ from fedlib.fingerprint.place import is_read, of_library
 from fedlib.fingerprint.syntax import Import, Path_, source_of
 
 Code = types.FunctionType | type
-PLAIN = (type(None), bool, int, float, complex, str, bytes, range, slice, type(...))
+PLAIN = {type(None), bool, int, float, complex, str, bytes, range, slice, type(...)}
 PLAIN_AND_DERIVED = (PurePath, np.generic, np.dtype, np.ufunc, torch.dtype, torch.device, torch.memory_format)
 NAMESPACES = ("SimpleNamespace", "Namespace")  # of types and argparse
 ALIASES = (types.GenericAlias, types.UnionType, typing._GenericAlias)
@@ -75,6 +75,8 @@ class _Walk:
         kind = type(value)
         if kind in PLAIN or (isinstance(value, PLAIN_AND_DERIVED) and not is_read(kind.__module__)):
             return repr(value)
+        if kind in (types.FunctionType, type):  # the most frequent case
+            return self.name(value)
         if isinstance(value, Registry | Cache):
             return "a registry" if isinstance(value, Registry) else "{}"
         if isinstance(value, types.ModuleType):

@@ -207,7 +207,8 @@ class Study:
         for cell in (cell for cell in self.cells if cell.item in items and isinstance(cell.tasks[0], Run)):
             key = dict(zip(KEY, cell.key, strict=True)) | {"data": cell.stand_in or cell.dataset}
             for row in self.rows_of(cell.tasks[0]):
-                curve = row.curve().query("when == @row.when")[["round", "accuracy"]]
+                curve = row.curve()
+                curve = curve.loc[curve["when"] == row.when, ["round", "accuracy"]]
                 frames.append(curve.assign(**key, seed=row.seed))
         return pd.concat([frame for frame in frames if len(frame)] or frames, ignore_index=True)
 

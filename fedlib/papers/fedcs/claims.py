@@ -74,12 +74,12 @@ def even_over_domains(numbers: Numbers) -> list[Case]:
     """cs15: groups and domains differ less than with the rivals, which lose more than FedCS on unseen clients."""
     at = partial(of_groups, numbers, "fig10")
     even = [
-        Case(f"{what}, {m}", at(m, metric) - at("fedcs-fc1", metric))
-        for what, metric in (("groups", "width"), ("domains", "domain_width"))
+        Case(f"more even {what} than {m}", at(m, metric) - at("fedcs-fc1", metric))
+        for what, metric in (("over groups", "width"), ("over domains", "domain_width"))
         for m in RIVALS
     ]
-    degrade = [Case(f"unseen clients behind, {m}", at(m, "gap")) for m in RIVALS]
-    return [*even, Case("FedCS within 5", 5 - abs(at("fedcs-fc1", "gap"))), *degrade]
+    degrade = [Case(f"loss of {m} on unseen clients", at(m, "gap")) for m in RIVALS]
+    return [*even, Case("loss of FedCS at most 5 points", 5 - abs(at("fedcs-fc1", "gap"))), *degrade]
 
 
 def highest_and_narrowest(numbers: Numbers) -> Iterator[Case]:
@@ -89,36 +89,36 @@ def highest_and_narrowest(numbers: Numbers) -> Iterator[Case]:
         mean, std = ({m: at(m, metric=metric) for m in methods} for metric in ("accuracy", "accuracy_std"))
         top = largest(mean[k] for k in OURS)
         band = std[max(OURS, key=lambda k: mean[k].value)] if top.known else missing("band")
-        yield Case(f"{name}: mean", top - largest(mean[m] for m in BASELINES))
-        yield Case(f"{name}: band", smallest(std[m] for m in BASELINES) - band)
+        yield Case(f"{name}: highest mean", top - largest(mean[m] for m in BASELINES))
+        yield Case(f"{name}: narrowest band", smallest(std[m] for m in BASELINES) - band)
 
 
 def whitened(numbers: Numbers) -> list[Case]:
     """cs17: the residual is below 1e-10 (in digits) with the exact scatter, and below 0.1 in a federation."""
     exact, federated = of_toy(numbers, "eq13", "exact", "digits"), of_toy(numbers, "eq13", ENOUGH, "residual")
-    return [Case("exact, digits behind the tenth", exact - 10), Case("federated", 0.1 - federated)]
+    return [Case("exact: correct digits beyond ten", exact - 10), Case("federated below 0.1", 0.1 - federated)]
 
 
 def in_order(numbers: Numbers) -> list[Case]:
     """cs18: four cosines are at least 0.999; with the lower triangle the smallest is below."""
     columns = [f"column {k + 1}" for k in range(len(SPREAD))]
     upper, lower = ({c: of_toy(numbers, "eq12", f"{c}, {t}", "cosine") for c in columns} for t in ("upper", "lower"))
-    right = [Case(column, cosine - 0.999) for column, cosine in upper.items()]
-    return [*right, Case("lower triangle", 0.999 - smallest(lower.values()))]
+    right = [Case(f"{column} at least 0.999", cosine - 0.999) for column, cosine in upper.items()]
+    return [*right, Case("lower triangle below 0.999", 0.999 - smallest(lower.values()))]
 
 
 def near_optimum(numbers: Numbers) -> list[Case]:
     """cs19: J of nine columns of P reaches 0.9 of its maximum on a frozen network, and 0.99 on the toy problem."""
     at = partial(numbers, "eq5", setting="J ratio, later", metric="j_ratio")
-    trained = [Case(f"{d} {k}, more alignments", at(method=k, dataset=d) - 0.9) for d in TABLES for k in OURS]
-    return [*trained, Case("toy", of_toy(numbers, "eq5", ENOUGH, "j_ratio") - 0.99)]
+    trained = [Case(f"{d} {k} at least 0.9", at(method=k, dataset=d) - 0.9) for d in TABLES for k in OURS]
+    return [*trained, Case("toy problem at least 0.99", of_toy(numbers, "eq5", ENOUGH, "j_ratio") - 0.99)]
 
 
 def group_is_revealed(numbers: Numbers) -> Iterator[Case]:
     """cs20: more images lie nearest to the centroid of their own group in c than in z."""
     for name, k in product(TABLES, OURS):
         c, z = (numbers("fig1", k, name, f"separability of {x}", "separability") for x in ("c, later", "z"))
-        yield Case(f"{name} {k}, more alignments", c - z)
+        yield Case(f"{name} {k}", c - z)
 
 
 def one_model(numbers: Numbers) -> list[Case]:
@@ -143,8 +143,8 @@ CLAIMS = [
     Claim("cs10", lambda n: [Case(f"{d} {k}", score(n, d, k) - score(n, d, "fedavg")) for d in TABLES for k in OURS]),
     Claim("cs11", lambda n: [Case(d, score(n, d, "fedcs-fc1") - score(n, d, "fedavg+bn")) for d in TABLES]),
     Claim("cs12", lambda n: [Case(m, of_groups(n, "fig2", m, "gap") - 2) for m in RIVALS]),
-    Claim("cs13", lambda n: [Case("within 5", 5 - abs(of_groups(n, "fig2", "fedcs-fc1", "gap"))),
-                             Case("closer than FedBN", abs(of_groups(n, "fig2", "fedbn", "gap"))
+    Claim("cs13", lambda n: [Case("difference at most 5 points", 5 - abs(of_groups(n, "fig2", "fedcs-fc1", "gap"))),
+                             Case("difference smaller than that of FedBN", abs(of_groups(n, "fig2", "fedbn", "gap"))
                                   - abs(of_groups(n, "fig2", "fedcs-fc1", "gap")))]),
     Claim("cs14", lambda n: [Case(m, of_groups(n, "fig2", m, "spread") - of_groups(n, "fig2", "fedcs-fc1", "spread"))
                              for m in RIVALS]),

@@ -26,7 +26,7 @@ def against(numbers: Numbers, better: str, worse: str, columns: Sequence[tuple[s
 def not_always_best(numbers: Numbers) -> list[Case]:
     """fs06: best in some column of Table 2, and not best in some column."""
     effects = [ahead(numbers, "table2", column=column) for column in PATHOLOGICAL]
-    return [Case("ahead somewhere", largest(effects)), Case("behind somewhere", largest(0 - e for e in effects))]
+    return [Case("first in a column", largest(effects)), Case("not first in a column", largest(0 - e for e in effects))]
 
 
 def few_values(numbers: Numbers) -> Iterator[Case]:
@@ -37,8 +37,8 @@ def few_values(numbers: Numbers) -> Iterator[Case]:
         for c in CLASSES[name]:
             found, even = (at(f"clients={n};pat={c}", metric) for metric in ("distinct", "equal shares"))
             few, many = fact(found.value <= c + 1, found), fact(fine.value > 10 * c, fine)
-            for where, effect in ((f"{n}({c})", few), (f"{n}: Dir(0.1) against {c} classes", many)):
-                yield Case(f"{name} {where}", effect if even.value == 1 else missing(effect.name))
+            for where, effect in ((f"{c} classes", few), (f"Dir(0.1) against {c} classes", many)):
+                yield Case(f"{name} {n} clients, {where}", effect if even.value == 1 else missing(effect.name))
 
 
 def loss_of_lead(numbers: Numbers) -> list[Case]:
@@ -54,8 +54,8 @@ def slow_start(numbers: Numbers) -> Iterator[Case]:
     """fs10: on CIFAR-100 another method is ahead at round 50, and none in the last tenth."""
     for alpha in ALPHAS:
         start, end = ("cifar100", f"dir={alpha};round={EARLY}"), ("cifar100", f"dir={alpha}", "last_tenth")
-        yield Case(f"dir={alpha}: start", 0 - ahead(numbers, "fig2", column=start))
-        yield Case(f"dir={alpha}: end", ahead(numbers, "fig2", column=end))
+        yield Case(f"dir={alpha}: behind at the start", 0 - ahead(numbers, "fig2", column=start))
+        yield Case(f"dir={alpha}: ahead at the end", ahead(numbers, "fig2", column=end))
 
 
 def loss_by_mixing(numbers: Numbers) -> list[Case]:
@@ -68,22 +68,22 @@ def different_regions(numbers: Numbers) -> Iterator[Case]:
     correlation = cam(numbers, "correlation")
     # the first case alone would also hold for unrelated maps
     yield Case("correlation below 0.7", 0.7 - correlation)
-    yield Case("below that with another image", cam(numbers, "with another image") - correlation)
+    yield Case("correlation below that with another image", cam(numbers, "with another image") - correlation)
 
 
 def whole_object(numbers: Numbers) -> Iterator[Case]:
     """fs17: the supervisor's map is larger, and masking it costs more correct predictions than another image's map."""
     # the first case alone would also hold for a large map beside the object, whose outline is not known
-    yield Case("area of s over that of theta", cam(numbers, "area s") - cam(numbers, "area theta"))
-    yield Case("what s covers matters", cam(numbers, "kept, another image") - cam(numbers, "kept"))
+    yield Case("area of s above that of theta", cam(numbers, "area s") - cam(numbers, "area theta"))
+    yield Case("masking the map of s costs more", cam(numbers, "kept, another image") - cam(numbers, "kept"))
 
 
 def a_sixth(numbers: Numbers) -> Iterator[Case]:
     """fs19: parameters of L, as a share of those of theta."""
     for name in SHAPES:
         share = parameters(numbers, name, "l") / parameters(numbers, name, "theta")
-        yield Case(f"{name}: a sixth", fact(0.15 <= share.value <= 0.18, share))
-        yield Case(f"{name}: total", fact(1 + share.value <= 1.2, share))
+        yield Case(f"{name}: a sixth of theta", fact(0.15 <= share.value <= 0.18, share))
+        yield Case(f"{name}: total at most 1.2 times theta", fact(1 + share.value <= 1.2, share))
 
 
 def supervisors_stay(numbers: Numbers) -> Iterator[Case]:
@@ -111,7 +111,7 @@ CLAIMS = [
     Claim("fs12", lambda n: leads(n, "table3", "fedsimsup-t", ["fedsimsup-c", "fedsimsup-l"], DIRICHLET)),
     Claim("fs13", loss_by_mixing),
     Claim("fs14", lambda n: [Case(where, 7 - gap) for where, gap in loss_by_mixing(n)]),
-    Claim("fs15", lambda n: [Case("T over Original somewhere", largest(
+    Claim("fs15", lambda n: [Case("T above Original in a column", largest(
         lead(n, "table3", "fedsimsup-t", ["fedsimsup"], column) for column in DIRICHLET))]),
     Claim("fs16", different_regions),
     Claim("fs17", whole_object),

@@ -66,10 +66,10 @@ def best_alone(n: Numbers, d: str, net: str, split: str) -> Number:
 
 def mnist_is_easy(n: Numbers) -> list[Case]:
     """ph08: M1 reaches 90 %; pFedHR is below the best other method, by one point at most."""
-    cases = [Case(f"90 %, {m} {split}", alone(n, m, "mnist", "M1", split) - 90) for split in SPLITS for _, m in same()]
+    cases = [Case(f"{m} {split}, 90 %", alone(n, m, "mnist", "M1", split) - 90) for split in SPLITS for _, m in same()]
     for net, split in product(NETS, SPLITS):
         best, own = best_alone(n, "mnist", net, split), alone(n, "pfedhr", "mnist", net, split)
-        cases += [Case(f"below, {net} {split}", best - own), Case(f"close, {net} {split}", own + 1 - best)]
+        cases += [Case(f"not above, {net} {split}", best - own), Case(f"within 1 point, {net} {split}", own + 1 - best)]
     return cases
 
 
@@ -86,8 +86,8 @@ def smallest_loss(n: Numbers) -> list[Case]:
         lost = {m: [drop(n, m, kind, split, name) for name in OTHERS] for m in (*RIVALS[kind], "pfedhr")}
         own = lost.pop("pfedhr")
         gaps += [smallest(theirs) - mine for *theirs, mine in zip(*lost.values(), own, strict=True)]
-        cases.append(Case(f"mean, {kind} {split}", smallest(map(mean, lost.values())) - mean(own)))
-    return [Case("sixth of eight", kth_largest(gaps, 6)), *cases]
+        cases.append(Case(f"smallest mean loss, {kind} {split}", smallest(map(mean, lost.values())) - mean(own)))
+    return [Case("smallest loss in six of eight", kth_largest(gaps, 6)), *cases]
 
 
 def as_good_with_others(n: Numbers) -> Iterator[Case]:
@@ -112,7 +112,7 @@ def figure(n: Numbers, item: str, d: str, x: float, split: str, kind: str = "lab
 def higher(n: Numbers, d: str, item: str, *pairs: tuple[float, float]) -> Iterator[Case]:
     """Accuracy with one value of a hyper-parameter is higher than with another."""
     for split, (a, b) in product(SPLITS, pairs):
-        yield Case(f"{split}: {a} over {b}", figure(n, item, d, a, split) - figure(n, item, d, b, split))
+        yield Case(f"{split}: {a} above {b}", figure(n, item, d, a, split) - figure(n, item, d, b, split))
 
 
 def more_public(n: Numbers) -> list[Case]:
@@ -124,9 +124,9 @@ def more_public(n: Numbers) -> list[Case]:
 def more_groups(n: Numbers, d: str) -> list[Case]:
     """ph14: K = 5 beats K = 3 in all panels (a positive rank correlation of three values); no step falls in three."""
     at = {(k, panel): figure(n, "fig4", d, k, panel[1], panel[0]) for k in (3, 4, 5) for panel in PANELS}
-    whole = [Case(f"{' '.join(panel)}: 5 over 3", at[5, panel] - at[3, panel]) for panel in PANELS]
+    whole = [Case(f"{' '.join(panel)}: K = 5 above K = 3", at[5, panel] - at[3, panel]) for panel in PANELS]
     steps = [smallest([at[5, panel] - at[4, panel], at[4, panel] - at[3, panel]]) for panel in PANELS]
-    return [*whole, Case("smallest step, third of four panels", kth_largest(steps, 3))]
+    return [*whole, Case("no fall in three of four panels", kth_largest(steps, 3))]
 
 
 def more_epochs(n: Numbers, d: str) -> Iterator[Case]:
@@ -134,8 +134,8 @@ def more_epochs(n: Numbers, d: str) -> Iterator[Case]:
     values = (3, 4, 5, 10)
     for split in SPLITS:
         numbers = [figure(n, "fig6", d, x, split) for x in values]
-        yield Case(f"{split}: rank correlation", falling(values, numbers))
-        yield Case(f"{split}: 3 over 10", numbers[0] - numbers[-1])
+        yield Case(f"{split}: negative rank correlation", falling(values, numbers))
+        yield Case(f"{split}: 3 epochs above 10", numbers[0] - numbers[-1])
 
 
 def falling(values: Sequence[float], numbers: Sequence[Number]) -> Number:
@@ -149,25 +149,25 @@ def falling(values: Sequence[float], numbers: Sequence[Number]) -> Number:
 
 def few_with_many_groups(n: Numbers, d: str) -> list[Case]:
     """ph15: from K = 2 to 6 candidates never rise, rounds without one never fall; for some K such rounds occur."""
-    metrics = {"fall of M": "M never rises", "rise of none": "rounds without any never fall"}
+    metrics = {"fall of M": "candidates never rise", "rise of none": "rounds without candidates never fall"}
     cases = [Case(f"{text}, {s}", search(n, "search", d, s, m)) for m, text in metrics.items() for s in SPLITS]
     some = {s: search(n, "search", d, s, "most without any") for s in SPLITS}
-    return cases + [Case(f"some K without any, {s}", strictly(share)) for s, share in some.items()]
+    return cases + [Case(f"rounds without candidates at some K, {s}", strictly(share)) for s, share in some.items()]
 
 
 def teachers_change(n: Numbers, d: str) -> list[Case]:
     """ph18: the teachers of 80 % of the clients change; teachers mix blocks of two clients, and obey R1 to R4."""
-    least = {"changed": 80, "sources": 2, "legal": 100}
-    return [Case(f"{m}, {s}", search(n, "fig7", d, s, m) - low) for m, low in least.items() for s in SPLITS]
+    least = {"changed": ("teachers that change", 80), "sources": ("clients per teacher", 2), "legal": ("R1 to R4", 100)}
+    return [Case(f"{text}, {s}", search(n, "fig7", d, s, m) - low) for m, (text, low) in least.items() for s in SPLITS]
 
 
 def diverse(n: Numbers, d: str) -> Iterator[Case]:
     """ph19: two candidates in 90 % of the rounds, two architectures on average, no two equal candidates."""
     for split in SPLITS:
         two, kinds, repeated = (search(n, "search", d, split, m) for m in ("two or more", "kinds", "repeated"))
-        yield Case(f"M >= 2 in 90 % of rounds, {split}", two - 90)
-        yield Case(f"architectures, {split}", kinds - 2)
-        yield Case(f"none twice, {split}", 0 - repeated)
+        yield Case(f"two candidates in 90 % of the rounds, {split}", two - 90)
+        yield Case(f"two architectures on average, {split}", kinds - 2)
+        yield Case(f"no two equal candidates, {split}", 0 - repeated)
 
 
 def teacher_helps(n: Numbers) -> Iterator[Case]:
@@ -176,8 +176,8 @@ def teacher_helps(n: Numbers) -> Iterator[Case]:
         own = n("table2", "pfedhr", d, where("labeled", split))
         without = n("table2", "local_only", d, where("none", split))
         other = n("other_teachers", "pfedhr", d, control(split, "random candidate"))
-        yield Case(f"over Local-Only, {d} {split}", strictly(own - without))
-        yield Case(f"over a random teacher, {d} {split}", strictly(own - other))
+        yield Case(f"above Local-Only, {d} {split}", strictly(own - without))
+        yield Case(f"above a random teacher, {d} {split}", strictly(own - other))
 
 
 CLAIMS = [

@@ -55,13 +55,13 @@ def over_fedavg(n: Numbers, method: str, sign: int = 1, margin: float = 0.0) -> 
 def earlier(n: Numbers, aim: str) -> list[Case]:
     """pb06, pb07: pFedMB reaches the accuracy of another method, the aim, in fewer rounds than that method."""
     ours, theirs = (n("fig4", method, "cifar10", f"{PAIRS};aim={aim}", "rounds") for method in ("pfedmb", aim))
-    return [Case("rounds", theirs - ours - 0.5)]
+    return [Case("fewer rounds", theirs - ours - 0.5)]
 
 
 def fewer_for_cifar100(n: Numbers) -> list[Case]:
     """pb16: the largest best number of branches on CIFAR-100 is below the smallest on CIFAR-10."""
     ten, hundred = ([picked(n, *at) for at in COLUMNS if at[0] == data] for data in ("cifar10", "cifar100"))
-    return [Case("smallest over largest", smallest(ten) - largest(hundred) - 0.5)]
+    return [Case("largest on CIFAR-100 below smallest on CIFAR-10", smallest(ten) - largest(hundred) - 0.5)]
 
 
 def peak(n: Numbers) -> list[Case]:
@@ -70,14 +70,14 @@ def peak(n: Numbers) -> list[Case]:
     tried = sorted({*sizes.branches, *sizes.many_branches})
     at = {b: n("fig5", "pfedmb", FIG5[0], f"{FIG5[1]};branches={b}") for b in tried}
     inside = [at[b] for b in tried if 6 <= b <= 14]
-    outside = {"from 6 to 14": [at[b] for b in tried if not 6 <= b <= 14], "over 2": [at[2]], "over 20": [at[20]]}
+    outside = {"best at 6-14": [at[b] for b in tried if not 6 <= b <= 14], "above 2": [at[2]], "above 20": [at[20]]}
     return [Case(where, largest(inside) - largest(others)) for where, others in outside.items()]
 
 
 def as_many_as_groups(n: Numbers) -> list[Case]:
     """pb20: five branches are at most 0.3 points behind any other number of branches."""
     others = {b: n("pairs", "pfedmb", "cifar10", f"{PAIRS};branches={b}") for b in (2, 3, 4, 8, 10)}
-    return [Case(f"5 and {b} branches", on_pairs(n, "pfedmb") - other + 0.3) for b, other in others.items()]
+    return [Case(f"5 branches against {b}", on_pairs(n, "pfedmb") - other + 0.3) for b, other in others.items()]
 
 
 def cost(n: Numbers, b: int, name: str) -> Number:
@@ -103,14 +103,14 @@ def times_fedavg(n: Numbers) -> Iterator[Case]:
 
 
 CLAIMS = [
-    Claim("pb01", lambda n: [Case("Table I", on_pairs(n, "pfedmb") - on_pairs(n, "fedavg") - 0.5)]),
-    Claim("pb02", lambda n: [Case("Table I", on_pairs(n, "pfedmb") - on_pairs(n, "pfedmb-avg"))]),
-    Claim("pb03", lambda n: [Case("at most 0.2", 0.2 - fig3_of(n, "pfedmb", "within")),
-                             Case("a quarter of that between pairs", fig3_of(n, "pfedmb", "between") * 0.25
+    Claim("pb01", lambda n: [Case("0.5 points above FedAvg", on_pairs(n, "pfedmb") - on_pairs(n, "fedavg") - 0.5)]),
+    Claim("pb02", lambda n: [Case("above sample-weighted", on_pairs(n, "pfedmb") - on_pairs(n, "pfedmb-avg"))]),
+    Claim("pb03", lambda n: [Case("distance within pairs at most 0.2", 0.2 - fig3_of(n, "pfedmb", "within")),
+                             Case("at most a quarter of that between pairs", fig3_of(n, "pfedmb", "between") * 0.25
                                   - fig3_of(n, "pfedmb", "within"))]),
     Claim("pb04", lambda n: [Case("in two thirds of the seeds", fig3_of(n, "pfedmb", "all_apart") - 0.66)]),
-    Claim("pb05", lambda n: [Case("pairs share at the end", 4.5 - fig3_of(n, "pfedmb-avg", "branches_used")),
-                             Case("fewer branches on the way", strictly(
+    Claim("pb05", lambda n: [Case("pairs share a branch at the end", 4.5 - fig3_of(n, "pfedmb-avg", "branches_used")),
+                             Case("fewer branches during training", strictly(
                                   fig3_of(n, "pfedmb", "mean_branches") - fig3_of(n, "pfedmb-avg", "mean_branches")))]),
     Claim("pb06", lambda n: earlier(n, "pfedmb-avg")),
     Claim("pb07", lambda n: earlier(n, "fedavg")),

@@ -31,7 +31,7 @@ def largest_gain(numbers: Numbers) -> list[Case]:
     """ps10: the largest gain is on Tiny-ImageNet, and is at least 5 points."""
     tiny = [case.effect for case in over_best(numbers, COLUMNS[4:6])]
     others = [case.effect for case in over_best(numbers, COLUMNS[:4] + COLUMNS[6:])]
-    return [Case("above all others", largest(tiny) - largest(others)), Case("at least 5", largest(tiny) - 5)]
+    return [Case("above all others", largest(tiny) - largest(others)), Case("at least 5 points", largest(tiny) - 5)]
 
 
 def skew(numbers: Numbers) -> Iterator[Case]:
@@ -77,22 +77,22 @@ def traffic(numbers: Numbers) -> Iterator[Case]:
     up, nu_g = at(method="pfedsim", metric="scalars_up"), 4_212 + 64  # with the generator's BatchNorm statistics
     yield Case("pFedSim as FedAvg, down", equal(pfedsim, nu_m))
     yield Case("pFedSim as FedAvg, up", equal(up, nu_m))
-    yield Case("FedFomo: six models", equal(fedfomo, 6 * nu_m))
-    yield Case("FedGen: the generator", equal(fedgen, nu_m + nu_g))
+    yield Case("FedFomo: six models, down", equal(fedfomo, 6 * nu_m))
+    yield Case("FedGen: model and generator, down", equal(fedgen, nu_m + nu_g))
 
 
 def domains_won(numbers: Numbers) -> list[Case]:
     """ps24: best on average, and in at least four of six domains."""
     gain = partial(lead, numbers, "table8", "pfedsim", METHODS[:-1])
     domains = [gain(("domainnet", f"domain={d}")) for d in DOMAINS]
-    return [Case("Average", gain(("domainnet", "domain=Average"))), Case("fourth best domain", kth_largest(domains, 4))]
+    return [Case("average", gain(("domainnet", "domain=Average"))), Case("fourth best domain", kth_largest(domains, 4))]
 
 
 def single_beats_personal(numbers: Numbers) -> list[Case]:
     """ps25: without label skew the worst single model beats the best of four personalised methods."""
     at = partial(numbers, "table8", dataset="domainnet", setting="domain=Average")
     rivals = ("perfedavg", "fedper", "fedrep", "fedfomo")
-    return [Case("Average", smallest(at(method=m) for m in SINGLE) - largest(at(method=m) for m in rivals))]
+    return [Case("average", smallest(at(method=m) for m in SINGLE) - largest(at(method=m) for m in rivals))]
 
 
 def sizes_spread(numbers: Numbers) -> list[Case]:
@@ -100,26 +100,26 @@ def sizes_spread(numbers: Numbers) -> list[Case]:
     printed = {("cifar10", 0.1): 487, ("cifar10", 0.5): 170, ("cinic10", 0.1): 1962, ("cinic10", 0.5): 843}
     printed |= {("emnist", 0.5): 782, ("tinyimagenet", 0.1): 118, ("tinyimagenet", 0.5): 38}
     std = {(d, a): numbers("table4", "partition", d, f"dir={a}", "std_of_sizes") for d in DATA for a in ALPHAS}
-    wider = [Case(f"{d}: 0.1 over 1.5 times 0.5", std[d, 0.1] - 1.5 * std[d, 0.5]) for d in DATA]
-    near = [Case(f"{d} {a}: as printed", 0.4 * n - abs(std[d, a] - n)) for (d, a), n in printed.items()]
+    wider = [Case(f"{d}: Dir(0.1) above 1.5 times Dir(0.5)", std[d, 0.1] - 1.5 * std[d, 0.5]) for d in DATA]
+    near = [Case(f"{d}: Dir({a}) near print", 0.4 * n - abs(std[d, a] - n)) for (d, a), n in printed.items()]
     return wider + near
 
 
 CLAIMS = [
-    Claim("ps01", lambda n: [Case(f"layer {k} over 4", cka(n, k) - cka(n, 4)) for k in range(4)]
-          + [Case("layer 0 over 3", cka(n, 0) - cka(n, 3))], figure="fig1"),
-    Claim("ps02", lambda n: [Case("at least 0.8", cka(n, 0) - 0.8),
-                             Case("0.2 over layer 4", cka(n, 0) - cka(n, 4) - 0.2)]),
-    Claim("ps03", lambda n: [Case(f"{a} over {b}", pair(n, "CS", a) - pair(n, "CS", b))
+    Claim("ps01", lambda n: [Case(f"layer {k} above layer 4", cka(n, k) - cka(n, 4)) for k in range(4)]
+          + [Case("layer 0 above layer 3", cka(n, 0) - cka(n, 3))], figure="fig1"),
+    Claim("ps02", lambda n: [Case("layer 0 at least 0.8", cka(n, 0) - 0.8),
+                             Case("layer 0 at least 0.2 above layer 4", cka(n, 0) - cka(n, 4) - 0.2)]),
+    Claim("ps03", lambda n: [Case(f"{a} above {b}", pair(n, "CS", a) - pair(n, "CS", b))
                              for a, b in zip(list(PAIRS), list(PAIRS)[1:], strict=False)]),
-    Claim("ps04", lambda n: [Case("rows", fig2(n, "rows")), Case("gap of 0.2", fig2(n, "gap") - 0.2)]),
+    Claim("ps04", lambda n: [Case("over all pairs", fig2(n, "rows")), Case("0.2 in each pair", fig2(n, "gap") - 0.2)]),
     Claim("ps05", lambda n: [Case("tau of CS is 1", fig2(n, "tau CS") - 1)]
-          + [Case(f"{k} over {m}", fig2(n, f"{k} CS") - fig2(n, f"{k} {m}"))
+          + [Case(f"{k} of CS above that of {m}", fig2(n, f"{k} CS") - fig2(n, f"{k} {m}"))
              for k in ("tau", "r") for m in MEASURES[1:4]]),
     Claim("ps06", lambda n: [Case("tau of WDB below 1", 1 - fig2(n, "tau WDB") - 1e-6)]),
     Claim("ps07", sizes_spread),
     Claim("ps08", lambda n: over_best(n, COLUMNS), "most", 7),
-    Claim("ps09", lambda n: [Case("mean", between(mean(case.effect for case in over_best(n, COLUMNS)), 1.5, 6))]),
+    Claim("ps09", lambda n: [Case("mean gain", between(mean(case.effect for case in over_best(n, COLUMNS)), 1.5, 6))]),
     Claim("ps10", largest_gain),
     Claim("ps11", skew),
     Claim("ps12", personal_beats_single),
