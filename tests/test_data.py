@@ -130,7 +130,7 @@ def test_images_as_people_have_them(form, tmp_path):
 
 
 def test_the_range_of_the_values_is_that_of_all_splits(tmp_path):
-    """Test images that happen to be dark are not made brighter than train images."""
+    """Test images that happen to be dark are not made brighter than training images."""
     dark = np.clip(TEST, 0, 1).astype(float)
     data = read_npz(saved(tmp_path, x_train=TRAIN.astype(float), x_test=dark))
     np.testing.assert_array_equal(data.x[6:].transpose(0, 2, 3, 1), dark)

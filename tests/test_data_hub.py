@@ -78,7 +78,7 @@ def folders(root: Path, classes: tuple[str, ...], **parts: int) -> Path:
 
 
 def test_a_class_with_the_name_of_a_split_stays_in_its_split(tmp_path):
-    """CIFAR-100 has a class "train"; the patterns of `datasets` find `test/train/*.png` among the train images."""
+    """CIFAR-100 has a class "train"; the patterns of `datasets` find `test/train/*.png` among the training images."""
     data = fl.load(f"hf:{folders(tmp_path / 'mine', ('bee', 'test', 'train'), train=5, test=2)}")
     assert data.classes == ("bee", "test", "train")
     assert np.bincount(data.split).tolist() == [15, 6]

@@ -24,7 +24,7 @@ COLUMN = Column("cifar10", 50, "dir", 0.5)
 
 @pytest.fixture
 def tiny(monkeypatch):
-    """A profile with six clients and ninety train images."""
+    """A profile with six clients and ninety training images."""
     sizes = QUICK._replace(
         data={"cifar10": Images("digits", (("copies", 1),), train=90)},
         clients={50: 6},

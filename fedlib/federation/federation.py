@@ -20,7 +20,7 @@ class Federation:
     Attributes:
         data: the images of all clients.
         partition: rule of the division.
-        train: indices of each client's train images: one int64 array per client.
+        train: indices of each client's training images: one int64 array per client.
         test: indices of each client's test images, likewise.
         test_fraction: share of each client's images used for testing; None: the official test split.
         seed: seed of all random draws.

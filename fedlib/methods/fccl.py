@@ -43,10 +43,10 @@ def fccl(
 ) -> Algorithm:
     """Cross-correlation of the logits of different networks on public images, and distillation against forgetting.
 
-    Before its first round a client trains for `warm_up` epochs on its train samples. In a round it first minimises
+    Before its first round a client trains for `warm_up` epochs on its training samples. In a round it first minimises
     `correlation_loss` on the unlabelled public images, between its logits and the mean logits of all clients. Then it
-    minimises, for the local epochs, cross-entropy + KL(inter || z) + KL(intra || z) on its train samples, where z are
-    the model's logits, inter the logits of the client's model at the end of its last round, and intra those of its
+    minimises, for the local epochs, cross-entropy + KL(inter || z) + KL(intra || z) on its training samples, where z
+    are the model's logits, inter the logits of the client's model at the end of its last round, and intra those of its
     model after the warm-up; both teachers are frozen.
 
     Only logits of the public images are sent. The server takes their unweighted mean. The logits are those of the
@@ -55,7 +55,7 @@ def fccl(
     model.
 
     Args:
-        warm_up: epochs on the train samples before a client's first round, at least 0.
+        warm_up: epochs on the training samples before a client's first round, at least 0.
         weight: weight of pairs of different classes in `correlation_loss`, at least 0; the paper has 0.0051.
         public_epochs: epochs on the public images in a round, at least 1.
         public_batch: public images in a batch, at least 2.
@@ -79,7 +79,7 @@ def fccl(
     def collaborative(w, batch, mean):  # ONE client, on public images
         return correlation_loss(batch.model(w, batch.x), mean[batch.index], weight)
 
-    def private(w, batch, inter, intra):  # ONE client, on its train samples
+    def private(w, batch, inter, intra):  # ONE client, on its training samples
         z = batch.model(w, batch.x)
         new, old = (divergence(teacher[batch.index], z) for teacher in (inter, intra))
         return F.cross_entropy(z, batch.y) + new + old

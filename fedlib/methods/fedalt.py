@@ -67,7 +67,7 @@ def fedalt(
 
     After a warm-up by FedAvg a client minimises cross-entropy twice: for the local epochs over its personal part v_i
     with the shared part u frozen, then for as many epochs over u with v_i frozen. The server averages u, each client
-    weighted with its number of train samples; v_i stays with the client. BatchNorm belongs to u, and its running
+    weighted with its number of training samples; v_i stays with the client. BatchNorm belongs to u, and its running
     statistics follow the data in both phases.
 
     A client is evaluated with u and v_i; fine-tuning, if the run has any, changes v_i only. A client that never took

@@ -46,9 +46,9 @@ def fedap(
 
     The server computes W once, right after the warm-up, by `neighbour_weights`. The distance d_ij is a sum over
     BatchNorm layers of 2-Wasserstein distances between two Gaussians, which have the mean and standard deviation of the
-    layer's inputs over all train samples of a client, in the client's model in evaluation mode. For that, all clients
-    except unseen ones receive the shared part once more and send these statistics. A client that was never sampled in
-    the warm-up sends them with its initial BatchNorm, because it may be sampled later.
+    layer's inputs over all training samples of a client, in the client's model in evaluation mode. For that, all
+    clients except unseen ones receive the shared part once more and send these statistics. A client that was never
+    sampled in the warm-up sends them with its initial BatchNorm, because it may be sampled later.
 
     `warm_up=1` is FedBN; `self_weight=1` is FedBN followed by Local-Only.
 

@@ -6,7 +6,7 @@ from fedlib.training import Cohort, cross_entropy, train
 
 
 def fedavg_round(w: Params, cohort: Cohort) -> Params:
-    """Carry out a round of FedAvg: send w [...], train it on the clients, and average the results by train samples."""
+    """Carry out a round of FedAvg: send w [...], train it on the clients, average the results by training samples."""
     w_i = train(cohort, cross_entropy, cohort.broadcast(w))  # [k, ...]
     return client_mean(cohort.receive(w_i), cohort.n_samples)
 
@@ -20,8 +20,8 @@ def fedavg_round(w: Params, cohort: Cohort) -> Params:
 def fedavg() -> Algorithm:
     """Federated averaging: one global model, the mean of the clients' trained models.
 
-    A client starts from the global model and minimises cross-entropy on its train samples. The server averages the
-    trained models, each weighted with its client's number of train samples. BatchNorm is averaged like all other
+    A client starts from the global model and minimises cross-entropy on its training samples. The server averages the
+    trained models, each weighted with its client's number of training samples. BatchNorm is averaged like all other
     entries, affine parameters and running statistics alike. Every client is evaluated with the global model.
 
     With a single client this is local SGD.

@@ -13,10 +13,10 @@ def fedbabu(tuned: Literal["all", "head", "body"] = "all") -> Algorithm:
 
     A client minimises cross-entropy over the body of the model with the head (the last linear layer) frozen at its
     initial values, which are the same for all clients and are never sent. The server averages the bodies, each client
-    weighted with its number of train samples. BatchNorm belongs to the body and is averaged.
+    weighted with its number of training samples. BatchNorm belongs to the body and is averaged.
 
-    A client is evaluated with a copy of the global model after `tune_epochs` epochs of fine-tuning on its train samples
-    (`when="after"`); `when="before"` is the global model itself. Fine-tuning changes no state.
+    A client is evaluated with a copy of the global model after `tune_epochs` epochs of fine-tuning on its training
+    samples (`when="after"`); `when="before"` is the global model itself. Fine-tuning changes no state.
 
     Without fine-tuning this is FedAvg with a frozen head, or FedRep with as many body epochs as local epochs.
 

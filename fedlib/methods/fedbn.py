@@ -9,7 +9,7 @@ def fedbn(affine: bool = True) -> Algorithm:
     """FedAvg in which BatchNorm layers stay with the clients.
 
     A client joins the shared part of the model with its BatchNorm and minimises cross-entropy over both. The server
-    averages the shared part, each client weighted with its number of train samples. A client is evaluated with
+    averages the shared part, each client weighted with its number of training samples. A client is evaluated with
     the shared part and its own BatchNorm; one that was never sampled has the initial BatchNorm.
 
     On a model without BatchNorm this is FedAvg.

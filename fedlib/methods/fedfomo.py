@@ -35,7 +35,7 @@ def mixing_weights(useful: Tensor) -> Tensor:
 
 
 def hold_out(cohort: Cohort, share: float) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Split each client's train samples into training and validation samples, at least one of each per client."""
+    """Split each client's training samples into training and validation samples, at least one of each per client."""
     # The samples have been in random order since the federation was made; the last ones are held out.
     training, held_out = [], []
     for i, samples in zip(cohort.ids, cohort.samples, strict=True):
@@ -83,9 +83,9 @@ def fedfomo(
 
     The server sends client i its own model theta_i and the models theta_j of `neighbours` participants of the last
     round, those with the largest affinity P_ij (`models_for`). The client rates them by `usefulness` on validation
-    samples, a share `validation` of its train samples, moves by theta_i += sum_j v_j^+ / sum_k v_k^+
-    (theta_j - theta_i) and then minimises cross-entropy on the other train samples. It sends back its model and v, and
-    the server adds v_j to P_ij. P starts as the identity. The server averages nothing.
+    samples, a share `validation` of its training samples, moves by theta_i += sum_j v_j^+ / sum_k v_k^+
+    (theta_j - theta_i) and then minimises cross-entropy on the other training samples. It sends back its model and v,
+    and the server adds v_j to P_ij. P starts as the identity. The server averages nothing.
 
     BatchNorm, affine parameters and running statistics alike, is mixed with the same weights; the distance is over the
     parameters. Every client is evaluated with its own theta_i.
@@ -96,7 +96,7 @@ def fedfomo(
 
     Args:
         neighbours: number of other models that a client receives, at least 1; pFedSim has 5.
-        validation: share of the train samples that is held out for validation, in (0, 1); pFedSim has 0.2.
+        validation: share of the training samples that is held out for validation, in (0, 1); pFedSim has 0.2.
         explore: in round t = 0, 1, ... a neighbour is random with probability explore - explore_decay t, as in the
             authors' code; from 0 to 1. `explore=0`, no random neighbours, is pFedSim's reading A22.
         explore_decay: decrease of that probability per round, from 0 to 1.

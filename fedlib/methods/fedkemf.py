@@ -54,10 +54,10 @@ def fedkemf(
     A client trains its private network and a copy of the knowledge network at once: each minimises cross-entropy +
     KL(other || itself), in which the other network's probabilities are constants. Only the knowledge network is sent.
 
-    The server averages the copies, each weighted with its client's number of train samples. It then trains the average
-    with Adam on the unlabelled public images, to minimise KL(mean probabilities of the copies || its probabilities).
-    Private networks stay with their clients, BatchNorm included, and may have different architectures; BatchNorm of the
-    knowledge network is averaged. Every client is evaluated with its private network.
+    The server averages the copies, each weighted with its client's number of training samples. It then trains the
+    average with Adam on the unlabelled public images, to minimise KL(mean probabilities of the copies || its
+    probabilities). Private networks stay with their clients, BatchNorm included, and may have different architectures;
+    BatchNorm of the knowledge network is averaged. Every client is evaluated with its private network.
 
     Args:
         knowledge: architecture of the knowledge network, by name.

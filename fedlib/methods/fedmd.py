@@ -30,12 +30,12 @@ def fedmd(
     """Distillation of the mean logits on public images into different networks.
 
     Before its first round a client minimises cross-entropy for `warm_up` epochs on the labelled public images, then for
-    as many epochs on its train samples. (In the paper all clients do so before the first round, with the same result.)
-    In a round each client sends its logits of `shown` random public images, in evaluation mode. The server sends back
-    their unweighted mean, the scores.
+    as many epochs on its training samples. (In the paper all clients do so before the first round, with the same
+    result.) In a round each client sends its logits of `shown` random public images, in evaluation mode. The server
+    sends back their unweighted mean, the scores.
 
     A client then trains in two phases: the digest (`digest_epochs`), on the mean absolute error between its logits and
-    these scores, and the revisit (local epochs), on cross-entropy on its train samples. Models are private,
+    these scores, and the revisit (local epochs), on cross-entropy on its training samples. Models are private,
     BatchNorm included, and may have different architectures. Every client is evaluated with its own model.
 
     Args:

@@ -69,11 +69,11 @@ def fedpac(lam: Annotated[float, at_least(0)] = 1.0, head_epochs: Annotated[int,
     error between the features of a sample and the global prototype of its class. In the first round there are no
     prototypes, and R is 0. Later the client's own class mean mu_ic replaces a missing prototype.
 
-    Before training, a client computes statistics of the received model over its m_i train samples: the class means
+    Before training, a client computes statistics of the received model over its m_i training samples: the class means
     mu_ic of the features z, the shares p_ic of the classes, h_ic = p_ic mu_ic, and V_i = (mean ||z||^2 - sum_c
     ||h_ic||^2) / m_i. After training it computes the class means of its new model, which are its prototypes. The server
-    averages bodies by train samples and prototypes by samples of the class, and sends each participant the classifier
-    sum_j a_ij phi_j (`head_weights`).
+    averages bodies by training samples and prototypes by samples of the class, and sends each participant the
+    classifier sum_j a_ij phi_j (`head_weights`).
 
     BatchNorm belongs to the body and is averaged with it; its running statistics follow the data in both phases. A
     client is evaluated with the shared body and its latest classifier.

@@ -39,8 +39,8 @@ def sent_prototypes(prototypes: Prototypes, cohort: Cohort) -> Prototypes:
 
 
 def mean_prototypes(z: Tensor, counts: Tensor, before: Prototypes) -> Prototypes:
-    """Average the clients' class means by train samples; a class without samples keeps the prototype of `before`."""
-    # class means z [k, n_classes, p], train samples per class [k, n_classes]
+    """Average the clients' class means by training samples; a class without samples keeps the prototype of `before`."""
+    # class means z [k, n_classes, p], training samples per class [k, n_classes]
     n = counts.sum(0)
     present = n > 0
     mean = torch.einsum("kc,kcp->cp", counts, z) / n.clamp(min=1)[:, None]
@@ -55,9 +55,10 @@ def fedproto(lam: Annotated[float, at_least(0)] = 1.0) -> Algorithm:
     prototype of its class. Features are the input of the classifier. R is 0 for a class without a prototype, and
     therefore in the first round.
 
-    After training a client sends the mean features of each class, over its train samples and in evaluation mode, with
-    the number of samples of each class; all classes go in one message. The server averages them, weighted with these
-    numbers. Models are private, BatchNorm included. Every client is evaluated with its own model, classifier included.
+    After training a client sends the mean features of each class, over its training samples and in evaluation mode,
+    with the number of samples of each class; all classes go in one message. The server averages them, weighted with
+    these numbers. Models are private, BatchNorm included. Every client is evaluated with its own model, classifier
+    included.
 
     Args:
         lam: strength of the pull towards the prototypes, at least 0; FedSimSup has 1. `lam=0` is Local-Only.

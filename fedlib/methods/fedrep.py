@@ -13,7 +13,7 @@ def fedrep(body_epochs: Annotated[int, at_least(1)] = 1) -> Algorithm:
 
     A client minimises cross-entropy twice: over its classifier phi_i with the extractor omega frozen, and in the last
     `body_epochs` local epochs over omega with phi_i frozen. The server averages omega, each client weighted with its
-    number of train samples; phi_i stays with the client. BatchNorm belongs to omega and is averaged; its running
+    number of training samples; phi_i stays with the client. BatchNorm belongs to omega and is averaged; its running
     statistics follow the data in both phases. A client is evaluated with omega and its phi_i.
 
     With as many `body_epochs` as local epochs no classifier is trained.

@@ -15,7 +15,7 @@ def fedsim(
     """A shared and a personal part of the model, trained simultaneously.
 
     After a warm-up by FedAvg a client minimises cross-entropy over the shared part u and its personal part v_i at once,
-    where FedAlt alternates. The server averages u, each client weighted with its number of train samples; v_i stays
+    where FedAlt alternates. The server averages u, each client weighted with its number of training samples; v_i stays
     with the client. BatchNorm belongs to u. A client is evaluated with u and v_i; fine-tuning, if the run has any,
     changes v_i only. A client that never took part has the v of the FedAvg model.
 

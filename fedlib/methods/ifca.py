@@ -17,7 +17,7 @@ class State(NamedTuple):
 
 
 def cluster_mean(w: Params, cluster: Tensor, n_samples: Tensor, before: Params) -> Params:
-    """Average the uploads of each cluster by train samples; a cluster without uploads stays as in `before`."""
+    """Average the uploads of each cluster by training samples; a cluster without uploads stays as in `before`."""
     # uploads w [k, ...], their clusters [k], before [clusters, ...] -> [clusters, ...]
     n = len(next(iter(before.values())))
     member = cluster == torch.arange(n, device=cluster.device)[:, None]  # [clusters, k]
@@ -36,9 +36,9 @@ def cluster_mean(w: Params, cluster: Tensor, n_samples: Tensor, before: Params) 
 def ifca(clusters: Annotated[int, at_least(1)] = 3) -> Algorithm:
     """Several global models, the clusters, of which every client trains the one with the lowest loss on its data.
 
-    The server sends all clusters. A client chooses the one with the lowest loss on its train samples, minimises
+    The server sends all clusters. A client chooses the one with the lowest loss on its training samples, minimises
     cross-entropy from there and sends the result back. The server averages the uploads of each cluster, weighted with
-    the numbers of train samples; a cluster without uploads is unchanged. Clusters start from independent draws.
+    the numbers of training samples; a cluster without uploads is unchanged. Clusters start from independent draws.
     BatchNorm, affine parameters and running statistics alike, is part of them.
 
     A client is evaluated with its latest choice, or with the first cluster before its first round. Fine-tuning begins

@@ -8,7 +8,7 @@ from fedlib.training import cross_entropy, train
 def local_only() -> Algorithm:
     """Local training of a separate model for every client, without federation.
 
-    A client minimises cross-entropy on its train samples, in the rounds in which it is sampled. Nothing is sent.
+    A client minimises cross-entropy on its training samples, in the rounds in which it is sampled. Nothing is sent.
     Clients with the same architecture start from the same weights, and clients may have different architectures.
     BatchNorm stays with the client like all other entries. Every client is evaluated with its own model.
 

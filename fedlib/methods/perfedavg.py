@@ -83,7 +83,7 @@ def perfedavg(
 
     An epoch has floor(batches / 2) steps (/ 3 with `hessian="free"`), but at least one: a client with fewer batches
     repeats its samples. Every client is evaluated with a copy of the global model after one epoch of SGD at rate
-    `alpha` on its train samples (`when="after"`).
+    `alpha` on its training samples (`when="after"`).
 
     `alpha=0` is FedAvg with equal client weights, at lr = beta, on every second (or third) batch.
 

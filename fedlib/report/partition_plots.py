@@ -78,7 +78,7 @@ def plot_partition(
 
 
 def plot_clients(federation: Federation, clients: Sequence[int] = (0, 1, 2), images: int = 8) -> Figure:
-    """Draw some train images of some clients, a row for each client, with its share of each class.
+    """Draw some training images of some clients, a row for each client, with its share of each class.
 
     Args:
         federation: the clients.

@@ -65,7 +65,7 @@ def run(
         evaluate_every: rounds between evaluations, at least 1; the last round is always evaluated. None: about 20
             evaluations in all.
         tune_epochs: epochs of fine-tuning, at least 0. A copy of every client's model is fine-tuned on the client's
-            train samples and evaluated as well. None: the default of the method, 0 for most.
+            training samples and evaluated as well. None: the default of the method, 0 for most.
         tune_every: rounds between evaluations after fine-tuning, at least 1; the last round always has one.
             None: `evaluate_every`.
         tune_part: "personal": only the personal entries of the model are fine-tuned. None: the default of the method,

@@ -29,7 +29,7 @@ class Images(NamedTuple):
     options: tuple[tuple[str, object], ...] = ()  # further arguments of `fl.load`
     domains: tuple[str, ...] = ()  # only these domains; (): all
     few: int = 0  # number of images, drawn at random; 0: all
-    train: int = 0  # number of train images, with the same share of the test images; 0: all
+    train: int = 0  # number of training images, with the same share of the test images; 0: all
     stands_for: str = ""  # the paper's data set, if this is a substitute
     shape: tuple[int, ...] = ()  # to which images are padded and their channels repeated; (): unchanged
 

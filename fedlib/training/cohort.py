@@ -61,17 +61,17 @@ class Cohort:
 
     @property
     def samples(self) -> list[np.ndarray]:
-        """Indices of each client's train samples: k times int64 [n_i]."""
+        """Indices of each client's training samples: k times int64 [n_i]."""
         return [self.federation.train[i] for i in self.ids]
 
     @property
     def n_samples(self) -> Tensor:
-        """Number of train samples of each client: float32 [k]."""
+        """Number of training samples of each client: float32 [k]."""
         return self._on_device(np.array([len(index) for index in self.samples], dtype=np.float32))
 
     @property
     def class_counts(self) -> Tensor:
-        """Number of train samples of each client and class: int64 [k, n_classes]."""
+        """Number of training samples of each client and class: int64 [k, n_classes]."""
         return self._on_device(self.federation.train_counts[self.ids])
 
     def broadcast(self, tree: Tree) -> Tree:

@@ -132,7 +132,7 @@ def batchnorm_inputs(
 def class_features(cohort: Cohort, models: Tree) -> tuple[Tensor, Tensor]:
     """Mean features z [p] per client and class, [k, n_classes, p], and mean of ||z||^2 per client, [k].
 
-    z is the input of the classifier of row i of `models` [k, ...] on client i's train samples, in evaluation mode. A
+    z is the input of the classifier of row i of `models` [k, ...] on client i's training samples, in evaluation mode. A
     class without samples has the mean 0.
     """
     model, test = cohort.model, _evaluation(cohort)
@@ -146,7 +146,7 @@ def class_features(cohort: Cohort, models: Tree) -> tuple[Tensor, Tensor]:
 
 
 def client_logits(cohort: Cohort, models: Tree) -> tuple[Tensor, ...]:
-    """Logits of row i of `models` [k, ...] on client i's train samples (evaluation mode): k times [n_i, n_classes]."""
+    """Logits of row i of `models` [k, ...] on client i's training samples (eval mode): k times [n_i, n_classes]."""
     test = _evaluation(cohort)
     return test.outputs(cohort.model, cohort.with_statistics(models)).split(test.sizes)
 
@@ -160,7 +160,7 @@ def write_logits(table: Tensor, cohort: Cohort, models: Tree) -> None:
 def mean_loss(cohort: Cohort, models: Tree, samples: Sequence[np.ndarray] | None = None) -> Tensor:
     """Mean cross-entropy of row i of `models` [k, ...] in evaluation mode: float64 [k].
 
-    `samples[i]` are indices of client i; default: the train samples.
+    `samples[i]` are indices of client i; default: the training samples.
     """
     return _evaluation(cohort, samples)(cohort.model, cohort.with_statistics(models))[1]
 

@@ -1,4 +1,4 @@
-"""Local training: SGD or Adam of each client of a cohort on its train samples."""
+"""Local training: SGD or Adam of each client of a cohort on its training samples."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 
@@ -33,7 +33,7 @@ def train(
     repeats: int = 1,
     draws: Draws | None = None,
 ) -> Tree:
-    """Train the model of each client on the client's train samples with the run's optimiser: [k, ...] -> [k, ...].
+    """Train the model of each client on the client's training samples with the run's optimiser: [k, ...] -> [k, ...].
 
     Args:
         cohort: the clients.
@@ -53,7 +53,7 @@ def train(
         written: names of the entries or fields of `w` that the loss itself writes, in place.
         lr: step size (default: the run's).
         clip: maximum norm of the gradient of all trainable entries (default: no limit).
-        samples: indices to train on, k times int64 [n_i] (default: the client's train samples).
+        samples: indices to train on, k times int64 [n_i] (default: the client's training samples).
         batches_per_step: number of consecutive mini-batches of an epoch that form one step; `batch.split(n)` separates
             them. Remaining mini-batches are dropped; a client with fewer takes one step per epoch.
         repeats: number of consecutive times that each step is taken.

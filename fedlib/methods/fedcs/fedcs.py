@@ -48,7 +48,7 @@ def fedcs(
     together, those of different clients far apart. In rounds 0, `every`, 2 `every`, ... a client passes once over its
     batches with its newly trained weights and takes a `whitening_step` for S and a `rotation_step` for Phi.
 
-    The server averages S and Phi, each client weighted with its number n_i of train samples, makes Phi orthonormal,
+    The server averages S and Phi, each client weighted with its number n_i of training samples, makes Phi orthonormal,
     moves the global mean z_g by `beta` towards the clients' mean and sets P = S Phi. S tends to W^(-1/2), where W is
     the covariance within clients, but lags behind while the features change: in a run S^2 is not the inverse of W, and
     P is not the solution of LDA.

@@ -40,7 +40,7 @@ def fedgh(
 
     A client joins its extractor with the global header (a linear layer) and minimises cross-entropy over both. Because
     extractors have different numbers of features, each ends in an adapter, a linear layer with a ReLU, to `width`
-    features (`adapted`). After training a client sends the mean features of each class of its train samples, in
+    features (`adapted`). After training a client sends the mean features of each class of its training samples, in
     evaluation mode. With `public` it also sends those of the labelled public images, as in pFedHR's description; the
     original needs no public images.
 

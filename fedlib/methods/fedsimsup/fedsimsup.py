@@ -30,7 +30,7 @@ class State(NamedTuple):
     theta: Params  # [n_clients, ...]: every client's personalised model, kept by the server
     s: PerArchitecture  # supervisors s_i, private
     members: tuple[Tensor, ...]  # int64: the clients with each kind of supervisor
-    counts: Tensor  # [n_clients, n_classes]: train samples, m_i p_i; sent once
+    counts: Tensor  # [n_clients, n_classes]: training samples, m_i p_i; sent once
 
 
 def label_similarity(counts: Tensor, others: Tensor) -> Tensor:
@@ -54,7 +54,7 @@ def self_weight(m_i: Tensor, m: Tensor) -> Tensor:
         >>> self_weight(torch.tensor([10.0, 30.0]), torch.tensor([5.0, 15.0]))  # 1/2 for the mean size, 10
         tensor([0.5000, 0.7500])
     """
-    # train samples of the clients m_i [n] and of the K participants m [k] -> [n]
+    # training samples of the clients m_i [n] and of the K participants m [k] -> [n]
     return len(m) * m_i / (m.sum() + len(m) * m_i)
 
 

@@ -60,7 +60,7 @@ def pfedbayes(zeta: Annotated[float, at_least(0)] = 10.0, rho: float = -2.5) -> 
 
     A weight has the distribution N(mu, softplus(rho)^2). A client has a personal distribution q_i and a copy w_i of the
     global one. q_i minimises cross-entropy of a model drawn from it + zeta / n_i KL(q_i || w_i), where n_i counts the
-    client's train samples. w_i minimises zeta / n_i KL(q_i || w_i) at the same time (in the paper, afterwards). Each
+    client's training samples. w_i minimises zeta / n_i KL(q_i || w_i) at the same time (in the paper, afterwards). Each
     treats the other distribution as fixed.
 
     The server takes the unweighted mean of mu and rho of the w_i; q_i stays with its client. BatchNorm has no

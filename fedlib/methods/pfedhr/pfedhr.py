@@ -134,7 +134,7 @@ def pfedhr(
         return similarity.argmax(1).tolist() if n else [NOTHING] * k
 
     def teach(state, cohort, chosen, candidates, trained):  # writes their logits, for the next local training
-        right = torch.full((len(chosen),), -1.0, device=state.answers.device)  # accuracy on their clients' train images
+        right = torch.full((len(chosen),), -1.0, device=state.answers.device)  # accuracy on their training images
         for i, m in enumerate(chosen):
             if m != NOTHING:
                 client, teacher = cohort.subset([i], candidates[m]), repeat(trained[m], 1)

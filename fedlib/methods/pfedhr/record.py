@@ -37,7 +37,7 @@ def record(
     wanted number of groups; used [], the final number of groups; chain [most, blocks, 2], the blocks (network in the
     pool, h) of the candidates; added [most], the parameters of their stitches; size [most], all their parameters;
     similarity [k, most]; match [k], the candidate of each client; right [k], the accuracy of a teacher on its client's
-    train images, else -1. `blocks` is the number of blocks of the deepest architecture.
+    training images, else -1. `blocks` is the number of blocks of the deepest architecture.
     """
     k, blocks = len(clients), max(len(decompose(model)) for model in architectures)
     network, group, distance = _nothing(k), _nothing(k, blocks), np.full((k, blocks, k, blocks), np.inf, np.float32)
@@ -89,7 +89,7 @@ class Round(NamedTuple):
     candidates: list[list[tuple[int, int]]]
     similarity: np.ndarray  # float [k, candidates]
     match: list[int]  # NOTHING if there was no candidate
-    right: list[float]  # accuracy of the teacher on the client's train images; -1 without one
+    right: list[float]  # accuracy of the teacher on the client's training images; -1 without one
 
 
 def replay(log: Params, t: int) -> Round:

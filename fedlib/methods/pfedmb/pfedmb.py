@@ -68,8 +68,8 @@ def pfedmb(
     branches frozen (eq. 3), then for as many epochs over the branches with alpha frozen (eq. 4). alpha = softmax(z)
     starts with z = 0 and stays with the client; it is one vector for each layer.
 
-    The server averages each branch, weighted with n_i alpha_i, where n_i counts the client's train samples (eq. 5). So
-    the influence of a client on a branch grows with its use of the branch. Branches are drawn independently
+    The server averages each branch, weighted with n_i alpha_i, where n_i counts the client's training samples (eq. 5).
+    So the influence of a client on a branch grows with its use of the branch. Branches are drawn independently
     (`new_branches`). BatchNorm's affine parameters are branched; its running statistics stay with the client.
 
     A client is evaluated with the global branches, merged with its alpha. Fine-tuning is another local update of

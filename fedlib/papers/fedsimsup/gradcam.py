@@ -59,7 +59,7 @@ def examples(right: pd.DataFrame, chosen: int, data: Dataset) -> list[Kept]:
 
 
 def on_client(weights: Pair, two: Model, pixels: Images, test: np.ndarray, counts: np.ndarray) -> pd.DataFrame:
-    """Predictions and maps of a client's networks, a row per test image; `counts` are its train samples by class."""
+    """Predictions and maps of a client's networks, a row per test image; `counts` are its training samples by class."""
     nets = [deepcopy(network.net).eval() for network in two.networks]
     for net, own in zip(nets, weights, strict=True):
         net.load_state_dict(own)

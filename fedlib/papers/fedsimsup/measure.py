@@ -42,7 +42,7 @@ def similarities(seed: int, profile: str, name: str, n: int, kind: str, value: f
 def upload_shares(counts: Tensor, sampled: Sequence[np.ndarray], similarity: Tensor) -> Tensor:
     """Share of client j's uploads in theta_i, [n, n], by the server's steps alone (equations 7 to 9).
 
-    `counts` are train samples by class, [n, n_classes]; `sampled` the participants of each round. The rest of a row,
+    `counts` are training samples by class, [n, n_classes]; `sampled` the participants of each round. The rest of a row,
     up to 1, is the share of the initial weights.
     """
     share, everyone = {"of": torch.zeros_like(similarity)}, torch.eye(len(similarity), dtype=similarity.dtype)

@@ -116,7 +116,7 @@ def _(study):
 
 
 @item(
-    "Fig. 5: number of train samples by class, for up to twenty clients, in both kinds of partitions.",
+    "Fig. 5: number of training samples by class, for up to twenty clients, in both kinds of partitions.",
     rows="metric",
     alt="One circle per client and class, with area by number of samples: two classes each, and Dirichlet.",
 )

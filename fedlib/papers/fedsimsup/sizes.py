@@ -153,7 +153,7 @@ def run(sizes: Sizes, column: Column, algorithm: Algorithm, rounds: int, model: 
     setting |= {"batch_size": sizes.batch_size, "lr": 0.1, "evaluate_every": sizes.evaluate_every.get(name, 1)}
     setting |= {"tune_epochs": 3, "tune_every": min(rounds, 10)} if algorithm.tune_epochs else {}
     setting |= {"join_ratio": 0.01 if writers and algorithm.name != "local_only" else sizes.join_ratio}
-    federate = {"test_fraction": 0.1 if writers else None}  # None: the official test part, in the same shares (A5)
+    federate = {"test_fraction": 0.1 if writers else None}  # None: the official test split, in the same shares (A5)
     source, n = sizes.data.get(name, Images(name)), sizes.clients.get(column.n, column.n)
     return Run(algorithm, source, column.partition, n, setting, model or sizes.model, federate, diverged)
 

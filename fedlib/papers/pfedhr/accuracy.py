@@ -154,7 +154,7 @@ table4.says(lambda study: who_leads(study.numbers("table4"), "pfedhr", ["data", 
 
 
 @item(
-    "Control: accuracy [%] of Table 4 by the number of train images per client.",
+    "Control: accuracy [%] of Table 4 by the number of training images per client.",
     rows="images",
     alt="Dots by method, darker with more images per client; black bars are printed values.",
     explains=("table4",),

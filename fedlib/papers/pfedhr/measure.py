@@ -106,7 +106,7 @@ def matched(history: Sequence[Round], networks: Networks) -> Kept:
 
 
 def teachers(result: fl.RunResult, federation: fl.Federation, history: Sequence[Round], networks: Networks) -> Kept:
-    """Accuracy [%] of the last teachers on their clients' train images; teachers [%] that end in a client's head."""
+    """Accuracy [%] of the last teachers on their clients' training images; teachers [%] that end in a client's head."""
     y, said = torch.from_numpy(federation.data.y), result.state.answers.argmax(1)
     own = [federation.train[i] for i in np.flatnonzero(result.state.matched.numpy() >= 0)]
     ends = [(seen.networks[b], h) for seen in history for m in seen.match if m >= 0 for b, h in seen.candidates[m][-1:]]
@@ -120,7 +120,7 @@ def teachers(result: fl.RunResult, federation: fl.Federation, history: Sequence[
 def lessons(result: fl.RunResult, history: Sequence[Round], networks: Networks) -> Kept:
     """Every teacher of every round; the first and the last round in full.
 
-    lessons: [round, client, accuracy of the teacher on the client's train images [%], blocks], the blocks being
+    lessons: [round, client, accuracy of the teacher on the client's training images [%], blocks], the blocks being
     [client, architecture, h]; the client is -1 where the server has averaged clients. architectures: block names.
     """
     found = []

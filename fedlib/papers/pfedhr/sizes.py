@@ -64,7 +64,7 @@ class Sizes(NamedTuple):
     maml: tuple[float, float] = (0.01, 0.001)  # alpha and beta of Per-FedAvg
     moreau: tuple[float, float] = (0.01, 0.005)  # lr of pFedMe's theta and w
     zeta: float = 10.0  # of pFedBayes
-    few: tuple[int, ...] = (450, 900)  # train images per client in the control of Table 4: the code's, and twice that
+    few: tuple[int, ...] = (450, 900)  # training images per client in a control of Table 4: as in the code, and twice
     varied: Mapping[str, Sequence[float]] = {}  # values in Figs. 3 to 6 besides that of Table 2
     teacher_epochs: int = 5
     global_images: int = 1000
@@ -112,7 +112,7 @@ def style(name: str, stands_for: str, per_style: int = 800) -> Images:
 
 
 PAPER_DATA = {name: Images(name, shape=FRAME) for name in DATA}
-FEWER = PAPER_DATA["cifar10"]._replace(few=7500, stands_for="cifar10")  # 450 train images of a client (reading A40)
+FEWER = PAPER_DATA["cifar10"]._replace(few=7500, stands_for="cifar10")  # 450 training images of a client (reading A40)
 PAPER = Sizes(
     data=PAPER_DATA,
     foreign={name: PAPER_DATA[name] for name in ("mnist", "cifar10")},

@@ -206,7 +206,7 @@ def sweeps(device: torch.device, turns: int) -> Rows:
 
 
 def flower_federation() -> Federation:
-    """20 clients with 150 train images each."""
+    """20 clients with 150 training images each."""
     return fl.federate(pictures(6000), fl.iid(), clients=20, test_fraction=0.5)
 
 

@@ -50,7 +50,7 @@ def clock() -> float:
 
 
 def partition() -> Federation:
-    """10 clients with two classes and 320 train images (whole batches) each, from CIFAR-10 if it is available."""
+    """10 clients with two classes and 320 training images (whole batches) each, from CIFAR-10 if it is available."""
     data = fl.load("cifar10") if is_here("cifar10") else pictures(6400)
     some = np.sort(np.random.default_rng(0).permutation(len(data))[:6400])
     return fl.federate(data.subset(some), fl.shards(2), clients=10, test_fraction=0.5)
