@@ -94,23 +94,23 @@ def test_a_sentence_needs_no_figure_and_an_item_with_too_few_numbers_has_neither
 def test_an_item_with_two_protocols_puts_both_beside_the_printed_numbers_and_counts_the_first_once():
     paper = study("pfedsim")
     key = ("fedavg", "cifar10", "dir=0.1", "accuracy")
-    values = [("table3", *key, 40.0), ("table3_code", *key, 26.0)]
+    values = [("table3", *key, 26.0), ("table3_text", *key, 40.0)]
     one = with_numbers(paper, given(*values))
     wide = one.side_by_side("table3")
     assert wide.columns.tolist() == [
-        ("CIFAR-10, Dir(0.1)", name) for name in ("paper", "paper's text", "authors' code")
+        ("CIFAR-10, Dir(0.1)", name) for name in ("paper", "authors' code", "paper's text")
     ]
-    assert wide.loc["FedAvg"].tolist() == ["24.77 ± 4.25", "40.00", "26.00"]
-    assert one.numbers("table3", "table3_code")["paper"].tolist() == [24.77, 24.77]
+    assert wide.loc["FedAvg"].tolist() == ["24.77 ± 4.25", "26.00", "40.00"]
+    assert one.numbers("table3", "table3_text")["paper"].tolist() == [24.77, 24.77]
     assert one.says("table3").endswith("authors' code (distance 1.2 points; with the paper's text: 15.2).")
     board = one.scoreboard().query("n_seeds > 0").set_index("protocol")
     assert board["difference"].round(2).to_dict() == {"text": 15.23, "code": 1.23}
-    assert first_protocol(board)["value"].tolist() == [40.0]
+    assert first_protocol(board)["value"].tolist() == [26.0]
     row = summary("pFedSim", one.scoreboard(), one.ledger())
     assert (row["printed"], row["measured"]) == (296, 1)
     assert [row[name] for name in ("authors' code", "inferred settings", "paper's text")] == ["1 of 1", "", "0 of 1"]
-    [text, code] = one.differences()[["item", "says"]].to_numpy().tolist()
-    assert (text[0], code[0]) == ("table3", "table3_code")
+    [code, text] = one.differences()[["item", "says"]].to_numpy().tolist()
+    assert (code[0], text[0]) == ("table3", "table3_text")
     assert '"weights"' in text[1]  # the control
     assert "within 3 points" in code[1]
 

@@ -73,8 +73,13 @@ def best_of_all(name: str, gaps: Mapping[str, tuple[float, str]]) -> str:
     """
     leads = sum(gap > 0 for gap, _ in gaps.values())
     word = {0: "No", len(gaps): "Yes"}.get(leads, f"In {leads} of {len(gaps)} cases")
+    return f"{word}: {name} is {gaps_in_words(gaps)}."
+
+
+def gaps_in_words(gaps: Mapping[str, tuple[float, str]]) -> str:
+    """Enumerate gaps to the best other method: "0.3 points behind FedPer on CIFAR-10, and 1.0 points ..."."""
     *first, last = (f"{points_ahead(gap, rival)} on {place}" for place, (gap, rival) in gaps.items())
-    return f"{word}: {name} is {', '.join([*first, 'and ' * bool(first) + last])}."
+    return ", ".join([*first, "and " * bool(first) + last])
 
 
 def with_minus(text: str) -> str:

@@ -79,7 +79,7 @@ PAPER = Sizes(
     },
     domains=(Images("domainnet"), "mobilenetv2_pretrained", 120),
 )
-PROTOCOLS = {"text": {}, "code": {"statistics": "local", "pixels": "raw"}}  # readings A6 and A26
+PROTOCOLS = {"code": {"statistics": "local", "pixels": "raw"}, "text": {}}  # readings A6 and A26
 PROFILES = {"paper": PAPER, "quick": QUICK, "smoke": SMOKE}
 
 
