@@ -3,7 +3,7 @@
 import pytest
 
 import fedlib as fl
-from fedlib.studies import compare, study
+from fedlib.studies import compare, rows, study
 from fedlib.studies.rows import Row
 
 
@@ -54,7 +54,7 @@ def test_a_committed_row_is_used_unless_its_code_has_changed(asked, monkeypatch)
     stored = fl.study("pfedsim").table("table3").query("method == 'fedavg'").set_index("setting")["value"]["dir=0.1"]
     for older in (False, True):
         asked.clear()
-        monkeypatch.setattr(compare, "changed", lambda task, row, older=older: older)
+        monkeypatch.setattr(rows, "changed", lambda task, row, older=older: older)
         both = fl.compare("pfedsim/table3", "fedavg", seeds=1, progress=False)
         mine = both.study.table("table3").query("method == 'fedavg()' and dataset == 'cifar10'").set_index("setting")
         assert (mine["value"]["dir=0.1"] == stored) is not older

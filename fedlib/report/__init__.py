@@ -16,29 +16,6 @@ with Needs("notebooks", "fedlib.report"):
     from fedlib.report.reassembly_plots import plot_block_map, plot_candidates, plot_chain
     from fedlib.report.style import COLUMN, PALETTE, TEXT, label, method_style, use_style
 
-__all__ = [
-    "COLUMN",
-    "PALETTE",
-    "PAPERS",
-    "TEXT",
-    "Report",
-    "explore",
-    "format_pm",
-    "label",
-    "markdown",
-    "method_style",
-    "open",
-    "playground",
-    "plot_block_map",
-    "plot_candidates",
-    "plot_chain",
-    "plot_clients",
-    "plot_curves",
-    "plot_heatmaps",
-    "plot_partition",
-    "plot_points",
-    "readings",
-    "reported",
-    "source",
-    "use_style",
-]
+__all__ = ["COLUMN", "PALETTE", "PAPERS", "TEXT", "Report", "explore", "format_pm", "label", "markdown", "method_style"]
+__all__ += ["open", "playground", "plot_block_map", "plot_candidates", "plot_chain", "plot_clients", "plot_curves"]
+__all__ += ["plot_heatmaps", "plot_partition", "plot_points", "readings", "reported", "source", "use_style"]

@@ -65,9 +65,8 @@ def plot_heatmaps(
     signed = min(np.nanmin(matrix, initial=0) for matrix in matrices) < 0
     size = min(7.0, cell * 72 / (3.3 if signed else 2.6))  # points: "-0.92" or "0.92" fits into a cell
     tall = min(max(cell, 0.2 if height < 6 else 0.0), 0.5)  # few rows: not flatter than a line of text
-    figure, axes = plt.subplots(
-        1, n, figsize=(width, tall * height + 0.65), sharey=True, squeeze=False, layout="compressed"
-    )
+    room = (width, tall * height + 0.65)
+    figure, axes = plt.subplots(1, n, figsize=room, sharey=True, squeeze=False, layout="compressed")
     for ax, matrix, title in zip(axes[0], matrices, titles, strict=True):
         image = ax.imshow(matrix, vmin=vmin, vmax=vmax, aspect=tall / cell)
         ax.set_title(title)

@@ -10,10 +10,13 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 from matplotlib.patheffects import withStroke
 from numpy.typing import ArrayLike
+from scipy.optimize import isotonic_regression
 
 from fedlib.report.style import BLACK, DOTTED, GREY, PRINTED, WIDE, integer_ticks
 
 GAP = 9.5  # least distance of two names at the ends of lines, in points
+Point = tuple[float, float]
+End = tuple[float, float, str]  # of a line: x, y, colour
 HALO = [withStroke(linewidth=3, foreground="white")]  # of words on lines
 
 
@@ -61,8 +64,8 @@ def dots(
     ax.grid(axis="y", visible=False)
 
 
-def seeds_and_mean(ax: Axes, curves: pd.DataFrame, color: str, **look: object) -> tuple[float, float, str]:
-    """Draw a thin line for each seed (column of `curves`) and a thick one for the mean; returns its end and colour."""
+def seeds_and_mean(ax: Axes, curves: pd.DataFrame, color: str, **look: object) -> End:
+    """Draw a thin line for each seed (column of `curves`) and a thick one for the mean; returns the end of the mean."""
     if curves.shape[1] > 1:
         ax.plot(curves.index, curves, color=color, linewidth=0.6, alpha=0.45)
     if pd.api.types.is_integer_dtype(curves.index):
@@ -73,13 +76,9 @@ def seeds_and_mean(ax: Axes, curves: pd.DataFrame, color: str, **look: object) -
 
 
 def name_ends(
-    ax: Axes,
-    ends: Mapping[str, tuple[float, float, str]],
-    chance: float = np.nan,
-    reference: str = "chance",
-    **text: object,
+    ax: Axes, ends: Mapping[str, End], chance: float = np.nan, reference: str = "chance", **text: object
 ) -> None:
-    """Write names to the right of points (x, y, colour), moved apart if they would touch; set the limits first.
+    """Write names to the right of the ends of lines, moved apart if they would touch; set the limits first.
 
     A line with the name `reference` marks the level of `chance`.
     """
@@ -98,13 +97,8 @@ def name_ends(
 
 def apart(places: Sequence[float], gap: float) -> list[float]:
     """Move sorted places as little as possible so that neighbours are `gap` apart; touching ones keep their mean."""
-    blocks: list[tuple[float, int]] = []  # middle, number
-    for place in places:
-        blocks.append((place, 1))
-        while len(blocks) > 1 and blocks[-1][0] - blocks[-2][0] < gap * (blocks[-1][1] + blocks[-2][1]) / 2:
-            (one, n), (other, m) = blocks[-2:]
-            blocks[-2:] = [((n * one + m * other) / (n + m), n + m)]
-    return [middle + gap * (i - (n - 1) / 2) for middle, n in blocks for i in range(n)]
+    steps = gap * np.arange(len(places))
+    return (isotonic_regression(np.asarray(places) - steps).x + steps).tolist()
 
 
 def if_near(at: float, values: ArrayLike) -> float:
@@ -116,24 +110,15 @@ def mark_chance(ax: Axes, at: float, along: str = "x", text: str = "chance") -> 
     """Draw a dotted line at the level of chance, parallel to the axis "x" or "y"; NaN: none."""
     if np.isnan(at):
         return
-    line = {"color": GREY, "linestyle": DOTTED, "linewidth": 1, "zorder": 0}
-    if along == "x":
-        ax.axhline(at, **line)
-    else:
-        ax.axvline(at, **line)
+    draw = ax.axhline if along == "x" else ax.axvline
+    draw(at, color=GREY, linestyle=DOTTED, linewidth=1, zorder=0)
     if text:
         place, where = ((0, at), ax.get_yaxis_transform()) if along == "x" else ((at, 0), ax.get_xaxis_transform())
         ax.annotate(text, place, (3, 2), where, "offset points", color=GREY, va="bottom")
 
 
 def box(
-    ax: Axes,
-    middle: tuple[float, float],
-    size: tuple[float, float],
-    text: str,
-    color: str = BLACK,
-    frozen: bool = False,
-    **look: object,
+    ax: Axes, middle: Point, size: Point, text: str, color: str = BLACK, frozen: bool = False, **look: object
 ) -> None:
     """Draw a box with a text, grey and dashed if `frozen`; `look`: further properties of the box."""
     (x, y), (width, height) = middle, size
@@ -144,14 +129,7 @@ def box(
     ax.text(x, y, text, ha="center", va="center", color=color)
 
 
-def arrow(
-    ax: Axes,
-    start: tuple[float, float],
-    end: tuple[float, float],
-    color: str = BLACK,
-    width: float = 1.3,
-    bend: float = 0.0,
-) -> None:
+def arrow(ax: Axes, start: Point, end: Point, color: str = BLACK, width: float = 1.3, bend: float = 0.0) -> None:
     """Draw an arrow."""
     look = {"arrowstyle": "-|>", "mutation_scale": 7 + 2 * width, "connectionstyle": f"arc3,rad={bend}"}
     ax.add_patch(FancyArrowPatch(start, end, color=color, linewidth=width, zorder=0, **look))

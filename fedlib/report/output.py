@@ -91,8 +91,8 @@ class Report:
         named = [level for level in frame.index.names if level is not None]
         flat = _flat(frame.reset_index() if named else frame.reset_index(drop=True))
         write_table(self.folder / name, flat, markdown(flat, caption, digits))
-        styler = Styler(flat, uuid=name, precision=digits, na_rep="-", escape="html").hide(axis="index")
-        return styler.set_caption(caption) if caption else styler
+        styler = Styler(flat, uuid=name, precision=digits, na_rep="-", escape="html")
+        return styler.hide(axis="index").set_caption(caption)
 
     def item(self, study: Study, name: str, hero: bool = False) -> HTML:
         """Write and show a table or figure of a paper, with printed numbers beside measured ones.
@@ -118,15 +118,13 @@ class Report:
 
     def _show(self, study: Study, name: str, anchor: str, table: str = "", hero: bool = False) -> HTML:
         """The figure, the table and the sentence of an item; the figure of a `hero` represents the paper."""
-        about, says, shown = study.item(name), study.says(name), {"png": b"", "width": 0}
-        if about.drawing:
-            picture = self.figure(study.figure(name), name, about.alt, says)
-            shown = {"png": picture.data, "width": picture.width}
+        about, says = study.item(name), study.says(name)
+        picture = self.figure(study.figure(name), name, about.alt, says) if about.drawing else None
         if hero:
             for kind in ("png", "svg"):
                 write_bytes(self.folder / f"hero.{kind}", (self.folder / f"{name}.{kind}").read_bytes())
             write_text(self.folder / "hero.md", about.title + "\n")
-        return _html("item.html", name=anchor, about=about, table=table, says=says, **shown)
+        return _html("item.html", name=anchor, about=about, table=table, says=says, picture=picture)
 
     def items(self, study: Study, *names: str) -> HTML:
         """Write and show further tables and figures, each folded below its title."""

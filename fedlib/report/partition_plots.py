@@ -14,11 +14,7 @@ from fedlib.report.style import BLUE, TEXT, integer_ticks
 
 
 def plot_partition(
-    counts: np.ndarray,
-    ax: Axes | None = None,
-    classes: Sequence[str] | None = None,
-    *,
-    size_key: bool = True,
+    counts: np.ndarray, ax: Axes | None = None, classes: Sequence[str] | None = None, *, size_key: bool = True
 ) -> Axes:
     """Draw the number of images by client and class: one circle for each pair, with area proportional to the number.
 

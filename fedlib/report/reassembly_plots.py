@@ -93,12 +93,10 @@ def plot_candidates(
     """
     longest = max(map(len, candidates))
     for m, (chain, note) in enumerate(zip(candidates, notes, strict=True)):
-        before = None
-        for position, (b, h) in enumerate(chain):
+        for position, (before, (b, h)) in enumerate(zip([None, *chain], chain, strict=False)):
             _box(ax, (position, m), networks[b][h - 1], PALETTE[b], True)
             if stitched(before, (b, h)):
                 ax.plot(position - 0.5, m, **STITCH)
-            before = b, h
         ax.text(longest - 0.35, m, note, va="center", fontsize=7)
     ax.set(xlim=(-0.8, longest + 1.2), ylim=(max(len(candidates), LEAST_ROWS) - 0.4, -0.6), xticks=[])
     ax.set_yticks(range(len(candidates)), [str(m + 1) for m in range(len(candidates))])

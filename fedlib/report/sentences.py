@@ -136,9 +136,8 @@ def nearer_to_print(distances: pd.DataFrame, word: str = "with ", start: str = "
     told = ", ".join(f"{word}{name}: {distance:.1f}" for name, distance in others)
     verb, end = ("results are", f"{len(distances)} printed numbers") if many else ("result is", "printed number")
     near = "equally near" if told.endswith(f": {best[1]:.1f}") else "nearest" if len(others) > 1 else "nearer"
-    return (
-        f"{start} {verb} {near} to the {end} {word}{best[0]} ({'mean ' * many}distance {best[1]:.1f} points; {told})."
-    )
+    distance = f"{'mean ' * many}distance {best[1]:.1f} points"
+    return f"{start} {verb} {near} to the {end} {word}{best[0]} ({distance}; {told})."
 
 
 def trend(

@@ -4,7 +4,6 @@ import re
 import zlib
 from typing import Literal, TypedDict
 
-import matplotlib as mpl
 import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
@@ -47,33 +46,30 @@ def use_style() -> None:
         >>> mpl.rcParams["font.size"]
         8.0
     """
-    sns.set_theme(context="paper", style="ticks", palette=list(PALETTE))
-    mpl.rcParams.update(
-        {
-            "figure.figsize": (COLUMN, 2.4),
-            "figure.dpi": 110,
-            "savefig.dpi": 200,
-            "figure.constrained_layout.use": True,
-            "font.sans-serif": ["DejaVu Sans"],  # comes with matplotlib: the same letters on every machine
-            "figure.titlesize": 9,
-            "legend.frameon": False,
-            "legend.handlelength": 3.2,  # long enough to distinguish the dashes
-            "lines.linewidth": 1.3,
-            "lines.markersize": 4,
-            "axes.linewidth": 0.6,
-            "axes.spines.top": False,
-            "axes.spines.right": False,
-            "axes.grid": True,
-            "grid.color": "#E4E4E4",
-            "grid.linewidth": 0.5,
-            "xtick.major.width": 0.6,
-            "ytick.major.width": 0.6,
-            "image.cmap": "viridis",
-            "svg.hashsalt": "fedlib",
-        }
-    )
     texts = ("font.size", "axes.labelsize", "axes.titlesize", "xtick.labelsize", "ytick.labelsize", "legend.fontsize")
-    mpl.rcParams.update(dict.fromkeys((*texts, "legend.title_fontsize"), 8))
+    properties = dict.fromkeys((*texts, "legend.title_fontsize"), 8) | {
+        "figure.figsize": (COLUMN, 2.4),
+        "figure.dpi": 110,
+        "savefig.dpi": 200,
+        "figure.constrained_layout.use": True,
+        "font.sans-serif": ["DejaVu Sans"],  # comes with matplotlib: the same letters on every machine
+        "figure.titlesize": 9,
+        "legend.frameon": False,
+        "legend.handlelength": 3.2,  # long enough to distinguish the dashes
+        "lines.linewidth": 1.3,
+        "lines.markersize": 4,
+        "axes.linewidth": 0.6,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.grid": True,
+        "grid.color": "#E4E4E4",
+        "grid.linewidth": 0.5,
+        "xtick.major.width": 0.6,
+        "ytick.major.width": 0.6,
+        "image.cmap": "viridis",
+        "svg.hashsalt": "fedlib",
+    }
+    sns.set_theme(context="paper", style="ticks", palette=list(PALETTE), rc=properties)
 
 
 def integer_ticks(axis: Axis, most: int | Literal["auto"] = "auto") -> None:

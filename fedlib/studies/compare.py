@@ -1,10 +1,9 @@
 """`fl.compare`: a method in the setting of a paper's table, beside the methods of this table."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import pandas as pd
+from IPython.display import Image
 from matplotlib.figure import Figure
 
 from fedlib.algorithm import Algorithm, resolve
@@ -13,8 +12,6 @@ from fedlib.report.explore import png
 from fedlib.report.sentences import who_leads
 from fedlib.report.style import label
 from fedlib.report.templates import TEMPLATES
-from fedlib.studies.item import Cell
-from fedlib.studies.rows import changed
 from fedlib.studies.study import Profile, Study, study
 from fedlib.studies.tasks import Run, here
 
@@ -40,12 +37,12 @@ class Comparison:
         return f"{self.table.to_string()}\n{self.sentence}"
 
     def _repr_html_(self) -> str:
-        about = self.study.item(self.item)
-        parts = {"name": f"compare-{self.item}", "about": about, "says": self.sentence, "width": 0, "png": b""}
+        about, picture = self.study.item(self.item), None
         if about.drawing:
             figure = self.figure
-            parts |= {"width": round(96 * figure.get_figwidth()), "png": png(figure, dpi=200)}
+            picture = Image(png(figure, dpi=200), width=round(96 * figure.get_figwidth()))
         table = self.table.style.set_table_attributes('class="numbers"').to_html()
+        parts = {"name": f"compare-{self.item}", "about": about, "says": self.sentence, "picture": picture}
         return TEMPLATES.get_template("item.html").render(**parts, table=table)
 
     @property
@@ -118,7 +115,12 @@ def compare(
     like = like or next((name for name in ("fedavg", "local_only") if name in methods), "")
     name = str(method) if method.name in {*whole.table(item)["method"]} else method.name
     label(name)  # raises if it is not registered
-    mine = [_replaced(cell, name, method) for cell in theirs if cell.method == like and _of_one_method(cell)]
+    mine = []
+    for cell in (cell for cell in theirs if cell.method == like):
+        names = {task.algorithm.name if isinstance(task, Run) else "" for task in cell.tasks}
+        if len(names) == 1 and "" not in names:  # runs of one method, which become one if only hyper-parameters differ
+            runs = {(run := task._replace(algorithm=method)).name: run for task in cell.tasks}  # type: ignore[call-arg]
+            mine.append(cell._replace(method=name, tasks=tuple(runs.values()), official=()))
     if not mine:
         names = ", ".join(sorted(methods))
         raise ValueError(f"like={like!r} has no runs of its own in {table!r}; the methods of the table are {names}.")
@@ -126,19 +128,7 @@ def compare(
     if not any(map(here, tasks.values())):
         names = ", ".join(sorted({task.images.name for task in tasks.values()}))
         raise ValueError(f"the data of {table!r} are not here: {names}; load them first, or use profile='quick'.")
-    older = {key for key, row in whole.rows.items() if key[0] in tasks and changed(tasks[key[0]], row)}
+    older = whole.replace(cells=mine).stale
     whole = whole.replace(rows={key: row for key, row in whole.rows.items() if key not in older})
     ran = whole.replace(cells=mine if profile == "paper" else [*theirs, *mine]).run(jobs=jobs, progress=progress)
     return Comparison(ran.replace(cells=[*whole.cells, *mine]), item, name)
-
-
-def _of_one_method(cell: Cell) -> bool:
-    """True if the cell reads runs of one method only, in any setting."""
-    names = [task.algorithm.name if isinstance(task, Run) else "" for task in cell.tasks]
-    return "" not in names and len(set(names)) == 1
-
-
-def _replaced(cell: Cell, name: str, method: Algorithm) -> Cell:
-    """The cell with another method; runs that differ only in hyper-parameters become one."""
-    runs = {(run := task._replace(algorithm=method)).name: run for task in cell.tasks}  # type: ignore[call-arg]
-    return cell._replace(method=name, tasks=tuple(runs.values()), official=())
