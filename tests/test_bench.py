@@ -14,7 +14,7 @@ from torch import nn
 import fedlib as fl
 from fedlib.engine.loop import train_loop
 from fedlib.runs.plan import cohorts
-from fedlib.studies.timing import in_turns, peak_memory, row
+from fedlib.studies.timing import in_turns, peak_memory
 from fedlib.tools.bench import __main__ as bench
 from fedlib.tools.bench import cases
 
@@ -22,13 +22,12 @@ CPU = torch.device("cpu")
 
 
 def test_ratios_are_those_of_turns_side_by_side():
-    clock = iter([4.0, 2.0, 3.0, 3.0, 9.0, 1.0])
-    calls = []
+    clock, calls = iter(2 * [4.0, 2.0, 3.0, 3.0, 9.0, 1.0]), []
     works = {"plain": lambda: calls.append("plain"), "ours": lambda: calls.append("ours")}
     taken = in_turns(works, 3, lambda work: work() or next(clock))
     assert calls == ["plain", "ours"] * 4  # one turn to warm up
     assert taken == {"plain": [4.0, 3.0, 9.0], "ours": [2.0, 3.0, 1.0]}
-    line = row(taken, "ours", "plain", cohort=10)
+    [_, line] = cases.compared(works, 3, lambda work: work() or next(clock), cohort=10)
     assert line == dict(variant="ours", cohort=10, seconds=2.0, ratio=2.0, least=1.0, most=9.0, to="plain")
 
 
@@ -85,7 +84,8 @@ def test_peak_memory_is_that_of_the_work():
 
 
 def test_the_picture_is_made_of_the_table():
-    lines = [row({"a": [1.0], "b": [0.5]}, name, "a", case="training", cohort=10) for name in "ab"]
+    works = {"a": lambda: 1.0, "b": lambda: 0.5}
+    lines = list(cases.compared(works, 1, lambda work: work(), case="training", cohort=10))
     for method in ("FedAvg", "pFedSim"):
         for n in (100, 1000):
             lines.append(dict(case="round", variant=f"{method}, {n}", clients=n, cohort=10, s_per_round=0.1))

@@ -3,8 +3,8 @@
 import itertools
 import multiprocessing
 import re
-import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter, process_time
 from typing import Any
@@ -15,6 +15,17 @@ from fedlib.runs.session import Session
 from fedlib.training.cohort import Cohort
 
 Work = Callable[[], object]
+
+
+@contextmanager
+def threads(n: int) -> Iterator[None]:
+    """Let PyTorch use n threads, and the former number afterwards."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(n)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def seconds(work: Work, device: torch.device) -> float:
@@ -55,16 +66,6 @@ def next_round(session: Session) -> Callable[[], Cohort]:
         return cohort
 
     return work
-
-
-def row(taken: Mapping[str, list[float]], name: str, to: str, **facts: Any) -> dict[str, Any]:
-    """A row of the table: the speed of `name` as a ratio to that of `to` (1: as fast; 2: twice as fast).
-
-    The ratio is the median over turns; `least` and `most` are the extremes.
-    """
-    ratios = [reference / mine for mine, reference in zip(taken[name], taken[to], strict=True)]
-    median = {"seconds": statistics.median(taken[name]), "ratio": statistics.median(ratios)}
-    return {"variant": name, **facts, **median, "least": min(ratios), "most": max(ratios), "to": to}
 
 
 def peak_memory(work: Callable[..., object], *arguments: Any) -> float:

@@ -43,9 +43,8 @@ def picture(table: pd.DataFrame, device: str) -> Figure:
         ax.set(xlabel=f"speed relative to {reference}", title=title)
         ax.grid(axis="y", visible=False)
     rounds = table[(table["case"] == "round") & (table["cohort"] == 10)]
-    for (method, rows), colour in zip(
-        rounds.groupby(rounds["variant"].str.split(",").str[0]), (BLUE, RED), strict=True
-    ):
+    methods = rounds.groupby(rounds["variant"].str.split(",").str[0])
+    for (method, rows), colour in zip(methods, (BLUE, RED), strict=True):
         right.plot(rows["clients"], 1000 * rows["s_per_round"], marker="o", color=colour, label=method)
     right.set(xscale="log", xlabel="clients", ylabel="ms per round", title="A round of 10 clients")
     right.set_ylim(0, 1300 * rounds["s_per_round"].max())
@@ -87,12 +86,9 @@ def main(arguments: list[str] | None = None) -> int:
     torch.set_num_threads(1)
     measured = [cases.steps(device, given.turns)]
     if not given.step:
-        measured += [
-            cases.training(device, given.turns, given.steps),
-            cases.rounds(device, given.turns),
-            cases.sweeps(device, max(given.turns // 2, 1)),
-            cases.flower(device, max(given.turns // 2, 1)),
-        ]
+        half = max(given.turns // 2, 1)
+        measured += [cases.training(device, given.turns, given.steps), cases.rounds(device, given.turns)]
+        measured += [cases.sweeps(device, half), cases.flower(device, half)]
     rows = []
     for line in chain.from_iterable(measured):
         rows.append(line)

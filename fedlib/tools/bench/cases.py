@@ -7,9 +7,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache, partial
 from importlib.util import find_spec
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,7 @@ from fedlib.runs.run import carry_out
 from fedlib.runs.session import Session
 from fedlib.runs.work import cores
 from fedlib.stack import repeat
-from fedlib.studies.timing import Work, in_turns, next_round, peak_memory, row, seconds, wall_seconds
+from fedlib.studies.timing import Work, in_turns, next_round, peak_memory, seconds, threads, wall_seconds
 from fedlib.training.batches import Images, client_batches, on_device
 from fedlib.training.losses import cross_entropy
 from fedlib.training.phase import Phase, roles
@@ -42,14 +43,29 @@ SETTING = dict(join_ratio=0.5, local_epochs=2, batch_size=32, lr=0.01)  # for sw
 Rows = Iterator[dict[str, Any]]
 
 
+def compared(works: Mapping[str, Work], turns: int, clock: Callable[[Work], float], **facts: Any) -> Rows:
+    """Measure works side by side: a row for each, with its speed as a ratio to that of the first (2: twice as fast).
+
+    The ratio is the median over turns; `least` and `most` are the extremes.
+    """
+    taken, first = in_turns(works, turns, clock), next(iter(works))
+    for name, own in taken.items():
+        ratios = [reference / mine for mine, reference in zip(own, taken[first], strict=True)]
+        ratio = {"ratio": median(ratios), "least": min(ratios), "most": max(ratios), "to": first}
+        yield {"variant": name, **facts, "seconds": median(own), **ratio}
+
+
+def new_runs(federation: Federation, rounds: int) -> Callable[[int], list[dict[str, Any]]]:
+    """A function that gives n runs of FedAvg with seeds of their own, so that nothing is read from the store."""
+    seeds, setting = itertools.count(), SETTING | dict(rounds=rounds, evaluate_every=rounds)
+    return lambda n: [dict(algorithm="fedavg", federation=federation, seed=next(seeds), **setting) for _ in range(n)]
+
+
 def pictures(n: int) -> Dataset:
     """Random images with the shape of those of CIFAR-10."""
     x = np.random.default_rng(0).integers(0, 256, (n, 3, 32, 32), dtype=np.uint8)
     zeros = np.zeros(n, np.int64)
     return Dataset("noise", x, np.arange(n) % 10, tuple("0123456789"), zeros.astype(np.uint8), zeros, ("noise",))
-
-
-# -- local training -----------------------------------------------------------------------------------------------
 
 
 def cohort_phase(k: int, steps: int, device: torch.device) -> Phase:
@@ -68,15 +84,19 @@ def bare_loop(phase: Phase) -> nn.Module:
     net = in_plain_pytorch(phase.model.net).to(device)
     for steps in phase.batches:
         net.load_state_dict({name: t[0] for name, t in phase.w.items()}, strict=False)
-        net.train()
-        sgd = torch.optim.SGD(net.parameters(), phase.lr)
-        for index in steps.to(device):
-            x = images.x[index].float() * images.scale + images.shift
-            loss = F.cross_entropy(net(x), images.y[index])
-            sgd.zero_grad()
-            loss.backward()
-            sgd.step()
+        sgd_steps(net, phase.lr, images, steps.to(device))
     return net
+
+
+def sgd_steps(net: nn.Module, lr: float, images: Images, batches: Iterable[Tensor]) -> None:
+    """Train a module by SGD, a step for each batch of image numbers."""
+    net.train()
+    sgd = torch.optim.SGD(net.parameters(), lr)
+    for index in batches:
+        x = images.x[index].float() * images.scale + images.shift
+        sgd.zero_grad()
+        F.cross_entropy(net(x), images.y[index]).backward()
+        sgd.step()
 
 
 def in_plain_pytorch(net: nn.Module) -> nn.Module:
@@ -107,10 +127,8 @@ def training(device: torch.device, turns: int, steps: int) -> Rows:
             left_out.add("stacked, patches")  # five times slower than the others
         trainers = {name: make() for name, make in TRAINERS.items() if name not in left_out}
         works = {name: partial(train, phase) for name, train in trainers.items()}
-        taken = in_turns(works, turns, partial(seconds, device=device))
-        for name in works:
-            line = row(taken, name, "bare loop", case="training", cohort=k)
-            memory = peak_memory(train_once, name, k, steps, device.type)
+        for line in compared(works, turns, partial(seconds, device=device), case="training", cohort=k):
+            memory = peak_memory(train_once, line["variant"], k, steps, device.type)
             yield line | {"samples_per_s": k * steps * 32 / line["seconds"], "memory_mib": memory}
 
 
@@ -127,25 +145,15 @@ def steps(device: torch.device, turns: int) -> Rows:
                 for name, form in layers.items()
                 for rest in RESTS
             }
-            taken = in_turns(works, turns, lambda work: 1000 * work())
-            for name in works:
-                yield row(taken, name, next(iter(works)), case="1000 steps", cohort=k)
-
-
-# -- rounds -------------------------------------------------------------------------------------------------------
-
-
-def crowd(n_clients: int) -> Federation:
-    """`n_clients` clients of 60 images each, half of them for training; clients may share images."""
-    data, rng = pictures(6000), np.random.default_rng(0)
-    shares = rng.integers(0, len(data), (n_clients, 60))
-    return Federation(data, fl.iid(), tuple(shares[:, :30]), tuple(shares[:, 30:]), 0.5, 0)
+            yield from compared(works, turns, lambda work: 1000 * work(), case="1000 steps", cohort=k)
 
 
 def a_round(method: fl.Algorithm, n_clients: int, cohort: int) -> Work:
-    """A function that runs the next round, with 5 local epochs, at each call."""
-    plan = prepare(method, crowd(n_clients), rounds=1000, join_ratio=cohort / n_clients, local_epochs=5)
-    return next_round(Session(plan))
+    """A function that runs a round at each call: 5 local epochs of 30 images per client; clients may share images."""
+    data = pictures(6000)
+    shares = np.random.default_rng(0).integers(0, len(data), (n_clients, 60))
+    crowd = Federation(data, fl.iid(), tuple(shares[:, :30]), tuple(shares[:, 30:]), 0.5, 0)
+    return next_round(Session(prepare(method, crowd, rounds=1000, join_ratio=cohort / n_clients, local_epochs=5)))
 
 
 METHODS = {"FedAvg": fl.fedavg, "pFedSim": lambda: fl.pfedsim(generalization=0)}
@@ -163,46 +171,31 @@ def rounds(device: torch.device, turns: int) -> Rows:
     sizes = [(100, 10), (1000, 10), (3597, 10), (10_000, 10), (1000, 50)]  # 3,597: FEMNIST's clients
     for name, method in METHODS.items():
         works = {f"{name}, {n} clients, cohort {k}": a_round(method(), n, k) for n, k in sizes}
-        taken = in_turns(works, turns, partial(seconds, device=device))
-        for (n, k), variant in zip(sizes, works, strict=True):
-            line = row(taken, variant, next(iter(works)), case="round", clients=n, cohort=k)
-            yield line | {"s_per_round": line["seconds"], "memory_mib": peak_memory(two_rounds, name, n, k)}
-
-
-# -- sweeps -------------------------------------------------------------------------------------------------------
+        lines = compared(works, turns, partial(seconds, device=device), case="round")
+        for (n, k), line in zip(sizes, lines, strict=True):
+            line |= {"clients": n, "cohort": k, "s_per_round": line["seconds"]}
+            yield line | {"memory_mib": peak_memory(two_rounds, name, n, k)}
 
 
 def sweeps(device: torch.device, turns: int) -> Rows:
     """Four runs: one after the other with all cores, and as a sweep (on a CPU one per core, on a GPU in one stack)."""
-    federation, fresh = fl.federate(pictures(6000), fl.iid(), clients=20), itertools.count()
-    setting = SETTING | dict(rounds=4, evaluate_every=4)
-
-    def cells() -> list[dict[str, Any]]:  # new seeds at each call: nothing is read from the store
-        seeds = [next(fresh) for _ in range(4)]
-        return [dict(algorithm="fedavg", federation=federation, **setting, seed=s) for s in seeds]
-
+    runs = new_runs(fl.federate(pictures(6000), fl.iid(), clients=20), 4)
     with tempfile.TemporaryDirectory() as store:
 
         def one_by_one() -> None:
-            before = torch.get_num_threads()
-            torch.set_num_threads(cores())
-            for plan in [prepare(**cell) for cell in cells()]:
-                carry_out(plan, None, False, store)
-            torch.set_num_threads(before)
+            with threads(cores()):
+                for plan in [prepare(**cell) for cell in runs(4)]:
+                    carry_out(plan, None, False, store)
 
         def sweep() -> None:
-            fl.sweep(cells(), progress=False, store=store)
+            fl.sweep(runs(4), progress=False, store=store)
 
         works = {f"one by one, {cores()} threads": one_by_one, f"sweep, {cores()} workers": sweep}
         if device.type == "cuda":
             one = partial(fl.run, progress=False, store=store)
-            works = {"one by one": lambda: [one(**cell) for cell in cells()], "one stack": sweep}
-        taken = in_turns(works, turns, partial(wall_seconds, device=device))
-        for name in works:
-            yield row(taken, name, next(iter(works)), case="four runs", clients=20, cohort=10)
-
-
-# -- Flower's simulation ------------------------------------------------------------------------------------------
+            works = {"one by one": lambda: [one(**cell) for cell in runs(4)], "one stack": sweep}
+        clock = partial(wall_seconds, device=device)
+        yield from compared(works, turns, clock, case="four runs", clients=20, cohort=10)
 
 
 def flower_federation() -> Federation:
@@ -218,14 +211,10 @@ def flower(device: torch.device, turns: int, rounds: int = 6) -> Rows:
     """
     if device.type != "cpu" or find_spec("flwr") is None or find_spec("ray") is None:
         return
-    federation, fresh = flower_federation(), itertools.count()
-
-    def cell() -> dict[str, Any]:
-        setting = SETTING | dict(rounds=rounds, evaluate_every=rounds)
-        return dict(algorithm="fedavg", federation=federation, seed=next(fresh), **setting)
+    runs = new_runs(flower_federation(), rounds)
 
     def theirs() -> float:
-        code = f"from fedlib.tools.bench.cases import flower_seconds; print(flower_seconds({rounds}))"
+        code = f"from fedlib.tools.bench.cases import flower_run; print(flower_run({rounds})[0])"  # it starts Ray
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
         if done.returncode:
             raise RuntimeError(f"Flower's simulation has failed:\n{done.stderr}")
@@ -234,22 +223,17 @@ def flower(device: torch.device, turns: int, rounds: int = 6) -> Rows:
     with tempfile.TemporaryDirectory() as store:
 
         def ours() -> float:
-            return float(carry_out(prepare(**cell()), None, False, store).rounds["seconds"].iloc[1:].mean())
+            [run] = runs(1)
+            return float(carry_out(prepare(**run), None, False, store).rounds["seconds"].iloc[1:].mean())
 
         def side_by_side() -> float:
-            runs = [cell() for _ in range(cores())]
-            results = fl.sweep(runs, progress=False, store=store).results
+            results = fl.sweep(runs(cores()), progress=False, store=store).results
             return float(np.mean([result.rounds["seconds"].iloc[1:].mean() for result in results])) / cores()
 
         works = {f"Flower's simulation, {cores()} workers": theirs, "fl.run, one core": ours}
         works[f"fl.sweep of {cores()} runs, per run"] = side_by_side
-        taken = in_turns(works, turns, lambda work: work())
-        for name in works:
-            line = row(taken, name, next(iter(works)), case="FedAvg round", clients=20, cohort=10)
+        for line in compared(works, turns, lambda work: work(), case="FedAvg round", clients=20, cohort=10):
             yield line | {"s_per_round": line["seconds"]}
-
-
-# In a process of its own, since it starts Ray.
 
 
 World = tuple[Federation, Images, nn.Module]
@@ -274,20 +258,11 @@ def flower_trained(
     """A client's weights after its local epochs, as in a usual Flower client, and its number of samples."""
     federation, images, net = world()
     net.load_state_dict(w, strict=False)
-    net.train()
-    sgd, own = torch.optim.SGD(net.parameters(), setting["lr"]), torch.from_numpy(federation.train[client])
+    own = torch.from_numpy(federation.train[client])
     for _ in range(setting["local_epochs"]):
-        for index in own[torch.randperm(len(own))].split(setting["batch_size"]):
-            x = images.x[index].float() * images.scale + images.shift
-            sgd.zero_grad()
-            F.cross_entropy(net(x), images.y[index]).backward()
-            sgd.step()
+        batches = own[torch.randperm(len(own))].split(setting["batch_size"])
+        sgd_steps(net, setting["lr"], images, batches)
     return net.state_dict(), len(own)
-
-
-def flower_seconds(rounds: int) -> list[float]:
-    """Seconds of the rounds of FedAvg with Flower's simulation; the first one includes the start of its workers."""
-    return flower_run(rounds)[0]
 
 
 def flower_run(
@@ -297,7 +272,10 @@ def flower_run(
     clock: Callable[[], float] = time.perf_counter,
     **init: Any,
 ) -> tuple[list[float], dict[str, Tensor]]:
-    """Run FedAvg with Flower's simulation: the seconds of the rounds, and the final weights. `init` is for Ray."""
+    """Run FedAvg with Flower's simulation: the seconds of the rounds, and the final weights. `init` is for Ray.
+
+    The seconds of the first round include the start of the workers.
+    """
     from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
     from flwr.clientapp import ClientApp
     from flwr.serverapp import ServerApp

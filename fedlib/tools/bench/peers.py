@@ -26,7 +26,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import fedlib as fl
 from fedlib.data import is_here
 from fedlib.federation import Federation
-from fedlib.tools.bench.cases import Rows, World, flower_run, in_turns, pictures, row, world_of
+from fedlib.tools.bench.cases import Rows, World, compared, flower_run, pictures, world_of
 
 SETTING = dict(join_ratio=1.0, local_epochs=2, batch_size=32, lr=0.05)
 METHODS = {"fedavg": "FedAvg", "fedper": "FedPer"}
@@ -284,10 +284,10 @@ def compare(checkouts: Path, turns: int, rounds: int, left_out: dict[str, str]) 
 
         for method, label in METHODS.items():
             works = {name: partial(work, name, method) for name, peer in PEERS.items() if method in peer.methods}
-            taken = in_turns(works, turns, lambda work: work())
-            for peer in [peer for peer in works if peer not in left_out]:
-                line = row(taken, peer, "fedlib", case=label, clients=federation.n_clients, version=found[peer])
-                n, runs = SETTING["local_epochs"] * sum(map(len, federation.train)), outcomes[peer, method][1:]
-                line |= {"s_per_round": line["seconds"], "samples_per_s": n / line["seconds"]}
-                line |= {name: float(np.mean([run[name] for run in runs])) for name in ("memory_mib", "accuracy")}
+            lines = compared(works, turns, lambda work: work(), case=label, clients=federation.n_clients)
+            for line in (line for line in lines if line["variant"] not in left_out):
+                peer, n = line["variant"], SETTING["local_epochs"] * sum(map(len, federation.train))
+                line |= {"version": found[peer], "s_per_round": line["seconds"], "samples_per_s": n / line["seconds"]}
+                for name in ("memory_mib", "accuracy"):
+                    line[name] = float(np.mean([run[name] for run in outcomes[peer, method][1:]]))
                 yield line
