@@ -291,8 +291,8 @@ def test_a_wrong_number_in_a_file_would_be_on_the_pages(tmp_path):
     shown = rows_of(BeautifulSoup(results.scoreboard(wrong, {}), "html.parser"), "board")
     assert [row[7:10] for row in shown] != [row[:3] for row in numbers_of(BOARD)]
     assert "48.31 ± 0.91" in results.scoreboard(wrong, {})
-    assert "48.31 ± 0.91" in results.paper_page(wrong, "pfedsim")["papers/pfedsim.md"]
-    assert "print 9711 numbers" in results.start(wrong, "", {})
+    assert "48.31 ± 0.91" in results.paper_page(wrong, "pfedsim")
+    assert "print 9711 numbers" in results.start(wrong, "")
 
 
 def test_numbers_on_data_that_stand_in_are_counted_apart(site):

@@ -1,10 +1,8 @@
 """The one rule by which every claim of a paper is judged."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -113,22 +111,17 @@ def judge(cases: Sequence[Case], quantifier: Literal["all", "most", "identity"] 
     sides = Counter(case.side for case in cases)
     needed = least if quantifier == "most" else len(cases)
     measured = [case for case in cases if not case.effect.missing]
-    verdict = _decided(sides, needed, len(cases)) if measured else NOT_TESTED
+    if not measured:
+        verdict = NOT_TESTED
+    elif sides[FOR] >= needed:
+        verdict = IDENTITY if quantifier == "identity" else HOLDS
+    elif sides[AGAINST] > len(cases) - needed:
+        verdict = REFUTED
+    else:
+        verdict = UNDECIDED if sides[NOISE] or sides[AGAINST] or sides[AGAINST_SO_FAR] else CONSISTENT
     stand_in = ", ".join(dict.fromkeys(case.effect.stand_in for case in cases if case.effect.stand_in))
-    if quantifier == "identity" and verdict == HOLDS:
-        verdict = IDENTITY
     text = ", ".join(f"{sides[side]} {side}" for side in SIDES if sides[side] or side in (FOR, AGAINST))
     return Verdict(verdict, f"{text}. {'; '.join(map(str, measured))}" if measured else "", stand_in)
-
-
-def _decided(sides: Counter[str], needed: int, n: int) -> str:
-    if sides[FOR] >= needed:
-        return HOLDS
-    if sides[AGAINST] > n - needed:
-        return REFUTED
-    if sides[NOISE] or sides[AGAINST] or sides[AGAINST_SO_FAR]:
-        return UNDECIDED
-    return CONSISTENT
 
 
 def interval(cases_of_seeds: Sequence[Sequence[Case]]) -> str:
@@ -150,22 +143,3 @@ def interval(cases_of_seeds: Sequence[Sequence[Case]]) -> str:
         return ""
     low, high = stats.ttest_1samp(effects.mean(axis=1), 0).confidence_interval(0.95)
     return f"{low:+.2f} to {high:+.2f}, mean of {n} comparison{'s' * (n > 1)}, {len(effects)} seeds"
-
-
-class Share(NamedTuple):
-    """Part of a bar: a verdict, its number of claims, and their percentage."""
-
-    verdict: str
-    n: int
-    percent: float
-
-
-def shares(verdicts: Iterable[str]) -> list[Share]:
-    """The verdicts that occur, in the order of `VERDICTS`.
-
-    Example:
-        >>> [(part.verdict, part.n, part.percent) for part in shares(["not tested", "holds", "not tested"])]
-        [('holds', 1, 33.33), ('not tested', 2, 66.67)]
-    """
-    counts = Counter(verdicts)
-    return [Share(v, counts[v], round(100 * counts[v] / counts.total(), 2)) for v in VERDICTS if v in counts]

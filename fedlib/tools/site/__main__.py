@@ -1,7 +1,5 @@
 """The command line: `python -m fedlib.tools.site build`."""
 
-from __future__ import annotations
-
 import argparse
 import importlib.util
 import sys

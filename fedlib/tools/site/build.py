@@ -1,13 +1,10 @@
 """All pages as sources, then Sphinx; the finished site replaces the old one in one step."""
 
-from __future__ import annotations
-
 import io
 import os
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
 
 from sphinx.application import Sphinx
@@ -33,7 +30,11 @@ def build(output: Path, figures: Path = Path("figures"), profile: str = "quick")
     output.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".site-", dir=output.parent) as folder:
         work = Path(folder)
-        warnings = sphinx(write(pages, work / "source"), work / "html", work / "doctrees")
+        for name, content in pages.items():
+            path = work / "source" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content if isinstance(content, bytes) else content.encode("utf-8"))
+        warnings = sphinx(work / "source", work / "html", work / "doctrees")
         if warnings:
             return warnings
         for useless in (".buildinfo", "objects.inv", ".nojekyll"):
@@ -47,15 +48,6 @@ def build(output: Path, figures: Path = Path("figures"), profile: str = "quick")
                 os.replace(work / "old", output)
             raise
     return ""
-
-
-def write(pages: Mapping[str, str | bytes], folder: Path) -> Path:
-    """The sources of all pages, and the pictures, in a folder."""
-    for name, content in pages.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content if isinstance(content, bytes) else content.encode("utf-8"))
-    return folder
 
 
 def sphinx(source: Path, output: Path, doctrees: Path) -> str:

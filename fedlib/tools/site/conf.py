@@ -45,24 +45,17 @@ html_show_sourcelink = False
 html_show_copyright = False
 html_use_index = False
 html_domain_indices = False
+
+
+def variables(link: str, visited: str, muted: str, secondary: str) -> dict[str, str]:
+    """The colours of a scheme, by their names in the theme."""
+    brand = {"color-brand-primary": link, "color-brand-content": link, "color-brand-visited": visited}
+    text = {"color-foreground-muted": muted, "color-foreground-secondary": secondary}
+    return brand | text | {"color-api-name": link, "color-api-pre-name": link}
+
+
 html_theme_options = {
     "top_of_page_buttons": [],
-    "light_css_variables": {
-        "color-brand-primary": "#00588a",
-        "color-brand-content": "#00588a",
-        "color-brand-visited": "#5b3a8e",
-        "color-foreground-muted": "#5a5c63",
-        "color-foreground-secondary": "#4a4d55",
-        "color-api-name": "#00588a",
-        "color-api-pre-name": "#00588a",
-    },
-    "dark_css_variables": {
-        "color-brand-primary": "#7cc4f0",
-        "color-brand-content": "#7cc4f0",
-        "color-brand-visited": "#c9a7f5",
-        "color-foreground-muted": "#a3a8b0",
-        "color-foreground-secondary": "#b5bac2",
-        "color-api-name": "#7cc4f0",
-        "color-api-pre-name": "#7cc4f0",
-    },
+    "light_css_variables": variables(link="#00588a", visited="#5b3a8e", muted="#5a5c63", secondary="#4a4d55"),
+    "dark_css_variables": variables(link="#7cc4f0", visited="#c9a7f5", muted="#a3a8b0", secondary="#b5bac2"),
 }

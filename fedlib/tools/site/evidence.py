@@ -1,7 +1,5 @@
 """The measured results, from the files in `figures/reference/evidence`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -9,7 +7,6 @@ from typing import NamedTuple
 import pandas as pd
 
 from fedlib.report.paper import KEY, PAPERS
-from fedlib.report.provenance import git
 from fedlib.studies import layout
 from fedlib.studies.pages import FOLDER
 from fedlib.studies.rows import Row
@@ -33,26 +30,14 @@ class Evidence(NamedTuple):
 
 def read(folder: Path = FOLDER) -> Evidence:
     """Read the evidence from `scoreboard.csv`, `ledger.csv`, `summary.csv`, `differences.csv`, and the studies."""
-    studies = {paper: study(paper) for paper in PAPERS}
-    return Evidence(
-        table(folder / "scoreboard.csv"),
-        pd.read_csv(folder / "ledger.csv", dtype=str, keep_default_na=False),
-        pd.read_csv(folder / "summary.csv").fillna(""),
-        studies,
-        {paper: one.items() for paper, one in studies.items()},
-        {
-            paper: {name: one.says(name) for name in one.shown if (folder / paper / f"{name}.svg").exists()}
-            for paper, one in studies.items()
-        },
-        pd.read_csv(folder / "differences.csv"),
-        folder,
-    )
-
-
-def dates() -> dict[str, str]:
-    """The day of every commit; none outside a checkout."""
-    log = git(FOLDER, "log", "--all", "--format=%H %cs") or ""
-    return dict(line.split() for line in log.splitlines())
+    studies, says = {paper: study(paper) for paper in PAPERS}, {}
+    for paper, one in studies.items():
+        measured = [name for name in one.shown if (folder / paper / f"{name}.svg").exists()]
+        says[paper] = {name: one.says(name) for name in measured}
+    costs = {paper: one.items() for paper, one in studies.items()}
+    ledger = pd.read_csv(folder / "ledger.csv", dtype=str, keep_default_na=False)
+    summary, apart = pd.read_csv(folder / "summary.csv").fillna(""), pd.read_csv(folder / "differences.csv")
+    return Evidence(table(folder / "scoreboard.csv"), ledger, summary, studies, costs, says, apart, folder)
 
 
 def runs(one: Study) -> dict[tuple[str, ...], list[Row]]:

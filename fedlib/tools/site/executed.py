@@ -1,7 +1,5 @@
 """The notebooks as pages: the executed copies of a profile, or the sources of those that were not executed."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import html
@@ -66,7 +64,7 @@ def page(notebook: NotebookNode, name: str, first: str, made: Pages) -> Notebook
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
             cell.source = relink(cell.source, name, "notebooks", made)
-            cell.source = PICTURE.sub(lambda found: picture(found, name, made), cell.source)
+            cell.source = PICTURE.sub(lambda found: picture(*found.groups(), name, made), cell.source)
         elif cell.cell_type == "code":
             cell.outputs = [shown(output, name, made) for output in cell.outputs if output.get("name") != "stderr"]
             tags = cell.metadata.get("tags", [])
@@ -82,11 +80,11 @@ def shown(output: NotebookNode, name: str, made: Pages) -> NotebookNode:
     if data is None:
         return output
     if "text/html" in data:
-        content = PICTURE.sub(lambda found: picture(found, name, made), data["text/html"])
+        content = PICTURE.sub(lambda found: picture(*found.groups(), name, made), data["text/html"])
         output.data = {"text/html": content.replace("<img ", '<img loading="lazy" ')}
     elif "image/png" in data:
         meta = output.metadata.get("image/png", {})
-        address = picture(PICTURE.fullmatch(f"data:image/png;base64,{data['image/png']}"), name, made)  # type: ignore
+        address = picture("png", data["image/png"], name, made)
         alt = html.escape(meta.get("alt") or "Figure drawn by the cell above.")
         width = f' style="width: {meta["width"]}px"' if "width" in meta else ""
         output.data = {"text/html": f'<img loading="lazy" src="{address}" alt="{alt}"{width}>'}
@@ -95,9 +93,9 @@ def shown(output: NotebookNode, name: str, made: Pages) -> NotebookNode:
     return output
 
 
-def picture(found: re.Match[str], name: str, made: Pages) -> str:
-    """An embedded picture as a file of the site; returns its address."""
-    content = base64.b64decode(found[2])
-    file = f"pictures/{hashlib.sha256(content).hexdigest()[:16]}.{found[1]}"
+def picture(kind: str, code: str, name: str, made: Pages) -> str:
+    """An embedded picture, "png" or "jpeg" in base64, as a file of the site; returns its address."""
+    content = base64.b64decode(code)
+    file = f"pictures/{hashlib.sha256(content).hexdigest()[:16]}.{kind}"
     made[EXTRA + file] = content
     return up(name) + file

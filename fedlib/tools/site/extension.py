@@ -1,7 +1,5 @@
 """Sphinx extension: formulas as MathML, docstrings as plain text, code of all modules."""
 
-from __future__ import annotations
-
 import re
 import sys
 from typing import Any

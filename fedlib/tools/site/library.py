@@ -1,7 +1,5 @@
 """The pages of the library: one for each method, and the API by topic."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from pathlib import Path
@@ -83,9 +81,6 @@ API = {  # page: title, purpose, and the names by module
 }
 
 
-# -- methods --------------------------------------------------------------------------------------------------------
-
-
 def source_of(name: str) -> str:
     """The paper of a method, as the first line of its file says."""
     first = (inspect.getmodule(inspect.unwrap(ALGORITHMS[name])).__doc__ or "").splitlines()[0]  # type: ignore[union-attr]
@@ -132,13 +127,9 @@ def methods(evidence: Evidence) -> Pages:
     return made | {"methods/index.md": fill("methods.md", methods=listed)}
 
 
-# -- API ------------------------------------------------------------------------------------------------------------
-
-
 def api() -> Pages:
     """A page for each topic of the API, and their list."""
-    made: Pages = {
-        f"api/{page}.md": fill("api.md", title=title, about=about, modules=modules)
-        for page, (title, about, modules) in API.items()
-    }
-    return made | {"api/index.md": fill("apis.md", pages=API)}
+    made: Pages = {"api/index.md": fill("apis.md", pages=API)}
+    for page, (title, about, modules) in API.items():
+        made[f"api/{page}.md"] = fill("api.md", title=title, about=about, modules=modules)
+    return made

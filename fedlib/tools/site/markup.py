@@ -1,7 +1,5 @@
 """Helpers for pages: Markdown and HTML, links between pages, and the places of repository files on the site."""
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

@@ -3,26 +3,27 @@
 No sentence about a result is typed by hand; all are generated from the files of the evidence.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Hashable, Mapping
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from fedlib.report.output import markdown
 from fedlib.report.paper import KEY, PAPERS, PROTOCOLS, QUANTITIES, QUESTIONS, TITLES, format_pm, readings
+from fedlib.report.provenance import git
 from fedlib.report.style import PALETTE, base_method, data_label, label
 from fedlib.studies.differences import first_protocol, percentages
 from fedlib.studies.layout import item_title, printed_item
 from fedlib.studies.pages import ALT, differences_page, how_near, in_markdown
 from fedlib.studies.rows import Row, path_of
-from fedlib.studies.verdict import shares
-from fedlib.tools.site.evidence import Evidence, counted, dates, names, numbers, runs, side_by_side
+from fedlib.studies.verdict import VERDICTS
+from fedlib.tools.site.evidence import Evidence, counted, names, numbers, runs, side_by_side
 from fedlib.tools.site.markup import EXTRA, ROOT, Pages, anchor, fill, place
 
+PICTURES = "pictures/evidence"  # folder of the figures on the site
 LESSONS = ["First steps <notebooks/00_first_steps>", "Playground <notebooks/playground>"]
 LESSONS += [f"{TITLES[paper]} notebook <notebooks/{i:02d}_{paper}>" for i, paper in enumerate(PAPERS, 1)]
 PROBLEMS = [f"notebooks/{sheet.stem}" for sheet in sorted((ROOT / "notebooks").glob("problems*.ipynb"))]
@@ -37,23 +38,27 @@ TOCTREES = {  # the navigation of the site
 def pages(evidence: Evidence) -> Pages:
     """All pages of results, and their pictures."""
     made: Pages = {}
+    for path in evidence.folder.rglob("*.svg"):
+        made[f"{EXTRA}{PICTURES}/{path.relative_to(evidence.folder).as_posix()}"] = path.read_bytes()
     ledger = evidence.ledger
-    made["ledger.md"] = fill("ledger.md", claims=ledger.to_dict("records"), bar=shares(ledger["verdict"]))
+    made["ledger.md"] = fill("ledger.md", claims=ledger.to_dict("records"), bar=bar(evidence.summary.iloc[-1]))
     made["scoreboard.md"] = scoreboard(evidence, made)
-    says = f"Grey band: {how_near(evidence.board)}"
-    picture = figure(evidence, made, "", "differences", ALT, says=says, up="")
-    made["index.md"] = start(evidence, picture, made)
+    picture = figure(evidence, "", "differences", ALT, says=f"Grey band: {how_near(evidence.board)}", up="")
+    made["index.md"] = start(evidence, picture)
     made["differences.md"] = differences_page(evidence.apart, section, picture)
     for paper in PAPERS:
-        made |= paper_page(evidence, paper)
+        made[f"papers/{paper}.md"] = paper_page(evidence, paper)
+        made[f"{EXTRA}files/{paper}_readings.csv"] = readings(paper).to_csv(index=False).encode()
         claims = ledger[ledger["paper"] == paper].to_dict("records")
         ids = ["", *(claim["id"] for claim in claims), ""]
         for claim, before, after in zip(claims, ids, ids[2:], strict=False):
-            made |= claim_page(evidence, claim, before, after)
+            made[f"claims/{claim['id']}.md"] = claim_page(evidence, claim, before, after)
     return made
 
 
-# -- start ---------------------------------------------------------------------------------------------------------
+def bar(row: Mapping[Hashable, int]) -> dict[str, int]:
+    """The number of claims by verdict, as parts of a bar, from a row of the summary."""
+    return {verdict: row[verdict] for verdict in VERDICTS if row[verdict]}
 
 
 def citation(paper: str) -> str:
@@ -63,35 +68,17 @@ def citation(paper: str) -> str:
     return re.sub(r"\s+", " ", found[1]) if found else ""
 
 
-def start(evidence: Evidence, picture: str, made: Pages) -> str:
+def start(evidence: Evidence, picture: str) -> str:
     """The start page; `picture` is shown beside the score."""
-    ledger, summary = evidence.ledger, evidence.summary
-    cards = [
-        row
-        | {
-            "id": paper,
-            "name": TITLES[paper],
-            "question": QUESTIONS[paper],
-            "answer": (answer := evidence.studies[paper].answer()),
-            "picture": drawing(evidence, paper, answer.figure, made) if answer else "",
-            "alt": evidence.studies[paper].item(answer.figure).alt if answer else "",
-            "bar": shares(ledger.loc[ledger["paper"] == paper, "verdict"]),
-        }
-        for paper, row in zip(PAPERS, summary.to_dict("records"), strict=False)
-    ]
-    return fill(
-        "index.md",
-        total=summary.iloc[-1],
-        claims=ledger.to_dict("records"),
-        bar=shares(ledger["verdict"]),
-        papers=cards,
-        score=markdown(summary),
-        picture=picture,
-        toctrees=TOCTREES,
-    )
-
-
-# -- scoreboard -----------------------------------------------------------------------------------------------------
+    total, cards = evidence.summary.iloc[-1], []
+    for paper, row in zip(PAPERS, evidence.summary.to_dict("records"), strict=False):
+        own, answer = evidence.studies[paper], evidence.studies[paper].answer()
+        card = dict(id=paper, name=TITLES[paper], question=QUESTIONS[paper], answer=answer, bar=bar(row))
+        if answer:
+            card |= dict(picture=drawing(evidence, paper, answer.figure), alt=own.item(answer.figure).alt)
+        cards.append(row | card)
+    shown = dict(total=total, bar=bar(total), claims=evidence.ledger.to_dict("records"), papers=cards, picture=picture)
+    return fill("index.md", **shown, score=markdown(evidence.summary), toctrees=TOCTREES)
 
 
 def shown_number(evidence: Evidence, row: Mapping[Hashable, Any]) -> dict[str, Any]:
@@ -119,7 +106,9 @@ def shown_number(evidence: Evidence, row: Mapping[Hashable, Any]) -> dict[str, A
 
 def scoreboard(evidence: Evidence, made: Pages) -> str:
     """The page of all printed numbers, with the files of the runs behind ours."""
-    days, behind = dates(), {paper: runs(one) for paper, one in evidence.studies.items()}
+    log = git(ROOT, "log", "--all", "--format=%H %cs") or ""  # none outside a checkout
+    days = dict(line.split() for line in log.splitlines())
+    behind = {paper: runs(one) for paper, one in evidence.studies.items()}
     compared = {*percentages(evidence.board).index}
     rows, details = [], {}  # one entry of `details` for all numbers of the same runs and table
     for k, row in enumerate(evidence.board.to_dict("records")):
@@ -154,78 +143,57 @@ def file(paper: str, row: Row, days: dict[str, str], made: Pages) -> dict[str, o
     }
 
 
-# -- papers and claims ----------------------------------------------------------------------------------------------
-
-
 def section(paper: str, item: str) -> str:
     """The address of an item of a paper on the site."""
     return f"papers/{paper}.html#{anchor(item_title(printed_item(item)[0]))}"
 
 
-def drawing(evidence: Evidence, paper: str, item: str, made: Pages) -> str:
-    """The figure of an item as a file of the site, or ""; `paper=""`: a figure of all papers."""
-    source = evidence.folder / paper / f"{item}.svg"
-    if not source.exists():
-        return ""
-    file = "/".join(filter(None, ("pictures/evidence", paper, f"{item}.svg")))
-    made[EXTRA + file] = source.read_bytes()
-    return file
+def drawing(evidence: Evidence, paper: str, item: str) -> str:
+    """The address of the figure of an item, or "" without one; `paper=""`: a figure of all papers."""
+    file = Path(paper, f"{item}.svg")
+    return f"{PICTURES}/{file.as_posix()}" if (evidence.folder / file).exists() else ""
 
 
-def item_figure(evidence: Evidence, paper: str, item: str, made: Pages, title: str = "") -> str:
+def item_figure(evidence: Evidence, paper: str, item: str, title: str = "") -> str:
     """The figure of an item with its sentence; "" if it has not been measured."""
     about, says = evidence.studies[paper].item(item), evidence.says[paper].get(item, "")
-    return figure(evidence, made, paper, item, about.alt or about.title, title, says)
+    return figure(evidence, paper, item, about.alt or about.title, title, says)
 
 
-def hero(evidence: Evidence, paper: str, made: Pages) -> tuple[str, str]:
+def hero(evidence: Evidence, paper: str) -> tuple[str, str]:
     """The figure that represents a paper, the first measured one, and its item; otherwise a sentence and ""."""
     for item, about in evidence.studies[paper].shown.items():
-        if about.drawing and not about.scheme and (shown := item_figure(evidence, paper, item, made, about.title)):
+        if about.drawing and not about.scheme and (shown := item_figure(evidence, paper, item, about.title)):
             return shown, item
     return "No figure has been measured at the paper's size yet.\n", ""
 
 
 def figure(
-    evidence: Evidence, made: Pages, paper: str, item: str, alt: str, title: str = "", says: str = "", up: str = "../"
+    evidence: Evidence, paper: str, item: str, alt: str, title: str = "", says: str = "", up: str = "../"
 ) -> str:
     """A `drawing` with its alternative text, title and sentence, or ""; `up` leads from the page to the start page."""
-    file = drawing(evidence, paper, item, made)
+    file = drawing(evidence, paper, item)
     if not file:
         return ""
-    box = re.search(rb'viewBox="0 0 ([\d.]+) ([\d.]+)"', made[EXTRA + file])  # type: ignore[arg-type]
-    size = [round(4 / 3 * float(side)) for side in box.groups()] if box else [672, 384]
+    text = (evidence.folder / paper / f"{item}.svg").read_text(encoding="utf-8")
+    box = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', text)
+    size = [round(4 / 3 * float(side)) for side in box.groups()]
     return fill("figure.md", file=up + file, alt=alt, title=title, says=says, size=size)
 
 
-def paper_page(evidence: Evidence, paper: str) -> Pages:
-    """The page of a paper, with its pictures."""
-    made: Pages = {}
-    name, study = TITLES[paper], evidence.studies[paper]
-    claims = evidence.ledger[evidence.ledger["paper"] == paper]
+def paper_page(evidence: Evidence, paper: str) -> str:
+    """The page of a paper."""
+    name, claims = TITLES[paper], evidence.ledger[evidence.ledger["paper"] == paper]
     [row] = evidence.summary[evidence.summary["paper"] == name].to_dict("records")
-    picture, on_top = hero(evidence, paper, made)
-    made[f"papers/{paper}.md"] = fill(
-        "paper.md",
-        paper=paper,
-        name=name,
-        number=PAPERS.index(paper) + 1,
-        question=QUESTIONS[paper],
-        answer=study.answer(),
-        citation=citation(paper),
-        row=row,
-        claims=claims.to_dict("records"),
-        bar=shares(claims["verdict"]),
-        hero=picture,
-        agreement=agreement(evidence, paper, made),
-        items=[item_section(evidence, paper, item, made, item == on_top) for item in names(evidence, paper)],
-        readings=readings(paper).to_dict("records"),
-    )
-    made[f"{EXTRA}files/{paper}_readings.csv"] = readings(paper).to_csv(index=False).encode()
-    return made
+    picture, on_top = hero(evidence, paper)
+    shown = dict(paper=paper, name=name, number=PAPERS.index(paper) + 1, citation=citation(paper), row=row)
+    shown |= dict(question=QUESTIONS[paper], answer=evidence.studies[paper].answer(), hero=picture, bar=bar(row))
+    shown |= dict(claims=claims.to_dict("records"), readings=readings(paper).to_dict("records"))
+    items = [item_section(evidence, paper, item, item == on_top) for item in names(evidence, paper)]
+    return fill("paper.md", **shown, agreement=agreement(evidence, paper), items=items)
 
 
-def agreement(evidence: Evidence, paper: str, made: Pages) -> str:
+def agreement(evidence: Evidence, paper: str) -> str:
     """The figure of every measured percentage against the printed one; "" if there is none."""
     own = first_protocol(percentages(evidence.board[evidence.board["paper_id"] == paper]))
     if own.empty:
@@ -235,10 +203,10 @@ def agreement(evidence: Evidence, paper: str, made: Pages) -> str:
     if own[["paper_std", "std"]].gt(0).any(axis=None):
         says += " Bars are standard deviations: horizontal for the printed numbers, vertical for our seeds."
     alt = "A point for each percentage: printed value on the x axis, measured value on the y axis; and the diagonal."
-    return figure(evidence, made, paper, "printed_and_measured", alt, says=says)
+    return figure(evidence, paper, "printed_and_measured", alt, says=says)
 
 
-def item_section(evidence: Evidence, paper: str, item: str, made: Pages, on_top: bool) -> dict[str, object]:
+def item_section(evidence: Evidence, paper: str, item: str, on_top: bool) -> dict[str, object]:
     """The section of an item: title, figure unless it is `on_top` of the page, printed and measured numbers, gaps."""
     title, rows = evidence.studies[paper].item(item).title, numbers(evidence, paper, item)
     title = re.sub(r"^(Tables?|Figs?\.|Eqs?\.) [^:]{1,12}: ", "", title) if title != item else ""
@@ -249,7 +217,7 @@ def item_section(evidence: Evidence, paper: str, item: str, made: Pages, on_top:
     return {
         "heading": item_title(item),
         "title": title[:1].upper() + title[1:],
-        "picture": "" if on_top else item_figure(evidence, paper, item, made),
+        "picture": "" if on_top else item_figure(evidence, paper, item),
         "table": wide,
         "places": [(place, len(list(same))) for place, same in places],
         "state": state(evidence, paper, item),
@@ -275,9 +243,8 @@ def state(evidence: Evidence, paper: str, item: str) -> str:
     return text
 
 
-def claim_page(evidence: Evidence, claim: dict[str, str], before: str, after: str) -> Pages:
+def claim_page(evidence: Evidence, claim: dict[str, str], before: str, after: str) -> str:
     """The page of a claim: its text, predicate, verdict, figure, and the numbers that it needs."""
-    made: Pages = {}
     paper, item = claim["paper"], claim["figure"]
     own = evidence.studies[paper]
     cells = [cell for one in own.claims if one.id == claim["id"] for cell in own.needed(one)]
@@ -288,14 +255,6 @@ def claim_page(evidence: Evidence, claim: dict[str, str], before: str, after: st
         for row in numbers(evidence, paper, one).assign(paper_id=paper, item=one).to_dict("records")
         if tuple(row[name] for name in KEY) in keys
     ]
-    made[f"claims/{claim['id']}.md"] = fill(
-        "claim.md",
-        claim=claim,
-        title=item_title(item),
-        needed=len(keys),
-        rows=rows,
-        picture=item_figure(evidence, paper, item, made, own.item(item).title),
-        before=before,
-        after=after,
-    )
-    return made
+    picture, title = item_figure(evidence, paper, item, own.item(item).title), item_title(item)
+    around = {"before": before, "after": after}
+    return fill("claim.md", claim=claim, title=title, needed=len(keys), rows=rows, picture=picture, **around)

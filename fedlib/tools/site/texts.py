@@ -1,7 +1,5 @@
 """Pages written by hand: use, contributing, changes, the pages in `pages/`, and the glossary."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
