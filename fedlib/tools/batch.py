@@ -21,6 +21,7 @@ import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, nullcontext, suppress
+from io import TextIOBase
 from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple, TextIO
@@ -214,7 +215,7 @@ def run_all(jobs: list[Job], at_once: int = 1) -> int:
     return done.count(False)
 
 
-class Line:
+class Line(TextIOBase):
     """A file that shows the last line written to it: in place on a terminal, else as a new line every 30 s."""
 
     def __init__(self, name: str, position: int):
@@ -229,9 +230,6 @@ class Line:
         elif last and perf_counter() - self.shown_at > SECONDS:
             print(f"{self.name}: {last}", file=sys.stderr, flush=True)
             self.shown_at = perf_counter()
-
-    def flush(self) -> None:
-        """Do nothing: nothing is buffered."""
 
     def close(self) -> None:
         """Remove the line from the terminal."""
@@ -253,20 +251,10 @@ def execute(job: Job, console: TextIO | None = None) -> str | None:
             print(f"{job.target} is being made by another process; waiting for it.", file=console, flush=True)
             lock.acquire()
         remove_unfinished(job.target.parent)
-        folder = {"metadata": {"path": str(job.source.parent)}}  # `cwd` would move this process, too
-        papermill.execute_notebook(
-            job.source,
-            job.target,
-            parameters=job.parameters,
-            resources=folder,
-            kernel_name="python3",
-            language="python",
-            kernel_manager_class=RunningPython,
-            start_timeout=START_TIMEOUT,
-            progress_bar={"file": console},
-            stderr_file=console,
-            coalesce_streams=True,
-        )
+        options = dict(language="python", kernel_name="python3", kernel_manager_class=RunningPython)
+        options |= dict(start_timeout=START_TIMEOUT, stderr_file=console, progress_bar={"file": console})
+        options["resources"] = {"metadata": {"path": str(job.source.parent)}}  # `cwd` would move this process, too
+        papermill.execute_notebook(job.source, job.target, job.parameters, coalesce_streams=True, **options)
     except papermill.PapermillExecutionError as error:
         message = str(error.evalue).strip().split("\n")[0]
         return f"cell In [{error.exec_count}] raised {error.ename}: {message}"

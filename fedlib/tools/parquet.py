@@ -40,11 +40,7 @@ COLUMNS = {  # name: (type in Croissant, whether it is a list, description)
     "bytes_down": ("sc:Integer", False, "bytes from the server to the clients, in all rounds"),
     "bytes_up": ("sc:Integer", False, "bytes from the clients to the server, in all rounds"),
     "kept": ("sc:Text", False, "further values of the run, or those of the measurement, as JSON"),
-    "diverged": (
-        "sc:Integer",
-        False,
-        "round in which the loss was no longer finite; missing if the run did not diverge",
-    ),
+    "diverged": ("sc:Integer", False, "round in which the loss was no longer finite; missing if it did not diverge"),
     "seconds": ("sc:Float", False, "duration on the machine that ran it; not comparable between rows"),
     "device": ("sc:Text", False, "cpu or cuda"),
     "machine": ("sc:Text", False, "operating system and processor, or GPU"),

@@ -71,9 +71,7 @@ def main() -> int:
     exporter = SlidesExporter(config=EXPORT | LOOKS, filters={"markdown2html": markdown_to_html}, **no_code)
     for source in sources:
         text, _ = exporter.from_notebook_node(slides_of(nbformat.read(source, 4)))
-        (folder / "slides").mkdir(exist_ok=True)
-        write_text(folder / "slides" / f"{source.stem}.slides.html", text)
-        print(folder / "slides" / f"{source.stem}.slides.html")
+        print(write_text(folder / "slides" / f"{source.stem}.slides.html", text))
     return 0
 
 
