@@ -68,8 +68,7 @@ def done(study: Study, folder: Path) -> Study:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(runner, "check_clean", lambda: "0123")
         jobs = runner.missing([study], folder=folder / "rows")
-        told = folder / "rows", folder / "store", lambda text: None
-        assert runner.work(jobs, time.time() + 600, *told) == len(jobs) > 0
+        assert runner.work(jobs, time.time() + 600, folder / "rows", folder / "store") == len(jobs) > 0
     return study.replace(rows=rows.read(study.paper, folder / "rows"))
 
 

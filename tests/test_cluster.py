@@ -200,7 +200,7 @@ def test_evidence_from_the_cluster_is_that_of_one_machine(nodes, tmp_path, monke
     assert len(jobs) == 2 + 1
     later = time.time() + 600
     assert runner.in_batches(jobs, ADDRESS, later, tmp_path / "rows", tmp_path / "store") == 3
-    assert runner.work(jobs, later, tmp_path / "alone", tmp_path / "other", lambda text: None) == 3
+    assert runner.work(jobs, later, tmp_path / "alone", tmp_path / "other") == 3
     both = [rows.read("pfedsim", tmp_path / name) for name in ("rows", "alone")]
     clock = {"seconds", "seconds_of_rounds"}
     facts = [{key: {k: v for k, v in row.facts.items() if k not in clock} for key, row in one.items()} for one in both]

@@ -47,8 +47,8 @@ def fedper(smoke):
     return next(cell.tasks[0] for cell in smoke.cells if (cell.item, cell.method) == ("table3", "fedper"))
 
 
-def work_in(folder, jobs, say=print):
-    return work(jobs, time.time() + 600, folder, folder / "store", say)
+def work_in(folder, jobs):
+    return work(jobs, time.time() + 600, folder, folder / "store")
 
 
 def test_a_row_says_what_the_run_says(smoke, tmp_path):
@@ -116,16 +116,15 @@ def test_few_train_images_come_with_as_large_a_share_of_the_test_images(tiny, mo
     assert len({x.tobytes() for x in some.x}) == 30
 
 
-def test_what_is_missing_is_run_once_and_nothing_else(smoke, tmp_path):
+def test_what_is_missing_is_run_once_and_nothing_else(smoke, tmp_path, capsys):
     cells = [cell for cell in smoke.cells if (cell.item, cell.method) in KINDS]
     small = smoke.replace(cells=cells)
     jobs = missing([small], folder=tmp_path)
     assert len(jobs) == 5  # two methods at two alphas, and one measurement
-    said = []
-    assert work_in(tmp_path, jobs, said.append) == 5
+    assert work_in(tmp_path, jobs) == 5
     assert missing([small], folder=tmp_path) == []
-    assert work_in(tmp_path, jobs, said.append) == 0
-    assert len(said) == 5
+    assert work_in(tmp_path, jobs) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 5
     measured = small.replace(rows=rows.read("pfedsim", tmp_path)).measured()
     assert len(measured) == len(cells)
     assert not measured["changed"].any()
@@ -149,8 +148,7 @@ def test_the_missing_runs_of_one_name(smoke, tmp_path):
 
 def test_a_job_that_another_process_does_is_left_to_it(smoke, tmp_path):
     job = missing([smoke], ["table3"], tmp_path)[0]
-    with runner._alone(job, tmp_path / "store") as free:
-        assert free
+    with runner._lock(job, tmp_path / "store"):
         assert work_in(tmp_path, [job]) == 0
     assert work_in(tmp_path, [job]) == 1
 
@@ -189,7 +187,7 @@ def test_a_run_needs_its_public_images_too(monkeypatch, tmp_path):
     assert here(TASK._replace(public=(absent, 0.5)))
 
 
-def test_a_run_that_fails_is_told_and_the_others_are_done(smoke, tmp_path, monkeypatch):
+def test_a_run_that_fails_is_told_and_the_others_are_done(smoke, tmp_path, monkeypatch, capsys):
     bad, *good = missing([smoke], ["table3"], tmp_path)[:3]
 
     def perform_some(job, *given):
@@ -198,10 +196,9 @@ def test_a_run_that_fails_is_told_and_the_others_are_done(smoke, tmp_path, monke
         return perform(job, *given)
 
     monkeypatch.setattr(runner, "perform", perform_some)
-    said = []
     with pytest.raises(ValueError, match="1 of 3 runs have failed"):
-        work_in(tmp_path, [bad, *good], said.append)
-    assert f"{bad.name} has failed: RuntimeError: no weights" in said
+        work_in(tmp_path, [bad, *good])
+    assert f"{bad.name} has failed: RuntimeError: no weights\n" in capsys.readouterr().out
     assert {*rows.read("pfedsim", tmp_path)} == {(job.task.name, job.seed) for job in good}
 
 
@@ -227,7 +224,7 @@ def rechecked(smoke, tmp_path, monkeypatch):
 
         monkeypatch.setattr(recheck, "unpack", lambda commit, folder: asked.append(commit))
         monkeypatch.setattr(recheck, "outcomes", short_runs)
-        return *recheck.recheck(["pfedsim"], 1, tmp_path, lambda text: None), asked
+        return *recheck.recheck(["pfedsim"], 1, tmp_path), asked
 
     monkeypatch.setattr(recheck, "check_clean", lambda: "89ab")
     monkeypatch.setattr(recheck, "study", lambda paper: smoke)
@@ -310,10 +307,10 @@ def test_the_rows_that_are_committed_can_be_read():
 
 def work_on_some(tell, folder, store):
     """What `python -m fedlib.studies run` does, with some of its runs; tells what it says."""
-    runner.check_clean = lambda: "0123"
+    runner.check_clean, runner.print = (lambda: "0123"), (lambda text, flush: tell(text))
     smoke = study("pfedsim", "smoke")
     cells = [cell for cell in smoke.cells if cell.item == "table3" and cell.method in KILLED]
-    work(missing([smoke.replace(cells=cells)], folder=folder), time.time() + 600, folder, store, tell)
+    work(missing([smoke.replace(cells=cells)], folder=folder), time.time() + 600, folder, store)
 
 
 @pytest.mark.slow

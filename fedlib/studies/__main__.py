@@ -1,7 +1,5 @@
 """Evidence from the command line: `python -m fedlib.studies run`, `recheck` and `report`."""
 
-from __future__ import annotations
-
 import argparse
 import re
 import signal

@@ -82,18 +82,16 @@ def numbers_of(item: str, method: str, dataset: str, setting: str, metric: str =
     return lambda numbers, *parts: numbers(*identity.format(*parts).split("|"))
 
 
-def lead(numbers: Numbers, item: str, method: str, rivals: Collection[str], column: Sequence[str]) -> Number:
-    """The number of a method minus the largest of its rivals; `column`: data set, setting and, if given, metric."""
+Column = Sequence[str]  # data set, setting and, if given, metric
+
+
+def lead(numbers: Numbers, item: str, method: str, rivals: Collection[str], column: Column) -> Number:
+    """The number of a method minus the largest of its rivals in a column of a table."""
     return numbers(item, method, *column) - largest(numbers(item, rival, *column) for rival in rivals)
 
 
 def leads(
-    numbers: Numbers,
-    item: str,
-    method: str,
-    rivals: Collection[str],
-    columns: Iterable[Sequence[str]],
-    least: float = 0,
+    numbers: Numbers, item: str, method: str, rivals: Collection[str], columns: Iterable[Column], least: float = 0
 ) -> list[Case]:
     """The lead of a method in every column; it must be larger than `least`."""
     return [Case(" ".join(column), lead(numbers, item, method, rivals, column) - least) for column in columns]

@@ -1,7 +1,5 @@
 """Estimated cost of a run on this machine: training samples times seconds per sample."""
 
-from __future__ import annotations
-
 import time
 from functools import lru_cache
 
@@ -11,23 +9,15 @@ import torch.nn.functional as F
 
 from fedlib.models import MODELS, Architecture, architectures, build
 from fedlib.studies.tasks import Images, Run, Task, images
+from fedlib.studies.timing import threads
 
 PROBE_HOURS = 0.05  # estimate for a measurement
 OVERHEAD = 1.2  # factor for evaluation and server
-PASSES = {  # time of a round relative to FedAvg's with the same epochs, from rows or on `digits`; default: 1
-    "fccl": 2.7,
-    "fedalt": 1.4,
-    "fedamp": 1.2,
-    "fedap": 1.5,
-    "feddyn": 1.2,
-    "fedkemf": 3.3,
-    "fedmd": 3.9,
-    "fedsimsup": 1.6,
-    "pfedbayes": 1.3,
-    "pfedhr": 6.0,  # 9 with M1 alone, 4 with M1 to M4
-    "pfedmb": 1.7,
-    "pfedme": 4.1,
-}
+# Time of a round relative to FedAvg's with the same epochs, from rows or on `digits`; default: 1.
+PASSES = dict(
+    fccl=2.7, fedalt=1.4, fedamp=1.2, fedap=1.5, feddyn=1.2, fedkemf=3.3, fedmd=3.9, fedsimsup=1.6, pfedbayes=1.3
+)
+PASSES |= dict(pfedhr=6.0, pfedmb=1.7, pfedme=4.1)  # pFedHR: 9 with M1 alone, 4 with M1 to M4
 STEPS, BATCH = 4, 32
 ENOUGH = 0.2  # seconds of all timed steps
 SIZES = {  # images, shape, classes
@@ -70,18 +60,14 @@ def _size(source: Images) -> tuple[int, tuple[int, ...], int]:
 
 
 @lru_cache
+@threads(1)
 def seconds_per_sample(network: Architecture, shape: tuple[int, ...], n_classes: int) -> float:
     """Seconds of a training step per image on one core: the shortest of at most `STEPS` steps."""
     builder = MODELS["mobilenetv2"] if network.name == "mobilenetv2_pretrained" else network.build  # as fast
     model = build(network.name, builder, shape, n_classes, seed=0)
-    x, y = torch.randn(BATCH, *shape), torch.zeros(BATCH, dtype=torch.int64)
-    threads, taken = torch.get_num_threads(), []
-    torch.set_num_threads(1)
-    try:
-        while len(taken) < STEPS and sum(taken) < ENOUGH:
-            start = time.thread_time()  # without the time of other processes
-            F.cross_entropy(model.net(x), y).backward()
-            taken.append(time.thread_time() - start)
-    finally:
-        torch.set_num_threads(threads)
+    x, y, taken = torch.randn(BATCH, *shape), torch.zeros(BATCH, dtype=torch.int64), []
+    while len(taken) < STEPS and sum(taken) < ENOUGH:
+        start = time.thread_time()  # without the time of other processes
+        F.cross_entropy(model.net(x), y).backward()
+        taken.append(time.thread_time() - start)
     return min(taken) / BATCH

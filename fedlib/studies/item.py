@@ -6,15 +6,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
+from math import nan
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from matplotlib.figure import Figure
+
 from fedlib.report.paper import PROTOCOLS
-from fedlib.studies.rows import Row, kept
+from fedlib.studies.rows import Row
 from fedlib.studies.tasks import Images, Task
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from fedlib.studies.study import Study
 
 Key = tuple[str, str, str, str, str]  # item, method, dataset, setting, metric
@@ -84,7 +85,7 @@ class Cell(NamedTuple):
 
     def number(self, *rows: Row) -> float:
         """The number, from one row of each task."""
-        return kept(self.read, rows[0]) if isinstance(self.read, str) else self.read(*rows)
+        return float(rows[0].kept.get(self.read, nan)) if isinstance(self.read, str) else self.read(*rows)
 
     @property
     def stand_in(self) -> str:

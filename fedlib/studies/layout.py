@@ -88,12 +88,9 @@ def parts_of(setting: str) -> dict[str, str]:
 def _parts(key: Sequence[str], rows: str) -> tuple[str, list[str]]:
     """Row of a number, and the words that name its column."""
     method, dataset, setting, metric = map(str, key)
-    parts = dict(part.split("=", 1) if "=" in part else (part, "") for part in setting.split(";") if part)
-    names = {
-        "dataset": data_label(dataset),
-        "method": method if method in QUANTITIES else label(method),
-        "metric": metric,
-    }
+    parts = dict(part.partition("=")[::2] for part in setting.split(";") if part)  # value by name
+    shown = method if method in QUANTITIES else label(method)
+    names = {"dataset": data_label(dataset), "method": shown, "metric": metric}
     row = parts.pop(rows, "") or names.pop(rows, "")
     words = [setting_label(f"{name}={value}") if value else name for name, value in parts.items()]
     return row, [*(word for word in names.values() if word not in ("", "accuracy")), *words]

@@ -1,7 +1,5 @@
 """Tables, figures, ledger and scoreboard of all papers, made from the rows of evidence."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable
@@ -70,11 +68,10 @@ def differences_page(frame: pd.DataFrame, link: Callable[[str, str], str], pictu
 
     `link(paper, item)` is the address of a table or a control.
     """
-    names = [f"{TITLES[paper]}, {item_title(item)}" for paper, item in frame[["paper_id", "item"]].to_numpy()]
-    links = map(link, frame["paper_id"], frame["item"])
-    shown = pd.DataFrame({"table": [f"[{name}]({where})" for name, where in zip(names, links, strict=True)]})
-    shown = shown.assign(measured=frame["measured"], apart=frame["apart"], farthest=frame["name"].map(plain))
-    shown = shown.assign(printed=frame["paper"], ours=frame["value"], difference=frame["difference"])
+    keys = frame[["paper_id", "item"]].to_numpy()
+    tables = [f"[{TITLES[paper]}, {item_title(item)}]({link(paper, item)})" for paper, item in keys]
+    shown = frame.assign(table=tables, farthest=frame["name"].map(plain), printed=frame["paper"], ours=frame["value"])
+    shown = shown[["table", "measured", "apart", "farthest", "printed", "ours", "difference"]]
     sections: dict[str, dict[str, list[str]]] = {}
     for paper, item, says in frame[["paper_id", "item", "says"]].to_numpy():
         _, *lines = in_markdown(says, partial(link, paper))
@@ -107,7 +104,13 @@ def build(folder: Path = FOLDER) -> pd.DataFrame:
     with mpl.rc_context():
         use_style()
         _save(all_differences(whole), folder / "differences")
-    _write_differences(apart, whole, folder)
+
+    def link(paper: str, item: str) -> str:  # to the figure, or to the table without one
+        kinds = (kind for kind in ("svg", "md") if (folder / paper / f"{item}.{kind}").exists())
+        return f"{paper}/{item}.{next(kinds)}"
+
+    picture = f"![{ALT}](differences.svg)\n\n*Grey band: {how_near(whole)}*"
+    _write(apart, folder / "differences", differences_page(apart, link, picture))
     for name, table in (("scoreboard", whole), ("ledger", ledger), ("items", items)):
         _write(table, folder / name)
     parts = [(TITLES[p], whole[whole["paper_id"] == p], ledger[ledger["paper"] == p]) for p in PAPERS]
@@ -210,17 +213,6 @@ def _write(frame: pd.DataFrame, path: Path, text: str = "") -> None:
     """Write a table as CSV and as Markdown, the latter with its head or as `text`."""
     head = HEADS.get(path.name, "").rstrip()
     write_table(path, frame, text or markdown(with_deviations(frame), head, missing=""), digits=6)
-
-
-def _write_differences(frame: pd.DataFrame, board: pd.DataFrame, folder: Path) -> None:
-    """Write the differences as CSV, and as Markdown with links to figures, or to tables without a figure."""
-
-    def link(paper: str, item: str) -> str:
-        kinds = (kind for kind in ("svg", "md") if (folder / paper / f"{item}.{kind}").exists())
-        return f"{paper}/{item}.{next(kinds)}"
-
-    picture = f"![{ALT}](differences.svg)\n\n*Grey band: {how_near(board)}*"
-    _write(frame, folder / "differences", differences_page(frame, link, picture))
 
 
 def _save(figure: Figure, path: Path) -> None:

@@ -6,8 +6,6 @@ agree to the bit, the row gets the fingerprint of today's code and a note of the
 completely, and compared with its row: it may differ on another type of processor, because rounding does.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import os
@@ -16,7 +14,7 @@ import sys
 import tarfile
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -44,9 +42,7 @@ def device(row: rows.Row) -> str:
     return row.facts.get("config", {}).get("device", "cpu")
 
 
-def recheck(
-    papers: Sequence[str], rounds: int = 4, folder: Path = rows.FOLDER, say: Callable[[str], None] = print
-) -> tuple[int, int]:
+def recheck(papers: Sequence[str], rounds: int = 4, folder: Path = rows.FOLDER) -> tuple[int, int]:
     """Compare `rounds` rounds of the rows of older code; returns the numbers of rows that agree and that do not.
 
     With four rounds, methods with two phases reach the second one. Rows that do not agree need `--stale` runs.
@@ -72,7 +68,7 @@ def recheck(
                 today, known = now[short], then[short] if run else trial.values(dict(row.facts))
                 same = known is not None and today == known
                 agree, differ = agree + same, differ + (not same)
-                say(f"{paper}: {task.name}, seed {row.seed}: {'agrees' if same else 'DIFFERS'}")
+                print(f"{paper}: {task.name}, seed {row.seed}: {'agrees' if same else 'DIFFERS'}")
                 if same:
                     about = {"commit": head, "rounds": rounds if run else None}
                     rows.write(paper, {**row.facts, "code": rows.code(task, row), "rechecked": about}, folder)
@@ -90,15 +86,11 @@ def unpack(commit: str, folder: Path) -> None:
 
 def outcomes(code: Path, paper: str, rounds: int, wanted: Sequence[Short]) -> dict[Short, object]:
     """Values of short runs with the library in a folder; None for a run that it does not know."""
+    runs = [str(word) for one in wanted for word in one]
+    command = [sys.executable, "-P", trial.__file__, paper, str(rounds), *runs]
     with tempfile.TemporaryDirectory() as store:
-        done = subprocess.run(
-            [sys.executable, "-P", trial.__file__, paper, str(rounds), *(str(word) for one in wanted for word in one)],
-            env=os.environ | {"PYTHONPATH": str(code), "FEDLIB_RUNS": store},
-            cwd=code,
-            stdout=subprocess.PIPE,
-            text=True,
-            check=False,
-        )
+        own = os.environ | {"PYTHONPATH": str(code), "FEDLIB_RUNS": store}
+        done = subprocess.run(command, env=own, cwd=code, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode:
         raise ValueError(f"the short runs with the code in {code} have failed; their messages are above.")
     lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]

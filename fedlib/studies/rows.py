@@ -1,7 +1,5 @@
 """Evidence: one small JSON file for each finished run or measurement of a study."""
 
-from __future__ import annotations
-
 import json
 import platform
 from collections.abc import Mapping
@@ -66,7 +64,30 @@ class Row(Evaluations):
 
 def row_of(task: Task, seed: int, result: RunResult | Kept, seconds: float = 0.0) -> Row:
     """Row of a finished run, or of a measurement with its duration (`seconds`), without provenance."""
-    return Row(task.name, seed, _found(task, seed, result, seconds) | {"commit": None})
+    facts: dict[str, Any] = {"task": task.name, "seed": seed, "commit": None}
+    if isinstance(task, Probe):
+        assert isinstance(result, Mapping)
+        return Row(task.name, seed, facts | {"seconds": round(seconds, 2), "kept": dict(result)})
+    assert isinstance(result, RunResult)
+    seconds = round(float(result.rounds["seconds"].sum()), 2)
+    frame, evaluations = result.accuracy, []
+    for (done, when), rows in frame.groupby(["round", "when"], sort=False):
+        correct = (rows["accuracy"] * rows["n_test"] / 100).round().astype(int).tolist()
+        loss = float(np.average(rows["loss"], weights=rows["n_test"]))
+        evaluations.append({"round": int(done), "when": when, "correct": correct, "loss": _finite(loss)})
+    train_loss = [_finite(value) for value in result.rounds["train_loss"]]
+    facts |= {
+        "config": dict(result.config),
+        "when": result.when,
+        "n_test": frame.drop_duplicates("client")["n_test"].tolist(),
+        "evaluations": evaluations,
+        "seconds": seconds,
+        "seconds_of_rounds": seconds,
+        "train_loss": train_loss[:: max(1, len(train_loss) // 50)],
+        **result.rounds[["bytes_down", "bytes_up"]].sum().astype(int).to_dict(),
+        "kept": dict(task.keep(result)) if task.keep else {},
+    }
+    return Row(task.name, seed, facts)
 
 
 def facts_of(task: Task, seed: int, result: RunResult | Kept, seconds: float = 0.0) -> dict[str, Any]:
@@ -77,37 +98,6 @@ def facts_of(task: Task, seed: int, result: RunResult | Kept, seconds: float = 0
     machine = f"{platform.system()} {platform.machine()}, {processor(device)}"
     facts |= {"format": FORMAT, "code": code(task, row), "machine": machine}
     return {**row.facts, **facts}
-
-
-def _found(task: Task, seed: int, result: RunResult | Kept, seconds: float) -> dict[str, Any]:
-    facts: dict[str, Any] = {"task": task.name, "seed": seed}
-    if isinstance(task, Probe):
-        assert isinstance(result, Mapping)
-        return facts | {"seconds": round(seconds, 2), "kept": dict(result)}
-    assert isinstance(result, RunResult)
-    seconds = round(float(result.rounds["seconds"].sum()), 2)
-    frame, evaluations = result.accuracy, []
-    for (done, when), rows in frame.groupby(["round", "when"], sort=False):
-        correct = (rows["accuracy"] * rows["n_test"] / 100).round().astype(int).tolist()
-        loss = float(np.average(rows["loss"], weights=rows["n_test"]))
-        evaluations.append({"round": int(done), "when": when, "correct": correct, "loss": _finite(loss)})
-    train_loss = [_finite(value) for value in result.rounds["train_loss"]]
-    return facts | {
-        "config": dict(result.config),
-        "when": result.when,
-        "n_test": frame[frame["round"] == frame["round"].iloc[0]].drop_duplicates("client")["n_test"].tolist(),
-        "evaluations": evaluations,
-        "seconds": seconds,
-        "seconds_of_rounds": seconds,
-        "train_loss": train_loss[:: max(1, len(train_loss) // 50)],
-        **result.rounds[["bytes_down", "bytes_up"]].sum().astype(int).to_dict(),
-        "kept": dict(task.keep(result)) if task.keep else {},
-    }
-
-
-def kept(name: str, row: Row) -> float:
-    """A kept value of a row; NaN if there is none."""
-    return float(row.kept.get(name, np.nan))
 
 
 def _finite(loss: float) -> float | None:

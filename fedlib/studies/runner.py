@@ -1,14 +1,11 @@
 """Runner of the missing runs of studies, most claims per hour first; it writes a row for each finished run."""
 
-from __future__ import annotations
-
 import math
 import multiprocessing
 import os
 import time
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,8 +21,10 @@ from fedlib.studies.cost import hours
 from fedlib.studies.item import tasks_of
 from fedlib.studies.study import Study, study
 from fedlib.studies.tasks import Probe, Run, Task, here
+from fedlib.studies.timing import threads
 
 BATCH = 64  # runs on a cluster or GPU between two checks of the deadline
+Store = str | Path | None  # folder of the run store, as in `fl.run`
 
 
 class Job(NamedTuple):
@@ -51,41 +50,35 @@ def missing(
     Seed 0 of all jobs comes before seed 1. The jobs of a seed are in the order of claims, beginning with the claim that
     needs the least time, followed by jobs of no claim; substitute data and the paper's own are counted separately.
     """
-    jobs: dict[tuple[str, str, int], Job] = {}
     groups: list[tuple[int, float, list[Job]]] = []
     for one in studies:
-        done = rows.read(one.paper, folder)
+        done, jobs = rows.read(one.paper, folder), {}
         chosen = tasks_of(cell for cell in one.cells if not items or cell.item in items)
         chosen |= {key: task for key, task in tasks_of(one.cells).items() if key[0] in items}
-        for (name, seed), task in chosen.items():
-            row = done.get((name, seed))
+        for key, task in chosen.items():
+            row = done.get(key)
             wanted = row is None or (stale and rows.changed(task, row))
             if wanted and here(task) and (items or not (isinstance(task, Run) and task.timed)):
-                jobs[one.paper, name, seed] = Job(one.paper, task, seed)
+                jobs[key] = Job(one.paper, task, key[1])
         for cells in [*map(one.needed, one.claims), one.cells]:
-            by_seed = defaultdict(list)
             for official in (False, True):
                 kind = [cell._replace(tasks=cell.official if official else cell.tasks, official=()) for cell in cells]
-                for name, seed in tasks_of(kind):
-                    if (one.paper, name, seed) in jobs:
-                        by_seed[seed, official].append(jobs[one.paper, name, seed])
-            for (seed, _), todo in by_seed.items():
-                cost = math.inf if cells is one.cells else sum(hours(job.task) for job in todo)
-                groups.append((seed, cost, todo))
+                own = [jobs[key] for key in tasks_of(kind) if key in jobs]
+                for seed in dict.fromkeys(job.seed for job in own):
+                    todo = [job for job in own if job.seed == seed]
+                    cost = math.inf if cells is one.cells else sum(hours(job.task) for job in todo)
+                    groups.append((seed, cost, todo))
     ordered = sorted(groups, key=lambda group: group[:2])
     return [*{(job.paper, job.task.name, job.seed): job for _, _, group in ordered for job in group}.values()]
 
 
-def perform(job: Job, store: str | Path | None = None, report: Callable[[int], None] | bool = False) -> dict[str, Any]:
+@threads(1)  # also for the kept values of a row
+def perform(job: Job, store: Store = None, report: Callable[[int], None] | bool = False) -> dict[str, Any]:
     """Run a job, from its last checkpoint if there is one, and return the content of its row."""
-    start, task, threads = time.perf_counter(), job.task, torch.get_num_threads()
-    torch.set_num_threads(1)  # also for the kept values of a row
-    try:
-        if isinstance(task, Probe):
-            return rows.facts_of(task, job.seed, task.measure(job.seed, *task.arguments), time.perf_counter() - start)
-        return rows.facts_of(task, job.seed, fl.run(**task.arguments(job.seed), progress=report, store=store))
-    finally:
-        torch.set_num_threads(threads)
+    start, task = time.perf_counter(), job.task
+    if isinstance(task, Probe):
+        return rows.facts_of(task, job.seed, task.measure(job.seed, *task.arguments), time.perf_counter() - start)
+    return rows.facts_of(task, job.seed, fl.run(**task.arguments(job.seed), progress=report, store=store))
 
 
 def check_clean() -> str:
@@ -99,32 +92,32 @@ def check_clean() -> str:
 
 
 def work(
-    jobs: Sequence[Job],
-    deadline: float,
-    folder: Path = rows.FOLDER,
-    store: str | Path | None = None,
-    say: Callable[[str], None] = print,
-    again: bool = False,
+    jobs: Sequence[Job], deadline: float, folder: Path = rows.FOLDER, store: Store = None, again: bool = False
 ) -> int:
     """Do the jobs one after the other until the deadline; returns the number of written rows.
 
     Jobs that another process does or has done are skipped, and so are failed ones, which raise `ValueError` at the end.
     """
     written, failed, head = 0, 0, check_clean()
+
+    def stop_in_time(done: int) -> None:
+        if time.time() >= deadline:
+            raise OutOfTime
+
     for job in jobs:
         if time.time() >= deadline:
             break
-        with _alone(job, store) as free:
+        with suppress(Timeout), _lock(job, store).acquire(timeout=0):
             row = rows.read_one(job.paper, job.task, job.seed, folder)
-            if not free or (row is not None and not (again and rows.changed(job.task, row))):
+            if row is not None and not (again and rows.changed(job.task, row)):
                 continue
-            say(f"{job.name}: about {60 * hours(job.task):.0f} min")
+            print(f"{job.name}: about {60 * hours(job.task):.0f} min", flush=True)
             try:
-                facts = perform(job, store, _until(deadline))
+                facts = perform(job, store, stop_in_time)
             except OutOfTime:
                 raise
             except Exception as error:  # the others may still work
-                say(f"{job.name} has failed: {type(error).__name__}: {error}")
+                print(f"{job.name} has failed: {type(error).__name__}: {error}", flush=True)
                 failed += 1
                 continue
             if check_clean() != head:
@@ -140,34 +133,15 @@ class OutOfTime(Exception):
     """The budget is spent; the run in progress continues from its last checkpoint next time."""
 
 
-def _until(deadline: float) -> Callable[[int], None]:
-    def report(done: int) -> None:
-        if time.time() >= deadline:
-            raise OutOfTime
-
-    return report
-
-
-@contextmanager
-def _alone(job: Job, store: str | Path | None) -> Iterator[bool]:
-    """Lock a job; True if no other process on this machine does it."""
+def _lock(job: Job, store: Store) -> FileLock:
+    """The lock of a job, held by the process on this machine that does it."""
     locks = store_root(store) / "evidence"
     locks.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(locks / f"{job.paper}-{job.task.name}-s{job.seed}.lock")
-    with suppress(Timeout):
-        lock.acquire(timeout=0)
-    try:
-        yield lock.is_locked
-    finally:
-        lock.release()
+    return FileLock(locks / f"{job.paper}-{job.task.name}-s{job.seed}.lock")
 
 
 def in_batches(
-    jobs: Sequence[Job],
-    address: str | None,
-    deadline: float,
-    folder: Path = rows.FOLDER,
-    store: str | Path | None = None,
+    jobs: Sequence[Job], address: str | None, deadline: float, folder: Path = rows.FOLDER, store: Store = None
 ) -> int:
     """Do the runs, `BATCH` at a time, on a Ray cluster or on the GPU of this machine; returns the number of rows.
 
@@ -236,6 +210,6 @@ def evidence(
 def _worker(papers: Sequence[str], items: Collection[str], stale: bool, deadline: float) -> None:
     todo = missing([study(paper) for paper in papers], items, stale=stale)
     try:
-        work(todo, deadline, say=lambda text: print(text, flush=True), again=stale)
+        work(todo, deadline, again=stale)
     except OutOfTime:
         print("the time is spent; the run in progress continues from its checkpoint next time.")

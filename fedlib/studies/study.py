@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
-import torch
+from matplotlib.figure import Figure
 
 import fedlib as fl
 from fedlib.checks import check_choice, check_count
@@ -28,10 +28,8 @@ from fedlib.studies.differences import POINTS, differences, named
 from fedlib.studies.item import Answer, Cell, Item, Unmeasured, cells_of, enough, replaced, tasks_of
 from fedlib.studies.rows import Row
 from fedlib.studies.tasks import Probe, Run, Task, here
-from fedlib.studies.verdict import NOT_TESTED, Verdict, interval, judge
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from fedlib.studies.timing import threads
+from fedlib.studies.verdict import interval, judge
 
 Profile = Literal["smoke", "quick", "paper"]
 Rows = Mapping[tuple[str, int], Row]  # by task and seed
@@ -222,13 +220,8 @@ class Study:
         keys, printed = KEY[1:], self.printed
         check_choice("item", item, {*printed["item"], *self.shown, *(cell.item for cell in self.cells)})
         ours = self._with_changed(self.frame[self.frame["item"] == item]).groupby(keys, sort=False)
-        ours = ours.agg(
-            value=("value", "mean"),
-            std=("value", "std"),
-            n_seeds=("value", "size"),
-            commit=("commit", "last"),
-            changed=("changed", "any"),
-        ).reset_index()
+        over_seeds = {"value": ("value", "mean"), "std": ("value", "std"), "n_seeds": ("value", "size")}
+        ours = ours.agg(**over_seeds, commit=("commit", "last"), changed=("changed", "any")).reset_index()
         table, _ = layout.printed_item(item)
         theirs = printed.loc[printed["item"] == table, [*keys, "mean", "std"]].drop_duplicates(keys)
         theirs = theirs.rename(columns={"mean": "paper", "std": "paper_std"})
@@ -316,16 +309,12 @@ class Study:
     def figure(self, item: str) -> Figure:
         """Draw an item, or a sentence if none of its numbers has been measured."""
         check_choice("item", item, [name for name, one in self.shown.items() if one.drawing])
-        draw = self.shown[item].drawing
-        assert draw is not None
-        return self._made(item, draw) or plot_nothing()
+        return self._made(item, self.shown[item].drawing) or plot_nothing()
 
     def says(self, item: str) -> str:
         """The sentence of an item, the distances of its protocols from print, and its diverged runs; "" without any."""
-        sentence = self.item(item).sentence
-        text = self._made(item, sentence) if sentence else ""
-        text = " ".join(filter(None, [text, self._protocols(item), self.diverged(item)]))
-        return with_minus(text)
+        parts = [self._made(item, self.item(item).sentence), self._protocols(item), self.diverged(item)]
+        return with_minus(" ".join(filter(None, parts)))
 
     def _protocols(self, item: str) -> str:
         """The mean distance from the printed numbers with each protocol of an item, if their runs differ."""
@@ -340,9 +329,9 @@ class Study:
             gaps[f"the {PROTOCOLS[one.protocol]}"] = gap if one is first else gap.drop(same)
         return nearer_to_print(pd.DataFrame(gaps).dropna())
 
-    def _made(self, item: str, make: Callable[[Study], Any]) -> Any:
-        """The figure or sentence of an item; None if too few of its numbers are measured."""
-        if all(cell.item != item for cell in self.cells) or len(self.numbers(item)):
+    def _made(self, item: str, make: Callable[[Study], Any] | None) -> Any:
+        """The figure or sentence of an item; None if it has none, or too few of its numbers are measured."""
+        if make and (all(cell.item != item for cell in self.cells) or len(self.numbers(item))):
             with suppress(Unmeasured):
                 return make(self)
         return None
@@ -386,13 +375,10 @@ class Study:
         claims, lines = {claim.id: claim for claim in self.claims}, []
         by_seed = [self._numbers(rows) for _, rows in self.frame.groupby("seed", sort=True)]
         for id, item in frame[["id", "item"]].to_numpy():
-            verdict, seeds, between, claim = Verdict(NOT_TESTED, ""), "", "", claims.get(id)
-            if claim:
-                numbers = self._numbers(self.frame)
-                verdict = judge(claim.cases(numbers), claim.quantifier, claim.least)
-                seeds, between = numbers.seeds, interval([claim.cases(one) for one in by_seed])
-            figure = (claim and claim.figure) or item
-            lines.append((verdict.verdict, verdict.measured, seeds, between, verdict.stand_in, figure))
+            claim, numbers = claims.get(id) or Claim(id, lambda numbers: ()), self._numbers(self.frame)
+            verdict, measured, stand_in = judge(claim.cases(numbers), claim.quantifier, claim.least)
+            between = interval([claim.cases(one) for one in by_seed])
+            lines.append((verdict, measured, numbers.seeds, between, stand_in, claim.figure or item))
         columns = ["verdict", "measured", "seeds", "interval", "stand_in", "figure"]
         frame = frame.join(pd.DataFrame(lines, columns=columns))
         return frame[["id", "item", "claim", *columns, "check"]]
@@ -479,23 +465,19 @@ def evidence(paper: str) -> pd.DataFrame:
     return study(paper).measured()
 
 
+@threads(1)  # as for evidence
 def _run_all(todo: Sequence[tuple[Task, int]], jobs: int | None, progress: bool) -> Rows:
     """Rows of the runs, executed in parallel, and of timed runs and measurements, one after the other."""
-    runs = [(task, seed) for task, seed in todo if isinstance(task, Run)]
-    rows, threads = {}, torch.get_num_threads()
-    torch.set_num_threads(1)  # as for evidence
-    try:
-        for timed in (False, True):
-            some = [(task, seed) for task, seed in runs if task.timed == timed]
-            cells = [task.arguments(seed) for task, seed in some]
-            results = fl.sweep(cells, jobs=1 if timed else jobs, progress=progress).results if cells else []
-            for (task, seed), result in zip(some, results, strict=True):
-                rows[task.name, seed] = row_files.row_of(task, seed, result)
-        for task, seed in todo:
-            if isinstance(task, Probe):
-                start = time.perf_counter()
-                values = task.measure(seed, *task.arguments)
-                rows[task.name, seed] = row_files.row_of(task, seed, values, time.perf_counter() - start)
-    finally:
-        torch.set_num_threads(threads)
+    rows = {}
+    for timed in (False, True):
+        some = [(task, seed) for task, seed in todo if isinstance(task, Run) and task.timed == timed]
+        cells = [task.arguments(seed) for task, seed in some]
+        results = fl.sweep(cells, jobs=1 if timed else jobs, progress=progress).results if cells else []
+        for (task, seed), result in zip(some, results, strict=True):
+            rows[task.name, seed] = row_files.row_of(task, seed, result)
+    for task, seed in todo:
+        if isinstance(task, Probe):
+            start = time.perf_counter()
+            values = task.measure(seed, *task.arguments)
+            rows[task.name, seed] = row_files.row_of(task, seed, values, time.perf_counter() - start)
     return rows

@@ -1,7 +1,5 @@
 """Tasks of a study: runs of `fl.run` and other measurements, declared by name before any data is loaded."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable, Mapping
