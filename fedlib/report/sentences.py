@@ -228,3 +228,9 @@ def against_seeds(gap: float, std: float) -> str:
         return "from one seed"
     side = "within" if abs(gap) <= std else "outside"
     return f"{side} the noise of the seeds (standard deviation {std:.1f})"
+
+
+def nearest_kind(numbers: pd.DataFrame, key: Sequence[str], word: str = "with ", start: str = "The") -> str:
+    """`nearer_to_print` for a frame with a row per number, named by the columns `key`, and reading, the column kind."""
+    table = numbers.pivot_table(index=[*key, "paper"], columns="kind", values="value", sort=False).dropna()
+    return nearer_to_print(table.sub(table.index.get_level_values("paper"), axis=0).abs(), word, start)

@@ -21,7 +21,7 @@ from fedlib.papers.fedcs.sizes import (
     run_on_inferred,
 )
 from fedlib.report.panels import dumbbell_panels, method_panels, shaded_panels
-from fedlib.report.sentences import beside_printed, extremes, nearer_to_print, who_leads
+from fedlib.report.sentences import beside_printed, extremes, nearest_kind, who_leads
 from fedlib.report.style import BLUE, GREY, RED, data_label, label
 from fedlib.studies.item import Cell, Item, enough, item
 
@@ -132,12 +132,6 @@ def with_printed(study, name: str) -> pd.DataFrame:
     return numbers.merge(printed[[*KEYS, "paper"]], how="left", on=KEYS)
 
 
-def distances(numbers: pd.DataFrame, where: str = "The") -> str:
-    """Compare the settings in the column kind by their mean distance from the printed numbers."""
-    table = numbers.pivot_table(index=[*KEYS, "paper"], columns="kind", values="value", sort=False)
-    return nearer_to_print(table.sub(table.index.get_level_values("paper"), axis="index").dropna().abs(), start=where)
-
-
 @item(
     "Tables 1 and 2 with fewer images: weighted F1 [%] by the number of images of all clients together.",
     rows="dataset",
@@ -156,8 +150,9 @@ def few(sizes):
 def _(study):
     numbers = with_printed(study, "few").sort_values("images", key=partial(pd.to_numeric, errors="coerce"))
     numbers = numbers.assign(kind=numbers["images"] + " images")
-    own = [distances(own, f"On {data_label(data)} the") for data, own in numbers.groupby("data", sort=False)]
-    yield " ".join(filter(None, own))
+    groups = numbers.groupby("data", sort=False)
+    texts = (nearest_kind(own, KEYS, start=f"On {data_label(str(data))} the") for data, own in groups)
+    yield " ".join(filter(None, texts))
     yield shaded_panels(numbers, "kind", **SHADED)
 
 
@@ -181,7 +176,7 @@ def personal_layers(sizes):
 def _(study):
     numbers = with_printed(study, "personal_layers").sort_values("personal", kind="stable")
     numbers = numbers.assign(kind="personal " + numbers["personal"])
-    yield distances(numbers)
+    yield nearest_kind(numbers, KEYS)
     numbers = numbers.assign(method=numbers["data"].map(data_label))
     titles = {"weighted_auc": "weighted AUC", "weighted_f1": "weighted F1"}
     yield shaded_panels(numbers, "kind", ["metric"], titles.get, named=str, xlabel="score [%]")

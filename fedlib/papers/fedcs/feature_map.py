@@ -87,11 +87,8 @@ def fig1(sizes):
 
 
 def separability(study) -> tuple[str, dict, dict[str, list[float]]]:
-    """Data set, planes and shares by seed of Fig. 1; if measured, with feature shift and the map next to the output.
-
-    The shares are those in "z", in "c" and "c, later", and in c after whitening only ("random").
-    """
-    for data, method in product(("digit5", "mnist", "cifar10"), reversed(OURS)):
+    """Data set, planes and shares by seed of Fig. 1, in z, in c and in c after whitening only ("random")."""
+    for data, method in product(("digit5", "mnist", "cifar10"), reversed(OURS)):  # the first one that is measured
         rows = [row for row in study.rows_behind("fig1", dataset=data, method=method) if "plane" in row.kept]
         if rows:
             planes = {space: rows[0].kept["plane"][space] for space in SPACES if space in rows[0].kept["plane"]}

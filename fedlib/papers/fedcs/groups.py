@@ -21,11 +21,7 @@ OTHER_DIGITS = {"mnist_m": "MNIST-M-style", "digits": "digits in colour", "print
 
 
 def group_number(key: str, metric: str, moment: str, last: int, row) -> float:
-    """The final mean of a group or domain of clients, such as "group=3", or a measure of the differences between them.
-
-    gap: training groups minus the two unseen ones; width: largest minus smallest; spread: standard deviation, averaged
-    over the evaluations of the last rounds.
-    """
+    """The final mean of a group or domain of clients ("group=3"), or a measure of the differences between them."""
     if "domain" in key:
         accuracy = client_scores("accuracy", moment, row)
         domain = domain_of(len(accuracy))
@@ -33,7 +29,7 @@ def group_number(key: str, metric: str, moment: str, last: int, row) -> float:
         return float(means.get(key, np.ptp([*means.values()])))
     rounds, groups = np.array(row.kept[f"rounds {moment}"]), np.array(row.kept[f"groups {metric} {moment}"], float)
     numbers = {f"group={g}": mean for g, mean in enumerate(groups[-1])}
-    numbers |= {"gap": groups[-1, :-2].mean() - groups[-1, -2:].mean(), "width": np.ptp(groups[-1])}
+    numbers |= {"gap": groups[-1, :-2].mean() - groups[-1, -2:].mean(), "width": np.ptp(groups[-1])}  # gap: to unseen
     return float((numbers | {"spread": groups[rounds > rounds[-1] - last].std(axis=1).mean()})[key])
 
 

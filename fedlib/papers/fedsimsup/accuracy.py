@@ -11,7 +11,7 @@ import fedlib as fl
 from fedlib.papers.fedsimsup.sizes import PROFILES, SHAPES, columns, first, mixed_run, seeds, table_run, weighted_run
 from fedlib.report.panels import line_panels, method_panels
 from fedlib.report.sentences import extremes, paired_difference, trend, who_leads
-from fedlib.report.style import RED, data_label
+from fedlib.report.style import RED, data_label, setting_label
 from fedlib.studies.item import Cell, item
 from fedlib.studies.layout import parts_of
 from fedlib.studies.rows import Row
@@ -35,8 +35,7 @@ def tenths(rounds: int) -> set[int]:
 
 def partition_label(setting: str) -> str:
     """Label of a partition; "" for the one by writers."""
-    parts = parts_of(setting)
-    return f"Dir({parts['dir']})" if "dir" in parts else f"{parts['pat']} classes each" if "pat" in parts else ""
+    return "".join(setting_label(part) for part in setting.split(";") if part.startswith(("dir=", "pat=")))
 
 
 def place(study, data: str, setting: str) -> str:

@@ -11,7 +11,7 @@ from fedlib.papers.fedsimsup.accuracy import chance, last_five, over_rounds, par
 from fedlib.papers.fedsimsup.sizes import most_clients, other_run, run, table_run
 from fedlib.report.panels import line_panels, method_panels
 from fedlib.report.paper import reported
-from fedlib.report.sentences import beside_printed, in_pairs, nearer_to_print
+from fedlib.report.sentences import beside_printed, in_pairs, nearest_kind
 from fedlib.report.style import BLACK, GREY, label, method_style
 from fedlib.studies.item import Cell, item
 from fedlib.studies.rows import Row
@@ -21,10 +21,7 @@ WIDTHS = {"lenet4": "wide", "lenet5_plain": "narrow"}
 
 
 def with_printed(frame: pd.DataFrame) -> pd.DataFrame:
-    """Numbers of a control with their column of Table 1 or 2 (place) and its printed number (paper).
-
-    The printed number is NaN for substitute data. `what` is the method, with its partition if there are several.
-    """
+    """Numbers of a control with their column of Table 1 or 2 (place), its printed number (paper), and a name (what)."""
     printed = reported("fedsimsup").query("item in ('table1', 'table2')")
     printed = printed.set_index(["method", "dataset", "setting"])["mean"].to_dict()
     column = frame["setting"].str.extract(r"^(clients=\d+;\w+=[\d.]+)", expand=False)
@@ -61,9 +58,8 @@ def network(sizes):
 @network.shows
 def _(study):
     frame = with_printed(study.numbers("network").query("accuracy == 'samples'").replace({"network": WIDTHS}))
-    means = frame.pivot_table(index=["what", "paper"], columns="network", values="value", sort=False).dropna()
-    gaps = means.sub(means.index.get_level_values("paper"), axis=0).abs().add_prefix("the ").add_suffix(" network")
-    yield nearer_to_print(gaps) or beside_printed(frame.assign(kind="with the " + frame["network"] + " network"))
+    frame = frame.assign(kind="with the " + frame["network"] + " network")
+    yield nearest_kind(frame, ["what"], word="") or beside_printed(frame)
     yield kinds_beside_print(study, frame, "network")
 
 

@@ -39,10 +39,7 @@ def both_networks(run: Run, cam_class: str, result: fl.RunResult) -> Kept:
 
 
 def examples(right: pd.DataFrame, chosen: int, data: Dataset) -> list[Kept]:
-    """Three images of the chosen class, of the client that has most of them, each with its three maps.
-
-    Images without a map of both networks are left out.
-    """
+    """Three images of the chosen class with maps of both networks, of the client that has most of them."""
     seen = right[[all(own.max() > 0 for own in maps) for maps in right["maps"]]]
     rows = next(rows for rows in (seen[seen["class"] == chosen], seen, right) if len(rows) or rows is right)
     rows = rows[rows["client"] == rows["client"].mode()[0]].head(3) if len(rows) else rows

@@ -53,10 +53,7 @@ def upload_shares(counts: Tensor, sampled: Sequence[np.ndarray], similarity: Ten
 
 
 def shares_by_class(train_counts: np.ndarray, sampled: Sequence[np.ndarray]) -> Kept:
-    """Similarities (s) and upload shares (authors) of all clients, in the order of their main class.
-
-    Also the percentage of similar clients among the uploads of others, with either kind of weights and by chance.
-    """
+    """Similarities (s) and upload shares (authors) of clients by main class; percentages of similar other clients."""
     counts, main = torch.from_numpy(train_counts).double(), train_counts.argmax(1)
     order, s = main.argsort(kind="stable"), label_similarity(counts, counts)
     shares = {"s_ij": upload_shares(counts, sampled, s), "equal": upload_shares(counts, sampled, torch.ones_like(s))}

@@ -18,7 +18,7 @@ from fedlib.papers.fedsimsup.sizes import SHAPES, first, probe, table_run, weigh
 from fedlib.report.marks import HALO, arrow, box, dots, plot_nothing
 from fedlib.report.panels import method_panels
 from fedlib.report.sentences import paired_difference
-from fedlib.report.style import BLACK, BLUE, GREY, RED, WIDE
+from fedlib.report.style import BLACK, BLUE, GREY, RED, WIDE, bare
 from fedlib.studies.item import Cell, drawing, enough, item
 from fedlib.studies.tasks import Kept, Probe
 
@@ -162,8 +162,7 @@ def overlay(ax: Axes, own: Kept, name: str) -> None:
         weight, extent = np.array(own["maps"][name]), (-0.5, pixels.shape[1] - 0.5, pixels.shape[0] - 0.5, -0.5)
         ax.imshow(weight, cmap="YlOrRd", vmin=0, vmax=1, alpha=0.75 * weight, extent=extent, interpolation="bilinear")
     ax.set(xticks=[], yticks=[])
-    ax.grid(False)
-    ax.spines[:].set_visible(False)
+    bare(ax)
 
 
 @fig4.says

@@ -15,7 +15,7 @@ from fedlib.papers.fedsimsup.measure import shares_in_theta, similarities
 from fedlib.papers.fedsimsup.sizes import CLASSES, Column, probe
 from fedlib.report.marks import panels
 from fedlib.report.partition_plots import plot_partition
-from fedlib.report.style import WIDE
+from fedlib.report.style import WIDE, bare
 from fedlib.studies.item import Cell, enough, item
 from fedlib.studies.tasks import Kept
 
@@ -70,11 +70,10 @@ def draw_matrix(ax: Axes, matrix: np.ndarray, main: Sequence[int], cmap: str = "
     middles = [(a + b - 1) / 2 for a, b in zip(starts, [*starts[1:], len(main)], strict=True)]
     for axis, line in ((ax.xaxis, ax.axvline), (ax.yaxis, ax.axhline)):
         axis.set_ticks(middles, [str(main[k]) for k in starts])
-        axis.set_tick_params(length=0, pad=1)
+        axis.set_tick_params(pad=1)
         for k in starts[1:]:
             line(k - 0.5, color="#999999", linewidth=0.35)
-    ax.grid(False)
-    ax.spines[:].set_visible(False)
+    bare(ax)
     return ax.imshow(matrix, cmap=cmap, vmin=0, vmax=top)
 
 

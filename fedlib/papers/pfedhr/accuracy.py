@@ -10,7 +10,7 @@ import fedlib as fl
 from fedlib.papers.pfedhr.sizes import HYPER, MAIN, MANY, NOBODY, PUBLIC, SPLITS, TESTED, both_kinds, where
 from fedlib.report.marks import mark_chance
 from fedlib.report.panels import in_words, line_panels, method_panels, shaded_panels
-from fedlib.report.sentences import extremes, nearer_to_print, paired_difference, who_leads
+from fedlib.report.sentences import extremes, nearer_to_print, nearest_kind, paired_difference, who_leads
 from fedlib.report.style import BLUE, RED, data_label, label
 from fedlib.studies.item import Cell, Item, Read, enough, item
 
@@ -99,8 +99,7 @@ def _(study):
     texts, key = [], ["method", "dataset", "setting"]
     own, every = study.numbers("table2"), study.numbers("tested", metric="all classes")
     kinds = pd.concat([own.assign(classes="own classes"), every.assign(classes="ten classes")])
-    table = kinds.pivot_table(index=[*key, "seed"], columns="classes", values="value")
-    change = table.reindex(columns=["own classes", "ten classes"]).diff(axis=1)["ten classes"].dropna()
+    change = every.set_index([*key, "seed"])["value"].sub(own.set_index([*key, "seed"])["value"]).dropna()
     if len(change):
         span = f"ranges from {change.min():+.1f} to {change.max():+.1f} points"
         texts.append(f"Accuracy on ten classes (dark) minus that on the clients' own classes (light) {span}.")
@@ -183,8 +182,7 @@ def by_images(study) -> pd.DataFrame:
 @few.shows
 def _(study):
     rows = by_images(study)
-    table = rows.pivot_table(index=["what", "paper"], columns="kind", values="value").dropna()
-    yield nearer_to_print(table.sub(table.index.get_level_values("paper"), axis=0).abs())
+    yield nearest_kind(rows, ["what"])
     yield by_kind(rows, "kind", ["data", "models", "split"])
 
 

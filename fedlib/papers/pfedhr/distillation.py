@@ -1,7 +1,4 @@
-"""pFedHR: the accuracy of teachers, and the gain of the clients that learn from them.
-
-The control is one teacher for all clients, trained on all their images, which no server could have.
-"""
+"""pFedHR: the accuracy of teachers, and the gain of their clients; a control with one teacher trained on all images."""
 
 from itertools import product
 from typing import NamedTuple

@@ -141,12 +141,8 @@ def branch_panels(frame: pd.DataFrame) -> Figure:
 
 def trend_by_column(frame: pd.DataFrame) -> str:
     """A sentence on the accuracy along the number of branches for each column."""
-    mean = {key: rows.groupby("branches")["value"].mean() for key, rows in frame.groupby([*AT])}
-    return " ".join(
-        trend(values, "branches", f"With {place(*key)}, the accuracy")
-        for key, values in mean.items()
-        if len(values) > 1
-    )
+    means = {key: rows.groupby("branches")["value"].mean() for key, rows in frame.groupby([*AT])}
+    return " ".join(trend(mean, "branches", f"With {place(*key)}, the accuracy") for key, mean in means.items())
 
 
 @item(

@@ -18,7 +18,7 @@ from fedlib.papers.pfedmb.measure import accuracy, choices, chosen, scores
 from fedlib.papers.pfedmb.sizes import PAIRED, PAIRS, SIGMAS, B, controlled, paired, run
 from fedlib.report.panels import line_panels, method_panels
 from fedlib.report.paper import reported
-from fedlib.report.sentences import against_seeds, extremes, nearer_to_print, points_ahead, trend
+from fedlib.report.sentences import against_seeds, extremes, nearest_kind, points_ahead, trend
 from fedlib.report.style import ORANGE, label, method_style
 from fedlib.studies.item import Cell, item
 
@@ -182,8 +182,6 @@ def pull(sizes):
 def _(study):
     known = reported("pfedmb").query("item == 'table2' and method == 'fedamp'").set_index("setting")["mean"]
     frame = along(study, "lam", "pull").assign(paper=lambda frame: frame["at"].map(known))
-    table = frame.pivot_table(index="at", columns="lam", values="value").dropna()
-    far = table.sub(frame.groupby("at")["paper"].first(), axis=0).dropna().abs()
-    yield nearer_to_print(far.rename(columns="λ = {:g}".format)) if far.shape[1] > 1 else ""
+    yield nearest_kind(frame.assign(kind=frame["lam"].map("λ = {:g}".format)), ["at"])
     text = {"printed": "paper", "xlabel": "strength λ of the regularisation", "look": method_style}
     yield line_panels(frame, "lam", AT, place, xscale="log", height=2.2, **text)

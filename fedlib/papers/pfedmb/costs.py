@@ -2,7 +2,6 @@
 
 import timeit
 from collections.abc import Callable
-from functools import partial
 
 import numpy as np
 import torch
@@ -18,7 +17,6 @@ from fedlib.report.panels import line_panels
 from fedlib.report.style import GREY, RED
 from fedlib.stack import Params
 from fedlib.studies.item import Cell, enough, item
-from fedlib.studies.rows import Row
 from fedlib.studies.tasks import Kept, Probe, Run
 
 LINES = {  # of the figure: panel, name, colour
@@ -35,20 +33,15 @@ LINES = {  # of the figure: panel, name, colour
 )
 def cost(sizes):
     setting = {"rounds": 1, "local_epochs": 1, "batch_size": sizes.batch_size}
+    floats = {way: lambda row, way=way: row.facts[f"bytes_{way}"] / 4 / 10 for way in ("up", "down")}  # of a client
     for words, algorithm in {"": fl.fedavg(), **{f"branches={b}": fl.pfedmb(b) for b in COSTED}}.items():
         task = Run(algorithm, sizes.costed, fl.iid(), 10, setting, "lenet5_plain", SPLIT)
-        for way in ("up", "down"):
-            yield Cell(algorithm.name, "cifar10", words, (task,), partial(floats, f"bytes_{way}"), f"floats_{way}")
+        for way, read in floats.items():
+            yield Cell(algorithm.name, "cifar10", words, (task,), read, f"floats_{way}")
     for b in COSTED:
         task = Probe("inference", inference, (b,))
         for metric in ("parameters", "merged", "plain", "calls", "calls_plain", "error", "time", "time_unmerged"):
             yield Cell("pfedmb", "cifar10", f"branches={b}", (task,), metric, metric)
-
-
-def floats(way: str, row: Row) -> float:
-    """Scalars that a client sends ("bytes_up") or receives per round."""
-    config = row.facts["config"]
-    return row.facts[way] / 4 / config["clients"] / config["rounds"]
 
 
 @torch.no_grad()

@@ -185,13 +185,9 @@ def fig3_rand(study):  # the runs of Fig. 3
 )
 def layers(sizes):
     task = paired(sizes, fl.pfedmb(B, alpha_lr=sizes.pair_alpha_lr, gain=sizes.gain), keep=choices_by_layer)
-    for layer in LAYERS:
-        yield Cell("pfedmb", "cifar10", f"{PAIRS};layer={layer}", (task,), partial(of_layer, layer), "rand_indices")
-
-
-def of_layer(layer: str, row: Row) -> float:
-    """The Rand index of the choices in one layer with the pairs, at the end."""
-    return float(row.kept.get("rand_indices", {}).get(layer, [np.nan])[-1])
+    last = {name: lambda row, name=name: row.kept.get("rand_indices", {}).get(name, [np.nan])[-1] for name in LAYERS}
+    for layer, read in last.items():
+        yield Cell("pfedmb", "cifar10", f"{PAIRS};layer={layer}", (task,), read, "rand_indices")
 
 
 @layers.shows

@@ -18,7 +18,6 @@ from fedlib.report.sentences import against_seeds, points_ahead, who_leads
 from fedlib.report.style import BLUE, GREY, ORANGE, RED, WIDE, label
 from fedlib.streams import generator
 from fedlib.studies.item import Cell, drawing, enough, item
-from fedlib.studies.layout import parts_of
 from fedlib.studies.tasks import Run
 
 
@@ -79,8 +78,8 @@ def _(study):
         texts.append(f"On {place}, {', '.join(filter(None, [best, ' and '.join(losses)]))}.")
     yield " ".join(texts)
     printed = study.table("table6").dropna(subset="paper")  # of the same data and label skew
-    parts = pd.DataFrame(map(parts_of, printed["setting"]), index=printed.index, columns=["dir", "rho"])
-    printed = printed[["dataset"]].join(parts).assign(value=printed["paper"], method="paper", seed=-1)
+    printed = printed.join(printed["setting"].str.extract("dir=(?P<dir>.*);rho=(?P<rho>.*)"))
+    printed = printed[["dataset", "dir", "rho"]].assign(value=printed["paper"], method="paper", seed=-1)
     printed = printed.merge(numbers[[*key, "data"]].drop_duplicates(), on=key).astype({"rho": float})
     both = pd.concat([numbers, printed], ignore_index=True)
     names = {"pfedsim": "measured", "paper": "printed"}

@@ -32,10 +32,7 @@ def by_domain(result: fl.RunResult) -> Kept:
 
 
 def learned(run: Run, result: fl.RunResult) -> Kept:
-    """Agreement of the server's final Phi with the data similarity, over the pairs that were sampled together.
-
-    Also the means of both over the pairs of clients by main class: [classes, classes].
-    """
+    """Agreement of the server's Phi with the data similarity over pairs sampled together, and both by main classes."""
     federation = run.arguments(0)["federation"]
     truth, phi = true_similarity(federation), result.state.similarity.numpy()
     i, j = np.nonzero(np.triu(phi, 1))
@@ -114,10 +111,7 @@ def stages(
     setting: Mapping[str, object],
     rounds: Sequence[int],
 ) -> Kept:
-    """Agreement of classifier and data similarity after some rounds of FedAvg and one local training.
-
-    Kendall's tau and Pearson's r, for several classifier similarities and caps.
-    """
+    """Kendall's tau and Pearson's r of classifier and data similarity after rounds of FedAvg and one local training."""
     federation = fl.federate(images(source), fl.dirichlet(alpha, min_size), clients)
     truth, found = true_similarity(federation)[np.triu_indices(clients, 1)], {}
     everyone = prepare(fl.fedavg(), federation, rounds=1, seed=seed, **{**setting, "join_ratio": 1.0, "device": "cpu"})  # type: ignore[arg-type]

@@ -108,10 +108,7 @@ def fig2(sizes):
 
 
 def of_cosines(name: str, row) -> float:
-    """Mean cosine over classes that both clients have or lack, minus that over classes that only one client has.
-
-    rows: the smallest mean over a pair minus the largest; gap: the smallest difference within a pair with both kinds.
-    """
+    """Mean cosine of classes that both clients have or lack, minus that of the others: over all pairs, or the least."""
     kinds = [cosines(row, pair) for pair in PAIRS]
     if name == "gap":
         return min(same.mean() - one.mean() for same, one in kinds if len(same) and len(one))
