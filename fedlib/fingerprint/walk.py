@@ -8,8 +8,7 @@ import sys
 import types
 import typing
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import MISSING, is_dataclass
 from enum import Enum
 from pathlib import PurePath
@@ -97,16 +96,11 @@ class _Walk:
             if isinstance(value, types.MethodType) and not isinstance(value.__self__, types.ModuleType):
                 return f"{self.written(value.__self__)}.{self.name(value.__func__)}"
             return self.name(value)
-        with self._opened(value):
-            return self._container(value)
-
-    @contextmanager
-    def _opened(self, value: Any) -> Iterator[None]:
         if id(value) in self._open:
             raise Unknown("a value that contains itself")
         self._open.add(id(value))
         try:
-            yield
+            return self._container(value)
         finally:
             self._open.remove(id(value))
 
@@ -126,7 +120,8 @@ class _Walk:
             return f"{self.name(kind)}({kind.__mro__[-2].__repr__(value)}){self._attributes(inside)}"
         if is_dataclass(value):
             known = {name: getattr(value, name) for name in value.__dataclass_fields__ if hasattr(value, name)}
-            inside = {name: item for name, item in inside.items() if not _is_cached(kind, name)}
+            cached = functools.cached_property
+            inside = {k: v for k, v in inside.items() if not isinstance(inspect.getattr_static(kind, k, None), cached)}
             return self.name(kind) + self._attributes(known | inside)
         if kind.__name__ in NAMESPACES and kind.__module__ in ("types", "argparse"):
             return f"namespace{self._attributes(inside)}"
@@ -276,11 +271,7 @@ def _held(f: types.FunctionType) -> dict[str, Any]:
 
 
 def _imported(imports: Sequence[Import], f: types.FunctionType, loaded: bool = False) -> dict[str, Any]:
-    """Values of the names that a function imports; failing imports are skipped.
-
-    A name from an installed package stands for itself, so that a fingerprint does not depend on other imports; with
-    `loaded`, for its value if the package has been imported.
-    """
+    """Values of the names that a function imports; those of installed packages enter by name, unless `loaded`."""
     values = {}
     for name, module, attribute, level in imports:
         try:
@@ -340,10 +331,6 @@ def _is_set_by_python(code: type, name: str, value: Any) -> bool:
     if issubclass(code, tuple) and hasattr(code, "_fields"):
         return name in ("_fields", "_field_defaults") or type(value).__name__ == "_tuplegetter"
     return issubclass(code, Enum) and (name.startswith("_") or name in code.__members__)
-
-
-def _is_cached(kind: type, name: str) -> bool:
-    return isinstance(inspect.getattr_static(kind, name, None), functools.cached_property)
 
 
 def _is_free_of_numbers(code: Any) -> bool:
