@@ -14,6 +14,8 @@ OTHERS = [method for method in (*BASELINES, *OURS) if method != "fedrep"]
 ENOUGH = "safe;alignments=100"  # of the toy problem
 
 of_toy = numbers_of("{}", "fedcs", "toy", "{}", "{}")
+fig2 = numbers_of("fig2", "{}", "cifar10", "label-shift", "{}")
+fig10 = numbers_of("fig10", "{}", "digit5", "feature-shift", "{}")
 separability = numbers_of("fig1", "{}", "{}", "separability of {}", "separability")
 section5 = numbers_of("sec5", "{}", "mnist", "label-shift", "{}")
 
@@ -39,15 +41,9 @@ def all_are_ahead(numbers: Numbers, name: str, margin: float) -> list[Case]:
     return [Case(AUC, lead[AUC]), Case(F1, lead[F1] - margin)]
 
 
-def of_groups(numbers: Numbers, item: str, method: str, metric: str) -> Number:
-    """A measure of the differences between the groups of a figure."""
-    name = "digit5" if item == "fig10" else "cifar10"
-    return numbers(item, method, name, SHIFT[name], metric)
-
-
 def even_over_domains(numbers: Numbers) -> list[Case]:
     """cs15: groups and domains differ less than with the rivals, which lose more than FedCS on unseen clients."""
-    at = partial(of_groups, numbers, "fig10")
+    at = partial(fig10, numbers)
     even = [
         Case(f"more even {what} than {m}", at(m, metric) - at("fedcs-fc1", metric))
         for what, metric in (("over groups", "width"), ("over domains", "domain_width"))
@@ -101,12 +97,11 @@ CLAIMS = [
                              for d in TABLES for m, points in ((AUC, 0.5), (F1, 1.0))]),
     Claim("cs10", lambda n: [Case(f"{d} {k}", score(n, d, k) - score(n, d, "fedavg")) for d in TABLES for k in OURS]),
     Claim("cs11", lambda n: [Case(d, score(n, d, "fedcs-fc1") - score(n, d, "fedavg+bn")) for d in TABLES]),
-    Claim("cs12", lambda n: [Case(m, of_groups(n, "fig2", m, "gap") - 2) for m in RIVALS]),
-    Claim("cs13", lambda n: [Case("difference at most 5 points", 5 - abs(of_groups(n, "fig2", "fedcs-fc1", "gap"))),
-                             Case("difference smaller than that of FedBN", abs(of_groups(n, "fig2", "fedbn", "gap"))
-                                  - abs(of_groups(n, "fig2", "fedcs-fc1", "gap")))]),
-    Claim("cs14", lambda n: [Case(m, of_groups(n, "fig2", m, "spread") - of_groups(n, "fig2", "fedcs-fc1", "spread"))
-                             for m in RIVALS]),
+    Claim("cs12", lambda n: [Case(m, fig2(n, m, "gap") - 2) for m in RIVALS]),
+    Claim("cs13", lambda n: [Case("difference at most 5 points", 5 - abs(fig2(n, "fedcs-fc1", "gap"))),
+                             Case("difference smaller than that of FedBN", abs(fig2(n, "fedbn", "gap"))
+                                  - abs(fig2(n, "fedcs-fc1", "gap")))]),
+    Claim("cs14", lambda n: [Case(m, fig2(n, m, "spread") - fig2(n, "fedcs-fc1", "spread")) for m in RIVALS]),
     Claim("cs15", even_over_domains),
     Claim("cs16", highest_and_narrowest, figure="fig7"),
     Claim("cs17", lambda n: [Case("exact: correct digits beyond ten", of_toy(n, "eq13", "exact", "digits") - 10),

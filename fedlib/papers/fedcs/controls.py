@@ -6,20 +6,7 @@ from itertools import product
 import pandas as pd
 
 from fedlib.papers.fedcs.scores import CHANCE, CONTRASTS, F1, differences, named, score, when
-from fedlib.papers.fedcs.sizes import (
-    BASES,
-    CONTROL,
-    FEW,
-    METHODS,
-    METRICS,
-    PANELS,
-    REP,
-    TABLES,
-    WHITE,
-    run,
-    run_on_few,
-    run_on_inferred,
-)
+from fedlib.papers.fedcs.sizes import BASES, CONTROL, FEW, METHODS, METRICS, PANELS, REP, TABLES, WHITE, run, run_on_few
 from fedlib.report.panels import dumbbell_panels, method_panels, shaded_panels
 from fedlib.report.sentences import beside_printed, extremes, nearest_kind, who_leads
 from fedlib.report.style import BLUE, GREY, RED, data_label, label
@@ -141,9 +128,8 @@ def with_printed(study, name: str) -> pd.DataFrame:
 )
 def few(sizes):
     for data, steps in FEW.items() if sizes.full else ():
-        for images, method in product((*steps, "all"), METHODS):
-            task = run(sizes, data, method) if images == "all" else run_on_few(sizes, data, method, images)
-            yield f1(method, data, f"images={images}", task)
+        for images, method in product((*steps, 0), METHODS):
+            yield f1(method, data, f"images={images or 'all'}", run_on_few(sizes, data, method, images))
 
 
 @few.shows
@@ -168,7 +154,7 @@ def _(study):
 def personal_layers(sizes):
     parts = {"classifier": "fedrep", "linear layers": REP} if sizes.full else {}
     for data, (part, method), (metric, short) in product(TABLES, parts.items(), METRICS.items()):
-        task = run_on_inferred(sizes, data, method)
+        task = run_on_few(sizes, data, method)
         yield Cell("fedrep", data, f"personal={part}", (task,), partial(score, short, "after"), metric)
 
 

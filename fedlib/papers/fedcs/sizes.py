@@ -140,21 +140,18 @@ def run(sizes: Sizes, name: str, method: str, alpha: float = 0.5, **changes: obj
     return task._replace(keep=partial(kept_of, task, name, sizes.alignments if aligned else 0))
 
 
-def run_on_few(sizes: Sizes, name: str, method: str, images: int) -> Run:
-    """A run of Table 1 or 2 with this number of images of all clients together."""
-    whole = run(sizes, name, method)
-    partition = fl.dirichlet_groups(0.5, GROUPS, max(5, images // 500))
-    return whole._replace(images=whole.images._replace(few=images), partition=partition, keep=metrics_of)
-
-
-def run_on_inferred(sizes: Sizes, name: str, method: str) -> Run:
-    """A run of Tables 1 to 3 with as many images as the paper seems to use."""
-    return run_on_few(sizes, name, method, INFERRED[name]) if name in INFERRED else run(sizes, name, method)
+def run_on_few(sizes: Sizes, name: str, method: str, images: int | None = None) -> Run:
+    """A run of Tables 1 to 3 with this number of images of all clients together; 0: all; None: the inferred number."""
+    whole, few = run(sizes, name, method), INFERRED.get(name, 0) if images is None else images
+    if not few:
+        return whole
+    partition = fl.dirichlet_groups(0.5, GROUPS, max(5, few // 500))
+    return whole._replace(images=whole.images._replace(few=few), partition=partition, keep=metrics_of)
 
 
 def inferred_run(sizes: Sizes, name: str, method: str) -> Run:
     """A run of Tables 1 to 3 with the inferred number of images, and with all linear layers of FedRep personal."""
-    return run_on_inferred(sizes, name, REP if method == "fedrep" and sizes.full else method)
+    return run_on_few(sizes, name, REP if method == "fedrep" and sizes.full else method)
 
 
 def made(method: str, sizes: Sizes) -> tuple[Algorithm, str, Mapping[str, object]]:

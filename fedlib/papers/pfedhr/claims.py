@@ -16,6 +16,7 @@ search = numbers_of("{}", "pfedhr", "{}", where("labeled", "{}"), "{}")
 OTHERS = ("mnist", "cifar10")
 SOURCES = (MAIN, "cifar10")  # SVHN, or its substitute
 PANELS = list(product(RIVALS, SPLITS))
+IN_TABLE4 = [*(("none", method) for method in SAME), ("labeled", "pfedhr")]  # public images and method
 
 
 def over_rivals(n: Numbers, item: str, d: str, kind: str, split: str, printed: tuple[int, int, str] = FEW) -> Case:
@@ -36,15 +37,10 @@ def iid_is_easier(n: Numbers) -> Iterator[Case]:
     """ph04: IID over Non-IID in all 60 pairs of Tables 2 to 4."""
     rows = [("table2", kind, m, d, FEW) for d in DATA for kind, m in both_kinds()]
     rows += [("table3", kind, m, MAIN, MANY) for kind, m in both_kinds()]
-    rows += [("table4", kind, m, d, (12, 4, net)) for net in NETS for d in DATA for kind, m in same()]
+    rows += [("table4", kind, m, d, (12, 4, net)) for net in NETS for d in DATA for kind, m in IN_TABLE4]
     for item, kind, m, d, printed in rows:
         iid, noniid = (n(item, m, d, where(kind, split, printed)) for split in SPLITS)
         yield Case(f"{item} {d} {kind} {m} {printed[2]}", iid - noniid)
-
-
-def same() -> list[tuple[str, str]]:
-    """Pairs of public images and method, as in Table 4."""
-    return [*(("none", method) for method in SAME), ("labeled", "pfedhr")]
 
 
 def alone(n: Numbers, method: str, d: str, net: str, split: str) -> Number:
@@ -59,7 +55,7 @@ def best_alone(n: Numbers, d: str, net: str, split: str) -> Number:
 
 def mnist_is_easy(n: Numbers) -> list[Case]:
     """ph08: M1 reaches 90 %; pFedHR is below the best other method, by one point at most."""
-    cases = [Case(f"{m} {split}, 90 %", alone(n, m, "mnist", "M1", split) - 90) for split in SPLITS for _, m in same()]
+    cases = [Case(f"{m} {s}, 90 %", alone(n, m, "mnist", "M1", s) - 90) for s in SPLITS for m in (*SAME, "pfedhr")]
     for net, split in product(NETS, SPLITS):
         best, own = best_alone(n, "mnist", net, split), alone(n, "pfedhr", "mnist", net, split)
         cases += [Case(f"not above, {net} {split}", best - own), Case(f"within 1 point, {net} {split}", own + 1 - best)]
@@ -174,7 +170,7 @@ CLAIMS = [
                              for d in (MAIN, "cifar10") for net in NETS for s in SPLITS]),
     Claim("ph08", mnist_is_easy),
     Claim("ph09", lambda n: [Case(f"{m} {d} {s}", alone(n, m, d, "M4", s) - alone(n, m, d, "M1", s) - 15)
-                             for _, m in same() for d in (MAIN, "cifar10") for s in SPLITS]),
+                             for _, m in IN_TABLE4 for d in (MAIN, "cifar10") for s in SPLITS]),
     Claim("ph10", lambda n: [Case(f"{m} {kind} {s} {name}", drop(n, m, kind, s, name))
                              for kind, m in both_kinds() for s in SPLITS for name in OTHERS]),
     Claim("ph11", smallest_loss),

@@ -77,20 +77,18 @@ def table7(sizes):
 
 @table7.shows
 def _(study):
-    table = study.table("table7")
-    table = table[table["dataset"] == "cifar10"]
-    of = {name: one.set_index("method") for name, one in table.groupby("metric", sort=False)}
+    table = study.table("table7").query("dataset == 'cifar10'").set_index("method")
+    of = dict(list(table.groupby("metric", sort=False)))
     time, sent = of["xi_p_1e-4s"]["paper"], of["scalars_down"]
     ratios = {
         "time per sample": (time / time["fedavg"], of["relative_time"]["value"]),
         "scalars received": tuple(sent[column] / sent.loc["fedavg", column] for column in ("paper", "value")),
     }
-    texts = []
-    words = "takes {:.2f} times as long", "receives {:.2f} times as many scalars"
-    for text, (_, ratio) in zip(words, ratios.values(), strict=True):
-        most = ratio.idxmax()
-        texts.append(f"{text.format(ratio['pfedsim'])} as one of FedAvg (most: {label(most)}, {ratio[most]:.2f})")
-    yield f"Per training sample a client of pFedSim {texts[0]}, and it {texts[1]}."
+    long, many = (
+        f"{own['pfedsim']:.2f} times as {what} as one of FedAvg (most: {label(own.idxmax())}, {own.max():.2f})"
+        for what, (_, own) in zip(("long", "many scalars"), ratios.values(), strict=True)
+    )
+    yield f"Per training sample a client of pFedSim takes {long}, and it receives {many}."
     figure, axes = plt.subplots(2, 1, figsize=(WIDE, 3.4), sharey=True)
     for ax, (title, pair) in zip(axes, ratios.items(), strict=True):
         for ratio, color, marker, name in zip(pair, (BLACK, RED), "|o", ("printed", "measured"), strict=True):

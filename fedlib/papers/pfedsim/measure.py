@@ -21,6 +21,7 @@ LAYERS = {0: "conv1.2", 1: "conv2.2", 2: "fc1.0", 3: "fc2.0", 4: "classifier"}  
 PAIRS = {"i-i'": (0, 1), "i-j": (0, 2), "j-k": (2, 3), "i-k": (0, 3)}
 LABELS = (range(5), range(5), range(2, 7), range(5, 10))  # of i, i', j and k
 DOMAINS = ("Clipart", "Infograph", "Painting", "Quickdraw", "Real", "Sketch")
+Arguments = Mapping[str, object]  # of `fl.run` by name
 VARIANTS = (("per_class", 1e-4), ("per_class", 1e-1), ("mean_cos", 1e-4))  # similarity and cap
 
 
@@ -57,14 +58,12 @@ def true_similarity(federation: Federation) -> np.ndarray:
     return np.array([[similarity.data_similarity(a, b) for b in y] for a in y])
 
 
-def alone(federation: Federation, epochs: int, setting: Mapping[str, object], seed: int) -> fl.RunResult:
+def alone(federation: Federation, epochs: int, setting: Arguments, seed: int) -> fl.RunResult:
     """Local-Only: one round of `epochs` epochs."""
     return fl.run("local_only", federation, rounds=1, local_epochs=epochs, **setting, seed=seed, progress=False)  # type: ignore[arg-type]
 
 
-def layers_alike(
-    seed: int, source: Images, min_size: int, epochs: int, setting: Mapping[str, object], n_images: int
-) -> Kept:
+def layers_alike(seed: int, source: Images, min_size: int, epochs: int, setting: Arguments, n_images: int) -> Kept:
     """Fig. 1: linear CKA of ten models trained alone, by layer: the matrices, and the means over pairs."""
     data = images(source)
     federation = fl.federate(data, fl.dirichlet(0.1, min_size), 10)
@@ -78,7 +77,7 @@ def layers_alike(
     return means | {f"matrix {k}": matrix.round(4).tolist() for k, matrix in matrices.items()}
 
 
-def four_clients(seed: int, source: Images, epochs: int, setting: Mapping[str, object]) -> Kept:
+def four_clients(seed: int, source: Images, epochs: int, setting: Arguments) -> Kept:
     """Fig. 2 and Table 2: five measures for four pairs of clients, and the cosines of their classifiers' rows."""
     data = images(source)
     federation = fl.federate(data, fl.label_groups([list(labels) for labels in LABELS]), 4, seed=seed)
@@ -103,13 +102,7 @@ def four_clients(seed: int, source: Images, epochs: int, setting: Mapping[str, o
 
 
 def stages(
-    seed: int,
-    source: Images,
-    alpha: float,
-    clients: int,
-    min_size: int,
-    setting: Mapping[str, object],
-    rounds: Sequence[int],
+    seed: int, source: Images, alpha: float, clients: int, min_size: int, setting: Arguments, rounds: Sequence[int]
 ) -> Kept:
     """Kendall's tau and Pearson's r of classifier and data similarity after rounds of FedAvg and one local training."""
     federation = fl.federate(images(source), fl.dirichlet(alpha, min_size), clients)
@@ -157,13 +150,7 @@ def made(name: str) -> Algorithm:
 
 
 def costs(
-    seed: int,
-    methods: Sequence[str],
-    source: Images,
-    clients: int,
-    min_size: int,
-    setting: Mapping[str, object],
-    model: str,
+    seed: int, methods: Sequence[str], source: Images, clients: int, min_size: int, setting: Arguments, model: str
 ) -> Kept:
     """Table 7: time per sample of each method, and scalars that a client receives and sends in the last round.
 
