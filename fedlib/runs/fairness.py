@@ -41,11 +41,6 @@ def fairness(results: RunResult | Sequence[RunResult]) -> pd.DataFrame:
         a = np.sort(rows.loc[rows["round"] == rows["round"].max(), "accuracy"].to_numpy())
         n = len(a)
         gini = float((2 * np.arange(1, n + 1) - n - 1) @ a / (n * a.sum())) if a.sum() else 0.0
-        spread = {
-            "mean": a.mean(),
-            "std": a.std(ddof=1) if n > 1 else 0.0,
-            "worst_tenth": a[: math.ceil(n / 10)].mean(),
-        }
-        about = {"algorithm": result.config["algorithm"], "seed": result.config["seed"]}
-        lines.append(about | spread | {"worst": a[0], "gini": gini})
+        std, worst_tenth = a.std(ddof=1) if n > 1 else 0.0, a[: math.ceil(n / 10)].mean()
+        lines.append((result.config["algorithm"], result.config["seed"], a.mean(), std, worst_tenth, a[0], gini))
     return pd.DataFrame(lines, columns=["algorithm", "seed", "mean", "std", "worst_tenth", "worst", "gini"])

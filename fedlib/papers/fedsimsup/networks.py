@@ -36,10 +36,9 @@ MASKS |= {"kept, another image": ("region of $s_i$, other image", GREY)}
 )
 def fig1(study):
     figure, (upper, lower) = plt.subplots(2, 1, figsize=(WIDE, 5.4))
-    upper.set_title("Participating client $i$")
-    lower.set_title("Absent client $j$: the server moves $\\theta_j$")
-    for ax in (upper, lower):
-        ax.set(xlim=(0, 10), ylim=(-0.3, 8))
+    titles = "Participating client $i$", "Absent client $j$: the server moves $\\theta_j$"
+    for ax, title in zip((upper, lower), titles, strict=True):
+        ax.set(xlim=(0, 10), ylim=(-0.3, 8), title=title)
         ax.axis("off")
     network: dict[str, Any] = {"size": (1.6, 1.1), "color": BLUE}
     upper.plot([0, 10], [5.4, 5.4], color=GREY, linewidth=0.7, linestyle=(0, (4, 3)))

@@ -1,9 +1,5 @@
 """pFedSim (Tan et al., 2023): how its claims are judged."""
 
-from collections.abc import Iterator
-from functools import partial
-from itertools import product
-
 from fedlib.papers.pfedsim.measure import DOMAINS, PAIRS
 from fedlib.papers.pfedsim.sizes import ALPHAS, COLUMNS, DATA, LENET, MEASURES, METHODS, PERSONAL, RHOS, SINGLE
 from fedlib.studies.claim import Claim, Numbers, lead, leads, numbers_of
@@ -17,11 +13,18 @@ cka = numbers_of("fig1", "local_only", "cifar10", "layer={}", "cka")
 fig2 = numbers_of("fig2", "local_only", "cifar10", "{}", "margin")
 pair = numbers_of("table2", "{}", "cifar10", "pair={}", "similarity")
 over_domains = numbers_of("table8", "{}", "domainnet", "domain=Average")
+scalars = numbers_of("table7", "{}", "cifar10", "dir=0.1", "scalars_{}")
+GENERATOR = 4_212 + 64  # scalars of FedGen's generator, with its BatchNorm statistics
 
 
 def over_best(numbers: Numbers, columns: list[tuple[str, str]]) -> list[Case]:
     """pFedSim against the best of the eleven others, column by column."""
     return leads(numbers, "table3", "pfedsim", METHODS[:-1], columns)
+
+
+def in_domain(numbers: Numbers, d: str) -> Number:
+    """pFedSim against the best of the eleven others in a domain."""
+    return lead(numbers, "table8", "pfedsim", METHODS[:-1], ("domainnet", f"domain={d}"))
 
 
 def between(number: Number, low: float, high: float) -> Number:
@@ -36,15 +39,6 @@ def largest_gain(numbers: Numbers) -> list[Case]:
     return [Case("above all others", largest(tiny) - largest(others)), Case("at least 5 points", largest(tiny) - 5)]
 
 
-def skew(numbers: Numbers) -> Iterator[Case]:
-    """ps11: stronger skew hurts single models and helps personalised ones."""
-    signs = dict.fromkeys(("fedavg", "fedprox", "fedgen"), 1)
-    signs |= dict.fromkeys(("local_only", "fedper", "fedrep", "fedfomo", "pfedsim"), -1)
-    for (m, sign), d in product(signs.items(), DATA):
-        weak, strong = (accuracy(numbers, m, d, alpha) for alpha in (0.5, 0.1))
-        yield Case(f"{m} {d}", weak - strong if sign > 0 else strong - weak)
-
-
 def best_rho(numbers: Numbers, d: str, s: str) -> Number:
     """The share with the highest accuracy, as a number without noise; missing if an accuracy is missing."""
     values = {r: rho(numbers, d, s, r) for r in RHOS}
@@ -52,31 +46,6 @@ def best_rho(numbers: Numbers, d: str, s: str) -> Number:
         return missing("best rho")
     best = max(values, key=lambda r: values[r].value)
     return values[best]._replace(low=best, high=best, noise=0.0, name=f"best rho, {d} {s}")
-
-
-def longer_for_small(numbers: Numbers) -> list[Case]:
-    """ps20: the best share of each LeNet5 column against the larger best share of the MobileNetV2 columns."""
-    mobile = largest(best_rho(numbers, "tinyimagenet", f"dir={alpha}") for alpha in ALPHAS)
-    return [Case(f"{d} {s}", best_rho(numbers, d, s) - mobile - 0.05) for d, s in LENET]
-
-
-def traffic(numbers: Numbers) -> Iterator[Case]:
-    """ps23: scalars sent on CIFAR-10 agree with the formulas."""
-    at = partial(numbers, "table7", dataset="cifar10", setting="dir=0.1")
-    methods = ("fedavg", "pfedsim", "fedfomo", "fedgen")
-    nu_m, pfedsim, fedfomo, fedgen = (at(method=m, metric="scalars_down") for m in methods)
-    up, nu_g = at(method="pfedsim", metric="scalars_up"), 4_212 + 64  # with the generator's BatchNorm statistics
-    yield Case("pFedSim as FedAvg, down", equal(pfedsim, nu_m))
-    yield Case("pFedSim as FedAvg, up", equal(up, nu_m))
-    yield Case("FedFomo: six models, down", equal(fedfomo, 6 * nu_m))
-    yield Case("FedGen: model and generator, down", equal(fedgen, nu_m + nu_g))
-
-
-def domains_won(numbers: Numbers) -> list[Case]:
-    """ps24: best on average, and in at least four of six domains."""
-    gain = partial(lead, numbers, "table8", "pfedsim", METHODS[:-1])
-    domains = [gain(("domainnet", f"domain={d}")) for d in DOMAINS]
-    return [Case("average", gain(("domainnet", "domain=Average"))), Case("fourth best domain", kth_largest(domains, 4))]
 
 
 def sizes_spread(numbers: Numbers) -> list[Case]:
@@ -105,7 +74,10 @@ CLAIMS = [
     Claim("ps08", lambda n: over_best(n, COLUMNS), "most", 7),
     Claim("ps09", lambda n: [Case("mean gain", between(mean(case.effect for case in over_best(n, COLUMNS)), 1.5, 6))]),
     Claim("ps10", largest_gain),
-    Claim("ps11", skew),
+    Claim("ps11", lambda n: [Case(f"{m} {d}", accuracy(n, m, d, 0.5) - accuracy(n, m, d, 0.1))
+                             for m in ("fedavg", "fedprox", "fedgen") for d in DATA]
+          + [Case(f"{m} {d}", accuracy(n, m, d, 0.1) - accuracy(n, m, d, 0.5))
+             for m in ("local_only", "fedper", "fedrep", "fedfomo", "pfedsim") for d in DATA]),
     Claim("ps12", lambda n: [Case(d, smallest(accuracy(n, m, d, 0.1) for m in (*PERSONAL, "pfedsim"))
                                   - largest(accuracy(n, m, d, 0.1) for m in SINGLE)) for d in DATA]),
     Claim("ps13", lambda n: leads(n, "table3", "pfedsim", ["fedap"], COLUMNS)),
@@ -121,12 +93,20 @@ CLAIMS = [
     Claim("ps19", lambda n: [Case(f"{d} {s}", 4 - (largest(rho(n, d, s, r) for r in RHOS)
                                                    - smallest(rho(n, d, s, r) for r in (0.3, 0.5, 0.7))))
                              for d, s in COLUMNS if (d, s) != ("cinic10", "dir=0.5")]),
-    Claim("ps20", longer_for_small, "most", 5),
+    Claim("ps20", lambda n: [Case(f"{d} {s}", best_rho(n, d, s)
+                                  - largest(best_rho(n, "tinyimagenet", f"dir={a}") for a in ALPHAS) - 0.05)
+                             for d, s in LENET], "most", 5),
     Claim("ps21", lambda n: [Case(d, 0.02 - abs(time_ratio(n, "pfedsim", d) - 1)) for d in DATA]),
     Claim("ps22", lambda n: [Case(f"{m} {d}", time_ratio(n, m, d) - least)
                              for m, least in (("fedfomo", 1.10), ("fedgen", 1.05)) for d in DATA]),
-    Claim("ps23", traffic, "identity"),
-    Claim("ps24", domains_won),
+    Claim("ps23", lambda n: [
+        Case("pFedSim as FedAvg, down", equal(scalars(n, "pfedsim", "down"), scalars(n, "fedavg", "down"))),
+        Case("pFedSim as FedAvg, up", equal(scalars(n, "pfedsim", "up"), scalars(n, "fedavg", "down"))),
+        Case("FedFomo: six models, down", equal(scalars(n, "fedfomo", "down"), 6 * scalars(n, "fedavg", "down"))),
+        Case("FedGen: model and generator, down",
+             equal(scalars(n, "fedgen", "down"), scalars(n, "fedavg", "down") + GENERATOR))], "identity"),
+    Claim("ps24", lambda n: [Case("average", in_domain(n, "Average")),
+                             Case("fourth best domain", kth_largest([in_domain(n, d) for d in DOMAINS], 4))]),
     Claim("ps25", lambda n: [Case("average", smallest(over_domains(n, m) for m in SINGLE)
                                   - largest(over_domains(n, m) for m in PERSONAL[:4]))]),
 ]  # fmt: skip

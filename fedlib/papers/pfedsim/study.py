@@ -2,8 +2,8 @@
 
 from fedlib.papers.pfedsim import accuracy, facts, similarities
 from fedlib.papers.pfedsim.sizes import PROFILES
+from fedlib.report.panels import in_words
 from fedlib.report.sentences import best_of_all, gaps_in_words, gaps_to_best, points_ahead
-from fedlib.report.style import data_label
 from fedlib.studies.item import Answer, items_in
 
 __all__ = ["ITEMS", "PROFILES"]
@@ -14,9 +14,9 @@ def answer(study):
     """The gaps to the best rival in Table 3, and the gain from weights by similarity."""
 
     def gaps_in(item):
-        numbers, by = study.numbers(item), ["data", "dir"]
+        numbers, by = study.numbers(item), ["data", "setting"]
         complete = numbers.groupby(by)["method"].transform("nunique") == numbers["method"].nunique()
-        return gaps_to_best(numbers[complete], ["pfedsim"], by, lambda data, alpha: f"{data_label(data)}, Dir({alpha})")
+        return gaps_to_best(numbers[complete], ["pfedsim"], by, in_words)
 
     gaps, with_text = gaps_in("table3"), gaps_in("table3_text")
     gain, _ = accuracy.gain_of_weights(study)
