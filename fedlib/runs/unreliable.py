@@ -19,12 +19,9 @@ from fedlib.training.phase import Phase, Trainer
 
 
 def unreliable(method: Algorithm, dropout: float, stragglers: float) -> Algorithm:
-    """`method` with dropout of sampled clients from a round, and with stragglers, at these probabilities.
+    """`method` with dropout of sampled clients from a round, and with stragglers, at these probabilities; see `fl.run`.
 
-    A client that drops out receives only the downloads that are sent before the first client trains or sends. It sends
-    nothing and keeps its old state; the others carry out the round without it. A round without any client changes
-    nothing, and the method does not count it, so that steps tied to a round number are not skipped. A straggler takes
-    the first part of the steps of each local training: a share drawn for the round, at least one step.
+    The method does not count a round without any client, so that steps tied to a round number are not skipped.
     """
 
     def init(model, federation):  # copies: tensors of a checkpoint must not share memory

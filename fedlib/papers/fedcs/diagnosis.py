@@ -123,11 +123,10 @@ def _rounded(values: Iterable[float]) -> list[float | None]:
 
 
 def diagnose(result: fl.RunResult, federation: Federation, group: np.ndarray, alignments: int) -> Kept:
-    """Quality of the S and P of a finished run of FedCS for the features of its training clients.
+    """Quality of the S and P of FedCS for its training clients, also after further `alignments`; {} if it has diverged.
 
-    With `alignments` > 0, also after this number of further alignments with the network frozen ("later"). Separability
-    is the share [%] of test images nearest to the centroid of their own group, in nine principal components of z and
-    nine columns of c = P'z; the plane has test images of five groups in two dimensions. Empty if the run has diverged.
+    Separability is the share [%] of test images nearest to the centroid of their own group, in nine principal
+    components of z and nine columns of c = P'z; the plane has test images of five groups in two dimensions.
     """
     state, parts = result.state.ra, [latents(result, federation, part) for part in ("train", "test")]
     (z, owner), (z_test, test_owner) = parts

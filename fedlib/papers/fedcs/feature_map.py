@@ -172,8 +172,8 @@ def eq12(sizes):
 @eq12.shows
 def _(study):
     numbers = study.numbers("eq12")
-    column, triangle = (numbers["setting"].str.split(", ").str[k] for k in (0, 1))
-    table = numbers.assign(column=column, triangle=triangle).pivot_table("value", "column", "triangle", sort=False)
+    numbers[["column", "triangle"]] = numbers["setting"].str.split(", ", expand=True)
+    table = numbers.pivot_table("value", "column", "triangle", sort=False)
     yield (
         f"The |cosine| of every column is at least {table['upper'].min():.2f} with the upper triangle (red), and at "
         f"most {table['lower'].max():.2f} with the lower one (grey)."

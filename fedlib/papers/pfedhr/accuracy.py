@@ -19,7 +19,6 @@ CHANCE = {"iid": 10.0, "noniid": 50.0}  # accuracy at chance [%] among the class
 WORDS = SPLIT | {"labeled": "labelled public images", "unlabeled": "unlabelled public images"}
 WORDS |= {"M": "candidates per round", "none": "rounds without a candidate [%]"}
 COLORS = {"IID": BLUE, "Non-IID": RED}
-NARROW = -5.0  # inferred rho of pFedBayes in Table 4
 DROPS = {"iid": (0, 1.74, 3.92), "noniid": (0, 2.57, 5.31)}  # printed on the bars of Fig. 5: % of the accuracy at S = 1
 
 
@@ -138,7 +137,7 @@ table3.says(lambda study: who_leads(study.numbers("table3"), "pfedhr", ["data", 
 def table4(sizes, steps=1, narrow=False):
     (alpha, beta), (personal_lr, lr) = sizes.maml, sizes.moreau
     sizes = sizes._replace(maml=(alpha, steps * beta), moreau=(personal_lr, steps * lr))
-    changed = {"pfedbayes": fl.pfedbayes(sizes.zeta, NARROW)} if narrow else {}
+    changed = {"pfedbayes": fl.pfedbayes(sizes.zeta, -5.0)} if narrow else {}  # inferred rho
     for (net, model), name, split in product(sizes.alone.items(), sizes.data, sizes.splits):
         for method in (*sizes.same, "pfedhr"):
             own = {"perfedavg": {"optimizer": "sgd"}, "pfedme": {"optimizer": "sgd", "lr": sizes.moreau[1]}}

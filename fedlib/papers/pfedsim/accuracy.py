@@ -108,15 +108,7 @@ def _(study):
 
 
 def blind(weights: Literal["uniform", "shuffled"] = "uniform", generalization: float = 0.5) -> Algorithm:
-    """pFedSim with weights of the same size that do not depend on the similarity of the clients.
-
-    The weights between different clients are replaced after every round; a client's weight for itself is unchanged.
-
-    Args:
-        weights: "uniform": all weights of a round's pairs of clients become their mean; "shuffled": they are permuted
-            among these pairs at random, with Phi_ij = Phi_ji.
-        generalization: rho of `pfedsim`.
-    """
+    """pFedSim, but after every round the weights between its clients become their mean, or are shuffled among pairs."""
     made = fl.pfedsim(generalization)
 
     def round(state, cohort):

@@ -152,12 +152,9 @@ def made(name: str) -> Algorithm:
 def costs(
     seed: int, methods: Sequence[str], source: Images, clients: int, min_size: int, setting: Arguments, model: str
 ) -> Kept:
-    """Table 7: time per sample of each method, and scalars that a client receives and sends in the last round.
-
-    The methods take turns, round by round, because the speed of a machine varies. The time is that of whole rounds,
-    server included, divided by the number of samples trained on: FedFomo holds out a share of them. The first round is
-    a warm-up and the last one is not timed; in it every method sends all kinds of its messages.
-    """
+    """Table 7: time per sample of each method, and scalars that a client receives and sends in the last round."""
+    # The methods take turns because the speed of a machine varies. Timed are whole rounds, server included, without the
+    # first one, a warm-up, and the last one, in which every method sends all kinds of its messages.
     federation = fl.federate(images(source), fl.dirichlet(0.1, min_size), clients)
     plans = {name: prepare(made(name), federation, model, seed=seed, **setting) for name in methods}
     sessions = {name: Session(plan) for name, plan in plans.items()}
@@ -180,11 +177,7 @@ def costs(
 
 
 def needs(seed: int, method: str) -> Kept:
-    """Table 1: traffic of a method in models, and whether it uses other clients' data.
-
-    A second run, with all images outside the train parts permuted, ends with the same weights unless the method uses
-    these images.
-    """
+    """Table 1: traffic of a method in models; whether its weights change if images outside the train parts do."""
     data = fl.load("digits", copies=1).subset(np.arange(240))
     federation = fl.federate(data, fl.iid(), 8, seed=seed)
     spare = np.setdiff1d(np.arange(len(data)), np.concatenate(federation.train))
