@@ -15,6 +15,7 @@ with_similarity = numbers_of("fig3", "fedsimsup", "cifar10", "dir=0.1;similarity
 cam = numbers_of("fig4", "fedsimsup", "cifar10", "class=cat", "{}")
 messages = numbers_of("messages", "fedsimsup", "digits", "supervisor=mixed", "{}")
 parameters = numbers_of("sizes", "fedsimsup", "{}", "network={}", "parameters")
+loss_by_mixing = partial(leads, item="table3", method="fedsimsup", rivals=["fedsimsup-whole"], columns=DIRICHLET)
 ahead = partial(lead, method="fedsimsup", rivals=RIVALS)  # over the best of seven; bounded if some are missing
 
 
@@ -36,19 +37,6 @@ def loss_of_lead(numbers: Numbers) -> Iterator[Case]:
     for d in CLASSES:
         one, two = (mean(ahead(numbers, t, column=c) for c in columns if c[0] == d) for t, columns in tables.items())
         yield Case(d, one - two)
-
-
-def slow_start(numbers: Numbers) -> Iterator[Case]:
-    """fs10: on CIFAR-100 another method is ahead at round 50, and none in the last tenth."""
-    for alpha in ALPHAS:
-        start, end = ("cifar100", f"dir={alpha};round={EARLY}"), ("cifar100", f"dir={alpha}", "last_tenth")
-        yield Case(f"dir={alpha}: behind at the start", 0 - ahead(numbers, "fig2", column=start))
-        yield Case(f"dir={alpha}: ahead at the end", ahead(numbers, "fig2", column=end))
-
-
-def loss_by_mixing(numbers: Numbers) -> list[Case]:
-    """Table 3: L for all clients against randomly drawn supervisors."""
-    return leads(numbers, "table3", "fedsimsup", ["fedsimsup-whole"], DIRICHLET)
 
 
 def a_sixth(numbers: Numbers) -> Iterator[Case]:
@@ -75,7 +63,9 @@ CLAIMS = [
     Claim("fs07", few_values, "identity", figure="similarity"),
     Claim("fs08", loss_of_lead, figure="table2"),
     Claim("fs09", lambda n: [Case("mean over rounds", with_similarity(n, True) - with_similarity(n, False))]),
-    Claim("fs10", slow_start),
+    Claim("fs10", lambda n: [case for a in ALPHAS for case in (
+        Case(f"dir={a}: behind at the start", 0 - ahead(n, "fig2", column=("cifar100", f"dir={a};round={EARLY}"))),
+        Case(f"dir={a}: ahead at the end", ahead(n, "fig2", column=("cifar100", f"dir={a}", "last_tenth"))))]),
     Claim("fs11", lambda n: [Case(d, fluctuation(n, d, 0.5) - fluctuation(n, d, 0.1)) for d in CLASSES]),
     Claim("fs12", lambda n: leads(n, "table3", "fedsimsup-t", ["fedsimsup-c", "fedsimsup-l"], DIRICHLET)),
     Claim("fs13", loss_by_mixing),

@@ -14,6 +14,9 @@ fig2 = numbers_of("fig2", "local_only", "cifar10", "{}", "margin")
 pair = numbers_of("table2", "{}", "cifar10", "pair={}", "similarity")
 over_domains = numbers_of("table8", "{}", "domainnet", "domain=Average")
 scalars = numbers_of("table7", "{}", "cifar10", "dir=0.1", "scalars_{}")
+std = numbers_of("table4", "partition", "{}", "dir={}", "std_of_sizes")
+PRINTED = {("cifar10", 0.1): 487, ("cifar10", 0.5): 170, ("cinic10", 0.1): 1962, ("cinic10", 0.5): 843}  # of std
+PRINTED |= {("emnist", 0.5): 782, ("tinyimagenet", 0.1): 118, ("tinyimagenet", 0.5): 38}
 GENERATOR = 4_212 + 64  # scalars of FedGen's generator, with its BatchNorm statistics
 
 
@@ -48,16 +51,6 @@ def best_rho(numbers: Numbers, d: str, s: str) -> Number:
     return values[best]._replace(low=best, high=best, noise=0.0, name=f"best rho, {d} {s}")
 
 
-def sizes_spread(numbers: Numbers) -> list[Case]:
-    """ps07: the standard deviation of the sizes is larger at Dir(0.1), and within 40 % of the printed one."""
-    printed = {("cifar10", 0.1): 487, ("cifar10", 0.5): 170, ("cinic10", 0.1): 1962, ("cinic10", 0.5): 843}
-    printed |= {("emnist", 0.5): 782, ("tinyimagenet", 0.1): 118, ("tinyimagenet", 0.5): 38}
-    std = {(d, a): numbers("table4", "partition", d, f"dir={a}", "std_of_sizes") for d in DATA for a in ALPHAS}
-    wider = [Case(f"{d}: Dir(0.1) above 1.5 times Dir(0.5)", std[d, 0.1] - 1.5 * std[d, 0.5]) for d in DATA]
-    near = [Case(f"{d}: Dir({a}) near print", 0.4 * n - abs(std[d, a] - n)) for (d, a), n in printed.items()]
-    return wider + near
-
-
 CLAIMS = [
     Claim("ps01", lambda n: [Case(f"layer {k} above layer 4", cka(n, k) - cka(n, 4)) for k in range(4)]
           + [Case("layer 0 above layer 3", cka(n, 0) - cka(n, 3))], figure="fig1"),
@@ -70,7 +63,10 @@ CLAIMS = [
           + [Case(f"{k} of CS above that of {m}", fig2(n, f"{k} CS") - fig2(n, f"{k} {m}"))
              for k in ("tau", "r") for m in MEASURES[1:4]]),
     Claim("ps06", lambda n: [Case("tau of WDB below 1", 1 - fig2(n, "tau WDB") - 1e-6)]),
-    Claim("ps07", sizes_spread),
+    Claim("ps07", lambda n: [Case(f"{d}: Dir(0.1) above 1.5 times Dir(0.5)", std(n, d, 0.1) - 1.5 * std(n, d, 0.5))
+                             for d in DATA]
+          + [Case(f"{d}: Dir({a}) near print", 0.4 * own - abs(std(n, d, a) - own))
+             for (d, a), own in PRINTED.items()]),
     Claim("ps08", lambda n: over_best(n, COLUMNS), "most", 7),
     Claim("ps09", lambda n: [Case("mean gain", between(mean(case.effect for case in over_best(n, COLUMNS)), 1.5, 6))]),
     Claim("ps10", largest_gain),
