@@ -2,6 +2,7 @@
 
 import re
 import zlib
+from contextlib import suppress
 from typing import Literal, TypedDict
 
 import seaborn as sns
@@ -33,7 +34,8 @@ _DATA = {"mnist": "MNIST", "svhn": "SVHN", "digit5": "Digit-5", "femnist": "FEMN
 _DATA |= {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "mnist_m": "MNIST-M", "usps": "USPS"}
 _DATA |= {"cinic10": "CINIC-10", "tinyimagenet": "Tiny-ImageNet", "domainnet": "DomainNet"}
 _DATA |= {"synthetic_digits": "Synthetic Digits"}
-_SETTING = {"dir": "Dir({})", "pat": "{} classes each", "clients": "{} clients", "step": "{}"}  # parts in words
+_SETTING = {"dir": "Dir({})", "pat": "{} classes each", "classes": "{} classes each", "clients": "{} clients"}
+_SETTING["step"] = "{}"  # parts of a setting in words
 
 
 def use_style() -> None:
@@ -129,6 +131,25 @@ def setting_label(part: str) -> str:
     """Write a part of a setting in words, "dir=0.1" as "Dir(0.1)"; other text is kept."""
     name, _, value = part.partition("=")
     return _SETTING.get(name, part).format(value)
+
+
+def with_labels(text: str) -> str:
+    """Write all names of methods, data sets and settings in a text as `label`, `data_label` and `setting_label` do.
+
+    Example:
+        >>> with_labels("perfedavg cifar10 clients=50;dir=0.1"), with_labels("fedcs-fc1, mnist: highest mean")
+        ('Per-FedAvg, CIFAR-10, 50 clients, Dir(0.1)', 'FedCS-FC1, MNIST: highest mean')
+    """
+    named = re.sub(r"[^\s,:]+", lambda word: _labelled(word[0]), text.replace(";", ", "))
+    return named.replace("\0 \0", ", ").replace("\0", "")  # a comma between neighbours
+
+
+def _labelled(word: str) -> str:
+    """The label of a name, between zeros; other words are kept."""
+    shown = setting_label(word) if "=" in word else data_label(word)
+    with suppress(ValueError):
+        shown = label(word)
+    return word if shown == word else f"\0{shown}\0"
 
 
 class LineStyle(TypedDict):

@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from scipy import stats
 
+from fedlib.report.style import with_labels
 from fedlib.studies.number import Number
 
 HOLDS, REFUTED, CONSISTENT = "holds", "refuted", "consistent so far"
@@ -56,11 +57,11 @@ class Case(NamedTuple):
 
     def __str__(self) -> str:
         low, high, noise, *_ = self.effect
-        bound = low if low > -math.inf else high
+        where, bound = with_labels(self.where), low if low > -math.inf else high
         sign = "" if self.effect.known else ">= " if low > -math.inf else "<= "
         if not self.effect.known and max(-low, high) < math.inf:
-            return f"{self.where}: {low:+.2f} to {high:+.2f}"
-        return f"{self.where}: {sign}{bound:+.2f}{f' ± {noise:.2f}' if noise else ''}"
+            return f"{where}: {low:+.2f} to {high:+.2f}"
+        return f"{where}: {sign}{bound:+.2f}{f' ± {noise:.2f}' if noise else ''}"
 
 
 class Verdict(NamedTuple):

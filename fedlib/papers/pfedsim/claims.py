@@ -77,8 +77,8 @@ CLAIMS = [
     Claim("ps12", lambda n: [Case(d, smallest(accuracy(n, m, d, 0.1) for m in (*PERSONAL, "pfedsim"))
                                   - largest(accuracy(n, m, d, 0.1) for m in SINGLE)) for d in DATA]),
     Claim("ps13", lambda n: leads(n, "table3", "pfedsim", ["fedap"], COLUMNS)),
-    Claim("ps14", lambda n: [case for m in ("fedrep", "fedper")
-                             for case in leads(n, "table3", "pfedsim", [m], COLUMNS)]),
+    Claim("ps14", lambda n: [Case(f"above {m} {' '.join(at)}", lead(n, "table3", "pfedsim", [m], at))
+                             for m in ("fedrep", "fedper") for at in COLUMNS]),
     Claim("ps15", lambda n: [Case(f"{d} {s}", 0.0 - abs(n("table6", "pfedsim", d, f"{s};rho=1", "less FedAvg")))
                              for d, s in COLUMNS], "identity"),
     Claim("ps16", lambda n: [Case(d, smallest(rho(n, d, "dir=0.1", r) for r in RHOS[:-1]) - rho(n, d, "dir=0.1", 1.0))
