@@ -137,6 +137,11 @@ def test_what_was_measured_is_said():
     assert text.startswith("0 for, 1 for so far, 0 against, 1 against so far, 1 inside the noise. ")
 
 
+def test_names_in_a_comparison_are_written_as_in_figures():
+    assert str(Case("perfedavg cifar10 dir=0.1", point(1.0, 0.5))) == "Per-FedAvg, CIFAR-10, Dir(0.1): +1.00 ± 0.50"
+    assert str(Case("ifca, cifar10 clients=15;classes=2", point(-1.0))).startswith("IFCA, CIFAR-10, 15 clients, 2 ")
+
+
 def test_arithmetic_keeps_the_larger_noise_and_the_names():
     a, b = point(80.0, 1.5, "a"), point(70.0, 0.5, "b", stand_in="digits for cifar10")
     assert (a - b)[:4] == (10.0, 10.0, 1.5, "a - b")
