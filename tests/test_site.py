@@ -447,11 +447,10 @@ def test_missing_packages_are_named_in_one_sentence(monkeypatch, capsys):
 
 
 def test_a_warning_of_sphinx_stops_the_build(tmp_path):
-    code = (
-        "from pathlib import Path; from fedlib.tools.site.build import sphinx, write; "
-        "page = {'index.md': '# A\\n\\n```{nonsense}\\n```\\n'}; "
-        "print(sphinx(write(page, Path('source')), Path('html'), Path('doctrees')))"
-    )
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "index.md").write_text("# A\n\n```{nonsense}\n```\n")
+    code = "from pathlib import Path; from fedlib.tools.site.build import sphinx; "
+    code += "print(sphinx(Path('source'), Path('html'), Path('doctrees')))"
     own = os.environ | {"PYTHONPATH": PATH}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, env=own)
     assert "Unknown directive type: 'nonsense'" in done.stdout
