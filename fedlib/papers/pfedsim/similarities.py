@@ -108,7 +108,7 @@ def fig2(sizes):
 
 
 def of_cosines(name: str, row) -> float:
-    """Mean cosine of classes that both clients have or lack, minus that of the others: over all pairs, or the least."""
+    """Mean cosine of classes that both or no clients have, minus that of others: all pairs ("rows"), least ("gap")."""
     kinds = [cosines(row, pair) for pair in PAIRS]
     if name == "gap":
         return min(same.mean() - one.mean() for same, one in kinds if len(same) and len(one))
