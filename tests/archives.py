@@ -5,7 +5,6 @@ import gzip
 import hashlib
 import io
 import json
-import pickle
 import struct
 import tarfile
 import threading
@@ -100,16 +99,6 @@ def encoded(picture: np.ndarray, kind: str) -> bytes:
     buffer = io.BytesIO()
     Image.fromarray(picture).save(buffer, kind)
     return buffer.getvalue()
-
-
-def cifar_batch(x: np.ndarray, y: list[int], labels: str) -> bytes:
-    """`x` [n, 3, 32, 32] in the layout of one CIFAR batch."""
-    return pickle.dumps({"data": x.reshape(len(x), -1), labels: y})
-
-
-def cifar_meta(key: str, names: list[str]) -> bytes:
-    """The names of the classes in the layout of CIFAR."""
-    return pickle.dumps({key: names})
 
 
 def idx_gz(values: np.ndarray) -> bytes:

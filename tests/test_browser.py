@@ -271,19 +271,7 @@ def test_the_csv_has_the_rows_that_are_shown_in_their_order_and_no_other(open_bo
     with page.expect_download() as download:
         page.get_by_role("button", name="CSV of what is shown").click()
     head, *rows = csv.reader(Path(download.value.path()).read_text(encoding="utf-8").splitlines())
-    assert head == [
-        "paper",
-        "item",
-        "method",
-        "data",
-        "setting",
-        "metric",
-        "protocol",
-        "printed",
-        "ours",
-        "seeds",
-        "gap",
-    ]
+    assert " ".join(head) == "paper item method data setting metric protocol printed ours seeds gap"
     assert rows == shown_rows(page)
     assert {row[0] for row in rows} == {"FedSimSup"}
 

@@ -64,18 +64,8 @@ DEFAULTS = {
 SETTINGS = dict(join_ratio=1, local_epochs=1, batch_size=32, lr=0.01, momentum=0, optimizer="sgd", lr_decay=1) | dict(
     lr_decay_every=1, seed=0, evaluate_every=None, tune_epochs=None, tune_every=None, tune_part=None
 )
-SETTINGS |= dict(
-    statistics="shared",
-    pixels="unit",
-    dropout=0,
-    stragglers=0,
-    client_metrics=None,
-    backend="auto",
-    device="auto",
-    dtype="float32",
-    graphs=True,
-    checkpoint_seconds=30.0,
-)
+SETTINGS |= dict(statistics="shared", pixels="unit", dropout=0, stragglers=0, client_metrics=None, backend="auto")
+SETTINGS |= dict(device="auto", dtype="float32", graphs=True, checkpoint_seconds=30.0)
 
 
 @pytest.fixture(scope="module")

@@ -15,12 +15,10 @@ import fedlib as fl
 from fedlib.data import EMBEDDED, OFFICIAL, Dataset, datasets, load, read_npz, write_npz
 
 
-def tiny(channels: int = 3, split: int = 1) -> Dataset:
+def tiny(channels: int = 3) -> Dataset:
     """Twelve images of three classes in two domains."""
-    i = np.arange(12)
-    x = pictures(12, channels, 5, 4)
-    parts = np.where(i < 8, 0, split).astype(np.uint8)
-    return Dataset("tiny", x, i % 3, ("a", "b", "c"), parts, i // 6, ("left", "right"))
+    i, x = np.arange(12), pictures(12, channels, 5, 4)
+    return Dataset("tiny", x, i % 3, ("a", "b", "c"), (i > 7).astype(np.uint8), i // 6, ("left", "right"))
 
 
 def arrays(**changes: np.ndarray) -> dict[str, np.ndarray]:
@@ -198,12 +196,15 @@ def test_a_faulty_data_set_is_refused_in_one_sentence(change, words):
 
 @pytest.mark.parametrize(
     "data",
-    [tiny(), tiny(channels=1), tiny(split=2), replace(tiny(), source=np.arange(12) // 2 - 1)],
+    [
+        tiny(),
+        tiny(channels=1),
+        replace(tiny(), split=np.repeat(np.array([0, 1, 2], np.uint8), 4)),
+        replace(tiny(), source=np.arange(12) // 2 - 1),
+    ],
     ids=["colour", "grey", "validation", "sources"],
 )
 def test_what_is_written_is_read_back(data, tmp_path):
-    if (data.split == 2).any():
-        data = replace(data, split=np.repeat(np.array([0, 1, 2], np.uint8), 4))
     write_npz(tmp_path / "tiny.npz", data)
     again = read_npz(tmp_path / "tiny.npz")
     assert again.fingerprint == data.fingerprint
@@ -226,15 +227,9 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path, monke
 
 
 def test_grey_images_get_one_channel_and_writers_become_domains(tmp_path):
-    path = saved(
-        tmp_path,
-        x_train=pictures(6, 5, 4),
-        x_test=pictures(3, 5, 4),
-        classes=np.array(["x", "y", "z"]),
-        writer_train=np.array([7, 7, 3, 3, 9, 9]),
-        writer_test=np.array([9, 3, 11]),
-    )
-    data = read_npz(path)
+    grey = dict(x_train=pictures(6, 5, 4), x_test=pictures(3, 5, 4), classes=np.array(["x", "y", "z"]))
+    writers = dict(writer_train=np.array([7, 7, 3, 3, 9, 9]), writer_test=np.array([9, 3, 11]))
+    data = read_npz(saved(tmp_path, **grey, **writers))
     assert data.x.shape == (9, 1, 5, 4)
     assert data.classes == ("x", "y", "z")
     assert data.domains == ("3", "7", "9", "11")
@@ -254,16 +249,16 @@ def test_grey_images_get_one_channel_and_writers_become_domains(tmp_path):
         ({"x_train": np.full((6, 5, 4, 3), np.nan)}, "x_train and x_test have values from nan to nan"),
         ({"x_train": pictures(6, 5, 4, 3).astype(np.uint16) * 257}, "so save (x // 257).astype('uint8')"),
         (
-            {"x_train": pictures(6, 5, 4, 3).astype(int) % 2, "x_test": pictures(3, 5, 4, 3).astype(int) % 2},
-            "so save (255 * x).astype('uint8')",
+            {"x_train": pictures(6, 5, 4, 3) % 2 * 1, "x_test": np.ones((3, 5, 4, 3), int)},
+            "so save (255 * x).astype('u",
         ),
         ({"x": pictures(6, 5, 4, 3)}, "x and x_train exclude each other; either all arrays have splits or none."),
         ({key: None for key in arrays()} | {"x": pictures(6, 5, 4)}, "y missing; a data"),
         ({"y_train": np.eye(6, 3)}, "(one-hot labels become classes with .argmax(1))"),
         ({"y_train": np.array(["a"] * 6)}, "y is text in one split and numbers in another"),
         (
-            {"y_train": np.array(["a"] * 6), "y_test": np.array(["b"] * 3), "classes": np.array(["a", "c"])},
-            "the label 'b' is not in classes.",
+            {"y_train": np.array(["a"] * 6), "y_test": np.array(["b"] * 3), "classes": np.array(["a"])},
+            "the label 'b' is",
         ),
         ({"x_train": pictures(6, 20)}, "x_train is uint8 of shape (6, 20)"),
         ({"x_test": pictures(3, 5, 5, 3)}, "must have one shape"),
@@ -279,10 +274,7 @@ def test_grey_images_get_one_channel_and_writers_become_domains(tmp_path):
         ({"source_train": np.arange(6)}, "source_test missing"),
         ({"source_train": np.arange(6), "source_test": np.arange(3)}, "source 0 is in the official test split"),
         ({"y_test": np.array([0, 1, None])}, "object arrays are not read, save names with .astype(str)"),
-        (
-            {"x_train": pictures(0, 5, 4, 3), "y_train": np.arange(0), "classes": np.array(["a", "b", "c", "d"])},
-            "an empty class",
-        ),
+        ({"x_train": pictures(0, 5, 4, 3), "y_train": np.arange(0), "classes": np.array([*"abcd"])}, "an empty class"),
     ],
 )
 def test_a_faulty_file_is_refused_in_one_sentence_that_names_it(change, words, tmp_path):
@@ -358,8 +350,9 @@ def test_the_names_of_embedded_sets_are_reserved(root):
         load("digits")
 
 
-@pytest.mark.parametrize(("name", "allowed"), [("digits", "copies, seed"), ("mnist", "none")])
+@pytest.mark.parametrize(("name", "allowed"), [("digits", "copies, seed"), ("mnist", "none"), ("domainnet", "none")])
 def test_an_unknown_option_is_refused(name, allowed, root):
+    saved(root).rename(root / "domainnet.npz")  # the user's own
     with pytest.raises(ValueError, match=f"no option 'size'; allowed: {allowed}"):
         load(name, size=3)
 

@@ -19,26 +19,16 @@ each_set = pytest.mark.parametrize("name", EMBEDDED)
 
 
 @each_set
-def test_an_embedded_set_has_its_shape_classes_and_domains(name):
+def test_an_embedded_set_has_its_classes_and_domains_in_both_splits_and_no_image_blank_or_twice(name):
     data, (shape, n_classes, n_domains, _) = load(name), SETS[name]
     assert (data.name, data.x.shape) == (name, shape)
     assert len(data.classes) == len(set(data.classes)) == n_classes
     assert len(data.domains) == len(set(data.domains)) == n_domains
-
-
-@each_set
-def test_all_classes_and_domains_are_in_both_splits(name):
-    data = load(name)
     for part in (0, 1):
         rows = data.split == part
-        assert np.bincount(data.y[rows], minlength=SETS[name][1]).min() > 0
-        assert np.bincount(data.domain[rows], minlength=SETS[name][2]).min() > 0
+        assert np.bincount(data.y[rows], minlength=n_classes).min() > 0
+        assert np.bincount(data.domain[rows], minlength=n_domains).min() > 0
     assert 0.15 < (data.split == 1).mean() < 0.25
-
-
-@each_set
-def test_no_image_is_blank_or_there_twice(name):
-    data = load(name)
     flat = data.x.reshape(len(data), -1)
     assert len(np.unique(flat, axis=0)) == len(flat)
     assert (flat.max(axis=1).astype(int) - flat.min(axis=1)).min() > 40

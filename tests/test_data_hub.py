@@ -184,18 +184,10 @@ def test_a_configuration_is_asked_for_and_a_wrong_one_is_one_sentence(hub):
 @pytest.mark.parametrize(
     ("error", "kind", "sentence"),
     [
-        (
-            ConnectionError("Couldn't reach 'owner/name'"),
-            ConnectionError,
-            r"could not be downloaded \(Couldn't reach 'o",
-        ),
+        (ConnectionError("no 'route'"), ConnectionError, r"could not be downloaded \(no 'route'\)"),
         (TimeoutError(), ConnectionError, r"could not be downloaded \(TimeoutError\); the files of its repository may"),
         (datasets.exceptions.DatasetNotFoundError("It\nis gone."), ValueError, "'hf:owner/name' is unknown: It."),
-        (
-            datasets.exceptions.DataFilesNotFoundError("No files."),
-            ValueError,
-            "hf:owner/name cannot be read: No files.",
-        ),
+        (datasets.exceptions.DataFilesNotFoundError("No files."), ValueError, "name cannot be read: No files."),
         (ValueError("Odd\nfiles"), ValueError, "hf:owner/name cannot be read: Odd."),
     ],
     ids=lambda value: type(value).__name__,
@@ -222,28 +214,19 @@ def undecodable(folder: Path) -> Path:
     return folder
 
 
-HIDDEN = (datasets.ClassLabel(names=NAMES), lambda n: [-1] * n)
+def unlabelled(folder: Path) -> Path:
+    return write(folder, {"train": grey(6)}, hidden=(datasets.ClassLabel(names=NAMES), lambda n: [-1] * n))
+
+
 WRONG = {
-    "no label": (
-        lambda folder: write(folder, {"train": grey(6)}, hidden=HIDDEN),
-        {"label": "hidden"},
-        "has images without a label; their class is -1",
-    ),
+    "no label": (unlabelled, {"label": "hidden"}, "has images without a label; their class is -1"),
     "sizes": (lambda folder: write(folder, {"train": grey(6), "test": pictures(3, 4, 5)}), {}, "of 6x5 and of 4x5 pix"),
     "column": (without("image"), {"image": "picture"}, "has no column 'picture'; it has my_image, label"),
     "writer": (without("image"), {"writer": "who"}, "has no column 'who'; it has my_image, label"),
     "no image": (without("image"), {"image": "label"}, r"image 0 cannot be decoded \("),
     "no picture": (undecodable, {}, r"image 0 cannot be decoded \(cannot identify image file"),
-    "splits": (
-        lambda folder: write(folder, {"train_extra": grey(6)}),
-        {},
-        "has no split train, test or validation, but",
-    ),
-    "option": (
-        without("image"),
-        {"size": "32"},
-        "has no option 'size'; allowed: config, image, label, revision, writer",
-    ),
+    "splits": (lambda folder: write(folder, {"train_extra": grey(6)}), {}, "no split train, test or validation, but"),
+    "option": (without("image"), {"size": "32"}, "no option 'size'; allowed: config, image, label, revision, writer"),
     "type": (without("image"), {"writer": 3}, "writer is of type int; it must be a name"),
 }
 
@@ -257,9 +240,7 @@ def test_what_is_wrong_with_a_repository_is_one_sentence(tmp_path, what):
 
 @pytest.mark.parametrize("name", ["hf:", "hf:a/b/c", "hf:a b", "hf:owner/name@", "hf:../../nowhere"])
 def test_a_name_that_is_none_is_refused(name, root):
-    with pytest.raises(
-        ValueError, match=r"is not allowed; it must be hf:owner/name, hf:owner/name@revision or hf:FOLD"
-    ):
+    with pytest.raises(ValueError, match="is not allowed; it must be hf:owner/name, hf:owner/name@revision or hf:FOLD"):
         fl.load(name)
     with pytest.raises(ValueError, match="is not allowed"):
         fl.load("hf:owner/name@v1", revision="v2")
