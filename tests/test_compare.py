@@ -24,13 +24,14 @@ def asked(monkeypatch) -> list:
 
 
 def test_a_method_runs_as_the_others_of_the_table():
-    both = fl.compare("fedsimsup/table1", fl.fedprox(mu=0.5), profile="smoke", jobs=1, progress=False)
-    setting = fl.study("fedsimsup", "smoke").arguments("table1", "fedavg") | {"algorithm": fl.fedprox(mu=0.5)}
-    table = both.study.table("table1").set_index("method")
+    small, method = fl.study("fedsimsup", "smoke"), fl.fedprox(mu=0.5)
+    both = fl.compare("fedsimsup/table2", method, profile="smoke", like="fedrep", jobs=1, progress=False)
+    setting = small.arguments("table2", "fedrep") | {"algorithm": method}
+    table = both.study.table("table2").set_index("method")
     assert both.method == "fedprox(mu=0.5)"  # the paper prints a FedProx, although none runs at this size
     alone = fl.run(**setting, progress=False)
     assert table.loc[both.method, "value"] == pytest.approx(alone.score(last=5), abs=1e-4)
-    usual = fl.study("fedsimsup", "smoke").run("table1", jobs=1, progress=False).table("table1").set_index("method")
+    usual = small.run("table2", jobs=1, progress=False).table("table2").set_index("method")
     assert table.drop(index=both.method)["value"].equals(usual["value"])
     page = both._repr_html_()
     assert page.count("<img") == page.count("<table") == 1

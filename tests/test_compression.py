@@ -5,13 +5,14 @@ import math
 import numpy as np
 import pytest
 import torch
+from conftest import corners
 from trees import same_bits
 
 import fedlib as fl
 from fedlib.runs.compression import largest
 
 SETTING = dict(rounds=1, local_epochs=1, batch_size=16, lr=0.05, model="lenet5", progress=False)
-FEDERATION = fl.federate(fl.load("digits", copies=1), fl.dirichlet(alpha=0.5), clients=4, test_fraction=0.6, seed=1)
+FEDERATION = fl.federate(corners(240, seed=0), fl.dirichlet(alpha=0.5), clients=4, test_fraction=0.6, seed=1)
 
 
 def sparse(change: np.ndarray, share: float) -> np.ndarray:

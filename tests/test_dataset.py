@@ -10,7 +10,7 @@ import pytest
 from fedlib.studies.rows import FOLDER
 from fedlib.tools import parquet as dataset
 
-PAPER = "fedsimsup"
+PAPER = "pfedhr"
 FILES = [json.loads(path.read_text()) for path in sorted((FOLDER / PAPER).glob("*.json"))]
 
 

@@ -38,14 +38,10 @@ def at(client_sample: int):
 
 
 def test_an_error_in_a_loss_says_round_client_step_and_samples(federation):
-    plan = fl.run(method(cross_entropy), federation, **SETTING)
-    assert plan.config["backend"] == "loop"
-    session = fl.runs.Session(
-        fl.runs.prepare("fedavg", federation, **{k: SETTING[k] for k in SETTING if k != "progress"})
-    )
-    client = int(session.sampled[1][-1])
+    sampled = fl.runs.Session(fl.runs.prepare("fedavg", federation, **without_progress)).sampled
+    client = int(sampled[1][-1])
     sample = int(federation.train[client][2])
-    first = next(t for t, ids in enumerate(session.sampled) if client in ids)
+    first = next(t for t, ids in enumerate(sampled) if client in ids)
     with pytest.raises(RuntimeError, match="upside down") as error:
         fl.run(method(at(sample)), federation, **SETTING, debug=True)
     assert f"in round {first + 1}, train, 'mine': client {client}, step " in notes(error)

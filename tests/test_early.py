@@ -79,8 +79,8 @@ def test_test_labels_have_no_part_in_it(guesses):
     assert [len(run.rounds) for run in runs] == [5, 5]
 
 
-def test_a_run_that_was_stopped_goes_on_with_the_bits_of_an_uninterrupted_one(tmp_path):
-    made = fl.federate(fl.load("digits", copies=1), fl.iid(), clients=3, validation_fraction=0.2)
+def test_a_run_that_was_stopped_goes_on_with_the_bits_of_an_uninterrupted_one(tiny, tmp_path):
+    made = fl.federate(tiny, fl.iid(), clients=3, validation_fraction=0.2)
     setting = SETTING | dict(rounds=6, lr=1e-6)
     whole = fl.run("scaffold", made, **setting, store=tmp_path / "whole")
     setting["store"] = tmp_path / "stopped"

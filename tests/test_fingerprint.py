@@ -11,7 +11,6 @@ from pathlib import Path
 
 import cloudpickle
 import pytest
-import torch
 from processes import start
 
 import fedlib as fl
@@ -134,20 +133,7 @@ def test_what_is_only_reworded_is_the_same_run(changed):
     assert changed["reworded"] == set()
 
 
-def test_an_edited_helper_is_a_new_run_and_the_old_one_is_still_there(federation, monkeypatch):
-    def halved(w, alpha, n_samples, before):
-        return {name: t / 2 for name, t in before.items()}
-
-    first = fl.run("pfedmb", federation, **SETTING)
-    with monkeypatch.context() as edited:
-        edited.setattr(importlib.import_module("fedlib.methods.pfedmb.pfedmb"), "branch_mean", halved)
-        second = fl.run("pfedmb", federation, **SETTING)
-    assert first.folder != second.folder
-    assert not torch.equal(first.models["classifier.bias"], second.models["classifier.bias"])
-    assert fl.run("pfedmb", federation, **SETTING).folder == first.folder
-
-
-# The user's own code
+# The user's own code; changes in cells: `test_never_older`
 
 MINE = """
     import torch
@@ -198,13 +184,6 @@ def folder(tmp_path, monkeypatch) -> Path:
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     yield tmp_path
     sys.modules.pop("my_method", None)
-
-
-def test_a_helper_in_the_users_own_file_counts_as_well(folder):
-    """Other changes, in cells: `test_never_older`."""
-    sources = (MINE, MINE.replace("n * RATE", "n + RATE"), MINE.replace("Of a client", "Of one client"))
-    codes = [code_of(in_a_file(source, folder).mine()) for source in sources]
-    assert codes[0] == codes[2] != codes[1]
 
 
 def test_what_was_imported_keeps_its_address_while_its_file_changes(folder, federation):
