@@ -4,7 +4,6 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
@@ -93,7 +92,6 @@ def test_the_picture_is_made_of_the_table():
     left, right = figure.axes
     assert [bar.get_width() for bar in left.patches] == [1.0, 2.0]
     assert [line.get_ydata().tolist() for line in right.lines] == [[100.0, 100.0]] * 2
-    plt.close(figure)
 
 
 def test_impossible_numbers_are_refused(capsys, tmp_path):

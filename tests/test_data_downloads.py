@@ -218,6 +218,14 @@ def two_files(server: FileServer, names: list[str], contents: list[bytes]) -> di
     return {split: [url, name, sum_] for split, name, (url, sum_) in both}
 
 
+def usps(server: FileServer, monkeypatch: pytest.MonkeyPatch) -> Made:
+    """Its files are texts with pixels from -1 to 1."""
+    x, y = pictures(20, 16, 16), np.arange(20) % 10
+    files = [libsvm_bz2((x[rows] + 0.5) / 127.5 - 1, y[rows].tolist()) for rows in (slice(10), slice(10, None))]
+    monkeypatch.setattr(tv.USPS, "split_list", two_files(server, ["usps.bz2", "usps.t.bz2"], files))
+    return x, y, 10, "9"
+
+
 def svhn(server: FileServer, monkeypatch: pytest.MonkeyPatch) -> Made:
     """Its files say 10 for the first class."""
     x, y, files = pictures(20, 3, 32, 32), np.arange(20) % 10, [io.BytesIO(), io.BytesIO()]
@@ -247,7 +255,7 @@ def digits_5(server: FileServer, monkeypatch: pytest.MonkeyPatch, name: str) -> 
     return x.transpose(0, 3, 1, 2), y, 20, "9"
 
 
-SMALL = {make.__name__: make for make in (mnist, emnist_byclass, svhn)}
+SMALL = {make.__name__: make for make in (mnist, emnist_byclass, usps, svhn)}
 SMALL |= {name: partial(digits_5, name=name) for name in DIGITS_5}
 SMALL |= {f"cifar{n}": partial(cifar, n_classes=n) for n in (10, 100)}
 
@@ -266,15 +274,6 @@ def test_an_official_set_is_read_as_it_is(name, server, root, monkeypatch):
         shutil.rmtree(root / name)
     assert load(name, root=root).fingerprint == data.fingerprint
     assert len(server.ranges) == files  # downloaded once
-
-
-def test_usps_is_scaled_to_bytes(server, root, monkeypatch):
-    x, y = np.linspace(-1, 1, 20 * 256).reshape(20, 16, 16), np.arange(20) % 10
-    files = [libsvm_bz2(x[rows], y[rows].tolist()) for rows in (slice(10), slice(10, None))]
-    monkeypatch.setattr(tv.USPS, "split_list", two_files(server, ["usps.bz2", "usps.t.bz2"], files))
-    data = load("usps", root=root)
-    np.testing.assert_allclose(data.x[:, 0], (x + 1) / 2 * 255, atol=1.01)
-    np.testing.assert_array_equal(data.y, y)
 
 
 def test_a_damaged_file_without_a_checksum_gives_one_sentence(server, root, monkeypatch):

@@ -157,11 +157,8 @@ def test_tensors_of_a_state_may_share_memory_and_must_be_tensors(tmp_path):
     folder = RunFolder({"algorithm": "shared"}, tmp_path)
     with folder:
         folder.save(Checkpoint(3, {"a": t, "b": t, "c": t[2:4]}))
-    assert {name: value.tolist() for name, value in folder.load().tensors.items()} == {
-        "a": [0, 1, 2, 3, 4, 5],
-        "b": [0, 1, 2, 3, 4, 5],
-        "c": [2, 3],
-    }
+    read = {name: value.tolist() for name, value in folder.load().tensors.items()}
+    assert read == {"a": [0, 1, 2, 3, 4, 5], "b": [0, 1, 2, 3, 4, 5], "c": [2, 3]}
     with pytest.raises(TypeError, match=r"0/n in the state of this algorithm is 7; a state consists of tensors"):
         flatten(({"n": 7},))
 

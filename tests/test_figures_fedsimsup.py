@@ -2,9 +2,9 @@
 
 from types import SimpleNamespace
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+import studies
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -14,7 +14,6 @@ import fedlib as fl
 from fedlib.papers.fedsimsup import gradcam
 from fedlib.papers.fedsimsup.measure import similarities, supervisor_moves
 from fedlib.papers.fedsimsup.sizes import PROFILES, QUICK, Column, run
-from fedlib.studies.rows import Row
 from fedlib.studies.study import study
 from fedlib.studies.tasks import Images
 from fedlib.training import on_device
@@ -25,15 +24,9 @@ COLUMN = Column("cifar10", 50, "dir", 0.5)
 @pytest.fixture
 def tiny(monkeypatch):
     """A profile with six clients and ninety training images."""
-    sizes = QUICK._replace(
-        data={"cifar10": Images("digits", (("copies", 1),), train=90)},
-        clients={50: 6},
-        dirichlet={"cifar10": (0.5,)},
-        join_ratio=0.5,
-        theta_epochs=1,
-        batch_size=24,
-        moves_rounds=3,
-    )
+    images = {"cifar10": Images("digits", (("copies", 1),), train=90)}
+    sizes = QUICK._replace(data=images, clients={50: 6}, dirichlet={"cifar10": (0.5,)}, join_ratio=0.5, theta_epochs=1)
+    sizes = sizes._replace(batch_size=24, moves_rounds=3)
     monkeypatch.setitem(PROFILES, "tiny", sizes)
     return sizes
 
@@ -42,13 +35,10 @@ def task_of(sizes, rounds):
     return run(sizes, COLUMN, fl.fedsimsup("small_lenet", 1), rounds)
 
 
-def row(task, seed, correct, n_test=(10,), kept=None):
+def row(task, seed, correct, n_test=(10,), **facts):
     """A run with so many right answers of each client after each round."""
-    facts = {"when": "before", "n_test": n_test, "seconds": 1.0, "commit": None, "kept": kept or {}}
-    facts["evaluations"] = [
-        {"round": t, "when": "before", "correct": right, "loss": 1.0} for t, right in enumerate(correct, 1)
-    ]
-    return Row(task.name, seed, facts)
+    evaluations = [(t, "before", right) for t, right in enumerate(correct, 1)]
+    return studies.row(task.name, seed, *evaluations, n_test=n_test, **facts)
 
 
 def test_the_line_with_the_weights_ends_where_the_runs_with_similarities_end():
@@ -56,19 +46,15 @@ def test_the_line_with_the_weights_ends_where_the_runs_with_similarities_end():
     tasks = {cell.setting.split("similarity=")[1][:5]: cell.tasks[0] for cell in small.cells if cell.item == "fig3"}
     rows = {(tasks[k].name, seed): row(tasks[k], seed, [[1], [end]]) for k in ends for seed, end in enumerate(ends[k])}
     [ax] = small.replace(rows=rows).figure("fig3").axes
-    plt.close(ax.figure)
-    assert {text.get_text(): text.xy[1] for text in ax.texts} == {
-        "weights $s_{ij}$": 70,
-        "all $s_{ij}=1$": 40,
-        "chance": 10,
-    }
+    ends_at = {text.get_text(): text.xy[1] for text in ax.texts}
+    assert ends_at == {"weights $s_{ij}$": 70, "all $s_{ij}=1$": 40, "chance": 10}
 
 
 def test_a_kind_of_supervisor_gains_over_the_same_clients_and_rounds():
     cells = {cell.method: cell for cell in study("fedsimsup", "smoke").cells if cell.item == "table3_paired"}
     mixed, original = cells["fedsimsup-t"].tasks
     n_test, kept = (10, 30, 20), {"t": [0, 2], "c": [1]}
-    rows = row(mixed, 0, [[4, 24, 8]], n_test, kept), row(original, 0, [[2, 27, 7], [9, 3, 18]], n_test)
+    rows = row(mixed, 0, [[4, 24, 8]], n_test, kept=kept), row(original, 0, [[2, 27, 7], [9, 3, 18]], n_test)
     assert mixed.rounds == 1 < original.rounds
     assert [cells[f"fedsimsup-{kind}"].read(*rows) for kind in "tcl"] == pytest.approx([10, -10, np.nan], nan_ok=True)
 
