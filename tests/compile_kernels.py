@@ -20,11 +20,10 @@ def run(kernel, *given, grid, warmup, num_warps=4):
     """Replacement for a launch."""
     signature, constants = {}, {}
     for place, (parameter, value) in enumerate(zip(kernel.params, given, strict=True)):
-        signature[parameter.name] = (
-            TYPES[getattr(value, "dtype", type(value))] if not parameter.is_constexpr else "constexpr"
-        )
         if parameter.is_constexpr:
-            constants[(place,)] = value
+            signature[parameter.name], constants[(place,)] = "constexpr", value
+        else:
+            signature[parameter.name] = TYPES[getattr(value, "dtype", type(value))]
     key = kernel.fn.__name__, *signature.values(), *constants.values(), num_warps
     if key not in compiled:
         source = ASTSource(kernel, signature, constants)

@@ -99,16 +99,7 @@ class Oracle:
         mean, std = (f(axis=(0, 2, 3))[:, None, None] for f in (whole.mean, whole.std))
         return mean.astype(np.float32).astype(float), std.astype(np.float32).astype(float)
 
-    def batches(
-        self,
-        i: int,
-        t: int,
-        epochs: Iterable[int] | None = None,
-        samples: np.ndarray | None = None,
-        name: str = "local",
-        size: int | None = None,
-        purpose: str = "train",
-    ) -> Iterator[np.ndarray]:
+    def batches(self, i: int, t: int, epochs=None, samples=None, name="local", size=None, purpose="train"):
         """Client i's mini-batches in round t: a fresh order each epoch, the last batch filled up from its start."""
         samples, size = self.federation.train[i] if samples is None else samples, size or self.setting["batch_size"]
         for epoch in range(self.setting["local_epochs"]) if epochs is None else epochs:
@@ -117,17 +108,7 @@ class Oracle:
             whole = [order[place % len(order)] for place in range(len(order) + missing)]
             yield from (np.array(whole[start : start + size]) for start in range(0, len(whole), size))
 
-    def train(
-        self,
-        net: nn.Module,
-        i: int,
-        t: int,
-        loss: Loss | None = None,
-        parameters: Iterable[Tensor] | None = None,
-        rate: float | None = None,
-        public: bool = False,
-        **which: Any,
-    ) -> None:
+    def train(self, net: nn.Module, i: int, t: int, loss=None, parameters=None, rate=None, public=False, **which):
         """Client i's SGD or Adam of round t, on `net`, in its place; `batches` says on what."""
         parameters = list(net.parameters() if parameters is None else parameters)
         rate = self.rate(t) if rate is None else rate
@@ -148,18 +129,14 @@ class Oracle:
         self.train(net, i, t, *args, **which)
         return weights_of(net)
 
-    def averaged(
-        self, w: Mapping[str, Tensor], t: int, v: dict[int, Weights] | None = None, *args: Any, **which: Any
-    ) -> Weights:
+    def averaged(self, w: Weights, t: int, v: dict[int, Weights] | None = None, *args: Any, **which: Any) -> Weights:
         """A round of FedAvg from `w`; the entries of `v` are personal and stay with the clients."""
         models = {i: self.trained(w | v[i] if v else w, i, t, *args, **which) for i in self.cohorts[t]}
         if v:
             v |= {i: select(own, v[i]) for i, own in models.items()}
         return mean(models.values(), self.n[self.cohorts[t]])
 
-    def tuned(
-        self, models: Mapping[int, Mapping[str, Tensor]], epochs: int = 1, part: str = "all", **which: Any
-    ) -> dict[int, nn.Module]:
+    def tuned(self, models: Mapping[int, Weights], epochs=1, part="all", **which: Any) -> dict[int, nn.Module]:
         """Every client's network after SGD on all or some entries, on its train part, at the end of the last round."""
         nets = {i: self.net(w) for i, w in models.items()}
         for i, net in nets.items():
@@ -223,13 +200,11 @@ def drawing(*stream: int | str) -> Iterator[None]:
 
 def weights_of(net: nn.Module) -> Weights:
     """A copy of a network's weights, BatchNorm statistics included."""
-    return {
-        name: t.detach().clone() for name, t in net.state_dict().items() if not name.endswith("num_batches_tracked")
-    }
+    entries = net.state_dict().items()
+    return {name: t.detach().clone() for name, t in entries if not name.endswith("num_batches_tracked")}
 
 
 def select(w: Mapping[str, Tensor], names: Iterable[str]) -> Weights:
-    """The entries of these names."""
     return {name: w[name] for name in names}
 
 
@@ -244,7 +219,7 @@ def near(w: Mapping[str, Tensor], mu: float) -> Loss:
 
 
 def mean(models: Iterable[Mapping[str, Tensor]], weights: Iterable[float] | None = None) -> Weights:
-    """Weighted sum of models, entry by entry; the weights need not sum to 1 (default: a mean with equal weights)."""
+    """Weighted mean of models, entry by entry; the weights need not sum to 1 (default: equal ones)."""
     models = list(models)
     shares = None if weights is None else np.asarray(list(weights), float)
     return {
@@ -253,26 +228,18 @@ def mean(models: Iterable[Mapping[str, Tensor]], weights: Iterable[float] | None
     }
 
 
-def assert_models(
-    result: fl.RunResult, models: Mapping[int, Mapping[str, Tensor]] | Mapping[str, Tensor], tolerance: float = 1e-7
-) -> None:
+def assert_models(result: fl.RunResult, models: Mapping[int, Weights] | Weights, tolerance: float = 1e-7) -> None:
     """The run ends with these models: of every client by its number, or one for all of them."""
     models = models if 0 in models else {0: models}
     for i, own in models.items():
         for name, t in own.items():
-            torch.testing.assert_close(
-                result.models[name][i], t, rtol=tolerance, atol=tolerance / 1000, msg=partial(_which, i, name)
-            )
+            close = dict(rtol=tolerance, atol=tolerance / 1000, msg=partial(_which, i, name))
+            torch.testing.assert_close(result.models[name][i], t, **close)
     rows = next(iter(result.models.values())).unbind()
     assert len(rows) == len(models) or (len(models) == 1 and all(torch.equal(rows[0], row) for row in rows))
 
 
-def assert_run(
-    result: fl.RunResult,
-    oracle: Oracle,
-    models: Mapping[int, Weights] | Weights,
-    nets: Mapping[int, nn.Module] | None = None,
-) -> None:
+def assert_run(result: fl.RunResult, oracle: Oracle, models: Mapping[int, Weights] | Weights, nets=None) -> None:
     """The run ends with these models, of every client or one for all, and tests them; after tuning it tests `nets`."""
     assert_models(result, models)
     assert_tested(replace(result, when="before"), oracle, lambda i: oracle.net(models[i] if 0 in models else models))
@@ -284,9 +251,7 @@ def _which(i: int, name: str, found: str) -> str:
     return f"{name} of client {i}: {found}"
 
 
-def assert_tested(
-    result: fl.RunResult, oracle: Oracle, nets: Callable[[int], nn.Module], tolerance: float = 1e-6
-) -> None:
+def assert_tested(result: fl.RunResult, oracle: Oracle, nets: Callable[[int], nn.Module], tolerance=1e-6) -> None:
     """The last evaluation has, for every client, the accuracy and the loss of `nets(i)` on its test part."""
     last = result.accuracy[(result.accuracy["round"] == len(oracle.rounds)) & (result.accuracy["when"] == result.when)]
     assert len(last) == oracle.n_clients

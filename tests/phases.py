@@ -1,33 +1,18 @@
 """A local phase made by hand, for tests that look inside a backend."""
 
-from collections.abc import Sequence
-
-import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
-from fedlib.data import Dataset
-from fedlib.models import Model
-from fedlib.stack import Params, repeat
+from fedlib.stack import repeat
 from fedlib.streams import Stream
 from fedlib.training.batches import client_batches, on_device
 from fedlib.training.cohort import TRAIN
 from fedlib.training.losses import cross_entropy
-from fedlib.training.phase import Loss, Phase, roles
+from fedlib.training.phase import Phase, roles
 
 
-def phase(
-    model: Model,
-    data: Dataset,
-    shares: Sequence[np.ndarray],
-    *context: Params,
-    loss: Loss = cross_entropy,
-    device: str = "cpu",
-    dtype: torch.dtype = torch.float64,
-    epochs: int = 1,
-    batch_size: int = 8,
-) -> Phase:
+def phase(model, data, shares, *context, loss=cross_entropy, device="cpu", dtype=torch.float64, epochs=1, batch_size=8):
     """Clients with the images `shares` of `data` start from the weights of `model`, at a rate of 0.05."""
     weights = tree_map(lambda t: t.to(device, dtype), model.weights)
     return Phase(

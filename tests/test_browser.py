@@ -20,7 +20,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from processes import BROWSER, free_port
+from processes import BROWSER, free_port, wait_for
 
 ROOT = Path(__file__).parent.parent
 SHOTS = os.environ.get("FEDLIB_SCREENSHOTS")
@@ -48,16 +48,14 @@ def root(tmp_path_factory) -> Path:
     for cell in lesson.cells:
         cell.source = cell.source.replace("BATCH, LR = 15, 2,", "BATCH, LR = 2, 1,").replace("rounds=5", "rounds=1")
     nbformat.write(lesson, root / "notebooks" / LESSON)
-    everything = {"windowingMode": "none"}  # cells out of sight are in the page too
-    write_settings(root, "notebook-extension/tracker", everything)
-    write_settings(root, "apputils-extension/notification", {"fetchNews": "false", "checkForUpdates": False})
+    for plugin, content in {
+        "notebook-extension/tracker": {"windowingMode": "none"},  # cells out of sight are in the page too
+        "apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
+    }.items():
+        path = root / "settings" / "@jupyterlab" / f"{plugin}.jupyterlab-settings"
+        path.parent.mkdir(parents=True)
+        path.write_text(json.dumps(content))
     return root
-
-
-def write_settings(root: Path, plugin: str, content: dict) -> None:
-    path = root / "settings" / "@jupyterlab" / f"{plugin}.jupyterlab-settings"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(content))
 
 
 @contextmanager
@@ -69,7 +67,7 @@ def serving(root: Path, name: str, arguments: list[str], url: str) -> Iterator[N
     with (root / f"{name}.log").open("w") as log:
         server = subprocess.Popen(command, env=os.environ | own | {"PYTHONPATH": str(ROOT)}, stdout=log, stderr=log)
         try:
-            wait_for_server(url, server)
+            wait_for(lambda: answers(url, server))
             yield
         finally:
             server.terminate()  # its kernels too
@@ -99,17 +97,15 @@ def voila(root):
         yield f"http://127.0.0.1:{port}"
 
 
-def wait_for_server(url: str, server: subprocess.Popen) -> None:
-    for _ in range(600):
-        assert server.poll() is None, "the server has ended"
-        try:
-            urllib.request.urlopen(url, timeout=5).close()
-            return
-        except urllib.error.HTTPError:
-            return  # it answers
-        except (urllib.error.URLError, ConnectionError, TimeoutError):
-            time.sleep(0.1)
-    raise AssertionError("the server does not answer")
+def answers(url: str, server: subprocess.Popen) -> bool:
+    assert server.poll() is None, "the server has ended"
+    try:
+        urllib.request.urlopen(url, timeout=5).close()
+    except urllib.error.HTTPError:
+        return True
+    except (urllib.error.URLError, ConnectionError, TimeoutError):
+        return False
+    return True
 
 
 @pytest.fixture
