@@ -77,13 +77,9 @@ def differences(one: Run, other: Run) -> dict[str, Any]:
 
     def arguments(run: Run) -> dict[str, Any]:
         images = {"images" if name == "name" else name: value for name, value in run.images._asdict().items()}
-        rest = {
-            "partition": str(run.partition),
-            "clients": run.clients,
-            "model": run.model,
-            "public images": run.public,
-        }
-        return {"method": run.algorithm.name, **images, **rest, **run.setting, **run.federate, **run.algorithm.hyper}
+        own = {"method": run.algorithm.name, "model": run.model, "public images": run.public, **images}
+        dealt = {"partition": str(run.partition), "clients": run.clients, **run.federate}
+        return {**own, **dealt, **run.setting, **run.algorithm.hyper}
 
     new, old = arguments(one), arguments(other)
     found = {name: new.get(name) for name in {**new, **old} if repr(new.get(name)) != repr(old.get(name))}

@@ -64,11 +64,9 @@ def test_everything_with_all_bits_is_the_method_itself(method):
 
 
 def test_what_was_not_received_is_sent_as_it_is_and_a_second_tensor_is_a_change_already():
-    size = sum(w.numel() for w in fl.run("fedavg", FEDERATION, **SETTING).weights(0).values())
-    few = {
-        name: fl.run(fl.compressed(name, 0.01), FEDERATION, **SETTING) for name in ("fedproto", "scaffold", "pfedsim")
-    }
-    whole = fl.run("fedproto", FEDERATION, **SETTING)
+    names, whole = ("fedproto", "scaffold", "pfedsim"), fl.run("fedproto", FEDERATION, **SETTING)
+    few = {name: fl.run(fl.compressed(name, 0.01), FEDERATION, **SETTING) for name in names}
+    size = sum(w.numel() for w in whole.weights(0).values())
     assert few["fedproto"].rounds["bytes_up"].tolist() == whole.rounds["bytes_up"].tolist()  # prototypes: first round
     assert few["fedproto"].score() == whole.score()
     (w, c), start = few["scaffold"].state[:2], few["scaffold"].model.weights
@@ -78,11 +76,8 @@ def test_what_was_not_received_is_sent_as_it_is_and_a_second_tensor_is_a_change_
 
 
 def test_local_statistics_are_neither_compressed_nor_counted():
-    setting = SETTING | {"statistics": "local"}
-    trained = sum(
-        t.numel() for name, t in fl.run("fedavg", FEDERATION, **setting).model.weights.items() if "running" not in name
-    )
-    result = fl.run(fl.compressed("fedavg", 0.1, 8), FEDERATION, **setting)
+    result = fl.run(fl.compressed("fedavg", 0.1, 8), FEDERATION, **SETTING, statistics="local")
+    trained = sum(t.numel() for name, t in result.model.weights.items() if "running" not in name)
     n, tensors = math.ceil(0.1 * trained), len(result.model.trainable)
     assert result.rounds["bytes_up"].item() == 4 * (n + 4 * n + 4 * tensors)
 

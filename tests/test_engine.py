@@ -444,7 +444,7 @@ def on_streams(cells, jobs, store):
 def test_runs_on_streams_take_turns_and_equal_separate_runs(federation, monkeypatch, tmp_path):
     order, real = [], lockstep._train
     monkeypatch.setattr(lockstep, "_train", lambda runs, *about: (order.append(about[0]), real(runs, *about)))
-    setting = SETTING | dict(federation=federation, backend="stacked")
+    setting = SETTING | dict(federation=federation, backend="stacked", rounds=2)
     cells = [dict(algorithm="fedavg", seed=seed, **setting) for seed in (0, 1)]
     cells += [dict(algorithm="fedper", **setting | {"rounds": 1}), dict(algorithm="fedrep", **setting)]
     cells += [dict(algorithm="fedavg", model=DROPOUT, **setting)]
