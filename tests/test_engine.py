@@ -534,39 +534,23 @@ def test_on_a_cpu_every_run_goes_on_its_own(federation):
     assert [len(group) for group in work.together(large)] == [21, 21, 21, 3]  # 6 clients each, 128 in a stack
 
 
-def test_a_run_on_a_cpu_takes_one_thread_and_gives_the_others_back(federation, monkeypatch):
-    seen, method = [], fl.fedavg()
-
-    def spy(state, cohort):
-        seen.append(torch.get_num_threads())
-        return method.round(state, cohort)
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    try:
-        fl.run(method._replace(round=spy), federation, **SETTING, progress=False)
-        assert torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(before)
-    assert seen == [1] * SETTING["rounds"]
-
-
 # -- the device ---------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def precisions():
-    """PyTorch's settings of float32 on a GPU, restored after the test."""
+def pinned():
+    """PyTorch's settings of float32 on a GPU and its number of threads, restored after the test."""
 
     def now():
-        products, convolutions = torch.backends.cuda.matmul, torch.backends.cudnn.conv
-        return products.fp32_precision, convolutions.fp32_precision, torch.backends.cudnn.deterministic
+        products, convolutions, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn.conv, torch.backends.cudnn
+        return products.fp32_precision, convolutions.fp32_precision, cudnn.deterministic, torch.get_num_threads()
 
     legacy, mine, cudnn = torch.get_float32_matmul_precision(), *now()[:2]
     yield now
     torch.set_float32_matmul_precision(legacy)
     torch.backends.cuda.matmul.fp32_precision, torch.backends.cudnn.conv.fp32_precision = mine, cudnn
     torch.backends.fp32_precision = "none"
+    torch.set_num_threads(1)
 
 
 @pytest.mark.parametrize(
@@ -577,15 +561,17 @@ def precisions():
         lambda: setattr(torch.backends, "fp32_precision", "tf32"),
         lambda: setattr(torch.backends.cuda.matmul, "fp32_precision", "tf32"),
         lambda: setattr(torch.backends.cudnn.conv, "fp32_precision", "ieee"),
+        lambda: torch.set_num_threads(2),
     ],
-    ids=["default", "high", "all tf32", "products tf32", "convolutions ieee"],
+    ids=["default", "high", "all tf32", "products tf32", "convolutions ieee", "two threads"],
 )
-def test_a_run_computes_in_full_float32_whatever_is_allowed_and_leaves_that_as_it_was(allow, precisions):
+def test_a_run_computes_in_full_float32_with_one_thread_and_leaves_what_was_allowed_as_it_was(allow, pinned):
+    """That a run does so whatever else is set outside: `test_never_older`."""
     allow()
-    before = precisions()
+    before = pinned()
     with deterministic("cpu"):
-        assert precisions() == ("ieee", "ieee", True)
-    assert precisions() == before
+        assert pinned() == ("ieee", "ieee", True, 1)
+    assert pinned() == before
 
 
 def test_a_gpu_that_is_not_there_is_refused_before_any_work(federation, run_store, monkeypatch):
