@@ -10,10 +10,7 @@ from hypothesis import strategies as st
 import fedlib as fl
 from fedlib.data import Dataset
 from fedlib.federation.federation import _cut
-from fedlib.papers.pfedsim.measure import layers_alike
-from fedlib.studies import tasks
 from fedlib.studies.tasks import Run
-from fedlib.training import Images
 
 
 def federations_of(paper: str, profile: str) -> list[fl.Federation]:
@@ -42,18 +39,6 @@ def test_nobody_in_a_study_is_tested_on_an_original_that_somebody_trains_on(pape
     for federation in made:
         assert leaks(federation) == set(), federation
         assert (federation.data.source is None) == (federation.data.name == "characters")
-
-
-def test_the_images_of_fig_1_of_pfedsim_are_new_to_its_models(monkeypatch):
-    made, asked, federate, batch = [], [], fl.federate, Images.batch
-    monkeypatch.setattr(fl, "federate", lambda *data, **how: made.append(federate(*data, **how)) or made[-1])
-    monkeypatch.setattr(Images, "batch", lambda self, index, model: asked.append(index) or batch(self, index, model))
-    source = tasks.Images("digits", (("copies", 2),), few=800)
-    layers_alike(0, source, 8, 1, {"batch_size": 50, "lr": 0.05}, 37)
-    [federation], shown = made, asked[-1].numpy()
-    origin = federation.data.source
-    assert len(np.unique(shown)) == 37
-    assert not np.isin(origin[shown], origin[np.concatenate(federation.train)]).any()
 
 
 def with_sources(source: np.ndarray) -> Dataset:

@@ -13,16 +13,12 @@ import fedlib as fl
 from fedlib.data import Dataset
 from fedlib.engine.backends import BACKENDS
 from fedlib.models import MODELS, THIN, build
-from fedlib.models.mixture import deal, initial
 from fedlib.stack import repeat
 from fedlib.training.batches import client_batches
-from fedlib.training.evaluation import client_logits, write_logits
 from fedlib.training.local import train
 from fedlib.training.losses import cross_entropy
 
-MIXTURE = "lenet5+lenet5_plain"
 SETTING = dict(rounds=2, join_ratio=0.5, local_epochs=2, batch_size=8, lr=0.05, progress=False)
-EXACT = SETTING | {"dtype": "float64"}
 
 
 # Public images
@@ -71,18 +67,6 @@ def test_on_public_the_clients_have_the_public_images(federation):
     public = replace(federation.public, y=np.sort(federation.public.y))
     cohort = cohort_of(federation.with_public(public), 0).on_public(np.arange(12))
     assert cohort.class_counts.tolist() == [[10, 2, 0, 0]] * cohort.size
-    assert [len(own) for own in client_logits(cohort, repeat(cohort.model.weights, cohort.size))] == [12] * cohort.size
-
-
-def test_logits_are_written_to_the_places_of_the_samples(federation):
-    cohort = cohort_of(federation, 0)
-    table, w = torch.full((240, 4), torch.nan, dtype=torch.float64), cohort.model.weights
-    write_logits(table, cohort, repeat(w, cohort.size))
-    there = np.concatenate([federation.train[i] for i in cohort.ids])
-    assert sorted(there) == table[:, 0].isfinite().nonzero().flatten().tolist()
-    cohort.model.net.eval()
-    x = cohort.images.batch(torch.from_numpy(there), cohort.model).x
-    torch.testing.assert_close(table[there], cohort.model(w, x))
 
 
 # Adam, and the places of samples
@@ -120,22 +104,6 @@ def test_the_thin_forms_of_m1_to_m4_have_the_same_layers(name):
 
 
 # Mixtures
-
-
-def test_architectures_are_dealt_out_evenly_and_from_the_seed():
-    first, again, other = (
-        deal(build("lenet5", MODELS["lenet5"], (1, 16, 16), 4, seed)._replace(others={"m1": MODELS["m1"]}), 7)
-        for seed in (0, 0, 1)
-    )
-    assert [len(group.clients) for group in first] == [4, 3]
-    assert sorted(np.concatenate([group.clients for group in first]).tolist()) == list(range(7))
-    assert all((np.diff(group.clients) > 0).all() for group in first)
-    assert [g.clients.tolist() for g in first] == [g.clients.tolist() for g in again]
-    assert [g.clients.tolist() for g in first] != [g.clients.tolist() for g in other]
-    assert all(torch.equal(t, again[1].model.weights[name]) for name, t in first[1].model.weights.items())
-    lenet5, m1 = initial(first).stacks
-    assert lenet5["classifier.weight"].shape == (4, 4, 84)
-    assert m1["fc4.0.weight"].shape == (3, 4, 50)
 
 
 def test_mixtures_are_refused_where_they_make_no_sense(federation):

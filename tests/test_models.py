@@ -53,17 +53,6 @@ def test_an_architecture_has_its_parameters(name):
     assert not SUPERVISORS.keys() & MODELS.keys()
 
 
-def test_lenet4_has_two_convolutions_and_two_linear_layers():
-    model = build("lenet4", MODELS["lenet4"], (3, 32, 32), 10, seed=0)
-    shapes = {name: tuple(model.weights[name].shape) for name in model.trainable if name.endswith("weight")}
-    assert shapes == {
-        "conv1.0.weight": (32, 3, 5, 5),
-        "conv2.0.weight": (64, 32, 5, 5),
-        "fc1.0.weight": (512, 1600),
-        "classifier.weight": (10, 512),
-    }
-
-
 def test_lenet5_bn_normalises_before_every_relu():
     model = build("lenet5_bn", MODELS["lenet5_bn"], (3, 32, 32), 10, seed=0)
     kinds = [type(m).__name__ for m in model.net.modules() if not list(m.children())]

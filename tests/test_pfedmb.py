@@ -7,20 +7,15 @@ import pandas as pd
 import pytest
 import torch
 import torch.nn.functional as F
-from test_baselines import EXACT, SETTING, close, cohort_of
+from test_baselines import SETTING, cohort_of
 
 import fedlib as fl
 from fedlib.methods.pfedmb.branches import SHARED
 from fedlib.methods.pfedmb.pfedmb import branch_mean
-from fedlib.models import MODELS, build
 from fedlib.training.evaluation import evaluate
 
 PLAIN = {"model": "lenet5_plain", "progress": False}
 LAYERS = ("conv1.0", "conv2.0", "fc1.0", "fc2.0", "classifier")  # of lenet5_plain
-
-
-def lenet(name="lenet5_plain"):
-    return build(name, MODELS[name], (3, 32, 32), 10, seed=0)
 
 
 def normal(*shape, seed=0):
@@ -35,17 +30,6 @@ def test_eq_5_with_one_hot_alphas_is_the_mean_of_each_cluster_and_a_branch_witho
     [mean] = branch_mean({"a": w}, {SHARED: chosen}, torch.tensor([3.0, 1.0, 4.0, 1.0]), {"a": before}).values()
     expected = (w[1, 0] + w[3, 0]) / 2, before[1], (3 * w[0, 2] + 4 * w[2, 2]) / 7
     assert torch.allclose(mean, torch.stack(expected))
-
-
-ONE = [fl.pfedmb(branches=1), fl.pfedmb(branches=1, share_alpha=True, weighted=False), fl.ifca(clusters=1)]
-
-
-@pytest.mark.parametrize("method", ONE, ids=str)
-def test_one_branch_and_one_cluster_are_fedavg(method, federation):
-    """In float64 over a run with partial participation, tuned as well."""
-    a, b = (fl.run(m, federation, **EXACT | PLAIN, tune_epochs=1) for m in ("fedavg", method))
-    assert close(b.models, {name: t.expand(6, *t.shape[1:]) for name, t in a.models.items()})
-    assert np.allclose(a.accuracy["loss"], b.accuracy["loss"], rtol=1e-9)
 
 
 TRACED = {
@@ -66,11 +50,6 @@ def test_the_trace_holds_every_evaluation(case, federation):
 
 
 # FedAMP
-
-
-def test_fedamp_whose_others_weigh_nothing_is_local_only(federation):
-    alone, local = (fl.run(m, federation, **EXACT | PLAIN) for m in (fl.fedamp(alpha=1e-12, lam=0), "local_only"))
-    assert close(alone.models, local.models)
 
 
 # Federations

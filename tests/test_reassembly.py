@@ -12,7 +12,7 @@ from fedlib.methods.pfedhr.blocks import CONV, FC, decompose, outputs
 from fedlib.methods.pfedhr.grouping import block_distances, group
 from fedlib.methods.pfedhr.reassemble import Network, reassemble
 from fedlib.methods.pfedhr.record import NOTHING, appended, record, replay
-from fedlib.methods.pfedhr.search import Piece, chains, thinned
+from fedlib.methods.pfedhr.search import Piece, chains
 from fedlib.methods.pfedhr.stitch import Link, added, assemble
 from fedlib.models import MODELS, build
 from fedlib.similarity import linear_cka
@@ -62,13 +62,6 @@ def test_blocks_one_after_the_other_are_the_network(name):
     assert [tuple(t.shape[1:]) for t in answers] == [b.out_shape for b in blocks]
     names = [whole for block in blocks for whole in block.names.values()]
     assert sorted(names) == sorted(model.weights)  # every entry once
-
-
-def test_dropout_stays_with_its_network():
-    for name, n in {"m1": 1, "m2": 1, "m3": 1, "m4": 2}.items():
-        model = model_of(name)
-        nets = [model.net, nn.Sequential(*(block.net for block in decompose(model)))]
-        assert [sum(isinstance(m, nn.Dropout | nn.Dropout2d) for m in net.modules()) for net in nets] == [n, 0]
 
 
 def test_networks_that_are_no_sequence_are_refused():
@@ -155,14 +148,6 @@ def test_the_search_finds_what_a_second_implementation_finds(case, end_in_head):
     assert [(k, [*chain]) for k, own in enumerate(chains(*case, end_in_head)) for chain in own] == expected
 
 
-def test_candidates_are_thinned_by_turns():
-    found = [[(0,), (1,), (2,)], [], [(3,)], [(4,), (5,)]]
-    assert thinned(found, 2) == [(0,), (3,)]
-    assert thinned(found, 4) == [(0,), (1,), (3,), (4,)]
-    assert thinned(found, 5) == [(0,), (1,), (3,), (4,), (5,)]
-    assert thinned(found, 9) == [(0,), (1,), (2,), (3,), (4,), (5,)]
-
-
 def test_the_candidate_of_figure_7_comes_out_of_its_groups():
     """Conv2-M1, Conv3-M2, Conv4-M3, Conv5-M3, FC3-M2: all blocks of M1 to M4 are there, several fit at each step."""
     pieces, place = [], {}
@@ -193,17 +178,6 @@ def test_the_candidate_of_figure_7_comes_out_of_its_groups():
 
 
 # Stitches
-
-
-@pytest.mark.parametrize("name", [*THIN, "lenet5"])
-def test_all_blocks_of_one_network_need_no_stitch_and_answer_its_logits(name):
-    model = model_of(name)
-    chain = [Link(0, block) for block in decompose(model)]
-    candidate = assemble(chain, [model.weights], model, depth=1, stream=(3,))
-    model.net.eval()
-    candidate.net.eval()
-    assert torch.equal(candidate(candidate.weights, X), model(model.weights, X))
-    assert added(candidate) == 0
 
 
 def test_candidates_hold_copies_of_the_blocks_and_drawn_stitches():

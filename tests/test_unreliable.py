@@ -175,49 +175,6 @@ def test_what_the_server_sends_is_found_out_without_a_trace(federation):
 # Draws
 
 
-def steps_of(session: Session, t: int) -> dict[int, int]:
-    """The number of steps of those who train in round t."""
-    steps = {}
-
-    def trainer(phase):
-        steps.update(zip(phase.clients, map(len, phase.batches), strict=True))
-        return phase.w, torch.zeros(len(phase.clients))
-
-    session.trainer = trainer
-    session.plan.algorithm.round(session.init(), session.cohort(t))
-    return steps
-
-
-def test_every_number_of_steps_from_one_to_all_is_as_likely_and_so_many_drop_out(tiny):
-    """Three hundred rounds of ten clients with four steps: within four standard deviations."""
-    dealt = fl.federate(tiny, fl.iid(), clients=10, test_fraction=0.5)  # 12 samples each
-    setting = dict(rounds=300, local_epochs=2, batch_size=6, dropout=0.25, stragglers=0.6)
-    session = Session(prepare("fedavg", dealt, **setting))
-    taken = [n for t in range(300) for n in steps_of(session, t).values()]
-    assert abs(len(taken) / 3000 - 0.75) < 4 * math.sqrt(0.75 * 0.25 / 3000)
-    found = np.bincount(taken, minlength=5)[1:] / len(taken)
-    expected = np.array([0.15, 0.15, 0.15, 0.55])
-    assert len(found) == 4
-    assert (abs(found - expected) < 4 * np.sqrt(expected * (1 - expected) / len(taken))).all()
-
-
-def test_who_drops_out_does_not_depend_on_method_rounds_or_stragglers(federation):
-    """And who drops out with a small probability does so with a larger one, too."""
-
-    def heard(method, **changes):
-        setting = without_progress(SETTING) | {"dropout": 0.4, "rounds": 12} | changes
-        session = Session(prepare(method, federation, **setting))
-        return [set(steps_of(session, t)) for t in range(12)]
-
-    plain = heard("fedavg")
-    assert heard("fedprox", stragglers=0.5) == plain
-    assert heard("fedavg", rounds=20)[:12] == plain
-    assert heard("fedavg", seed=1) != plain
-    fewer = heard("fedavg", dropout=0.6)
-    assert all(own <= other for own, other in zip(fewer, plain, strict=True))
-    assert fewer != plain
-
-
 def test_the_steps_of_a_straggler_draw_what_they_draw_without_it(federation):
     """FedGen's loss draws random numbers for each step."""
 
