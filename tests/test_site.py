@@ -277,24 +277,6 @@ def test_the_start_page_says_what_was_reproduced_and_what_was_not(site):
     assert links == [f"ledger.html?verdict={name.replace(' ', '+')}" for name in VERDICTS if counts[name]]
 
 
-def test_a_wrong_number_in_a_file_would_be_on_the_pages(tmp_path):
-    """The pages read the files: what is planted there is shown, so that they cannot say anything else."""
-    board, summary = (pd.read_csv(FOLDER / f"{name}.csv", dtype=str) for name in ("scoreboard", "summary"))
-    row = board.index[(board["paper_id"] == "pfedsim") & board["paper_std"].notna()][0]
-    board.loc[row, ["paper", "paper_std"]] = "48.31", "0.91"
-    summary.loc[summary["paper"] == "all", "printed"] = "9711"
-    for name, frame in (("scoreboard", board), ("summary", summary)):
-        frame.to_csv(tmp_path / f"{name}.csv", index=False)
-    wrong = files.read()._replace(
-        board=files.table(tmp_path / "scoreboard.csv"), summary=pd.read_csv(tmp_path / "summary.csv")
-    )
-    shown = rows_of(BeautifulSoup(results.scoreboard(wrong, {}), "html.parser"), "board")
-    assert [row[7:10] for row in shown] != [row[:3] for row in numbers_of(BOARD)]
-    assert "48.31 ± 0.91" in results.scoreboard(wrong, {})
-    assert "48.31 ± 0.91" in results.paper_page(wrong, "pfedsim")
-    assert "print 9711 numbers" in results.start(wrong, "")
-
-
 def test_numbers_on_data_that_stand_in_are_counted_apart(site):
     """On the page of a paper and of a method; only the paper's own data make a number measured."""
     printed = BOARD[BOARD["paper"] != ""]

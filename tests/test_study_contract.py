@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 from matplotlib import pyplot as plt
-from studies import drawn_and_said, given, official, with_numbers
+from studies import differences, drawn_and_said, given, official, with_numbers
 
 from fedlib.report.paper import FOLDER, KEY, PAPERS, PROFILES, reported
 from fedlib.studies.claim import Numbers
@@ -42,6 +42,64 @@ def test_keys_are_unique_one_name_is_one_run_and_stand_ins_are_declared(paper, p
         assert runs.setdefault(task.name, (*words, task.public, kept)) == (*words, task.public, kept)
         own = profile == "paper" and task.images.name == IMAGES.get(dataset, dataset)
         assert own or task.images.stands_for == dataset
+        looked_into = [run for run in getattr(task.keep, "args", ()) if isinstance(run, Run)]
+        assert all(run.images == task.images for run in looked_into)  # at what it was trained on
+
+
+# An item: the items with the usual runs, how many numbers it has, and what differs from the usual run where the method
+# and the parts of the setting are these.
+PUBLISHED = {"": {"statistics": "local", "pixels": "raw"}}
+FEW_MNIST = {"few": 5000, "partition": "dirichlet_groups(alpha=0.5, groups=10, min_size=10)"}
+LINEAR = {"fedrep": {"method": "fedrep-linear"}}
+NO_PULL = {"method": "fedrep", "lam": None, "head_epochs": None}
+CONTROLS = {
+    "pfedsim table3": ("table3_text", 96, PUBLISHED),
+    "pfedsim table6_code": ("table6", 64, PUBLISHED),
+    "fedcs table1": ("table1_text", 40, LINEAR | {"": FEW_MNIST}),
+    "fedcs table2": ("table2_text", 40, LINEAR),
+    "fedcs table3": ("table3_text", 40, LINEAR),
+    "pfedhr table4": ("table4_text", 72,
+     {"perfedavg": {"beta": 0.01}, "pfedbayes": {"rho": -5}, "pfedme": {"lr": 0.05}}),
+    "pfedhr few": ("table4_text", 60, {"images=450": {"few": 7500}, "images=900": {"few": 15_000}}),
+    "pfedmb pull": ("table2", 6, {"lam=1": {}, "lam=0.1": {"lam": 0.1}, "lam=0.01": {"lam": 0.01}}),
+    "pfedmb pairs_parts": ("table1", 3,
+     {"gain=yes": {"gain": True}, "alpha=labels": {"alpha": "labels", "alpha_lr": 0, "share_alpha": False}}),
+    "pfedmb parts": ("branches", 48,
+     {"weighted=no": {"weighted": False}, "share_alpha=yes": {"share_alpha": True}, "gain=yes": {"gain": True},
+      "alpha_lr=0.1": {"alpha_lr": 0.1}, "alpha_lr=0": {"alpha_lr": 0}, "lr=x5": {"lr": 0.25},
+      "alpha=labels": {"alpha_lr": 0, "alpha": "labels"}, "rounds=x2": {"rounds": 40, "evaluate_every": 10}}),
+    "fedsimsup table1_inferred": ("table1", 72, {"perfedavg": {"beta": 0.001}}),
+    "fedsimsup table2_inferred": ("table2", 64,
+     {"perfedavg": {"beta": 0.001}} | {f"pat={c}": {"partition": f"shards(per_client={c})"} for c in (2, 5, 20)}),
+    "fedsimsup network": ("table1 table2", 96,
+     {"network=lenet5_plain": {"model": "lenet5_plain"}, "network=lenet4": {},
+      "fedsimsup;network=lenet5_plain": {"supervisor": "small_lenet"}}),
+    "fedsimsup long": ("table1", 96,
+     {"": {"rounds": 1000, "evaluate_every": 10, "model": "lenet5_plain"}, "fedsimsup": {"supervisor": "small_lenet"}}),
+    "fedsimsup to_fedpac": ("table1", 8,
+     {"step=FedRep": NO_PULL | {"body_epochs": 3}, "step=one epoch for the classifier": NO_PULL | {"body_epochs": 4},
+      "step=classifiers combined": {"lam": 0}, "step=features aligned (FedPAC)": {}}),
+    "fedsimsup fresh": ("table1", 4,
+     {"": {"model": "lenet5_plain"}, "classifier=as it is": {},  # else with as many epochs as it has in a round
+      "classifier=trained again": {"tune_epochs": 2, "tune_every": 10, "tune_part": "personal"}}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("control", CONTROLS)
+def test_a_control_changes_what_it_says_and_nothing_else(control):
+    (paper, item), (items, n, changes), said = control.split(), CONTROLS[control], set()
+    controls, usual = ([c for c in official(study(paper)).cells if c.item in own.split()] for own in (item, items))
+    assert len(controls) == n
+    for cell in controls:
+        there = [one for one in usual if (one.method, one.dataset) == (cell.method, cell.dataset)]
+        there = [one for one in there if f"{cell.setting};".startswith(f"{one.setting};")]
+        own = min(there, key=lambda one: one.metric != cell.metric)
+        words = {"", cell.method, *cell.setting.split(";")}
+        parts = [part for part in changes if words.issuperset(part.split(";"))]
+        expected = {name: value for part in parts for name, value in changes[part].items()}
+        said.update(parts)
+        assert [differences(*pair) for pair in zip(cell.tasks, own.tasks, strict=True)] == [expected] * len(own.tasks)
+    assert said == set(changes)
 
 
 def test_every_claim_has_a_judge_and_cells_for_all_that_it_asks_for(paper):

