@@ -1,5 +1,7 @@
 """The published protocol: BatchNorm statistics that stay with the clients, pixels from 0 to 255."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -20,7 +22,8 @@ LOCAL = SETTING | {"statistics": "local"}
 
 
 def test_fedavg_with_statistics_at_home_and_raw_pixels_against_plain_pytorch(monkeypatch):
-    oracle = Oracle(statistics="local", pixels="raw", lr=1e-3)
+    """SiloBN (Andreux et al., 2020)."""
+    oracle = Oracle(statistics="local", pixels="raw", lr=1e-3, tune_epochs=1, tune_every=3)
     images = oracle.images
     whole = oracle.federation.data.x / 255
     shift = torch.tensor(whole.mean(axis=(0, 2, 3)) / whole.std(axis=(0, 2, 3)))[:, None, None]
@@ -28,23 +31,10 @@ def test_fedavg_with_statistics_at_home_and_raw_pixels_against_plain_pytorch(mon
     w, kept = oracle.weights, {i: {k: t for k, t in oracle.weights.items() if "running" in k} for i in range(7)}
     for t in oracle.rounds:
         w = oracle.averaged(w, t, kept)
-    result = oracle.run(fl.fedavg())
-    assert_models(result, {i: w | own for i, own in kept.items()}, tolerance=1e-5)
-    assert_tested(result, oracle, lambda i: oracle.net(w | kept[i]), tolerance=1e-5)
-
-
-@pytest.mark.parametrize("tune_epochs", [0, 1])
-def test_fedavg_with_statistics_at_home_is_silobn(tune_epochs, federation):
-    """Andreux et al., 2020: to the bit, tuned or not; and what is sent is as much."""
-    ours, silo = (
-        fl.run(method, federation, **SETTING, **how, tune_epochs=tune_epochs)
-        for method, how in ((fl.fedavg(), {"statistics": "local"}), (fl.fedbn(affine=False), {}))
-    )
-    assert same_bits(ours.models, silo.models)
-    assert ours.accuracy.equals(silo.accuracy)
-    columns = ["bytes_up", "bytes_down"]
-    assert ours.rounds[columns].equals(silo.rounds[columns])
-    assert not same_bits(ours.models, fl.run("fedavg", federation, **SETTING).models)
+    result, models = oracle.run(fl.fedavg()), {i: w | own for i, own in kept.items()}
+    assert_models(result, models, tolerance=1e-5)
+    assert_tested(replace(result, when="before"), oracle, lambda i: oracle.net(models[i]), tolerance=1e-5)
+    assert_tested(replace(result, when="after"), oracle, oracle.tuned(models).get, tolerance=1e-5)
 
 
 @pytest.mark.parametrize("name", sorted(FACTORIES))

@@ -67,7 +67,7 @@ def test_ifca():
             if members := [i for i in uploads if cluster[i] == j]:
                 w[j] = mean([uploads[i] for i in members], oracle.n[members])
     result = oracle.run(fl.ifca(clusters=clusters), **TUNED)
-    assert result.state.cluster.tolist() == list(cluster.values())
+    assert result.state.cluster.tolist() == result.trace["cluster"][-1].tolist() == list(cluster.values())
     assert_run(result, oracle, {i: w[j] for i, j in cluster.items()}, oracle.tuned({i: w[choice(i)] for i in cluster}))
 
 
@@ -129,6 +129,7 @@ def test_pfedmb(shared, weighted, gain):
     assert_run(result, oracle, models, {i: local_update(i, t, epochs=range(1), purpose="tune") for i in z})
     for place in layers:
         alpha = torch.stack([z[i][place].softmax(0) for i in z])
+        assert result.trace[place].shape == (len(oracle.rounds), *alpha.shape)
         torch.testing.assert_close(result.trace[place][-1], alpha, rtol=1e-7, atol=1e-10)
 
 

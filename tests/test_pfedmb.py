@@ -15,7 +15,6 @@ from fedlib.methods.pfedmb.pfedmb import branch_mean
 from fedlib.training.evaluation import evaluate
 
 PLAIN = {"model": "lenet5_plain", "progress": False}
-LAYERS = ("conv1.0", "conv2.0", "fc1.0", "fc2.0", "classifier")  # of lenet5_plain
 
 
 def normal(*shape, seed=0):
@@ -30,23 +29,6 @@ def test_eq_5_with_one_hot_alphas_is_the_mean_of_each_cluster_and_a_branch_witho
     [mean] = branch_mean({"a": w}, {SHARED: chosen}, torch.tensor([3.0, 1.0, 4.0, 1.0]), {"a": before}).values()
     expected = (w[1, 0] + w[3, 0]) / 2, before[1], (3 * w[0, 2] + 4 * w[2, 2]) / 7
     assert torch.allclose(mean, torch.stack(expected))
-
-
-TRACED = {
-    "one alpha per layer": (fl.pfedmb(branches=3), {place: (2, 6, 3) for place in LAYERS}),
-    "one alpha": (fl.pfedmb(branches=3, share_alpha=True), {SHARED: (2, 6, 3)}),
-    "clusters": (fl.ifca(), {"cluster": (2, 6)}),
-}
-
-
-@pytest.mark.parametrize("case", TRACED)
-def test_the_trace_holds_every_evaluation(case, federation):
-    method, shapes = TRACED[case]
-    result = fl.run(method, federation, **SETTING | PLAIN | {"evaluate_every": 2})
-    assert {name: tuple(t.shape) for name, t in result.trace.items()} == shapes
-    for name, t in result.trace.items():
-        assert torch.equal(t[-1], method.trace(result.state)[name])
-        assert name == "cluster" or ((t >= 0).all() and torch.allclose(t.sum(-1), torch.ones(2, 6)))
 
 
 # FedAMP

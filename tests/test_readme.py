@@ -4,7 +4,9 @@ import importlib
 import re
 import sys
 import types
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -108,19 +110,12 @@ def test_the_model_of_the_readme_runs(federation, module):
 def test_the_logger_of_the_readme_gets_every_round_and_every_evaluation(federation, monkeypatch):
     """With a writer that only remembers, in TensorBoard's place; a stored result is logged like a new one."""
 
-    class SummaryWriter:
-        def __enter__(self):
-            written.append([])
-            return self
-
-        def __exit__(self, *error):
-            return None
-
-        def add_scalar(self, name, value, step):
-            written[-1].append((name, float(value), int(step)))
+    def writer():
+        written.append([])
+        return nullcontext(SimpleNamespace(add_scalar=lambda *point: written[-1].append(point)))
 
     written, stub = [], types.ModuleType("torch.utils.tensorboard")
-    stub.SummaryWriter = SummaryWriter
+    stub.SummaryWriter = writer
     monkeypatch.setitem(sys.modules, stub.__name__, stub)
     code = next(code for code in CODE if "SummaryWriter" in code).replace("rounds=20", "rounds=3")
     scope = {"fl": fl, "fed": federation}

@@ -1,5 +1,6 @@
-"""The playground: two settings that train side by side, its pictures, and what a page without a kernel shows."""
+"""The playground and the slider of a notebook: what they train and draw, and what a page without a kernel shows."""
 
+import base64
 import io
 import re
 import sys
@@ -7,6 +8,7 @@ from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 
+import matplotlib.pyplot as plt
 import nbformat
 import numpy as np
 import PIL.Image
@@ -125,3 +127,25 @@ def test_its_picture_is_small_and_shows_the_round(federation):
     assert len(content) < 60_000
     assert PIL.Image.open(io.BytesIO(content)).size[0] > 400
     assert content != picture(Setting(), federation, [], 5)
+
+
+def test_moving_the_slider_redraws_the_picture_and_closes_the_figures():
+    drawn = []
+
+    def draw(value):
+        drawn.append(value)
+        figure, ax = plt.subplots()
+        ax.plot([0, value])
+        return figure
+
+    explorer = fl.report.explore(draw, "alpha", [0.1, 0.5, 1.0], 0.5)
+    slider, picture = explorer.children
+    before = bytes(picture.value)
+    slider.value = 1.0
+    assert drawn == [0.5, 1.0]
+    assert bytes(picture.value).startswith(b"\x89PNG")
+    assert bytes(picture.value) != before
+    assert not plt.get_fignums()
+    data, about = explorer._repr_mimebundle_()
+    assert base64.b64decode(data["image/png"]) == bytes(picture.value)
+    assert about["image/png"]["alt"] == "The picture for alpha = 1.0."

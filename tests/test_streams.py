@@ -3,7 +3,6 @@
 import sys
 from collections import defaultdict
 
-import numpy as np
 import pytest
 from methods import FACTORIES
 
@@ -17,7 +16,6 @@ RUN = dict(rounds=3, join_ratio=0.7, local_epochs=2, batch_size=64, lr=0.05, tun
 
 def test_streams_that_integers_would_confuse_are_different():
     """NumPy pads seeds with zeros: (3, 5, 7) and (3, 5, 7, 0) are the same to it."""
-    assert np.random.default_rng((3, 5, 7)).random() == np.random.default_rng((3, 5, 7, 0)).random()
     alike = [(3, 5, 7), (3, 5, 7, 0), (3, 57), (35, 7), (3, "57"), (3, "5", 7), (3, "5,7")]
     alike += [(3, "server"), ("3", "server")]
     assert len({streams.generator(*stream).random() for stream in alike}) == len(alike)

@@ -53,14 +53,6 @@ def test_few_images_are_run_before_all_of_them(tmp_path, monkeypatch):
         assert few == [7500, 7500, 0, 0]
 
 
-def test_what_few_images_say_is_told_and_counts_only_so_far():
-    few, table = study("pfedhr", "paper"), printed("pfedhr")
-    found = judged(few, table).loc["ph01", ["verdict", "stand_in"]].tolist()
-    assert found == ["consistent so far", "7500 images of cifar10 for cifar10"]
-    table["value"] = table["value"].where(table["dataset"] == "cifar10", -table["value"])
-    assert verdicts(few, table)["ph01"] == "refuted"  # by other data
-
-
 PROTOCOL = {"rounds": 20, "join_ratio": 1 / 3, "local_epochs": 5, "batch_size": 64, "lr": 0.001, "optimizer": "adam"}
 OWN = {"perfedavg": {"optimizer": "sgd"}, "pfedme": {"optimizer": "sgd", "lr": 0.005}}
 HYPER = {
