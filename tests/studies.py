@@ -72,15 +72,15 @@ def done(study: Study, folder: Path) -> Study:
     return study.replace(rows=rows.read(study.paper, folder / "rows"))
 
 
+def arguments(run: Run) -> dict[str, Any]:
+    """All arguments of a run by name."""
+    images = {"images" if name == "name" else name: value for name, value in run.images._asdict().items()}
+    rest = {"partition": str(run.partition), "clients": run.clients, "model": run.model, "public images": run.public}
+    return {"method": run.algorithm.name, **images, **rest, **run.setting, **run.federate, **run.algorithm.hyper}
+
+
 def differences(one: Run, other: Run) -> dict[str, Any]:
     """The arguments in which a run differs from another one, by name; only equal runs share their name."""
-
-    def arguments(run: Run) -> dict[str, Any]:
-        images = {"images" if name == "name" else name: value for name, value in run.images._asdict().items()}
-        own = {"method": run.algorithm.name, "model": run.model, "public images": run.public, **images}
-        dealt = {"partition": str(run.partition), "clients": run.clients, **run.federate}
-        return {**own, **dealt, **run.setting, **run.algorithm.hyper}
-
     new, old = arguments(one), arguments(other)
     found = {name: new.get(name) for name in {**new, **old} if repr(new.get(name)) != repr(old.get(name))}
     assert bool(found) == (one.name != other.name)

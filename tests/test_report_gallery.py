@@ -1,5 +1,7 @@
 """The page of all results: complete, readable without a network, a mouse or eyes."""
 
+import shutil
+
 import matplotlib.pyplot as plt
 import nbformat
 import pandas as pd
@@ -33,11 +35,12 @@ def read(path):
     return BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser")
 
 
-@pytest.fixture
-def folder(tmp_path):
-    finished(tmp_path / "quick")
-    assert write_gallery(tmp_path / "quick") == tmp_path / "quick" / "index.html"
-    return tmp_path / "quick"
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("quick")
+    finished(folder)
+    assert write_gallery(folder) == folder / "index.html"
+    return folder
 
 
 def test_a_figure_begins_with_its_finding_in_bold(folder):
@@ -88,7 +91,8 @@ def test_formulas_are_drawn_by_the_browser_and_progress_is_left_out(folder):
     assert "10%" not in html.text
 
 
-def test_a_notebook_that_a_kill_has_cut_off_keeps_its_last_page(folder):
+def test_a_notebook_that_a_kill_has_cut_off_keeps_its_last_page(folder, tmp_path):
+    folder = shutil.copytree(folder, tmp_path / "quick")
     page = (folder / "pfedmb" / "04_pfedmb.html").read_text(encoding="utf-8")
     (folder / "pfedmb" / "04_pfedmb.ipynb").write_text('{"cells": [')
     index = write_gallery(folder)

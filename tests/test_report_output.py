@@ -180,12 +180,12 @@ def test_a_notebook_begins_with_what_was_measured_at_full_size_or_else_with_what
 
 
 def test_differences_are_those_of_the_papers_size_and_lead_to_their_tables(tmp_path):
-    r, study = report.open("fedcs", "quick", tmp_path), fl.study("fedcs", "smoke")
-    html, expected = r.differences(study).data, fl.study("fedcs").differences()
+    r, study = report.open("pfedmb", "quick", tmp_path), fl.study("pfedmb", "smoke")
+    html, expected = r.differences(study).data, fl.study("pfedmb").differences()
     assert pd.read_csv(r.folder / "differences.csv")["says"].tolist() == expected["says"].tolist()
     assert re.findall(r'href="#(\w+)"', html) == expected["item"].tolist()
     assert html.count("<li>") == sum(len(says.split("\n")) for says in expected["says"]) > len(expected)
-    nothing = r.differences(fl.study("fedcs").replace(rows={})).data
+    nothing = r.differences(fl.study("pfedmb").replace(rows={})).data
     assert "None of the printed percentages" in nothing
 
 

@@ -68,8 +68,8 @@ def test_a_run_stopped_anywhere_resumes_to_the_same_bits(case, federation, tmp_p
 
 
 def train(tell, federation, store):
-    """Twenty rounds: each of them is told, and the seconds of all at the end."""
-    setting = SETTING | dict(rounds=20, batch_size=24, seed=3, evaluate_every=4, checkpoint_seconds=0)
+    """Twelve rounds: each of them is told, and the seconds of all at the end."""
+    setting = SETTING | dict(rounds=12, batch_size=24, seed=3, evaluate_every=4, checkpoint_seconds=0)
     tell(fl.run("pfedsim", federation, **setting, progress=tell, store=store).rounds["seconds"].sum())
 
 
@@ -84,7 +84,7 @@ def test_a_killed_process_loses_nothing(federation, tmp_path):
     process, told = start(train, federation, tmp_path / "killed")
     assert next(told) > 6  # it continued after the second kill
     *_, last, _ = told
-    assert last == 20
+    assert last == 12
     train(lambda _: None, federation, tmp_path / "whole")
     [killed], [whole] = (list((tmp_path / store).glob("pfedsim-*")) for store in ("killed", "whole"))
     assert killed.name == whole.name
@@ -365,4 +365,4 @@ def test_a_second_process_waits_for_the_first(federation, tmp_path):
     assert next(first) == 1
     _, second = start(train, federation, tmp_path)
     *_, seconds = first
-    assert [*second] == [20, seconds]  # it was trained once
+    assert [*second] == [12, seconds]  # it was trained once
