@@ -1,12 +1,14 @@
 """Properties of the study of every paper: its cells, its runs, its claims, and its items while nothing is measured."""
 
 from types import SimpleNamespace
+from unittest.mock import ANY
 
 import pandas as pd
 import pytest
 from matplotlib import pyplot as plt
-from studies import differences, drawn_and_said, given, official, with_numbers
+from studies import arguments, differences, drawn_and_said, given, official, with_numbers
 
+import fedlib as fl
 from fedlib.report.paper import FOLDER, KEY, PAPERS, PROFILES, reported
 from fedlib.studies.claim import Numbers
 from fedlib.studies.differences import first_protocol
@@ -46,9 +48,85 @@ def test_keys_are_unique_one_name_is_one_run_and_stand_ins_are_declared(paper, p
         assert all(run.images == task.images for run in looked_into)  # at what it was trained on
 
 
+# Items with printed numbers, how many these are, and the arguments of their runs that are no defaults where the method,
+# the data set and the parts of the setting are these.
+PUBLISHED = {"": {"statistics": "local", "pixels": "raw"}}
+LONG = {"rounds": 1000, "evaluate_every": 10}
+TUNED, HEAD = {"tune_epochs": 1}, {"tune_epochs": 1, "tune_part": "personal"}
+PROTOCOL = {
+    "pfedsim": ("table3", 96, {
+        "": {"clients": 100, "rounds": 200, "join_ratio": 0.1, "local_epochs": 5, "batch_size": 32, "lr": 0.01,
+             "evaluate_every": 10, "model": "lenet5", **PUBLISHED[""]},
+        "tinyimagenet": {"model": "mobilenetv2_pretrained"}, "fedfomo": {"explore": 0},
+        "dir=0.1": {"partition": "dirichlet(alpha=0.1, min_size=40)"},
+        "dir=0.5": {"partition": "dirichlet(alpha=0.5, min_size=40)"}}),
+    "fedcs": ("table1_text table2_text table3_text", 120, {
+        "": {"clients": 50, "rounds": 150, "join_ratio": 0.25, "local_epochs": 2, "batch_size": 32, "lr": 0.005,
+             "momentum": 0, "lr_decay": 0.8, "lr_decay_every": 50, "evaluate_every": 10, "client_metrics": True,
+             "test_fraction": 0.2, "unseen": 10, "model": "lenet5_plain"},
+        "label-shift": {"partition": "dirichlet_groups(alpha=0.5, groups=10, min_size=100)"},
+        "feature-shift": {"partition": "mixed_domains(mixed=0.1)"},
+        "local_only": {"rounds": 100, "local_epochs": 1, "join_ratio": 1, "evaluate_every": 100, "unseen": 0},
+        "fedavg": TUNED, "fedavg+ft": TUNED | {"method": "fedavg"}, "fedalt": TUNED, "fedrep": HEAD,
+        "fedavg+bn": TUNED | {"method": "fedavg", "model": "lenet5_bn"}, "fedbn": HEAD | {"model": "lenet5_bn"}}
+        | {f"fedcs-{layer}": {"method": "fedcs", "at": layer} for layer in ("fc1", "fc2", "fc3")}),
+    "pfedhr": ("table2 table3 table4_text", 126, {
+        "": {"clients": 12, "rounds": 20, "join_ratio": 1 / 3, "local_epochs": 5, "batch_size": 64, "lr": 0.001,
+             "optimizer": "adam", "evaluate_every": 1, "shape": (3, 32, 32), "test_fraction": 0.2, "public": 0.1},
+        "clients=100": {"clients": 100, "rounds": 100, "join_ratio": 0.1},
+        "models=heterogeneous": {"model": "m1+m2+m3+m4"}, "models=M1": {"model": "m1"}, "models=M4": {"model": "m4"},
+        "split=iid": {"partition": "iid()"}, "split=noniid": {"partition": "classes_per_client(n_classes=2)"},
+        "fedmd": {"warm_up": 1}, "fccl": {"warm_up": 1}, "fedkemf": {"server_batch": 8}, "fedgh": {"public": True},
+        "fedprox": {"mu": 0.01}, "perfedavg": {"optimizer": "sgd"}, "pfedme": {"optimizer": "sgd", "lr": 0.005},
+        "pfedhr;clients=100": {"average": True}, "pfedhr;public=unlabeled": {"labelled": False}}),
+    "pfedmb": ("table2", 54, {
+        "": {"clients": 15, "rounds": 20, "join_ratio": 1, "local_epochs": 5, "batch_size": 64, "lr": 0.05,
+             "evaluate_every": 5, "tune_epochs": 5, "test_fraction": None, "validation_fraction": 0.2,
+             "model": "lenet5_plain"},
+        "clients=50": {"clients": 50, "rounds": 100, "join_ratio": 0.2, "evaluate_every": 25},
+        "local_only;clients=50": {"rounds": 20, "join_ratio": 1, "evaluate_every": 5},  # a client trains in 20 rounds
+        "local_only": {"tune_epochs": 0}, "classes=2": {"partition": "classes_per_client(n_classes=2)"},
+        "classes=20;u=0.3-0.7": {"partition": "uneven_classes(n_classes=20, low=0.3, high=0.7)"},
+        "dir=0.4": {"partition": "dirichlet(alpha=0.4, min_size=10)"},
+        "fedprox": {"mu": 0.01}, "fedamp": {"sigma": ANY}, "pfedmb": {"branches": ANY, "lr": ANY, "gain": False}}),
+    "fedsimsup": ("table1 table2", 136, {
+        "": {"join_ratio": 0.1, "local_epochs": 5, "batch_size": 32, "lr": 0.1, "test_fraction": None,
+             "model": "lenet4"},
+        "cifar10": {"rounds": 100, "evaluate_every": 1}, "cifar100": LONG,
+        "femnist": LONG | {"join_ratio": 0.01, "test_fraction": 0.1, "partition": "domains()"},
+        "local_only": {"join_ratio": 0.1}, "fedrep": {"body_epochs": 3}, "fedsimsup": {"supervisor": "small_lenet4"},
+        "perfedavg": {"alpha": 0.001, "beta": 0.1, "hessian": "free", "steps": 4, "tune_epochs": 3, "tune_every": 10}}
+        | {f"clients={n}": {"clients": n} for n in (50, 100, 3597)}
+        | {f"pat={c}": {"partition": f"classes_per_client(n_classes={c})"} for c in (2, 5, 20)}
+        | {f"dir={a}": {"partition": f"dirichlet(alpha={a}, min_size=10)"} for a in (0.1, 0.5)}),
+}  # fmt: skip
+
+
+def together(changes, cell):
+    """The parts of `changes` that are about a cell, and their arguments; the later ones count."""
+    words = {"", cell.method, cell.dataset, *cell.setting.split(";")}
+    parts = [part for part in changes if words.issuperset(part.split(";"))]
+    return parts, {name: value for part in parts for name, value in changes[part].items()}
+
+
+def test_the_paper_profile_has_the_papers_protocol(paper):
+    items, n, changes = PROTOCOL[paper]
+    cells = [cell for cell in official(study(paper)).cells if cell.item in items.split()]
+    assert len(cells) == n
+    said = set()
+    for cell in cells:
+        parts, named = together(changes, cell)
+        said.update(parts)
+        for task in cell.tasks:
+            expected = {"method": cell.method, "images": IMAGES.get(cell.dataset, cell.dataset), "few": 0}
+            expected |= getattr(fl, task.algorithm.name)().hyper | named  # `test_contract` has the defaults
+            found, own = arguments(task), {*task.setting, *task.federate, *task.algorithm.hyper}
+            assert {name: found[name] for name in own | expected.keys()} == expected, cell.key
+    assert said == set(changes)
+
+
 # An item: the items with the usual runs, how many numbers it has, and what differs from the usual run where the method
 # and the parts of the setting are these.
-PUBLISHED = {"": {"statistics": "local", "pixels": "raw"}}
 FEW_MNIST = {"few": 5000, "partition": "dirichlet_groups(alpha=0.5, groups=10, min_size=10)"}
 LINEAR = {"fedrep": {"method": "fedrep-linear"}}
 NO_PULL = {"method": "fedrep", "lam": None, "head_epochs": None}
@@ -94,9 +172,7 @@ def test_a_control_changes_what_it_says_and_nothing_else(control):
         there = [one for one in usual if (one.method, one.dataset) == (cell.method, cell.dataset)]
         there = [one for one in there if f"{cell.setting};".startswith(f"{one.setting};")]
         own = min(there, key=lambda one: one.metric != cell.metric)
-        words = {"", cell.method, *cell.setting.split(";")}
-        parts = [part for part in changes if words.issuperset(part.split(";"))]
-        expected = {name: value for part in parts for name, value in changes[part].items()}
+        parts, expected = together(changes, cell)
         said.update(parts)
         assert [differences(*pair) for pair in zip(cell.tasks, own.tasks, strict=True)] == [expected] * len(own.tasks)
     assert said == set(changes)

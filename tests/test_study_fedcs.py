@@ -113,36 +113,6 @@ def test_the_verdicts_with_other_digits_are_provisional_and_their_numbers_not_co
     assert table["difference"].isna().all()
 
 
-def test_the_paper_profile_has_the_papers_protocol():
-    ours = {"base": "fedavg", "every": 5, "steps": "normalised", "beta": 0.1, "side": "input"}
-    ours |= {"centred": True, "shifted": False, "rank": None}
-    tuned, personal = {"tune_epochs": 1}, {"tune_epochs": 1, "tune_part": "personal"}
-    made = {
-        "local_only": ("local_only", {}, "lenet5_plain", {}),
-        "fedavg": ("fedavg", {}, "lenet5_plain", tuned),
-        "fedavg+ft": ("fedavg", {}, "lenet5_plain", tuned),
-        "fedavg+bn": ("fedavg", {}, "lenet5_bn", tuned),
-        "fedbn": ("fedbn", {"affine": True}, "lenet5_bn", personal),
-        "fedrep": ("fedrep", {"body_epochs": 1}, "lenet5_plain", personal),
-        "fedalt": ("fedalt", {"warm_up": 0.5, "part": "output"}, "lenet5_plain", tuned),
-    }
-    made |= {f"fedcs-{layer}": ("fedcs", {"at": layer} | ours, "lenet5_plain", {}) for layer in ("fc1", "fc2", "fc3")}
-    common = {"batch_size": 32, "lr": 0.005, "momentum": 0.0, "lr_decay": 0.8, "lr_decay_every": 50}
-    common |= {"rounds": 150, "local_epochs": 2, "join_ratio": 0.25, "evaluate_every": 10, "client_metrics": True}
-    alone = common | {"rounds": 100, "local_epochs": 1, "join_ratio": 1.0, "evaluate_every": 100}
-    groups = "dirichlet_groups(alpha=0.5, groups=10, min_size=100)"
-    partition = {"mnist": groups, "cifar10": groups, "digit5": "mixed_domains(mixed=0.1)"}
-    tasks = {cell.key[1:3]: cell.tasks[0] for cell in PAPER.cells if cell.item.endswith("_text")}
-    assert set(tasks) == {(method, name) for method in made for name in partition}
-    for (method, name), task in tasks.items():
-        algorithm, hyper, model, tune = made[method]
-        local = method == "local_only"
-        assert (task.algorithm.name, task.algorithm.hyper, task.model) == (algorithm, hyper, model)
-        assert task.setting == (alone if local else common) | tune
-        assert (task.images.name, str(task.partition), task.clients) == (name, partition[name], 50)
-        assert task.federate == {"test_fraction": 0.2, "unseen": 0 if local else 10}
-
-
 def test_the_printed_numbers_bear_out_the_claims_about_tables():
     found = judged(PAPER, frame(as_printed()))["verdict"].to_dict()
     held = dict.fromkeys(["cs01", "cs02", "cs03", "cs04", "cs06", "cs07", "cs08", "cs11"], "holds")

@@ -31,31 +31,6 @@ def numbers():
     return printed("fedsimsup")
 
 
-def test_the_paper_profile_has_the_papers_protocol(paper):
-    hyper = {"local_only": {}, "fedavg": {}, "fedprox": {"mu": 1.0}, "fedrep": {"body_epochs": 3}}
-    hyper |= {"perfedavg": {"alpha": 0.001, "beta": 0.1, "hessian": "free", "delta": 0.001, "steps": 4}}
-    hyper |= {"fedproto": {"lam": 1.0}, "fedpac": {"lam": 1.0, "head_epochs": 1}}
-    hyper |= {"fedsimsup": {"supervisor": "small_lenet4", "supervisor_epochs": 2, "similarity": True}}
-    common = {"local_epochs": 5, "batch_size": 32, "lr": 0.1}
-    long = {"rounds": 1000, "evaluate_every": 10}
-    by_data = {"cifar10": {"rounds": 100, "evaluate_every": 1}, "cifar100": long, "femnist": long}
-    tables = [cell for cell in paper.cells if cell.item in ("table1", "table2")]
-    assert len(tables) == 8 * (8 + 1 + 8)
-    for cell in tables:
-        [task] = cell.tasks
-        assert (task.algorithm.name, task.algorithm.hyper) == (cell.method, hyper[cell.method])
-        writers, meta = cell.dataset == "femnist", cell.method == "perfedavg"
-        setting = common | by_data[cell.dataset] | ({"tune_epochs": 3, "tune_every": 10} if meta else {})
-        setting["join_ratio"] = 0.01 if writers and cell.method != "local_only" else 0.1
-        assert task.setting == setting
-        assert (task.images.name, task.model) == (cell.dataset, "lenet4")
-        assert task.federate == {"test_fraction": 0.1 if writers else None}
-        n, _, kind = cell.setting.removeprefix("clients=").partition(";")
-        name, _, value = kind.partition("=")
-        dealt = {"dir": f"dirichlet(alpha={value}, min_size=10)", "pat": f"classes_per_client(n_classes={value})"}
-        assert (str(task.clients), str(task.partition)) == (n, dealt.get(name, "domains()"))
-
-
 def test_the_papers_own_numbers_support_its_claims(paper, numbers):
     found = verdicts(paper, numbers)
     assert (found.loc[list(OPEN)] == "not tested").all()

@@ -46,17 +46,6 @@ def numbers():
 # -- cells --------------------------------------------------------------------------------------------------------
 
 
-def test_the_paper_profile_has_the_papers_protocol(paper):
-    tasks = {cell.key[1:4]: cell.tasks[0] for cell in paper.cells if cell.item == "table3"}
-    assert len(tasks) == 12 * 8 == len(METHODS) * len(COLUMNS)
-    for (_, dataset, setting), task in tasks.items():
-        assert (task.clients, task.rounds, task.setting["join_ratio"]) == (100, 200, 0.1)
-        assert (task.setting["local_epochs"], task.setting["batch_size"], task.setting["lr"]) == (5, 32, 0.01)
-        assert str(task.partition).startswith(f"dirichlet(alpha={setting.removeprefix('dir=')}")
-        assert task.model == ("mobilenetv2_pretrained" if dataset == "tinyimagenet" else "lenet5")
-    assert tasks["pfedsim", "cifar10", "dir=0.1"].algorithm.hyper["generalization"] == 0.5
-
-
 def test_the_papers_own_numbers_hold_or_lie_inside_their_own_noise(paper, numbers):
     found = verdicts(paper, numbers)
     holds = {"ps03", "ps09", "ps10", "ps11", "ps12", "ps16", "ps17", "ps18", "ps20", "ps21", "ps22", "ps25"}
