@@ -103,15 +103,8 @@ def test_distances_do_not_change_with_rotation_scale_and_shift_and_dead_blocks_a
     assert block_distances(torch.zeros_like(x), dead)[0, 1] == pytest.approx(1e8)  # in and out: the cap of eq. 3
 
 
-def test_groups_of_a_distance_made_by_hand():
-    places = np.array([0.0, 10.0, 0.1, 20.0, 10.2, 0.2])
-    distances = 0.5 + np.abs(places[:, None] - places)
-    depth = [3, 1, 4, 2, 1, 5]
-    assert group(distances, depth, 3) == [[1, 4], [3], [0, 2, 5]]  # in the order of their mean depth: 1, 2, 4
-    assert group(distances, depth, 1) == [[0, 1, 2, 3, 4, 5]]
-    assert group(distances, depth, 9) == [[1], [4], [3], [0], [2], [5]]
-    same = np.full((4, 4), 0.5)  # no block is nearer to another one than to itself
-    assert sorted(map(len, group(same, [1, 2, 3, 4], 4))) == [1, 1, 1, 1]
+def test_blocks_of_which_none_is_nearer_to_another_one_make_as_many_groups():
+    assert sorted(map(len, group(np.full((4, 4), 0.5), [1, 2, 3, 4], 4))) == [1, 1, 1, 1]
 
 
 @given(seed=st.integers(0, 10_000), n=st.integers(2, 30), k=st.integers(1, 12))

@@ -8,7 +8,18 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from studies import all_drawn_and_said, differences, done, drawn_and_said, given, judged, official, row, with_numbers
+from studies import (
+    all_drawn_and_said,
+    differences,
+    done,
+    drawn_and_said,
+    given,
+    judged,
+    official,
+    row,
+    verdicts,
+    with_numbers,
+)
 
 import fedlib as fl
 from fedlib.papers.fedcs import feature_map, sizes
@@ -43,8 +54,7 @@ def frame(numbers):
 
 
 def verdict(claim, numbers, one=PAPER):
-    one = one.replace(claims=[own for own in one.claims if own.id == claim])  # the others take their time
-    return judged(one, frame(numbers)).loc[claim, "verdict"]
+    return verdicts(one, frame(numbers))[claim]
 
 
 def test_at_the_papers_size_other_digits_stand_in_for_digit5_and_nothing_for_other_data():

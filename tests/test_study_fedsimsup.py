@@ -251,7 +251,8 @@ def test_a_run_that_diverges_has_a_row(monkeypatch, tmp_path):
 
 def test_a_run_that_diverges_has_no_number_and_is_named(paper):
     """It is neither measured nor a rival in a claim; a loss that becomes finite again does not count as lost."""
-    of = {key: task.name for key, task in runs(paper, "table1").items()}
+    cells = [cell for cell in paper.cells if (cell.item, cell.dataset) == ("table1", "cifar10")]
+    of = {(cell.method, cell.setting): cell.tasks[0].name for cell in cells}
     strong = "clients=50;dir=0.1"
 
     def with_losses(name, seed, *losses):
@@ -283,16 +284,7 @@ def test_a_run_that_diverges_has_no_number_and_is_named(paper):
     assert "(round" not in paper.replace(rows={(row.task, row.seed): row for row in found[3:5]}).says("table1")
 
 
-PLACES = ["clients=100;dir=0.1", "clients=100;dir=0.5"]
-
-
-def runs(paper, *items):
-    """The first run behind each number on CIFAR-10, by method and setting."""
-    cells = [cell for cell in paper.cells if cell.item in items and cell.dataset == "cifar10"]
-    return {(cell.method, cell.setting): cell.tasks[0] for cell in cells}
-
-
-@pytest.mark.parametrize("column", PLACES)
+@pytest.mark.parametrize("column", ["clients=100;dir=0.1", "clients=100;dir=0.5"])
 def test_the_long_control_reads_one_run_of_the_papers_length(paper, column):
     """The mean of the last five evaluations up to a round, pooled over samples, and the extremes of the last fifth."""
     own = [cell for cell in paper.cells if (cell.item, cell.method) == ("long", "fedavg")]
