@@ -96,6 +96,14 @@ def test_a_killed_process_loses_nothing(federation, tmp_path):
     assert sorted(p.name for p in killed.iterdir() if p.suffix == ".tmp") == []
 
 
+def test_a_finished_run_is_read_not_repeated(federation, monkeypatch):
+    first = fl.run("fedavg", federation, **SETTING, progress=False)
+    monkeypatch.setattr(running, "Session", lambda *_: pytest.fail("it trained again"))
+    again = fl.run("fedavg", federation, **SETTING, progress=False)
+    assert same(first, again)
+    assert again.summary().equals(first.summary())
+
+
 def test_the_tables_of_a_run_killed_after_its_last_checkpoint_are_written_by_the_next_call(federation):
     first = fl.run("fedavg", federation, **SETTING, progress=False)
     written = {name: (first.folder / name).read_text() for name in ("accuracy.csv", "rounds.csv")}
