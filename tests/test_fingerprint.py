@@ -1,5 +1,6 @@
 """A number is never older than its code: an edit makes a new run, a new wording does not."""
 
+import functools
 import gc
 import importlib
 import linecache
@@ -14,7 +15,7 @@ import pytest
 from processes import start
 
 import fedlib as fl
-from fedlib.fingerprint import fingerprint
+from fedlib.fingerprint import each_once, fingerprint
 from fedlib.fingerprint.syntax import _source
 from fedlib.runs.prepare import portable, prepare
 
@@ -281,3 +282,15 @@ def test_a_fingerprint_does_not_depend_on_what_has_been_imported_before(monkeypa
     before = fingerprint(is_known)
     importlib.import_module("lzma")
     assert fingerprint(is_known) == before
+
+
+def test_the_same_code_is_read_once_inside_a_block_and_again_after_it(folder):
+    mine = in_a_file("M = 1\ndef own(): return M\ndef other(): return 2 * M\n", folder)
+    first = fingerprint(mine.own)
+    with each_once():
+        assert fingerprint(mine.own) == first != fingerprint(mine.other)
+        assert fingerprint(mine.own, mine.other) not in (first, fingerprint(mine.other))
+        mine.M = 2
+        assert fingerprint(mine.own) == first
+        assert len({fingerprint(functools.partial(mine.own, k)) for k in range(50)}) == 50  # each gone before the next
+    assert fingerprint(mine.own) != first

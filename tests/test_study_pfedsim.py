@@ -15,7 +15,7 @@ from fedlib.papers.pfedsim import measure
 from fedlib.papers.pfedsim.accuracy import NAMES, blind
 from fedlib.papers.pfedsim.sizes import ALPHAS, COLUMNS, MEASURES, METHODS
 from fedlib.report.style import setting_label
-from fedlib.studies.number import missing, point
+from fedlib.studies.number import UNMEASURED, point
 from fedlib.studies.tasks import Images, images
 from fedlib.studies.verdict import judge
 from fedlib.training.batches import on_device
@@ -66,7 +66,7 @@ def judged(paper, claim, value):
 
     def numbers(item, method, dataset, setting, metric="accuracy"):
         found = value(method, dataset, setting)
-        return missing(method) if found is None else point(float(found))
+        return UNMEASURED if found is None else point(float(found))
 
     [claim] = [one for one in paper.claims if one.id == claim]
     return judge(claim.cases(numbers), claim.quantifier, claim.least).verdict

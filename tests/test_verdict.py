@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fedlib.studies.claim import Numbers
 from fedlib.studies.item import Cell
-from fedlib.studies.number import Number, fact, kth_largest, largest, mean, missing, point, smallest
+from fedlib.studies.number import UNMEASURED, Number, fact, kth_largest, largest, mean, point, smallest
 from fedlib.studies.tasks import Probe
 from fedlib.studies.verdict import MEANING, Case, interval, judge
 
@@ -30,7 +30,7 @@ def cases(*effects):
 
 
 CLEAR, AGAINST, NOISE = point(2.0, 0.5), point(-2.0, 0.5), point(0.3, 0.5)
-NOTHING, AT_MOST, AT_LEAST = missing("a run"), Number(-math.inf, 2.0, 0.5), Number(-2.0, math.inf, 0.5)
+NOTHING, AT_MOST, AT_LEAST = UNMEASURED, Number(-math.inf, 2.0, 0.5), Number(-2.0, math.inf, 0.5)
 
 
 @pytest.mark.parametrize(
@@ -110,20 +110,19 @@ def test_an_interval_is_of_the_comparisons_that_every_seed_has_by_a_table_of_stu
     def other(gap):
         return Case("other", point(gap))
 
-    unmeasured = missing("x")
     seeds = [[one(1.0), other(3.0)], [one(2.0), other(6.0)], [one(1.5), other(0.0)]]  # means 2, 4 and 0.75
     low, high = 2.25 - 4.3027 * 1.63936 / 3**0.5, 2.25 + 4.3027 * 1.63936 / 3**0.5
     assert interval(seeds) == f"{low:+.2f} to {high:+.2f}, mean of 2 comparisons, 3 seeds"
-    seeds[1][1] = Case("other", unmeasured)
+    seeds[1][1] = Case("other", UNMEASURED)
     assert interval(seeds) == "+0.26 to +2.74, mean of 1 comparison, 3 seeds"
-    assert interval([*seeds, [Case("one", unmeasured), Case("other", unmeasured)]]) == interval(seeds)
+    assert interval([*seeds, [Case("one", UNMEASURED), Case("other", UNMEASURED)]]) == interval(seeds)
     assert interval(seeds[:1]) == interval([]) == interval([[one(1.0)], [one(1.0)]]) == ""
     assert interval([[one(1.0)], [other(math.inf)]]) == ""
 
 
 def test_a_fact_knows_as_much_as_the_numbers_that_it_is_about():
     other = CLEAR._replace(stand_in="digits for cifar10")
-    assert fact(True, CLEAR, other) == point(1.0, stand_in="digits for cifar10")
+    assert fact(True, CLEAR, other) == point(1.0, stand_in="digits for cifar10")._replace(is_fact=True)
     assert not fact(False, CLEAR, CLEAR._replace(sure=False)).sure
     assert fact(True, AT_MOST, CLEAR).missing
 
@@ -138,29 +137,30 @@ def test_what_was_measured_is_said():
 
 
 def test_names_in_a_comparison_are_written_as_in_figures():
+    assert str(Case("fedbn mnist weighted_f1", fact(False))) == "FedBN, MNIST, weighted F1: false"
+    assert str(Case("one", fact(True))) == "one: true"
     assert str(Case("perfedavg cifar10 dir=0.1", point(1.0, 0.5))) == "Per-FedAvg, CIFAR-10, Dir(0.1): +1.00 ± 0.50"
     assert str(Case("ifca, cifar10 clients=15;classes=2", point(-1.0))).startswith("IFCA, CIFAR-10, 15 clients, 2 ")
 
 
-def test_arithmetic_keeps_the_larger_noise_and_the_names():
-    a, b = point(80.0, 1.5, "a"), point(70.0, 0.5, "b", stand_in="digits for cifar10")
-    assert (a - b)[:4] == (10.0, 10.0, 1.5, "a - b")
-    assert (a - b).stand_in == "digits for cifar10"
+def test_arithmetic_keeps_the_larger_noise_and_the_substitute_data():
+    a, b = point(80.0, 1.5), point(70.0, 0.5, stand_in="digits for cifar10")
+    assert (a - b)[:4] == (10.0, 10.0, 1.5, "digits for cifar10")
     assert (5 - b)[:3] == (-65.0, -65.0, 0.5)
     assert (2 * b)[:3] == (140.0, 140.0, 1.0)
     assert (b / a)[:3] == (0.875, 0.875, pytest.approx(0.875 * 1.5 / 80))
-    assert (a / missing("c")).missing
+    assert (a / UNMEASURED).missing
     assert abs(b - a)[:3] == (10.0, 10.0, 1.5)
-    assert abs(missing("c")).missing
+    assert abs(UNMEASURED).missing
     assert mean([a, b])[:3] == (75.0, 75.0, pytest.approx(math.sqrt(2.5) / 2))
 
 
 def test_noise_that_is_not_known_of_any_number_is_not_known_of_the_largest():
-    a, b = point(80.0, 1.0, "a"), point(82.0, 2.0, "b")
+    a, b = point(80.0, 1.0), point(82.0, 2.0)
     assert largest([a, b]) == b
     assert smallest([a, b]) == a
-    assert largest([a, b, missing("c")]) == b._replace(high=math.inf)
-    assert largest([missing("c")]).missing
+    assert largest([a, b, UNMEASURED]) == b._replace(high=math.inf)
+    assert largest([UNMEASURED]).missing
     assert not largest([a, b._replace(sure=False)]).sure
     assert not largest([a._replace(sure=False), b]).sure  # which may be the larger one
 

@@ -4,6 +4,6 @@ Hashed are syntax trees and values of outside names: helpers in other files, con
 comments, formatting, annotations, error messages, `__repr__` and file names are not. Installed packages enter by name.
 """
 
-from fedlib.fingerprint.walk import Cache, Registry, fingerprint
+from fedlib.fingerprint.walk import Cache, Registry, each_once, fingerprint
 
-__all__ = ["Cache", "Registry", "fingerprint"]
+__all__ = ["Cache", "Registry", "each_once", "fingerprint"]

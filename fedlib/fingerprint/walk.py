@@ -8,7 +8,9 @@ import sys
 import types
 import typing
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import MISSING, is_dataclass
 from enum import Enum
 from pathlib import PurePath
@@ -39,8 +41,30 @@ class Cache(dict):
     """A dict that a program fills; it enters fingerprints empty."""
 
 
+_KNOWN: ContextVar[dict[tuple[int, ...], tuple[str, Any]] | None] = ContextVar("_KNOWN", default=None)
+
+
+@contextmanager
+def each_once() -> Iterator[None]:
+    """Compute the fingerprint of the same objects once; no code may change inside the `with` block."""
+    token = _KNOWN.set({})
+    try:
+        yield
+    finally:
+        _KNOWN.reset(token)
+
+
 def fingerprint(*roots: Any) -> str:
     """Hash all code used by functions, classes or values that hold them: 16 hex digits; `ValueError` if impossible."""
+    known, ids = _KNOWN.get(), tuple(map(id, roots))
+    if known is None:
+        return _computed(roots)
+    if ids not in known:
+        known[ids] = _computed(roots), roots  # with the objects, so that no id is reused
+    return known[ids][0]
+
+
+def _computed(roots: Sequence[Any]) -> str:
     walk = _Walk()
     try:
         lines = {walk.written(root) for root in roots}

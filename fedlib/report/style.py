@@ -36,6 +36,7 @@ _DATA |= {"cinic10": "CINIC-10", "tinyimagenet": "Tiny-ImageNet", "domainnet": "
 _DATA |= {"synthetic_digits": "Synthetic Digits"}
 _SETTING = {"dir": "Dir({})", "pat": "{} classes each", "classes": "{} classes each", "clients": "{} clients"}
 _SETTING["step"] = "{}"  # parts of a setting in words
+METRIC_LABELS = {"weighted_f1": "weighted F1", "weighted_auc": "weighted AUC"}
 
 
 def use_style() -> None:
@@ -134,7 +135,7 @@ def setting_label(part: str) -> str:
 
 
 def with_labels(text: str) -> str:
-    """Write all names of methods, data sets and settings in a text as `label`, `data_label` and `setting_label` do.
+    """Write the names of methods, data sets, settings and metrics in a text as in figures.
 
     Example:
         >>> with_labels("perfedavg cifar10 clients=50;dir=0.1"), with_labels("fedcs-fc1, mnist: highest mean")
@@ -146,7 +147,7 @@ def with_labels(text: str) -> str:
 
 def _labelled(word: str) -> str:
     """The label of a name, between zeros; other words are kept."""
-    shown = setting_label(word) if "=" in word else data_label(word)
+    shown = setting_label(word) if "=" in word else METRIC_LABELS.get(word) or data_label(word)
     with suppress(ValueError):
         shown = label(word)
     return word if shown == word else f"\0{shown}\0"

@@ -10,7 +10,7 @@ import pandas as pd
 
 from fedlib.report.paper import KEY, reported
 from fedlib.studies.item import Cell, Key
-from fedlib.studies.number import Number, largest, missing, point
+from fedlib.studies.number import UNMEASURED, Number, largest, point
 from fedlib.studies.tasks import Probe
 from fedlib.studies.verdict import Case
 
@@ -45,13 +45,12 @@ class Numbers:
         key = (item, method, dataset, setting, metric)
         self.asked.append(key)
         values = [value for value in self._values.get(key, []) if np.isfinite(value)]
-        name = f"{method}, {dataset}, {setting}"
         if not values:
-            return missing(name)
+            return UNMEASURED
         stds = [float(np.std(values, ddof=1))] if len(values) > 1 else []
         stds += [float(std) for std in [self._paper_std.get(key, np.nan)] if np.isfinite(std)]
         sure = bool(stds) or key in self._exact
-        return point(float(np.mean(values)), max(stds, default=0.0), name, self._stand_in.get(key, ""), sure)
+        return point(float(np.mean(values)), max(stds, default=0.0), self._stand_in.get(key, ""), sure)
 
 
 class Claim(NamedTuple):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from fedlib.report.paper import KEY
-from fedlib.report.style import data_label, label, setting_label
+from fedlib.report.style import METRIC_LABELS, data_label, label, setting_label
 from fedlib.studies.layout import printed_item
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fedlib.studies.study import Study
 
 POINTS = 3.0
-IN_PERCENT = {"accuracy": "", "weighted_f1": "weighted F1", "weighted_auc": "weighted AUC"}
+IN_PERCENT = {"accuracy": "", **METRIC_LABELS}
 FARTHEST = [*KEY[1:], "value", "paper", "difference"]
 
 

@@ -14,17 +14,17 @@ class Number(NamedTuple):
         low: lower bound, or -inf.
         high: upper bound, or inf.
         noise: standard deviation, ours over seeds or the paper's, whichever is larger; with one seed the paper's.
-        name: its name in the sentence of a verdict.
         stand_in: the substitute data behind it; "" for the paper's data.
         sure: whether the noise is known; it is not with one seed and no printed standard deviation.
+        is_fact: whether it is 1 for a true statement, or -1 for a false one.
     """
 
     low: float
     high: float
     noise: float = 0.0
-    name: str = ""
     stand_in: str = ""
     sure: bool = True
+    is_fact: bool = False
 
     @property
     def known(self) -> bool:
@@ -43,47 +43,45 @@ class Number(NamedTuple):
 
     def __add__(self, other: Number | float) -> Number:  # type: ignore[override]  # a number, not a tuple
         other = _number(other)
-        return _joined(self, other, " + ", self.low + other.low, self.high + other.high)
+        return _joined(self, other, self.low + other.low, self.high + other.high)
 
     def __radd__(self, other: float) -> Number:
         return _number(other) + self
 
     def __sub__(self, other: Number | float) -> Number:
         other = _number(other)
-        return _joined(self, other, " - ", self.low - other.high, self.high - other.low)
+        return _joined(self, other, self.low - other.high, self.high - other.low)
 
     def __rsub__(self, other: float) -> Number:
         return _number(other) - self
 
     def __mul__(self, factor: float) -> Number:  # type: ignore[override]
         low, high = sorted((self.low * factor, self.high * factor))
-        return self._replace(low=low, high=high, noise=self.noise * abs(factor), name=f"{factor:g} {self.name}")
+        return self._replace(low=low, high=high, noise=self.noise * abs(factor))
 
     __rmul__ = __mul__  # type: ignore[assignment]
 
     def __truediv__(self, other: Number) -> Number:
         """Ratio of two points, with the larger one of their relative noises."""
         if not (self.known and other.known and other.value):
-            return missing(f"{self.name} / {other.name}")
+            return UNMEASURED
         ratio = self.value / other.value
         noise = abs(ratio) * max(self.noise / abs(self.value or 1), other.noise / abs(other.value))
-        return _joined(self, other, " / ", ratio, ratio)._replace(noise=noise)
+        return _joined(self, other, ratio, ratio)._replace(noise=noise)
 
     def __abs__(self) -> Number:
         if self.missing:
             return self
         low, high = max(self.low, -self.high, 0.0), max(-self.low, self.high)
-        return self._replace(low=low, high=high, name=f"|{self.name}|")
+        return self._replace(low=low, high=high)
 
 
-def point(value: float, noise: float = 0.0, name: str = "", stand_in: str = "", sure: bool = True) -> Number:
+UNMEASURED = Number(-math.inf, math.inf)
+
+
+def point(value: float, noise: float = 0.0, stand_in: str = "", sure: bool = True) -> Number:
     """A known number."""
-    return Number(value, value, noise, name, stand_in, sure)
-
-
-def missing(name: str) -> Number:
-    """An unmeasured number."""
-    return Number(-math.inf, math.inf, name=name)
+    return Number(value, value, noise, stand_in, sure)
 
 
 def kth_largest(numbers: Iterable[Number], k: int) -> Number:
@@ -93,7 +91,7 @@ def kth_largest(numbers: Iterable[Number], k: int) -> Number:
     measured = [number for number in numbers if not number.missing]
     chosen = [number for number in measured if number.low == low or number.high == high]
     if not chosen:
-        return missing(f"one of {len(numbers)}")._replace(low=low, high=high)
+        return Number(low, high)
     sure = all(number.sure for number in measured)
     return chosen[0]._replace(low=low, high=high, stand_in=_stand_in(measured), sure=sure)
 
@@ -114,7 +112,7 @@ def mean(numbers: Iterable[Number]) -> Number:
     numbers = list(numbers)
     low, high = (sum(bounds) / len(numbers) for bounds in zip(*(n[:2] for n in numbers), strict=True))
     noise = math.sqrt(sum(number.noise**2 for number in numbers)) / len(numbers)
-    return Number(low, high, noise, "mean", _stand_in(numbers), all(number.sure for number in numbers))
+    return Number(low, high, noise, _stand_in(numbers), all(number.sure for number in numbers))
 
 
 def strictly(number: Number) -> Number:
@@ -123,10 +121,11 @@ def strictly(number: Number) -> Number:
 
 
 def fact(right: bool, *about: Number) -> Number:
-    """A fact as the effect of a case: 1 if true, else -1; missing unless all numbers behind it are points."""
+    """A fact as the effect of a case: 1 if true, else -1; unmeasured unless all numbers behind it are points."""
     if not all(number.known for number in about):
-        return missing("a fact")
-    return point(1.0 if right else -1.0, stand_in=_stand_in(about), sure=all(number.sure for number in about))
+        return UNMEASURED
+    value, sure = 1.0 if right else -1.0, all(number.sure for number in about)
+    return Number(value, value, stand_in=_stand_in(about), sure=sure, is_fact=True)
 
 
 def equal(one: Number, other: Number | float) -> Number:
@@ -136,12 +135,12 @@ def equal(one: Number, other: Number | float) -> Number:
 
 
 def _number(value: Number | float) -> Number:
-    return value if isinstance(value, Number) else point(float(value), name=f"{value:g}")
+    return value if isinstance(value, Number) else point(float(value))
 
 
-def _joined(a: Number, b: Number, sign: str, low: float, high: float) -> Number:
+def _joined(a: Number, b: Number, low: float, high: float) -> Number:
     """A number made of two; the noise of a difference is that of the noisier one (the rule of the ledger)."""
-    return Number(low, high, max(a.noise, b.noise), f"{a.name}{sign}{b.name}", _stand_in([a, b]), a.sure and b.sure)
+    return Number(low, high, max(a.noise, b.noise), _stand_in([a, b]), a.sure and b.sure)
 
 
 def _stand_in(numbers: Sequence[Number]) -> str:

@@ -39,9 +39,9 @@ describes the limits of the numbers.
 
 Every claim of the five papers, judged by [one rule](../../../fedlib/tools/site/pages/trust.md#how-a-claim-is-judged).
 `check` states the comparisons that decide. `measured` counts those for and against the claim, and lists each effect
-minus the margin of the claim, ± the noise: a negative one is against the claim. `seeds` is the number of seeds,
-`interval` the 95 % confidence interval of the mean effect over them (Student's t; no verdict depends on it),
-`stand_in` names the substitute data, `figure` the item that shows the numbers.
+minus the margin of the claim, ± the noise (a negative one is against the claim), or whether a statement is true.
+`seeds` is the number of seeds, `interval` the 95 % confidence interval of the mean effect over them (Student's t; no
+verdict depends on it), `stand_in` names the substitute data, `figure` the item that shows the numbers.
 """,
     "summary": """# The score
 

@@ -16,6 +16,7 @@ import pandas as pd
 
 import fedlib as fl
 from fedlib.checks import check_choice, check_count
+from fedlib.fingerprint import each_once
 from fedlib.report.marks import plot_nothing
 from fedlib.report.paper import FOLDER, KEY, PAPERS, PROFILES, PROTOCOLS, reported
 from fedlib.report.sentences import nearer_to_print, with_minus
@@ -116,7 +117,8 @@ class Study:
     def stale(self) -> set[tuple[str, int]]:
         """The rows whose code has changed since."""
         rows = {key: row for key, row in self.rows.items() if key[0] in self.tasks}
-        return {key for key, row in rows.items() if row_files.changed(self.tasks[key[0]], row)}
+        with each_once():
+            return {key for key, row in rows.items() if row_files.changed(self.tasks[key[0]], row)}
 
     def rows_behind(self, item: str, **key: str) -> list[Row]:
         """The rows behind an item, or behind its numbers of one method, dataset, setting or metric, each once."""
@@ -374,10 +376,11 @@ class Study:
             interval (see `interval`), stand_in, figure, check (its predicate).
         """
         frame = pd.read_csv(FOLDER / self.paper / "claims.csv", dtype=str, keep_default_na=False)
-        claims, lines = {claim.id: claim for claim in self.claims}, []
+        claims, lines, numbers = {claim.id: claim for claim in self.claims}, [], self._numbers(self.frame)
         by_seed = [self._numbers(rows) for _, rows in self.frame.groupby("seed", sort=True)]
         for id, item in frame[["id", "item"]].to_numpy():
-            claim, numbers = claims.get(id) or Claim(id, lambda numbers: ()), self._numbers(self.frame)
+            claim = claims.get(id) or Claim(id, lambda numbers: ())
+            numbers.asked.clear()
             verdict, measured, stand_in = judge(claim.cases(numbers), claim.quantifier, claim.least)
             between = interval([claim.cases(one) for one in by_seed])
             lines.append((verdict, measured, numbers.seeds, between, stand_in, claim.figure or item))

@@ -56,10 +56,12 @@ class Case(NamedTuple):
         return FOR_SO_FAR if low == -math.inf and noise < high < math.inf else OPEN
 
     def __str__(self) -> str:
-        low, high, noise, *_ = self.effect
+        low, high, noise, *_ = effect = self.effect
         where, bound = with_labels(self.where), low if low > -math.inf else high
-        sign = "" if self.effect.known else ">= " if low > -math.inf else "<= "
-        if not self.effect.known and max(-low, high) < math.inf:
+        if effect.is_fact:
+            return f"{where}: {'true' if low > 0 else 'false'}"
+        sign = "" if effect.known else ">= " if low > -math.inf else "<= "
+        if not effect.known and max(-low, high) < math.inf:
             return f"{where}: {low:+.2f} to {high:+.2f}"
         return f"{where}: {sign}{bound:+.2f}{f' ± {noise:.2f}' if noise else ''}"
 
@@ -95,12 +97,12 @@ def judge(cases: Sequence[Case], quantifier: Literal["all", "most", "identity"] 
         The verdict.
 
     Example:
-        >>> from fedlib.studies.number import missing, point
+        >>> from fedlib.studies.number import UNMEASURED, point
         >>> from fedlib.studies.verdict import Case, judge
         >>> ahead, behind = Case("cifar10", point(2.0, 0.5)), Case("emnist", point(-3.0, 0.5))
         >>> judge([ahead]).verdict, judge([ahead, behind]).verdict
         ('holds', 'refuted')
-        >>> judge([ahead, Case("emnist", missing("pfedsim"))]).verdict
+        >>> judge([ahead, Case("emnist", UNMEASURED)]).verdict
         'consistent so far'
         >>> judge([ahead, Case("emnist", point(0.2, 0.5))]).verdict
         'undecided'

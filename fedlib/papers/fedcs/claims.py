@@ -6,7 +6,7 @@ from functools import partial
 from fedlib.papers.fedcs.diagnosis import SPREAD
 from fedlib.papers.fedcs.sizes import ADAPTING, BASELINES, CURVES, METRICS, OURS, RIVALS, SHIFT, TABLES
 from fedlib.studies.claim import Claim, Numbers, numbers_of
-from fedlib.studies.number import Number, equal, largest, missing, smallest
+from fedlib.studies.number import UNMEASURED, Number, equal, largest, smallest
 from fedlib.studies.verdict import Case
 
 AUC, F1 = "weighted_auc", "weighted_f1"
@@ -50,7 +50,7 @@ def highest_and_narrowest(numbers: Numbers) -> Iterator[Case]:
         at, methods = partial(numbers, item, dataset=name, setting=SHIFT[name]), (*BASELINES, *OURS)
         mean, std = ({m: at(m, metric=metric) for m in methods} for metric in ("accuracy", "accuracy_std"))
         top = largest(mean[k] for k in OURS)
-        band = std[max(OURS, key=lambda k: mean[k].value)] if top.known else missing("band")
+        band = std[max(OURS, key=lambda k: mean[k].value)] if top.known else UNMEASURED
         yield Case(f"{name}: highest mean", top - largest(mean[m] for m in BASELINES))
         yield Case(f"{name}: narrowest band", smallest(std[m] for m in BASELINES) - band)
 

@@ -9,7 +9,7 @@ from fedlib.papers.fedcs.scores import CHANCE, CONTRASTS, F1, differences, named
 from fedlib.papers.fedcs.sizes import BASES, CONTROL, FEW, METHODS, METRICS, PANELS, REP, TABLES, WHITE, run, run_on_few
 from fedlib.report.panels import dumbbell_panels, method_panels, shaded_panels
 from fedlib.report.sentences import beside_printed, extremes, nearest_kind, who_leads
-from fedlib.report.style import BLUE, GREY, RED, data_label, label
+from fedlib.report.style import BLUE, GREY, METRIC_LABELS, RED, data_label, label
 from fedlib.studies.item import Cell, Item, enough, item
 
 KEYS = ["dataset", "method", "metric"]
@@ -164,8 +164,7 @@ def _(study):
     numbers = numbers.assign(kind="personal " + numbers["personal"])
     yield nearest_kind(numbers, KEYS)
     numbers = numbers.assign(method=numbers["data"].map(data_label))
-    titles = {"weighted_auc": "weighted AUC", "weighted_f1": "weighted F1"}
-    yield shaded_panels(numbers, "kind", ["metric"], titles.get, named=str, xlabel="score [%]")
+    yield shaded_panels(numbers, "kind", ["metric"], METRIC_LABELS.get, named=str, xlabel="score [%]")
 
 
 @item(

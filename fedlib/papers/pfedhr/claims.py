@@ -8,7 +8,7 @@ from scipy.stats import spearmanr
 from fedlib.papers.pfedhr.distillation import control
 from fedlib.papers.pfedhr.sizes import DATA, FEW, HYPER, MAIN, MANY, NETS, RIVALS, SAME, SPLITS, both_kinds, where
 from fedlib.studies.claim import Claim, Numbers, lead, numbers_of
-from fedlib.studies.number import Number, kth_largest, largest, mean, missing, smallest, strictly
+from fedlib.studies.number import UNMEASURED, Number, kth_largest, largest, mean, smallest, strictly
 from fedlib.studies.verdict import Case
 
 by_images = numbers_of("fig1", "{}", MAIN, where("{}", "{}", images="{}"))
@@ -118,7 +118,7 @@ def falling(values: Sequence[float], numbers: Sequence[Number]) -> Number:
     """The negative of Spearman's correlation with the values; missing if one of the numbers is missing."""
     joined = mean(numbers)
     if not joined.known:
-        return missing("rank correlation")
+        return UNMEASURED
     correlation = -float(spearmanr(values, [own.value for own in numbers]).statistic)
     return joined._replace(low=correlation, high=correlation, noise=0.0)
 

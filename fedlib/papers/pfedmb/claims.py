@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from fedlib.papers.pfedmb.mixture_weights import LAYERS
 from fedlib.papers.pfedmb.sizes import COLUMNS, COMPLEX, COSTED, FIG5, METHODS, PAIRS, PROFILES, RIVALS, SIMPLE
 from fedlib.studies.claim import Claim, Numbers, lead, leads, numbers_of
-from fedlib.studies.number import Number, equal, fact, largest, mean, missing, point, smallest, strictly
+from fedlib.studies.number import UNMEASURED, Number, equal, fact, largest, mean, point, smallest, strictly
 from fedlib.studies.verdict import Case
 
 SINGLE = ("fedavg", "fedprox")
@@ -26,7 +26,7 @@ def mean_rank(n: Numbers) -> list[Case]:
     """pb10: the mean rank of pFedMB is lower than that of every other method."""
     columns: list[dict[str, Number]] = [dict(zip(METHODS, table2_of(n, at, METHODS), strict=True)) for at in COLUMNS]
     if not any(all(number.known for number in column.values()) for column in columns):
-        return [Case("mean rank", missing("mean rank"))]
+        return [Case("mean rank", UNMEASURED)]
     ranks = {m: mean(_rank(m, column) for column in columns) for m in METHODS}
     return [Case("mean rank", smallest(ranks[m] for m in RIVALS) - ranks["pfedmb"])]
 
@@ -34,11 +34,11 @@ def mean_rank(n: Numbers) -> list[Case]:
 def _rank(method: str, column: Mapping[str, Number]) -> Number:
     """Rank of a method, 1 for the best; its noise is the number of methods whose gap is within the noise."""
     if not all(number.known for number in column.values()):
-        return Number(1.0, float(len(column)), name=f"rank of {method}")
+        return Number(1.0, float(len(column)))
     others = [column[m] - column[method] for m in column if m != method]
     close = sum(gap.noise > 0 and abs(gap.value) <= gap.noise for gap in others)
     stand_in = column[method].stand_in
-    return point(1.0 + sum(gap.value > 0 for gap in others), float(close), f"rank of {method}", stand_in)
+    return point(1.0 + sum(gap.value > 0 for gap in others), float(close), stand_in)
 
 
 def over_fedavg(n: Numbers, method: str, sign: int = 1, margin: float = 0.0) -> list[Case]:
@@ -100,8 +100,9 @@ CLAIMS = [
                                   - largest(picked(n, *at) for at in COLUMNS if at[0] == "cifar100") - 0.5)]),
     Claim("pb17", peak),
     Claim("pb18", same_inference, "identity", figure="cost"),
-    Claim("pb19", lambda n: [Case(f"B={b}: {way}", equal(cost(n, b, way), b * cost(n, 0, way) + b * alphas))
-                             for b in COSTED for way, alphas in (("floats_up", len(LAYERS)), ("floats_down", 0))],
+    Claim("pb19", lambda n: [Case(f"B={b}, {way}", equal(cost(n, b, floats), b * cost(n, 0, floats) + b * alphas))
+                             for b in COSTED
+                             for way, floats, alphas in (("up", "floats_up", len(LAYERS)), ("down", "floats_down", 0))],
           "identity", figure="cost"),
     Claim("pb20", lambda n: [Case(f"5 branches against {b}", on_pairs(n, "pfedmb") - with_branches(n, b) + 0.3)
                              for b in (2, 3, 4, 8, 10)], figure="pairs"),

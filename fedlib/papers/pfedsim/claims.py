@@ -3,7 +3,7 @@
 from fedlib.papers.pfedsim.measure import DOMAINS, PAIRS
 from fedlib.papers.pfedsim.sizes import ALPHAS, COLUMNS, DATA, LENET, MEASURES, METHODS, PERSONAL, RHOS, SINGLE
 from fedlib.studies.claim import Claim, Numbers, lead, leads, numbers_of
-from fedlib.studies.number import Number, equal, kth_largest, largest, mean, missing, smallest
+from fedlib.studies.number import UNMEASURED, Number, equal, kth_largest, largest, mean, smallest
 from fedlib.studies.verdict import Case
 
 accuracy = numbers_of("table3", "{}", "{}", "dir={}")
@@ -46,9 +46,9 @@ def best_rho(numbers: Numbers, d: str, s: str) -> Number:
     """The share with the highest accuracy, as a number without noise; missing if an accuracy is missing."""
     values = {r: rho(numbers, d, s, r) for r in RHOS}
     if not all(number.known for number in values.values()):
-        return missing("best rho")
+        return UNMEASURED
     best = max(values, key=lambda r: values[r].value)
-    return values[best]._replace(low=best, high=best, noise=0.0, name=f"best rho, {d} {s}")
+    return values[best]._replace(low=best, high=best, noise=0.0)
 
 
 CLAIMS = [
