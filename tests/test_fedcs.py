@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from methods import FACTORIES
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from test_baselines import close, cohort_of
-from test_pfedmb import lenet, normal
+from test_pfedmb import normal
 from torch import Tensor, nn
 from torch.func import vmap
 
@@ -195,7 +195,7 @@ def test_the_folded_map_is_the_map_as_a_layer(at, side, shifted, bias):
 
 def test_a_model_with_fewer_linear_layers_is_refused(federation):
     with pytest.raises(ValueError, match=r"fc4 does not exist; the model has 3 linear layer\(s\)"):
-        linear_layer(lenet().weights, 4)
+        linear_layer(build("lenet5", MODELS["lenet5"], (3, 32, 32), 10, seed=0).weights, 4)
 
 
 # Around another method
