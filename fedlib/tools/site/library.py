@@ -35,7 +35,7 @@ API = {  # page: title, purpose, and the names by module
             "fedlib.studies.study": "Item Cell Claim Numbers",
             "fedlib.studies.compare": "Comparison",
             "fedlib.studies.verdict": "judge Case Verdict",
-            "fedlib.studies.number": "Number largest smallest mean missing",
+            "fedlib.studies.number": "Number largest smallest mean",
         },
     ),
     "report": (
