@@ -132,7 +132,7 @@ LINEAR = {"fedrep": {"method": "fedrep-linear"}}
 NO_PULL = {"method": "fedrep", "lam": None, "head_epochs": None}
 CONTROLS = {
     "pfedsim table3": ("table3_text", 96, PUBLISHED),
-    "pfedsim table6_code": ("table6", 64, PUBLISHED),
+    "pfedsim table6": ("table6_text", 64, PUBLISHED),
     "fedcs table1": ("table1_text", 40, LINEAR | {"": FEW_MNIST}),
     "fedcs table2": ("table2_text", 40, LINEAR),
     "fedcs table3": ("table3_text", 40, LINEAR),
