@@ -85,7 +85,13 @@ def test_notebooks_run_at_the_same_time_and_a_failing_one_does_not_hide_the_othe
 
 @pytest.mark.parametrize(
     ("cores", "notebooks", "parallel", "expected"),
-    [(2, 5, None, (3, 1)), (16, 5, None, (5, 4)), (2, 1, None, (1, 2)), (2, 5, 1, (1, 2)), (3, 5, 2, (2, 2))],
+    [
+        (2, 5, None, (3, [1, 1, 1, 1, 2])),  # the last one is alone in the end
+        (16, 5, None, (5, [4] * 5)),
+        (2, 1, None, (1, [2])),
+        (2, 3, 1, (1, [2] * 3)),
+        (3, 5, 2, (2, [2, 2, 2, 2, 3])),
+    ],
 )
 def test_notebooks_share_the_cores(cores, notebooks, parallel, expected, monkeypatch):
     monkeypatch.setattr(batch, "cores", lambda: cores)

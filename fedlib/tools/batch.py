@@ -137,12 +137,13 @@ def cast(value: Any, default: Any) -> Any:
     return value
 
 
-def shares(notebooks: int, parallel: int | None = None) -> tuple[int, int]:
-    """The number of notebooks executed at the same time, and the cores that each of them gets."""
+def shares(notebooks: int, parallel: int | None = None) -> tuple[int, list[int]]:
+    """The number of notebooks executed at the same time, and the cores of each: more for the last to start."""
     if parallel is not None:
         check_count("parallel", parallel)
     at_once = min(notebooks, parallel or cores() + 1)
-    return at_once, -(-cores() // at_once)
+    beside = [at_once] * at_once + [min(at_once, left) for left in range(notebooks - at_once, 0, -1)]
+    return at_once, [-(-cores() // n) for n in beside]
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -159,9 +160,10 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     try:
         sources = select(given.notebooks, given.notebook)
-        at_once, share = shares(len(sources), given.parallel)
-        os.environ.setdefault("OMP_NUM_THREADS", str(share))  # of each kernel: threads that wait for a core are slow
-        jobs = [make_job(source, given.profile, given.output, given.set, given.jobs, share) for source in sources]
+        at_once, own = shares(len(sources), given.parallel)
+        os.environ.setdefault("OMP_NUM_THREADS", str(own[0]))  # of each kernel: threads that wait for a core are slow
+        common = given.profile, given.output, given.set, given.jobs
+        jobs = [make_job(source, *common, share) for source, share in zip(sources, own, strict=True)]
         for job in jobs:
             check_results_folder(job)
     except ValueError as error:

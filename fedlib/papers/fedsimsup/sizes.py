@@ -60,7 +60,7 @@ QUICK = Sizes(
     mixed_rounds=8, similarity_rounds=20, similarity_every=2, evaluate_every={"cifar10": 2}, supervisor_epochs=1,
     theta_epochs=2, join_ratio=0.3, batch_size=10, model="lenet5_plain",
     other_methods=("local_only",),  # with this step size FedSimSup fails in the wide network
-    other_rounds=6, cam_class="3", moves_rounds=20, seeds=3, side_seeds=1,
+    other_rounds=4, cam_class="3", moves_rounds=20, seeds=3, side_seeds=1,
 )  # fmt: skip
 ONE = ("mixed_rounds", "similarity_seeds", "similarity_every", "theta_epochs", "other_rounds", "seeds")
 SMOKE = QUICK._replace(
