@@ -1,6 +1,7 @@
 """`index.html`: all tables and figures of one profile on one page that needs no network, and a page per notebook."""
 
 import re
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from traitlets.config import Config
 from fedlib.files import write_text
 from fedlib.report.paper import PAPERS, TITLES
 from fedlib.report.templates import TEMPLATES
+from fedlib.studies.item import Item
 from fedlib.studies.study import study
 
 FORMATS = ("text/html", "image/png", "text/plain")  # the first of these formats that an output has is shown
@@ -61,9 +63,9 @@ def in_order(name: str) -> tuple[bool, bool, bool, list[int], str]:
     return name != "hero", name != "claims", not re.match(r"(table|fig)\d", name), numbers, name
 
 
-def item(folder: Path, name: str) -> dict[str, str | bytes]:
+def item(folder: Path, name: str, known: Mapping[str, Item]) -> dict[str, str | bytes]:
     """A table or figure of a report for the page: its title, picture with alternative text, and table as HTML."""
-    known, picture, text = study(folder.name).shown, folder / f"{name}.png", folder / f"{name}.md"
+    picture, text = folder / f"{name}.png", folder / f"{name}.md"
     title, _, table = ("\n" + text.read_text(encoding="utf-8") if text.exists() else "").partition("\n| ")
     title = known[name].title if name in known and name != "hero" else title.strip()
     found = {"name": name, "title": title, "says": "", "picture": b"", "table": ""}
@@ -95,7 +97,8 @@ def write_gallery(folder: str | Path) -> Path | None:
                 page = TEMPLATES.get_template("page.html").render(title=path.stem, body=notebook_body(path), **look)
                 write_text(path.with_suffix(".html"), page)
         names = {path.stem for path in report.iterdir() if path.suffix in (".png", ".md")}
-        items = [item(report, name) for name in sorted(names, key=in_order)]
+        known = study(report.name).shown
+        items = [item(report, name, known) for name in sorted(names, key=in_order)]
         notebooks = sorted(path.name for path in report.glob("*.html"))
         sections.append({"name": report.name, "title": TITLES[report.name], "shown": items, "notebooks": notebooks})
     missing = [TITLES[name] for name in PAPERS if folder / name not in finished]
