@@ -19,6 +19,7 @@ from pathlib import Path
 
 import torch
 
+from fedlib.fingerprint import each_once
 from fedlib.studies import rows
 from fedlib.studies import short_runs as trial
 from fedlib.studies.runner import check_clean
@@ -34,7 +35,8 @@ def older(one: Study, folder: Path = rows.FOLDER) -> list[tuple[Task, rows.Row]]
     found = rows.read(one.paper, folder).values()
     pairs = [(one.tasks[row.task], row) for row in found if row.task in one.tasks]
     devices = {"cpu", "cuda"} if torch.cuda.is_available() else {"cpu"}
-    return [(task, row) for task, row in pairs if rows.changed(task, row) and here(task) and device(row) in devices]
+    with each_once():
+        return [(task, row) for task, row in pairs if rows.changed(task, row) and here(task) and device(row) in devices]
 
 
 def device(row: rows.Row) -> str:

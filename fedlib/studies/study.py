@@ -66,8 +66,11 @@ class Study:
         return f"Study({self.paper!r}, {self.profile!r}: {len(self.cells)} numbers of {items} items, {claims} claims)"
 
     def replace(self, **fields: Any) -> Study:
-        """A copy with other attributes."""
-        return replace(self, **fields)
+        """A copy with other attributes, which shares the study at full size."""
+        other, shared = replace(self, **fields), "at_full_size"
+        if other.profile != "paper" and shared in vars(self):
+            vars(other)[shared] = self.at_full_size
+        return other
 
     # -- runs
 
@@ -140,6 +143,10 @@ class Study:
         return reported(self.paper)
 
     @cached_property
+    def _printed_means(self) -> dict[Any, float]:
+        return self.printed.drop_duplicates(KEY).set_index(KEY)["mean"].to_dict()
+
+    @cached_property
     def frame(self) -> pd.DataFrame:
         """The frame of `measured`, without the column `changed`; runs that diverged have no numbers."""
         table, seeds = [], defaultdict(set)
@@ -180,9 +187,8 @@ class Study:
         frame = frame[frame["metric"] == metric] if metric else frame
         frame = frame.dropna(subset="value").reset_index(drop=True)
         stand_in = {cell.key: cell.stand_in for cell in self.cells if cell.item in items}
-        printed = self.printed.drop_duplicates(KEY).set_index(KEY)["mean"].to_dict()
         keys = list(frame[KEY].itertuples(index=False, name=None))
-        theirs = [printed.get((layout.printed_item(item)[0], *key), np.nan) for item, *key in keys]
+        theirs = [self._printed_means.get((layout.printed_item(item)[0], *key), np.nan) for item, *key in keys]
         frame["paper"] = [np.nan if stand_in[key] else mean for key, mean in zip(keys, theirs, strict=True)]
         frame["data"] = [stand_in[key] or data for key, data in zip(keys, frame["dataset"], strict=True)]
         settings = [cell.setting for cell in self.cells if cell.item in items and metric in ("", cell.metric)]
