@@ -142,8 +142,8 @@ def shares(notebooks: int, parallel: int | None = None) -> tuple[int, list[int]]
     if parallel is not None:
         check_count("parallel", parallel)
     at_once = min(notebooks, parallel or cores() + 1)
-    beside = [at_once] * at_once + [min(at_once, left) for left in range(notebooks - at_once, 0, -1)]
-    return at_once, [-(-cores() // n) for n in beside]
+    running = [at_once] * at_once + [min(at_once, left) for left in range(notebooks - at_once, 0, -1)]
+    return at_once, [-(-cores() // n) for n in running]
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -160,10 +160,10 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     try:
         sources = select(given.notebooks, given.notebook)
-        at_once, own = shares(len(sources), given.parallel)
-        os.environ.setdefault("OMP_NUM_THREADS", str(own[0]))  # of each kernel: threads that wait for a core are slow
+        at_once, n_cores = shares(len(sources), given.parallel)
+        os.environ.setdefault("OMP_NUM_THREADS", str(n_cores[0]))  # of each kernel: waiting threads are slow
         common = given.profile, given.output, given.set, given.jobs
-        jobs = [make_job(source, *common, share) for source, share in zip(sources, own, strict=True)]
+        jobs = [make_job(source, *common, share) for source, share in zip(sources, n_cores, strict=True)]
         for job in jobs:
             check_results_folder(job)
     except ValueError as error:

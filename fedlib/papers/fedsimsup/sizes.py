@@ -130,7 +130,7 @@ def made(sizes: Sizes, method: str, supervisor: str = "") -> Algorithm:
 
 
 def seeds(sizes: Sizes, method: str) -> int:
-    """Number of seeds of a method in Tables 1 and 2; FedPAC is the best rival, and claims are decided by two seeds."""
+    """Number of seeds of a method in Tables 1 and 2."""
     return sizes.seeds if method in (*MAIN, "fedpac") else 1
 
 
