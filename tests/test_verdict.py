@@ -123,7 +123,7 @@ def test_an_interval_is_of_the_comparisons_that_every_seed_has_by_a_table_of_stu
 def test_a_fact_knows_as_much_as_the_numbers_that_it_is_about():
     other = CLEAR._replace(stand_in="digits for cifar10")
     assert fact(True, CLEAR, other) == point(1.0, stand_in="digits for cifar10")._replace(is_fact=True)
-    assert not fact(False, CLEAR, CLEAR._replace(sure=False)).sure
+    assert not fact(False, CLEAR, point(2.0, 0.5, sure=False)).sure
     assert fact(True, AT_MOST, CLEAR).missing
 
 
@@ -132,7 +132,7 @@ def test_what_was_measured_is_said():
     assert text == "1 for, 1 against, 1 open. column 0: +2.00 ± 0.50; column 1: -2.00 ± 0.50"
     text = judge(cases(AT_MOST, AT_LEAST, Number(-9.0, 8.0))).measured
     assert text.endswith("column 0: <= +2.00 ± 0.50; column 1: >= -2.00 ± 0.50; column 2: -9.00 to +8.00")
-    text = judge(cases(NOISE, AT_MOST, AGAINST._replace(sure=False))).measured
+    text = judge(cases(NOISE, AT_MOST, point(-2.0, 0.5, sure=False))).measured
     assert text.startswith("0 for, 1 for so far, 0 against, 1 against so far, 1 inside the noise. ")
 
 
@@ -161,8 +161,17 @@ def test_noise_that_is_not_known_of_any_number_is_not_known_of_the_largest():
     assert smallest([a, b]) == a
     assert largest([a, b, UNMEASURED]) == b._replace(high=math.inf)
     assert largest([UNMEASURED]).missing
-    assert not largest([a, b._replace(sure=False)]).sure
-    assert not largest([a._replace(sure=False), b]).sure  # which may be the larger one
+    assert not largest([a, point(82.0, sure=False)]).sure
+    assert not largest([point(80.0, sure=False), b]).sure  # which may be the larger one
+
+
+def test_a_rival_of_unknown_noise_cannot_save_a_lead_that_another_rival_refutes():
+    rivals = largest([point(82.0, 0.5), point(70.0, sure=False), UNMEASURED])
+    assert judge([Case("behind", point(80.0, 0.5) - rivals)]).verdict == "refuted"
+    assert judge([Case("behind", point(80.0, 0.5, sure=False) - rivals)]).verdict == "undecided"
+    assert judge([Case("behind", point(80.0, 0.5) - largest([point(82.0, sure=False)]))]).verdict == "undecided"
+    ahead = point(84.0, 0.5) - largest([point(82.0, 0.5), point(70.0, sure=False)])
+    assert judge([Case("ahead", ahead)]).verdict == "consistent so far"
 
 
 BOUND = st.integers(-9, 9)
@@ -175,6 +184,12 @@ def bounded(low, high, kind):
     return Number(*bounds.get(kind, (-math.inf, math.inf)))
 
 
+def sure_part(number):
+    """The bounds of a number that rest on known noise only."""
+    low, high = number.low if number.low_sure else -math.inf, number.high if number.high_sure else math.inf
+    return number._replace(low=low, high=high)
+
+
 def inside(number, rng):
     """A number from an interval, often one of its ends."""
     ends = max(number.low, -99.0), min(number.high, 99.0)
@@ -184,6 +199,7 @@ def inside(number, rng):
 @given(st.lists(INTERVAL, min_size=4, max_size=4), st.integers(1, 4), st.booleans(), st.randoms(use_true_random=False))
 def test_an_interval_contains_the_result_and_is_no_wider_than_it_must_be(bounds, k, finite, rng):
     numbers = [bounded(low, high, "between" if finite else kind) for low, high, kind in bounds]
+    numbers = [n._replace(low_sure=rng.random() < 0.7, high_sure=rng.random() < 0.7) for n in numbers]
     operations = {
         "difference": (lambda a, b, *_: a - b, lambda a, b, *_: a - b),
         "sum": (lambda a, b, *_: a + b, lambda a, b, *_: a + b),
@@ -195,7 +211,10 @@ def test_an_interval_contains_the_result_and_is_no_wider_than_it_must_be(bounds,
         "smallest": (lambda *all_: smallest(all_), lambda *all_: min(all_)),
     }
     for name, (of_intervals, of_values) in operations.items():
-        result = of_intervals(*numbers)
+        result, without_unsure = of_intervals(*numbers), of_intervals(*(sure_part(number) for number in numbers))
+        if name != "absolute":
+            assert result.low_sure == (without_unsure.low == result.low) or result.low == -math.inf, name
+            assert result.high_sure == (without_unsure.high == result.high) or result.high == math.inf, name
         values = [of_values(*(inside(number, rng) for number in numbers)) for _ in range(8)]
         assert all(result.low - 1e-9 <= value <= result.high + 1e-9 for value in values), name
         if all(number.low > -math.inf and number.high < math.inf for number in numbers):

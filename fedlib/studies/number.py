@@ -15,7 +15,8 @@ class Number(NamedTuple):
         high: upper bound, or inf.
         noise: standard deviation, ours over seeds or the paper's, whichever is larger; with one seed the paper's.
         stand_in: the substitute data behind it; "" for the paper's data.
-        sure: whether the noise is known; it is not with one seed and no printed standard deviation.
+        low_sure: whether the noise of the lower bound is known; it is not with one seed and no printed deviation.
+        high_sure: the same for the upper bound.
         is_fact: whether it is 1 for a true statement, or -1 for a false one.
     """
 
@@ -23,7 +24,8 @@ class Number(NamedTuple):
     high: float
     noise: float = 0.0
     stand_in: str = ""
-    sure: bool = True
+    low_sure: bool = True
+    high_sure: bool = True
     is_fact: bool = False
 
     @property
@@ -35,6 +37,11 @@ class Number(NamedTuple):
     def missing(self) -> bool:
         """True for an unbounded number."""
         return self.low == -math.inf and self.high == math.inf
+
+    @property
+    def sure(self) -> bool:
+        """Whether the noise of both bounds is known."""
+        return self.low_sure and self.high_sure
 
     @property
     def value(self) -> float:
@@ -49,15 +56,15 @@ class Number(NamedTuple):
         return _number(other) + self
 
     def __sub__(self, other: Number | float) -> Number:
-        other = _number(other)
-        return _joined(self, other, self.low - other.high, self.high - other.low)
+        return self + -1 * _number(other)
 
     def __rsub__(self, other: float) -> Number:
         return _number(other) - self
 
     def __mul__(self, factor: float) -> Number:  # type: ignore[override]
-        low, high = sorted((self.low * factor, self.high * factor))
-        return self._replace(low=low, high=high, noise=self.noise * abs(factor))
+        lower, upper = (self.low * factor, self.low_sure), (self.high * factor, self.high_sure)
+        (low, low_sure), (high, high_sure) = (lower, upper) if factor >= 0 else (upper, lower)
+        return self._replace(low=low, high=high, low_sure=low_sure, high_sure=high_sure, noise=self.noise * abs(factor))
 
     __rmul__ = __mul__  # type: ignore[assignment]
 
@@ -73,7 +80,7 @@ class Number(NamedTuple):
         if self.missing:
             return self
         low, high = max(self.low, -self.high, 0.0), max(-self.low, self.high)
-        return self._replace(low=low, high=high)
+        return self._replace(low=low, high=high, low_sure=self.sure, high_sure=self.sure)
 
 
 UNMEASURED = Number(-math.inf, math.inf)
@@ -81,19 +88,23 @@ UNMEASURED = Number(-math.inf, math.inf)
 
 def point(value: float, noise: float = 0.0, stand_in: str = "", sure: bool = True) -> Number:
     """A known number."""
-    return Number(value, value, noise, stand_in, sure)
+    return Number(value, value, noise, stand_in, sure, sure)
 
 
 def kth_largest(numbers: Iterable[Number], k: int) -> Number:
-    """The k-th largest number, k from 1; an interval if unknown numbers leave it open."""
+    """The k-th largest number, k from 1; an interval if unknown numbers leave it open.
+
+    A bound is sure if it needs no number of unknown noise: one sure number proves that the largest is not below it.
+    """
     numbers = list(numbers)
     low, high = (sorted(bounds, reverse=True)[k - 1] for bounds in zip(*(n[:2] for n in numbers), strict=True))
+    low_sure = sum(number.low >= low for number in numbers if number.low_sure) >= k
+    high_sure = sum(number.high <= high for number in numbers if number.high_sure) > len(numbers) - k
     measured = [number for number in numbers if not number.missing]
     chosen = [number for number in measured if number.low == low or number.high == high]
     if not chosen:
         return Number(low, high)
-    sure = all(number.sure for number in measured)
-    return chosen[0]._replace(low=low, high=high, stand_in=_stand_in(measured), sure=sure)
+    return Number(low, high, chosen[0].noise, _stand_in(measured), low_sure, high_sure, chosen[0].is_fact)
 
 
 def largest(numbers: Iterable[Number]) -> Number:
@@ -112,7 +123,7 @@ def mean(numbers: Iterable[Number]) -> Number:
     numbers = list(numbers)
     low, high = (sum(bounds) / len(numbers) for bounds in zip(*(n[:2] for n in numbers), strict=True))
     noise = math.sqrt(sum(number.noise**2 for number in numbers)) / len(numbers)
-    return Number(low, high, noise, _stand_in(numbers), all(number.sure for number in numbers))
+    return Number(low, high, noise, _stand_in(numbers), *_sure(numbers))
 
 
 def strictly(number: Number) -> Number:
@@ -125,7 +136,7 @@ def fact(right: bool, *about: Number) -> Number:
     if not all(number.known for number in about):
         return UNMEASURED
     value, sure = 1.0 if right else -1.0, all(number.sure for number in about)
-    return Number(value, value, stand_in=_stand_in(about), sure=sure, is_fact=True)
+    return Number(value, value, 0.0, _stand_in(about), sure, sure, is_fact=True)
 
 
 def equal(one: Number, other: Number | float) -> Number:
@@ -140,7 +151,12 @@ def _number(value: Number | float) -> Number:
 
 def _joined(a: Number, b: Number, low: float, high: float) -> Number:
     """A number made of two; the noise of a difference is that of the noisier one (the rule of the ledger)."""
-    return Number(low, high, max(a.noise, b.noise), _stand_in([a, b]), a.sure and b.sure)
+    return Number(low, high, max(a.noise, b.noise), _stand_in([a, b]), *_sure([a, b]))
+
+
+def _sure(numbers: Sequence[Number]) -> tuple[bool, bool]:
+    """Whether the noise of every lower bound is known, and of every upper one."""
+    return all(number.low_sure for number in numbers), all(number.high_sure for number in numbers)
 
 
 def _stand_in(numbers: Sequence[Number]) -> str:

@@ -42,15 +42,14 @@ class Case(NamedTuple):
     def side(self) -> str:
         """The side of the case: for or against the claim if the whole interval is, by more than the noise.
 
-        It counts only "so far" on substitute data, if the noise is unknown (one seed, and no printed standard
-        deviation), or if only an upper bound of the effect is known and supports the claim.
+        It counts only "so far" on substitute data, if the noise of the bound next to zero is unknown (one seed, and no
+        printed standard deviation), or if only an upper bound of the effect is known and supports the claim.
         """
-        low, high, noise, *_ = effect = self.effect
-        sure = effect.sure and not effect.stand_in
+        low, high, noise, stand_in, low_sure, high_sure, _ = effect = self.effect
         if high < -noise:
-            return AGAINST if sure else AGAINST_SO_FAR
+            return AGAINST if high_sure and not stand_in else AGAINST_SO_FAR
         if low > noise or low == noise == 0:
-            return FOR if sure else FOR_SO_FAR
+            return FOR if low_sure and not stand_in else FOR_SO_FAR
         if effect.known:
             return NOISE
         return FOR_SO_FAR if low == -math.inf and noise < high < math.inf else OPEN
@@ -110,7 +109,7 @@ def judge(cases: Sequence[Case], quantifier: Literal["all", "most", "identity"] 
     if not cases:
         return Verdict(NOT_TESTED, "")
     if quantifier == "identity":
-        cases = [case._replace(effect=case.effect._replace(sure=True)) for case in cases]
+        cases = [case._replace(effect=case.effect._replace(low_sure=True, high_sure=True)) for case in cases]
     sides = Counter(case.side for case in cases)
     needed = least if quantifier == "most" else len(cases)
     measured = [case for case in cases if not case.effect.missing]
