@@ -52,7 +52,7 @@ def test_a_part_of_the_train_samples_is_held_out(federation):
     two = replace(cohort, federation=replace(federation, train=tuple(own[:2] for own in federation.train)))
     assert [[len(own) for own in part] for part in hold_out(two, 0.2)] == [3 * [1], 3 * [1]]
     only = replace(federation, train=tuple(own[:1] for own in federation.train))
-    with pytest.raises(ValueError, match=r"client \d has one train sample; it needs at least two"):
+    with pytest.raises(ValueError, match=r"client \d has one training sample; it needs at least two"):
         fl.run("fedfomo", only, **SETTING, progress=False)
 
 

@@ -22,8 +22,8 @@ def ditto(
 
     A client trains twice on the same batches. From the global model w^t that it received it minimises cross-entropy,
     which gives w_i; from its own v_i it minimises cross-entropy + lam/2 ||v_i - w^t||^2, over the parameters, without
-    BatchNorm's running statistics. The server averages w_i as in FedAvg, each client weighted with its number of train
-    samples; v_i stays with the client and never reaches the global model.
+    BatchNorm's running statistics. The server averages w_i as in FedAvg, each client weighted with its number of
+    training samples; v_i stays with the client and never reaches the global model.
 
     BatchNorm is averaged in w and personal in v_i. A client is evaluated with v_i; a client that never took part
     has the initial model.

@@ -18,7 +18,7 @@ from fedlib.training import client_logits, cross_entropy, train, write_logits
 class State(NamedTuple):
     v: PerArchitecture
     met: Tensor  # [n_clients]: 1 for a client that has taken part, else 0
-    intra: Tensor  # [samples, n_classes]: for each train sample the logits of its client's model after the warm-up
+    intra: Tensor  # [samples, n_classes]: for each training sample the logits of its client's model after warm-up
 
 
 def standardised(z: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ PARTS: dict[str, Callable[[Model], frozenset[str]]] = {  # entries of the person
 
 
 def _beside(model: Model, name: str) -> frozenset[str]:
-    """All entries of the layer of the entry `name`."""
+    """All entries of the layer that contains the entry `name`."""
     layer = name.rpartition(".")[0]
     return frozenset(other for other in model.weights if other.rpartition(".")[0] == layer)
 

@@ -68,7 +68,7 @@ def fedap(
         >>> data = fl.load("digits", copies=1)
         >>> federation = fl.federate(data, fl.dirichlet(alpha=0.5), clients=4, test_fraction=0.8)
         >>> result = fl.run(fl.fedap(warm_up=0), federation, rounds=1, progress=False)
-        >>> result.state.weights.diag(), result.state.weights.shape  # W, and how much of it a client keeps
+        >>> result.state.weights.diag(), result.state.weights.shape  # each client's weight for itself
         (tensor([0.5000, 0.5000, 0.5000, 0.5000]), torch.Size([4, 4]))
     """
 

@@ -40,7 +40,7 @@ def hold_out(cohort: Cohort, share: float) -> tuple[list[np.ndarray], list[np.nd
     training, held_out = [], []
     for i, samples in zip(cohort.ids, cohort.samples, strict=True):
         if len(samples) < 2:
-            raise ValueError(f"client {i} has one train sample; it needs at least two, one of them for validation.")
+            raise ValueError(f"client {i} has one training sample; it needs at least two, one of them for validation.")
         n = min(max(round(share * len(samples)), 1), len(samples) - 1)
         training.append(samples[:-n])
         held_out.append(samples[-n:])
@@ -102,7 +102,7 @@ def fedfomo(
         explore_decay: decrease of that probability per round, from 0 to 1.
 
     Raises:
-        ValueError: in a round with a client that has only one train sample.
+        ValueError: in a round with a client that has only one training sample.
 
     Source:
         Zhang et al., "Personalized Federated Learning with First Order Model Optimization", ICLR 2021; in pFedSim a

@@ -9,8 +9,8 @@ def fedper() -> Algorithm:
     """A shared feature extractor under a personal classifier for every client.
 
     A client joins the extractor omega with its own classifier phi_i (the last linear layer) and minimises cross-entropy
-    over both at once. The server averages omega, BatchNorm included, each client weighted with its number of train
-    samples; phi_i stays with the client. A client is evaluated with omega and phi_i as they are, without fine-tuning.
+    over both at once. The server averages omega, BatchNorm included, each client weighted with its number of training
+    samples; phi_i stays with the client. A client is evaluated with omega and phi_i, without fine-tuning.
 
     Source:
         Arivazhagan et al., "Federated Learning with Personalization Layers", 2019.

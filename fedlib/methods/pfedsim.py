@@ -43,7 +43,7 @@ def pfedsim(
     Args:
         generalization: rho, share of the rounds that are FedAvg, from 0 to 1; the paper has 0.5.
         similarity: "per_class" is eq. 3; "log_of_mean" takes the logarithm of the mean over the classes, as in the
-            author's code; "mean_cos" takes the mean cosine without a logarithm.
+            authors' code; "mean_cos" takes the mean cosine without a logarithm.
         cap: lower bound of 1 - cosine, in (0, 1).
 
     Source:

@@ -1,4 +1,4 @@
-"""FedGH's network: an adapter to features of a common width, and a linear header on them, replace the last layer."""
+"""FedGH's network: the last layer becomes an adapter to features of a common width, followed by a linear header."""
 
 import copy
 

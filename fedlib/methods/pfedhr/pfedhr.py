@@ -26,7 +26,7 @@ class State(NamedTuple):
     """Private networks, and logits of the teachers, which the server stores when it makes a teacher."""
 
     v: PerArchitecture
-    answers: Tensor  # [samples, n_classes]: logits of its client's teacher for each train sample
+    answers: Tensor  # [samples, n_classes]: logits of its client's teacher for each training sample
     matched: Tensor  # int64 [n_clients]: the round in which a client was matched with its teacher
     size: Tensor  # int64 [n_clients]: bytes of that teacher
     log: Params  # [rounds, ...]: the server's reassemblies, see `record`
@@ -56,12 +56,12 @@ def pfedhr(
     frozen (eq. 6). A client without a teacher trains on cross-entropy alone.
 
     The server cuts the uploads into blocks and clusters the blocks into `groups` groups by their function on `probes`
-    public images (eqs. 3 and 4). In these it searches for candidates, chains of blocks (`search.chains`); if there
-    are none, with fewer groups. It stitches the candidates and trains them, and copies of the uploads, with Adam on the
+    public images (eqs. 3 and 4). In these it searches for candidates, chains of blocks (`search.chains`); without any,
+    it tries fewer groups. It stitches the candidates and trains them, and copies of the uploads, with Adam on the
     public images (`public_training`). The teacher of a client is the candidate whose logits are most similar to those
-    of its copy (eqs. 2 and 5). It is sent if the client takes part in the next round.
+    of the client's copy (eqs. 2 and 5). It is sent if the client takes part in the next round.
 
-    BatchNorm is part of its block, dropout of none. Clients may have different architectures, and every client is
+    BatchNorm belongs to its block, dropout to no block. Clients may have different architectures, and every client is
     evaluated with its own network. `lam=0` is Local-Only.
 
     Args:

@@ -44,7 +44,7 @@ def reassemble(
     end_in_head: bool = False,
 ) -> Reassembly:
     """Cut the networks of a pool into blocks, group the blocks by function, and stitch at most `most` candidates."""
-    # If `n_groups` groups give no candidate, one group less is tried, and so on down to two.
+    # If `n_groups` groups give no candidate, one group fewer is tried, and so on down to two.
     taken = {model.name: decompose(model) for model, _ in pool}
     links = [Link(b, block) for b, (model, _) in enumerate(pool) for block in taken[model.name]]
     pieces = [Piece(b, block.h, block.op, block.head) for b, block in links]

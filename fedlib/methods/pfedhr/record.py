@@ -35,7 +35,7 @@ def record(
     clients [k]; network [k], the architecture of each network in the pool, by number; group [k, blocks] of each block;
     distance [k, blocks, k, blocks] of each pair of blocks, else infinite; found [], the number of candidates with the
     wanted number of groups; used [], the final number of groups; chain [most, blocks, 2], the blocks (network in the
-    pool, h) of the candidates; added [most], the parameters of their stitches; size [most], all their parameters;
+    pool, h) of the candidates; added [most], the parameter counts of their stitches; size [most], of all their layers;
     similarity [k, most]; match [k], the candidate of each client; right [k], the accuracy of a teacher on its client's
     training images, else -1. `blocks` is the number of blocks of the deepest architecture.
     """
