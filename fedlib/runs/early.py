@@ -174,7 +174,7 @@ def _scores(rows: pd.DataFrame, when: str) -> dict[int, float]:
 
 
 def _stop(scores: Mapping[int, float], patience: int) -> EarlyStop:
-    """The best round (the first of several) and the first one with `patience` consecutive scores that are no better."""
+    """The best round (the first of several), and the round that ends `patience` evaluations without improvement."""
     best, worse = 0, 0
     for t, score in scores.items():
         if not best or score > scores[best]:

@@ -27,9 +27,9 @@ class History:
     marks: list[tuple[int, int]] = field(default_factory=list)  # (rounds done, 1 if after tuning)
     correct: list[Tensor] = field(default_factory=list)  # int64 [parts, n_clients]
     loss: list[Tensor] = field(default_factory=list)  # float64 [parts, n_clients]
-    metrics: list[Tensor] = field(default_factory=list)  # float64 [parts, n_clients, 2]; empty unless asked for
+    metrics: list[Tensor] = field(default_factory=list)  # float64 [parts, n_clients, 2]; empty unless requested
     trace: dict[str, list[Tensor]] = field(default_factory=dict)
-    _pending: list[tuple[Any, Any, Channel, list[Tensor]]] = field(default_factory=list)  # rounds not read back yet
+    _pending: list[tuple[Any, Any, Channel, list[Tensor]]] = field(default_factory=list)  # of rounds not yet read back
 
     @classmethod
     def of(cls, federation: Federation) -> "History":

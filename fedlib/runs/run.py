@@ -71,9 +71,9 @@ def run(
         tune_part: "personal": only the personal entries of the model are fine-tuned. None: the default of the method,
             the whole model for most.
         statistics: BatchNorm statistics. "shared": they are treated like weights; "local": they are never sent, and
-            each client trains and is evaluated with its own statistics, as in published code of pFedSim.
+            each client trains and is evaluated with its own statistics, as in the published code of pFedSim.
         pixels: "unit": (pixel - mean) / std, with pixels, mean and std in [0, 1]; "raw": pixels from 0 to 255, but the
-            same mean and std, as in published code of pFedSim.
+            same mean and std, as in the published code of pFedSim.
         dropout: probability, in [0, 1), that a sampled client drops out of a round. Only downloads that
             are sent before a client trains or sends reach it and are counted; it uploads nothing and keeps its old
             state, and the others carry out the round. A round without remaining clients changes nothing.
@@ -86,8 +86,8 @@ def run(
             GPU, else loop. They agree up to rounding.
         device: "cpu", "cuda", or "auto": a GPU if there is one.
         dtype: type of weights and images, "float32" or "float64".
-        graphs: True: a GPU replays each training step as one CUDA graph. False: it launches the kernels one by one,
-            which is slower, but needed if a graph cannot be captured. The bits are the same, so the address of a run
+        graphs: True: a GPU replays each training step as one CUDA graph. False: it launches the kernels one by one;
+            this is slower, but necessary if a graph cannot be captured. The bits are the same, so the address of a run
             does not depend on it.
         checkpoint_seconds: seconds between checkpoints, at least 0 (a checkpoint after every round). The time is
             extended if checkpoints would take more than 5 % of the run.

@@ -19,7 +19,7 @@ from fedlib.training.phase import Phase, Trainer
 
 
 def unreliable(method: Algorithm, dropout: float, stragglers: float) -> Algorithm:
-    """`method` with dropout of sampled clients from a round, and with stragglers, at these probabilities; see `fl.run`.
+    """`method` with these probabilities of dropouts and of stragglers among the sampled clients; see `fl.run`.
 
     The method does not count a round without any client, so that steps tied to a round number are not skipped.
     """
