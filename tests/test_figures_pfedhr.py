@@ -103,7 +103,7 @@ def test_the_control_has_a_diamond_for_every_teacher(quick):
     drawn = {tuple(np.ravel(line.get_xydata())) for line in ax.lines if line.get_marker() == "D"}
     assert drawn == {(20, 2), (20, 4), (80, 1), (80, 8)}  # the random candidate like pFedHR
     assert 'all-knowing teacher" (8.0 points)' in quick.says("other_teachers")
-    assert "pFedHR minus untrained teacher: +1.0 ± 0.0 points" in quick.says("other_teachers")
+    assert "pFedHR minus untrained teacher is +1.0 ± 0.0 points" in quick.says("other_teachers")
 
 
 def test_whether_a_better_teacher_helps_more_is_computed(quick):
@@ -119,7 +119,7 @@ def test_whether_a_better_teacher_helps_more_is_computed(quick):
 def test_figures_3_to_6_are_differences_to_local_only_of_the_same_seed(quick):
     for item in ("fig3", "fig4", "fig5", "fig6"):
         assert set(gains(quick, item)["value"]) == {2}
-    assert "S = 2 minus S = 1: \N{MINUS SIGN}7.0 points" in filled(USUAL | {"deep": 45}).says("fig5")
+    assert "S = 2 minus S = 1 is \N{MINUS SIGN}7.0 points" in filled(USUAL | {"deep": 45}).says("fig5")
 
 
 def test_lines_join_runs_of_the_same_seed(quick):

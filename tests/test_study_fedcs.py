@@ -370,7 +370,7 @@ def test_every_item_draws_and_speaks_of_data_that_stand_in(shown):
 def test_sentences_follow_the_numbers(measured_here, shown):
     ahead = by_hand(measured_here, gain=15.0).says("control")
     assert "FedCS (red) ends at 72.0 %" in ahead
-    assert "FedCS-FC2 minus FedCS (whitening only): +15.0 ± 0.0 points in 3 pairs of runs." in ahead
+    assert "FedCS-FC2 minus FedCS (whitening only) is +15.0 ± 0.0 points in 3 pairs of runs." in ahead
     assert "in one pair of runs" in by_hand(measured_here, seeds=1).says("control")
     assert " 45 % after the map at the end" in shown.says("fig1")
     assert " 60 % after more alignments" in shown.says("fig1")

@@ -230,8 +230,8 @@ def test_sentences_turn_with_the_numbers(paper, sign):
         ),
     )
     assert ("matters more than" if sign > 0 else "matters no more than") in one.says("fig4")
-    assert (", as the paper" if sign > 0 else ", not as the paper") in one.says("moves")
-    assert ("similarity raise" if sign > 0 else "hardly change") in one.says("upload_shares")
+    assert (", as the paper" if sign > 0 else ", unlike what the paper") in one.says("moves")
+    assert ("similarity weights raise" if sign > 0 else "hardly change") in one.says("upload_shares")
 
 
 def test_a_run_that_diverges_has_a_row(monkeypatch, tmp_path):

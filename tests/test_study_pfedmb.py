@@ -265,7 +265,7 @@ def test_variants_stand_beside_the_methods_of_table_1(paper):
     names = ["initial branches scaled up", "FedAvg", "pFedMB", "pFedMB-avg with initial\nbranches scaled up"]
     assert names_and_bars(ax) == (names, {1: 87.99, 2: 89.49})
     assert "scaled up +7.0, pFedMB-avg with initial branches scaled up \N{MINUS SIGN}1.5. " in study.says("pairs_parts")
-    assert "is 2.0 points ahead of FedAvg (85.0 %), from one seed" in study.says("pairs_parts")
+    assert "is 2.0 points ahead of FedAvg (85.0 %), with one seed" in study.says("pairs_parts")
     assert not of(paper, numbers[0], *numbers[2:]).says("pairs_parts")  # without FedAvg nothing is said
 
 

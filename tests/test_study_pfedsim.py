@@ -388,7 +388,7 @@ def test_the_sentences_turn_with_the_numbers(paper):
     assert "makes no difference" in weights(per_class=[70.0, 72.0], uniform=[71.5, 71.9], shuffled=[60.0, 60.0])
     assert "similarity helps" in weights(per_class=[70.0, 72.0], uniform=[60.0, 61.0], shuffled=[60.0, 60.0])
     assert "10.0 points ahead" in (one := weights(per_class=[70.0], uniform=[60.0], shuffled=[60.0]))
-    assert one.endswith("from one seed.")
+    assert one.endswith("with one seed.")
     more = weights(per_class=[70.0, 60.0], uniform=[60.0], shuffled=[60.0])  # its rivals have no second seed
     assert "outside the noise of the seeds (standard deviation 7.1)" in more
 

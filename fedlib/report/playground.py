@@ -111,8 +111,8 @@ PRESETS = (
         "branches",
         "pFedMB's branches",
         (IN_PAIRS._replace(method="pfedmb", hyper="branches=4, share_alpha=True"), IN_PAIRS),
-        "Every client has a twin with the same classes. A bright cell (left, bottom) is a branch with much weight in "
-        "the client's network: twins choose the same branch. FedAvg (right) has a single branch for all.",
+        "Every client has a twin with the same classes. A bright cell (left, bottom) is a branch with a large weight "
+        "in the client's network: twins choose the same branch. FedAvg (right) has a single branch for all.",
         "04_pfedmb",
         "4. The method",
     ),

@@ -1,4 +1,4 @@
-"""Five kinds of sentences on numbers: leading method, paired difference, distance from print, trend, extremes.
+"""Five kinds of sentences on numbers: leading method, paired difference, distance from printed ones, trend, extremes.
 
 Each is made from a frame of numbers with a row per number and seed (`Study.numbers`), or from a series of means, and is
 "" if nothing can be compared. `name(value)` writes a method or a column in words; `unit` is the unit of a difference.
@@ -24,7 +24,7 @@ def who_leads(
     Example:
         >>> frame = pd.DataFrame({"method": ["pfedsim", "fedavg"], "value": [80.0, 81.5], "data": "digits"})
         >>> who_leads(frame, "pfedsim", by=["data"])
-        'pFedSim is 1.5 points behind FedAvg, the best other method (digits), from one seed.'
+        'pFedSim is 1.5 points behind FedAvg, the best other method (digits), with one seed.'
     """
     gaps, texts = {}, {}
     for key, column in numbers.groupby([*by], sort=False):
@@ -100,7 +100,7 @@ def paired_difference(
     Example:
         >>> two = pd.DataFrame({"method": ["fedrep", "fedavg"] * 2, "value": [9.0, 8, 8, 6], "seed": [0, 0, 1, 1]})
         >>> paired_difference(two, "fedrep", "fedavg")
-        'FedRep minus FedAvg: +1.5 ± 0.7 points in 2 pairs of runs.'
+        'FedRep minus FedAvg is +1.5 ± 0.7 points in 2 pairs of runs.'
     """
     keys = [key for key in ("dataset", "setting", "seed", "method") if key in numbers and key != column]
     if column != "method" and "setting" in keys:
@@ -109,7 +109,7 @@ def paired_difference(
     if not {one, other} <= {*table}:
         return ""
     gaps = (table[one] - table[other]).dropna().to_numpy()
-    return f"{name(one)} minus {name(other)}: {in_pairs(gaps)}." if len(gaps) else ""
+    return f"{name(one)} minus {name(other)} is {in_pairs(gaps)}." if len(gaps) else ""
 
 
 def in_pairs(gaps: Sequence[float] | np.ndarray) -> str:
@@ -222,10 +222,10 @@ def against_seeds(gap: float, std: float) -> str:
 
     Example:
         >>> against_seeds(-1.2, 0.3), against_seeds(1.2, float("nan"))
-        ('outside the noise of the seeds (standard deviation 0.3)', 'from one seed')
+        ('outside the noise of the seeds (standard deviation 0.3)', 'with one seed')
     """
     if pd.isna(std):
-        return "from one seed"
+        return "with one seed"
     side = "within" if abs(gap) <= std else "outside"
     return f"{side} the noise of the seeds (standard deviation {std:.1f})"
 

@@ -13,7 +13,7 @@ class Number(NamedTuple):
     Attributes:
         low: lower bound, or -inf.
         high: upper bound, or inf.
-        noise: standard deviation, ours over seeds or the paper's, whichever is larger; with one seed the paper's.
+        noise: the larger of our standard deviation over seeds and the printed one; with one seed the printed one.
         stand_in: the substitute data behind it; "" for the paper's data.
         low_sure: whether the noise of the lower bound is known; it is not with one seed and no printed deviation.
         high_sure: the same for the upper bound.

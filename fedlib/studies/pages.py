@@ -45,15 +45,15 @@ verdict depends on it), `stand_in` names the substitute data, `figure` the item 
 """,
     "summary": """# The score
 
-`printed` and `measured` count the numbers of a paper: all of them, and those measured at its own size. The next three
+`printed` counts the numbers that a paper prints, `measured` those that we have measured at its own size. The next three
 columns count the percentages within three points of the printed ones, by the source of the protocol. The others count
 the claims of the paper by [verdict](../../../fedlib/tools/site/pages/trust.md#how-a-claim-is-judged).
 """,
     "differences": """# Differences from the printed results
 
 One row per table: the number of `measured` percentages, the number of those more than three points `apart` from the
-printed ones, and the one that is `farthest`. Below it, for each paper, are the results of the controls that examine
-the cause, and the controls that have not been run yet.
+printed ones, and the one that is `farthest`. Below the table, for each paper, are the results of the controls that
+examine the cause, and the controls that have not been run yet.
 """,
     "items": """# Tables and figures by size
 

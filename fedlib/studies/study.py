@@ -322,7 +322,7 @@ class Study:
         return self._made(item, self.shown[item].drawing) or plot_nothing()
 
     def says(self, item: str) -> str:
-        """The sentence of an item, the distances of its protocols from print, and its diverged runs; "" without any."""
+        """The sentence of an item, the distances of its protocols from the printed numbers, and its diverged runs."""
         parts = [self._made(item, self.item(item).sentence), self._protocols(item), self.diverged(item)]
         return with_minus(" ".join(filter(None, parts)))
 

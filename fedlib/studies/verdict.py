@@ -16,7 +16,7 @@ UNDECIDED, NOT_TESTED, IDENTITY = "undecided", "not tested", "identity"
 MEANING = {  # in the order of columns, bars and lists
     HOLDS: "enough comparisons support the claim, by more than the noise",
     REFUTED: "too many comparisons contradict the claim, by more than the noise, for it to hold",
-    CONSISTENT: "a part of its comparisons has been measured, and none of them contradicts the claim",
+    CONSISTENT: "some of its comparisons have been measured, and none of them contradicts the claim",
     UNDECIDED: "a measured difference lies within the noise, or contradicts the claim without refuting it (yet)",
     IDENTITY: "true by construction; no training decides it",
     NOT_TESTED: "none of its comparisons has been measured yet",

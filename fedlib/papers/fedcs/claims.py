@@ -1,4 +1,4 @@
-"""FedCS (Yan and Long, 2024): how its claims are judged."""
+"""FedCS (Yan and Long, 2024): the rules that judge its claims."""
 
 from collections.abc import Iterable, Iterator
 from functools import partial

@@ -200,8 +200,8 @@ def _(study):
     numbers, tables = distinct(study, "eq13"), []
     mean = numbers.groupby("setting")["value"].mean()
     rules = {key.split(";")[0]: value for key, value in mean.items() if "alignments" in key}
-    words = {rule: rule.replace(", not centred", " and uncentred") for rule in rules}
-    told = ", ".join(f"{value:.2f} with {words[rule]} rates" for rule, value in rules.items())
+    words = {rule: rule.replace(", not centred", "") + " rates" + " without centring" * ("," in rule) for rule in rules}
+    told = ", ".join(f"{value:.2f} with {words[rule]}" for rule, value in rules.items())
     texts = [f"On the toy problem the final residual is {told}."] if told else []
     if {"residual", "residual, later"} <= {*mean.index}:
         end, later = mean[["residual", "residual, later"]]

@@ -167,17 +167,17 @@ def _(study):
     for (name, data, dir), own in numbers.groupby(["dataset", "data", "dir"], sort=False):
         half = own[own["round"].between(rounds[name] / 2, rounds[name])].groupby("round")["value"].mean()
         text = trend(half, "rounds", f"On {place(study, data, f'dir={dir}')}, the accuracy of FedSimSup (red)")
-        state = "converged" if np.ptp(half.iloc[[0, -1]]) < 2 else "not converged"
-        texts += [f"{text[:-1]} ({state})."] if text else []
+        state = "has converged" if np.ptp(half.iloc[[0, -1]]) < 2 else "has not converged"
+        texts += [f"{text[:-1]}: the accuracy {state}."] if text else []
     yield " ".join(texts)
     curves, look = study.curves("fig2").query("metric == 'last_tenth'"), {"ylim": (0, None), "sharex": False}
     yield line_panels(curves, "round", title=partial(place, study), chance=chance, y="accuracy", **look)
 
 
 @item(
-    "Fig. 3: accuracy [%] of FedSimSup over the rounds, with weights by similarity and with all weights equal.",
+    "Fig. 3: accuracy [%] of FedSimSup over the rounds, with similarity weights and with equal weights.",
     rows="round",
-    alt="Accuracy with weights by similarity (red) and equal weights (black); thin lines are seeds, thick ones means.",
+    alt="Accuracy with similarity weights (red) and equal weights (black); thin lines are seeds, thick ones means.",
     digits=1,
 )
 def fig3(sizes):
@@ -192,10 +192,10 @@ def fig3(sizes):
 
 @fig3.shows
 def _(study):
-    words = {"True": "weights by similarity (red)", "False": "equal weights (black)"}
+    words = {"True": "similarity weights (red)", "False": "equal weights (black)"}
     numbers = study.numbers("fig3", metric="mean_over_rounds")
     text = paired_difference(numbers, "True", "False", "similarity", words.__getitem__)
-    yield text and f"Mean accuracy over the rounds, {text}"
+    yield text and f"In mean accuracy over the rounds, {text}"
     curves = study.curves("fig3").query("metric == 'mean_over_rounds'")
     equal = curves["setting"].str.endswith("False").map({True: EQUAL, False: "weights $s_{ij}$"})
     look = {"named": str, "look": lambda name: {"color": "black" if name == EQUAL else RED}, "ylim": (0, None)}

@@ -1,4 +1,4 @@
-"""FedSimSup (anonymous, submitted to ICLR 2025): how its claims are judged."""
+"""FedSimSup (anonymous, submitted to ICLR 2025): the rules that judge its claims."""
 
 from collections.abc import Iterator
 from functools import partial

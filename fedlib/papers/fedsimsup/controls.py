@@ -136,7 +136,7 @@ def _(study):
         points = ", ".join(f"{step} {value:+.1f}" for step, value in changes.mean(axis="columns").items())
         total = in_pairs(changes.sum().to_numpy())
         start = f"In the best round with {partition_label(str(column))}, the accuracy of FedPAC (orange) minus that of"
-        texts.append(f"{start} FedRep (green) is {total}{printed}, of which {points}.")
+        texts.append(f"{start} FedRep (green) is {total}{printed}. By step: {points}.")
     yield " ".join(texts)
     colors = method_style("fedrep")["color"], GREY, BLACK, method_style("fedpac")["color"]
     looks = {step: {"color": color} for step, color in zip(STEPS, colors, strict=True)}

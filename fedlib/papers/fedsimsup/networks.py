@@ -95,11 +95,11 @@ def _(study):
     if {"s", "main class"} <= {*mean.index}:
         main = f"the constant prediction of the client's main class (grey) {mean['main class']:.0f} %"
         texts.append(f"The accuracy of the supervisor alone (red) is {mean['s']:.0f} %, that of {main}.")
-    weights = {"s_ij": "weights by similarity", "equal": "equal weights"}
+    weights = {"s_ij": "similarity weights", "equal": "equal weights"}
     for answer, name in (("theta", "θ alone (blue)"), ("both", "the sum (black)")):
         own = accuracy[accuracy["answer"] == answer]
         text = paired_difference(own, "s_ij", "equal", "weights", weights.__getitem__)
-        texts += [f"Accuracy of {name}, {text}"] if text else []
+        texts += [f"In the accuracy of {name}, {text}"] if text else []
     yield " ".join(texts)
     colors = {"sum": BLACK, "$\\theta_i$ alone": BLUE, "$s_i$ alone": RED, "constant: main class": GREY}
     names = dict(zip((*ANSWERS, "main class"), colors, strict=True))
@@ -196,7 +196,7 @@ def _(study):
     by_gain, by_loss = study.means("moves", "with", "gain", "received loss", metric="rank correlation")
     yield (
         f"The distance has a rank correlation of {by_gain:+.2f} with the gain from the received θ (left), "
-        f"{'as' if by_gain > 0 else 'not as'} the paper expects, and of {by_loss:+.2f} with the loss of this θ (right)."
+        f"{'as' if by_gain > 0 else 'unlike what'} the paper expects, and of {by_loss:+.2f} with the loss of θ (right)."
     )
     [found, *_] = enough([row.kept for row in study.rows_behind("moves") if row.kept.get("points")])
     loss, gain, moved = np.array(found["points"]).T
@@ -270,7 +270,7 @@ def _(study):
     meaning = "exactly the label counts" if first == n["counts"] else f"not the {n['counts']:,} bytes of label counts"
     yield (
         f"In addition to θ, clients with {n['kinds']} kinds of supervisors send {first:,} bytes in the first round "
-        f"(second bar), {meaning}, and {second:,} in the second (third bar)."
+        f"(second bar), {meaning}, and {second:,} bytes in the second (third bar)."
     )
     names = {"$\\theta$, every round": "theta"}
     names |= {f"beyond $\\theta$, round {t}": f"beyond theta, round {t}" for t in (1, 2)}

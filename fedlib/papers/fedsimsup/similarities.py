@@ -39,14 +39,14 @@ def _(study):
     change = "raise" if similar > 1.5 * equal else "hardly change"
     yield (
         f"In {pairs:.0f} % of all pairs the clients are similar (cosine above 0.5). Among the uploads of other clients "
-        f"in a θ (red), the share of similar clients is {similar:.0f} % with weights by similarity and {equal:.0f} % "
-        f"with equal weights: weights by similarity {change} this share."
+        f"in a θ (red), the share of similar clients is {similar:.0f} % with similarity weights and {equal:.0f} % "
+        f"with equal weights: similarity weights {change} this share."
     )
     yield draw_shares(study.rows_behind("upload_shares")[0].kept)
 
 
 def draw_shares(found: Kept) -> Figure:
-    """Draw similarities, and upload shares in every theta with weights by similarity and with equal weights."""
+    """Draw similarities, and upload shares in every theta with similarity weights and with equal weights."""
     figure, axes = plt.subplot_mosaic([["s", "s_ij"], [".", "equal"]], figsize=(WIDE, 5.6), layout="compressed")
     top = max(0.05, *(float(np.quantile(shares, 0.97)) for shares in found["authors"].values()))
     titles = {"s": "label similarity $s_{ij}$", "s_ij": r"uploads in $\theta_i$, weights $s_{ij}$"}

@@ -174,7 +174,7 @@ def mixed_run(sizes: Sizes, column: Column) -> Run:
 
 
 def weighted_run(sizes: Sizes, similarity: bool) -> Run:
-    """A run of Fig. 3: weights by similarity, or all s_ij = 1. The first one is that of Table 1, if it is as long."""
+    """A run of Fig. 3: similarity weights, or all s_ij = 1. The first one is that of Table 1, if it is as long."""
     algorithm = fl.fedsimsup(NETWORKS[sizes.model], sizes.supervisor_epochs, similarity=similarity)
     task = run(sizes, first(sizes), algorithm, sizes.similarity_rounds)
     task = task._replace(setting={**task.setting, "evaluate_every": sizes.similarity_every})

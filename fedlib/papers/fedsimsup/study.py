@@ -12,14 +12,14 @@ ITEMS = items_in(similarities, networks, accuracy, controls)
 
 
 def answer(study):
-    """The smallest and the largest gap to the best rival in Table 1, and the gain by similarity weights (Fig. 3)."""
+    """The smallest and the largest gap to the best rival in Table 1, and the gain from similarity weights (Fig. 3)."""
     gaps = gaps_to_best(study.numbers("table1"), ["fedsimsup"], ("data", "setting"), partial(accuracy.place, study))
     similar, equal = study.means("fig3", "similarity", "True", "False", metric="mean_over_rounds")
     if len(gaps) < 2:
         return None
     ends, gain = (max(gaps, key=gaps.__getitem__), min(gaps, key=gaps.__getitem__)), similar - equal
-    says = f"{best_of_all('FedSimSup', {place: gaps[place] for place in ends})} "
-    says += f"Averaged over the rounds, weights by similarity are {points_ahead(gain, 'equal weights')}."
+    says = f"{best_of_all('FedSimSup', {place: gaps[place] for place in ends})} Averaged over the rounds, its "
+    says += f"accuracy with similarity weights is {points_ahead(gain, 'that with equal weights')}."
     numbers = [(f"{gaps[place][0]:+.1f}", f"points relative to {gaps[place][1]} on {place}") for place in ends]
     return Answer(
         says, [*numbers, (f"{gain:+.1f}", "points relative to equal weights, averaged over the rounds")], "fig3"

@@ -1,4 +1,4 @@
-"""pFedHR (Wang et al., NeurIPS 2023): how its claims are judged."""
+"""pFedHR (Wang et al., NeurIPS 2023): the rules that judge its claims."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import product

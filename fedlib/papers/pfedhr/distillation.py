@@ -139,7 +139,7 @@ def _(study):
     yield (
         f"In round {mean.index[-1]} the teachers of pFedHR (red) have an accuracy of {teacher:.0f} % (chance: "
         f"{accuracy.CHANCE[rows['split'].iloc[0]]:.0f} %), the clients (black) one of {client:.0f} %: the teachers are "
-        f"{'less' if teacher < client else 'more'} accurate than their clients. {gains and f'Final accuracy: {gains}.'}"
+        f"{'less' if teacher < client else 'more'} accurate than their clients. {gains and f'At the end, {gains}.'}"
     ).strip()
     figure, (above, below) = plt.subplots(2, 1, figsize=(WIDE, 4.4), sharex=True)
     above.set(ylabel="accuracy [%]", ylim=(0, 100), title="teachers and clients of pFedHR")

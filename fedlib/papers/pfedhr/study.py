@@ -26,7 +26,7 @@ def answer(study):
     ours, alone = enough(final, PRINTED, NOBODY)
     gain = ours - alone
     data, pairs = distillation.first(study)["data"].iloc[0], distillation.gain(study, PRINTED, NOBODY)
-    says = f"{'Yes' if gain > 0 else 'No'}: on {data_label(data)} pFedHR is {points_ahead(gain, 'Local-Only')}"
+    says = f"{'Yes' if gain > 0 else 'No'}: on {data_label(data)}, pFedHR is {points_ahead(gain, 'Local-Only')}"
     says += f"{pairs.partition(' points')[2]} In the last round the mean accuracy of the teachers is {teacher:.0f} %, "
     says += f"that of their clients {client:.0f} %."
     numbers = [(f"{gain:+.1f}", "points relative to Local-Only"), (f"{teacher:.0f} %", "accuracy of the teachers")]

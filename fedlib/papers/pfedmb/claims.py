@@ -1,4 +1,4 @@
-"""pFedMB (Mori et al., IJCNN 2023): how its claims are judged."""
+"""pFedMB (Mori et al., IJCNN 2023): the rules that judge its claims."""
 
 from collections.abc import Iterable, Iterator, Mapping
 

@@ -19,7 +19,7 @@ def answer(study):
         return None
     branches = f"{used:.2g}"
     says = (
-        f"{'Yes' if rand > 0.95 else 'Not always'}: five pairs of clients with the same classes settle "
+        f"{'Yes' if rand > 0.95 else 'Not always'}: 5 pairs of clients with the same classes settle "
         f"on {branches} different branches, although no label is exchanged. In accuracy pFedMB is "
         f"{points_ahead(gap, label(rival))}, the best rival."
     )

@@ -154,7 +154,7 @@ def _(study):
 
 
 def gain_of_weights(study) -> tuple[float, float]:
-    """Gain of weights by similarity over the better of uniform and shuffled weights, and its noise [points]."""
+    """Gain of similarity weights over the better of uniform and shuffled weights, and its noise [points]."""
     numbers = study.numbers("weights")
     by_seed = numbers.pivot_table(index="seed", columns="similarity", values="value")
     ours, *others = enough(by_seed.reindex(columns=["per_class", "uniform", "shuffled"]).dropna()).mean()
@@ -167,9 +167,9 @@ def _(study):
     if np.isnan(noise):
         meaning = ""
     elif abs(gain) <= noise:
-        meaning = ": which client's extractor is averaged makes no difference here"
+        meaning = ": the similarity makes no difference here"
     else:
-        meaning = ": the similarity helps" if gain > 0 else ": weights without it are better here"
+        meaning = ": the similarity helps" if gain > 0 else ": weights without similarity are better here"
     return (
         f"pFedSim (red) is {points_ahead(gain, 'the better of uniform and shuffled weights (blue)')}, "
         f"{against_seeds(gain, noise)}{meaning}."

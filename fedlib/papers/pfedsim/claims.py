@@ -1,4 +1,4 @@
-"""pFedSim (Tan et al., 2023): how its claims are judged."""
+"""pFedSim (Tan et al., 2023): the rules that judge its claims."""
 
 from fedlib.papers.pfedsim.measure import DOMAINS, PAIRS
 from fedlib.papers.pfedsim.sizes import ALPHAS, COLUMNS, DATA, LENET, MEASURES, METHODS, PERSONAL, RHOS, SINGLE

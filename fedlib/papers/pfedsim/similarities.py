@@ -77,7 +77,7 @@ def table2(sizes):
 def _(study):
     tau = study.means("fig2", "setting", *(f"tau {name}" for name in SIGNALS)).set_axis(SIGNALS.values())
     best, values = tau.index[tau == tau.max()], ", ".join(f"{t:.2f} for {words}" for words, t in tau.items())
-    text = f"The ranking of the pairs by {' and '.join(best)} agrees best with that by data similarity:"
+    text = f"The best agreement with the ranking of the pairs by data similarity is that of {' and '.join(best)}:"
     yield f"{text} Kendall's tau is {values}."
     values = study.numbers("table2").pivot_table(index=["setting", "seed"], columns="method", values="value")
     figure, axes = panels(len(SIGNALS), 1.6, sharex=True)
@@ -108,7 +108,7 @@ def fig2(sizes):
 
 
 def of_cosines(name: str, row) -> float:
-    """Mean cosine of classes that both or no clients have, minus that of others: all pairs ("rows"), least ("gap")."""
+    """Mean cosine of classes of both or of neither client, minus that of the others: of all pairs, or least ("gap")."""
     kinds = [cosines(row, pair) for pair in PAIRS]
     if name == "gap":
         return min(same.mean() - one.mean() for same, one in kinds if len(same) and len(one))
@@ -138,7 +138,7 @@ def _(study):
     [gap] = study.means("fig2", "setting", "gap")
     yield (
         f"The cosine is {'smaller' if gap > 0 else 'not always smaller'} in classes that only one of the two clients "
-        f"owns (red frames): in each pair, the mean over the other classes minus that over these is at least {gap:.2f}."
+        f"owns (red frames): in each pair, the mean over the other classes minus their mean is at least {gap:.2f}."
     )
     rows = study.rows_behind("fig2")
     mean = np.array([np.mean([row.kept[f"rows {pair}"][:10] for row in rows], axis=0) for pair in PAIRS])

@@ -11,7 +11,7 @@ ITEMS = items_in(similarities, accuracy, facts)
 
 
 def answer(study):
-    """The gaps to the best rival in Table 3, and the gain from weights by similarity."""
+    """The gaps to the best rival in Table 3, and the gain from similarity weights."""
 
     def gaps_in(item):
         numbers, by = study.numbers(item), ["data", "setting"]
@@ -22,7 +22,7 @@ def answer(study):
     gain, _ = accuracy.gain_of_weights(study)
     if len(gaps) < 2:
         return None
-    says = f"Its weights by similarity are {points_ahead(gain, 'uniform or shuffled weights')}."
+    says = f"Its accuracy with similarity weights is {points_ahead(gain, 'that with uniform or shuffled weights')}."
     if with_text:
         says += " The protocol is that of the authors' code; with that of the paper's text pFedSim is "
         says += f"{gaps_in_words(with_text)}."
