@@ -322,7 +322,7 @@ def test_a_kill_ends_the_workers_too(tmp_path, monkeypatch):
     wait_for(lambda: not any(alive(worker) for worker in workers))
 
 
-@pytest.mark.parametrize(("argument", "error"), [("--jobs=0", "at least 1"), ("--budget=soon", "say for example 2h")])
+@pytest.mark.parametrize(("argument", "error"), [("--jobs=0", "at least 1"), ("--budget=soon", "use for example 2h")])
 def test_a_number_that_makes_no_sense_is_refused_before_anything_runs(argument, error, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["fedlib.studies", "run", argument])
     with pytest.raises(SystemExit, match=r"^2$"):

@@ -66,7 +66,7 @@ class Report:
         """
         _check_name(name)
         if not alt.strip():
-            raise ValueError(f"figure {name!r} needs alt, a sentence that says what it shows; it is empty.")
+            raise ValueError(f"figure {name!r} has an empty alt; give a sentence that describes the figure.")
         png, svg = io.BytesIO(), io.BytesIO()
         about = {"Title": name, "Description": alt} | ({"Comment": says} if says else {})
         with mpl.rc_context({"svg.hashsalt": "fedlib"}):

@@ -15,7 +15,7 @@ def budget(text: str) -> float:
     """Parse hours: "2h", "30m", "1.5h"."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)(h|m)", text)
     if not found:
-        raise argparse.ArgumentTypeError(f"{text!r} is not allowed; say for example 2h or 30m")
+        raise argparse.ArgumentTypeError(f"{text!r} is not allowed; use for example 2h or 30m")
     return float(found[1]) / (60 if found[2] == "m" else 1)
 
 

@@ -212,4 +212,4 @@ def _worker(papers: Sequence[str], items: Collection[str], stale: bool, deadline
     try:
         work(todo, deadline, again=stale)
     except OutOfTime:
-        print("the time is spent; the run in progress continues from its checkpoint next time.")
+        print("the budget is spent; the run in progress continues from its checkpoint next time.")
