@@ -41,7 +41,7 @@ def test_the_folder_appears_with_the_first_file_and_a_wrong_name_is_refused(tmp_
     for paper, profile, sentence in (("fedcs", "quik", "did you mean 'quick'"), ("fedc", "quick", "paper='fedc'")):
         with pytest.raises(ValueError, match=sentence):
             report.open(paper, profile, tmp_path)
-    for name, alt, sentence in (("../fig", "x", r"name='../fig' is not allowed"), ("fig", " ", "needs alt")):
+    for name, alt, sentence in (("../fig", "x", r"name='../fig' is not allowed"), ("fig", " ", "has an empty alt")):
         with pytest.raises(ValueError, match=sentence):
             r.figure(plt.figure(), name, alt=alt)
     assert not r.folder.exists()
