@@ -12,7 +12,7 @@ import fedlib as fl
 from fedlib.report.paper import FOLDER, KEY, PAPERS, PROFILES, reported
 from fedlib.studies.claim import Numbers
 from fedlib.studies.differences import first_protocol
-from fedlib.studies.item import Item, Unmeasured, enough
+from fedlib.studies.item import Item, Unmeasured, enough, means
 from fedlib.studies.pages import summary
 from fedlib.studies.study import study
 from fedlib.studies.tasks import Run
@@ -24,6 +24,16 @@ WITHOUT_RUNS = {("pfedsim", "fig3"), ("pfedsim", "fig5a"), ("pfedhr", "partition
 @pytest.fixture(params=PAPERS)
 def paper(request):
     return request.param
+
+
+def test_methods_are_compared_over_the_seeds_that_all_of_them_have():
+    rows = [("a", 0, 1.0), ("a", 0, 3.0), ("a", 1, 8.0), ("b", 0, 5.0), ("c", 2, 7.0)]
+    numbers = pd.DataFrame(rows, columns=["method", "seed", "value"])
+    assert means(numbers, "method").to_dict() == {"a": 4.0, "b": 5.0, "c": 7.0}
+    assert list(means(numbers, "method", "b", "a").items()) == [("b", 5.0), ("a", 2.0)]
+    assert means(numbers, "method", "a", "c").to_dict() == {"a": 4.0, "c": 7.0}  # no seed in common
+    with pytest.raises(Unmeasured):
+        means(numbers, "method", "a", "d")
 
 
 def test_every_printed_number_has_a_cell_on_the_papers_data(paper):

@@ -9,6 +9,7 @@ from itertools import islice
 from math import nan
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import pandas as pd
 from matplotlib.figure import Figure
 
 from fedlib.report.paper import PROTOCOLS
@@ -31,6 +32,20 @@ def enough(values: Any, *names: str) -> Any:
     if not len(values) or (names and not {*names} <= {*values.index}):
         raise Unmeasured
     return values[[*names]] if names else values
+
+
+def means(numbers: pd.DataFrame, by: str, *names: str) -> pd.Series:
+    """Mean values by the values of a column: all, or some `names` in order, over the seeds that all of these have.
+
+    Raises:
+        Unmeasured: one of the names has no number.
+    """
+    if names:
+        numbers = numbers[numbers[by].isin(names)]
+        shared = numbers.groupby("seed")[by].transform("nunique") == len(names)
+        numbers = numbers[shared] if shared.any() else numbers
+    values = numbers.groupby(by, sort=False)["value"].mean()
+    return enough(values, *names) if names else values
 
 
 def final(*rows: Row) -> float:

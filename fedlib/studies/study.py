@@ -25,7 +25,7 @@ from fedlib.studies import rows as row_files
 from fedlib.studies.claim import Claim, Numbers
 from fedlib.studies.cost import hours
 from fedlib.studies.differences import POINTS, differences, named
-from fedlib.studies.item import Answer, Cell, Item, Unmeasured, cells_of, enough, replaced, tasks_of
+from fedlib.studies.item import Answer, Cell, Item, Unmeasured, cells_of, means, replaced, tasks_of
 from fedlib.studies.rows import Row
 from fedlib.studies.tasks import Probe, Run, Task, here
 from fedlib.studies.timing import threads
@@ -197,13 +197,8 @@ class Study:
         return frame.join(pd.DataFrame(parts, index=frame.index, columns=list(names)))
 
     def means(self, item: str, by: str, *names: str, metric: str = "") -> pd.Series:
-        """Mean values of the numbers of an item, by the values of a column of `numbers`: all, or some `names` in order.
-
-        Raises:
-            Unmeasured: one of the names has no number.
-        """
-        means = self.numbers(item, metric=metric).groupby(by, sort=False)["value"].mean()
-        return enough(means, *names) if names else means
+        """The `means` of the numbers of an item."""
+        return means(self.numbers(item, metric=metric), by, *names)
 
     def curves(self, *items: str) -> pd.DataFrame:
         """Accuracy over the rounds of the runs behind some items, before or after fine-tuning as in `Row.when`.

@@ -13,7 +13,7 @@ from fedlib.report.marks import if_near, mark_chance, name_ends, panels
 from fedlib.report.panels import dumbbell_panels, line_panels, line_style, method_panels
 from fedlib.report.sentences import extremes, paired_difference
 from fedlib.report.style import BLACK, BLUE, GREY, RED, data_label, label
-from fedlib.studies.item import Cell, Item, enough, item
+from fedlib.studies.item import Cell, Item, enough, item, means
 
 CHANCE = 10.0  # [%]: ten classes
 LIGHT = "#C8C8C8"
@@ -102,7 +102,7 @@ def _(study):
 @control.says
 def _(study):
     numbers = study.numbers("control").query("setting == 'unseen clients'")
-    fedcs, white = enough(numbers.groupby("method")["value"].mean(), "fedcs-fc2", WHITE)
+    fedcs, white = means(numbers, "method", "fedcs-fc2", WHITE)
     return (
         f"On clients never seen in training (lower panel), FedCS (red) ends at {fedcs:.1f} %, whitening without the "
         f"learned directions (blue) at {white:.1f} %. {differences(numbers, *CONTRASTS)}"
