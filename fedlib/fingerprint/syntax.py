@@ -65,15 +65,13 @@ def _nodes(code: types.CodeType, file: str) -> list[ast.AST]:
     name = code.co_qualname
     linecache.checkcache(file)
     source = "".join(linecache.getlines(file))
-    if not source:
-        raise ValueError(f"the source of {name} cannot be found; define it in a file or in a notebook.")
     trees, codes = _definitions(source, file)
     lines = [known.co_firstlineno for known in codes.get(name, ()) if _same(code, known)]
-    if not lines and Path(file).exists():
+    if source and not lines and Path(file).exists():
         raise ValueError(f"{file} has changed since {name} was imported from it; restart Python.")
     line = code.co_firstlineno if not lines or code.co_firstlineno in lines else lines[0]
-    name = name.rpartition(".")[2] if name.endswith("<lambda>") else name
-    nodes = trees.get((name, line)) or [node for key, several in trees.items() if key[0] == name for node in several]
+    short = "<lambda>" if name.endswith("<lambda>") else name
+    nodes = trees.get((short, line)) or [node for key, several in trees.items() if key[0] == short for node in several]
     if not nodes:
         raise ValueError(f"the source of {name} cannot be found; define it in a file or in a notebook.")
     return nodes

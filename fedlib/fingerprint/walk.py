@@ -9,7 +9,7 @@ import types
 import typing
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import MISSING, is_dataclass
 from enum import Enum
@@ -287,10 +287,8 @@ def _held(f: types.FunctionType) -> dict[str, Any]:
     """Closure of a function: values by name."""
     held = {}
     for name, cell in zip(f.__code__.co_freevars, f.__closure__ or (), strict=True):
-        try:
+        with suppress(ValueError):  # no value yet
             held[name] = cell.cell_contents
-        except ValueError:  # no value yet
-            continue
     return held
 
 
@@ -298,7 +296,7 @@ def _imported(imports: Sequence[Import], f: types.FunctionType, loaded: bool = F
     """Values of the names that a function imports; those of installed packages enter by name, unless `loaded`."""
     values = {}
     for name, module, attribute, level in imports:
-        try:
+        with suppress(ImportError):
             package = f.__globals__.get("__package__") or f.__globals__.get("__name__", "")
             full = importlib.util.resolve_name("." * level + module, package)
             if not is_read(full, absent=True) and not (loaded and full in sys.modules):
@@ -310,8 +308,6 @@ def _imported(imports: Sequence[Import], f: types.FunctionType, loaded: bool = F
             elif attribute:
                 value = getattr(value, attribute, None) or importlib.import_module(f"{full}.{attribute}")
             values[name] = value
-        except ImportError:
-            continue
     return values
 
 
@@ -328,16 +324,12 @@ def _resolved(path: Path_, known: dict[str, Any]) -> tuple[Path_, Any]:
 def _functions(attribute: Any) -> list[types.FunctionType] | None:
     """Functions of a method or property of a class; None for any other attribute."""
     if isinstance(attribute, property):
-        functions = [attribute.fget, attribute.fset, attribute.fdel]
-    elif isinstance(attribute, classmethod | staticmethod):
-        functions = [attribute.__func__]
-    elif isinstance(attribute, functools.cached_property):
-        functions = [attribute.func]
-    elif inspect.isfunction(attribute):
-        functions = [attribute]
-    else:
-        return None
-    return [f for f in functions if f is not None]
+        return [f for f in (attribute.fget, attribute.fset, attribute.fdel) if f is not None]
+    if isinstance(attribute, classmethod | staticmethod):
+        return [attribute.__func__]
+    if isinstance(attribute, functools.cached_property):
+        return [attribute.func]
+    return [attribute] if inspect.isfunction(attribute) else None
 
 
 def _is_generated(code: type, name: str, part: Any) -> bool:
