@@ -1,7 +1,9 @@
 """Estimated cost of a run on this machine: training samples times seconds per sample."""
 
 import time
+from collections.abc import Mapping
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import torch
@@ -39,11 +41,10 @@ def hours(task: Task) -> float:
     if not isinstance(task, Run):
         return PROBE_HOURS
     n, shape, n_classes = _size(task.images)
-    setting = task.setting
-    share = float(str(setting.get("join_ratio", 1.0)))
-    epochs = task.rounds * share * int(str(setting.get("local_epochs", 1)))
+    setting: Mapping[str, Any] = task.setting
+    epochs = task.rounds * setting.get("join_ratio", 1.0) * setting.get("local_epochs", 1)
     seconds = np.mean([seconds_per_sample(network, shape, n_classes) for network in architectures(task.model)])
-    tuned = int(str(setting.get("tune_epochs") or 0)) * task.rounds / int(str(setting.get("tune_every", task.rounds)))
+    tuned = (setting.get("tune_epochs") or 0) * task.rounds / setting.get("tune_every", task.rounds)
     passes = PASSES.get(task.algorithm.name, 1.0) * epochs + tuned
     return float(OVERHEAD * 0.75 * n * passes * seconds / 3600)
 

@@ -52,8 +52,7 @@ class Number(NamedTuple):
         other = _number(other)
         return _joined(self, other, self.low + other.low, self.high + other.high)
 
-    def __radd__(self, other: float) -> Number:
-        return _number(other) + self
+    __radd__ = __add__
 
     def __sub__(self, other: Number | float) -> Number:
         return self + -1 * _number(other)

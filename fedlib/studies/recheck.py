@@ -19,7 +19,6 @@ from pathlib import Path
 
 import torch
 
-from fedlib.fingerprint import each_once
 from fedlib.studies import rows
 from fedlib.studies import short_runs as trial
 from fedlib.studies.runner import check_clean
@@ -32,11 +31,10 @@ Short = tuple[str, int, str]  # a short run: its name, seed and device
 
 def older(one: Study, folder: Path = rows.FOLDER) -> list[tuple[Task, rows.Row]]:
     """The rows of a study whose code has changed since, with their tasks, if data and device are on this machine."""
-    found = rows.read(one.paper, folder).values()
-    pairs = [(one.tasks[row.task], row) for row in found if row.task in one.tasks]
+    one = one.replace(rows=rows.read(one.paper, folder))
+    pairs = [(one.tasks[row.task], row) for key, row in one.rows.items() if key in one.stale]
     devices = {"cpu", "cuda"} if torch.cuda.is_available() else {"cpu"}
-    with each_once():
-        return [(task, row) for task, row in pairs if rows.changed(task, row) and here(task) and device(row) in devices]
+    return [(task, row) for task, row in pairs if here(task) and device(row) in devices]
 
 
 def device(row: rows.Row) -> str:
