@@ -3,6 +3,7 @@
 import os
 import secrets
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 UMASK = os.umask(0)  # the umask can be read only by setting it
@@ -50,10 +51,8 @@ def remove_unfinished(folder: Path) -> None:
 
 def _remove(path: Path) -> None:
     """Remove a file if possible: an error here must not hide the error being reported."""
-    try:
+    with suppress(OSError):
         path.unlink(missing_ok=True)
-    except OSError:
-        return
 
 
 def _sync_folder(folder: Path) -> None:

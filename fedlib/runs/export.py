@@ -3,7 +3,6 @@
 import copy
 import os
 from pathlib import Path
-from types import NoneType
 
 import numpy as np
 from safetensors.torch import save_file
@@ -43,7 +42,7 @@ def export(result: RunResult, client: int, path: str | os.PathLike[str] | None =
     """
     check_kind("result", result, RunResult, "a RunResult, as fl.run returns it")
     check_count("client", client, 0, result.accuracy["client"].nunique() - 1)
-    check_kind("path", path, str | os.PathLike | NoneType, "a path")
+    check_kind("path", path, str | os.PathLike | None, "a path")
     weights = result.weights(client)
     [model] = [model for model, clients in result.architectures if np.isin(client, clients)]
     net = copy.deepcopy(model.net).cpu().eval()
