@@ -30,8 +30,7 @@ class Numbers:
         self._paper_std = (printed.set_index(KEY)["std"] / clients**0.5).to_dict()
         self._values = measured.groupby(KEY, sort=False)["value"].agg(list).to_dict() if len(measured) else {}
         self._stand_in = {cell.key: cell.stand_in for cell in cells}
-        exact = [c for c in cells if c.tasks and all(isinstance(t, Probe) and t.exact for t in c.tasks)]
-        self._exact = {cell.key for cell in exact}
+        self._exact = {c.key for c in cells if c.tasks and all(isinstance(t, Probe) and t.exact for t in c.tasks)}
         self.asked: list[Key] = []
 
     @property
@@ -47,8 +46,8 @@ class Numbers:
         values = [value for value in self._values.get(key, []) if np.isfinite(value)]
         if not values:
             return UNMEASURED
-        stds = [float(np.std(values, ddof=1))] if len(values) > 1 else []
-        stds += [float(std) for std in [self._paper_std.get(key, np.nan)] if np.isfinite(std)]
+        both = np.std(values, ddof=1) if len(values) > 1 else np.nan, self._paper_std.get(key, np.nan)
+        stds = [float(std) for std in both if np.isfinite(std)]
         sure = bool(stds) or key in self._exact
         return point(float(np.mean(values)), max(stds, default=0.0), self._stand_in.get(key, ""), sure)
 

@@ -15,13 +15,6 @@ if TYPE_CHECKING:
     from fedlib.studies.item import Item
 
 
-def side_by_side(full: pd.DataFrame, here: pd.DataFrame, others: Sequence[pd.DataFrame], item: Item) -> pd.DataFrame:
-    """See `Study.side_by_side`; the tables are as for `by_source`."""
-    long = by_source(full, here, others, item)
-    tried = set(long.loc[long["source"] != "paper", "place"])
-    return wide(long[long["place"].isin(tried) | (not tried)], item.rows)
-
-
 def by_source(full: pd.DataFrame, here: pd.DataFrame, others: Sequence[pd.DataFrame], item: Item) -> pd.DataFrame:
     """The `long_table` of an item at full size and of this run, with the tables of `item.others` at full size."""
     long = long_table(full, here, item)

@@ -260,8 +260,11 @@ class Study:
             and the source: "paper", "full size" (of an item with several protocols, each of these), or the data of
             this run.
         """
-        others = [self.at_full_size.table(other.name) for other in self.item(item).others]
-        return layout.side_by_side(*self._tables(item), others, self.item(item))
+        about = self.item(item)
+        others = [self.at_full_size.table(other.name) for other in about.others]
+        long = layout.by_source(*self._tables(item), others, about)
+        tried = set(long.loc[long["source"] != "paper", "place"])
+        return layout.wide(long[long["place"].isin(tried) | (not tried)], about.rows)
 
     def _tables(self, item: str) -> tuple[pd.DataFrame, pd.DataFrame]:
         """The item at full size and at this size; the second is empty at full size."""
