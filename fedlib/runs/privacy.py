@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from functools import lru_cache
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
@@ -197,17 +197,17 @@ def epsilon(result: RunResult, federation: Federation, delta: float = 1e-5) -> p
     check_kind("result", result, RunResult, "a RunResult, as fl.run returns it")
     check_kind("federation", federation, Federation, "a Federation, as fl.federate makes it")
     check_annotation("delta", delta, Annotated[float, above(0), below(1)])
-    config, hyper = result.config, dict(result.config["hyper"])  # type: ignore[call-overload]
-    if config["federation"] != federation.fingerprint or "dp_noise" not in hyper:
+    config: dict[str, Any] = dict(result.config)
+    if config["federation"] != federation.fingerprint or "dp_noise" not in config["hyper"]:
         raise ValueError("epsilon needs a run of private(...) and the federation of this run.")
     taking_part = federation.n_clients - federation.unseen
-    drawn = np.concatenate(cohorts(taking_part, *(config[name] for name in ("join_ratio", "rounds", "seed"))))  # type: ignore
-    size, lines = int(str(config["batch_size"])), []
-    for client, rounds in enumerate(np.bincount(drawn, minlength=taking_part)):
+    drawn = np.concatenate(cohorts(taking_part, config["join_ratio"], config["rounds"], config["seed"]))
+    noise, size, lines = config["hyper"]["dp_noise"], config["batch_size"], []
+    for client, rounds in enumerate(np.bincount(drawn, minlength=taking_part).tolist()):
         n = len(federation.train[client])
-        steps = int(rounds) * steps_of(n, size, int(str(config["local_epochs"])))
+        steps = rounds * steps_of(n, size, config["local_epochs"])
         accountant = RDPAccountant()
-        accountant.history = [(hyper["dp_noise"], min(1.0, size / n), steps)]
-        spent = accountant.get_epsilon(delta) if steps and hyper["dp_noise"] else (np.inf if steps else 0.0)
-        lines.append((client, n, int(rounds), steps, spent))
+        accountant.history = [(noise, min(1.0, size / n), steps)]
+        spent = accountant.get_epsilon(delta) if steps and noise else (np.inf if steps else 0.0)
+        lines.append((client, n, rounds, steps, spent))
     return pd.DataFrame(lines, columns=["client", "n_train", "rounds", "steps", "epsilon"])
