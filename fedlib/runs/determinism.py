@@ -42,9 +42,8 @@ def untouched() -> Iterator[None]:
 def deterministic(device: str) -> Iterator[None]:
     """Context in which the same seed gives the same bits; outer settings of torch have no effect.
 
-    A CPU uses one thread on every machine (`fl.sweep` runs several runs in parallel). A GPU computes float32 products
-    and convolutions without TF32, and only with deterministic kernels of cuDNN. Runs of other threads wait; see
-    `alone`.
+    A CPU uses one thread on every machine. A GPU computes float32 products and convolutions without TF32, and only
+    with deterministic kernels of cuDNN. Runs of other threads wait; see `alone`.
     """
     pinned = [(attrgetter(module)(torch.backends), name, value) for module, name, value in PINNED]
     with untouched(), warnings.catch_warnings():

@@ -19,10 +19,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """The arguments of `fl.run` that set up a run, with their allowed ranges; `ValueError` for any other value.
-
-    Defaults that depend on other values are filled in on creation.
-    """
+    """The arguments of `fl.run` that set up a run: checked on creation, with the defaults that depend on others."""
 
     rounds: Count
     join_ratio: Share = 1.0

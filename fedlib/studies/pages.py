@@ -64,10 +64,7 @@ examine the cause, and the controls that have not been run yet.
 
 
 def differences_page(frame: pd.DataFrame, link: Callable[[str, str], str], picture: str) -> str:
-    """Write `Study.differences` of all papers as Markdown: picture, table, and a section with a line for each control.
-
-    `link(paper, item)` is the address of a table or a control.
-    """
+    """`Study.differences` of all papers as Markdown; `link(paper, item)` is the address of a table or a control."""
     keys = frame[["paper_id", "item"]].to_numpy()
     tables = [f"[{TITLES[paper]}, {item_title(item)}]({link(paper, item)})" for paper, item in keys]
     shown = frame.assign(table=tables, farthest=frame["name"].map(plain), printed=frame["paper"], ours=frame["value"])

@@ -143,10 +143,7 @@ def _lock(job: Job, store: Store) -> FileLock:
 def in_batches(
     jobs: Sequence[Job], address: str | None, deadline: float, folder: Path = rows.FOLDER, store: Store = None
 ) -> int:
-    """Do the runs, `BATCH` at a time, on a Ray cluster or on the GPU of this machine; returns the number of rows.
-
-    Measurements and timed runs are done here, one after the other.
-    """
+    """Do the runs in batches on a Ray cluster or this machine's GPU, then all else here; returns the number of rows."""
     written, head = 0, check_clean()
     apart = [job for job in jobs if isinstance(job.task, Probe) or job.task.timed]
     runs = [job for job in jobs if isinstance(job.task, Run) and not job.task.timed]

@@ -44,10 +44,7 @@ Rows = Iterator[dict[str, Any]]
 
 
 def compared(works: Mapping[str, Work], turns: int, clock: Callable[[Work], float], **facts: Any) -> Rows:
-    """Measure works side by side: a row for each, with its speed as a ratio to that of the first (2: twice as fast).
-
-    The ratio is the median over turns; `least` and `most` are the extremes.
-    """
+    """Measure works in turns: a row for each, with its speed relative to the first (`ratio`: the median over turns)."""
     taken, first = in_turns(works, turns, clock), next(iter(works))
     for name, own in taken.items():
         ratios = [reference / mine for mine, reference in zip(own, taken[first], strict=True)]
