@@ -439,16 +439,12 @@ def study(paper: str, profile: Profile = "paper", seeds: int = 0) -> Study:
 
 def settled(cells: Sequence[Cell], rows: Rows) -> list[Cell]:
     """The cells, with the official tasks of a data set if at least as many of them as of its substitutes are done."""
-    finished, done = Counter[tuple[str, bool]](), {name for name, _ in rows}
-    for cell in cells:
-        for official, tasks in enumerate((cell.tasks, cell.official)) if cell.official else ():
-            finished[cell.dataset, bool(official)] += done.issuperset(task.name for task in tasks)
-    return [
-        cell._replace(tasks=cell.official, official=())
-        if cell.official and 0 < finished[cell.dataset, True] >= finished[cell.dataset, False]
-        else cell
-        for cell in cells
-    ]
+    done, official, substitute = {name for name, _ in rows}, Counter[str](), Counter[str]()
+    for cell in (cell for cell in cells if cell.official):
+        official[cell.dataset] += done.issuperset(task.name for task in cell.official)
+        substitute[cell.dataset] += done.issuperset(task.name for task in cell.tasks)
+    chosen = {dataset for dataset, n in official.items() if 0 < n >= substitute[dataset]}
+    return [c._replace(tasks=c.official, official=()) if c.official and c.dataset in chosen else c for c in cells]
 
 
 def evidence(paper: str) -> pd.DataFrame:
