@@ -2,7 +2,7 @@
 
 from fedlib.papers.pfedmb import accuracy, controls, costs, mixture_weights
 from fedlib.papers.pfedmb.sizes import PROFILES
-from fedlib.report.sentences import gap_to_best, points_ahead
+from fedlib.report.sentences import gap_to_best, who_leads
 from fedlib.report.style import label
 from fedlib.studies.item import Answer, enough, items_in
 
@@ -14,14 +14,14 @@ def answer(study):
     """The branches and clusters that the five pairs find (Fig. 3), and the gap to the best rival (Table I)."""
     found = study.numbers("fig3").query("method == 'pfedmb'").groupby("metric")["value"].mean()
     used, rand = enough(found, "branches_used", "rand_indices")
-    gap, rival = gap_to_best(study.numbers("table1"), "pfedmb")
+    table1 = study.numbers("table1")
+    gap, rival = gap_to_best(table1, "pfedmb")
     if not rival:
         return None
     branches = f"{used:.2g}"
     says = (
-        f"{'Yes' if rand > 0.95 else 'Not always'}: 5 pairs of clients with the same classes settle "
-        f"on {branches} different branches, although no label is exchanged. In accuracy pFedMB is "
-        f"{points_ahead(gap, label(rival))}, the best rival."
+        f"{'Yes' if rand > 0.95 else 'Not always'}: 5 pairs of clients with the same classes settle on {branches} "
+        f"different branches, although no label is exchanged. {who_leads(table1, 'pfedmb', ['data'])}"
     )
     numbers = [(branches, "branches for five pairs"), (f"{rand:.2f}", "Rand index of branches and pairs")]
     return Answer(says, [*numbers, (f"{round(gap, 1) + 0.0:+.1f}", f"points relative to {label(rival)}")], "fig3")
