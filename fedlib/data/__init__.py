@@ -16,18 +16,8 @@ from fedlib.data.dataset import Dataset
 from fedlib.data.npz import read_npz, write_npz
 from fedlib.data.scans import digit_masks
 
-__all__ = [
-    "EMBEDDED",
-    "OFFICIAL",
-    "Dataset",
-    "data_root",
-    "datasets",
-    "digit_masks",
-    "is_here",
-    "load",
-    "read_npz",
-    "write_npz",
-]
+__all__ = ["EMBEDDED", "OFFICIAL", "Dataset", "data_root", "datasets", "digit_masks", "is_here", "load"]
+__all__ += ["read_npz", "write_npz"]
 
 EMBEDDED: dict[str, Callable[..., Dataset]] = {
     "characters": glyphs.characters,
@@ -50,8 +40,6 @@ OFFICIAL: dict[str, Callable[..., Dataset]] = {
     "tinyimagenet": archives.tinyimagenet,
     "usps": official.usps,
 }
-
-
 FILES = {  # for each official set, a file that its download leaves in the data folder
     "cifar10": "cifar-10-batches-py/test_batch",
     "cifar100": "cifar-100-python/test",

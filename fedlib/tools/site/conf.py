@@ -6,13 +6,8 @@ project = "fedlib"
 release = version = fedlib.__version__
 html_title = "fedlib"
 
-extensions = [
-    "sphinx.ext.autodoc",
-    "sphinx.ext.napoleon",
-    "sphinx.ext.viewcode",
-    "myst_nb",
-    "fedlib.tools.site.extension",
-]
+extensions = ["sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
+extensions += ["myst_nb", "fedlib.tools.site.extension"]
 exclude_patterns = ["_*"]
 default_role = "code"
 smartquotes_action = "D"  # dashes only: quotes in numbers and code stay as they are
