@@ -174,11 +174,10 @@ def plot_points(frame: pd.DataFrame, *, xlabel: str = "accuracy [%]", chance: fl
         ['dir=0.1']
     """
     tried = frame.loc[frame["source"] != "paper", "place"]
-    places = [place for place in dict.fromkeys(frame["place"]) if place in set(tried)]
-    frame = frame[frame["place"].isin(places)]
-    rows = list(dict.fromkeys(frame["row"]))[::-1]
-    if not places:
+    frame = frame[frame["place"].isin(tried)]
+    if frame.empty:
         return plot_nothing()
+    places, rows = frame["place"].unique(), frame["row"].unique().tolist()[::-1]
     figure, axes = panels(len(places), 0.19 * len(rows) + 1.0, across=1 if len(places) < 4 else 2, sharey=True)
     for ax, place in zip(axes, places, strict=True):
         here = frame[frame["place"] == place]
@@ -196,8 +195,7 @@ def plot_points(frame: pd.DataFrame, *, xlabel: str = "accuracy [%]", chance: fl
         ax.set(ylim=(-0.9, len(rows) - 0.4), xlabel=xlabel)
         ax.set_yticks(range(len(rows)), rows)
         mark_chance(ax, np.nan if chance is None else chance, "y")
-    handles = dict(zip(SOURCES, zip(*axes[0].get_legend_handles_labels(), strict=True), strict=True))
-    shown = [handle for source, handle in handles.items() if (frame["source"] == source).any()]
-    if shown:
-        figure.legend(*zip(*shown, strict=True), loc="outside upper right", ncols=3)
+    lines = zip(SOURCES, *axes[0].get_legend_handles_labels(), strict=True)
+    shown = [(line, name) for source, line, name in lines if (frame["source"] == source).any()]
+    figure.legend(*zip(*shown, strict=True), loc="outside upper right", ncols=3)
     return figure

@@ -12,7 +12,7 @@ from matplotlib.patheffects import withStroke
 from numpy.typing import ArrayLike
 from scipy.optimize import isotonic_regression
 
-from fedlib.report.style import BLACK, DOTTED, GREY, PRINTED, WIDE, integer_ticks
+from fedlib.report.style import BLACK, GREY, LINES, PRINTED, WIDE, integer_ticks
 
 GAP = 9.5  # least distance of two names at the ends of lines, in points
 Point = tuple[float, float]
@@ -111,7 +111,7 @@ def mark_chance(ax: Axes, at: float, along: str = "x", text: str = "chance") -> 
     if np.isnan(at):
         return
     draw = ax.axhline if along == "x" else ax.axvline
-    draw(at, color=GREY, linestyle=DOTTED, linewidth=1, zorder=0)
+    draw(at, color=GREY, linestyle=LINES[":"], linewidth=1, zorder=0)
     if text:
         place, where = ((0, at), ax.get_yaxis_transform()) if along == "x" else ((at, 0), ax.get_xaxis_transform())
         ax.annotate(text, place, (3, 2), where, "offset points", color=GREY, va="bottom")

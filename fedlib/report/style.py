@@ -22,13 +22,11 @@ COLOURS |= dict(orange="#E69F00", yellow="#B5A300", pink="#CC79A7", brown="#7B4A
 BLACK, GREY, BLUE, SKY, GREEN, ORANGE, YELLOW, PINK, BROWN, RED = COLOURS.values()
 PALETTE = (BLUE, RED, GREEN, ORANGE, PINK, SKY, BROWN, YELLOW, GREY, BLACK)
 
-SOLID, DASHED, DOTTED, DASHDOT = "-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5))
-
 PRINTED = {"color": BLACK, "markeredgewidth": 1.3, "linestyle": "", "zorder": 1}  # a bar, or a dash in a line's colour
 
 OF_YOURS = (BLUE, GREEN, ORANGE, PINK, SKY, BROWN, YELLOW)  # colours of methods without a declared one
+LINES = {"-": "-", "--": (0, (4, 1.5)), ":": (0, (1, 1.2)), "-.": (0, (5, 1.5, 1, 1.5)), "---": (0, (8, 2))}
 
-LINES = {"-": SOLID, "--": DASHED, ":": DOTTED, "-.": DASHDOT, "---": (0, (8, 2))}
 # Printed names of data sets.
 _DATA = {"mnist": "MNIST", "svhn": "SVHN", "digit5": "Digit-5", "femnist": "FEMNIST", "emnist": "EMNIST"}
 _DATA |= {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "mnist_m": "MNIST-M", "usps": "USPS"}
