@@ -43,10 +43,7 @@ def panels(n: int, height: float | Sequence[float], across: int = 2, **options: 
 def dots(
     ax: Axes, groups: Sequence[tuple[str, Sequence[float], str]], paper: Mapping[str, float] = {}, digits: int = 1
 ) -> None:
-    """Draw a line of dots for each (name, values of the seeds, colour), from top to bottom, with a large dot as mean.
-
-    Black bars are the printed numbers of the lines.
-    """
+    """Draw a line of dots for each (name, values of the seeds, colour), a large one as mean, a bar at `paper[name]`."""
     for y, (name, values, color) in enumerate(groups):
         mean = float(np.mean(values))
         look = {"color": color, "clip_on": False}  # dots on the frame are not cut off
@@ -78,10 +75,7 @@ def seeds_and_mean(ax: Axes, curves: pd.DataFrame, color: str, **look: object) -
 def name_ends(
     ax: Axes, ends: Mapping[str, End], chance: float = np.nan, reference: str = "chance", **text: object
 ) -> None:
-    """Write names to the right of the ends of lines, moved apart if they would touch; set the limits first.
-
-    A line with the name `reference` marks the level of `chance`.
-    """
+    """Write names at the ends of lines, moved apart, and `reference` at a line of `chance`; set the limits first."""
     if ends and np.isfinite(chance):
         mark_chance(ax, chance, text="")
         ends = {**ends, reference: (max(x for x, *_ in ends.values()), chance, GREY)}

@@ -1,9 +1,9 @@
 """Small multiples of measured numbers: methods as dots, lines with their names at the end, dumbbells, shaded dots.
 
-Each function draws a frame with a row per number and seed: method, value, paper (the printed number), and columns that
-name the panels, `by`. `title(*key)` is the title of a panel. `named(method)` is the name of a line and `look(method)`
-its style, with a colour at least. `chance` is the position of a dotted line, or a function of the rows of a panel (no
-line if it is NaN or far from the rows), and `reference` its name. With `sharex` all panels have one scale.
+Each function draws a frame with a row per number and seed: method, value, paper (the printed number, a black bar), and
+columns that name the panels, `by`. `title(*key)` is the title of a panel, `named(method)` the name of a line and
+`look(method)` its style, with a colour at least. `chance` is the position of a dotted line, or a function of the rows
+of a panel (no line if it is NaN or far from them), and `reference` its name. With `sharex` all panels have one scale.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -40,14 +40,11 @@ def method_panels(
     named: Callable[[str], str] = label,
     look: Callable[[str], Mapping[str, Any]] = method_style,
     xlabel: str = "accuracy [%]",
-    best_first: bool = False,
+    best_first: bool = False,  # otherwise in the order of the frame
     reference: str = "chance",
     sharex: bool = True,
 ) -> Figure:
-    """Draw a panel for each column of a table: a line of dots for each method, with black bars at the printed numbers.
-
-    The methods keep the order of the frame, or with `best_first` are sorted by their mean.
-    """
+    """Draw a panel for each column of a table: a line of dots for each method."""
     if numbers.empty:
         return plot_nothing()
     figure, parts = _parts(numbers, by, title, lambda rows: 0.8 + 0.32 * rows["method"].nunique(), sharex)
@@ -118,18 +115,15 @@ def line_panels(
 
 
 def dumbbell_panels(
-    table: pd.DataFrame,
-    ends: tuple[str, str],
+    table: pd.DataFrame,  # a row for each data set and method, its index
+    ends: tuple[str, str],  # the two columns in words
     chance: float = np.nan,
     *,
     named: Callable[[str], str] = label,
     look: Callable[[str], Mapping[str, Any]] = method_style,
     xlabel: str = "accuracy [%]",
 ) -> Figure:
-    """Draw a panel for each data set: for each method a line from a hollow to a full dot, and their difference.
-
-    `table` has a row for each data set and method (index: data, method); `ends` describes its two columns.
-    """
+    """Draw a panel for each data set: for each method a line from a hollow to a full dot, and their difference."""
     if table.empty:
         return plot_nothing()
     figure, parts = _parts(table, table.index.names[:1], in_words, lambda rows: 0.8 + 0.3 * len(rows))
@@ -161,10 +155,7 @@ def shaded_panels(
     named: Callable[[str], str] = label,
     xlabel: str = "accuracy [%]",
 ) -> Figure:
-    """Draw a panel for each data set: a line of dots for each method, darker for later values of the column `kind`.
-
-    Black bars are the printed numbers.
-    """
+    """Draw a panel for each data set: a line of dots for each method, darker for later values of the column `kind`."""
     if numbers.empty:
         return plot_nothing()
     figure, parts = _parts(numbers, by, title, lambda rows: 0.8 + 0.32 * rows["method"].nunique(), legend=0.5)

@@ -31,13 +31,9 @@ def processor(device: str | torch.device = "cpu") -> str:
 
 
 def commit(folder: str | Path = Path(__file__).parent) -> str | None:
-    """Commit of the checkout around `folder`; None without git, or if git fails.
-
-    "+changes" is added if tracked files differ from it. Rows of evidence and files made from them do not count: they
-    are results, and each rewritten row would otherwise prevent the next one.
-    """
+    """Commit of the checkout around `folder`, with "+changes" if tracked files differ; None without git."""
     head = git(folder, "rev-parse", "HEAD")
-    code = (":(top)", ":(top,exclude)figures/reference")
+    code = (":(top)", ":(top,exclude)figures/reference")  # not results: a rewritten row would prevent the next one
     changed = git(folder, "status", "--porcelain", "--untracked-files=no", "--", *code)
     return None if head is None or changed is None else head + ("+changes" if changed else "")
 

@@ -1,7 +1,8 @@
 """Five kinds of sentences on numbers: leading method, paired difference, distance from printed ones, trend, extremes.
 
 Each is made from a frame of numbers with a row per number and seed (`Study.numbers`), or from a series of means, and is
-"" if nothing can be compared. `name(value)` writes a method or a column in words; `unit` is the unit of a difference.
+"" if nothing can be compared. `name(value)` writes a method or a column in words; `unit` is the unit of a difference;
+`start` or `what` begins the sentence, and `word` stands before each name.
 """
 
 import re
@@ -17,9 +18,7 @@ from fedlib.report.style import label
 def who_leads(
     numbers: pd.DataFrame, method: str, by: Sequence[str] = ("data", "setting"), name: Callable[..., str] = in_words
 ) -> str:
-    """Compare a method with its best rival in each column of a table, identified by the columns `by` of the frame.
-
-    Up to three gaps are written out; for more, the number of columns in which the method leads, and their range.
+    """Compare a method with its best rival in each column of a table (`by`): up to three gaps in words, or their range.
 
     Example:
         >>> frame = pd.DataFrame({"method": ["pfedsim", "fedavg"], "value": [80.0, 81.5], "data": "digits"})
@@ -122,8 +121,6 @@ def in_pairs(gaps: Sequence[float] | np.ndarray) -> str:
 def nearer_to_print(distances: pd.DataFrame, word: str = "with ", start: str = "The") -> str:
     """Compare readings by their mean distance from the printed numbers: a row per number, a column per reading.
 
-    `word` is put before the name of a reading, and `start` begins the sentence.
-
     Example:
         >>> nearer_to_print(pd.DataFrame({"few images": [6.0, 4.0], "all": [1.0, 2.0]}))
         'The results are nearer to the 2 printed numbers with all (mean distance 1.5 points; with few images: 5.0).'
@@ -143,9 +140,7 @@ def nearer_to_print(distances: pd.DataFrame, word: str = "with ", start: str = "
 def trend(
     values: pd.Series, over: str, what: str = "Accuracy", unit: str = " %", x: Callable[[float], str] = "{:g}".format
 ) -> str:
-    """Describe values as a function of their index: the change between its ends, and the maximum.
-
-    `over` names the index, such as "branches", and `x(number)` formats one of its values; `what` begins the sentence.
+    """Describe values by their index, named `over` and formatted by `x`: the change between its ends, and the maximum.
 
     Example:
         >>> trend(pd.Series([70.0, 74.0, 73.0], index=[1, 3, 5]), "branches")
@@ -162,7 +157,7 @@ def trend(
 
 
 def extremes(values: pd.Series, what: str, unit: str = " %", name: Callable[[str], str] = label) -> str:
-    """Name the largest and the smallest value of `what`, which begins the sentence.
+    """Name the largest and the smallest value.
 
     Example:
         >>> extremes(pd.Series({"fedavg": 61.0, "fedrep": 72.5}), "Accuracy")

@@ -80,12 +80,9 @@ def item(folder: Path, name: str, known: Mapping[str, Item]) -> dict[str, str | 
 
 
 def write_gallery(folder: str | Path) -> Path | None:
-    """Write `index.html` into `figures/<profile>`, and a page beside every executed notebook; returns the index.
-
-    Papers without a finished report (`claims.csv` and `provenance.json`) are left out; without any there is no index.
-    """
+    """Write `index.html` of the finished reports in `figures/<profile>`, and a page beside each of their notebooks."""
     folder = Path(folder)
-    ends = ("claims.csv", "provenance.json")
+    ends = ("claims.csv", "provenance.json")  # of a finished report
     finished = [folder / name for name in PAPERS if all((folder / name / end).exists() for end in ends)]
     if not finished:
         return None

@@ -18,11 +18,7 @@ HERE = Path(__file__).parent
 
 
 def build(output: Path, figures: Path = Path("figures"), profile: str = "quick") -> str:
-    """Make the site in the folder `output`; an old one is replaced when the new one is complete.
-
-    `figures` has the executed notebooks, `<profile>/<paper>/*.ipynb`. Returns Sphinx's warnings; the site is written
-    if there are none.
-    """
+    """Make the site in `output` with `figures/<profile>/<paper>/*.ipynb`, unless Sphinx warns; returns its warnings."""
     evidence = read()
     pages = executed.pages(figures, profile) | results.pages(evidence) | library.methods(evidence) | library.api()
     pages |= texts.pages()

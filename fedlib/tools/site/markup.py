@@ -68,10 +68,7 @@ def place(path: str, pages: Pages) -> str:
 
 
 def relink(text: str, page: str, folder: str, pages: Pages) -> str:
-    """Adapt Markdown from a `folder` of the repository to a `page`: its links then lead to pages of the site.
-
-    A link without a target on the site becomes text; files that the text shows are added to `pages`.
-    """
+    """Adapt Markdown of a `folder` to a `page`: links lead to the site or become text; files are added to `pages`."""
     text = IMAGE.sub(r'<img class="card" loading="lazy" alt="\1" src="\2">', text)
     text = NAMED_LINK.sub(r"[`\1`](\2#\1)", text)  # a name in code leads to its definition
 
