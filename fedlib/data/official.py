@@ -5,7 +5,6 @@ Digit-5 and its two domains without a reader, MNIST-M and Synthetic Digits, foll
 
 import gzip
 import io
-import string
 import tarfile
 import warnings
 from collections.abc import Callable, Iterable, Sequence
@@ -21,10 +20,10 @@ from fedlib.data.archives import decoding
 from fedlib.data.dataset import TEST, TRAIN, Dataset
 from fedlib.data.download import fetch
 from fedlib.data.npz import read_npz, write_npz
+from fedlib.data.scans import DIGITS
 from fedlib.extras import Late
 
 readers = Late("torchvision.datasets")
-DIGITS = tuple(string.digits)
 _File = tuple[str, Path, str]  # URL, path, MD5
 
 
