@@ -3,7 +3,7 @@
 import re
 import zlib
 from contextlib import suppress
-from typing import Literal, TypedDict
+from typing import Any, Literal
 
 import seaborn as sns
 from matplotlib.axes import Axes
@@ -151,15 +151,7 @@ def _labelled(word: str) -> str:
     return word if shown == word else f"\0{shown}\0"
 
 
-class LineStyle(TypedDict):
-    """Properties of the line of a method, in the words of matplotlib."""
-
-    color: str
-    marker: str
-    linestyle: str | tuple[float, tuple[float, ...]]
-
-
-def method_style(name: str) -> LineStyle:
+def method_style(name: str) -> dict[str, Any]:
     """Look up the line of a method, the same in every figure.
 
     A variant has the colour and marker of its method. The line of an undeclared variant, and the colour and marker of a
@@ -169,7 +161,7 @@ def method_style(name: str) -> LineStyle:
         name: name of an algorithm or of a variant of one.
 
     Returns:
-        Its properties for `ax.plot`.
+        Its color, marker and linestyle, as for `ax.plot`.
 
     Raises:
         ValueError: the method is unknown.
