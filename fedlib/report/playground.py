@@ -48,10 +48,10 @@ class Setting(NamedTuple):
         check_choice("method", self.method, fl.algorithms())
         try:
             call = ast.parse(f"f({self.hyper})", mode="eval").body
-            assert isinstance(call, ast.Call)
-            assert not call.args
+            if not isinstance(call, ast.Call) or call.args:
+                raise SyntaxError
             hyper = {str(word.arg): ast.literal_eval(word.value) for word in call.keywords}
-        except (SyntaxError, ValueError, AssertionError):
+        except (SyntaxError, ValueError):
             raise ValueError(f"hyper-parameters {self.hyper!r} must look like name=1, other='text'.") from None
         try:
             return ALGORITHMS[self.method](**hyper)
