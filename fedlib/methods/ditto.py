@@ -40,8 +40,7 @@ def ditto(
 
     Example:
         >>> import fedlib as fl
-        >>> data = fl.load("digits", copies=1)
-        >>> federation = fl.federate(data, fl.dirichlet(alpha=0.5), clients=4, test_fraction=0.8)
+        >>> federation = fl.federate(fl.load("digits", copies=1), fl.dirichlet(0.5), clients=4, test_fraction=0.8)
         >>> free = fl.run(fl.ditto(lam=0), federation, rounds=1, progress=False)
         >>> free.score() == fl.run(fl.local_only(), federation, rounds=1, progress=False).score()
         True

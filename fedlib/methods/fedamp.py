@@ -67,8 +67,7 @@ def fedamp(
 
     Example:
         >>> import fedlib as fl
-        >>> data = fl.load("digits", copies=1)
-        >>> federation = fl.federate(data, fl.dirichlet(alpha=0.5), clients=4, test_fraction=0.8)
+        >>> federation = fl.federate(fl.load("digits", copies=1), fl.dirichlet(0.5), clients=4, test_fraction=0.8)
         >>> result = fl.run(fl.fedamp(), federation, rounds=1, progress=False)
         >>> result.weights(client=0)["fc1.0.weight"].equal(result.weights(client=1)["fc1.0.weight"])
         False

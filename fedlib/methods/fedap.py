@@ -65,8 +65,7 @@ def fedap(
 
     Example:
         >>> import fedlib as fl
-        >>> data = fl.load("digits", copies=1)
-        >>> federation = fl.federate(data, fl.dirichlet(alpha=0.5), clients=4, test_fraction=0.8)
+        >>> federation = fl.federate(fl.load("digits", copies=1), fl.dirichlet(0.5), clients=4, test_fraction=0.8)
         >>> result = fl.run(fl.fedap(warm_up=0), federation, rounds=1, progress=False)
         >>> result.state.weights.diag(), result.state.weights.shape  # each client's weight for itself
         (tensor([0.5000, 0.5000, 0.5000, 0.5000]), torch.Size([4, 4]))

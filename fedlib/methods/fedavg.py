@@ -32,8 +32,7 @@ def fedavg() -> Algorithm:
 
     Example:
         >>> import fedlib as fl
-        >>> data = fl.load("digits", copies=1)
-        >>> alone = fl.federate(data, fl.iid(), clients=1, test_fraction=0.8)
+        >>> alone = fl.federate(fl.load("digits", copies=1), fl.iid(), clients=1, test_fraction=0.8)
         >>> averaged = fl.run(fl.fedavg(), alone, rounds=1, progress=False)
         >>> averaged.score() == fl.run(fl.local_only(), alone, rounds=1, progress=False).score()
         True

@@ -110,8 +110,7 @@ def fedfomo(
 
     Example:
         >>> import fedlib as fl
-        >>> data = fl.load("digits", copies=1)
-        >>> federation = fl.federate(data, fl.dirichlet(alpha=0.5), clients=4, test_fraction=0.8)
+        >>> federation = fl.federate(fl.load("digits", copies=1), fl.dirichlet(0.5), clients=4, test_fraction=0.8)
         >>> result = fl.run(fl.fedfomo(neighbours=2), federation, rounds=2, progress=False)
         >>> first, second = result.rounds["bytes_down"]
         >>> second == 3 * first  # the client's own model, later with two others

@@ -68,8 +68,7 @@ def fedproto(lam: Annotated[float, at_least(0)] = 1.0) -> Algorithm:
 
     Example:
         >>> import fedlib as fl
-        >>> data = fl.load("digits", copies=1)
-        >>> federation = fl.federate(data, fl.dirichlet(alpha=0.5), clients=4, test_fraction=0.8)
+        >>> federation = fl.federate(fl.load("digits", copies=1), fl.dirichlet(0.5), clients=4, test_fraction=0.8)
         >>> result = fl.run(fl.fedproto(), federation, rounds=1, progress=False)
         >>> result.state.prototypes.z.shape, result.rounds["bytes_down"].item()  # nothing is sent in the first round
         (torch.Size([10, 84]), 0)

@@ -26,8 +26,7 @@ def fedprox(mu: Annotated[float, at_least(0)] = 1.0) -> Algorithm:
 
     Example:
         >>> import fedlib as fl
-        >>> data = fl.load("digits", copies=1)
-        >>> federation = fl.federate(data, fl.dirichlet(alpha=0.5), clients=4, test_fraction=0.8)
+        >>> federation = fl.federate(fl.load("digits", copies=1), fl.dirichlet(0.5), clients=4, test_fraction=0.8)
         >>> free = fl.run(fl.fedprox(mu=0), federation, rounds=1, progress=False)
         >>> free.score() == fl.run(fl.fedavg(), federation, rounds=1, progress=False).score()
         True

@@ -31,8 +31,7 @@ def fedrep(body_epochs: Annotated[int, at_least(1)] = 1) -> Algorithm:
 
     Example:
         >>> import fedlib as fl
-        >>> data = fl.load("digits", copies=1)
-        >>> federation = fl.federate(data, fl.dirichlet(alpha=0.5), clients=4, test_fraction=0.8)
+        >>> federation = fl.federate(fl.load("digits", copies=1), fl.dirichlet(0.5), clients=4, test_fraction=0.8)
         >>> result = fl.run(fl.fedrep(), federation, rounds=1, local_epochs=2, progress=False)
         >>> a, b = result.weights(client=0), result.weights(client=1)
         >>> [name for name in a if not a[name].equal(b[name])]

@@ -29,8 +29,7 @@ def fedsim(
 
     Example:
         >>> import fedlib as fl
-        >>> data = fl.load("digits", copies=1)
-        >>> federation = fl.federate(data, fl.dirichlet(alpha=0.5), clients=4, test_fraction=0.8)
+        >>> federation = fl.federate(fl.load("digits", copies=1), fl.dirichlet(0.5), clients=4, test_fraction=0.8)
         >>> result = fl.run(fl.fedsim(warm_up=0), federation, rounds=1, progress=False)
         >>> result.score() == fl.run(fl.fedper(), federation, rounds=1, progress=False).score()
         True

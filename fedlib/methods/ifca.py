@@ -52,8 +52,7 @@ def ifca(clusters: Annotated[int, at_least(1)] = 3) -> Algorithm:
 
     Example:
         >>> import fedlib as fl
-        >>> data = fl.load("digits", copies=1)
-        >>> federation = fl.federate(data, fl.dirichlet(alpha=0.5), clients=4, test_fraction=0.8)
+        >>> federation = fl.federate(fl.load("digits", copies=1), fl.dirichlet(0.5), clients=4, test_fraction=0.8)
         >>> result = fl.run(fl.ifca(clusters=3), federation, rounds=1, progress=False)
         >>> result.rounds["bytes_down"].item() == 3 * result.rounds["bytes_up"].item()
         True

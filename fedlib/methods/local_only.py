@@ -17,8 +17,7 @@ def local_only() -> Algorithm:
 
     Example:
         >>> import fedlib as fl
-        >>> data = fl.load("digits", copies=1)
-        >>> federation = fl.federate(data, fl.dirichlet(alpha=0.5), clients=4, test_fraction=0.8)
+        >>> federation = fl.federate(fl.load("digits", copies=1), fl.dirichlet(0.5), clients=4, test_fraction=0.8)
         >>> result = fl.run(fl.local_only(), federation, "lenet5+m1", rounds=1, progress=False)
         >>> result.rounds[["bytes_down", "bytes_up"]].sum().tolist()
         [0, 0]

@@ -102,8 +102,7 @@ def perfedavg(
 
     Example:
         >>> import fedlib as fl
-        >>> data = fl.load("digits", copies=1)
-        >>> federation = fl.federate(data, fl.dirichlet(alpha=0.5), clients=4, test_fraction=0.8)
+        >>> federation = fl.federate(fl.load("digits", copies=1), fl.dirichlet(0.5), clients=4, test_fraction=0.8)
         >>> result = fl.run(fl.perfedavg(steps=1), federation, rounds=1, progress=False)
         >>> result.when, result.accuracy["when"].unique().tolist()
         ('after', ['before', 'after'])

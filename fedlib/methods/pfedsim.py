@@ -52,8 +52,7 @@ def pfedsim(
 
     Example:
         >>> import fedlib as fl
-        >>> data = fl.load("digits", copies=1)
-        >>> federation = fl.federate(data, fl.dirichlet(alpha=0.5), clients=4, test_fraction=0.8)
+        >>> federation = fl.federate(fl.load("digits", copies=1), fl.dirichlet(0.5), clients=4, test_fraction=0.8)
         >>> result = fl.run(fl.pfedsim(generalization=0), federation, rounds=1, progress=False)
         >>> result.state.similarity.shape, result.state.similarity.argmax(1)  # Phi; each client is most like itself
         (torch.Size([4, 4]), tensor([0, 1, 2, 3]))

@@ -69,8 +69,7 @@ def scaffold(server_lr: Annotated[float, above(0)] = 1.0) -> Algorithm:
 
     Example:
         >>> import fedlib as fl
-        >>> data = fl.load("digits", copies=1)
-        >>> federation = fl.federate(data, fl.dirichlet(alpha=0.5), clients=4, test_fraction=0.8)
+        >>> federation = fl.federate(fl.load("digits", copies=1), fl.dirichlet(0.5), clients=4, test_fraction=0.8)
         >>> state = fl.run(fl.scaffold(), federation, rounds=2, progress=False).state
         >>> state.c["fc1.0.weight"].allclose(state.c_i["fc1.0.weight"].mean(0), atol=1e-6)
         True

@@ -78,8 +78,7 @@ def fedgen(
 
     Example:
         >>> import fedlib as fl
-        >>> data = fl.load("digits", copies=1)
-        >>> federation = fl.federate(data, fl.dirichlet(alpha=0.5), clients=4, test_fraction=0.8)
+        >>> federation = fl.federate(fl.load("digits", copies=1), fl.dirichlet(0.5), clients=4, test_fraction=0.8)
         >>> result = fl.run(fl.fedgen(), federation, rounds=2, progress=False)
         >>> first, second = result.rounds["bytes_down"]
         >>> n = sum(t.numel() for t in result.state.generator.values())  # 4,212 parameters and 64 statistics

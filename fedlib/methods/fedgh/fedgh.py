@@ -62,8 +62,7 @@ def fedgh(
 
     Example:
         >>> import fedlib as fl
-        >>> data = fl.load("digits", copies=1)
-        >>> federation = fl.federate(data, fl.dirichlet(alpha=0.5), clients=4, test_fraction=0.8)
+        >>> federation = fl.federate(fl.load("digits", copies=1), fl.dirichlet(0.5), clients=4, test_fraction=0.8)
         >>> result = fl.run(fl.fedgh(public=False), federation, "lenet5+m1", rounds=1, progress=False)
         >>> result.state.header.weight.shape  # the same for both architectures
         torch.Size([10, 64])

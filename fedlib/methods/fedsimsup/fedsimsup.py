@@ -117,8 +117,7 @@ def fedsimsup(
 
     Example:
         >>> import fedlib as fl
-        >>> data = fl.load("digits", copies=1)
-        >>> federation = fl.federate(data, fl.dirichlet(alpha=0.5), clients=4, test_fraction=0.8)
+        >>> federation = fl.federate(fl.load("digits", copies=1), fl.dirichlet(0.5), clients=4, test_fraction=0.8)
         >>> result = fl.run(fl.fedsimsup(supervisor_epochs=1), federation, rounds=1, local_epochs=2, progress=False)
         >>> theta, s = result.weights(client=0)
         >>> [sum(t.numel() for t in w.values()) for w in (theta, s)]  # s_i has about a sixth

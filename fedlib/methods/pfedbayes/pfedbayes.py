@@ -76,8 +76,7 @@ def pfedbayes(zeta: Annotated[float, at_least(0)] = 10.0, rho: float = -2.5) -> 
 
     Example:
         >>> import fedlib as fl
-        >>> data = fl.load("digits", copies=1)
-        >>> federation = fl.federate(data, fl.dirichlet(alpha=0.5), clients=4, test_fraction=0.8)
+        >>> federation = fl.federate(fl.load("digits", copies=1), fl.dirichlet(0.5), clients=4, test_fraction=0.8)
         >>> result = fl.run(fl.pfedbayes(), federation, rounds=1, progress=False)
         >>> mean, evaluated = result.state.q.mu["fc1.0.weight"], result.weights(client=0)["fc1.0.weight"]
         >>> mean[0].equal(evaluated), mean[0].equal(mean[1])  # the mean of q_0, which is not that of q_1

@@ -88,8 +88,7 @@ def pfedmb(
 
     Example:
         >>> import fedlib as fl
-        >>> data = fl.load("digits", copies=1)
-        >>> federation = fl.federate(data, fl.dirichlet(alpha=0.5), clients=4, test_fraction=0.8)
+        >>> federation = fl.federate(fl.load("digits", copies=1), fl.dirichlet(0.5), clients=4, test_fraction=0.8)
         >>> result = fl.run(fl.pfedmb(branches=3), federation, rounds=1, progress=False)
         >>> alpha = result.trace["classifier"][-1]  # at the last evaluation
         >>> alpha.shape, alpha.sum(1).allclose(alpha.new_ones(4))
