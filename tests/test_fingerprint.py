@@ -27,7 +27,7 @@ EVERY_RUN = {"library loop", "library stacked"}  # what all runs with a backend 
 AVERAGING = {"fedavg", "ditto", "fedalt", "fedsim", "pfedsim", "fedcs"}  # by `fedavg_round`; fedcs around FedAvg
 
 EDITS = {  # a helper of every kind: file, what stands there, what shall, and what is to be run again
-    "server rule of one method": ("methods/pfedmb/pfedmb.py", "total > 1e-12).view", "total > 1e-9).view", {"pfedmb"}),
+    "server rule of one method": ("methods/pfedmb.py", "total > 1e-12).view", "total > 1e-9).view", {"pfedmb"}),
     "round that several share": ("methods/fedavg.py", "_samples)\n\n\n@", "_samples**2)\n\n\n@", AVERAGING),
     "constant beside a method": ("methods/fedpac.py", "SMALLEST = 1e-3", "SMALLEST = 1e-2", {"fedpac"}),
     "similarity": ("similarity.py", "distance.clamp(min=cap).log()", "distance.clamp(min=cap).sqrt()", {"pfedsim"}),

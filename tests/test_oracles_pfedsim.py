@@ -14,7 +14,7 @@ from oracle import Oracle, Weights, assert_run, assert_tested, mean, select, wei
 from torch import Tensor, nn
 
 import fedlib as fl
-from fedlib.methods.fedgen.generator import new_generator
+from fedlib.methods.fedgen import new_generator
 from fedlib.streams import generator
 
 TUNED = {"local_epochs": 3, "tune_epochs": 2}

@@ -8,7 +8,7 @@ import torch
 from trees import same_bits
 
 import fedlib as fl
-from fedlib.methods.pfedbayes.noise import mixed
+from fedlib.methods.pfedbayes import mixed
 
 PLAIN = "lenet5_plain"
 SETTING = dict(rounds=2, join_ratio=0.5, local_epochs=2, batch_size=8, lr=0.05, model=PLAIN)

@@ -10,8 +10,7 @@ import torch.nn.functional as F
 from test_baselines import SETTING, cohort_of
 
 import fedlib as fl
-from fedlib.methods.pfedmb.branches import SHARED
-from fedlib.methods.pfedmb.pfedmb import branch_mean
+from fedlib.methods.pfedmb import SHARED, branch_mean
 from fedlib.training.evaluation import evaluate
 
 PLAIN = {"model": "lenet5_plain", "progress": False}

@@ -10,7 +10,7 @@ from torch.func import functional_call
 from torch.nn.modules.module import register_module_forward_hook
 
 import fedlib as fl
-from fedlib.methods.pfedmb.branches import SHARED, merge, new_branches
+from fedlib.methods.pfedmb import SHARED, merge, new_branches
 from fedlib.models import MODELS, Model, build
 from fedlib.papers.pfedmb.sizes import COSTED, SPLIT
 from fedlib.report.panels import line_panels

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 import fedlib as fl
-from fedlib.methods.pfedmb.branches import SHARED
+from fedlib.methods.pfedmb import SHARED
 from fedlib.studies.rows import Row
 from fedlib.studies.tasks import Kept
 

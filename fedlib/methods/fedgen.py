@@ -1,20 +1,23 @@
 """FedGen (Zhu et al., ICML 2021, Algorithm 1; baseline of pFedSim, section 5): features from a shared generator."""
 
+import math
 from typing import Annotated, NamedTuple
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from fedlib.algorithm import Algorithm, algorithm, one_for_all
 from fedlib.checks import above, at_least, at_most
-from fedlib.methods.fedgen.generator import STATISTICS, generate, new_generator
 from fedlib.methods.fedkemf import divergence
 from fedlib.stack import Params, client_mean, drop, tree_map
 from fedlib.streams import generator
 from fedlib.training import cross_entropy, train
 from fedlib.training.adam import adam
 from fedlib.training.batches import to_device
+
+STATISTICS = ("norm.running_mean", "norm.running_var")  # of the generator's BatchNorm
 
 
 class State(NamedTuple):
@@ -24,6 +27,33 @@ class State(NamedTuple):
     generator: Params  # [...]
     first: Params
     second: Params
+
+
+def new_generator(rng: np.random.Generator, n_classes: int, noise: int, hidden: int, p: int) -> Params:
+    """Initial weights of the network [one-hot y, noise] - Linear - BatchNorm - ReLU - Linear, float64."""
+    # PyTorch's distribution; 4,212 parameters and 64 statistics for 10 classes, noise = hidden = 32 and p = 84
+    a, b = 1 / math.sqrt(n_classes + noise), 1 / math.sqrt(hidden)
+    arrays = {
+        "hidden.weight": rng.uniform(-a, a, (hidden, n_classes + noise)),
+        "hidden.bias": rng.uniform(-a, a, hidden),
+        "norm.weight": np.ones(hidden),
+        "norm.bias": np.zeros(hidden),
+        "norm.running_mean": np.zeros(hidden),
+        "norm.running_var": np.ones(hidden),
+        "out.weight": rng.uniform(-b, b, (p, hidden)),
+        "out.bias": rng.uniform(-b, b, p),
+    }
+    return {name: torch.from_numpy(array) for name, array in arrays.items()}
+
+
+def generate(g: Params, y: Tensor, noise: Tensor, training: bool = False) -> Tensor:
+    """Features [batch, p] for labels y [batch] and noise [batch, noise]."""
+    # In training BatchNorm normalises by the batch and updates its running statistics in `g`.
+    n_classes = g["hidden.weight"].shape[1] - noise.shape[1]
+    one_hot = (y[:, None] == torch.arange(n_classes, device=y.device)).to(noise.dtype)
+    x = F.linear(torch.cat([one_hot, noise], 1), g["hidden.weight"], g["hidden.bias"])
+    x = F.batch_norm(x, *(g[name] for name in STATISTICS), g["norm.weight"], g["norm.bias"], training)
+    return F.linear(F.relu(x), g["out.weight"], g["out.bias"])
 
 
 def generator_loss(g: Params, phi: tuple[Tensor, Tensor], share: Tensor, y: Tensor, noise: Tensor) -> Tensor:

@@ -1,5 +1,6 @@
 """pFedBayes (Zhang et al., ICML 2022, Algorithm 1): Gaussian weights, with a pull between personal and global ones."""
 
+import math
 from typing import Annotated, NamedTuple
 
 import torch
@@ -8,9 +9,10 @@ from torch import Tensor
 
 from fedlib.algorithm import Algorithm, algorithm
 from fedlib.checks import at_least, check_number
-from fedlib.methods.pfedbayes.noise import normal
 from fedlib.stack import Params, copies, drop, select, tree_map, uniform_mean
 from fedlib.training import cross_entropy, train
+
+GOLDEN, FIRST, SECOND = (n - (1 << 64) for n in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 
 
 class Gaussian(NamedTuple):
@@ -44,6 +46,27 @@ def divergence(q: tuple[Tensor, Tensor], w: tuple[Tensor, Tensor]) -> Tensor:
     """Sum of KL(N(mu_q, sigma_q^2) || N(mu_w, sigma_w^2)) over all weights, in nats."""
     (mu_q, sigma_q), (mu_w, sigma_w) = q, w
     return (sigma_w.log() - sigma_q.log() + (sigma_q**2 + (mu_q - mu_w) ** 2) / (2 * sigma_w**2) - 0.5).sum()
+
+
+def mixed(counter: Tensor) -> Tensor:
+    """Turn int64 numbers into 64 random bits each by splitmix64 (Steele et al., OOPSLA 2014)."""
+    z = counter * GOLDEN
+    z = (z ^ _right(z, 30)) * FIRST
+    z = (z ^ _right(z, 27)) * SECOND
+    return z ^ _right(z, 31)
+
+
+def _right(z: Tensor, n: int) -> Tensor:
+    """Shift z to the right by n bits and fill with zeros; PyTorch's own shift keeps the sign."""
+    return (z >> n) & ((1 << (64 - n)) - 1)
+
+
+def normal(seed: Tensor, like: Tensor) -> Tensor:
+    """Draw normal numbers of the size and type of `like` [n] by the Box-Muller method, alike in every backend."""
+    bits = mixed(mixed(seed) + torch.arange(like.numel(), device=like.device))
+    high, low = (half.to(like.dtype) for half in (_right(bits, 32), bits & 0xFFFFFFFF))
+    radius, angle = (high + 0.5) * 2.0**-32, low * 2.0**-32
+    return (-2 * radius.log()).sqrt() * (2 * math.pi * angle).cos()
 
 
 class State(NamedTuple):

@@ -1,15 +1,15 @@
 """FedGH (Yi et al., ACM MM 2023, Algorithm 1): a global header for different extractors, trained on class means."""
 
+import copy
 from typing import Annotated, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedlib.algorithm import Algorithm, algorithm, need_public
 from fedlib.checks import above, at_least
-from fedlib.methods.fedgh.adapter import adapted
-from fedlib.models import Assignment
+from fedlib.models import Assignment, Model, build
 from fedlib.models.mixture import deal, initial
 from fedlib.stack import PerArchitecture, cat
 from fedlib.training import class_features, cross_entropy, train
@@ -27,6 +27,22 @@ class State(NamedTuple):
 
     v: PerArchitecture  # headers included
     header: Header
+
+
+def adapted(model: Model, width: int) -> Model:
+    """Replace the last linear layer by Linear(p, width), ReLU and Linear(width, n_classes); all other weights stay."""
+    parent, _, leaf = next(iter(model.classifier)).rpartition(".")[0].rpartition(".")
+
+    def builder(shape, n_classes):
+        net = copy.deepcopy(model.net)
+        inside = net.get_submodule(parent)
+        ending = nn.Linear(getattr(inside, leaf).in_features, width), nn.ReLU(), nn.Linear(width, n_classes)
+        setattr(inside, leaf, nn.Sequential(*ending))
+        return net
+
+    other = build(f"{model.name}-{width}", builder, model.shape, model.n_classes, *model.stream, "adapter")
+    like = next(iter(model.weights.values()))
+    return other._replace(weights={name: model.weights.get(name, t.to(like)) for name, t in other.weights.items()})
 
 
 @algorithm(label="FedGH", colour="green", marker="^", line="--")

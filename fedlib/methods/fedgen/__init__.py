@@ -1,1 +1,0 @@
-"""FedGen (`fedgen.py`) and its helpers."""

@@ -1,1 +1,0 @@
-"""FedGH (`fedgh.py`) and its helpers."""

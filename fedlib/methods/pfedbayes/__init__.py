@@ -1,1 +1,0 @@
-"""pFedBayes (`pfedbayes.py`) and its helpers."""
