@@ -15,7 +15,7 @@ from torch.distributions import Normal, kl_divergence
 from torch.func import functional_call
 
 import fedlib as fl
-from fedlib.methods.pfedhr import contrastive
+from fedlib.methods.pfedhr import public
 from fedlib.methods.pfedhr.record import replay
 from fedlib.models import MODELS
 from fedlib.streams import generator
@@ -268,7 +268,7 @@ def test_pfedbayes():
 
 def test_views():
     x = np.random.default_rng(0).random((40, 3, 9, 12))
-    found = contrastive.view(torch.from_numpy(x), np.random.default_rng(1))
+    found = public.view(torch.from_numpy(x), np.random.default_rng(1))
     np.testing.assert_allclose(found.numpy(), view(x, np.random.default_rng(1)), atol=1e-12)
 
 

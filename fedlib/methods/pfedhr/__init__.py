@@ -1,10 +1,8 @@
 """pFedHR (`pfedhr.py`) and its helpers."""
 
 from fedlib.methods.pfedhr.blocks import CONV, FC, block_names, decompose
-from fedlib.methods.pfedhr.contrastive import nt_xent
 from fedlib.methods.pfedhr.grouping import block_distances, group
-from fedlib.methods.pfedhr.match import alike
-from fedlib.methods.pfedhr.public import public_training
+from fedlib.methods.pfedhr.public import alike, nt_xent, public_training
 from fedlib.methods.pfedhr.reassemble import Network, reassemble
 from fedlib.methods.pfedhr.record import replay
 from fedlib.methods.pfedhr.search import Piece, chains

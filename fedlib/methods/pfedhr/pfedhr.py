@@ -9,8 +9,7 @@ from torch import Tensor
 from fedlib.algorithm import Algorithm, algorithm, need_public
 from fedlib.checks import above, at_least
 from fedlib.methods.fedkemf import divergence
-from fedlib.methods.pfedhr.match import after_training, alike
-from fedlib.methods.pfedhr.public import public_training
+from fedlib.methods.pfedhr.public import after_training, alike, public_training
 from fedlib.methods.pfedhr.reassemble import Network, reassemble
 from fedlib.methods.pfedhr.record import NOTHING, appended, record
 from fedlib.models.mixture import deal, initial
