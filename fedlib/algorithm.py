@@ -10,8 +10,7 @@ from typing import Any, NamedTuple, get_type_hints
 from fedlib.checks import check_annotation, check_choice, check_kind
 from fedlib.federation import Federation
 from fedlib.fingerprint import Registry
-from fedlib.models import Assignment, Model
-from fedlib.models.mixture import deal, initial
+from fedlib.models import Assignment, Model, deal, initial
 from fedlib.stack import Params, PerArchitecture, Shared, Tree, client_mean, copies, drop, for_each, repeat, select
 from fedlib.training import Cohort, cross_entropy, train
 
@@ -34,7 +33,7 @@ class Algorithm(NamedTuple):
             the personal entries. It must not change the state.
         trace: `trace(state)` returns tensors by name, which are recorded at every evaluation, before fine-tuning.
         architectures: `architectures(model, federation)` returns the architectures with their clients. Default: the
-            run assigns them (`mixture.deal`). With several architectures, `models` has one stack for each.
+            run assigns them (`models.deal`). With several architectures, `models` has one stack for each.
         mixed: whether clients of a run may have different architectures.
         hyper: the hyper-parameters; filled in by `@algorithm`, part of a run's address.
         made_of: code that enters the address together with all code that it calls, or the fingerprint of such code;

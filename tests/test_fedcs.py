@@ -28,8 +28,7 @@ from fedlib.methods.fedcs.alignment import (
     whitening_rate,
     whitening_step,
 )
-from fedlib.models import MODELS, build
-from fedlib.models.features import features
+from fedlib.models import MODELS, build, features
 from fedlib.runs.store import flatten
 from fedlib.stack import for_each
 from fedlib.training.channel import Channel

@@ -17,8 +17,7 @@ import fedlib as fl
 from fedlib.data import Dataset
 from fedlib.engine.backends import BACKENDS
 from fedlib.methods.fedsimsup.supervisors import SUPERVISORS
-from fedlib.models import MODELS, Model, build
-from fedlib.models.features import features
+from fedlib.models import MODELS, Model, build, features
 from fedlib.models.pooling import MaxPool2
 from fedlib.stack import Params
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from fedlib.algorithm import Algorithm, algorithm, need_public
 from fedlib.checks import at_least
 from fedlib.methods.fedkemf import divergence
-from fedlib.models.mixture import deal, initial
+from fedlib.models import deal, initial
 from fedlib.stack import PerArchitecture, repeat
 from fedlib.training import client_logits, cross_entropy, train, write_logits
 

@@ -9,8 +9,7 @@ from torch import Tensor, nn
 
 from fedlib.algorithm import Algorithm, algorithm, need_public
 from fedlib.checks import above, at_least
-from fedlib.models import Assignment, Model, build
-from fedlib.models.mixture import deal, initial
+from fedlib.models import Assignment, Model, build, deal, initial
 from fedlib.stack import PerArchitecture, cat
 from fedlib.training import class_features, cross_entropy, train
 

@@ -9,9 +9,7 @@ from torch import Tensor
 
 from fedlib.algorithm import Algorithm, algorithm, need_public
 from fedlib.checks import above, at_least, check_choice
-from fedlib.models import MODELS, build
-from fedlib.models.ensemble import Ensemble
-from fedlib.models.mixture import deal, initial
+from fedlib.models import MODELS, Ensemble, build, deal, initial
 from fedlib.stack import Params, PerArchitecture, cat, client_mean
 from fedlib.training import Batch, client_logits, train
 from fedlib.training.server import fine_tuned, server_batches

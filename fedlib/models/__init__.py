@@ -11,12 +11,10 @@ from fedlib.checks import check_choice
 from fedlib.fingerprint import Registry
 from fedlib.models.architecture import Architecture, Models, from_builder
 from fedlib.models.ensemble import Ensemble
-from fedlib.models.features import features
 from fedlib.models.lenet5 import lenet4, lenet5, lenet5_bn, lenet5_plain
 from fedlib.models.m1_to_m4 import m1, m2, m3, m4
-from fedlib.models.mixture import deal, initial
 from fedlib.models.mobilenetv2 import mobilenetv2, mobilenetv2_pretrained
-from fedlib.models.model import Assignment, Builder, Model, build
+from fedlib.models.model import Assignment, Builder, Model, build, deal, features, initial
 from fedlib.models.resnet18 import resnet18, resnet18_gn
 
 M1_TO_M4 = {"m1": m1, "m2": m2, "m3": m3, "m4": m4}

@@ -1,6 +1,6 @@
 """Models: an architecture with its initial weights and the names of its entries by use."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from fedlib.stack import Params
-from fedlib.streams import Stream, torch_seed
+from fedlib.stack import Params, PerArchitecture, copies
+from fedlib.streams import Stream, generator, torch_seed
 
 Builder = Callable[[tuple[int, int, int], int], nn.Module]  # (channels, height, width), n_classes -> module
 
@@ -178,6 +178,92 @@ def build(
         n_classes=n_classes,
         stream=(seed, *names),
     )
+
+
+def deal(model: Model, n_clients: int) -> list[Assignment]:
+    """Assign architectures to random clients by the seed of the run; their numbers of clients differ by at most one.
+
+    Args:
+        model: the first architecture; `model.others` holds the others.
+        n_clients: number of clients.
+
+    Returns:
+        The architectures, each with its clients in ascending order. Architectures without clients are left out.
+
+    Example:
+        >>> from fedlib.models import MODELS, build, deal
+        >>> model = build("lenet5", MODELS["lenet5"], shape=(3, 32, 32), n_classes=10, seed=0)
+        >>> two = model._replace(others={"lenet4": MODELS["lenet4"]})
+        >>> [(each.model.name, len(each.clients)) for each in deal(two, n_clients=5)]
+        [('lenet5', 3), ('lenet4', 2)]
+    """
+    if not model.others:
+        return [Assignment(model, np.arange(n_clients))]
+    architectures = [model, *(model.sibling(name, builder) for name, builder in model.others.items())]
+    order = generator(model.seed, "architectures").permutation(n_clients)
+    n = len(architectures)
+    return [Assignment(each, np.sort(order[j::n])) for j, each in enumerate(architectures[:n_clients])]
+
+
+def initial(architectures: Sequence[Assignment]) -> PerArchitecture:
+    """Give every client the initial weights of its architecture.
+
+    Args:
+        architectures: the architectures with their clients; see `deal`.
+
+    Returns:
+        One stack per architecture, [k, ...]; its k rows are equal.
+
+    Example:
+        >>> from fedlib.models import MODELS, build, deal, initial
+        >>> model = build("lenet5", MODELS["lenet5"], shape=(3, 32, 32), n_classes=10, seed=0)
+        >>> [stack] = initial(deal(model, n_clients=5)).stacks
+        >>> stack["classifier.bias"].shape
+        torch.Size([5, 10])
+    """
+    return PerArchitecture(tuple(copies(model.weights, len(clients)) for model, clients in architectures))
+
+
+@torch.no_grad()
+def features(model: Model, w: Params, x: Tensor, layers: dict[str, str]) -> dict[str, Tensor]:
+    """Compute the outputs of some layers in evaluation mode.
+
+    Args:
+        model: the architecture.
+        w: weights by name, [...].
+        x: normalised images, [N, C, H, W].
+        layers: names of modules in `model.net.named_modules()`, by label.
+
+    Returns:
+        Outputs, [N, ...], by label.
+
+    Raises:
+        ValueError: a module does not exist.
+
+    Example:
+        >>> import torch
+        >>> from fedlib.models import MODELS, build, features
+        >>> model = build("lenet5", MODELS["lenet5"], shape=(3, 32, 32), n_classes=10, seed=0)
+        >>> outputs = features(model, model.weights, torch.zeros(4, 3, 32, 32), {"first": "conv1", "last": "fc2"})
+        >>> outputs["first"].shape, outputs["last"].shape
+        (torch.Size([4, 6, 14, 14]), torch.Size([4, 84]))
+    """
+    modules, outputs, hooks = dict(model.net.named_modules()), {}, []
+    if unknown := [name for name in layers.values() if name not in modules]:
+        raise ValueError(f"layers={unknown} are unknown; allowed: {', '.join(filter(None, modules))}.")
+    for label, name in layers.items():
+
+        def keep(module, inputs, output, label=label):
+            outputs[label] = output
+
+        hooks.append(modules[name].register_forward_hook(keep))
+    model.net.eval()
+    try:
+        model(w, x)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return outputs
 
 
 def drawn(builder: Builder, shape: tuple[int, int, int], n_classes: int, seed: int) -> nn.Module:

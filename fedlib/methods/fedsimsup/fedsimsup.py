@@ -10,8 +10,7 @@ from torch import Tensor
 from fedlib.algorithm import Algorithm, algorithm
 from fedlib.checks import at_least, check_choice, check_count, check_kind
 from fedlib.methods.fedsimsup.supervisors import SUPERVISORS
-from fedlib.models import Assignment
-from fedlib.models.ensemble import Ensemble
+from fedlib.models import Assignment, Ensemble
 from fedlib.stack import Params, PerArchitecture, copies, take, tree_map
 from fedlib.streams import generator
 from fedlib.training import cross_entropy, train

@@ -12,7 +12,7 @@ from fedlib.methods.fedkemf import divergence
 from fedlib.methods.pfedhr.public import after_training, alike, public_training
 from fedlib.methods.pfedhr.reassemble import Network, reassemble
 from fedlib.methods.pfedhr.record import NOTHING, appended, record
-from fedlib.models.mixture import deal, initial
+from fedlib.models import deal, initial
 from fedlib.stack import Params, PerArchitecture, client_mean, n_bytes, repeat, row
 from fedlib.streams import generator
 from fedlib.training import train, write_logits
