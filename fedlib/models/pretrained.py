@@ -40,8 +40,8 @@ def pretrained(model: Models, weights: Mapping[str, Tensor] | str | os.PathLike[
         True
     """
 
-    def stays_random(name: str) -> bool:
-        return bool(fresh) and name.startswith(fresh)
+    def is_given(name: str) -> bool:
+        return not (fresh and name.startswith(fresh)) and not name.endswith("num_batches_tracked")
 
     known = architectures(model)
     if len(known) != 1:
@@ -53,20 +53,19 @@ def pretrained(model: Models, weights: Mapping[str, Tensor] | str | os.PathLike[
         if not Path(weights).is_file():
             raise ValueError(f"weights={str(weights)!r} is not a file.")
         weights = load_file(Path(weights))
-    kept = {name: t.detach().cpu().clone() for name, t in weights.items() if not stays_random(name)}
+    kept = {name: t.detach().cpu().clone() for name, t in weights.items() if is_given(name)}
 
     def build_pretrained(shape: tuple[int, int, int], n_classes: int) -> nn.Module:
         net = plain.build(shape, n_classes)
-        own = {name: t for name, t in net.state_dict().items() if not name.endswith("num_batches_tracked")}
-        wanted = {name: tuple(t.shape) for name, t in own.items() if not stays_random(name)}
-        shapes = {name: tuple(t.shape) for name, t in kept.items() if not name.endswith("num_batches_tracked")}
+        wanted = {name: tuple(t.shape) for name, t in net.state_dict().items() if is_given(name)}
+        shapes = {name: tuple(t.shape) for name, t in kept.items()}
         if shapes != wanted:
             wrong = min(name for name in {*shapes, *wanted} if shapes.get(name) != wanted.get(name))
             raise ValueError(
                 f"model={plain.name!r} cannot begin with these weights; {wrong!r} has the shape {shapes.get(wrong)}, "
                 f"and the model needs {wanted.get(wrong)} (None: missing; `fresh` names weights that stay random)."
             )
-        net.load_state_dict({name: kept[name] for name in wanted}, strict=False)
+        net.load_state_dict(kept, strict=False)
         return net
 
     return Architecture(f"{plain.name}_pretrained", build_pretrained, (*plain.made_of, build_pretrained))

@@ -27,10 +27,9 @@ def over_rivals(n: Numbers, item: str, d: str, kind: str, split: str, printed: t
 def labels_help(n: Numbers) -> Iterator[Case]:
     """ph03: with labelled public images pFedHR is better, and so is the mean of the three methods."""
     for d, split in product(DATA, SPLITS):
-        both = [{m: n("table2", m, d, where(kind, split)) for m in (*RIVALS[kind], "pfedhr")} for kind in RIVALS]
-        own, group = ([each["pfedhr"] for each in both], [mean(each.values()) for each in both])
-        yield Case(f"pFedHR, {d} {split}", own[0] - own[1])
-        yield Case(f"means, {d} {split}", group[0] - group[1])
+        has, lacks = ({m: n("table2", m, d, where(kind, split)) for m in (*RIVALS[kind], "pfedhr")} for kind in RIVALS)
+        yield Case(f"pFedHR, {d} {split}", has["pfedhr"] - lacks["pfedhr"])
+        yield Case(f"means, {d} {split}", mean(has.values()) - mean(lacks.values()))
 
 
 def iid_is_easier(n: Numbers) -> Iterator[Case]:
@@ -87,8 +86,7 @@ def on_first(n: Numbers, names: Sequence[str], cases: Callable[[Numbers, str], I
 
 def figure(n: Numbers, item: str, d: str, x: float, split: str, kind: str = "labeled") -> Number:
     """A number of Figs 3 to 6."""
-    key, _ = HYPER.get(item, ("share", ""))
-    return n(item, "pfedhr", d, where(kind, split, **{key: x}))
+    return n(item, "pfedhr", d, where(kind, split, **{HYPER[item][0]: x}))
 
 
 def higher(n: Numbers, d: str, item: str, *pairs: tuple[float, float]) -> Iterator[Case]:
