@@ -16,7 +16,7 @@ from fedlib.training import class_features, cross_entropy, train
 from fedlib.training.batches import to_device
 
 optimize = Late("scipy.optimize")
-SMALLEST = 1e-3  # nonzero weight in a combination of classifiers
+SMALLEST = 1e-3  # smaller weights of classifiers become 0
 
 
 class State(NamedTuple):
@@ -39,17 +39,13 @@ def simplex_minimum(q: np.ndarray) -> np.ndarray:
 
 
 def head_weights(h: Tensor, variance: Tensor) -> Tensor:
-    """Combination weights of the classifiers for each client i: argmin_a sum_j a_j^2 V_j + ||h_i - sum_j a_j h_j||^2.
-
-    The minimum is over the simplex. Weights below 1e-3 become 0; where the solver fails, a client keeps its own
-    classifier. The problems are solved on the host, so this waits for the device.
-    """
+    """Weights of the classifiers on the simplex for client i: argmin_a sum_j a_j^2 V_j + ||h_i - sum_j a_j h_j||^2."""
     # h_ic = p_ic mu_ic [k, n_classes, p], variance V [k] -> a row for each client, [k, k]
     flat = h.flatten(1).double()
     flat = flat - flat.mean(0)
-    known = torch.cat([flat @ flat.T, variance.double()[:, None]], 1).cpu().numpy()
+    known = torch.cat([flat @ flat.T, variance.double()[:, None]], 1).cpu().numpy()  # waits for the device
     gram, v = known[:, :-1], known[:, -1].clip(0)
-    weights = np.eye(len(v))
+    weights = np.eye(len(v))  # where the solver fails, a client keeps its own classifier
     for i in range(len(v)):
         try:
             a = simplex_minimum(gram[i, i] - gram[i] - gram[i][:, None] + gram + np.diag(v))

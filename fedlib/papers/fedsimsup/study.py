@@ -2,13 +2,11 @@
 
 from functools import partial
 
-from fedlib.papers.fedsimsup import accuracy, controls, networks, similarities
-from fedlib.papers.fedsimsup.sizes import PROFILES
+from fedlib.papers.fedsimsup import accuracy, controls, networks, similarities, sizes
 from fedlib.report.sentences import best_of_all, gaps_to_best, points_ahead
 from fedlib.studies.item import Answer, items_in
 
-__all__ = ["ITEMS", "PROFILES"]
-ITEMS = items_in(similarities, networks, accuracy, controls)
+ITEMS, PROFILES = items_in(similarities, networks, accuracy, controls), sizes.PROFILES
 
 
 def answer(study):

@@ -126,8 +126,7 @@ def of_choices(name: str, *rows: Row) -> float:
     if "branches_used" not in kept:
         return np.nan
     used = kept["branches_used"]
-    more = {"mean_branches": [np.mean(used)], "all_apart": [used[-1] == 5]}
-    return float((more.get(name) or kept[name])[-1])
+    return float({**kept, "mean_branches": [np.mean(used)], "all_apart": [used[-1] == 5]}[name][-1])
 
 
 @fig3.shows

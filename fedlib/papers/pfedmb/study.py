@@ -1,13 +1,11 @@
 """pFedMB (Mori et al., IJCNN 2023): its tables and figures."""
 
-from fedlib.papers.pfedmb import accuracy, controls, costs, mixture_weights
-from fedlib.papers.pfedmb.sizes import PROFILES
+from fedlib.papers.pfedmb import accuracy, controls, costs, mixture_weights, sizes
 from fedlib.report.sentences import gap_to_best, who_leads
 from fedlib.report.style import label
 from fedlib.studies.item import Answer, enough, items_in
 
-__all__ = ["ITEMS", "PROFILES"]
-ITEMS = items_in(mixture_weights, accuracy, controls, costs)
+ITEMS, PROFILES = items_in(mixture_weights, accuracy, controls, costs), sizes.PROFILES
 
 
 def answer(study):

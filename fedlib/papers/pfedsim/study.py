@@ -1,13 +1,11 @@
 """pFedSim (Tan et al., 2023): its tables and figures."""
 
-from fedlib.papers.pfedsim import accuracy, facts, similarities
-from fedlib.papers.pfedsim.sizes import PROFILES
+from fedlib.papers.pfedsim import accuracy, facts, similarities, sizes
 from fedlib.report.panels import in_words
 from fedlib.report.sentences import best_of_all, gaps_in_words, gaps_to_best, points_ahead
 from fedlib.studies.item import Answer, items_in
 
-__all__ = ["ITEMS", "PROFILES"]
-ITEMS = items_in(similarities, accuracy, facts)
+ITEMS, PROFILES = items_in(similarities, accuracy, facts), sizes.PROFILES
 
 
 def answer(study):
