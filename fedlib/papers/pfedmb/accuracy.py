@@ -11,7 +11,6 @@ from matplotlib.figure import Figure
 from fedlib.papers.pfedmb.measure import accuracy, best, best_rows, chosen, reported_curve, rounds_to
 from fedlib.papers.pfedmb.sizes import FIG5, PAIRED, PAIRS, B, Column, Sizes, columns, tried, tried_on_pairs
 from fedlib.report.panels import line_panels, method_panels
-from fedlib.report.paper import reported
 from fedlib.report.sentences import trend, who_leads
 from fedlib.report.style import GREY, label, method_style
 from fedlib.studies.item import Cell, item
@@ -99,7 +98,7 @@ def branches_of_best(*rows: Row) -> float:
 
 @table3.says
 def _(study):
-    printed = reported("pfedmb").query("item == 'table3'").set_index([*COLUMN])["mean"]
+    printed = study.printed.query("item == 'table3'").set_index([*COLUMN])["mean"]
     groups = study.numbers("table3").groupby([*COLUMN], sort=False)["value"]
     words = [f"{place(*key)}: {', '.join(map('{:.0f}'.format, seeds))} ({printed[key]:.0f})" for key, seeds in groups]
     return f"Best number of branches by seed (printed): {'; '.join(words)}."

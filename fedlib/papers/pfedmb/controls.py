@@ -17,7 +17,6 @@ from fedlib.papers.pfedmb.accuracy import AT, along, chance, place
 from fedlib.papers.pfedmb.measure import accuracy, choices, chosen, scores
 from fedlib.papers.pfedmb.sizes import PAIRED, PAIRS, SIGMAS, B, controlled, paired, run
 from fedlib.report.panels import line_panels, method_panels
-from fedlib.report.paper import reported
 from fedlib.report.sentences import against_seeds, extremes, nearest_kind, points_ahead, trend
 from fedlib.report.style import ORANGE, label, method_style
 from fedlib.studies.item import Cell, item
@@ -180,7 +179,7 @@ def pull(sizes):
 
 @pull.shows
 def _(study):
-    known = reported("pfedmb").query("item == 'table2' and method == 'fedamp'").set_index("setting")["mean"]
+    known = study.printed.query("item == 'table2' and method == 'fedamp'").set_index("setting")["mean"]
     frame = along(study, "lam", "pull").assign(paper=lambda frame: frame["at"].map(known))
     yield nearest_kind(frame.assign(kind=frame["lam"].map("λ = {:g}".format)), ["at"])
     text = {"printed": "paper", "xlabel": "strength λ of the regularisation", "look": method_style}

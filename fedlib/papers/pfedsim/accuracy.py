@@ -77,10 +77,9 @@ def _(study):
         best = f"the best of {len(mean)} shares ({mean.idxmax():g}) has an accuracy of {mean.max():.1f} %"
         texts.append(f"On {place}, {', '.join(filter(None, [best, ' and '.join(losses)]))}.")
     yield " ".join(texts)
-    printed = study.table("table6").dropna(subset="paper")  # of the same data and label skew
-    printed = printed.join(printed["setting"].str.extract("dir=(?P<dir>.*);rho=(?P<rho>.*)"))
-    printed = printed[["dataset", "dir", "rho"]].assign(value=printed["paper"], method="paper", seed=-1)
-    printed = printed.merge(numbers[[*key, "data"]].drop_duplicates(), on=key).astype({"rho": float})
+    printed = study.printed.query("item == 'table6'").assign(value=lambda rows: rows["mean"], method="paper", seed=-1)
+    printed = printed.join(printed["setting"].str.extract("dir=(?P<dir>.*);rho=(?P<rho>.*)")).astype({"rho": float})
+    printed = printed.merge(numbers[[*key, "data"]].drop_duplicates(), on=key)  # of the same data and label skew
     both = pd.concat([numbers, printed], ignore_index=True)
     names = {"pfedsim": "measured", "paper": "printed"}
     looks = {"pfedsim": {"color": RED, "marker": "*"}, "paper": {"color": GREY, "linestyle": ":", "marker": "x"}}
