@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from torch.func import vmap
 
 import fedlib as fl
-from fedlib.methods.fedcs.aligned import Aligned, Alignment, linear_layer, plugged_in
 from fedlib.methods.fedcs.alignment import (
     closed_form,
     first_whitening,
@@ -28,6 +27,7 @@ from fedlib.methods.fedcs.alignment import (
     whitening_rate,
     whitening_step,
 )
+from fedlib.methods.fedcs.ra_module import Aligned, Alignment, linear_layer, plugged_in
 from fedlib.models import MODELS, build, features
 from fedlib.runs.store import flatten
 from fedlib.stack import for_each

@@ -46,7 +46,7 @@ EDITS = {  # a helper of every kind: file, what stands there, what shall, and wh
     "weights of a plan": ("runs/prepare.py", "t.to(checked.torch_dtype)", "2 * t.to(checked.torch_dtype)", EVERY_RUN),
     "what a setting adds": ("runs/prepare.py", ".dropout, checked.s", ".stragglers, checked.s", EVERY_RUN),
     "history": ("runs/history.py", "100 * correct[part]", "99 * correct[part]", EVERY_RUN),
-    "cached loss": ("methods/fedcs/aligned.py", "*others, tensors = context", "tensors, *others = context", {"fedcs"}),
+    "cached loss": ("methods/fedcs/ra_module.py", "*others, tensors =", "tensors, *others =", {"fedcs"}),
     "cached table": ("models/pooling.py", "return 2 * width * torch", "return 3 * width * torch", POOLED),
     "widths of a model": ("models/m1_to_m4.py", "(10, 64, 50)", "(10, 64, 51)", {"m1", "m1_thin", "fedkemf"}),
     "how thin a model is": ("models/__init__.py", '"m1": 2, "m2"', '"m1": 3, "m2"', {"m1_thin"}),

@@ -1,5 +1,5 @@
 """FedCS (`fedcs.py`) and its helpers."""
 
-from fedlib.methods.fedcs.aligned import Alignment, linear_layer
+from fedlib.methods.fedcs.ra_module import Alignment, linear_layer
 
 __all__ = ["Alignment", "linear_layer"]

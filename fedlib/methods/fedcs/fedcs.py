@@ -6,8 +6,8 @@ import torch
 
 from fedlib.algorithm import Algorithm, State, algorithm, resolve, tuned
 from fedlib.checks import above, at_least, at_most
-from fedlib.methods.fedcs.aligned import Alignment, has_place, linear_layer, plugged_in
 from fedlib.methods.fedcs.alignment import orthonormal, ra_pass
+from fedlib.methods.fedcs.ra_module import Alignment, has_place, linear_layer, plugged_in
 from fedlib.stack import Params, PerArchitecture, Shared, client_mean, row, select, stack
 from fedlib.streams import generator
 from fedlib.training import logits
