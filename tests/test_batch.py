@@ -12,6 +12,7 @@ import zmq.asyncio
 from jupyter_client.session import Session
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from processes import alive, command, start, wait_for
+from refusals import refused
 
 from fedlib.tools import batch
 from fedlib.tools.batch import RunningPython, WatchfulChannel
@@ -170,8 +171,7 @@ def test_notebooks_are_chosen_by_number_paper_or_name(folder):
     first, second = write_notebook(folder, "01_a"), write_notebook(folder, "02_b")
     assert batch.select(folder, []) == [first, second]
     assert batch.select(folder, ["b"]) == batch.select(folder, ["02", "notebooks/02_b.ipynb"]) == [second]
-    with pytest.raises(ValueError, match="holds no notebook"):
-        batch.select(folder / "nowhere", [])
+    refused("holds no notebook", batch.select, folder / "nowhere", [])
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.stem)

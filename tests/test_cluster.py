@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 from processes import free_port, wait_for
+from refusals import refused
 from torch.distributed import FileStore
 
 import fedlib as fl
@@ -175,12 +176,10 @@ def test_an_error_in_a_cell_is_the_error_of_the_sweep(nodes, federation):
 
 def test_shares_of_gpus_that_are_not_there_are_refused(nodes, federation):
     cells = [dict(algorithm="fedavg", federation=federation, **SETTING)]
-    with pytest.raises(ValueError, match=r"gpus=0\.5 is not allowed"):
-        fl.sweep(cells, ray=ADDRESS, gpus=0.5, progress=False)
+    refused(r"gpus=0\.5 is not allowed", fl.sweep, cells, ray=ADDRESS, gpus=0.5, progress=False)
     with pytest.raises(ValueError, match=r"device='cuda' is not allowed with gpus=0"):
         fl.sweep([cells[0] | {"device": "cuda"}], ray=ADDRESS, progress=False)
-    with pytest.raises(ValueError, match=r"gpus=0\.5 is not allowed without a Ray cluster"):
-        fl.sweep(cells, gpus=0.5, progress=False)
+    refused(r"gpus=0\.5 is not allowed without a Ray cluster", fl.sweep, cells, gpus=0.5, progress=False)
 
 
 def test_without_ray_one_sentence_says_how_to_get_it(federation, monkeypatch, run_store):

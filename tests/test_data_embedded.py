@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 import pytest
+from refusals import refused
 
 from fedlib.data import EMBEDDED, glyphs, ink, load, scans
 
@@ -129,8 +130,7 @@ def test_an_embedded_set_is_made_once_and_writes_nothing(tmp_path):
 )
 def test_a_size_that_cannot_be_is_refused(name, options):
     argument, value = next(iter(options.items()))
-    with pytest.raises(ValueError, match=f"{argument}={value} is not allowed"):
-        load(name, **options)
+    refused(f"{argument}={value} is not allowed", load, name, **options)
 
 
 def test_fonts_have_all_characters_and_no_two_of_a_font_look_alike():

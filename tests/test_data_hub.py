@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from archives import encoded, pictures
-from refusals import one_sentence
+from refusals import one_sentence, refused
 
 import fedlib as fl
 
@@ -93,8 +93,7 @@ def test_a_file_in_two_splits_is_refused(tmp_path):
         "---\nconfigs:\n- config_name: default\n  data_files:\n"
         "  - {split: train, path: '*/*/*.png'}\n  - {split: test, path: 'test/*/*.png'}\n---\n"
     )
-    with pytest.raises(ValueError, match=r"has the file .*test.*\.png in two splits; an image may be in one only\."):
-        fl.load(f"hf:{folder}")
+    refused(r"has the file .*test.*\.png in two splits; an image may be in one only\.", fl.load, f"hf:{folder}")
 
 
 def test_a_validation_part_is_one_or_the_test_part_that_is_missing(tmp_path):
@@ -131,8 +130,7 @@ def test_columns_can_be_named(tmp_path):
     who = (datasets.Value("int64"), lambda n: [7 + i % 2 for i in range(n)])
     parts = {"train": grey(6), "test": grey(4, 1)}
     folder = write(tmp_path / "two", parts, image="img", label="fine", coarse=coarse, who=who)
-    with pytest.raises(ValueError, match=r"has 2 columns with the feature ClassLabel; choose one .*: fine, coarse\."):
-        fl.load(f"hf:{folder}")
+    refused(r"has 2 columns with the feature ClassLabel; choose one .*: fine, coarse\.", fl.load, f"hf:{folder}")
     data = fl.load(f"hf:{folder}", label="coarse", image="img", writer="who")
     assert (data.classes, data.domains) == (("x", "y"), ("7", "8"))
     assert data.y.tolist() == data.domain.tolist() == [i % 2 for i in (*range(6), *range(4))]
@@ -176,8 +174,7 @@ def test_another_revision_configuration_or_column_is_another_file(hub, root):
 
 
 def test_a_configuration_is_asked_for_and_a_wrong_one_is_one_sentence(hub):
-    with pytest.raises(ValueError, match=r"^hf:owner/name cannot be read: .*cropped.* not found[^\n]*$"):
-        fl.load("hf:owner/name", config="cropped")
+    refused(r"^hf:owner/name cannot be read: .*cropped.* not found[^\n]*$", fl.load, "hf:owner/name", config="cropped")
     assert hub == [("owner/name", "cropped", None)]
 
 
@@ -234,13 +231,10 @@ WRONG = {
 @pytest.mark.parametrize("what", WRONG)
 def test_what_is_wrong_with_a_repository_is_one_sentence(tmp_path, what):
     make, options, sentence = WRONG[what]
-    with one_sentence(sentence):
-        fl.load(f"hf:{make(tmp_path / 'mine')}", **options)
+    refused(sentence, fl.load, f"hf:{make(tmp_path / 'mine')}", **options)
 
 
 @pytest.mark.parametrize("name", ["hf:", "hf:a/b/c", "hf:a b", "hf:owner/name@", "hf:../../nowhere"])
 def test_a_name_that_is_none_is_refused(name, root):
-    with pytest.raises(ValueError, match="is not allowed; it must be hf:owner/name, hf:owner/name@revision or hf:FOLD"):
-        fl.load(name)
-    with pytest.raises(ValueError, match="is not allowed"):
-        fl.load("hf:owner/name@v1", revision="v2")
+    refused("is not allowed; it must be hf:owner/name, hf:owner/name@revision or hf:FOLD", fl.load, name)
+    refused("is not allowed", fl.load, "hf:owner/name@v1", revision="v2")

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from refusals import refused
 from trees import same_bits
 
 import fedlib as fl
@@ -102,10 +103,7 @@ def test_a_run_that_was_stopped_goes_on_with_the_bits_of_an_uninterrupted_one(ti
 
 def test_without_validation_images_nothing_can_stop(guesses):
     made = replace(federation(LABELS), validation=(), validation_fraction=0.0)
-    with pytest.raises(ValueError, match="patience=3 needs validation images; give federate"):
-        fl.run_early(guesses(), made, **SETTING, patience=3)
-    with pytest.raises(ValueError, match="early stopping needs validation images"):
-        fl.early_stopping(fl.run(guesses(), made, **SETTING), patience=3)
+    refused("patience=3 needs validation images; give federate", fl.run_early, guesses(), made, **SETTING, patience=3)
+    refused("early stopping needs validation images", fl.early_stopping, fl.run(guesses(), made, **SETTING), patience=3)
     for ask in (fl.run_early, lambda *_, **__: fl.early_stopping(fl.run(guesses(), federation(LABELS), **SETTING), 0)):
-        with pytest.raises(ValueError, match="patience=0 is not allowed"):
-            ask(guesses(), federation(LABELS), **SETTING, patience=0)
+        refused("patience=0 is not allowed", ask, guesses(), federation(LABELS), **SETTING, patience=0)

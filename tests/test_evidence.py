@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from conftest import stopped
 from processes import alive, wait_for
+from refusals import refused
 from test_fingerprint import MINE, in_a_file
 
 import fedlib as fl
@@ -183,8 +184,7 @@ def test_a_run_that_fails_is_told_and_the_others_are_done(smoke, tmp_path, monke
         return perform(job, *given)
 
     monkeypatch.setattr(runner, "perform", perform_some)
-    with pytest.raises(ValueError, match="1 of 3 runs have failed"):
-        work_in(tmp_path, [bad, *good])
+    refused("1 of 3 runs have failed", work_in, tmp_path, [bad, *good])
     assert f"{bad.name} has failed: RuntimeError: no weights\n" in capsys.readouterr().out
     assert {*rows.read("pfedsim", tmp_path)} == {(job.task.name, job.seed) for job in good}
 
@@ -245,8 +245,7 @@ def test_a_row_of_a_gpu_is_rechecked_on_a_gpu(smoke, fedper, rechecked, tmp_path
     for gpu, seeds in ((True, [1, 2]), (False, [1])):
         monkeypatch.setattr(torch.cuda, "is_available", lambda gpu=gpu: gpu)
         assert [row.seed for _, row in recheck.older(smoke, tmp_path)] == seeds
-    with pytest.raises(ValueError, match="torch finds no GPU"):
-        trial.trial(fedper, 2, 1, "cuda")
+    refused("torch finds no GPU", trial.trial, fedper, 2, 1, "cuda")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     of_gpu_changed = rechecked(lambda today, wanted: {one: today and one[2] == "cuda" for one in wanted})
     assert of_gpu_changed[:2] == (1, 1)
@@ -267,17 +266,14 @@ def test_a_measurement_of_older_code_is_done_anew(smoke, rechecked, tmp_path):
 def test_the_library_of_a_commit_can_be_unpacked(tmp_path):
     recheck.unpack("HEAD", tmp_path)
     assert (tmp_path / "fedlib" / "studies" / "short_runs.py").is_file()
-    with pytest.raises(ValueError, match="commit 0000000 of some rows is not in this clone"):
-        recheck.unpack(40 * "0", tmp_path)
+    refused("commit 0000000 of some rows is not in this clone", recheck.unpack, 40 * "0", tmp_path)
 
 
 def test_a_working_tree_that_differs_is_refused(monkeypatch):
     monkeypatch.setattr(runner, "commit", lambda: "0123+changes")
-    with pytest.raises(ValueError, match="the working tree differs from its commit"):
-        runner.check_clean()
+    refused("the working tree differs from its commit", runner.check_clean)
     monkeypatch.setattr(runner, "commit", lambda: None)
-    with pytest.raises(ValueError, match="run it in a git checkout"):
-        runner.check_clean()
+    refused("run it in a git checkout", runner.check_clean)
 
 
 def test_the_rows_that_are_committed_can_be_read():

@@ -13,6 +13,7 @@ from pathlib import Path
 import cloudpickle
 import pytest
 from processes import start
+from refusals import refused
 
 import fedlib as fl
 from fedlib.fingerprint import each_once, fingerprint
@@ -199,8 +200,7 @@ def test_code_that_has_changed_between_its_import_and_its_first_run_is_refused(n
     """What is in the memory is the old code; its numbers must not get the address of the new one."""
     method = in_a_file(MINE, folder).mine()
     (folder / "my_method.py").write_text(textwrap.dedent(MINE.replace("n * RATE", new)))
-    with pytest.raises(ValueError, match="has changed since weight was imported from it; restart Python"):
-        fl.run(method, federation, **SETTING)
+    refused("has changed since weight was imported from it; restart Python", fl.run, method, federation, **SETTING)
     assert not run_store.exists()
     (folder / "my_method.py").write_text("\n\n# a comment\n" + textwrap.dedent(MINE).replace("Of a client", "Of each"))
     assert fl.run(method, federation, **SETTING).folder.exists()

@@ -10,6 +10,7 @@ import pytest
 import torch
 from archives import pictures
 from phases import phase
+from refusals import refused
 from torchvision.models import resnet18
 from trees import distance
 
@@ -116,8 +117,7 @@ def test_features_are_what_the_layers_answer_on_the_way_to_the_logits():
     z, logits = model.entering("classifier", model.weights, x)
     assert torch.equal(z, seen["hidden"])
     assert torch.equal(logits, seen["last"])
-    with pytest.raises(ValueError, match=r"layers=\['conv9'\] are unknown"):
-        features(model, model.weights, x, {"none": "conv9"})
+    refused(r"layers=\['conv9'\] are unknown", features, model, model.weights, x, {"none": "conv9"})
 
 
 def mobilenetv2(name: str = "mobilenetv2", n_classes: int = 4, seed: int = 0) -> Model:
@@ -195,13 +195,11 @@ def weights_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_pretrained_weights_that_are_not_there_are_asked_for_in_one_sentence(weights_file, tmp_path):
-    with pytest.raises(ValueError, match=r"download it from https://download\.pytorch\.org/models/mobile") as refusal:
-        mobilenetv2("mobilenetv2_pretrained")
+    sentence = refused(r"from https://download\.pytorch\.org/models/mobile", mobilenetv2, "mobilenetv2_pretrained")
     cached = tmp_path / "torch" / "hub" / "checkpoints" / weights_file.name
-    assert str(refusal.value).endswith(f"put it at {weights_file} or {cached}.")
+    assert sentence.endswith(f"put it at {weights_file} or {cached}.")
     weights_file.write_bytes(b"other")
-    with pytest.raises(ValueError, match=r"7ebf99e0\.pth is not the expected file: its sha256 is d9298a10"):
-        mobilenetv2("mobilenetv2_pretrained")
+    refused(r"7ebf99e0\.pth is not the expected file: its sha256 is d9298a10", mobilenetv2, "mobilenetv2_pretrained")
 
 
 @pytest.mark.parametrize("place", ["data", "torch/hub/checkpoints"])

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from refusals import refused
 
 import fedlib as fl
 from fedlib.algorithm import ALGORITHMS
@@ -84,8 +85,7 @@ def test_the_method_of_the_readme_is_fedavg_when_its_server_goes_all_the_way(fed
     ax = fl.report.plot_curves(curve.assign(method="slow_server"))
     assert ax.get_legend_handles_labels()[1] == ["slow_server"]
     del ALGORITHMS["slow_server"]
-    with pytest.raises(ValueError, match="method='slow_server' is unknown"):
-        fl.report.method_style("slow_server")
+    refused("method='slow_server' is unknown", fl.report.method_style, "slow_server")
     assert all(torch.allclose(whole[name], w, atol=1e-6) for name, w in average.items())
     assert not all(torch.allclose(half[name], w, atol=1e-3) for name, w in average.items())
 

@@ -6,6 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from oracle_reassembly import cka, medoids, search
+from refusals import refused
 from torch import nn
 
 from fedlib.methods.pfedhr.blocks import CONV, FC, decompose, outputs
@@ -68,8 +69,7 @@ def test_networks_that_are_no_sequence_are_refused():
     with pytest.raises(ValueError, match="'mobilenetv2' cannot be cut into blocks; it is not a sequence of layers"):
         decompose(model_of("mobilenetv2"))
     odd = build("odd", lambda s, n: nn.Sequential(nn.Flatten(), nn.LayerNorm(12), nn.Linear(12, n)), (3, 2, 2), 4, 0)
-    with pytest.raises(ValueError, match="model='odd' cannot be cut into blocks; 1 is an unknown LayerNorm"):
-        decompose(odd)
+    refused("model='odd' cannot be cut into blocks; 1 is an unknown LayerNorm", decompose, odd)
 
 
 # Distances and groups

@@ -10,6 +10,7 @@ from pathlib import Path
 import nbformat
 import pandas as pd
 import pytest
+from refusals import refused
 
 import fedlib as fl
 import fedlib.report as report
@@ -51,8 +52,7 @@ def test_reported_gives_a_fresh_frame_each_time():
     frame = report.reported("fedcs")
     frame.loc[:, "mean"] = 0
     assert report.reported("fedcs")["mean"].min() > 0
-    with pytest.raises(ValueError, match="did you mean 'fedcs'"):
-        report.reported("fedc")
+    refused("did you mean 'fedcs'", report.reported, "fedc")
 
 
 @pytest.mark.parametrize("paper", PAPERS)
@@ -63,8 +63,7 @@ def test_every_reading_has_its_number_and_says_what_is_open_where_and_what_is_do
     assert frame["question"].str.contains(PLACE, flags=re.IGNORECASE).all()
     for column in ("question", "choice"):
         assert frame[column].str.fullmatch(r"\S.*\S\.").all()
-    with pytest.raises(ValueError, match="did you mean 'fedcs'"):
-        report.readings("fedc")
+    refused("did you mean 'fedcs'", report.readings, "fedc")
 
 
 @pytest.mark.parametrize("paper", PAPERS)

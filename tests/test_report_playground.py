@@ -14,6 +14,7 @@ import numpy as np
 import PIL.Image
 import pytest
 from matplotlib.figure import Figure
+from refusals import refused
 
 import fedlib as fl
 from fedlib.report.playground import PRESETS, Moment, Playground, Setting, _draw_map, picture, watch
@@ -114,10 +115,8 @@ def test_a_mistake_is_said_in_one_sentence_and_nothing_is_trained():
     widget = Playground((Setting(method="fedper", hyper="rho=2"), Setting()), rounds=1, clients=3, images=90)
     widget.train()
     assert "rho" in widget.status.value
-    with pytest.raises(ValueError, match="must look like"):
-        Setting(hyper="print(1)").algorithm()
-    with pytest.raises(ValueError, match="partition='even' is unknown"):
-        fl.report.playground(partition="even")
+    refused("must look like", Setting(hyper="print(1)").algorithm)
+    refused("partition='even' is unknown", fl.report.playground, partition="even")
     assert Setting(method="pfedsim", hyper="generalization=0.25").algorithm().hyper["generalization"] == 0.25
 
 

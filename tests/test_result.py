@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from refusals import refused
 
 from fedlib.runs.history import History
 from fedlib.runs.result import RunResult
@@ -156,11 +157,9 @@ def test_a_score_is_a_mean_over_samples_or_clients_and_over_evaluations(argument
     ],
 )
 def test_a_score_of_what_is_not_there_is_refused(arguments, sentence):
-    with pytest.raises(ValueError, match=sentence):
-        result("before").score(**arguments)
+    refused(sentence, result("before").score, **arguments)
     if "when" in arguments:
-        with pytest.raises(ValueError, match=sentence):
-            result("before").best_round(**arguments)
+        refused(sentence, result("before").best_round, **arguments)
 
 
 def test_half_a_client_has_no_score():
@@ -179,8 +178,7 @@ def test_weights_of_a_client_that_is_not_there_are_refused(client, mixed):
     models = PerArchitecture(({"w": torch.tensor([0.0, 2.0])}, {"w": torch.tensor([1.0])})) if mixed else stack
     run = replace(result("before"), models=models, architectures=[(None, np.array([0, 2])), (None, np.array([1]))])
     assert [run.weights(own)["w"].item() for own in range(3)] == [0, 1, 2]
-    with pytest.raises(ValueError, match=f"client={client} is not allowed; it must be a whole number, from 0 to 2"):
-        run.weights(client)
+    refused(f"client={client} is not allowed; it must be a whole number, from 0 to 2", run.weights, client)
 
 
 def test_the_best_round_is_the_one_that_validates_best_not_the_one_that_tests_best():
@@ -224,5 +222,4 @@ def test_what_is_written_down_stays_as_it_was_when_the_run_goes_on():
 def test_without_validation_images_there_is_no_best_round():
     run = replace(result("before"), validation=None)
     for ask in (run.best_round, lambda: run.score(part="validation")):
-        with pytest.raises(ValueError, match="has no validation images; give federate"):
-            ask()
+        refused("has no validation images; give federate", ask)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from refusals import refused
 from safetensors.torch import load_file
 
 import fedlib as fl
@@ -140,11 +141,9 @@ def test_the_tasks_of_an_array_share_all_cells(monkeypatch, first, step, count):
 
 def test_an_array_that_does_not_fit_is_refused(monkeypatch):
     task(monkeypatch, ID=7, COUNT=8, MIN=0, STEP=1)
-    with pytest.raises(ValueError, match="an array of 8 tasks is too long for 7 cells; use --array=0-6"):
-        fl.slurm_share(CELLS)
+    refused("an array of 8 tasks is too long for 7 cells; use --array=0-6", fl.slurm_share, CELLS)
     task(monkeypatch, ID=5, COUNT=2, MIN=2)  # --array=2,5
-    with pytest.raises(ValueError, match="task 5 does not fit an array of 2 tasks from 2; use --array=0-1"):
-        fl.slurm_share(CELLS)
+    refused("task 5 does not fit an array of 2 tasks from 2; use --array=0-1", fl.slurm_share, CELLS)
 
 
 def test_the_command_prints_the_script(capfd):
