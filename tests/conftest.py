@@ -11,6 +11,7 @@ os.environ["OMP_NUM_THREADS"] = "1"  # before torch is imported; worker processe
 os.environ["MPLBACKEND"] = "Agg"
 
 import hypothesis
+import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
@@ -53,8 +54,8 @@ def run_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(autouse=True)
 def nothing_is_left() -> Iterator[None]:
-    """Remove the methods and figures of a test after it."""
-    with mock.patch.dict(ALGORITHMS):
+    """Remove the methods, figures and settings of figures of a test after it."""
+    with mock.patch.dict(ALGORITHMS), mpl.rc_context():
         yield
     plt.close("all")
 

@@ -1,15 +1,17 @@
-"""Processes that need not import PyTorch and the library: they are forked from one that has already done so."""
+"""Other processes; some need not import PyTorch and the library, they are forked from one that has already done so."""
 
 import multiprocessing
 import os
 import runpy
 import shutil
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import Any
 
 import cloudpickle
@@ -36,6 +38,22 @@ def command(tell: Callable[[Any], None], module: str, arguments: list[str], log:
         os.dup2(file.fileno(), 2)
     sys.argv = [module, *arguments]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+def python(*arguments: str | Path, cwd: Path | None = None, **variables: Any) -> subprocess.CompletedProcess[str]:
+    """What `python arguments` has printed, with these variables of the environment; it must succeed."""
+    environment = os.environ | {name: str(value) for name, value in variables.items()}
+    command = [sys.executable, *map(str, arguments)]
+    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done
+
+
+def git(folder: Path, *arguments: str) -> str:
+    """What git prints in a folder, whoever its user is."""
+    user = ["-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false"]
+    command = ["git", "-C", str(folder), *user, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 def wait_for(condition: Callable[[], bool]) -> None:

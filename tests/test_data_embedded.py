@@ -1,11 +1,8 @@
 """The embedded data sets: made in memory from scans and fonts, the same every time."""
 
-import os
-import subprocess
-import sys
-
 import numpy as np
 import pytest
+from processes import python
 from refusals import refused
 
 from fedlib.data import EMBEDDED, glyphs, ink, load, scans
@@ -105,9 +102,7 @@ def test_the_same_seed_gives_the_same_images_and_another_seed_others(name):
 
 def test_another_process_with_other_threads_makes_the_same_images():
     made = "load('digits', copies=1).fingerprint, load('characters', writers=10).fingerprint"
-    command = [sys.executable, "-c", f"from fedlib.data import load; print({made})"]
-    threads = {**os.environ, "OMP_NUM_THREADS": "2"}
-    other = subprocess.run(command, env=threads, capture_output=True, text=True, check=True)
+    other = python("-c", f"from fedlib.data import load; print({made})", OMP_NUM_THREADS=2)
     assert tuple(other.stdout.split()) == eval(made)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook, new_output
+from processes import git
 
 from fedlib.tools import diff
 
@@ -65,12 +66,6 @@ def test_what_cannot_be_compared_is_said_in_one_sentence(tmp_path, capsys):
     assert "does not exist" in capsys.readouterr().err
     assert diff.main([str(tmp_path / "a"), str(tmp_path / "b")]) == 2
     assert "only in one: 01_a.ipynb, 02_b.ipynb" in capsys.readouterr().err
-
-
-def git(folder, *arguments):
-    name = ["-c", "user.name=a", "-c", "user.email=a@b.c"]
-    done = subprocess.run(["git", "-C", str(folder), *name, *arguments], capture_output=True, text=True, check=True)
-    return done.stdout
 
 
 @pytest.mark.skipif(os.name != "posix", reason="make needs a POSIX shell")

@@ -3,7 +3,6 @@
 import re
 from pathlib import Path
 
-import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import pytest
@@ -149,13 +148,12 @@ def test_an_item_of_which_nothing_was_measured_has_an_empty_table():
 
 
 def test_the_last_bits_of_a_layout_do_not_change_a_figure(tmp_path):
-    with mpl.rc_context():
-        use_style()
-        for name, more in (("one", 0.0), ("other", 1e-9)):
-            figure, axes = plt.subplots(2, 1, height_ratios=[1, 1 + more])
-            axes[0].plot([1, 2], [3, 4], "o", label="dots")
-            figure.legend(loc="outside upper right")
-            report._save(figure, tmp_path / name)
+    use_style()
+    for name, more in (("one", 0.0), ("other", 1e-9)):
+        figure, axes = plt.subplots(2, 1, height_ratios=[1, 1 + more])
+        axes[0].plot([1, 2], [3, 4], "o", label="dots")
+        figure.legend(loc="outside upper right")
+        report._save(figure, tmp_path / name)
     assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "other.svg").read_bytes()
 
 

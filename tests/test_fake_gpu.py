@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 from methods import FACTORIES, READ_BACK
+from processes import python
 
 from fedlib.engine.convolution import FORMS
 from fedlib.engine.program import RESTS
@@ -37,15 +38,8 @@ def traced(tmp_path_factory) -> dict:
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, HERE / "fake_gpu.c"], check=True)
     places = {"LD_LIBRARY_PATH": folder, "PYTHONPATH": HERE.parent}
     places = {name: f"{path}{os.pathsep}{os.environ.get(name, '')}".rstrip(os.pathsep) for name, path in places.items()}
-    process = subprocess.run(
-        [sys.executable, HERE / "fake_gpu.py", library, folder / "runs"],
-        env=os.environ | places | {"LD_PRELOAD": str(library), "CUDA_VISIBLE_DEVICES": ""},
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-    assert process.returncode == 0, process.stderr
-    found = json.loads(process.stdout)
+    places |= {"LD_PRELOAD": library, "CUDA_VISIBLE_DEVICES": ""}
+    found = json.loads(python(HERE / "fake_gpu.py", library, folder / "runs", **places).stdout)
     if "unusable" in found:
         pytest.skip(f"PyTorch {torch.__version__} does not compute with fake tensors as needed: {found['unusable']}")
     return found

@@ -1,9 +1,6 @@
 """A step's kernels against PyTorch in float64, with odd and unequal sizes; see `test_kernels` for the interpreter."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from phases import Operations, phase
+from processes import python
 from test_kernels import DEVICE, numbers, wave
 from torch import nn
 from torch.func import functional_call, grad, vjp, vmap
@@ -259,12 +257,5 @@ def test_the_faster_form_of_the_rest_is_chosen(slow, chosen, tiny, monkeypatch):
 
 def test_every_kernel_of_a_step_can_be_compiled_for_an_h100():
     here = Path(__file__).parent
-    settings = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    done = subprocess.run(
-        [sys.executable, here / "compile_kernels.py"],
-        env=settings | {"PYTHONPATH": str(here.parent)},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
+    done = python(here / "compile_kernels.py", PYTHONPATH=here.parent, TRITON_INTERPRET=0)
     assert len(set(json.loads(done.stdout))) == 8

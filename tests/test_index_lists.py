@@ -2,12 +2,12 @@
 
 import json
 import pickle
-import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from processes import python
 from refusals import refused
 
 import fedlib as fl
@@ -120,7 +120,7 @@ def test_pickles_are_refused_with_the_way_to_convert_them(tiny, tmp_path):
     arrays = [{"train": np.array(one[:1]), "val": [], "test": one[1:]} for one in LISTS]  # as FL-bench has it
     path.write_bytes(pickle.dumps({"separation": {}, "data_indices": arrays}))
     convert = sentence.partition("trust it, run ")[2].rstrip(".")
-    subprocess.run([sys.executable, "-c", f"import json, pickle; {convert}"], cwd=tmp_path, check=True)
+    python("-c", f"import json, pickle; {convert}", cwd=tmp_path)
     converted = federate(tiny, fl.partition_file(tmp_path / "partition.json"))
     assert converted.fingerprint == federate(tiny, fl.index_lists(LISTS)).fingerprint
 

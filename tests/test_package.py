@@ -18,6 +18,7 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from processes import python
 
 import fedlib as fl
 from fedlib.__main__ import COMMANDS, main
@@ -31,9 +32,7 @@ BUILD = "import sys, hatchling.build as b; print(getattr(b, sys.argv[1])(sys.arg
 
 def build(kind: str, source: Path, folder: Path) -> Path:
     """A wheel or an sdist of the project in `source`, as pip builds it, without the network."""
-    command = [sys.executable, "-c", BUILD, f"build_{kind}", str(folder)]
-    done = subprocess.run(command, cwd=source, capture_output=True, text=True, check=True)
-    return folder / done.stdout.split()[-1]
+    return folder / python("-c", BUILD, f"build_{kind}", folder, cwd=source).stdout.split()[-1]
 
 
 @pytest.fixture(scope="module")
@@ -55,8 +54,7 @@ def wheel(sdist, tmp_path_factory) -> Path:
 def installed(wheel, tmp_path_factory) -> Path:
     """An empty folder into which pip has installed the wheel, without its dependencies."""
     folder = tmp_path_factory.mktemp("installed")
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--target", str(folder)]
-    subprocess.run([*pip, str(wheel)], check=True, capture_output=True)
+    python("-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--target", folder, wheel)
     return folder
 
 
@@ -122,9 +120,9 @@ def clean(wheel, tmp_path_factory) -> Path:
             link = packages / file.parts[0]
             if file.parts[0] not in ("..", "__pycache__") and not link.exists():
                 link.symlink_to(Path(metadata.distribution(name).locate_file(file.parts[0])))
-    pip = [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python")]
-    subprocess.run([*pip, "install", "--quiet", "--no-index", "--no-deps", str(wheel)], check=True)
-    subprocess.run([*pip, "check"], check=True)
+    pip = "-m", "pip", "--python", folder / "bin" / "python"
+    python(*pip, "install", "--quiet", "--no-index", "--no-deps", wheel)
+    python(*pip, "check")
     return folder / "bin"
 
 
@@ -274,4 +272,4 @@ def test_zenodo_is_told_what_the_citation_says():
 def test_every_study_can_be_made_where_there_is_no_module_resource():
     """As on Windows."""
     code = "import sys; sys.modules['resource'] = None; import fedlib as fl; [fl.study(p) for p in fl.report.PAPERS]"
-    subprocess.run([sys.executable, "-c", code], check=True)
+    python("-c", code)

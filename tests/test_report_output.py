@@ -2,7 +2,6 @@
 
 import json
 import re
-import subprocess
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
@@ -10,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from bs4 import BeautifulSoup
+from processes import git
 from refusals import refused
 
 import fedlib as fl
@@ -26,14 +26,7 @@ from fedlib.studies.tasks import Probe
 
 @pytest.fixture(autouse=True)
 def _own_style():
-    with mpl.rc_context():
-        report.use_style()
-        yield
-
-
-def git(folder, *arguments):
-    identity = ["-c", "user.name=n", "-c", "user.email=e@example.org", "-c", "commit.gpgsign=false"]
-    subprocess.run(["git", "-C", folder, *identity, *arguments], check=True, capture_output=True)
+    report.use_style()
 
 
 def test_the_folder_appears_with_the_first_file_and_a_wrong_name_is_refused(tmp_path):

@@ -17,9 +17,7 @@ from fedlib.report.style import PALETTE
 
 @pytest.fixture(autouse=True)
 def _own_style():
-    with mpl.rc_context():
-        report.use_style()
-        yield
+    report.use_style()
 
 
 def test_no_two_methods_look_alike_and_all_use_the_palette():

@@ -3,8 +3,6 @@
 import json
 import os
 import re
-import subprocess
-import sys
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +13,7 @@ import pandas as pd
 import pytest
 from bs4 import BeautifulSoup
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
-from processes import BROWSER
+from processes import BROWSER, python
 
 import fedlib as fl
 from fedlib.report import PAPERS, format_pm
@@ -69,10 +67,8 @@ def site(tmp_path_factory) -> Path:
     """The site, built by its command with warnings as errors."""
     folder = tmp_path_factory.mktemp("figures")
     executed(folder)
-    command = [sys.executable, "-m", "fedlib.tools.site", "build", "--figures", str(folder)]
-    own = os.environ | {"PYTHONPATH": PATH, "GITHUB_REPOSITORY": "owner/name"}
-    done = subprocess.run(command, capture_output=True, text=True, env=own, cwd=folder)
-    assert (done.returncode, done.stderr) == (0, "")
+    command = "-m", "fedlib.tools.site", "build", "--figures", folder
+    assert python(*command, cwd=folder, PYTHONPATH=PATH, GITHUB_REPOSITORY="owner/name").stderr == ""
     assert sorted(path.name for path in folder.iterdir()) == ["quick", "site"]  # nothing is left over
     return folder / "site"
 
@@ -433,9 +429,7 @@ def test_a_warning_of_sphinx_stops_the_build(tmp_path):
     (tmp_path / "source" / "index.md").write_text("# A\n\n```{nonsense}\n```\n")
     code = "from pathlib import Path; from fedlib.tools.site.build import sphinx; "
     code += "print(sphinx(Path('source'), Path('html'), Path('doctrees')))"
-    own = os.environ | {"PYTHONPATH": PATH}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, env=own)
-    assert "Unknown directive type: 'nonsense'" in done.stdout
+    assert "Unknown directive type: 'nonsense'" in python("-c", code, cwd=tmp_path, PYTHONPATH=PATH).stdout
 
 
 @pytest.mark.skipif(BROWSER is None, reason="no chromium and no google-chrome here")

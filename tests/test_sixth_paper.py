@@ -1,14 +1,12 @@
 """A sixth paper is only a folder and a notebook: tested with an invented one."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pandas as pd
 import pytest
+from processes import python
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parent.parent
@@ -24,10 +22,8 @@ def figures(tmp_path_factory):
         shutil.copytree(ROOT / name, folder / name)  # with what Python has compiled of it
     shutil.copytree(INVENTED / "papers", folder / "fedlib" / "papers", dirs_exist_ok=True)
     shutil.copytree(INVENTED / "notebooks", folder / "notebooks")
-    command = [sys.executable, "-m", "fedlib.tools.batch", "--profile", "smoke", "--notebook", "06", "--jobs", "1"]
-    environment = os.environ | {"PYTHONPATH": str(folder), "FEDLIB_RUNS": str(folder / "runs")}
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
+    command = "-m", "fedlib.tools.batch", "--profile", "smoke", "--notebook", "06", "--jobs", "1"
+    python(*command, cwd=folder, PYTHONPATH=folder, FEDLIB_RUNS=folder / "runs")
     return folder / "figures"
 
 

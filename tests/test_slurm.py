@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from processes import python
 from refusals import refused
 from safetensors.torch import load_file
 
@@ -106,9 +107,8 @@ def test_a_task_that_was_killed_goes_on_from_its_checkpoint_to_the_same_bits(fol
     assert first[-1] <= again[0] <= first[-1] + 1  # with a checkpoint after every round, one round is lost at most
     assert again[0] > 0
 
-    command = [sys.executable, "sweep.py", "runs", "other"]  # outside of an array: read all cells, and run all anew
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
-    assert done.stdout == 2 * "[[0, 9], [1, 9]]\n", done.stderr
+    done = python("sweep.py", "runs", "other", cwd=folder)  # outside of an array: read all cells, and run all anew
+    assert done.stdout == 2 * "[[0, 9], [1, 9]]\n"
     assert written(folder, 1) == [*first, *again]
     there, here = (sorted((folder / store).glob("slow_average-*")) for store in ("runs", "other"))
     assert [run.name for run in there] == [run.name for run in here]

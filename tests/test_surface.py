@@ -5,11 +5,10 @@ import importlib
 import json
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from processes import python
 
 import fedlib as fl
 from fedlib.models import MODELS, build
@@ -94,5 +93,4 @@ def test_a_method_in_one_file_is_found_everywhere(tmp_path):
     for name in ("fedlib", "figures/reference", "tests"):
         shutil.copytree(ROOT / name, tmp_path / name)  # with what Python has compiled of it
     (tmp_path / "fedlib/methods/twice.py").write_text(ONE_FILE)
-    done = subprocess.run([sys.executable, "-c", FOUND_IN], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    python("-c", FOUND_IN, cwd=tmp_path)
