@@ -27,9 +27,6 @@ def cohort_of(federation: fl.Federation, t: int, backend: str = "loop", method="
     return Session(prepare(method, federation, **EXACT | setting, backend=backend)).cohort(t)
 
 
-# What the library has for them
-
-
 def test_draws_differ_between_the_clients_and_the_trainings_of_a_round(federation):
     def draws(rng, client, steps):
         return {"z": rng.standard_normal((steps, 4))}
@@ -70,16 +67,10 @@ def test_feddyn_at_alpha_0_is_the_limit_of_small_ones(federation):
     assert close(zero.w, small.w, 1e-6)
 
 
-# f-FedAP
-
-
 def test_the_weights_of_fedap_where_nobody_is_nearer():
     twins = neighbour_weights(torch.zeros(3, 3, dtype=torch.float64), 0.5)  # clients with equal statistics
     assert torch.allclose(twins, torch.full((3, 3), 0.25, dtype=torch.float64).fill_diagonal_(0.5))
     assert neighbour_weights(torch.zeros(1, 1), 0.5).item() == 1
-
-
-# Methods that begin with a warm-up
 
 
 @pytest.mark.parametrize("rho", [0.58, 0.59])

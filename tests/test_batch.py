@@ -185,9 +185,6 @@ def test_a_notebook_source_is_clean(source):
         assert batch.make_job(source, profile, Path("figures")).parameters["profile"] == profile
 
 
-# -- the kernel -----------------------------------------------------------------------------------------------------
-
-
 async def reply_after_a_swallowed_announcement(channel_class: type) -> dict:
     """The reply that a waiting channel gets although another look at its socket has taken the wake-up signal."""
     context, session = zmq.asyncio.Context(), Session(key=b"")

@@ -16,8 +16,6 @@ from fedlib.models import MODELS, build
 from fedlib.runs.prepare import prepare
 from fedlib.training.evaluation import Evaluation, class_features
 
-# Supervisors, and two networks as one
-
 
 def test_a_block_of_the_transformer_is_that_of_pytorch():
     net = SUPERVISORS["small_vit"]((3, 8, 8), 10).double().eval()
@@ -49,9 +47,6 @@ def test_a_sibling_is_drawn_from_the_same_seed_but_independently():
     assert not torch.isin(kernels, theta.weights["conv1.0.weight"]).any()
 
 
-# The equations of FedSimSup
-
-
 def test_mixed_supervisors_are_drawn_anew_for_every_seed(federation):
     method = fl.fedsimsup("mixed")
     models = [prepare(method, federation, rounds=1, seed=seed).model for seed in (0, 1)]
@@ -64,9 +59,6 @@ def test_a_client_like_none_of_the_participants_keeps_its_model():
     similarity = torch.tensor([[0.0, 0.0, 0.0, 0.0], [0.0, 1.0, 0.0, 0.0]])
     pulled = pull({"w": theta}, {"w": uploads}, similarity, torch.tensor([0.3, 0.0]))["w"]
     assert torch.equal(pulled, torch.stack([theta[0], uploads[1]]))
-
-
-# Features, and FedProto
 
 
 def test_the_means_of_features_are_the_same_all_at_once(federation, monkeypatch):
@@ -86,9 +78,6 @@ def test_nobody_is_pulled_in_a_first_round_without_prototypes(federation):
     pac, rep = fl.fedpac(lam=9, head_epochs=0), fl.fedrep(body_epochs=2)
     a, b = (fl.run(method, federation, **once).state.w for method in (pac, rep))
     assert same_bits(a, b)
-
-
-# FedPAC
 
 
 def test_the_weights_of_fedpac_in_the_limits():

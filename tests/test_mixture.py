@@ -22,9 +22,6 @@ from fedlib.training.losses import cross_entropy
 SETTING = dict(rounds=2, join_ratio=0.5, local_epochs=2, batch_size=8, lr=0.05, progress=False)
 
 
-# Public images
-
-
 def test_public_images_are_the_same_share_of_every_class_and_nobodys(tiny):
     alone, shown = (fl.federate(tiny, fl.iid(), 4, test_fraction=0.25, public=share) for share in (0.0, 0.2))
     assert alone.public is None
@@ -69,9 +66,6 @@ def test_on_public_the_clients_have_the_public_images(federation):
     assert cohort.class_counts.tolist() == [[10, 2, 0, 0]] * cohort.size
 
 
-# Adam, and the places of samples
-
-
 def seen_twice(w, batch, table):
     """A loss that looks its samples up by their place."""
     return cross_entropy(w, batch) + (table["y"][batch.index] - batch.y).abs().sum() + batch.split(2)[1].index.sum()
@@ -89,9 +83,6 @@ def test_a_batch_says_which_samples_it_holds(backend, federation):
     torch.testing.assert_close(seen - cohort.losses[0], expected, rtol=1e-5, atol=1e-3)
 
 
-# M1 to M4
-
-
 @pytest.mark.parametrize("name", THIN)
 def test_the_thin_forms_of_m1_to_m4_have_the_same_layers(name):
     model, thin = (build(name, MODELS[n], (3, 32, 32), 10, seed=0) for n in (name, f"{name}_thin"))
@@ -101,9 +92,6 @@ def test_the_thin_forms_of_m1_to_m4_have_the_same_layers(name):
     for n, t in thin.weights.items():
         width = [-(-size // THIN[name]) for size in model.weights[n].shape[:1]]
         assert n in model.classifier or list(t.shape[:1]) == width
-
-
-# Mixtures
 
 
 def test_mixtures_are_refused_where_they_make_no_sense(federation):

@@ -20,20 +20,11 @@ def normal(*shape, seed=0):
     return torch.from_numpy(np.random.default_rng(seed).normal(size=shape))
 
 
-# Branches
-
-
 def test_eq_5_with_one_hot_alphas_is_the_mean_of_each_cluster_and_a_branch_without_weight_stays():
     w, before, chosen = normal(4, 3, 5), normal(3, 5, seed=1), F.one_hot(torch.tensor([2, 0, 2, 0]), 3).double()
     [mean] = branch_mean({"a": w}, {SHARED: chosen}, torch.tensor([3.0, 1.0, 4.0, 1.0]), {"a": before}).values()
     expected = (w[1, 0] + w[3, 0]) / 2, before[1], (3 * w[0, 2] + 4 * w[2, 2]) / 7
     assert torch.allclose(mean, torch.stack(expected))
-
-
-# FedAMP
-
-
-# Federations
 
 
 @pytest.fixture(scope="module")

@@ -55,9 +55,6 @@ def test_the_rounds_are_what_these_tests_are_about():
     assert set(np.concatenate(sampled).tolist()) == set(range(6))
 
 
-# All methods
-
-
 def test_the_backends_agree_and_a_round_that_nobody_answers_changes_nothing(method, run):
     loop, stacked = (run(method, backend=backend) for backend in BACKENDS)
     # With a single upload FedKEMF distils a network from itself: Adam makes steps of rounding errors.
@@ -85,9 +82,6 @@ def test_who_never_answers_has_no_influence_and_keeps_its_state(method, run, fed
     assert all(same_bits(plain.weights(i), changed.weights(i)) for i in same)
     third = fl.run(method, shuffled(federation, federation.train[HEARD[0]]), **HARSH, store=tmp_path)
     assert not same_bits(plain.weights(HEARD[0]), third.weights(HEARD[0]))
-
-
-# Whole runs, once more
 
 
 class Unreliable(Oracle):
@@ -127,9 +121,6 @@ def test_the_oracles_of_methods_hold_for_those_who_answer_and_what_they_have_don
     monkeypatch.setattr(test_oracles_shared, "Oracle", Unreliable)
     name, *arguments = which
     getattr(test_oracles_shared, f"test_{name}")(*arguments)
-
-
-# Bytes
 
 
 @pytest.mark.parametrize("statistics", ["shared", "local"])
@@ -172,9 +163,6 @@ def test_what_the_server_sends_is_found_out_without_a_trace(federation):
     assert torch.allclose(state.w["classifier.bias"] - plan.model.weights["classifier.bias"], torch.tensor(4.0))
 
 
-# Draws
-
-
 def test_the_steps_of_a_straggler_draw_what_they_draw_without_it(federation):
     """FedGen's loss draws random numbers for each step."""
 
@@ -195,9 +183,6 @@ def test_the_steps_of_a_straggler_draw_what_they_draw_without_it(federation):
     assert min(share) < 1
     for part, a, b in zip(share, cut.draws, whole.draws, strict=True):
         assert all(torch.equal(t, b[what][: math.ceil(part * len(b[what]))]) for what, t in a.items())
-
-
-# Addresses
 
 
 def test_the_code_that_makes_a_run_unreliable_is_in_its_address_only(federation):
