@@ -109,9 +109,7 @@ def without_progress(setting: dict) -> dict:
 
 def test_stacked_equals_loop_after_a_round_in_float32(method, plain):
     """Over a run in float64: `test_unreliable`."""
-    loop, stacked = (
-        plain(method, **SHORT | ({} if backend == "loop" else {"backend": backend})) for backend in ("loop", "stacked")
-    )
+    loop, stacked = (plain(method, **SHORT, backend=backend) for backend in ("loop", "stacked"))
     assert [own.config["backend"] for own in (loop, stacked)] == ["loop", "stacked"]
     assert loop.folder != stacked.folder
     assert distance(loop.models, stacked.models) < 1e-5
@@ -170,10 +168,7 @@ def test_bytes_are_what_the_tensors_weigh(federation, plain):
         "fedgen": ([3 * whole] + 3 * [3 * (whole + generator)], 4 * [3 * (whole + 4)]),
         # M = 5, but only 3 took part in the last round
         "fedfomo": ([3 * whole] + 3 * [3 * (1 + 3) * whole], [3 * whole] + 3 * [3 * (whole + 3)]),
-        "fedap": (
-            [3 * rest, 3 * rest, (6 + 3) * rest, 3 * rest],
-            [3 * rest, 3 * rest, 3 * rest + 6 * statistics, 3 * rest],
-        ),
+        "fedap": ([3 * rest] * 2 + [(6 + 3) * rest, 3 * rest], [3 * rest] * 2 + [3 * rest + 6 * statistics, 3 * rest]),
         "pfedmb": (4 * [3 * branches], 4 * [3 * (branches + 5 * layers)]),
         "ifca": (4 * [3 * 3 * whole], 4 * [3 * whole]),
         "fedsimsup": (4 * [3 * whole], [3 * whole + 6 * 4] + 3 * [3 * whole]),  # label counts of all clients, once

@@ -246,18 +246,12 @@ def test_grey_images_get_one_channel_and_writers_become_domains(tmp_path):
         ({"x_train": pictures(6, 5, 4, 3) / 255.0}, "x_train and x_test have values from 0 to"),  # of two kinds
         ({"x_train": np.full((6, 5, 4, 3), np.nan)}, "x_train and x_test have values from nan to nan"),
         ({"x_train": pictures(6, 5, 4, 3).astype(np.uint16) * 257}, "so save (x // 257).astype('uint8')"),
-        (
-            {"x_train": pictures(6, 5, 4, 3) % 2 * 1, "x_test": np.ones((3, 5, 4, 3), int)},
-            "so save (255 * x).astype('u",
-        ),
+        ({"x_train": pictures(6, 5, 4, 3) % 2 * 1, "x_test": np.ones((3, 5, 4, 3), int)}, "so save (255 * x).astype("),
         ({"x": pictures(6, 5, 4, 3)}, "x and x_train exclude each other; either all arrays have splits or none."),
         ({key: None for key in arrays()} | {"x": pictures(6, 5, 4)}, "y missing; a data"),
         ({"y_train": np.eye(6, 3)}, "(one-hot labels become classes with .argmax(1))"),
         ({"y_train": np.array(["a"] * 6)}, "y is text in one split and numbers in another"),
-        (
-            {"y_train": np.array(["a"] * 6), "y_test": np.array(["b"] * 3), "classes": np.array(["a"])},
-            "the label 'b' is",
-        ),
+        ({"y_train": np.array(["a"] * 6), "y_test": np.array(["b"] * 3), "classes": np.array(["a"])}, "label 'b' is"),
         ({"x_train": pictures(6, 20)}, "x_train is uint8 of shape (6, 20)"),
         ({"x_test": pictures(3, 5, 5, 3)}, "must have one shape"),
         ({"y_train": np.arange(5) % 3}, "y_train has shape (5,), but x_train has 6 images"),

@@ -27,10 +27,7 @@ def root(tmp_path, monkeypatch) -> Path:
 def write(folder: Path, parts: dict[str, np.ndarray], image: str = "image", label: str = "label", **columns) -> Path:
     """A repository: a parquet file for each split, with images as PNG files, classes and further columns."""
     for split, x in parts.items():
-        rows = {
-            image: [{"bytes": encoded(one, "PNG"), "path": None} for one in x],
-            label: [i % 3 for i in range(len(x))],
-        }
+        rows = {image: [{"bytes": encoded(one, "PNG"), "path": None} for one in x], label: np.arange(len(x)) % 3}
         features = {image: datasets.Image(), label: datasets.ClassLabel(names=NAMES)}
         for name, (feature, values) in columns.items():
             rows[name], features[name] = values(len(x)), feature

@@ -655,10 +655,8 @@ def test_each_convolution_has_the_form_that_is_fastest_there_and_one_that_fails_
         return times(layer, form, x, size, graphs, slow if layer.in_channels == 1 else slow | {"patches": 4})
 
     monkeypatch.setattr(backends, "_seconds", seconds)
-    assert backends.fastest_forms(phase(model, tiny, shares, dtype=torch.float32), 2, graphs=True) == [
-        "patches",
-        "grouped",
-    ]
+    forms = backends.fastest_forms(phase(model, tiny, shares, dtype=torch.float32), 2, graphs=True)
+    assert forms == ["patches", "grouped"]
     first, second = dict.fromkeys(entry for entry in entering)
     assert first[1:] == ((8, 1, 16, 16), False, 2)  # images need no gradient
     assert second[1:] == ((8, 6, 6, 6), True, 2)

@@ -65,10 +65,8 @@ def test_maps_are_compared_with_those_of_the_other_network_for_another_image(mon
     nets = [nn.Sequential(nn.Flatten(), nn.Linear(4, 2)) for _ in range(2)]
     own = [{"1.weight": torch.zeros(2, 4), "1.bias": torch.zeros(2)} for _ in range(2)]
     own[0]["1.weight"][0, 0], own[1]["1.bias"][1] = 1, 0.5  # class 0 where the first pixel is seen
-    maps = {0.0: theta, 0.5: s}
-    monkeypatch.setattr(
-        gradcam, "grad_cam", lambda net, x, y: torch.from_numpy(maps[net[1].bias[1].item()]).view(3, 2, 2)
-    )
+    maps = {0.0: torch.from_numpy(theta), 0.5: torch.from_numpy(s)}
+    monkeypatch.setattr(gradcam, "grad_cam", lambda net, x, y: maps[net[1].bias[1].item()].view(3, 2, 2))
     two = SimpleNamespace(networks=[SimpleNamespace(net=net) for net in nets])
     batch = SimpleNamespace(x=torch.ones(3, 1, 2, 2), y=torch.zeros(3, dtype=torch.int64))
     pixels = SimpleNamespace(batch=lambda index, model: batch)

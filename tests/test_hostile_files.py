@@ -83,12 +83,8 @@ def test_an_archive_of_femnist_writes_nothing_but_the_data_set(tmp_path, monkeyp
         for name in ("../all_data/a.json", "../../outside.txt", "/tmp_outside.json"):
             zipped.writestr(name, content)
     assert len(load("femnist", root=root)) == 62
-    assert {path.name for path in tmp_path.rglob("*")} == {
-        "root",
-        "femnist_all_data.zip",
-        "femnist.npz",
-        ".femnist.lock",
-    }
+    written = {path.name for path in tmp_path.rglob("*")}
+    assert written == {"root", "femnist_all_data.zip", "femnist.npz", ".femnist.lock"}
     monkeypatch.setattr(npz, "LARGE", 2**10)
     monkeypatch.setattr(npz, "DENSE", 1)
     with zipfile.ZipFile(root / "femnist_all_data.zip", "w", zipfile.ZIP_DEFLATED) as zipped:

@@ -13,15 +13,12 @@ from refusals import refused
 import fedlib as fl
 
 LISTS = [[7, 0, 3], [1, 2], list(range(100, 140))]
+PARTS = [{"train": one[:1], "val": [], "test": one[1:]} for one in LISTS]
 SETTING = dict(rounds=1, join_ratio=1.0, lr=0.05, progress=False)
-
-
 FILES = {
     "json": lambda file: file.write(json.dumps(LISTS).encode()),
     "json by name": lambda file: file.write(json.dumps({str(i): LISTS[i] for i in (2, 0, 1)}).encode()),
-    "json by part": lambda file: file.write(
-        json.dumps([{"train": one[:1], "val": [], "test": one[1:]} for one in LISTS]).encode()
-    ),
+    "json by part": lambda file: file.write(json.dumps(PARTS).encode()),
     "npz": lambda file: np.savez(file, *map(np.array, LISTS)),
     "npz by name": lambda file: np.savez_compressed(file, **{str(i): np.uint16(one) for i, one in enumerate(LISTS)}),
 }

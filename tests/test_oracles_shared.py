@@ -30,10 +30,8 @@ def test_fedprox():
 def test_fedrep():
     """Collins et al., Algorithm 1: the head's epochs first, then those of the body; the body is averaged."""
     oracle, body_epochs = Oracle(local_epochs=3), 2
-    body, heads = (
-        oracle.weights,
-        dict.fromkeys(range(oracle.n_clients), select(oracle.weights, oracle.model.classifier)),
-    )
+    body = oracle.weights
+    heads = dict.fromkeys(range(oracle.n_clients), select(body, oracle.model.classifier))
     for t in oracle.rounds:
         nets = {i: oracle.net(body | heads[i]) for i in oracle.cohorts[t]}
         for i, net in nets.items():

@@ -203,10 +203,7 @@ REFUSED = {
     ),
     "a tuple in training": (Twice, "in training it returns an object of type tuple, not the logits [batch, 4]."),
     "a state of its own": (Remembers, "its logits change from call to call; it must keep no state but its weights"),
-    "layers that run again": (
-        Again,
-        "its backward pass runs layers again, as torch.utils.checkpoint does, but with other weights.",
-    ),
+    "layers that run again": (Again, "runs layers again, as torch.utils.checkpoint does, but with other weights."),
     "no gradient": (Untrained, "its logits have no gradient, but a run trains all weights."),
     "a lazy layer without images": (
         changed(lambda net: setattr(net[0], "spare", nn.LazyLinear(3))),
@@ -386,17 +383,9 @@ def test_a_classifier_needs_no_bias(method, federation):
 @pytest.mark.parametrize(
     ("method", "model", "sentence"),
     [
-        (
-            fl.fedcs(at="fc3"),
-            Tied,
-            "at='fc3' is not allowed; the layer 'a' of model='Tied' must be a linear layer that",
-        ),
+        (fl.fedcs(at="fc3"), Tied, "at='fc3' is not allowed; the layer 'a' of model='Tied' must be a linear layer"),
         (fl.fedcs(at="fc1"), Attending, "the layer 'tokens' of model='Attending' must be a linear layer that has one"),
-        (
-            fl.fedcs(at="fc2", shifted=True),
-            without_bias,
-            "shifted=True is not allowed; the layer '3' of model='without_",
-        ),
+        (fl.fedcs(at="fc2", shifted=True), without_bias, "shifted=True is not allowed; the layer '3' of model="),
         (fl.pfedhr(), a_layer_twice, "cannot be cut into blocks; some of its layers share weights"),
     ],
     ids=["tied", "many vectors", "no bias", "tied blocks"],

@@ -102,10 +102,8 @@ def test_classes_per_client_gives_each_exactly_so_many_and_shares_owners_evenly(
 
 def test_label_groups_cut_a_shared_class_into_equal_parts():
     shares = deal(fl.label_groups([[0, 1], [1, 2]]), 2, 0)
-    assert [np.bincount(LABELS[own], minlength=6).tolist() for own in shares] == [
-        [100, 50, 0, 0, 0, 0],
-        [0, 50, 100, 0, 0, 0],
-    ]
+    counts = [np.bincount(LABELS[own], minlength=6).tolist() for own in shares]
+    assert counts == [[100, 50, 0, 0, 0, 0], [0, 50, 100, 0, 0, 0]]
 
 
 def test_domains_keep_every_client_in_one_domain_with_equal_sizes():

@@ -57,9 +57,8 @@ def test_noise_is_gaussian_and_every_client_has_its_own():
         assert (np.abs(z) > 2).mean() == pytest.approx(0.0455, abs=0.005)
     assert abs(np.corrcoef(drawn)[0, 1]) < 0.02
     first, second = (fl.run(fl.private("fedavg", 0.4, 3.0), FEDERATION, **setting | {"rounds": n}) for n in (1, 2))
-    start, once, twice = (
-        w["fc1.0.weight"].flatten() for w in (first.model.weights, first.weights(0), second.weights(0))
-    )
+    models = first.model.weights, first.weights(0), second.weights(0)
+    start, once, twice = (w["fc1.0.weight"].flatten() for w in models)
     assert abs(np.corrcoef(once - start, twice - once)[0, 1]) < 0.1  # and every round
 
 

@@ -23,11 +23,9 @@ README, CONTRIBUTING, CHANGELOG = (
     (ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")
 )
 METHODS = (ROOT / "fedlib" / "methods" / "README.md").read_text(encoding="utf-8")
-PAGES = [
-    *sorted((ROOT / "fedlib" / "tools" / "site" / "pages").glob("*.md")),
-    ROOT / "fedlib" / "methods" / "README.md",
-]
-DATA = (ROOT / "fedlib" / "tools" / "site" / "pages" / "data.md").read_text(encoding="utf-8")
+SITE = ROOT / "fedlib" / "tools" / "site" / "pages"
+PAGES = [*sorted(SITE.glob("*.md")), ROOT / "fedlib" / "methods" / "README.md"]
+DATA = (SITE / "data.md").read_text(encoding="utf-8")
 CODE = [
     code
     for text in (README, *(page.read_text(encoding="utf-8") for page in PAGES))

@@ -243,10 +243,8 @@ def test_records_of_rounds_with_more_and_with_fewer_clients_are_read_back():
     rows = []
     for kinds, clients in ((["m2_thin", "m1_thin"], [2, 5]), (["m1_thin", "m2_thin", "m3_thin"], [1, 4, 9])):
         pool, k = pool_of(kinds), len(clients)
-        tried, models = (
-            reassemble(pool, X, 3, most=4, depth=1, stream=(0,)),
-            [model_of("m3_thin"), *map(model_of, kinds[:2])],
-        )
+        tried = reassemble(pool, X, 3, most=4, depth=1, stream=(0,))
+        models = [model_of("m3_thin"), *map(model_of, kinds[:2])]
         similarity = torch.rand(k, 4)[:, : len(tried.candidates)]
         rows.append(record(tried, pool, models, 4, torch.tensor(clients), similarity, [0] * k, torch.rand(k)))
     for order in (rows, rows[::-1]):

@@ -193,10 +193,8 @@ def test_claims_are_written_with_both_verdicts_and_lead_to_their_figures(tmp_pat
 
 
 def test_what_was_learned_is_the_first_sentence_of_an_item_at_full_size_or_else_here(tmp_path, monkeypatch):
-    said = {
-        "paper": {"table3": "Gap 0.5 (red): Fig. 3 has it. More."},
-        "smoke": {"table3": "Other.", "weights": "Here."},
-    }
+    full, here = {"table3": "Gap 0.5 (red): Fig. 3 has it. More."}, {"table3": "Other.", "weights": "Here."}
+    said = {"paper": full, "smoke": here}
     monkeypatch.setattr(Study, "says", lambda self, name: said[self.profile].get(name, ""))
     r, study = report.open("pfedsim", "smoke", tmp_path), fl.study("pfedsim", "smoke")
     page = BeautifulSoup(r.learned(study, table3="A", weights="B", fig1="C").data, "html.parser")

@@ -90,7 +90,7 @@ def test_what_decides_a_reading_is_there(paper):
 
 def named_readings(path: Path, text: str) -> Iterator[tuple[str, str]]:
     """Paper and number of each reading that a text names; the paper is said before it, or by the file's path."""
-    [own] = [paper for paper in PAPERS if paper in path.as_posix()] or [""]
+    [own] = [paper for paper in PAPERS if paper in path.relative_to(ROOT).as_posix()] or [""]
     for said, numbers in NAMED.findall(text):
         yield from ((said.lower() or own, number) for number in re.findall(r"A\d+", numbers))
 
@@ -101,9 +101,7 @@ def test_every_reading_that_code_and_notebooks_name_is_in_the_table_of_its_paper
     texts |= {path: path.read_text(encoding="utf-8") for path in ROOT.glob("tests/*.py") if path != Path(__file__)}
     for path in ROOT.glob("notebooks/*.ipynb"):
         texts[path] = "\n\n".join(cell.source for cell in nbformat.read(path, 4).cells)
-    named = {
-        (path.relative_to(ROOT), *one) for path in texts for one in named_readings(path.relative_to(ROOT), texts[path])
-    }
+    named = {(path.relative_to(ROOT), *one) for path, text in texts.items() for one in named_readings(path, text)}
     there = {(paper, reading) for paper in PAPERS for reading in report.readings(paper)["reading"]}
     assert len(named) > 20
     assert {one for one in named if one[1:] not in there} == set()

@@ -53,11 +53,10 @@ def test_an_exported_model_is_accurate_on_the_same_images_without_fedlib(result,
 
 def test_a_run_begins_with_the_weights_of_a_file(result, tmp_path):
     fl.export(result, 5, tmp_path / "client.safetensors")
-    for weights in (tmp_path / "client.safetensors", result.weights(5)):
+    own = result.weights(5)
+    for weights in (tmp_path / "client.safetensors", own):
         warm = fl.run("local_only", FEDERATION, model=fl.pretrained("lenet5", weights), **SETTING | {"lr": 1e-9})
-        assert all(
-            torch.allclose(warm.weights(0)[name], result.weights(5)[name], atol=1e-6) for name in warm.model.trainable
-        )
+        assert all(torch.allclose(warm.weights(0)[name], own[name], atol=1e-6) for name in warm.model.trainable)
         assert warm.config["model"] == "lenet5_pretrained"
     other = fl.run("local_only", FEDERATION, model=fl.pretrained("lenet5", result.weights(4)), **SETTING | {"lr": 1e-9})
     assert other.folder != warm.folder

@@ -231,9 +231,8 @@ def test_the_differences_of_the_site_are_the_file_and_lead_to_their_controls(sit
     frame = pd.read_csv(FOLDER / "differences.csv")
     page = read(site / "differences.html")
     shown = [[cell.text for cell in row.find_all("td")] for row in page.select("article table tbody tr")]
-    assert [[int(row[1]), int(row[2]), row[3]] for row in shown] == frame[
-        ["measured", "apart", "name"]
-    ].to_numpy().tolist()
+    rows = frame[["measured", "apart", "name"]].to_numpy().tolist()
+    assert [[int(row[1]), int(row[2]), row[3]] for row in shown] == rows
     told = [item.text.partition(": ")[2] for item in page.select("article li")]  # after the names of the tables
     lines = dict.fromkeys(line for says in frame["says"] for line in says.split("\n")[1:])
     assert set(told) == {re.sub(r'(?<=^The control )"(\w+)"', r"\1", line) for line in lines}

@@ -235,11 +235,8 @@ def test_what_the_server_knows_is_a_mean_over_pairs(smoke):
 
 
 def test_who_looks_at_the_data_of_others_is_found_by_a_trial():
-    assert measure.needs(1, "fedavg") == {
-        "models up and down": 2.0,
-        "most models up": 1.0,
-        "looks at data of others": 0,
-    }
+    needs = {"models up and down": 2.0, "most models up": 1.0, "looks at data of others": 0}
+    assert measure.needs(1, "fedavg") == needs
     assert measure.needs(1, "fedfomo")["models up and down"] > 4
 
 
@@ -348,9 +345,7 @@ def test_fig_2_shows_means_over_seeds(paper):
 
 def test_each_panel_of_table_6_has_the_printed_numbers_of_its_own_label_skew(paper):
     at = {"dir=0.1": [71.0, 73.0], "dir=0.5": [60.0, 50.0]}
-    values = {
-        ("pfedsim", f"{alpha};rho={rho}"): accuracy for alpha, accuracy in at.items() for rho in ("0", "0.5", "1")
-    }
+    values = {("pfedsim", f"{alpha};rho={rho}"): own for alpha, own in at.items() for rho in (0, 0.5, 1)}
     axes = with_values(paper, "table6", values).figure("table6").axes
     printed = [81.61, 83.29, 85.89, 86.76, 87.05, 79.05, 24.77], [56.76, 61.73, 65.36, 67.34, 68.09, 64.70, 40.90]
     for ax, alpha, numbers, mean in zip(axes, at, printed, (72.0, 55.0), strict=True):
