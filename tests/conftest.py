@@ -1,5 +1,6 @@
 """Shared fixtures: a separate run store for every test, one thread, and seeded randomness."""
 
+import gc
 import os
 import sys
 from collections.abc import Iterator
@@ -25,6 +26,7 @@ from fedlib.data import Dataset
 sys.modules["rfc3987_syntax"] = None  # jsonschema does without; its import takes more than a second
 os.fsync = lambda handle: None  # no test survives a power failure
 torch.set_num_threads(1)
+gc.set_threshold(100_000)  # with the usual 700 a tenth of all time goes into looking for garbage
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # before triton is imported
 hypothesis.settings.register_profile("fedlib", derandomize=True, database=None, deadline=None)
