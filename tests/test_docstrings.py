@@ -7,9 +7,9 @@ import pytest
 
 import fedlib as fl
 from fedlib import data, models, report, similarity, stack
-from fedlib.models import ensemble, features, mixture
+from fedlib.models import ensemble
 
-MODULES = (fl, data, models, report, similarity, stack, ensemble, features, mixture)
+MODULES = (fl, data, models, report, similarity, stack, ensemble)
 # Methods and builders of models, which all return the same: an `Algorithm`, an `nn.Module`.
 LEFT_OUT = ("fedlib.methods.", "fedlib.models.lenet5.", "fedlib.models.mobilenetv2.")
 
