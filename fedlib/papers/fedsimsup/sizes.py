@@ -55,12 +55,12 @@ class Sizes(NamedTuple):
 
 PEN = Images("digit_styles", domains=("pen",), train=600, stands_for="cifar10")  # dark digits on light paper: easy
 QUICK = Sizes(
-    data={"cifar10": PEN}, dirichlet={"cifar10": (0.1,)}, pathological={"cifar10": (2,)}, rounds={"cifar10": 20},
+    data={"cifar10": PEN}, dirichlet={"cifar10": (0.1,)}, pathological={"cifar10": (2,)}, rounds={"cifar10": 16},
     clients={50: 20}, methods=MAIN, pathological_methods=("fedrep", "fedsimsup"), pathological_rounds=10,
-    mixed_rounds=8, similarity_rounds=20, similarity_every=2, evaluate_every={"cifar10": 2}, supervisor_epochs=1,
+    mixed_rounds=8, similarity_rounds=16, similarity_every=2, evaluate_every={"cifar10": 2}, supervisor_epochs=1,
     theta_epochs=2, join_ratio=0.3, batch_size=10, model="lenet5_plain",
     other_methods=("local_only",),  # with this step size FedSimSup fails in the wide network
-    other_rounds=4, cam_class="3", moves_rounds=20, seeds=3, side_seeds=1,
+    other_rounds=3, cam_class="3", moves_rounds=20, seeds=3, side_seeds=1,
 )  # fmt: skip
 ONE = ("mixed_rounds", "similarity_seeds", "similarity_every", "theta_epochs", "other_rounds", "seeds")
 SMOKE = QUICK._replace(
