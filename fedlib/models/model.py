@@ -1,4 +1,4 @@
-"""Models: an architecture with its initial weights and the names of its entries by use."""
+"""Models: architectures with initial weights and entries by use, their clients, and the outputs of their layers."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
