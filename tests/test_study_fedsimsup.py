@@ -102,6 +102,21 @@ def test_similarities_are_judged_where_class_shares_are_equal(paper):
     assert verdicts(paper, measured(9, 0, 500))["fs07"] == "not tested"
 
 
+def test_similarities_of_unequal_class_shares_leave_no_case_open(paper):
+    def measured(equal):  # 50 clients with 5 of 100 classes each: some classes have two owners, others three
+        for name, classes in {"cifar10": (2, 5), "cifar100": (5, 20)}.items():
+            for n in (50, 100):
+                yield name, f"clients={n};dir=0.1", "distinct", 500
+                for c in classes:
+                    odd = (name, n, c) == ("cifar100", 50, 5)
+                    yield name, f"clients={n};pat={c}", "distinct", 34 if odd else c + 1
+                    yield name, f"clients={n};pat={c}", "equal shares", equal if odd else 1
+
+    unequal, even = (given(*(("similarity", "partition", *value) for value in measured(equal))) for equal in (0, 1))
+    assert verdicts(paper, unequal)["fs07"] == "identity"
+    assert verdicts(paper, even)["fs07"] == "refuted"
+
+
 @pytest.mark.parametrize(
     ("correlation", "other", "verdict"), [(0.05, 0.0, "refuted"), (-0.3, 0.1, "holds"), (0.8, 0.9, "refuted")]
 )

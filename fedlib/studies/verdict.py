@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
+import pandas as pd
 from scipy import stats
 
 from fedlib.report.style import with_labels
@@ -136,8 +137,7 @@ def interval(cases_of_seeds: Sequence[Sequence[Case]]) -> str:
         >>> interval([[Case("cifar10", point(gap))] for gap in (1.0, 2.0, 1.5)])
         '+0.26 to +2.74, mean of 1 comparison, 3 seeds'
     """
-    effects = np.array([[case.effect.value for case in cases] for cases in cases_of_seeds], dtype=float)
-    effects = np.atleast_2d(effects)
+    effects = pd.DataFrame([{case.where: case.effect.value for case in cases} for cases in cases_of_seeds]).to_numpy()
     effects = effects[np.isfinite(effects).any(axis=1)]
     effects = effects[:, np.isfinite(effects).all(axis=0)] if len(effects) > 1 else effects[:, :0]
     n = effects.shape[1]
