@@ -99,7 +99,7 @@ STYLES = ("pen", "pencil", "poster", "painting", "halftone")
 PEN = Images("digit_styles", (("per_style", 900),), ("pen",), few=900)
 FIVE = Images("digit_styles", (("per_style", 400),), STYLES, stands_for="digit5")
 SHIFTED = ("fedavg", "fedavg+ft", "fedavg+bn", "fedrep", "fedalt", "fedcs-fc2")
-FASTER = {"rounds": 20, "local_epochs": 3, "batch_size": 16, "lr": 0.05, "lr_decay_every": 8, "evaluate_every": 4}
+FASTER = {"rounds": 16, "local_epochs": 3, "batch_size": 16, "lr": 0.05, "lr_decay_every": 8, "evaluate_every": 4}
 QUICK = Sizes(
     data={"mnist": PEN._replace(stands_for="mnist"), "cifar10": PEN._replace(stands_for="cifar10"), "digit5": FIVE},
     methods={"mnist": SHIFTED, "cifar10": SHIFTED, "digit5": ("fedavg", "fedavg+bn", "fedalt", "fedcs-fc2")},
