@@ -92,11 +92,9 @@ def _decode(name: str, repository: str, given: dict[str, str]) -> Dataset:
 
 
 def _files(repository: str) -> dict[str, Any]:
-    """File patterns of a folder with split folders, unless its card has patterns: a class may have a split's name."""
-    from huggingface_hub import metadata_load
-
-    folder, card = Path(repository), Path(repository, "README.md")
-    if not folder.is_dir() or (card.exists() and "configs" in (metadata_load(card) or {})):
+    """File patterns by split of a folder with split folders: a class may have the name of a split."""
+    folder = Path(repository)
+    if not folder.is_dir() or (folder / "README.md").exists():
         return {}
     files = {split: f"{split}/**" for split in SPLITS if (folder / split).is_dir()}
     return {"data_files": files} if files else {}
