@@ -10,6 +10,7 @@ from studies import arguments, differences, drawn_and_said, given, official, wit
 
 import fedlib as fl
 from fedlib.report.paper import FOLDER, KEY, PAPERS, PROFILES, reported
+from fedlib.report.sentences import gap_to_best
 from fedlib.studies.claim import Numbers
 from fedlib.studies.differences import first_protocol
 from fedlib.studies.item import Item, Unmeasured, enough, means
@@ -34,6 +35,9 @@ def test_methods_are_compared_over_the_seeds_that_all_of_them_have():
     assert means(numbers, "method", "a", "c").to_dict() == {"a": 4.0, "c": 7.0}  # no seed in common
     with pytest.raises(Unmeasured):
         means(numbers, "method", "a", "d")
+    assert gap_to_best(numbers, "a", "b") == (5.0 - 7.0, "c")  # b is the better of the two; no seed in common
+    assert gap_to_best(numbers, "a", "c") == (7.0 - 5.0, "b")
+    assert gap_to_best(numbers[numbers["method"] != "c"], "a") == (2.0 - 5.0, "b")  # without seed 1, which b lacks
 
 
 def test_every_printed_number_has_a_cell_on_the_papers_data(paper):

@@ -21,7 +21,7 @@ def who_leads(
     """Compare a method with its best rival in each column of a table (`by`): up to three gaps in words, or their range.
 
     Example:
-        >>> frame = pd.DataFrame({"method": ["pfedsim", "fedavg"], "value": [80.0, 81.5], "data": "digits"})
+        >>> frame = pd.DataFrame({"method": ["pfedsim", "fedavg"], "value": [80.0, 81.5], "data": "digits", "seed": 0})
         >>> who_leads(frame, "pfedsim", by=["data"])
         'pFedSim is 1.5 points behind FedAvg, the best other method (digits), with one seed.'
     """
@@ -44,13 +44,22 @@ def who_leads(
     )
 
 
+def over_shared_seeds(numbers: pd.DataFrame, by: str, names: Sequence[str]) -> pd.DataFrame:
+    """The numbers with some names in a column, of the seeds that all these names have, if any."""
+    numbers = numbers[numbers[by].isin(names)]
+    shared = numbers.groupby("seed")[by].transform("nunique") == len(names)
+    return numbers[shared] if shared.any() else numbers
+
+
 def gap_to_best(numbers: pd.DataFrame, *methods: str) -> tuple[float, str]:
-    """The best of some methods minus the best other method [points], and the latter; (NaN, "") without either."""
+    """The best of some methods minus the best other one [points], over shared seeds, and the latter; or (NaN, "")."""
     means = numbers.groupby("method")["value"].mean()
     rivals = means.drop([*methods], errors="ignore")
     if rivals.empty or len(rivals) == len(means):
         return np.nan, ""
-    return means.drop(rivals.index).max() - rivals.max(), str(rivals.idxmax())
+    best, rival = means.drop(rivals.index).idxmax(), rivals.idxmax()
+    pair = over_shared_seeds(numbers, "method", [best, rival]).groupby("method")["value"].mean()
+    return pair[best] - pair[rival], str(rival)
 
 
 def gaps_to_best(

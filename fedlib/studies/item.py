@@ -13,6 +13,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from fedlib.report.paper import PROTOCOLS
+from fedlib.report.sentences import over_shared_seeds
 from fedlib.studies.rows import Row
 from fedlib.studies.tasks import Images, Task
 
@@ -40,10 +41,7 @@ def means(numbers: pd.DataFrame, by: str, *names: str) -> pd.Series:
     Raises:
         Unmeasured: one of the names has no number.
     """
-    if names:
-        numbers = numbers[numbers[by].isin(names)]
-        shared = numbers.groupby("seed")[by].transform("nunique") == len(names)
-        numbers = numbers[shared] if shared.any() else numbers
+    numbers = over_shared_seeds(numbers, by, names) if names else numbers
     values = numbers.groupby(by, sort=False)["value"].mean()
     return enough(values, *names) if names else values
 
