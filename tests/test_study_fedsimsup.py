@@ -100,6 +100,8 @@ def test_similarities_are_judged_where_class_shares_are_equal(paper):
     assert verdicts(paper, measured(4, 1, 500))["fs07"] == "refuted"
     assert verdicts(paper, measured(3, 1, 20))["fs07"] == "refuted"
     assert verdicts(paper, measured(9, 0, 500))["fs07"] == "not tested"
+    dirichlet_only = given(("similarity", "partition", "cifar10", "clients=100;dir=0.1", "distinct", 500))
+    assert verdicts(paper, dirichlet_only)["fs07"] == "not tested"  # whether class shares are equal is unknown
 
 
 def test_similarities_of_unequal_class_shares_leave_no_case_open(paper):

@@ -118,7 +118,7 @@ def test_an_interval_is_of_the_comparisons_that_every_seed_has_by_a_table_of_stu
     assert interval([*seeds, [Case("one", UNMEASURED), Case("other", UNMEASURED)]]) == interval(seeds)
     assert interval(seeds[:1]) == interval([]) == interval([[one(1.0)], [one(1.0)]]) == ""
     assert interval([[one(1.0)], [other(math.inf)]]) == ""
-    assert interval([[one(1.0), other(5.0)], [other(3.0)]]) == interval([[other(5.0)], [other(3.0)]])  # in pairs
+    assert interval([[one(1.0), other(5.0)], [other(3.0)]]) == interval([[other(5.0)], [other(3.0)]])  # by name
 
 
 def test_a_fact_knows_as_much_as_the_numbers_that_it_is_about():

@@ -52,7 +52,10 @@ def over_shared_seeds(numbers: pd.DataFrame, by: str, names: Sequence[str]) -> p
 
 
 def gap_to_best(numbers: pd.DataFrame, *methods: str) -> tuple[float, str]:
-    """The best of some methods minus the best other one [points], over shared seeds, and the latter; or (NaN, "")."""
+    """The best of some methods minus the best other one [points], over shared seeds, and that other one.
+
+    (NaN, "") without either.
+    """
     means = numbers.groupby("method")["value"].mean()
     rivals = means.drop([*methods], errors="ignore")
     if rivals.empty or len(rivals) == len(means):
