@@ -60,9 +60,9 @@ def gap_to_best(numbers: pd.DataFrame, *methods: str) -> tuple[float, str]:
     rivals = means.drop([*methods], errors="ignore")
     if rivals.empty or len(rivals) == len(means):
         return np.nan, ""
-    best, rival = means.drop(rivals.index).idxmax(), rivals.idxmax()
+    best, rival = str(means.drop(rivals.index).idxmax()), str(rivals.idxmax())
     pair = over_shared_seeds(numbers, "method", [best, rival]).groupby("method")["value"].mean()
-    return pair[best] - pair[rival], str(rival)
+    return pair[best] - pair[rival], rival
 
 
 def gaps_to_best(
