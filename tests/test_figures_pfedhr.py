@@ -1,12 +1,13 @@
 """The figures and sentences of pFedHR on constructed rows."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from studies import all_drawn_and_said, row
 
 from fedlib.methods.pfedhr.record import Round
 from fedlib.papers.pfedhr.accuracy import by_images, gains
-from fedlib.papers.pfedhr.distillation import leads
+from fedlib.papers.pfedhr.distillation import leads, taught_last
 from fedlib.papers.pfedhr.measure import GROUPS, packed, unpacked
 from fedlib.papers.pfedhr.reassembly import draw_teachers, first_run
 from fedlib.papers.pfedhr.sizes import where
@@ -92,10 +93,11 @@ def test_teachers_are_compared_with_their_clients_and_these_with_local_only(quic
     assert sorted(ends(above).values()) == [20, 53, 80]  # teachers; clients: 52, 53 and 54 with three seeds
     assert sorted(ends(below).values()) == [2, 4, 8]  # pFedHR, better stitched, all-knowing
     assert {"pFedHR", "better stitched", "all-knowing teacher"} == {text.get_text() for text in below.texts}
-    assert "of 20 % (chance: 10 %)" in quick.says("teachers")
-    assert "less accurate than their clients" in quick.says("teachers")
+    assert "of 20 % on their clients' training images (chance: 10 %)" in quick.says("teachers")
+    assert "one of 53 % on their test images" in quick.says("teachers")
     assert "+2.0 ± 0.0 points" in quick.says("teachers")
-    assert "more accurate than their clients" in filled(teacher=90.0).says("teachers")
+    rows = pd.DataFrame({"teacher": "as printed", "round": [1, 1, 2, 2], "knows": [9, 9, 20, np.nan]})
+    assert taught_last(rows.assign(accuracy=[9, 9, 30, 90])) == (2, 20, 30)  # without the client that had no teacher
 
 
 def test_the_control_has_a_diamond_for_every_teacher(quick):
@@ -143,7 +145,7 @@ def test_few_images_are_compared_with_all_of_the_same_seed_and_with_the_printed_
             for seed in (0, 1) if cell.item == "table4" else (0,):  # the mean of 3 rounds is 10 less
                 rows[cell.tasks[0].name, seed] = reaching(cell.tasks[0], seed, len(net) + 50 + 9 * seed)
     numbers = by_images(empty.replace(rows=rows)).set_index("kind")[["seed", "value", "paper"]]
-    assert numbers.T.to_dict("list") == {"all images": [0, 42, 91.23], "450 images": [0, 53, 91.23]}
+    assert numbers.T.to_dict("list") == {"all images": [0, 42, 91.23], "450 images per client": [0, 53, 91.23]}
 
 
 def test_the_distance_from_the_printed_numbers_is_said_for_all_clients_and_for_active_ones():

@@ -386,7 +386,11 @@ def test_the_sentences_turn_with_the_numbers(paper):
     assert "10.0 points ahead" in (one := weights(per_class=[70.0], uniform=[60.0], shuffled=[60.0]))
     assert one.endswith("with one seed.")
     more = weights(per_class=[70.0, 60.0], uniform=[60.0], shuffled=[60.0])  # its rivals have no second seed
-    assert "outside the noise of the seeds (standard deviation 7.1)" in more
+    assert more.endswith("10.0 points ahead of the better of uniform and shuffled weights (blue), with one seed.")
+    near = {("pfedsim", "dir=0.1"): [80.0], ("fedper", "dir=0.1"): [79.5]}  # printed ± 0.84 and ± 0.55
+    assert "within the noise (standard deviation 0.8)" in with_values(paper, "table3", near).says("table3")
+    near = {("pfedsim", "dir=0.1"): [80.0, 82.0], ("fedper", "dir=0.1"): [79.0, 79.4]}
+    assert "outside the noise (standard deviation 1.4)" in with_values(paper, "table3", near).says("table3")
 
 
 def test_the_control_has_a_line_for_every_similarity_and_an_axis_that_does_not_blow_up_a_small_difference(paper):

@@ -7,12 +7,34 @@ Each is made from a frame of numbers with a row per number and seed (`Study.numb
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from fedlib.report.panels import in_words
 from fedlib.report.style import label
+
+
+class Gap(NamedTuple):
+    """The lead of a method over the best other one."""
+
+    points: float
+    rival: str  # name of the other method
+    noise: float  # the larger one of both, see `noise_of`
+
+    def __str__(self) -> str:
+        return points_ahead(self.points, self.rival)
+
+    @property
+    def within_noise(self) -> bool:
+        """Whether the lead is not larger than its noise."""
+        return bool(abs(self.points) <= self.noise)
+
+    @property
+    def certainty(self) -> str:
+        """`against_noise` of the lead."""
+        return against_noise(self.points, self.noise)
 
 
 def who_leads(
@@ -25,23 +47,15 @@ def who_leads(
         >>> who_leads(frame, "pfedsim", by=["data"])
         'pFedSim is 1.5 points behind FedAvg, the best other method (digits), with one seed.'
     """
-    gaps, texts = {}, {}
-    for key, column in numbers.groupby([*by], sort=False):
-        gap, rival = gap_to_best(column, method)
-        if rival:
-            noise = column.groupby("method")["value"].std()[[method, rival]].max()
-            gaps[name(*key)], texts[name(*key)] = gap, (points_ahead(gap, label(rival)), against_seeds(gap, noise))
+    gaps = gaps_to_best(numbers, [method], by, name)
+    if len(gaps) > 3:
+        leads = f"{label(method)} leads in {sum(gap.points > 0 for gap in gaps.values())} of {len(gaps)} columns"
+        return f"{leads}; its gap to the best other method lies {between(gaps)}."
     if len(gaps) < 2:
-        names = (f"{ahead}, the best other method ({place}), {noise}." for place, (ahead, noise) in texts.items())
-        return "".join(f"{label(method)} is {text}" for text in names)
-    if len(gaps) <= 3:
-        places = ", and ".join(f"{ahead} ({place}), {noise}" for place, (ahead, noise) in texts.items())
-        return f"Compared with the best other method, {label(method)} is {places}."
-    low, high = min(gaps, key=gaps.__getitem__), max(gaps, key=gaps.__getitem__)
-    return (
-        f"{label(method)} leads in {sum(gap > 0 for gap in gaps.values())} of {len(gaps)} columns; its gap to the best "
-        f"other method lies between {gaps[low]:+.1f} ({low}) and {gaps[high]:+.1f} points ({high})."
-    )
+        told = (f"{gap}, the best other method ({place}), {gap.certainty}." for place, gap in gaps.items())
+        return "".join(f"{label(method)} is {text}" for text in told)
+    told = ", and ".join(f"{gap} ({place}), {gap.certainty}" for place, gap in gaps.items())
+    return f"Compared with the best other method, {label(method)} is {told}."
 
 
 def over_shared_seeds(numbers: pd.DataFrame, by: str, names: Sequence[str]) -> pd.DataFrame:
@@ -51,46 +65,60 @@ def over_shared_seeds(numbers: pd.DataFrame, by: str, names: Sequence[str]) -> p
     return numbers[shared] if shared.any() else numbers
 
 
-def gap_to_best(numbers: pd.DataFrame, *methods: str) -> tuple[float, str]:
-    """The best of some methods minus the best other one [points], over shared seeds, and that other one.
-
-    (NaN, "") without either.
-    """
+def gap_to_best(numbers: pd.DataFrame, *methods: str) -> Gap | None:
+    """The best of some methods minus the best other one [points], over shared seeds; None without either."""
     means = numbers.groupby("method")["value"].mean()
     rivals = means.drop([*methods], errors="ignore")
     if rivals.empty or len(rivals) == len(means):
-        return np.nan, ""
+        return None
     best, rival = str(means.drop(rivals.index).idxmax()), str(rivals.idxmax())
     pair = over_shared_seeds(numbers, "method", [best, rival]).groupby("method")["value"].mean()
-    return pair[best] - pair[rival], rival
+    return Gap(pair[best] - pair[rival], rival, noise_of(numbers)[[best, rival]].max(skipna=False))
+
+
+def noise_of(numbers: pd.DataFrame, by: str = "method") -> pd.Series:
+    """The larger of the standard deviations over seeds and in print, by method; NaN with one seed and none in print."""
+    groups = numbers.groupby(by)
+    stds = [groups["value"].std(), *([groups["paper_std"].max()] if "paper_std" in numbers else [])]
+    return pd.concat(stds, axis=1).max(axis=1)
 
 
 def gaps_to_best(
     numbers: pd.DataFrame, methods: Sequence[str], by: Sequence[str], name: Callable[..., str], named=label
-) -> dict[str, tuple[float, str]]:
+) -> dict[str, Gap]:
     """`gap_to_best` in each column of a table with a rival, with the printed name of the rival."""
     if numbers.empty:  # the columns `by` may be missing
         return {}
     gaps = {name(*key): gap_to_best(column, *methods) for key, column in numbers.groupby([*by], sort=False)}
-    return {place: (gap, named(rival)) for place, (gap, rival) in gaps.items() if rival}
+    return {place: gap._replace(rival=named(gap.rival)) for place, gap in gaps.items() if gap}
 
 
-def best_of_all(name: str, gaps: Mapping[str, tuple[float, str]]) -> str:
-    """Say whether a method leads everywhere, from its gap to the best other method in each place.
+def best_of_all(name: str, gaps: Mapping[str, Gap]) -> str:
+    """Say whether a method leads everywhere, by more than the noise, from its gap to the best other one in each place.
 
     Example:
-        >>> best_of_all("pFedSim", {"CIFAR-10": (-0.3, "FedPer"), "EMNIST": (-1.0, "FedRep")})
-        'No: pFedSim is 0.3 points behind FedPer on CIFAR-10, and 1.0 points behind FedRep on EMNIST.'
+        >>> best_of_all("pFedSim", {"CIFAR-10": Gap(0.3, "FedPer", 0.4), "EMNIST": Gap(1.0, "FedRep", 0.4)})
+        'In 1 of 2 cases: pFedSim is 0.3 points ahead of FedPer on CIFAR-10, within the noise, and 1.0
+        points ahead of FedRep on EMNIST.'
     """
-    leads = sum(gap > 0 for gap, _ in gaps.values())
+    leads = sum(gap.points > 0 and not gap.within_noise for gap in gaps.values())
     word = {0: "No", len(gaps): "Yes"}.get(leads, f"In {leads} of {len(gaps)} cases")
+    if len(gaps) > 3:
+        return f"{word}: the gap of {name} to the best other method lies {between(gaps)}."
     return f"{word}: {name} is {gaps_in_words(gaps)}."
 
 
-def gaps_in_words(gaps: Mapping[str, tuple[float, str]]) -> str:
+def gaps_in_words(gaps: Mapping[str, Gap]) -> str:
     """Enumerate gaps to the best other method: "0.3 points behind FedPer on CIFAR-10, and 1.0 points ..."."""
-    *first, last = (f"{points_ahead(gap, rival)} on {place}" for place, (gap, rival) in gaps.items())
+    noise = ", within the noise"
+    *first, last = (f"{gap} on {place}{noise * gap.within_noise}" for place, gap in gaps.items())
     return ", ".join([*first, "and " * bool(first) + last])
+
+
+def between(gaps: Mapping[str, Gap]) -> str:
+    """The smallest and the largest gap, with their places."""
+    low, high = (end(gaps, key=lambda place: gaps[place].points) for end in (min, max))
+    return f"between {gaps[low].points:+.1f} ({low}) and {gaps[high].points:+.1f} points ({high})"
 
 
 def with_minus(text: str) -> str:
@@ -224,17 +252,17 @@ def points_ahead(gap: float, other: str) -> str:
     return f"{abs(gap):.1f} points {'ahead of' if gap > 0 else 'behind'} {other}"
 
 
-def against_seeds(gap: float, std: float) -> str:
-    """Say whether a gap is larger than the standard deviation over seeds (NaN: one seed only).
+def against_noise(gap: float, std: float) -> str:
+    """Say whether a gap is larger than its noise, a standard deviation (NaN: one seed, and none printed).
 
     Example:
-        >>> against_seeds(-1.2, 0.3), against_seeds(1.2, float("nan"))
-        ('outside the noise of the seeds (standard deviation 0.3)', 'with one seed')
+        >>> against_noise(-1.2, 0.3), against_noise(1.2, float("nan"))
+        ('outside the noise (standard deviation 0.3)', 'with one seed')
     """
     if pd.isna(std):
         return "with one seed"
     side = "within" if abs(gap) <= std else "outside"
-    return f"{side} the noise of the seeds (standard deviation {std:.1f})"
+    return f"{side} the noise (standard deviation {std:.1f})"
 
 
 def nearest_kind(numbers: pd.DataFrame, key: Sequence[str], word: str = "with ", start: str = "The") -> str:

@@ -33,7 +33,14 @@ _DATA |= {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "mnist_m": "MNIST-M", 
 _DATA |= {"cinic10": "CINIC-10", "tinyimagenet": "Tiny-ImageNet", "domainnet": "DomainNet"}
 _DATA |= {"synthetic_digits": "Synthetic Digits"}
 _SETTING = {"dir": "Dir({})", "pat": "{} classes each", "classes": "{} classes each", "clients": "{} clients"}
-_SETTING["step"] = "{}"  # parts of a setting in words
+_SETTING |= {
+    "step": "{}",
+    "split": "{}",
+    "models": "{}",
+    "public": "{} public images",
+    "public=none": "no public images",
+}
+_WORDS = {"iid": "IID", "noniid": "Non-IID", "labeled": "labelled", "unlabeled": "unlabelled"}  # values of settings
 METRIC_LABELS = {"weighted_f1": "weighted F1", "weighted_auc": "weighted AUC"}
 
 
@@ -129,7 +136,7 @@ def data_label(name: str) -> str:
 def setting_label(part: str) -> str:
     """Write a part of a setting in words, "dir=0.1" as "Dir(0.1)"; other text is kept."""
     name, _, value = part.partition("=")
-    return _SETTING.get(name, part).format(value)
+    return _SETTING.get(part) or _SETTING.get(name, part).format(_WORDS.get(value, value))
 
 
 def with_labels(text: str) -> str:
@@ -145,7 +152,7 @@ def with_labels(text: str) -> str:
 
 def _labelled(word: str) -> str:
     """The label of a name, between zeros; other words are kept."""
-    shown = setting_label(word) if "=" in word else METRIC_LABELS.get(word) or data_label(word)
+    shown = setting_label(word) if "=" in word else METRIC_LABELS.get(word) or _WORDS.get(word) or data_label(word)
     with suppress(ValueError):
         shown = label(word)
     return word if shown == word else f"\0{shown}\0"

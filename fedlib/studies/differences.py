@@ -33,15 +33,14 @@ def first_protocol(board: pd.DataFrame) -> pd.DataFrame:
 def differences(study: Study, points: float) -> pd.DataFrame:
     """Compare the measured percentages, except those on substitute data, with the printed ones: one row per table.
 
+    A table with a further protocol has a row of its own, for the numbers whose runs differ.
+
     Columns: item, measured (number of percentages), apart (number of those that differ by more than `points`), the
     largest difference (name, method, dataset, setting, metric, value, paper, difference), and lines of text (says): the
     difference, the sentence of each control, the controls that have not been run, the runs that diverged.
     """
     lines = []
-    for item in dict.fromkeys(cell.item for cell in study.cells):
-        rows = percentages(study.table(item))
-        if rows.empty:
-            continue
+    for item, rows in percentages(study.scoreboard()).groupby("item", sort=False):
         far, n = rows["difference"].abs(), len(rows)
         apart = int((far > points).sum())
         line = {"item": item, "measured": n, "apart": apart} | rows.loc[far.idxmax(), FARTHEST].to_dict()

@@ -29,31 +29,34 @@ FOLDER = Path(__file__).resolve().parent.parent.parent / "figures" / "reference"
 HEADS = {  # texts above the tables
     "scoreboard": """# Scoreboard
 
-Every number that the five papers print, and our further numbers in the same tables. `value` is our mean over `n_seeds`
-seeds at the paper's size, ± the standard deviation; `paper` is the printed number, ± its standard deviation;
-`difference` is our number minus the printed one. `commit` is the version of the code, `changed` marks code that has
-changed since, and `stand_in` names the substitute data. [Evidence](../../../fedlib/tools/site/pages/trust.md#evidence)
-describes the limits of the numbers.
+Every number that the five papers print, and our further numbers in the same tables. `protocol` is the source of the
+settings, `value` our mean over `n_seeds` seeds at the paper's size, ± the standard deviation; `paper` is the printed
+number, ± its standard deviation; `difference` is our number minus the printed one. `commit` is the version of the code,
+`changed` marks code that has changed since, and `stand_in` names the substitute data.
+[Evidence](../../../fedlib/tools/site/pages/trust.md#evidence) describes the limits of the numbers.
 """,
     "ledger": """# Ledger
 
 Every claim of the five papers, judged by [one rule](../../../fedlib/tools/site/pages/trust.md#how-a-claim-is-judged).
 `check` states the comparisons that decide. `measured` counts those for and against the claim, and lists each effect
 minus the margin of the claim, ± the noise (a negative one is against the claim), or whether a statement is true.
-`seeds` is the number of seeds, `interval` the 95 % confidence interval of the mean effect over them (Student's t; no
-verdict depends on it), `stand_in` names the substitute data, `figure` the item that shows the numbers.
+`seeds` is the number of seeds, `interval` the 95 % confidence interval of the mean of all comparisons measured with
+all of them, whatever their units (Student's t; no verdict depends on it), `stand_in` names the substitute data,
+`figure` the item that shows the numbers.
 """,
     "summary": """# The score
 
 `printed` counts the numbers that a paper prints, `measured` those that we have measured at its own size. The next three
-columns count the percentages within three points of the printed ones, by the source of the protocol. The others count
-the claims of the paper by [verdict](../../../fedlib/tools/site/pages/trust.md#how-a-claim-is-judged).
+columns count the percentages within three points of the printed ones, by the source of the protocol; a number with the
+same runs under two protocols counts under the paper's text. The others count the claims of the paper by
+[verdict](../../../fedlib/tools/site/pages/trust.md#how-a-claim-is-judged).
 """,
     "differences": """# Differences from the printed results
 
-One row per table: the number of `measured` percentages, the number of those more than three points `apart` from the
-printed ones, and the one that is `farthest`. Below the table, for each paper, are the results of the controls that
-examine the cause, and the controls that have not been run yet.
+One row per table, and one for its numbers with other runs under a further protocol: the number of `measured`
+percentages, the number of those more than three points `apart` from the printed ones, and the one that is `farthest`.
+Below the table, for each paper, are the results of the controls that examine the cause, and the controls that have not
+been run yet.
 """,
     "items": """# Tables and figures by size
 
@@ -150,7 +153,7 @@ def completeness(full: Study) -> pd.DataFrame:
     made = {profile: Counter(cell.item for cell in study(full.paper, profile).cells) for profile in PROFILES}
     counts = {"printed": printed, **made, "measured": Counter(full.frame.drop_duplicates(KEY)["item"])}
     for item in dict.fromkeys([*full.shown, *printed]):
-        shown = full.shown.get(item) or Item(item, "")
+        shown = full.shown.get(item) or Item(item, "Numbers in the text")
         line = {"paper_id": full.paper, "item": item, "title": shown.title, "figure": "yes" if shown.drawing else ""}
         lines.append(line | {name: count[item] for name, count in counts.items()})
     return pd.DataFrame(lines)

@@ -25,7 +25,7 @@ from fedlib.studies import rows as row_files
 from fedlib.studies.claim import Claim, Numbers
 from fedlib.studies.cost import hours
 from fedlib.studies.differences import POINTS, differences, named
-from fedlib.studies.item import Answer, Cell, Item, Unmeasured, cells_of, means, replaced, tasks_of
+from fedlib.studies.item import Answer, Cell, Item, Key, Unmeasured, cells_of, means, replaced, tasks_of
 from fedlib.studies.rows import Row
 from fedlib.studies.tasks import Probe, Run, Task, here
 from fedlib.studies.timing import threads
@@ -143,8 +143,10 @@ class Study:
         return reported(self.paper)
 
     @cached_property
-    def _printed_means(self) -> dict[Any, float]:
-        return self.printed.drop_duplicates(KEY).set_index(KEY)["mean"].to_dict()
+    def _printed_numbers(self) -> dict[Any, tuple[float, float]]:
+        """Printed mean and noise by number."""
+        table = self.printed.drop_duplicates(KEY).set_index(KEY)[["mean", "std"]]
+        return dict(zip(table.index, (table / [1, self.clients**0.5]).itertuples(index=False, name=None), strict=True))
 
     @cached_property
     def frame(self) -> pd.DataFrame:
@@ -179,17 +181,19 @@ class Study:
         """The measured numbers of some items, of one metric or all, with the parts of their settings as columns.
 
         Returns:
-            As `measured`, without values that are NaN, and with the printed number (paper; NaN if nothing is printed,
-            or for substitute data), the data that were used (data: "cifar10", "digits for cifar10"), and the
-            parts of the setting: "dir=0.1;rho=0.5" gives the columns dir and rho, which are text.
+            As `measured`, without values that are NaN, and with the printed number (paper) and its noise (paper_std;
+            both NaN if nothing is printed, or for substitute data), the data that were used (data: "cifar10", "digits
+            for cifar10"), and the parts of the setting: "dir=0.1;rho=0.5" gives the columns dir and rho, which are
+            text.
         """
         frame = self.frame[self.frame["item"].isin(items)]
         frame = frame[frame["metric"] == metric] if metric else frame
         frame = frame.dropna(subset="value").reset_index(drop=True)
         stand_in = {cell.key: cell.stand_in for cell in self.cells if cell.item in items}
         keys = list(frame[KEY].itertuples(index=False, name=None))
-        theirs = [self._printed_means.get((layout.printed_item(item)[0], *key), np.nan) for item, *key in keys]
-        frame["paper"] = [np.nan if stand_in[key] else mean for key, mean in zip(keys, theirs, strict=True)]
+        printed = {key: self._printed_numbers.get((layout.printed_item(key[0])[0], *key[1:])) for key in keys}
+        theirs = [(not stand_in[key] and printed[key]) or (np.nan, np.nan) for key in keys]
+        frame[["paper", "paper_std"]] = np.array(theirs, dtype=float).reshape(-1, 2)
         frame["data"] = [stand_in[key] or data for key, data in zip(keys, frame["dataset"], strict=True)]
         settings = [cell.setting for cell in self.cells if cell.item in items and metric in ("", cell.metric)]
         names = dict.fromkeys(name for setting in settings for name in layout.parts_of(setting))
@@ -275,15 +279,31 @@ class Study:
         """Put all measured numbers beside all printed ones: `table` of every item that the paper prints.
 
         Returns:
-            One row per number, and one more for each further protocol with which it has been measured; additional
-            columns: item, protocol ("code", "inferred" or "text").
+            One row per number, and one more for each further protocol with which it has been measured in other runs;
+            additional columns: item, protocol ("code", "inferred" or "text", also of runs that it shares with another).
         """
+        return self._scoreboard.copy()
+
+    @cached_property
+    def _scoreboard(self) -> pd.DataFrame:
         tables = []
         for first in map(self.item, dict.fromkeys(self.printed["item"])):
             for one in (first, *first.others):
-                table = self.table(one.name).assign(item=one.name, protocol=one.protocol)
-                tables.append(table if one is first else table[table["n_seeds"] > 0])
+                table = self.table(one.name)
+                keys = table[KEY[1:]].itertuples(index=False, name=None)
+                shared = np.array([(one.name, *key) in self._shared for key in keys], dtype=bool)
+                table = table.assign(item=one.name, protocol=np.where(shared, "text", one.protocol))
+                tables.append(table if one is first else table[(table["n_seeds"] > 0) & ~shared])
         return pd.concat(tables, ignore_index=True)
+
+    @cached_property
+    def _shared(self) -> set[Key]:
+        """The numbers that have the same runs with several protocols of their table."""
+        keys = defaultdict(list)
+        for cell in self.cells:
+            runs = tuple(task.name for task in cell.tasks)
+            keys[layout.printed_item(cell.item)[0], cell.key[1:], runs].append(cell.key)
+        return {key for same in keys.values() if len(same) > 1 for key in same}
 
     def differences(self, points: float = POINTS) -> pd.DataFrame:
         """Differences from the printed results of more than `points` points; see `fedlib.studies.differences`.
@@ -311,7 +331,8 @@ class Study:
         made = getattr(importlib.import_module(f"fedlib.papers.{self.paper}.study"), "answer", None)
         with suppress(Unmeasured):
             if made and (answer := made(self)):
-                return answer._replace(numbers=[(with_minus(number), unit) for number, unit in answer.numbers])
+                numbers = [(with_minus(number), unit) for number, unit in answer.numbers]
+                return answer._replace(says=with_minus(answer.says), numbers=numbers)
         return None
 
     def figure(self, item: str) -> Figure:
@@ -329,12 +350,10 @@ class Study:
         first, gaps = self.item(item), {}
         if not first.others:
             return ""
-        tasks = {cell.key: [task.name for task in cell.tasks] for cell in self.cells}
         for one in (first, *first.others):
             numbers = self.numbers(one.name).set_index(KEY[1:])
             gap = (numbers["value"] - numbers["paper"]).groupby(level=KEY[1:], sort=False).mean().abs()
-            same = [key for key in gap.index if tasks[(one.name, *key)] == tasks.get((first.name, *key))]
-            gaps[f"the {PROTOCOLS[one.protocol]}"] = gap if one is first else gap.drop(same)
+            gaps[f"the {PROTOCOLS[one.protocol]}"] = gap[[(one.name, *key) not in self._shared for key in gap.index]]
         return nearer_to_print(pd.DataFrame(gaps).dropna())
 
     def _made(self, item: str, make: Callable[[Study], Any] | None) -> Any:
@@ -387,7 +406,8 @@ class Study:
             numbers.asked.clear()
             verdict, measured, stand_in = judge(claim.cases(numbers), claim.quantifier, claim.least)
             between = interval([claim.cases(one) for one in by_seed])
-            lines.append((verdict, measured, numbers.seeds, between, stand_in, claim.figure or item))
+            facts = (measured, numbers.seeds, between, stand_in) if measured else ("", "", "", "")
+            lines.append((verdict, *facts, claim.figure or item))
         columns = ["verdict", "measured", "seeds", "interval", "stand_in", "figure"]
         frame = frame.join(pd.DataFrame(lines, columns=columns))
         return frame[["id", "item", "claim", *columns, "check"]]

@@ -17,7 +17,7 @@ UNDECIDED, NOT_TESTED, IDENTITY = "undecided", "not tested", "identity"
 MEANING = {  # in the order of columns, bars and lists
     HOLDS: "enough comparisons support the claim, by more than the noise",
     REFUTED: "too many comparisons contradict the claim, by more than the noise, for it to hold",
-    CONSISTENT: "some of its comparisons have been measured, and none of them contradicts the claim",
+    CONSISTENT: "some of its comparisons have been measured or bounded, and none contradicts the claim",
     UNDECIDED: "a measured difference lies within the noise, or contradicts the claim without refuting it (yet)",
     IDENTITY: "true by construction; no training decides it",
     NOT_TESTED: "none of its comparisons has been measured yet",
@@ -62,8 +62,13 @@ class Case(NamedTuple):
             return f"{where}: {'true' if low > 0 else 'false'}"
         sign = "" if effect.known else ">= " if low > -math.inf else "<= "
         if not effect.known and max(-low, high) < math.inf:
-            return f"{where}: {low:+.2f} to {high:+.2f}"
-        return f"{where}: {sign}{bound:+.2f}{f' ± {noise:.2f}' if noise else ''}"
+            return f"{where}: {_signed(low)} to {_signed(high)}"
+        return f"{where}: {sign}{_signed(bound)}{f' ± {_signed(noise)[1:]}' if noise else ''}"
+
+
+def _signed(value: float) -> str:
+    """A number with two decimals, or with two significant digits from 0.0001 to 0.1."""
+    return f"{value:+.2g}" if 1e-4 <= abs(value) < 0.1 else f"{value:+.2f}"
 
 
 class Verdict(NamedTuple):
@@ -84,8 +89,8 @@ def judge(cases: Sequence[Case], quantifier: Literal["all", "most", "identity"] 
     """Judge a claim by its cases.
 
     "holds" needs every case (or with "most" at least `least` of them) for the claim; "refuted" so many against it that
-    it cannot hold. Otherwise it is "undecided" if a measured case lies inside the noise or is against it, "consistent
-    so far" if all measured cases are for it, "not tested" if nothing was measured. Substitute data can neither prove
+    it cannot hold. Otherwise it is "undecided" if a measured case lies inside the noise or is against it, "not tested"
+    if no case was measured or bounded, and "consistent so far" in all other cases. Substitute data can neither prove
     nor refute a claim: their cases count only "so far".
 
     Args:

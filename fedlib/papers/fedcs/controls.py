@@ -16,6 +16,15 @@ KEYS = ["dataset", "method", "metric"]
 SHADED = {"named": named, "xlabel": "weighted F1 [%]"}
 
 
+WORDS = {"paper": "rates as printed", "whitening": "whitening only", "uncentred": "batch means not subtracted"}
+WORDS |= {"output": "module behind the layer", "shifted": "c centred", "shifted, beta 1": "c centred, β = 1"}
+
+
+def in_words(reading: str) -> str:
+    """Describe a reading."""
+    return WORDS.get(reading, reading.replace("rank", "P of rank"))
+
+
 def f1(method: str, data: str, setting: str, task, seeds: int = 1) -> Cell:
     """Weighted F1 of a run."""
     return Cell(method, data, setting, (task,), partial(score, "f1", when(method)), "weighted_f1", seeds)
@@ -41,11 +50,11 @@ def readings(sizes):
 def _(study):
     numbers = enough(study.numbers("readings", metric="weighted_f1").query("method == 'fedcs-fc2'"))
     pairs = ("default", "whitening"), *((rank, f"{rank}, whitening") for rank in ("rank 10", "rank 30"))
-    quoted = {"name": '"{}"'.format}
+    quoted = {"name": lambda name: f'"{in_words(name)}"'}
     told = extremes(numbers.groupby("reading")["value"].mean(), "Weighted F1", **quoted)
     yield f"{told} {differences(numbers, *pairs, column='reading', **quoted)}".strip()
-    fedavg = study.means("control", "method").get("fedavg", float("nan"))
-    lines = numbers["reading"].replace("paper", "rates as printed")
+    fedavg = study.means("table2", "method", metric="weighted_f1").get("fedavg", float("nan"))
+    lines = numbers["reading"].map(in_words)
     look = {name: RED if name == "default" else BLUE if "whitening" in name else GREY for name in lines}
     text = {"named": str, "xlabel": "weighted F1 [%]", "reference": "FedAvg", "chance": fedavg}
     yield method_panels(numbers.assign(method=lines), ["data"], look=lambda name: {"color": look[name]}, **text)
@@ -135,7 +144,7 @@ def few(sizes):
 @few.shows
 def _(study):
     numbers = with_printed(study, "few").sort_values("images", key=partial(pd.to_numeric, errors="coerce"))
-    numbers = numbers.assign(kind=numbers["images"] + " images")
+    numbers = numbers.assign(kind=[f"{n} images{' in all' * (n != 'all')}" for n in numbers["images"]])
     groups = numbers.groupby("data", sort=False)
     texts = (nearest_kind(own, KEYS, start=f"On {data_label(str(data))} the") for data, own in groups)
     yield " ".join(filter(None, texts))

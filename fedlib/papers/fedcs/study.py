@@ -19,7 +19,6 @@ def answer(study):
     if len(gaps) < 3:
         return None
     says = best_of_all("the best variant of FedCS", gaps).replace("points", "points of weighted F1", 1)
-    columns = [
-        (f"{gap:+.1f}", f"points of weighted F1 relative to {rival} on {place}") for place, (gap, rival) in gaps.items()
-    ]
+    name = "points of weighted F1 relative to {} on {}".format
+    columns = [(f"{gap.points:+.1f}", name(gap.rival, place)) for place, gap in gaps.items()]
     return Answer(says, columns, "table2")

@@ -51,9 +51,9 @@ def chance(rows: pd.DataFrame) -> float:
     return 100 / int(parts_of(setting).get("pat", SHAPES[dataset][1]))
 
 
-def method_figure(table: str, study):
+def method_figure(table: str, study, reference: str = "chance"):
     """Accuracy by method, a panel for each column of a table."""
-    return method_panels(study.numbers(table), title=partial(place, study), chance=chance)
+    return method_panels(study.numbers(table), title=partial(place, study), chance=chance, reference=reference)
 
 
 def accuracies(sizes, where, methods, beta=0.0, shards=False):
@@ -89,7 +89,7 @@ def table2(sizes, **protocol):
     return accuracies(sizes, columns(sizes, "pat"), sizes.pathological_methods, **protocol)
 
 
-table2.draw(partial(method_figure, "table2"))
+table2.draw(partial(method_figure, "table2", reference="chance among own classes"))
 table2.says(lambda study: who_leads(study.numbers("table2"), "fedsimsup", name=partial(place, study)))
 
 

@@ -125,7 +125,7 @@ def _(study):
     step = curves["setting"].str.extract("step=(.*)", expand=False)
     frame = with_printed(curves.assign(method=np.where(step == STEPS[0], "fedrep", "fedpac")))
     frame = frame.assign(step=step, paper=frame["paper"].where(step.isin(STEPS[::3])))  # of both ends
-    texts = []
+    texts, best_round = [], f"in the best round{' before any divergence' * bool(study.diverged('to_fedpac'))},"
     for column, rows in frame.groupby("place", sort=False):
         best = rows.pivot_table(index="step", columns="seed", values="accuracy", aggfunc="max", sort=False)
         changes = best.dropna(axis="columns").diff().iloc[1:]
@@ -135,8 +135,10 @@ def _(study):
         printed = f" (printed {paper[STEPS[-1]] - paper[STEPS[0]]:+.1f})" if len(paper) == 2 else ""
         points = ", ".join(f"{step} {value:+.1f}" for step, value in changes.mean(axis="columns").items())
         total = in_pairs(changes.sum().to_numpy())
-        start = f"In the best round with {partition_label(str(column))}, the accuracy of FedPAC (orange) minus that of"
-        texts.append(f"{start} FedRep (green) is {total}{printed}. By step: {points}.")
+        start = (
+            f"With {partition_label(str(column))}, {best_round} the accuracy of FedPAC (orange) minus that of FedRep"
+        )
+        texts.append(f"{start} (green) is {total}{printed}. By step: {points}.")
     yield " ".join(texts)
     colors = method_style("fedrep")["color"], GREY, BLACK, method_style("fedpac")["color"]
     looks = {step: {"color": color} for step, color in zip(STEPS, colors, strict=True)}

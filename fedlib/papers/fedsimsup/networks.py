@@ -15,9 +15,9 @@ from fedlib.papers.fedsimsup import measure
 from fedlib.papers.fedsimsup.accuracy import EQUAL
 from fedlib.papers.fedsimsup.gradcam import ANSWERS, MEASURES, SCOPES
 from fedlib.papers.fedsimsup.sizes import SHAPES, first, probe, table_run, weighted_run
-from fedlib.report.marks import HALO, arrow, box, dots, plot_nothing
+from fedlib.report.marks import arrow, box, dots, plot_nothing
 from fedlib.report.panels import method_panels
-from fedlib.report.sentences import paired_difference
+from fedlib.report.sentences import paired_difference, with_minus
 from fedlib.report.style import BLACK, BLUE, GREY, RED, WIDE, bare
 from fedlib.studies.item import Cell, drawing, enough, item
 from fedlib.studies.tasks import Kept, Probe
@@ -213,11 +213,11 @@ def _(study):
         low, top = np.quantile(x, [0.03, 0.97])  # without outliers
         margin = 0.12 * (top - low) + 1e-9
         ax.set(xlabel=xlabel, xlim=(min(low - margin, 0.0), max(top, 0.0) + margin))
-        ax.set_title(f"{title}\nrank correlation {found.get(key, np.nan):+.2f}")
+        ax.set_title(f"{title}\nrank correlation {with_minus(f'{found.get(key, np.nan):+.2f}')}, one seed", pad=14)
     axes[0].axvline(0, color="black", linewidth=0.7)
     for text, color, side, ha in (("lower loss", BLUE, 3, "left"), ("higher loss", GREY, -3, "right")):
-        look = {"color": color, "ha": ha, "va": "top", "path_effects": HALO}
-        axes[0].annotate(text, (0, 1), (side, -1), ("data", "axes fraction"), "offset points", **look)
+        look = {"color": color, "ha": ha, "va": "bottom"}
+        axes[0].annotate(text, (0, 1), (side, 2), ("data", "axes fraction"), "offset points", **look)
     axes[0].set(ylabel="distance that $s_i$ moves", ylim=(0, 1.3 * float(np.quantile(moved, 0.95))))
     yield figure
 

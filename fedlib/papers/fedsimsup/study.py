@@ -15,10 +15,10 @@ def answer(study):
     similar, equal = study.means("fig3", "similarity", "True", "False", metric="mean_over_rounds")
     if len(gaps) < 2:
         return None
-    ends, gain = (max(gaps, key=gaps.__getitem__), min(gaps, key=gaps.__getitem__)), similar - equal
-    says = f"{best_of_all('FedSimSup', {place: gaps[place] for place in ends})} Averaged over the rounds, its "
-    says += f"accuracy with similarity weights is {points_ahead(gain, 'that with equal weights')}."
-    numbers = [(f"{gaps[place][0]:+.1f}", f"points relative to {gaps[place][1]} on {place}") for place in ends]
+    gain, ends = similar - equal, [end(gaps, key=lambda place: gaps[place].points) for end in (min, max)]
+    says = f"{best_of_all('FedSimSup', gaps)} Averaged over the rounds, its accuracy with similarity weights is "
+    says += f"{points_ahead(gain, 'that with equal weights')}."
+    numbers = [(f"{gaps[at].points:+.1f}", f"points relative to {gaps[at].rival} on {at}") for at in ends]
     return Answer(
         says, [*numbers, (f"{gain:+.1f}", "points relative to equal weights, averaged over the rounds")], "fig3"
     )

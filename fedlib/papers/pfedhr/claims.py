@@ -8,6 +8,7 @@ from scipy.stats import spearmanr
 from fedlib.papers.pfedhr.distillation import control
 from fedlib.papers.pfedhr.sizes import DATA, FEW, HYPER, MAIN, MANY, NETS, RIVALS, SAME, SPLITS, both_kinds, where
 from fedlib.studies.claim import Claim, Numbers, lead, numbers_of
+from fedlib.studies.layout import item_title
 from fedlib.studies.number import UNMEASURED, Number, kth_largest, largest, mean, smallest, strictly
 from fedlib.studies.verdict import Case
 
@@ -39,7 +40,8 @@ def iid_is_easier(n: Numbers) -> Iterator[Case]:
     rows += [("table4", kind, m, d, (12, 4, net)) for net in NETS for d in DATA for kind, m in IN_TABLE4]
     for item, kind, m, d, printed in rows:
         iid, noniid = (n(item, m, d, where(kind, split, printed)) for split in SPLITS)
-        yield Case(f"{item} {d} {kind} {m} {printed[2]}", iid - noniid)
+        public = [kind] * (kind != "none")
+        yield Case(f"{item_title(item)}, {' '.join(filter(None, [d, *public, m, printed[2]]))}", iid - noniid)
 
 
 def alone(n: Numbers, method: str, d: str, net: str, split: str) -> Number:

@@ -116,15 +116,22 @@ def by_client(study) -> pd.DataFrame:
     return frame.assign(gain=frame["accuracy"] - frame["accuracy_alone"])
 
 
+def taught_last(rows: pd.DataFrame) -> tuple[int, float, float]:
+    """The last round with teachers of pFedHR, and the mean accuracy [%] of these teachers and of their clients."""
+    taught = rows[rows["teacher"] == PRINTED].dropna(subset="knows")
+    means = enough(taught.groupby("round")[["knows", "accuracy"]].mean())
+    return int(means.index[-1]), *means.iloc[-1]
+
+
 def gain(study, one: str, other: str) -> str:
     """A sentence on the paired difference in final accuracy between the clients of two teachers."""
     return paired_difference(first(study), one, other, "teacher", lambda who: TEACHERS[who][0])
 
 
 @item(
-    "Accuracy [%] of teachers and clients by round, and gain of the clients over Local-Only [points].",
+    "Accuracy [%] of teachers, on their clients' training images, and of clients; gain over Local-Only [points].",
     rows="metric",
-    alt="Above: accuracy of teachers and clients by round. Below: gain of the clients over Local-Only.",
+    alt="Above: accuracy of teachers and of all clients by round. Below: gain of the clients over Local-Only.",
 )
 def teachers(sizes):
     return accuracy.of_pfedhr(sizes, "teachers", "with a head")
@@ -133,19 +140,18 @@ def teachers(sizes):
 @teachers.shows
 def _(study):
     rows = by_client(study)
-    mean = rows[rows["teacher"] == PRINTED].groupby("round")[["knows", "accuracy"]].mean().dropna()
-    teacher, client = enough(mean).iloc[-1]
+    at, teacher, client = taught_last(rows)
     gains = "; ".join(filter(None, (gain(study, who, NOBODY)[:-1] for who in (PRINTED, ALL_KNOWING))))
     yield (
-        f"In round {mean.index[-1]} the teachers of pFedHR (red) have an accuracy of {teacher:.0f} % (chance: "
-        f"{accuracy.CHANCE[rows['split'].iloc[0]]:.0f} %), the clients (black) one of {client:.0f} %: the teachers are "
-        f"{'less' if teacher < client else 'more'} accurate than their clients. {gains and f'At the end, {gains}.'}"
+        f"In round {at} the teachers of pFedHR (red) have an accuracy of {teacher:.0f} % on their clients' training "
+        f"images (chance: {accuracy.CHANCE[rows['split'].iloc[0]]:.0f} %), and these clients one of {client:.0f} % on "
+        f"their test images. {gains and f'At the end, {gains}.'}"
     ).strip()
     figure, (above, below) = plt.subplots(2, 1, figsize=(WIDE, 4.4), sharex=True)
     above.set(ylabel="accuracy [%]", ylim=(0, 100), title="teachers and clients of pFedHR")
     below.set(xlabel="round", ylabel="gain over\nLocal-Only [points]", title="gain of the clients, by teacher")
     below.axhline(0, color=GREY)
-    knows = {"clients": (PRINTED, "accuracy", BLACK), "teachers": (PRINTED, "knows", RED)}
+    knows = {"all clients": (PRINTED, "accuracy", BLACK), "teachers": (PRINTED, "knows", RED)}
     knows |= {"all-knowing teacher": (ALL_KNOWING, "knows", GREEN)}
     gains = {TEACHERS[who][0]: (who, "gain", TEACHERS[who][1]) for who in (PRINTED, "better stitched", ALL_KNOWING)}
     for ax, lines, chance in ((above, knows, accuracy.CHANCE[rows["split"].iloc[0]]), (below, gains, np.nan)):
@@ -160,7 +166,7 @@ def _(study):
 
 
 @item(
-    "Control: accuracy [%] of other teachers and of their clients.",
+    "Control: accuracy [%] of other teachers (of those of pFedHR, on their clients' training images) and of clients.",
     rows="teacher",
     alt="Gain of clients over Local-Only against the accuracy of their teachers; dots are seeds, diamonds means.",
     explains=("table2", "table3", "table4"),
@@ -228,7 +234,7 @@ def leads(study) -> pd.DataFrame:
 
 
 @drawing(
-    "Gain of a client against the lead of its teacher; a dot for every client and round.",
+    "Gain of a client against the lead of its teacher (of pFedHR's, on training images); a dot per client and round.",
     alt="Gain of a client over Local-Only a round later, against the lead of its teacher; colours are teachers.",
 )
 def pupils(study):  # the runs of the control
@@ -245,7 +251,8 @@ def pupils(study):  # the runs of the control
 def _(study):
     rows = leads(study)
     own = enough(rows[rows["teacher"] == PRINTED])
-    text = f"{(own['lead'] < 0).sum()} of {len(own)} teachers of pFedHR (red) have a lower accuracy than their client"
+    text = f"{(own['lead'] < 0).sum()} of {len(own)} teachers of pFedHR (red) are less accurate on "
+    text += "their client's training images than the client on its test images"
     r = rows["lead"].corr(rows["gain"])
     if np.isnan(r):
         return f"{text}."

@@ -85,7 +85,7 @@ def fig2(study):
     ):
         ax.text(x, y, text, ha="center", va="center")
     for b, blocks in enumerate(("CCFF", "CCCFF", "CCCCFF")):
-        chain(0.1, 2 - b, f"client {b + 1}\nM{b + 1}", 0.8, 0.36, [(b, block) for block in blocks])
+        chain(0.1, 2 - b, f"client {b + 1}", 0.8, 0.36, [(b, block) for block in blocks])
     for k, block in enumerate("CCF"):
         chain(4.2, 2 - k, f"group {k + 1}", 4.9, 0.36, [(b, block) for b in range(3)])
     for m, order in enumerate(((1, 2, 0), (2, 0, 1))):

@@ -22,12 +22,16 @@ SUBSTITUTES = PROFILES["paper, few images"], slow  # where M1 to M4 train on CIF
 def answer(study):
     """The gain of the clients over Local-Only, and the accuracy of teachers and clients in the last round."""
     rows, final = distillation.by_client(study), distillation.first(study).groupby("teacher")["value"].mean()
-    teacher, client = enough(rows[rows["teacher"] == PRINTED]).groupby("round")[["knows", "accuracy"]].mean().iloc[-1]
+    at, teacher, client = distillation.taught_last(rows)
     ours, alone = enough(final, PRINTED, NOBODY)
     gain = ours - alone
     data, pairs = distillation.first(study)["data"].iloc[0], distillation.gain(study, PRINTED, NOBODY)
-    says = f"{'Yes' if gain > 0 else 'No'}: on {data_label(data)}, pFedHR is {points_ahead(gain, 'Local-Only')}"
-    says += f"{pairs.partition(' points')[2]} In the last round the mean accuracy of the teachers is {teacher:.0f} %, "
-    says += f"that of their clients {client:.0f} %."
+    says = (
+        f"In {pairs.rpartition(' points in ')[2][:-1]}, {'yes' if gain > 0 else 'no'}: on {data_label(data)}, pFedHR "
+    )
+    says += (
+        f"is {points_ahead(gain, 'Local-Only')}. In round {at} its teachers have a mean accuracy of {teacher:.0f} % "
+    )
+    says += f"on their clients' training images, and these clients one of {client:.0f} % on their test images."
     numbers = [(f"{gain:+.1f}", "points relative to Local-Only"), (f"{teacher:.0f} %", "accuracy of the teachers")]
-    return Answer(says, [*numbers, (f"{client:.0f} %", "accuracy of the clients in that round")], "teachers")
+    return Answer(says, [*numbers, (f"{client:.0f} %", "accuracy of their clients in that round")], "teachers")

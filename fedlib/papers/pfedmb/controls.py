@@ -17,7 +17,7 @@ from fedlib.papers.pfedmb.accuracy import AT, along, chance, place
 from fedlib.papers.pfedmb.measure import accuracy, choices, chosen, scores
 from fedlib.papers.pfedmb.sizes import PAIRED, PAIRS, SIGMAS, B, controlled, paired, run
 from fedlib.report.panels import line_panels, method_panels
-from fedlib.report.sentences import against_seeds, extremes, nearest_kind, points_ahead, trend
+from fedlib.report.sentences import against_noise, extremes, nearest_kind, noise_of, points_ahead, trend
 from fedlib.report.style import ORANGE, label, method_style
 from fedlib.studies.item import Cell, item
 
@@ -81,18 +81,18 @@ def variant_panels(frame: pd.DataFrame) -> Figure:
 
 def changes(frame: pd.DataFrame, rival: str) -> str:
     """Change of accuracy by each variant of pFedMB, and the best variant against a baseline."""
-    seeds = frame[frame["metric"] == "accuracy"].groupby("method", sort=False)["value"]
-    mean, ours = seeds.mean(), label("pfedmb")
+    numbers, ours = frame[frame["metric"] == "accuracy"], label("pfedmb")
+    mean = numbers.groupby("method", sort=False)["value"].mean()
     variants = mean.drop([*BASELINES], errors="ignore")
     if variants.empty or not {ours, rival} <= {*mean.index}:
         return ""
     own, theirs = mean[[ours, rival]]
     each = ", ".join(f"{name} {value - own:+.1f}" for name, value in variants.items())
-    gap = variants.max() - theirs
+    gap, noise = variants.max() - theirs, noise_of(numbers)[[variants.idxmax(), rival]].max(skipna=False)
     return (
         f"Variants (orange) minus pFedMB ({own:.1f} %, red), in points: {each}. The best variant, "
         f"{variants.idxmax()}, is {points_ahead(gap, rival)} ({theirs:.1f} %), "
-        f"{against_seeds(gap, seeds.std().max())}."
+        f"{against_noise(gap, noise)}."
     )
 
 
@@ -182,5 +182,6 @@ def _(study):
     known = study.printed.query("item == 'table2' and method == 'fedamp'").set_index("setting")["mean"]
     frame = along(study, "lam", "pull").assign(paper=lambda frame: frame["at"].map(known))
     yield nearest_kind(frame.assign(kind=frame["lam"].map("λ = {:g}".format)), ["at"])
-    text = {"printed": "paper", "xlabel": "strength λ of the regularisation", "look": method_style}
+    text = {"chance": lambda rows: rows["paper"].iloc[0], "reference": "printed", "look": method_style}
+    text["xlabel"] = "strength λ of the regularisation"
     yield line_panels(frame, "lam", AT, place, xscale="log", height=2.2, **text)

@@ -13,8 +13,8 @@ def answer(study):
     found = study.numbers("fig3").query("method == 'pfedmb'").groupby("metric")["value"].mean()
     used, rand = enough(found, "branches_used", "rand_indices")
     table1 = study.numbers("table1")
-    gap, rival = gap_to_best(table1, "pfedmb")
-    if not rival:
+    gap = gap_to_best(table1, "pfedmb")
+    if not gap:
         return None
     branches = f"{used:.2g}"
     says = (
@@ -22,4 +22,6 @@ def answer(study):
         f"different branches, although no label is exchanged. {who_leads(table1, 'pfedmb', ['data'])}"
     )
     numbers = [(branches, "branches for five pairs"), (f"{rand:.2f}", "Rand index of branches and pairs")]
-    return Answer(says, [*numbers, (f"{round(gap, 1) + 0.0:+.1f}", f"points relative to {label(rival)}")], "fig3")
+    return Answer(
+        says, [*numbers, (f"{round(gap.points, 1) + 0.0:+.1f}", f"points relative to {label(gap.rival)}")], "fig3"
+    )

@@ -14,7 +14,7 @@ from fedlib.papers.pfedsim.measure import DOMAINS, by_domain, made
 from fedlib.papers.pfedsim.sizes import PROTOCOLS, local, run, warmed
 from fedlib.report.charts import plot_heatmaps, plot_points
 from fedlib.report.panels import in_words, line_panels, method_panels
-from fedlib.report.sentences import against_seeds, points_ahead, who_leads
+from fedlib.report.sentences import against_noise, noise_of, points_ahead, who_leads
 from fedlib.report.style import BLUE, GREY, ORANGE, RED, WIDE, label
 from fedlib.streams import generator
 from fedlib.studies.item import Cell, drawing, enough, item
@@ -156,8 +156,9 @@ def gain_of_weights(study) -> tuple[float, float]:
     """Gain of similarity weights over the better of uniform and shuffled weights, and its noise [points]."""
     numbers = study.numbers("weights")
     by_seed = numbers.pivot_table(index="seed", columns="similarity", values="value")
-    ours, *others = enough(by_seed.reindex(columns=["per_class", "uniform", "shuffled"]).dropna()).mean()
-    return ours - max(others), numbers.groupby("similarity")["value"].std().max()
+    kinds = ["per_class", "uniform", "shuffled"]
+    ours, *others = enough(by_seed.reindex(columns=kinds).dropna()).mean()
+    return ours - max(others), noise_of(numbers, "similarity")[kinds].max(skipna=False)
 
 
 @weights.says
@@ -171,5 +172,5 @@ def _(study):
         meaning = ": the similarity helps" if gain > 0 else ": weights without similarity are better here"
     return (
         f"pFedSim (red) is {points_ahead(gain, 'the better of uniform and shuffled weights (blue)')}, "
-        f"{against_seeds(gain, noise)}{meaning}."
+        f"{against_noise(gain, noise)}{meaning}."
     )

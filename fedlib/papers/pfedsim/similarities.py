@@ -206,10 +206,12 @@ def _(study):
     names = {kind: "mean cosine" if kind[0] == "mean_cos" else f"eq. (3), cap {kind[1]:g}" for kind in VARIANTS}
     every = numbers.groupby(["similarity", "cap", "round"])["value"].mean()
     similarity, cap, t = every.idxmax()
+    gaps = [key for key, at in every.unstack("round").isna().any(axis=1).items() if at]
+    undefined = f" Without a value where all pairs are at the cap: {', '.join(names[key] for key in gaps)}."
     yield (
         f"Kendall's tau of equation (3) with the data similarity is highest after {tau.idxmax()} rounds of FedAvg: "
         f"{tau.max():.2f}. The highest tau of all variants is {every.max():.2f}, with {names[similarity, cap]} "
-        f"after {t} rounds."
+        f"after {t} rounds.{undefined * bool(gaps)}"
     )
     colors = dict(zip(names.values(), PALETTE, strict=False))
     kinds = [names[kind] for kind in zip(numbers["similarity"], numbers["cap"], strict=True)]

@@ -2,7 +2,7 @@
 
 from fedlib.papers.pfedsim import accuracy, facts, similarities, sizes
 from fedlib.report.panels import in_words
-from fedlib.report.sentences import best_of_all, gaps_in_words, gaps_to_best, points_ahead
+from fedlib.report.sentences import against_noise, best_of_all, gaps_in_words, gaps_to_best, points_ahead
 from fedlib.studies.item import Answer, items_in
 
 ITEMS, PROFILES = items_in(similarities, accuracy, facts), sizes.PROFILES
@@ -17,13 +17,15 @@ def answer(study):
         return gaps_to_best(numbers[complete], ["pfedsim"], by, in_words)
 
     gaps, with_text = gaps_in("table3"), gaps_in("table3_text")
-    gain, _ = accuracy.gain_of_weights(study)
+    gain, noise = accuracy.gain_of_weights(study)
     if len(gaps) < 2:
         return None
-    says = f"Its accuracy with similarity weights is {points_ahead(gain, 'that with uniform or shuffled weights')}."
+    says = best_of_all("pFedSim", gaps)
     if with_text:
         says += " The protocol is that of the authors' code; with that of the paper's text pFedSim is "
         says += f"{gaps_in_words(with_text)}."
-    numbers = [(f"{gap:+.1f}", f"points relative to {rival} on {place}") for place, (gap, rival) in gaps.items()][:2]
+    weights = points_ahead(gain, "that with uniform or shuffled weights")
+    says += f" With the latter, its accuracy with similarity weights is {weights}, {against_noise(gain, noise)}."
+    numbers = [(f"{gap.points:+.1f}", f"points relative to {gap.rival} on {place}") for place, gap in gaps.items()][:2]
     numbers += [(f"{gain:+.1f}", "points relative to uniform or shuffled weights")]
-    return Answer(f"{best_of_all('pFedSim', gaps)} {says}", numbers, "table3")
+    return Answer(says, numbers, "table3")
