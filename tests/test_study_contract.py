@@ -38,6 +38,17 @@ def test_methods_are_compared_over_the_seeds_that_all_of_them_have():
     assert gap_to_best(numbers, "a", "b")[:2] == (5.0 - 7.0, "c")  # b is the better of the two; no seed in common
     assert gap_to_best(numbers, "a", "c")[:2] == (7.0 - 5.0, "b")
     assert gap_to_best(numbers[numbers["method"] != "c"], "a")[:2] == (2.0 - 5.0, "b")  # without seed 1, which b lacks
+    assert pd.isna(gap_to_best(numbers, "a").noise)  # the rival has one seed
+    printed = gap_to_best(numbers.assign(paper_std=numbers["method"].map({"a": 9.0, "c": 1.5})), "a")
+    assert (printed.noise, printed.within_noise) == (9.0, True)
+
+
+def test_the_noise_of_a_number_over_clients_is_that_of_their_mean():
+    key = ("table2", "fedbn", "cifar10", "label-shift", "weighted_f1")
+    [number] = with_numbers(study("fedcs"), given((*key, 50.0))).numbers("table2").to_dict("records")
+    [printed] = reported("fedcs").set_index(KEY).loc[[key], "std"]
+    assert number["paper_std"] == pytest.approx(printed / 50**0.5)
+    assert printed > 0
 
 
 def test_every_printed_number_has_a_cell_on_the_papers_data(paper):
