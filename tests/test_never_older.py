@@ -193,6 +193,7 @@ NEW = {  # what is defined, an expression for `scale()` or none, and what change
     "what a lambda holds": ("def maker(s): return lambda: s\nscale = maker(2)", "", "scale = maker(3)"),
     "a default that is a lambda": ("def scale(f=lambda: 2): return f()", "", "def scale(f=lambda: 3): return f()"),
     "one of two lambdas in a line": ("f, g = lambda: 2, lambda: 3\nh = f", "h()", "h = lambda: 3"),
+    "the other of two lambdas in a line": ("f, g = lambda: 2, lambda: (lambda: 3)()\nh = f", "h()", "h = g"),
 }  # fmt: skip
 REFUSED = {  # what is defined, and what the sentence names
     "the environment": ("def scale(): return float(os.environ['S'])", "os.environ"),

@@ -1,6 +1,7 @@
 """DP-SGD against a loop over single images, its noise, and refused methods; epsilon against the accountant's steps."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from refusals import refused
@@ -84,6 +85,22 @@ def test_epsilon_composes_the_steps_of_the_rounds_in_which_a_client_took_part():
             accountant.step(noise_multiplier=1.3, sample_rate=min(1, 4 / row.n_train))
         expected = accountant.get_epsilon(1e-3) if row.rounds else 0
         assert row.epsilon == pytest.approx(expected, rel=1e-6)
+
+
+def test_epsilon_counts_the_rounds_before_an_early_end():
+    pytest.importorskip("opacus")
+    federation = fl.federate(DATA, fl.iid(), clients=3, validation_fraction=0.3)
+    setting = SETTING | dict(lr=1e-7, evaluate_every=1)
+    early = fl.run_early(fl.private("fedavg"), federation, patience=1, **setting | {"rounds": 9})
+    whole = fl.run(fl.private("fedavg"), federation, **setting | {"rounds": 2})
+    assert len(early.rounds) == 2
+    pd.testing.assert_frame_equal(fl.epsilon(early, federation), fl.epsilon(whole, federation))
+
+
+def test_a_compressed_method_and_a_loss_that_writes_are_refused():
+    refused(r"use compressed\(private", fl.private, fl.compressed("fedavg", share=0.5))
+    refused("one compressed", fl.compressed, fl.compressed("fedavg", share=0.5), bits=8)
+    refused("scaffold is not allowed in private.*writes", fl.run, fl.private("scaffold"), FEDERATION, **SETTING)
 
 
 @pytest.mark.parametrize("method", [fl.ditto(), fl.pfedme(lam=1, steps=2), fl.perfedavg()])

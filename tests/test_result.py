@@ -10,6 +10,7 @@ import pytest
 import torch
 from refusals import refused
 
+import fedlib as fl
 from fedlib.runs.history import History
 from fedlib.runs.result import RunResult
 from fedlib.runs.sweep import Sweep
@@ -198,6 +199,21 @@ def test_a_sweep_has_a_line_for_every_run():
     for frame, own in ((both.accuracy(), "accuracy"), (both.curves(), "curve")):
         each = [getattr(run, own)() if own == "curve" else getattr(run, own) for run in both.results]
         pd.testing.assert_frame_equal(frame.drop(columns=["method", "seed"]), pd.concat(each, ignore_index=True))
+
+
+def test_equal_names_of_hyper_parameters_settings_and_results_are_told_apart():
+    federation = fl.federate(fl.load("digits", copies=1), fl.dirichlet(alpha=0.3), clients=3)
+    made = fl.fedavg()
+    own = [made._replace(name="own", hyper={"lr": lr, "accuracy": 3.0, "alpha": 2.0}) for lr in (0.1, 0.2)]
+    cells = fl.grid(algorithm=own, federation=federation, lr=[0.01, 0.02], rounds=1, model="lenet5_plain")
+    done = fl.sweep(cells, jobs=1, progress=False)
+    table = done.summary()
+    assert table["algorithm.lr"].tolist() == [0.1, 0.1, 0.2, 0.2]
+    assert table["lr"].tolist() == [0.01, 0.02, 0.01, 0.02]
+    assert table["alpha"].tolist() == [2.0] * 4
+    assert table["partition.alpha"].tolist() == [0.3] * 4
+    assert table["algorithm.accuracy"].tolist() == [3.0] * 4
+    assert table["accuracy"].tolist() == [run.score() for run in done.results]
 
 
 def test_a_run_that_has_lost_its_way_says_in_which_round():

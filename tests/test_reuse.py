@@ -69,6 +69,15 @@ def test_fresh_names_stay_random(result):
     assert not first["classifier.weight"].equal(second["classifier.weight"])
 
 
+def test_arrays_are_weights_and_another_file_is_refused(result, tmp_path):
+    arrays = {name: t.numpy() for name, t in result.weights(5).items()}
+    models = [fl.pretrained("lenet5", weights) for weights in (arrays, result.weights(5))]
+    one, other = (fl.run("fedavg", FEDERATION, model=model, **SETTING).folder for model in models)
+    assert one == other
+    (tmp_path / "weights.pt").write_bytes(b"no tensors")
+    refused(r"weights\.pt' is not a safetensors file", fl.pretrained, "lenet5", tmp_path / "weights.pt")
+
+
 @pytest.mark.parametrize("change", [{"fc1.0.bias": torch.zeros(3)}, {"unknown": torch.zeros(1)}, {"fc1.0.bias": None}])
 def test_weights_of_another_model_are_refused_before_any_work(result, change):
     weights = {name: t for name, t in (dict(result.weights(5)) | change).items() if t is not None}

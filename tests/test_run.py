@@ -287,6 +287,13 @@ def test_the_run_store_may_be_in_the_home_folder(federation, monkeypatch, tmp_pa
     assert fl.run("fedavg", federation, **SETTING, progress=False).folder.parent == tmp_path / "runs"
 
 
+def test_the_name_of_a_method_is_no_path(federation, tmp_path):
+    store = tmp_path / "runs"
+    method = fl.fedavg()._replace(name="../w/o BN" + 300 * "!")
+    folder = fl.run(method, federation, **SETTING, store=store, progress=False).folder
+    assert (folder.parent, [*tmp_path.iterdir()]) == (store, [store])
+
+
 @pytest.mark.parametrize("where", [8, 200, 0.3, 0.6, 0.99, None])  # in the header, a share of the file, or its end
 def test_a_bit_that_has_flipped_or_is_missing_in_a_run_file_is_found(where, federation):
     file = fl.run("fedper", federation, **SETTING, progress=False).folder / "run.safetensors"

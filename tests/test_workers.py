@@ -22,6 +22,15 @@ def test_two_workers_one_worker_and_no_worker_give_the_same_bits(federation, tmp
     assert len(two.summary()) == 4
 
 
+def test_workers_write_into_the_store_of_their_sweep(federation, tmp_path, monkeypatch):
+    for seed, name in enumerate("ab"):  # the second sweep has the same processes
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        cells = fl.grid(algorithm=["fedavg", "local_only"], federation=federation, **SETTING | {"seed": seed})
+        fl.sweep(cells, jobs=2, store="runs", progress=False)
+    assert [len([*(tmp_path / name / "runs").glob("*-*/run.safetensors")]) for name in "ab"] == [2, 2]
+
+
 def test_own_models_reach_the_processes_of_a_sweep(federation, tmp_path, monkeypatch):
     monkeypatch.setitem(MODELS, "a_name", in_a_notebook("<own>"))
     models = [in_a_notebook("<own>"), Mine, "a_name", ["lenet5_plain", "a_name"]]

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 Path_ = tuple[str, ...]  # a dotted name: ("a", "b", "c") for a.b.c
+LIBRARY = Path(__file__).resolve().parent.parent
 
 
 class Import(NamedTuple):
@@ -61,7 +62,7 @@ def _source(code: types.CodeType, file: str) -> Source:
 
 
 def _nodes(code: types.CodeType, file: str) -> list[ast.AST]:
-    """Definition of a function; for a lambda, all lambdas on its line."""
+    """Definition of a function; for a lambda of the library, or without known columns, all lambdas on its line."""
     name = code.co_qualname
     linecache.checkcache(file)
     source = "".join(linecache.getlines(file))
@@ -72,9 +73,17 @@ def _nodes(code: types.CodeType, file: str) -> list[ast.AST]:
     line = code.co_firstlineno if not lines or code.co_firstlineno in lines else lines[0]
     short = "<lambda>" if name.endswith("<lambda>") else name
     nodes = trees.get((short, line)) or [node for key, several in trees.items() if key[0] == short for node in several]
+    if short == "<lambda>" and len(nodes) > 1 and not Path(file).is_relative_to(LIBRARY):  # its rows have both
+        places = {*code.co_positions()}  # those of the body are exactly the place of one lambda's body
+        nodes = [node for node in nodes if isinstance(node, ast.Lambda) and _place(node.body) in places] or nodes
     if not nodes:
         raise ValueError(f"the source of {name} cannot be found; define it in a file or in a notebook.")
     return nodes
+
+
+def _place(node: ast.expr) -> tuple[int | None, ...]:
+    """Lines and columns of an expression, as in `co_positions`."""
+    return node.lineno, node.end_lineno, node.col_offset, node.end_col_offset
 
 
 @functools.lru_cache(maxsize=512)

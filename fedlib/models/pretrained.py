@@ -4,6 +4,8 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
@@ -19,8 +21,8 @@ def pretrained(model: Models, weights: Mapping[str, Tensor] | str | os.PathLike[
 
     Args:
         model: the architecture, by name or as a function `(shape, n_classes) -> nn.Module`.
-        weights: tensors by name, as `RunResult.weights` and `nn.Module.state_dict` return them, or the path to a
-            safetensors file, as `fl.export` writes it.
+        weights: tensors or arrays by name, as `RunResult.weights` and `nn.Module.state_dict` return them, or the path
+            to a safetensors file, as `fl.export` writes it.
         fresh: prefix of the names of weights that stay random, such as "classifier" for new classes. Default: none.
 
     Returns:
@@ -52,8 +54,11 @@ def pretrained(model: Models, weights: Mapping[str, Tensor] | str | os.PathLike[
     if not isinstance(weights, Mapping):
         if not Path(weights).is_file():
             raise ValueError(f"weights={str(weights)!r} is not a file.")
-        weights = load_file(Path(weights))
-    kept = {name: t.detach().cpu().clone() for name, t in weights.items() if is_given(name)}
+        try:
+            weights = load_file(Path(weights))
+        except SafetensorError as error:
+            raise ValueError(f"weights={str(weights)!r} is not a safetensors file: {error}.") from error
+    kept = {name: torch.as_tensor(t).detach().cpu().clone() for name, t in weights.items() if is_given(name)}
 
     def build_pretrained(shape: tuple[int, int, int], n_classes: int) -> nn.Module:
         net = plain.build(shape, n_classes)

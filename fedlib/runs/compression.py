@@ -40,7 +40,7 @@ def compressed(algorithm: str | Algorithm, share: float = 1.0, bits: int = 32) -
         The method, with `+compressed` after its name.
 
     Raises:
-        ValueError: an argument is not allowed.
+        ValueError: an argument is not allowed, or the method is compressed already.
 
     Source:
         Aji and Heafield, "Sparse Communication for Distributed Gradient Descent", EMNLP 2017 (the share, without its
@@ -55,6 +55,8 @@ def compressed(algorithm: str | Algorithm, share: float = 1.0, bits: int = 32) -
         8
     """
     method = resolve(algorithm)
+    if "upload_share" in method.hyper:
+        raise ValueError("compressed(compressed(...)) is not allowed; give both arguments to one compressed().")
     share = check_annotation("share", share, Annotated[float, above(0), at_most(1)])
     if bits != 32:
         bits = check_annotation("bits", bits, Annotated[int, at_least(2), at_most(16)])

@@ -18,7 +18,7 @@ from fedlib.runs.result import RunResult
 from fedlib.stack import Tree, keys
 from fedlib.streams import generator
 from fedlib.training.channel import Channel
-from fedlib.training.phase import TRAINED, Loss, Phase, Trainer
+from fedlib.training.phase import TRAINED, WRITTEN, Loss, Phase, Trainer
 
 
 def private(algorithm: str | Algorithm, clip: float = 1.0, noise: float = 1.0) -> Algorithm:
@@ -44,8 +44,9 @@ def private(algorithm: str | Algorithm, clip: float = 1.0, noise: float = 1.0) -
         The method, with `+private` after its name.
 
     Raises:
-        ValueError: an argument is not allowed; by `fl.run`: the model has BatchNorm, which mixes the images of a batch,
-            the method uploads something else, such as prototypes or label counts, or it takes more or larger steps.
+        ValueError: an argument is not allowed, or the method is compressed; by `fl.run`: the model has BatchNorm, which
+            mixes the images of a batch, the method uploads something else, such as prototypes or label counts, it takes
+            more or larger steps, or its loss writes into a tensor, as that of SCAFFOLD.
 
     Source:
         Abadi et al., "Deep Learning with Differential Privacy", CCS 2016, Algorithm 1.
@@ -58,6 +59,8 @@ def private(algorithm: str | Algorithm, clip: float = 1.0, noise: float = 1.0) -
         {'dp_clip': 0.5, 'dp_noise': 1.2}
     """
     method = resolve(algorithm)
+    if "upload_share" in method.hyper:
+        raise ValueError("private(compressed(...)) is not allowed; use compressed(private(...)).")
     clip = check_annotation("clip", clip, Annotated[float, above(0)])
     noise = check_annotation("noise", noise, Annotated[float, at_least(0)])
 
@@ -103,7 +106,7 @@ def steps_of(n: int, batch_size: int, epochs: int) -> int:
 
 
 def counted(trainer: Trainer, method: str, left: dict[int, tuple[int, int]]) -> Trainer:
-    """The trainer; `ValueError` beyond the batch size and the number of steps that a client has `left` in a round."""
+    """The trainer; `ValueError` beyond the batch size and steps that a client has `left`, and for written tensors."""
 
     def train(phase: Phase) -> tuple[Tree, torch.Tensor]:
         for client, steps in zip(phase.clients, phase.batches, strict=True):
@@ -112,6 +115,8 @@ def counted(trainer: Trainer, method: str, left: dict[int, tuple[int, int]]) -> 
             if len(steps) > n or (len(steps) and steps.shape[1] > size):
                 what = "more or larger steps than the local epochs of the run have"
                 raise ValueError(f"{method} is not allowed in private(); it takes {what}.")
+        if WRITTEN in phase.roles:
+            raise ValueError(f"{method} is not allowed in private(); its loss writes into a tensor.")
         return trainer(phase)
 
     return train
@@ -201,7 +206,8 @@ def epsilon(result: RunResult, federation: Federation, delta: float = 1e-5) -> p
     if config["federation"] != federation.fingerprint or "dp_noise" not in config["hyper"]:
         raise ValueError("epsilon needs a run of private(...) and the federation of this run.")
     taking_part = federation.n_clients - federation.unseen
-    drawn = np.concatenate(cohorts(taking_part, config["join_ratio"], config["rounds"], config["seed"]))
+    sampled = cohorts(taking_part, config["join_ratio"], config["rounds"], config["seed"])
+    drawn = np.concatenate(sampled[: len(result.rounds)])  # fewer than planned after an early end
     noise, size, lines = config["hyper"]["dp_noise"], config["batch_size"], []
     for client, rounds in enumerate(np.bincount(drawn, minlength=taking_part).tolist()):
         n = len(federation.train[client])

@@ -55,7 +55,8 @@ def run(
         join_ratio: share of the clients in each round, in (0, 1]: max(floor(join_ratio * n_clients), 1) clients are
             sampled, the same ones for every method.
         local_epochs: epochs of each sampled client per round, at least 1.
-        batch_size: images per mini-batch, at least 1.
+        batch_size: images per mini-batch, at least 1. The last batch of an epoch is filled up with images of the
+            epoch; so is every batch of a client with fewer images.
         lr: step size of the clients, above 0.
         momentum: momentum of SGD, in [0, 1); the velocity starts at zero in every local phase.
         optimizer: "sgd", or "adam" with betas 0.9 and 0.999; its moments start at zero in every local phase.
@@ -83,7 +84,7 @@ def run(
             clients out, as `dropout` does. Fine-tuning is always complete.
         client_metrics: True: evaluations also contain the weighted F1 and AUC [%] of every client.
         backend: "loop": one client after the other; "stacked": all clients of a round at once; "auto": stacked on a
-            GPU, else loop. They agree up to rounding.
+            GPU, else loop. They agree up to rounding, except that dropout layers of a model draw other masks.
         device: "cpu", "cuda", or "auto": a GPU if there is one.
         dtype: type of weights and images, "float32" or "float64".
         graphs: True: a GPU replays each training step as one CUDA graph. False: it launches the kernels one by one;
@@ -106,7 +107,8 @@ def run(
         The evaluations, costs and final models of the run, and the folder in which they are stored.
 
     Raises:
-        ValueError: an argument is not allowed; raised before any work starts.
+        ValueError: an argument is not allowed; raised before any work starts, or in the first round if the method
+            cannot use the model, the federation or a setting.
         OSError: the run store cannot be used.
 
     Example:

@@ -10,6 +10,7 @@ Nothing is pickled or unpickled.
 import hashlib
 import json
 import os
+import re
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -56,7 +57,8 @@ class RunFolder:
 
     def __init__(self, config: dict[str, Any], store: str | Path | None = None):
         self.config = config
-        self.path = store_root(store) / f"{config['algorithm']}-{address(config)}"
+        name = re.sub(r"[^\w.+-]", "_", config["algorithm"])[:100]
+        self.path = store_root(store) / f"{name}-{address(config)}"
         self.file = self.path / "run.safetensors"
         self._lock: BaseFileLock | None = None
 

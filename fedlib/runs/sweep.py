@@ -2,7 +2,7 @@
 
 import itertools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ from fedlib.runs.prepare import portable, prepare
 from fedlib.runs.result import RunResult
 from fedlib.runs.run import carry_out
 from fedlib.runs.session import check_device
-from fedlib.runs.store import RunFolder, address
+from fedlib.runs.store import RunFolder, address, store_root
 from fedlib.runs.work import Work, cores, execute, execute_on_streams, together
 
 ELSEWHERE = {  # arguments of `run` that a cell may not have
@@ -35,7 +35,8 @@ class Sweep(NamedTuple):
 
     Attributes:
         cells: one row of labels per run, in the order of the grid: algorithm, hyper-parameters, data set, partition
-            and every other argument that varies.
+            and every other argument that varies. Of equal names, that of a hyper-parameter or of a partition has
+            "algorithm." or "partition." before it.
         results: the runs, in the same order.
 
     Example:
@@ -68,12 +69,14 @@ class Sweep(NamedTuple):
         return self._joined([result.accuracy for result in self.results])
 
     def _joined(self, frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
+        measured = {name for frame in frames for name in frame}
+        labels = self.cells.rename(columns=lambda name: f"algorithm.{name}" if name in measured else name)
         rows = [
             frame.assign(**{str(name): [value] * len(frame) for name, value in label.items()})
-            for label, frame in zip(self.cells.to_dict("records"), frames, strict=True)
+            for label, frame in zip(labels.to_dict("records"), frames, strict=True)
         ]
         frame = pd.concat(rows, ignore_index=True)
-        return frame[[*self.cells.columns, *frame.columns.drop(self.cells.columns)]]
+        return frame[[*labels.columns, *frame.columns.drop(labels.columns)]]
 
 
 def grid(**axes: object) -> list[dict[str, object]]:
@@ -129,7 +132,8 @@ def sweep(
         The results, with the labels of each cell.
 
     Raises:
-        ValueError: an argument of a cell is not allowed, or the cluster cannot be used; raised before any run starts.
+        ValueError: an argument of a cell is not allowed, or the cluster cannot be used; raised before any run starts,
+            except by a method that cannot use the model, the federation or a setting.
 
     Example:
         >>> import fedlib as fl
@@ -152,7 +156,7 @@ def sweep(
         for name, instead in ELSEWHERE.items():
             if name in cell:
                 raise ValueError(f"cells[{position}] holds {name!r}, which is the same for all cells; use {instead}.")
-    cells = [dict(cell) for cell in cells]
+    cells, store = [dict(cell) for cell in cells], store_root(store).absolute()  # of workers in other folders, too
     check_count("number of cells", len(cells))
     share = 0.0  # of a GPU
     if ray is not None:
@@ -181,15 +185,21 @@ def sweep(
     return Sweep(labels, [carry_out(plan, None, False, store) for plan in plans])
 
 
+def _apart(owner: str, values: Mapping[str, Any], taken: Collection[str]) -> dict[str, Any]:
+    """The values, with the owner before a name that is taken."""
+    return {f"{owner}.{name}" if name in taken else name: value for name, value in values.items()}
+
+
 def _labels(cells: Sequence[Cell]) -> pd.DataFrame:
     """Labels of the cells: algorithm, data set and partition, their parameters, seed, and all varying arguments."""
-    rows = []
+    rows, arguments = [], {"dataset", "partition", *(name for cell in cells for name in cell)}
+    hyper = {name for cell in cells for name in cell["algorithm"].hyper}
     for cell in cells:
         algorithm, federation = cell["algorithm"], cell["federation"]
-        row = {"algorithm": algorithm.name, **algorithm.hyper}
+        row = {"algorithm": algorithm.name, **_apart("algorithm", algorithm.hyper, arguments)}
         row |= {"dataset": federation.data.name, "partition": federation.partition.name}
-        row |= federation.partition.params
+        row |= _apart("partition", federation.partition.params, arguments | hyper)
         rows.append(row | {k: v for k, v in cell.items() if k not in ("algorithm", "federation")})
     frame = pd.DataFrame(rows)
-    settings = {name for cell in cells for name in cell} - {"algorithm", "federation", "seed"}
+    settings = arguments - {"dataset", "partition", "algorithm", "federation", "seed"}
     return frame[[name for name in frame if name not in settings or len(frame[name].unique()) > 1]]
