@@ -69,6 +69,7 @@ def cka_matrix(activations: Sequence[Array]) -> Tensor:
 
     Returns:
         Symmetric matrix [n, n] with entries in [0, 1], float64; NaN for features that do not vary over the inputs.
+        Gram matrices have the type of their activations: convert small types, in which a mean is rounded, to float64.
 
     Raises:
         ValueError: there are fewer than 2 inputs, or the activations have different numbers of inputs.

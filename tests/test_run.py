@@ -129,6 +129,7 @@ def test_every_argument_is_part_of_the_address_and_what_is_not_asked_for_is_not(
 def test_a_sweep_checks_every_cell_before_it_starts_one(federation, run_store):
     cells = [dict(algorithm="fedavg", federation=federation, **SETTING | {"lr": lr}) for lr in (0.1, -1)]
     refused("lr=-1 is not allowed", fl.sweep, cells, jobs=1, progress=False)
+    refused(r"argument of cells\[1\]='modle'.*mean 'model'", fl.sweep, [cells[0], cells[0] | {"modle": "lenet5"}])
     assert not run_store.exists()
 
 

@@ -112,7 +112,7 @@ class Evaluations:
 
 @dataclass(frozen=True, eq=False)
 class RunResult(Evaluations):
-    """A finished run, as `run` returns it.
+    """A finished run, as `run` returns it. It cannot be pickled; the same call of `run` reads it again from `folder`.
 
     Attributes:
         config: everything that identifies the run: the content of `config.json` in `folder`.

@@ -1,5 +1,6 @@
 """A sweep: many runs in local processes or on a cluster, with results in the order of the grid."""
 
+import inspect
 import itertools
 import os
 from collections.abc import Collection, Mapping, Sequence
@@ -10,12 +11,12 @@ import numpy as np
 import pandas as pd
 
 from fedlib.algorithm import resolve
-from fedlib.checks import check_count, check_flag, check_kind
+from fedlib.checks import check_choice, check_count, check_flag, check_kind
 from fedlib.models import architectures
 from fedlib.runs import cluster
 from fedlib.runs.prepare import portable, prepare
 from fedlib.runs.result import RunResult
-from fedlib.runs.run import carry_out
+from fedlib.runs.run import carry_out, run
 from fedlib.runs.session import check_device
 from fedlib.runs.store import RunFolder, address, store_root
 from fedlib.runs.work import Work, cores, execute, execute_on_streams, together
@@ -156,6 +157,8 @@ def sweep(
         for name, instead in ELSEWHERE.items():
             if name in cell:
                 raise ValueError(f"cells[{position}] holds {name!r}, which is the same for all cells; use {instead}.")
+        for name in cell:
+            check_choice(f"argument of cells[{position}]", name, inspect.signature(run).parameters.keys() - ELSEWHERE)
     cells, store = [dict(cell) for cell in cells], store_root(store).absolute()  # of workers in other folders, too
     check_count("number of cells", len(cells))
     share = 0.0  # of a GPU
