@@ -166,7 +166,7 @@ CLAIMS = [
     Claim("ph06", lambda n: [Case(f"{kind} {m} {s}", n("table2", m, MAIN, where(kind, s))
                                   - n("table3", m, MAIN, where(kind, s, MANY)))
                              for s in SPLITS for kind, m in both_kinds()], figure="table3"),
-    Claim("ph07", lambda n: [Case(f"{d} {net} {s}", alone(n, "pfedhr", d, net, s) - best_alone(n, d, net, s))
+    Claim("ph07", lambda n: [Case(f"{d}, {net}, {s}", alone(n, "pfedhr", d, net, s) - best_alone(n, d, net, s))
                              for d in (MAIN, "cifar10") for net in NETS for s in SPLITS]),
     Claim("ph08", mnist_is_easy),
     Claim("ph09", lambda n: [Case(f"{m} {d} {s}", alone(n, m, d, "M4", s) - alone(n, m, d, "M1", s) - 15)
