@@ -261,14 +261,19 @@ class Study:
 
         Returns:
             Text in cells, "79.10 ± 0.52". The index is `Item.rows`; the columns have two levels: data set and setting,
-            and the source: "paper", "full size" (of an item with several protocols, each of these), or the data of
-            this run.
+            and the source: "paper", "full size" (of an item with several protocols, the first one, and each other one
+            where its runs differ), or the data of this run.
         """
         about = self.item(item)
-        others = [self.at_full_size.table(other.name) for other in about.others]
-        long = layout.by_source(*self._tables(item), others, about)
+        others = map(self.at_full_size.further, about.others)
+        long = layout.by_source(*self._tables(item), [*others], about)
         tried = set(long.loc[long["source"] != "paper", "place"])
         return layout.wide(long[long["place"].isin(tried) | (not tried)], about.rows)
+
+    def further(self, one: Item) -> pd.DataFrame:
+        """The table of an item with a further protocol; numbers that share their runs count as not measured."""
+        table, shared = self._with_shared(one)
+        return table.assign(n_seeds=table["n_seeds"].where(~shared, 0))
 
     def _tables(self, item: str) -> tuple[pd.DataFrame, pd.DataFrame]:
         """The item at full size and at this size; the second is empty at full size."""
@@ -289,12 +294,16 @@ class Study:
         tables = []
         for first in map(self.item, dict.fromkeys(self.printed["item"])):
             for one in (first, *first.others):
-                table = self.table(one.name)
-                keys = table[KEY[1:]].itertuples(index=False, name=None)
-                shared = np.array([(one.name, *key) in self._shared for key in keys], dtype=bool)
+                table, shared = self._with_shared(one)
                 table = table.assign(item=one.name, protocol=np.where(shared, "text", one.protocol))
                 tables.append(table if one is first else table[(table["n_seeds"] > 0) & ~shared])
         return pd.concat(tables, ignore_index=True)
+
+    def _with_shared(self, one: Item) -> tuple[pd.DataFrame, np.ndarray]:
+        """The table of an item, and which of its numbers are in `_shared`: booleans."""
+        table = self.table(one.name)
+        keys = table[KEY[1:]].itertuples(index=False, name=None)
+        return table, np.array([(one.name, *key) in self._shared for key in keys], dtype=bool)
 
     @cached_property
     def _shared(self) -> set[Key]:

@@ -81,6 +81,7 @@ def counted(rows: pd.DataFrame) -> str:
 
 def side_by_side(evidence: Evidence, paper: str, item: str) -> pd.DataFrame:
     """All numbers of an item in the paper's rows and columns; column levels: place, and "paper" or ours."""
-    full, about = numbers(evidence, paper, item), evidence.studies[paper].item(item)
-    others = [numbers(evidence, paper, other.name) for other in about.others]
+    study = evidence.studies[paper]
+    full, about = numbers(evidence, paper, item), study.item(item)
+    others = [study.further(other) for other in about.others]
     return layout.wide(layout.by_source(full, full.iloc[:0], others, about), about.rows)
