@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fedlib.fingerprint.place import of_library
+
 Path_ = tuple[str, ...]  # a dotted name: ("a", "b", "c") for a.b.c
-LIBRARY = Path(__file__).resolve().parent.parent
 
 
 class Import(NamedTuple):
@@ -36,12 +37,13 @@ class Source(NamedTuple):
 
 def source_of(function: types.FunctionType) -> Source:
     """Analyse the source of a function; `ValueError` if it is missing or has changed since the import."""
-    return _source(function.__code__, function.__code__.co_filename)
+    whole_line = of_library(function)  # its rows have the fingerprints of all lambdas on a line
+    return _source(function.__code__, function.__code__.co_filename, whole_line)
 
 
 @functools.lru_cache(maxsize=4096)
-def _source(code: types.CodeType, file: str) -> Source:
-    nodes = [_Bare().visit(copy.deepcopy(node)) for node in _nodes(code, file)]
+def _source(code: types.CodeType, file: str, whole_line: bool) -> Source:
+    nodes = [_Bare().visit(copy.deepcopy(node)) for node in _nodes(code, file, whole_line)]
     decorators = [each for node in nodes for each in getattr(node, "decorator_list", ())]
     for node in nodes:
         if not isinstance(node, ast.Lambda):
@@ -61,8 +63,8 @@ def _source(code: types.CodeType, file: str) -> Source:
     )
 
 
-def _nodes(code: types.CodeType, file: str) -> list[ast.AST]:
-    """Definition of a function; for a lambda of the library, or without known columns, all lambdas on its line."""
+def _nodes(code: types.CodeType, file: str, whole_line: bool) -> list[ast.AST]:
+    """Definition of a function; for a lambda with `whole_line`, or without known columns, all lambdas on its line."""
     name = code.co_qualname
     linecache.checkcache(file)
     source = "".join(linecache.getlines(file))
@@ -73,7 +75,7 @@ def _nodes(code: types.CodeType, file: str) -> list[ast.AST]:
     line = code.co_firstlineno if not lines or code.co_firstlineno in lines else lines[0]
     short = "<lambda>" if name.endswith("<lambda>") else name
     nodes = trees.get((short, line)) or [node for key, several in trees.items() if key[0] == short for node in several]
-    if short == "<lambda>" and len(nodes) > 1 and not Path(file).is_relative_to(LIBRARY):  # its rows have both
+    if short == "<lambda>" and len(nodes) > 1 and not whole_line:
         places = {*code.co_positions()}  # those of the body are exactly the place of one lambda's body
         nodes = [node for node in nodes if isinstance(node, ast.Lambda) and _place(node.body) in places] or nodes
     if not nodes:

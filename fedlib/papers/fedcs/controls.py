@@ -14,13 +14,11 @@ from fedlib.studies.item import Cell, Item, enough, item
 
 KEYS = ["dataset", "method", "metric"]
 SHADED = {"named": named, "xlabel": "weighted F1 [%]"}
-
-
 WORDS = {"paper": "rates as printed", "whitening": "whitening only", "uncentred": "batch means not subtracted"}
 WORDS |= {"output": "module behind the layer", "shifted": "c centred", "shifted, beta 1": "c centred, β = 1"}
 
 
-def in_words(reading: str) -> str:
+def reading_in_words(reading: str) -> str:
     """Describe a reading."""
     return WORDS.get(reading, reading.replace("rank", "P of rank"))
 
@@ -50,11 +48,11 @@ def readings(sizes):
 def _(study):
     numbers = enough(study.numbers("readings", metric="weighted_f1").query("method == 'fedcs-fc2'"))
     pairs = ("default", "whitening"), *((rank, f"{rank}, whitening") for rank in ("rank 10", "rank 30"))
-    quoted = {"name": lambda name: f'"{in_words(name)}"'}
+    quoted = {"name": lambda name: f'"{reading_in_words(name)}"'}
     told = extremes(numbers.groupby("reading")["value"].mean(), "Weighted F1", **quoted)
     yield f"{told} {differences(numbers, *pairs, column='reading', **quoted)}".strip()
     fedavg = study.means("table2", "method", metric="weighted_f1").get("fedavg", float("nan"))
-    lines = numbers["reading"].map(in_words)
+    lines = numbers["reading"].map(reading_in_words)
     look = {name: RED if name == "default" else BLUE if "whitening" in name else GREY for name in lines}
     text = {"named": str, "xlabel": "weighted F1 [%]", "reference": "FedAvg", "chance": fedavg}
     yield method_panels(numbers.assign(method=lines), ["data"], look=lambda name: {"color": look[name]}, **text)
