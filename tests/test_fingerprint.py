@@ -65,6 +65,7 @@ REWORDED = {  # nothing is to be run again
     "a cohort that is shown": ("training/cohort.py", "    def subset(",
                                "    def __repr__(self):\n        return 'cohort'\n\n    def subset("),
     "a check": ("checks.py", "allowed = sorted(allowed)", "allowed = sorted(set(allowed))"),
+    "a new check": ("methods/fedprox.py", "        start = c", "        check_count('n', 1)\n        start = c"),
     "the store": ("runs/store.py", "remove_unfinished(self.path)", "remove_unfinished(Path(self.path))"),
     "a new model": ("models/__init__.py", "    mobilenetv2=mobilenetv2,", "    other=m1, mobilenetv2=mobilenetv2,"),
     "a partition": ("federation/partition.py", "MAX_DRAWS = 1_000", "MAX_DRAWS = 2_000"),  # who owns what counts
@@ -282,6 +283,29 @@ def test_a_fingerprint_does_not_depend_on_what_has_been_imported_before(monkeypa
     before = fingerprint(is_known)
     importlib.import_module("lzma")
     assert fingerprint(is_known) == before
+
+
+@pytest.mark.parametrize(
+    ("other", "equal"),
+    [
+        ("def f(x, n):\n    return x + n", True),
+        ("def f(x, n):\n    x = check_number('x', x, low=0)\n    _check_sum(x, n)\n    return x + n", True),
+        ("def f(x, n):\n    for k in (): pass\n    return x + n", False),
+        ("def f(x, n):\n    return check_count('x', n) + n", False),
+        ("def f(x, n):\n    n = check_count('x', x)\n    return x + n", False),
+        ("def f(x, n):\n    recheck_count('n', n)\n    return x + n", False),
+        ("def f(x, n):\n    n.check_count('n', n)\n    return x + n", False),
+    ],
+)
+def test_checks_of_the_library_are_not_hashed(other, equal, folder):
+    """In the user's code everything is, because a function that is called `check_…` may do anything there."""
+    texts = {}
+    for text in ("def f(x, n):\n    check_count('n', n)\n    return x + check_count('n', n, low=2)", other):
+        code = in_a_file(text, folder).f.__code__
+        for library in (True, False):
+            texts.setdefault(library, []).append(_source(code, code.co_filename, library)[:2])
+    assert (texts[True][0] == texts[True][1]) == equal
+    assert texts[False][0] != texts[False][1]
 
 
 def test_the_same_code_is_read_once_inside_a_block_and_again_after_it(folder):

@@ -27,7 +27,7 @@ class Import(NamedTuple):
 class Source(NamedTuple):
     """The source of a function, analysed."""
 
-    text: str  # syntax tree without decorators, docstrings, annotations and error messages
+    text: str  # syntax tree without decorators, docstrings, annotations, error messages and checks
     names: tuple[Path_, ...]  # dotted names defined outside the function
     decorators: tuple[tuple[str, tuple[Path_, ...]], ...]  # text and dotted names of each decorator
     imports: tuple[Import, ...]
@@ -37,13 +37,13 @@ class Source(NamedTuple):
 
 def source_of(function: types.FunctionType) -> Source:
     """Analyse the source of a function; `ValueError` if it is missing or has changed since the import."""
-    whole_line = of_library(function)  # its rows have the fingerprints of all lambdas on a line
-    return _source(function.__code__, function.__code__.co_filename, whole_line)
+    return _source(function.__code__, function.__code__.co_filename, of_library(function))
 
 
 @functools.lru_cache(maxsize=4096)
-def _source(code: types.CodeType, file: str, whole_line: bool) -> Source:
-    nodes = [_Bare().visit(copy.deepcopy(node)) for node in _nodes(code, file, whole_line)]
+def _source(code: types.CodeType, file: str, library: bool) -> Source:
+    bare = _WithoutChecks() if library else _Bare()
+    nodes = [bare.visit(copy.deepcopy(node)) for node in _nodes(code, file)]
     decorators = [each for node in nodes for each in getattr(node, "decorator_list", ())]
     for node in nodes:
         if not isinstance(node, ast.Lambda):
@@ -63,8 +63,8 @@ def _source(code: types.CodeType, file: str, whole_line: bool) -> Source:
     )
 
 
-def _nodes(code: types.CodeType, file: str, whole_line: bool) -> list[ast.AST]:
-    """Definition of a function; for a lambda with `whole_line`, or without known columns, all lambdas on its line."""
+def _nodes(code: types.CodeType, file: str) -> list[ast.AST]:
+    """Definition of a function; for a lambda without known columns, all lambdas on its line."""
     name = code.co_qualname
     linecache.checkcache(file)
     source = "".join(linecache.getlines(file))
@@ -75,7 +75,7 @@ def _nodes(code: types.CodeType, file: str, whole_line: bool) -> list[ast.AST]:
     line = code.co_firstlineno if not lines or code.co_firstlineno in lines else lines[0]
     short = "<lambda>" if name.endswith("<lambda>") else name
     nodes = trees.get((short, line)) or [node for key, several in trees.items() if key[0] == short for node in several]
-    if short == "<lambda>" and len(nodes) > 1 and not whole_line:
+    if short == "<lambda>" and len(nodes) > 1:
         places = {*code.co_positions()}  # those of the body are exactly the place of one lambda's body
         nodes = [node for node in nodes if isinstance(node, ast.Lambda) and _place(node.body) in places] or nodes
     if not nodes:
@@ -172,6 +172,32 @@ class _Bare(ast.NodeTransformer):
     def visit_Assert(self, node: ast.Assert) -> ast.Assert:
         node.msg = None
         return node
+
+
+class _WithoutChecks(_Bare):
+    """Replace calls `check_…(argument, value, …)` of this project by `value`: a check raises or changes nothing."""
+
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        super().generic_visit(node)
+        if getattr(node, "body", None) == []:
+            node.body = [ast.Pass()]  # pyright: ignore[reportAttributeAccessIssue] - the statement held only checks
+        return node
+
+    def visit_Expr(self, node: ast.Expr) -> ast.AST | None:
+        return None if _is_check(node.value) else self.generic_visit(node)
+
+    def visit_Assign(self, node: ast.Assign) -> ast.AST | None:
+        self.generic_visit(node)
+        return None if _text(node.targets) == _text([node.value]) else node  # x = x
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        return node.args[1] if _is_check(node) and len(node.args) > 1 else node
+
+
+def _is_check(node: ast.AST) -> bool:
+    name = node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
+    return name.lstrip("_").startswith("check_")
 
 
 class _WithoutImports(ast.NodeTransformer):
