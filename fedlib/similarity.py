@@ -228,7 +228,16 @@ def _flat(params: Mapping[str, Array], like: Mapping[str, Array]) -> Tensor:
     """Parameters as one vector, in the order of `like`, which must have the same names."""
     if params.keys() != like.keys():
         raise ValueError(f"the models differ in these parameters: {', '.join(sorted(params.keys() ^ like.keys()))}.")
+    _check_shapes(params, like)
     return torch.cat([torch.as_tensor(params[name]).double().flatten() for name in like])
+
+
+def _check_shapes(params: Mapping[str, Array], like: Mapping[str, Array]) -> None:
+    """Raise `ValueError` unless the parameters have the shapes of `like`."""
+    for name, other in like.items():
+        if np.shape(params[name]) != np.shape(other):
+            shapes = f"{tuple(np.shape(params[name]))} and {tuple(np.shape(other))}"
+            raise ValueError(f"the models differ in the shape of {name}: {shapes}.")
 
 
 def update_cosine(theta_i: Mapping[str, Array], theta_j: Mapping[str, Array], theta_0: Mapping[str, Array]) -> float:

@@ -312,6 +312,10 @@ def a_layer_twice(shape, n_classes):
     return nn.Sequential(*mine(shape, 8), layer, nn.ReLU(), layer, nn.Linear(8, n_classes))
 
 
+def one_layer(shape, n_classes):
+    return nn.Sequential(nn.Flatten(), nn.Linear(shape[0] * shape[1] * shape[2], n_classes))
+
+
 def one_relu(shape, n_classes):
     relu = nn.ReLU()
     first = nn.Conv2d(1, 2, 5), relu, nn.MaxPool2d(2), nn.Flatten()
@@ -387,8 +391,9 @@ def test_a_classifier_needs_no_bias(method, federation):
         (fl.fedcs(at="fc1"), Attending, "the layer 'tokens' of model='Attending' must be a linear layer that has one"),
         (fl.fedcs(at="fc2", shifted=True), without_bias, "shifted=True is not allowed; the layer '3' of model="),
         (fl.pfedhr(), a_layer_twice, "cannot be cut into blocks; some of its layers share weights"),
+        (fl.fedrep(), one_layer, "model='one_layer' has no weight for this training; the method trains the layers"),
     ],
-    ids=["tied", "many vectors", "no bias", "tied blocks"],
+    ids=["tied", "many vectors", "no bias", "tied blocks", "one layer"],
 )
 def test_a_method_refuses_layers_that_it_cannot_use(method, model, sentence, federation):
     refused(re.escape(sentence), fl.run, method, federation, model, **SETTING, progress=False)

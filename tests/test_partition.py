@@ -172,7 +172,31 @@ def test_the_images_of_a_client_are_those_of_all_its_parts(federation):
             lambda d: fl.federate(replace(d, split=(np.arange(len(d)) < 2).astype(np.uint8)), fl.iid(), 4, None),
             r"leaves client \d without a sample to test on",
         ),
+        (lambda d: fl.label_groups([[0, 0.9]]), "groups has the label 0.9; labels are whole numbers"),
     ],
 )
 def test_bad_arguments_get_one_sentence(tiny, make, sentence):
     refused(sentence, make, tiny)
+
+
+@pytest.mark.parametrize(
+    ("returned", "sentence"),
+    [
+        ([range(80), range(80, 160)], "returned 2 arrays for 3 clients; it must return one array per client"),
+        (iter([range(9)] * 3), "returned a .*iterator for 3 clients"),
+        ([np.arange(240) < 80] * 3, r"returned bool \(240,\) for client 0; it must return positions"),
+        ([[0], [1], [[2]]], r"returned int64 \(1, 1\) for client 2"),
+        ([[0, 1], [2, 3], [3, 4]], "gave a sample away twice"),
+        ([[0, 1], [2, 2], [3, 4]], "gave a sample away twice"),
+        ([[0, 1], [2, 240], [3, 4]], "returned positions from 0 to 240; there are 240 samples"),
+        ([[0, 1], [2, 3], [-1, 4]], "returned positions from -1 to 4"),
+    ],
+)
+def test_a_partition_must_return_positions_of_different_samples(tiny, returned, sentence):
+    mine = fl.Partition("mine", {}, lambda y, domain, n_clients, rng: returned)
+    refused(rf"mine\(\) {sentence}", fl.federate, tiny, mine, clients=3)
+
+
+def test_a_partition_may_leave_samples_out(tiny):
+    mine = fl.Partition("mine", {}, lambda y, domain, n_clients, rng: np.split(np.arange(30), [7, 18]))
+    assert fl.federate(tiny, mine, clients=3).sizes.tolist() == [7, 11, 12]

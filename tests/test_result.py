@@ -155,6 +155,7 @@ def test_a_score_is_a_mean_over_samples_or_clients_and_over_evaluations(argument
         ({"clients": [-1]}, "client=-1 is not allowed"),
         ({"over": "images"}, "over='images' is unknown; allowed: clients, samples"),
         ({"last": 0}, "last=0 is not allowed"),
+        ({"clients": (i for i in range(2))}, "clients is of type generator; it must be a list of client numbers"),
     ],
 )
 def test_a_score_of_what_is_not_there_is_refused(arguments, sentence):

@@ -253,6 +253,18 @@ def test_a_round_that_returns_no_state_is_one_sentence(returned, kind, federatio
     assert str(refusal.value) == f"round 2 of mine() returned {kind}; it must return a Global, as its `init` does."
 
 
+def test_a_round_must_return_all_weights(federation):
+    @fl.algorithm
+    def mine():
+        def round(state, cohort):
+            return Global({name: t for name, t in state.w.items() if name != "classifier.bias"})
+
+        return Algorithm("mine", init_global, round, models=one_for_all)
+
+    with pytest.raises(TypeError, match=r"round 1 of mine\(\) returned weights without classifier\.bias; it must"):
+        fl.run(mine(), federation, **SETTING, progress=False)
+
+
 def test_rounds_are_asked_for(federation):
     refused("rounds is missing", fl.run, "fedavg", federation)
 

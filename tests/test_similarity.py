@@ -96,6 +96,8 @@ def test_update_cosine_sees_updates_not_weights():
     assert sim.update_cosine(i, i, start) == pytest.approx(1)
     assert sim.parameter_distance(i, start) == pytest.approx(5)
     refused("differ in these parameters: b", sim.update_cosine, {"a": start["a"]}, j, start)
+    turned = i | {"b": i["b"][0]}  # as many numbers
+    refused(r"differ in the shape of b: \(1, 1\) and \(1,\)", sim.parameter_distance, turned, start)
 
 
 def test_ldb_is_positive_when_the_other_model_is_better():

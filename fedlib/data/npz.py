@@ -51,6 +51,7 @@ def read_npz(path: str | os.PathLike[str]) -> Dataset:
     """
     path = Path(path)
     arrays = _read_arrays(path)
+    _check_known(path)
     try:
         return _assemble(path.stem, arrays)
     except ValueError as error:
@@ -112,6 +113,15 @@ def _read_arrays(path: Path) -> dict[str, np.ndarray]:
         raise ValueError(f"{path} cannot be read as a .npz of images: {reason}.") from error
 
 
+def _check_known(path: Path) -> None:
+    """Raise `ValueError` for an array of a split that does not exist, such as x_valid."""
+    with zipfile.ZipFile(path) as zipped:
+        names = [name.removesuffix(".npy") for name in zipped.namelist()]
+    for name in names:
+        if name not in _KEYS and name.partition("_")[0] in _FIELDS:
+            raise ValueError(f"{path}: {name} has no split; the splits are {', '.join(_SPLITS)}.")
+
+
 def _assemble(name: str, arrays: Mapping[str, np.ndarray]) -> Dataset:
     bare = [field for field in _FIELDS if field in arrays]
     split = [key for key in arrays if key not in (*_FIELDS, "classes", "domains")]
@@ -156,6 +166,7 @@ def _channels_first(key: str, x: np.ndarray) -> np.ndarray:
 
 def _pixels(keys: Sequence[str], images: list[np.ndarray]) -> list[np.ndarray]:
     """Images of all splits as uint8, with one scale for all."""
+    _check_masks(keys, images)
     kinds = {x.dtype.kind if x.dtype != np.uint8 else "pixels" for x in images}
     if kinds == {"pixels"}:
         return images
@@ -171,6 +182,13 @@ def _pixels(keys: Sequence[str], images: list[np.ndarray]) -> list[np.ndarray]:
         f"{' and '.join(keys)} have values from {low:g} to {high:g}; images are whole numbers from 0 to 255 or numbers "
         f"from 0 to 1, so save ({how}).astype('uint8')."
     )
+
+
+def _check_masks(keys: Sequence[str], images: Sequence[np.ndarray]) -> None:
+    """Raise `ValueError` if one split has booleans and another one pixels: True would be 1 of 255."""
+    types = {key: x.dtype for key, x in zip(keys, images, strict=True)}
+    if len({dtype.kind == "b" for dtype in types.values()}) > 1:
+        raise ValueError(f"{', '.join(f'{key} is {types[key]}' for key in keys)}; all or none may be bool.")
 
 
 def _per_image(field: str, arrays: Mapping[str, np.ndarray], counts: Mapping[str, int]) -> np.ndarray:

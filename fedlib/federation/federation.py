@@ -9,7 +9,7 @@ import numpy as np
 
 from fedlib.checks import check_count, check_kind, check_number
 from fedlib.data.dataset import TEST, Dataset, read_only
-from fedlib.federation.partition import Partition, Shares, append_pieces
+from fedlib.federation.partition import Partition, Shares, append_pieces, check_shares
 from fedlib.streams import generator
 
 
@@ -218,7 +218,10 @@ def federate(
         )
     rng = generator(seed, "partition")
     shares = [
-        dealt[rng.permutation(share)] for share in partition.assign(data.y[dealt], data.domain[dealt], clients, rng)
+        dealt[rng.permutation(share)]
+        for share in check_shares(
+            partition, partition.assign(data.y[dealt], data.domain[dealt], clients, rng), clients, len(dealt)
+        )
     ]
     if test_fraction is None:
         train, test = shares, _official_test(data, shares, rng)

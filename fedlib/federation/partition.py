@@ -41,6 +41,28 @@ class Partition(NamedTuple):
         return str(self)
 
 
+def check_shares(partition: Partition, shares: Shares, n_clients: int, n_samples: int) -> Shares:
+    """Return `shares`; raise `ValueError` unless they are one array of positions per client, without repetitions."""
+    arrays = [np.asarray(share) for share in shares] if isinstance(shares, Sequence | np.ndarray) else None
+    if arrays is None or len(arrays) != n_clients:
+        kind = f"a {type(shares).__name__}" if arrays is None else f"{len(arrays)} arrays"
+        raise ValueError(f"{partition} returned {kind} for {n_clients} clients; it must return one array per client.")
+    for i, array in enumerate(arrays):
+        if array.ndim != 1 or array.dtype.kind not in "iu":
+            raise ValueError(
+                f"{partition} returned {array.dtype} {array.shape} for client {i}; it must return positions of "
+                f"samples, whole numbers [n_i]."
+            )
+    every = np.concatenate(arrays)
+    if len(every) and (every.min() < 0 or every.max() >= n_samples):
+        raise ValueError(
+            f"{partition} returned positions from {every.min()} to {every.max()}; there are {n_samples} samples."
+        )
+    if len(np.unique(every)) < len(every):
+        raise ValueError(f"{partition} gave a sample away twice; every sample belongs to one client at most.")
+    return shares
+
+
 def iid() -> Partition:
     """Give every client an equal share of the shuffled samples.
 
@@ -246,6 +268,7 @@ def label_groups(groups: Sequence[Sequence[int]]) -> Partition:
         array([[178, 182, 177, 183, 181,   0,   0,   0,   0,   0],
                [  0,   0,   0,   0,   0, 182, 181, 179, 174, 180]])
     """
+    _check_labels(groups)
     try:
         groups = [[int(c) for c in group] for group in groups]
     except (TypeError, ValueError):
@@ -263,6 +286,14 @@ def label_groups(groups: Sequence[Sequence[int]]) -> Partition:
         return _split_among_owners(y, [groups[i * len(groups) // n_clients] for i in range(n_clients)], rng)
 
     return Partition("label_groups", {"groups": groups}, assign)
+
+
+def _check_labels(groups: object) -> None:
+    """Raise `ValueError` if a label is not a whole number; what is not a list of lists is left to the caller."""
+    lists = groups if isinstance(groups, Sequence) else ()
+    for label in (label for group in lists if isinstance(group, Sequence) for label in group):
+        if isinstance(label, float | np.floating) and not float(label).is_integer():
+            raise ValueError(f"groups has the label {label!r}; labels are whole numbers, the positions of classes.")
 
 
 def dirichlet_groups(alpha: float, groups: int = 10, min_size: int = 100) -> Partition:

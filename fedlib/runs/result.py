@@ -1,6 +1,6 @@
 """The result of a run: tidy tables, the final models, and the folder of its files."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from operator import index
 from pathlib import Path
@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from fedlib.algorithm import State
-from fedlib.checks import check_choice, check_count
+from fedlib.checks import check_choice, check_count, check_kind
 from fedlib.models import Assignment, Model
 from fedlib.stack import Params, PerArchitecture, Tree, row
 from fedlib.training.metrics import METRICS
@@ -74,6 +74,7 @@ class Evaluations:
         rows = self.accuracy if part == "test" else self._validated()
         check_choice("metric", metric, {"accuracy", "loss", *METRICS}.intersection(rows))
         check_choice("when", when or self.when, rows["when"].unique())
+        check_kind("clients", clients, Collection | None, "a list of client numbers")
         for client in () if clients is None else clients:
             check_count("client", index(client), 0, rows["client"].nunique() - 1)
         rows = rows[(rows["when"] == (when or self.when)) & (rows["round"] <= until)]

@@ -63,4 +63,13 @@ def checked(new: State, state: State, where: str) -> State:
     if getattr(returned, "_fields", type(returned)) != getattr(expected, "_fields", type(expected)):
         kind = "None" if returned is None else f"a {type(returned).__name__}"
         raise TypeError(f"{where} returned {kind}; it must return a {type(expected).__name__}, as its `init` does.")
+    check_entries(where, returned, expected)
     return new
+
+
+def check_entries(where: str, returned: State, expected: State) -> None:
+    """Raise `TypeError` if a field that is a dict in both states lacks a name."""
+    pairs = zip(expected, returned, strict=True) if isinstance(expected, tuple) else ()
+    for then, now in ((then, now) for then, now in pairs if isinstance(then, dict) and isinstance(now, dict)):
+        if lost := then.keys() - now.keys():
+            raise TypeError(f"{where} returned weights without {min(lost)}; it must return all entries.")

@@ -10,7 +10,7 @@ from fedlib.stack import Params, Tree
 from fedlib.streams import generator
 from fedlib.training.batches import client_batches
 from fedlib.training.cohort import Cohort
-from fedlib.training.phase import Loss, Phase, roles
+from fedlib.training.phase import TRAINED, Loss, Phase, roles
 
 Draws = Callable[[np.random.Generator, int, int], dict[str, np.ndarray]]  # (rng, client, steps) -> {name: [steps, ...]}
 
@@ -84,10 +84,20 @@ def train(
         title=f"round {cohort.round + 1}, {cohort.purpose}, {name!r}",
         clients=tuple(cohort.ids.tolist()),
     )
+    _check_trained(phase)
     trained, losses = cohort.trainer(phase)
     cohort.losses.append(losses)
     cohort.keep_statistics(trained)
     return trained
+
+
+def _check_trained(phase: Phase) -> None:
+    """Raise `ValueError` if a training with steps has no weight to move."""
+    if TRAINED not in phase.roles and any(map(len, phase.batches)):
+        raise ValueError(
+            f"model={phase.model.name!r} has no weight for this training; the method trains the layers before the "
+            f"last one, or a part of the model that this one lacks."
+        )
 
 
 def batches(
