@@ -54,7 +54,6 @@ def algorithms() -> tuple[str, ...]:
         The names in alphabetical order, including methods that you registered with `@algorithm`.
 
     Example:
-        >>> import fedlib as fl
         >>> fl.algorithms()[:4]
         ('apfl', 'ditto', 'fccl', 'fedalt')
     """
@@ -68,40 +67,14 @@ def models() -> tuple[str, ...]:
         Their names in alphabetical order.
 
     Example:
-        >>> import fedlib as fl
         >>> fl.models()[:4]
         ('lenet4', 'lenet5', 'lenet5_bn', 'lenet5_plain')
     """
     return tuple(sorted(MODELS))
 
 
-__all__ = [
-    "Algorithm",
-    "Dataset",
-    "RunResult",
-    "Study",
-    "Sweep",
-    "algorithm",
-    "algorithms",
-    "compare",
-    "compressed",
-    "datasets",
-    "early_stopping",
-    "epsilon",
-    "evidence",
-    "export",
-    "fairness",
-    "grid",
-    "load",
-    "models",
-    "pretrained",
-    "private",
-    "report",
-    "run",
-    "run_early",
-    "slurm_share",
-    "study",
-    "sweep",
-]
+__all__ = ["Algorithm", "Dataset", "RunResult", "Study", "Sweep", "algorithm", "algorithms", "compare", "compressed"]
+__all__ += ["datasets", "early_stopping", "epsilon", "evidence", "export", "fairness", "grid", "load", "models"]
+__all__ += ["pretrained", "private", "report", "run", "run_early", "slurm_share", "study", "sweep"]
 __all__ += _federation.__all__
 __all__ += _methods.__all__

@@ -105,7 +105,6 @@ def algorithm(factory: Callable[..., Algorithm] | None = None, **look: Any) -> C
             prompt; define it in a file or in a notebook.
 
     Example:
-        >>> import fedlib as fl
         >>> @fl.algorithm
         ... def half(server_lr: float = 0.5):
         ...     return fl.fedavg()._replace(name="half")

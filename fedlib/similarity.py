@@ -36,7 +36,6 @@ def data_similarity(labels_i: Array, labels_j: Array) -> float:
         pFedSim, equation (1); the union is that of multisets.
 
     Example:
-        >>> import numpy as np
         >>> from fedlib.similarity import data_similarity
         >>> data_similarity(np.array([0, 0, 1]), np.array([1]))
         0.5
@@ -78,7 +77,6 @@ def cka_matrix(activations: Sequence[Array]) -> Tensor:
         Kornblith et al., ICML 2019.
 
     Example:
-        >>> import torch
         >>> from fedlib.similarity import cka_matrix
         >>> x = torch.tensor([[0.0], [1.0], [2.0]])
         >>> y = torch.tensor([[1.0], [-2.0], [1.0]])  # uncorrelated with x
@@ -115,7 +113,6 @@ def linear_cka(x: Array, y: Array) -> float:
         Kornblith et al., ICML 2019.
 
     Example:
-        >>> import torch
         >>> from fedlib.similarity import linear_cka
         >>> x = torch.tensor([[0.0, 1.0], [1.0, 0.0], [2.0, 5.0]])
         >>> round(linear_cka(x, 3 * x.flip(1)), 4)
@@ -152,7 +149,6 @@ def row_cosines(phi_i: Array, phi_j: Array) -> Tensor:
         pFedSim, Fig. 2.
 
     Example:
-        >>> import torch
         >>> from fedlib.similarity import row_cosines
         >>> row_cosines(torch.tensor([[1.0, 0.0], [0.0, 2.0]]), torch.tensor([[3.0, 0.0], [1.0, 0.0]]))
         tensor([1.0000, 0.0000], dtype=torch.float64)
@@ -176,7 +172,6 @@ def classifier_similarity(weights: Array) -> Tensor:
         pFedSim, equation (2).
 
     Example:
-        >>> import torch
         >>> from fedlib.similarity import classifier_similarity
         >>> phi = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
         >>> classifier_similarity(torch.stack([phi, -phi])).round(decimals=4)
@@ -205,7 +200,6 @@ def similarity_matrix(weights: Array, kind: str = "per_class", cap: float = 1e-4
         pFedSim, equation (3).
 
     Example:
-        >>> import torch
         >>> from fedlib.similarity import similarity_matrix
         >>> phi = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
         >>> similarity_matrix(torch.stack([phi, -phi]), cap=0.01).round(decimals=2).abs()
@@ -255,7 +249,6 @@ def update_cosine(theta_i: Mapping[str, Array], theta_j: Mapping[str, Array], th
         ValueError: the parameters have different names.
 
     Example:
-        >>> import torch
         >>> from fedlib.similarity import update_cosine
         >>> start, theta = {"w": torch.zeros(2)}, {"w": torch.tensor([1.0, 1.0])}
         >>> round(update_cosine(theta, {"w": torch.tensor([2.0, 0.0])}, start), 4)
@@ -279,7 +272,6 @@ def parameter_distance(theta_i: Mapping[str, Array], theta_j: Mapping[str, Array
         ValueError: the parameters have different names.
 
     Example:
-        >>> import torch
         >>> from fedlib.similarity import parameter_distance
         >>> parameter_distance({"w": torch.tensor([3.0, 0.0])}, {"w": torch.tensor([0.0, 4.0])})
         5.0
@@ -323,7 +315,6 @@ def bn_statistics(buffers: Mapping[str, Array]) -> dict[str, tuple[Tensor, Tenso
         Mean and standard deviation, [..., C] each, by the name of the layer.
 
     Example:
-        >>> import torch
         >>> from fedlib.similarity import bn_statistics
         >>> bn_statistics({"bn.running_mean": torch.zeros(2), "bn.running_var": torch.full((2,), 4.0)})
         {'bn': (tensor([0., 0.]), tensor([2., 2.]))}
@@ -356,7 +347,6 @@ def bn_distances(statistics: Mapping[str, tuple[Array, Array]]) -> Tensor:
         FedAP, Lu et al., 2022.
 
     Example:
-        >>> import torch
         >>> from fedlib.similarity import bn_distances
         >>> mean, std = torch.tensor([[0.0], [3.0]]), torch.tensor([[1.0], [5.0]])
         >>> bn_distances({"bn": (mean, std)})
@@ -384,7 +374,6 @@ def bn_distance(bn_i: Mapping[str, tuple[Array, Array]], bn_j: Mapping[str, tupl
         ValueError: the layers have different names, or there are none.
 
     Example:
-        >>> import torch
         >>> from fedlib.similarity import bn_distance
         >>> zero, one = torch.zeros(1), torch.ones(1)
         >>> bn_distance({"bn": (3 * one, one)}, {"bn": (zero, 5 * one)})
@@ -413,7 +402,6 @@ def wdb(bn_i: Mapping[str, tuple[Array, Array]], bn_j: Mapping[str, tuple[Array,
         ValueError: the layers have different names, or there are none.
 
     Example:
-        >>> import torch
         >>> from fedlib.similarity import wdb
         >>> zero, one = torch.zeros(1), torch.ones(1)
         >>> wdb({"bn": (3 * one, one)}, {"bn": (zero, 5 * one)})

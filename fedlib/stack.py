@@ -49,7 +49,6 @@ def repeat(tree: Tree, n: int) -> Tree:
         A read-only stack, [n, ...].
 
     Example:
-        >>> import torch
         >>> from fedlib.stack import repeat
         >>> repeat({"w": torch.tensor([1.0, 2.0])}, 3)["w"].shape
         torch.Size([3, 2])
@@ -68,7 +67,6 @@ def for_each(models: Tree | Shared | PerArchitecture, n: int) -> Tree | PerArchi
         A stack, [n, ...]; `PerArchitecture` if there is more than one architecture.
 
     Example:
-        >>> import torch
         >>> from fedlib.stack import Shared, for_each
         >>> for_each(Shared({"w": torch.tensor([1.0, 2.0])}), 3)["w"].shape
         torch.Size([3, 2])
@@ -89,7 +87,6 @@ def copies(tree: Tree, n: int) -> Tree:
         A writable stack, [n, ...].
 
     Example:
-        >>> import torch
         >>> from fedlib.stack import copies
         >>> stack = copies({"w": torch.zeros(2)}, 3)
         >>> stack["w"][0] = 1.0
@@ -110,7 +107,6 @@ def own_copies(v: Tree | Shared, n: int) -> Tree:
         A writable stack, [n, ...].
 
     Example:
-        >>> import torch
         >>> from fedlib.stack import Shared, own_copies
         >>> own_copies(Shared({"w": torch.tensor([1.0, 2.0])}), 3)["w"].shape
         torch.Size([3, 2])
@@ -129,7 +125,6 @@ def take(stack: Tree, clients: Tensor) -> Tree:
         A stack, [k, ...].
 
     Example:
-        >>> import torch
         >>> from fedlib.stack import take
         >>> take({"w": torch.tensor([10.0, 11.0, 12.0])}, torch.tensor([2, 0]))
         {'w': tensor([12., 10.])}
@@ -149,7 +144,6 @@ def put(stack: Tree, clients: Tensor, rows: Tree) -> Tree:
         The changed stack, [n, ...].
 
     Example:
-        >>> import torch
         >>> from fedlib.stack import put
         >>> put({"w": torch.zeros(3)}, torch.tensor([2, 0]), {"w": torch.tensor([12.0, 10.0])})
         {'w': tensor([10.,  0., 12.])}
@@ -168,7 +162,6 @@ def row(stack: Tree, i: int) -> Tree:
         A tree, [...], of views.
 
     Example:
-        >>> import torch
         >>> from fedlib.stack import row
         >>> row({"w": torch.tensor([[1.0, 2.0], [3.0, 4.0]])}, 1)
         {'w': tensor([3., 4.])}
@@ -187,7 +180,6 @@ def select(w: Params, names: Collection[str]) -> Params:
         A new dict with the same tensors, in the order of `w`.
 
     Example:
-        >>> import torch
         >>> from fedlib.stack import drop, select
         >>> w = {"weight": torch.ones(2), "bias": torch.zeros(1)}
         >>> select(w, {"bias"}), list(drop(w, {"bias"}))
@@ -207,7 +199,6 @@ def drop(w: Params, names: Collection[str]) -> Params:
         A new dict with the same tensors, in the order of `w`.
 
     Example:
-        >>> import torch
         >>> from fedlib.stack import drop
         >>> drop({"weight": torch.ones(2), "bias": torch.zeros(1)}, {"weight"})
         {'bias': tensor([0.])}
@@ -225,7 +216,6 @@ def cat(stacks: Sequence[Tree]) -> Tree:
         A stack, [k_1 + k_2 + ..., ...].
 
     Example:
-        >>> import torch
         >>> from fedlib.stack import cat
         >>> cat([{"w": torch.tensor([1.0, 2.0])}, {"w": torch.tensor([3.0])}])
         {'w': tensor([1., 2., 3.])}
@@ -243,7 +233,6 @@ def stack(trees: Sequence[Tree]) -> Tree:
         A stack, [k, ...].
 
     Example:
-        >>> import torch
         >>> from fedlib.stack import stack
         >>> stack([{"w": torch.tensor([1.0, 2.0])}, {"w": torch.tensor([3.0, 4.0])}])["w"].shape
         torch.Size([2, 2])
@@ -264,7 +253,6 @@ def mix(weights: Tensor, stack: Tree) -> Tree:
         A tree, [...], or a stack, [m, ...].
 
     Example:
-        >>> import torch
         >>> from fedlib.stack import mix
         >>> weights = torch.tensor([[0.5, 0.5], [0.0, 1.0]])
         >>> mix(weights, {"w": torch.tensor([1.0, 3.0])})
@@ -291,7 +279,6 @@ def client_mean(stack: Tree, n_samples: Tensor) -> Tree:
         FedAvg, McMahan et al., AISTATS 2017, Algorithm 1.
 
     Example:
-        >>> import torch
         >>> from fedlib.stack import client_mean
         >>> client_mean({"w": torch.tensor([0.0, 4.0])}, torch.tensor([30, 10]))
         {'w': tensor(1.)}
@@ -310,7 +297,6 @@ def uniform_mean(stack: Tree) -> Tree:
         The average, a tree, [...].
 
     Example:
-        >>> import torch
         >>> from fedlib.stack import uniform_mean
         >>> uniform_mean({"w": torch.tensor([0.0, 4.0])})
         {'w': tensor(2.)}
@@ -329,7 +315,6 @@ def sq_distance(w: Params, anchor: Params) -> Tensor:
         The distance, a scalar tensor.
 
     Example:
-        >>> import torch
         >>> from fedlib.stack import sq_distance
         >>> sq_distance({"w": torch.tensor([1.0, 2.0])}, {"w": torch.tensor([0.0, 0.0])})
         tensor(5.)
@@ -347,7 +332,6 @@ def n_bytes(tree: Tree) -> int:
         Number of bytes.
 
     Example:
-        >>> import torch
         >>> from fedlib.stack import n_bytes
         >>> n_bytes({"w": torch.zeros(3, 2)})  # float32
         24
@@ -365,7 +349,6 @@ def keys(tree: Tree) -> list[tuple[str, ...]]:
         One path per tensor, in the order of the tree.
 
     Example:
-        >>> import torch
         >>> from fedlib.stack import keys
         >>> keys({"w": torch.zeros(2), "teachers": (torch.zeros(1), torch.zeros(1))})
         [('w',), ('teachers', '0'), ('teachers', '1')]
@@ -384,7 +367,6 @@ def places(tree: Tree, names: Iterable[str]) -> dict[str, int]:
         For each name, the position of the first tensor whose path ends in that name; missing names are left out.
 
     Example:
-        >>> import torch
         >>> from fedlib.stack import places
         >>> places(({"b": torch.zeros(2)}, {"a": torch.zeros(1)}), ["a", "c"])
         {'a': 1}

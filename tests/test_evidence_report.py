@@ -9,6 +9,7 @@ import pytest
 from matplotlib import pyplot as plt
 
 import fedlib as fl
+from fedlib.report.output import markdown
 from fedlib.report.paper import PROFILES, TITLES
 from fedlib.report.style import data_label, label, setting_label, use_style
 from fedlib.studies import layout, rows
@@ -258,7 +259,7 @@ def test_no_table_or_figure_of_a_paper_is_lost(built):
 def test_the_readme_says_what_the_rows_say(built):
     _, summary = built
     [table] = re.findall(r"^\| paper \| printed \|.*?(?=^\n)", README, re.MULTILINE | re.DOTALL)
-    assert table == fl.report.markdown(summary)
+    assert table == markdown(summary)
 
 
 @pytest.mark.parametrize("paper", fl.report.PAPERS)

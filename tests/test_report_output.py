@@ -15,7 +15,7 @@ from refusals import refused
 import fedlib as fl
 import fedlib.report as report
 from fedlib.report import provenance
-from fedlib.report.output import WRAPPED, with_deviations
+from fedlib.report.output import WRAPPED, markdown, with_deviations
 from fedlib.report.paper import QUESTIONS
 from fedlib.report.provenance import commit
 from fedlib.studies.item import Cell, Item
@@ -82,7 +82,7 @@ def test_numbers_for_reading_have_their_deviation_beside_them_and_a_signed_diffe
     frame = frame.assign(difference=[-1.0, np.nan], commit=["0123456789", None])
     shown = with_deviations(frame)
     assert shown.to_numpy().tolist() == [["1.00 ± 0.50", "2.00", "-1.00", "0123456"], ["-", "3.00", "", ""]]
-    assert report.markdown(frame[["commit"]], missing="").endswith("|  |\n")
+    assert markdown(frame[["commit"]], missing="").endswith("|  |\n")
 
 
 def test_readings_are_shown_folded_and_complete_and_leave_no_file(tmp_path):

@@ -116,7 +116,7 @@ def test_a_mistake_is_said_in_one_sentence_and_nothing_is_trained():
     widget.train()
     assert "rho" in widget.status.value
     refused("must look like", Setting(hyper="print(1)").algorithm)
-    refused("partition='even' is unknown", fl.report.playground, partition="even")
+    refused("method='fedpr' is unknown", fl.report.playground, "fedpr")
     assert Setting(method="pfedsim", hyper="generalization=0.25").algorithm().hyper["generalization"] == 0.25
 
 

@@ -16,8 +16,8 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 from processes import BROWSER, python
 
 import fedlib as fl
-from fedlib.report import PAPERS, format_pm
-from fedlib.report.paper import PROTOCOLS, QUESTIONS, TITLES
+from fedlib.report import PAPERS
+from fedlib.report.paper import PROTOCOLS, QUESTIONS, TITLES, format_pm
 from fedlib.report.style import WIDE, data_label
 from fedlib.studies.differences import first_protocol
 from fedlib.studies.layout import item_title, printed_item

@@ -78,7 +78,6 @@ def load(name: str, root: str | os.PathLike[str] | None = None, **options: float
         ModuleNotFoundError: the set needs a package of an extra that is not installed.
 
     Example:
-        >>> import fedlib as fl
         >>> fl.load("digits", copies=1)
         Dataset('digits': 1,797 images 3x32x32, 10 classes, 1 domain(s), fingerprint 847e41fa2538ddbc)
     """
@@ -115,7 +114,6 @@ def datasets(root: str | os.PathLike[str] | None = None) -> tuple[str, ...]:
         Their names in alphabetical order.
 
     Example:
-        >>> import fedlib as fl
         >>> fl.datasets()[:5]
         ('characters', 'cifar10', 'cifar100', 'cinic10', 'digit5')
     """

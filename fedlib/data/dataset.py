@@ -33,8 +33,6 @@ class Dataset:
             original is in the official test split and in another one.
 
     Example:
-        >>> import numpy as np
-        >>> import fedlib as fl
         >>> n = 4
         >>> x, y = np.zeros((n, 1, 8, 8), np.uint8), np.array([0, 1, 0, 1])
         >>> split, domain = np.array([0, 0, 1, 1], np.uint8), np.zeros(n, np.int64)

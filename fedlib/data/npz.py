@@ -42,7 +42,6 @@ def read_npz(path: str | os.PathLike[str]) -> Dataset:
             file.
 
     Example:
-        >>> import numpy as np
         >>> from fedlib.data import read_npz
         >>> x, y = np.zeros((2, 8, 8), np.uint8), np.array([0, 1])
         >>> np.savez("mine.npz", x_train=x, y_train=y, x_test=x, y_test=y)
@@ -68,7 +67,6 @@ def write_npz(path: str | os.PathLike[str], data: Dataset) -> None:
         data: the data set.
 
     Example:
-        >>> import fedlib as fl
         >>> from fedlib.data import read_npz, write_npz
         >>> data = fl.load("characters", writers=5)
         >>> write_npz("mine/copy.npz", data)

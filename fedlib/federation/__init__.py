@@ -15,20 +15,6 @@ from fedlib.federation.partition import (
     uneven_classes,
 )
 
-__all__ = [
-    "Federation",
-    "Partition",
-    "classes_per_client",
-    "dirichlet",
-    "dirichlet_groups",
-    "domains",
-    "federate",
-    "flower",
-    "iid",
-    "index_lists",
-    "label_groups",
-    "mixed_domains",
-    "partition_file",
-    "shards",
-    "uneven_classes",
-]
+__all__ = ["Federation", "Partition", "classes_per_client", "dirichlet", "dirichlet_groups", "domains", "federate"]
+__all__ += ["flower", "iid", "index_lists", "label_groups", "mixed_domains", "partition_file", "shards"]
+__all__ += ["uneven_classes"]

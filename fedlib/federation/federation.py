@@ -30,7 +30,6 @@ class Federation:
         public: images of no client, available to the server and every client; None without public images.
 
     Example:
-        >>> import fedlib as fl
         >>> federation = fl.federate(fl.load("digits", copies=1), fl.shards(2), clients=5)
         >>> print(federation)
         digits shards(per_client=2), 5 clients
@@ -113,7 +112,6 @@ class Federation:
             ValueError: the shapes or the numbers of classes differ.
 
         Example:
-            >>> import fedlib as fl
             >>> federation = fl.federate(fl.load("digits", copies=1), fl.iid(), clients=3)
             >>> public = fl.load("digit_styles", per_style=100)
             >>> federation.with_public(public).public.name
@@ -182,7 +180,6 @@ def federate(
         split); FedCS, section 5 (`unseen`); pFedHR, section 4.1 (`public`).
 
     Example:
-        >>> import fedlib as fl
         >>> data = fl.load("digits", copies=1)
         >>> federation = fl.federate(data, fl.dirichlet(alpha=0.1, min_size=10), clients=3, test_fraction=0.25)
         >>> federation.counts()

@@ -55,7 +55,6 @@ def index_lists(lists: Iterable[Sequence[int] | np.ndarray]) -> Partition:
             `federate`: an image does not exist, or the number of clients differs.
 
     Example:
-        >>> import fedlib as fl
         >>> lists = [[0, 1, 2, 3], range(10, 30)]
         >>> fl.federate(fl.load("digits", copies=1), fl.index_lists(lists), clients=2).sizes
         array([ 4, 20])
@@ -83,7 +82,6 @@ def partition_file(path: str | PathLike[str]) -> Partition:
 
     Example:
         >>> import json
-        >>> import fedlib as fl
         >>> with open("mine.json", "w") as file:
         ...     json.dump({"0": [0, 1, 2, 3], "1": list(range(10, 30))}, file)
         >>> fl.federate(fl.load("digits", copies=1), fl.partition_file("mine.json"), clients=2).sizes
@@ -120,7 +118,6 @@ def flower(partitioner: Partitioner) -> Partition:
         ModuleNotFoundError: `datasets` is not installed.
 
     Example:
-        >>> import fedlib as fl
         >>> from flwr_datasets.partitioner import DirichletPartitioner
         >>> skewed = DirichletPartitioner(num_partitions=3, partition_by="label", alpha=0.5)
         >>> int(fl.federate(fl.load("digits", copies=1), fl.flower(skewed), clients=3).sizes.sum())

@@ -22,8 +22,6 @@ class Partition(NamedTuple):
             labels and domains, int64 [N] each, and a NumPy generator.
 
     Example:
-        >>> import numpy as np
-        >>> import fedlib as fl
         >>> def halves(y, domain, n_clients, rng):
         ...     return np.array_split(np.arange(len(y)), n_clients)
         >>> print(fl.Partition("halves", {"sorted": True}, halves))
@@ -70,7 +68,6 @@ def iid() -> Partition:
         The partition.
 
     Example:
-        >>> import fedlib as fl
         >>> fl.federate(fl.load("digits", copies=1), fl.iid(), clients=3).sizes
         array([599, 599, 599])
     """
@@ -101,7 +98,6 @@ def dirichlet(alpha: float, min_size: int = 40) -> Partition:
         pFedSim, section 5; the cap reproduces its Table 4.
 
     Example:
-        >>> import fedlib as fl
         >>> federation = fl.federate(fl.load("digits", copies=1), fl.dirichlet(0.1, min_size=10), clients=3)
         >>> (federation.counts() > 0).sum(1)  # classes per client
         array([7, 7, 6])
@@ -148,7 +144,6 @@ def shards(per_client: int = 2) -> Partition:
         McMahan et al., AISTATS 2017.
 
     Example:
-        >>> import fedlib as fl
         >>> fl.federate(fl.load("digits", copies=1), fl.shards(per_client=2), clients=5).counts()[0]
         array([  0, 180,   0,   0,   1, 179,   0,   0,   0,   0])
     """
@@ -179,7 +174,6 @@ def classes_per_client(n_classes: int) -> Partition:
         ValueError: `n_classes` is less than 1. In `federate`: the data set has fewer classes.
 
     Example:
-        >>> import fedlib as fl
         >>> federation = fl.federate(fl.load("digits", copies=1), fl.classes_per_client(2), clients=5)
         >>> (federation.counts() > 0).sum(1)
         array([2, 2, 2, 2, 2])
@@ -222,7 +216,6 @@ def uneven_classes(n_classes: int = 20, low: float = 0.3, high: float = 0.7) -> 
         pFedMB, section V-C (CIFAR-100).
 
     Example:
-        >>> import fedlib as fl
         >>> federation = fl.federate(fl.load("digits", copies=1), fl.uneven_classes(5), clients=4)
         >>> (federation.counts() > 0).sum(1)
         array([5, 5, 5, 5])
@@ -262,7 +255,6 @@ def label_groups(groups: Sequence[Sequence[int]]) -> Partition:
             or there are fewer clients than groups.
 
     Example:
-        >>> import fedlib as fl
         >>> halves = fl.label_groups([[0, 1, 2, 3, 4], [5, 6, 7, 8, 9]])
         >>> fl.federate(fl.load("digits", copies=1), halves, clients=2).counts()
         array([[178, 182, 177, 183, 181,   0,   0,   0,   0,   0],
@@ -317,7 +309,6 @@ def dirichlet_groups(alpha: float, groups: int = 10, min_size: int = 100) -> Par
         FedCS, appendix B.1.1, after Hsu et al., 2019.
 
     Example:
-        >>> import fedlib as fl
         >>> two_groups = fl.dirichlet_groups(0.1, groups=2, min_size=10)
         >>> fl.federate(fl.load("digits", copies=1), two_groups, clients=4).sizes
         array([461, 460, 438, 438])
@@ -364,7 +355,6 @@ def mixed_domains(mixed: float = 0.1) -> Partition:
         FedCS, appendix B.1.2.
 
     Example:
-        >>> import fedlib as fl
         >>> data = fl.load("digit_styles", per_style=100)  # 6 domains
         >>> fl.federate(data, fl.mixed_domains(), clients=12).sizes
         array([90, 90, 90, 90, 90, 90, 12, 12, 12, 12,  6,  6])
@@ -398,7 +388,6 @@ def domains() -> Partition:
         ValueError: in `federate`: the number of clients is not a multiple of the number of domains.
 
     Example:
-        >>> import fedlib as fl
         >>> data = fl.load("digit_styles", per_style=100)
         >>> federation = fl.federate(data, fl.domains(), clients=6)
         >>> [data.domains[data.domain[indices[0]]] for indices in federation.train]

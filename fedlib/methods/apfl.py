@@ -55,7 +55,6 @@ def apfl(alpha: Annotated[float, at_least(0), at_most(1)] = 0.5, adaptive: bool 
         Deng et al., "Adaptive Personalized Federated Learning", arXiv:2003.13461, 2020, Algorithm 1.
 
     Example:
-        >>> import fedlib as fl
         >>> federation = fl.federate(fl.load("digits", copies=1), fl.dirichlet(0.5), clients=4, test_fraction=0.8)
         >>> personal = fl.run(fl.apfl(alpha=1, adaptive=False), federation, rounds=1, progress=False)
         >>> personal.score() == fl.run(fl.local_only(), federation, rounds=1, progress=False).score()

@@ -39,7 +39,6 @@ def ditto(
         Li et al., "Ditto: Fair and Robust Federated Learning Through Personalization", ICML 2021, Algorithm 1.
 
     Example:
-        >>> import fedlib as fl
         >>> federation = fl.federate(fl.load("digits", copies=1), fl.dirichlet(0.5), clients=4, test_fraction=0.8)
         >>> free = fl.run(fl.ditto(lam=0), federation, rounds=1, progress=False)
         >>> free.score() == fl.run(fl.local_only(), federation, rounds=1, progress=False).score()

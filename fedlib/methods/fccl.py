@@ -67,7 +67,6 @@ def fccl(
         Huang et al., "Learn from Others and Be Yourself in Heterogeneous Federated Learning", CVPR 2022.
 
     Example:
-        >>> import fedlib as fl
         >>> data = fl.load("digits", copies=1)
         >>> federation = fl.federate(data, fl.dirichlet(alpha=0.5), clients=4, test_fraction=0.8, public=0.1)
         >>> result = fl.run(fl.fccl(warm_up=0), federation, "lenet5+m1", rounds=1, progress=False)

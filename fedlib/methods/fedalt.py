@@ -81,7 +81,6 @@ def fedalt(
         Pillutla et al., "Federated Learning with Partial Model Personalization", ICML 2022.
 
     Example:
-        >>> import fedlib as fl
         >>> federation = fl.federate(fl.load("digits", copies=1), fl.dirichlet(0.5), clients=4, test_fraction=0.8)
         >>> result = fl.run(fl.fedalt(warm_up=0), federation, rounds=1, progress=False)
         >>> a, b = result.weights(client=0), result.weights(client=1)

@@ -66,7 +66,6 @@ def fedamp(
         Huang et al., "Personalized Cross-Silo Federated Learning on Non-IID Data", AAAI 2021.
 
     Example:
-        >>> import fedlib as fl
         >>> federation = fl.federate(fl.load("digits", copies=1), fl.dirichlet(0.5), clients=4, test_fraction=0.8)
         >>> result = fl.run(fl.fedamp(), federation, rounds=1, progress=False)
         >>> result.weights(client=0)["fc1.0.weight"].equal(result.weights(client=1)["fc1.0.weight"])

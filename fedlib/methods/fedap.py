@@ -64,7 +64,6 @@ def fedap(
         that pFedSim compares with (section 5.1).
 
     Example:
-        >>> import fedlib as fl
         >>> federation = fl.federate(fl.load("digits", copies=1), fl.dirichlet(0.5), clients=4, test_fraction=0.8)
         >>> result = fl.run(fl.fedap(warm_up=0), federation, rounds=1, progress=False)
         >>> result.state.weights.diag(), result.state.weights.shape  # each client's weight for itself

@@ -31,7 +31,6 @@ def fedavg() -> Algorithm:
         Algorithm 1 in pFedSim.
 
     Example:
-        >>> import fedlib as fl
         >>> alone = fl.federate(fl.load("digits", copies=1), fl.iid(), clients=1, test_fraction=0.8)
         >>> averaged = fl.run(fl.fedavg(), alone, rounds=1, progress=False)
         >>> averaged.score() == fl.run(fl.local_only(), alone, rounds=1, progress=False).score()

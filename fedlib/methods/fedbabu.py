@@ -28,7 +28,6 @@ def fedbabu(tuned: Literal["all", "head", "body"] = "all") -> Algorithm:
         Algorithm 1.
 
     Example:
-        >>> import fedlib as fl
         >>> federation = fl.federate(fl.load("digits", copies=1), fl.dirichlet(0.5), clients=4, test_fraction=0.8)
         >>> result = fl.run(fl.fedbabu(), federation, rounds=1, progress=False)
         >>> [name for name, w in result.weights(client=0).items() if w.equal(result.model.weights[name])]

@@ -23,7 +23,6 @@ def fedbn(affine: bool = True) -> Algorithm:
         Andreux et al., 2020.
 
     Example:
-        >>> import fedlib as fl
         >>> federation = fl.federate(fl.load("digits", copies=1), fl.dirichlet(0.5), clients=4, test_fraction=0.8)
         >>> result = fl.run(fl.fedbn(), federation, rounds=1, progress=False)
         >>> a, b = result.weights(client=0), result.weights(client=1)

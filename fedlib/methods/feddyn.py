@@ -41,7 +41,6 @@ def feddyn(alpha: Annotated[float, at_least(0)] = 0.01, clip: Annotated[float, a
         (section 5.1).
 
     Example:
-        >>> import fedlib as fl
         >>> federation = fl.federate(fl.load("digits", copies=1), fl.dirichlet(0.5), clients=4, test_fraction=0.8)
         >>> state = fl.run(fl.feddyn(), federation, rounds=1, progress=False).state
         >>> mean = state.drift["fc1.0.weight"].mean(0)  # of all g_i; h is this mean

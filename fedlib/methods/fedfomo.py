@@ -109,7 +109,6 @@ def fedfomo(
         baseline (section 5.1).
 
     Example:
-        >>> import fedlib as fl
         >>> federation = fl.federate(fl.load("digits", copies=1), fl.dirichlet(0.5), clients=4, test_fraction=0.8)
         >>> result = fl.run(fl.fedfomo(neighbours=2), federation, rounds=2, progress=False)
         >>> first, second = result.rounds["bytes_down"]

@@ -107,7 +107,6 @@ def fedgen(
         sizes and weights as in pFedSim (section 5.1, appendix A.5).
 
     Example:
-        >>> import fedlib as fl
         >>> federation = fl.federate(fl.load("digits", copies=1), fl.dirichlet(0.5), clients=4, test_fraction=0.8)
         >>> result = fl.run(fl.fedgen(), federation, rounds=2, progress=False)
         >>> first, second = result.rounds["bytes_down"]

@@ -76,7 +76,6 @@ def fedgh(
         Yi et al., "FedGH: Heterogeneous Federated Learning with Generalized Global Header", ACM MM 2023.
 
     Example:
-        >>> import fedlib as fl
         >>> federation = fl.federate(fl.load("digits", copies=1), fl.dirichlet(0.5), clients=4, test_fraction=0.8)
         >>> result = fl.run(fl.fedgh(public=False), federation, "lenet5+m1", rounds=1, progress=False)
         >>> result.state.header.weight.shape  # the same for both architectures

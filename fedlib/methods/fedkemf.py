@@ -70,7 +70,6 @@ def fedkemf(
         Yu et al., "Resource-aware Federated Learning using Knowledge Extraction and Multi-model Fusion", 2022.
 
     Example:
-        >>> import fedlib as fl
         >>> data = fl.load("digits", copies=1)
         >>> federation = fl.federate(data, fl.dirichlet(alpha=0.5), clients=4, test_fraction=0.8, public=0.1)
         >>> result = fl.run(fl.fedkemf(knowledge="m1", server_epochs=1), federation, rounds=1, progress=False)

@@ -51,7 +51,6 @@ def fedmd(
         Algorithm 1.
 
     Example:
-        >>> import fedlib as fl
         >>> data = fl.load("digits", copies=1)
         >>> federation = fl.federate(data, fl.dirichlet(alpha=0.5), clients=4, test_fraction=0.8, public=0.1)
         >>> result = fl.run(fl.fedmd(warm_up=0, shown=20), federation, "lenet5+m1", rounds=1, progress=False)

@@ -85,7 +85,6 @@ def fedpac(lam: Annotated[float, at_least(0)] = 1.0, head_epochs: Annotated[int,
         Xu et al., "Personalized Federated Learning with Feature Alignment and Classifier Collaboration", ICLR 2023.
 
     Example:
-        >>> import fedlib as fl
         >>> federation = fl.federate(fl.load("digits", copies=1), fl.dirichlet(0.5), clients=4, test_fraction=0.8)
         >>> result = fl.run(fl.fedpac(), federation, rounds=1, local_epochs=2, progress=False)
         >>> a, b = result.weights(client=0), result.weights(client=1)

@@ -16,7 +16,6 @@ def fedper() -> Algorithm:
         Arivazhagan et al., "Federated Learning with Personalization Layers", 2019.
 
     Example:
-        >>> import fedlib as fl
         >>> federation = fl.federate(fl.load("digits", copies=1), fl.dirichlet(0.5), clients=4, test_fraction=0.8)
         >>> result = fl.run(fl.fedper(), federation, rounds=1, progress=False)
         >>> a, b = result.weights(client=0), result.weights(client=1)

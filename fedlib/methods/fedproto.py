@@ -67,7 +67,6 @@ def fedproto(lam: Annotated[float, at_least(0)] = 1.0) -> Algorithm:
         Tan et al., "FedProto: Federated Prototype Learning across Heterogeneous Clients", AAAI 2022.
 
     Example:
-        >>> import fedlib as fl
         >>> federation = fl.federate(fl.load("digits", copies=1), fl.dirichlet(0.5), clients=4, test_fraction=0.8)
         >>> result = fl.run(fl.fedproto(), federation, rounds=1, progress=False)
         >>> result.state.prototypes.z.shape, result.rounds["bytes_down"].item()  # nothing is sent in the first round

@@ -25,7 +25,6 @@ def fedprox(mu: Annotated[float, at_least(0)] = 1.0) -> Algorithm:
         Li et al., "Federated Optimization in Heterogeneous Networks", MLSys 2020, Algorithm 2.
 
     Example:
-        >>> import fedlib as fl
         >>> federation = fl.federate(fl.load("digits", copies=1), fl.dirichlet(0.5), clients=4, test_fraction=0.8)
         >>> free = fl.run(fl.fedprox(mu=0), federation, rounds=1, progress=False)
         >>> free.score() == fl.run(fl.fedavg(), federation, rounds=1, progress=False).score()

@@ -30,7 +30,6 @@ def fedrep(body_epochs: Annotated[int, at_least(1)] = 1) -> Algorithm:
         Algorithm 1.
 
     Example:
-        >>> import fedlib as fl
         >>> federation = fl.federate(fl.load("digits", copies=1), fl.dirichlet(0.5), clients=4, test_fraction=0.8)
         >>> result = fl.run(fl.fedrep(), federation, rounds=1, local_epochs=2, progress=False)
         >>> a, b = result.weights(client=0), result.weights(client=1)

@@ -28,7 +28,6 @@ def fedsim(
         Pillutla et al., "Federated Learning with Partial Model Personalization", ICML 2022.
 
     Example:
-        >>> import fedlib as fl
         >>> federation = fl.federate(fl.load("digits", copies=1), fl.dirichlet(0.5), clients=4, test_fraction=0.8)
         >>> result = fl.run(fl.fedsim(warm_up=0), federation, rounds=1, progress=False)
         >>> result.score() == fl.run(fl.fedper(), federation, rounds=1, progress=False).score()

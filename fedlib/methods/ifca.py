@@ -51,7 +51,6 @@ def ifca(clusters: Annotated[int, at_least(1)] = 3) -> Algorithm:
         Ghosh et al., "An Efficient Framework for Clustered Federated Learning", NeurIPS 2020 (with model averaging).
 
     Example:
-        >>> import fedlib as fl
         >>> federation = fl.federate(fl.load("digits", copies=1), fl.dirichlet(0.5), clients=4, test_fraction=0.8)
         >>> result = fl.run(fl.ifca(clusters=3), federation, rounds=1, progress=False)
         >>> result.rounds["bytes_down"].item() == 3 * result.rounds["bytes_up"].item()

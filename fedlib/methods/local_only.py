@@ -16,7 +16,6 @@ def local_only() -> Algorithm:
         A baseline of pFedSim, section 5.1.
 
     Example:
-        >>> import fedlib as fl
         >>> federation = fl.federate(fl.load("digits", copies=1), fl.dirichlet(0.5), clients=4, test_fraction=0.8)
         >>> result = fl.run(fl.local_only(), federation, "lenet5+m1", rounds=1, progress=False)
         >>> result.rounds[["bytes_down", "bytes_up"]].sum().tolist()

@@ -101,7 +101,6 @@ def perfedavg(
         Approach", NeurIPS 2020.
 
     Example:
-        >>> import fedlib as fl
         >>> federation = fl.federate(fl.load("digits", copies=1), fl.dirichlet(0.5), clients=4, test_fraction=0.8)
         >>> result = fl.run(fl.perfedavg(steps=1), federation, rounds=1, progress=False)
         >>> result.when, result.accuracy["when"].unique().tolist()

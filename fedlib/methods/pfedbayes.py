@@ -98,7 +98,6 @@ def pfedbayes(zeta: Annotated[float, at_least(0)] = 10.0, rho: float = -2.5) -> 
         Zhang et al., "Personalized Federated Learning via Variational Bayesian Inference", ICML 2022.
 
     Example:
-        >>> import fedlib as fl
         >>> federation = fl.federate(fl.load("digits", copies=1), fl.dirichlet(0.5), clients=4, test_fraction=0.8)
         >>> result = fl.run(fl.pfedbayes(), federation, rounds=1, progress=False)
         >>> mean, evaluated = result.state.q.mu["fc1.0.weight"], result.weights(client=0)["fc1.0.weight"]

@@ -49,7 +49,6 @@ def merge(branches: Params, alpha: Params) -> Params:
     `alpha` holds the mixing weights [B] of each layer by its name, or those of all layers under `SHARED`.
 
     Example:
-        >>> import torch
         >>> from fedlib.methods.pfedmb import merge
         >>> merge({"fc.bias": torch.tensor([[0.0, 4.0], [8.0, 4.0]])}, {"fc": torch.tensor([0.75, 0.25])})
         {'fc.bias': tensor([2., 4.])}
@@ -74,7 +73,6 @@ def branch_mean(w: Params, alpha: Params, n_samples: torch.Tensor, before: Param
     A branch with weight 0 in all clients stays as in `before`.
 
     Example:
-        >>> import torch
         >>> from fedlib.methods.pfedmb import branch_mean
         >>> w = {"fc.bias": torch.tensor([[1.0, 5.0], [4.0, 5.0]])}
         >>> alpha, n = {"fc": torch.tensor([[1.0, 0.0], [0.5, 0.5]])}, torch.tensor([10.0, 10.0])
@@ -125,7 +123,6 @@ def pfedmb(
         equations 1 to 6.
 
     Example:
-        >>> import fedlib as fl
         >>> federation = fl.federate(fl.load("digits", copies=1), fl.dirichlet(0.5), clients=4, test_fraction=0.8)
         >>> result = fl.run(fl.pfedmb(branches=3), federation, rounds=1, progress=False)
         >>> alpha = result.trace["classifier"][-1]  # at the last evaluation

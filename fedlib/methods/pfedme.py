@@ -56,7 +56,6 @@ def pfedme(
         Dinh et al., "Personalized Federated Learning with Moreau Envelopes", NeurIPS 2020, Algorithm 1.
 
     Example:
-        >>> import fedlib as fl
         >>> federation = fl.federate(fl.load("digits", copies=1), fl.dirichlet(0.5), clients=4, test_fraction=0.8)
         >>> result = fl.run(fl.pfedme(steps=1), federation, rounds=1, progress=False)
         >>> result.weights(client=0)["fc1.0.weight"].equal(result.state.w["fc1.0.weight"])  # theta_0 is not w

@@ -51,7 +51,6 @@ def pfedsim(
         Algorithm 2, equations 3 and 4.
 
     Example:
-        >>> import fedlib as fl
         >>> federation = fl.federate(fl.load("digits", copies=1), fl.dirichlet(0.5), clients=4, test_fraction=0.8)
         >>> result = fl.run(fl.pfedsim(generalization=0), federation, rounds=1, progress=False)
         >>> result.state.similarity.shape, result.state.similarity.argmax(1)  # Phi; each client is most like itself

@@ -30,7 +30,6 @@ def total_weight(steps: Tensor, momentum: float) -> Tensor:
     With momentum the gradient of step s has the weight (1 - momentum^(K - s + 1)) / (1 - momentum); without, it is 1.
 
     Example:
-        >>> import torch
         >>> from fedlib.methods.scaffold import total_weight
         >>> total_weight(torch.tensor([1.0, 2.0]), 0.0), total_weight(torch.tensor([1.0, 2.0]), 0.5)
         (tensor([1., 2.]), tensor([1.0000, 2.5000]))
@@ -68,7 +67,6 @@ def scaffold(server_lr: Annotated[float, above(0)] = 1.0) -> Algorithm:
         Karimireddy et al., "SCAFFOLD: Stochastic Controlled Averaging for Federated Learning", ICML 2020, Algorithm 1.
 
     Example:
-        >>> import fedlib as fl
         >>> federation = fl.federate(fl.load("digits", copies=1), fl.dirichlet(0.5), clients=4, test_fraction=0.8)
         >>> state = fl.run(fl.scaffold(), federation, rounds=2, progress=False).state
         >>> state.c["fc1.0.weight"].allclose(state.c_i["fc1.0.weight"].mean(0), atol=1e-6)

@@ -17,20 +17,10 @@ from fedlib.models.mobilenetv2 import mobilenetv2, mobilenetv2_pretrained
 from fedlib.models.model import Assignment, Builder, Model, build, deal, features, initial
 from fedlib.models.resnet18 import resnet18, resnet18_gn
 
-M1_TO_M4 = {"m1": m1, "m2": m2, "m3": m3, "m4": m4}
 THIN = {"m1": 2, "m2": 2, "m3": 4, "m4": 8}  # divisors of the widths
-MODELS: dict[str, Builder] = Registry(
-    lenet4=lenet4,
-    lenet5=lenet5,
-    lenet5_bn=lenet5_bn,
-    lenet5_plain=lenet5_plain,
-    **M1_TO_M4,
-    **{f"{name}_thin": partial(M1_TO_M4[name], thin=thin) for name, thin in THIN.items()},
-    mobilenetv2=mobilenetv2,
-    mobilenetv2_pretrained=mobilenetv2_pretrained,
-    resnet18=resnet18,
-    resnet18_gn=resnet18_gn,
-)
+_BUILDERS = (lenet4, lenet5, lenet5_bn, lenet5_plain, m1, m2, m3, m4, mobilenetv2, mobilenetv2_pretrained)
+MODELS: dict[str, Builder] = Registry({f.__name__: f for f in (*_BUILDERS, resnet18, resnet18_gn)})
+MODELS |= {f"{name}_thin": partial(MODELS[name], thin=thin) for name, thin in THIN.items()}
 
 
 def architectures(model: Models | Architecture | Sequence[Architecture]) -> list[Architecture]:
@@ -47,25 +37,6 @@ def architectures(model: Models | Architecture | Sequence[Architecture]) -> list
     return [from_builder(cast(Builder, model))]
 
 
-__all__ = [
-    "MODELS",
-    "Architecture",
-    "Assignment",
-    "Builder",
-    "Ensemble",
-    "Model",
-    "Models",
-    "architectures",
-    "build",
-    "deal",
-    "features",
-    "initial",
-    "lenet4",
-    "lenet5",
-    "lenet5_bn",
-    "lenet5_plain",
-    "mobilenetv2",
-    "mobilenetv2_pretrained",
-    "resnet18",
-    "resnet18_gn",
-]
+__all__ = ["MODELS", "Architecture", "Assignment", "Builder", "Ensemble", "Model", "Models", "architectures", "build"]
+__all__ += ["deal", "features", "initial", "lenet4", "lenet5", "lenet5_bn", "lenet5_plain", "mobilenetv2"]
+__all__ += ["mobilenetv2_pretrained", "resnet18", "resnet18_gn"]

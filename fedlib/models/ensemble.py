@@ -21,7 +21,6 @@ class Ensemble:
 
     Example:
         >>> from typing import NamedTuple
-        >>> import torch
         >>> from fedlib.models import MODELS, Model, build
         >>> from fedlib.models.ensemble import Ensemble
         >>> class Pair(NamedTuple):

@@ -38,7 +38,6 @@ class Model(NamedTuple):
         others: builders, by name, of the other architectures that clients of the same run may have.
 
     Example:
-        >>> import torch
         >>> from fedlib.models import MODELS, build
         >>> model = build("lenet5", MODELS["lenet5"], shape=(3, 32, 32), n_classes=10, seed=0)
         >>> sorted(model.classifier)
@@ -241,7 +240,6 @@ def features(model: Model, w: Params, x: Tensor, layers: dict[str, str]) -> dict
         ValueError: a module does not exist.
 
     Example:
-        >>> import torch
         >>> from fedlib.models import MODELS, build, features
         >>> model = build("lenet5", MODELS["lenet5"], shape=(3, 32, 32), n_classes=10, seed=0)
         >>> outputs = features(model, model.weights, torch.zeros(4, 3, 32, 32), {"first": "conv1", "last": "fc2"})

@@ -33,7 +33,6 @@ def pretrained(model: Models, weights: Mapping[str, Tensor] | str | os.PathLike[
             another shape.
 
     Example:
-        >>> import fedlib as fl
         >>> federation = fl.federate(fl.load("digits", copies=1), fl.iid(), clients=3)
         >>> first = fl.run("fedavg", federation, rounds=1, progress=False)
         >>> warm = fl.pretrained("lenet5", first.weights(client=0), fresh="classifier")

@@ -49,8 +49,6 @@ def plot_heatmaps(
         ValueError: the maps have different shapes, or there is not one title per map.
 
     Example:
-        >>> import numpy as np
-        >>> import fedlib as fl
         >>> figure = fl.report.plot_heatmaps([np.eye(3), np.ones((3, 3))], titles=["before", "after"], bar="cosine")
         >>> [ax.get_title() for ax in figure.axes]
         ['before', 'after', '']
@@ -95,22 +93,11 @@ def _name_cells(axis: Axis, names: Sequence[str] | None, number: int) -> None:
         integer_ticks(axis, 5)
 
 
-def plot_curves(
-    frame: pd.DataFrame,
-    x: str = "round",
-    y: str = "accuracy",
-    hue: str = "method",
-    ax: Axes | None = None,
-    *,
-    legend: bool | str = "outside",
-) -> Axes:
+def plot_curves(frame: pd.DataFrame, ax: Axes | None = None, *, legend: bool | str = "outside") -> Axes:
     """Draw one line per method: the mean over seeds, in a band of plus and minus one standard deviation.
 
     Args:
-        frame: one row per seed and point of every line.
-        x: column of the horizontal axis.
-        y: column of the vertical axis; it is averaged over the rows with the same `x`.
-        hue: column with the names of the methods; `method_style` says how their lines look.
+        frame: one row per seed and point of every line: method, round, accuracy.
         ax: axes to draw on. Default: the current ones.
         legend: "outside": to the right of the axes; True: inside; False: none.
 
@@ -121,28 +108,25 @@ def plot_curves(
         ValueError: a column is missing, there are no rows, or a method is unknown.
 
     Example:
-        >>> import pandas as pd
-        >>> import fedlib as fl
         >>> curves = pd.DataFrame({"method": "fedavg", "round": [1, 2], "accuracy": [20.0, 30.0]})
         >>> ax = fl.report.plot_curves(curves)
         >>> ax.get_legend_handles_labels()[1]
         ['FedAvg']
     """
-    missing = [column for column in (x, y, hue) if column not in frame]
+    missing = [column for column in ("method", "round", "accuracy") if column not in frame]
     if missing or not len(frame):
-        raise ValueError(f"the frame lacks {', '.join(missing) or 'rows'}; it needs {x}, {y} and {hue}.")
+        raise ValueError(f"the frame lacks {', '.join(missing) or 'rows'}; it needs method, round and accuracy.")
     ax = plt.gca() if ax is None else ax
-    for name, rows in frame.groupby(hue, sort=False):
-        curve = rows.groupby(x)[y].agg(["mean", "std"])
+    for name, rows in frame.groupby("method", sort=False):
+        curve = rows.groupby("round")["accuracy"].agg(["mean", "std"])
         style = method_style(str(name))
         every = max(1, round(len(curve) / 6))  # about six markers
         ax.plot(curve.index, curve["mean"], label=label(str(name)), markevery=every, **style)
         if curve["std"].notna().any():
             low, high = curve["mean"] - curve["std"], curve["mean"] + curve["std"]
             ax.fill_between(curve.index, low, high, color=style["color"], alpha=0.15, linewidth=0)
-    ax.set(xlabel=x, ylabel=y)
-    if pd.api.types.is_integer_dtype(frame[x]):
-        integer_ticks(ax.xaxis)
+    ax.set(xlabel="round", ylabel="accuracy")
+    integer_ticks(ax.xaxis)
     if legend == "outside":
         ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.03), borderaxespad=0.3)
     elif legend:
@@ -154,25 +138,7 @@ SOURCES = {"paper": ("|", BLACK), "full size": ("o", RED), "here": ("D", BLUE)} 
 
 
 def plot_points(frame: pd.DataFrame, *, xlabel: str = "accuracy [%]", chance: float | None = None) -> Figure:
-    """Draw the numbers of a table as points, one panel for each of its columns, the paper's beside the measured ones.
-
-    Args:
-        frame: one row per number: row, place, source, value, std; see `Study.points`. Places without a measured number
-            are left out.
-        xlabel: label of the numbers.
-        chance: number at chance level.
-
-    Returns:
-        The figure.
-
-    Example:
-        >>> import pandas as pd
-        >>> import fedlib as fl
-        >>> both = {"source": ["paper", "full size"], "value": [24.77, 45.0], "std": [4.25, 0.5]}
-        >>> frame = pd.DataFrame({"row": "FedAvg", "place": "dir=0.1", "column": "dir=0.1"} | both)
-        >>> [ax.get_title("left") for ax in fl.report.plot_points(frame).axes]
-        ['dir=0.1']
-    """
+    """Draw the numbers of a table as points, one panel per column, the printed beside the measured ones."""
     tried = frame.loc[frame["source"] != "paper", "place"]
     frame = frame[frame["place"].isin(tried)]
     if frame.empty:

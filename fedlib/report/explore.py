@@ -45,8 +45,6 @@ def explore(draw: Callable[[float], Figure], name: str, options: Sequence[float]
         The widget; a notebook shows it as the last value of a cell.
 
     Example:
-        >>> import matplotlib.pyplot as plt
-        >>> import fedlib as fl
         >>> def draw(alpha):
         ...     figure, ax = plt.subplots()
         ...     ax.plot([0, alpha])

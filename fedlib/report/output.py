@@ -195,9 +195,6 @@ def open_report(paper: str, profile: str, folder: str | Path) -> Report:
         ValueError: the paper or the profile is unknown.
 
     Example:
-        >>> import matplotlib.pyplot as plt
-        >>> import pandas as pd
-        >>> import fedlib as fl
         >>> report = fl.report.open("pfedsim", "quick", folder="figures/quick/pfedsim")
         >>> figure, ax = plt.subplots()
         >>> report.figure(figure, "fig1", alt="Empty axes.")
@@ -220,25 +217,7 @@ def write_table(path: Path, frame: pd.DataFrame, text: str = "", digits: int = 1
 
 
 def markdown(frame: pd.DataFrame, caption: str = "", digits: int = 2, missing: str = "-") -> str:
-    """Write a frame as a Markdown table, without its index, with numbers aligned right.
-
-    Args:
-        frame: the table.
-        caption: sentence above the table.
-        digits: decimals of numbers.
-        missing: text in the place of a missing value.
-
-    Returns:
-        The text.
-
-    Example:
-        >>> import pandas as pd
-        >>> import fedlib as fl
-        >>> print(fl.report.markdown(pd.DataFrame({"method": ["FedAvg"], "accuracy": [79.1]})))
-        | method | accuracy |
-        | --- | ---: |
-        | FedAvg | 79.10 |
-    """
+    """Write a frame as a Markdown table, without its index, with numbers aligned right."""
 
     def cell(value: object) -> str:
         if not isinstance(value, str) and pd.isna(value):  # pyright: ignore[reportArgumentType, reportCallIssue]
@@ -280,7 +259,6 @@ def source(function: Callable[..., object]) -> HTML:
         The source, for display; long lines are wrapped.
 
     Example:
-        >>> import fedlib as fl
         >>> shown = fl.report.source(fl.fedavg).data
         >>> shown.startswith("<details><summary>Full description of fedavg</summary>")
         True

@@ -44,7 +44,6 @@ def reported(paper: str) -> pd.DataFrame:
         ValueError: the paper is unknown.
 
     Example:
-        >>> import fedlib as fl
         >>> table = fl.report.reported("pfedsim").query("item == 'table3' and setting == 'dir=0.1'")
         >>> table.loc[table["dataset"] == "cifar10", ["method", "mean", "std"]].head(2).values.tolist()
         [['local_only', 84.3, 0.81], ['fedavg', 24.77, 4.25]]
@@ -70,7 +69,6 @@ def readings(paper: str) -> pd.DataFrame:
         ValueError: the paper is unknown.
 
     Example:
-        >>> import fedlib as fl
         >>> fl.report.readings("pfedsim").columns.tolist()
         ['reading', 'question', 'choice', 'where']
     """
@@ -79,21 +77,7 @@ def readings(paper: str) -> pd.DataFrame:
 
 
 def format_pm(mean: float, std: float = float("nan"), digits: int = 2) -> str:
-    """Write mean and standard deviation as text.
-
-    Args:
-        mean: the mean; NaN: "-".
-        std: the standard deviation; NaN: it is left out.
-        digits: decimals.
-
-    Returns:
-        The text.
-
-    Example:
-        >>> import fedlib as fl
-        >>> fl.report.format_pm(79.1, 0.516), fl.report.format_pm(79.1, digits=1), fl.report.format_pm(float("nan"))
-        ('79.10 ± 0.52', '79.1', '-')
-    """
+    """Mean ± standard deviation as text: "-" without a mean, only the mean without a deviation."""
     if pd.isna(mean):
         return "-"
     return f"{mean:.{digits}f}" if pd.isna(std) else f"{mean:.{digits}f} ± {std:.{digits}f}"

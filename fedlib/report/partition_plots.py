@@ -36,7 +36,6 @@ def plot_partition(
         pFedSim, Fig. 3.
 
     Example:
-        >>> import fedlib as fl
         >>> federation = fl.federate(fl.load("digits", copies=1), fl.dirichlet(0.1, min_size=10), clients=3)
         >>> ax = fl.report.plot_partition(federation.counts(), classes=federation.data.classes)
         >>> ax.get_xlabel(), ax.get_ylabel()
@@ -85,7 +84,6 @@ def plot_clients(federation: Federation, clients: Sequence[int] = (0, 1, 2), ima
         The figure.
 
     Example:
-        >>> import fedlib as fl
         >>> federation = fl.federate(fl.load("digits", copies=1), fl.dirichlet(0.1, min_size=10), clients=3)
         >>> len(fl.report.plot_clients(federation, images=4).axes)
         12

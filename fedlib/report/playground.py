@@ -302,9 +302,6 @@ def playground(
     method: str = "pfedsim",
     against: str = "fedavg",
     *,
-    data: str = "digit_styles",
-    partition: str = "dirichlet",
-    strength: float = 0.1,
     rounds: int = 10,
     clients: int = 8,
     images: int = 600,
@@ -319,26 +316,19 @@ def playground(
     Args:
         method: the method of the left side.
         against: the method of the right side.
-        data: name of a data set, as in `fl.load`.
-        partition: "dirichlet", "classes_per_client", "pairs" (clients 0 and 1 have the same classes, 2 and 3, ...) or
-            "iid".
-        strength: alpha of "dirichlet", number of "classes_per_client".
         rounds: communication rounds.
         clients: number of clients.
         images: total number of images of all clients.
 
     Raises:
-        ValueError: a method, the data or the partition is unknown.
+        ValueError: a method is unknown.
 
     Example:
-        >>> import fedlib as fl
         >>> fl.report.playground("fedper", against="fedavg", rounds=1, clients=2, images=60)
         Playground(fedper against fedavg)
     """
-    check_choice("partition", partition, PARTITIONS)
-    check_choice("data", data, fl.datasets())
     check_count("clients", clients, 2)
-    sides = Setting(data, partition, strength, method), Setting(data, partition, strength, against)
+    sides = Setting(method=method), Setting(method=against)
     for side in sides:
         side.algorithm()
     widget = Playground(sides, rounds, clients, images)

@@ -33,13 +33,8 @@ _DATA |= {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "mnist_m": "MNIST-M", 
 _DATA |= {"cinic10": "CINIC-10", "tinyimagenet": "Tiny-ImageNet", "domainnet": "DomainNet"}
 _DATA |= {"synthetic_digits": "Synthetic Digits"}
 _SETTING = {"dir": "Dir({})", "pat": "{} classes each", "classes": "{} classes each", "clients": "{} clients"}
-_SETTING |= {
-    "step": "{}",
-    "split": "{}",
-    "models": "{}",
-    "public": "{} public images",
-    "public=none": "no public images",
-}
+_SETTING |= {"step": "{}", "split": "{}", "models": "{}"}
+_SETTING |= {"public": "{} public images", "public=none": "no public images"}
 _WORDS = {"iid": "IID", "noniid": "Non-IID", "labeled": "labelled", "unlabeled": "unlabelled"}  # values of settings
 METRIC_LABELS = {"weighted_f1": "weighted F1", "weighted_auc": "weighted AUC"}
 
@@ -49,34 +44,18 @@ def use_style() -> None:
 
     Example:
         >>> import matplotlib as mpl
-        >>> import fedlib as fl
         >>> fl.report.use_style()
         >>> mpl.rcParams["font.size"]
         8.0
     """
     texts = ("font.size", "axes.labelsize", "axes.titlesize", "xtick.labelsize", "ytick.labelsize", "legend.fontsize")
-    properties = dict.fromkeys((*texts, "legend.title_fontsize"), 8) | {
-        "figure.figsize": (COLUMN, 2.4),
-        "figure.dpi": 110,
-        "savefig.dpi": 200,
-        "figure.constrained_layout.use": True,
-        "font.sans-serif": ["DejaVu Sans"],  # comes with matplotlib: the same letters on every machine
-        "figure.titlesize": 9,
-        "legend.frameon": False,
-        "legend.handlelength": 3.2,  # long enough to distinguish the dashes
-        "lines.linewidth": 1.3,
-        "lines.markersize": 4,
-        "axes.linewidth": 0.6,
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.grid": True,
-        "grid.color": "#E4E4E4",
-        "grid.linewidth": 0.5,
-        "xtick.major.width": 0.6,
-        "ytick.major.width": 0.6,
-        "image.cmap": "viridis",
-        "svg.hashsalt": "fedlib",
-    }
+    properties = dict.fromkeys((*texts, "legend.title_fontsize"), 8) | {"figure.titlesize": 9, "svg.hashsalt": "fedlib"}
+    properties |= {"font.sans-serif": ["DejaVu Sans"]}  # comes with matplotlib: the same letters on every machine
+    properties |= {"figure.figsize": (COLUMN, 2.4), "figure.dpi": 110, "savefig.dpi": 200, "image.cmap": "viridis"}
+    properties |= {"legend.frameon": False, "legend.handlelength": 3.2}  # long enough to distinguish the dashes
+    properties |= {"lines.linewidth": 1.3, "lines.markersize": 4, "figure.constrained_layout.use": True}
+    properties |= {"axes.linewidth": 0.6, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True}
+    properties |= {"grid.color": "#E4E4E4", "grid.linewidth": 0.5, "xtick.major.width": 0.6, "ytick.major.width": 0.6}
     sns.set_theme(context="paper", style="ticks", palette=list(PALETTE), rc=properties)
 
 
@@ -113,7 +92,6 @@ def label(name: str) -> str:
         ValueError: the method is unknown.
 
     Example:
-        >>> import fedlib as fl
         >>> fl.report.label("fedavg"), fl.report.label("fedavg+ft"), fl.report.label("pfedsim(cap=0.1)")
         ('FedAvg', 'FedAvg+FT', 'pFedSim(cap=0.1)')
     """
@@ -174,7 +152,6 @@ def method_style(name: str) -> dict[str, Any]:
         ValueError: the method is unknown.
 
     Example:
-        >>> import fedlib as fl
         >>> fl.report.method_style("fedavg")
         {'color': '#000000', 'marker': 'o', 'linestyle': '-'}
     """

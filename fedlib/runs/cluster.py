@@ -1,11 +1,4 @@
-"""The tasks of a sweep on a Ray cluster. Workers send back files; only the driver writes the run store.
-
-Ray is an extra: `pip install "fedlib-papers[ray]"`, with the same version of fedlib on every machine. A lost machine
-costs all work on its unfinished cells, because their checkpoints are lost with it; these cells start again on another
-machine. Finished cells are kept. After a loss of the driver, the same sweep starts the unfinished cells again, from
-their checkpoints in its run store if there are any. A SLURM array (`fedlib.runs.slurm`) whose tasks share a folder
-loses less: the work since the last checkpoint.
-"""
+"""The tasks of a sweep on a Ray cluster. Workers send back files; only the driver writes the run store."""
 
 import tempfile
 from collections.abc import Mapping, Sequence

@@ -47,7 +47,6 @@ def compressed(algorithm: str | Algorithm, share: float = 1.0, bits: int = 32) -
         residuals); Alistarh et al., "QSGD", NeurIPS 2017 (the uniform levels, here with rounding to the nearest).
 
     Example:
-        >>> import fedlib as fl
         >>> federation = fl.federate(fl.load("digits", copies=1), fl.iid(), clients=3)
         >>> sent = [fl.run(method, federation, rounds=1, progress=False).rounds["bytes_up"].item()
         ...         for method in ("fedavg", fl.compressed("fedavg", share=0.1, bits=8))]

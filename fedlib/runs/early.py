@@ -53,7 +53,6 @@ def early_stopping(result: RunResult, patience: int) -> EarlyStop:
         ValueError: an argument is not allowed, or the federation has no validation images.
 
     Example:
-        >>> import fedlib as fl
         >>> federation = fl.federate(fl.load("digits", copies=1), fl.iid(), clients=3, validation_fraction=0.2)
         >>> result = fl.run("fedavg", federation, "lenet5_plain", rounds=9, lr=1e-6, progress=False)
         >>> fl.early_stopping(result, patience=2)  # result.score(until=1) is the accuracy on test images
@@ -101,7 +100,6 @@ def run_early(
         OSError: the run store cannot be used.
 
     Example:
-        >>> import fedlib as fl
         >>> federation = fl.federate(fl.load("digits", copies=1), fl.iid(), clients=3, validation_fraction=0.2)
         >>> setting = dict(rounds=9, lr=1e-6, progress=False)
         >>> len(fl.run_early("fedavg", federation, "lenet5_plain", patience=2, **setting).rounds)

@@ -31,8 +31,6 @@ def export(result: RunResult, client: int, path: str | os.PathLike[str] | None =
         ValueError: no client has this number, or the clients of this method have several networks each.
 
     Example:
-        >>> import torch
-        >>> import fedlib as fl
         >>> data = fl.load("digits", copies=1)
         >>> result = fl.run("fedper", fl.federate(data, fl.iid(), clients=3), rounds=1, progress=False)
         >>> net = fl.export(result, client=2)

@@ -26,7 +26,6 @@ def fairness(results: RunResult | Sequence[RunResult]) -> pd.DataFrame:
         tenth).
 
     Example:
-        >>> import fedlib as fl
         >>> federation = fl.federate(fl.load("digits", copies=1), fl.dirichlet(alpha=0.3), clients=5, test_fraction=0.5)
         >>> runs = [fl.run(name, federation, rounds=1, progress=False) for name in ("fedavg", "local_only")]
         >>> fl.fairness(runs).columns.tolist()

@@ -52,7 +52,6 @@ def private(algorithm: str | Algorithm, clip: float = 1.0, noise: float = 1.0) -
         Abadi et al., "Deep Learning with Differential Privacy", CCS 2016, Algorithm 1.
 
     Example:
-        >>> import fedlib as fl
         >>> federation = fl.federate(fl.load("digits", copies=1), fl.iid(), clients=3)
         >>> method = fl.private("fedavg", clip=0.5, noise=1.2)
         >>> fl.run(method, federation, model="lenet5_plain", rounds=1, progress=False).config["hyper"]
@@ -190,7 +189,6 @@ def epsilon(result: RunResult, federation: Federation, delta: float = 1e-5) -> p
         Mironov et al., "Renyi Differential Privacy of the Sampled Gaussian Mechanism", 2019, as implemented in Opacus.
 
     Example:
-        >>> import fedlib as fl
         >>> federation = fl.federate(fl.load("digits", copies=1), fl.iid(), clients=3)
         >>> run = fl.run(fl.private("fedavg"), federation, model="lenet5_plain", rounds=1, progress=False)
         >>> fl.epsilon(run, federation).columns.tolist()

@@ -131,7 +131,6 @@ class RunResult(Evaluations):
         validation: as `accuracy`, on the validation images; None if the federation has none.
 
     Example:
-        >>> import fedlib as fl
         >>> federation = fl.federate(fl.load("digits", copies=1), fl.iid(), clients=3)
         >>> result = fl.run("fedavg", federation, rounds=2, lr=0.1, progress=False)
         >>> result.accuracy.columns.tolist()

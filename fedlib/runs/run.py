@@ -112,7 +112,6 @@ def run(
         OSError: the run store cannot be used.
 
     Example:
-        >>> import fedlib as fl
         >>> federation = fl.federate(fl.load("digits"), fl.dirichlet(alpha=0.5), clients=10)
         >>> result = fl.run("fedavg", federation, rounds=2, lr=0.05, progress=False)
         >>> result.accuracy.columns.tolist()

@@ -1,18 +1,4 @@
-"""A sweep as a SLURM array, one cell per task: `fedlib slurm` prints the script for `sbatch`, `slurm.sh`.
-
-The script runs a file of yours, `sweep.py`, in every task:
-
-    cells = fl.grid(algorithm=["fedavg", "fedper", "pfedsim"], federation=federation, seed=[0, 1, 2], rounds=100)
-    print(fl.sweep(fl.slurm_share(cells), jobs=1, progress=False).summary())
-
-All tasks write one run store, in a folder that all machines see. When they are done, `python sweep.py` on any of these
-machines, outside an array, reads all cells and prints the whole table.
-
-A lost machine costs the work of its runs since their last checkpoints, `checkpoint_seconds` (30) or a little more.
-SLURM starts the task again (`--requeue`), and so does the same `sbatch` by hand: a finished cell is read, an unfinished
-one continues from its checkpoint with the same bits. Without a common folder the script can copy the runs of a task to
-one machine at its end; a lost machine then costs all work of its task.
-"""
+"""A sweep as a SLURM array, one cell per task; `fedlib slurm` prints the script for `sbatch`, `slurm.sh`."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -38,7 +24,6 @@ def slurm_share(cells: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
             more tasks than cells.
 
     Example:
-        >>> import fedlib as fl
         >>> cells = fl.grid(algorithm=["fedavg", "fedper"], rounds=20)
         >>> len(fl.slurm_share(cells))  # outside an array
         2

@@ -41,7 +41,6 @@ class Sweep(NamedTuple):
         results: the runs, in the same order.
 
     Example:
-        >>> import fedlib as fl
         >>> federation = fl.federate(fl.load("digits", copies=1), fl.iid(), clients=3)
         >>> cells = fl.grid(algorithm=["fedavg", "local_only"], federation=federation, rounds=1)
         >>> done = fl.sweep(cells, jobs=1, progress=False)
@@ -92,7 +91,6 @@ def grid(**axes: object) -> list[dict[str, object]]:
         The cells for `fl.sweep`, dicts of arguments; the last axis changes fastest.
 
     Example:
-        >>> import fedlib as fl
         >>> [cell["seed"] for cell in fl.grid(algorithm=["fedavg", "fedper"], seed=[0, 1], rounds=20)]
         [0, 1, 0, 1]
     """
@@ -137,7 +135,6 @@ def sweep(
             except by a method that cannot use the model, the federation or a setting.
 
     Example:
-        >>> import fedlib as fl
         >>> federation = fl.federate(fl.load("digits"), fl.dirichlet(alpha=0.5), clients=10)
         >>> cells = fl.grid(algorithm=["fedavg", "fedper"], federation=federation, rounds=2, lr=0.05)
         >>> table = fl.sweep(cells, jobs=1, progress=False).summary()

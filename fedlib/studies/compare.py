@@ -94,7 +94,6 @@ def compare(
             none of its data are on this machine.
 
     Example:
-        >>> import fedlib as fl
         >>> mine = fl.fedprox(mu=0.5)
         >>> comparison = fl.compare("pfedmb/table1", mine, profile="smoke", jobs=1, progress=False)
         >>> comparison

@@ -1,7 +1,6 @@
 """Runner of the missing runs of studies, most claims per hour first; it writes a row for each finished run."""
 
 import math
-import multiprocessing
 import os
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -11,6 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 from filelock import FileLock, Timeout
+from joblib import Parallel, delayed
 
 import fedlib as fl
 from fedlib.checks import check_count
@@ -187,21 +187,7 @@ def evidence(
         return
     if hasattr(os, "nice"):  # not on Windows
         os.nice(10)
-    if jobs == 1:
-        _worker(papers, items, stale, deadline)
-        return
-    context = multiprocessing.get_context("spawn")
-    processes = [context.Process(target=_worker, args=(papers, items, stale, deadline)) for _ in range(jobs)]
-    try:
-        for process in processes:
-            process.start()
-        for process in processes:
-            process.join()
-    finally:  # also when this process is killed, see `__main__`
-        for process in processes:
-            process.terminate()
-    if any(process.exitcode for process in processes):
-        raise ValueError("a process has failed; its message is above.")
+    Parallel(n_jobs=jobs)(delayed(_worker)(papers, items, stale, deadline) for _ in range(jobs))
 
 
 def _worker(papers: Sequence[str], items: Collection[str], stale: bool, deadline: float) -> None:

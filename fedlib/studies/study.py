@@ -9,10 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
 
 import fedlib as fl
 from fedlib.checks import check_choice, check_count
@@ -30,9 +31,6 @@ from fedlib.studies.rows import Row
 from fedlib.studies.tasks import Probe, Run, Task, here
 from fedlib.studies.timing import threads
 from fedlib.studies.verdict import interval, judge
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 Profile = Literal["smoke", "quick", "paper"]
 Rows = Mapping[tuple[str, int], Row]  # by task and seed
@@ -88,7 +86,6 @@ class Study:
             The study with the new rows.
 
         Example:
-            >>> import fedlib as fl
             >>> study = fl.study("pfedsim", "smoke").run("table4", progress=False)
             >>> study.table("table4").query("n_seeds > 0")["metric"].unique().tolist()
             ['num_samples', 'num_classes', 'samples_per_client', 'std_of_sizes']
@@ -318,7 +315,6 @@ class Study:
         """Differences from the printed results of more than `points` points; see `fedlib.studies.differences`.
 
         Example:
-            >>> import fedlib as fl
             >>> fl.study("fedcs").differences()["item"].tolist()
             ['table1', 'table1_text', 'table2', 'table2_text']
         """
@@ -447,7 +443,6 @@ def study(paper: str, profile: Profile = "paper", seeds: int = 0) -> Study:
         ValueError: the paper or the profile is unknown.
 
     Example:
-        >>> import fedlib as fl
         >>> study = fl.study("pfedsim")
         >>> study.items().columns.tolist()
         ['item', 'numbers', 'measured', 'runs', 'missing', 'hours']
@@ -489,7 +484,6 @@ def evidence(paper: str) -> pd.DataFrame:
         ValueError: the paper is unknown.
 
     Example:
-        >>> import fedlib as fl
         >>> rows = fl.evidence("pfedsim").query("item == 'table3'")
         >>> rows.groupby(["dataset", "setting", "method"])["value"].agg(["mean", "std"]).columns.tolist()
         ['mean', 'std']

@@ -165,9 +165,14 @@ def main(arguments: list[str] | None = None) -> int:
         common = given.profile, given.output, given.set, given.jobs
         jobs = [make_job(source, *common, share) for source, share in zip(sources, n_cores, strict=True)]
         for job in jobs:
-            check_results_folder(job)
+            job.target.parent.mkdir(parents=True, exist_ok=True)
+            with suppress(Timeout), job.lock().acquire(timeout=0):
+                pass
     except ValueError as error:
         print(error, file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"The results folder cannot be written ({error}); name another one with --output.", file=sys.stderr)
         return 2
     try:
         failed = run_all(jobs, at_once)
@@ -265,19 +270,6 @@ def execute(job: Job, console: TextIO | None = None) -> str | None:
     finally:
         lock.release()
     return None
-
-
-def check_results_folder(job: Job) -> None:
-    """Make the job's folder; raise `ValueError` if it cannot be written."""
-    try:
-        job.target.parent.mkdir(parents=True, exist_ok=True)
-        with suppress(Timeout), job.lock().acquire(timeout=0):
-            pass
-    except OSError as error:
-        raise ValueError(
-            f"The results folder {str(job.target.parent)!r} cannot be written ({error.strerror}); name another one "
-            f"with --output."
-        ) from error
 
 
 # -- the kernel -----------------------------------------------------------------------------------------------------

@@ -113,20 +113,14 @@ def croissant(content: bytes, about: dict[str, Any]) -> dict[str, Any]:
     context |= {"cr": "http://mlcommons.org/croissant/", "dct": "http://purl.org/dc/terms/"}
     context |= {"conformsTo": "dct:conformsTo"}
     context |= {name: f"cr:{name}" for name in terms} | {"dataType": {"@id": "cr:dataType", "@type": "@vocab"}}
-    return {
-        "@context": context,
-        "@type": "sc:Dataset",
-        "conformsTo": "http://mlcommons.org/croissant/1.0",
-        "name": "fedlib-evidence",
-        "description": "Runs of five papers on personalised federated learning, with accuracies by client and round.",
-        "license": f"https://spdx.org/licenses/{about['license']}",
-        "version": str(about["version"]),
-        "citeAs": f"{about['authors'][0]['name']}: {about['title']}, version {about['version']}",
-        **({"datePublished": str(about["date-released"])} if "date-released" in about else {}),
-        "creator": [{"@type": "sc:Organization", "name": one["name"]} for one in about["authors"]],
-        "distribution": [file],
-        "recordSet": [{"@type": "cr:RecordSet", "@id": "rows", "name": "rows", "field": fields}],
-    }
+    words = "Runs of five papers on personalised federated learning, with accuracies by client and round."
+    made = {"@context": context, "@type": "sc:Dataset", "conformsTo": "http://mlcommons.org/croissant/1.0"}
+    made |= {"name": "fedlib-evidence", "description": words, "version": str(about["version"]), "distribution": [file]}
+    made |= {"license": f"https://spdx.org/licenses/{about['license']}"}
+    made |= {"citeAs": f"{about['authors'][0]['name']}: {about['title']}, version {about['version']}"}
+    made |= {"datePublished": str(about["date-released"])} if "date-released" in about else {}
+    made |= {"creator": [{"@type": "sc:Organization", "name": one["name"]} for one in about["authors"]]}
+    return made | {"recordSet": [{"@type": "cr:RecordSet", "@id": "rows", "name": "rows", "field": fields}]}
 
 
 def main(folder: Path = FOLDER) -> int:

@@ -15,20 +15,5 @@ from fedlib.training.evaluation import (
 from fedlib.training.local import train
 from fedlib.training.losses import cross_entropy
 
-__all__ = [
-    "Batch",
-    "Cohort",
-    "Evaluation",
-    "Images",
-    "MixedEvaluation",
-    "class_features",
-    "client_batches",
-    "client_logits",
-    "cross_entropy",
-    "evaluate",
-    "logits",
-    "mean_loss",
-    "on_device",
-    "train",
-    "write_logits",
-]
+__all__ = ["Batch", "Cohort", "Evaluation", "Images", "MixedEvaluation", "class_features", "client_batches"]
+__all__ += ["client_logits", "cross_entropy", "evaluate", "logits", "mean_loss", "on_device", "train", "write_logits"]

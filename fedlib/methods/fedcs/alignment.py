@@ -23,7 +23,6 @@ def whitening_step(S: Tensor, W: Tensor, rate: float | Tensor) -> Tensor:
     """Move S [d, d] towards W^(-1/2): S + rate (I - S W S), made symmetric (8, 13); without scatter S is unchanged.
 
     Example:
-        >>> import torch
         >>> from fedlib.methods.fedcs.alignment import whitening_step
         >>> W = torch.tensor([[4.0, 0.0], [0.0, 1.0]])
         >>> whitening_step(torch.tensor([[0.5, 0.0], [0.0, 1.0]]), W, rate=0.1)  # W^(-1/2) stays
@@ -107,7 +106,6 @@ def closed_form(within: Tensor, between: Tensor, r: int) -> Tensor:
     P*' W P* = I. Directions without scatter within clients (units that never fire) are left out.
 
     Example:
-        >>> import torch
         >>> from fedlib.methods.fedcs.alignment import closed_form, trace_ratio
         >>> within, between = torch.diag(torch.tensor([1.0, 4.0])), torch.diag(torch.tensor([3.0, 4.0]))
         >>> trace_ratio(closed_form(within, between, r=1), within, between)  # 3 / 1, the better of 3 / 1 and 4 / 4

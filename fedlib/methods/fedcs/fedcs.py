@@ -77,7 +77,6 @@ def fedcs(
         Algorithms 1 and 2.
 
     Example:
-        >>> import fedlib as fl
         >>> data = fl.load("digits", copies=1)
         >>> federation = fl.federate(data, fl.dirichlet(alpha=0.5), clients=4, test_fraction=0.8, unseen=1)
         >>> result = fl.run(fl.fedcs(at="fc3"), federation, rounds=1, progress=False)

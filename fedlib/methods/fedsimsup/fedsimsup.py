@@ -36,7 +36,6 @@ def label_similarity(counts: Tensor, others: Tensor) -> Tensor:
     """Cosine similarity s_ij [n, k] of the label counts [n, n_classes] of clients and those of `others` [k, n_classes].
 
     Example:
-        >>> import torch
         >>> from fedlib.methods.fedsimsup import label_similarity
         >>> label_similarity(torch.tensor([[1.0, 0.0]]), torch.tensor([[5.0, 0.0], [0.0, 5.0], [4.0, 3.0]]))
         tensor([[1.0000, 0.0000, 0.8000]])
@@ -48,7 +47,6 @@ def self_weight(m_i: Tensor, m: Tensor) -> Tensor:
     """Weight of its own model for each client: alpha_i = K m_i / (sum_j m_j + K m_i) (eq. 9).
 
     Example:
-        >>> import torch
         >>> from fedlib.methods.fedsimsup import self_weight
         >>> self_weight(torch.tensor([10.0, 30.0]), torch.tensor([5.0, 15.0]))  # 1/2 for the mean size, 10
         tensor([0.5000, 0.7500])
@@ -115,7 +113,6 @@ def fedsimsup(
         equations 3 to 11, Algorithm 1.
 
     Example:
-        >>> import fedlib as fl
         >>> federation = fl.federate(fl.load("digits", copies=1), fl.dirichlet(0.5), clients=4, test_fraction=0.8)
         >>> result = fl.run(fl.fedsimsup(supervisor_epochs=1), federation, rounds=1, local_epochs=2, progress=False)
         >>> theta, s = result.weights(client=0)

@@ -42,7 +42,6 @@ def group(distances: np.ndarray, order: Sequence[float], n_groups: int) -> list[
     medoid is kept if no other block is better. A block is nearest to itself, so no group is empty.
 
     Example:
-        >>> import numpy as np
         >>> from fedlib.methods.pfedhr import group
         >>> distances = np.array([[0.5, 9.0, 0.6], [9.0, 0.5, 9.0], [0.6, 9.0, 0.5]])
         >>> group(distances, order=[2, 1, 2], n_groups=2)

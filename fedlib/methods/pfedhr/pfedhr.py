@@ -90,7 +90,6 @@ def pfedhr(
         Algorithm 1, equations 1 to 6.
 
     Example:
-        >>> import fedlib as fl
         >>> from fedlib.methods.pfedhr import replay
         >>> data = fl.load("digits", copies=1)
         >>> federation = fl.federate(data, fl.dirichlet(alpha=0.5), clients=2, test_fraction=0.9, public=0.1)

@@ -34,7 +34,6 @@ def nt_xent(z: Tensor, temperature: float) -> Tensor:
     first views of n images and then of the second views.
 
     Example:
-        >>> import torch
         >>> from fedlib.methods.pfedhr import nt_xent
         >>> z = torch.tensor([[1.0, 0.0], [0.0, 1.0]])  # of two images
         >>> bool(nt_xent(torch.cat([z, z]), temperature=0.5) < nt_xent(torch.cat([z, z.flip(0)]), temperature=0.5))
@@ -115,7 +114,6 @@ def alike(copies: Tensor, candidates: Tensor) -> Tensor:
     """Similarity of networks: the mean cosine of their logits (eq. 5), from -1 to 1.
 
     Example:
-        >>> import torch
         >>> from fedlib.methods.pfedhr import alike
         >>> alike(torch.tensor([[[2.0, 0.0]]]), torch.tensor([[[1.0, 0.0]], [[0.0, 1.0]], [[-1.0, 0.0]]]))
         tensor([[ 1.,  0., -1.]])

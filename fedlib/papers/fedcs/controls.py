@@ -31,10 +31,10 @@ def f1(method: str, data: str, setting: str, task, seeds: int = 1) -> Cell:
 @item(
     "Other readings of FedCS at FC2 and their controls: weighted F1 [%], residual of S, J ratio of P.",
     rows="reading",
-    alt="Dots of weighted F1 for each reading of FedCS; a line for FedAvg.",
     explains=("table2",),
 )
 def readings(sizes):
+    """Dots of weighted F1 for each reading of FedCS; a line for FedAvg."""
     for reading in ("default", *sizes.readings):
         task = run(sizes, sizes.side, "fedcs-fc2" if reading == "default" else f"fedcs-fc2;{reading}")
         yield f1("fedcs-fc2", sizes.side, f"reading={reading}", task)
@@ -62,10 +62,10 @@ def _(study):
     "Control: contribution of the learned directions; weighted F1 [%] of FedAvg, whitening only, and FedCS at FC2.",
     rows="dataset",
     digits=1,
-    alt="For every data set a dot of weighted F1 for FedAvg, whitening only and FedCS.",
     explains=("table2", "table3"),
 )
 def directions(sizes):
+    """For every data set a dot of weighted F1 for FedAvg, whitening only and FedCS."""
     for data, (method, of) in product(sizes.data if sizes.full else (), CONTROL.items()):
         if method != "fedavg+bn":
             yield f1(method, data, "at=fc2", run(sizes, data, of))
@@ -102,13 +102,9 @@ def show_pairs(one: Item, settings: tuple[str, str], words: tuple[str, str]) -> 
         yield dumbbell_panels(means, words, CHANCE, **F1)
 
 
-@item(
-    "Weighted F1 [%] without momentum and with momentum 0.9.",
-    digits=1,
-    alt="For every method a line from its weighted F1 without momentum to that with momentum 0.9.",
-    explains=("table2",),
-)
+@item("Weighted F1 [%] without momentum and with momentum 0.9.", digits=1, explains=("table2",))
 def momentum(sizes):
+    """For every method a line from its weighted F1 without momentum to that with momentum 0.9."""
     for method in sizes.second:
         shown = WHITE if method == CONTROL[WHITE] else method
         more = run(sizes, sizes.side, method, momentum=0.9, lr=sizes.second_lr)
@@ -130,10 +126,10 @@ def with_printed(study, name: str) -> pd.DataFrame:
     "Tables 1 and 2 with fewer images: weighted F1 [%] by the number of images of all clients together.",
     rows="dataset",
     digits=1,
-    alt="Weighted F1 of every method on MNIST and CIFAR-10, darker with more images; black bars are printed values.",
     explains=("table1", "table2"),
 )
 def few(sizes):
+    """Weighted F1 of every method on MNIST and CIFAR-10, darker with more images; black bars are printed values."""
     for data, steps in FEW.items() if sizes.full else ():
         for images, method in product((*steps, 0), METHODS):
             yield f1(method, data, f"images={images or 'all'}", run_on_few(sizes, data, method, images))
@@ -174,12 +170,9 @@ def _(study):
     yield shaded_panels(numbers, "kind", ["metric"], METRIC_LABELS.get, named=str, xlabel="score [%]")
 
 
-@item(
-    "Weighted F1 [%] of other methods without and with the alignment of FedCS.",
-    digits=1,
-    alt="For every method a line from its weighted F1 without the alignment to that with it.",
-)
+@item("Weighted F1 [%] of other methods without and with the alignment of FedCS.", digits=1)
 def plug_in(sizes):
+    """For every method a line from its weighted F1 without the alignment to that with it."""
     for base in BASES if sizes.full else ():
         yield f1(base, sizes.side, "alone", run(sizes, sizes.side, base))
         yield f1(base, sizes.side, "aligned", run(sizes, sizes.side, f"fedcs-fc2;{base}"))
@@ -188,12 +181,9 @@ def plug_in(sizes):
 show_pairs(plug_in, ("alone", "aligned"), ("without alignment", "with alignment"))
 
 
-@item(
-    "Weighted F1 [%] at other levels of label shift.",
-    digits=1,
-    alt="Dots of weighted F1 for several methods at two levels of label shift.",
-)
+@item("Weighted F1 [%] at other levels of label shift.", digits=1)
 def alpha(sizes):
+    """Dots of weighted F1 for several methods at two levels of label shift."""
     for level, method in product((0.1, 1.0) if sizes.full else (), (*PANELS, "fedavg+bn")):  # A20
         yield f1(method, sizes.side, f"dir={level}", run(sizes, sizes.side, method, level))
 
@@ -202,13 +192,9 @@ alpha.draw(lambda study: method_panels(study.numbers("alpha"), **F1))
 alpha.says(lambda study: who_leads(study.numbers("alpha"), "fedcs-fc1"))
 
 
-@item(
-    "Weighted F1 [%] of Table 2 after more rounds and epochs.",
-    digits=1,
-    alt="Weighted F1 of two methods: light as in Table 2, dark after more training; black bars are printed values.",
-    explains=("table2",),
-)
+@item("Weighted F1 [%] of Table 2 after more rounds and epochs.", digits=1, explains=("table2",))
 def long(sizes):
+    """Weighted F1 of two methods: light as in Table 2, dark after more training; black bars are printed values."""
     for method in ("fedavg+bn", "fedcs-fc2") if sizes.full else ():
         task = run(sizes, sizes.side, method, rounds=500, local_epochs=5, evaluate_every=50)
         yield f1(method, sizes.side, "rounds=500;epochs=5", task)

@@ -35,12 +35,9 @@ RATIOS = {  # of equation 5: name and colour
 }
 
 
-@drawing(
-    "Fig. 1 (a): a linear map P = S Phi in front of a layer, updated without gradients.",
-    alt="Scheme of the network: image, convolutions, z, the map P, c, linear layers, class; S and Phi make P.",
-    scheme=True,
-)
+@drawing("Fig. 1 (a): a linear map P = S Phi in front of a layer, updated without gradients.", scheme=True)
 def scheme(study):
+    """Scheme of the network: image, convolutions, z, the map P, c, linear layers, class; S and Phi make P."""
     figure, ax = plt.subplots(figsize=(WIDE, 2.6))
     ax.set(xlim=(-1, 99), ylim=(-2, 38))
     ax.set_axis_off()
@@ -74,11 +71,10 @@ def diagnosed(sizes, metric: str, *settings: str, toy_value: str = "", on_toy: M
 
 
 @item(
-    "Fig. 1 (b, c): client groups in feature space; share [%] of images nearest to the centre of their group.",
-    digits=1,
-    alt="Above: five client groups before and after the map, as ellipses. Below: share nearest to their own centre.",
+    "Fig. 1 (b, c): client groups in feature space; share [%] of images nearest to the centre of their group.", digits=1
 )
 def fig1(sizes):
+    """Above: five client groups before and after the map, as ellipses. Below: share nearest to their own centre."""
     settings = [f"separability of {space}" for space in SPACES]
     yield from diagnosed(sizes, "separability", *settings)
     task = run(sizes, sizes.side, CONTROL[WHITE])
@@ -139,12 +135,9 @@ def draw_clouds(ax, plane: Kept, names: Sequence[str]) -> None:
     name_ends(ax, {name: (*plane["mean"][g], PALETTE[g]) for g, name in enumerate(names)}, weight="bold")
 
 
-@item(
-    "Equation 5: J of nine columns of P, relative to its maximum.",
-    digits=3,
-    alt="J relative to its maximum, for principal components (grey), P at the end (blue), P aligned further (red).",
-)
+@item("Equation 5: J of nine columns of P, relative to its maximum.", digits=3)
 def eq5(sizes):
+    """J relative to its maximum, for principal components (grey), P at the end (blue), P aligned further (red)."""
     return diagnosed(sizes, "j_ratio", *RATIOS, toy_value="J ratio")
 
 
@@ -159,12 +152,9 @@ def _(study):
     yield method_panels(numbers.assign(method=lines, value=100 * numbers["value"]), ["data"], **look)
 
 
-@item(
-    "Equation 12 on the toy problem: |cosine| of four columns of Phi with the true directions.",
-    digits=4,
-    alt="Bars of |cosine| for four columns, with the upper triangle (red) and the lower one (grey).",
-)
+@item("Equation 12 on the toy problem: |cosine| of four columns of Phi with the true directions.", digits=4)
 def eq12(sizes):
+    """Bars of |cosine| for four columns, with the upper triangle (red) and the lower one (grey)."""
     columns = product(("upper", "lower"), range(1, len(SPREAD) + 1))
     return diagnosed(sizes, "cosine", on_toy={f"column {k}, {part}": f"{part} {k}" for part, k in columns})
 
@@ -185,12 +175,9 @@ def _(study):
     yield figure
 
 
-@item(
-    "Equation 13: residual of S (0: the within-client scatter is exactly whitened).",
-    digits=3,
-    alt="Residual of S over further alignments of the frozen network.",
-)
+@item("Equation 13: residual of S (0: the within-client scatter is exactly whitened).", digits=3)
 def eq13(sizes):
+    """Residual of S over further alignments of the frozen network."""
     yield from diagnosed(sizes, "digits", on_toy={"exact": "digits"})
     yield from diagnosed(sizes, "residual", "residual", "residual, later", toy_value="residual")
 

@@ -66,12 +66,9 @@ def differences(numbers: pd.DataFrame, *pairs: tuple[str, str], **about) -> str:
     return " ".join(filter(None, (paired_difference(numbers, *pair, **about) for pair in pairs)))
 
 
-@item(
-    "Weighted F1 [%] of FedCS, its control (whitening only), FedAvg and FedAvg+BN over the rounds.",
-    digits=1,
-    alt="Learning curves of FedCS, its control, FedAvg and FedAvg+BN, for training clients and for unseen clients.",
-)
+@item("Weighted F1 [%] of FedCS, its control (whitening only), FedAvg and FedAvg+BN over the rounds.", digits=1)
 def control(sizes):
+    """Learning curves of FedCS, its control, FedAvg and FedAvg+BN, for training clients and for unseen clients."""
     unseen = unseen_clients(sizes, sizes.side)
     for (method, of), who in product(CONTROL.items(), ("training clients", "unseen clients")):
         read = partial(score, "f1", "before", chosen=unseen == (who == "unseen clients"))
@@ -203,12 +200,9 @@ fig7 = curves("fig7", "cifar10")
 fig8 = curves("fig8", "digit5")
 
 
-@item(
-    "Weighted F1 [%] of training clients and of clients never seen in training.",
-    digits=1,
-    alt="For every method a line from training clients to unseen clients; methods that adapt are grey.",
-)
+@item("Weighted F1 [%] of training clients and of clients never seen in training.", digits=1)
 def unseen(sizes):
+    """For every method a line from training clients to unseen clients; methods that adapt are grey."""
     for data in sizes.data:
         new = unseen_clients(sizes, data)
         for method in dict.fromkeys(sizes.methods[data]):

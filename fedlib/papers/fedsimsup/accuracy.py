@@ -102,10 +102,10 @@ def of_kind(kind: str, row: Row, original: Row | None = None, until: float = np.
 
 
 @item(
-    "Table 3: accuracy [%] with randomly drawn supervisors, by kind and over all clients, and with L for all clients.",
-    alt="Accuracy by kind of supervisor: small dots are seeds, large ones their mean, black bars printed values.",
+    "Table 3: accuracy [%] with randomly drawn supervisors, by kind and over all clients, and with L for all clients."
 )
 def table3(sizes):
+    """Accuracy by kind of supervisor: small dots are seeds, large ones their mean, black bars printed values."""
     for column in columns(sizes, "dir"):
         mixed, original = mixed_run(sizes, column), table_run(sizes, column, "fedsimsup")
         cell = partial(Cell, dataset=column.dataset, setting=column.setting, seeds=sizes.seeds)
@@ -123,11 +123,9 @@ def _(study):
     yield method_figure("table3", study)
 
 
-@item(
-    "Gain [points] of a supervisor of kind T, C or L over L for all clients, for the same clients.",
-    alt="Gain by kind of supervisor: small dots are seeds, large ones their mean; the dotted line is at no gain.",
-)
+@item("Gain [points] of a supervisor of kind T, C or L over L for all clients, for the same clients.")
 def table3_paired(sizes):
+    """Gain by kind of supervisor: small dots are seeds, large ones their mean; the dotted line is at no gain."""
     for column, kind in product(columns(sizes, "dir"), "tcl"):
         tasks = mixed_run(sizes, column), table_run(sizes, column, "fedsimsup")
         read = partial(of_kind, kind, until=tasks[0].rounds)
@@ -143,11 +141,10 @@ def _(study):
 
 
 @item(
-    "Fig. 2: accuracy [%] over the rounds, its mean over the last tenth of the rounds, and its fluctuation.",
-    alt="Accuracy over the rounds, one line per method with its name at the end, and a line at chance.",
-    digits=1,
+    "Fig. 2: accuracy [%] over the rounds, its mean over the last tenth of the rounds, and its fluctuation.", digits=1
 )
 def fig2(sizes):
+    """Accuracy over the rounds, one line per method with its name at the end, and a line at chance."""
     most = [column for column in columns(sizes, "dir") if column.n == max(sizes.clients)]
     for c, m in product(most, sizes.methods):
         rounds, where = sizes.rounds[c.dataset], f"{c.kind}={c.value:g}"
@@ -177,10 +174,10 @@ def _(study):
 @item(
     "Fig. 3: accuracy [%] of FedSimSup over the rounds, with similarity weights and with equal weights.",
     rows="round",
-    alt="Accuracy with similarity weights (red) and equal weights (black); thin lines are seeds, thick ones means.",
     digits=1,
 )
 def fig3(sizes):
+    """Accuracy with similarity weights (red) and equal weights (black); thin lines are seeds, thick ones means."""
     column = first(sizes)
     for similarity in (True, False):
         where, task = f"dir={column.value:g};similarity={similarity}", weighted_run(sizes, similarity)

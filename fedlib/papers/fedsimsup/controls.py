@@ -39,10 +39,10 @@ def kinds_beside_print(study, frame: pd.DataFrame, kind: str):
 
 @item(
     "Control: accuracy [%] of a wide (32-64-512) and a narrow network (6-16-120-84): pooled, by client, best round.",
-    alt="Accuracy of each method with the wide and the narrow network; black bars are printed values.",
     explains=("table1", "table2", "table3"),
 )
 def network(sizes):
+    """Accuracy of each method with the wide and the narrow network; black bars are printed values."""
     for c, m in product(most_clients(sizes, "dir", "pat"), sizes.other_methods):
         if c.kind == "pat" and m not in sizes.pathological_methods:
             continue
@@ -66,11 +66,11 @@ def _(study):
 @item(
     "Control: accuracy [%] of the narrow network with ten times as many rounds; extremes in the last fifth of them.",
     rows="round",
-    alt="Accuracy over the rounds, a line for each method, with dashes at the printed values.",
     explains=("table1",),
     digits=1,
 )
 def long(sizes):
+    """Accuracy over the rounds, a line for each method, with dashes at the printed values."""
     for column, method in product(most_clients(sizes, "dir"), sizes.other_methods):
         task = other_run(sizes, column, method, times=10)  # as many as the paper's
         rounds = task.rounds
@@ -101,14 +101,9 @@ def _(study):
     yield curves_beside_print(with_printed(study.curves("long").query("metric == 'lowest'")))
 
 
-@item(
-    "Control: accuracy [%] from FedRep to FedPAC, one change at a time.",
-    rows="step",
-    alt="Accuracy over the rounds, a line for each change, with dashes at the printed values.",
-    explains=("table1",),
-    digits=1,
-)
+@item("Control: accuracy [%] from FedRep to FedPAC, one change at a time.", rows="step", explains=("table1",), digits=1)
 def to_fedpac(sizes):
+    """Accuracy over the rounds, a line for each change, with dashes at the printed values."""
     one_epoch = fl.fedrep(body_epochs=sizes.supervisor_epochs + sizes.theta_epochs - 1)
     for column in most_clients(sizes, "dir"):
         rep, pac = (table_run(sizes, column, method) for method in ("fedrep", "fedpac"))
@@ -148,11 +143,11 @@ def _(study):
 @item(
     "Control: accuracy [%] of FedRep with the narrow network, without and with fine-tuning of the classifiers.",
     rows="classifier",
-    alt="Accuracy without and with fine-tuning of the classifiers; black bars are printed values.",
     explains=("table1",),
     digits=1,
 )
 def fresh(sizes):
+    """Accuracy without and with fine-tuning of the classifiers; black bars are printed values."""
     for column in most_clients(sizes, "dir"):
         usual = other_run(sizes, column, "fedrep")
         tune = {"tune_epochs": sizes.supervisor_epochs, "tune_every": min(usual.rounds, 10)}

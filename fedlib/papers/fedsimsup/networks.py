@@ -29,12 +29,9 @@ MASKS = {"kept, theta": ("region of $\\theta_i$", BLUE), "kept": ("region of $s_
 MASKS |= {"kept, another image": ("region of $s_i$, other image", GREY)}
 
 
-@drawing(
-    "Fig. 1: one round of FedSimSup for a participating client and for an absent one.",
-    alt="Above: a client fits its supervisor, then theta, and uploads theta. Below: the server moves an absent theta.",
-    scheme=True,
-)
+@drawing("Fig. 1: one round of FedSimSup for a participating client and for an absent one.", scheme=True)
 def fig1(study):
+    """Above: a client fits its supervisor, then theta, and uploads theta. Below: the server moves an absent theta."""
     figure, (upper, lower) = plt.subplots(2, 1, figsize=(WIDE, 5.4))
     titles = "Participating client $i$", "Absent client $j$: the server moves $\\theta_j$"
     for ax, title in zip((upper, lower), titles, strict=True):
@@ -73,11 +70,11 @@ def fig1(study):
 @item(
     "Predictions of θ, of s and of their sum: accuracy [%], and share [%] of predictions in the client's classes.",
     rows="answer",
-    alt="Dots for the sum, theta and s with two kinds of weights: accuracy, and predictions in the client's classes.",
     explains=("table1", "table2", "table3"),
     digits=1,
 )
 def alone(sizes):
+    """Dots for the sum, theta and s with two kinds of weights: accuracy, and predictions in the client's classes."""
     tasks = {"s_ij": table_run(sizes, first(sizes), "fedsimsup"), "equal": weighted_run(sizes, similarity=False)}
     cell = partial(Cell, "fedsimsup", first(sizes).dataset, seeds=sizes.seeds)
     metrics = {"accuracy": "alone", "own classes": "own", "main class": "main"}
@@ -115,12 +112,9 @@ def _(study):
     )
 
 
-@item(
-    "Fig. 4: Grad-CAM maps of the two networks, with the map of another image as control.",
-    rows="metric",
-    alt="Three images with their maps for theta and s, and that of s for another image; below, means over all images.",
-)
+@item("Fig. 4: Grad-CAM maps of the two networks, with the map of another image as control.", rows="metric")
 def fig4(sizes):
+    """Three images with their maps for theta and s, and that of s for another image; below, means over all images."""
     task, dataset = table_run(sizes, first(sizes), "fedsimsup"), first(sizes).dataset
     for scope, name in product(SCOPES, MEASURES):
         yield Cell("fedsimsup", dataset, f"class={scope}", (task,), f"{scope}: {name}", name, sizes.seeds)
@@ -177,12 +171,9 @@ def _(study):
     )
 
 
-@item(
-    "Distance that a supervisor moves in a round, against the gain and the loss with the received θ.",
-    rows="with",
-    alt="Two scatter plots of the distance of s, against the gain and against the loss; red squares are medians.",
-)
+@item("Distance that a supervisor moves in a round, against the gain and the loss with the received θ.", rows="with")
 def moves(sizes):
+    """Two scatter plots of the distance of s, against the gain and against the loss; red squares are medians."""
     task = probe(sizes, "moves", measure.supervisor_moves, data="cifar10")
     names = ("gain", "gain on test", "received loss", "samples", "gain within clients", "received loss within clients")
     numbers = [("rank correlation", f"with={name}", name) for name in names]
@@ -235,8 +226,9 @@ def plot_bars(kept: Kept, names: Mapping[str, str], xlabel: str) -> Figure:
     return figure
 
 
-@item("Parameters of θ and of the supervisors.", rows="network", alt="Bars: parameters of theta, L, C and T.", digits=0)
+@item("Parameters of θ and of the supervisors.", rows="network", digits=0)
 def sizes(sizes):
+    """Bars: parameters of theta, L, C and T."""
     task = probe(sizes, "sizes", measure.parameters, exact=True)
     for name, kind in product(SHAPES, ("theta", "l", "c", "t")):
         yield Cell("fedsimsup", name, f"network={kind}", (task,), f"{name} {kind}", "parameters")
@@ -251,13 +243,9 @@ def _(study):
     yield plot_bars(n, names, "thousands of parameters, for 3 x 32 x 32 pixels and ten classes")
 
 
-@item(
-    "Size of the messages of clients with three kinds of supervisors, in bytes.",
-    rows="metric",
-    alt="Bars: bytes of theta, and bytes beyond theta in the first and in the second round.",
-    digits=0,
-)
+@item("Size of the messages of clients with three kinds of supervisors, in bytes.", rows="metric", digits=0)
 def messages(sizes):
+    """Bars: bytes of theta, and bytes beyond theta in the first and in the second round."""
     task = Probe("messages", measure.messages, exact=True)
     for metric in ("theta", "counts", "beyond theta, round 1", "beyond theta, round 2", "kinds"):
         yield Cell("fedsimsup", "digits", "supervisor=mixed", (task,), metric, metric)

@@ -23,10 +23,10 @@ from fedlib.studies.tasks import Kept
 @item(
     "Composition of the clients' models: share [%] of similar clients among the uploads of other clients.",
     rows="weights",
-    alt="Matrices of clients by main class: label similarity (blue), and upload shares in each theta (red) by weights.",
     digits=1,
 )
 def upload_shares(sizes):
+    """Matrices of clients by main class: label similarity (blue), and upload shares in each theta (red) by weights."""
     column = Column("cifar10", min(sizes.clients), "dir", 0.1)
     task = probe(sizes, "authors", shares_in_theta, *column, data="cifar10")
     for weights in ("s_ij", "equal", "chance"):
@@ -77,12 +77,9 @@ def draw_matrix(ax: Axes, matrix: np.ndarray, main: Sequence[int], cmap: str = "
     return ax.imshow(matrix, cmap=cmap, vmin=0, vmax=top)
 
 
-@item(
-    "Label similarities of clients: number of distinct values, share [%] of zeros, and median.",
-    rows="metric",
-    alt="Two matrices of label similarities, clients ordered by main class: two classes each, and Dirichlet.",
-)
+@item("Label similarities of clients: number of distinct values, share [%] of zeros, and median.", rows="metric")
 def similarity(sizes):
+    """Two matrices of label similarities, clients ordered by main class: two classes each, and Dirichlet."""
     for name, n in product(sizes.data, sizes.clients):
         for column in (*(Column(name, n, "pat", c) for c in CLASSES[name]), Column(name, n, "dir", 0.1)):
             task = probe(sizes, "similarity", similarities, *column, data=name)
@@ -115,11 +112,10 @@ def _(study):
 
 
 @item(
-    "Fig. 5: number of training samples by class, for up to twenty clients, in both kinds of partitions.",
-    rows="metric",
-    alt="One circle per client and class, with area by number of samples: two classes each, and Dirichlet.",
+    "Fig. 5: number of training samples by class, for up to twenty clients, in both kinds of partitions.", rows="metric"
 )
 def fig5(sizes):
+    """One circle per client and class, with area by number of samples: two classes each, and Dirichlet."""
     metric, n = "share of top class", min(sizes.clients)
     for column in (Column("cifar10", n, "pat", 2), Column("cifar10", n, "dir", 0.1)):
         task = probe(sizes, "similarity", similarities, *column, data="cifar10")

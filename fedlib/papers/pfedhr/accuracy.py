@@ -49,11 +49,9 @@ def by_kind(numbers: pd.DataFrame, kind: str, by: Sequence[str]) -> Figure:
     return shaded_panels(by_labels(enough(numbers)).sort_values(kind, kind="stable"), kind, by, panel)
 
 
-@item(
-    "Table 2: accuracy [%], mean over clients, each on its own classes.",
-    alt="Dots by method, measured and printed, with a line at the mean of Local-Only.",
-)
+@item("Table 2: accuracy [%], mean over clients, each on its own classes.")
 def table2(sizes):
+    """Dots by method, measured and printed, with a line at the mean of Local-Only."""
     for (name, source), split in product(sizes.data.items(), SPLITS):
         kinds = () if split == "iid" else sizes.kinds
         for kind, method in [("none", "local_only"), *both_kinds(sizes.rivals, kinds)]:
@@ -84,10 +82,10 @@ def of_pfedhr(sizes, *metrics: str, **reads: Read) -> list[Cell]:
 
 @item(
     "Control: accuracy [%] of the active clients of a round, and of all clients on all ten classes.",
-    alt="Dots by method: light for own classes, dark for all ten classes; black bars are printed values.",
     explains=("table2", "table3", "table4"),
 )
 def tested(sizes):
+    """Dots by method: light for own classes, dark for all ten classes; black bars are printed values."""
     for cell, metric in product(table2.cells(sizes), ("active", "all classes")):
         yield cell._replace(read=metric, metric=metric)
     for cell in table4.cells(sizes):
@@ -115,11 +113,9 @@ def _(study):
     yield by_kind(kinds, "classes", ["data", "split"])
 
 
-@item(
-    "Table 3: accuracy [%] with 100 clients, mean over clients, each on its own classes.",
-    alt="Dots by method, measured and printed, one panel for each split.",
-)
+@item("Table 3: accuracy [%] with 100 clients, mean over clients, each on its own classes.")
 def table3(sizes):
+    """Dots by method, measured and printed, one panel for each split."""
     n, active, rounds = sizes.many
     for split, (kind, method) in product(sizes.splits, both_kinds(sizes.rivals, sizes.kinds)):
         algorithm = sizes.pfedhr(kind, average=True) if method == "pfedhr" else sizes.method(method)
@@ -134,10 +130,10 @@ table3.says(lambda study: who_leads(study.numbers("table3"), "pfedhr", ["data", 
 
 @item(
     "Table 4: accuracy [%] with one architecture, mean over clients, each on its own classes.",
-    alt="Dots by method, measured and printed, one panel for each architecture, data set and split.",
-    protocols={"inferred": {"steps": 10, "narrow": True}, "text": {}},  # readings A41 and A42
+    protocols={"inferred": {"steps": 10, "narrow": True}, "text": {}},
 )
 def table4(sizes, steps=1, narrow=False):
+    """Dots by method, measured and printed, one panel for each architecture, data set and split."""
     (alpha, beta), (personal_lr, lr) = sizes.maml, sizes.moreau
     sizes = sizes._replace(maml=(alpha, steps * beta), moreau=(personal_lr, steps * lr))
     changed = {"pfedbayes": fl.pfedbayes(sizes.zeta, -5.0)} if narrow else {}  # inferred rho
@@ -155,12 +151,10 @@ table4.says(lambda study: who_leads(study.numbers("table4"), "pfedhr", ["data", 
 
 
 @item(
-    "Control: accuracy [%] of Table 4 by the number of training images per client.",
-    rows="images",
-    alt="Dots by method, darker with more images per client; black bars are printed values.",
-    explains=("table4",),
+    "Control: accuracy [%] of Table 4 by the number of training images per client.", rows="images", explains=("table4",)
 )
 def few(sizes):  # reading A21
+    """Dots by method, darker with more images per client; black bars are printed values."""
     [usual] = table4.others
     of_m1 = [cell for cell in usual.cells(sizes) if cell.method in sizes.same and cell.setting.endswith("=M1")]
     for n, cell in product(sizes.few, of_m1):
@@ -198,9 +192,9 @@ def paired(numbers: pd.DataFrame, column: str) -> pd.DataFrame:
 @item(
     "Fig. 1: accuracy [%] with public images from another domain, mean over clients, each on its own classes.",
     rows="images",
-    alt="Dots by method: dark with public images from the clients' domain, light with those from another one.",
 )
 def fig1(sizes):
+    """Dots by method: dark with public images from the clients' domain, light with those from another one."""
     for split, (kind, method) in product(sizes.splits, both_kinds(sizes.rivals, sizes.kinds)):
         own = sizes.run(sizes.data[MAIN], split, sizes.method(method, kind))
         others = {name: sizes.detailed(own, public=(source, 1.0)) for name, source in sizes.foreign.items()}

@@ -131,9 +131,9 @@ def gain(study, one: str, other: str) -> str:
 @item(
     "Accuracy [%] of teachers, on their clients' training images, and of clients; gain over Local-Only [points].",
     rows="metric",
-    alt="Above: accuracy of teachers and of all clients by round. Below: gain of the clients over Local-Only.",
 )
 def teachers(sizes):
+    """Above: accuracy of teachers and of all clients by round. Below: gain of the clients over Local-Only."""
     return accuracy.of_pfedhr(sizes, "teachers", "with a head")
 
 
@@ -168,10 +168,10 @@ def _(study):
 @item(
     "Control: accuracy [%] of other teachers (of those of pFedHR, on their clients' training images) and of clients.",
     rows="teacher",
-    alt="Gain of clients over Local-Only against the accuracy of their teachers; dots are seeds, diamonds means.",
     explains=("table2", "table3", "table4"),
 )
 def other_teachers(sizes):
+    """Gain of clients over Local-Only against the accuracy of their teachers; dots are seeds, diamonds means."""
     epochs = {KNOWS_NOTHING: 0, ALL_KNOWING: sizes.teacher_epochs}
     shared = {who: taught(sizes.models[-1], 0.2, n, sizes.batch_size) for who, n in epochs.items()}
     algorithms = {NOBODY: sizes.method("local_only"), PRINTED: sizes.pfedhr()}
@@ -234,10 +234,10 @@ def leads(study) -> pd.DataFrame:
 
 
 @drawing(
-    "Gain of a client against the lead of its teacher (of pFedHR's, on training images); a dot per client and round.",
-    alt="Gain of a client over Local-Only a round later, against the lead of its teacher; colours are teachers.",
+    "Gain of a client against the lead of its teacher (of pFedHR's, on training images); a dot per client and round."
 )
 def pupils(study):  # the runs of the control
+    """Gain of a client over Local-Only a round later, against the lead of its teacher; colours are teachers."""
     rows = enough(leads(study))
     figure, ax = plt.subplots(figsize=(WIDE, 3.0))
     ax.set(xlabel="lead: teacher minus client [points]")

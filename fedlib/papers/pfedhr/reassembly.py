@@ -14,8 +14,8 @@ import fedlib as fl
 from fedlib.methods.pfedhr.record import Round
 from fedlib.papers.pfedhr import accuracy, distillation
 from fedlib.papers.pfedhr.measure import GROUPS, unpacked
+from fedlib.papers.pfedhr.reassembly_plots import plot_block_map, plot_candidates, plot_chain
 from fedlib.papers.pfedhr.sizes import PRINTED, PROFILES, SPLITS, both_kinds, style
-from fedlib.report import plot_block_map, plot_candidates, plot_chain
 from fedlib.report.marks import arrow, box, panels
 from fedlib.report.panels import line_panels
 from fedlib.report.partition_plots import plot_partition
@@ -48,11 +48,9 @@ def needs(seed: int, profile: str, method: str, kind: str) -> Kept:
     return {"uses labels": int(not same), "bytes up": int(seen.rounds["bytes_up"].iloc[0]) // 4}
 
 
-@drawing(
-    "Number of images by class and client.",
-    alt="One circle per client and class, with area proportional to the number of images, for IID and Non-IID.",
-)
+@drawing("Number of images by class and client.")
 def partitions(study):  # the data of Table 2
+    """One circle per client and class, with area proportional to the number of images, for IID and Non-IID."""
     figure, axes = panels(len(accuracy.SPLIT), 2.1, across=1)
     for ax, (split, name) in zip(axes, accuracy.SPLIT.items(), strict=True):
         [task, *_] = [c.tasks[0] for c in study.cells if c.item == "table2" and f"split={split}" in c.setting]
@@ -61,12 +59,9 @@ def partitions(study):  # the data of Table 2
     return figure
 
 
-@drawing(
-    "Fig. 2: one round of pFedHR.",
-    alt="Blocks of three networks, three groups of blocks, two candidates, and the clients that learn from them.",
-    scheme=True,
-)
+@drawing("Fig. 2: one round of pFedHR.", scheme=True)
 def fig2(study):
+    """Blocks of three networks, three groups of blocks, two candidates, and the clients that learn from them."""
     figure, ax = plt.subplots(figsize=(WIDE, 4.6))
     ax.set(xlim=(-0.4, 6.6), ylim=(-4.1, 3.3))
     ax.set_axis_off()
@@ -112,12 +107,9 @@ def pool(row: Row, seen: Round) -> tuple[list[list[str]], list[str]]:
     return [names[n][1] for n in seen.networks], whose
 
 
-@drawing(
-    "The last round of a run: blocks, groups and candidates.",
-    name="round",
-    alt="Similarity of all pairs of blocks, with frames around groups, and the candidates as rows of blocks.",
-)
+@drawing("The last round of a run: blocks, groups and candidates.", name="round")
 def last_round(study):  # a run of Table 2
+    """Similarity of all pairs of blocks, with frames around groups, and the candidates as rows of blocks."""
     row = first_run(study)
     seen = unpacked(row.kept["full"][-1])
     blocks, whose = pool(row, seen)
@@ -145,12 +137,9 @@ def _(study):
     return f"{text}; their accuracy as teachers is {min(right):.0f} to {max(right):.0f} %." if right else f"{text}."
 
 
-@item(
-    "Candidates per round (M) and rounds without a candidate (none) [%], by the number of groups.",
-    rows="K",
-    alt="Candidates per round, and rounds without a candidate, by the number of groups.",
-)
+@item("Candidates per round (M) and rounds without a candidate (none) [%], by the number of groups.", rows="K")
 def candidates(sizes):
+    """Candidates per round, and rounds without a candidate, by the number of groups."""
     for i, (metric, name) in product(range(len(GROUPS)), {"M": "M by groups", "none": "none by groups"}.items()):
         for cell in accuracy.of_pfedhr(sizes, **{metric: lambda row, i=i, name=name: row.kept[name][i]}):
             yield cell._replace(setting=f"{cell.setting};K={GROUPS[i]}")
@@ -178,12 +167,9 @@ def search(sizes):  # the smallest changes of the mean from K to K + 1, K = 2 to
     return accuracy.of_pfedhr(sizes, *metrics, **reads)
 
 
-@item(
-    "Fig. 7: teacher of one client in the first and in the last round; shares [%].",
-    rows="metric",
-    alt="Blocks of all uploads in two rounds; those of one client's teacher are filled and joined by arrows.",
-)
+@item("Fig. 7: teacher of one client in the first and in the last round; shares [%].", rows="metric")
 def fig7(sizes):
+    """Blocks of all uploads in two rounds; those of one client's teacher are filled and joined by arrows."""
     return accuracy.of_pfedhr(sizes, "changed", "sources", "legal")
 
 

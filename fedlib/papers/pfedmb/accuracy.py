@@ -32,11 +32,9 @@ def chance(rows: pd.DataFrame) -> float:
     return 50.0 if {"pairs=5", "classes=2"} & {*rows["setting"].iloc[0].split(";")} else np.nan
 
 
-@item(
-    "Table I: accuracy [%] on the five pairs after fine-tuning, mean over clients.",
-    alt="Accuracy of four methods: small dots are seeds, large ones their mean, black bars printed values.",
-)
+@item("Table I: accuracy [%] on the five pairs after fine-tuning, mean over clients.")
 def table1(sizes):
+    """Accuracy of four methods: small dots are seeds, large ones their mean, black bars printed values."""
     for method in PAIRED:
         yield Cell(method, "cifar10", PAIRS, tried_on_pairs(sizes, method), accuracy, seeds=sizes.seeds)
 
@@ -47,10 +45,10 @@ table1.says(lambda study: who_leads(study.numbers("table1"), "pfedmb", COLUMN, p
 
 @item(
     "Fig. 4: accuracy [%] after fine-tuning by round; table: rounds to 99 % of another method's final accuracy.",
-    alt="Accuracy of four methods over the rounds; thin lines are seeds, thick ones their mean.",
     digits=1,
 )
 def fig4(sizes):
+    """Accuracy of four methods over the rounds; thin lines are seeds, thick ones their mean."""
     for aim, method in product(("pfedmb-avg", "fedavg"), PAIRED):
         ours = tried_on_pairs(sizes, method)
         tasks, read = (*ours, *tried_on_pairs(sizes, aim)), partial(rounds_to, len(ours))
@@ -71,11 +69,9 @@ def _(study):
     yield line_panels(frame, "round", (), chance=50.0, y="client_mean", height=2.6)
 
 
-@item(
-    "Table II: accuracy [%] after fine-tuning, mean over clients.",
-    alt="Accuracy of the methods as dots, one panel for each partition; black bars are printed values.",
-)
+@item("Table II: accuracy [%] after fine-tuning, mean over clients.")
 def table2(sizes):
+    """Accuracy of the methods as dots, one panel for each partition; black bars are printed values."""
     for at, method in product(columns(sizes), sizes.methods):
         yield Cell(method, at.data, at.setting, tried(sizes, at, method), accuracy, seeds=sizes.seeds)
 
@@ -144,12 +140,9 @@ def trend_by_column(frame: pd.DataFrame) -> str:
     return " ".join(trend(mean, "branches", f"With {place(*key)}, the accuracy") for key, mean in means.items())
 
 
-@item(
-    "Fig. 5: accuracy [%] by the number of branches; thin lines are seeds.",
-    rows="branches",
-    alt="Accuracy of pFedMB against the number of branches, one panel for each data set and partition.",
-)
+@item("Fig. 5: accuracy [%] by the number of branches; thin lines are seeds.", rows="branches")
 def fig5(sizes):
+    """Accuracy of pFedMB against the number of branches, one panel for each data set and partition."""
     for at in columns(sizes):
         if (at.data, at.setting) == FIG5:
             yield from of_column(sizes, at, sizes.many_branches)
@@ -166,13 +159,9 @@ def branches(sizes):
             yield from of_column(sizes, at)
 
 
-@item(
-    "Section VI: accuracy [%] on the five pairs by the number of branches.",
-    rows="branches",
-    alt="Accuracy against the number of branches; a dashed line marks five, the number of groups.",
-    explains=("table1",),
-)
+@item("Section VI: accuracy [%] on the five pairs by the number of branches.", rows="branches", explains=("table1",))
 def pairs(sizes):
+    """Accuracy against the number of branches; a dashed line marks five, the number of groups."""
     for b in sizes.pair_branches:
         yield Cell("pfedmb", "cifar10", f"{PAIRS};branches={b}", tried_on_pairs(sizes, "pfedmb", b), accuracy)
 

@@ -99,10 +99,10 @@ def changes(frame: pd.DataFrame, rival: str) -> str:
 @item(
     "Ablation on the five pairs: accuracy [%] of the methods of Table I and of variants of pFedMB.",
     rows="metric",
-    alt="Accuracy of the methods of Table I and of variants of pFedMB as dots; black bars are printed values.",
     explains=("table1",),
 )
 def pairs_parts(sizes):
+    """Accuracy of the methods of Table I and of variants of pFedMB as dots; black bars are printed values."""
     scaled = {"share_alpha": True, "alpha_lr": sizes.pair_alpha_lr, "gain": True}
     made = {
         ("pfedmb", "gain=yes"): (fl.pfedmb(B, **scaled), choices),
@@ -121,10 +121,10 @@ pairs_parts.says(lambda study: changes(compared(study, "pairs_parts"), "FedAvg")
 @item(
     "Ablation: accuracy [%] of variants of pFedMB, and clients per branch; figure: two classes per client.",
     rows="metric",
-    alt="Above: accuracy of pFedMB, its variants and two other methods, as dots. Below: clients per branch.",
     explains=("table2",),
 )
 def parts(sizes):
+    """Above: accuracy of pFedMB, its variants and two other methods, as dots. Below: clients per branch."""
     for at, name in product(controlled(sizes), sizes.variants or VARIANTS):
         _, make, longer, faster = VARIANTS[name]
         task = run(sizes, at, make(gain=sizes.gain), sizes.lr * faster, longer)
@@ -142,12 +142,9 @@ def _(study):
     yield variant_panels(frame)
 
 
-@item(
-    "Control: accuracy [%] of three methods with other step sizes.",
-    alt="Accuracy against the step size, a line for each of three methods.",
-    explains=("table2",),
-)
+@item("Control: accuracy [%] of three methods with other step sizes.", explains=("table2",))
 def step_sizes(sizes):
+    """Accuracy against the step size, a line for each of three methods."""
     made = {"local_only": fl.local_only(), "fedavg": fl.fedavg(), "pfedmb": fl.pfedmb(B, gain=sizes.gain)}
     for at, (method, algorithm), lr in product(controlled(sizes), made.items(), sizes.other_lrs):
         for metric in ("accuracy", "validation"):
@@ -168,10 +165,10 @@ def _(study):
 @item(
     "Control: accuracy [%] of FedAMP with weaker regularisation towards its cloud models (lambda).",
     rows="lam",
-    alt="Accuracy of FedAMP (green) against lambda, with a dash at the printed accuracy.",
     explains=("table2",),
 )
 def pull(sizes):
+    """Accuracy of FedAMP (green) against lambda, with a dash at the printed accuracy."""
     for at, lam in product(controlled(sizes), sizes.pulls):
         tasks = tuple(run(sizes, at, fl.fedamp(sigma, lam=lam), sizes.lr) for sigma in SIGMAS)
         yield Cell("fedamp", at.data, f"{at.setting};lam={lam:g}", tasks, accuracy)

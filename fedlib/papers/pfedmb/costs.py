@@ -26,12 +26,9 @@ LINES = {  # of the figure: panel, name, colour
 }
 
 
-@item(
-    "Sections IV-A and VI: scalars sent and inference time, by the number of branches.",
-    rows="metric",
-    alt="Above: scalars sent, relative to FedAvg. Below: inference time with merged and with separate branches.",
-)
+@item("Sections IV-A and VI: scalars sent and inference time, by the number of branches.", rows="metric")
 def cost(sizes):
+    """Above: scalars sent, relative to FedAvg. Below: inference time with merged and with separate branches."""
     setting = {"rounds": 1, "local_epochs": 1, "batch_size": sizes.batch_size}
     floats = {way: lambda row, way=way: row.facts[f"bytes_{way}"] / 4 / 10 for way in ("up", "down")}  # of a client
     for words, algorithm in {"": fl.fedavg(), **{f"branches={b}": fl.pfedmb(b) for b in COSTED}}.items():

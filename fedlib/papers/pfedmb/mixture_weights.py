@@ -48,10 +48,10 @@ def alpha_maps(maps: Mapping[str, object], across: int) -> Figure:
 
 @drawing(
     "Figs. 1 and 2: a layer with three branches, and clients that share them; wide arrows have a large alpha.",
-    alt="Above: a weighted sum of three branches. Below: three clients, two of which mainly use the same branch.",
     scheme=True,
 )
 def fig1_2(study):
+    """Above: a weighted sum of three branches. Below: three clients, two of which mainly use the same branch."""
     figure, (upper, lower) = plt.subplots(2, 1, figsize=(WIDE, 4.8))
     for ax, title in ((upper, "one layer of one client"), (lower, "the clients share the branches")):
         ax.set(xlim=(0, 10), ylim=(0, 10), title=title)
@@ -74,11 +74,9 @@ def fig1_2(study):
     return figure
 
 
-@drawing(
-    "Weights alpha of five branches (colours) by round; solid and dashed: the two clients of a pair.",
-    alt="Five panels, one for each pair of clients, with the weights of five branches over the rounds.",
-)
+@drawing("Weights alpha of five branches (colours) by round; solid and dashed: the two clients of a pair.")
 def hero(study):  # the runs of Fig. 3
+    """Five panels, one for each pair of clients, with the weights of five branches over the rounds."""
     kept, *_ = traced(study)
     rounds, alpha = kept["alpha_rounds"], np.array(kept["alpha"])  # [rounds, clients, B]
     figure, axes = panels(5, 1.5, across=2, sharex=True, sharey=True)
@@ -111,9 +109,9 @@ def _(study):
 @item(
     "Fig. 3: weights alpha of ten clients (rows) for five branches (columns); white lines separate the pairs.",
     rows="metric",
-    alt="Heat maps of alpha after some of the rounds, left with weighted averaging and right without.",
 )
 def fig3(sizes):
+    """Heat maps of alpha after some of the rounds, left with weighted averaging and right without."""
     names = ("within", "between", "branches_used", "mean_branches", "all_apart", "rand_indices")
     for method, name in product(WEIGHTING, names):
         tasks = tried_on_pairs(sizes, method)
@@ -167,11 +165,9 @@ def rand_by_round(study) -> pd.DataFrame:
     return pd.DataFrame(table, columns=["method", "seed", "round", "value"])
 
 
-@drawing(
-    "Fig. 3 as one number: adjusted Rand index of preferred branches and pairs by round (1: equal; 0: chance).",
-    alt="Adjusted Rand index by round, with weighted averaging (red) and without (black); thin lines are seeds.",
-)
+@drawing("Fig. 3 as one number: adjusted Rand index of preferred branches and pairs by round (1: equal; 0: chance).")
 def fig3_rand(study):  # the runs of Fig. 3
+    """Adjusted Rand index by round, with weighted averaging (red) and without (black); thin lines are seeds."""
     look = {"pfedmb": {"color": RED}, "pfedmb-avg": {"color": BLACK}}
     text = {"named": WEIGHTING.get, "look": look.get, "ylabel": "adjusted Rand index", "ylim": (-0.05, 1.08)}
     return line_panels(rand_by_round(study), "round", (), chance=0.0, **text)
@@ -180,9 +176,9 @@ def fig3_rand(study):  # the runs of Fig. 3
 @item(
     "A separate alpha for each layer: its values in the last round, and the Rand index of branches and pairs.",
     rows="layer",
-    alt="Five heat maps of alpha, ten clients by five branches, one for each layer of the network.",
 )
 def layers(sizes):
+    """Five heat maps of alpha, ten clients by five branches, one for each layer of the network."""
     task = paired(sizes, fl.pfedmb(B, alpha_lr=sizes.pair_alpha_lr, gain=sizes.gain), keep=choices_by_layer)
     last = {name: lambda row, name=name: row.kept.get("rand_indices", {}).get(name, [np.nan])[-1] for name in LAYERS}
     for layer, read in last.items():

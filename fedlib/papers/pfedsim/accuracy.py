@@ -26,12 +26,9 @@ def chance(study) -> float:
     return np.nan if study.profile == "paper" else 10.0
 
 
-@item(
-    "Table 3: accuracy [%] of every method, pooled over the test images of all clients.",
-    alt="Points by method, measured and printed, one panel for each level of label skew.",
-    protocols=PROTOCOLS,
-)
+@item("Table 3: accuracy [%] of every method, pooled over the test images of all clients.", protocols=PROTOCOLS)
 def table3(sizes, **protocol):
+    """Points by method, measured and printed, one panel for each level of label skew."""
     at = partial(run, sizes, **protocol)
     for name, alpha, method in product(sizes.data, sizes.alphas, sizes.methods):
         task = warmed(at(name, alpha, fl.pfedsim(0.5))) if method == "pfedsim" else at(name, alpha, made(method))
@@ -42,22 +39,16 @@ table3.draw(lambda study: plot_points(study.points("table3"), chance=chance(stud
 table3.says(lambda study: who_leads(study.numbers("table3"), "pfedsim"))
 
 
-@drawing(
-    "Accuracy [%] over the rounds; thin lines are seeds, thick lines their mean.",
-    alt="Accuracy of every method over the rounds, one panel for each level of label skew.",
-)
+@drawing("Accuracy [%] over the rounds; thin lines are seeds, thick lines their mean.")
 def curves(study):  # the runs of Table 3
+    """Accuracy of every method over the rounds, one panel for each level of label skew."""
     look = {"ylim": (0, 100), "height": 2.2}
     return line_panels(study.curves("table3"), "round", y="accuracy", chance=chance(study), **look)
 
 
-@item(
-    "Table 6: accuracy [%] of pFedSim by the share rho of FedAvg rounds.",
-    rows="rho",
-    alt="Accuracy against the share of FedAvg rounds, measured (red) and printed (grey).",
-    protocols=PROTOCOLS,
-)
+@item("Table 6: accuracy [%] of pFedSim by the share rho of FedAvg rounds.", rows="rho", protocols=PROTOCOLS)
 def table6(sizes, **protocol):
+    """Accuracy against the share of FedAvg rounds, measured (red) and printed (grey)."""
     at = partial(run, sizes, **protocol)
     for name, alpha, rho in product(sizes.data, sizes.rho_alphas, sizes.rhos):
         task, setting = warmed(at(name, alpha, fl.pfedsim(rho))), f"dir={alpha};rho={rho:g}"
@@ -88,8 +79,9 @@ def _(study):
     yield line_panels(both.assign(dir="dir=" + both["dir"]), "rho", ["data", "dir"], **text)
 
 
-@item("Table 8: accuracy [%] by domain, without label skew.", alt="Heat map of accuracy, methods by domains.")
+@item("Table 8: accuracy [%] by domain, without label skew.")
 def table8(sizes):
+    """Heat map of accuracy, methods by domains."""
     source, model, clients = sizes.domains
     setting = local(sizes) | {"rounds": sizes.domain_rounds, "evaluate_every": sizes.domain_rounds}
     setting["join_ratio"] = sizes.join_ratio
@@ -132,10 +124,10 @@ COLOURS = dict(zip(NAMES.values(), (RED, ORANGE, ORANGE, BLUE, BLUE, GREY), stri
 @item(
     "Control: accuracy [%] with uniform and with shuffled weights, and with other similarities.",
     rows="similarity",
-    alt="Dots of accuracy for each kind of weights: pFedSim (red), other similarities (orange), controls (blue).",
     explains=("table3", "table6"),
 )
 def weights(sizes):
+    """Dots of accuracy for each kind of weights: pFedSim (red), other similarities (orange), controls (blue)."""
     at = partial(run, sizes, "cifar10", 0.1)
     variants = {"per_class": warmed(at(fl.pfedsim(0.5)))}
     variants |= {kind: at(fl.pfedsim(similarity=kind)) for kind in sizes.kinds}

@@ -32,11 +32,9 @@ def table4(sizes):
             yield Cell("partition", name, "", (probes[0.1],), value, metric)
 
 
-@drawing(
-    "Fig. 3: number of images by class and client.",
-    alt="One circle per client and class, with area proportional to the number of images, for Dir(0.1) and Dir(0.5).",
-)
+@drawing("Fig. 3: number of images by class and client.")
 def fig3(study):  # the measurements of Table 4
+    """One circle per client and class, with area proportional to the number of images, for Dir(0.1) and Dir(0.5)."""
     figure, axes = panels(len(ALPHAS), 2.0, across=1, sharex=True)
     for ax, alpha in zip(axes, ALPHAS, strict=True):
         [row, *_] = enough(study.rows_behind("table4", dataset="cifar10", setting=f"dir={alpha}"))
@@ -63,11 +61,9 @@ def table9(sizes):
     return network("table9", (*(f"features.{i}" for i in range(19)), "classifier.1"))
 
 
-@item(
-    "Table 7: a client's time per training sample [1e-4 s], its ratio to that of FedAvg, and scalars per round.",
-    alt="Time and traffic of every method relative to FedAvg: black bars are printed values, dots measured ones.",
-)
+@item("Table 7: a client's time per training sample [1e-4 s], its ratio to that of FedAvg, and scalars per round.")
 def table7(sizes):
+    """Time and traffic of every method relative to FedAvg: black bars are printed values, dots measured ones."""
     setting = local(sizes) | {"rounds": sizes.cost_rounds, "join_ratio": sizes.join_ratio}
     for name, (source, model) in sizes.data.items():
         task = Probe("table7", costs, (COSTED, source, sizes.clients, sizes.min_size, setting, model), source)
@@ -106,8 +102,9 @@ def table8a(sizes):
         yield Cell("partition", "domainnet", f"domain={name}", (task,), name.lower(), "num_samples")
 
 
-@drawing("Fig. 5(a): one class in all domains.", alt="One image of the same class from each domain.")
+@drawing("Fig. 5(a): one class in all domains.")
 def fig5a(study):  # the data of Table 8(a)
+    """One image of the same class from each domain."""
     [cell, *_] = [cell for cell in study.cells if cell.item == "table8a"]
     data = images(cell.tasks[0].images)
     figure, axes = panels(len(data.domains), 1.5, across=3)
@@ -119,12 +116,9 @@ def fig5a(study):  # the data of Table 8(a)
     return figure
 
 
-@drawing(
-    "Fig. 4: messages between clients and server in the two phases.",
-    alt="Two diagrams of server and client; each arrow is labelled with the parameters that are sent.",
-    scheme=True,
-)
+@drawing("Fig. 4: messages between clients and server in the two phases.", scheme=True)
 def fig4(study):
+    """Two diagrams of server and client; each arrow is labelled with the parameters that are sent."""
     phases = {
         "first rounds: one model (FedAvg)": ("server\n$\\theta$ = mean of all $\\theta_i$", r"$\theta_i$", r"$\theta$"),
         "later rounds: averages weighted by similarity": (

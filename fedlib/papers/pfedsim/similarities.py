@@ -22,13 +22,9 @@ from fedlib.studies.tasks import Probe
 SIGNALS = {"WDB": "BatchNorm statistics", "MDB": "updates", "LDB": "losses", "CS": "classifiers"}
 
 
-@item(
-    "Fig. 1: linear CKA between ten models trained alone, by layer (mean over pairs).",
-    rows="layer",
-    alt="Five heat maps of CKA between ten models, one for each layer.",
-    digits=3,
-)
+@item("Fig. 1: linear CKA between ten models trained alone, by layer (mean over pairs).", rows="layer", digits=3)
 def fig1(sizes):
+    """Five heat maps of CKA between ten models, one for each layer."""
     setting = {"batch_size": sizes.batch_size, "lr": sizes.lr}
     arguments = (sizes.study, sizes.min_size, sizes.study_epochs, setting, sizes.study_images)
     task = Probe("fig1", layers_alike, arguments, sizes.study)
@@ -62,12 +58,9 @@ def pairs_of_clients(sizes) -> Probe:
     return Probe("table2", four_clients, (sizes.study, sizes.study_epochs, setting), sizes.study)
 
 
-@item(
-    "Table 2: four similarity measures and the data similarity, for four pairs of clients.",
-    alt="Four panels, one for each measure against data similarity: four pairs of clients, a line for each seed.",
-    digits=3,
-)
+@item("Table 2: four similarity measures and the data similarity, for four pairs of clients.", digits=3)
 def table2(sizes):
+    """Four panels, one for each measure against data similarity: four pairs of clients, a line for each seed."""
     for measure, pair in product(MEASURES, PAIRS):
         key = measure, "cifar10", f"pair={pair}", (pairs_of_clients(sizes),)
         yield Cell(*key, f"{measure} {pair}", "similarity", sizes.study_seeds)
@@ -93,13 +86,9 @@ def _(study):
     yield figure
 
 
-@item(
-    "Fig. 2: cosine similarity of the classifiers' rows, by pair of clients and class.",
-    rows="setting",
-    alt="Heat map of cosines, four pairs by ten classes; frames mark classes that only one client owns.",
-    digits=3,
-)
+@item("Fig. 2: cosine similarity of the classifiers' rows, by pair of clients and class.", rows="setting", digits=3)
 def fig2(sizes):
+    """Heat map of cosines, four pairs by ten classes; frames mark classes that only one client owns."""
     kinds = product(enumerate(("tau", "r")), MEASURES[1:])
     reads = {name: partial(of_cosines, name) for name in ("rows", "gap")}
     reads |= {f"{name} {m}": partial(agreement, m, which) for (which, name), m in kinds}
@@ -154,10 +143,10 @@ def _(study):
 @item(
     "Agreement of the server's Phi with the data similarity after the last round (Kendall's tau, Pearson's r).",
     rows="rho",
-    alt="Two heat maps by the main classes of two clients: the server's similarity, and the data similarity.",
     digits=3,
 )
 def learned(sizes):
+    """Two heat maps by the main classes of two clients: the server's similarity, and the data similarity."""
     for name, alpha, rho in product(sizes.data, sizes.rho_alphas, sizes.rhos):
         for metric in ("tau", "r") if rho < 1 else ():
             setting, task = f"dir={alpha};rho={rho:g}", warmed(run(sizes, name, alpha, fl.pfedsim(rho)))
@@ -187,10 +176,10 @@ def _(study):
 @item(
     "Agreement of classifier similarity with data similarity, by the number of FedAvg rounds before the comparison.",
     rows="round",
-    alt="Kendall's tau against the number of rounds of FedAvg, a line for each similarity.",
     digits=3,
 )
 def stages(sizes):
+    """Kendall's tau against the number of rounds of FedAvg, a line for each similarity."""
     (source, _), setting = sizes.data["cifar10"], local(sizes) | {"join_ratio": sizes.join_ratio}
     arguments = (source, 0.1, sizes.clients, sizes.min_size, setting, sizes.stages)
     task = Probe("stages", agreement_by_round, arguments, source)

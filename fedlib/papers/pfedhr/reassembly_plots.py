@@ -27,28 +27,7 @@ def stitched(before: Link | None, link: Link) -> bool:
 
 
 def plot_chain(networks: Sequence[Sequence[str]], labels: Sequence[str], chain: Sequence[Link], ax: Axes) -> Axes:
-    """Draw a candidate inside the networks that its blocks come from.
-
-    Each network has a row and a colour, each block a box; the blocks of the candidate are filled and joined by arrows.
-    A diamond is a stitch. A box "new" is a classifier that was added because the last block is no head.
-
-    Args:
-        networks: the names of the blocks of each network.
-        labels: the names of the networks.
-        chain: the blocks of the candidate, (network, h).
-        ax: axes to draw on.
-
-    Returns:
-        The axes.
-
-    Example:
-        >>> import fedlib as fl
-        >>> from matplotlib import pyplot as plt
-        >>> blocks = [["Conv1", "FC1"], ["Conv1", "Conv2", "FC1"]]
-        >>> ax = fl.report.plot_chain(blocks, ["small", "large"], [(0, 1), (1, 2), (1, 3)], plt.figure().gca())
-        >>> [text.get_text() for text in ax.get_yticklabels()]
-        ['small', 'large']
-    """
+    """Draw a candidate inside the networks that its blocks come from."""
     chosen, ends = set(chain), max(map(len, networks)) + 1
     for b, names in enumerate(networks):
         for h, name in enumerate(names, 1):
@@ -72,25 +51,7 @@ def plot_chain(networks: Sequence[Sequence[str]], labels: Sequence[str], chain: 
 def plot_candidates(
     networks: Sequence[Sequence[str]], candidates: Sequence[Sequence[Link]], notes: Sequence[str], ax: Axes
 ) -> Axes:
-    """Draw candidates, one in each row: their blocks in the colours of the networks, a diamond for every stitch.
-
-    Args:
-        networks: the names of the blocks of each network.
-        candidates: the blocks of each candidate, (network, h).
-        notes: a text for each candidate, to its right.
-        ax: axes to draw on.
-
-    Returns:
-        The axes.
-
-    Example:
-        >>> import fedlib as fl
-        >>> from matplotlib import pyplot as plt
-        >>> blocks = [["Conv1", "FC1"], ["Conv1", "Conv2", "FC1"]]
-        >>> ax = fl.report.plot_candidates(blocks, [[(0, 1), (1, 2), (1, 3)]], ["for client 4"], plt.figure().gca())
-        >>> [text.get_text() for text in ax.texts]
-        ['Conv1', 'Conv2', 'FC1', 'for client 4']
-    """
+    """Draw candidates, one in each row: their blocks in the colours of the networks, a diamond for every stitch."""
     longest = max(map(len, candidates))
     for m, (chain, note) in enumerate(zip(candidates, notes, strict=True)):
         for position, (before, (b, h)) in enumerate(zip([None, *chain], chain, strict=False)):
@@ -105,26 +66,7 @@ def plot_candidates(
 
 
 def plot_block_map(distances: np.ndarray, names: Sequence[str], groups: Sequence[int], ax: Axes) -> Axes:
-    """Draw the similarity of blocks, CKA of inputs + CKA of outputs = 1 / distance, with a frame for each group.
-
-    Args:
-        distances: of all pairs of blocks, [n, n].
-        names: of the blocks.
-        groups: the group of each block.
-        ax: axes to draw on.
-
-    Returns:
-        The axes.
-
-    Example:
-        >>> import fedlib as fl
-        >>> import numpy as np
-        >>> from matplotlib import pyplot as plt
-        >>> distances = np.array([[0.5, 1.0, 0.6], [1.0, 0.5, 1.2], [0.6, 1.2, 0.5]])  # blocks 0 and 2 are similar
-        >>> ax = fl.report.plot_block_map(distances, ["a", "b", "c"], [0, 1, 0], plt.figure().gca())
-        >>> [text.get_text() for text in ax.get_yticklabels()]
-        ['a', 'c', 'b']
-    """
+    """Draw the similarity of blocks, CKA of inputs + CKA of outputs = 1 / distance, with a frame for each group."""
     order = np.argsort(groups, kind="stable")
     similarity = 1 / distances[np.ix_(order, order)]
     image = ax.imshow(similarity, vmin=0, vmax=2, cmap="viridis")
