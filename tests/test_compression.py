@@ -7,10 +7,12 @@ import pytest
 import torch
 from conftest import corners
 from refusals import refused
+from torch.utils._pytree import tree_leaves
 from trees import same_bits
 
 import fedlib as fl
-from fedlib.runs.compression import largest
+from fedlib.runs.compression import Lossy, largest
+from fedlib.training.channel import Channel
 
 SETTING = dict(rounds=1, local_epochs=1, batch_size=16, lr=0.05, model="lenet5", progress=False)
 FEDERATION = fl.federate(corners(240, seed=0), fl.dirichlet(alpha=0.5), clients=4, test_fraction=0.6, seed=1)
@@ -74,6 +76,41 @@ def test_what_was_not_received_is_sent_as_it_is_and_a_second_tensor_is_a_change_
     changed = sum(int((t != 0).sum()) for t in c.values()) + sum(int((w[n] - start[n] != 0).sum()) for n in w)
     assert 0 < changed <= 4 * math.ceil(0.01 * 2 * size)
     assert few["pfedsim"].rounds["bytes_up"].item() < 4 * 4 * size / 10
+
+
+OTHERS = {"pfedbayes": {}, "ifca": {"clusters": 4}, "fedsimsup": {"supervisor": "mixed"}, "fedamp": {}, "pfedmb": {}}
+
+
+@pytest.mark.parametrize("method", [*OTHERS, "fedavg", "pfedsim", "fedpac", "scaffold"])
+def test_without_its_changes_a_client_uploads_what_it_received(method, monkeypatch):
+    """All changes are dropped, which is like a training with steps of almost no size."""
+    none = lambda changes, share, bits: ([torch.zeros_like(t) for t in changes], 0)  # noqa: E731
+    monkeypatch.setattr("fedlib.runs.compression.largest", none)
+    made = getattr(fl, method)(**OTHERS.get(method, {}))
+    setting = SETTING | {"local_epochs": 3, "model": "lenet5_plain"}  # without BatchNorm
+    plain, still = (fl.run(made, FEDERATION, **setting | {"lr": lr}) for lr in (0.05, 1e-9))
+    lost = fl.run(fl.compressed(made, 0.5), FEDERATION, **setting)
+    if method == "ifca":  # four clusters for four clients, who received all of them: nothing is compressed
+        assert same_bits(plain.state.w, lost.state.w)
+        return
+    leaves = [tree_leaves(shared(run.state)) for run in (lost, still, plain)]
+    assert all(torch.allclose(a, b, atol=1e-6) for a, b, _ in zip(*leaves, strict=True))
+    assert any((b - c).abs().max() > 1e-3 for _, b, c in zip(*leaves, strict=True))
+
+
+def test_groups_of_clients_have_references_of_their_own():
+    """Clients with different supervisors receive and send one group after the other (FedSimSup)."""
+    channel, first, second = Lossy(Channel(), 0.5, 32), torch.zeros(2, 3), torch.ones(2, 3)
+    for sent in (first, second):
+        channel.down({"w": sent})
+        assert channel.reference("w", sent + 0.1) is sent
+    channel.down({"w": second[:1]})
+    assert channel.reference("w", first) is None
+
+
+def shared(state):
+    """The part of a state that uploads change."""
+    return next(getattr(state, name) for name in ("branches", "theta", "w", "v") if hasattr(state, name))
 
 
 def test_local_statistics_are_neither_compressed_nor_counted():

@@ -8,7 +8,10 @@ from refusals import refused
 from torch.nn.functional import cross_entropy
 
 import fedlib as fl
+from fedlib.algorithm import Algorithm, Global, init_global, one_for_all
 from fedlib.runs.plan import cohorts
+from fedlib.stack import client_mean
+from fedlib.training import train
 from fedlib.training.batches import client_batches
 
 DATA = fl.load("digits", copies=1).subset(range(60))
@@ -65,7 +68,12 @@ def test_noise_is_gaussian_and_every_client_has_its_own():
 
 @pytest.mark.parametrize(
     ("method", "model", "word"),
-    [("fedavg", "lenet5", "BatchNorm"), ("fedproto", "lenet5_plain", "uploads"), ("fedgen", "lenet5_plain", "uploads")],
+    [
+        ("fedavg", "lenet5", "BatchNorm"),
+        ("fedavg", "m1", "dropout"),
+        ("fedproto", "lenet5_plain", "uploads"),
+        ("fedgen", "lenet5_plain", "uploads"),
+    ],
 )
 def test_what_noise_does_not_protect_is_refused(method, model, word):
     refused(word, fl.run, fl.private(method), FEDERATION, **SETTING | {"model": model})
@@ -85,6 +93,11 @@ def test_epsilon_composes_the_steps_of_the_rounds_in_which_a_client_took_part():
             accountant.step(noise_multiplier=1.3, sample_rate=min(1, 4 / row.n_train))
         expected = accountant.get_epsilon(1e-3) if row.rounds else 0
         assert row.epsilon == pytest.approx(expected, rel=1e-6)
+        every = accountants.RDPAccountant()
+        for _ in range(row.rounds * 2 * (1 + (row.n_train % 4 > 0 and row.n_train > 4))):  # twice with a filled batch
+            every.step(noise_multiplier=1.3, sample_rate=1.0)
+        assert row.bound == pytest.approx(every.get_epsilon(1e-3) if row.rounds else 0, rel=1e-6)
+    assert len(set(table["n_train"] % 4 > 0)) == 2
 
 
 def test_epsilon_counts_the_rounds_before_an_early_end():
@@ -108,10 +121,30 @@ def test_a_method_that_trains_longer_than_epsilon_counts_is_refused(method):
     refused("more or larger steps", fl.run, fl.private(method), FEDERATION, **SETTING)
 
 
+def test_a_method_that_trains_on_few_images_again_and_again_is_refused():
+    def loss(w, batch):
+        return cross_entropy(batch.model(w, batch.x), batch.y)
+
+    @fl.algorithm
+    def favourites(repeats: int):
+        def round(state, cohort):
+            few = [np.tile(index[:4], repeats) for index in cohort.samples]
+            trained = train(cohort, loss, cohort.broadcast(state.w), samples=few)
+            return Global(client_mean(cohort.receive(trained), cohort.n_samples))
+
+        return Algorithm("favourites", init_global, round, models=one_for_all)
+
+    setting = SETTING | {"local_epochs": 1, "batch_size": 2}
+    fl.run(fl.private(favourites(1)), FEDERATION, **setting)
+    alone = fl.federate(DATA, fl.iid(), clients=2, test_fraction=0.3)
+    assert len(alone.train[0]) >= 16  # as many steps as its own images allow, all on four of them
+    refused("repeats images", fl.run, fl.private(favourites(4)), alone, **setting)
+
+
 def test_epsilon_of_another_run_is_refused():
     pytest.importorskip("opacus")
     others = ("fedavg", FEDERATION), ("fedgen", FEDERATION), (fl.private("fedavg"), fl.federate(DATA, fl.iid(), 4))
     for method, federation in others:  # FedGen has a hyper-parameter `noise`
         refused("federation of this run", fl.epsilon, fl.run(method, FEDERATION, **SETTING), federation)
     endless = fl.epsilon(fl.run(fl.private("fedavg", noise=0.0), FEDERATION, **SETTING), FEDERATION)
-    assert np.isinf(endless["epsilon"]).all()
+    assert np.isinf(endless[["epsilon", "bound"]]).all(axis=None)

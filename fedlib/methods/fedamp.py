@@ -53,9 +53,11 @@ def fedamp(
     Choose sigma larger than (n - 1) alpha, or a client's own model has weight 0.
 
     BatchNorm, affine parameters and running statistics alike, is mixed with the same weights; distances are over the
-    parameters only. Every client is evaluated with u_i, or with u_i after fine-tuning, if the run has any.
+    parameters only. Every client is evaluated with u_i, or with u_i after fine-tuning, if the run has any;
+    in the paper with w_i.
 
-    As sigma grows, the other clients get equal weights; as alpha goes to 0, every client keeps its own model.
+    As alpha / sigma goes to 0, every client keeps its own model. Of a small alpha alone the pull grows, and above
+    lr lam / alpha = 2 the steps diverge; public implementations have alpha = 10000, sigma from 25 to 1000000.
 
     Args:
         sigma: scale of the squared distance over which weights decay, above 0.

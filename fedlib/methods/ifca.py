@@ -41,8 +41,8 @@ def ifca(clusters: Annotated[int, at_least(1)] = 3) -> Algorithm:
     the numbers of training samples; a cluster without uploads is unchanged. Clusters start from independent draws.
     BatchNorm, affine parameters and running statistics alike, is part of them.
 
-    A client is evaluated with its latest choice, or with the first cluster before its first round. Fine-tuning begins
-    with a new choice.
+    A client is evaluated with its latest choice, or with the first cluster before its first round; in the paper it
+    chooses anew. Fine-tuning begins with a new choice.
 
     Args:
         clusters: number of global models, at least 1. `clusters=1` is FedAvg.

@@ -91,7 +91,7 @@ def pfedbayes(zeta: Annotated[float, at_least(0)] = 10.0, rho: float = -2.5) -> 
     training without a server.
 
     Args:
-        zeta: strength of the pull between q_i and w_i, at least 0; pFedHR has 10.
+        zeta: strength of the pull between q_i and w_i, at least 0; 10 is a value of its paper.
         rho: initial rho of all weights, any number; -2.5 is a standard deviation of 0.079.
 
     Source:

@@ -109,7 +109,8 @@ def pfedmb(
     (`new_branches`). BatchNorm's affine parameters are branched; its running statistics stay with the client.
 
     A client is evaluated with the global branches, merged with its alpha. Fine-tuning is another local update of
-    branches and alpha, on copies. `branches=1` is FedAvg with BatchNorm's statistics on the clients.
+    branches and alpha, on copies. `branches=1` is FedAvg, on a model without
+    BatchNorm, whose statistics would also follow the training of alpha.
 
     Args:
         branches: B, at least 1; the paper has 5 in section V-B and chooses it for each setting in Table III.

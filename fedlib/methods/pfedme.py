@@ -39,14 +39,16 @@ def pfedme(
     run's lr. The server sets w to (1 - beta) w + beta mean_i w_i, with the unweighted mean.
 
     BatchNorm's affine parameters belong to theta and w; its running statistics follow theta_i and are averaged. A
-    client is evaluated with theta_i of its last round; fine-tuning trains a new theta_i from w.
+    client is evaluated with theta_i of its last round, or with the initial weights before its first one; fine-tuning
+    trains a new theta_i from w.
 
     As lam grows, theta_i approaches w_i.
 
     Args:
-        lam: strength of the pull between theta_i and w_i, above 0; pFedHR and pFedMB have 15.
-        personal_lr: step size of theta_i, above 0; 0.01 in both papers.
-        steps: steps of theta_i on each batch, at least 1; 5 in both papers.
+        lam: strength of the pull between theta_i and w_i, above 0; 15 is a value of its paper.
+        personal_lr: step size of theta_i, above 0; `personal_lr * lam` must be
+            well below 2, or the steps diverge.
+        steps: steps of theta_i on each batch, at least 1; 5 in its paper.
         beta: step of the server towards the mean, above 0; with 1 the global model is the mean.
 
     Raises:

@@ -54,7 +54,7 @@ def scaffold(server_lr: Annotated[float, above(0)] = 1.0) -> Algorithm:
     With momentum a gradient also counts in later steps; K is then the sum of these weights (`total_weight`), so that
     c_i remains a mean gradient. The paper has no momentum.
 
-    With a single client c_i = c, and this is FedAvg; the first round with `server_lr=1` is FedAvg with equal client
+    With a single client c_i = c, and with `server_lr=1` this is FedAvg; so is the first round, with equal client
     weights.
 
     Args:

@@ -16,6 +16,7 @@ from fedlib.stack import Tree, keys
 from fedlib.training.channel import Channel
 
 INDEX = 4  # bytes of a position or a scale
+CHANGES = {"scaffold": "1/"}  # beginning of the names of uploads that already are changes, by method
 
 
 def compressed(algorithm: str | Algorithm, share: float = 1.0, bits: int = 32) -> Algorithm:
@@ -24,9 +25,9 @@ def compressed(algorithm: str | Algorithm, share: float = 1.0, bits: int = 32) -
     A client sends the change of its model since the download of the round. Of the entries of this change, over all
     layers together, it sends the share with the largest absolute values; the others count as zero. Each tensor is
     rounded to `bits` bits, uniformly between minus and plus its largest absolute value. A tensor that the client did
-    not receive in the round, such as prototypes or a personal classifier, is sent uncompressed; a second tensor of the
-    same name, such as SCAFFOLD's change of the control variate, already is a change. Omitted changes are not added to
-    later ones.
+    not receive in the round, such as prototypes or a personal classifier, is sent uncompressed, and so is one that it
+    received in several versions, as in FedFomo and IFCA. SCAFFOLD's update of the control variate already is a change.
+    Omitted changes are not added to later ones.
 
     `bytes_up` counts four bytes for each position and for the scale of each tensor. With `share=1` and `bits=32` the
     result is the method itself.
@@ -60,8 +61,10 @@ def compressed(algorithm: str | Algorithm, share: float = 1.0, bits: int = 32) -
     if bits != 32:
         bits = check_annotation("bits", bits, Annotated[int, at_least(2), at_most(16)])
 
+    changes = CHANGES.get(method.name.partition("+")[0], "")
+
     def round(state, cohort):
-        return method.round(state, replace(cohort, channel=Lossy(cohort.channel, share, bits)))
+        return method.round(state, replace(cohort, channel=Lossy(cohort.channel, share, bits, changes)))
 
     hyper = method.hyper | {"upload_share": share, "upload_bits": bits}
     made_of = (compressed, *method.made_of)
@@ -71,30 +74,32 @@ def compressed(algorithm: str | Algorithm, share: float = 1.0, bits: int = 32) -
 class Lossy(Channel):
     """A channel that compresses the uploads as changes of the downloads; `inner` counts the bytes."""
 
-    def __init__(self, inner: Channel, share: float, bits: int):
+    def __init__(self, inner: Channel, share: float, bits: int, changes: str = ""):
         super().__init__(inner.statistics)
-        self.inner, self.share, self.bits = inner, share, bits
-        self.received: dict[str, Tensor] = {}  # tensors that the clients received, by the last part of the path
+        self.inner, self.share, self.bits, self.changes = inner, share, bits, changes
+        self.received: dict[str, tuple[Tensor, bool]] = {}  # last tensors received, and True if all clients got one
 
     def down(self, tree: Tree, times: int = 1) -> Tree:
-        """Send to the clients; the first tensor of a name is the reference for its upload."""
+        """Send to the clients; the last tensor of a name is the reference for its upload."""
         for path, t in zip(keys(tree), tree_leaves(tree), strict=True):
-            self.received.setdefault("/".join(path[-1:]), t)
+            self.received["/".join(path)] = t, times > 1
         return self.inner.down(tree, times)
+
+    def reference(self, path: str, t: Tensor) -> Tensor | float | None:
+        """What a client received in the place of `t` [k, ...], by its path or the last part of it; 0 for a change."""
+        known = self.received.get(path) or self.received.get(path.rpartition("/")[2])
+        hidden = is_statistic(path.rpartition("/")[2]) and not self.statistics
+        if known is None or hidden or not t.is_floating_point():
+            return None
+        base, common = known
+        fits = base.shape == t.shape[1:] or (base.shape == t.shape and not common)
+        return None if not fits else 0.0 if self.changes and path.startswith(self.changes) else base
 
     def up(self, tree: Tree) -> Tree:
         """Receive `tree` [k, ...] from the clients, with compressed changes."""
         (leaves, structure), paths = tree_flatten(tree), ["/".join(path) for path in keys(tree)]
-        bases: dict[int, Tensor | float] = {}  # by position: the reference of the change
-        seen: set[str] = set()
-        for i, (path, t) in enumerate(zip(paths, leaves, strict=True)):
-            name = path.rpartition("/")[2]
-            base = self.received.get(name)
-            hidden = is_statistic(name) and not self.statistics
-            if base is None or hidden or not t.is_floating_point() or base.shape not in (t.shape, t.shape[1:]):
-                continue
-            bases[i] = 0.0 if name in seen else base
-            seen.add(name)
+        found = enumerate(map(self.reference, paths, leaves))
+        bases = {i: base for i, base in found if base is not None}  # by position: the reference of the change
         self.inner.up({path: leaves[i] for i, path in enumerate(paths) if i not in bases})
         if bases:
             changes = [leaves[i] - base for i, base in bases.items()]

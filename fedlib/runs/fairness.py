@@ -22,8 +22,8 @@ def fairness(results: RunResult | Sequence[RunResult]) -> pd.DataFrame:
         are equal, close to 1 if all but one are zero). Clients without test images do not count.
 
     Source:
-        Li et al., "Fair Resource Allocation in Federated Learning", ICLR 2020, section 4 (standard deviation and worst
-        tenth).
+        Li et al., "Fair Resource Allocation in Federated Learning", ICLR 2020, section 4 (worst tenth, and the
+        variance, whose root is `std`).
 
     Example:
         >>> federation = fl.federate(fl.load("digits", copies=1), fl.dirichlet(alpha=0.3), clients=5, test_fraction=0.5)

@@ -1,5 +1,6 @@
 """Differential privacy of each client's images: DP-SGD in local training, and the epsilon spent."""
 
+from collections import Counter
 from dataclasses import replace
 from functools import lru_cache
 from typing import Annotated, Any
@@ -28,10 +29,11 @@ def private(algorithm: str | Algorithm, clip: float = 1.0, noise: float = 1.0) -
     standard deviation `noise * clip` is divided by the number of images in the batch. An image that is repeated to fill
     up a batch counts once. Fine-tuning before an evaluation stays with the client and has no noise.
 
-    `epsilon` bounds what the uploads reveal. It counts the run's local epochs, so a method may not train longer in a
-    round or on larger batches, and may upload trained weights only. A choice that a client makes from its images
-    without uploading it, such as IFCA's cluster, is not covered. This is a simulation: the noise is drawn from the
-    run's seed, and anyone who knows the seed can subtract it.
+    `epsilon` computes what the uploads reveal at most. It counts the run's local epochs, so a method may not train
+    longer in a round, on larger batches or on fewer images, and may upload trained weights only. A choice that a client
+    makes from its images without uploading it, such as IFCA's cluster, is not covered. This is a simulation: the noise
+    is drawn from the run's seed, and anyone who knows the seed can subtract it. A regulariser in the loss, such as
+    FedProx's, is clipped with the gradient of every image.
 
     With `noise=0` and a large `clip` it is the method itself, up to rounding, on batches without repeated images.
 
@@ -45,8 +47,9 @@ def private(algorithm: str | Algorithm, clip: float = 1.0, noise: float = 1.0) -
 
     Raises:
         ValueError: an argument is not allowed, or the method is compressed; by `fl.run`: the model has BatchNorm, which
-            mixes the images of a batch, the method uploads something else, such as prototypes or label counts, it takes
-            more or larger steps, or its loss writes into a tensor, as that of SCAFFOLD.
+            mixes the images of a batch, or dropout, the method uploads something else, such as prototypes or label
+            counts, it takes more or larger steps or repeats images, or its loss writes into a tensor, as that of
+            SCAFFOLD.
 
     Source:
         Abadi et al., "Deep Learning with Differential Privacy", CCS 2016, Algorithm 1.
@@ -66,12 +69,14 @@ def private(algorithm: str | Algorithm, clip: float = 1.0, noise: float = 1.0) -
     def init(model, federation):
         if model.batchnorm:
             raise ValueError(f"model={model.name!r} is not allowed with private(); its BatchNorm mixes images.")
+        if any(isinstance(layer, torch.nn.modules.dropout._DropoutNd) for layer in model.net.modules()):
+            raise ValueError(f"model={model.name!r} is not allowed with private(); it has dropout layers.")
         return method.init(model, federation)
 
     def round(state, cohort):
         channel = Weights(cohort.channel, method.name, frozenset(cohort.model.trainable))
         size, epochs = cohort.local.batch_size, cohort.local.epochs
-        left = {i: (size, steps_of(len(own), size, epochs)) for i, own in zip(cohort.ids, cohort.samples, strict=True)}
+        left = {i: Left(len(own), size, epochs) for i, own in zip(cohort.ids, cohort.samples, strict=True)}
         trainer = noisy(counted(cohort.trainer, method.name, left), clip, noise)
         return method.round(state, replace(cohort, trainer=trainer, channel=channel))
 
@@ -104,15 +109,33 @@ def steps_of(n: int, batch_size: int, epochs: int) -> int:
     return epochs * -(-n // batch_size)
 
 
-def counted(trainer: Trainer, method: str, left: dict[int, tuple[int, int]]) -> Trainer:
-    """The trainer; `ValueError` beyond the batch size and steps that a client has `left`, and for written tensors."""
+def uses_of(n: int, batch_size: int, epochs: int) -> int:
+    """Largest number of a client's steps in a round with the same image; images fill up the last batch of an epoch."""
+    return epochs * (2 if n % batch_size and n > batch_size else 1)
+
+
+class Left:
+    """What a client with n images may still do in a round: steps, and steps with each image."""
+
+    def __init__(self, n: int, size: int, epochs: int):
+        self.size, self.steps, self.uses = size, steps_of(n, size, epochs), uses_of(n, size, epochs)
+        self.used: Counter[int] = Counter()
+
+    def exceeded(self, steps: torch.Tensor) -> bool:
+        """Count steps [n_steps, batch], and return True if they are too many, too large or too often of an image."""
+        self.steps -= len(steps)
+        self.used.update(image for step in steps.tolist() for image in set(step))
+        longest = max(self.used.values(), default=0)
+        return self.steps < 0 or longest > self.uses or (len(steps) > 0 and steps.shape[1] > self.size)
+
+
+def counted(trainer: Trainer, method: str, left: dict[int, Left]) -> Trainer:
+    """The trainer; `ValueError` beyond what a client has `left`, and for written tensors."""
 
     def train(phase: Phase) -> tuple[Tree, torch.Tensor]:
         for client, steps in zip(phase.clients, phase.batches, strict=True):
-            size, n = left[client]
-            left[client] = size, n - len(steps)
-            if len(steps) > n or (len(steps) and steps.shape[1] > size):
-                what = "more or larger steps than the local epochs of the run have"
+            if left[client].exceeded(steps):
+                what = "more or larger steps than the local epochs of the run have, or repeats images"
                 raise ValueError(f"{method} is not allowed in private(); it takes {what}.")
         if WRITTEN in phase.roles:
             raise ValueError(f"{method} is not allowed in private(); its loss writes into a tensor.")
@@ -169,8 +192,10 @@ def epsilon(result: RunResult, federation: Federation, delta: float = 1e-5) -> p
     """Compute the differential privacy of each client's images after a run with `private`.
 
     Opacus's accountant (Renyi differential privacy of the subsampled Gaussian mechanism) composes all steps of a client
-    in the rounds for which it was sampled. It assumes that every step draws its images independently; the run uses
-    shuffled epochs instead, as is common. Numbers of images are assumed to be known to the server.
+    in the rounds for which it was sampled. `epsilon` assumes that every step draws its images independently; the run
+    shuffles the images of an epoch instead, as is common, and may reveal several times more (Chua et al., ICML 2024).
+    `bound` holds for shuffled batches, too: it counts the steps that use an image, without any gain from sampling. Two
+    data sets are neighbours if one image is replaced by a blank one without gradient; their sizes are no secret.
 
     Args:
         result: the run.
@@ -178,21 +203,22 @@ def epsilon(result: RunResult, federation: Federation, delta: float = 1e-5) -> p
         delta: probability with which the bound may fail, in (0, 1); usually below one over the number of images.
 
     Returns:
-        One row per client: client, n_train, rounds (in which it took part), steps, epsilon (0 if it never took part,
-        infinite without noise).
+        One row per client: client, n_train, rounds (in which it took part), steps, epsilon, bound (both are 0 if it
+        never took part, infinite without noise).
 
     Raises:
         ValueError: the run is not one of a `private` method on this federation, or delta is not allowed.
         ModuleNotFoundError: opacus is not installed.
 
     Source:
-        Mironov et al., "Renyi Differential Privacy of the Sampled Gaussian Mechanism", 2019, as implemented in Opacus.
+        Mironov et al., "Renyi Differential Privacy of the Sampled Gaussian Mechanism", 2019, as implemented in Opacus;
+        Chua et al., "How Private are DP-SGD Implementations?", ICML 2024.
 
     Example:
         >>> federation = fl.federate(fl.load("digits", copies=1), fl.iid(), clients=3)
         >>> run = fl.run(fl.private("fedavg"), federation, model="lenet5_plain", rounds=1, progress=False)
         >>> fl.epsilon(run, federation).columns.tolist()
-        ['client', 'n_train', 'rounds', 'steps', 'epsilon']
+        ['client', 'n_train', 'rounds', 'steps', 'epsilon', 'bound']
     """
     with Needs("privacy", "fl.epsilon"):
         from opacus.accountants import RDPAccountant
@@ -210,8 +236,12 @@ def epsilon(result: RunResult, federation: Federation, delta: float = 1e-5) -> p
     for client, rounds in enumerate(np.bincount(drawn, minlength=taking_part).tolist()):
         n = len(federation.train[client])
         steps = rounds * steps_of(n, size, config["local_epochs"])
-        accountant = RDPAccountant()
-        accountant.history = [(noise, min(1.0, size / n), steps)]
-        spent = accountant.get_epsilon(delta) if steps and noise else (np.inf if steps else 0.0)
-        lines.append((client, n, rounds, steps, spent))
-    return pd.DataFrame(lines, columns=["client", "n_train", "rounds", "steps", "epsilon"])
+        spent = [0.0 if not steps else np.inf] * 2
+        if steps and noise:
+            uses = rounds * uses_of(n, size, config["local_epochs"])
+            for i, composed in enumerate([(noise, min(1.0, size / n), steps), (noise, 1.0, uses)]):
+                accountant = RDPAccountant()
+                accountant.history = [composed]
+                spent[i] = accountant.get_epsilon(delta)
+        lines.append((client, n, rounds, steps, *spent))
+    return pd.DataFrame(lines, columns=["client", "n_train", "rounds", "steps", "epsilon", "bound"])

@@ -90,7 +90,8 @@ def fedsimsup(
     frozen (eq. 5). It sends theta_i only.
 
     The server keeps a theta_i for every client. For a participant it is the upload (eq. 7); all others are
-    pulled towards the uploads of clients with similar label counts (eqs. 8 and 9). The counts are sent once. All
+    pulled towards the uploads of clients with similar label counts (eqs. 8 and 9). The counts are sent once, also by
+    unseen clients. All
     theta_i have the same initial weights, supervisors are independent draws. BatchNorm belongs to its network and does
     not change while this network is frozen. A client is evaluated with the sum of both networks' logits.
 
