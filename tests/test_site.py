@@ -362,7 +362,8 @@ def test_the_page_of_a_claim_has_its_words_verdict_predicate_and_numbers(site, n
 def test_the_page_of_a_method_has_its_signature_and_example(site, name):
     page = read(site / "methods" / f"{name}.html")
     assert page.find("dt", id=f"fedlib.{name}") is not None
-    assert ">>> import fedlib as fl" in page.article.text
+    assert "import fedlib as fl" in page.article.text
+    assert re.search(rf">>> .*fl\.({name}\(|run\(\"{name}\")", page.article.text)
     code = next(link["href"] for link in page.select("a") if link.text == "[source]")
     assert code.startswith("../_modules/fedlib/methods/")
     assert code.endswith(f"#{name}")
