@@ -164,7 +164,7 @@ CONTROLS = {
     "pfedhr table4": ("table4_text", 72,
      {"perfedavg": {"beta": 0.01}, "pfedbayes": {"rho": -5}, "pfedme": {"lr": 0.05}}),
     "pfedhr few": ("table4_text", 60, {"images=450": {"few": 7500}, "images=900": {"few": 15_000}}),
-    "pfedmb pull": ("table2", 6, {"lam=1": {}, "lam=0.1": {"lam": 0.1}, "lam=0.01": {"lam": 0.01}}),
+    "pfedmb pull": ("table2", 6, {"lam=1": {}, "lam=0.1": {"lam": 0.1}, "lam=0.0001": {"lam": 1e-4}}),
     "pfedmb pairs_parts": ("table1", 3,
      {"gain=yes": {"gain": True}, "alpha=labels": {"alpha": "labels", "alpha_lr": 0, "share_alpha": False}}),
     "pfedmb parts": ("branches", 48,
