@@ -67,7 +67,7 @@ REWORDED = {  # nothing is to be run again
     "a check": ("checks.py", "allowed = sorted(allowed)", "allowed = sorted(set(allowed))"),
     "a new check": ("methods/fedprox.py", "        start = c", "        check_count('n', 1)\n        start = c"),
     "the store": ("runs/store.py", "remove_unfinished(self.path)", "remove_unfinished(Path(self.path))"),
-    "a new model": ("models/__init__.py", "    mobilenetv2=mobilenetv2,", "    other=m1, mobilenetv2=mobilenetv2,"),
+    "a new model": ("models/__init__.py", "resnet18, resnet18_gn)}", "resnet18, resnet18_gn)} | {'other': m1}"),
     "a partition": ("federation/partition.py", "MAX_DRAWS = 1_000", "MAX_DRAWS = 2_000"),  # who owns what counts
 }  # fmt: skip
 

@@ -9,11 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
 
 import fedlib as fl
 from fedlib.checks import check_choice, check_count
@@ -31,6 +30,9 @@ from fedlib.studies.rows import Row
 from fedlib.studies.tasks import Probe, Run, Task, here
 from fedlib.studies.timing import threads
 from fedlib.studies.verdict import interval, judge
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Profile = Literal["smoke", "quick", "paper"]
 Rows = Mapping[tuple[str, int], Row]  # by task and seed
