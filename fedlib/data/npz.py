@@ -112,12 +112,12 @@ def _read_arrays(path: Path) -> dict[str, np.ndarray]:
 
 
 def _check_known(path: Path) -> None:
-    """Raise `ValueError` for an array of a split that does not exist, such as x_valid."""
+    """Raise `ValueError` for images and labels of a split that does not exist, such as x_valid and y_valid."""
     with zipfile.ZipFile(path) as zipped:
-        names = [name.removesuffix(".npy") for name in zipped.namelist()]
-    for name in names:
-        if name not in _KEYS and name.partition("_")[0] in _FIELDS:
-            raise ValueError(f"{path}: {name} has no split; the splits are {', '.join(_SPLITS)}.")
+        names = {name.removesuffix(".npy") for name in zipped.namelist()}
+    for split in sorted(name.removeprefix("x_") for name in names if name.startswith("x_")):
+        if split not in _SPLITS and f"y_{split}" in names:
+            raise ValueError(f"{path}: x_{split} and y_{split} are of no known split; these are {', '.join(_SPLITS)}.")
 
 
 def _assemble(name: str, arrays: Mapping[str, np.ndarray]) -> Dataset:

@@ -57,7 +57,7 @@ def check_shares(partition: Partition, shares: Shares, n_clients: int, n_samples
             f"{partition} returned positions from {every.min()} to {every.max()}; there are {n_samples} samples."
         )
     if len(np.unique(every)) < len(every):
-        raise ValueError(f"{partition} gave a sample away twice; every sample belongs to one client at most.")
+        raise ValueError(f"{partition} assigned a sample twice; every sample belongs to one client at most.")
     return shares
 
 

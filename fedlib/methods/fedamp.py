@@ -56,8 +56,8 @@ def fedamp(
     parameters only. Every client is evaluated with u_i, or with u_i after fine-tuning, if the run has any;
     in the paper with w_i.
 
-    As alpha / sigma goes to 0, every client keeps its own model. Of a small alpha alone the pull grows, and above
-    lr lam / alpha = 2 the steps diverge; public implementations have alpha = 10000, sigma from 25 to 1000000.
+    As alpha / sigma goes to 0, every client keeps its own model. A smaller alpha strengthens the pull, and above
+    lr lam / alpha = 2 the steps diverge. PFLlib has alpha = 1; FLGO has 10000, with a tenth of it every 30 rounds.
 
     Args:
         sigma: scale of the squared distance over which weights decay, above 0.

@@ -29,11 +29,11 @@ def private(algorithm: str | Algorithm, clip: float = 1.0, noise: float = 1.0) -
     standard deviation `noise * clip` is divided by the number of images in the batch. An image that is repeated to fill
     up a batch counts once. Fine-tuning before an evaluation stays with the client and has no noise.
 
-    `epsilon` computes what the uploads reveal at most. It counts the run's local epochs, so a method may not train
-    longer in a round, on larger batches or on fewer images, and may upload trained weights only. A choice that a client
-    makes from its images without uploading it, such as IFCA's cluster, is not covered. This is a simulation: the noise
-    is drawn from the run's seed, and anyone who knows the seed can subtract it. A regulariser in the loss, such as
-    FedProx's, is clipped with the gradient of every image.
+    `epsilon` estimates and bounds what the uploads reveal. It counts the run's local epochs, so a method may not train
+    longer in a round, on larger batches or more often on some images, and may upload trained weights only. A choice
+    that a client makes from its images without uploading it, such as IFCA's cluster, is not covered. This is a
+    simulation: the noise is drawn from the run's seed, and anyone who knows the seed can subtract it. A regulariser in
+    the loss, such as FedProx's, is clipped with the gradient of every image.
 
     With `noise=0` and a large `clip` it is the method itself, up to rounding, on batches without repeated images.
 
@@ -115,14 +115,14 @@ def uses_of(n: int, batch_size: int, epochs: int) -> int:
 
 
 class Left:
-    """What a client with n images may still do in a round: steps, and steps with each image."""
+    """The steps that a client with n images may still take in a round, in all and with each image."""
 
     def __init__(self, n: int, size: int, epochs: int):
         self.size, self.steps, self.uses = size, steps_of(n, size, epochs), uses_of(n, size, epochs)
         self.used: Counter[int] = Counter()
 
     def exceeded(self, steps: torch.Tensor) -> bool:
-        """Count steps [n_steps, batch], and return True if they are too many, too large or too often of an image."""
+        """Count steps [n_steps, batch]; True if they are too many, too large, or too many with the same image."""
         self.steps -= len(steps)
         self.used.update(image for step in steps.tolist() for image in set(step))
         longest = max(self.used.values(), default=0)

@@ -1,12 +1,19 @@
 """Differences from the printed results, and the controls that examine their causes."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from fedlib.report.paper import KEY
 from fedlib.report.style import METRIC_LABELS, data_label, label, setting_label
 from fedlib.studies.layout import printed_item
+
+if TYPE_CHECKING:
+    from fedlib.studies.item import Cell
+    from fedlib.studies.study import Study
 
 POINTS = 3.0
 IN_PERCENT = {"accuracy": "", **METRIC_LABELS}
@@ -23,7 +30,7 @@ def first_protocol(board: pd.DataFrame) -> pd.DataFrame:
     return board[[not printed_item(item)[1] for item in board["item"]]]
 
 
-def differences(study, points: float) -> pd.DataFrame:
+def differences(study: Study, points: float) -> pd.DataFrame:
     """Compare the measured percentages, except those on substitute data, with the printed ones: one row per table.
 
     A table with a further protocol has a row of its own, for the numbers whose runs differ.
@@ -52,7 +59,7 @@ def differences(study, points: float) -> pd.DataFrame:
     return pd.DataFrame(lines, columns=["item", "measured", "apart", "name", *FARTHEST, "says"])
 
 
-def named(cells: Sequence, item: str, method: str, dataset: str, setting: str) -> str:
+def named(cells: Sequence[Cell], item: str, method: str, dataset: str, setting: str) -> str:
     """Name of a number: the parts of its key that differ within its table."""
     others = [cell for cell in cells if cell.item == item]
     common = set.intersection(*({cell.dataset, *cell.setting.split(";")} for cell in others))
@@ -60,7 +67,7 @@ def named(cells: Sequence, item: str, method: str, dataset: str, setting: str) -
     return ", ".join([label(method), *([] if dataset in common else [data_label(dataset)]), *map(setting_label, words)])
 
 
-def _controls(study, item: str) -> list[str]:
+def _controls(study: Study, item: str) -> list[str]:
     """The sentence of each control of a table, and the names of the controls that have not been run."""
     texts, waiting = [], []
     for control in (one for one in study.shown.values() if item in one.explains):

@@ -1,15 +1,21 @@
 """Layout of an item as a table: printed numbers, numbers at full size, and numbers of this run."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from fedlib.report.paper import KEY, PROTOCOLS, QUANTITIES, format_pm
 from fedlib.report.style import data_label, label, setting_label
 
+if TYPE_CHECKING:
+    from fedlib.studies.item import Item
 
-def by_source(full: pd.DataFrame, here: pd.DataFrame, others: Sequence[pd.DataFrame], item) -> pd.DataFrame:
+
+def by_source(full: pd.DataFrame, here: pd.DataFrame, others: Sequence[pd.DataFrame], item: Item) -> pd.DataFrame:
     """The `long_table` of an item at full size and of this run, with the tables of `item.others` at full size."""
     long = long_table(full, here, item)
     if others:
@@ -35,7 +41,7 @@ def wide(long: pd.DataFrame, corner: str) -> pd.DataFrame:
     return cells.rename_axis(index=corner, columns=[None, None])
 
 
-def long_table(full: pd.DataFrame, here: pd.DataFrame, item) -> pd.DataFrame:
+def long_table(full: pd.DataFrame, here: pd.DataFrame, item: Item) -> pd.DataFrame:
     """One row per number and source: row, place (its column, on the paper's data), column, source, value, std, cell."""
     printed = full.assign(source="paper", value=full["paper"], std=full["paper_std"])
     measured = full[full["n_seeds"] > 0].assign(source="full size"), here[here["n_seeds"] > 0].assign(source="here")

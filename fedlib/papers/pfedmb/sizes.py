@@ -52,7 +52,7 @@ class Sizes(NamedTuple):
     more_branches: Sequence[int] = ()  # of Table III only
     many_branches: Sequence[int] = (20, 6, 14, 8, 12, 4, 16, 18)  # further ones of Fig. 5
     other_lrs: Sequence[float] = (0.02, 0.1)  # of the control of step sizes
-    pulls: Sequence[float] = (1.0, 0.1, 1e-4)  # lambda of FedAMP in its control; the last one is that of published code
+    pulls: Sequence[float] = (1.0, 0.1, 1e-4)  # lambda of FedAMP in its control; the last one pulls as weakly as FLGO
     variants: Sequence[str] = ()  # of pFedMB in its control; (): all
     seeds: int = 2  # of Tables I and II, Figs. 3 and 4
     table3_seeds: int = 2
