@@ -240,7 +240,7 @@ def test_a_sentence_needs_no_figure_and_an_item_with_too_few_numbers_has_neither
     assert (some.says("one"), drawn) == ("A sentence.", [])
     assert some.figure("one").axes == []
     assert none.says("one") == ""
-    assert none.figure("one").axes[0].texts[0].get_text().startswith("Nothing of this")
+    assert none.figure("one").axes[0].texts[0].get_text().startswith("Not measured")
     assert drawn == [True]
     means = pd.Series({"a": 1.0, "b": 2.0, "c": 3.0})
     assert enough(means, "c", "a").tolist() == [3, 1]

@@ -20,7 +20,7 @@ End = tuple[float, float, str]  # of a line: x, y, colour
 HALO = [withStroke(linewidth=3, foreground="white")]  # of words on lines
 
 
-def plot_nothing(sentence: str = "Nothing of this has been measured at this size.") -> Figure:
+def plot_nothing(sentence: str = "Not measured at this size.") -> Figure:
     """Draw a figure that says why it is empty."""
     figure, ax = plt.subplots(figsize=(WIDE, 0.7))
     ax.text(0.5, 0.5, sentence, ha="center", va="center", color=GREY)

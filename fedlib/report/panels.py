@@ -158,8 +158,10 @@ def shaded_panels(
     """Draw a panel for each data set: a line of dots for each method, darker for later values of the column `kind`."""
     if numbers.empty:
         return plot_nothing()
-    figure, parts = _parts(numbers, by, title, lambda rows: 0.8 + 0.32 * rows["method"].nunique(), legend=0.5)
     kinds = numbers[kind].unique()  # with the same shade in every panel
+    across = 2 if max(len(str(name)) for name in kinds) < 25 else 1  # names in a row of the legend
+    legend = 0.1 + 0.2 * -(-(1 + len(kinds)) // across)
+    figure, parts = _parts(numbers, by, title, lambda rows: 0.8 + 0.32 * rows["method"].nunique(), legend=legend)
     for ax, rows in parts:
         table = rows.pivot_table(index="method", columns=kind, values="value", sort=False)
         printed, table = rows.groupby("method")["paper"].first().reindex(table.index), table.reindex(columns=kinds)
@@ -170,7 +172,7 @@ def shaded_panels(
             ax.plot(printed, places, "|", markersize=16, **PRINTED, label="printed")
         ax.set(yticks=places, yticklabels=table.index.map(named), ylim=(-0.6, len(table) - 0.4))
     figure.axes[-1].set_xlabel(xlabel)
-    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=across)
     return figure
 
 

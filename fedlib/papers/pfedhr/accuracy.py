@@ -69,7 +69,7 @@ def _(study):
     yield f"{rivals} {alone and f'With labelled public images, {alone}'}".strip()
     figure = accuracy_panels(numbers, ["data", "split"])
     for ax, (_, rows) in zip(figure.axes, numbers.groupby(["data", "split"], sort=False), strict=False):
-        mark_chance(ax, rows.loc[rows["method"] == "local_only", "value"].mean(), "y", "Local-Only")
+        mark_chance(ax, rows.loc[rows["method"] == "local_only", "value"].mean(), "y", text="")
     yield figure
 
 
@@ -232,7 +232,7 @@ def varied(name: str, axis: str, more: str = "") -> Item:
         f"Fig. {name[-1]}: accuracy [%] of pFedHR by {axis}; figure: gain over Local-Only [points]{more}.",
         name=name,
         rows=HYPER[name][0],
-        alt=f"Gain over Local-Only by {axis}{more}.",
+        alt=f"Gain over Local-Only by {axis}: dots are runs, lines join the means of seeds with most values{more}.",
     )
     def values(sizes):
         if name not in sizes.varied:
