@@ -257,7 +257,7 @@ def test_an_item_with_two_protocols_puts_both_beside_the_printed_numbers_and_cou
     assert [*wide] == [("CIFAR-10, Dir(0.1)", name) for name in ("paper", "authors' code", "paper's text")]
     assert wide.loc["FedAvg"].tolist() == ["24.77 ± 4.25", "26.00", "40.00"]
     assert one.numbers("table3", "table3_text")["paper"].tolist() == [24.77, 24.77]
-    assert one.says("table3").endswith("authors' code (distance 1.2 points; with the paper's text: 15.2).")
+    assert one.says("table3").endswith("authors' code (distance 1.2 points) than with the paper's text (15.2).")
     board = one.scoreboard().query("n_seeds > 0").set_index("protocol")
     assert board["difference"].round(2).to_dict() == {"text": 15.23, "code": 1.23}
     assert first_protocol(board)["value"].tolist() == [26.0]

@@ -217,7 +217,7 @@ def test_alpha_is_drawn_by_pair_by_round_and_by_weighting(few):
     assert len(axes) == 4  # two rounds, with and without
     for ax, (t, method) in zip(axes, product((0, 1), alpha), strict=True):
         np.testing.assert_allclose(ax.images[0].get_array(), alpha[method][t])
-    assert axes[0].get_title().startswith("round 1, with weighting\nRand index")
+    assert axes[0].get_title().startswith("round 1, with weighting\nARI")
     assert alpha_rounds(few) == [1, 2]
     assert len(alpha_at(few, [2]).axes) == 3
 

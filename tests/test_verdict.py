@@ -134,7 +134,7 @@ def test_what_was_measured_is_said():
     text = judge(cases(AT_MOST, AT_LEAST, Number(-9.0, 8.0))).measured
     assert text.endswith("column 0: <= +2.00 ± 0.50; column 1: >= -2.00 ± 0.50; column 2: -9.00 to +8.00")
     text = judge(cases(NOISE, AT_MOST, point(-2.0, 0.5, sure=False))).measured
-    assert text.startswith("0 for, 1 for so far, 0 against, 1 against so far, 1 inside the noise. ")
+    assert text.startswith("0 for, 0 against, 1 against so far, 1 within the noise, 1 open. ")
 
 
 def test_names_in_a_comparison_are_written_as_in_figures():

@@ -337,7 +337,7 @@ def dirichlet_groups(alpha: float, groups: int = 10, min_size: int = 100) -> Par
 
 
 def mixed_domains(mixed: float = 0.1) -> Partition:
-    """Feature shift with newcomers: clients with one domain each, then D clients that have samples of all D domains.
+    """Feature shift with mixed clients: clients with one domain each, then D clients with samples of all D domains.
 
     Every domain is cut to the size of the smallest one. The last D clients get equal shares of a fraction `mixed` of
     each domain; the other clients divide the rest: client i has domain i % D.

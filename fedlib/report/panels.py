@@ -142,7 +142,7 @@ def dumbbell_panels(
         ax.set_yticks(range(len(rows)), [named(str(method)) for method in rows.index])
         ax.grid(axis="y", visible=False)
         mark_chance(ax, if_near(chance, table.to_numpy()), "y")
-    figure.axes[-1].set_xlabel(f"{xlabel}\nhollow: {ends[0]}; full: {ends[1]}")
+    figure.axes[-1].set_xlabel(f"{xlabel}\nhollow: {ends[0]}; filled: {ends[1]}")
     return figure
 
 

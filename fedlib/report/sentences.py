@@ -162,19 +162,22 @@ def nearer_to_print(distances: pd.DataFrame, word: str = "with ", start: str = "
     """Compare readings by their mean distance from the printed numbers: a row per number, a column per reading.
 
     Example:
-        >>> nearer_to_print(pd.DataFrame({"few images": [6.0, 4.0], "all": [1.0, 2.0]}))
-        'The results are nearer to the 2 printed numbers with all (mean distance 1.5 points; with few images: 5.0).'
+        >>> nearer_to_print(pd.DataFrame({"few images": [6.0, 4.0], "all": [1.0, 2.0]}), start="On MNIST the")
+        'On MNIST the results are nearer to the 2 printed numbers with all (mean distance 1.5 points) than
+        with few images (5.0).'
         >>> nearer_to_print(pd.DataFrame({"A": [2.0], "B": [2.01]}), "")
-        'The result is equally near to the printed number A (distance 2.0 points; B: 2.0).'
+        'The result is equally near to the printed number A (distance 2.0 points) and B (2.0).'
     """
     if distances.empty or distances.shape[1] < 2:
         return ""
     many, (best, *others) = len(distances) > 1, distances.mean().sort_values(kind="stable").items()
-    told = ", ".join(f"{word}{name}: {distance:.1f}" for name, distance in others)
+    told = ", ".join(f"{word}{name} ({distance:.1f})" for name, distance in others)
     verb, end = ("results are", f"{len(distances)} printed numbers") if many else ("result is", "printed number")
-    near = "equally near" if told.endswith(f": {best[1]:.1f}") else "nearest" if len(others) > 1 else "nearer"
+    near, link = ("nearest", ", then") if len(others) > 1 else ("nearer", " than")
+    if told.endswith(f"({best[1]:.1f})"):
+        near, link = "equally near", " and"
     distance = f"{'mean ' * many}distance {best[1]:.1f} points"
-    return f"{start} {verb} {near} to the {end} {word}{best[0]} ({distance}; {told})."
+    return f"{start} {verb} {near} to the {end} {word}{best[0]} ({distance}){link} {told}."
 
 
 def trend(
@@ -193,7 +196,9 @@ def trend(
     change = round(float(values.iloc[-1] - values.iloc[0]), 1)
     size = f"{abs(change):.1f}{unit.replace(' %', ' points')}"
     moves = f"{'rises' if change > 0 else 'falls'} by {size} from {first} to" if change else f"is equal at {first} and"
-    return f"{what} {moves} {last} {over}; its maximum, {values.max():.1f}{unit}, is at {top}."
+    inside = f"its maximum, {values.max():.1f}{unit}, is at {top}"
+    ends = f"from {values.iloc[0]:.1f} to {values.iloc[-1]:.1f}{unit}"
+    return f"{what} {moves} {last} {over}{f', {ends}' if top in (first, last) else f'; {inside}'}."
 
 
 def extremes(values: pd.Series, what: str, unit: str = " %", name: Callable[[str], str] = label) -> str:
@@ -221,7 +226,7 @@ def beside_printed(frame: pd.DataFrame, metric: str = "accuracy") -> str:
     Example:
         >>> two = pd.DataFrame({"what": "FedAvg", "kind": ["as usual", "longer"], "value": [40.0, 46.0], "paper": 42.0})
         >>> print(beside_printed(two).replace(". ", ".\n"))
-        The result is nearer to the printed number as usual (distance 2.0 points; longer: 4.0).
+        The result is nearer to the printed number as usual (distance 2.0 points) than longer (4.0).
         Accuracy of FedAvg: 46.0 % longer, 40.0 % as usual, 42.0 % printed.
     """
     if frame.empty:

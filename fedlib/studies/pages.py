@@ -39,7 +39,7 @@ number, ± its standard deviation; `difference` is our number minus the printed 
 
 Every claim of the five papers, judged by [one rule](../../../fedlib/tools/site/pages/trust.md#how-a-claim-is-judged).
 `check` states the comparisons that decide. `measured` counts those for and against the claim, and lists each effect
-minus the margin of the claim, ± the noise (a negative one is against the claim), or whether a statement is true.
+minus the margin of the claim, ± the noise (a positive value supports the claim), or whether a statement is true.
 `seeds` is the number of seeds, `interval` the 95 % confidence interval of the mean of all comparisons measured with
 all of them, whatever their units (Student's t; no verdict depends on it), `stand_in` names the substitute data,
 `figure` the item that shows the numbers.
@@ -53,10 +53,10 @@ same runs under two protocols counts under the paper's text. The others count th
 """,
     "differences": """# Differences from the printed results
 
-One row per table, and one for its numbers with other runs under a further protocol: the number of `measured`
-percentages, the number of those more than three points `apart` from the printed ones, and the one that is `farthest`.
-Below the table, for each paper, are the results of the controls that examine the cause, and the controls that have not
-been run yet.
+Each row is a table; a table with a second protocol has a second row, for the numbers that come from other runs.
+`measured` counts the percentages, `apart` those that differ by more than three points from the printed ones, and
+`farthest` names the largest difference. Below the table, for each paper, are the results of the controls that examine
+the cause, and the controls that have not been run yet.
 """,
     "items": """# Tables and figures by size
 
@@ -204,8 +204,8 @@ def how_near(board: pd.DataFrame) -> str:
     gaps = percentages(first_protocol(board))["difference"]
     near, above, below = (gaps.abs() <= POINTS).sum(), (gaps > POINTS).sum(), (gaps < -POINTS).sum()
     return (
-        f"of {len(gaps)} measured percentages {near} are within {POINTS:g} points of the printed ones, {above} are "
-        f"higher and {below} lower."
+        f"of {len(gaps)} measured percentages, each under the first protocol of its table, {near} lie within "
+        f"{POINTS:g} points of the printed ones, {above} above them and {below} below."
     )
 
 

@@ -24,7 +24,7 @@ MEANING = {  # in the order of columns, bars and lists
 }
 VERDICTS = tuple(MEANING)
 
-SIDES = "for", "for so far", "against", "against so far", "inside the noise", "open"
+SIDES = "for", "for so far", "against", "against so far", "within the noise", "open"
 FOR, FOR_SO_FAR, AGAINST, AGAINST_SO_FAR, NOISE, OPEN = SIDES
 
 
@@ -44,7 +44,7 @@ class Case(NamedTuple):
         """The side of the case: for or against the claim if the whole interval is, by more than the noise.
 
         It counts only "so far" on substitute data, if the noise of the bound next to zero is unknown (one seed, and no
-        printed standard deviation), or if only an upper bound of the effect is known and supports the claim.
+        printed standard deviation).
         """
         low, high, noise, stand_in, low_sure, high_sure, _ = effect = self.effect
         if high < -noise:
@@ -53,7 +53,7 @@ class Case(NamedTuple):
             return FOR if low_sure and not stand_in else FOR_SO_FAR
         if effect.known:
             return NOISE
-        return FOR_SO_FAR if low == -math.inf and noise < high < math.inf else OPEN
+        return OPEN
 
     def __str__(self) -> str:
         low, high, noise, *_ = effect = self.effect
@@ -89,7 +89,7 @@ def judge(cases: Sequence[Case], quantifier: Literal["all", "most", "identity"] 
     """Judge a claim by its cases.
 
     "holds" needs every case (or with "most" at least `least` of them) for the claim; "refuted" so many against it that
-    it cannot hold. Otherwise it is "undecided" if a measured case lies inside the noise or is against it, "not tested"
+    it cannot hold. Otherwise it is "undecided" if a measured case lies within the noise or is against it, "not tested"
     if no case was measured or bounded, and "consistent so far" in all other cases. Substitute data can neither prove
     nor refute a claim: their cases count only "so far".
 

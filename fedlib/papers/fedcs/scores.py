@@ -239,7 +239,7 @@ def _(study):
     told = []
     for data, own in means.iterrows():
         told.append(f"on {data_label(data)} by {', '.join(f'{gap:+.1f} with {kind}' for kind, gap in own.items())}")
-    start = "From training clients (hollow) to unseen ones (full), weighted F1 changes [points]"
+    start = "From training clients (hollow) to unseen ones (filled), weighted F1 changes [points]"
     yield f"{start} {'; '.join(told)}." if told else ""
     look = F1 | {"look": lambda method: {"color": KINDS[kind(method)]}}
     yield dumbbell_panels(both, ("training clients", "unseen clients"), CHANCE, **look)

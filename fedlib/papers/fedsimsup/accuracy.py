@@ -187,12 +187,18 @@ def fig3(sizes):
             yield cell(setting=f"{where};round={t}", read=partial(Row.score, until=t))
 
 
+def last_round(numbers: pd.DataFrame) -> pd.DataFrame:
+    """The numbers of the last round."""
+    rounds = pd.to_numeric(numbers["round"])
+    return numbers[rounds == rounds.max()]
+
+
 @fig3.shows
 def _(study):
-    words = {"True": "similarity weights (red)", "False": "equal weights (black)"}
-    numbers = study.numbers("fig3", metric="mean_over_rounds")
-    text = paired_difference(numbers, "True", "False", "similarity", words.__getitem__)
-    yield text and f"In mean accuracy over the rounds, {text}"
+    words, numbers = {"True": "similarity weights (red)", "False": "equal weights (black)"}, study.numbers("fig3")
+    parts = {"Averaged over the rounds": numbers[numbers["round"].isna()], "After the last round": last_round(numbers)}
+    texts = {when: paired_difference(part, "True", "False", "similarity", words.get) for when, part in parts.items()}
+    yield " ".join(f"{when}, {text}" for when, text in texts.items() if text)
     curves = study.curves("fig3").query("metric == 'mean_over_rounds'")
     equal = curves["setting"].str.endswith("False").map({True: EQUAL, False: "weights $s_{ij}$"})
     look = {"named": str, "look": lambda name: {"color": "black" if name == EQUAL else RED}, "ylim": (0, None)}

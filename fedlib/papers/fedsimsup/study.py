@@ -4,7 +4,7 @@ from functools import partial
 
 from fedlib.papers.fedsimsup import accuracy, controls, networks, similarities, sizes
 from fedlib.report.sentences import best_of_all, gaps_to_best, points_ahead
-from fedlib.studies.item import Answer, items_in
+from fedlib.studies.item import Answer, items_in, means
 
 ITEMS, PROFILES = items_in(similarities, networks, accuracy, controls), sizes.PROFILES
 
@@ -13,12 +13,17 @@ def answer(study):
     """The smallest and the largest gap to the best rival in Table 1, and the gain from similarity weights (Fig. 3)."""
     gaps = gaps_to_best(study.numbers("table1"), ["fedsimsup"], ("data", "setting"), partial(accuracy.place, study))
     similar, equal = study.means("fig3", "similarity", "True", "False", metric="mean_over_rounds")
+    end, end_equal = means(accuracy.last_round(study.numbers("fig3")), "similarity", "True", "False")
     if len(gaps) < 2:
         return None
-    gain, ends = similar - equal, [end(gaps, key=lambda place: gaps[place].points) for end in (min, max)]
-    says = f"{best_of_all('FedSimSup', gaps)} Averaged over the rounds, its accuracy with similarity weights is "
-    says += f"{points_ahead(gain, 'that with equal weights')}."
-    numbers = [(f"{gaps[at].points:+.1f}", f"points relative to {gaps[at].rival} on {at}") for at in ends]
+    gain, places = similar - equal, sorted(gaps, key=lambda place: gaps[place].points)
+    says = f"{best_of_all('FedSimSup', gaps)} Averaged over the rounds, similarity weights are "
+    says += (
+        f"{points_ahead(gain, 'equal weights')}; after the last round they are {points_ahead(end - end_equal, 'them')}."
+    )
+    numbers = [
+        (f"{gaps[at].points:+.1f}", f"points relative to {gaps[at].rival} on {at}") for at in (places[0], places[-1])
+    ]
     return Answer(
         says, [*numbers, (f"{gain:+.1f}", "points relative to equal weights, averaged over the rounds")], "fig3"
     )

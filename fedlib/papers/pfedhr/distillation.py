@@ -33,7 +33,7 @@ TEACHERS = {  # name and colour
     "ends in a client's head": ("client's head", PINK),
     "kept until the next one": ("kept longer", BROWN),
     KNOWS_NOTHING: ("untrained teacher", BLACK),
-    ALL_KNOWING: ("all-knowing teacher", GREEN),
+    ALL_KNOWING: ("ideal teacher", GREEN),
 }
 
 
@@ -144,15 +144,15 @@ def _(study):
     gains = "; ".join(filter(None, (gain(study, who, NOBODY)[:-1] for who in (PRINTED, ALL_KNOWING))))
     yield (
         f"In round {at} the teachers of pFedHR (red) have an accuracy of {teacher:.0f} % on their clients' training "
-        f"images (chance: {accuracy.CHANCE[rows['split'].iloc[0]]:.0f} %), and these clients one of {client:.0f} % on "
-        f"their test images. {gains and f'At the end, {gains}.'}"
+        f"images (chance: {accuracy.CHANCE[rows['split'].iloc[0]]:.0f} %); that of these clients on their test images "
+        f"is {client:.0f} %. {gains and f'At the end, {gains}.'}"
     ).strip()
     figure, (above, below) = plt.subplots(2, 1, figsize=(WIDE, 4.4), sharex=True)
     above.set(ylabel="accuracy [%]", ylim=(0, 100), title="teachers and clients of pFedHR")
     below.set(xlabel="round", ylabel="gain over\nLocal-Only [points]", title="gain of the clients, by teacher")
     below.axhline(0, color=GREY)
     knows = {"all clients": (PRINTED, "accuracy", BLACK), "teachers": (PRINTED, "knows", RED)}
-    knows |= {"all-knowing teacher": (ALL_KNOWING, "knows", GREEN)}
+    knows |= {"ideal teacher": (ALL_KNOWING, "knows", GREEN)}
     gains = {TEACHERS[who][0]: (who, "gain", TEACHERS[who][1]) for who in (PRINTED, "better stitched", ALL_KNOWING)}
     for ax, lines, chance in ((above, knows, accuracy.CHANCE[rows["split"].iloc[0]]), (below, gains, np.nan)):
         ends = {}
@@ -166,7 +166,7 @@ def _(study):
 
 
 @item(
-    "Control: accuracy [%] of other teachers (of those of pFedHR, on their clients' training images) and of clients.",
+    "Control: accuracy [%] of clients and of their teachers, by choice of the teacher (pFedHR's: on training images).",
     rows="teacher",
     explains=("table2", "table3", "table4"),
 )
@@ -234,10 +234,10 @@ def leads(study) -> pd.DataFrame:
 
 
 @drawing(
-    "Gain of a client against the lead of its teacher (of pFedHR's, on training images); a dot per client and round."
+    "Gain of clients over Local-Only against the lead of their teachers over them (of pFedHR's, on training images)."
 )
 def pupils(study):  # the runs of the control
-    """Gain of a client over Local-Only a round later, against the lead of its teacher; colours are teachers."""
+    """Gain of a client a round later against the lead of its teacher; dots are clients and rounds, colours teachers."""
     rows = enough(leads(study))
     figure, ax = plt.subplots(figsize=(WIDE, 3.0))
     ax.set(xlabel="lead: teacher minus client [points]")

@@ -29,9 +29,7 @@ def answer(study):
     says = (
         f"In {pairs.rpartition(' points in ')[2][:-1]}, {'yes' if gain > 0 else 'no'}: on {data_label(data)}, pFedHR "
     )
-    says += (
-        f"is {points_ahead(gain, 'Local-Only')}. In round {at} its teachers have a mean accuracy of {teacher:.0f} % "
-    )
-    says += f"on their clients' training images, and these clients one of {client:.0f} % on their test images."
+    says += f"is {points_ahead(gain, 'Local-Only')}. In round {at} the mean accuracy of its teachers on their clients' "
+    says += f"training images is {teacher:.0f} %, and that of these clients on their test images {client:.0f} %."
     numbers = [(f"{gain:+.1f}", "points relative to Local-Only"), (f"{teacher:.0f} %", "accuracy of the teachers")]
     return Answer(says, [*numbers, (f"{client:.0f} %", "accuracy of their clients in that round")], "teachers")

@@ -97,7 +97,7 @@ def changes(frame: pd.DataFrame, rival: str) -> str:
 
 
 @item(
-    "Ablation on the five pairs: accuracy [%] of the methods of Table I and of variants of pFedMB.",
+    "Control on the five pairs: accuracy [%] of the methods of Table I and of variants of pFedMB.",
     rows="metric",
     explains=("table1",),
 )
@@ -119,7 +119,7 @@ pairs_parts.says(lambda study: changes(compared(study, "pairs_parts"), "FedAvg")
 
 
 @item(
-    "Ablation: accuracy [%] of variants of pFedMB, and clients per branch; figure: two classes per client.",
+    "Control: accuracy [%] of variants of pFedMB, and clients per branch; figure: two classes per client.",
     rows="metric",
     explains=("table2",),
 )

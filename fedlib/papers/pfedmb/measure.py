@@ -51,7 +51,7 @@ def rand_indices(alpha: np.ndarray) -> list[float]:
 
 
 def choices(result: fl.RunResult) -> Kept:
-    """`scores`, and for Fig. 3 alpha after up to forty rounds, and by round branches used, L1 distances, Rand index."""
+    """`scores`, for Fig. 3 alpha after up to 40 rounds; by round branches used, L1 distances, adjusted Rand index."""
     if result.diverged:
         return scores(result)
     alpha = result.trace[SHARED].double().numpy()  # [rounds, clients, B]
@@ -71,7 +71,7 @@ def choices(result: fl.RunResult) -> Kept:
 
 
 def choices_by_layer(result: fl.RunResult) -> Kept:
-    """`scores`, and with one alpha for each layer: alpha at the end, and the Rand index by round."""
+    """`scores`, and with one alpha for each layer: alpha at the end, and the adjusted Rand index by round."""
     if result.diverged:
         return scores(result)
     alpha = {name: t.double().numpy() for name, t in result.trace.items()}  # [rounds, clients, B] of each layer

@@ -136,7 +136,8 @@ def _(study):
     faster = "earlier with weighting" if gap > 0.01 else "earlier without weighting" if gap < -0.01 else "equally fast"
     yield (
         f"In the last round the five pairs prefer {used:.3g} branches with weighted averaging (left) and "
-        f"{used_without:.3g} without (right); the Rand index of branches and pairs is {end:.2f} and {end_without:.2f}. "
+        f"{used_without:.3g} without (right); the adjusted Rand index (ARI) of branches and pairs is {end:.2f} and "
+        f"{end_without:.2f}. "
         f"Its mean over all rounds is {mean:.2f} and {mean_without:.2f}: the pairs are found {faster}."
     )
     rounds = alpha_rounds(study)
@@ -153,13 +154,13 @@ def alpha_at(study, rounds: Sequence[int]) -> Figure:
     """Heat maps of alpha after some rounds, with weighting and without."""
     first, maps = {words: traced(study, method)[0] for method, words in WEIGHTING.items()}, {}
     for t, (words, kept) in product(rounds, first.items()):
-        title = f"round {t}, {words}\nRand index {kept['rand_indices'][t - 1]:.2f}"
+        title = f"round {t}, {words}\nARI {kept['rand_indices'][t - 1]:.2f}"
         maps[title] = kept["alpha"][kept["alpha_rounds"].index(t)]
     return alpha_maps(maps, across=len(first))
 
 
 def rand_by_round(study) -> pd.DataFrame:
-    """Rand index of the choices with the pairs: method, seed, round, value."""
+    """Adjusted Rand index of the choices with the pairs: method, seed, round, value."""
     runs = [(method, seed, kept) for method in WEIGHTING for seed, kept in enumerate(traced(study, method))]
     table = [(m, seed, t, value) for m, seed, kept in runs for t, value in enumerate(kept["rand_indices"], 1)]
     return pd.DataFrame(table, columns=["method", "seed", "round", "value"])
@@ -174,7 +175,7 @@ def fig3_rand(study):  # the runs of Fig. 3
 
 
 @item(
-    "A separate alpha for each layer: its values in the last round, and the Rand index of branches and pairs.",
+    "A separate alpha for each layer: its values in the last round, and the adjusted Rand index (ARI) with the pairs.",
     rows="layer",
 )
 def layers(sizes):
@@ -189,9 +190,9 @@ def layers(sizes):
 def _(study):
     rand = study.means("layers", "layer")
     low, top = (f"{LAYERS[layer]} ({rand[layer]:.2f})" for layer in (rand.idxmin(), rand.idxmax()))
-    text = "With a separate alpha, each layer forms its own clusters of clients: the Rand index with the pairs"
+    text = "With a separate alpha, each layer forms its own clusters: the adjusted Rand index (ARI) with the pairs"
     yield f"{text} is highest in {top} and lowest in {low}."
     first, *_ = traced(study, item="layers")
     rand, maps = first["rand_indices"], first["alpha"]
-    maps = {f"{words}\nRand index {rand[name][-1]:.2f}": maps[name] for name, words in LAYERS.items() if name in maps}
+    maps = {f"{words}\nARI {rand[name][-1]:.2f}": maps[name] for name, words in LAYERS.items() if name in maps}
     yield alpha_maps(maps, across=3)

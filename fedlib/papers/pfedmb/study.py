@@ -21,7 +21,7 @@ def answer(study):
         f"{'Yes' if rand > 0.95 else 'Not always'}: 5 pairs of clients with the same classes settle on {branches} "
         f"different branches, although no label is exchanged. {who_leads(table1, 'pfedmb', ['data'])}"
     )
-    numbers = [(branches, "branches for five pairs"), (f"{rand:.2f}", "Rand index of branches and pairs")]
+    numbers = [(branches, "branches for five pairs"), (f"{rand:.2f}", "adjusted Rand index of branches and pairs")]
     return Answer(
         says, [*numbers, (f"{round(gap.points, 1) + 0.0:+.1f}", f"points relative to {label(gap.rival)}")], "fig3"
     )

@@ -65,7 +65,7 @@ CLAIMS = [
     Claim("ps06", lambda n: [Case("tau of WDB below 1", 1 - fig2(n, "tau WDB") - 1e-6)]),
     Claim("ps07", lambda n: [Case(f"{d}: Dir(0.1) above 1.5 times Dir(0.5)", std(n, d, 0.1) - 1.5 * std(n, d, 0.5))
                              for d in DATA]
-          + [Case(f"{d}: Dir({a}) near print", 0.4 * own - abs(std(n, d, a) - own))
+          + [Case(f"{d}: Dir({a}) near the printed value", 0.4 * own - abs(std(n, d, a) - own))
              for (d, a), own in PRINTED.items()]),
     Claim("ps08", lambda n: over_best(n, COLUMNS), "most", 7),
     Claim("ps09", lambda n: [Case("mean gain", between(mean(case.effect for case in over_best(n, COLUMNS)), 1.5, 6))]),

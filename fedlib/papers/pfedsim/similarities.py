@@ -127,7 +127,8 @@ def _(study):
     [gap] = study.means("fig2", "setting", "gap")
     yield (
         f"The cosine is {'smaller' if gap > 0 else 'not always smaller'} in classes that only one of the two clients "
-        f"owns (red frames): in each pair, the mean over the other classes minus that over these is at least {gap:.2f}."
+        f"owns (red frames): in each pair, the mean over all other classes exceeds that over the framed ones by at "
+        f"least {gap:.2f}."
     )
     rows = study.rows_behind("fig2")
     mean = np.array([np.mean([row.kept[f"rows {pair}"][:10] for row in rows], axis=0) for pair in PAIRS])

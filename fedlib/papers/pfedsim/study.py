@@ -22,10 +22,11 @@ def answer(study):
         return None
     says = best_of_all("pFedSim", gaps)
     if with_text:
-        says += " The protocol is that of the authors' code; with that of the paper's text pFedSim is "
+        says += " The protocol is that of the authors' code; by the paper's text, pFedSim is "
         says += f"{gaps_in_words(with_text)}."
-    weights = points_ahead(gain, "that with uniform or shuffled weights")
-    says += f" With the latter, its accuracy with similarity weights is {weights}, {against_noise(gain, noise)}."
+    weights = points_ahead(gain, "uniform or shuffled ones")
+    where = "With the latter" if with_text else "By the paper's text"
+    says += f" {where}, similarity weights are {weights}, {against_noise(gain, noise)}."
     numbers = [(f"{gap.points:+.1f}", f"points relative to {gap.rival} on {place}") for place, gap in gaps.items()][:2]
     numbers += [(f"{gain:+.1f}", "points relative to uniform or shuffled weights")]
     return Answer(says, numbers, "table3")
