@@ -301,7 +301,7 @@ def test_that_pfedsim_is_fedavg_without_a_second_phase_is_a_difference_of_two_ru
 
 
 def test_every_item_draws_and_speaks_with_all_rows_and_with_some(smoke):
-    all_drawn_and_said(smoke, "weights")  # of which only one run is part of another item
+    all_drawn_and_said(smoke, "weights", "other_partitions")  # a few of whose runs are part of other items
     assert len(smoke.figure("fig3").axes) == len(ALPHAS)
     assert smoke.figure("table2").axes[-1].get_title("left").startswith("classifiers: tau ")
     frames = smoke.figure("fig2").axes[0].patches

@@ -14,6 +14,7 @@ from fedlib.report.panels import dumbbell_panels, line_panels, line_style, metho
 from fedlib.report.sentences import extremes, paired_difference
 from fedlib.report.style import BLACK, BLUE, GREY, RED, data_label, label
 from fedlib.studies.item import Cell, Item, enough, item, means
+from fedlib.studies.partition_control import partition_control
 
 CHANCE = 10.0  # [%]: ten classes
 LIGHT = "#C8C8C8"
@@ -146,6 +147,9 @@ def table(name: str, data: str) -> Item:
 table1 = table("table1", "mnist")
 table2 = table("table2", "cifar10")
 table3 = table("table3", "digit5")
+
+LINES = {label(method): (method, SHIFT["mnist"]) for method in ("fedcs-fc3", "fedcs-fc2", "fedavg+bn", "fedrep")}
+other_partitions = partition_control(table1, "mnist", LINES, "weighted_f1")
 
 
 def curves(name: str, data: str) -> Item:

@@ -11,9 +11,10 @@ import fedlib as fl
 from fedlib.papers.fedsimsup.sizes import PROFILES, SHAPES, columns, first, mixed_run, seeds, table_run, weighted_run
 from fedlib.report.panels import line_panels, method_panels
 from fedlib.report.sentences import extremes, paired_difference, trend, who_leads
-from fedlib.report.style import RED, data_label, setting_label
+from fedlib.report.style import RED, data_label, label, setting_label
 from fedlib.studies.item import Cell, item
 from fedlib.studies.layout import parts_of
+from fedlib.studies.partition_control import partition_control
 from fedlib.studies.rows import Row
 
 EARLY = 50  # the early round of claim fs10
@@ -78,6 +79,9 @@ def table1(sizes, **protocol):
 
 table1.draw(partial(method_figure, "table1"))
 table1.says(lambda study: who_leads(study.numbers("table1"), "fedsimsup", name=partial(place, study)))
+
+LINES = {label(method): (method, "clients=50;dir=0.1") for method in ("fedsimsup", "fedpac")}
+other_partitions = partition_control(table1, "cifar10", LINES)
 
 
 @item(

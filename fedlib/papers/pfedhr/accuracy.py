@@ -13,6 +13,7 @@ from fedlib.report.panels import in_words, line_panels, method_panels, shaded_pa
 from fedlib.report.sentences import extremes, nearer_to_print, nearest_kind, paired_difference, who_leads
 from fedlib.report.style import BLUE, RED, data_label, label
 from fedlib.studies.item import Cell, Item, Read, enough, item
+from fedlib.studies.partition_control import partition_control
 
 SPLIT = {"iid": "IID", "noniid": "Non-IID"}
 CHANCE = {"iid": 10.0, "noniid": 50.0}  # accuracy at chance [%] among the classes that a client is tested on
@@ -148,6 +149,9 @@ def table4(sizes, steps=1, narrow=False):
 
 table4.draw(lambda study: accuracy_panels(study.numbers("table4"), ["data", "models", "split"]))
 table4.says(lambda study: who_leads(study.numbers("table4"), "pfedhr", ["data", "models", "split"], panel))
+
+LINES = {label(method): (method, where("none", "noniid", (12, 4, "M1"))) for method in ("fedavg", "perfedavg")}
+other_partitions = partition_control(table4, "cifar10", LINES)
 
 
 @item(

@@ -14,6 +14,7 @@ from fedlib.report.panels import line_panels, method_panels
 from fedlib.report.sentences import trend, who_leads
 from fedlib.report.style import GREY, label, method_style
 from fedlib.studies.item import Cell, item
+from fedlib.studies.partition_control import partition_control
 from fedlib.studies.rows import Row
 
 COLUMN, AT = ("dataset", "setting"), ("dataset", "at")  # columns that name the panels
@@ -157,6 +158,10 @@ def branches(sizes):
     for at in columns(sizes):
         if (at.data, at.setting) != FIG5:
             yield from of_column(sizes, at)
+
+
+LINES = {"pFedMB, two branches": "clients=15;classes=2;branches=2", "FedAvg": "clients=15;classes=2;branches=1"}
+other_partitions = partition_control(branches, "cifar10", {name: ("pfedmb", where) for name, where in LINES.items()})
 
 
 @item("Section VI: accuracy [%] on the five pairs by the number of branches.", rows="branches", explains=("table1",))

@@ -18,6 +18,7 @@ from fedlib.report.sentences import against_noise, noise_of, points_ahead, who_l
 from fedlib.report.style import BLUE, GREY, ORANGE, RED, WIDE, label
 from fedlib.streams import generator
 from fedlib.studies.item import Cell, drawing, enough, item
+from fedlib.studies.partition_control import partition_control
 from fedlib.studies.tasks import Run
 
 
@@ -37,6 +38,11 @@ def table3(sizes, **protocol):
 
 table3.draw(lambda study: plot_points(study.points("table3"), chance=chance(study)))
 table3.says(lambda study: who_leads(study.numbers("table3"), "pfedsim"))
+
+LINES = {
+    name: (method, "dir=0.1") for name, method in (("pFedSim", "pfedsim"), ("FedRep", "fedrep"), ("FedAvg", "fedavg"))
+}
+other_partitions = partition_control(table3, "cifar10", LINES)
 
 
 @drawing("Accuracy [%] over the rounds; thin lines are seeds, thick lines their mean.")

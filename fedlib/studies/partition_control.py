@@ -1,0 +1,80 @@
+"""The control of the partition: numbers of a table with the images divided otherwise among the clients."""
+
+from collections.abc import Mapping
+
+import pandas as pd
+
+from fedlib.report.panels import in_words, method_panels
+from fedlib.report.sentences import in_pairs
+from fedlib.report.style import METRIC_LABELS, method_style
+from fedlib.studies.item import Cell, Item, enough, item
+from fedlib.studies.tasks import Run
+
+SEEDS = range(3)  # of the partitions
+
+
+def partition_control(
+    table: Item, dataset: str, lines: Mapping[str, tuple[str, str]], metric: str = "accuracy"
+) -> Item:
+    """Some numbers of a table with three partitions, drawn with the seeds 0 (as in the table), 1 and 2.
+
+    All seeds of a number in a table have the same partition, so their deviation does not contain its effect. Here the
+    seed of the run is 0 and the partition varies, the same for all methods.
+
+    Args:
+        table: the table.
+        dataset: the paper's data set.
+        lines: method and setting of the numbers by their names in the figure, beginning with the paper's method.
+        metric: their metric, in percent.
+    """
+    names, words = {key: name for name, key in lines.items()}, METRIC_LABELS.get(metric, metric)
+
+    @item(
+        f"Control: {words} [%] with three partitions of the images and one seed.",
+        name="other_partitions",
+        rows="partition",
+        alt=f"Small dots are the {words} with each partition, large dots their means, black bars printed values.",
+        explains=(table.name,),
+    )
+    def control(sizes):
+        for cell in table.cells(sizes):
+            if (cell.method, cell.setting) in names and (cell.dataset, cell.metric) == (dataset, metric):
+                yield from (_with_partition(cell, seed) for seed in SEEDS)
+
+    def named(numbers: pd.DataFrame) -> pd.DataFrame:
+        """The numbers of the control, or those in the table, with their names (line)."""
+        numbers = enough(numbers[numbers["dataset"] == dataset])
+        keys = zip(numbers["method"], numbers["setting"].str.replace(r";partition=\d+$", "", regex=True), strict=True)
+        return enough(numbers.assign(line=[names.get(key) for key in keys]).dropna(subset="line"))
+
+    @control.shows
+    def _(study):
+        numbers = named(study.numbers(control.name))
+        usual = named(study.numbers(table.name, metric=metric))
+        values = numbers.pivot_table(index="partition", columns="line", values="value", sort=False).dropna(axis=1)
+        enough(values[1:])
+        over, of_seeds = values.std(), usual.groupby("line")["value"].std()
+        told = [
+            f"{line} {std:.1f}{f' ({of_seeds[line]:.1f})' if of_seeds[line] >= 0 else ''}" for line, std in over.items()
+        ]
+        first, *others = (line for line in lines if line in values)
+        gaps = [f"{first} minus {line} is {in_pairs((values[first] - values[line]).to_numpy())}." for line in others]
+        yield (
+            f"Standard deviation of {words} over {len(values)} partitions (in brackets: over seeds): "
+            f"{', '.join(told)} points. {' '.join(gaps)}"
+        ).strip()
+        drawn = numbers.assign(
+            method=numbers["line"], paper=numbers["line"].map(usual.groupby("line")["paper"].first())
+        )
+        look = {"look": lambda line: {"color": method_style(lines[line][0])["color"]}, "named": str}
+        yield method_panels(drawn, ["data"], in_words, **look, xlabel=f"{words} [%]")
+
+    return control
+
+
+def _with_partition(cell: Cell, seed: int) -> Cell:
+    """The number with the partition of a seed."""
+    tasks = cell.tasks
+    if seed:
+        tasks = tuple(t._replace(federate={**t.federate, "seed": seed}) if isinstance(t, Run) else t for t in tasks)
+    return cell._replace(setting=f"{cell.setting};partition={seed}", tasks=tasks, seeds=1)
