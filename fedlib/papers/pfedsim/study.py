@@ -20,13 +20,12 @@ def answer(study):
     gain, noise = accuracy.gain_of_weights(study)
     if len(gaps) < 2:
         return None
-    says = best_of_all("pFedSim", gaps)
-    if with_text:
-        says += " The protocol is that of the authors' code; by the paper's text, pFedSim is "
-        says += f"{gaps_in_words(with_text)}."
-    weights = points_ahead(gain, "uniform or shuffled ones")
-    where = "With the latter" if with_text else "By the paper's text"
-    says += f" {where}, similarity weights are {weights}, {against_noise(gain, noise)}."
+    by_text = [f"pFedSim is {gaps_in_words(with_text)}"] if with_text else []
+    by_text += [
+        f"similarity weights are {points_ahead(gain, 'uniform or shuffled ones')}, {against_noise(gain, noise)}"
+    ]
+    says = f"{best_of_all('pFedSim', gaps)} The protocol is that of the authors' code; by the paper's text, "
+    says += f"{'; and '.join(by_text)}."
     numbers = [(f"{gap.points:+.1f}", f"points relative to {gap.rival} on {place}") for place, gap in gaps.items()][:2]
     numbers += [(f"{gain:+.1f}", "points relative to uniform or shuffled weights")]
     return Answer(says, numbers, "table3")
