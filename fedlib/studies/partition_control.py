@@ -49,7 +49,7 @@ def partition_control(
 
     @control.shows
     def _(study):
-        numbers = named(study.numbers(control.name))
+        numbers = named(study.numbers(control.name)).query("seed == 0")
         usual = named(study.numbers(table.name, metric=metric))
         values = numbers.pivot_table(index="partition", columns="line", values="value", sort=False).dropna(axis=1)
         enough(values[1:])

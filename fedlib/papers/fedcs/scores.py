@@ -148,7 +148,7 @@ table1 = table("table1", "mnist")
 table2 = table("table2", "cifar10")
 table3 = table("table3", "digit5")
 
-LINES = {label(method): (method, SHIFT["mnist"]) for method in ("fedcs-fc3", "fedcs-fc2", "fedavg+bn", "fedrep")}
+LINES = {label(method): (method, SHIFT["mnist"]) for method in ("fedcs-fc3", "fedcs-fc2", "fedavg+bn")}
 other_partitions = partition_control(table1, "mnist", LINES, "weighted_f1")
 
 
