@@ -114,10 +114,11 @@ def counts(seed: int, profile: str, name: str) -> Kept:
     }
 
 
-def partition(title: str, alt: str, name: str, datasets: Sequence[str], draw: Callable[..., None]) -> Item:
-    """Fig. 3, 4 or 5: the partitions of some data sets; `draw(study, ax, counts)` draws one."""
+def partition(title: str, datasets: Sequence[str], draw: Callable[..., None]) -> Item:
+    """Fig. 3, 4 or 5: the partitions of some data sets; `draw(study, ax, counts)` draws one, as its docstring says."""
+    name = draw.__name__
 
-    @item(title, name=name, digits=0, alt=alt)
+    @item(title, name=name, digits=0, alt=draw.__doc__)
     def sizes_of_clients(sizes):
         for data, metric in product(datasets, ("clients", "unseen", "samples", "smallest", "largest")):
             arguments = (profile_of(sizes, PROFILES), data)
@@ -147,15 +148,17 @@ def partition(title: str, alt: str, name: str, datasets: Sequence[str], draw: Ca
     return sizes_of_clients
 
 
-def draw_groups(study, ax, one: Kept) -> None:
-    """Images of every client by group, as circles."""
+@partial(partition, "Fig. 3: number of images of every client by group, with label shift.", ("mnist", "cifar10"))
+def fig3(study, ax, one: Kept) -> None:
+    """Clients and their ten groups, with circles by number of images; the last clients are unseen."""
     group = np.arange(one["clients"]) // (one["clients"] // GROUPS)
     images = np.sum(one["of class"], axis=1)[:, None] * (np.arange(GROUPS) == group[:, None])
     plot_partition(images, ax, [*map(str, range(GROUPS))]).set_ylabel("group")
 
 
-def draw_classes(study, ax, one: Kept) -> None:
-    """Shares of the classes of every client, as bars."""
+@partial(partition, "Fig. 4: share of every class at every client, with label shift.", ("mnist", "cifar10"))
+def fig4(study, ax, one: Kept) -> None:
+    """Stacked bars of class shares, one bar per client; the last clients are unseen."""
     share = np.array(one["of class"]) / np.sum(one["of class"], axis=1, keepdims=True)
     for c, color in enumerate(PALETTE):
         ax.bar(range(len(share)), share[:, c], 0.9, share[:, :c].sum(1), color=color, label=str(c))
@@ -164,23 +167,7 @@ def draw_classes(study, ax, one: Kept) -> None:
     ax.grid(False)
 
 
-def draw_domains(study, ax, one: Kept) -> None:
-    """Images of every client by domain, as circles."""
+@partial(partition, "Fig. 5: number of images of every client by domain, with feature shift.", ("digit5",))
+def fig5(study, ax, one: Kept) -> None:
+    """Clients and domains, with circles by number of images; the last clients are unseen, and some mix all domains."""
     plot_partition(np.array(one["of domain"]), ax, domain_names(study)).set_ylabel("domain")
-
-
-fig3 = partition(
-    "Fig. 3: number of images of every client by group, with label shift.",
-    "Clients and their ten groups, with circles by number of images; the last clients are unseen.",
-    *("fig3", ("mnist", "cifar10"), draw_groups),
-)
-fig4 = partition(
-    "Fig. 4: share of every class at every client, with label shift.",
-    "Stacked bars of class shares, one bar per client; the last clients are unseen.",
-    *("fig4", ("mnist", "cifar10"), draw_classes),
-)
-fig5 = partition(
-    "Fig. 5: number of images of every client by domain, with feature shift.",
-    "Clients and domains, with circles by number of images; the last clients are unseen, and some mix all domains.",
-    *("fig5", ("digit5",), draw_domains),
-)
