@@ -11,7 +11,7 @@ from refusals import refused
 import fedlib as fl
 import fedlib.report as report
 from fedlib.algorithm import ALGORITHMS, LOOKS
-from fedlib.papers.pfedhr.reassembly_plots import plot_block_map, plot_chain
+from fedlib.papers.pfedhr.reassembly import plot_block_map, plot_chain
 from fedlib.report.charts import plot_points
 from fedlib.report.marks import apart, dots, if_near, mark_chance, name_ends, panels, seeds_and_mean
 from fedlib.report.style import PALETTE
