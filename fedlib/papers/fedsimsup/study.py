@@ -18,12 +18,9 @@ def answer(study):
         return None
     gain, places = similar - equal, sorted(gaps, key=lambda place: gaps[place].points)
     says = f"{best_of_all('FedSimSup', gaps)} Averaged over the rounds, similarity weights are "
-    says += (
-        f"{points_ahead(gain, 'equal weights')}; after the last round they are {points_ahead(end - end_equal, 'them')}."
-    )
-    numbers = [
-        (f"{gaps[at].points:+.1f}", f"points relative to {gaps[at].rival} on {at}") for at in (places[0], places[-1])
-    ]
-    return Answer(
-        says, [*numbers, (f"{gain:+.1f}", "points relative to equal weights, averaged over the rounds")], "fig3"
-    )
+    says += f"{points_ahead(gain, 'equal weights')}; after the last round they are "
+    says += f"{points_ahead(end - end_equal, 'them')}."
+    ends = (places[0], places[-1])
+    numbers = [(f"{gaps[at].points:+.1f}", f"points relative to {gaps[at].rival} on {at}") for at in ends]
+    numbers.append((f"{gain:+.1f}", "points relative to equal weights, averaged over the rounds"))
+    return Answer(says, numbers, "fig3")

@@ -24,12 +24,12 @@ def answer(study):
     rows, final = distillation.by_client(study), distillation.first(study).groupby("teacher")["value"].mean()
     at, teacher, client = distillation.taught_last(rows)
     ours, alone = enough(final, PRINTED, NOBODY)
-    gain = ours - alone
-    data, pairs = distillation.first(study)["data"].iloc[0], distillation.gain(study, PRINTED, NOBODY)
+    gain, pairs = ours - alone, distillation.gain(study, PRINTED, NOBODY).rpartition(" points in ")[2][:-1]
+    data = data_label(distillation.first(study)["data"].iloc[0])
     says = (
-        f"In {pairs.rpartition(' points in ')[2][:-1]}, {'yes' if gain > 0 else 'no'}: on {data_label(data)}, pFedHR "
+        f"In {pairs}, {'yes' if gain > 0 else 'no'}: on {data}, pFedHR is {points_ahead(gain, 'Local-Only')}. In round "
+        f"{at} the mean accuracy of its teachers on their clients' training images is {teacher:.0f} %, and that of "
+        f"these clients on their test images {client:.0f} %."
     )
-    says += f"is {points_ahead(gain, 'Local-Only')}. In round {at} the mean accuracy of its teachers on their clients' "
-    says += f"training images is {teacher:.0f} %, and that of these clients on their test images {client:.0f} %."
     numbers = [(f"{gain:+.1f}", "points relative to Local-Only"), (f"{teacher:.0f} %", "accuracy of the teachers")]
     return Answer(says, [*numbers, (f"{client:.0f} %", "accuracy of their clients in that round")], "teachers")
