@@ -50,7 +50,8 @@ class Number(NamedTuple):
 
     def __add__(self, other: Number | float) -> Number:  # type: ignore[override]  # a number, not a tuple
         other = _number(other)
-        return _joined(self, other, self.low + other.low, self.high + other.high)
+        noise = max(self.noise, other.noise)  # of the noisier one, also for a difference (the rule of the ledger)
+        return _joined([self, other], self.low + other.low, self.high + other.high, noise)
 
     __radd__ = __add__
 
@@ -73,7 +74,7 @@ class Number(NamedTuple):
             return UNMEASURED
         ratio = self.value / other.value
         noise = abs(ratio) * max(self.noise / abs(self.value or 1), other.noise / abs(other.value))
-        return _joined(self, other, ratio, ratio)._replace(noise=noise)
+        return _joined([self, other], ratio, ratio, noise)
 
     def __abs__(self) -> Number:
         if self.missing:
@@ -122,7 +123,7 @@ def mean(numbers: Iterable[Number]) -> Number:
     numbers = list(numbers)
     low, high = (sum(bounds) / len(numbers) for bounds in zip(*(n[:2] for n in numbers), strict=True))
     noise = math.sqrt(sum(number.noise**2 for number in numbers)) / len(numbers)
-    return Number(low, high, noise, _stand_in(numbers), *_sure(numbers))
+    return _joined(numbers, low, high, noise)
 
 
 def strictly(number: Number) -> Number:
@@ -148,14 +149,10 @@ def _number(value: Number | float) -> Number:
     return value if isinstance(value, Number) else point(float(value))
 
 
-def _joined(a: Number, b: Number, low: float, high: float) -> Number:
-    """A number made of two; the noise of a difference is that of the noisier one (the rule of the ledger)."""
-    return Number(low, high, max(a.noise, b.noise), _stand_in([a, b]), *_sure([a, b]))
-
-
-def _sure(numbers: Sequence[Number]) -> tuple[bool, bool]:
-    """Whether the noise of every lower bound is known, and of every upper one."""
-    return all(number.low_sure for number in numbers), all(number.high_sure for number in numbers)
+def _joined(numbers: Sequence[Number], low: float, high: float, noise: float) -> Number:
+    """A number made of others; the noise of a bound is known if it is known for all of theirs."""
+    sure = all(number.low_sure for number in numbers), all(number.high_sure for number in numbers)
+    return Number(low, high, noise, _stand_in(numbers), *sure)
 
 
 def _stand_in(numbers: Sequence[Number]) -> str:
