@@ -31,11 +31,6 @@ class Gap(NamedTuple):
         """Whether the lead is not larger than its noise."""
         return bool(abs(self.points) <= self.noise)
 
-    @property
-    def certainty(self) -> str:
-        """`against_noise` of the lead."""
-        return against_noise(self.points, self.noise)
-
 
 def who_leads(
     numbers: pd.DataFrame, method: str, by: Sequence[str] = ("data", "setting"), name: Callable[..., str] = in_words
@@ -51,11 +46,11 @@ def who_leads(
     if len(gaps) > 3:
         leads = f"{label(method)} leads in {sum(gap.points > 0 for gap in gaps.values())} of {len(gaps)} columns"
         return f"{leads}; its gap to the best other method lies {between(gaps)}."
-    if len(gaps) < 2:
-        told = (f"{gap}, the best other method ({place}), {gap.certainty}." for place, gap in gaps.items())
-        return "".join(f"{label(method)} is {text}" for text in told)
-    told = ", and ".join(f"{gap} ({place}), {gap.certainty}" for place, gap in gaps.items())
-    return f"Compared with the best other method, {label(method)} is {told}."
+    start, rival = f"{label(method)} is", ", the best other method"
+    if len(gaps) > 1:
+        start, rival = f"Compared with the best other method, {start}", ""
+    told = (f"{gap}{rival} ({at}), {against_noise(gap.points, gap.noise)}" for at, gap in gaps.items())
+    return f"{start} {', and '.join(told)}." if gaps else ""
 
 
 def over_shared_seeds(numbers: pd.DataFrame, by: str, names: Sequence[str]) -> pd.DataFrame:
