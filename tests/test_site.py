@@ -19,8 +19,7 @@ import fedlib as fl
 from fedlib.report import PAPERS
 from fedlib.report.paper import PROTOCOLS, QUESTIONS, TITLES, format_pm
 from fedlib.report.style import WIDE, data_label
-from fedlib.studies.differences import first_protocol
-from fedlib.studies.layout import item_title, printed_item
+from fedlib.studies.layout import first_protocol, item_title, printed_item
 from fedlib.studies.pages import FOLDER
 from fedlib.studies.verdict import VERDICTS
 

@@ -12,8 +12,8 @@ import fedlib as fl
 from fedlib.report.paper import FOLDER, KEY, PAPERS, PROFILES, reported
 from fedlib.report.sentences import gap_to_best
 from fedlib.studies.claim import Numbers
-from fedlib.studies.differences import first_protocol
 from fedlib.studies.item import Item, Unmeasured, enough, means
+from fedlib.studies.layout import first_protocol
 from fedlib.studies.pages import summary
 from fedlib.studies.study import study
 from fedlib.studies.tasks import Run

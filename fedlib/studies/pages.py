@@ -19,9 +19,8 @@ from fedlib.report.output import markdown, with_deviations, write_table
 from fedlib.report.paper import KEY, PAPERS, PROFILES, PROTOCOLS, TITLES, reported
 from fedlib.report.style import PALETTE, WIDE, use_style
 from fedlib.studies import rows as row_files
-from fedlib.studies.differences import IN_PERCENT, POINTS, first_protocol, percentages
 from fedlib.studies.item import Item
-from fedlib.studies.layout import item_title
+from fedlib.studies.layout import IN_PERCENT, POINTS, first_protocol, item_title, percentages
 from fedlib.studies.study import Study, study
 from fedlib.studies.verdict import VERDICTS
 

@@ -24,7 +24,6 @@ from fedlib.studies import layout
 from fedlib.studies import rows as row_files
 from fedlib.studies.claim import Claim, Numbers
 from fedlib.studies.cost import hours
-from fedlib.studies.differences import POINTS, differences, named
 from fedlib.studies.item import Answer, Cell, Item, Key, Unmeasured, cells_of, means, replaced, tasks_of
 from fedlib.studies.rows import Row
 from fedlib.studies.tasks import Probe, Run, Task, here
@@ -313,14 +312,20 @@ class Study:
             keys[layout.printed_item(cell.item)[0], cell.key[1:], runs].append(cell.key)
         return {key for same in keys.values() if len(same) > 1 for key in same}
 
-    def differences(self, points: float = POINTS) -> pd.DataFrame:
-        """Differences from the printed results of more than `points` points; see `fedlib.studies.differences`.
+    def differences(self, points: float = layout.POINTS) -> pd.DataFrame:
+        """Compare the measured percentages, except those on substitute data, with the printed ones.
+
+        Returns:
+            One row per table, and one for the numbers of a further protocol whose runs differ: item, measured (number
+            of percentages), apart (number of those that differ by more than `points`), the largest difference (name,
+            method, dataset, setting, metric, value, paper, difference), and lines of text (says): the difference, the
+            sentence of each control, the controls that have not been run, the runs that diverged.
 
         Example:
             >>> fl.study("fedcs").differences()["item"].tolist()
             ['table1', 'table1_text', 'table2', 'table2_text']
         """
-        return differences(self, points)
+        return layout.differences(self, points)
 
     # -- items
 
@@ -374,7 +379,7 @@ class Study:
         """The diverged runs of an item, which have no number, with their round."""
         cells = {task.name: cell for cell in reversed(self.cells) if cell.item == item for task in cell.tasks}
         runs = [
-            f"{named(self.cells, *cells[row.task].key[:4])}, seed {row.seed} (round {row.diverged})"
+            f"{layout.named(self.cells, *cells[row.task].key[:4])}, seed {row.seed} (round {row.diverged})"
             for row in self.rows_behind(item)
             if row.diverged is not None
         ]

@@ -15,8 +15,7 @@ from fedlib.report.output import markdown
 from fedlib.report.paper import KEY, PAPERS, PROTOCOLS, QUANTITIES, QUESTIONS, TITLES, format_pm, readings
 from fedlib.report.provenance import git
 from fedlib.report.style import PALETTE, base_method, data_label, label
-from fedlib.studies.differences import first_protocol, percentages
-from fedlib.studies.layout import item_title, printed_item
+from fedlib.studies.layout import first_protocol, item_title, percentages, printed_item
 from fedlib.studies.pages import ALT, differences_page, how_near, in_markdown
 from fedlib.studies.rows import Row, path_of
 from fedlib.studies.verdict import VERDICTS
