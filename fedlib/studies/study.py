@@ -285,10 +285,6 @@ class Study:
             One row per number, and one more for each further protocol with which it has been measured in other runs;
             additional columns: item, protocol ("code", "inferred" or "text", also of runs that it shares with another).
         """
-        return self._scoreboard.copy()
-
-    @cached_property
-    def _scoreboard(self) -> pd.DataFrame:
         tables = []
         for first in map(self.item, dict.fromkeys(self.printed["item"])):
             for one in (first, *first.others):
