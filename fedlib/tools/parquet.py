@@ -12,7 +12,6 @@ import yaml
 
 from fedlib.files import write_file, write_text
 from fedlib.report.paper import PAPERS, TITLES
-from fedlib.studies.rows import Row
 from fedlib.studies.study import Study, study
 
 ROOT = Path(__file__).parent.parent.parent
@@ -85,17 +84,13 @@ def lines_of(one: Study) -> Iterator[dict[str, Any]]:
         line |= {name: config.get(name) for name in OF_CONFIG} | {"torch": facts["packages"]["torch"]}
         line |= {name: json.dumps(value, sort_keys=True) for name, value in facts.items() if name in ("config", "kept")}
         line["data"] = config.get("data") or (one.tasks[row.task].images.name if row.task in one.tasks else None)
-        line |= {"hyper": json.dumps(config["hyper"], sort_keys=True)} if config else {}
-        line |= (_evaluated(row) if config else {}) | {"diverged": row.diverged}
+        line["diverged"] = row.diverged
+        if config:
+            line |= {"hyper": json.dumps(config["hyper"], sort_keys=True), "accuracy": row.score()}
+            curve, clients = (frame[frame["when"] == row.when] for frame in (row.curve(), row.accuracy))
+            line |= {"curve_round": curve["round"].tolist(), "curve_accuracy": curve["accuracy"].tolist()}
+            line["client_accuracy"] = clients.loc[clients["round"] == clients["round"].max(), "accuracy"].tolist()
         yield {name: line.get(name, facts.get(name)) for name in COLUMNS}
-
-
-def _evaluated(row: Row) -> dict[str, Any]:
-    """Accuracies of a run by round, and those of its clients at the end."""
-    curve, clients = (frame[frame["when"] == row.when] for frame in (row.curve(), row.accuracy))
-    last = clients.loc[clients["round"] == clients["round"].max(), "accuracy"]
-    found = {"accuracy": row.score(), "client_accuracy": last.tolist()}
-    return found | {"curve_round": curve["round"].tolist(), "curve_accuracy": curve["accuracy"].tolist()}
 
 
 def croissant(content: bytes, about: dict[str, Any]) -> dict[str, Any]:
@@ -132,11 +127,10 @@ def main(folder: Path = FOLDER) -> int:
     write_file(folder / "rows.parquet", lambda file: frame.to_parquet(file, index=False))
     metadata = croissant((folder / "rows.parquet").read_bytes(), about)
     write_text(folder / "croissant.json", json.dumps(metadata, indent=1) + "\n")
-    columns = [
-        f"| {n} | {'list of ' * many}{kind[3:].lower()} | {words} |" for n, (kind, many, words) in COLUMNS.items()
-    ]
-    facts = {"rows": len(frame), "papers": ", ".join(TITLES[paper] for paper in PAPERS), "columns": "\n".join(columns)}
-    write_text(folder / "README.md", CARD.format(**facts, version=about["version"], license=about["license"]))
+    facts = {"rows": len(frame), "papers": ", ".join(TITLES.values()), "version": about["version"]}
+    types = {name: "list of " * several + kind[3:].lower() for name, (kind, several, _) in COLUMNS.items()}
+    columns = "\n".join(f"| {name} | {types[name]} | {words} |" for name, (_, _, words) in COLUMNS.items())
+    write_text(folder / "README.md", CARD.format(**facts, license=about["license"], columns=columns))
     print(f"{len(frame)} rows: {folder}")
     return 0
 
