@@ -16,10 +16,8 @@ from fedlib.studies.timing import threads
 PROBE_HOURS = 0.05  # estimate for a measurement
 OVERHEAD = 1.2  # factor for evaluation and server
 # Time of a round relative to FedAvg's with the same epochs, from rows or on `digits`; default: 1.
-PASSES = dict(
-    fccl=2.7, fedalt=1.4, fedamp=1.2, fedap=1.5, feddyn=1.2, fedkemf=3.3, fedmd=3.9, fedsimsup=1.6, pfedbayes=1.3
-)
-PASSES |= dict(pfedhr=6.0, pfedmb=1.7, pfedme=4.1)  # pFedHR: 9 with M1 alone, 4 with M1 to M4
+PASSES = dict(fccl=2.7, fedalt=1.4, fedamp=1.2, fedap=1.5, feddyn=1.2, fedkemf=3.3, fedmd=3.9, fedsimsup=1.6)
+PASSES |= dict(pfedbayes=1.3, pfedhr=6.0, pfedmb=1.7, pfedme=4.1)  # pFedHR: 9 with M1 alone, 4 with M1 to M4
 STEPS, BATCH = 4, 32
 ENOUGH = 0.2  # seconds of all timed steps
 SIZES = {  # images, shape, classes

@@ -32,9 +32,8 @@ from fedlib.studies.tasks import Kept, Probe, images, profile_of
 
 Link = tuple[int, int]  # (network in the pool, h): h counts blocks from 1
 WIDTH, HEIGHT = 0.8, 0.62  # of a block, in a cell of 1 x 1
-STITCH: dict[str, Any] = dict(
-    marker="D", markersize=4, markerfacecolor="white", markeredgecolor="black", linestyle="none", zorder=4
-)
+STITCH: dict[str, Any] = {"marker": "D", "markersize": 4, "markerfacecolor": "white", "markeredgecolor": "black"}
+STITCH |= {"linestyle": "none", "zorder": 4}
 LEAST_ROWS = 4  # keeps the shape of boxes if there are few candidates
 
 

@@ -105,9 +105,8 @@ def in_plain_pytorch(net: nn.Module) -> nn.Module:
     return net
 
 
-TRAINERS = {"bare loop": lambda: bare_loop, "loop": lambda: train_loop} | {
-    f"stacked, {form}": partial(Stacked, form) for form in FORMS
-}
+TRAINERS = {"bare loop": lambda: bare_loop, "loop": lambda: train_loop}
+TRAINERS |= {f"stacked, {form}": partial(Stacked, form) for form in FORMS}
 
 
 def train_once(variant: str, k: int, steps: int, device: str) -> None:
