@@ -2,6 +2,7 @@
 
 import inspect
 import re
+import tomllib
 from pathlib import Path
 
 import fedlib as fl
@@ -12,73 +13,7 @@ from fedlib.report.style import label
 from fedlib.tools.site.evidence import Evidence, counted
 from fedlib.tools.site.markup import ROOT, Pages, fill, place
 
-API = {  # page: title, purpose, and the names by module
-    "running": (
-        "Run and compare",
-        "One loop of rounds runs every method; a sweep executes many runs.",
-        {"fedlib": "run grid sweep slurm_share Sweep RunResult algorithms models"},
-    ),
-    "data": (
-        "Data and clients",
-        "Images, and their division among clients.",
-        {
-            "fedlib": "load datasets Dataset federate Federation Partition iid dirichlet dirichlet_groups shards "
-            "classes_per_client uneven_classes label_groups domains mixed_domains index_lists partition_file flower",
-            "fedlib.data": "data_root digit_masks read_npz write_npz",
-        },
-    ),
-    "evidence": (
-        "Studies and evidence",
-        "The runs behind a paper's tables, figures and claims, the measured numbers, and the rule that judges claims.",
-        {
-            "fedlib": "study evidence compare Study",
-            "fedlib.studies.study": "Item Cell Claim Numbers",
-            "fedlib.studies.compare": "Comparison",
-            "fedlib.studies.verdict": "judge Case Verdict",
-            "fedlib.studies.number": "Number largest smallest mean",
-        },
-    ),
-    "report": (
-        "Tables, figures, playground",
-        "Tables, figures and widgets of the notebooks, from frames of results; `fl.report`.",
-        {"fedlib.report": " ".join(name for name in fl.report.__all__ if not name.isupper())},
-    ),
-    "additions": (
-        "Additions to any method",
-        "Compressed uploads, differential privacy, early stopping, fairness, and the model of a client as a file.",
-        {"fedlib": "compressed private epsilon run_early early_stopping fairness export"},
-    ),
-    "own_methods": (
-        "Write a method",
-        "The parts of a method: its value, the clients of a round, local training, and stacks.",
-        {
-            "fedlib": "algorithm Algorithm",
-            "fedlib.algorithm": "Global Personal Partial init_global one_for_all tuned",
-            "fedlib.training": "Cohort Batch train cross_entropy evaluate logits client_logits class_features "
-            "mean_loss",
-            "fedlib.stack": "Shared PerArchitecture repeat copies own_copies take put row select drop mix client_mean "
-            "uniform_mean sq_distance n_bytes",
-            "fedlib.checks": "at_least above at_most below",
-        },
-    ),
-    "models": (
-        "Models",
-        "Architectures by name, and their assignment to clients.",
-        {
-            "fedlib": "pretrained",
-            "fedlib.models": "build Model Architecture Ensemble deal features lenet4 lenet5 lenet5_bn lenet5_plain "
-            "mobilenetv2 mobilenetv2_pretrained resnet18 resnet18_gn",
-        },
-    ),
-    "similarity": (
-        "Similarity",
-        "Similarity of models, layers, classifiers and data.",
-        {
-            "fedlib.similarity": "classifier_similarity similarity_matrix row_cosines linear_cka cka_matrix "
-            "data_similarity update_cosine parameter_distance bn_distance ldb wdb agreement"
-        },
-    ),
-}
+API = tomllib.loads(Path(__file__).with_name("api.toml").read_text(encoding="utf-8"))  # by page
 
 
 def source_of(name: str) -> str:
@@ -130,6 +65,6 @@ def methods(evidence: Evidence) -> Pages:
 def api() -> Pages:
     """A page for each topic of the API, and their list."""
     made: Pages = {"api/index.md": fill("apis.md", pages=API)}
-    for page, (title, about, modules) in API.items():
-        made[f"api/{page}.md"] = fill("api.md", title=title, about=about, modules=modules)
+    for page, about in API.items():
+        made[f"api/{page}.md"] = fill("api.md", **about)
     return made
