@@ -1,6 +1,7 @@
 """Tables, figures, ledger and scoreboard of all papers, made from the rows of evidence."""
 
 import re
+import tomllib
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -25,44 +26,7 @@ from fedlib.studies.study import Study, study
 from fedlib.studies.verdict import VERDICTS
 
 FOLDER = Path(__file__).resolve().parent.parent.parent / "figures" / "reference" / "evidence"
-HEADS = {  # texts above the tables
-    "scoreboard": """# Scoreboard
-
-Every number that the five papers print, and our further numbers in the same tables. `protocol` is the source of the
-settings, `value` our mean over `n_seeds` seeds at the paper's size, ± the standard deviation; `paper` is the printed
-number, ± its standard deviation; `difference` is our number minus the printed one. `commit` is the version of the code,
-`changed` marks code that has changed since, and `stand_in` names the substitute data.
-[Evidence](../../../fedlib/tools/site/pages/trust.md#evidence) describes the limits of the numbers.
-""",
-    "ledger": """# Ledger
-
-Every claim of the five papers, judged by [one rule](../../../fedlib/tools/site/pages/trust.md#how-a-claim-is-judged).
-`check` states the comparisons that decide. `measured` counts those for and against the claim, and lists each effect
-minus the margin of the claim, ± the noise (a positive value supports the claim), or whether a statement is true.
-`seeds` is the number of seeds, `interval` the 95 % confidence interval of the mean of all comparisons measured with
-all of them, whatever their units (Student's t; no verdict depends on it), `stand_in` names the substitute data,
-`figure` the item that shows the numbers.
-""",
-    "summary": """# The score
-
-`printed` counts the numbers that a paper prints, `measured` those that we have measured at its own size. The next three
-columns count the percentages within three points of the printed ones, by the source of the protocol; a number with the
-same runs under two protocols counts under the paper's text. The others count the claims of the paper by
-[verdict](../../../fedlib/tools/site/pages/trust.md#how-a-claim-is-judged).
-""",
-    "differences": """# Differences from the printed results
-
-Each row is a table; a table with a second protocol has a second row, for the numbers that come from other runs.
-`measured` counts the percentages, `apart` those that differ by more than three points from the printed ones, and
-`farthest` names the largest difference. Below the table, for each paper, are the results of the controls that examine
-the cause, and the controls that have not been run yet.
-""",
-    "items": """# Tables and figures by size
-
-`printed` counts the numbers in the paper; `smoke`, `quick` and `paper` count those of an item in each profile, and
-`measured` those of `paper` that have been measured.
-""",
-}
+HEADS = tomllib.loads(Path(__file__).with_name("heads.toml").read_text(encoding="utf-8"))  # texts above the tables
 
 
 def differences_page(frame: pd.DataFrame, link: Callable[[str, str], str], picture: str) -> str:
