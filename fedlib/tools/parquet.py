@@ -3,6 +3,7 @@
 import hashlib
 import json
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,64 +15,11 @@ from fedlib.files import write_file, write_text
 from fedlib.report.paper import PAPERS, TITLES
 from fedlib.studies.study import Study, study
 
-ROOT = Path(__file__).parent.parent.parent
+HERE = Path(__file__).parent
+ROOT = HERE.parent.parent
 FOLDER = ROOT / "figures" / "dataset"
-COLUMNS = {  # name: (type in Croissant, whether it is a list, description)
-    "paper": ("sc:Text", False, "the paper with the tables or figures below"),
-    "items": ("sc:Text", True, "tables and figures that use the run"),
-    "task": ("sc:Text", False, "name of the run or measurement; one row per task and seed"),
-    "seed": ("sc:Integer", False, "seed of the run"),
-    "algorithm": ("sc:Text", False, "the method; missing for a measurement that trains nothing by itself"),
-    "hyper": ("sc:Text", False, "its hyper-parameters, as JSON"),
-    "data": ("sc:Text", False, "data set"),
-    "partition": ("sc:Text", False, "division of the images among the clients"),
-    "clients": ("sc:Integer", False, "number of clients"),
-    "model": ("sc:Text", False, "network"),
-    "rounds": ("sc:Integer", False, "communication rounds"),
-    "config": ("sc:Text", False, "all settings of the run, as JSON"),
-    "when": ("sc:Text", False, 'evaluation "before" or "after" fine-tuning; that of the numbers below'),
-    "accuracy": ("sc:Float", False, "accuracy [%] of the last evaluation, pooled over all test images"),
-    "n_test": ("sc:Integer", True, "test images of each client"),
-    "client_accuracy": ("sc:Float", True, "accuracy [%] of each client in the last evaluation"),
-    "curve_round": ("sc:Integer", True, "rounds of the evaluations"),
-    "curve_accuracy": ("sc:Float", True, "pooled accuracy [%] of these evaluations"),
-    "train_loss": ("sc:Float", True, "mean train loss of the clients, in at most about fifty rounds"),
-    "bytes_down": ("sc:Integer", False, "bytes from the server to the clients, in all rounds"),
-    "bytes_up": ("sc:Integer", False, "bytes from the clients to the server, in all rounds"),
-    "kept": ("sc:Text", False, "further values of the run, or those of the measurement, as JSON"),
-    "diverged": ("sc:Integer", False, "round in which the loss was no longer finite; missing if it did not diverge"),
-    "seconds": ("sc:Float", False, "duration on the machine that ran it; not comparable between rows"),
-    "device": ("sc:Text", False, "cpu or cuda"),
-    "machine": ("sc:Text", False, "operating system and processor, or GPU"),
-    "python": ("sc:Text", False, "version of Python"),
-    "torch": ("sc:Text", False, "version of PyTorch"),
-    "commit": ("sc:Text", False, "version of the code"),
-    "changed": ("sc:Boolean", False, "whether code that can change the numbers has changed since"),
-}
+COLUMNS = tomllib.loads((HERE / "columns.toml").read_text(encoding="utf-8"))
 OF_CONFIG = ("algorithm", "data", "partition", "clients", "model", "rounds", "device")
-CARD = """# Runs of five papers on personalised federated learning
-
-`rows.parquet` has one row for each finished run or measurement of fedlib's evidence: its settings, its accuracy by
-client and by round, and the code and machine behind it. It contains no images.
-
-```python
-import pandas as pd
-
-rows = pd.read_parquet("rows.parquet")
-rows.groupby(["paper", "data", "partition", "algorithm"])["accuracy"].agg(["mean", "std", "size"])
-```
-
-- **Rows**: {rows}, of {papers}. Most runs have one seed.
-- **Made by** `make dataset`, version {version}, from `figures/reference/runs`; `make evidence` adds rows.
-- **Limits**: where the paper's images were not available, `data` names a substitute, which neither confirms nor
-  refutes the paper. `changed` marks rows of older code. Durations were measured on shared machines.
-- **License**: {license}. Cite the paper that prints a number, and the library by `CITATION.cff`.
-- `croissant.json` describes the columns for machines (MLCommons Croissant 1.0).
-
-| column | type | description |
-|---|---|---|
-{columns}
-"""
 
 
 def lines_of(one: Study) -> Iterator[dict[str, Any]]:
@@ -130,7 +78,8 @@ def main(folder: Path = FOLDER) -> int:
     facts = {"rows": len(frame), "papers": ", ".join(TITLES.values()), "version": about["version"]}
     types = {name: "list of " * several + kind[3:].lower() for name, (kind, several, _) in COLUMNS.items()}
     columns = "\n".join(f"| {name} | {types[name]} | {words} |" for name, (_, _, words) in COLUMNS.items())
-    write_text(folder / "README.md", CARD.format(**facts, license=about["license"], columns=columns))
+    card = (HERE / "card.md").read_text(encoding="utf-8")
+    write_text(folder / "README.md", card.format(**facts, license=about["license"], columns=columns))
     print(f"{len(frame)} rows: {folder}")
     return 0
 
