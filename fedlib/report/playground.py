@@ -5,8 +5,10 @@ import io
 import os
 import threading
 import time
+import tomllib
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import parse_qs
 
@@ -87,36 +89,8 @@ class Preset(NamedTuple):
     section: str
 
 
-IN_PAIRS = Setting(partition="pairs", method="fedavg")
-PRESETS = (
-    Preset(
-        "skew",
-        "Label skew breaks FedAvg",
-        (Setting(method="fedavg"), Setting(method="fedavg", partition="iid")),
-        "Left: clients with few classes each. Right: the same images distributed evenly. The mean accuracy (red) rises "
-        "more slowly on the left, because the clients pull the common network in different directions.",
-        "00_first_steps",
-        "5. The limits of one common network",
-    ),
-    Preset(
-        "twins",
-        "pFedSim finds the twins",
-        (IN_PAIRS._replace(method="pfedsim", hyper="generalization=0"), IN_PAIRS),
-        "Every client has a twin with the same classes. Bright squares along the diagonal (left, bottom) show that the "
-        "classifiers of twins are the most similar ones. In FedAvg (right) all clients have one classifier.",
-        "01_pfedsim",
-        "4. The method",
-    ),
-    Preset(
-        "branches",
-        "pFedMB's branches",
-        (IN_PAIRS._replace(method="pfedmb", hyper="branches=4, share_alpha=True"), IN_PAIRS),
-        "Every client has a twin with the same classes. A bright cell (left, bottom) is a branch with a large weight "
-        "in the client's network: twins choose the same branch. FedAvg (right) has a single branch for all.",
-        "04_pfedmb",
-        "4. The method",
-    ),
-)
+_PRESETS = tomllib.loads(Path(__file__).with_name("presets.toml").read_text(encoding="utf-8"))["presets"]
+PRESETS = [Preset(**one | {"sides": tuple(Setting(**side) for side in one["sides"])}) for one in _PRESETS]
 
 
 class Moment(NamedTuple):
