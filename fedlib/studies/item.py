@@ -175,17 +175,7 @@ class Item:
 def item(title: str, *, name: str = "", **about: Any) -> Callable[[Callable[[Any], Iterable[Cell]]], Item]:
     """Decorate the function that yields the cells of a table or figure at one size; `about`: attributes of `Item`.
 
-    Its sentence and its figure follow below it (`Item.shows`), or one of them:
-
-        @item("Table 3: accuracy [%] of every method.", alt="Points by method.")
-        def table3(sizes):
-            for method in sizes.methods:
-                yield Cell(method, "cifar10", "dir=0.1", (run(sizes, method),))
-
-        @table3.shows
-        def _(study):
-            yield who_leads(study.numbers("table3"), "pfedsim")
-            yield plot_points(study.points("table3"))
+    `Item.shows`, `says` and `draw` decorate its sentence and its figure; `tests/invented` is an example.
     """
     return lambda cells: Item(name or cells.__name__, title, cells, **{"alt": cells.__doc__ or "", **about})
 
