@@ -28,7 +28,7 @@ for package in ("sphinx", "myst_nb", "furo"):
 from fedlib.tools.site import __main__ as entry  # noqa: E402
 from fedlib.tools.site import evidence as files  # noqa: E402
 from fedlib.tools.site import results  # noqa: E402
-from fedlib.tools.site.executed import online  # noqa: E402
+from fedlib.tools.site.executed import note  # noqa: E402
 from fedlib.tools.site.markup import escape  # noqa: E402
 
 pytestmark = pytest.mark.slow
@@ -402,7 +402,7 @@ def test_a_notebook_can_be_opened_online_where_the_repository_is_known(site, mon
             assert all(href.endswith(f"main/notebooks/{name}.ipynb") for href in hrefs[1:])
             assert hrefs[0].endswith(f"/main?urlpath=lab/tree/notebooks/{name}.ipynb")
     monkeypatch.delenv("GITHUB_REPOSITORY", raising=False)
-    assert online(ROOT / "notebooks" / "01_pfedsim.ipynb") == ""
+    assert "Binder" not in note(ROOT / "notebooks" / "01_pfedsim.ipynb", True, "quick")
 
 
 def test_every_term_of_the_glossary_is_there_once_and_leads_to_code(site):

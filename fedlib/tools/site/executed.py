@@ -11,20 +11,10 @@ import nbformat
 from nbformat.notebooknode import NotebookNode
 from nbformat.reader import NotJSONError
 
-from fedlib.tools.site.markup import EXTRA, ROOT, Pages, relink, up
+from fedlib.tools.site.markup import EXTRA, ROOT, Pages, fill, relink, up
 
 PICTURE = re.compile(r"data:image/(png|jpeg);base64,([A-Za-z0-9+/=\s]+)")
 OWN_PAGES = ("start", "glossary")  # notebooks with other pages
-
-IN_PROFILE = """This is the executed notebook in the `{profile}` profile, whose runs are small. The numbers measured at
-the paper's own size are on [the page of the paper](../papers/{paper}.html)."""
-LESSON = """This is the executed notebook. `make lab` opens it in JupyterLab, where its controls work and its
-code can be changed."""
-BY_FIGURES = """This page has no outputs yet: `make figures` executes this notebook, and the next `make site` shows its
-outputs."""
-BY_SITE = "This page has no outputs yet: `make site` executes this notebook."
-BINDER = "[Open it in Binder](https://mybinder.org/v2/gh/{repository}/main?urlpath=lab/tree/notebooks/{name})"
-COLAB = " or [in Colab](https://colab.research.google.com/github/{repository}/blob/main/notebooks/{name})"
 
 
 def pages(figures: Path, profile: str) -> Pages:
@@ -38,23 +28,16 @@ def pages(figures: Path, profile: str) -> Pages:
             notebook, done = nbformat.read(copy, 4), True
         except (FileNotFoundError, NotJSONError):  # not there, or not complete
             notebook, done = nbformat.read(source, 4), False
-        made[name] = nbformat.writes(page(notebook, name, note(source, done, profile) + online(source), made)) + "\n"
+        made[name] = nbformat.writes(page(notebook, name, note(source, done, profile), made)) + "\n"
     return made
 
 
 def note(source: Path, done: bool, profile: str) -> str:
-    """The note on top of the page."""
-    of_a_paper = re.match(r"\d[1-9]_", source.stem)
-    executed, not_executed = (IN_PROFILE, BY_FIGURES) if of_a_paper else (LESSON, BY_SITE)
-    text = executed if done else not_executed
-    return ":::{note}\n" + text.format(profile=profile, paper=source.stem.partition("_")[2]) + "\n:::\n"
-
-
-def online(source: Path) -> str:
-    """Links to Binder, and to Colab if the notebook installs fedlib there; GitHub's runners name the repository."""
-    repository = os.environ.get("GITHUB_REPOSITORY")
-    links = BINDER + COLAB * ("google.colab" in source.read_text(encoding="utf-8"))
-    return f"\n{links}.\n".format(repository=repository, name=source.name) if repository else ""
+    """The note on top of the page, and links to Binder and Colab where GitHub's runners name the repository."""
+    paper = source.stem.partition("_")[2] if re.match(r"\d[1-9]_", source.stem) else ""
+    colab = "google.colab" in source.read_text(encoding="utf-8")  # the notebook installs fedlib there
+    online = {"repository": os.environ.get("GITHUB_REPOSITORY"), "colab": colab, "name": source.name}
+    return fill("note.md", done=done, profile=profile, paper=paper, **online)
 
 
 def page(notebook: NotebookNode, name: str, first: str, made: Pages) -> NotebookNode:
