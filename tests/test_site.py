@@ -221,7 +221,7 @@ def test_the_ledger_of_the_site_is_the_file(site):
     shown = rows_of(read(site / "ledger.html"), "claims")
     assert [[row[0], row[2], row[3]] for row in shown] == LEDGER[["id", "claim", "verdict"]].to_numpy().tolist()
     assert [row[4] for row in shown] == [
-        c.measured + f" ({c.stand_in})" * bool(c.stand_in) + f" Seeds: {c.seeds}." * bool(c.seeds)
+        c.measured + f" ({c.stand_in})" * bool(c.stand_in) + f". Seeds: {c.seeds}." * bool(c.seeds)
         for c in LEDGER.itertuples()
     ]
 
