@@ -1,18 +1,37 @@
-"""The `Dataset` value, `.npz` files and `load`."""
+"""The `Dataset` value, `.npz` files, `load`, files that want to harm, and the embedded data sets."""
 
+import io
+import os
 import re
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from archives import pictures
+import torch
+from archives import leaf_json, pictures
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from refusals import refused
+from processes import python
+from refusals import one_sentence, refused
 
 import fedlib as fl
-from fedlib.data import EMBEDDED, OFFICIAL, Dataset, datasets, load, read_npz, write_npz
+from fedlib.data import (
+    EMBEDDED,
+    OFFICIAL,
+    Dataset,
+    datasets,
+    femnist,
+    glyphs,
+    ink,
+    load,
+    npz,
+    official,
+    read_npz,
+    scans,
+    write_npz,
+)
 
 
 def tiny(channels: int = 3) -> Dataset:
@@ -33,7 +52,6 @@ def arrays(**changes: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def saved(folder: Path, **changes: np.ndarray) -> Path:
-    """A file with this content."""
     np.savez(folder / "own.npz", **arrays(**changes))
     return folder / "own.npz"
 
@@ -205,8 +223,7 @@ def test_a_faulty_data_set_is_refused_in_one_sentence(change, words):
 def test_what_is_written_is_read_back(data, tmp_path):
     write_npz(tmp_path / "tiny.npz", data)
     again = read_npz(tmp_path / "tiny.npz")
-    assert again.fingerprint == data.fingerprint
-    assert again.name == "tiny"
+    assert (again.fingerprint, again.name) == (data.fingerprint, "tiny")
     assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["tiny.npz"]
 
 
@@ -228,9 +245,7 @@ def test_grey_images_get_one_channel_and_writers_become_domains(tmp_path):
     grey = dict(x_train=pictures(6, 5, 4), x_test=pictures(3, 5, 4), classes=np.array(["x", "y", "z"]))
     writers = dict(writer_train=np.array([7, 7, 3, 3, 9, 9]), writer_test=np.array([9, 3, 11]))
     data = read_npz(saved(tmp_path, **grey, **writers))
-    assert data.x.shape == (9, 1, 5, 4)
-    assert data.classes == ("x", "y", "z")
-    assert data.domains == ("3", "7", "9", "11")
+    assert (data.x.shape, data.classes, data.domains) == ((9, 1, 5, 4), ("x", "y", "z"), ("3", "7", "9", "11"))
     np.testing.assert_array_equal(data.domain, [1, 1, 0, 0, 2, 2, 2, 0, 3])
 
 
@@ -311,16 +326,13 @@ def test_a_member_that_is_marked_as_encrypted_or_patched_is_refused(flag, tmp_pa
     refused("cannot be read", read_npz, path)
 
 
-def test_a_file_in_the_root_is_a_data_set_and_comes_before_the_official_one(root):
+def test_a_file_in_the_root_is_a_data_set_comes_before_the_official_one_and_is_read_again_when_it_changes(root):
     expected = read_npz(saved(root))
     (root / "cifar10.npz").write_bytes((root / "own.npz").read_bytes())
     assert load("own").fingerprint == expected.fingerprint
     np.testing.assert_array_equal(load("cifar10", root=root).x, expected.x)
     assert "own" in datasets()
     assert set(EMBEDDED) | set(OFFICIAL) <= set(datasets(root / "missing"))
-
-
-def test_a_file_is_read_again_only_when_it_changes(root):
     saved(root)
     first = load("own")
     assert load("own") is first
@@ -328,13 +340,11 @@ def test_a_file_is_read_again_only_when_it_changes(root):
     assert load("own").classes == ("a", "b", "longer")
 
 
-def test_an_unknown_name_is_refused_with_a_suggestion_and_a_place_for_the_file(root):
+def test_an_unknown_name_one_that_is_taken_and_a_root_that_cannot_be_made_are_refused(root):
     assert str(root / "cifar-10.npz") in refused("did you mean 'cifar10'", load, "cifar-10")
-
-
-def test_the_names_of_embedded_sets_are_reserved(root):
     np.savez(root / "digits.npz", **arrays())
     refused("rename the file", load, "digits")
+    refused(r"the data folder .* cannot be made", load, "cifar10", root=root / "digits.npz" / "root")
 
 
 @pytest.mark.parametrize(("name", "allowed"), [("digits", "copies, seed"), ("mnist", "none"), ("domainnet", "none")])
@@ -343,9 +353,72 @@ def test_an_unknown_option_is_refused(name, allowed, root):
     refused(f"no option 'size'; allowed: {allowed}", load, name, size=3)
 
 
-def test_a_root_that_cannot_be_made_is_named(tmp_path):
-    (tmp_path / "file").write_text("")
-    refused(r"the data folder .* cannot be made", load, "cifar10", root=tmp_path / "file" / "root")
+class Payload:  # makes the folder when it is unpickled
+    def __init__(self, folder: Path) -> None:
+        self.folder = str(folder)
+
+    def __reduce__(self):
+        return os.mkdir, (self.folder,)
+
+
+@pytest.mark.parametrize("key", ["x_train", "y_test", "classes", "unknown"])
+def test_a_pickled_object_in_an_npz_is_never_loaded(key, tmp_path):
+    victim = tmp_path / "victim"
+    path = saved(tmp_path, **{key: np.array([Payload(victim)], dtype=object)})
+    if key == "unknown":  # what is not asked for is not looked into
+        assert len(read_npz(path)) == 9
+    else:
+        refused("object arrays are not read", read_npz, path)
+    assert not victim.exists()
+
+
+def test_a_pickled_object_in_a_file_of_torch_is_never_loaded(tmp_path):
+    file = io.BytesIO()
+    torch.save((Payload(tmp_path / "victim"), torch.zeros(1)), file)
+    with one_sentence("it does not hold images and labels: UnpicklingError"):
+        official._pictures(file.getvalue())
+    assert not (tmp_path / "victim").exists()
+
+
+def test_an_npz_that_would_fill_the_memory_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(npz, "LARGE", 2**20)
+    path = tmp_path / "own.npz"
+    np.savez_compressed(path, **arrays(x_train=np.zeros((2**12, 32, 32), np.uint8)))  # 4 MiB of zeros
+    assert path.stat().st_size < 2**14
+    assert str(path) in refused(r"x_train\.npy would expand to 4194432 bytes\.", read_npz, path)
+
+
+def test_an_array_that_says_it_is_larger_than_any_memory_is_refused(tmp_path):
+    path = saved(tmp_path, x_train=None)
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": "|u1", "fortran_order": False, "shape": (2**46, 4, 4)})
+    with zipfile.ZipFile(path, "a") as zipped:
+        zipped.writestr("x_train.npy", header.getvalue())
+    refused("it is damaged or incomplete", read_npz, path)
+
+
+@pytest.mark.parametrize("name", ["../own", "/own", "folder/own", ".."])
+def test_the_name_of_a_data_set_leads_to_no_other_folder(name, tmp_path):
+    (tmp_path / "root").mkdir()
+    saved(tmp_path)
+    refused("is unknown", load, name, root=tmp_path / "root")
+
+
+def test_an_archive_of_femnist_writes_nothing_but_the_data_set(tmp_path, monkeypatch):
+    root = tmp_path / "root"
+    root.mkdir()
+    content = leaf_json({"w": (pictures(62, 28, 28), list(range(62)))})
+    with zipfile.ZipFile(root / "femnist_all_data.zip", "w") as zipped:
+        for name in ("../all_data/a.json", "../../outside.txt", "/tmp_outside.json"):
+            zipped.writestr(name, content)
+    assert len(load("femnist", root=root)) == 62
+    written = {path.name for path in tmp_path.rglob("*")}
+    assert written == {"root", "femnist_all_data.zip", "femnist.npz", ".femnist.lock"}
+    monkeypatch.setattr(npz, "LARGE", 2**10)
+    monkeypatch.setattr(npz, "DENSE", 1)
+    with zipfile.ZipFile(root / "femnist_all_data.zip", "w", zipfile.ZIP_DEFLATED) as zipped:
+        zipped.writestr("all_data/a.json", content)
+    refused(r"could not be decoded \(all_data/a\.json would expand", femnist.femnist, root)
 
 
 def test_cifar10_has_the_published_channel_means(data_root):
@@ -361,3 +434,161 @@ def test_the_writers_of_mnist_are_its_domains(data_root):
     assert data.x.shape == (70000, 1, 28, 28)
     train, test = (np.unique(data.domain[data.split == part]) for part in (0, 1))
     assert (len(train), len(test), len(np.intersect1d(train, test))) == (539, 297, 0)
+
+
+SETS = {  # shape, classes, domains, and options that make it small
+    "characters": ((6200, 1, 28, 28), 62, 100, {"writers": 10}),
+    "digit_pairs": ((6000, 3, 32, 32), 100, 1, {"per_class": 5}),
+    "digit_styles": ((6000, 3, 32, 32), 10, 6, {"per_style": 100}),
+    "digits": ((5391, 3, 32, 32), 10, 1, {"copies": 1}),
+}
+each_set = pytest.mark.parametrize("name", EMBEDDED)
+
+
+@each_set
+def test_an_embedded_set_has_its_classes_and_domains_in_both_splits_and_no_image_blank_or_twice(name):
+    data, (shape, n_classes, n_domains, _) = load(name), SETS[name]
+    assert (data.name, data.x.shape) == (name, shape)
+    assert len(data.classes) == len(set(data.classes)) == n_classes
+    assert len(data.domains) == len(set(data.domains)) == n_domains
+    for part in (0, 1):
+        rows = data.split == part
+        assert np.bincount(data.y[rows], minlength=n_classes).min() > 0
+        assert np.bincount(data.domain[rows], minlength=n_domains).min() > 0
+    assert 0.15 < (data.split == 1).mean() < 0.25
+    flat = data.x.reshape(len(data), -1)
+    assert len(np.unique(flat, axis=0)) == len(flat)
+    assert (flat.max(axis=1).astype(int) - flat.min(axis=1)).min() > 40
+
+
+of_scans = pytest.mark.parametrize(
+    ("make", "options"),
+    [(scans.digits, {"copies": 1}), (scans.digit_pairs, {"per_class": 10}), (scans.digit_styles, {"per_style": 200})],
+    ids=["digits", "digit_pairs", "digit_styles"],
+)
+
+
+def test_every_sheet_has_scans_of_all_digits_and_is_held_out_as_a_whole():
+    _, digit, sheet, held_out = scans.scans()
+    counts = np.bincount(10 * sheet + digit, minlength=500)
+    assert (counts.min(), counts.max()) == (3, 4)
+    np.testing.assert_array_equal(held_out, sheet % 5 == 0)
+
+
+@of_scans
+def test_images_show_scans_of_their_source_only(make, options, monkeypatch):
+    real, made = scans.scans(), []
+    source = real.sheet if make is scans.digit_pairs else np.arange(len(real.digit))
+    monkeypatch.setattr(scans, "_others", lambda rng, scan: 0 * scan)  # fragments are of scan 0
+    for mask in (real.mask, np.where((source % 2 == 0)[:, None, None], real.mask, 0.0)):  # odd sources are blank
+        monkeypatch.setattr(scans, "scans", lambda mask=mask: real._replace(mask=mask))
+        made.append(make.__wrapped__(**options))
+    same = (made[0].x == made[1].x).all(axis=(1, 2, 3))
+    np.testing.assert_array_equal(same, made[0].source % 2 == 0)
+
+
+@pytest.mark.parametrize("part", [0, 1], ids=["train", "test"])
+@of_scans
+def test_the_images_of_a_split_show_scans_of_that_split_only(make, options, part, monkeypatch):
+    expected = make(**options)
+    real = scans.scans()
+    erased = np.where((real.held_out == part)[:, None, None], real.mask, 0.0)  # the other split's scans are blank
+    monkeypatch.setattr(scans, "scans", lambda: real._replace(mask=erased))
+    data = make.__wrapped__(**options)
+    same = (data.x == expected.x).all(axis=(1, 2, 3))
+    assert same[expected.split == part].all()
+    assert not same[expected.split != part].any()
+
+
+def test_the_mask_of_a_digit_is_where_its_colour_is_seen(monkeypatch):
+    real, pictures = ink.contrasting, []
+    for shade in (0.0, 1.0):
+        monkeypatch.setattr(ink, "contrasting", lambda *args, shade=shade: np.full_like(real(*args), shade))
+        pictures.append(scans.digits.__wrapped__(copies=1, seed=2).x[:, 0].astype(int))
+    changed, mask = pictures[1] - pictures[0], scans.digit_masks(copies=1, seed=2)
+    assert mask.shape == changed.shape
+    assert (changed[mask == 0] <= 1).all()  # rounded
+    assert (changed[mask >= 128] > 25).all()  # at least 0.8 ink, of which a line leaves 0.4
+    assert 0.02 < (mask >= 128).mean(axis=(1, 2)).min() < (mask >= 128).mean(axis=(1, 2)).max() < 0.5
+
+
+def test_writers_may_write_every_character_several_times():
+    data = load("characters", writers=5, copies=3)
+    assert (np.bincount(data.domain * 62 + data.y) == 3).all()
+    assert len(np.unique(data.x.reshape(len(data), -1), axis=0)) == 5 * 62 * 3
+    assert data.source is None  # every one is written anew
+    data = load("characters")
+    assert (np.bincount(data.domain * 62 + data.y) == 1).all()  # none is in both splits
+
+
+@each_set
+def test_the_same_seed_gives_the_same_images_and_another_seed_others(name):
+    options, make = SETS[name][3], EMBEDDED[name].__wrapped__
+    first = make(**options, seed=3)
+    assert make(**options, seed=3).fingerprint == first.fingerprint
+    assert load(name, **options).fingerprint != first.fingerprint
+
+
+def test_an_embedded_set_is_made_once_writes_nothing_and_is_the_same_in_another_process_with_other_threads(tmp_path):
+    root = tmp_path / "root"
+    assert load("digits", root=root) is load("digits", root=root)
+    assert not root.exists()
+    made = "load('digits', copies=1).fingerprint, load('characters', writers=10).fingerprint"
+    other = python("-c", f"from fedlib.data import load; print({made})", OMP_NUM_THREADS=2)
+    assert tuple(other.stdout.split()) == eval(made)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("digits", {"copies": 0}),
+        ("digits", {"seed": -1}),
+        ("digit_pairs", {"per_class": 1}),
+        ("digit_styles", {"per_style": 2000}),
+        ("characters", {"writers": 1.5}),
+        ("characters", {"copies": 0}),
+    ],
+)
+def test_a_size_that_cannot_be_is_refused(name, options):
+    argument, value = next(iter(options.items()))
+    refused(f"{argument}={value} is not allowed", load, name, **options)
+
+
+def test_fonts_have_all_characters_and_no_two_of_a_font_look_alike():
+    masks = glyphs.glyphs().reshape(len(glyphs.FONTS), 62, -1)
+    assert masks.sum(axis=2).min() > 20
+    for font in masks:
+        assert len(np.unique(font, axis=0)) == 62
+
+
+def test_a_map_moves_ink_to_where_it_says():
+    mask = np.zeros((1, 9, 9))
+    mask[0, 4, 6] = 1  # half way to the right edge
+    one, none = np.ones((1, 2)), np.zeros(1)
+
+    def place(angle: float = 0, slant: float = 0, shift: tuple[float, float] = (0, 0)) -> list[int]:
+        maps = ink.affine(none + angle, one, none + slant, np.array([shift]))
+        return np.argwhere(ink.warp(mask, maps, (9, 9))[0] > 0.9).tolist()
+
+    assert place() == [[4, 6]]
+    assert place(angle=90) == [[2, 4]]  # counter-clockwise: up
+    assert place(shift=(2 / 9, 4 / 9)) == [[6, 7]]
+    assert place(slant=0.5) == [[4, 6]]  # the middle line stays
+
+
+def test_a_thicker_pen_covers_more_blank_paper_stays_blank_and_contrasting_colours_keep_their_distance():
+    mask = scans.scans().mask[:20]
+    thin, thick = (ink.stroke(mask, np.full(20, weight)) for weight in (-0.1, 0.2))
+    assert (thick.sum(axis=(1, 2)) > thin.sum(axis=(1, 2))).all()
+    np.testing.assert_array_equal(ink.stroke(np.zeros((1, 4, 4)), np.array([0.2])), 0)
+    rng = np.random.default_rng(0)
+    paper = rng.uniform(0.05, 0.95, (500, 3))
+    gap = np.abs(ink.brightness(ink.contrasting(rng, paper, 0.3)) - ink.brightness(paper))
+    assert (gap >= 0.3).mean() > 0.98
+
+
+def test_the_scans_are_scikit_learn_s_wherever_it_keeps_its_file(monkeypatch):
+    quickly = scans._table()
+    monkeypatch.setattr(scans, "find_spec", lambda name: None)
+    assert np.array_equal(scans._table(), quickly)
+    assert quickly.shape == (1797, 65)

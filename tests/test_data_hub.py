@@ -45,18 +45,13 @@ def grey(n: int, seed: int = 0) -> np.ndarray:
     return pictures(n, 6, 5, seed=seed)
 
 
-def test_coloured_images_with_official_splits(tmp_path):
+def test_images_have_official_splits_and_one_channel_or_three_where_some_are_coloured(tmp_path):
     folder = write(tmp_path / "mine", {"train": colour(9), "test": colour(4, 1), "extra": colour(2, 2)})
     data = fl.load(f"hf:{folder}")
     np.testing.assert_array_equal(data.x, np.concatenate([colour(9), colour(4, 1)]).transpose(0, 3, 1, 2))
     assert data.y.tolist() == [*(i % 3 for i in range(9)), *(i % 3 for i in range(4))]
-    assert data.split.tolist() == [0] * 9 + [1] * 4
-    assert data.classes == tuple(NAMES)
-    assert data.domains == (f"hf:{folder}",)
+    assert (data.split.tolist(), data.classes, data.domains) == ([0] * 9 + [1] * 4, tuple(NAMES), (f"hf:{folder}",))
     assert data.source is None
-
-
-def test_grey_images_have_one_channel_and_three_where_some_are_coloured(tmp_path):
     data = fl.load(f"hf:{write(tmp_path / 'grey', {'train': grey(6), 'test': grey(3, 1)})}")
     np.testing.assert_array_equal(data.x, np.concatenate([grey(6), grey(3, 1)])[:, None])
     data = fl.load(f"hf:{write(tmp_path / 'both', {'train': grey(6), 'test': colour(3, 1)})}")
@@ -78,8 +73,7 @@ def test_a_class_with_the_name_of_a_split_stays_in_its_split(tmp_path):
     """CIFAR-100 has a class "train"; the patterns of `datasets` find `test/train/*.png` among the training images."""
     data = fl.load(f"hf:{folders(tmp_path / 'mine', ('bee', 'test', 'train'), train=5, test=2)}")
     assert data.classes == ("bee", "test", "train")
-    assert np.bincount(data.split).tolist() == [15, 6]
-    assert np.bincount(data.y[data.split == 1]).tolist() == [2, 2, 2]
+    assert (np.bincount(data.split).tolist(), np.bincount(data.y[data.split == 1]).tolist()) == ([15, 6], [2, 2, 2])
     both = [{x.tobytes() for x in data.x[data.split == code]} for code in (0, 1)]
     assert not both[0] & both[1]
 
@@ -114,8 +108,7 @@ def test_writers_are_the_domains_and_may_be_the_clients(tmp_path, feature, value
     """FEMNIST's layout on the Hub: no test split, and a column that says who wrote a character."""
     folder = write(tmp_path / "femnist", {"train": grey(10)}, label="character", writer_id=(feature, values))
     data = fl.load(f"hf:{folder}")
-    assert data.domains == ("f0000", "f0001")
-    assert data.domain.tolist() == [0] * 5 + [1] * 5
+    assert (data.domains, data.domain.tolist()) == (("f0000", "f0001"), [0] * 5 + [1] * 5)
     assert (data.split == 0).all()
     federation = fl.federate(data, fl.domains(), clients=2, test_fraction=0.2)
     assert [sorted({*data.domain[one]}) for one in federation.train] == [[0], [1]]
