@@ -37,7 +37,7 @@ collect_ignore = ["fake_gpu.py"]  # a program; only to import it takes seconds
 
 # Files test_*.py.
 SLOW = ("notebooks", "site", "fake_gpu", "browser", "engine", "cluster", "evidence", "contract", "reliability", "run")
-SLOW += ("package", "evidence_report", "pages", "slurm", "workers", "influence")
+SLOW += ("package", "evidence_report", "slurm", "models", "influence")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -102,7 +102,6 @@ def tiny() -> Dataset:
 
 @pytest.fixture(params=sorted(FACTORIES))
 def method(request: pytest.FixtureRequest) -> fl.Algorithm:
-    """Each method in turn."""
     return FACTORIES[request.param]()
 
 

@@ -46,7 +46,6 @@ class Node:
             self.process = subprocess.Popen(command, stdout=out, stderr=out, start_new_session=True)
 
     def kill(self) -> None:
-        """Kill every process of the session at once, as when a machine loses power."""
         for entry in Path("/proc").iterdir():
             try:
                 if entry.name.isdigit() and os.getsid(int(entry.name)) == self.process.pid:
@@ -86,12 +85,7 @@ def _connected() -> bool:
 def written(monkeypatch) -> Counter:
     """Number of times that this process wrote each run, by folder."""
     count, real = Counter(), cluster._keep
-
-    def keep(cell, name, files, store):
-        count[name] += 1
-        real(cell, name, files, store)
-
-    monkeypatch.setattr(cluster, "_keep", keep)
+    monkeypatch.setattr(cluster, "_keep", lambda cell, name, *more: count.update([name]) or real(cell, name, *more))
     return count
 
 
@@ -139,8 +133,7 @@ def test_a_machine_lost_in_mid_sweep_costs_no_cell_and_no_number(nodes, written,
         there = fl.sweep(cells, ray=ADDRESS, progress=False, store=tmp_path / "cluster")
     assert killed.is_set()
     assert FileStore(starts).add("runs", 0) == len(cells) + 1  # a cell began again
-    assert set(written.values()) == {1}
-    assert len(written) == len(cells)
+    assert (set(written.values()), len(written)) == ({1}, len(cells))
     quick = [cell | {"algorithm": slow_average(starts, pause=0.0)} for cell in cells]
     here = fl.sweep(quick, jobs=1, progress=False, store=tmp_path / "here")
     for a, b in zip(there.results, here.results, strict=True):
@@ -151,7 +144,7 @@ def test_a_machine_lost_in_mid_sweep_costs_no_cell_and_no_number(nodes, written,
 
 def test_the_cluster_goes_on_from_a_checkpoint_and_reads_what_is_finished(nodes, written, federation, run_store):
     from conftest import stopped  # not at the top: the workers import this file
-    from test_own_models import in_a_notebook
+    from test_models import in_a_notebook
 
     model = in_a_notebook("<own>")
     cells = fl.grid(algorithm="fedper", federation=federation, model=model, seed=[0, 1], **SETTING)
@@ -168,13 +161,10 @@ def test_the_cluster_goes_on_from_a_checkpoint_and_reads_what_is_finished(nodes,
     assert all(torch.equal(t, alone.models[name]) for name, t in swept.results[0].models.items())
 
 
-def test_an_error_in_a_cell_is_the_error_of_the_sweep(nodes, federation):
+def test_an_error_in_a_cell_is_the_error_of_the_sweep_and_gpus_that_are_not_there_are_refused(nodes, federation):
     cells = [dict(algorithm=fl.fedrep(body_epochs=3), federation=federation, **SETTING)]
     with pytest.raises(ValueError, match="body_epochs=3 is not allowed; it must be a whole number, from 1 to 1"):
         fl.sweep(cells, ray=ADDRESS, progress=False)
-
-
-def test_shares_of_gpus_that_are_not_there_are_refused(nodes, federation):
     cells = [dict(algorithm="fedavg", federation=federation, **SETTING)]
     refused(r"gpus=0\.5 is not allowed", fl.sweep, cells, ray=ADDRESS, gpus=0.5, progress=False)
     with pytest.raises(ValueError, match=r"device='cuda' is not allowed with gpus=0"):
