@@ -92,11 +92,11 @@ def differences(one: Run, other: Run) -> dict[str, Any]:
 
 
 def drawn_and_said(study: Study, item: str, rendered: bool = True) -> str:
-    """The sentence of an item; its figure is made, and drawn in pixels if `rendered`."""
+    """The sentence of an item; its figure is made, and drawn if `rendered`."""
     if study.item(item).drawing:
         figure = study.figure(item)
         if rendered:
-            figure.canvas.draw()
+            figure.draw_without_rendering()
         plt.close("all")
     says = study.says(item)
     assert says == "" or (says.endswith(".") and "nan" not in says), says

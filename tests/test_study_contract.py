@@ -1,11 +1,15 @@
-"""Properties of the study of every paper: its cells, its runs, its claims, and its items while nothing is measured."""
+"""Properties of the study of every paper: its cells, runs, claims, items while nothing is measured; an invented one."""
 
+import json
+import shutil
+from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import ANY
 
 import pandas as pd
 import pytest
 from matplotlib import pyplot as plt
+from processes import python
 from studies import arguments, differences, drawn_and_said, given, official, with_numbers
 
 import fedlib as fl
@@ -325,3 +329,34 @@ def test_protocols_are_compared_where_their_runs_differ_and_small_profiles_have_
     ]  # fmt: skip
     for profile in ("smoke", "quick"):
         assert not {cell.item for cell in study("fedsimsup", profile).cells} & {"table1_inferred", "table2_inferred"}
+
+
+ROOT = Path(__file__).parent.parent
+
+
+def test_a_sixth_paper_takes_no_more_than_150_lines():
+    invented = ROOT / "tests" / "invented"
+    files = [path for path in invented.rglob("*") if path.suffix in (".py", ".csv", ".toml")]
+    cells = json.loads(next(invented.rglob("*.ipynb")).read_text())["cells"]
+    assert sum(len(path.read_text().splitlines()) for path in files) + sum(len(cell["source"]) for cell in cells) <= 150
+
+
+@pytest.mark.slow
+def test_a_sixth_paper_is_a_folder_and_a_notebook_that_makes_tables_a_figure_and_verdicts(tmp_path):
+    """In a copy of this repository."""
+    for name in ("fedlib", "figures/reference"):
+        shutil.copytree(ROOT / name, tmp_path / name)  # with what Python has compiled of it
+    shutil.copytree(ROOT / "tests" / "invented" / "papers", tmp_path / "fedlib" / "papers", dirs_exist_ok=True)
+    shutil.copytree(ROOT / "tests" / "invented" / "notebooks", tmp_path / "notebooks")
+    command = "-m", "fedlib.tools.batch", "--profile", "smoke", "--notebook", "06", "--jobs", "1"
+    python(*command, cwd=tmp_path, PYTHONPATH=tmp_path, FEDLIB_RUNS=tmp_path / "runs")
+    made = tmp_path / "figures" / "smoke" / "invented"
+    names = {path.name for path in made.iterdir()}
+    assert {"table1.csv", "table1.svg", "table2.csv", "fig1.svg", "claims.csv"} <= names
+    table = pd.read_csv(made / "table1.csv")
+    assert table["value"].between(0, 100).all()
+    assert table["paper"].tolist() == [70.0, 40.0, 41.0]
+    assert "digits for CIFAR-10" in (made / "table1.md").read_text()
+    claims = pd.read_csv(made / "claims.csv").set_index("id")
+    assert (set(claims["full_size"]), set(claims["stand_in"])) == ({"not tested"}, {"digits for cifar10"})
+    assert "Invented" in (made.parent / "index.html").read_text()

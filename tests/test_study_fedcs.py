@@ -7,19 +7,9 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import studies
 import torch
-from studies import (
-    all_drawn_and_said,
-    differences,
-    done,
-    drawn_and_said,
-    given,
-    judged,
-    official,
-    row,
-    verdicts,
-    with_numbers,
-)
+from studies import given, judged, row, verdicts, with_numbers
 
 import fedlib as fl
 from fedlib.papers.fedcs import feature_map, sizes
@@ -35,7 +25,7 @@ from fedlib.studies.tasks import Images, Probe, Run
 from fedlib.training import on_device
 
 STUDY = study("fedcs", "paper")
-PAPER = official(STUDY)
+PAPER = studies.official(STUDY)
 LABEL = ("cifar10", "label-shift")
 
 
@@ -49,7 +39,6 @@ def as_printed():
 
 
 def frame(numbers):
-    """Numbers by (item, method, dataset, setting, metric) as a frame."""
     return given(*((*key, value) for key, value in numbers.items()))
 
 
@@ -68,7 +57,7 @@ def test_at_the_papers_size_other_digits_stand_in_for_digit5_and_nothing_for_oth
             assert (other.images.name, other.images.stands_for) == ("digit5", "digit5")
             assert len(dict(other.images.options)["domains"]) == 5
             if isinstance(other, Run):
-                assert differences(other, own).keys() == {"options", "stands_for"}
+                assert studies.differences(other, own).keys() == {"options", "stands_for"}
             else:
                 assert sizes.PROFILES[other.arguments[0]].data["digit5"] == other.images
 
@@ -155,15 +144,12 @@ def test_the_band_must_be_the_narrowest_of_all():
     assert verdict("cs16", numbers) == "holds"
 
 
-def test_a_gap_counts_in_both_directions():
+def test_a_gap_counts_in_both_directions_and_one_model_is_an_identity_that_a_bit_refutes():
     gaps = {("fig2", m, *LABEL, "gap"): value for m, value in zip(sizes.PANELS, (5.0, -8.0, -4.0), strict=True)}
     assert verdict("cs12", gaps) == "refuted"  # FedBN is better on unseen clients
     assert verdict("cs13", gaps) == "holds"
     assert verdict("cs13", gaps | {("fig2", "fedcs-fc1", *LABEL, "gap"): -6.0}) == "refuted"
     assert verdict("cs13", gaps | {("fig2", "fedbn", *LABEL, "gap"): 3.0}) == "refuted"
-
-
-def test_one_model_is_an_identity_that_a_bit_refutes():
     bits = {("sec5", k, "mnist", "label-shift", m): 1.0 for k in OURS for m in ("models", "same_bits")}
     assert verdict("cs21", bits) == "identity"
     assert verdict("cs21", bits | {("sec5", "fedcs-fc2", "mnist", "label-shift", "models"): 50.0}) == "refuted"
@@ -171,8 +157,6 @@ def test_one_model_is_an_identity_that_a_bit_refutes():
 
 
 # -- measurements -------------------------------------------------------------------------------------------------
-
-
 def test_numbers_about_groups_are_read_off_a_row():
     early, late = [0, 10, 20, 30], [[40, 60, 10, 30], [50, 70, 20, 40]]
     kept = {"groups f1 after": [early, *late], "rounds after": [10, 20, 30], "f1 after": [1, None, 3]}
@@ -234,7 +218,7 @@ def test_runs_and_measurements_give_numbers_to_all_their_cells(tmp_path):
     smoke = study("fedcs", "smoke")
     cells = [cell for cell in smoke.cells if cell.dataset != "cifar10"]  # in this profile the same images as for MNIST
     wanted = {task.name for cell in cells if (cell.item, cell.method, cell.metric) in CHEAP for task in cell.tasks}
-    small = done(smoke.replace(cells=[cell for cell in cells if cell.tasks[0].name in wanted]), tmp_path)
+    small = studies.done(smoke.replace(cells=[cell for cell in cells if cell.tasks[0].name in wanted]), tmp_path)
     assert len(small.rows) == 7
     assert all(rows.path_of("fedcs", *key, tmp_path / "rows").stat().st_size < 30_000 for key in small.rows)
     measured = small.measured()
@@ -260,7 +244,8 @@ def test_runs_and_measurements_give_numbers_to_all_their_cells(tmp_path):
 
 def test_fewer_images_are_those_of_the_data_set_and_nothing_else_and_the_inferred_number_is_for_mnist_only():
     for name in ("mnist", "cifar10"):
-        few = differences(sizes.run_on_few(sizes.PAPER, name, "fedbn", 700), sizes.run(sizes.PAPER, name, "fedbn"))
+        pair = sizes.run_on_few(sizes.PAPER, name, "fedbn", 700), sizes.run(sizes.PAPER, name, "fedbn")
+        few = studies.differences(*pair)
         assert (few.keys(), few["few"]) == ({"few", "partition"}, 700)
     assert [sizes.inferred_run(sizes.PAPER, name, "fedbn").images.few for name in sizes.TABLES] == [5000, 0, 0]
     made = sizes.run_on_few(QUICK, "mnist", "fedbn", 700).arguments(3)["federation"]
@@ -337,7 +322,6 @@ def measured_here():
 
 
 def by_hand(measured_here, profile="smoke", seeds=3, **changes):
-    """A study whose runs were made by hand."""
     one, found = study("fedcs", profile), {}
     for task in one.tasks.values():
         for seed in range(seeds):
@@ -357,12 +341,9 @@ def texts(figure):
     return [text.get_text() for ax in figure.axes for text in ax.texts]
 
 
-def test_every_item_draws_and_speaks_with_all_rows_and_with_some(measured_here):
-    all_drawn_and_said(by_hand(measured_here, "paper", seeds=2, gap=10.0))
-
-
-def test_every_item_draws_and_speaks_of_data_that_stand_in(shown):
-    assert all(drawn_and_said(shown, name, rendered=False) for name in shown.shown if len(shown.numbers(name)))
+def test_every_item_draws_and_speaks_with_all_rows_with_some_and_of_data_that_stand_in(measured_here, shown):
+    studies.all_drawn_and_said(by_hand(measured_here, "paper", seeds=2, gap=10.0))
+    assert all(studies.drawn_and_said(shown, name, rendered=False) for name in shown.shown if len(shown.numbers(name)))
 
 
 def test_sentences_follow_the_numbers(measured_here, shown):

@@ -75,14 +75,10 @@ def test_most_cases_must_be_for_it(effects, verdict):
     assert judge(cases(*effects), "most", 2).verdict == verdict
 
 
-@pytest.mark.parametrize(("effect", "verdict"), [(CLEAR, "consistent so far"), (AGAINST, "undecided")])
-def test_a_stand_in_proves_and_refutes_nothing_and_is_named(effect, verdict):
-    judged = judge(cases(effect._replace(stand_in="digits for cifar10")))
-    assert (judged.verdict, judged.stand_in) == (verdict, "digits for cifar10")
-
-
-def test_a_stand_in_does_not_weaken_what_the_papers_own_data_say():
+def test_a_stand_in_proves_and_refutes_nothing_is_named_and_does_not_weaken_what_the_papers_own_data_say():
     for own, beside, verdict in (
+        ((), CLEAR, "consistent so far"),
+        ((), AGAINST, "undecided"),
         ((AGAINST,), CLEAR, "refuted"),
         ((AGAINST, AGAINST), AGAINST, "refuted"),
         ((CLEAR, CLEAR), AGAINST, "undecided"),
@@ -97,10 +93,14 @@ def test_a_stand_in_does_not_weaken_what_the_papers_own_data_say():
     assert judge(cases(AGAINST, other)).measured.startswith("0 for, 1 for so far, 1 against. ")
 
 
-def test_an_identity_is_counted_apart_but_can_be_refuted():
+def test_an_identity_is_counted_apart_and_can_be_refuted_and_a_fact_knows_as_much_as_its_numbers():
     assert judge(cases(fact(True)), "identity").verdict == "identity"
     assert judge(cases(fact(True), fact(False)), "identity").verdict == "refuted"
     assert judge(cases(fact(True, CLEAR, NOTHING)), "identity").verdict == "not tested"
+    other = CLEAR._replace(stand_in="digits for cifar10")
+    assert fact(True, CLEAR, other) == point(1.0, stand_in="digits for cifar10")._replace(is_fact=True)
+    assert not fact(False, CLEAR, point(2.0, 0.5, sure=False)).sure
+    assert fact(True, AT_MOST, CLEAR).missing
 
 
 def test_an_interval_is_of_the_comparisons_that_every_seed_has_by_a_table_of_students_t():
@@ -121,23 +121,13 @@ def test_an_interval_is_of_the_comparisons_that_every_seed_has_by_a_table_of_stu
     assert interval([[one(1.0), other(5.0)], [other(3.0)]]) == interval([[other(5.0)], [other(3.0)]])  # by name
 
 
-def test_a_fact_knows_as_much_as_the_numbers_that_it_is_about():
-    other = CLEAR._replace(stand_in="digits for cifar10")
-    assert fact(True, CLEAR, other) == point(1.0, stand_in="digits for cifar10")._replace(is_fact=True)
-    assert not fact(False, CLEAR, point(2.0, 0.5, sure=False)).sure
-    assert fact(True, AT_MOST, CLEAR).missing
-
-
-def test_what_was_measured_is_said():
+def test_what_was_measured_is_said_with_the_names_of_figures():
     text = judge(cases(CLEAR, AGAINST, NOTHING)).measured
     assert text == "1 for, 1 against, 1 open. column 0: +2.00 ± 0.50; column 1: -2.00 ± 0.50"
     text = judge(cases(AT_MOST, AT_LEAST, Number(-9.0, 8.0))).measured
     assert text.endswith("column 0: <= +2.00 ± 0.50; column 1: >= -2.00 ± 0.50; column 2: -9.00 to +8.00")
     text = judge(cases(NOISE, AT_MOST, point(-2.0, 0.5, sure=False))).measured
     assert text.startswith("0 for, 0 against, 1 against so far, 1 within the noise, 1 open. ")
-
-
-def test_names_in_a_comparison_are_written_as_in_figures():
     assert str(Case("fedbn mnist weighted_f1", fact(False))) == "FedBN, MNIST, weighted F1: false"
     assert str(Case("one", fact(True))) == "one: true"
     assert str(Case("perfedavg cifar10 dir=0.1", point(1.0, 0.5))) == "Per-FedAvg, CIFAR-10, Dir(0.1): +1.00 ± 0.50"
