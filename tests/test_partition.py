@@ -1,15 +1,23 @@
-"""Partitions: no sample is assigned twice or lost, and each has its documented property."""
+"""Partitions: no sample is assigned twice or lost, and no client is tested on images that another trains on."""
 
 import inspect
+import json
+import pickle
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from processes import python
 from refusals import refused
 
 import fedlib as fl
+from fedlib.data import Dataset
+from fedlib.federation.federation import _cut
+from fedlib.studies.tasks import Run
 
 LABELS = np.arange(600) % 6
 DOMAINS = np.arange(600) // 200
@@ -55,13 +63,6 @@ def test_defaults(function):
     assert {own.name: own.default for own in parameters if own.default is not own.empty} == DEFAULTS[function]
 
 
-def test_a_draw_that_gives_a_class_to_nobody_is_repeated():
-    """With a tiny alpha a class goes to one client, which may already be full."""
-    for seed in range(20):
-        shares = deal(fl.dirichlet(alpha=1e-3, min_size=0), 3, seed)
-        assert np.array_equal(np.sort(np.concatenate(shares)), np.arange(600))
-
-
 @pytest.mark.parametrize("name", PARTITIONS)
 def test_a_partition_is_a_pure_function_of_its_seed(name):
     first, again, other = (deal(PARTITIONS[name], 6, seed) for seed in (0, 0, 1))
@@ -74,15 +75,15 @@ def test_dirichlet_keeps_its_minimum_size(alpha, seed):
     assert min(map(len, deal(fl.dirichlet(alpha, min_size=20), 5, seed))) >= 20
 
 
-def test_dirichlet_with_a_large_alpha_is_nearly_iid_and_with_a_small_one_is_not():
+def test_dirichlet_is_nearly_iid_with_a_large_alpha_deals_every_class_and_gives_nobody_more_than_its_share():
     def top_share(alpha):
         counts = np.stack([np.bincount(LABELS[own], minlength=6) for own in deal(fl.dirichlet(alpha, 5), 6, 0)])
         return (counts.max(1) / counts.sum(1)).mean()
 
     assert top_share(1000.0) < 0.22 < 0.5 < top_share(0.1)
-
-
-def test_dirichlet_gives_nothing_more_to_a_client_that_has_its_share():
+    for seed in range(20):
+        shares = deal(fl.dirichlet(alpha=1e-3, min_size=0), 3, seed)
+        assert np.array_equal(np.sort(np.concatenate(shares)), np.arange(600))
     # Without the cap a client may be drawn nearly all of all classes; with it at most its share plus one class.
     y = np.arange(400) % 2
     for seed in range(20):
@@ -92,21 +93,19 @@ def test_dirichlet_gives_nothing_more_to_a_client_that_has_its_share():
 
 
 @pytest.mark.parametrize("n_classes", [1, 2, 5])
-def test_classes_per_client_gives_each_exactly_so_many_and_shares_owners_evenly(n_classes):
+def test_classes_per_client_gives_each_exactly_so_many_and_shares_owners_evenly_and_shards_give_few(n_classes):
     shares = deal(fl.classes_per_client(n_classes), 12, 3)
     owned = [set(LABELS[own].tolist()) for own in shares]
     assert {len(classes) for classes in owned} == {n_classes}
     owners = [sum(c in classes for classes in owned) for c in range(6)]
     assert max(owners) - min(owners) <= 1
+    assert max(len(set(LABELS[own].tolist())) for own in deal(fl.shards(n_classes), 6, 0)) <= 2 * n_classes
 
 
-def test_label_groups_cut_a_shared_class_into_equal_parts():
+def test_label_groups_cut_a_shared_class_into_equal_parts_and_domains_are_cut_into_clients_of_equal_sizes():
     shares = deal(fl.label_groups([[0, 1], [1, 2]]), 2, 0)
     counts = [np.bincount(LABELS[own], minlength=6).tolist() for own in shares]
     assert counts == [[100, 50, 0, 0, 0, 0], [0, 50, 100, 0, 0, 0]]
-
-
-def test_domains_keep_every_client_in_one_domain_with_equal_sizes():
     shares = deal(fl.domains(), 6, 0)
     assert [set(DOMAINS[own].tolist()) for own in shares] == [{0}, {0}, {1}, {1}, {2}, {2}]
     assert {len(own) for own in shares} == {100}
@@ -130,10 +129,6 @@ def test_mixed_domains_take_turns_and_end_with_clients_that_mix_all():
     assert (held[12:].sum(0) == 20).all()
     assert ((held[12:] >= 6) & (held[12:] <= 7)).all()
     assert len(np.unique(np.concatenate(shares))) == 600
-
-
-def test_shards_give_each_client_few_classes():
-    assert max(len(set(LABELS[own].tolist())) for own in deal(fl.shards(2), 6, 0)) <= 4
 
 
 def test_the_images_of_a_client_are_those_of_all_its_parts(federation):
@@ -200,3 +195,288 @@ def test_a_partition_must_return_positions_of_different_samples(tiny, returned, 
 def test_a_partition_may_leave_samples_out(tiny):
     mine = fl.Partition("mine", {}, lambda y, domain, n_clients, rng: np.split(np.arange(30), [7, 18]))
     assert fl.federate(tiny, mine, clients=3).sizes.tolist() == [7, 11, 12]
+
+
+def leaks(federation: fl.Federation) -> set[int]:
+    """Originals of a client's test images that any client sees before, or of validation images that any trains on."""
+    data, public = federation.data, federation.public
+    source = np.arange(len(data)) if data.source is None else data.source
+    parts = (federation.train, federation.test, federation.validation)
+    train, test, validation = ({s for own in part for s in source[own].tolist()} for part in parts)
+    if public is not None and public.source is not None:
+        train |= set(public.source.tolist())
+    return test & train | test & validation | validation & train
+
+
+@pytest.mark.parametrize("profile", ["smoke", "quick"])
+@pytest.mark.parametrize("paper", fl.report.PAPERS)
+def test_nobody_in_a_study_is_tested_on_an_original_that_somebody_trains_on(paper, profile):
+    runs = [task for task in fl.study(paper, profile).tasks.values() if isinstance(task, Run)]
+    made = {(run.images, str(run.partition), run.clients, str(run.federate), run.public): run for run in runs}
+    assert made
+    for federation in (run.arguments(0)["federation"] for run in made.values()):
+        assert leaks(federation) == set(), federation
+        assert (federation.data.source is None) == (federation.data.name == "characters")
+
+
+def with_sources(source: np.ndarray) -> Dataset:
+    """As many images of four classes in two domains, a fifth of the sources for test."""
+    n = len(source)
+    x, split = np.zeros((n, 1, 2, 2), np.uint8), (source % 5 == 0).astype(np.uint8)
+    return Dataset("made up", x, np.arange(n) % 4, tuple("abcd"), split, np.arange(n) // 4 % 2, ("l", "r"), source)
+
+
+HOW = st.fixed_dictionaries(
+    {
+        "partition": st.sampled_from([fl.iid(), fl.dirichlet(0.3, 4), fl.shards(2), fl.domains()]),
+        "clients": st.sampled_from([2, 4, 8]),
+        "test_fraction": st.sampled_from([None, 0.2, 0.5, 0.8]),
+        "validation_fraction": st.sampled_from([0.0, 0.3]),
+        "public": st.sampled_from([0.0, 0.2]),
+        "seed": st.integers(0, 99),
+    }
+)
+
+
+def dealt_out(data: Dataset, how: dict) -> fl.Federation | None:
+    """None where a client would be left without a part."""
+    try:
+        return fl.federate(data, **how)
+    except ValueError as error:
+        if "leaves client" not in str(error):
+            raise
+    return None
+
+
+@given(how=HOW, n=st.integers(80, 200), n_sources=st.integers(5, 150), seed=st.integers(0, 99))
+def test_sources_stay_whole_however_they_are_dealt_out(how, n, n_sources, seed):
+    data = with_sources(np.random.default_rng(seed).integers(0, n_sources, n))
+    if federation := dealt_out(data, how):
+        assert leaks(federation) == set()
+        assert fl.federate(data, **how).fingerprint == federation.fingerprint
+        dealt = np.concatenate([own for part in federation.parts for own in part])
+        assert len(np.unique(dealt)) == len(dealt)
+        if how["test_fraction"]:
+            assert len(dealt) + len(federation.public or ()) == n
+
+
+@given(how=HOW, n=st.integers(80, 200))
+def test_sources_of_one_image_each_change_nothing(how, n):
+    data = with_sources(np.random.default_rng(n).permutation(n))
+    with_them, without = (dealt_out(own, how) for own in (data, replace(data, source=None)))
+    assert (with_them is None) == (without is None)
+    for one, other in zip(with_them.parts, without.parts, strict=True) if with_them else ():
+        assert all(map(np.array_equal, one, other))
+
+
+def test_without_sources_the_last_of_each_share_are_cut_off_and_with_them_whole_sources():
+    shares = [np.array([3, 1, 4, 5]), np.array([0, 6, 2])]
+    data = with_sources(np.arange(7))
+    for source in (None, 7 - np.arange(7)):
+        kept, off = _cut(replace(data, source=source), shares, 0.5, np.array([], int))
+        assert [own.tolist() for own in kept + off] == [[3, 1], [0], [4, 5], [6, 2]]
+    # Two images of source 9 are 2 and 3. The first of them, 2, is at the very end: both go, and 5 fills up.
+    kept, off = _cut(replace(data, source=np.array([0, 1, 9, 9, 4, 5, 6])), shares, 0.5, np.array([], int))
+    assert [own.tolist() for own in kept + off] == [[1, 4], [0], [3, 5], [6, 2]]
+    kept, off = _cut(replace(data, source=np.array([0, 1, 9, 9, 4, 5, 6])), shares, 0.5, np.array([2]))
+    assert [own.tolist() for own in kept + off] == [[3, 1], [2], [4, 5], [0, 6]]
+
+
+def test_public_images_of_an_original_that_somebody_is_tested_on_are_left_out():
+    data = with_sources(np.arange(120) % 60)
+    federation = fl.federate(data, fl.iid(), 4, test_fraction=0.25, validation_fraction=0.25)
+    shown = federation.with_public(replace(data, name="other"))
+    assert (leaks(shown), len(shown.public)) == (set(), sum(map(len, federation.train)))
+    assert len(federation.with_public(replace(data, source=None)).public) == 120
+
+
+@pytest.mark.parametrize(("name", "fraction"), [("digits", 0.5), ("digit_styles", 0.2), ("digit_pairs", 0.2)])
+def test_clients_keep_their_share_of_test_images_though_sources_stay_whole(name, fraction):
+    data = fl.load(name)
+    for partition in (fl.dirichlet(0.5), fl.iid()):
+        federation = fl.federate(data, partition, clients=12, test_fraction=fraction)
+        share = np.array([len(own) for own in federation.test]) / federation.sizes
+        np.testing.assert_allclose(share, fraction, atol=0.05)
+        copies = np.bincount(data.source)[data.source]  # of the original of each image
+        tested = np.concatenate(federation.test)
+        assert copies[tested].mean() == pytest.approx(copies.mean(), rel=0.05)
+
+
+LISTS = [[7, 0, 3], [1, 2], list(range(100, 140))]
+PARTS = [{"train": one[:1], "val": [], "test": one[1:]} for one in LISTS]
+ONCE = dict(rounds=1, join_ratio=1.0, lr=0.05, progress=False)
+FILES = {
+    "json": lambda file: file.write(json.dumps(LISTS).encode()),
+    "json by name": lambda file: file.write(json.dumps({str(i): LISTS[i] for i in (2, 0, 1)}).encode()),
+    "json by part": lambda file: file.write(json.dumps(PARTS).encode()),
+    "npz": lambda file: np.savez(file, *map(np.array, LISTS)),
+    "npz by name": lambda file: np.savez_compressed(file, **{str(i): np.uint16(one) for i, one in enumerate(LISTS)}),
+}
+
+
+def written(path: Path, form: str) -> Path:
+    with path.open("wb") as file:
+        FILES[form](file)
+    return path
+
+
+def federate(data, partition, **given):
+    return fl.federate(data, partition, clients=3, **given)
+
+
+@pytest.mark.parametrize("form", FILES)
+def test_a_file_gives_each_client_the_images_that_it_names(tiny, tmp_path, form):
+    federation = federate(tiny, fl.partition_file(written(tmp_path / "mine", form)))
+    for part, one in enumerate(LISTS):
+        assert sorted([*federation.train[part], *federation.test[part]]) == sorted(one)
+    same = federate(tiny, fl.index_lists(LISTS))
+    assert (federation.fingerprint, str(federation.partition)) == (same.fingerprint, str(same.partition))
+
+
+def test_the_lists_enter_the_address_of_a_run_and_are_read_when_the_partition_is_made(tiny, tmp_path):
+    moved = [[7, 0, 4], *LISTS[1:]]
+    results = [fl.run("fedavg", federate(tiny, fl.index_lists(lists)), **ONCE) for lists in (LISTS, moved, LISTS)]
+    names = [result.folder.name for result in results]
+    assert names[0] == names[2] != names[1]
+    assert len({str(fl.index_lists(lists)) for lists in (LISTS, moved)}) == 2
+    assert results[0].config["partition"].startswith("index_lists(clients=3, sha256=")
+    path = written(tmp_path / "mine", "json")
+    partition = fl.partition_file(path)
+    path.unlink()
+    assert federate(tiny, partition).sizes.tolist() == [3, 2, 40]
+
+
+def test_with_the_official_split_positions_count_the_other_images():
+    data = fl.load("digits", copies=1)
+    assert (data.split != 0).any()
+    positions = np.flatnonzero(data.split != 1)
+    lists = [[0, 2, 900], list(range(10, 60)), list(range(100, 400))]
+    federation = federate(data, fl.index_lists(lists), test_fraction=None)
+    for train, one in zip(federation.train, lists, strict=True):
+        assert sorted(train) == sorted(positions[one])
+
+
+@pytest.mark.parametrize(
+    ("lists", "sentence"),
+    [
+        ([], "there is no client; give one list"),
+        ([[0], []], "client 1 has no image"),
+        ([[0], [-1]], "the list of client 1 must hold positions of images, whole numbers from 0"),
+        ([[0], [1.0]], "the list of client 1 must hold"),
+        ([[0], [True]], "the list of client 1 must hold"),
+        ([[0], ["1"]], "the list of client 1 must hold"),
+        ([[0], [[1], [2]]], "the list of client 1 must hold"),
+        ([[0], [[1], [2, 3]]], "the list of client 1 must hold"),
+        ([[0], None], "the list of client 1 must hold"),
+        ([[5, 0], [1, 5]], "image 5 is in the lists of clients 0 and 1; it may occur only once"),
+        ([[5, 0], [1, 2, 1]], "image 1 is in the lists of clients 1 and 1"),
+    ],
+)
+def test_wrong_lists_are_one_sentence(lists, sentence, tmp_path):
+    refused(rf"index_lists: .*{sentence}", fl.index_lists, lists)
+    path = tmp_path / "mine.json"
+    path.write_text(json.dumps(lists))
+    refused(rf"mine\.json: .*{sentence}", fl.partition_file, path)
+
+
+def test_other_numbers_of_clients_or_images_are_refused_when_dealt_out(tiny):
+    refused("clients=4 is not allowed; index_lists has 3 clients", fl.federate, tiny, fl.index_lists(LISTS), clients=4)
+    with pytest.raises(ValueError, match="index_lists names image 240, but there are only 240, counted from 0"):
+        federate(tiny, fl.index_lists([[0, 1], [2, 3], [4, 240]]))
+    assert federate(tiny, fl.index_lists([[0, 1], [2, 3], [4, 239]])).sizes.tolist() == [2, 2, 2]
+
+
+def test_a_file_that_is_none_is_one_sentence(tmp_path):
+    path = tmp_path / "mine"
+    for content in (b"", b"{", b"7", b'"0"', b"PK\x03\x04", b"\x93NUMPY", b"\xff\xfe", b"[" * 100_000):
+        path.write_bytes(content)
+        refused(r"mine is not a partition file: it is neither JSON nor \.npz of lists \(", fl.partition_file, path)
+    refused(r"nowhere' cannot be read \(No such file", fl.partition_file, tmp_path / "nowhere")
+    path.write_text('{"a": [0], "1": [1]}')
+    refused(r"the clients are named a, 1; their names must be 0, 1, 2, \.\.\.", fl.partition_file, path)
+    path.write_text('{"0": [0], "2": [1]}')
+    refused(r"the clients are named 0, 2; their names", fl.partition_file, path)
+
+
+class Evil:
+    def __reduce__(self):
+        return pytest.fail, ("a pickle was read",)
+
+
+def test_pickles_of_lists_and_of_images_are_refused_with_the_way_to_convert_them(tiny, tmp_path):
+    path = tmp_path / "partition.pkl"
+    path.write_bytes(pickle.dumps({"data_indices": Evil()}))
+    sentence = refused("is a pickle, and reading one can execute any code; if you trust it", fl.partition_file, path)
+    arrays = [{"train": np.array(one[:1]), "val": [], "test": one[1:]} for one in LISTS]  # as FL-bench has it
+    path.write_bytes(pickle.dumps({"separation": {}, "data_indices": arrays}))
+    convert = sentence.partition("trust it, run ")[2].rstrip(".")
+    python("-c", f"import json, pickle; {convert}", cwd=tmp_path)
+    converted = federate(tiny, fl.partition_file(tmp_path / "partition.json"))
+    assert converted.fingerprint == federate(tiny, fl.index_lists(LISTS)).fingerprint
+    (tmp_path / "train").mkdir()
+    file = tmp_path / "train" / "0.npz"  # as PFLlib has it: its array `data` is a pickled dict
+    np.savez(file, data=np.array({"x": np.zeros((2, 1, 8, 8)), "y": [0, 1]}, dtype=object))
+    for path in (file, file.parent.parent):
+        refused(r"PFLlib's .*save the images of all clients in one \.npz with x_train", fl.partition_file, path)
+
+
+class Halves:
+    def __init__(self, clients: int = 2):
+        self.dataset = None
+        self.clients = clients
+        self._secret = [1]
+
+    @property
+    def num_partitions(self) -> int:
+        return self.clients
+
+    def load_partition(self, partition_id: int):
+        return self.dataset.select(range(partition_id, len(self.dataset), self.clients))
+
+
+def test_anything_with_flowers_interface_deals_out(tiny):
+    pytest.importorskip("datasets")
+    partition = fl.flower(Halves())
+    assert str(partition) == "flower(partitioner=Halves, clients=2)"
+    federation = fl.federate(tiny, partition, clients=2)
+    assert sorted([*federation.train[1], *federation.test[1]]) == list(range(1, 240, 2))
+    again = fl.federate(tiny, partition, clients=2)  # the partitioner was copied, not used up
+    assert again.fingerprint == federation.fingerprint
+    lists = fl.index_lists([range(0, 240, 2), range(1, 240, 2)])
+    assert fl.federate(tiny, lists, clients=2).fingerprint == federation.fingerprint
+    refused("clients=3 is not allowed; the Halves makes 2 partitions", fl.federate, tiny, partition, clients=3)
+
+
+def test_flowers_own_partitioners_deal_out(tiny):
+    flwr = pytest.importorskip("flwr_datasets.partitioner")
+    skewed = [
+        fl.flower(flwr.DirichletPartitioner(num_partitions=3, partition_by="label", alpha=alpha, seed=1))
+        for alpha in (0.5, 5.0, 0.5)
+    ]
+    first, second, third = (federate(tiny, partition) for partition in skewed)
+    assert federate(tiny, skewed[0]).fingerprint == first.fingerprint  # it takes one data set: ours is a copy
+    assert first.sizes.sum() == len(tiny)
+    assert first.fingerprint == third.fingerprint != second.fingerprint
+    assert "alpha=0.5" in str(skewed[0])
+    assert str(skewed[0]) == str(skewed[2]) != str(skewed[1])
+    by_domain = fl.federate(tiny, fl.flower(flwr.NaturalIdPartitioner(partition_by="domain")), clients=2)
+    for train, domain in zip(by_domain.train, (0, 1), strict=True):
+        assert set(tiny.domain[train]) == {domain}
+    assert fl.run("fedavg", first, **ONCE).folder.name != fl.run("fedavg", second, **ONCE).folder.name
+
+
+def test_a_partitioner_that_cannot_be_used_is_one_sentence(tiny, monkeypatch):
+    pytest.importorskip("datasets")
+    refused(r"partitioner is of type float; it must have num_partitions and load_part", fl.flower, 0.5)
+    used = Halves()
+    used.dataset = "mine"
+    refused("the Halves already has a data set; create it without one", fl.flower, used)
+    greedy, idle = Halves(), Halves()
+    monkeypatch.setattr(Halves, "load_partition", lambda self, i: self.dataset.select(range(5 * (self is not None))))
+    refused("Halves: image 0 is in the lists of clients 0 and 1", fl.federate, tiny, fl.flower(greedy), clients=2)
+    monkeypatch.setattr(Halves, "load_partition", lambda self, i: self.dataset.select([]))
+    with pytest.raises(ValueError, match="Halves: client 0 has no image; every client needs at least one"):
+        fl.federate(tiny, fl.flower(idle), clients=2)
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(ModuleNotFoundError, match=r'fl\.flower needs datasets, .*pip install "fedlib-papers\[hf\]"'):
+        fl.flower(Halves())

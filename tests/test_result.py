@@ -1,5 +1,6 @@
-"""Tables of a run, by hand: three clients with 2, 3 and 10 test images, three evaluations."""
+"""Tables of a run, by hand: three clients with 2, 3 and 10 test images, three evaluations; F1 and AUC."""
 
+import itertools
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,6 +10,7 @@ import pandas as pd
 import pytest
 import torch
 from refusals import refused
+from sklearn.metrics import f1_score, roc_auc_score
 
 import fedlib as fl
 from fedlib.runs.history import History
@@ -16,6 +18,7 @@ from fedlib.runs.result import RunResult
 from fedlib.runs.sweep import Sweep
 from fedlib.stack import PerArchitecture
 from fedlib.training.channel import Channel
+from fedlib.training.metrics import weighted_auc, weighted_f1
 
 N, N_VALID = [2, 3, 10], [5, 4, 1]  # right answers by (round, tuned):
 RIGHT = {(2, 0): [2, 0, 5], (4, 0): [1, 3, 4], (4, 1): [0, 3, 9], (6, 0): [1, 1, 10], (6, 1): [2, 2, 4]}
@@ -30,13 +33,11 @@ def loss_of(part: int, t: int, tuned: int) -> torch.Tensor:
 
 
 def metrics_of(part: int, t: int, tuned: int) -> torch.Tensor:
-    """F1 and AUC of the three clients."""
     f1 = 0.01 * t + 0.1 * part + 0.2 * tuned + 0.001 * torch.arange(3).double()
     return torch.stack([f1, 0.9 - f1], 1)
 
 
 def result(when: str, seed: int = 0) -> RunResult:
-    """An invented finished run."""
     history = History(torch.tensor([N, N_VALID]))
     for (t, tuned), hits in RIGHT.items():
         both = enumerate([hits, VALID[t, tuned]])
@@ -108,15 +109,12 @@ def test_a_curve_has_a_point_for_every_evaluation():
     assert curve["client_mean"][0] == pytest.approx((100 + 0 + 50) / 3)
 
 
-def test_the_rounds_add_up():
+def test_the_rounds_add_up_and_one_in_which_nobody_trains_has_no_training_loss():
     rounds = result("before").rounds
     assert rounds["round"].tolist() == [1, 2, 3, 4, 5, 6]
     assert rounds["bytes_down"].tolist() == [100, 101, 102, 103, 104, 105]
     assert rounds["train_loss"].tolist() == 6 * [(2 + 4) / 2]  # of phases, each a mean over its clients
     assert rounds["seconds"].tolist() == 6 * [0.5]
-
-
-def test_a_round_in_which_nobody_trains_has_no_training_loss():
     history = History(torch.tensor([N]))
     history.add_round(0.0, 0.5, SimpleNamespace(channel=Channel(bytes_down=1, bytes_up=0), losses=[]))
     assert history.rounds()["train_loss"].tolist() == [0]
@@ -164,13 +162,13 @@ def test_a_score_of_what_is_not_there_is_refused(arguments, sentence):
         refused(sentence, result("before").best_round, **arguments)
 
 
-def test_half_a_client_has_no_score():
+def test_half_a_client_the_time_before_the_first_evaluation_and_no_validation_images_have_no_score():
     with pytest.raises(TypeError, match="float"):
         result("before").score(clients=[0.5])
-
-
-def test_until_the_first_evaluation_there_is_no_score():
     assert np.isnan(result("before").score(until=1))
+    run = replace(result("before"), validation=None)
+    for ask in (run.best_round, lambda: run.score(part="validation")):
+        refused("has no validation images; give federate", ask)
 
 
 @pytest.mark.parametrize("client", [3, -1])
@@ -209,10 +207,8 @@ def test_equal_names_of_hyper_parameters_settings_and_results_are_told_apart():
     cells = fl.grid(algorithm=own, federation=federation, lr=[0.01, 0.02], rounds=1, model="lenet5_plain")
     done = fl.sweep(cells, jobs=1, progress=False)
     table = done.summary()
-    assert table["algorithm.lr"].tolist() == [0.1, 0.1, 0.2, 0.2]
-    assert table["lr"].tolist() == [0.01, 0.02, 0.01, 0.02]
-    assert table["alpha"].tolist() == [2.0] * 4
-    assert table["partition.alpha"].tolist() == [0.3] * 4
+    assert (table["algorithm.lr"].tolist(), table["lr"].tolist()) == ([0.1, 0.1, 0.2, 0.2], [0.01, 0.02, 0.01, 0.02])
+    assert (table["alpha"].tolist(), table["partition.alpha"].tolist()) == ([2.0] * 4, [0.3] * 4)
     assert table["algorithm.accuracy"].tolist() == [3.0] * 4
     assert table["accuracy"].tolist() == [run.score() for run in done.results]
 
@@ -236,7 +232,72 @@ def test_what_is_written_down_stays_as_it_was_when_the_run_goes_on():
     assert history.traced()["alpha"].tolist() == [[1.0, 2.0], [11.0, 12.0]]
 
 
-def test_without_validation_images_there_is_no_best_round():
-    run = replace(result("before"), validation=None)
-    for ask in (run.best_round, lambda: run.score(part="validation")):
-        refused("has no validation images; give federate", ask)
+SETTING = dict(rounds=2, join_ratio=0.5, batch_size=8, lr=0.05, evaluate_every=1, progress=False)
+
+
+def sample(n: int, n_classes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Labels and probabilities [n, n_classes], rounded so that some are equal."""
+    rng = np.random.default_rng(seed)
+    q = rng.dirichlet(np.ones(n_classes), n).round(2) + 1e-3
+    return rng.integers(0, n_classes, n), q / q.sum(1, keepdims=True)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_with_all_labels_present_they_are_those_of_scikit_learn(seed):
+    y, q = sample(80, 4, seed)
+    ours = weighted_auc(y, q, smoothing=0)
+    assert ours == pytest.approx(roc_auc_score(y, q, average="weighted", multi_class="ovr"), abs=1e-12)
+    guess = q.argmax(1)
+    assert weighted_f1(y, guess) == pytest.approx(f1_score(y, guess, average="weighted"), abs=1e-12)
+
+
+def test_f1_of_a_client_that_lacks_labels_is_that_of_scikit_learn_too():
+    for y, guess in itertools.product(([3, 3, 3], [0, 3, 3]), ([3, 3, 3], [1, 2, 0], [3, 5, 0])):
+        expected = f1_score(y, guess, average="weighted", zero_division=0)
+        assert weighted_f1(np.array(y), np.array(guess)) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("labels", [[0, 0, 2, 2, 2], [1, 1, 1, 1, 1]])
+def test_the_smoothed_auc_by_counting_pairs(labels):
+    y, (_, q) = np.array(labels), sample(5, 4, 0)
+    total = 0.0
+    for c in set(labels):
+        pairs = [(j, k) for j in range(5) for k in range(5) if labels[j] == c != labels[k]]
+        right = sum((q[j, c] > q[k, c]) + 0.5 * (q[j, c] == q[k, c]) for j, k in pairs)
+        total += labels.count(c) / 5 * (right + 0.5) / (len(pairs) + 1)
+    assert weighted_auc(y, q) == pytest.approx(total)
+    one_class = np.ones(5, dtype=int)  # nothing to tell apart
+    assert (weighted_auc(one_class, q), weighted_auc(one_class, q, smoothing=0)) == (0.5, 0)
+
+
+@pytest.mark.parametrize("backend", ["loop", "stacked"])
+def test_every_column_of_an_evaluation_from_the_models_and_the_images_themselves(backend, tiny):
+    """Validation and test of different sizes, models that differ from client to client."""
+    federation = fl.federate(tiny, fl.dirichlet(1.0), clients=4, test_fraction=0.4, validation_fraction=0.3, seed=3)
+    result = fl.run("local_only", federation, **SETTING, client_metrics=True, backend=backend)
+    images = (torch.from_numpy(tiny.x) / 255 - tiny.mean.item()) / tiny.std.item()
+    result.model.net.eval()
+    for frame, part in ((result.accuracy, federation.test), (result.validation, federation.validation)):
+        last = frame.query("round == 2").set_index("client")
+        for i, own in enumerate(part):
+            y, out = tiny.y[own], result.model(result.weights(i), images[own]).detach()
+            q, c = out.softmax(1).numpy(), out.argmax(1).numpy()
+            expected = {
+                "n_test": len(own),
+                "accuracy": 100 * (c == y).mean(),
+                "loss": -np.log(q[range(len(y)), y]).mean(),
+                "f1": 100 * f1_score(y, c, average="weighted", zero_division=0),
+                "auc": 100 * weighted_auc(y, q),
+            }
+            assert last.loc[i, [*expected]].tolist() == pytest.approx([*expected.values()], rel=1e-3)
+    assert not result.validation["f1"].equals(result.accuracy["f1"])
+
+
+def test_metrics_are_for_every_evaluation_and_read_back(federation):
+    plain = fl.run("fedavg", federation, **SETTING, tune_epochs=1)
+    result = fl.run("fedavg", federation, **SETTING, tune_epochs=1, client_metrics=True)
+    assert result.folder != plain.folder
+    assert result.accuracy.drop(columns=["f1", "auc"]).equals(plain.accuracy)
+    assert (result.accuracy[["f1", "auc"]] == result.accuracy[["f1", "auc"]].clip(0, 100)).all(axis=None)
+    again = fl.run("fedavg", federation, **SETTING, tune_epochs=1, client_metrics=True)  # read back
+    assert again.accuracy.equals(result.accuracy)

@@ -1,6 +1,7 @@
-"""Clients that drop out, and stragglers: a client that drops out has no effect except its download."""
+"""Clients that drop out have no effect except their download; stragglers; BatchNorm statistics that stay at home."""
 
 import math
+from dataclasses import replace
 from itertools import islice
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 import test_oracles_shared
 import torch
 from methods import FACTORIES
-from oracle import Oracle
+from oracle import Oracle, assert_models, assert_tested
 from test_contract import without_progress
 from test_influence import ASKS_ABSENT_CLIENTS, shuffled
 from torch.utils._pytree import tree_leaves
@@ -21,6 +22,7 @@ from fedlib.engine.loop import train_loop
 from fedlib.runs.plan import cohorts
 from fedlib.runs.prepare import prepare
 from fedlib.runs.session import Session
+from fedlib.stack import keys
 from fedlib.streams import generator
 from fedlib.training import cross_entropy, train
 
@@ -85,8 +87,6 @@ def test_who_never_answers_has_no_influence_and_keeps_its_state(method, run, fed
 
 
 class Unreliable(Oracle):
-    """An oracle whose clients drop out and stop early."""
-
     def __init__(self, *args, **setting):
         super().__init__(*args, dropout=0.3, stragglers=0.7, **setting)
         rounds, k = len(self.rounds), len(self.cohorts[0])
@@ -211,3 +211,58 @@ def test_clients_with_several_architectures_drop_out_too(federation):
     for name in ("local_only", "fedmd", "pfedhr"):
         result = fl.run(FACTORIES[name](), federation, "lenet5+lenet5_plain", **mixed)
         assert (result.rounds["bytes_up"] > 0).tolist() == ((ANSWERS > 0) & (name != "local_only")).tolist()
+
+
+USUAL = dict(rounds=3, join_ratio=0.5, local_epochs=2, batch_size=12, lr=0.05, progress=False)
+LOCAL = USUAL | {"statistics": "local"}
+
+
+def test_fedavg_with_statistics_at_home_and_raw_pixels_against_plain_pytorch(monkeypatch):
+    oracle = Oracle(statistics="local", pixels="raw", lr=1e-3, tune_epochs=1, tune_every=3)
+    images = oracle.images
+    whole = oracle.federation.data.x / 255
+    shift = torch.tensor(whole.mean(axis=(0, 2, 3)) / whole.std(axis=(0, 2, 3)))[:, None, None]
+    monkeypatch.setattr(oracle, "images", lambda *which: (255 * (images(*which)[0] + shift) - shift, images(*which)[1]))
+    w, kept = oracle.weights, {i: {k: t for k, t in oracle.weights.items() if "running" in k} for i in range(7)}
+    for t in oracle.rounds:
+        w = oracle.averaged(w, t, kept)
+    result, models = oracle.run(fl.fedavg()), {i: w | own for i, own in kept.items()}
+    assert_models(result, models, tolerance=1e-5)
+    assert_tested(replace(result, when="before"), oracle, lambda i: oracle.net(models[i]), tolerance=1e-5)
+    assert_tested(replace(result, when="after"), oracle, oracle.tuned(models).get, tolerance=1e-5)
+
+
+@pytest.mark.parametrize("name", sorted(FACTORIES))
+def test_a_client_has_its_own_statistics_whatever_the_method(name, federation):
+    """In float64, loop and stack alike; a client that never took part has the initial ones."""
+    method, setting = FACTORIES[name](), LOCAL | {"rounds": 2, "batch_size": 24, "dtype": "float64", "tune_epochs": 1}
+    loop, stacked = (fl.run(method, federation, **setting, backend=backend) for backend in BACKENDS)
+    assert distance(loop.models, stacked.models) < 1e-5
+    plan = prepare(method, federation, **without_progress(setting))
+    initial = plan.algorithm.init(plan.model, federation).statistics
+    trained = set(np.concatenate(cohorts(6, 0.5, 2, seed=0)).tolist())
+    served = dict(zip(keys(loop.models), tree_leaves(loop.models), strict=True))
+    [stack], [initial] = loop.state.statistics.stacks, initial.stacks
+    for key, kept in stack.items():
+        assert torch.equal(served.get(tuple(key.split("/")), kept), kept)
+        moved = {i for i in range(6) if not torch.equal(kept[i], initial[key][i])}
+        assert moved == trained, key
+
+
+SENT = {  # no network with BatchNorm
+    "lenet5": ("local_only", "fedproto", "fedkemf", "fedmd"),
+    "lenet5_plain": ("fedavg", "pfedsim", "fedfomo"),
+}
+
+
+@pytest.mark.parametrize(("model", "name"), [(model, name) for model, names in SENT.items() for name in names])
+def test_nothing_changes_where_no_network_with_batchnorm_is_sent(model, name, federation):
+    plain, local = (fl.run(FACTORIES[name](), federation, model, **how) for how in (USUAL, LOCAL))
+    assert plain.folder != local.folder
+    assert plain.accuracy.equals(local.accuracy)
+    assert same_bits(plain.models, local.models)
+
+
+def test_what_cannot_be_is_refused(federation):
+    with pytest.raises(ValueError, match="not allowed with statistics='local'; use one architecture"):
+        fl.run("local_only", federation, **LOCAL, model="lenet5+lenet5_plain")
