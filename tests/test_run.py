@@ -56,7 +56,7 @@ STOPPED |= {f"{name}, lossy": (FACTORIES[name](), 1, LOSSY) for name in OF_LOSSY
 @pytest.mark.parametrize("case", STOPPED)
 def test_a_run_stopped_anywhere_resumes_to_the_same_bits(case, federation, tmp_path):
     method, after, changes = STOPPED[case]
-    setting = SETTING | {"rounds": 4, "local_epochs": 2, "batch_size": 16} | changes
+    setting = SETTING | {"rounds": 4, "local_epochs": 2, "batch_size": 32} | changes
     whole = fl.run(method, federation, **setting, progress=False, store=tmp_path / "whole")
     stopped(after, method, federation, **setting, store=tmp_path / "parts")
     torch.rand(1)  # another process has another random state
@@ -75,7 +75,6 @@ def train(tell, federation, store):
 
 
 def test_a_killed_process_loses_nothing(federation, tmp_path):
-    """`kill -9` in mid-run, twice, then the same call: the same bits as an uninterrupted run."""
     for stop_at in (3, 6):
         process, told = start(train, federation, tmp_path / "killed")
         assert any(t >= stop_at for t in told)
@@ -97,16 +96,14 @@ def test_a_killed_process_loses_nothing(federation, tmp_path):
     assert sorted(p.name for p in killed.iterdir() if p.suffix == ".tmp") == []
 
 
-def test_a_finished_run_is_read_not_repeated(federation, monkeypatch):
+def test_a_finished_run_is_read_not_repeated_and_its_tables_are_written_if_a_kill_has_prevented_it(
+    federation, monkeypatch
+):
     first = fl.run("fedavg", federation, **SETTING, progress=False)
     monkeypatch.setattr(running, "Session", lambda *_: pytest.fail("it trained again"))
     again = fl.run("fedavg", federation, **SETTING, progress=False)
     assert same(first, again)
     assert again.summary().equals(first.summary())
-
-
-def test_the_tables_of_a_run_killed_after_its_last_checkpoint_are_written_by_the_next_call(federation):
-    first = fl.run("fedavg", federation, **SETTING, progress=False)
     written = {name: (first.folder / name).read_text() for name in ("accuracy.csv", "rounds.csv")}
     (first.folder / "accuracy.csv").unlink()
     (first.folder / "rounds.csv").unlink()
@@ -168,8 +165,7 @@ def test_unseen_clients_never_train_and_are_evaluated_and_tuned(tiny):
     assert moved.tolist() == [True] * 4 + [False] * 2
     assert set(result.accuracy["client"]) == set(range(6))
     rounds = result.accuracy.groupby("when")["round"].unique()
-    assert rounds["before"].tolist() == [2, 4, 6]
-    assert rounds["after"].tolist() == [3, 6]
+    assert (rounds["before"].tolist(), rounds["after"].tolist()) == ([2, 4, 6], [3, 6])
     with pytest.raises(ValueError, match="unseen=6 is not allowed; it must be a whole number, from 0 to 5"):
         fl.federate(tiny, fl.iid(), clients=6, unseen=6)
 
@@ -238,9 +234,16 @@ def test_bad_arguments_get_one_sentence_before_any_work(change, sentence, federa
 
 
 @pytest.mark.parametrize(
-    ("returned", "kind"), [(None, "None"), ({"w": 1}, "a dict"), (torch.ones(1), "a Tensor"), (State(1, 2), "a State")]
+    ("returned", "sentence"),
+    [
+        (None, "None; it must return a Global, as its `init` does."),
+        ({"w": 1}, "a dict; it must return a Global, as its `init` does."),
+        (torch.ones(1), "a Tensor; it must return a Global, as its `init` does."),
+        (State(1, 2), "a State; it must return a Global, as its `init` does."),
+        (Global({}), "weights without classifier.bias; it must return all entries."),
+    ],
 )
-def test_a_round_that_returns_no_state_is_one_sentence(returned, kind, federation):
+def test_a_round_that_returns_no_state_or_not_all_weights_is_one_sentence(returned, sentence, federation):
     @fl.algorithm
     def mine():
         def round(state, cohort):
@@ -250,26 +253,10 @@ def test_a_round_that_returns_no_state_is_one_sentence(returned, kind, federatio
 
     with pytest.raises(TypeError) as refusal:
         fl.run(mine(), federation, **SETTING, progress=False)
-    assert str(refusal.value) == f"round 2 of mine() returned {kind}; it must return a Global, as its `init` does."
+    assert str(refusal.value) == f"round 2 of mine() returned {sentence}"
 
 
-def test_a_round_must_return_all_weights(federation):
-    @fl.algorithm
-    def mine():
-        def round(state, cohort):
-            return Global({name: t for name, t in state.w.items() if name != "classifier.bias"})
-
-        return Algorithm("mine", init_global, round, models=one_for_all)
-
-    with pytest.raises(TypeError, match=r"round 1 of mine\(\) returned weights without classifier\.bias; it must"):
-        fl.run(mine(), federation, **SETTING, progress=False)
-
-
-def test_rounds_are_asked_for(federation):
-    refused("rounds is missing", fl.run, "fedavg", federation)
-
-
-def test_the_parameters_of_a_run_are_the_fields_of_its_setting():
+def test_the_parameters_of_a_run_are_the_fields_of_its_setting_and_handed_on(federation, monkeypatch):
     parameters = {name: (own.default, own.annotation) for name, own in inspect.signature(fl.run).parameters.items()}
     settings = {
         own.name: (inspect.Parameter.empty if own.default is MISSING else own.default, own.type)
@@ -279,32 +266,27 @@ def test_the_parameters_of_a_run_are_the_fields_of_its_setting():
     assert list(parameters) == [*around[0], *settings, *around[1]]
     assert settings.items() <= parameters.items()
     assert all(re.search(rf"^ +{name}: ", fl.run.__doc__, re.MULTILINE) for name in parameters)
-
-
-def test_a_run_hands_every_setting_on(federation, monkeypatch):
     other = {own.name: f"other {own.name}" for own in fields(Setting)}
     monkeypatch.setattr(running, "prepare", lambda *_, **arguments: pytest.fail(str(arguments == other)))
     with pytest.raises(pytest.fail.Exception, match="True"):
         fl.run("fedavg", federation, **other)
 
 
-def test_an_algorithm_without_its_hyper_parameters_is_refused(federation):
+def test_an_algorithm_without_its_hyper_parameters_and_a_run_without_rounds_are_refused(federation):
     bare = fl.fedavg()._replace(made_of=())
     refused(r"put @fl.algorithm on the function", fl.run, bare, federation, **SETTING)
+    refused("rounds is missing", fl.run, "fedavg", federation)
 
 
-def test_the_run_store_may_be_in_the_home_folder(federation, monkeypatch, tmp_path):
+def test_the_run_store_may_be_in_the_home_folder_and_the_name_of_a_method_is_no_path(federation, monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("USERPROFILE", str(tmp_path))
     monkeypatch.setenv("FEDLIB_RUNS", "~/runs")
     assert fl.run("fedavg", federation, **SETTING, progress=False).folder.parent == tmp_path / "runs"
-
-
-def test_the_name_of_a_method_is_no_path(federation, tmp_path):
-    store = tmp_path / "runs"
+    store = tmp_path / "own" / "runs"
     method = fl.fedavg()._replace(name="../w/o BN" + 300 * "!")
     folder = fl.run(method, federation, **SETTING, store=store, progress=False).folder
-    assert (folder.parent, [*tmp_path.iterdir()]) == (store, [store])
+    assert (folder.parent, [*store.parent.iterdir()]) == (store, [store])
 
 
 @pytest.mark.parametrize("where", [8, 200, 0.3, 0.6, 0.99, None])  # in the header, a share of the file, or its end
@@ -383,9 +365,78 @@ def test_a_store_that_cannot_be_written_is_one_sentence(federation, tmp_path):
 
 
 def test_a_second_process_waits_for_the_first(federation, tmp_path):
-    """Two workers with the same cell: one trains, the other reads; nobody writes the other's file."""
     _, first = start(train, federation, tmp_path)
     assert next(first) == 1
     _, second = start(train, federation, tmp_path)
     *_, seconds = first
     assert [*second] == [12, seconds]  # it was trained once
+
+
+SHORT = dict(rounds=3, join_ratio=0.5, batch_size=8, lr=0.05, seed=3)
+QUIET = SHORT | {"progress": False}
+
+
+def notes(error: pytest.ExceptionInfo) -> str:
+    return "\n".join(error.value.__notes__)
+
+
+def breaking(loss, broken_round: int = 99) -> Algorithm:
+    def round(state, cohort):
+        if cohort.round == broken_round:
+            raise KeyError("nothing here")
+        w_i = cohort.receive(train_locally(cohort, loss, cohort.broadcast(state.w), name="mine"))
+        return Global(client_mean(w_i, cohort.n_samples))
+
+    return Algorithm("broken", init_global, round, one_for_all, made_of=(breaking, loss))
+
+
+def test_an_error_in_a_loss_says_round_client_step_and_samples(federation):
+    sampled = fl.runs.Session(fl.runs.prepare("fedavg", federation, **SHORT)).sampled
+    client = int(sampled[1][-1])
+    sample = int(federation.train[client][2])
+    first = next(t for t, ids in enumerate(sampled) if client in ids)
+
+    def loss(w, batch):
+        if (batch.index == sample).any():
+            raise RuntimeError("this image is upside down")
+        return cross_entropy(w, batch)
+
+    with pytest.raises(RuntimeError, match="upside down") as error:
+        fl.run(breaking(loss), federation, **QUIET, debug=True)
+    assert f"in round {first + 1}, train, 'mine': client {client}, step " in notes(error)
+    assert str(sample) in notes(error).split("samples ")[1].splitlines()[0].split(", ")
+    assert f"in round {first + 1} of broken()" in notes(error)
+
+
+def test_debugging_looks_at_single_clients_where_the_stack_is_asked_for(federation):
+    seen = []
+
+    def loss(w, batch):
+        seen.append(batch.y.tolist())  # cannot be read inside of a stack
+        return cross_entropy(w, batch)
+
+    fl.run(breaking(loss), federation, **QUIET, backend="stacked", debug=True)
+    assert {len(y) for y in seen} == {8}
+
+
+def test_an_error_of_the_server_says_in_which_round(federation):
+    with pytest.raises(KeyError, match="nothing here") as error:
+        fl.run(breaking(cross_entropy, broken_round=1), federation, **QUIET)
+    assert notes(error) == "in round 2 of broken()"
+
+
+def test_debugging_stops_where_the_loss_is_not_finite(federation):
+    def loss(w, batch):
+        return cross_entropy(w, batch) * torch.inf
+
+    with pytest.warns(UserWarning, match="not finite from round 1 on"):
+        fl.run(breaking(loss), federation, **QUIET)  # now it is in the store, which does not matter
+    with pytest.raises(FloatingPointError, match="the training loss is inf") as error:
+        fl.run(breaking(loss), federation, **QUIET, debug=True)
+    assert "in round 1, train, 'mine': client" in notes(error)
+
+
+def test_debugging_changes_no_number(federation, tmp_path):
+    plain, debugged = (fl.run("fedper", federation, **QUIET, store=tmp_path / str(d), debug=d) for d in (False, True))
+    assert plain.accuracy.equals(debugged.accuracy)
+    assert plain.folder.name == debugged.folder.name
