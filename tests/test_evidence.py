@@ -1,5 +1,6 @@
-"""Evidence: rows of finished runs, and the runner that writes them."""
+"""Evidence: rows of finished runs, their runner, all rows in one file, and `fl.compare`."""
 
+import hashlib
 import json
 import os
 import subprocess
@@ -10,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 import torch.nn.functional as F
@@ -22,13 +24,15 @@ import fedlib as fl
 from fedlib.papers.pfedsim.sizes import PROFILES, run
 from fedlib.report.paper import PAPERS
 from fedlib.runs.store import Checkpoint, RunFolder, flatten
-from fedlib.studies import recheck, rows, runner
+from fedlib.studies import compare, recheck, rows, runner
 from fedlib.studies import short_runs as trial
 from fedlib.studies import tasks as tasks_of_studies
 from fedlib.studies.__main__ import main
+from fedlib.studies.rows import FOLDER, Row
 from fedlib.studies.runner import Job, missing, perform, work
 from fedlib.studies.study import study
 from fedlib.studies.tasks import Images, Run, here
+from fedlib.tools import parquet as dataset
 from fedlib.training.batches import on_device
 
 KINDS = [("table3", "fedavg"), ("table3", "local_only"), ("fig1", "local_only")]
@@ -104,8 +108,7 @@ def test_the_loss_of_a_row_is_the_mean_over_all_test_images(federation):
     loss, hit = F.cross_entropy(z, y, reduction="none"), z.argmax(1) == y
     assert abs(loss[:1].mean() - loss[1:].mean()) > 0.01
     assert facts["evaluations"][-1]["loss"] == pytest.approx(loss.mean().item(), abs=2e-5)
-    assert facts["evaluations"][-1]["correct"] == [hit[:1].sum(), hit[1:].sum()]
-    assert facts["n_test"] == [1, 9]
+    assert (facts["evaluations"][-1]["correct"], facts["n_test"]) == ([hit[:1].sum(), hit[1:].sum()], [1, 9])
 
 
 def test_few_train_images_come_with_as_large_a_share_of_the_test_images(tiny, monkeypatch):
@@ -131,19 +134,17 @@ def test_what_is_missing_is_run_once_and_nothing_else(smoke, tmp_path, capsys):
     assert measured["value"].notna().all()
 
 
-def test_what_is_timed_needs_to_be_asked_for(smoke, tmp_path):
+def test_the_missing_runs_of_an_item_or_a_name_and_what_is_timed_if_it_is_asked_for(smoke, tmp_path):
     cell = next(cell for cell in smoke.cells if cell.item == "table3")
     timed = smoke.replace(cells=[cell._replace(item="times", tasks=(cell.tasks[0]._replace(timed=True),))], claims=())
-    assert missing([timed], folder=tmp_path) == []
-    assert len(missing([timed], ["times"], tmp_path)) == 1
+    assert [len(missing([timed], items, tmp_path)) for items in ((), ["times"])] == [0, 1]
 
+    def names(*items):
+        return {one.task.name for one in missing([smoke], list(items), tmp_path)}
 
-def test_the_missing_runs_of_one_name(smoke, tmp_path):
-    job = missing([smoke], ["table3"], tmp_path)[-1]
-    assert {one.task.name for one in missing([smoke], [job.task.name], tmp_path)} == {job.task.name}
-    both = {one.task.name for name in ("table4", "table6") for one in missing([smoke], [name], tmp_path)}
-    assert {one.task.name for one in missing([smoke], ["table4", "table6"], tmp_path)} == both
-    assert {one.task.name for one in missing([smoke], ["table4", job.task.name], tmp_path)} > {job.task.name}
+    name = missing([smoke], ["table3"], tmp_path)[-1].task.name
+    assert names(name) == {name} < names("table4", name)
+    assert names("table4", "table6") == names("table4") | names("table6")
 
 
 def test_a_job_that_another_process_does_is_left_to_it(smoke, tmp_path):
@@ -190,7 +191,6 @@ def test_a_run_that_fails_is_told_and_the_others_are_done(smoke, tmp_path, monke
 
 
 def first_rounds(task, rounds):
-    """The values of a short run, as they come out of another process."""
     return json.loads(json.dumps(trial.trial(task, 1, rounds, "cpu")))
 
 
@@ -263,17 +263,14 @@ def test_a_measurement_of_older_code_is_done_anew(smoke, rechecked, tmp_path):
         assert rows.changed(task, rows.read_one("pfedsim", task, 0, tmp_path)) == bool(wrong)
 
 
-def test_the_library_of_a_commit_can_be_unpacked(tmp_path):
-    recheck.unpack("HEAD", tmp_path)
-    assert (tmp_path / "fedlib" / "studies" / "short_runs.py").is_file()
-    refused("commit 0000000 of some rows is not in this clone", recheck.unpack, 40 * "0", tmp_path)
-
-
-def test_a_working_tree_that_differs_is_refused(monkeypatch):
+def test_a_working_tree_that_differs_is_refused_and_the_library_of_a_commit_can_be_unpacked(monkeypatch, tmp_path):
     monkeypatch.setattr(runner, "commit", lambda: "0123+changes")
     refused("the working tree differs from its commit", runner.check_clean)
     monkeypatch.setattr(runner, "commit", lambda: None)
     refused("run it in a git checkout", runner.check_clean)
+    recheck.unpack("HEAD", tmp_path)
+    assert (tmp_path / "fedlib" / "studies" / "short_runs.py").is_file()
+    refused("commit 0000000 of some rows is not in this clone", recheck.unpack, 40 * "0", tmp_path)
 
 
 def test_the_rows_that_are_committed_can_be_read():
@@ -358,3 +355,130 @@ def test_the_code_of_a_run_is_the_same_before_and_after_its_data_are_loaded(pape
     tasks[0].arguments(0)
     assert tasks_of_studies._FEDERATIONS
     assert [task.code() for task in tasks] == before
+
+
+@pytest.fixture
+def asked(monkeypatch) -> list:
+    """The requested runs; all data exist, and a run ends at once with the row of another run."""
+    runs, stored = [], fl.study("pfedsim").rows
+    [facts] = [row.facts for (name, seed), row in stored.items() if name.startswith("fedper-cifar10") and seed == 1][:1]
+
+    def run_all(todo, jobs, progress):
+        runs.extend((task.algorithm.name, seed) for task, seed in todo)
+        return {(task.name, seed): Row(task.name, seed, facts) for task, seed in todo}
+
+    monkeypatch.setattr("fedlib.studies.study.here", lambda task: True)
+    monkeypatch.setattr(compare, "here", lambda task: True)
+    monkeypatch.setattr("fedlib.studies.study._run_all", run_all)
+    return runs
+
+
+def test_a_method_runs_as_the_others_of_the_table():
+    small, method = fl.study("fedsimsup", "smoke"), fl.fedprox(mu=0.5)
+    both = fl.compare("fedsimsup/table2", method, profile="smoke", like="fedrep", jobs=1, progress=False)
+    setting = small.arguments("table2", "fedrep") | {"algorithm": method}
+    table = both.study.table("table2").set_index("method")
+    assert both.method == "fedprox(mu=0.5)"  # the paper prints a FedProx, although none runs at this size
+    alone = fl.run(**setting, progress=False)
+    assert table.loc[both.method, "value"] == pytest.approx(alone.score(last=5), abs=1e-4)
+    usual = small.run("table2", jobs=1, progress=False).table("table2").set_index("method")
+    assert table.drop(index=both.method)["value"].equals(usual["value"])
+    page = both._repr_html_()
+    assert page.count("<img") == page.count("<table") == 1
+    assert both.sentence.startswith("FedProx(mu=0.5) is ")
+    assert both.sentence in page
+    assert all(text in str(both) for text in (both.table.iloc[-1, -1], both.sentence))
+
+
+def test_at_the_papers_size_only_the_method_runs_beside_the_committed_rows(asked):
+    both, full = fl.compare("pfedsim/table3", fl.fedprox(mu=0.5), seeds=3, progress=False), fl.study("pfedsim")
+    assert {name for name, _ in asked} == {"fedprox"}
+    assert {seed for _, seed in asked} == {0, 1, 2}
+    assert both.method == "fedprox(mu=0.5)"  # the paper prints another FedProx
+    table = both.study.table("table3").set_index(["dataset", "setting", "method"])
+    before = full.table("table3").set_index(["dataset", "setting", "method"])
+    assert table.loc[before.index, "value"].equals(before["value"])
+    assert (table.xs("fedprox(mu=0.5)", level="method")["n_seeds"] == 3).all()
+
+
+def test_a_committed_row_is_used_unless_its_code_has_changed(asked, monkeypatch):
+    stored = fl.study("pfedsim").table("table3").query("method == 'fedavg'").set_index("setting")["value"]["dir=0.1"]
+    for older in (False, True):
+        asked.clear()
+        monkeypatch.setattr(rows, "changed", lambda task, row, older=older: older)
+        both = fl.compare("pfedsim/table3", "fedavg", seeds=1, progress=False)
+        mine = both.study.table("table3").query("method == 'fedavg()' and dataset == 'cifar10'").set_index("setting")
+        assert (mine["value"]["dir=0.1"] == stored) is not older
+        assert bool(len(asked) == 8) is older  # four data sets, two levels of label skew
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("pfedsim", "fedavg"), "table='pfedsim' is unknown"),
+        (("pfedsim/table33", "fedavg"), "did you mean 'table3"),
+        (("pfedsin/table3", "fedavg"), "did you mean 'pfedsim'"),
+        (("pfedsim/table3", "fedavgg"), "did you mean 'fedavg'"),
+        (("pfedsim/table3", "fedavg", "smoke", 1, "scaffold"), "like='scaffold' is unknown"),
+        (("pfedsim/table4", "fedavg", "smoke"), "like='' has no runs of its own in 'pfedsim/table4'"),
+        (("pfedsim/table3", "fedavg"), "the data of 'pfedsim/table3' are not here: cifar10, "),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(arguments, message, monkeypatch, tmp_path):
+    monkeypatch.setenv("FEDLIB_DATA", str(tmp_path))
+    refused(message, fl.compare, *arguments)
+
+
+PAPER = "pfedhr"
+FILES = [json.loads(path.read_text()) for path in sorted((FOLDER / PAPER).glob("*.json"))]
+
+
+@pytest.fixture(scope="module")
+def parquet_folder(tmp_path_factory):
+    parquet_folder = tmp_path_factory.mktemp("dataset")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dataset, "PAPERS", (PAPER,))
+        assert dataset.main(parquet_folder) == 0
+    return parquet_folder
+
+
+@pytest.fixture(scope="module")
+def frame(parquet_folder) -> pd.DataFrame:
+    return pd.read_parquet(parquet_folder / "rows.parquet")
+
+
+def test_every_file_of_a_row_is_a_row(frame):
+    assert sorted(zip(frame["task"], frame["seed"], strict=True)) == sorted((one["task"], one["seed"]) for one in FILES)
+    assert list(frame) == list(dataset.COLUMNS)
+    assert all(len(items) for items in frame["items"])
+
+
+def test_accuracies_are_those_of_the_file(frame):
+    table, checked = frame.set_index(["task", "seed"]), 0
+    for one in FILES:
+        row = table.loc[(one["task"], one["seed"])]
+        if "config" not in one:
+            assert pd.isna(row["accuracy"])
+            assert json.loads(row["kept"]) == one["kept"]
+            continue
+        shown = [each for each in one["evaluations"] if each["when"] == one["when"]]
+        assert row["curve_round"].tolist() == [each["round"] for each in shown]
+        n_test = np.array(one["n_test"])
+        assert row["accuracy"] == pytest.approx(100 * sum(shown[-1]["correct"]) / n_test.sum())
+        assert row["client_accuracy"] == pytest.approx(100 * np.array(shown[-1]["correct"]) / n_test)
+        assert row["curve_accuracy"] == pytest.approx([100 * sum(each["correct"]) / n_test.sum() for each in shown])
+        assert json.loads(row["config"]) == one["config"]
+        assert (row["algorithm"], row["bytes_up"]) == (one["config"]["algorithm"], one["bytes_up"])
+        checked += len(set(n_test.tolist())) > 1
+    assert checked
+
+
+def test_metadata_describe_the_file_and_all_of_its_columns(parquet_folder, frame):
+    metadata = json.loads((parquet_folder / "croissant.json").read_text())
+    [file], [records] = metadata["distribution"], metadata["recordSet"]
+    assert file["sha256"] == hashlib.sha256((parquet_folder / file["contentUrl"]).read_bytes()).hexdigest()
+    fields = {field["source"]["extract"]["column"]: field for field in records["field"]}
+    assert list(fields) == list(frame)
+    lists = {name for name in frame if any(isinstance(value, np.ndarray) for value in frame[name])}
+    assert {name for name, field in fields.items() if field.get("repeated")} == lists
+    assert f"{len(frame)}, of" in (parquet_folder / "README.md").read_text()

@@ -12,6 +12,7 @@ import pandas as pd
 import papermill
 import pytest
 from IPython.core.inputtransformer2 import TransformerManager
+from nbclient import NotebookClient
 
 import fedlib as fl
 from fedlib.extras import install
@@ -24,8 +25,10 @@ IN_COLAB = {"first-colab", "pfedsim-colab", "playground-colab"}
 NUMBER = re.compile(r"(?<![\w.(\[-])\d+([.,]\d+)?\s*(%|points?\b)|(?<![\w.\[])\d+\.\d+(?![\w.])")
 
 
-def execute(paper: str, root: Path) -> Path:
-    """The output folder of a paper's notebook in the smoke profile."""
+@pytest.fixture(scope="module", params=[pytest.param(paper, marks=pytest.mark.slow) for paper in SOURCES])
+def executed(request, tmp_path_factory) -> Path:
+    """The output folder of each paper's notebook in the smoke profile."""
+    paper, root = request.param, tmp_path_factory.mktemp(request.param)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FEDLIB_RUNS", str(root / "runs"))
         chosen = ["--notebook", paper, "--output", str(root), "--notebooks", str(NOTEBOOKS)]
@@ -33,19 +36,9 @@ def execute(paper: str, root: Path) -> Path:
     return root / "smoke" / paper
 
 
-@pytest.fixture(scope="module", params=[pytest.param(paper, marks=pytest.mark.slow) for paper in SOURCES])
-def executed(request, tmp_path_factory) -> Path:
-    """Each of them in turn."""
-    return execute(request.param, tmp_path_factory.mktemp(request.param))
-
-
 @pytest.fixture(params=SOURCES)
 def cells(request) -> list:
     return nbformat.read(SOURCES[request.param], 4).cells
-
-
-def lines(cell) -> list[str]:
-    return [line for line in cell.source.splitlines() if line.strip() and not line.lstrip().startswith("#")]
 
 
 def kinds(cells) -> list:
@@ -53,13 +46,11 @@ def kinds(cells) -> list:
 
 
 # -- the form -----------------------------------------------------------------------------------------------------
-
-
 def test_a_notebook_is_short(cells):
-    code = [lines(cell) for cell in kinds(cells)]
+    lines = [len(re.findall(r"^ *[^ #\n]", cell.source, re.MULTILINE)) for cell in kinds(cells)]
     assert len(cells) <= 45
-    assert sum(map(len, code)) <= 200
-    assert max(map(len, code)) <= 12
+    assert sum(lines) <= 200
+    assert max(lines) <= 12
 
 
 def test_its_parameters_are_those_of_every_notebook(cells):
@@ -124,18 +115,15 @@ def test_the_first_cell_installs_the_package_in_colab_only(name, colab, monkeypa
 
 @pytest.mark.parametrize("sheet", sorted(NOTEBOOKS.glob("problems*.ipynb")), ids=lambda path: path.stem)
 def test_every_problem_of_a_sheet_has_a_folded_solution_and_a_hidden_check(sheet):
-    _, *problems = re.split(
-        r"^## Problem \d", "\n".join(map(with_kind, nbformat.read(sheet, 4).cells)), flags=re.MULTILINE
-    )
+    text, hidden = "", {"jupyter": {"source_hidden": True}, "tags": ["solution"]}
+    for cell in nbformat.read(sheet, 4).cells:
+        text += "[solution]\n" if cell.metadata == hidden else "[code]\n" * (cell.cell_type == "code")
+        text += f"{cell.source}\n"
+    _, *problems = re.split(r"^## Problem \d", text, flags=re.MULTILINE)
     assert len(problems) == 4
     for problem in problems:
         assert [problem.count(part) for part in ("<details>", "</details>", "[solution]", "[code]")] == [1] * 4
         assert "assert" in problem.split("[solution]")[1]
-
-
-def with_kind(cell) -> str:
-    solution = cell.metadata == {"jupyter": {"source_hidden": True}, "tags": ["solution"]}
-    return f"{'[solution]' if solution else '[code]' * (cell.cell_type == 'code')} {cell.source}".lstrip()
 
 
 @pytest.mark.slow
@@ -146,9 +134,7 @@ def test_the_checks_of_a_problem_sheet_hold(sheet, tmp_path, monkeypatch):
 
 
 # -- what it leaves -----------------------------------------------------------------------------------------------
-
-
-def test_every_claim_is_judged_here_and_at_full_size(executed):
+def test_every_claim_is_judged_here_and_at_full_size_and_identities_hold_whatever_the_size(executed):
     ledger = pd.read_csv(executed / "claims.csv", keep_default_na=False)
     claims = pd.read_csv(Path(fl.__file__).parent / "papers" / executed.name / "claims.csv")
     assert ledger["id"].tolist() == claims["id"].tolist()
@@ -157,16 +143,13 @@ def test_every_claim_is_judged_here_and_at_full_size(executed):
     judged = ledger[ledger["verdict"] != "not tested"]
     assert (judged["measured"] != "").all()
     assert len(judged) >= 5
-
-
-def test_identities_hold_whatever_the_size(executed):
-    ledger = pd.read_csv(executed / "claims.csv", keep_default_na=False).set_index("id")
+    ledger = ledger.set_index("id")
     identities = [claim.id for claim in fl.study(executed.name).claims if claim.quantifier == "identity"]
     assert set(ledger.loc[identities, "verdict"]) <= {"identity", "not tested", "consistent so far", "undecided"}
     assert "refuted" not in set(ledger.loc[identities, "verdict"])
 
 
-def test_every_item_leaves_its_table_and_its_figure(executed):
+def test_every_item_leaves_its_table_and_its_figure_and_provenance_says_what_was_run(executed):
     study = fl.study(executed.name, "smoke")
     for name in {cell.item for cell in study.cells}:
         table = pd.read_csv(executed / f"{name}.csv")
@@ -175,9 +158,6 @@ def test_every_item_leaves_its_table_and_its_figure(executed):
         if item.drawing:
             assert (executed / f"{name}.png").read_bytes().startswith(b"\x89PNG"), name
             assert "<svg" in (executed / f"{name}.svg").read_text(), name
-
-
-def test_provenance_says_what_was_run(executed):
     facts = json.loads((executed / "provenance.json").read_text())
     assert facts["profile"] == "smoke"
     assert facts["packages"]["torch"]
@@ -201,3 +181,57 @@ def test_the_executed_notebook_shows_pictures_early_and_warns_of_nothing(execute
     assert "Nothing has been measured" not in learned
     said = "".join(line for _, output in outputs if output.get("name") == "stderr" for line in output["text"])
     assert "Warning" not in said
+
+
+# -- the starting pages -------------------------------------------------------------------------------------------
+
+
+PAGES = [NOTEBOOKS / "start.ipynb", NOTEBOOKS / "glossary.ipynb"]  # notebooks, because JupyterLab opens them rendered
+LINK = re.compile(r"\[([^\]]+)\]\(([^)#]+)(#[^)]*)?\)")
+
+
+def text_of(page):
+    cells = nbformat.read(page, 4).cells
+    assert {cell.cell_type for cell in cells} == {"markdown"}
+    return "\n\n".join(cell.source for cell in cells)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_leads_to_a_file_and_every_name_is_defined_there(page):
+    links = LINK.findall(text_of(page))
+    assert links
+    for text, target, _ in links:
+        path = (page.parent / target).resolve()
+        assert path.is_file(), target
+        if text.startswith("`"):
+            defined = re.findall(r"^(?:def|class) (\w+)", path.read_text(encoding="utf-8"), re.MULTILINE)
+            assert text.strip("`") in defined, target
+
+
+def test_the_first_page_lists_every_notebook_and_every_paper_has_a_term_of_its_own():
+    page, glossary = (text_of(NOTEBOOKS / f"{name}.ipynb") for name in ("start", "glossary"))
+    assert [path.name for path in sorted(NOTEBOOKS.glob("[0-9][0-9]_*.ipynb")) if f"({path.name})" not in page] == []
+    own = glossary.partition("## The five papers")[2].partition("##")[0]
+    assert all(f"({paper})" in own for paper in ("pFedSim", "FedCS", "pFedHR", "pFedMB", "FedSimSup"))
+
+
+PLAYED = [*sorted(NOTEBOOKS.glob("[0-9][0-9]_*.ipynb")), NOTEBOOKS / "playground.ipynb"]
+
+
+@pytest.mark.parametrize("source", PLAYED, ids=lambda source: source.stem)
+def test_every_notebook_has_something_to_play_with(source):
+    code = [cell.source for cell in nbformat.read(source, 4).cells if cell.cell_type == "code"]
+    assert any("fl.report.explore(" in text or "fl.report.playground(" in text for text in code)
+    assert source.stem in ("00_first_steps", "playground") or any("report.readings()" in text for text in code)
+
+
+@pytest.mark.slow
+def test_the_first_lesson_runs_and_its_plain_code_gives_the_bits_of_the_library(tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDLIB_RUNS", str(tmp_path))
+    notebook = nbformat.read(NOTEBOOKS / "00_first_steps.ipynb", 4)
+    for cell in notebook.cells:
+        cell.source = cell.source.replace("rounds=5", "rounds=1")
+    done = NotebookClient(notebook, resources={"metadata": {"path": str(NOTEBOOKS)}}).execute()
+    assert any("torch.equal(result.weights(0)[name], w[name])" in cell.source for cell in done.cells)
+    pages = ["".join(o.get("data", {}).get("text/html", "")) for cell in done.cells for o in cell.get("outputs", [])]
+    assert any('type="range"' in page for page in pages)  # the playground moves without a kernel

@@ -1,6 +1,7 @@
-"""The page of all results: complete, readable without a network, a mouse or eyes."""
+"""The page of all results: complete, readable without a network, a mouse or eyes; slides of executed notebooks."""
 
 import shutil
+import sys
 
 import matplotlib.pyplot as plt
 import nbformat
@@ -12,10 +13,10 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 import fedlib as fl
 from fedlib import report
 from fedlib.tools.gallery import write_gallery
+from fedlib.tools.slides import FULL, main, slides_of
 
 
 def finished(folder, paper="pfedmb"):
-    """A report as a notebook leaves it, with its executed copy."""
     own = report.open(paper, "quick", folder / paper)
     figure, ax = plt.subplots()
     ax.plot([0, 1])
@@ -43,12 +44,6 @@ def folder(tmp_path_factory):
     return folder
 
 
-def test_a_figure_begins_with_its_finding_in_bold(folder):
-    [finding] = [text for text in read(folder / "index.html").find_all("p") if text.strong]
-    assert (finding.strong.text, finding.text) == ("It rises by 1.5.", 'It rises by 1.5. "a" is <b>.')
-    assert finding.find_next("img")["alt"] == "A line that rises from 0 to 1."
-
-
 @pytest.mark.parametrize("name", ["index.html", "pfedmb/04_pfedmb.html"])
 def test_a_page_makes_no_request_can_be_read_without_eyes_and_has_links_that_lead_somewhere(folder, name):
     page, html = folder / name, read(folder / name)
@@ -68,8 +63,11 @@ def test_a_page_makes_no_request_can_be_read_without_eyes_and_has_links_that_lea
         assert target[1:] in ids if target.startswith("#") else (page.parent / target).exists()
 
 
-def test_the_index_has_everything(folder):
+def test_the_index_has_everything_and_a_figure_begins_with_its_finding_in_bold(folder):
     html = read(folder / "index.html")
+    [finding] = [text for text in html.find_all("p") if text.strong]
+    assert (finding.strong.text, finding.text) == ("It rises by 1.5.", 'It rises by 1.5. "a" is <b>.')
+    assert finding.find_next("img")["alt"] == "A line that rises from 0 to 1."
     shown = [figure["id"] for figure in html.select("section figure")]
     wanted = ["claims", "table1", "fig3", "side"]  # the paper's items, in its order, then others
     assert shown == [f"pfedmb-{name}" for name in wanted]
@@ -105,3 +103,63 @@ def test_an_unfinished_report_is_left_out(tmp_path):
     finished(tmp_path)
     (tmp_path / "pfedmb" / "provenance.json").unlink()
     assert write_gallery(tmp_path) is None
+
+
+LONG = "word " * (FULL // 12)  # two fit on a slide, three do not
+
+
+def code(source: str, *texts: str, **about) -> nbformat.NotebookNode:
+    return new_code_cell(source, outputs=[new_output("stream", text=text, **about) for text in texts])
+
+
+@pytest.fixture
+def notebook() -> nbformat.NotebookNode:
+    cells = [
+        new_markdown_cell("# A title\n\n## 1. First\n\nOne.\n\n$$x^2$$"),
+        code("silent = 1"),
+        code("print('two')", "two"),
+        code("warn()", "a warning", name="stderr"),
+        new_markdown_cell(f"Last.\n\n## 2. Second\n\n{LONG}\n\n{LONG}"),
+        code("print('a line')", "a line"),
+        new_markdown_cell(f"### Part\n\n{LONG}"),
+        new_markdown_cell("## 3. Exercises\n\nThree.\n\n<details>\n\nSolution.\n\n</details>"),
+        code("print('four')", "four"),
+        new_markdown_cell("## 4. Provenance"),
+        new_markdown_cell("## 5. Provenance of ideas"),
+    ]
+    return new_notebook(cells=cells, metadata={})
+
+
+def test_sections_begin_slides_and_long_ones_continue_below(notebook):
+    slides = slides_of(notebook)
+    kinds = [(cell.metadata.slideshow.slide_type, cell.source.split("\n")[0].strip()) for cell in slides.cells]
+    assert kinds == [
+        ("slide", "# A title"),
+        ("slide", "## 1. First"),
+        ("-", "One."),
+        ("-", "print('two')"),
+        ("-", "Last."),
+        ("slide", "## 2. Second"),
+        ("-", LONG.strip()),
+        ("-", LONG.strip()),
+        ("-", "print('a line')"),
+        ("subslide", "### Part"),
+        ("slide", "## 5. Provenance of ideas"),
+    ]
+
+
+def test_command_writes_text_formulas_and_outputs_without_code(notebook, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["slides", str(tmp_path)])
+    assert main() == 2
+    assert "make figures" in capsys.readouterr().err
+    (tmp_path / "paper").mkdir()
+    nbformat.write(notebook, tmp_path / "paper" / "09_paper.ipynb")
+    assert main() == 0
+    page = BeautifulSoup((tmp_path / "slides" / "09_paper.slides.html").read_text(encoding="utf-8"), "html.parser")
+    text = page.find(class_="slides").get_text()
+    assert "two" in text
+    assert not {"print", "warning", "four", "Solution"} & set(text.replace("(", " ").split())
+    assert page.find("math") is not None
+    assert "$" not in text
+    assert len(page.select(".slides > section")) == 4
+    assert len(page.select(".slides > section > section")) == 5

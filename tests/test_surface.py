@@ -1,7 +1,8 @@
-"""Imports that notebooks and methods may use: only names that a package lists."""
+"""The public surface: what notebooks and methods may import, how it is shown, and its docstrings."""
 
 import ast
 import importlib
+import inspect
 import json
 import re
 import shutil
@@ -11,7 +12,8 @@ import pytest
 from processes import python
 
 import fedlib as fl
-from fedlib.models import MODELS, build
+from fedlib import data, models, report, similarity, stack
+from fedlib.models import MODELS, build, ensemble
 
 ROOT = Path(__file__).parent.parent
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -20,33 +22,55 @@ PUBLIC = re.compile(
 )
 
 
-def imported(path: Path) -> list[tuple[str, str]]:
-    """Module and name of every import from fedlib in a notebook."""
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebooks_import_the_public_surface_only(path):
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
     code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
     code = re.sub(r"^(\s*)[%!].*$", r"\1pass", code, flags=re.MULTILINE)
     found = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.ImportFrom)]
-    return [(node.module, name.name) for node in found if node.module.startswith("fedlib") for name in node.names]
+    for module, name in ((node.module, name.name) for node in found for name in node.names):
+        if module.startswith("fedlib"):
+            assert PUBLIC.fullmatch(module), f"{module} is not public"
+            package = importlib.import_module(module)
+            assert not name.startswith("_")
+            assert name in getattr(package, "__all__", vars(package)) or importlib.import_module(f"{module}.{name}")
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_notebooks_import_the_public_surface_only(path):
-    for module, name in imported(path):
-        assert PUBLIC.fullmatch(module), f"{module} is not public"
-        package = importlib.import_module(module)
-        assert not name.startswith("_")
-        assert name in getattr(package, "__all__", vars(package)) or importlib.import_module(f"{module}.{name}")
-
-
-def test_what_a_package_lists_is_there():
+def test_what_a_package_lists_is_there_and_neighbouring_folders_have_no_files_of_one_name():
     for module in ("fedlib", "fedlib.data", "fedlib.models", "fedlib.runs", "fedlib.training", "fedlib.report"):
         package = importlib.import_module(module)
         assert [name for name in package.__all__ if not hasattr(package, name)] == []
-
-
-def test_files_of_one_name_do_not_stand_in_neighbouring_folders():
     names = [path.name for path in (ROOT / "fedlib").glob("*/*.py") if not path.name.startswith("__")]
     assert sorted({name for name in names if names.count(name) > 1}) == []
+
+
+MODULES = (fl, data, models, report, similarity, stack, ensemble)
+# Methods and builders of models, which all return the same: an `Algorithm`, an `nn.Module`.
+LEFT_OUT = ("fedlib.methods.", "fedlib.models.lenet5.", "fedlib.models.mobilenetv2.")
+
+
+def public() -> dict[str, object]:
+    offered = {}
+    for module in MODULES:
+        for name in getattr(module, "__all__", vars(module)):
+            code = getattr(module, name)
+            if (inspect.isfunction(code) or inspect.isclass(code)) and code.__module__.startswith(module.__name__):
+                offered[f"{code.__module__}.{code.__qualname__}"] = code
+    return {n: code for n, code in offered.items() if not (n.startswith(LEFT_OUT) or code.__name__.startswith("_"))}
+
+
+@pytest.mark.parametrize("name", public())
+def test_a_docstring_has_its_sections(name):
+    code = public()[name]
+    sections = re.findall(r"^(\w+):$", inspect.getdoc(code), re.MULTILINE)
+    if inspect.isclass(code):
+        assert {"Attributes", "Args"} & set(sections)
+        return
+    signature = inspect.signature(code)
+    assert ">>> " in inspect.getdoc(code)
+    assert "Example" in sections
+    assert "Args" in sections or not signature.parameters
+    assert "Returns" in sections or signature.return_annotation is None
 
 
 def test_what_people_look_at_is_shown_in_one_line():
