@@ -224,7 +224,6 @@ def noted(deed: Callable[[Tensor], Any]) -> list[str]:
 
 
 def step(architecture: str, form: str | Forms, graphs: bool = True) -> str:
-    """Three clients take one step."""
     data = pictures(40)
     model = build(architecture, MODELS[architecture], data.x.shape[1:], len(data.classes), seed=0)
     Stacked(form, graphs)(phase(model, data, [np.arange(8)] * 3, device="cuda", dtype=torch.float32))
@@ -232,7 +231,6 @@ def step(architecture: str, form: str | Forms, graphs: bool = True) -> str:
 
 
 def clients() -> fl.Federation:
-    """Four of them."""
     dealt = fl.federate(corners(120, seed=0), fl.dirichlet(alpha=0.5, min_size=12), clients=4, seed=1)
     return dealt.with_public(corners(40, seed=1))
 

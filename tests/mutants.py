@@ -46,13 +46,11 @@ class Mutant(NamedTuple):
     text: str
 
     def difference(self) -> str:
-        """The lines that differ."""
         before = (ROOT / self.file).read_text(encoding="utf-8").splitlines()
         lines = difflib.unified_diff(before, self.text.splitlines(), n=0, lineterm="")
         return "\n".join(line for line in lines if not line.startswith(("---", "+++")))
 
     def lines(self) -> tuple[str, str]:
-        """The line that differs: as it was, and as it is."""
         old, new = (
             [line[1:].strip() for line in self.difference().splitlines() if line.startswith(sign)] for sign in "-+"
         )

@@ -146,11 +146,9 @@ class Oracle:
         return nets
 
     def classifier(self, net: nn.Module) -> list[nn.Parameter]:
-        """Weight and bias of the last linear layer."""
         return [p for name, p in net.named_parameters() if name.startswith("classifier.")]
 
     def extractor(self, net: nn.Module) -> list[nn.Parameter]:
-        """All other parameters."""
         return [p for name, p in net.named_parameters() if not name.startswith("classifier.")]
 
 
@@ -199,7 +197,6 @@ def drawing(*stream: int | str) -> Iterator[None]:
 
 
 def weights_of(net: nn.Module) -> Weights:
-    """A copy of a network's weights, BatchNorm statistics included."""
     entries = net.state_dict().items()
     return {name: t.detach().clone() for name, t in entries if not name.endswith("num_batches_tracked")}
 

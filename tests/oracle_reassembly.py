@@ -43,7 +43,6 @@ def cut(pool, x):
 
 
 def cka(a, b):
-    """Of centred Gram matrices."""
     a, b = (t.flatten(1).numpy() for t in (a, b))
     centre = np.eye(len(a)) - 1 / len(a)
     a, b = centre @ a @ a.T @ centre, centre @ b @ b.T @ centre

@@ -65,7 +65,6 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 
 def alive(pid: int) -> bool:
-    """True if a process exists."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -74,7 +73,6 @@ def alive(pid: int) -> bool:
 
 
 def free_port() -> int:
-    """An unused port."""
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         return s.getsockname()[1]

@@ -21,7 +21,6 @@ FREE = {"grid", "algorithm"}  # one takes any arguments, the other decorates a f
 
 
 def wrong_values(name: str, parameter: inspect.Parameter) -> list:
-    """The values of WRONG that are wrong for this argument."""
     allowed = {parameter.default} if parameter.default.__hash__ else set()
     allowed |= {None} if NoneType in get_args(parameter.annotation) else set()
     allowed |= {"no such value"} if parameter.name in ("root", "store", "ray", "path", "fresh") else set()
@@ -53,7 +52,6 @@ def result(tmp_path_factory) -> fl.RunResult:
 
 @pytest.fixture
 def valid(federation, result) -> dict:
-    """Valid arguments for functions with required ones."""
     cell = {"algorithm": "fedavg", "federation": federation, "rounds": 1}
     validated = fl.federate(federation.data, fl.iid(), clients=2, validation_fraction=0.2)
     return {

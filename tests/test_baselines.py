@@ -23,7 +23,6 @@ EXACT = SETTING | {"dtype": "float64"}
 
 
 def cohort_of(federation: fl.Federation, t: int, backend: str = "loop", method="fedavg", **setting) -> Cohort:
-    """The cohort of round t (the first is 0) of a run with this setting."""
     return Session(prepare(method, federation, **EXACT | setting, backend=backend)).cohort(t)
 
 

@@ -240,7 +240,6 @@ def test_the_playground_is_a_page_without_code_under_voila(voila, page):
 
 
 def shown_rows(page) -> list[list[str]]:
-    """The texts of the rows of the scoreboard that are shown."""
     texts = "rows => rows.filter(row => !row.hidden).map(row => Array.from(row.cells, cell => cell.textContent))"
     found = page.locator("#board tbody tr").evaluate_all(texts)
     return [[" ".join(text.split()) for text in row] for row in found]

@@ -55,8 +55,6 @@ def shares():
 
 
 # -- the stacked backend ------------------------------------------------------------------------------------------
-
-
 @given(st.lists(st.integers(0, 60), min_size=1, max_size=40))
 def test_stages_train_every_client_to_its_end_and_halve_the_stack(n_steps):
     n_steps = sorted(n_steps, reverse=True)
@@ -146,8 +144,7 @@ def test_smaller_cohorts_and_shorter_phases_share_the_program_of_larger_ones(coh
         programs.append(program)
         clients = max(k, clients)
         assert program.clients == clients
-    assert len(set(programs)) == 2
-    assert programs[-1].capacity == capacity
+    assert (len(set(programs)), programs[-1].capacity) == (2, capacity)
 
 
 def test_public_images_are_on_the_device_once_however_many_cohorts_see_them(federation):
@@ -159,8 +156,6 @@ def test_public_images_are_on_the_device_once_however_many_cohorts_see_them(fede
 
 
 # -- CUDA graphs, pretended on a CPU ------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def captured(monkeypatch) -> list:
     """Graphs, in the order of their capture, which runs the step (a real one does not); so does every replay."""
@@ -251,8 +246,6 @@ def test_whether_steps_are_graphs_is_no_part_of_a_runs_address_and_reaches_the_t
 
 
 # -- convolutions -------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("padding", [0, 2])
 @pytest.mark.parametrize("bias", [True, False])
 def test_a_convolution_of_patches_is_a_convolution(padding, bias):
@@ -322,18 +315,10 @@ def test_the_bits_and_what_dropout_leaves_out_do_not_depend_on_whether_and_when_
 
 
 # -- seeds in one stack -------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def pooled(monkeypatch):
-    """Number of runs that were trained together, call by call."""
     sizes, real = [], lockstep.join
-
-    def spy(several):
-        sizes.append(len(several))
-        return real(several)
-
-    monkeypatch.setattr(lockstep, "join", spy)
+    monkeypatch.setattr(lockstep, "join", lambda several: sizes.append(len(several)) or real(several))
     return sizes
 
 
@@ -359,15 +344,13 @@ def test_no_run_waits_for_the_longest_client_of_another_one(federation, monkeypa
     """A run goes on at once if its next phase is of the same kind; otherwise it waits for the runs that are behind."""
     lengths, taken, begins, steps = [], [], stacked.begin, Program._advance
 
-    def note_length(phase):
-        lengths[-1].append(max(map(len, phase.batches)))
-        return begins(phase)
-
     def count(program, size, form):
         taken[-1] += 1
         return steps(program, size, form)
 
-    monkeypatch.setattr(stacked, "begin", note_length)
+    monkeypatch.setattr(
+        stacked, "begin", lambda phase: lengths[-1].append(max(map(len, phase.batches))) or begins(phase)
+    )
     monkeypatch.setattr(Program, "_advance", count)
     for method in ("fedavg", "fedrep"):
         setting = SETTING | dict(rounds=6, join_ratio=0.2, batch_size=24, backend="stacked")
@@ -535,8 +518,6 @@ def test_on_a_cpu_every_run_goes_on_its_own(federation):
 
 
 # -- the device ---------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def pinned():
     """PyTorch's settings of float32 on a GPU and its number of threads, restored after the test."""
@@ -566,7 +547,7 @@ def pinned():
     ids=["default", "high", "all tf32", "products tf32", "convolutions ieee", "two threads"],
 )
 def test_a_run_computes_in_full_float32_with_one_thread_and_leaves_what_was_allowed_as_it_was(allow, pinned):
-    """That a run does so whatever else is set outside: `test_never_older`."""
+    """That a run does so whatever else is set outside: `test_fingerprint`."""
     allow()
     before = pinned()
     with deterministic("cpu"):
@@ -594,8 +575,7 @@ def test_a_run_of_a_gpu_is_read_where_there_is_none(federation, monkeypatch):
         patch.setattr(torch.cuda, "get_device_name", lambda device=None: "a GPU")
         trained = fl.run(**arguments)
     read = fl.run(**arguments)
-    assert read.config["device"] == "cuda"
-    assert read.config["backend"] == "stacked"
+    assert (read.config["device"], read.config["backend"]) == ("cuda", "stacked")
     assert same_bits(read.models, trained.models)
 
 
@@ -624,12 +604,7 @@ def test_the_form_of_convolutions_is_measured_once_for_each_size_and_kept_beside
 
 def test_every_size_of_a_stack_has_its_own_form(model, tiny, shares, monkeypatch):
     seen, real = set(), program.convolutions
-
-    def spy(net, form):
-        seen.add(form)
-        return real(net, form)
-
-    monkeypatch.setattr(program, "convolutions", spy)
+    monkeypatch.setattr(program, "convolutions", lambda net, form: seen.add(form) or real(net, form))
     task, asked = phase(model, tiny, shares), []
     train = Stacked(lambda phase, size: asked.append(size) or FORMS[size == 5])
     for _ in range(2):
@@ -695,8 +670,6 @@ def test_a_layer_is_timed_with_its_gradients_in_every_form_that_works_here(model
 
 
 # -- checkpoints --------------------------------------------------------------------------------------------------
-
-
 def test_checkpoints_that_cost_much_are_written_less_often(federation, monkeypatch):
     saved, real = [], rounds.RunFolder.save
 

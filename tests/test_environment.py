@@ -43,27 +43,18 @@ def test_every_direct_dependency_is_pinned_to_an_allowed_version(requirement):
     assert all(requirement.specifier.contains(next(iter(pin.specifier)).version) for pin in pins)
 
 
-def test_the_lock_holds_plain_pins_only():
+def test_the_lock_holds_plain_pins_of_all_extras_one_of_a_package_for_this_machine_and_conda_installs_it():
     plain = re.compile(r"[a-z0-9-]+==[0-9][0-9a-z.]*( ; [a-z_]+ .+| ; \(.+)?")
     assert [line for line in LOCK if not plain.fullmatch(line)] == []
-
-
-def test_at_most_one_pin_of_a_package_applies_here():
     here = [pin.name for pin in PINS if pin.marker is None or pin.marker.evaluate()]
     assert len(here) == len(set(here))
-
-
-def test_conda_installs_the_same_lock():
+    [all_of_them] = [one for one in EXTRAS["test"] if one.name == PROJECT["name"]]
+    assert all_of_them.extras == set(EXTRAS) - {"test"}
     environment = yaml.safe_load((ROOT / "environment.yml").read_text(encoding="utf-8"))
     python, pip, packages = environment["dependencies"]
     assert Requirement(python).specifier.contains("3.11")
     assert PROJECT["requires-python"] in python
     assert (pip, packages) == ("pip", {"pip": ["-c requirements.lock", "-e .[notebooks]"]})
-
-
-def test_the_lock_holds_all_extras():
-    [all_of_them] = [one for one in EXTRAS["test"] if one.name == PROJECT["name"]]
-    assert all_of_them.extras == set(EXTRAS) - {"test"}
 
 
 @pytest.fixture
@@ -89,7 +80,6 @@ echo "$*" >> "{tmp_path}/asked"
     monkeypatch.delenv("MAKEFLAGS", raising=False)
 
     def make(*arguments, configured="global.index-url='https://pypi.example'", breaks=""):
-        """Whether `make arguments` succeeds, what it asks of Python, and what it says."""
         (tmp_path / "asked").write_text("")
         command = ["make", "-C", str(tmp_path), f"PYTHON={python}", *arguments]
         environment = os.environ | {"CONFIGURED": configured, "BREAKS": breaks}
@@ -177,12 +167,9 @@ def test_the_installed_packages_are_the_pinned_ones():
     assert {name: version for name, version in installed.items() if not here[name].contains(version)} == {}
 
 
-def test_the_top_level_is_the_agreed_one():
+def test_the_top_level_is_the_agreed_one_and_no_file_holds_a_path_of_somebodys_machine():
     visible = {path.relative_to(ROOT).parts[0] for path in tracked()}
     assert {name for name in visible if not name.startswith(".")} <= TOP_LEVEL
-
-
-def test_no_file_holds_a_path_of_somebodys_machine():
     foreign = re.compile(rb"(?<![\w.])/(?:home|root|Users|work|mnt|scratch)/\w[^\s\"']*")
     found = {path.relative_to(ROOT): foreign.search(path.read_bytes()) for path in tracked()}
     binary = {".png", ".npz", ".parquet", ".safetensors"}

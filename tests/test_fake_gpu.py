@@ -26,7 +26,6 @@ ARCHITECTURES = [name for name in MODELS if not name.endswith("_pretrained")]  #
 
 @pytest.fixture(scope="module")
 def traced(tmp_path_factory) -> dict:
-    """What `fake_gpu` prints; the tests are skipped where it cannot work."""
     if sys.platform != "linux":
         pytest.skip("a GPU can only be pretended on Linux")
     if torch.version.cuda is None:
@@ -57,25 +56,19 @@ def test_every_architecture_takes_a_step_on_a_gpu_in_every_form(architecture, fo
     assert traced["steps"][f"{architecture}, {form}, {rest}"] == "a step"
 
 
-def test_a_gpu_takes_steps_as_graphs_and_where_these_are_not_wanted_one_by_one(traced):
-    assert traced["one by one"] == ["a step", 0]
-    assert traced["as a graph"] == ["a step", 1]
-
-
-def test_what_test_gpu_says_of_replayed_rounds_can_be_true(traced):
+def test_a_gpu_takes_steps_as_graphs_where_these_are_wanted_and_what_test_gpu_says_of_replayed_rounds_can_be_true(
+    traced,
+):
+    assert (traced["one by one"], traced["as a graph"]) == (["a step", 0], ["a step", 1])
     assert set(traced["replayed"].values()) == {None}
-
-
-def test_a_run_that_measures_the_form_of_its_convolutions_waits_for_nothing_else_inside_its_rounds(traced):
-    assert traced["measured"] == []
+    assert traced["measured"] == []  # to measure the form of convolutions is all that it waits for inside its rounds
 
 
 @pytest.mark.parametrize("method", ["fedavg", "fedrep"])
 def test_seeds_that_share_a_stack_are_joined_and_parted_on_the_gpu(method, traced):
     found = traced["together"][method]
     assert isinstance(found, dict), found
-    assert found["notes"] == []
-    assert max(found["sizes"]) == 3
+    assert (found["notes"], max(found["sizes"])) == ([], 3)
 
 
 @pytest.mark.parametrize("method", FACTORIES)

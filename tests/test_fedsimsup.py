@@ -17,7 +17,13 @@ from fedlib.runs.prepare import prepare
 from fedlib.training.evaluation import Evaluation, class_features
 
 
-def test_a_block_of_the_transformer_is_that_of_pytorch():
+def test_the_transformer_sees_patches_in_their_order_and_has_pytorchs_blocks():
+    net, x = SUPERVISORS["small_vit"]((3, 8, 12), 10), torch.randn(2, 3, 8, 12)
+    seen = []
+    net.embedding.register_forward_pre_hook(lambda _, inputs: seen.extend(inputs))
+    net(x)
+    assert seen[0].shape == (2, 6, 48)
+    assert torch.equal(seen[0][:, 5].unflatten(1, (3, 4, 4)), x[:, :, 4:, 8:])
     net = SUPERVISORS["small_vit"]((3, 8, 8), 10).double().eval()
     block, oracle = net.blocks[0], torch.nn.TransformerEncoderLayer(64, 4, 128, 0.0, "gelu", 1e-5, True, True).double()
     names = {"self_attn.in_proj_": "qkv.", "self_attn.out_proj.": "out.", "linear1.": "mlp.0.", "linear2.": "mlp.2."}
@@ -29,25 +35,13 @@ def test_a_block_of_the_transformer_is_that_of_pytorch():
     torch.testing.assert_close(block(z), oracle.train()(z))
 
 
-def test_the_transformer_sees_patches_in_their_order():
-    net, x = SUPERVISORS["small_vit"]((3, 8, 12), 10), torch.randn(2, 3, 8, 12)
-    seen = []
-    net.embedding.register_forward_pre_hook(lambda _, inputs: seen.extend(inputs))
-    net(x)
-    assert seen[0].shape == (2, 6, 48)
-    assert torch.equal(seen[0][:, 5].unflatten(1, (3, 4, 4)), x[:, :, 4:, 8:])
-
-
-def test_a_sibling_is_drawn_from_the_same_seed_but_independently():
+def test_siblings_and_mixed_supervisors_are_drawn_by_the_seed_but_independently(federation):
     theta, again, other = (build("lenet5_plain", MODELS["lenet5_plain"], (3, 16, 16), 4, seed) for seed in (1, 1, 2))
     first, same, else_ = (m.sibling("small_lenet", SUPERVISORS["small_lenet"]) for m in (theta, again, other))
     assert same_bits(first.weights, same.weights)
     assert not torch.equal(first.weights["classifier.weight"], else_.weights["classifier.weight"])
     kernels = first.weights["conv1.0.weight"].flatten()
     assert not torch.isin(kernels, theta.weights["conv1.0.weight"]).any()
-
-
-def test_mixed_supervisors_are_drawn_anew_for_every_seed(federation):
     method = fl.fedsimsup("mixed")
     models = [prepare(method, federation, rounds=1, seed=seed).model for seed in (0, 1)]
     first, other = ([group.clients.tolist() for group in architectures_of(method, own, federation)] for own in models)
@@ -62,7 +56,6 @@ def test_a_client_like_none_of_the_participants_keeps_its_model():
 
 
 def test_the_means_of_features_are_the_same_all_at_once(federation, monkeypatch):
-    """As on a GPU."""
     cohort = cohort_of(federation, 0, method="fedavg", batch_size=16)
     models = {key: t + 0.01 * torch.arange(2.0).view(2, *[1] * t.dim()) for key, t in cohort.model.weights.items()}
     expected = class_features(cohort.subset([0, 1]), models)
@@ -80,7 +73,7 @@ def test_nobody_is_pulled_in_a_first_round_without_prototypes(federation):
     assert same_bits(a, b)
 
 
-def test_the_weights_of_fedpac_in_the_limits():
+def test_the_weights_of_fedpac_in_the_limits_and_where_they_cannot_be_found(monkeypatch):
     same, v = torch.ones(4, 3, 2), torch.full((4,), 0.5)
     assert torch.allclose(head_weights(same, v), torch.full((4, 4), 0.25), atol=1e-6)  # equal clients share
     far = torch.eye(3).reshape(3, 3, 1) * 100
@@ -88,9 +81,6 @@ def test_the_weights_of_fedpac_in_the_limits():
     assert torch.equal(head_weights(far * torch.nan, torch.ones(3)), torch.eye(3))  # no solution: the own classifier
     np.testing.assert_allclose(simplex_minimum(np.diag([1.0, 3.0])), [0.75, 0.25])
     assert simplex_minimum(np.zeros((2, 2))).sum() == 1
-
-
-def test_a_client_whose_weights_fedpac_cannot_find_keeps_its_own_classifier(monkeypatch):
     module, calls = importlib.import_module("fedlib.methods.fedpac"), []
 
     def solve(Q):

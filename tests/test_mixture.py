@@ -22,7 +22,7 @@ from fedlib.training.losses import cross_entropy
 SETTING = dict(rounds=2, join_ratio=0.5, local_epochs=2, batch_size=8, lr=0.05, progress=False)
 
 
-def test_public_images_are_the_same_share_of_every_class_and_nobodys(tiny):
+def test_public_images_are_the_same_share_of_every_class_nobodys_and_of_the_official_train_part(tiny):
     alone, shown = (fl.federate(tiny, fl.iid(), 4, test_fraction=0.25, public=share) for share in (0.0, 0.2))
     assert alone.public is None
     assert np.bincount(shown.public.y).tolist() == [9, 9, 9, 9]  # of 60: 3/4 would train, a fifth of that
@@ -34,9 +34,6 @@ def test_public_images_are_the_same_share_of_every_class_and_nobodys(tiny):
     assert not np.array_equal(shown.public.y, np.sort(shown.public.y))
     again, other = (fl.federate(tiny, fl.iid(), 4, seed=seed, public=0.2).fingerprint for seed in (0, 1))
     assert fl.federate(tiny, fl.iid(), 4, public=0.2).fingerprint == again != other
-
-
-def test_public_images_come_out_of_the_official_train_part(tiny):
     split = (np.arange(240) >= 160).astype(np.uint8)
     shown = fl.federate(replace(tiny, split=split), fl.iid(), 4, test_fraction=None, public=0.1)
     assert len(shown.public) == 16
@@ -44,7 +41,7 @@ def test_public_images_come_out_of_the_official_train_part(tiny):
     assert (sum(map(len, shown.train)), sum(map(len, shown.test))) == (144, 80)
 
 
-def test_other_public_images_leave_the_clients_as_they_were_and_make_another_run(tiny, federation):
+def test_other_public_images_are_those_of_all_clients_who_stay_as_they_were_and_make_another_run(tiny, federation):
     bare = replace(federation, public=None)
     assert len({bare.fingerprint, federation.fingerprint, federation.with_public(tiny).fingerprint}) == 3
     runs = [fl.run("fedavg", own, **SETTING) for own in (bare, federation)]
@@ -52,15 +49,6 @@ def test_other_public_images_leave_the_clients_as_they_were_and_make_another_run
     assert all(torch.equal(t, runs[1].models[name]) for name, t in runs[0].models.items())
     assert runs[1].config["public"] == "40 images of tiny"
     assert "public" not in runs[0].config
-
-
-def test_public_images_of_another_kind_are_refused(federation):
-    one = np.zeros(4, np.int64)
-    other = Dataset("other", pictures(4, 3, 16, 16), np.arange(4), tuple("abcd"), one.astype(np.uint8), one, ("a",))
-    refused(r"other cannot be public for tiny: it has images of \(3, 16, 16\) and 4", federation.with_public, other)
-
-
-def test_on_public_the_clients_have_the_public_images(federation):
     public = replace(federation.public, y=np.sort(federation.public.y))
     cohort = cohort_of(federation.with_public(public), 0).on_public(np.arange(12))
     assert cohort.class_counts.tolist() == [[10, 2, 0, 0]] * cohort.size
@@ -94,7 +82,10 @@ def test_the_thin_forms_of_m1_to_m4_have_the_same_layers(name):
         assert n in model.classifier or list(t.shape[:1]) == width
 
 
-def test_mixtures_are_refused_where_they_make_no_sense(federation):
+def test_mixtures_and_public_images_that_make_no_sense_are_refused(federation):
     with pytest.raises(ValueError, match=r"model='m1\+m1' is not allowed; an architecture may be named only once"):
         fl.run("local_only", federation, "m1+m1", **SETTING)
     refused("model='m5' is unknown", fl.run, "local_only", federation, "m1+m5", **SETTING)
+    one = np.zeros(4, np.int64)
+    other = Dataset("other", pictures(4, 3, 16, 16), np.arange(4), tuple("abcd"), one.astype(np.uint8), one, ("a",))
+    refused(r"other cannot be public for tiny: it has images of \(3, 16, 16\) and 4", federation.with_public, other)

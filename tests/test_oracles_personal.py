@@ -168,8 +168,6 @@ def test_pfedme(optimizer):
 
 
 class Pair(nn.Module):
-    """Two networks that answer with the sum of their logits."""
-
     def __init__(self, theta, s):
         super().__init__()
         self.theta, self.s = theta, s

@@ -37,7 +37,6 @@ def build(kind: str, source: Path, folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def sdist(tmp_path_factory) -> Path:
-    """The sdist, unpacked."""
     folder = tmp_path_factory.mktemp("sdist")
     with tarfile.open(build("sdist", ROOT, folder)) as archive:
         archive.extractall(folder, filter="data")
@@ -46,20 +45,17 @@ def sdist(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def wheel(sdist, tmp_path_factory) -> Path:
-    """The wheel that is built from the sdist."""
     return build("wheel", sdist, tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture(scope="module")
 def installed(wheel, tmp_path_factory) -> Path:
-    """An empty folder into which pip has installed the wheel, without its dependencies."""
     folder = tmp_path_factory.mktemp("installed")
     python("-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--target", folder, wheel)
     return folder
 
 
 def there(folder: Path) -> set[str]:
-    """The library's files in a folder."""
     paths = (path for path in (folder / "fedlib").rglob("*") if path.is_file() and "__pycache__" not in path.parts)
     return {path.relative_to(folder).as_posix() for path in paths}
 
@@ -74,11 +70,8 @@ def test_the_wheel_holds_every_file_of_the_library_and_nothing_else(wheel, insta
     assert top == {"fedlib", f"fedlib_papers-{fl.__version__}.dist-info"}
 
 
-def test_a_wheel_from_the_checkout_is_that_from_the_sdist(wheel, tmp_path):
+def test_a_wheel_from_the_checkout_is_that_from_the_sdist_which_has_what_the_commands_need(wheel, tmp_path, sdist):
     assert build("wheel", ROOT, tmp_path).read_bytes() == wheel.read_bytes()
-
-
-def test_the_sdist_has_what_the_commands_need(sdist):
     names = "Makefile requirements.lock environment.yml CITATION.cff LICENSE notebooks tests figures"
     assert set(names.split()) <= {path.name for path in sdist.iterdir()}
     assert (sdist / "figures" / "reference" / "runs").is_dir()
@@ -127,7 +120,6 @@ def clean(wheel, tmp_path_factory) -> Path:
 
 
 def alone(*command: str | Path, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run a command in a folder, without the checkout."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     environment |= {"FEDLIB_RUNS": str(folder / "runs"), "PYTHONWARNINGS": "error"}
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
@@ -191,7 +183,7 @@ print(json.dumps(found))
 """
 
 
-def test_a_command_that_needs_an_extra_says_so(clean, tmp_path):
+def test_the_command_is_installed_and_one_that_needs_an_extra_says_so(clean, tmp_path):
     needing = sorted(set(COMMANDS) - {"slurm"})
     done = alone(clean / "python", "-c", SAY, *needing, folder=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -201,6 +193,9 @@ def test_a_command_that_needs_an_extra_says_so(clean, tmp_path):
         assert (code, out) == (2, ""), name
         [sentence] = error.splitlines()
         assert re.fullmatch(r'(fedlib \w+|fedlib\.report) needs \w+, which is not .*\[(notebooks|site)\]"\.', sentence)
+    done = alone(clean / "fedlib", "--help", folder=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("Usage: fedlib COMMAND")
 
 
 @pytest.mark.parametrize(("arguments", "code"), [("--help", 0), ("", 0), ("figure", 2)])
@@ -210,12 +205,6 @@ def test_the_command_lists_its_commands(capsys, monkeypatch, arguments, code):
     out, error = capsys.readouterr()
     assert error == ""
     assert [name for name in COMMANDS if f"fedlib {name} " not in out] == []
-
-
-def test_the_command_is_installed(clean, tmp_path):
-    done = alone(clean / "fedlib", "--help", folder=tmp_path)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("Usage: fedlib COMMAND")
 
 
 @pytest.mark.parametrize(
@@ -238,8 +227,8 @@ def test_the_command_does_what_python_m_does(tmp_path, monkeypatch, capfd, argum
     assert said in "".join(capfd.readouterr())
 
 
-def test_the_citation_says_what_the_format_asks_for():
-    """Citation File Format 1.2.0: the keys that its schema requires, and those that must agree with the package."""
+def test_the_citation_says_what_the_format_asks_for_and_zenodo_is_told_the_same():
+    """Citation File Format 1.2.0: the keys that its schema requires; for Zenodo as `cffconvert` writes it."""
     cited = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert {"cff-version", "message", "title", "authors"} <= cited.keys()
     assert cited["cff-version"] == "1.2.0"
@@ -250,14 +239,8 @@ def test_the_citation_says_what_the_format_asks_for():
         assert entry["authors"] == PROJECT["authors"] == [{"name": "The fedlib authors"}]
         assert entry["version"] == PROJECT["version"]
         assert entry["title"].startswith("fedlib: ")
-    assert cited["license"] == PROJECT["license"]
-    assert cited["keywords"] == PROJECT["keywords"]
-
-
-def test_zenodo_is_told_what_the_citation_says():
-    """As `cffconvert --format zenodo` writes it."""
+    assert (cited["license"], cited["keywords"]) == (PROJECT["license"], PROJECT["keywords"])
     told = json.loads((ROOT / ".zenodo.json").read_text(encoding="utf-8"))
-    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert told["license"] == {"id": cited["license"]}
     assert (told["creators"], told["description"]) == (cited["authors"], cited["abstract"])
     assert all(told[key] == cited[key] for key in ("title", "version", "keywords"))

@@ -27,7 +27,6 @@ def test_methods_that_need_public_images_say_so(method, federation):
 
 
 def test_no_candidate_is_handled_and_counted(federation, monkeypatch):
-    """No chain fits: everybody trains alone and keeps the model it has."""
     monkeypatch.setattr(
         importlib.import_module("fedlib.methods.pfedhr.reassemble"),
         "chains",
@@ -36,8 +35,7 @@ def test_no_candidate_is_handled_and_counted(federation, monkeypatch):
     ours, local = (run(m, federation, join_ratio=1.0) for m in (fl.pfedhr(**QUICK), fl.local_only()))
     assert same_bits(ours.models, local.models)
     log = ours.state.log
-    assert log["found"].tolist() == [0, 0]
-    assert log["used"].tolist() == [2, 2]
+    assert (log["found"].tolist(), log["used"].tolist()) == ([0, 0], [2, 2])
     assert (log["match"] == -1).all()
     assert ours.rounds["bytes_down"].tolist() == [0, 0]
 

@@ -46,8 +46,9 @@ def module(tmp_path, monkeypatch):
     return imported
 
 
-def test_the_readme_is_one_screen_of_what_and_why():
+def test_the_readme_is_one_screen_of_what_and_why_and_the_version_has_its_changes():
     assert len(README.splitlines()) <= 126
+    assert f"## [{fl.__version__}]" in CHANGELOG
 
 
 @pytest.mark.parametrize("paper", PAPERS)
@@ -55,23 +56,27 @@ def test_the_answer_to_the_question_of_a_paper_is_that_of_the_measured_numbers(p
     assert f"- **{TITLES[paper]}.** {QUESTIONS[paper]} {fl.study(paper).answer().says}\n" in README
 
 
-def test_the_first_example_runs():
+def test_the_examples_of_a_run_a_sweep_and_a_model_run(federation, module):
     assert "rounds=20" in CODE[0]
     scope = {}
     exec(CODE[0].replace("rounds=20", "rounds=2, progress=False"), scope)
     assert set(scope["res"].accuracy) == {"round", "client", "n_test", "accuracy", "loss", "when"}
     assert {"accuracy", "bytes_down", "bytes_up", "seconds"} <= set(scope["res"].summary().index)
-
-
-def test_the_sweep_of_the_readme_runs(federation):
     code = next(code for code in CODE if "fl.sweep" in code).replace("rounds=20", "rounds=2")
     scope = {"fl": fl, "fed": federation}
     *_, last = code.splitlines()
     exec(code.replace(last, f"table = {last}".replace("cells)", "cells, jobs=1, progress=False)")), scope)
     assert len(scope["table"]) == 9
+    model, run = next(code for code in CODE if "def mlp" in code).split("\n\n\nres = ")
+    scope = {"fl": fl, "fed": federation, "mlp": module(model).mlp}
+    result = eval(run.replace("rounds=20", "rounds=1, progress=False"), scope)
+    assert result.config["model"] == "mlp"
+    assert (result.models["3.weight"][0] != result.models["3.weight"][1]).any()
 
 
-def test_the_method_of_the_readme_is_fedavg_when_its_server_goes_all_the_way(federation, module):
+def test_the_methods_of_the_readme_are_fedavg_if_the_server_goes_all_the_way_and_local_only_if_nothing_pulls(
+    federation, module
+):
     mine = module(next(code for code in CODE if "def slow_server" in code))
     setting = dict(rounds=3, join_ratio=0.5, lr=0.05, progress=False)
     whole, half = (fl.run(mine.slow_server(lr), federation, **setting).models for lr in (1.0, 0.5))
@@ -86,23 +91,11 @@ def test_the_method_of_the_readme_is_fedavg_when_its_server_goes_all_the_way(fed
     refused("method='slow_server' is unknown", fl.report.method_style, "slow_server")
     assert all(torch.allclose(whole[name], w, atol=1e-6) for name, w in average.items())
     assert not all(torch.allclose(half[name], w, atol=1e-3) for name, w in average.items())
-
-
-def test_the_personal_method_of_the_readme_is_local_only_when_nothing_pulls(federation, module):
     personal = module(next(code for code in CODE if "def pulled" in code))
-    setting = dict(rounds=3, join_ratio=0.5, lr=0.05, progress=False)
     free, pulled = (fl.run(personal.pulled(lam), federation, **setting).models for lam in (0.0, 1.0))
     alone = fl.run("local_only", federation, **setting).models
     assert all(torch.equal(free[name], w) for name, w in alone.items())
     assert not all(torch.allclose(pulled[name], w, atol=1e-3) for name, w in alone.items())
-
-
-def test_the_model_of_the_readme_runs(federation, module):
-    model, run = next(code for code in CODE if "def mlp" in code).split("\n\n\nres = ")
-    scope = {"fl": fl, "fed": federation, "mlp": module(model).mlp}
-    result = eval(run.replace("rounds=20", "rounds=1, progress=False"), scope)
-    assert result.config["model"] == "mlp"
-    assert (result.models["3.weight"][0] != result.models["3.weight"][1]).any()
 
 
 def test_the_logger_of_the_readme_gets_every_round_and_every_evaluation(federation, monkeypatch):
@@ -152,10 +145,6 @@ def test_the_files_and_targets_that_contributors_are_told_of_are_there():
     assert len(files) > 15
     assert {file for file in files if not (ROOT / file).exists()} == set()
     assert {"lint", "test"} <= targets <= set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
-
-
-def test_the_version_has_its_changes():
-    assert f"## [{fl.__version__}]" in CHANGELOG
 
 
 def test_the_table_of_methods_is_that_of_their_files_and_tests(tmp_path):

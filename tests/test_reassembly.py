@@ -32,8 +32,6 @@ def pool_of(names=THIN, seed: int = 0) -> list[Network]:
 
 
 # Blocks
-
-
 def test_m1_to_m4_are_taken_apart_as_the_papers_blocks():
     """Types, channels and sides, features: the table of the four architectures."""
     expected = {
@@ -73,8 +71,6 @@ def test_networks_that_are_no_sequence_are_refused():
 
 
 # Distances and groups
-
-
 def test_distances_are_those_of_the_equation():
     pool = pool_of(["m1_thin", "m2_thin"])
     answers = [outputs(decompose(model), w, X) for model, w in pool]
@@ -118,8 +114,6 @@ def test_groups_are_those_of_a_second_implementation_in_the_order_of_their_mean_
 
 
 # The search
-
-
 @st.composite
 def grouped(draw):
     """Blocks of networks, convolutions and then linear layers each, dealt to groups in any order."""
@@ -171,8 +165,6 @@ def test_the_candidate_of_figure_7_comes_out_of_its_groups():
 
 
 # Stitches
-
-
 def test_candidates_hold_copies_of_the_blocks_and_drawn_stitches():
     pool = pool_of()
     blocks = [decompose(model) for model, _ in pool]
@@ -199,8 +191,6 @@ def test_every_candidate_of_m1_to_m4_answers_logits(grouped, seed):
 
 
 # A whole reassembly, and its record
-
-
 def test_a_pool_without_convolutions_gives_no_candidate():
     def linear(shape, n_classes):
         return nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 8), nn.ReLU(), nn.Linear(8, n_classes))
@@ -223,8 +213,7 @@ def test_a_record_says_what_was_tried_and_is_read_back():
         "similarity": (2, 3, 4), "match": (2, 3), "right": (2, 3),
     }  # fmt: skip
     assert (row["group"] != NOTHING).sum(1).tolist() == [*n, 0]
-    assert row["distance"].isfinite().sum() == sum(n) ** 2
-    assert row["used"] == len(tried.groups)
+    assert (row["distance"].isfinite().sum(), row["used"]) == (sum(n) ** 2, len(tried.groups))
     assert row["added"].tolist() == [*map(added, tried.candidates)] + (4 - k) * [NOTHING]
     sizes = [sum(own.weights[name].numel() for name in own.trainable) for own in tried.candidates]
     assert row["size"].tolist() == sizes + (4 - k) * [NOTHING]

@@ -25,7 +25,7 @@ def federation():
     return Setting(strength=0.4).federation(clients=3, images=90)
 
 
-def test_it_sees_what_a_run_sees(federation):
+def test_it_sees_what_a_run_sees_and_with_mixed_parts_no_similarity_of_classifiers(federation):
     moments = list(watch(Setting(method="fedper"), federation, 2))
     training = dict(join_ratio=0.5, local_epochs=3, batch_size=10, lr=0.1)
     result = fl.run("fedper", federation, rounds=2, **training, progress=False)
@@ -37,9 +37,6 @@ def test_it_sees_what_a_run_sees(federation):
     assert np.diag(similarity) == pytest.approx(1)
     assert np.allclose(similarity, similarity.T)
     assert similarity[~np.eye(3, dtype=bool)].max() < 1
-
-
-def test_clients_with_one_model_have_one_classifier_and_mixed_parts_none(federation):
     [moment] = watch(Setting(method="fedavg"), federation, 1)
     assert moment.similarity == pytest.approx(1)
     [moment] = watch(Setting(method="fedsimsup"), federation, 1)
@@ -55,8 +52,7 @@ def test_both_sides_train_and_a_stop_ends_both(monkeypatch):
     widget.status.observe(lambda change: "round 2 of" in change["new"] and widget.stop.click(), "value")
     widget.train()
     assert len(widget.frames) == 3  # before the first round, and after two
-    assert said[-1] == "stopped after round 2"
-    assert said[-3] == "round 1 of 4, about 6 s left"
+    assert (said[-1], said[-3]) == ("stopped after round 2", "round 1 of 4, about 6 s left")
     assert (widget.start.disabled, widget.stop.disabled) == (False, True)
     assert [image.value for image in widget.pictures] == list(widget.frames[-1])
     page = widget._repr_mimebundle_()["text/html"]

@@ -1,5 +1,6 @@
 """`vmap` with `Rules` gives the same results for a layer as without."""
 
+from collections import Counter
 from functools import partial
 
 import numpy as np
@@ -53,24 +54,11 @@ def same(net, shape, ending=F.cross_entropy, labels=None):
 @pytest.fixture
 def asked(monkeypatch):
     """Number of uses of each rule."""
-    counts = {"norm": 0, "pool": 0}
-
-    def spy(name, function):
-        real = function.vmap
-
-        def counted(*given):
-            counts[name] += 1
-            return real(*given)
-
-        monkeypatch.setattr(function, "vmap", staticmethod(counted))
-
-    spy("norm", Norm)
-    spy("pool", Pool)
+    counts = Counter(norm=0, pool=0)
+    for name, function in {"norm": Norm, "pool": Pool}.items():
+        spy = partial(lambda name, real, *given: counts.update([name]) or real(*given), name, function.vmap)
+        monkeypatch.setattr(function, "vmap", staticmethod(spy))
     return counts
-
-
-def pooling(**options):
-    return nn.Sequential(nn.Conv2d(2, 4, 3), nn.MaxPool2d(**options), nn.AdaptiveAvgPool2d(1), nn.Flatten())
 
 
 @pytest.mark.parametrize(
@@ -80,7 +68,8 @@ def pooling(**options):
     ids=["usual", "overlapping", "dilated", "rounded up"],
 )  # fmt: skip
 def test_pooling(options, asked):
-    same(pooling(**options), (2, 9, 11))
+    layers = nn.Conv2d(2, 4, 3), nn.MaxPool2d(**options), nn.AdaptiveAvgPool2d(1), nn.Flatten()
+    same(nn.Sequential(*layers), (2, 9, 11))
     assert asked["pool"] == 1
 
 

@@ -21,17 +21,20 @@ def cka_in_feature_space(x, y):
     return np.linalg.norm(y.T @ x) ** 2 / (np.linalg.norm(x.T @ x) * np.linalg.norm(y.T @ y))
 
 
-def test_data_similarity_counts_pooled_samples_of_shared_classes():
+def test_data_similarity_counts_pooled_samples_of_shared_classes_and_ldb_is_positive_if_the_other_model_is_better():
     assert sim.data_similarity([0, 0, 1, 2], [2, 2, 3, 3]) == 3 / 8
-    assert sim.data_similarity(np.arange(5), torch.arange(5)) == 1
-    assert sim.data_similarity([0, 1], [2, 3]) == 0
+    assert (sim.data_similarity(np.arange(5), torch.arange(5)), sim.data_similarity([0, 1], [2, 3])) == (1, 0)
     refused("got 0 and 1", sim.data_similarity, [], [1])
+    assert (sim.ldb(1.5, 1.0, 2.0), sim.ldb(1.0, 1.5, 2.0)) == (0.25, -0.25)
+    refused("distance=0", sim.ldb, 1.0, 1.0, 0)
 
 
-def test_cka_gram_form_equals_the_feature_space_form_and_flattens_maps():
+def test_cka_gram_form_equals_the_feature_space_form_and_flattens_maps_and_constant_features_have_none():
     x, y = features(2, 30, 2, 3, 3), features(3, 30, 5) ** 3
     assert sim.linear_cka(x, y) == pytest.approx(cka_in_feature_space(x, y), abs=1e-12)
     assert sim.linear_cka(x.astype("float32"), y) == pytest.approx(cka_in_feature_space(x, y), abs=1e-5)
+    assert math.isnan(sim.linear_cka(np.ones((5, 2)), features(0, 5, 2)))
+    refused(r"got \[5, 6\] inputs", sim.linear_cka, features(0, 5, 2), features(0, 6, 2))
 
 
 def test_cka_matrix_is_symmetric_in_0_1_with_unit_diagonal_and_holds_the_pair_values():
@@ -43,11 +46,6 @@ def test_cka_matrix_is_symmetric_in_0_1_with_unit_diagonal_and_holds_the_pair_va
     torch.testing.assert_close(matrix.diagonal(), torch.ones(4, dtype=torch.float64))
     assert matrix[3, 1].item() == sim.linear_cka(layers[1], layers[3])
     assert 0 < matrix[3, 1] < 0.9
-
-
-def test_cka_of_constant_features_is_nan_and_of_different_inputs_an_error():
-    assert math.isnan(sim.linear_cka(np.ones((5, 2)), features(0, 5, 2)))
-    refused(r"got \[5, 6\] inputs", sim.linear_cka, features(0, 5, 2), features(0, 6, 2))
 
 
 def test_row_cosines_and_classifier_similarity_match_numpy():
@@ -68,8 +66,7 @@ def test_similarity_matrix_is_symmetric_finite_non_negative_and_scale_free(kind)
     assert torch.equal(matrix, matrix.T)
     assert torch.isfinite(matrix).all()
     assert (matrix >= 0).all()
-    assert matrix[0, 2] == 0
-    assert matrix.max() == matrix[0, 0]
+    assert (matrix[0, 2], matrix.max()) == (0, matrix[0, 0])
     assert matrix[0, 1].item() == pytest.approx(matrix[0, 0].item(), rel=1e-6)
     scaled = w.copy()
     scaled[4] *= 1000
@@ -100,18 +97,11 @@ def test_update_cosine_sees_updates_not_weights():
     refused(r"differ in the shape of b: \(1, 1\) and \(1,\)", sim.parameter_distance, turned, start)
 
 
-def test_ldb_is_positive_when_the_other_model_is_better():
-    assert sim.ldb(1.5, 1.0, 2.0) == 0.25
-    assert sim.ldb(1.0, 1.5, 2.0) == -0.25
-    refused("distance=0", sim.ldb, 1.0, 1.0, 0)
-
-
 def test_bn_distance_is_the_wasserstein_distance_of_gaussians():
     i = {"bn1": (torch.tensor([0.0, 1.0]), torch.tensor([1.0, 1.0])), "bn2": (torch.zeros(1), torch.ones(1))}
     j = {"bn1": (torch.tensor([3.0, 1.0]), torch.tensor([1.0, 5.0])), "bn2": (torch.zeros(1), torch.full((1,), 3.0))}
     assert sim.bn_distance(i, j) == 5 + 2  # sqrt(3^2 + 4^2) in bn1, 2 in bn2
-    assert sim.wdb(i, j) == 1 / 7
-    assert sim.wdb(i, i) == math.inf
+    assert (sim.wdb(i, j), sim.wdb(i, i)) == (1 / 7, math.inf)
     refused("BatchNorm layers: bn2", sim.bn_distance, i, {"bn1": j["bn1"]})
 
 
@@ -138,13 +128,9 @@ def test_the_printed_numbers_of_pfedsim_table_2_agree_with_data_similarity_as_st
     assert sim.agreement(table[metric], table["DataSimilarity"]) == pytest.approx((tau, r), abs=0.005)
 
 
-def test_agreement_with_ties_is_tau_b_and_pearsons_r():
+def test_agreement_with_ties_is_tau_b_and_pearsons_r_with_a_constant_nan_and_with_another_length_an_error():
     tau, r = sim.agreement([1, 1, 1, 2, 3], [5, 3, 4, 4, 9])
     assert tau == pytest.approx((5 - 1) / math.sqrt((10 - 3) * (10 - 1)))  # 5 of 10 pairs agree, 1 does not; 3 ties, 1
     assert r == pytest.approx(7 / math.sqrt(3.2 * 22))
-
-
-def test_agreement_with_a_constant_is_nan_and_with_another_length_an_error():
-    assert all(map(math.isnan, sim.agreement([1, 1, 1], [1, 2, 3])))
-    assert all(map(math.isnan, sim.agreement([1, 2, 3], [2, 2, 2])))
+    assert all(map(math.isnan, [*sim.agreement([1, 1, 1], [1, 2, 3]), *sim.agreement([1, 2, 3], [2, 2, 2])]))
     refused(r"\(2,\) and \(3,\)", sim.agreement, [1, 2], [1, 2, 3])

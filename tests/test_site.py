@@ -63,7 +63,6 @@ def executed(folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory) -> Path:
-    """The site, built by its command with warnings as errors."""
     folder = tmp_path_factory.mktemp("figures")
     executed(folder)
     command = "-m", "fedlib.tools.site", "build", "--figures", folder
@@ -97,28 +96,17 @@ def addresses(path: Path) -> list[tuple[str, str, str]]:
     ]
 
 
-def problems(site: Path) -> list[str]:
-    """Links that lead nowhere, and what would be fetched from another server."""
-    found = []
+def test_every_link_leads_somewhere_and_nothing_is_fetched(site):
     for page in pages(site):
         for tag, name, value in addresses(page):
-            parts = urlparse(value.replace("&amp;", "&"))
+            parts, where = urlparse(value.replace("&amp;", "&")), f"{page.relative_to(site)}: {name}={value}"
             if parts.scheme in ("http", "https", "mailto") or parts.netloc:
-                if tag != "a":
-                    found.append(f"{page.relative_to(site)} fetches {value}")
-                continue
-            if parts.scheme == "data":
-                continue
-            target = (page.parent / unquote(parts.path)).resolve() if parts.path else page
-            if not target.is_relative_to(site) or not target.is_file():
-                found.append(f"{page.relative_to(site)}: {name}={value}")
-            elif parts.fragment and tag != "use" and parts.fragment not in ids(target):
-                found.append(f"{page.relative_to(site)}: no anchor {value}")
-    return found
-
-
-def test_every_link_leads_somewhere_and_nothing_is_fetched(site):
-    assert problems(site) == []
+                assert tag == "a", where
+            elif parts.scheme != "data":
+                target = (page.parent / unquote(parts.path)).resolve() if parts.path else page
+                assert target.is_relative_to(site), where
+                assert target.is_file(), where
+                assert not parts.fragment or tag == "use" or parts.fragment in ids(target), where
     styles = "".join(path.read_text(encoding="utf-8") for path in site.rglob("*.css"))
     scripts = "".join(path.read_text(encoding="utf-8") for path in site.rglob("*.js"))
     assert not re.search(r"url\(['\"]?(https?:)?//|@import", styles)
@@ -142,8 +130,6 @@ def test_every_page_can_be_read_without_eyes_and_walked_without_a_mouse(site):
 
 
 # -- numbers --------------------------------------------------------------------------------------------------------
-
-
 def test_every_measured_number_leads_to_the_files_of_its_runs(site):
     page = read(site / "scoreboard.html")
     for row, given in zip(page.select("#board tbody tr"), BOARD.to_dict("records"), strict=True):
@@ -217,7 +203,10 @@ def test_the_scoreboard_of_the_site_is_the_file(site):
     assert (site / "files" / "scoreboard.csv").read_bytes() == (FOLDER / "scoreboard.csv").read_bytes()
 
 
-def test_the_ledger_of_the_site_is_the_file(site):
+def test_the_ledger_and_the_score_of_the_site_are_the_files(site):
+    [table] = [table for table in read(site / "index.html").find_all("table") if "undecided" in table.thead.text]
+    shown = [[cell.text.strip() for cell in row.find_all("td")] for row in table.select("tbody tr")]
+    assert shown == SUMMARY.to_numpy().tolist()
     shown = rows_of(read(site / "ledger.html"), "claims")
     assert [[row[0], row[2], row[3]] for row in shown] == LEDGER[["id", "claim", "verdict"]].to_numpy().tolist()
     assert [row[4] for row in shown] == [
@@ -242,13 +231,6 @@ def test_the_differences_of_the_site_are_the_file_and_lead_to_their_controls(sit
     assert (site / "files" / "differences.csv").read_bytes() == (FOLDER / "differences.csv").read_bytes()
     for name, title in (("items", "Tables and figures by size"), ("bench", "Speed"), ("peers", "Other libraries")):
         assert read(site / f"{name}.html").h1.text.startswith(title)
-
-
-def test_the_score_of_the_site_is_that_of_the_files(site):
-    page = read(site / "index.html")
-    [table] = [t for t in page.find_all("table") if "undecided" in t.thead.text]
-    shown = [[cell.text.strip() for cell in row.find_all("td")] for row in table.select("tbody tr")]
-    assert shown == SUMMARY.to_numpy().tolist()
 
 
 def test_the_start_page_says_what_was_reproduced_and_what_was_not(site):
@@ -326,8 +308,6 @@ def test_the_page_of_a_paper_has_all_its_items_and_printed_numbers(site, paper):
 
 
 # -- ways through the site ------------------------------------------------------------------------------------------
-
-
 def links(path: Path) -> set[Path]:
     hrefs = (link["href"].partition("#")[0].partition("?")[0] for link in read(path).select("article a[href]"))
     return {(path.parent / href).resolve() for href in hrefs if href and not urlparse(href).scheme}
@@ -413,14 +393,11 @@ def test_every_term_of_the_glossary_is_there_once_and_leads_to_code(site):
     assert all(meaning.find("a") for meaning in page.select("dl.glossary dd"))
 
 
-def test_text_with_markup_is_shown_as_it_is():
-    assert escape("a_i* <b> [1] |x| `c` $2") == r"a\_i\* \<b\> \[1\] \|x\| \`c\` \$2"
-
-
-def test_missing_packages_are_named_in_one_sentence(monkeypatch, capsys):
+def test_missing_packages_are_named_in_one_sentence_and_text_with_markup_is_shown_as_it_is(monkeypatch, capsys):
     monkeypatch.setattr(entry, "NEEDS", ("sphinx", "no_such_package"))
     assert entry.main(["build"]) == 2
     assert capsys.readouterr().err == 'The site needs no_such_package: pip install "fedlib-papers[site]".\n'
+    assert escape("a_i* <b> [1] |x| `c` $2") == r"a\_i\* \<b\> \[1\] \|x\| \`c\` \$2"
 
 
 def test_a_warning_of_sphinx_stops_the_build(tmp_path):

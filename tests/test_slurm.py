@@ -81,7 +81,6 @@ def sbatch(folder: Path) -> subprocess.Popen:
 
 
 def written(folder: Path, task: int) -> list[int]:
-    """The rounds that a task has begun."""
     file = folder / f"log-{task}"
     return [int(t) for t in re.findall(r"WARNING:root:(\d+)\n", file.read_text())] if file.exists() else []
 
