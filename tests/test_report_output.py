@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from bs4 import BeautifulSoup
-from fedlib.papers.pfedhr.reassembly import plot_block_map, plot_chain
 from matplotlib.collections import EllipseCollection
 from processes import git
 from refusals import refused
@@ -17,6 +16,7 @@ from refusals import refused
 import fedlib as fl
 import fedlib.report as report
 from fedlib.algorithm import ALGORITHMS, LOOKS
+from fedlib.papers.pfedhr.reassembly import plot_block_map, plot_chain
 from fedlib.report import provenance
 from fedlib.report.charts import plot_points
 from fedlib.report.marks import apart, dots, if_near, mark_chance, name_ends, panels, seeds_and_mean
