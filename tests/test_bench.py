@@ -139,8 +139,8 @@ def test_the_page_about_runs_says_what_the_table_says():
     for sentence, case, variant in (
         ("local training is {:.2f} times as fast", "training", "loop"),
         ("one thread has {:.1f} times the throughput", "four runs", "sweep, 2 workers"),
-        ("A round of FedAvg on one core has {:.1f} times the speed of Flower's", "FedAvg round", "fl.run, one core"),
-        ("in a sweep of two runs it has {:.1f} times", "FedAvg round", "fl.sweep of 2 runs, per run"),
+        ("A round of FedAvg on one core is {:.1f} times as fast as in Flower's", "FedAvg round", "fl.run, one core"),
+        ("in a sweep of two runs it is {:.1f} times as fast", "FedAvg round", "fl.sweep of 2 runs, per run"),
     ):
         assert sentence.format(table.loc[[(case, variant)]].iloc[0]) in said
 

@@ -1,6 +1,6 @@
 """The control of the partition: numbers of a table with the images divided otherwise among the clients."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
@@ -10,13 +10,15 @@ from fedlib.report.style import METRIC_LABELS, method_style
 from fedlib.studies.item import Cell, Item, enough, item
 from fedlib.studies.tasks import Run
 
-SEEDS = range(3)  # of the partitions
-
 
 def partition_control(
-    table: Item, dataset: str, lines: Mapping[str, tuple[str, str]], metric: str = "accuracy"
+    table: Item,
+    dataset: str,
+    lines: Mapping[str, tuple[str, str]],
+    metric: str = "accuracy",
+    seeds: Sequence[int] = (0, 1, 2),
 ) -> Item:
-    """Some numbers of a table with three partitions, drawn with the seeds 0 (as in the table), 1 and 2.
+    """Some numbers of a table with other partitions.
 
     All seeds of a number in a table have the same partition, so their deviation does not contain its effect. Here the
     seed of the run is 0 and the partition varies, the same for all methods.
@@ -26,6 +28,7 @@ def partition_control(
         dataset: the paper's data set.
         lines: method and setting of the numbers by their names in the figure, beginning with the paper's method.
         metric: their metric, in percent.
+        seeds: seeds of the partitions, beginning with that of the table.
     """
     names, words = {key: name for name, key in lines.items()}, METRIC_LABELS.get(metric, metric)
 
@@ -39,7 +42,7 @@ def partition_control(
     def control(sizes):
         for cell in table.cells(sizes):
             if (cell.method, cell.setting) in names and (cell.dataset, cell.metric) == (dataset, metric):
-                yield from (_with_partition(cell, seed) for seed in SEEDS)
+                yield from (_with_partition(cell, seed) for seed in seeds)
 
     def named(numbers: pd.DataFrame) -> pd.DataFrame:
         """The numbers of the control, or those in the table, with their names (line)."""
