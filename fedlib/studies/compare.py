@@ -118,7 +118,7 @@ def compare(
     for cell in (cell for cell in theirs if cell.method == like):
         names = {task.algorithm.name if isinstance(task, Run) else "" for task in cell.tasks}
         if len(names) == 1 and "" not in names:  # runs of one method, which become one if only hyper-parameters differ
-            runs = {(run := task._replace(algorithm=method)).name: run for task in cell.tasks}  # type: ignore[call-arg]
+            runs = {(run := task._replace(algorithm=method)).name: run for task in cell.tasks}
             mine.append(cell._replace(method=name, tasks=tuple(runs.values()), official=()))
     if not mine:
         names = ", ".join(sorted(methods))

@@ -52,7 +52,7 @@ def _size(source: Images) -> tuple[int, tuple[int, ...], int]:
         n, shape, n_classes = SIZES[source.name]
         options = dict(source.options)
         if "per_domain" in options:
-            n = len(options["domains"]) * options["per_domain"]  # type: ignore[arg-type, operator]
+            n = len(options["domains"]) * options["per_domain"]
         return min(source.few or source.train or n, n), source.shape or shape, n_classes
     data = images(source)
     return len(data), data.x.shape[1:], len(data.classes)

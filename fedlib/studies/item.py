@@ -212,4 +212,4 @@ def _label(images: Images) -> str:
     if images.name != images.stands_for:
         return images.name
     sets = dict(images.options).get("domains", ())
-    return f"{images.few} images of {images.name}" if images.few else f"{len(sets)} substitute sets"  # type: ignore
+    return f"{images.few} images of {images.name}" if images.few else f"{len(sets)} substitute sets"

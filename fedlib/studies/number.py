@@ -48,7 +48,7 @@ class Number(NamedTuple):
         """Value of a point, otherwise NaN."""
         return self.low if self.known else math.nan
 
-    def __add__(self, other: Number | float) -> Number:  # type: ignore[override]  # a number, not a tuple
+    def __add__(self, other: Number | float) -> Number:  # a number, not a tuple
         other = _number(other)
         noise = max(self.noise, other.noise)  # of the noisier one, also for a difference (the rule of the ledger)
         return _joined([self, other], self.low + other.low, self.high + other.high, noise)
@@ -61,12 +61,12 @@ class Number(NamedTuple):
     def __rsub__(self, other: float) -> Number:
         return _number(other) - self
 
-    def __mul__(self, factor: float) -> Number:  # type: ignore[override]
+    def __mul__(self, factor: float) -> Number:
         lower, upper = (self.low * factor, self.low_sure), (self.high * factor, self.high_sure)
         (low, low_sure), (high, high_sure) = (lower, upper) if factor >= 0 else (upper, lower)
         return self._replace(low=low, high=high, low_sure=low_sure, high_sure=high_sure, noise=self.noise * abs(factor))
 
-    __rmul__ = __mul__  # type: ignore[assignment]
+    __rmul__ = __mul__
 
     def __truediv__(self, other: Number) -> Number:
         """Ratio of two points, with the larger one of their relative noises."""

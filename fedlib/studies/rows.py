@@ -29,12 +29,12 @@ class Row(Evaluations):
     facts: Mapping[str, Any]  # the content of the file
 
     @property
-    def when(self) -> str:  # type: ignore[override]
+    def when(self) -> str:
         """Evaluated "after" fine-tuning, or "before"."""
         return self.facts["when"]
 
     @property
-    def validation(self) -> None:  # type: ignore[override]
+    def validation(self) -> None:
         """Evaluations on validation images are not kept."""
 
     @property
@@ -49,7 +49,7 @@ class Row(Evaluations):
         return lost[0] if lost and self.facts["evaluations"][-1]["loss"] is None else None
 
     @cached_property
-    def accuracy(self) -> pd.DataFrame:  # type: ignore[override]
+    def accuracy(self) -> pd.DataFrame:
         """As `RunResult.accuracy`: the accuracy [%] of every client in every evaluation."""
         n_test, evaluations = np.array(self.facts["n_test"]), self.facts["evaluations"]
         table = {

@@ -110,7 +110,7 @@ def images(images: Images) -> Dataset:
 
 @lru_cache(maxsize=4)
 def _load(images: Images) -> Dataset:
-    data = fl.load(images.name, **dict(images.options))  # type: ignore[arg-type]
+    data = fl.load(images.name, **dict(images.options))
     rng = np.random.default_rng(0)
     if images.domains:
         data = data.subset(np.isin(data.domain, [data.domains.index(name) for name in images.domains]))
@@ -137,10 +137,10 @@ def _federation(run: Run) -> Federation:
     if key not in _FEDERATIONS:
         while len(_FEDERATIONS) >= 4:
             del _FEDERATIONS[next(iter(_FEDERATIONS))]
-        made = fl.federate(_load(run.images), run.partition, run.clients, **dict(run.federate))  # type: ignore[arg-type]
+        made = fl.federate(_load(run.images), run.partition, run.clients, **dict(run.federate))
         if run.public:
             source, share = run.public
-            other = fl.federate(_load(source), fl.iid(), run.clients, **dict(run.federate)).public  # type: ignore[arg-type]
+            other = fl.federate(_load(source), fl.iid(), run.clients, **dict(run.federate)).public
             if other is None:
                 raise ValueError("a run with public images of its own needs a share of them: federate={'public': 0.1}.")
             made = made.with_public(other.subset(range(round(share * len(other)))))

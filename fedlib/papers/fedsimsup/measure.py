@@ -142,7 +142,7 @@ def messages(seed: int) -> Kept:
     few = data.subset(np.random.default_rng(0).permutation(len(data))[:480])
     federation = fl.federate(few, fl.dirichlet(0.3, min_size=8), 12, test_fraction=0.25)
     setting = dict(rounds=2, join_ratio=0.5, local_epochs=2, batch_size=8, lr=0.05, seed=seed, progress=False)
-    result = fl.run(fl.fedsimsup("mixed", 1), federation, "lenet5_plain", **setting)  # type: ignore[arg-type]
+    result = fl.run(fl.fedsimsup("mixed", 1), federation, "lenet5_plain", **setting)
     theta, sent = n_bytes(take(result.state.theta, torch.arange(6))), result.rounds["bytes_up"]
     found = {"theta": theta, "counts": n_bytes({"counts": result.state.counts}), "kinds": len(result.architectures)}
     return found | {f"beyond theta, round {t}": int(n) - theta for t, n in enumerate(sent, 1)}

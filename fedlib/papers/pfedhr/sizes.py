@@ -84,7 +84,7 @@ class Sizes(NamedTuple):
     def pfedhr(self, kind: str = "labeled", **changes: object) -> Algorithm:
         """pFedHR with these public images."""
         size = {"server_epochs": self.server_epochs, "server_batch": self.server_batch, "most": self.most}
-        return fl.pfedhr(**{**size, "labelled": kind == "labeled", **changes})  # type: ignore[arg-type]
+        return fl.pfedhr(**{**size, "labelled": kind == "labeled", **changes})
 
     def method(self, name: str, kind: str = "labeled") -> Algorithm:
         """A method with its hyper-parameters."""

@@ -67,7 +67,7 @@ def branch_sum(model: Model, w: Params, alpha: Tensor, x: Tensor) -> Tensor:
     for name, layer in model.net.named_modules():
         if f"{name}.weight" in w:
             each = zip(alpha, w[f"{name}.weight"], w[f"{name}.bias"], strict=True)
-            x = sum(a * functional_call(layer, {"weight": W, "bias": c}, (x,)) for a, W, c in each)  # type: ignore
+            x = sum(a * functional_call(layer, {"weight": W, "bias": c}, (x,)) for a, W, c in each)
         elif not list(layer.children()):
             x = layer(x)
     return x

@@ -33,7 +33,7 @@ def alpha_maps(maps: Mapping[str, object], across: int) -> Figure:
     """Heat maps of alpha [clients, branches] by title, with lines between pairs."""
     figure, axes = panels(len(maps), 1.7, across, sharex=True, sharey=True)
     for ax, (title, alpha) in zip(axes, maps.items(), strict=True):
-        clients, branches = np.shape(alpha)  # type: ignore[arg-type]
+        clients, branches = np.shape(alpha)
         image = ax.imshow(np.array(alpha), vmin=0, vmax=1, cmap="viridis", aspect="auto")
         for y in range(2, clients, 2):
             ax.axhline(y - 0.5, color="white", linewidth=1.2)

@@ -60,7 +60,7 @@ def true_similarity(federation: Federation) -> np.ndarray:
 
 def alone(federation: Federation, epochs: int, setting: Arguments, seed: int) -> fl.RunResult:
     """Local-Only: one round of `epochs` epochs."""
-    return fl.run("local_only", federation, rounds=1, local_epochs=epochs, **setting, seed=seed, progress=False)  # type: ignore[arg-type]
+    return fl.run("local_only", federation, rounds=1, local_epochs=epochs, **setting, seed=seed, progress=False)
 
 
 def layers_alike(seed: int, source: Images, min_size: int, epochs: int, setting: Arguments, n_images: int) -> Kept:
@@ -107,14 +107,14 @@ def stages(
     """Kendall's tau and Pearson's r of classifier and data similarity after rounds of FedAvg and one local training."""
     federation = fl.federate(images(source), fl.dirichlet(alpha, min_size), clients)
     truth, found = true_similarity(federation)[np.triu_indices(clients, 1)], {}
-    everyone = prepare(fl.fedavg(), federation, rounds=1, seed=seed, **{**setting, "join_ratio": 1.0, "device": "cpu"})  # type: ignore[arg-type]
+    everyone = prepare(fl.fedavg(), federation, rounds=1, seed=seed, **{**setting, "join_ratio": 1.0, "device": "cpu"})
     session = Session(everyone)
     for t in rounds:
         w = session.model.weights
         if t:
             w = fl.run("fedavg", federation, rounds=t, evaluate_every=t, seed=seed, **setting, progress=False).weights(
                 0
-            )  # type: ignore[arg-type]
+            )
         cohort = session.cohort(0)
         w_i = train(cohort, cross_entropy, cohort.broadcast(dict(w)))
         [phi] = [name for name in session.model.classifier if name.endswith("weight")]
@@ -185,7 +185,7 @@ def needs(seed: int, method: str) -> Kept:
     swapped[spare] = swapped[np.random.default_rng(seed).permutation(spare)]
     others = replace(federation, data=replace(data, x=swapped))
     setting = dict(rounds=3, local_epochs=1, batch_size=15, lr=0.05, seed=seed, progress=False)
-    one, other = (fl.run(made(method), each, **setting) for each in (federation, others))  # type: ignore[arg-type]
+    one, other = (fl.run(made(method), each, **setting) for each in (federation, others))
     model = 4 * sum(w.numel() for w in one.model.weights.values()) * federation.n_clients  # bytes
     up, down = one.rounds["bytes_up"] / model, one.rounds["bytes_down"] / model
     same = all(torch.equal(w, other.models[name]) for name, w in one.models.items())

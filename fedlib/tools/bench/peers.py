@@ -90,8 +90,8 @@ def pixels(world: World) -> tuple[torch.Tensor, torch.Tensor]:
 def parts(net: nn.Module) -> tuple[nn.Module, nn.Module]:
     """Feature extractor and classifier of a copy of the network."""
     base = copy.deepcopy(net)
-    head, base.classifier = base.classifier, nn.Identity()  # type: ignore[assignment]
-    return base, head  # type: ignore[return-value]
+    head, base.classifier = base.classifier, nn.Identity()
+    return base, head
 
 
 def accuracy(net: nn.Module, world: World) -> float:

@@ -75,7 +75,7 @@ def every_module(app: Sphinx, env: BuildEnvironment) -> None:
         if found := source(app, name):
             code, definitions = found
             anchors = dict.fromkeys(definitions, "index")
-            env._viewcode_modules[name] = (code, definitions, anchors, name)  # type: ignore[attr-defined]
+            env._viewcode_modules[name] = (code, definitions, anchors, name)
 
 
 def context(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: object) -> None:

@@ -18,7 +18,7 @@ API = tomllib.loads(Path(__file__).with_name("api.toml").read_text(encoding="utf
 
 def source_of(name: str) -> str:
     """The paper of a method, as the first line of its file says."""
-    first = (inspect.getmodule(inspect.unwrap(ALGORITHMS[name])).__doc__ or "").splitlines()[0]  # type: ignore[union-attr]
+    first = (inspect.getmodule(inspect.unwrap(ALGORITHMS[name])).__doc__ or "").splitlines()[0]
     return first.partition(":")[0].rstrip(".")
 
 
