@@ -231,7 +231,9 @@ def test_the_playground_is_a_page_without_code_under_voila(voila, page):
     playwright.expect(page.locator("input[list]").first).to_have_value("pfedsim")
     assert page.get_by_text("import fedlib").count() == 0
     train_local_only(page)
-    page.get_by_role("button", name="pFedMB's branches").press("Enter")
+    preset = page.get_by_role("button", name="pFedMB's branches")
+    playwright.expect(preset).to_be_enabled()  # after Stop is disabled
+    preset.press("Enter")
     playwright.expect(page.locator("input[list]").first).to_have_value("pfedmb", timeout=30_000)
     playwright.expect(page.get_by_text("Explained in 04_pfedmb")).to_be_visible()
     assert page.get_by_role("link", name="Explained in").count() == 0  # Voila serves no other notebook
