@@ -36,8 +36,9 @@ hypothesis.settings.load_profile("fedlib")
 collect_ignore = ["fake_gpu.py"]  # a program; only to import it takes seconds
 
 # Files test_*.py.
-SLOW = ("notebooks", "site", "fake_gpu", "browser", "engine", "cluster", "evidence", "contract", "reliability", "run")
-SLOW += ("package", "evidence_report", "slurm", "models", "influence")
+SLOW = ("site", "notebooks", "fake_gpu", "evidence_report", "browser", "evidence", "bench", "kernels", "package")
+SLOW += ("cluster", "surface", "study_contract", "reliability", "engine", "contract", "unreliable", "slurm")
+SLOW += ("influence", "run", "models")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
