@@ -6,7 +6,7 @@ import pandas as pd
 
 from fedlib.report.panels import in_words, method_panels
 from fedlib.report.sentences import in_pairs
-from fedlib.report.style import METRIC_LABELS, method_style
+from fedlib.report.style import GREY, METRIC_LABELS, method_style
 from fedlib.studies.item import Cell, Item, enough, item
 from fedlib.studies.tasks import Run
 
@@ -58,18 +58,22 @@ def partition_control(
         enough(values[1:])
         over, of_seeds = values.std(), usual.groupby("line")["value"].std()
         told = [
-            f"{line} {std:.1f}{f' ({of_seeds[line]:.1f})' if of_seeds[line] >= 0 else ''}" for line, std in over.items()
+            f"{line} {std:.1f}{f' (over seeds {of_seeds[line]:.1f})' if of_seeds[line] >= 0 else ''}"
+            for line, std in over.items()
         ]
         first, *others = (line for line in lines if line in values)
         gaps = [f"{first} minus {line} is {in_pairs((values[first] - values[line]).to_numpy())}." for line in others]
         yield (
-            f"Standard deviation of {words} over {len(values)} partitions (in brackets: over seeds): "
-            f"{', '.join(told)} points. {' '.join(gaps)}"
+            f"The standard deviation of {words} over {len(values)} partitions is, in points: {', '.join(told)}. "
+            f"{' '.join(gaps)}"
         ).strip()
         drawn = numbers.assign(
             method=numbers["line"], paper=numbers["line"].map(usual.groupby("line")["paper"].first())
         )
-        look = {"look": lambda line: {"color": method_style(lines[line][0])["color"]}, "named": str}
+        own, colors = next(iter(lines.values()))[0], {}
+        for line, (method, _) in lines.items():
+            colors[line] = GREY if colors and method == own else method_style(method)["color"]
+        look = {"look": lambda line: {"color": colors[line]}, "named": str}
         yield method_panels(drawn, ["data"], in_words, **look, xlabel=f"{words} [%]")
 
     return control

@@ -39,7 +39,7 @@ def table3(sizes, **protocol):
 table3.draw(lambda study: plot_points(study.points("table3"), chance=chance(study)))
 table3.says(lambda study: who_leads(study.numbers("table3"), "pfedsim"))
 
-LINES = {label(method): (method, "dir=0.1") for method in ("pfedsim", "fedrep")}
+LINES = {label(method): (method, "dir=0.1") for method in ("pfedsim", "fedrep", "fedper")}
 other_partitions = partition_control(table3, "cifar10", LINES)
 
 
