@@ -21,6 +21,7 @@ from fedlib.report import provenance
 from fedlib.report.charts import plot_points
 from fedlib.report.marks import apart, dots, if_near, mark_chance, name_ends, panels, seeds_and_mean
 from fedlib.report.output import WRAPPED, markdown, with_deviations
+from fedlib.report.panels import shaded_panels
 from fedlib.report.paper import QUESTIONS
 from fedlib.report.provenance import commit
 from fedlib.report.style import PALETTE
@@ -427,6 +428,18 @@ def test_what_the_paper_prints_is_a_bar_in_its_line_and_the_legend_says_so_once(
         assert [(*line.get_xdata(), *line.get_ydata()) for line in bars] == [(7.5, 2)]
     [legend] = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == ["printed"]
+
+
+@pytest.mark.parametrize("words", ["{}", "public images that come from {}"])
+def test_a_legend_of_shades_stays_inside_its_figure(words):
+    kinds = [words.format(name) for name in ("the domain of the clients", "another one", "none")]
+    numbers = pd.DataFrame({"method": "fedavg", "data": "digits", "kind": kinds, "value": [1.0, 2, 3], "paper": 2.0})
+    figure = shaded_panels(numbers, "kind")
+    figure.draw_without_rendering()
+    [legend] = figure.legends
+    inside, whole = legend.get_window_extent(), figure.bbox
+    assert whole.x0 <= inside.x0 < inside.x1 <= whole.x1
+    assert {*kinds, "printed"} == {text.get_text() for text in legend.get_texts()}
 
 
 def test_chance_is_a_line_along_either_axis_unless_nobody_knows_it_or_the_values_are_far_above(ax):

@@ -183,6 +183,8 @@ def trend(
     Example:
         >>> trend(pd.Series([70.0, 74.0, 73.0], index=[1, 3, 5]), "branches")
         'Accuracy rises by 3.0 points from 1 to 5 branches; its maximum, 74.0 %, is at 3.'
+        >>> trend(pd.Series([70.0, 74.0], index=[1, 3]), "branches")
+        'Accuracy rises by 4.0 points from 1 to 3 branches, from 70.0 to 74.0 %.'
     """
     values = values.sort_index()
     if len(values) < 2:
