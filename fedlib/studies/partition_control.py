@@ -1,4 +1,4 @@
-"""The control of the partition: numbers of a table with the images divided otherwise among the clients."""
+"""The control of the partition: numbers of a table with other divisions of the images among the clients."""
 
 from collections.abc import Mapping, Sequence
 
@@ -8,7 +8,6 @@ from fedlib.report.panels import in_words, method_panels
 from fedlib.report.sentences import in_pairs
 from fedlib.report.style import GREY, METRIC_LABELS, method_style
 from fedlib.studies.item import Cell, Item, enough, item
-from fedlib.studies.tasks import Run
 
 
 def partition_control(
@@ -33,7 +32,7 @@ def partition_control(
     names, words = {key: name for name, key in lines.items()}, METRIC_LABELS.get(metric, metric)
 
     @item(
-        f"Control: {words} [%] with three partitions of the images and one seed.",
+        f"Control: {words} [%] with three partitions of the images; figure and text: seed 0 only.",
         name="other_partitions",
         rows="partition",
         alt=f"Small dots are the {words} with each partition, large dots their means, black bars printed values.",
@@ -80,8 +79,8 @@ def partition_control(
 
 
 def _with_partition(cell: Cell, seed: int) -> Cell:
-    """The number with the partition of a seed."""
+    """The number with the partition of a seed; 0: its own."""
     tasks = cell.tasks
     if seed:
-        tasks = tuple(t._replace(federate={**t.federate, "seed": seed}) if isinstance(t, Run) else t for t in tasks)
+        tasks = tuple(task._replace(federate={**task.federate, "seed": seed}) for task in cell.tasks)
     return cell._replace(setting=f"{cell.setting};partition={seed}", tasks=tasks, seeds=1)

@@ -115,7 +115,7 @@ def counts(seed: int, profile: str, name: str) -> Kept:
 
 
 def partition(title: str, datasets: Sequence[str], draw: Callable[..., None]) -> Item:
-    """Fig. 3, 4 or 5: the partitions of some data sets; `draw(study, ax, counts)` draws one, as its docstring says."""
+    """Fig. 3, 4 or 5. `draw(study, ax, counts)` draws one; its docstring is the alternative text."""
     name = draw.__name__
 
     @item(title, name=name, digits=0, alt=draw.__doc__)

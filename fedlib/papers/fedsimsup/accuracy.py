@@ -81,9 +81,8 @@ table1.draw(partial(method_figure, "table1"))
 table1.says(lambda study: who_leads(study.numbers("table1"), "fedsimsup", name=partial(place, study)))
 
 LINES = {label(method): (method, "clients=50;dir=0.1") for method in ("fedsimsup", "fedpac")}
-other_partitions = partition_control(
-    table1, "cifar10", LINES, seeds=(0, 2, 3)
-)  # 1: a client without test images in `quick`
+# With seed 1, a client of the `quick` profile would have no test image.
+other_partitions = partition_control(table1, "cifar10", LINES, seeds=(0, 2, 3))
 
 
 @item(

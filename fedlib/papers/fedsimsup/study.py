@@ -13,14 +13,14 @@ def answer(study):
     """The smallest and the largest gap to the best rival in Table 1, and the gain from similarity weights (Fig. 3)."""
     gaps = gaps_to_best(study.numbers("table1"), ["fedsimsup"], ("data", "setting"), partial(accuracy.place, study))
     similar, equal = study.means("fig3", "similarity", "True", "False", metric="mean_over_rounds")
-    end, end_equal = means(accuracy.last_round(study.numbers("fig3")), "similarity", "True", "False")
+    last, last_equal = means(accuracy.last_round(study.numbers("fig3")), "similarity", "True", "False")
     if len(gaps) < 2:
         return None
     gain, places = similar - equal, sorted(gaps, key=lambda place: gaps[place].points)
     says = f"{best_of_all('FedSimSup', gaps)} Averaged over the rounds, similarity weights are "
     says += f"{points_ahead(gain, 'equal weights')}; after the last round they are "
-    says += f"{points_ahead(end - end_equal, 'them')}."
-    ends = (places[0], places[-1])
-    numbers = [(f"{gaps[at].points:+.1f}", f"points relative to {gaps[at].rival} on {at}") for at in ends]
+    says += f"{points_ahead(last - last_equal, 'them')}."
+    ends = [(places[0], gaps[places[0]]), (places[-1], gaps[places[-1]])]
+    numbers = [(f"{gap.points:+.1f}", f"points relative to {gap.rival} on {at}") for at, gap in ends]
     numbers.append((f"{gain:+.1f}", "points relative to equal weights, averaged over the rounds"))
     return Answer(says, numbers, "fig3")

@@ -234,10 +234,10 @@ def leads(study) -> pd.DataFrame:
 
 
 @drawing(
-    "Gain of clients over Local-Only against the lead of their teachers over them (of pFedHR's, on training images)."
+    "Gain of clients over Local-Only against the lead of their teachers; those of pFedHR are tested on training images."
 )
 def pupils(study):  # the runs of the control
-    """Gain of a client a round later against the lead of its teacher; dots are clients and rounds, colours teachers."""
+    """Gain of clients a round later against their teachers' lead; a dot per client and round, a colour per teacher."""
     rows = enough(leads(study))
     figure, ax = plt.subplots(figsize=(WIDE, 3.0))
     ax.set(xlabel="lead: teacher minus client [points]")

@@ -24,7 +24,7 @@ def answer(study):
     by_partition = moved.pivot_table("value", "partition", "method").reindex(columns=["pfedsim", "fedrep"]).dropna()
     if len(by_partition) > 1:
         leads = in_pairs(by_partition["pfedsim"] - by_partition["fedrep"])
-        says += f" With other partitions of CIFAR-10 at Dir(0.1), pFedSim minus FedRep is {leads}."
+        says += f" Over different partitions of CIFAR-10 at Dir(0.1), pFedSim minus FedRep is {leads}."
     says += " The protocol is that of the authors' code; by the paper's text, "
     says += f"pFedSim is {gaps_in_words(with_text)}; and " if with_text else ""
     says += f"similarity weights are {points_ahead(gain, 'uniform or shuffled ones')}, {against_noise(gain, noise)}."
