@@ -30,12 +30,12 @@ def feddyn(alpha: Annotated[float, at_least(0)] = 0.01, clip: Annotated[float, a
 
     g_i and h are stored divided by -alpha, so `alpha=0` is the limit of these equations: local training as in FedAvg
     (with `clip=None`), and a server that adds the sum of all updates so far, divided by n. This is not FedAvg: with all
-    clients in the round the first step is twice as long.
+    clients in the round the first step is twice as long. The code behind pFedSim's tables computes this limit: its
+    linear term has no gradient, and its penalty next to none.
 
     Args:
         alpha: strength of both terms of the regulariser, at least 0; pFedSim has 0.01.
-        clip: maximum norm of a client's gradient, above 0; 10 in FL-bench, on which
-            pFedSim builds. None: no limit.
+        clip: maximum norm of a client's gradient, above 0; 10 in the code of FedDyn's authors. None: no limit.
 
     Source:
         Acar et al., "Federated Learning Based on Dynamic Regularization", ICLR 2021; in pFedSim a baseline

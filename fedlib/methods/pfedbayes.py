@@ -78,7 +78,9 @@ class State(NamedTuple):
 
 
 @algorithm(label="pFedBayes", colour="green", marker=">", line="--")
-def pfedbayes(zeta: Annotated[float, at_least(0)] = 10.0, rho: float = -2.5) -> Algorithm:
+def pfedbayes(
+    zeta: Annotated[float, at_least(0)] = 10.0, rho: float = -2.5, noise: Annotated[float, at_least(0)] = 1.0
+) -> Algorithm:
     """Bayesian networks with Gaussian weights, with a pull between the personal and the global distributions.
 
     A weight has the distribution N(mu, softplus(rho)^2). A client has a personal distribution q_i and a copy w_i of the
@@ -93,6 +95,8 @@ def pfedbayes(zeta: Annotated[float, at_least(0)] = 10.0, rho: float = -2.5) -> 
     Args:
         zeta: strength of the pull between q_i and w_i, at least 0; 10 is a value of its paper.
         rho: initial rho of all weights, any number; -2.5 is a standard deviation of 0.079.
+        noise: standard deviation of the normal numbers that draw the trained model, at least 0; 1 in the paper. Its
+            public code, which is not the authors', has 0.001, so that this model is nearly the mean of q_i.
 
     Source:
         Zhang et al., "Personalized Federated Learning via Variational Bayesian Inference", ICML 2022.
@@ -108,7 +112,7 @@ def pfedbayes(zeta: Annotated[float, at_least(0)] = 10.0, rho: float = -2.5) -> 
 
     def loss(client, batch, share):  # ONE client
         q, w = flat(client.q), flat(client.w)
-        sample = q[0] + q[1] * normal(batch.draws["seed"], q[0])  # a draw from q_i
+        sample = q[0] + q[1] * (noise * normal(batch.draws["seed"], q[0]))  # a draw from q_i
         values = sample.split([t.numel() for t in client.q.mu.values()])
         sampled = {name: v.view_as(t) for v, (name, t) in zip(values, client.q.mu.items(), strict=True)}
         distance = divergence(q, fixed(w)) + divergence(fixed(q), w)

@@ -146,8 +146,8 @@ def _(study):
 
 
 @item(
-    "Personal layers of FedRep: scores [%] in Tables 1 to 3 (MNIST: 5,000 images) with a personal classifier and with "
-    "all linear layers personal.",
+    "Personal layers of FedRep: scores [%] in Tables 1 to 3 with a personal classifier and with all linear layers "
+    "personal.",
     rows="dataset",
     digits=1,
     alt="FedRep's weighted AUC and F1 by data set: light with a personal classifier, dark with all linear layers "
@@ -157,7 +157,7 @@ def _(study):
 def personal_layers(sizes):
     parts = {"classifier": "fedrep", "linear layers": REP} if sizes.full else {}
     for data, (part, method), (metric, short) in product(TABLES, parts.items(), METRICS.items()):
-        task = run_on_few(sizes, data, method)
+        task = run(sizes, data, method)
         yield Cell("fedrep", data, f"personal={part}", (task,), partial(score, short, "after"), metric)
 
 

@@ -24,6 +24,7 @@ COLUMNS = [(data, f"clients={n};{words}") for data, words, _ in KINDS.values() f
 SIMPLE, COMPLEX = COLUMNS[:2], COLUMNS[2:]
 FIG5 = ("cifar10", "clients=50;classes=2")
 SIGMAS = (10.0, 100.0)  # of FedAMP; at 10 the other clients may get all the weight, see `fedamp`
+LAMBDAS = (1.0, 0.1)  # of FedAMP
 SPLIT = {"test_fraction": None, "validation_fraction": 0.2}  # the official test images; reading A18
 
 
@@ -131,7 +132,7 @@ def tried(sizes: Sizes, at: Column, method: str, branches: Sequence[int] = ()) -
         "fedprox": [fl.fedprox(0.01)],
         "pfedme": [fl.pfedme(15.0, 0.01, 5)],
         "ifca": [fl.ifca(3)],
-        "fedamp": [fl.fedamp(sigma) for sigma in SIGMAS],
+        "fedamp": [fl.fedamp(sigma, lam=lam) for lam, sigma in product(LAMBDAS, SIGMAS)],
         "pfedmb": [fl.pfedmb(b, gain=sizes.gain) for b in branches or sizes.branches],
     }
     algorithms = made.get(method) or [getattr(fl, method)()]

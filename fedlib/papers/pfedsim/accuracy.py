@@ -11,7 +11,7 @@ import torch
 import fedlib as fl
 from fedlib.algorithm import Algorithm
 from fedlib.papers.pfedsim.measure import DOMAINS, by_domain, made
-from fedlib.papers.pfedsim.sizes import PROTOCOLS, local, run, warmed
+from fedlib.papers.pfedsim.sizes import PROTOCOLS, PUBLISHED, local, run, warmed
 from fedlib.report.charts import plot_heatmaps, plot_points
 from fedlib.report.panels import in_words, line_panels, method_panels
 from fedlib.report.sentences import against_noise, noise_of, points_ahead, who_leads
@@ -30,9 +30,11 @@ def chance(study) -> float:
 @item("Table 3: accuracy [%] of every method, pooled over the test images of all clients.", protocols=PROTOCOLS)
 def table3(sizes, **protocol):
     """Points by method, measured and printed, one panel for each level of label skew."""
-    at = partial(run, sizes, **protocol)
+    published = PUBLISHED if protocol else {}
     for name, alpha, method in product(sizes.data, sizes.alphas, sizes.methods):
-        task = warmed(at(name, alpha, fl.pfedsim(0.5))) if method == "pfedsim" else at(name, alpha, made(method))
+        algorithm, tuning = published.get(method) or (made(method), {})
+        task = run(sizes, name, alpha, algorithm, **protocol, **tuning)
+        task = warmed(task) if method == "pfedsim" else task
         yield Cell(method, name, f"dir={alpha}", (task,), seeds=sizes.seeds)
 
 

@@ -80,6 +80,10 @@ PAPER = Sizes(
     domains=(Images("domainnet"), "mobilenetv2_pretrained", 120),
 )
 PROTOCOLS = {"code": {"statistics": "local", "pixels": "raw"}, "text": {}}  # readings A6 and A26
+PUBLISHED: dict[str, tuple[Algorithm, dict[str, object]]] = {  # in the authors' code: readings A11 and A32
+    "feddyn": (fl.feddyn(alpha=0, clip=None), {}),
+    "fedper": (fl.fedper(), {"tune_epochs": 1}),
+}
 PROFILES = {"paper": PAPER, "quick": QUICK, "smoke": SMOKE}
 
 
