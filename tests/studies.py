@@ -40,9 +40,9 @@ def changed(numbers: pd.DataFrame, value: float, *key: str) -> pd.DataFrame:
 
 
 def with_numbers(study: Study, frame: pd.DataFrame) -> Study:
-    """The study as if its runs had given these numbers; see `Study.frame`."""
+    """The study as if its runs had given these numbers, with the printed training; see `Study.frame`."""
     usual = {"seed": 0, "seconds": 1.0, "commit": None, "tasks": ""}
-    study = study.replace(rows={})
+    study = study.replace(rows={}, training={})
     vars(study)["frame"] = frame.assign(**{name: value for name, value in usual.items() if name not in frame})
     return study
 

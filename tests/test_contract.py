@@ -56,7 +56,7 @@ HYPER = {
     "local_only": dict(),
     "perfedavg": dict(alpha=(0.01, -1), beta=(1e-3, 0), hessian=("first_order", "full"), delta=(1e-3, 0))
     | dict(steps=(None, 0)),
-    "pfedbayes": dict(zeta=(10, -1), rho=(-2.5, float("nan"))),
+    "pfedbayes": dict(zeta=(10, -1), rho=(-2.5, float("nan")), noise=(1, -1)),
     "pfedhr": dict(groups=(4, 1), lam=(0.2, -1), labelled=(True, 1), server_epochs=(3, 0), stitch_depth=(1, 0))
     | dict(stitch_relu=(True, 1), end_in_head=(False, 1), average=(False, 1), match=("similar", "best"))
     | dict(keep_teacher=(False, 1), most=(10, 0), probes=(512, 1), temperature=(0.5, 0), server_lr=(1e-3, 0))

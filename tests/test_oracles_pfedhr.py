@@ -231,7 +231,7 @@ def normal(seed, n):
 
 def test_pfedbayes():
     """Zhang et al., Algorithm 1, both steps at once; fine-tuning moves copies of the q_i."""
-    oracle, zeta, rho = Oracle(local_epochs=3, tune_epochs=2), 0.3, -1.4
+    oracle, zeta, rho, noise = Oracle(local_epochs=3, tune_epochs=2), 0.3, -1.4, 0.6
     norms = {name for name in oracle.weights if name.startswith(("conv1.1.", "conv2.1."))}
     nets = [Bayes(oracle.net(oracle.weights), rho, set(oracle.weights) - norms) for _ in range(oracle.n_clients)]
     w = [t.detach().clone() for t in nets[0].w]
@@ -240,7 +240,7 @@ def test_pfedbayes():
         seeds = iter(generator(oracle.seed, which.get("purpose", "train"), t, "draws", i, 0).integers(1 << 62, size=99))
 
         def loss(net, x, y, _):
-            z = net(x, normal(next(seeds), len(w[0])))
+            z = net(x, noise * normal(next(seeds), len(w[0])))
             return F.cross_entropy(z, y) + zeta / oracle.n[i] * net.divergence()
 
         net.w = nn.ParameterList(t.clone() for t in w)
@@ -250,7 +250,7 @@ def test_pfedbayes():
         for i in oracle.cohorts[t]:
             train(nets[i], i, t)
         w = [torch.stack(own).mean(0).detach() for own in zip(*(nets[i].w for i in oracle.cohorts[t]), strict=True)]
-    result, close = oracle.run(fl.pfedbayes(zeta, rho)), dict(rtol=1e-7, atol=1e-10)
+    result, close = oracle.run(fl.pfedbayes(zeta, rho, noise)), dict(rtol=1e-7, atol=1e-10)
     assert_tested(result, oracle, lambda i: nets[i])
     for entries, t in zip(result.state.w, w, strict=True):
         found = [entries[name].flatten() for name in nets[0].shapes]

@@ -46,11 +46,21 @@ def test_the_papers_own_numbers_support_its_claims(paper, numbers):
     assert (found.drop(list(OPEN)) == "holds").all()
 
 
+def test_shorter_training_than_printed_decides_no_claim(paper, numbers):
+    one = paper.replace(rows={})
+    vars(one)["frame"] = with_numbers(paper, pd.concat([numbers, numbers])).frame
+    told = one.ledger().set_index("id").loc[["fs04", "fs14"], ["verdict", "stand_in"]].to_numpy().tolist()
+    assert told == [["consistent so far", "100 of 1,000 rounds"]] * 2  # CIFAR-100 has 1,000
+    whole = one.replace(training={})
+    vars(whole)["frame"] = one.frame
+    assert whole.ledger().set_index("id").loc[["fs04", "fs14"], "verdict"].tolist() == ["holds"] * 2
+
+
 def test_one_column_behind_refutes_the_first_claim_and_a_missing_rival_leaves_it_open(paper, numbers):
     behind = changed(numbers, 60.0, "table1", "fedsimsup", "cifar10", "clients=50;dir=0.5")
     assert verdicts(paper, behind)["fs01"] == "refuted"
     some = numbers[numbers["method"].isin(MAIN)]
-    assert verdicts(paper, some)["fs01"] == "consistent so far"
+    assert verdicts(paper, some)["fs01"] == "not tested"
     assert verdicts(paper, behind[behind["method"].isin(MAIN)])["fs01"] == "refuted"  # behind one is behind the best
     here = numbers[numbers["dataset"] == "cifar10"]
     assert verdicts(paper, here)[["fs01", "fs04", "fs08", "fs12"]].tolist() == ["consistent so far"] * 4
@@ -66,7 +76,7 @@ def test_one_column_behind_refutes_the_first_claim_and_a_missing_rival_leaves_it
         ([True, False], METHODS, "holds"),
         ([True, True], METHODS, "consistent so far"),  # six columns are open
         ([False, False], METHODS, "consistent so far"),
-        ([True] * 8, MAIN, "consistent so far"),  # four rivals are open
+        ([True] * 8, MAIN, "not tested"),  # four rivals are open
     ],
 )
 def test_not_always_best_needs_one_column_of_each_kind(paper, ahead, rivals, verdict):
@@ -83,7 +93,7 @@ def test_some_gain_from_a_transformer_and_mixing_costs(paper, numbers):
     low = numbers.assign(value=numbers["value"].where(~t, 20.0))
     assert verdicts(paper, low)["fs15"] == "refuted"
     few = low[low["dataset"] == "cifar10"]
-    assert verdicts(paper, few)["fs15"] == "consistent so far"  # it may be right elsewhere
+    assert verdicts(paper, few)["fs15"] == "not tested"  # it may be right elsewhere
     whole = numbers["method"] == "fedsimsup-whole"
     assert verdicts(paper, numbers.assign(value=numbers["value"] - 1 * whole))["fs14"] == "refuted"  # 6.28 + 1
     assert verdicts(paper, numbers.assign(value=numbers["value"] + 1 * whole))["fs13"] == "refuted"  # 0.64 - 1
@@ -94,7 +104,7 @@ def test_the_lead_is_lost_where_bounds_allow_to_say_so(paper, numbers):
     gone = numbers[~in_2 | numbers["method"].isin(MAIN)]
     assert verdicts(paper, gone)["fs08"] == "holds"  # the rivals that are missing can only lower the lead in Table 2
     higher = gone.assign(value=gone["value"] + 9 * ((gone["item"] == "table2") & (gone["method"] == "fedsimsup")))
-    assert verdicts(paper, higher)["fs08"] == "consistent so far"  # the rivals that are missing may be as good
+    assert verdicts(paper, higher)["fs08"] == "not tested"  # the rivals that are missing may be as good
     all_of_it = numbers.assign(value=numbers["value"] + 9 * (in_2 & (numbers["method"] == "fedsimsup")))
     assert verdicts(paper, all_of_it)["fs08"] == "refuted"
 
@@ -127,12 +137,9 @@ def test_similarities_of_unequal_class_shares_leave_no_case_open(paper):
     assert (verdicts(paper, unequal)["fs07"], verdicts(paper, even)["fs07"]) == ("identity", "refuted")
 
 
-@pytest.mark.parametrize(
-    ("correlation", "other", "verdict"), [(0.05, 0.0, "refuted"), (-0.3, 0.1, "holds"), (0.8, 0.9, "refuted")]
-)
-def test_maps_without_any_relation_do_not_look_at_different_regions(paper, correlation, other, verdict):
-    place = ("fig4", "fedsimsup", "cifar10", "class=cat")
-    values = given((*place, "correlation", correlation), (*place, "with another image", other))
+@pytest.mark.parametrize(("correlation", "verdict"), [(0.6, "holds"), (0.8, "refuted")])
+def test_maps_of_different_regions_have_a_low_correlation(paper, correlation, verdict):
+    values = given(("fig4", "fedsimsup", "cifar10", "class=cat", "correlation", correlation))
     assert verdicts(paper, values)["fs16"] == verdict
 
 

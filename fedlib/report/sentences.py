@@ -40,15 +40,15 @@ def who_leads(
     Example:
         >>> frame = pd.DataFrame({"method": ["pfedsim", "fedavg"], "value": [80.0, 81.5], "data": "digits", "seed": 0})
         >>> who_leads(frame, "pfedsim", by=["data"])
-        'pFedSim is 1.5 points behind FedAvg, the best other method (digits), with one seed.'
+        'pFedSim is 1.5 points behind FedAvg, the best other method measured (digits), with one seed.'
     """
     gaps = gaps_to_best(numbers, [method], by, name)
     if len(gaps) > 3:
         leads = f"{label(method)} leads in {sum(gap.points > 0 for gap in gaps.values())} of {len(gaps)} columns"
-        return f"{leads}; its gap to the best other method lies {between(gaps)}."
-    start, rival = f"{label(method)} is", ", the best other method"
+        return f"{leads}; its gap to the best other method measured lies {between(gaps)}."
+    start, rival = f"{label(method)} is", ", the best other method measured"
     if len(gaps) > 1:
-        start, rival = f"Compared with the best other method, {start}", ""
+        start, rival = f"Compared with the best other method measured, {start}", ""
     told = (f"{gap}{rival} ({at}), {against_noise(gap.points, gap.noise)}" for at, gap in gaps.items())
     return f"{start} {', and '.join(told)}." if gaps else ""
 
@@ -99,7 +99,7 @@ def best_of_all(name: str, gaps: Mapping[str, Gap]) -> str:
     leads = sum(gap.points > 0 and not gap.within_noise for gap in gaps.values())
     word = {0: "No", len(gaps): "Yes"}.get(leads, f"In {leads} of {len(gaps)} cases")
     if len(gaps) > 3:
-        return f"{word}: the gap of {name} to the best other method lies {between(gaps)}."
+        return f"{word}: the gap of {name} to the best other method measured lies {between(gaps)}."
     return f"{word}: {name} is {gaps_in_words(gaps)}."
 
 

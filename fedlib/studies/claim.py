@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -23,13 +24,24 @@ class Numbers:
         clients: see `Study.clients`.
         cells: all numbers of the study.
         measured: those with values, one row per number and seed; see `Study.measured`.
+        training: see `Study.training`.
+        protocol: a further protocol, which is preferred; see `Item.protocols`.
     """
 
-    def __init__(self, paper: str, clients: int, cells: Sequence[Cell], measured: pd.DataFrame):
+    def __init__(
+        self,
+        paper: str,
+        clients: int,
+        cells: Sequence[Cell],
+        measured: pd.DataFrame,
+        training: Mapping[str, int] = MappingProxyType({}),
+        protocol: str = "",
+    ):
         printed = reported(paper).drop_duplicates(KEY)
         self._paper_std = (printed.set_index(KEY)["std"] / clients**0.5).to_dict()
         self._values = measured.groupby(KEY, sort=False)["value"].agg(list).to_dict() if len(measured) else {}
-        self._stand_in = {cell.key: cell.stand_in for cell in cells}
+        self._stand_in = {c.key: ", ".join(filter(None, (c.stand_in, c.shortened(training)))) for c in cells}
+        self._further = f"_{protocol}"
         self._exact = {c.key for c in cells if c.tasks and all(isinstance(t, Probe) and t.exact for t in c.tasks)}
         self.asked: list[Key] = []
 
@@ -43,10 +55,12 @@ class Numbers:
         """The mean over seeds; its noise is the larger of their standard deviation and the paper's."""
         key = (item, method, dataset, setting, metric)
         self.asked.append(key)
+        paper_std, further = self._paper_std.get(key, np.nan), (item + self._further, *key[1:])
+        key = further if further in self._stand_in else key
         values = [value for value in self._values.get(key, []) if np.isfinite(value)]
         if not values:
             return UNMEASURED
-        both = np.std(values, ddof=1) if len(values) > 1 else np.nan, self._paper_std.get(key, np.nan)
+        both = np.std(values, ddof=1) if len(values) > 1 else np.nan, paper_std
         stds = [float(std) for std in both if np.isfinite(std)]
         sure = bool(stds) or key in self._exact
         return point(float(np.mean(values)), max(stds, default=0.0), self._stand_in.get(key, ""), sure)

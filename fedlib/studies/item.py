@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from fedlib.report.paper import PROTOCOLS
 from fedlib.report.sentences import over_shared_seeds
 from fedlib.studies.rows import Row
-from fedlib.studies.tasks import Images, Task
+from fedlib.studies.tasks import Images, Run, Task
 
 if TYPE_CHECKING:
     from fedlib.studies.study import Study
@@ -99,6 +99,13 @@ class Cell(NamedTuple):
     def number(self, *rows: Row) -> float:
         """The number, from one row of each task."""
         return float(rows[0].kept.get(self.read, nan)) if isinstance(self.read, str) else self.read(*rows)
+
+    def shortened(self, printed: Mapping[str, int]) -> str:
+        """The settings in which the training of its runs is shorter than `printed`, "100 of 1,000 rounds", or ""."""
+        settings = [task.setting for task in self.tasks if isinstance(task, Run)]
+        used = {name: min((int(str(own[name])) for own in settings), default=most) for name, most in printed.items()}
+        words = ((n, printed[name], name.replace("_", " ")) for name, n in used.items() if n < printed[name])
+        return ", ".join(f"{n:,} of {most:,} {what}" for n, most, what in words)
 
     @property
     def stand_in(self) -> str:

@@ -123,7 +123,7 @@ def differences(study: Study, points: float) -> pd.DataFrame:
             verb = "is" if apart == 1 else "are"
             text = f"{apart} of {n} measured numbers {verb} more than {points:g} points from the printed ones. "
             text += f"The largest difference is {line['name']}: {line['value']:.1f}, printed {line['paper']:.1f}."
-            says = [text, *_controls(study, printed_item(item)[0])]
+            says = [text, *_controls(study, item)]
         elif n == 1:
             says = [f"The measured number is within {points:g} points of the printed one."]
         else:
@@ -141,9 +141,16 @@ def named(cells: Sequence[Cell], item: str, method: str, dataset: str, setting: 
 
 
 def _controls(study: Study, item: str) -> list[str]:
-    """The sentence of each control of a table, and the names of the controls that have not been run."""
-    texts, waiting = [], []
-    for control in (one for one in study.shown.values() if item in one.explains):
+    """The sentence of each control of a table, and the names of the controls that have not been run.
+
+    Of a table with several protocols, a control belongs to those with which it shares runs, or to all.
+    """
+    texts, waiting, table = [], [], study.item(printed_item(item)[0])
+    runs = {name: _runs(study, name) for name in (table.name, *(other.name for other in table.others))}
+    for control in (one for one in study.shown.values() if table.name in one.explains):
+        shared = {name for name, own in runs.items() if own & _runs(study, control.name)}
+        if item not in (shared or runs):
+            continue
         cells, says = [cell for cell in study.cells if cell.item == control.name], study.says(control.name)
         done = study.frame.loc[study.frame["item"] == control.name, KEY].drop_duplicates()
         so_far = "" if len(done) == len(cells) else f" ({len(done)} of {len(cells)} numbers so far)"
@@ -152,3 +159,8 @@ def _controls(study: Study, item: str) -> list[str]:
     if waiting:
         texts.append(f"Not run yet: the control{'s' * (len(waiting) > 1)} {', '.join(waiting)}.")
     return texts or ["No control examines the cause."]
+
+
+def _runs(study: Study, item: str) -> set[str]:
+    """The names of the runs of an item."""
+    return {task.name for cell in study.cells if cell.item == item for task in cell.tasks}

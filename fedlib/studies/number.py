@@ -14,7 +14,7 @@ class Number(NamedTuple):
         low: lower bound, or -inf.
         high: upper bound, or inf.
         noise: the larger of our standard deviation over seeds and the printed one; with one seed the printed one.
-        stand_in: the substitute data behind it; "" for the paper's data.
+        stand_in: the substitute data or the shorter training behind it; "" for those of the paper.
         low_sure: whether the noise of the lower bound is known; it is not with one seed and no printed deviation.
         high_sure: the same for the upper bound.
         is_fact: whether it is 1 for a true statement, or -1 for a false one.

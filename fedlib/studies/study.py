@@ -5,9 +5,9 @@ from __future__ import annotations
 import importlib
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -28,7 +28,7 @@ from fedlib.studies.item import Answer, Cell, Item, Key, Unmeasured, cells_of, m
 from fedlib.studies.rows import Row
 from fedlib.studies.tasks import Probe, Run, Task, here
 from fedlib.studies.timing import threads
-from fedlib.studies.verdict import interval, judge
+from fedlib.studies.verdict import HOLDS, REFUTED, UNDECIDED, interval, judge
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -50,6 +50,7 @@ class Study:
         claims: the rules that decide the claims.
         clients: number of clients over which printed standard deviations are taken; these are divided by its square
             root, to give the noise of a mean over clients. 1: they are over seeds.
+        training: settings of the printed training, such as `rounds`, where ours is shorter in some runs.
     """
 
     paper: str
@@ -59,6 +60,7 @@ class Study:
     shown: Mapping[str, Item]
     claims: Sequence[Claim] = ()
     clients: int = 1
+    training: Mapping[str, int] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         items, claims = len({cell.item for cell in self.cells}), len(self.claims)
@@ -404,7 +406,8 @@ class Study:
 
         Returns:
             One row per claim: id, item, claim, verdict, measured (in words), seeds (of its numbers: "2", "1 to 3"),
-            interval (see `interval`), stand_in, figure, check (its predicate).
+            interval (see `interval`), stand_in (also shorter training), protocol (of numbers with several), otherwise
+            (the verdict with another protocol, if it differs), figure, check (its predicate).
         """
         frame = pd.read_csv(FOLDER / self.paper / "claims.csv", dtype=str, keep_default_na=False)
         claims, lines, numbers = {claim.id: claim for claim in self.claims}, [], self._numbers(self.frame)
@@ -413,12 +416,28 @@ class Study:
             claim = claims.get(id) or Claim(id, lambda numbers: ())
             numbers.asked.clear()
             verdict, measured, stand_in = judge(claim.cases(numbers), claim.quantifier, claim.least)
-            between = interval([claim.cases(one) for one in by_seed])
-            facts = (measured, numbers.seeds, between, stand_in) if measured else ("", "", "", "")
+            items, between = {key[0] for key in numbers.asked}, interval([claim.cases(one) for one in by_seed])
+            verdict, *protocols = self._with_protocols(claim, verdict, items)
+            facts = (measured, numbers.seeds, between, stand_in, *protocols) if measured else ("",) * 6
             lines.append((verdict, *facts, claim.figure or item))
-        columns = ["verdict", "measured", "seeds", "interval", "stand_in", "figure"]
+        columns = ["verdict", "measured", "seeds", "interval", "stand_in", "protocol", "otherwise", "figure"]
         frame = frame.join(pd.DataFrame(lines, columns=columns))
         return frame[["id", "item", "claim", *columns, "check"]]
+
+    def _with_protocols(self, claim: Claim, verdict: str, items: Collection[str]) -> tuple[str, str, str]:
+        """The final verdict, the first protocol of a claim's numbers, and the verdicts that differ from it.
+
+        Inferred settings are chosen by the printed numbers, so they decide a claim only together with the paper's text.
+        """
+        several = [one for one in map(self.item, sorted(items)) if one.others]
+        first, found = ", ".join(dict.fromkeys(PROTOCOLS[one.protocol] for one in several)), {}
+        for protocol in dict.fromkeys(other.protocol for one in several for other in one.others):
+            other = judge(claim.cases(self._numbers(self.frame, protocol)), claim.quantifier, claim.least).verdict
+            if other != verdict:
+                found[PROTOCOLS[protocol]] = other
+        if found and verdict in (HOLDS, REFUTED) and any(one.protocol == "inferred" for one in several):
+            verdict, found = UNDECIDED, {first: verdict} | found
+        return verdict, first, "; ".join(f"{other} by the {words}" for words, other in found.items())
 
     def needed(self, claim: Claim) -> list[Cell]:
         """The cells of the numbers that a claim asks for."""
@@ -427,8 +446,8 @@ class Study:
         asked = set(numbers.asked)
         return [cell for cell in self.cells if cell.key in asked]
 
-    def _numbers(self, measured: pd.DataFrame) -> Numbers:
-        return Numbers(self.paper, self.clients, self.cells, measured)
+    def _numbers(self, measured: pd.DataFrame, protocol: str = "") -> Numbers:
+        return Numbers(self.paper, self.clients, self.cells, measured, self.training, protocol)
 
 
 def study(paper: str, profile: Profile = "paper", seeds: int = 0) -> Study:
@@ -461,7 +480,9 @@ def study(paper: str, profile: Profile = "paper", seeds: int = 0) -> Study:
         cells = replaced(cells, cells_of(declared.ITEMS, sizes), where)
     cells = [cell._replace(seeds=seeds) for cell in cells] if seeds else cells
     rows, shown = row_files.read(paper), {one.name: one for one in declared.ITEMS}
-    return Study(paper, profile, settled(cells, rows), rows, shown, judged.CLAIMS, getattr(declared, "CLIENTS", 1))
+    training = getattr(declared, "TRAINING", {}) if profile == "paper" else {}
+    clients = getattr(declared, "CLIENTS", 1)
+    return Study(paper, profile, settled(cells, rows), rows, shown, judged.CLAIMS, clients, training)
 
 
 def settled(cells: Sequence[Cell], rows: Rows) -> list[Cell]:

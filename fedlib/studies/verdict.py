@@ -17,10 +17,10 @@ UNDECIDED, NOT_TESTED, IDENTITY = "undecided", "not tested", "identity"
 MEANING = {  # in the order of columns, bars and lists
     HOLDS: "enough comparisons support the claim, by more than the noise",
     REFUTED: "too many comparisons contradict the claim, by more than the noise, for it to hold",
-    CONSISTENT: "some of its comparisons have been measured or bounded, and none contradicts the claim",
+    CONSISTENT: "some of its comparisons support the claim, the others are open",
     UNDECIDED: "a measured difference lies within the noise, or contradicts the claim without refuting it (yet)",
     IDENTITY: "true by construction; no training decides it",
-    NOT_TESTED: "none of its comparisons has been measured yet",
+    NOT_TESTED: "its comparisons have not been measured yet, or their bounds decide none of them",
 }
 VERDICTS = tuple(MEANING)
 
@@ -43,8 +43,8 @@ class Case(NamedTuple):
     def side(self) -> str:
         """The side of the case: for or against the claim if the whole interval is, by more than the noise.
 
-        It counts only "so far" on substitute data, if the noise of the bound next to zero is unknown (one seed, and no
-        printed standard deviation).
+        It counts only "so far" on substitute data, with shorter training than printed, and if the noise of the bound
+        next to zero is unknown (one seed, and no printed standard deviation).
         """
         low, high, noise, stand_in, low_sure, high_sure, _ = effect = self.effect
         if high < -noise:
@@ -77,7 +77,7 @@ class Verdict(NamedTuple):
     Attributes:
         verdict: one of `VERDICTS`.
         measured: the cases in words: the number of each side, and every effect.
-        stand_in: the substitute data, or "".
+        stand_in: the substitute data and the shorter training, or "".
     """
 
     verdict: str
@@ -89,9 +89,9 @@ def judge(cases: Sequence[Case], quantifier: Literal["all", "most", "identity"] 
     """Judge a claim by its cases.
 
     "holds" needs every case (or with "most" at least `least` of them) for the claim; "refuted" so many against it that
-    it cannot hold. Otherwise it is "undecided" if a measured case lies within the noise or is against it, "not tested"
-    if no case was measured or bounded, and "consistent so far" in all other cases. Substitute data can neither prove
-    nor refute a claim: their cases count only "so far".
+    it cannot hold. Otherwise it is "undecided" if a measured case lies within the noise or is against it, "consistent
+    so far" if one is for it, and "not tested" if all are open. Substitute data and training shorter than printed can
+    neither prove nor refute a claim: their cases count only "so far".
 
     Args:
         cases: the comparisons that the claim makes, measured or not.
@@ -119,7 +119,7 @@ def judge(cases: Sequence[Case], quantifier: Literal["all", "most", "identity"] 
     sides = Counter(case.side for case in cases)
     needed = least if quantifier == "most" else len(cases)
     measured = [case for case in cases if not case.effect.missing]
-    if not measured:
+    if sides[OPEN] == len(cases):
         verdict = NOT_TESTED
     elif sides[FOR] >= needed:
         verdict = IDENTITY if quantifier == "identity" else HOLDS

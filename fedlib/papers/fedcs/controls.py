@@ -3,6 +3,7 @@
 from functools import partial
 from itertools import product
 
+import numpy as np
 import pandas as pd
 
 from fedlib.papers.fedcs.scores import CHANCE, CONTRASTS, F1, differences, named, score, when
@@ -119,11 +120,14 @@ def with_printed(study, name: str) -> pd.DataFrame:
     """The numbers of a control with those printed in Tables 1 to 3 (column paper)."""
     numbers = enough(study.numbers(name)).drop(columns="paper")
     printed = study.printed[study.printed["item"].isin(TABLES.values())].rename(columns={"mean": "paper"})
+    spread = printed.assign(metric=printed["metric"] + "_std", paper=printed["std"])  # over clients
+    printed = pd.concat([printed, spread])
     return numbers.merge(printed[[*KEYS, "paper"]], how="left", on=KEYS)
 
 
 @item(
-    "Tables 1 and 2 with fewer images: weighted F1 [%] by the number of images of all clients together.",
+    "Tables 1 and 2 with fewer images: weighted F1 [%], and its standard deviation over clients [points], by the "
+    "number of images of all clients together.",
     rows="dataset",
     digits=1,
     explains=("table1", "table2"),
@@ -132,22 +136,27 @@ def few(sizes):
     """Weighted F1 of every method on MNIST and CIFAR-10, darker with more images; black bars are printed values."""
     for data, steps in FEW.items() if sizes.full else ():
         for images, method in product((*steps, 0), METHODS):
-            yield f1(method, data, f"images={images or 'all'}", run_on_few(sizes, data, method, images))
+            cell = f1(method, data, f"images={images or 'all'}", run_on_few(sizes, data, method, images))
+            yield cell
+            spread = partial(score, "f1", when(method), what=np.std)
+            yield cell._replace(read=spread, metric="weighted_f1_std")
 
 
 @few.shows
 def _(study):
     numbers = with_printed(study, "few").sort_values("images", key=partial(pd.to_numeric, errors="coerce"))
     numbers = numbers.assign(kind=[f"{n} images{' in all' * (n != 'all')}" for n in numbers["images"]])
-    groups = numbers.groupby("data", sort=False)
-    texts = (nearest_kind(own, KEYS, start=f"On {data_label(str(data))} the") for data, own in groups)
+    texts = []
+    for (data, metric), own in numbers.groupby(["data", "metric"], sort=False):
+        start = f"On {data_label(data)}, {'for the standard deviation over clients, ' * metric.endswith('_std')}the"
+        texts.append(nearest_kind(own, KEYS, start=start))
     yield " ".join(filter(None, texts))
-    yield shaded_panels(numbers, "kind", **SHADED)
+    yield shaded_panels(numbers[numbers["metric"] == "weighted_f1"], "kind", **SHADED)
 
 
 @item(
-    "Personal layers of FedRep: scores [%] in Tables 1 to 3 with a personal classifier and with all linear layers "
-    "personal.",
+    "Personal layers of FedRep: scores [%] in Tables 1 to 3 (MNIST: 5,000 images) with a personal classifier and with "
+    "all linear layers personal.",
     rows="dataset",
     digits=1,
     alt="FedRep's weighted AUC and F1 by data set: light with a personal classifier, dark with all linear layers "
@@ -157,7 +166,7 @@ def _(study):
 def personal_layers(sizes):
     parts = {"classifier": "fedrep", "linear layers": REP} if sizes.full else {}
     for data, (part, method), (metric, short) in product(TABLES, parts.items(), METRICS.items()):
-        task = run(sizes, data, method)
+        task = run_on_few(sizes, data, method)
         yield Cell("fedrep", data, f"personal={part}", (task,), partial(score, short, "after"), metric)
 
 

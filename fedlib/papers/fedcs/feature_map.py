@@ -23,7 +23,7 @@ from fedlib.papers.fedcs.sizes import CONTROL, OURS, PROFILES, WHITE, federation
 from fedlib.report.marks import arrow, box, dots, mark_chance, name_ends
 from fedlib.report.panels import line_panels, method_panels
 from fedlib.report.sentences import extremes
-from fedlib.report.style import BLACK, BLUE, GREY, PALETTE, RED, TEXT, WIDE, label
+from fedlib.report.style import BLACK, BLUE, GREY, PALETTE, RED, TEXT, WIDE, data_label, label
 from fedlib.studies.item import Cell, Unmeasured, drawing, enough, item
 from fedlib.studies.tasks import Kept, Probe, profile_of
 
@@ -82,8 +82,8 @@ def fig1(sizes):
         yield Cell(WHITE, sizes.side, setting, (task,), setting, "separability", sizes.control_seeds)
 
 
-def separability(study) -> tuple[str, dict, dict[str, list[float]]]:
-    """Data set, planes and shares by seed of Fig. 1, in z, in c and in c after whitening only ("random")."""
+def separability(study) -> tuple[str, str, dict, dict[str, list[float]]]:
+    """Data set, method, planes and shares by seed of Fig. 1, in z, in c and in c after whitening only ("random")."""
     for data, method in product(("digit5", "mnist", "cifar10"), reversed(OURS)):  # the first one that is measured
         rows = [row for row in study.rows_behind("fig1", dataset=data, method=method) if "plane" in row.kept]
         if rows:
@@ -92,20 +92,24 @@ def separability(study) -> tuple[str, dict, dict[str, list[float]]]:
             for row in study.rows_behind("fig1", dataset=data, method=WHITE):
                 random = [row.kept[key] for key in map("separability of {}".format, SPACES) if key in row.kept]
                 shares["random"] = [*shares.get("random", []), *random[-1:]]
-            return data, planes, shares
+            return data, method, planes, shares
     raise Unmeasured
 
 
 @fig1.shows
 def _(study):
-    data, planes, shares = separability(study)
+    data, method, planes, shares = separability(study)
     share = {space: np.mean(own) for space, own in shares.items()}
     words = {"c": "after the map at the end of the run", "c, later": "after more alignments of the frozen network"}
     words["random"] = "after whitening only (blue)"
     told = ", ".join(f"{share[space]:.0f} % {text}" for space, text in words.items() if space in share)
-    helps = "" if share.get("c, later", share["c"]) > max(share["z"], share.get("random", 0)) else "do not "
+    numbers = study.numbers("fig1").query("method != @WHITE")
+    table = numbers.pivot_table(index=["data", "method"], columns="setting", values="value", sort=False)
+    gains = table["separability of c"] > table["separability of z"]
+    place = f"{data_label(numbers.loc[numbers['dataset'] == data, 'data'].iloc[0])}, {label(method)}"
     start = f"{share['z']:.0f} % of test images lie nearest to the centre of their own group before the map"
-    yield f"{start}, {told}: the learned directions {helps}separate the groups better."
+    end = f"At the end of the run the map separates the groups better in {gains.sum()} of {len(gains)} cases"
+    yield f"On {place}: {start}, {told}. {end} (data sets and layers)."
     groups = domain_names(study) if data == "digit5" else [f"group {g}" for g in range(GROUPS)]
     figure, last = plt.figure(figsize=(WIDE, 4.6)), [*planes][-1]
     upper, lower = figure.subfigures(2, 1, height_ratios=[2.9, 1.7])

@@ -65,6 +65,7 @@ TRAINING: dict[str, object] = {"rounds": 150, "local_epochs": 2, "lr_decay_every
 TRAINING |= {"evaluate_every": 10, "batch_size": 32, "lr": 0.005, "momentum": 0.0, "lr_decay": 0.8, "join_ratio": 0.25}
 TRAINING |= {"client_metrics": True}
 FEW = {"mnist": (2000, 5000, 10000), "cifar10": (10000, 20000)}  # images of all clients together, in a control
+INFERRED = {"mnist": 5000}  # nearest to the printed F1
 BASES = ("fedprox", "fedper")  # other methods to which the alignment is added
 
 
@@ -139,13 +140,18 @@ def run(sizes: Sizes, name: str, method: str, alpha: float = 0.5, **changes: obj
     return task._replace(keep=partial(kept_of, task, name, sizes.alignments if aligned else 0))
 
 
-def run_on_few(sizes: Sizes, name: str, method: str, few: int) -> Run:
-    """A run of Tables 1 to 3 with this number of images of all clients together; 0: all."""
-    whole = run(sizes, name, method)
+def run_on_few(sizes: Sizes, name: str, method: str, images: int | None = None) -> Run:
+    """A run of Tables 1 to 3 with this number of images of all clients together; 0: all; None: the inferred number."""
+    whole, few = run(sizes, name, method), INFERRED.get(name, 0) if images is None else images
     if not few:
         return whole
     partition = fl.dirichlet_groups(0.5, GROUPS, max(5, few // 500))
     return whole._replace(images=whole.images._replace(few=few), partition=partition, keep=metrics_of)
+
+
+def inferred_run(sizes: Sizes, name: str, method: str) -> Run:
+    """A run of Tables 1 to 3 with the inferred number of images, and with all linear layers of FedRep personal."""
+    return run_on_few(sizes, name, REP if method == "fedrep" and sizes.full else method)
 
 
 def made(method: str, sizes: Sizes) -> tuple[Algorithm, str, Mapping[str, object]]:

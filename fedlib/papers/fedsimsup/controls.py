@@ -64,7 +64,8 @@ def _(study):
 
 
 @item(
-    "Control: accuracy [%] of the narrow network with ten times as many rounds; extremes in the last fifth of them.",
+    "Control: accuracy [%] of the narrow network with ten times as many rounds, as means of five evaluations; "
+    "extremes in the last fifth of the rounds.",
     rows="round",
     explains=("table1",),
     digits=1,

@@ -17,7 +17,7 @@ from fedlib.papers.pfedmb.accuracy import AT, along, chance, place
 from fedlib.papers.pfedmb.measure import accuracy, choices, chosen, scores
 from fedlib.papers.pfedmb.sizes import PAIRED, PAIRS, SIGMAS, B, controlled, paired, run
 from fedlib.report.panels import line_panels, method_panels
-from fedlib.report.sentences import against_noise, extremes, nearest_kind, noise_of, points_ahead, trend
+from fedlib.report.sentences import against_noise, extremes, nearest_kind, noise_of, points_ahead
 from fedlib.report.style import ORANGE, label, method_style
 from fedlib.studies.item import Cell, item
 
@@ -136,9 +136,7 @@ def parts(sizes):
 @parts.shows
 def _(study):
     frame = compared(study, "parts")
-    mean = frame.pivot_table(index="method", columns="metric", values="value").reindex(columns=PANELS).dropna()
-    along_clients = trend(mean.set_index("clients_per_branch")["accuracy"], "clients per branch", x="{:.1f}".format)
-    yield " ".join(filter(None, [changes(frame, "Local-Only"), along_clients]))
+    yield changes(frame, "Local-Only")
     yield variant_panels(frame)
 
 

@@ -97,7 +97,7 @@ CLAIMS = [
                              for m, least in (("fedfomo", 1.10), ("fedgen", 1.05)) for d in DATA]),
     Claim("ps23", lambda n: [
         Case("pFedSim as FedAvg, down", equal(scalars(n, "pfedsim", "down"), scalars(n, "fedavg", "down"))),
-        Case("pFedSim as FedAvg, up", equal(scalars(n, "pfedsim", "up"), scalars(n, "fedavg", "down"))),
+        Case("pFedSim as FedAvg, up", equal(scalars(n, "pfedsim", "up"), scalars(n, "fedavg", "up"))),
         Case("FedFomo: six models, down", equal(scalars(n, "fedfomo", "down"), 6 * scalars(n, "fedavg", "down"))),
         Case("FedGen: model and generator, down",
              equal(scalars(n, "fedgen", "down"), scalars(n, "fedavg", "down") + GENERATOR))], "identity"),
