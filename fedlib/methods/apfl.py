@@ -49,7 +49,8 @@ def apfl(alpha: Annotated[float, at_least(0), at_most(1)] = 0.5, adaptive: bool 
     Args:
         alpha: weight of the personal model, from 0 to 1; with `adaptive` its initial value. The paper's fixed values
             are 0.25, 0.5 and 0.75.
-        adaptive: whether every client adapts its alpha_i once per round, as in the authors' code.
+        adaptive: whether every client adapts its alpha_i once per round (in the authors' code after the first step,
+            with a further gradient of 0.02 alpha_i; that code also mixes outputs instead of weights).
 
     Source:
         Deng et al., "Adaptive Personalized Federated Learning", arXiv:2003.13461, 2020, Algorithm 1.

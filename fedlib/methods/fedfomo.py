@@ -83,9 +83,11 @@ def fedfomo(
 
     The server sends client i its own model theta_i and the models theta_j of `neighbours` participants of the last
     round, those with the largest affinity P_ij (`models_for`). The client rates them by `usefulness` on validation
-    samples, a share `validation` of its training samples, moves by theta_i += sum_j v_j^+ / sum_k v_k^+
-    (theta_j - theta_i) and then minimises cross-entropy on the other training samples. It sends back its model and v,
-    and the server adds v_j to P_ij. P starts as the identity. The server averages nothing.
+    samples, a share `validation` of its training samples, moves by theta_i += sum_j v_j^+ / sum_k v_k^+ (theta_j -
+    theta_i) and then minimises cross-entropy on the other training samples. It sends back its model and v, and the
+    server adds v_j to P_ij. P starts as the identity. The server averages nothing. This is the form of pFedSim's code;
+    in the authors' code other models are rated against theta_i before its last training, and theta_i itself, as
+    trained, is one of them.
 
     BatchNorm, affine parameters and running statistics alike, is mixed with the same weights; the distance is over the
     parameters. Every client is evaluated with its own theta_i.

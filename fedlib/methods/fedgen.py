@@ -80,8 +80,9 @@ def fedgen(
 
     A client minimises CE(w(x), y) + alpha CE(phi(G(y', z')), y') + beta KL(softmax phi(G(y, z)) || softmax w(x)). Here
     w(x) are the model's logits, phi is its classifier, and the generator G maps a label and noise to features. The y'
-    are `labels` labels drawn uniformly from the client's own classes, z and z' are Gaussian noise; the first argument
-    of KL gets no gradient. In the first round there is no generator yet, and the loss is CE(w(x), y).
+    are `labels` labels drawn uniformly from the client's own classes, as in pFedSim's code (in FedGen's paper from all
+    classes); z and z' are Gaussian noise, and the first argument of KL gets no gradient. In the first round there is no
+    generator yet, and the loss is CE(w(x), y).
 
     The server averages the models as in FedAvg. It then takes `generator_steps` steps of Adam on `generator_loss`,
     each on `labels` labels drawn uniformly from the classes of the clients in the round. Their shares a_iy need the

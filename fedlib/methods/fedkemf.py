@@ -53,9 +53,10 @@ def fedkemf(
     KL(other || itself), in which the other network's probabilities are constants. Only the knowledge network is sent.
 
     The server averages the copies, each weighted with its client's number of training samples. It then trains the
-    average with Adam on the unlabelled public images, to minimise KL(mean probabilities of the copies || its
-    probabilities). Private networks stay with their clients, BatchNorm included, and may have different architectures;
-    BatchNorm of the knowledge network is averaged. Every client is evaluated with its private network.
+    average (in the authors' code its last knowledge network) with Adam on the unlabelled public images, to minimise
+    KL(mean probabilities of the copies || its probabilities). Private networks stay with their clients, BatchNorm
+    included, and may have different architectures; BatchNorm of the knowledge network is averaged. Every client is
+    evaluated with its private network.
 
     Args:
         knowledge: architecture of the knowledge network, by name.

@@ -14,8 +14,8 @@ def fedprox(mu: Annotated[float, at_least(0)] = 1.0) -> Algorithm:
 
     A client minimises cross-entropy + mu/2 ||w - w_global||^2, where w_global is the model that it received; the
     distance is over the parameters, without BatchNorm's running statistics. The server averages as in FedAvg, each
-    client weighted with its number of training samples. BatchNorm is averaged like all other entries. Every client is
-    evaluated with the global model.
+    client weighted with its number of training samples (in the paper and in pFedSim's code equally). BatchNorm is
+    averaged like all other entries. Every client is evaluated with the global model.
 
     Args:
         mu: strength of the pull towards the global model, at least 0; 1 is the value of pFedSim and FedSimSup.

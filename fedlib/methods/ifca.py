@@ -38,7 +38,8 @@ def ifca(clusters: Annotated[int, at_least(1)] = 3) -> Algorithm:
 
     The server sends all clusters. A client chooses the one with the lowest loss on its training samples, minimises
     cross-entropy from there and sends the result back. The server averages the uploads of each cluster, weighted with
-    the numbers of training samples; a cluster without uploads is unchanged. Clusters start from independent draws.
+    the numbers of training samples; a cluster without uploads is unchanged. Clusters start from independent draws;
+    the authors' code draws again until each cluster is chosen by enough clients.
     BatchNorm, affine parameters and running statistics alike, is part of them.
 
     A client is evaluated with its latest choice, or with the first cluster before its first round; in the paper it

@@ -39,8 +39,8 @@ def pfedme(
     run's lr. The server sets w to (1 - beta) w + beta mean_i w_i, with the unweighted mean.
 
     BatchNorm's affine parameters belong to theta and w; its running statistics follow theta_i and are averaged. A
-    client is evaluated with theta_i of its last round, or with the initial weights before its first one; fine-tuning
-    trains a new theta_i from w.
+    client is evaluated with theta_i of its last round, or with the initial weights before its first one (in the paper
+    every client trains a theta_i in every round); fine-tuning trains a new theta_i from w.
 
     As lam grows, theta_i approaches w_i.
 
