@@ -61,7 +61,10 @@ def table9(sizes):
     return network("table9", (*(f"features.{i}" for i in range(19)), "classifier.1"))
 
 
-@item("Table 7: a client's time per training sample [1e-4 s], its ratio to that of FedAvg, and scalars per round.")
+@item(
+    "Table 7: time of a round per training sample [1e-4 s], with the server's part (in the paper without), its "
+    "ratio to that of FedAvg, and scalars per round."
+)
 def table7(sizes):
     """Time and traffic of every method relative to FedAvg: black bars are printed values, dots measured ones."""
     setting = local(sizes) | {"rounds": sizes.cost_rounds, "join_ratio": sizes.join_ratio}
@@ -84,7 +87,7 @@ def _(study):
         f"{own['pfedsim']:.2f} times as {what} as one of FedAvg (most: {label(own.idxmax())}, {own.max():.2f})"
         for what, (_, own) in zip(("long", "many scalars"), ratios.values(), strict=True)
     )
-    yield f"Per training sample a client of pFedSim takes {long}, and it receives {many}."
+    yield f"Per training sample a round of pFedSim takes {long}, and a client receives {many}."
     figure, axes = plt.subplots(2, 1, figsize=(WIDE, 3.4), sharey=True)
     for ax, (title, pair) in zip(axes, ratios.items(), strict=True):
         for ratio, color, marker, name in zip(pair, (BLACK, RED), "|o", ("printed", "measured"), strict=True):
