@@ -8,7 +8,8 @@ JOBS     ?=
 PARALLEL ?=
 A        ?= figures/quick
 B        ?=
-WORKERS  ?= $(shell expr $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2) + 1)
+CORES    := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
+WORKERS  ?= $(CORES)# of the tests; slow ones also wait, so test-all has one more
 SAMPLE   ?= 0
 SEED     ?= 0
 FILES    ?=
@@ -43,13 +44,13 @@ help:  ## Show this list
 figures: $(FOR_NOTEBOOKS)  ## Execute the notebooks; tables and figures are written to figures/<profile>/<paper>
 	@$(PY) -m fedlib.tools.batch $(BATCH)
 
-PYTEST = $(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+PYTEST = $(PY) -m pytest --dist loadfile --no-loadscope-reorder
 
 test: $(FOR_TEST) lint  ## Run lint, then all tests but the slow ones; FEDLIB_DATA=<folder> adds those on real data
-	$(PYTEST) -m "not slow"
+	$(PYTEST) -n $(WORKERS) -m "not slow"
 
 test-all: $(FOR_TEST) lint  ## Run lint, then all tests: also whole notebooks, the site, a browser, a cluster
-	$(PYTEST)
+	$(PYTEST) -n $$(($(WORKERS) + 1))
 
 test-browser: $(FOR_TEST)  ## Run a notebook in JupyterLab in a real browser; FEDLIB_SCREENSHOTS sets a folder for screenshots
 	$(PY) -m pytest -s tests/test_browser.py

@@ -422,7 +422,8 @@ def test_axe_finds_no_violation_of_accessibility(site, scheme):
         page = p.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"]).new_page(color_scheme=scheme)
         for name in names:
             page.goto((site / f"{name}.html").as_uri())
-            found[name] = [(one["id"], one["nodes"][0]["html"]) for one in axe.run(page).response["violations"]]
+            response = axe.run(page, options={"runOnly": ["color-contrast"]} if scheme == "dark" else None).response
+            found[name] = [(one["id"], one["nodes"][0]["html"]) for one in response["violations"]]
     assert {name: violations for name, violations in found.items() if violations} == {}
 
 
