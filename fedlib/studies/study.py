@@ -28,7 +28,7 @@ from fedlib.studies.item import Answer, Cell, Item, Key, Unmeasured, cells_of, m
 from fedlib.studies.rows import Row
 from fedlib.studies.tasks import Probe, Run, Task, here
 from fedlib.studies.timing import threads
-from fedlib.studies.verdict import HOLDS, REFUTED, UNDECIDED, interval, judge
+from fedlib.studies.verdict import HOLDS, NOT_TESTED, REFUTED, UNDECIDED, interval, judge
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -432,12 +432,13 @@ class Study:
         several = [one for one in map(self.item, sorted(items)) if one.others]
         first, found = ", ".join(dict.fromkeys(PROTOCOLS[one.protocol] for one in several)), {}
         for protocol in dict.fromkeys(other.protocol for one in several for other in one.others):
-            other = judge(claim.cases(self._numbers(self.frame, protocol)), claim.quantifier, claim.least).verdict
-            if other != verdict:
-                found[PROTOCOLS[protocol]] = other
-        if found and verdict in (HOLDS, REFUTED) and any(one.protocol == "inferred" for one in several):
+            cases = claim.cases(self._numbers(self.frame, protocol))
+            found[PROTOCOLS[protocol]] = judge(cases, claim.quantifier, claim.least).verdict
+        inferred = any(one.protocol == "inferred" for one in several)
+        if inferred and verdict in (HOLDS, REFUTED) and {*found.values()} != {verdict}:
             verdict, found = UNDECIDED, {first: verdict} | found
-        return verdict, first, "; ".join(f"{other} by the {words}" for words, other in found.items())
+        told = (f"{other} by the {words}" for words, other in found.items() if other not in (verdict, NOT_TESTED))
+        return verdict, first, "; ".join(told)
 
     def needed(self, claim: Claim) -> list[Cell]:
         """The cells of the numbers that a claim asks for."""
