@@ -4,18 +4,9 @@ from collections.abc import Iterator
 from functools import partial
 from itertools import product
 
+from fedlib.papers.fedsimsup import sizes
 from fedlib.papers.fedsimsup.accuracy import EARLY
-from fedlib.papers.fedsimsup.sizes import (
-    ALPHAS,
-    CLASSES,
-    DIRICHLET,
-    PATHOLOGICAL,
-    PROFILES,
-    RIVALS,
-    SHAPES,
-    SIZES,
-    WRITERS,
-)
+from fedlib.papers.fedsimsup.sizes import ALPHAS, CLASSES, DIRICHLET, PATHOLOGICAL, RIVALS, SHAPES, SIZES, WRITERS
 from fedlib.studies.claim import Claim, Numbers, lead, leads, numbers_of
 from fedlib.studies.number import equal, fact, largest, mean
 from fedlib.studies.verdict import Case
@@ -59,7 +50,7 @@ def a_sixth(numbers: Numbers) -> Iterator[Case]:
         yield Case(f"{name}: total at most 1.2 times theta", fact(1 + share.value <= 1.2, share))
 
 
-FIRST = f"{PROFILES['paper'].moves_rounds} of 1,000 rounds"  # behind fs18
+FIRST = f"{sizes.PROFILES['paper'].moves_rounds} of 1,000 rounds"  # behind fs18
 STRONG = [column for column in DIRICHLET if column[1].endswith("dir=0.1")]
 HUNDRED = [column for column in DIRICHLET if column[0] == "cifar100"]
 CLAIMS = [
