@@ -131,6 +131,18 @@ def test_inferred_settings_decide_a_claim_only_together_with_the_papers_text():
     assert (told["verdict"], told["otherwise"]) == ("refuted", "")
 
 
+def test_sizes_are_compared_with_the_printed_means_and_with_the_printed_deviations_over_clients():
+    printed, numbers = as_printed(), {}
+    for method, images, metric in product(("fedbn", "fedrep"), ("5000", "all"), ("weighted_f1", "weighted_f1_std")):
+        near = (images == "5000") == (metric == "weighted_f1")  # one size has the printed means, the other deviations
+        key = method, "mnist", f"images={images}"
+        numbers["few", *key, metric] = printed["table1", *key[:2], "label-shift", metric] + (1 if near else 4)
+    says = with_numbers(PAPER, frame(numbers)).says("few")
+    assert "the results are nearer to the 2 printed numbers with 5000 images in all (mean distance 1.0 points)" in says
+    start = "for the standard deviation over clients, the results are nearer to the 2 printed numbers with all images"
+    assert f"{start} (mean distance 1.0 points) than with 5000 images in all (4.0)" in says
+
+
 def test_a_layer_that_was_not_measured_refutes_nothing_where_the_best_one_counts():
     numbers = as_printed()
     for metric in ("weighted_auc", "weighted_f1"):

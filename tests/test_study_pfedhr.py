@@ -1,5 +1,7 @@
 """The study of pFedHR: its cells, what its rows keep, its claims on constructed numbers, figures and sentences."""
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -384,6 +386,24 @@ def test_teachers_are_compared_with_their_clients_and_these_with_local_only(quic
     assert "+2.0 ± 0.0 points" in quick.says("teachers")
     rows = pd.DataFrame({"teacher": "as printed", "round": [1, 1, 2, 2], "knows": [9, 9, 20, np.nan]})
     assert taught_last(rows.assign(accuracy=[9, 9, 30, 90])) == (2, 20, 30)  # without the client that had no teacher
+
+
+def test_the_answer_is_yes_or_no_only_beyond_the_noise_over_seeds(quick):
+    def answer(changes):
+        task = next(c.tasks[0] for c in quick.cells if (c.item, c.method) == ("table2", "local_only"))
+        own = {(task.name, seed): reaching(task, seed, value, 20.0) for seed, value in changes.items()}
+        return quick.replace(rows={key: r for key, r in quick.rows.items() if key[0] != task.name} | own).answer().says
+
+    assert quick.answer().says.startswith("Yes: ")  # two points ahead with every seed
+    assert answer({0: 60.0, 1: 61.0, 2: 62.0}).startswith("No: ")
+    assert answer({0: 50.0, 1: 57.0, 2: 51.0}).startswith("Not decided: ")
+    assert re.match("Not decided: .*, with one seed[.]", answer({0: 50.0}))
+    assert "with one seed" not in quick.answer().says
+
+
+def test_local_only_is_a_rival_in_table_2(quick):
+    assert "behind Local-Only (" in filled(USUAL | {"local_only": 90}).says("table2")
+    assert "behind FedMD (digit_styles for SVHN, IID, labelled" in quick.says("table2")
 
 
 def test_the_control_has_a_diamond_for_every_teacher(quick):
