@@ -129,6 +129,31 @@ def test_inferred_settings_decide_a_claim_only_together_with_the_papers_text():
     numbers["table2", "fedbn", *LABEL, "weighted_f1"] = 99.0
     told = judged(PAPER, frame(numbers)).loc["cs02"]
     assert (told["verdict"], told["otherwise"]) == ("refuted", "")
+    first = frame({key: value for key, value in as_printed().items() if not key[0].endswith("_text")})
+    told = judged(PAPER, first).loc["cs02"]
+    assert (told["verdict"], told["otherwise"]) == ("undecided", "holds by the inferred settings")
+
+
+@pytest.mark.parametrize(
+    ("claim", "item", "settings", "values", "verdict"),
+    [
+        ("cs19", "eq5", ("J ratio", "J ratio, later"), (0.3, 0.95), "refuted"),
+        ("cs19", "eq5", ("J ratio", "J ratio, later"), (0.95, 0.3), "consistent so far"),
+        (
+            "cs20",
+            "fig1",
+            ("separability of c", "separability of c, later", "separability of z"),
+            (20, 60, 30),
+            "refuted",
+        ),
+        ("cs20", "fig1", ("separability of c", "separability of c, later", "separability of z"), (40, 20, 30), "holds"),
+    ],
+)
+def test_the_map_is_judged_as_it_is_at_the_end_of_a_run(claim, item, settings, values, verdict):
+    metric = "j_ratio" if item == "eq5" else "separability"
+    places = product(OURS, sizes.TABLES, zip(settings, values, strict=True))
+    found = {(item, method, data, setting, metric): value for method, data, (setting, value) in places}
+    assert verdicts(PAPER, frame(found))[claim] == verdict
 
 
 def test_sizes_are_compared_with_the_printed_means_and_with_the_printed_deviations_over_clients():

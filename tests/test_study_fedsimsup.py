@@ -48,11 +48,20 @@ def test_the_papers_own_numbers_support_its_claims(paper, numbers):
 
 def test_shorter_training_than_printed_decides_no_claim(paper, numbers):
     one = paper.replace(rows={})
-    vars(one)["frame"] = with_numbers(paper, pd.concat([numbers, numbers])).frame
+    vars(one)["frame"] = frame = with_numbers(paper, pd.concat([numbers, numbers])).frame
     told = one.ledger().set_index("id").loc[["fs04", "fs14"], ["verdict", "stand_in"]].to_numpy().tolist()
     assert told == [["consistent so far", "100 of 1,000 rounds"]] * 2  # CIFAR-100 has 1,000
+    vars(one)["frame"] = with_numbers(
+        paper, given(*[("moves", "fedsimsup", "cifar10", "with=gain", "rank correlation", -0.5)] * 2)
+    ).frame
+    assert one.ledger().set_index("id").loc["fs18", ["verdict", "stand_in"]].tolist() == [
+        "undecided",
+        "30 of 1,000 rounds",
+    ]
+    assert study("fedsimsup", "quick").training == {}
+    vars(one)["frame"] = frame
     whole = one.replace(training={})
-    vars(whole)["frame"] = one.frame
+    vars(whole)["frame"] = frame
     assert whole.ledger().set_index("id").loc[["fs04", "fs14"], "verdict"].tolist() == ["holds"] * 2
 
 
