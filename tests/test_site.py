@@ -210,7 +210,10 @@ def test_the_ledger_and_the_score_of_the_site_are_the_files(site):
     shown = rows_of(read(site / "ledger.html"), "claims")
     assert [[row[0], row[2], row[3]] for row in shown] == LEDGER[["id", "claim", "verdict"]].to_numpy().tolist()
     assert [row[4] for row in shown] == [
-        c.measured + f" ({c.stand_in})" * bool(c.stand_in) + f". Seeds: {c.seeds}." * bool(c.seeds)
+        c.measured
+        + f" ({c.stand_in})" * bool(c.stand_in)
+        + f". Seeds: {c.seeds}." * bool(c.seeds)
+        + f" Other verdicts: {c.other_verdicts}." * bool(c.other_verdicts)
         for c in LEDGER.itertuples()
     ]
 

@@ -125,13 +125,13 @@ def test_inferred_settings_decide_a_claim_only_together_with_the_papers_text():
     numbers["table2_text", "fedbn", *LABEL, "weighted_f1"] = 99.0
     told = judged(PAPER, frame(numbers)).loc["cs02"]
     words = "inferred settings", "holds by the inferred settings; refuted by the paper's text"
-    assert (told["verdict"], told["protocol"], told["otherwise"]) == ("undecided", *words)
+    assert (told["verdict"], told["protocol"], told["other_verdicts"]) == ("undecided", *words)
     numbers["table2", "fedbn", *LABEL, "weighted_f1"] = 99.0
     told = judged(PAPER, frame(numbers)).loc["cs02"]
-    assert (told["verdict"], told["otherwise"]) == ("refuted", "")
+    assert (told["verdict"], told["other_verdicts"]) == ("refuted", "")
     first = frame({key: value for key, value in as_printed().items() if not key[0].endswith("_text")})
     told = judged(PAPER, first).loc["cs02"]
-    assert (told["verdict"], told["otherwise"]) == ("undecided", "holds by the inferred settings")
+    assert (told["verdict"], told["other_verdicts"]) == ("undecided", "holds by the inferred settings")
 
 
 @pytest.mark.parametrize(

@@ -406,8 +406,8 @@ class Study:
 
         Returns:
             One row per claim: id, item, claim, verdict, measured (in words), seeds (of its numbers: "2", "1 to 3"),
-            interval (see `interval`), stand_in (also shorter training), protocol (of numbers with several), otherwise
-            (the verdict with another protocol, if it differs), figure, check (its predicate).
+            interval (see `interval`), stand_in (also shorter training), protocol (of numbers with several),
+            other_verdicts (with another protocol, if they differ), figure, check (its predicate).
         """
         frame = pd.read_csv(FOLDER / self.paper / "claims.csv", dtype=str, keep_default_na=False)
         claims, lines, numbers = {claim.id: claim for claim in self.claims}, [], self._numbers(self.frame)
@@ -420,7 +420,7 @@ class Study:
             verdict, *protocols = self._with_protocols(claim, verdict, items)
             facts = (measured, numbers.seeds, between, stand_in, *protocols) if measured else ("",) * 6
             lines.append((verdict, *facts, claim.figure or item))
-        columns = ["verdict", "measured", "seeds", "interval", "stand_in", "protocol", "otherwise", "figure"]
+        columns = ["verdict", "measured", "seeds", "interval", "stand_in", "protocol", "other_verdicts", "figure"]
         frame = frame.join(pd.DataFrame(lines, columns=columns))
         return frame[["id", "item", "claim", *columns, "check"]]
 

@@ -18,7 +18,8 @@ MEANING = {  # in the order of columns, bars and lists
     HOLDS: "enough comparisons support the claim, by more than the noise",
     REFUTED: "too many comparisons contradict the claim, by more than the noise, for it to hold",
     CONSISTENT: "some of its comparisons support the claim, the others are open",
-    UNDECIDED: "a measured difference lies within the noise, or contradicts the claim without refuting it (yet)",
+    UNDECIDED: "a measured difference lies within the noise or contradicts the claim without refuting it (yet), or the "
+    "protocols disagree",
     IDENTITY: "true by construction; no training decides it",
     NOT_TESTED: "its comparisons have not been measured yet, or their bounds decide none of them",
 }
