@@ -18,7 +18,9 @@ def answer(study):
     if len(gaps) < 2:
         return None
     gain, places = similar - equal, sorted(gaps, key=lambda place: gaps[place].points)
-    says = f"{best_of_all('FedSimSup', gaps)} Averaged over the rounds, similarity weights are "
+    short = next(filter(None, (c.shortened(study.training) for c in study.cells if c.item == "table1")), "")
+    start = best_of_all("FedSimSup", gaps).replace(":", f", with {short}:" if short else ":", 1)
+    says = f"{start} Averaged over the rounds, similarity weights are "
     says += f"{points_ahead(gain, 'equal weights')}; after the last round they are "
     says += f"{points_ahead(last - last_equal, 'them')}."
     ends = [(places[0], gaps[places[0]]), (places[-1], gaps[places[-1]])]
