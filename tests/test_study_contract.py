@@ -212,7 +212,9 @@ def test_a_control_changes_what_it_says_and_nothing_else(control):
         own = min(there, key=lambda one: one.metric != cell.metric)
         parts, expected = together(changes, cell)
         said.update(parts)
-        pairs = zip(cell.tasks, own.tasks[: len(cell.tasks)], strict=True)  # FedAMP is tried with more in Table II
+        pairs = zip(
+            cell.tasks, own.tasks[: len(cell.tasks) if cell.method == "fedamp" else None], strict=True
+        )  # FedAMP is tried with more in Table II
         assert [differences(*pair) for pair in pairs] == [expected] * len(cell.tasks)
     assert said == set(changes)
 

@@ -402,10 +402,10 @@ def test_sentences_follow_the_numbers(measured_here, shown):
     assert "in one pair of runs" in by_hand(measured_here, seeds=1).says("control")
     assert " 45 % after the map at the end" in shown.says("fig1")
     assert " 60 % after more alignments" in shown.says("fig1")
-    assert "better in 3 of 3 cases" in shown.says("fig1")
+    assert "In 3 of 3 cases" in shown.says("fig1")
     own, low = {key: one.facts for key, one in shown.rows.items() if "lag" in one.kept}, {"separability of c": 39.0}
     worse = {key: rows.Row(*key, facts | {"kept": facts["kept"] | low}) for key, facts in own.items()}
-    assert "better in 0 of 3 cases" in shown.replace(rows={**shown.rows, **worse}).says("fig1")
+    assert "In 0 of 3 cases" in shown.replace(rows={**shown.rows, **worse}).says("fig1")
     assert texts(shown.figure("fig1"))[-5:] == ["40.0", "45.0", "35.0", "60.0", "chance"]  # z, c, whitening, c later
     assert "+10.0 with FedCS-FC2" in shown.says("fig2")
     assert "\N{MINUS SIGN}10.0 with FedCS (red)" in shown.says("unseen")

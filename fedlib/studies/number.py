@@ -104,7 +104,7 @@ def kth_largest(numbers: Iterable[Number], k: int) -> Number:
     chosen = [number for number in measured if number.low == low or number.high == high]
     if not chosen:
         return Number(low, high)
-    return Number(low, high, chosen[0].noise, _stand_in(measured), low_sure, high_sure, chosen[0].is_fact)
+    return Number(low, high, chosen[0].noise, joined_stand_ins(measured), low_sure, high_sure, chosen[0].is_fact)
 
 
 def largest(numbers: Iterable[Number]) -> Number:
@@ -136,7 +136,7 @@ def fact(right: bool, *about: Number) -> Number:
     if not all(number.known for number in about):
         return UNMEASURED
     value, sure = 1.0 if right else -1.0, all(number.sure for number in about)
-    return Number(value, value, 0.0, _stand_in(about), sure, sure, is_fact=True)
+    return Number(value, value, 0.0, joined_stand_ins(about), sure, sure, is_fact=True)
 
 
 def equal(one: Number, other: Number | float) -> Number:
@@ -152,8 +152,9 @@ def _number(value: Number | float) -> Number:
 def _joined(numbers: Sequence[Number], low: float, high: float, noise: float) -> Number:
     """A number made of others; the noise of a bound is known if it is known for all of theirs."""
     sure = all(number.low_sure for number in numbers), all(number.high_sure for number in numbers)
-    return Number(low, high, noise, _stand_in(numbers), *sure)
+    return Number(low, high, noise, joined_stand_ins(numbers), *sure)
 
 
-def _stand_in(numbers: Sequence[Number]) -> str:
-    return ", ".join(dict.fromkeys(number.stand_in for number in numbers if number.stand_in))
+def joined_stand_ins(numbers: Sequence[Number]) -> str:
+    """All substitute data and shorter training behind some numbers, each once."""
+    return ", ".join(dict.fromkeys(part for number in numbers for part in number.stand_in.split(", ") if part))

@@ -407,7 +407,7 @@ class Study:
         Returns:
             One row per claim: id, item, claim, verdict, measured (in words), seeds (of its numbers: "2", "1 to 3"),
             interval (see `interval`), stand_in (also shorter training), protocol (of numbers with several),
-            other_verdicts (with another protocol, if they differ), figure, check (its predicate).
+            other_verdicts (by single protocols, if they differ), figure, check (its predicate).
         """
         frame = pd.read_csv(FOLDER / self.paper / "claims.csv", dtype=str, keep_default_na=False)
         claims, lines, numbers = {claim.id: claim for claim in self.claims}, [], self._numbers(self.frame)

@@ -10,16 +10,16 @@ import pandas as pd
 from scipy import stats
 
 from fedlib.report.style import with_labels
-from fedlib.studies.number import Number
+from fedlib.studies.number import Number, joined_stand_ins
 
 HOLDS, REFUTED, CONSISTENT = "holds", "refuted", "consistent so far"
 UNDECIDED, NOT_TESTED, IDENTITY = "undecided", "not tested", "identity"
 MEANING = {  # in the order of columns, bars and lists
     HOLDS: "enough comparisons support the claim, by more than the noise",
     REFUTED: "too many comparisons contradict the claim, by more than the noise, for it to hold",
-    CONSISTENT: "some of its comparisons support the claim, the others are open",
+    CONSISTENT: "some of its comparisons support the claim, at least so far, and none contradicts it",
     UNDECIDED: "a measured difference lies within the noise or contradicts the claim without refuting it (yet), or the "
-    "protocols disagree",
+    "paper's text does not confirm inferred settings",
     IDENTITY: "true by construction; no training decides it",
     NOT_TESTED: "its comparisons have not been measured yet, or their bounds decide none of them",
 }
@@ -128,7 +128,7 @@ def judge(cases: Sequence[Case], quantifier: Literal["all", "most", "identity"] 
         verdict = REFUTED
     else:
         verdict = UNDECIDED if sides[NOISE] or sides[AGAINST] or sides[AGAINST_SO_FAR] else CONSISTENT
-    stand_in = ", ".join(dict.fromkeys(case.effect.stand_in for case in cases if case.effect.stand_in))
+    stand_in = joined_stand_ins([case.effect for case in cases])
     text = ", ".join(f"{sides[side]} {side}" for side in SIDES if sides[side] or side in (FOR, AGAINST))
     return Verdict(verdict, f"{text}. {'; '.join(map(str, measured))}" if measured else "", stand_in)
 
