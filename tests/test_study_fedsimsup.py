@@ -59,7 +59,10 @@ def test_shorter_training_than_printed_decides_no_claim(paper, numbers):
         "30 of 1,000 rounds",
     ]
     assert study("fedsimsup", "quick").training == {}
+    vars(one)["frame"] = frame[frame["dataset"] == "cifar10"]
+    assert (one.shortened("table1"), one.shortened("fig1")) == (", with 100 of 1,000 rounds", "")
     vars(one)["frame"] = frame
+    assert one.shortened("table1") == ""  # CIFAR-100 has all rounds
     whole = one.replace(training={})
     vars(whole)["frame"] = frame
     assert whole.ledger().set_index("id").loc[["fs04", "fs14"], "verdict"].tolist() == ["holds"] * 2

@@ -86,6 +86,8 @@ def test_a_stand_in_proves_and_refutes_nothing_is_named_and_does_not_weaken_what
     ):
         judged = judge(cases(*own, beside._replace(stand_in="digits for cifar10")))
         assert (judged.verdict, judged.stand_in) == (verdict, "digits for cifar10")
+    both = CLEAR._replace(stand_in="digits for cifar10, 5 of 10 epochs"), CLEAR._replace(stand_in="5 of 10 epochs")
+    assert {judge(cases(*both)).stand_in, (both[0] + both[1]).stand_in} == {"digits for cifar10, 5 of 10 epochs"}
     other = CLEAR._replace(stand_in="digits for cifar10")
     assert judge(cases(CLEAR, CLEAR, other), "most", 2).verdict == "holds"
     assert judge(cases(CLEAR, other, other), "most", 2).verdict == "consistent so far"

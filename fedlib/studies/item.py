@@ -74,6 +74,7 @@ class Cell(NamedTuple):
         official: the same tasks on the paper's data, if `tasks` are on substitute data. They are run as well, and
             replace the substitutes of a data set as soon as at least as many of them are finished.
         item: the table or figure, as in the paper's `reported.csv`; filled in by `cells_of`.
+        rounds: rounds of training behind a measurement; 0: the `tasks` are runs, whose settings have them.
     """
 
     method: str
@@ -85,6 +86,7 @@ class Cell(NamedTuple):
     seeds: int = 1
     official: tuple[Task, ...] = ()
     item: str = ""
+    rounds: int = 0
 
     @property
     def wanted(self) -> tuple[Task, ...]:
@@ -103,6 +105,7 @@ class Cell(NamedTuple):
     def shortened(self, printed: Mapping[str, int]) -> str:
         """The settings in which the training of its runs is shorter than `printed`, "100 of 1,000 rounds", or ""."""
         settings = [task.setting for task in self.tasks if isinstance(task, Run)]
+        settings += [{**printed, "rounds": self.rounds}] if self.rounds else []
         used = {name: min((int(str(own[name])) for own in settings), default=most) for name, most in printed.items()}
         words = ((n, printed[name], name.replace("_", " ")) for name, n in used.items() if n < printed[name])
         return ", ".join(f"{n:,} of {most:,} {what}" for n, most, what in words)

@@ -179,7 +179,7 @@ def moves(sizes):
     numbers = [("rank correlation", f"with={name}", name) for name in names]
     numbers += [("percent", f"received is better;part={part}", f"better on {part}") for part in ("train", "test")]
     for metric, setting, name in (*numbers, ("records", "", "records")):
-        yield Cell("fedsimsup", "cifar10", setting, (task,), name, metric, sizes.side_seeds)
+        yield Cell("fedsimsup", "cifar10", setting, (task,), name, metric, sizes.side_seeds, rounds=sizes.moves_rounds)
 
 
 @moves.shows

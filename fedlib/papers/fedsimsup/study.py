@@ -18,8 +18,7 @@ def answer(study):
     if len(gaps) < 2:
         return None
     gain, places = similar - equal, sorted(gaps, key=lambda place: gaps[place].points)
-    short = next(filter(None, (c.shortened(study.training) for c in study.cells if c.item == "table1")), "")
-    start = best_of_all("FedSimSup", gaps).replace(":", f", with {short}:" if short else ":", 1)
+    start = best_of_all("FedSimSup", gaps).replace(":", f"{study.shortened('table1')}:", 1)
     says = f"{start} Averaged over the rounds, similarity weights are "
     says += f"{points_ahead(gain, 'equal weights')}; after the last round they are "
     says += f"{points_ahead(last - last_equal, 'them')}."

@@ -28,8 +28,9 @@ def answer(study):
     gains = enough((table[PRINTED] - table[NOBODY]).dropna())
     gain, noise = gains.mean(), gains.std()  # NaN: one seed
     word = ("Yes" if gain > 0 else "No") if abs(gain) > noise else "Not decided"
+    data = data_label(final["data"].iloc[0])
     says = (
-        f"{word}: on {data_label(final['data'].iloc[0])}, pFedHR is {points_ahead(gain, 'Local-Only')}, "
+        f"{word}{study.shortened('other_teachers')}: on {data}, pFedHR is {points_ahead(gain, 'Local-Only')}, "
         f"{against_noise(gain, noise)}. In round {at} the mean accuracy of its teachers on their clients' training "
         f"images is {teacher:.0f} %, and that of these clients on their test images {client:.0f} %."
     )

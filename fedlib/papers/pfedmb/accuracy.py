@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from fedlib.papers.pfedmb.measure import accuracy, best, best_rows, chosen, reported_curve, rounds_to
+from fedlib.papers.pfedmb.measure import accuracy, best, best_of, best_rows, chosen, reported_curve, rounds_to
 from fedlib.papers.pfedmb.sizes import FIG5, PAIRED, PAIRS, B, Column, Sizes, columns, tried, tried_on_pairs
 from fedlib.report.panels import line_panels, method_panels
 from fedlib.report.sentences import trend, who_leads
@@ -153,9 +153,7 @@ def still_rising(study, *items: str) -> str:
     """A sentence on the last two evaluations of the best runs, by number of branches, if many branches gain most."""
     gains: dict[int, list[float]] = {}
     for cell in (c for c in study.cells if c.item in items and c.metric == "accuracy"):
-        runs = [{row.seed: row for row in study.rows_of(task)} for task in cell.tasks]
-        for seed in sorted(set.intersection(*map(set, runs))):
-            curve = reported_curve(best([rows[seed] for rows in runs]))
+        for curve in map(reported_curve, best_of(study, cell.tasks)):
             if len(curve) > 1:
                 branches = int(cell.setting.rpartition("branches=")[2])
                 gains.setdefault(branches, []).append(curve.iloc[-1] - curve.iloc[-2])

@@ -10,7 +10,7 @@ import pandas as pd
 import fedlib as fl
 from fedlib.methods.pfedmb import SHARED
 from fedlib.studies.rows import Row
-from fedlib.studies.tasks import Kept
+from fedlib.studies.tasks import Kept, Task
 
 PAIR = np.repeat(range(5), 2)  # the pair of each of the ten clients of section V-B
 
@@ -87,7 +87,11 @@ def best(rows: Sequence[Row]) -> Row:
 
 def best_rows(study, item: str, method: str) -> list[Row]:
     """For each seed, the best row among the runs behind the first number of a method in an item."""
-    tasks = next((cell.tasks for cell in study.cells if (cell.item, cell.method) == (item, method)), ())
+    return best_of(study, next((cell.tasks for cell in study.cells if (cell.item, cell.method) == (item, method)), ()))
+
+
+def best_of(study, tasks: Sequence[Task]) -> list[Row]:
+    """For each seed that all of some runs have, their best row."""
     runs = [{row.seed: row for row in study.rows_of(task)} for task in tasks] or [{}]
     return [best([rows[seed] for rows in runs]) for seed in sorted(set.intersection(*map(set, runs)))]
 
