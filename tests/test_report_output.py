@@ -361,10 +361,12 @@ NETWORKS = [["Conv1", "Conv2", "FC1"], ["Conv1", "FC1", "FC2"]]
 )
 def test_a_chain_shows_its_blocks_its_stitches_and_a_new_classifier(chain, stitches, new):
     _, ax = plt.subplots()
-    plot_chain(NETWORKS, ["a", "b"], chain, ax)
+    plot_chain(NETWORKS, ["a", "b"], ["red", "blue"], chain, ax)
     boxes = [patch for patch in ax.patches if isinstance(patch, mpl.patches.Rectangle)]
     filled = [box for box in boxes if mpl.colors.to_hex(box.get_facecolor()) != "#ffffff"]
     assert (len(boxes), len(filled)) == (6 + new, len(chain) + new)
+    inside = [box.get_facecolor() for box in boxes[:6] if box in filled]
+    assert inside == [mpl.colors.to_rgba(("red", "blue")[b]) for b, _ in sorted(chain)]
     assert len(ax.lines) == stitches
     assert len([text for text in ax.texts if text.get_text() == "new"]) == new
     assert len(ax.patches) - len(boxes) == len(chain) + new  # an arrow to each of them

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import ANY
@@ -14,7 +15,7 @@ from studies import arguments, differences, drawn_and_said, given, official, wit
 
 import fedlib as fl
 from fedlib.report.paper import FOLDER, KEY, PAPERS, PROFILES, reported
-from fedlib.report.sentences import gap_to_best
+from fedlib.report.sentences import gap_to_best, paired_difference
 from fedlib.studies.claim import Numbers
 from fedlib.studies.item import Item, Unmeasured, enough, means
 from fedlib.studies.layout import first_protocol
@@ -31,17 +32,25 @@ def paper(request):
     return request.param
 
 
-def test_methods_are_compared_over_the_seeds_that_all_of_them_have():
+def test_methods_are_compared_by_their_means_over_all_seeds_as_tables_and_verdicts_are():
     rows = [("a", 0, 1.0), ("a", 0, 3.0), ("a", 1, 8.0), ("b", 0, 5.0), ("c", 2, 7.0)]
     numbers = pd.DataFrame(rows, columns=["method", "seed", "value"])
     assert means(numbers, "method").to_dict() == {"a": 4.0, "b": 5.0, "c": 7.0}
-    assert list(means(numbers, "method", "b", "a").items()) == [("b", 5.0), ("a", 2.0)]
-    assert means(numbers, "method", "a", "c").to_dict() == {"a": 4.0, "c": 7.0}  # no seed in common
+    assert list(means(numbers, "method", "b", "a").items()) == [("b", 5.0), ("a", 4.0)]
     with pytest.raises(Unmeasured):
         means(numbers, "method", "a", "d")
-    assert gap_to_best(numbers, "a", "b")[:2] == (5.0 - 7.0, "c")  # b is the better of the two; no seed in common
+    assert gap_to_best(numbers, "a", "b")[:2] == (5.0 - 7.0, "c")  # b is the better of the two
     assert gap_to_best(numbers, "a", "c")[:2] == (7.0 - 5.0, "b")
-    assert gap_to_best(numbers[numbers["method"] != "c"], "a")[:2] == (2.0 - 5.0, "b")  # without seed 1, which b lacks
+    assert gap_to_best(numbers[numbers["method"] != "c"], "a")[:2] == (4.0 - 5.0, "b")
+    pairs = [("a", "x", 0, 1.0), ("a", "x", 1, 9.0), ("b", "x", 0, 3.0), ("a", "y", 0, 50.0)]  # y: in one of them
+    pairs = pd.DataFrame(pairs, columns=["method", "dataset", "seed", "value"])
+    text = "FedAvg minus FedPer is -2.0 points in one pair of runs"
+    names = {"a": "fedavg", "b": "fedper"}
+    paired = partial(paired_difference, one="fedavg", other="fedper")
+    assert paired(pairs.replace(names)) == f"{text} (means over all seeds: +2.0 points)."
+    assert paired(pairs.drop(index=1).replace(names)) == f"{text}."
+    assert paired(pairs.drop(columns="dataset")[:3].replace(names)) == f"{text} (means over all seeds: +2.0 points)."
+    assert paired(pairs[2:].replace(names)) == ""
     assert pd.isna(gap_to_best(numbers, "a").noise)  # the rival has one seed
     printed = gap_to_best(numbers.assign(paper_std=numbers["method"].map({"a": 9.0, "c": 1.5})), "a")
     assert (printed.noise, printed.within_noise) == (9.0, True)
@@ -327,7 +336,7 @@ def test_protocols_are_compared_where_their_runs_differ_and_small_profiles_have_
     place = ("cifar10", "label-shift", "weighted_f1")
     numbers = [(item, method, *place, 50.0) for item in ("table2", "table2_text") for method in ("fedavg", "fedrep")]
     shared = with_numbers(study("fedcs"), given(*numbers))
-    assert shared.side_by_side("table2")["weighted_f1"].loc[["FedRep", "FedAvg"]].to_numpy().tolist() == [
+    assert shared.side_by_side("table2")["weighted F1"].loc[["FedRep", "FedAvg"]].to_numpy().tolist() == [
         ["33.01 ± 13.88", "50.00", "50.00"], ["", "50.00", ""],
     ]  # fmt: skip
     board = shared.scoreboard().query("n_seeds > 0")

@@ -23,6 +23,7 @@ HALO = [withStroke(linewidth=3, foreground="white")]  # of words on lines
 def plot_nothing(sentence: str = "Not measured at this size.") -> Figure:
     """Draw a figure that says why it is empty."""
     figure, ax = plt.subplots(figsize=(WIDE, 0.7))
+    figure.set_label(sentence)  # its alternative text
     ax.text(0.5, 0.5, sentence, ha="center", va="center", color=GREY)
     ax.set_axis_off()
     return figure

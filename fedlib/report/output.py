@@ -25,12 +25,13 @@ from pandas.io.formats.style_render import CSSDict
 
 from fedlib.checks import check_choice
 from fedlib.files import write_bytes, write_text
-from fedlib.report.paper import PAPERS, PROFILES, QUESTIONS, format_pm, readings
+from fedlib.report.paper import PAPERS, PROFILES, PROTOCOLS, QUESTIONS, format_pm, readings
 from fedlib.report.provenance import environment
 from fedlib.report.style import COLOURS
 from fedlib.report.templates import TEMPLATES
 
 if TYPE_CHECKING:
+    from fedlib.studies.item import Item
     from fedlib.studies.study import Study
 
 WRAPPED = "white-space: pre-wrap; overflow-wrap: anywhere; word-break: normal; font-family: ui-monospace, monospace"
@@ -119,7 +120,8 @@ class Report:
     def _show(self, study: Study, name: str, anchor: str, table: str = "", hero: bool = False) -> HTML:
         """The figure, the table and the sentence of an item; the figure of a `hero` represents the paper."""
         about, says = study.item(name), study.says(name)
-        picture = self.figure(study.figure(name), name, about.alt, says) if about.drawing else None
+        figure = study.figure(name) if about.drawing else None
+        picture = self.figure(figure, name, figure.get_label() or about.alt, says) if figure else None
         if hero:
             for kind in ("png", "svg"):
                 write_bytes(self.folder / f"hero.{kind}", (self.folder / f"{name}.{kind}").read_bytes())
@@ -134,7 +136,7 @@ class Report:
         """Judge all claims of the paper, at this size and at the paper's; write `claims.csv` and `claims.md`."""
         here, full = study.ledger(), study.at_full_size.ledger()
         ledger = here.assign(full_size=full["verdict"], measured_at_full_size=full["measured"])
-        counted = ", ".join(f"{n} {verdict}" for verdict, n in full["verdict"].value_counts().items())
+        counted = ", ".join(f"{verdict}: {n}" for verdict, n in full["verdict"].value_counts().items())
         text = markdown(ledger.drop(columns="check"), f"Claims at full size: {counted}.")
         write_table(self.folder / "claims", ledger, text)
         claims, same = ledger.to_dict("records"), study.profile == "paper"
@@ -144,8 +146,15 @@ class Report:
         """Show the differences from the printed results at the paper's size; they are written as `differences.csv`."""
         frame = study.at_full_size.differences()
         write_table(self.folder / "differences", frame)
-        lines = [(item, study.item(item).title, says) for item, says in frame[["item", "says"]].to_numpy()]
-        return _html("differences.html", lines=lines)
+        tables, first = [], {}  # the sentence of a control stands at its first table
+        for item, says in frame[["item", "says"]].to_numpy():
+            anchor, name = _heading(study.item(item))
+            lines = [
+                line if first.setdefault(line, name) == name else f"{line.partition(':')[0]}: see {first[line]}."
+                for line in says.split("\n")
+            ]
+            tables.append((anchor, name, lines))
+        return _html("differences.html", tables=tables)
 
     def answer(self, study: Study) -> HTML:
         """Show the answer to the paper's question: a sentence and three numbers, measured at the paper's size."""
@@ -273,6 +282,13 @@ def source(function: Callable[..., object]) -> HTML:
         folded = _folded(f"Full description of {function.__name__}", f"<pre>{escape(text)}</pre>")
     code = Code("\n".join(lines), language="python")._repr_html_()
     return HTML((folded + str(code)).replace("<pre>", f'<pre style="{WRAPPED}">'))
+
+
+def _heading(one: Item) -> tuple[str, str]:
+    """Anchor and name of a table, with the source of its settings if it has several protocols."""
+    table = one.name.removesuffix(f"_{one.protocol}")
+    several = one.others or table != one.name
+    return table, one.title.split(":")[0] + f" ({PROTOCOLS[one.protocol]})" * bool(several)
 
 
 def _html(template: str, **entries: object) -> HTML:

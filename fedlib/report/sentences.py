@@ -50,25 +50,17 @@ def who_leads(
     if len(gaps) > 1:
         start, rival = f"Compared with the best other method measured, {start}", ""
     told = (f"{gap}{rival} ({at}), {against_noise(gap.points, gap.noise)}" for at, gap in gaps.items())
-    return f"{start} {', and '.join(told)}." if gaps else ""
-
-
-def over_shared_seeds(numbers: pd.DataFrame, by: str, names: Sequence[str]) -> pd.DataFrame:
-    """The numbers with some names in a column, of the seeds that all these names have, if any."""
-    numbers = numbers[numbers[by].isin(names)]
-    shared = numbers.groupby("seed")[by].transform("nunique") == len(names)
-    return numbers[shared] if shared.any() else numbers
+    return f"{start} {'; '.join(told)}." if gaps else ""
 
 
 def gap_to_best(numbers: pd.DataFrame, *methods: str) -> Gap | None:
-    """The best of some methods minus the best other one [points], over shared seeds; None without either."""
+    """The best of some methods minus the best other one [points]; None without either."""
     means = numbers.groupby("method")["value"].mean()
     rivals = means.drop([*methods], errors="ignore")
     if rivals.empty or len(rivals) == len(means):
         return None
     best, rival = str(means.drop(rivals.index).idxmax()), str(rivals.idxmax())
-    pair = over_shared_seeds(numbers, "method", [best, rival]).groupby("method")["value"].mean()
-    return Gap(pair[best] - pair[rival], rival, noise_of(numbers)[[best, rival]].max(skipna=False))
+    return Gap(means[best] - means[rival], rival, noise_of(numbers)[[best, rival]].max(skipna=False))
 
 
 def noise_of(numbers: pd.DataFrame, by: str = "method") -> pd.Series:
@@ -131,6 +123,8 @@ def paired_difference(
 ) -> str:
     """Compare two values of a column for the same data, setting and seed: mean and standard deviation of the gap.
 
+    If one of them has more seeds, the difference of the means over all seeds is added.
+
     Example:
         >>> two = pd.DataFrame({"method": ["fedrep", "fedavg"] * 2, "value": [9.0, 8, 8, 6], "seed": [0, 0, 1, 1]})
         >>> paired_difference(two, "fedrep", "fedavg")
@@ -143,7 +137,13 @@ def paired_difference(
     if not {one, other} <= {*table}:
         return ""
     gaps = (table[one] - table[other]).dropna().to_numpy()
-    return f"{name(one)} minus {name(other)} is {in_pairs(gaps)}." if len(gaps) else ""
+    if not len(gaps):
+        return ""
+    means = table.groupby([key for key in keys if key != "seed"] or (lambda _: 0)).mean()
+    overall = (means[one] - means[other]).mean()
+    unpaired = len(gaps) < table[[one, other]].count().max() and f"{overall:+.1f}" != f"{np.mean(gaps):+.1f}"
+    text = f" (means over all seeds: {overall:+.1f} points)" if unpaired else ""
+    return f"{name(one)} minus {name(other)} is {in_pairs(gaps)}{text}."
 
 
 def in_pairs(gaps: Sequence[float] | np.ndarray) -> str:
@@ -199,19 +199,22 @@ def trend(
 
 
 def extremes(values: pd.Series, what: str, unit: str = " %", name: Callable[[str], str] = label) -> str:
-    """Name the largest and the smallest value.
+    """Name the largest and the smallest value, or compare two values.
 
     Example:
         >>> extremes(pd.Series({"fedavg": 61.0, "fedrep": 72.5}), "Accuracy")
+        'Accuracy is 72.5 % with FedRep and 61.0 % with FedAvg.'
+        >>> extremes(pd.Series({"fedavg": 61.0, "fedrep": 72.5, "fedper": 70.0}), "Accuracy")
         'Accuracy is highest with FedRep (72.5 %) and lowest with FedAvg (61.0 %).'
     """
     if len(values) < 2:
         return ""
-    high, low = str(values.idxmax()), str(values.idxmin())
-    return (
-        f"{what} is highest with {name(high)} ({values[high]:.1f}{unit}) and lowest with {name(low)} "
-        f"({values[low]:.1f}{unit})."
+    (high, top), (low, least) = (
+        (name(str(at)), f"{values[at]:z.1f}{unit}") for at in (values.idxmax(), values.idxmin())
     )
+    if len(values) == 2:
+        return f"{what} is {top} with {high} and {least} with {low}."
+    return f"{what} is highest with {high} ({top}) and lowest with {low} ({least})."
 
 
 def beside_printed(frame: pd.DataFrame, metric: str = "accuracy") -> str:

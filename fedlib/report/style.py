@@ -37,6 +37,8 @@ _SETTING |= {"step": "{}", "split": "{}", "models": "{}"}
 _SETTING |= {"public": "{} public images", "public=none": "no public images"}
 _WORDS = {"iid": "IID", "noniid": "Non-IID", "labeled": "labelled", "unlabeled": "unlabelled"}  # values of settings
 METRIC_LABELS = {"weighted_f1": "weighted F1", "weighted_auc": "weighted AUC"}
+_METRICS = METRIC_LABELS | {"xi_p_1e-4s": "time [0.1 ms]", "rand_indices": "ARI", "tau": "Kendall's tau"}
+_METRICS |= {"r": "Pearson's r", "j_ratio": "J ratio", "num_branches": "branches", "num_classes": "classes"}
 
 
 def use_style() -> None:
@@ -115,6 +117,17 @@ def setting_label(part: str) -> str:
     """Write a part of a setting in words, "dir=0.1" as "Dir(0.1)"; other text is kept."""
     name, _, value = part.partition("=")
     return _SETTING.get(part) or _SETTING.get(name, part).format(_WORDS.get(value, value))
+
+
+def metric_label(name: str) -> str:
+    """Write the name of a metric in words.
+
+    Example:
+        >>> metric_label("weighted_f1_std"), metric_label("scalars_down")
+        ('weighted F1, std over clients', 'scalars down')
+    """
+    base = name.removesuffix("_std")
+    return _METRICS.get(base, base.replace("_", " ")) + ", std over clients" * (base != name)
 
 
 def with_labels(text: str) -> str:

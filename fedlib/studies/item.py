@@ -13,7 +13,6 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from fedlib.report.paper import PROTOCOLS
-from fedlib.report.sentences import over_shared_seeds
 from fedlib.studies.rows import Row
 from fedlib.studies.tasks import Images, Run, Task
 
@@ -36,12 +35,11 @@ def enough(values: Any, *names: str) -> Any:
 
 
 def means(numbers: pd.DataFrame, by: str, *names: str) -> pd.Series:
-    """Mean values by the values of a column: all, or some `names` in order, over the seeds that all of these have.
+    """Mean values by the values of a column: all, or some `names` in order.
 
     Raises:
         Unmeasured: one of the names has no number.
     """
-    numbers = over_shared_seeds(numbers, by, names) if names else numbers
     values = numbers.groupby(by, sort=False)["value"].mean()
     return enough(values, *names) if names else values
 

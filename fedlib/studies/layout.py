@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from fedlib.report.paper import KEY, PROTOCOLS, QUANTITIES, format_pm
-from fedlib.report.style import METRIC_LABELS, data_label, label, setting_label
+from fedlib.report.style import METRIC_LABELS, data_label, label, metric_label, setting_label
 
 if TYPE_CHECKING:
     from fedlib.studies.item import Cell, Item
@@ -88,7 +88,7 @@ def _parts(key: Sequence[str], rows: str) -> tuple[str, list[str]]:
     method, dataset, setting, metric = map(str, key)
     parts = dict(part.partition("=")[::2] for part in setting.split(";") if part)  # value by name
     shown = method if method in QUANTITIES else label(method)
-    names = {"dataset": data_label(dataset), "method": shown, "metric": metric}
+    names = {"dataset": data_label(dataset), "method": shown, "metric": metric_label(metric)}
     row = parts.pop(rows, "") or names.pop(rows, "")
     words = [setting_label(f"{name}={value}") if value else name for name, value in parts.items()]
     return row, [*(word for word in names.values() if word not in ("", "accuracy")), *words]

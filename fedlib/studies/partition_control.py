@@ -32,7 +32,7 @@ def partition_control(
     names, words = {key: name for name, key in lines.items()}, METRIC_LABELS.get(metric, metric)
 
     @item(
-        f"Control: {words} [%] with three partitions of the images; figure and text: seed 0 only.",
+        f"Control: {words} [%] with three partitions of the images; the figure and the sentence use seed 0.",
         name="other_partitions",
         rows="partition",
         alt=f"Small dots are the {words} with each partition, large dots their means, black bars printed values.",

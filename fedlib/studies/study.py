@@ -204,8 +204,10 @@ class Study:
         """The `means` of the numbers of an item."""
         return means(self.numbers(item, metric=metric), by, *names)
 
-    def curves(self, *items: str) -> pd.DataFrame:
+    def curves(self, *items: str, diverged: bool = False) -> pd.DataFrame:
         """Accuracy over the rounds of the runs behind some items, before or after fine-tuning as in `Row.when`.
+
+        Runs that diverged, which have no numbers, are left out unless `diverged`.
 
         Returns:
             One row per run, seed and evaluation: item, method, dataset, setting, metric, data, seed, round, accuracy.
@@ -213,7 +215,7 @@ class Study:
         frames = [pd.DataFrame(columns=[*KEY, "data", "seed", "round", "accuracy"])]
         for cell in (cell for cell in self.cells if cell.item in items and isinstance(cell.tasks[0], Run)):
             key = dict(zip(KEY, cell.key, strict=True)) | {"data": cell.stand_in or cell.dataset}
-            for row in self.rows_of(cell.tasks[0]):
+            for row in (row for row in self.rows_of(cell.tasks[0]) if diverged or row.diverged is None):
                 curve = row.curve()
                 curve = curve.loc[curve["when"] == row.when, ["round", "accuracy"]]
                 frames.append(curve.assign(**key, seed=row.seed))

@@ -52,7 +52,8 @@ def _(study):
     quoted = {"name": lambda name: f'"{reading_in_words(name)}"'}
     told = extremes(numbers.groupby("reading")["value"].mean(), "Weighted F1", **quoted)
     yield f"{told} {differences(numbers, *pairs, column='reading', **quoted)}".strip()
-    fedavg = study.means("table2", "method", metric="weighted_f1").get("fedavg", float("nan"))
+    table = TABLES[numbers["dataset"].iloc[0]]
+    fedavg = study.means(table, "method", metric="weighted_f1").get("fedavg", float("nan"))
     lines = numbers["reading"].map(reading_in_words)
     look = {name: RED if name == "default" else BLUE if "whitening" in name else GREY for name in lines}
     text = {"named": str, "xlabel": "weighted F1 [%]", "reference": "FedAvg", "chance": fedavg}
@@ -75,25 +76,25 @@ def directions(sizes):
 @directions.shows
 def _(study):
     numbers = study.numbers("directions")
-    table = numbers.pivot_table(index=["data", "seed"], columns="method", values="value", sort=False)
+    table = numbers.pivot_table(index="data", columns="method", values="value", sort=False)
     table, told = table.reindex(columns=["fedcs-fc2", WHITE, "fedavg"]), []
     words = "The learned directions (red minus blue) change", "Whitening alone (blue minus black) changes"
     for text, (one, other) in zip(words, CONTRASTS, strict=True):
-        means = (table[one] - table[other]).dropna().groupby("data", sort=False).mean()
+        means = (table[one] - table[other]).dropna()
         gaps = ", ".join(f"{gap:+.1f} points ({data_label(str(data))})" for data, gap in means.items())
-        told += [f"{text} weighted F1, for the same seeds, by {gaps}."] if gaps else []
+        told += [f"{text} weighted F1 by {gaps}."] if gaps else []
     yield " ".join(told)
     yield method_panels(numbers, ["data"], **F1)
 
 
 def show_pairs(one: Item, settings: tuple[str, str], words: tuple[str, str]) -> None:
-    """Draw and describe the mean F1 of every method in two settings, over the seeds that were run in both."""
+    """Draw and describe the mean F1 of every method in two settings."""
 
     @one.shows
     def _(study):
-        keys = ["data", "method", "seed"]
-        table = study.numbers(one.name).pivot_table(index=keys, columns="setting", values="value", sort=False)
-        means = table.reindex(columns=settings).dropna().groupby(keys[:2], sort=False).mean()
+        numbers = study.numbers(one.name)
+        means = numbers.pivot_table(index=["data", "method"], columns="setting", values="value", sort=False)
+        means = means.reindex(columns=settings).dropna()
         change = enough(means[settings[1]] - means[settings[0]]).droplevel(0)
         low, high = (f"{change[name]:+.1f} points ({label(name)})" for name in (change.idxmin(), change.idxmax()))
         yield (

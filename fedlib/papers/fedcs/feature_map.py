@@ -22,7 +22,6 @@ from fedlib.papers.fedcs.scores import distinct
 from fedlib.papers.fedcs.sizes import CONTROL, OURS, PROFILES, WHITE, federation_of, of_fedcs, run
 from fedlib.report.marks import arrow, box, dots, mark_chance, name_ends
 from fedlib.report.panels import line_panels, method_panels
-from fedlib.report.sentences import extremes
 from fedlib.report.style import BLACK, BLUE, GREY, PALETTE, RED, TEXT, WIDE, data_label, label
 from fedlib.studies.item import Cell, Unmeasured, drawing, enough, item
 from fedlib.studies.tasks import Kept, Probe, profile_of
@@ -149,8 +148,12 @@ def eq5(sizes):
 @eq5.shows
 def _(study):
     numbers = distinct(study, "eq5").query("dataset != 'toy'")
-    share = 100 * numbers.groupby("setting")["value"].mean()
-    yield extremes(share, "J relative to its maximum", name=lambda key: "{0[0]}, {0[2]} dots".format(RATIOS[key]))
+    ranges = 100 * numbers.groupby("setting")["value"].agg(["min", "max"])
+    words = "{:.0f} to {:.0f} % for {} ({})".format
+    told = ", ".join(
+        words(*ranges.loc[key], name, color) for key, (name, _, color) in RATIOS.items() if key in ranges.index
+    )
+    yield f"Relative to its maximum, J is {told}." if told else ""
     lines = numbers["method"].map(label) + ": " + numbers["setting"].map(RATIOS.get).str[0]
     colors = dict(zip(lines, numbers["setting"].map(RATIOS.get).str[1], strict=True))
     look = {"named": str, "look": lambda line: {"color": colors[line]}, "xlabel": "J relative to its maximum [%]"}
@@ -170,8 +173,8 @@ def _(study):
     numbers[["column", "triangle"]] = numbers["setting"].str.split(", ", expand=True)
     table = numbers.pivot_table("value", "column", "triangle", sort=False)
     yield (
-        f"The |cosine| of every column is at least {table['upper'].min():.2f} with the upper triangle (red), and at "
-        f"most {table['lower'].max():.2f} with the lower one (grey)."
+        f"The smallest |cosine| of a column with its true direction is {table['upper'].min():.3f} with the upper "
+        f"triangle (red), and the largest {table['lower'].max():.3f} with the lower one (grey)."
     )
     figure, ax = plt.subplots(figsize=(WIDE, 2.1))
     table.plot.bar(ax=ax, width=0.76, color=[RED, GREY], ylim=(0, 1.25), xlabel="", rot=0)
@@ -191,15 +194,16 @@ def eq13(sizes):
 def _(study):
     numbers, tables = distinct(study, "eq13"), []
     mean = numbers.groupby("setting")["value"].mean()
+    ranges = numbers.groupby("setting")["value"].agg(["min", "max"])
     rules = {key.split(";")[0]: value for key, value in mean.items() if "alignments" in key}
     words = {rule: rule.replace(", not centred", "") + " rates" + " without centring" * ("," in rule) for rule in rules}
     told = ", ".join(f"{value:.2f} with {words[rule]}" for rule, value in rules.items())
     texts = [f"On the toy problem the final residual is {told}."] if told else []
     if {"residual", "residual, later"} <= {*mean.index}:
-        end, later = mean[["residual", "residual, later"]]
-        lag = ": S lags behind the changing features" if end > later else ""
-        text = f"The residual is {end:.1f} at the end of a run, {later:.2f} after more alignments of the frozen network"
-        texts.insert(0, f"{text}{lag}.")
+        (low, high), (later_low, later_high) = ranges.loc[["residual", "residual, later"]].to_numpy()
+        lag = ": S lags behind the changing features" if low > later_high else ""
+        text = f"The residual is {low:.1f} to {high:.1f} at the end of a run, and {later_low:.2f} to {later_high:.2f} "
+        texts.insert(0, f"{text}after more alignments of the frozen network{lag}.")
     yield " ".join(texts)
     runs = numbers[["dataset", "data", "method"]].drop_duplicates()
     for dataset, data, method in runs.itertuples(index=False, name=None):

@@ -129,6 +129,7 @@ def partition(title: str, datasets: Sequence[str], draw: Callable[..., None]) ->
     def _(study):
         kinds = {str(r.kept["of class"]): (d, r.kept) for d in datasets for r in study.rows_behind(name, dataset=d)}
         (_, first), *others = enough([*kinds.values()])  # each partition once
+        labels = study.numbers(name).groupby("dataset")["data"].first()
         where = " of the upper panel" if others else ""
         yield (
             f"{first['unseen']} of {first['clients']} clients (right of the dotted line) never train; the smallest "
@@ -137,7 +138,7 @@ def partition(title: str, datasets: Sequence[str], draw: Callable[..., None]) ->
         figure, axes = panels(len(kinds), 2.0, across=1)
         for ax, (data, one) in zip(axes, kinds.values(), strict=True):
             draw(study, ax, one)
-            ax.set_title(data_label(data), loc="left")
+            ax.set_title(data_label(labels[data]), loc="left")
             ax.axvline(one["clients"] - one["unseen"] - 0.5, color="black", linestyle=":")
             ax.set_xlabel("client (right of the dotted line: never seen in training)")
         if name == "fig4":

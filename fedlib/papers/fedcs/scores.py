@@ -236,8 +236,7 @@ def kind(method: str) -> str:
 
 @unseen.shows
 def _(study):
-    both = training_and_unseen(study)
-    table = both.drop("local_only", level="method", errors="ignore")
+    table = training_and_unseen(study).drop("local_only", level="method", errors="ignore")
     change = (table["unseen"] - table["training"]).rename("value").reset_index()
     means = change.assign(kind=change["method"].map(kind)).pivot_table("value", "data", "kind", sort=False).dropna()
     told = []
@@ -246,4 +245,4 @@ def _(study):
     start = "From training clients (hollow) to unseen ones (filled), weighted F1 changes [points]"
     yield f"{start} {'; '.join(told)}." if told else ""
     look = F1 | {"look": lambda method: {"color": KINDS[kind(method)]}}
-    yield dumbbell_panels(both, ("training clients", "unseen clients"), CHANCE, **look)
+    yield dumbbell_panels(table, ("training clients", "unseen clients"), CHANCE, **look)

@@ -169,8 +169,7 @@ def _(study):
     for (name, data, dir), own in numbers.groupby(["dataset", "data", "dir"], sort=False):
         half = own[own["round"].between(rounds[name] / 2, rounds[name])].groupby("round")["value"].mean()
         text = trend(half, "rounds", f"On {place(study, data, f'dir={dir}')}, the accuracy of FedSimSup (red)")
-        state = "has converged" if np.ptp(half.iloc[[0, -1]]) < 2 else "has not converged"
-        texts += [f"{text[:-1]}: the accuracy {state}."] if text else []
+        texts += [text] if text else []
     yield " ".join(texts)
     curves, look = study.curves("fig2").query("metric == 'last_tenth'"), {"ylim": (0, None), "sharex": False}
     yield line_panels(curves, "round", title=partial(place, study), chance=chance, y="accuracy", **look)

@@ -117,7 +117,7 @@ def to_fedpac(sizes):
 @to_fedpac.shows
 def _(study):
     declared = {cell.setting.partition(";step=")[2] for cell in study.cells if cell.item == "to_fedpac"}
-    curves = study.curves("to_fedpac")
+    curves = study.curves("to_fedpac", diverged=True)
     step = curves["setting"].str.extract("step=(.*)", expand=False)
     frame = with_printed(curves.assign(method=np.where(step == STEPS[0], "fedrep", "fedpac")))
     frame = frame.assign(step=step, paper=frame["paper"].where(step.isin(STEPS[::3])))  # of both ends

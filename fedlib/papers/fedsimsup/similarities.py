@@ -40,9 +40,9 @@ def _(study):
     yield (
         f"In {pairs:.0f} % of all pairs the clients are similar (cosine above 0.5). Among the uploads of other clients "
         f"in a θ (red), the share of similar clients is {similar:.0f} % with similarity weights and {equal:.0f} % "
-        f"with equal weights: similarity weights {change} this share."
+        f"with equal weights (means over seeds; the matrices show seed 0): similarity weights {change} this share."
     )
-    yield draw_shares(study.rows_behind("upload_shares")[0].kept)
+    yield draw_shares(study.rows_behind("upload_shares")[0].kept | {"s_ij": similar, "equal": equal})
 
 
 def draw_shares(found: Kept) -> Figure:
@@ -68,8 +68,9 @@ def draw_matrix(ax: Axes, matrix: np.ndarray, main: Sequence[int], cmap: str = "
     """Draw a matrix of clients, labelled by their main class, with lines between classes."""
     starts = [k for k, c in enumerate(main) if k == 0 or c != main[k - 1]]
     middles = [(a + b - 1) / 2 for a, b in zip(starts, [*starts[1:], len(main)], strict=True)]
+    near = np.diff(middles, prepend=-np.inf) < len(main) / 16  # no place for its label
     for axis, line in ((ax.xaxis, ax.axvline), (ax.yaxis, ax.axhline)):
-        axis.set_ticks(middles, [str(main[k]) for k in starts])
+        axis.set_ticks(middles, ["" if hidden else str(main[k]) for k, hidden in zip(starts, near, strict=True)])
         axis.set_tick_params(pad=1)
         for k in starts[1:]:
             line(k - 0.5, color="#999999", linewidth=0.35)

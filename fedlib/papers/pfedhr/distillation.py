@@ -145,7 +145,7 @@ def _(study):
     yield (
         f"In round {at} the teachers of pFedHR (red) have an accuracy of {teacher:.0f} % on their clients' training "
         f"images (chance: {accuracy.CHANCE[rows['split'].iloc[0]]:.0f} %); that of these clients on their test images "
-        f"is {client:.0f} %. {gains and f'At the end, {gains}.'}"
+        f"is {client:.0f} %. {gains and f'Over the last three rounds, {gains}.'}"
     ).strip()
     figure, (above, below) = plt.subplots(2, 1, figsize=(WIDE, 4.4), sharex=True)
     above.set(ylabel="accuracy [%]", ylim=(0, 100), title="teachers and clients of pFedHR")
@@ -254,7 +254,4 @@ def _(study):
     text = f"{(own['lead'] < 0).sum()} of {len(own)} teachers of pFedHR (red) are less accurate on "
     text += "their client's training images than the client on its test images"
     r = rows["lead"].corr(rows["gain"])
-    if np.isnan(r):
-        return f"{text}."
-    meaning = "a better teacher helps more" if r > 0.3 else "the accuracy of the teacher hardly matters for the client"
-    return f"{text}. The correlation of lead and gain over all dots is {r:.2f}: {meaning}."
+    return f"{text}." if np.isnan(r) else f"{text}. The correlation of lead and gain over all dots is {r:.2f}."

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise, product
+from itertools import cycle, pairwise, product
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -108,12 +108,14 @@ def stitched(before: Link | None, link: Link) -> bool:
     return link[1] != 1 if before is None else before != (link[0], link[1] - 1)
 
 
-def plot_chain(networks: Sequence[Sequence[str]], labels: Sequence[str], chain: Sequence[Link], ax: Axes) -> None:
-    """Draw a candidate inside the networks that its blocks come from."""
+def plot_chain(
+    networks: Sequence[Sequence[str]], labels: Sequence[str], colors: Sequence[str], chain: Sequence[Link], ax: Axes
+) -> None:
+    """Draw a candidate inside the networks that its blocks come from, each in its colour."""
     chosen, ends = set(chain), max(map(len, networks)) + 1
     for b, names in enumerate(networks):
         for h, name in enumerate(names, 1):
-            _box(ax, (h, b), name, PALETTE[b], (b, h) in chosen)
+            _box(ax, (h, b), name, colors[b], (b, h) in chosen)
     for before, (b, h) in zip([None, *chain], chain, strict=False):
         start = (0, b) if before is None else (before[1], before[0])
         _arrow(ax, start, (h, b), stitched(before, (b, h)))
@@ -122,7 +124,7 @@ def plot_chain(networks: Sequence[Sequence[str]], labels: Sequence[str], chain: 
         _box(ax, (ends, b), "new", GREY, True)
         _arrow(ax, (h, b), (ends, b), stitch=False)
     ax.text(0, chain[0][0], "x", ha="center", va="center")
-    ax.set(xlim=(-0.4, ends + 0.6), ylim=(len(networks) - 0.4, -0.6), xticks=range(1, ends))
+    ax.set(xlim=(-0.4, ends + 0.6), ylim=(len(networks) - 0.4, -0.6), xticks=range(1, ends), xlabel="depth")
     ax.set_yticks(range(len(networks)), labels)
     key = [Line2D([], [], label="stitch", **STITCH)]
     ax.legend(handles=key, loc="lower right", bbox_to_anchor=(1, 1), borderaxespad=0.1, frameon=False)
@@ -271,10 +273,12 @@ def _(study):
     client = min(enough(set.intersection(*taught)))
     chains = {t: seen.candidates[seen.match[seen.clients.index(client)]] for t, seen in rounds.items()}
     told = " and ".join(f"{len({upload for upload, _ in chain})} clients in round {t}" for t, chain in chains.items())
-    yield f"The teacher of client {client} consists of blocks (filled) from the uploads of {told}."
+    text = f"The teacher of client {client} consists of blocks (filled) from the uploads of {told}"
+    yield f"{text}. Each colour is a client, grey a new classifier."
+    colors = dict(zip(sorted({i for seen in rounds.values() for i in seen.clients}), cycle(PALETTE), strict=False))
     figure, axes = panels(len(rounds), 1.6, across=1)
     for ax, (t, seen) in zip(axes, rounds.items(), strict=True):
-        plot_chain(*pool(row, seen), chains[t], ax)
+        plot_chain(*pool(row, seen), [colors[i] for i in seen.clients], chains[t], ax)
         right = 100 * seen.right[seen.clients.index(client)]
         ax.set_title(f"round {t}: teacher of client {client}, accuracy {right:.0f} %", loc="left")
     yield figure

@@ -64,7 +64,7 @@ def _(study):
         if {(aim, "pfedmb"), (aim, aim)} <= {*rounds.index}:
             ours, theirs = (f"{n:.3g}" if n <= last else f"more than {last}" for n in rounds[aim][["pfedmb", aim]])
             texts.append(f"of {label(aim)} after {ours} rounds ({label(aim)} itself: {theirs})")
-    yield f"pFedMB reaches 99 % of the final accuracy {' and '.join(texts)}." if texts else ""
+    yield f"On average over seeds, pFedMB reaches 99 % of the final accuracy {' and '.join(texts)}." if texts else ""
     rows = [(method, row) for method in PAIRED for row in best_rows(study, "table1", method)]
     frame = pd.concat(reported_curve(row).reset_index().assign(method=m, seed=row.seed) for m, row in rows)
     yield line_panels(frame, "round", (), chance=50.0, y="client_mean", height=2.6)
@@ -97,8 +97,11 @@ def branches_of_best(*rows: Row) -> float:
 def _(study):
     printed = study.printed.query("item == 'table3'").set_index([*COLUMN])["mean"]
     groups = study.numbers("table3").groupby([*COLUMN], sort=False)["value"]
-    words = [f"{place(*key)}: {', '.join(map('{:.0f}'.format, seeds))} ({printed[key]:.0f})" for key, seeds in groups]
-    return f"Best number of branches by seed (printed): {'; '.join(words)}."
+    words = [
+        f"{', '.join(map('{:.0f}'.format, seeds))} with {place(*key)} (printed: {printed[key]:.0f})"
+        for key, seeds in groups
+    ]
+    return f"The number of branches that is best on validation images, by seed, is {'; '.join(words)}."
 
 
 def of_column(sizes: Sizes, at: Column, further: Sequence[int] = ()) -> Iterator[Cell]:
@@ -160,8 +163,9 @@ def still_rising(study, *items: str) -> str:
     mean = {b: float(np.mean(own)) for b, own in sorted(gains.items())}
     if len(mean) < 2 or mean[max(mean)] <= max(mean[min(mean)], 0.05):
         return ""
-    ends = ", ".join(f"{gain:+.1f} with {b}" for b, gain in mean.items())
-    return f"Between the last two evaluations accuracy changes, in points by number of branches, by {ends}."
+    few, *_, many = mean
+    text = f"the accuracy changes by {mean[many]:+.1f} points with {many} branches and by {mean[few]:+.1f} with {few}"
+    return f"Between the last two evaluations {text}."
 
 
 @fig5.shows

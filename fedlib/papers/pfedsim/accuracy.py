@@ -17,7 +17,7 @@ from fedlib.report.panels import in_words, line_panels, method_panels
 from fedlib.report.sentences import against_noise, noise_of, points_ahead, who_leads
 from fedlib.report.style import BLUE, GREY, ORANGE, RED, WIDE, label
 from fedlib.streams import generator
-from fedlib.studies.item import Cell, drawing, enough, item
+from fedlib.studies.item import Cell, drawing, item, means
 from fedlib.studies.partition_control import partition_control
 from fedlib.studies.tasks import Run
 
@@ -61,7 +61,7 @@ def table6(sizes, **protocol):
         yield Cell("pfedsim", name, setting, (task,), seeds=sizes.rho_seeds)
         if rho == 1:
             tasks, difference = (task, at(name, alpha, fl.fedavg())), lambda one, other: one.score() - other.score()
-            yield Cell("pfedsim", name, setting, tasks, difference, "less FedAvg", sizes.rho_seeds)
+            yield Cell("pfedsim", name, setting, tasks, difference, "minus FedAvg", sizes.rho_seeds)
 
 
 @table6.shows
@@ -99,9 +99,9 @@ def table8(sizes):
 
 @table8.draw
 def _(study):
-    grid = study.numbers("table8").pivot_table(index="method", columns="domain", values="value", sort=False) / 100
+    grid = study.numbers("table8").pivot_table(index="method", columns="domain", values="value", sort=False)
     names = {"rows": [*map(label, grid.index)], "columns": [*grid.columns]}
-    return plot_heatmaps([grid.to_numpy()], [""], **names, bar="accuracy", width=WIDE)
+    return plot_heatmaps([grid.to_numpy()], [""], vmax=100, **names, bar="accuracy [%]", width=WIDE)
 
 
 def blind(weights: Literal["uniform", "shuffled"] = "uniform", generalization: float = 0.5) -> Algorithm:
@@ -152,10 +152,8 @@ def _(study):
 
 def gain_of_weights(study) -> tuple[float, float]:
     """Gain of similarity weights over the better of uniform and shuffled weights, and its noise [points]."""
-    numbers = study.numbers("weights")
-    by_seed = numbers.pivot_table(index="seed", columns="similarity", values="value")
-    kinds = ["per_class", "uniform", "shuffled"]
-    ours, *others = enough(by_seed.reindex(columns=kinds).dropna()).mean()
+    numbers, kinds = study.numbers("weights"), ["per_class", "uniform", "shuffled"]
+    ours, *others = means(numbers, "similarity", *kinds)
     return ours - max(others), noise_of(numbers, "similarity")[kinds].max(skipna=False)
 
 
@@ -165,7 +163,7 @@ def _(study):
     if np.isnan(noise):
         meaning = ""
     elif abs(gain) <= noise:
-        meaning = ": the similarity makes no difference here"
+        meaning = ": these runs do not show whether the similarity helps"
     else:
         meaning = ": the similarity helps" if gain > 0 else ": weights without similarity are better here"
     return (

@@ -79,7 +79,7 @@ CLAIMS = [
     Claim("ps13", lambda n: leads(n, "table3", "pfedsim", ["fedap"], COLUMNS)),
     Claim("ps14", lambda n: [Case(f"above {m} {' '.join(at)}", lead(n, "table3", "pfedsim", [m], at))
                              for m in ("fedrep", "fedper") for at in COLUMNS]),
-    Claim("ps15", lambda n: [Case(f"{d} {s}", 0.0 - abs(n("table6", "pfedsim", d, f"{s};rho=1", "less FedAvg")))
+    Claim("ps15", lambda n: [Case(f"{d} {s}", 0.0 - abs(n("table6", "pfedsim", d, f"{s};rho=1", "minus FedAvg")))
                              for d, s in COLUMNS], "identity"),
     Claim("ps16", lambda n: [Case(d, smallest(rho(n, d, "dir=0.1", r) for r in RHOS[:-1]) - rho(n, d, "dir=0.1", 1.0))
                              for d in DATA]),

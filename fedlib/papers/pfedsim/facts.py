@@ -22,7 +22,7 @@ def table1(sizes):
             yield Cell(method, "", "", (task,), metric, metric)
 
 
-@item("Table 4: sizes of the clients.", rows="metric", digits=0)
+@item("Table 4: sizes of the clients (±: over clients in the paper, over seeds here).", rows="metric", digits=0)
 def table4(sizes):
     for name, (source, _) in sizes.data.items():
         probes = {a: Probe("table4", client_sizes, (source, a, sizes.clients, sizes.min_size), source) for a in ALPHAS}

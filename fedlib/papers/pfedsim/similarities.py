@@ -15,7 +15,7 @@ from fedlib.papers.pfedsim.sizes import MEASURES, local, run, warmed
 from fedlib.report.charts import plot_heatmaps
 from fedlib.report.marks import panels
 from fedlib.report.panels import line_panels
-from fedlib.report.style import GREY, PALETTE, RED, WIDE
+from fedlib.report.style import BLUE, GREY, ORANGE, RED, WIDE
 from fedlib.studies.item import Cell, enough, item
 from fedlib.studies.tasks import Probe
 
@@ -69,9 +69,8 @@ def table2(sizes):
 @table2.shows
 def _(study):
     tau = study.means("fig2", "setting", *(f"tau {name}" for name in SIGNALS)).set_axis(SIGNALS.values())
-    best, values = tau.index[tau == tau.max()], ", ".join(f"{t:.2f} for {words}" for words, t in tau.items())
-    text = f"The best agreement with the ranking of the pairs by data similarity is that of {' and '.join(best)}:"
-    yield f"{text} Kendall's tau is {values}."
+    told = ", ".join(f"{t:.2f} for {words}" for words, t in tau.sort_values(ascending=False, kind="stable").items())
+    yield f"Kendall's tau between a measure and the data similarity of the four pairs is {told} (1: the same ranking)."
     values = study.numbers("table2").pivot_table(index=["setting", "seed"], columns="method", values="value")
     figure, axes = panels(len(SIGNALS), 1.6, sharex=True)
     for ax, (name, words) in zip(axes, SIGNALS.items(), strict=True):
@@ -160,7 +159,7 @@ def _(study):
     words = tau.index.str.replace("dir=([^;]*);rho=", r"Dir(\1), rho = ", regex=True)
     ends = " to ".join(dict.fromkeys(f"{tau.iloc[i]:.2f} ({words[i]})" for i in (tau.argmin(), tau.argmax())))
     text = "Over all pairs of clients that were sampled together, Kendall's tau of Phi (left) with the data similarity"
-    yield f"{text} (right) is {ends}. The clients of a pair on the diagonal have the same main class."
+    yield f"{text} (right) is {ends}. On the diagonal both clients have the same main class; white: no such pair."
     row = next(row for row in study.rows_behind("learned") if "phi" in row.kept)
     figure, axes = plt.subplots(1, 2, figsize=(WIDE, 2.7), sharey=True, layout="compressed")
     for ax, name, title in zip(axes, ("phi", "truth"), (r"the server's $\Phi$", "data similarity"), strict=True):
@@ -197,13 +196,13 @@ def _(study):
     every = numbers.groupby(["similarity", "cap", "round"])["value"].mean()
     similarity, cap, t = every.idxmax()
     gaps = [key for key, at in every.unstack("round").isna().any(axis=1).items() if at]
-    undefined = f" Without a value where all pairs are at the cap: {', '.join(names[key] for key in gaps)}."
+    undefined = f" Where all pairs are at the cap, tau is undefined: {', '.join(names[key] for key in gaps)}."
     yield (
         f"Kendall's tau of equation (3) with the data similarity is highest after {tau.idxmax()} rounds of FedAvg: "
         f"{tau.max():.2f}. The highest tau of all variants is {every.max():.2f}, with {names[similarity, cap]} "
         f"after {t} rounds.{undefined * bool(gaps)}"
     )
-    colors = dict(zip(names.values(), PALETTE, strict=False))
+    colors = dict(zip(names.values(), (RED, ORANGE, BLUE), strict=True))
     kinds = [names[kind] for kind in zip(numbers["similarity"], numbers["cap"], strict=True)]
     text = {"xlabel": "rounds of FedAvg", "ylabel": "Kendall's $\\tau$ with\nthe data similarity", "height": 2.6}
     look = {"named": str, "look": lambda kind: {"color": colors[kind], "marker": "o"}}

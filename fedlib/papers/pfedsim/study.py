@@ -27,7 +27,8 @@ def answer(study):
         says += f" Over different partitions of CIFAR-10 at Dir(0.1), pFedSim minus FedRep is {leads}."
     says += " The protocol is that of the authors' code; by the paper's text, "
     says += f"pFedSim is {gaps_in_words(with_text)}; and " if with_text else ""
-    says += f"similarity weights are {points_ahead(gain, 'uniform or shuffled ones')}, {against_noise(gain, noise)}."
+    lead = points_ahead(gain, "the better of uniform and shuffled ones")
+    says += f"similarity weights are {lead}, {against_noise(gain, noise)}."
     numbers = [(f"{gap.points:+.1f}", f"points relative to {gap.rival} on {place}") for place, gap in gaps.items()][:2]
-    numbers += [(f"{gain:+.1f}", "points relative to uniform or shuffled weights")]
+    numbers += [(f"{gain:+.1f}", "points relative to the better of uniform and shuffled weights")]
     return Answer(says, numbers, "table3")
