@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any, NamedTuple, get_type_hints
 
+from fedlib.checkpoint import resumable
 from fedlib.checks import check_annotation, check_choice, check_kind
 from fedlib.federation import Federation
 from fedlib.fingerprint import Registry
@@ -113,10 +114,15 @@ def algorithm(factory: Callable[..., Algorithm] | None = None, **look: Any) -> C
     """
     if factory is None:
         return functools.partial(algorithm, **look)
+    known = ALGORITHMS.get(factory.__name__, factory).__module__
+    if known.startswith("fedlib.methods") and not factory.__module__.startswith("fedlib."):
+        raise ValueError(f"{factory.__name__} is the name of a method of the library; give yours another one.")
     signature, hints = inspect.signature(factory), get_type_hints(factory, include_extras=True)
 
     @functools.wraps(factory)
     def make(*args, **kwargs) -> Algorithm:
+        for name in kwargs:
+            check_choice(f"hyper-parameter of {factory.__name__}", name, signature.parameters)
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
         for name, value in bound.arguments.items():
@@ -127,6 +133,7 @@ def algorithm(factory: Callable[..., Algorithm] | None = None, **look: Any) -> C
         others = [value for name, value in bound.arguments.items() if hyper[name] is not value]
         code = [value for value in others if not isinstance(value, Algorithm)]
         made = made._replace(hyper=hyper, made_of=(make, *code, *made.made_of))
+        made = made._replace(round=resumable(make, str(made), made.init, made.round))
         return made._replace(as_made=tuple(getattr(made, name) for name in PARTS))
 
     ALGORITHMS[factory.__name__], LOOKS[factory.__name__] = make, Look(**look)
@@ -155,6 +162,7 @@ def resolve(method: str | Algorithm) -> Algorithm:
         parts = [getattr(method, name) for name in PARTS]
         replaced = [part for part, before in zip_longest(parts, method.as_made) if part is not before]
         return method._replace(made_of=(*method.made_of, *replaced), as_made=tuple(parts))
+    check_kind("algorithm", method, str, "a method, such as fl.fedavg() with its parentheses, or its name")
     check_choice("algorithm", method, ALGORITHMS)
     return ALGORITHMS[method]()
 

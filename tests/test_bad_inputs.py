@@ -93,6 +93,28 @@ def test_a_wrong_cell_of_a_sweep_is_named(cells, sentence):
     refused(sentence, fl.sweep, cells, progress=False)
 
 
+def test_a_method_is_called_by_its_hyper_parameters_and_has_a_name_of_its_own(federation):
+    refused(
+        "hyper-parameter of pfedsim='generalisation' is unknown .did you mean 'generalization'",
+        fl.pfedsim,
+        generalisation=0.5,
+    )
+    refused(
+        r"algorithm is of type function; it must be a method, such as fl.fedavg\(\)",
+        fl.run,
+        fl.fedavg,
+        federation,
+        rounds=1,
+    )
+    refused("algorithm is of type Federation; it must be a method", fl.run, federation, "fedavg", rounds=1)
+
+    def fedavg():
+        return fl.local_only()
+
+    refused("fedavg is the name of a method of the library", fl.algorithm, fedavg)
+    assert fl.run("fedavg", federation, rounds=1, progress=False).config["algorithm"] == "fedavg"
+
+
 @pytest.mark.parametrize(("name", "value"), [("store", "runs"), ("progress", False), ("debug", True)])
 def test_what_all_runs_of_a_sweep_share_is_said_once(name, value, federation, tmp_path):
     cell = {"algorithm": "fedavg", "federation": federation, "rounds": 1}

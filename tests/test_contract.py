@@ -12,11 +12,11 @@ from trees import distance, same_bits
 
 import fedlib as fl
 from fedlib.algorithm import ALGORITHMS, architectures_of
+from fedlib.checkpoint import flatten
 from fedlib.engine.backends import BACKENDS
 from fedlib.runs.prepare import prepare
 from fedlib.runs.session import Session
 from fedlib.runs.setting import Setting
-from fedlib.runs.store import flatten
 from fedlib.stack import keys
 from fedlib.training.evaluation import MixedEvaluation
 

@@ -21,9 +21,10 @@ from refusals import refused
 from test_fingerprint import MINE, in_a_file
 
 import fedlib as fl
+from fedlib.checkpoint import flatten
 from fedlib.papers.pfedsim.sizes import PROFILES, run
 from fedlib.report.paper import PAPERS
-from fedlib.runs.store import Checkpoint, RunFolder, flatten
+from fedlib.runs.store import Checkpoint, RunFolder
 from fedlib.studies import compare, recheck, rows, runner
 from fedlib.studies import short_runs as trial
 from fedlib.studies import tasks as tasks_of_studies
@@ -420,13 +421,25 @@ def test_a_committed_row_is_used_unless_its_code_has_changed(asked, monkeypatch)
         (("pfedsin/table3", "fedavg"), "did you mean 'pfedsim'"),
         (("pfedsim/table3", "fedavgg"), "did you mean 'fedavg'"),
         (("pfedsim/table3", "fedavg", "smoke", 1, "scaffold"), "like='scaffold' is unknown"),
-        (("pfedsim/table4", "fedavg", "smoke"), "like='' has no runs of its own in 'pfedsim/table4'"),
+        (("pfedsim/table4", "fedavg", "smoke"), "table='pfedsim/table4' compares no runs of FedAvg or "),
         (("pfedsim/table3", "fedavg"), "the data of 'pfedsim/table3' are not here: cifar10, "),
     ],
 )
 def test_what_cannot_be_compared_is_refused(arguments, message, monkeypatch, tmp_path):
     monkeypatch.setenv("FEDLIB_DATA", str(tmp_path))
     refused(message, fl.compare, *arguments)
+
+
+def test_what_is_missing_is_said_with_the_data_that_are_not_here_and_unknown_items_are_refused(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setenv("FEDLIB_DATA", str(tmp_path))
+    monkeypatch.setattr(runner, "check_clean", lambda: None)
+    runner.evidence(["pfedmb"], ["table2"])
+    assert capsys.readouterr().out == (
+        "no run with data on this machine is missing; not here: cifar10, cifar100 (FEDLIB_DATA).\n"
+    )
+    refused("item='tabel2' is unknown .did you mean 'table2'", runner.evidence, ["pfedmb"], ["tabel2"])
 
 
 PAPER = "pfedhr"

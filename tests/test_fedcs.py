@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.func import vmap
 
 import fedlib as fl
+from fedlib.checkpoint import flatten
 from fedlib.methods.fedcs.alignment import (
     closed_form,
     first_whitening,
@@ -30,7 +31,6 @@ from fedlib.methods.fedcs.alignment import (
 )
 from fedlib.methods.fedcs.ra_module import Aligned, Alignment, linear_layer, plugged_in
 from fedlib.models import MODELS, build, features
-from fedlib.runs.store import flatten
 from fedlib.stack import for_each
 from fedlib.training.channel import Channel
 

@@ -13,10 +13,10 @@ from test_contract import same_bits
 
 import fedlib as fl
 from fedlib import streams
+from fedlib.checkpoint import flatten
 from fedlib.federation import Federation
 from fedlib.models import model
 from fedlib.runs.plan import cohorts
-from fedlib.runs.store import flatten
 from fedlib.training import local, server
 
 SETTING = dict(rounds=2, join_ratio=0.34, local_epochs=2, batch_size=16, lr=0.05, tune_epochs=1, progress=False)

@@ -653,6 +653,26 @@ def test_workers_write_into_the_store_of_their_sweep(federation, tmp_path, monke
     assert [len([*(tmp_path / name / "runs").glob("*-*/run.safetensors")]) for name in "ab"] == [2, 2]
 
 
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_one_failing_cell_of_a_sweep_costs_no_other_and_is_named(jobs, federation, tmp_path):
+    @fl.algorithm
+    def fails(at: int = 9):
+        def round(state, cohort):
+            if cohort.round == at:
+                raise ZeroDivisionError("as told")
+            return state
+
+        return fl.fedavg()._replace(name="fails", round=round)
+
+    cells = fl.grid(algorithm=["fedavg", fails(at=1), fails(at=0), fails()], federation=federation, **SETTING)
+    with pytest.raises(ZeroDivisionError, match="as told") as error:
+        fl.sweep(cells, jobs=jobs, progress=False, store=tmp_path)
+    assert error.value.__notes__[0] == "in round 2 of fails(at=1)"
+    assert error.value.__notes__[-1] == "in cell 1 of the sweep; 2 of 4 tasks failed, the others are finished"
+    assert any("in round" in note and "Traceback" in note for note in error.value.__notes__) == (jobs == 2)
+    assert sorted(path.parent.name.partition("-")[0] for path in tmp_path.glob("*/rounds.csv")) == ["fails", "fedavg"]
+
+
 def test_own_models_reach_the_processes_of_a_sweep(federation, tmp_path, monkeypatch):
     monkeypatch.setitem(MODELS, "a_name", in_a_notebook("<own>"))
     models = [in_a_notebook("<own>"), Mine, "a_name", ["lenet5_plain", "a_name"]]

@@ -107,10 +107,17 @@ def test_its_map_keeps_place_and_scale_from_round_to_round():
     assert shown[0][1] == (0, 1)
 
 
-def test_a_mistake_is_said_in_one_sentence_and_nothing_is_trained():
+def test_a_mistake_is_said_in_one_sentence_and_nothing_is_trained(monkeypatch):
     widget = Playground((Setting(method="fedper", hyper="rho=2"), Setting()), rounds=1, clients=3, images=90)
     widget.train()
     assert "rho" in widget.status.value
+    broken = fl.fedavg()._replace(round=lambda state, cohort: None)
+    monkeypatch.setattr(Setting, "algorithm", lambda setting: broken)
+    widget = Playground((Setting(), Setting()), rounds=1, clients=3, images=90)
+    widget.train()
+    assert widget.status.value.startswith("AttributeError: ")
+    assert not widget.start.disabled
+    monkeypatch.undo()
     refused("must look like", Setting(hyper="print(1)").algorithm)
     refused("method='fedpr' is unknown", fl.report.playground, "fedpr")
     assert Setting(method="pfedsim", hyper="generalization=0.25").algorithm().hyper["generalization"] == 0.25

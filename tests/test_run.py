@@ -5,6 +5,8 @@ import inspect
 import os
 import re
 from dataclasses import MISSING, fields
+from email.utils import make_msgid
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -14,12 +16,14 @@ from methods import FACTORIES
 from processes import start
 from refusals import refused
 from safetensors import SafetensorError, safe_open
+from sklearn.utils import shuffle
 from torch import nn
 from trees import distance, same_bits
 
 import fedlib as fl
 from fedlib import files
 from fedlib.algorithm import Algorithm, Global, init_global, one_for_all
+from fedlib.checkpoint import flatten
 from fedlib.engine.backends import BACKENDS
 from fedlib.methods.fedalt import State
 from fedlib.runs import run as running
@@ -28,7 +32,7 @@ from fedlib.runs.plan import cohorts
 from fedlib.runs.prepare import prepare
 from fedlib.runs.setting import Setting
 from fedlib.runs.store import FORMAT
-from fedlib.stack import client_mean
+from fedlib.stack import Shared, client_mean
 from fedlib.training import cross_entropy
 from fedlib.training import train as train_locally
 
@@ -37,7 +41,7 @@ SETTING = dict(rounds=6, join_ratio=0.5, local_epochs=1, batch_size=8, lr=0.05, 
 
 def same(a: fl.RunResult, b: fl.RunResult) -> bool:
     """Same models, same states and traces, same rounds and evaluations: to the bit."""
-    states = same_bits(store.flatten(a.state), store.flatten(b.state)) and same_bits(a.trace, b.trace)
+    states = same_bits(flatten(a.state), flatten(b.state)) and same_bits(a.trace, b.trace)
     rounds = a.rounds.drop(columns="seconds").equals(b.rounds.drop(columns="seconds"))
     return states and rounds and same_bits(a.models, b.models) and a.accuracy.equals(b.accuracy)
 
@@ -254,6 +258,49 @@ def test_a_round_that_returns_no_state_or_not_all_weights_is_one_sentence(return
     with pytest.raises(TypeError) as refusal:
         fl.run(mine(), federation, **SETTING, progress=False)
     assert str(refusal.value) == f"round 2 of mine() returned {sentence}"
+
+
+class Past(NamedTuple):
+    w: dict
+    past: object
+
+
+COUNTS = []  # a value outside the state
+
+
+@pytest.mark.parametrize(
+    ("first", "later", "sentence"),
+    [
+        ((), lambda past: (*past, torch.ones(2)), "returned past/0 in its state; `init` must return a state with all"),
+        ({"a": torch.ones(1)}, lambda past: past | {"b": torch.ones(2)}, "returned past/b in its state; `init`"),
+        (None, lambda past: torch.ones(2), "past in the state of this algorithm is None; a state consists of tensors"),
+        (torch.ones(1), lambda past: 0.5, "past in the state of this algorithm is 0.5; a state consists of tensors"),
+        (torch.ones(1), lambda past: COUNTS.append(1) or past, "changes a value outside its state"),
+        (torch.ones(1), lambda past: past * shuffle([1.0, 2.0])[0], "draws random numbers without a seed"),  # NumPy's
+        (torch.ones(1), lambda past: past * len(make_msgid()), "draws random numbers without a seed"),  # Python's
+        ({}, lambda past: past | {"b": torch.ones(2)}, ""),
+        (Shared({"a": torch.ones(1)}), lambda past: {"a": torch.ones(6, 1)}, ""),
+        (torch.ones(1), lambda past: past * float(np.random.default_rng(3).random() + torch.rand(())), ""),
+    ],
+)
+def test_a_round_that_a_resumed_run_could_not_repeat_is_refused(first, later, sentence, federation, tmp_path):
+    @fl.algorithm
+    def mine():
+        def round(state, cohort):
+            return Past(state.w, later(state.past))
+
+        return Algorithm(
+            "mine", lambda model, _: Past(model.weights, first), round, models=lambda state: Shared(state.w)
+        )
+
+    if sentence:
+        with pytest.raises((TypeError, ValueError), match=re.escape(sentence)) as refusal:
+            fl.run(mine(), federation, **SETTING, progress=False)
+        assert refusal.value.__notes__ == ["in round 1 of mine()"]
+    else:
+        stopped(1, mine(), federation, **SETTING)
+        resumed, whole = (fl.run(mine(), federation, **SETTING, store=s, progress=False) for s in (None, tmp_path))
+        assert same(resumed, whole)
 
 
 def test_the_parameters_of_a_run_are_the_fields_of_its_setting_and_handed_on(federation, monkeypatch):

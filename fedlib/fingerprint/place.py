@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 WITHOUT_NUMBERS = (  # modules and names of this project on which no result depends
+    "fedlib.checkpoint",
     "fedlib.checks",
     "fedlib.files",
     "fedlib.runs.alone",

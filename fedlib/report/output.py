@@ -121,7 +121,7 @@ class Report:
         """The figure, the table and the sentence of an item; the figure of a `hero` represents the paper."""
         about, says = study.item(name), study.says(name)
         figure = study.figure(name) if about.drawing else None
-        picture = self.figure(figure, name, figure.get_label() or about.alt, says) if figure else None
+        picture = self.figure(figure, name, str(figure.get_label()) or about.alt, says) if figure else None
         if hero:
             for kind in ("png", "svg"):
                 write_bytes(self.folder / f"hero.{kind}", (self.folder / f"{name}.{kind}").read_bytes())

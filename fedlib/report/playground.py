@@ -253,8 +253,9 @@ class Playground(widgets.VBox):
                 if self._stopped.is_set():
                     self.status.value = f"stopped after round {t}"
                     break
-        except ValueError as error:
-            self.status.value = str(error)
+        except Exception as error:  # of any method, in a thread: nobody else would show it
+            kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
+            self.status.value = f"{kind}{error}"
         finally:
             self._lock(False)
 

@@ -209,9 +209,8 @@ def extremes(values: pd.Series, what: str, unit: str = " %", name: Callable[[str
     """
     if len(values) < 2:
         return ""
-    (high, top), (low, least) = (
-        (name(str(at)), f"{values[at]:z.1f}{unit}") for at in (values.idxmax(), values.idxmin())
-    )
+    high, low = name(str(values.idxmax())), name(str(values.idxmin()))
+    top, least = (f"{end:z.1f}{unit}" for end in (values.max(), values.min()))
     if len(values) == 2:
         return f"{what} is {top} with {high} and {least} with {low}."
     return f"{what} is highest with {high} ({top}) and lowest with {low} ({least})."

@@ -12,6 +12,7 @@ import pandas as pd
 from tqdm import tqdm
 
 from fedlib.algorithm import Algorithm
+from fedlib.checkpoint import flatten
 from fedlib.checks import check_count, check_flag, check_kind
 from fedlib.federation import Federation
 from fedlib.models import Models
@@ -24,7 +25,7 @@ from fedlib.runs.rounds import Report, round_loop
 from fedlib.runs.run import carry_out
 from fedlib.runs.session import Session
 from fedlib.runs.setting import with_settings
-from fedlib.runs.store import Checkpoint, RunFolder, flatten
+from fedlib.runs.store import Checkpoint, RunFolder
 
 MISSING = "{} needs validation images; give federate() a validation_fraction."
 

@@ -4,10 +4,11 @@ import time
 from collections.abc import Callable
 
 from fedlib.algorithm import State, tuned
+from fedlib.checkpoint import flatten, unflatten
 from fedlib.runs.history import History, mark
 from fedlib.runs.local_statistics import WithStatistics
 from fedlib.runs.session import Session
-from fedlib.runs.store import Checkpoint, RunFolder, flatten, unflatten
+from fedlib.runs.store import Checkpoint, RunFolder
 from fedlib.training.evaluation import MixedEvaluation
 
 SHARE = 0.05  # largest share of a run's time for checkpoints, except with checkpoint_seconds=0

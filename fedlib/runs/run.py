@@ -11,6 +11,7 @@ from typing import Any
 from tqdm import tqdm
 
 from fedlib.algorithm import Algorithm, architectures_of
+from fedlib.checkpoint import unflatten
 from fedlib.checks import check_flag
 from fedlib.engine.loop import train_loop
 from fedlib.federation import Federation
@@ -24,7 +25,7 @@ from fedlib.runs.result import RunResult
 from fedlib.runs.rounds import Report, round_loop
 from fedlib.runs.session import Session, check_device
 from fedlib.runs.setting import with_settings
-from fedlib.runs.store import RunFolder, unflatten
+from fedlib.runs.store import RunFolder
 from fedlib.stack import for_each
 
 

@@ -21,12 +21,10 @@ import torch
 from filelock import BaseFileLock, FileLock, Timeout
 from platformdirs import user_cache_dir
 from torch import Tensor
-from torch.utils._pytree import tree_leaves
 from tqdm import tqdm
 
 from fedlib.checks import check_kind
 from fedlib.files import MODE, remove_unfinished, write_file, write_text
-from fedlib.stack import Shared, Tree, keys
 
 FORMAT = "2"  # version of the file format
 
@@ -148,35 +146,3 @@ def _save(tensors: dict[str, Tensor], path: Path, meta: dict[str, str]) -> None:
         safetensors.torch.save_file(tensors, path, meta)
     except safetensors.SafetensorError as error:  # raised for a full disk, for example
         raise OSError(str(error)) from error
-
-
-def flatten(state: Tree) -> dict[str, Tensor]:
-    """Tensors of a state by their paths: `state/field/name`. Raises `TypeError` for any other content."""
-    for path, value in zip(keys(state), tree_leaves(state), strict=True):
-        if not isinstance(value, Tensor):
-            raise TypeError(
-                f"{'/'.join(path)} in the state of this algorithm is {value!r}; a state consists of tensors, so "
-                f"use torch.tensor({value!r})."
-            )
-    return {"/".join(("state", *path)): t for path, t in zip(keys(state), tree_leaves(state), strict=True)}
-
-
-def unflatten(tensors: dict[str, Tensor], template: Tree, device: torch.device | str = "cpu") -> Tree:
-    """Inverse of `flatten`, on `device`; `template`, a state of the same algorithm, gives the structure."""
-    # A `Shared` tree of the template may be a stack in `tensors`, and an empty dict may have entries.
-
-    def read(value: Tree, path: str) -> Tree:
-        if isinstance(value, Tensor):
-            return tensors[path].to(device)
-        if isinstance(value, Shared) and not any(name.startswith(f"{path}/tree/") for name in tensors):
-            return read(value.tree, path)
-        if isinstance(value, dict) and not value:
-            names = [name for name in tensors if name.startswith(f"{path}/")]
-            return {name.removeprefix(f"{path}/"): tensors[name].to(device) for name in names}
-        if isinstance(value, dict):
-            return {name: read(inner, f"{path}/{name}") for name, inner in value.items()}
-        if hasattr(value, "_fields"):
-            return type(value)(*(read(getattr(value, name), f"{path}/{name}") for name in value._fields))
-        return tuple(read(inner, f"{path}/{i}") for i, inner in enumerate(value))
-
-    return read(template, "state")

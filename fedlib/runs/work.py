@@ -3,6 +3,7 @@
 import os
 import tempfile
 import threading
+import traceback
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -85,9 +86,15 @@ def execute(work: Work, jobs: int, progress: bool) -> None:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder, one_thread:  # Windows keeps `done` open
         path = Path(folder) / "board"
         done = np.memmap(path, dtype=np.int64, mode="w+", shape=(len(rounds),))  # one counter per cell
-        calls = (delayed(_run)([work.cells[i] for i in task], work.store, path, task) for task in work.tasks)
+        calls = (delayed(_run)([work.cells[i] for i in task], work.store, path, task, jobs > 1) for task in work.tasks)
         with board(rounds, lambda: done, progress):
-            Parallel(n_jobs=jobs, max_nbytes=MEMORY_MAP)(calls)
+            errors = Parallel(n_jobs=jobs, max_nbytes=MEMORY_MAP)(calls)
+    failed = [(task, error) for task, error in zip(work.tasks, errors, strict=True) if error is not None]
+    if failed:
+        [(task, error), *_] = failed
+        cells = f"in cell {', '.join(map(str, task))} of the sweep"
+        error.add_note(f"{cells}; {len(failed)} of {len(work.tasks)} tasks failed, the others are finished")
+        raise error
 
 
 def execute_on_streams(work: Work, plans: Sequence[Plan], jobs: int, progress: bool) -> None:
@@ -101,10 +108,16 @@ def execute_on_streams(work: Work, plans: Sequence[Plan], jobs: int, progress: b
         lockstep(tasks, min(jobs, max(1, AT_ONCE // largest)))
 
 
-def _run(cells: list[dict], store: str | Path | None, path: Path, task: list[int]) -> None:
-    """Run one task in a worker; the rounds done are written to its counters in the file `path`."""
+def _run(cells: list[dict], store: str | Path | None, path: Path, task: list[int], apart: bool) -> Exception | None:
+    """Run one task in a worker and return its error; the rounds done go to its counters in the file `path`."""
     done = np.memmap(path, dtype=np.int64, mode="r+")
-    run_task(cells, store, [partial(done.__setitem__, i) for i in task])
+    try:
+        run_task(cells, store, [partial(done.__setitem__, i) for i in task])
+    except Exception as error:
+        if apart:  # in another process, from which no traceback comes
+            error.add_note(traceback.format_exc())
+        return error
+    return None
 
 
 @contextmanager

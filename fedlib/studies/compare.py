@@ -1,12 +1,13 @@
 """`fl.compare`: a method in the setting of a paper's table, beside the methods of this table."""
 
 from dataclasses import dataclass
+from inspect import signature
 
 import pandas as pd
 from IPython.display import Image
 from matplotlib.figure import Figure
 
-from fedlib.algorithm import Algorithm, resolve
+from fedlib.algorithm import ALGORITHMS, Algorithm, resolve
 from fedlib.checks import check_choice
 from fedlib.report.explore import png
 from fedlib.report.sentences import who_leads
@@ -97,9 +98,9 @@ def compare(
         >>> mine = fl.fedprox(mu=0.5)
         >>> comparison = fl.compare("pfedmb/table1", mine, profile="smoke", jobs=1, progress=False)
         >>> comparison
-        Comparison(fedprox in pfedmb/table1, smoke)
+        Comparison(fedprox(mu=0.5) in pfedmb/table1, smoke)
         >>> comparison.table.index.tolist()
-        ['Local-Only', 'FedAvg', 'pFedMB-avg', 'pFedMB', 'FedProx']
+        ['Local-Only', 'FedAvg', 'pFedMB-avg', 'pFedMB', 'FedProx(mu=0.5)']
         >>> comparison.figure.axes[0].get_title("left")
         '10 clients, five pairs'
     """
@@ -111,8 +112,10 @@ def compare(
     theirs = [cell for cell in whole.cells if cell.item == item]
     methods = {cell.method for cell in theirs}
     check_choice("like", like, {"", *methods})
-    like = like or next((name for name in ("fedavg", "local_only") if name in methods), "")
-    name = str(method) if method.name in {*whole.table(item)["method"]} else method.name
+    asked, like = like, like or next((name for name in ("fedavg", "local_only") if name in methods), "")
+    parameters = signature(ALGORITHMS[method.name]).parameters if method.name in ALGORITHMS else {}
+    usual = all(parameter.default == method.hyper.get(name) for name, parameter in parameters.items())
+    name = method.name if usual and method.name not in {*whole.table(item)["method"]} else str(method)
     label(name)  # raises if it is not registered
     mine = []
     for cell in (cell for cell in theirs if cell.method == like):
@@ -121,6 +124,8 @@ def compare(
             runs = {(run := task._replace(algorithm=method)).name: run for task in cell.tasks}
             mine.append(cell._replace(method=name, tasks=tuple(runs.values()), official=()))
     if not mine:
+        if not asked:
+            raise ValueError(f"table={table!r} compares no runs of FedAvg or Local-Only with those of other methods.")
         names = ", ".join(sorted(methods))
         raise ValueError(f"like={like!r} has no runs of its own in {table!r}; the methods of the table are {names}.")
     tasks = {task.name: task for cell in mine for task in cell.tasks}

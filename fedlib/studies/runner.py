@@ -13,7 +13,7 @@ from filelock import FileLock, Timeout
 from joblib import Parallel, delayed
 
 import fedlib as fl
-from fedlib.checks import check_count
+from fedlib.checks import check_choice, check_count
 from fedlib.report.provenance import commit
 from fedlib.runs.store import store_root
 from fedlib.studies import rows
@@ -176,9 +176,16 @@ def evidence(
     """
     check_count("jobs", jobs)
     check_clean()
-    todo = missing([study(paper) for paper in papers], items, stale=stale)
+    studies = [study(paper) for paper in papers]
+    cells = [cell for one in studies for cell in one.cells]
+    for item in {*items} - {task.name for cell in cells for task in cell.wanted}:
+        check_choice("item", item, {cell.item for cell in cells})
+    todo = missing(studies, items, stale=stale)
     if not todo:
-        print("no run with data on this machine is missing.")
+        chosen = [cell for cell in cells if not items or cell.item in items]
+        tasks = (task for task in tasks_of(chosen).values() if isinstance(task, Run))
+        absent = ", ".join(sorted({task.images.name for task in tasks if not here(task)}))
+        print(f"no run with data on this machine is missing{f'; not here: {absent} (FEDLIB_DATA)' if absent else ''}.")
         return
     print(f"{len(todo)} runs are missing, about {sum(hours(job.task) for job in todo):.1f} core-hours", flush=True)
     deadline = math.inf if budget is None else time.time() + 3600 * budget
