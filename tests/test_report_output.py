@@ -172,12 +172,25 @@ def test_a_notebook_begins_with_what_was_measured_at_full_size_or_else_with_what
     assert names == {"hero.md", "hero.png", "hero.svg", "table3.png", "table3.svg"}
 
 
+def test_a_figure_without_numbers_is_described_as_such(tmp_path):
+    html = report.open("fedcs", "quick", tmp_path).item(fl.study("fedcs", "quick"), "few").data
+    assert 'alt="Not measured at this size."' in html
+
+
 def test_differences_are_those_of_the_papers_size_and_lead_to_their_tables(tmp_path):
     r, study = report.open("pfedmb", "quick", tmp_path), fl.study("pfedmb", "smoke")
     html, expected = r.differences(study).data, fl.study("pfedmb").differences()
     assert pd.read_csv(r.folder / "differences.csv")["says"].tolist() == expected["says"].tolist()
     assert re.findall(r'href="#(\w+)"', html) == expected["item"].tolist()
     assert html.count("<li>") == sum(len(says.split("\n")) for says in expected["says"]) > len(expected)
+    html, said = r.differences(fl.study("fedcs")).data, fl.study("fedcs").differences()["says"]
+    tables = re.findall(r'href="#(\w+)">([^<]*)<', html)
+    assert tables[:2] == [("table1", "Table 1 (inferred settings)"), ("table1", "Table 1 (paper&#39;s text)")]
+    controls = [line for says in said for line in says.split("\n") if line.startswith("The control")]
+    shown = re.findall(r"<li>(The control .*)</li>", html)
+    assert len(shown) == len(controls)
+    assert sum("see Table" in line for line in shown) == len(controls) - len({*controls}) > 0  # each stands once
+    assert shown[-1].endswith(": see Table 2 (inferred settings).")
     nothing = r.differences(fl.study("pfedmb").replace(rows={})).data
     assert "None of the printed percentages" in nothing
 

@@ -427,6 +427,21 @@ def test_panels_by_group_end_in_the_means_of_training_and_unseen_clients(shown):
     assert texts(shown.figure("fig8")) == ["chance", "45", "55", "41", "65"]  # 52, 62, 42 + 6, 72 less 10 for 10 of 15
 
 
+def test_a_line_is_that_of_its_own_data_and_local_only_is_no_shared_model():
+    quick, f1 = study("fedcs", "quick"), "weighted_f1"
+    [side] = {cell.dataset for cell in quick.cells if cell.item == "readings"}
+    shifts = {cell.item: (cell.dataset, cell.setting) for cell in quick.cells if cell.item in ("table2", "table3")}
+    assert shifts["table3"][0] == side
+    numbers = [(item, "fedavg", *shifts[item], f1, value) for item, value in (("table2", 76.0), ("table3", 43.0))]
+    numbers += [("readings", "fedcs-fc2", side, f"reading={r}", f1, v) for r, v in (("default", 64), ("whitening", 30))]
+    [ax] = with_numbers(quick, given(*numbers)).figure("readings").axes
+    assert [43.0, 43.0] in [[*line.get_xdata()] for line in ax.lines]
+    methods = "fedavg", "local_only", "fedcs-fc1"
+    numbers = [("unseen", m, "mnist", f"{who};before", f1, 50.0) for m in methods for who in ("training", "unseen")]
+    [ax] = with_numbers(PAPER, given(*numbers)).figure("unseen").axes
+    assert [text.get_text() for text in ax.get_yticklabels()] == ["FedAvg", "FedCS-FC1"]
+
+
 def test_methods_that_adapt_are_compared_after_fine_tuning_and_fedavg_at_both_moments(shown):
     table = training_and_unseen(shown)
     own = table.loc["digit_styles for digit5"]

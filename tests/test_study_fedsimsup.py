@@ -320,6 +320,10 @@ def test_a_run_that_diverges_has_no_number_and_is_named(paper):
     told += "Dir(0.1), seed 0 (round 6); FedRep, CIFAR-10, 50 clients, Dir(0.1), seed 2 (round 3)."
     assert one.says("table1").endswith(told)
     assert told in one.differences().set_index("item").loc["table1", "says"]
+    assert {*one.curves("table1")[["method", "seed"]].itertuples(index=False, name=None)} == {
+        ("fedavg", 0), ("fedrep", 1), ("fedsimsup", 0),
+    }  # fmt: skip
+    assert len(one.curves("table1", diverged=True).query("method == 'fedrep'")) == 3 + 3 + 1
     claim = one.ledger().set_index("id").loc["fs05"]  # the only rival is FedAvg, which was lost
     assert claim["verdict"] == "not tested"
     assert "(round" not in paper.replace(rows={(row.task, row.seed): row for row in found[3:5]}).says("table1")

@@ -94,6 +94,8 @@ def _(study):
             look = {"color": color, "markersize": 12 if marker == "|" else 5, "label": name}
             ax.plot(ratio, list(map(label, ratio.index)), marker, **look)
         ax.set_title(f"{title}, relative to FedAvg", loc="left")
+        ax.margins(y=0.15)
+    axes[0].invert_yaxis()  # FedAvg, the first one, on top
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper right", ncols=2)
     yield figure
 
