@@ -133,7 +133,8 @@ def algorithm(factory: Callable[..., Algorithm] | None = None, **look: Any) -> C
         others = [value for name, value in bound.arguments.items() if hyper[name] is not value]
         code = [value for value in others if not isinstance(value, Algorithm)]
         made = made._replace(hyper=hyper, made_of=(make, *code, *made.made_of))
-        made = made._replace(round=resumable(make, str(made), made.init, made.round))
+        own = not factory.__module__.startswith("fedlib.")
+        made = made._replace(round=resumable(str(made), made.init, made.round, own))
         return made._replace(as_made=tuple(getattr(made, name) for name in PARTS))
 
     ALGORITHMS[factory.__name__], LOOKS[factory.__name__] = make, Look(**look)

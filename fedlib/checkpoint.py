@@ -53,18 +53,18 @@ def unflatten(tensors: dict[str, Tensor], template: Tree, device: torch.device |
     return read(template, "state")
 
 
-def resumable(make: Function, name: str, init: Function, round: Function) -> Function:
-    """The `round` of a method made by `make`, with a check that an interrupted run ends with the same bits.
+def resumable(name: str, init: Function, round: Function, own: bool) -> Function:
+    """The `round` of a method, with a check that an interrupted run ends with the same bits.
 
     It raises `TypeError` if a checkpoint does not restore the state, and `ValueError` if a method from outside the
-    library draws global random numbers of NumPy or Python, or changes a value outside its state in the first round.
+    library (`own`) draws global random numbers of NumPy or Python, or changes a value outside its state in round 1.
     """
-    own, began = not make.__module__.startswith("fedlib."), {}  # the federation and the structure of the first state
+    began: dict[str, Any] = {}  # the federation and the structure of the first state
 
     @functools.wraps(round)
     def checked(state: Tree, cohort: "Cohort") -> Tree:
         first, where, before = cohort.round == 0, f"round {cohort.round + 1} of {name}", keys(state)
-        code, drawn = own and first and fingerprint(make), own and _global_numbers()
+        code, drawn = own and first and _code_of(round), own and _global_numbers()
         if first:
             flatten(state)  # raises for anything but tensors
             began["of"], began["as"] = (
@@ -74,7 +74,7 @@ def resumable(make: Function, name: str, init: Function, round: Function) -> Fun
         new = round(state, cohort)
         if own and drawn != _global_numbers():
             raise ValueError(f"{where} draws random numbers without a seed; use np.random.default_rng(seed), or torch.")
-        if own and first and code != fingerprint(make):
+        if own and first and code != _code_of(round):
             raise ValueError(f"{where} changes a value outside its state, which no checkpoint holds.")
         if type(new) is type(state) and (first or keys(new) != before):
             tensors = flatten(new)
@@ -87,6 +87,13 @@ def resumable(make: Function, name: str, init: Function, round: Function) -> Fun
         return new
 
     return checked
+
+
+def _code_of(round: Function) -> str:
+    """Fingerprint of a function and all values that it uses; "" on a machine without its source."""
+    with suppress(ValueError):
+        return fingerprint(round)
+    return ""
 
 
 def _global_numbers() -> bytes:
