@@ -10,7 +10,7 @@ from trees import close
 
 import fedlib as fl
 from fedlib.methods.fedap import neighbour_weights
-from fedlib.methods.fedfomo import hold_out
+from fedlib.methods.fedfomo import State, hold_out, models_for
 from fedlib.runs.prepare import prepare
 from fedlib.runs.session import Session
 from fedlib.stack import Shared
@@ -80,3 +80,11 @@ def test_a_warm_up_lasts_floor_rho_t_rounds(rho, federation):
             cohort = cohort_of(federation, t, method=method, rounds=50)
             state = method.round(method.init(cohort.model, federation), cohort)
             assert any(isinstance(part, Shared) for part in state) == shared, method
+
+
+def test_with_few_neighbours_a_client_gets_each_once_and_then_its_own_model(federation):
+    cohort = cohort_of(federation, 1)
+    state = State({}, torch.eye(6), cohort.clients)  # all three took part in the last round, too
+    for own, *others in models_for(cohort, state, neighbours=5, explore=0.0).tolist():
+        assert others[-1] == own
+        assert sorted(others) == cohort.ids.tolist()

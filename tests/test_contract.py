@@ -240,3 +240,8 @@ def test_the_mean_of_few_of_many_clients_reads_their_rows_only():
     values[5], values[7] = torch.tensor([2.0, -1.0]), torch.tensor([4.0, 3.0])
     assert fl.stack.mix(weights, {"w": values})["w"].tolist() == [[2.0, -1.0], [3.5, 2.0]]
     assert fl.stack.mix(weights[1], {"w": values})["w"].tolist() == [3.5, 2.0]
+
+
+def test_no_personal_epochs_leave_the_personal_models_alone(plain):
+    result = plain(fl.ditto(personal_epochs=0), **SHORT)
+    assert all(torch.equal(t, result.model.weights[name].expand_as(t)) for name, t in result.models.items())

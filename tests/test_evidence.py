@@ -495,3 +495,16 @@ def test_metadata_describe_the_file_and_all_of_its_columns(parquet_folder, frame
     lists = {name for name in frame if any(isinstance(value, np.ndarray) for value in frame[name])}
     assert {name for name, field in fields.items() if field.get("repeated")} == lists
     assert f"{len(frame)}, of" in (parquet_folder / "README.md").read_text()
+
+
+def test_seed_0_of_all_jobs_comes_first(smoke, tmp_path):
+    cells = [cell._replace(seeds=2) for cell in smoke.cells if cell.item in ("table3", "table6")]
+    seeds = [job.seed for job in missing([smoke.replace(cells=cells)], folder=tmp_path)]
+    assert set(seeds) == {0, 1}
+    assert seeds == sorted(seeds)
+
+
+def test_a_method_runs_like_fedavg_where_the_table_has_it(asked):
+    both = fl.compare("pfedmb/table2", fl.fedprox(mu=0.5), progress=False)
+    settings = {task.setting["tune_epochs"] for c in both.study.cells if c.method == both.method for task in c.tasks}
+    assert settings == {5}  # Local-Only is not fine-tuned

@@ -216,3 +216,8 @@ def test_the_source_of_the_base_is_part_of_the_address():
     assert named.made_of == made.made_of == fl.fedcs().made_of[:1] + fl.fedprox().made_of
     assert fl.fedcs().made_of == fl.fedcs(base=fl.fedavg()).made_of != made.made_of
     assert made.hyper["base"] == "fedprox(mu=0.5)"
+
+
+def test_a_base_that_is_evaluated_after_fine_tuning_stays_so(federation):
+    result = fl.run(fl.fedcs(base="fedbabu"), federation, **SETTING)
+    assert result.when == fl.run("fedbabu", federation, **SETTING).when == "after"

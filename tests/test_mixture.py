@@ -89,3 +89,9 @@ def test_mixtures_and_public_images_that_make_no_sense_are_refused(federation):
     one = np.zeros(4, np.int64)
     other = Dataset("other", pictures(4, 3, 16, 16), np.arange(4), tuple("abcd"), one.astype(np.uint8), one, ("a",))
     refused(r"other cannot be public for tiny: it has images of \(3, 16, 16\) and 4", federation.with_public, other)
+
+
+def test_a_rare_class_has_a_public_image_too(tiny):
+    rare = tiny.subset(np.concatenate([np.flatnonzero(tiny.y != 3), np.flatnonzero(tiny.y == 3)[:4]]))
+    public = fl.federate(rare, fl.iid(), 4, test_fraction=0.25, public=0.1).public
+    assert np.bincount(public.y).tolist() == [5, 5, 5, 1]

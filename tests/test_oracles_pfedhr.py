@@ -343,6 +343,9 @@ def test_pfedhr(reading):
         seen = replay(result.state.log, t)
         assert (seen.found, seen.candidates, seen.match) == (made.found, made.chains, match)
         assert len(set(seen.group.values())) == made.groups
+        for i, m, share in zip(cohort, match, seen.right, strict=True):
+            own_x, own_y = oracle.images(oracle.federation.train[i])
+            assert share == pytest.approx((logits(made.candidates[m], own_x).argmax(1) == own_y).double().mean().item())
         torch.testing.assert_close(result.state.log["similarity"][t, :, : len(answers)], similarity)
         sent = [p.numel() for i in cohort if i in told for p in weights_of(told[i]).values()]
         assert result.rounds["bytes_down"][t] == 8 * sum(sent)  # what is taught in this round is sent in this round

@@ -46,3 +46,8 @@ def test_methods_without_a_personal_part_refuse(method, sentence, federation, ru
     with pytest.raises(ValueError, match=f"tune_part='personal' is not allowed; {sentence}"):
         fl.run(method, federation, **SETTING, tune_epochs=1, tune_part="personal")
     assert not run_store.exists()
+
+
+def test_fine_tuning_that_a_run_adds_does_not_change_what_a_method_is_judged_by(federation):
+    assert fl.run("fedavg", federation, **SETTING, tune_epochs=1).when == "before"
+    assert fl.run("perfedavg", federation, **SETTING).when == "after"

@@ -474,3 +474,9 @@ def test_as_many_panels_as_asked_for_each_as_high_as_its_lines_need():
     figure, (low, high) = panels(2, [1.0, 3.0], across=1)
     assert figure.get_size_inches().tolist() == [4.8, 4.0]
     assert high.get_position().height == pytest.approx(3 * low.get_position().height)
+
+
+def test_later_kinds_are_darker():
+    numbers = pd.DataFrame({"method": "fedavg", "data": "digits", "kind": ["a", "b", "c"], "value": 1.0, "paper": 2.0})
+    lines = {line.get_label(): line for line in shaded_panels(numbers, "kind").axes[0].lines}
+    assert sum(lines["a"].get_color()[:3]) > sum(lines["b"].get_color()[:3]) > sum(lines["c"].get_color()[:3])

@@ -301,3 +301,8 @@ def test_metrics_are_for_every_evaluation_and_read_back(federation):
     assert (result.accuracy[["f1", "auc"]] == result.accuracy[["f1", "auc"]].clip(0, 100)).all(axis=None)
     again = fl.run("fedavg", federation, **SETTING, tune_epochs=1, client_metrics=True)  # read back
     assert again.accuracy.equals(result.accuracy)
+
+
+def test_of_equally_good_rounds_the_first_is_the_best():
+    one = result("before")
+    assert replace(one, validation=one.validation.assign(accuracy=50.0)).best_round() == 2

@@ -182,3 +182,12 @@ def test_a_run_that_was_stopped_goes_on_with_the_bits_of_an_uninterrupted_one(ti
     pd.testing.assert_frame_equal(complete.accuracy, whole.accuracy)
     assert len(pd.read_csv(complete.folder / "validation.csv")) == 6 * 3
     assert len(fl.run_early("scaffold", made, **setting, patience=2).rounds) == 6  # not cut back
+
+
+def test_early_stopping_counts_clients_not_images(result):
+    of_rounds = {1: (90, 10), 2: (10, 80), 3: (10, 70)}  # means of clients 50, 45, 40; of images 18, 73, 64
+    rows = [
+        (t, i, n, a, "before") for t, own in of_rounds.items() for i, (n, a) in enumerate(zip((1, 9), own, strict=True))
+    ]
+    validation = pd.DataFrame(rows, columns=["round", "client", "n_test", "accuracy", "when"])
+    assert fl.early_stopping(replace(result, validation=validation), 2) == (1, 3)

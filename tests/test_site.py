@@ -338,7 +338,9 @@ def test_the_page_of_a_claim_has_its_words_verdict_predicate_and_numbers(site, n
         assert case.rstrip(".") in text
     own = study(claim["paper"])
     [declared] = [one for one in own.claims if one.id == name]
-    assert f"Numbers that the claim needs: {len({cell.key for cell in own.needed(declared)})};" in text
+    keys = {cell.key for cell in own.needed(declared)}
+    assert f"Numbers that the claim needs: {len(keys)};" in text
+    assert len(page.select("table.numbers tbody tr")) <= len(keys)
 
 
 @pytest.mark.parametrize("name", fl.algorithms())
@@ -447,3 +449,8 @@ def test_the_side_bars_open_with_the_keyboard_on_a_phone(site):
             expect(page.get_by_role("link", name=link, exact=True).last).to_be_in_viewport()
             before = "(boxes) => boxes.map((box) => getComputedStyle(box, '::before').content)"
             assert not [text for text in page.locator("nav").evaluate_all(before) if "ERROR" in text]
+
+
+def test_a_claim_leads_to_the_one_before_it_and_then_to_the_one_after_it(site):
+    links = [link["href"] for link in read(site / "claims" / "cs02.html").select("nav.around a")]
+    assert links == ["cs01.html", "../papers/fedcs.html#claims", "cs03.html"]

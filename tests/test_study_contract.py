@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from matplotlib import pyplot as plt
 from processes import python
-from studies import arguments, differences, drawn_and_said, given, official, with_numbers
+from studies import arguments, differences, drawn_and_said, given, official, row, with_numbers
 
 import fedlib as fl
 from fedlib.report.paper import FOLDER, KEY, PAPERS, PROFILES, reported
@@ -376,3 +376,17 @@ def test_a_sixth_paper_is_a_folder_and_a_notebook_that_makes_tables_a_figure_and
     claims = pd.read_csv(made / "claims.csv").set_index("id")
     assert (set(claims["full_size"]), set(claims["stand_in"])) == ({"not tested"}, {"digits for cifar10"})
     assert "Invented" in (made.parent / "index.html").read_text()
+
+
+def test_of_several_runs_behind_a_number_the_shortest_counts():
+    cell = next(cell for cell in study("fedsimsup").cells if cell.item == "table1")
+    runs = tuple(cell.tasks[0]._replace(setting={"rounds": n}) for n in (100, 1000))
+    assert cell._replace(tasks=runs).shortened({"rounds": 1000}) == "100 of 1,000 rounds"
+
+
+def test_a_curve_is_of_the_evaluation_by_which_a_run_is_judged():
+    one = study("pfedsim", "smoke")
+    cell = next(cell for cell in one.cells if cell.item == "table3")
+    made = row(cell.tasks[0].name, 0, (1, "before", [1]), (1, "after", [9]), when="after", n_test=[10])
+    curves = one.replace(cells=[cell], rows={(made.task, 0): made}).curves("table3")
+    assert curves[["round", "accuracy"]].to_numpy().tolist() == [[1, 90]]

@@ -13,8 +13,9 @@ import torch
 from studies import given, judged, row, verdicts, with_numbers
 
 import fedlib as fl
+from fedlib.methods.fedcs.alignment import scatters
 from fedlib.papers.fedcs import feature_map, sizes
-from fedlib.papers.fedcs.diagnosis import aligned_on, latents, metrics_of
+from fedlib.papers.fedcs.diagnosis import COLUMNS, aligned_on, diagnose, j_ratio, latents, metrics_of
 from fedlib.papers.fedcs.groups import domain_names, domain_of, group_number
 from fedlib.papers.fedcs.scores import KINDS, kind, score, training_and_unseen
 from fedlib.papers.fedcs.sizes import OURS, QUICK, WHITE
@@ -470,3 +471,21 @@ def test_fedrep_with_personal_linear_layers_shares_the_convolutions_only():
     first, second = (result.weights(client=k) for k in (0, 1))
     linear = [f"{layer}.{of}" for layer in ("fc1.0", "fc2.0", "classifier") for of in ("weight", "bias")]
     assert [name for name in first if not first[name].equal(second[name])] == linear
+
+
+def test_inferred_settings_refute_a_claim_only_together_with_the_papers_text():
+    numbers = as_printed()
+    numbers["table2", "fedbn", *LABEL, "weighted_f1"] = 99.0
+    told = judged(PAPER, frame(numbers)).loc["cs02"]
+    words = "refuted by the inferred settings; holds by the paper's text"
+    assert (told["verdict"], told["other_verdicts"]) == ("undecided", words)
+
+
+def test_principal_components_are_those_of_the_train_images():
+    data = fl.load("digits", copies=1)
+    federation = fl.federate(data.subset(np.arange(0, len(data), 4)), fl.iid(), 5, test_fraction=0.4)
+    result = fl.run(fl.fedcs("fc3"), federation, "lenet5_plain", rounds=1, batch_size=8, progress=False)
+    z, owner = latents(result, federation, "train")
+    components = torch.linalg.eigh(z.T.cov()).eigenvectors.flip(1)[:, :COLUMNS]
+    found = diagnose(result, federation, np.arange(5), 0)["J ratio of components"]
+    assert found == pytest.approx(j_ratio(components, *scatters(z, owner), COLUMNS), rel=1e-4)

@@ -460,3 +460,14 @@ def test_similarities_are_those_of_the_clients_of_the_runs(tiny):
     assert found["median"] == pytest.approx(np.median(cosines), abs=1e-3)
     assert found["zero"] == pytest.approx(100 * np.mean(cosines == 0))
     assert found["share of top class"] == pytest.approx(np.mean(counts.max(1) / counts.sum(1)))
+
+
+@pytest.mark.parametrize(("early", "late", "verdict"), [(-1, 1, "holds"), (1, 1, "refuted"), (-1, -1, "refuted")])
+def test_behind_at_the_start_and_ahead_at_the_end(paper, early, late, verdict):
+    values = [
+        ("fig2", m, "cifar100", f"dir={a}{at}", metric, 50.0 + by * (m == "fedsimsup"))
+        for at, metric, by in ((";round=50", "accuracy", early), ("", "last_tenth", late))
+        for a in (0.1, 0.5)
+        for m in METHODS
+    ]
+    assert verdicts(paper, given(*values))["fs10"] == verdict

@@ -1,6 +1,8 @@
 """The study of pFedHR: its cells, what its rows keep, its claims on constructed numbers, figures and sentences."""
 
 import re
+from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -15,7 +17,16 @@ from fedlib.methods.pfedhr.record import Round
 from fedlib.models import MODELS, build
 from fedlib.papers.pfedhr.accuracy import by_images, gains
 from fedlib.papers.pfedhr.distillation import all_knowing, control, leads, taught, taught_last
-from fedlib.papers.pfedhr.measure import GROUPS, matched, of_active, on_all_classes, packed, unpacked
+from fedlib.papers.pfedhr.measure import (
+    GROUPS,
+    keeps_rules,
+    matched,
+    of_active,
+    on_all_classes,
+    packed,
+    searched,
+    unpacked,
+)  # fmt: skip
 from fedlib.papers.pfedhr.reassembly import draw_teachers, first_run
 from fedlib.papers.pfedhr.sizes import PROFILES, where
 from fedlib.studies import cost, runner
@@ -479,3 +490,41 @@ def test_rounds_show_candidates_teachers_and_the_clients_that_learn_from_them(qu
     [ax] = draw_teachers(first_run(quick), 2).axes
     assert [tick.get_text() for tick in ax.get_yticklabels()] == [f"client {i}" for i in range(CLIENTS)]
     assert "teacher 20 %, client 32 %" in [text.get_text() for text in ax.texts]
+
+
+def test_half_of_the_clients_in_a_round_cost_half():
+    half, whole = (hours(task(setting={"rounds": 4, "join_ratio": r, "local_epochs": 2})) for r in (0.5, 1.0))
+    assert half == pytest.approx(whole / 2)
+
+
+def test_rounds_with_two_candidates_have_two_or_more():
+    log = {"used": torch.tensor([4] * 4), "match": torch.tensor([0] * 4)}
+    history = [SEEN._replace(found=n) for n in (1, 2, 3, 2)]
+    networks = [decompose(build(name, MODELS[name], (3, 32, 32), 10, 0)) for name in BLOCKS]
+    kept = searched(SimpleNamespace(state=SimpleNamespace(log=log)), history, networks, 4)
+    assert (kept["two or more"], kept["M"]) == (75, 2)
+
+
+@pytest.mark.parametrize(
+    ("chain", "legal"),
+    [
+        ([(0, 1), (1, 2), (1, 4)], True),
+        ([(0, 1), (1, 1), (1, 4)], False),  # not deeper
+        ([(0, 3), (1, 2), (1, 4)], False),  # a convolution after a linear layer
+        ([(0, 1), (1, 2), (1, 3)], False),  # convolutions alone
+        ([(0, 1), (0, 2), (1, 4)], False),  # two blocks of one group, none of another
+    ],
+)
+def test_a_candidate_is_legal_if_it_obeys_all_rules(chain, legal):
+    groups = {(0, 1): 0, (0, 3): 0, (0, 2): 0, (1, 1): 1, (1, 2): 1, (1, 4): 2, (1, 3): 2}
+    networks = [decompose(build(name, MODELS[name], (3, 32, 32), 10, 0)) for name in BLOCKS]
+    assert keeps_rules(SEEN._replace(networks=[0, 1], group=groups), networks, chain) is legal
+
+
+def test_an_all_knowing_teacher_has_not_seen_the_labels_of_test_images():
+    federation = task(images=IMAGES._replace(few=300)).arguments(0)["federation"]
+    y, test = federation.data.y.copy(), np.concatenate(federation.test)
+    y[test] = (y[test] + 1) % 10
+    both = federation, replace(federation, data=replace(federation.data, y=y))
+    one, other = (all_knowing(own, torch.device("cpu"), "m1_thin", 1, 16, 3e-3) for own in both)
+    assert torch.equal(one, other)

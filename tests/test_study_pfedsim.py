@@ -413,3 +413,19 @@ def test_the_sentence_about_rho_speaks_of_each_data_set_and_of_the_ends_that_wer
     assert all(words in second for words in ("EMNIST, Dir(0.1), the best of 2 ", "1.5 points"))
     assert "without" not in first
     assert "FedAvg" not in second
+
+
+def test_the_best_share_must_be_larger_than_with_either_skew_of_tiny_imagenet(paper):
+    best = {("tinyimagenet", "dir=0.1"): "0.1", ("tinyimagenet", "dir=0.5"): "0.9"}
+
+    def value(method, data, setting):
+        skew, share = setting.split(";rho=")
+        return 50 + (share == best.get((data, skew), "0.5"))
+
+    assert judged(paper, "ps20", value) == "refuted"
+
+
+@pytest.mark.parametrize(("low", "verdict"), [(51, "holds"), (49, "refuted")])
+def test_every_single_model_must_beat_four_personal_ones_on_average(paper, low, verdict):
+    accuracy = {"fedavg": low, "fedprox": 60, "feddyn": 60, "fedgen": 60, "fedrep": 50}
+    assert judged(paper, "ps25", lambda method, data, setting: accuracy.get(method, 40)) == verdict

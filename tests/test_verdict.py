@@ -261,3 +261,13 @@ def test_the_noise_of_a_mean_over_clients_is_smaller_than_their_spread_by_the_sq
     over_clients, over_seeds = (Numbers("fedcs", clients, [], frame)(*key).noise for clients in (50, 1))
     assert over_clients == pytest.approx(4.69 / math.sqrt(50))
     assert over_seeds == 4.69  # printed
+
+
+def test_a_rival_on_substitute_data_makes_a_lead_provisional_even_if_it_is_not_the_best_one():
+    best = largest([point(82.0, 0.5), point(70.0, 0.5, stand_in="digits for cifar10")])
+    assert judge([Case("ahead", point(84.0, 0.5) - best)]).verdict == "consistent so far"
+
+
+def test_the_absolute_value_of_a_negative_number_turns_its_bounds_around():
+    far = abs(Number(-5.0, -3.0, low_sure=False))
+    assert (far.low, far.high, far.high_sure) == (3.0, 5.0, False)
