@@ -114,8 +114,8 @@ def algorithm(factory: Callable[..., Algorithm] | None = None, **look: Any) -> C
     """
     if factory is None:
         return functools.partial(algorithm, **look)
-    known = ALGORITHMS.get(factory.__name__, factory).__module__
-    if known.startswith("fedlib.methods") and not factory.__module__.startswith("fedlib."):
+    own = not factory.__module__.startswith("fedlib.")  # of a user
+    if own and ALGORITHMS.get(factory.__name__, factory).__module__.startswith("fedlib.methods"):
         raise ValueError(f"{factory.__name__} is the name of a method of the library; give yours another one.")
     signature, hints = inspect.signature(factory), get_type_hints(factory, include_extras=True)
 
@@ -133,7 +133,6 @@ def algorithm(factory: Callable[..., Algorithm] | None = None, **look: Any) -> C
         others = [value for name, value in bound.arguments.items() if hyper[name] is not value]
         code = [value for value in others if not isinstance(value, Algorithm)]
         made = made._replace(hyper=hyper, made_of=(make, *code, *made.made_of))
-        own = not factory.__module__.startswith("fedlib.")
         made = made._replace(round=resumable(str(made), made.init, made.round, own))
         return made._replace(as_made=tuple(getattr(made, name) for name in PARTS))
 

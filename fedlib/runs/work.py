@@ -92,8 +92,9 @@ def execute(work: Work, jobs: int, progress: bool) -> None:
     failed = [(task, error) for task, error in zip(work.tasks, errors, strict=True) if error is not None]
     if failed:
         [(task, error), *_] = failed
-        cells = f"in cell {', '.join(map(str, task))} of the sweep"
-        error.add_note(f"{cells}; {len(failed)} of {len(work.tasks)} tasks failed, the others are finished")
+        seeds = ", ".join(str(work.cells[i].get("seed", 0)) for i in task)
+        cell = f"in the sweep's cell {work.cells[task[0]]['algorithm']}, seed {seeds}"
+        error.add_note(f"{cell}; {len(failed)} of {len(work.tasks)} tasks failed, the others are finished")
         raise error
 
 
