@@ -67,10 +67,8 @@ def resumable(name: str, init: Function, round: Function, own: bool) -> Function
         code, drawn = own and first and _code_of(round), own and _global_numbers()
         if first:
             flatten(state)  # raises for anything but tensors
-            began["of"], began["as"] = (
-                cohort.federation,
-                tree_map(functools.partial(torch.empty_like, device="meta"), state),
-            )
+            began["of"] = cohort.federation
+            began["as"] = tree_map(functools.partial(torch.empty_like, device="meta"), state)
         new = round(state, cohort)
         if own and drawn != _global_numbers():
             raise ValueError(f"{where} draws random numbers without a seed; use np.random.default_rng(seed), or torch.")

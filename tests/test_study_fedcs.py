@@ -7,6 +7,7 @@ from itertools import product
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 import studies
 import torch
@@ -405,6 +406,7 @@ def test_sentences_follow_the_numbers(measured_here, shown):
     assert "+10.0 with FedCS-FC2" in shown.says("fig2")
     assert "\N{MINUS SIGN}10.0 with FedCS (red)" in shown.says("unseen")
     assert "10 of 15 clients" in shown.says("fig5")
+    assert shown.figure("fig5").axes[0].get_title("left") == "digit_styles for Digit-5"
 
 
 def test_the_digits_that_stand_in_for_digit5_are_named_in_figures():
@@ -437,6 +439,13 @@ def test_a_line_is_that_of_its_own_data_and_local_only_is_no_shared_model():
     numbers += [("readings", "fedcs-fc2", side, f"reading={r}", f1, v) for r, v in (("default", 64), ("whitening", 30))]
     [ax] = with_numbers(quick, given(*numbers)).figure("readings").axes
     assert [43.0, 43.0] in [[*line.get_xdata()] for line in ax.lines]
+    place = "mnist", "at=fc2", f1
+    numbers = [
+        given(("directions", m, *place, value)).assign(seed=0) for m, value in (("fedcs-fc2", 60.0), (WHITE, 50.0))
+    ]
+    numbers.append(given(("directions", "fedcs-fc2", *place, 40.0)).assign(seed=1))
+    says = with_numbers(STUDY, pd.concat(numbers)).says("directions")
+    assert "(red minus blue) change weighted F1 by +0.0 points (MNIST)" in says  # 50 over both seeds
     methods = "fedavg", "local_only", "fedcs-fc1"
     numbers = [("unseen", m, "mnist", f"{who};before", f1, 50.0) for m in methods for who in ("training", "unseen")]
     [ax] = with_numbers(PAPER, given(*numbers)).figure("unseen").axes

@@ -429,3 +429,10 @@ def test_the_best_share_must_be_larger_than_with_either_skew_of_tiny_imagenet(pa
 def test_every_single_model_must_beat_four_personal_ones_on_average(paper, low, verdict):
     accuracy = {"fedavg": low, "fedprox": 60, "feddyn": 60, "fedgen": 60, "fedrep": 50}
     assert judged(paper, "ps25", lambda method, data, setting: accuracy.get(method, 40)) == verdict
+
+
+def test_the_heat_map_of_domains_is_in_percent(paper):
+    domains = {cell.setting.removeprefix("domain=") for cell in paper.cells if cell.item == "table8"}
+    numbers = [("table8", "fedavg", "domainnet", f"domain={d}", "accuracy", 60.0) for d in domains]
+    ax, bar = with_numbers(paper, given(*numbers)).figure("table8").axes
+    assert (ax.images[0].get_clim(), ax.images[0].get_array().max(), bar.get_ylabel()) == ((0, 100), 60, "accuracy [%]")
