@@ -105,6 +105,7 @@ def test_its_map_keeps_place_and_scale_from_round_to_round():
         shown.append((ax.get_position().bounds, ax.images[0].get_clim()))
     assert shown[0] == shown[1] == shown[2]
     assert shown[0][1] == (0, 1)
+    assert [*ax.get_xlim(), *ax.get_ylim()] == [0.5, 2.5, 2.5, -0.5]  # two branches from 1, three clients from 0
 
 
 def test_a_mistake_is_said_in_one_sentence_and_nothing_is_trained(monkeypatch):

@@ -159,9 +159,9 @@ def test_sizes_are_compared_with_the_printed_means_and_with_the_printed_deviatio
         key = method, "mnist", f"images={images}"
         numbers["few", *key, metric] = printed["table1", *key[:2], "label-shift", metric] + (1 if near else 4)
     says = with_numbers(PAPER, frame(numbers)).says("few")
-    assert "the results are nearer to the 2 printed numbers with 5000 images in all (mean distance 1.0 points)" in says
+    assert "the results are nearer to the 2 printed numbers with 5,000 images in all (mean distance 1.0 points)" in says
     start = "for the standard deviation over clients, the results are nearer to the 2 printed numbers with all images"
-    assert f"{start} (mean distance 1.0 points) than with 5000 images in all (4.0)" in says
+    assert f"{start} (mean distance 1.0 points) than with 5,000 images in all (4.0)" in says
 
 
 def test_a_layer_that_was_not_measured_refutes_nothing_where_the_best_one_counts():

@@ -154,14 +154,15 @@ def picture(setting: Setting, federation: Federation, seen: list[Moment], rounds
 
 def _draw_map(ax: Axes, moment: Moment | None, n: int) -> None:
     """The branches of all clients, or the similarity of their classifiers, from 0 to 1 in all rounds."""
-    shown, words = np.full((n, n), np.nan), ("client, by main class", "cosine of classifiers")
+    shown, first, words = np.full((n, n), np.nan), 0, ("client, by main class", "cosine of classifiers")
     if moment and moment.mixture is not None:
-        shown, words = moment.mixture, ("branch", "weight of the branch")
+        shown, first, words = moment.mixture, 1, ("branch", "weight of the branch")
     elif moment and moment.similarity is not None:
         shown = moment.similarity
     elif moment:
         ax.set_title("no single classifier per client", loc="left")
-    image = ax.imshow(shown, vmin=0, vmax=1, aspect="auto")
+    left = first - 0.5  # branches count from 1, as in Fig. 3 of pFedMB
+    image = ax.imshow(shown, vmin=0, vmax=1, aspect="auto", extent=(left, left + shown.shape[1], n - 0.5, -0.5))
     ax.grid(False)
     ax.set(xlabel=words[0], ylabel="client")
     integer_ticks(ax.xaxis)

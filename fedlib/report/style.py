@@ -107,9 +107,10 @@ def data_label(name: str) -> str:
 
     Example:
         >>> data_label("digits for cifar10"), data_label("7500 images of cifar10 for cifar10")
-        ('digits for CIFAR-10', '7500 images of CIFAR-10')
+        ('digits for CIFAR-10', '7,500 images of CIFAR-10')
     """
     name = re.sub(r"( of (\w+)) for \2$", r"\1", name)
+    name = re.sub(r"\d+(?= images)", lambda found: f"{int(found[0]):,}", name)
     return " ".join(_DATA.get(word, word) for word in name.split(" "))
 
 

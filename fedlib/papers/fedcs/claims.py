@@ -64,15 +64,18 @@ CLAIMS = [
                              for m in METRICS]),
     Claim("cs05", lambda n: [Case(f"{d} {m}", worst(n, d, OTHERS, m) - score(n, d, "fedrep", m))
                              for d in ("mnist", "cifar10") for m in METRICS]),
-    Claim("cs06", lambda n: [Case(d, score(n, d, "fedcs-fc1") - score(n, d, "fedavg+ft") - 5) for d in TABLES]),
+    Claim("cs06", lambda n: [Case(d, score(n, d, "fedcs-fc1") - score(n, d, "fedavg+ft") - 5) for d in TABLES],
+          figure="table2"),
     Claim("cs07", lambda n: [Case(f"{d} {k}", score(n, d, k) - best(n, d, ("fedbn", "fedrep", "fedalt")))
-                             for d in TABLES for k in OURS]),
+                             for d in TABLES for k in OURS], figure="table2"),
     Claim("cs08", lambda n: [Case(f"{d} {m}", score(n, d, "fedcs-fc1", m) - best(n, d, ADAPTING, m) + 1)
-                             for d in TABLES for m in METRICS]),
+                             for d in TABLES for m in METRICS], figure="table2"),
     Claim("cs09", lambda n: [Case(f"{d} {m}", points - (best(n, d, OURS, m) - worst(n, d, OURS, m)))
-                             for d in TABLES for m, points in ((AUC, 0.5), (F1, 1.0))]),
-    Claim("cs10", lambda n: [Case(f"{d} {k}", score(n, d, k) - score(n, d, "fedavg")) for d in TABLES for k in OURS]),
-    Claim("cs11", lambda n: [Case(d, score(n, d, "fedcs-fc1") - score(n, d, "fedavg+bn")) for d in TABLES]),
+                             for d in TABLES for m, points in ((AUC, 0.5), (F1, 1.0))], figure="table2"),
+    Claim("cs10", lambda n: [Case(f"{d} {k}", score(n, d, k) - score(n, d, "fedavg")) for d in TABLES for k in OURS],
+          figure="table2"),
+    Claim("cs11", lambda n: [Case(d, score(n, d, "fedcs-fc1") - score(n, d, "fedavg+bn")) for d in TABLES],
+          figure="table2"),
     Claim("cs12", lambda n: [Case(m, fig2(n, m, "gap") - 2) for m in RIVALS]),
     Claim("cs13", lambda n: [Case("difference at most 5 points", 5 - abs(fig2(n, "fedcs-fc1", "gap"))),
                              Case("difference smaller than that of FedBN", abs(fig2(n, "fedbn", "gap"))

@@ -146,7 +146,8 @@ def few(sizes):
 @few.shows
 def _(study):
     numbers = with_printed(study, "few").sort_values("images", key=partial(pd.to_numeric, errors="coerce"))
-    numbers = numbers.assign(kind=[f"{n} images{' in all' * (n != 'all')}" for n in numbers["images"]])
+    kinds = [data_label(f"{n} images{' in all' * (n != 'all')}") for n in numbers["images"]]
+    numbers = numbers.assign(kind=kinds)
     texts = []
     for (data, metric), own in numbers.groupby(["data", "metric"], sort=False):
         start = f"On {data_label(data)}, {'for the standard deviation over clients, ' * metric.endswith('_std')}the"

@@ -55,11 +55,9 @@ def table(path: Path) -> pd.DataFrame:
 
 
 def names(evidence: Evidence, paper: str) -> list[str]:
-    """The tables and figures of a paper: those that it prints, in its order, then those that belong to its claims."""
-    board, ledger = evidence.board, evidence.ledger
-    printed = board.loc[board["paper_id"] == paper, "item"]
-    claimed = ledger.loc[ledger["paper"] == paper, ["item", "figure"]].to_numpy().ravel()
-    every = map(layout.printed_item, [*evidence.studies[paper].shown, *printed, *claimed])
+    """The tables and figures of a paper: those of its study, in their order, then others with printed numbers."""
+    printed = evidence.board.loc[evidence.board["paper_id"] == paper, "item"]
+    every = map(layout.printed_item, [*evidence.studies[paper].shown, *printed])
     return list(dict.fromkeys(item for item, _ in every))
 
 

@@ -212,7 +212,6 @@ def item_section(evidence: Evidence, paper: str, item: str, on_top: bool) -> dic
     wide = side_by_side(evidence, paper, item) if rows[["paper", "value"]].notna().any(axis=None) else None
     places = [] if wide is None else groupby(place for place, _ in wide.columns)
     gaps = evidence.apart[(evidence.apart["paper_id"] == paper) & (evidence.apart["item"] == item)]
-    told = [in_markdown(says, lambda control: f"#{anchor(item_title(control))}") for says in gaps["says"]]
     return {
         "heading": item_title(item),
         "title": title[:1].upper() + title[1:],
@@ -220,8 +219,16 @@ def item_section(evidence: Evidence, paper: str, item: str, on_top: bool) -> dic
         "table": wide,
         "places": [(place, len(list(same))) for place, same in places],
         "state": state(evidence, paper, item),
-        "differences": [(first, lines) for first, *lines in told],
+        "differences": [*map(differences, gaps["says"])],
     }
+
+
+def differences(says: str) -> tuple[str, list[str]]:
+    """The first line about differences, and the others; controls are links, because their sections have the results."""
+    first, *lines = in_markdown(says, lambda control: f"#{anchor(item_title(control))}")
+    controls = [found[1] for line in lines if (found := re.match(r"The control (\[\w+\]\(\S+?\))", line))]
+    text = [f"Controls that examine the cause: {', '.join(controls)}."] if controls else []
+    return first, text + [line for line in lines if not line.startswith("The control")]
 
 
 def state(evidence: Evidence, paper: str, item: str) -> str:
@@ -230,7 +237,7 @@ def state(evidence: Evidence, paper: str, item: str) -> str:
     costs = evidence.costs[paper]
     [table] = costs[costs["item"] == item].to_dict("records") or [None]
     ours = int((rows["n_seeds"] > 0).sum())
-    text = "The paper prints no number here" + (f"; {ours} have been measured." if ours else ".")
+    text = "The paper prints no number here" + (f"; we have measured {ours}." if ours else ".")
     if rows["paper"].notna().any():
         text = f"{counted(rows)}."
     elif table is None and not ours:
