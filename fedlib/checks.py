@@ -43,6 +43,14 @@ def below(high: float) -> Limit:
     return Limit("below", high)
 
 
+# Annotations of hyper-parameters; others are written out.
+Count = Annotated[int, at_least(1)]
+Positive = Annotated[float, above(0)]
+NonNegative = Annotated[float, at_least(0)]
+Share = Annotated[float, above(0), at_most(1)]
+Fraction = Annotated[float, at_least(0), at_most(1)]
+
+
 def plain(value: Any) -> Any:
     """Convert a number, flag or string of NumPy or another library to a Python type: `np.float32(0.1)` to 0.1."""
     if isinstance(value, np.bool_):

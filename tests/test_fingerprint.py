@@ -67,7 +67,7 @@ REWORDED = {  # nothing is to be run again
     "a comment": ("methods/fedprox.py", "# ONE client", "# one client"),
     "formatting": ("training/losses.py", "return F.cross_entropy(batch.model(w, batch.x), batch.y)",
                    "return F.cross_entropy(\n        batch.model(w, batch.x),\n        batch.y,\n    )"),
-    "annotations": ("methods/fedprox.py", "at_least(0)] = 1.0) -> Algorithm:", "at_least(-1)] = 1.0) -> object:"),
+    "annotations": ("methods/fedprox.py", "mu: NonNegative = 1.0) -> Algorithm:", "mu: float = 1.0) -> object:"),
     "the words of an error": ("algorithm.py", "public images; use federate", "public images: use federate"),
     "how a result is shown": ("runs/result.py", "% over all test images", "% over the test images"),
     "how a federation is shown": ("federation/federation.py", "return str(self)", "return f'<{self}>'"),

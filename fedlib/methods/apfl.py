@@ -1,12 +1,12 @@
 """APFL (Deng et al., 2020, Algorithm 1): every client uses a mixture of a personal and the global model."""
 
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from fedlib.algorithm import Algorithm, algorithm
-from fedlib.checks import at_least, at_most
+from fedlib.checks import Fraction
 from fedlib.stack import Params, copies, select, tree_map, uniform_mean
 from fedlib.training import cross_entropy, train
 
@@ -31,7 +31,7 @@ def mixture(v: Params, w: Params, alpha: Tensor) -> Params:
 
 
 @algorithm(label="APFL", colour="yellow", marker="s", line="-.")
-def apfl(alpha: Annotated[float, at_least(0), at_most(1)] = 0.5, adaptive: bool = True) -> Algorithm:
+def apfl(alpha: Fraction = 0.5, adaptive: bool = True) -> Algorithm:
     """Personal models, trained and evaluated in a mixture with the global model.
 
     On each batch a client updates w_i, its copy of the global model, by a gradient step on cross-entropy, and its

@@ -3,7 +3,7 @@
 from typing import Annotated, NamedTuple
 
 from fedlib.algorithm import Algorithm, algorithm
-from fedlib.checks import at_least
+from fedlib.checks import NonNegative, at_least
 from fedlib.methods.fedavg import fedavg_round
 from fedlib.stack import Params, copies, repeat, select, sq_distance
 from fedlib.training import cross_entropy, train
@@ -15,9 +15,7 @@ class State(NamedTuple):
 
 
 @algorithm(label="Ditto", colour="pink", marker="D", line="--")
-def ditto(
-    lam: Annotated[float, at_least(0)] = 1.0, personal_epochs: Annotated[int, at_least(0)] | None = None
-) -> Algorithm:
+def ditto(lam: NonNegative = 1.0, personal_epochs: Annotated[int, at_least(0)] | None = None) -> Algorithm:
     """Personal models with a proximal pull towards the global model of FedAvg.
 
     A client trains twice on the same batches. From the global model w^t that it received it minimises cross-entropy,

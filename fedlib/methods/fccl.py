@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fedlib.algorithm import Algorithm, algorithm, need_public
-from fedlib.checks import at_least
+from fedlib.checks import Count, NonNegative, at_least
 from fedlib.methods.fedkemf import divergence
 from fedlib.models import deal, initial
 from fedlib.stack import PerArchitecture, repeat
@@ -37,8 +37,8 @@ def correlation_loss(logits: Tensor, mean: Tensor, weight: float) -> Tensor:
 @algorithm(label="FCCL", colour="yellow", marker="X", line="--")
 def fccl(
     warm_up: Annotated[int, at_least(0)] = 10,
-    weight: Annotated[float, at_least(0)] = 0.0051,
-    public_epochs: Annotated[int, at_least(1)] = 1,
+    weight: NonNegative = 0.0051,
+    public_epochs: Count = 1,
     public_batch: Annotated[int, at_least(2)] = 256,
 ) -> Algorithm:
     """Cross-correlation of the logits of different networks on public images, and distillation against forgetting.

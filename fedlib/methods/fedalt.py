@@ -2,10 +2,10 @@
 
 import math
 from collections.abc import Callable
-from typing import Annotated, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from fedlib.algorithm import Algorithm, algorithm, download, merged, tune_personal, upload
-from fedlib.checks import at_least, at_most
+from fedlib.checks import Fraction
 from fedlib.methods.fedavg import fedavg_round
 from fedlib.models import Model
 from fedlib.stack import Params, Shared, drop, own_copies, select
@@ -60,9 +60,7 @@ def personalise(name: str, update: Callable[[Params, State, Cohort], Params], wa
 
 
 @algorithm(label="PerFL (FedAlt)", colour="sky", marker="s", line="--", printed={"PerFL": "fedalt"})
-def fedalt(
-    warm_up: Annotated[float, at_least(0), at_most(1)] = 0.5, part: Literal["output", "input"] = "output"
-) -> Algorithm:
+def fedalt(warm_up: Fraction = 0.5, part: Literal["output", "input"] = "output") -> Algorithm:
     """A shared and a personal part of the model, trained in alternation.
 
     After a warm-up by FedAvg a client minimises cross-entropy twice: for the local epochs over its personal part v_i

@@ -1,12 +1,12 @@
 """FedAMP (Huang et al., AAAI 2021, Algorithm 1): cloud models, mixed mainly from similar clients."""
 
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from fedlib.algorithm import Algorithm, algorithm
-from fedlib.checks import above, at_least
+from fedlib.checks import NonNegative, Positive
 from fedlib.models.model import is_statistic
 from fedlib.stack import Params, copies, mix, select, sq_distance
 from fedlib.training import cross_entropy, train
@@ -37,11 +37,7 @@ def cloud_weights(sq: Tensor, clients: Tensor, uploaded: Tensor, alpha: float, s
 
 
 @algorithm(label="FedAMP", colour="green", marker="h", line=":")
-def fedamp(
-    sigma: Annotated[float, above(0)] = 10.0,
-    alpha: Annotated[float, above(0)] = 1.0,
-    lam: Annotated[float, at_least(0)] = 1.0,
-) -> Algorithm:
+def fedamp(sigma: Positive = 10.0, alpha: Positive = 1.0, lam: NonNegative = 1.0) -> Algorithm:
     """Attentive message passing: a cloud model for every client, mixed mainly from the models of similar clients.
 
     The server keeps the last upload w_j of every client and sends client i the cloud model u_i = sum_j xi_ij w_j, with

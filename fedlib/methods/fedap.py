@@ -1,13 +1,13 @@
 """f-FedAP (Lu et al., 2022; baseline of pFedSim, section 5): averages over clients with similar BatchNorm inputs."""
 
 import math
-from typing import Annotated, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from fedlib.algorithm import Algorithm, Partial, algorithm, download, init_partial, merged, upload
-from fedlib.checks import at_least, at_most
+from fedlib.checks import Fraction
 from fedlib.similarity import bn_distances
 from fedlib.stack import Params, Shared, drop, mix, own_copies, select, tree_map
 from fedlib.training import cross_entropy, train
@@ -34,9 +34,7 @@ def neighbour_weights(distances: Tensor, self_weight: float) -> Tensor:
 
 @algorithm(label="f-FedAP", colour="brown", marker="p", line="--")
 def fedap(
-    warm_up: Annotated[float, at_least(0), at_most(1)] = 0.5,
-    self_weight: Annotated[float, at_least(0), at_most(1)] = 0.5,
-    evaluate: Literal["mixed", "own"] = "mixed",
+    warm_up: Fraction = 0.5, self_weight: Fraction = 0.5, evaluate: Literal["mixed", "own"] = "mixed"
 ) -> Algorithm:
     """FedBN, then a personal average of models, weighted by the similarity of BatchNorm inputs.
 

@@ -1,11 +1,11 @@
 """FedDyn (Acar et al., ICLR 2021, Algorithm 1; baseline of pFedSim, section 5): FedAvg with dynamic regularisation."""
 
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 import torch
 
 from fedlib.algorithm import Algorithm, algorithm, one_for_all
-from fedlib.checks import above, at_least
+from fedlib.checks import NonNegative, Positive
 from fedlib.stack import Params, copies, repeat, select, sq_distance, tree_map, uniform_mean
 from fedlib.training import cross_entropy, train
 
@@ -17,7 +17,7 @@ class State(NamedTuple):
 
 
 @algorithm(label="FedDyn", colour="blue", marker="D", line="--")
-def feddyn(alpha: Annotated[float, at_least(0)] = 0.01, clip: Annotated[float, above(0)] | None = 10.0) -> Algorithm:
+def feddyn(alpha: NonNegative = 0.01, clip: Positive | None = 10.0) -> Algorithm:
     """FedAvg with a dynamic regulariser, which aligns the local optima with the global optimum.
 
     In round t a client starts from the global model theta^t and minimises cross-entropy - <g_i, w> + alpha/2

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fedlib.algorithm import Algorithm, algorithm
-from fedlib.checks import above, at_least, at_most, below
+from fedlib.checks import Count, Fraction, above, below
 from fedlib.stack import Params, copies, take, tree_map
 from fedlib.streams import generator
 from fedlib.training import Cohort, cross_entropy, mean_loss, train
@@ -74,10 +74,10 @@ def models_for(cohort: Cohort, state: State, neighbours: int, explore: float) ->
 
 @algorithm(label="FedFomo", colour="yellow", marker="h")
 def fedfomo(
-    neighbours: Annotated[int, at_least(1)] = 5,
+    neighbours: Count = 5,
     validation: Annotated[float, above(0), below(1)] = 0.2,
-    explore: Annotated[float, at_least(0), at_most(1)] = 0.3,
-    explore_decay: Annotated[float, at_least(0), at_most(1)] = 0.05,
+    explore: Fraction = 0.3,
+    explore_decay: Fraction = 0.05,
 ) -> Algorithm:
     """Personal models, mixed with other clients' models that lower the validation loss, then trained.
 

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fedlib.algorithm import Algorithm, algorithm, one_for_all
-from fedlib.checks import above, at_least, at_most
+from fedlib.checks import Count, NonNegative, Positive, Share, at_least
 from fedlib.methods.fedkemf import divergence
 from fedlib.stack import Params, client_mean, drop, tree_map
 from fedlib.streams import generator
@@ -67,14 +67,14 @@ def generator_loss(g: Params, phi: tuple[Tensor, Tensor], share: Tensor, y: Tens
 
 @algorithm(label="FedGen", colour="sky", marker="^")
 def fedgen(
-    alpha: Annotated[float, at_least(0)] = 10.0,
-    beta: Annotated[float, at_least(0)] = 10.0,
-    decay: Annotated[float, above(0), at_most(1)] = 0.98,
+    alpha: NonNegative = 10.0,
+    beta: NonNegative = 10.0,
+    decay: Share = 0.98,
     labels: Annotated[int, at_least(2)] = 32,
-    noise: Annotated[int, at_least(1)] = 32,
-    hidden: Annotated[int, at_least(1)] = 32,
-    generator_steps: Annotated[int, at_least(1)] = 5,
-    generator_lr: Annotated[float, above(0)] = 3e-4,
+    noise: Count = 32,
+    hidden: Count = 32,
+    generator_steps: Count = 5,
+    generator_lr: Positive = 3e-4,
 ) -> Algorithm:
     """FedAvg with a generator of features, distilled from the classifiers of all clients.
 

@@ -1,14 +1,14 @@
 """FedGH (Yi et al., ACM MM 2023, Algorithm 1): a global header for different extractors, trained on class means."""
 
 import copy
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedlib.algorithm import Algorithm, algorithm, need_public
-from fedlib.checks import above, at_least
+from fedlib.checks import Count, Positive
 from fedlib.models import Assignment, Model, build, deal, initial
 from fedlib.stack import PerArchitecture, cat
 from fedlib.training import class_features, cross_entropy, train
@@ -45,12 +45,7 @@ def adapted(model: Model, width: int) -> Model:
 
 
 @algorithm(label="FedGH", colour="green", marker="^", line="--")
-def fedgh(
-    width: Annotated[int, at_least(1)] = 64,
-    header_steps: Annotated[int, at_least(1)] = 100,
-    header_lr: Annotated[float, above(0)] = 0.01,
-    public: bool = True,
-) -> Algorithm:
+def fedgh(width: Count = 64, header_steps: Count = 100, header_lr: Positive = 0.01, public: bool = True) -> Algorithm:
     """Different feature extractors under one global header, which the server trains on class means.
 
     A client joins its extractor with the global header (a linear layer) and minimises cross-entropy over both. Because

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fedlib.algorithm import Algorithm, algorithm, need_public
-from fedlib.checks import above, at_least, check_choice
+from fedlib.checks import Count, Positive, at_least, check_choice
 from fedlib.models import MODELS, Ensemble, build, deal, initial
 from fedlib.stack import Params, PerArchitecture, cat, client_mean
 from fedlib.training import Batch, client_logits, train
@@ -44,8 +44,8 @@ def mutual_loss(w: Pair, batch: Batch) -> Tensor:
 def fedkemf(
     knowledge: str = "m1",
     server_epochs: Annotated[int, at_least(0)] = 3,
-    server_lr: Annotated[float, above(0)] = 1e-3,
-    server_batch: Annotated[int, at_least(1)] = 64,
+    server_lr: Positive = 1e-3,
+    server_batch: Count = 64,
 ) -> Algorithm:
     """A small shared knowledge network, in mutual learning with every client's private network.
 

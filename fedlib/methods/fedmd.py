@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fedlib.algorithm import Algorithm, algorithm, need_public
-from fedlib.checks import at_least
+from fedlib.checks import Count, at_least
 from fedlib.models import deal, initial
 from fedlib.stack import PerArchitecture, repeat
 from fedlib.streams import generator
@@ -22,11 +22,7 @@ class State(NamedTuple):
 
 
 @algorithm(label="FedMD", colour="sky", marker="D", line="-.")
-def fedmd(
-    warm_up: Annotated[int, at_least(0)] = 10,
-    digest_epochs: Annotated[int, at_least(1)] = 1,
-    shown: Annotated[int, at_least(1)] = 5000,
-) -> Algorithm:
+def fedmd(warm_up: Annotated[int, at_least(0)] = 10, digest_epochs: Count = 1, shown: Count = 5000) -> Algorithm:
     """Distillation of the mean logits on public images into different networks.
 
     Before its first round a client minimises cross-entropy for `warm_up` epochs on the labelled public images, then for

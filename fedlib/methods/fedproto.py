@@ -1,13 +1,13 @@
 """FedProto (Tan et al., AAAI 2022, Algorithm 1): private models with shared class prototypes."""
 
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from fedlib.algorithm import Algorithm, algorithm
-from fedlib.checks import at_least
+from fedlib.checks import NonNegative
 from fedlib.models import Model
 from fedlib.stack import Params, copies, repeat
 from fedlib.training import Cohort, class_features, train
@@ -48,7 +48,7 @@ def mean_prototypes(z: Tensor, counts: Tensor, before: Prototypes) -> Prototypes
 
 
 @algorithm(label="FedProto", colour="sky", marker="v", line="-.")
-def fedproto(lam: Annotated[float, at_least(0)] = 1.0) -> Algorithm:
+def fedproto(lam: NonNegative = 1.0) -> Algorithm:
     """Private models with shared class prototypes, the mean features of every class.
 
     A client minimises cross-entropy + lam R, where R is the mean squared error between the features of a sample and the

@@ -1,15 +1,13 @@
 """FedProx (Li et al., MLSys 2020, Algorithm 2): FedAvg with a proximal pull to the broadcast weights."""
 
-from typing import Annotated
-
 from fedlib.algorithm import Algorithm, Global, algorithm, init_global, one_for_all
-from fedlib.checks import at_least
+from fedlib.checks import NonNegative
 from fedlib.stack import client_mean, select, sq_distance
 from fedlib.training import cross_entropy, train
 
 
 @algorithm(label="FedProx", colour="blue", marker="s")
-def fedprox(mu: Annotated[float, at_least(0)] = 1.0) -> Algorithm:
+def fedprox(mu: NonNegative = 1.0) -> Algorithm:
     """FedAvg with a proximal term that keeps clients close to the global model.
 
     A client minimises cross-entropy + mu/2 ||w - w_global||^2, where w_global is the model that it received; the

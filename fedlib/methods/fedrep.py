@@ -1,14 +1,12 @@
 """FedRep (Collins et al., ICML 2021, Algorithm 1): first the personal classifier, then the shared extractor."""
 
-from typing import Annotated
-
 from fedlib.algorithm import Algorithm, algorithm, download, init_partial, merged, upload
-from fedlib.checks import at_least, check_count
+from fedlib.checks import Count, check_count
 from fedlib.training import cross_entropy, train
 
 
 @algorithm(label="FedRep", colour="green", marker=">")
-def fedrep(body_epochs: Annotated[int, at_least(1)] = 1) -> Algorithm:
+def fedrep(body_epochs: Count = 1) -> Algorithm:
     """FedPer in two phases: first the personal classifier, then the shared extractor.
 
     A client minimises cross-entropy twice: over its classifier phi_i with the extractor omega frozen, and in the last

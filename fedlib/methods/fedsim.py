@@ -1,17 +1,15 @@
 """FedSim (Pillutla et al., ICML 2022, Algorithm 2): personal and shared part of the model, trained simultaneously."""
 
-from typing import Annotated, Literal
+from typing import Literal
 
 from fedlib.algorithm import Algorithm, algorithm
-from fedlib.checks import at_least, at_most
+from fedlib.checks import Fraction
 from fedlib.methods.fedalt import personalise
 from fedlib.training import cross_entropy, train
 
 
 @algorithm(label="PerFL (FedSim)", colour="blue", marker="o", line=":")
-def fedsim(
-    warm_up: Annotated[float, at_least(0), at_most(1)] = 0.5, part: Literal["output", "input"] = "output"
-) -> Algorithm:
+def fedsim(warm_up: Fraction = 0.5, part: Literal["output", "input"] = "output") -> Algorithm:
     """A shared and a personal part of the model, trained simultaneously.
 
     After a warm-up by FedAvg a client minimises cross-entropy over the shared part u and its personal part v_i at once,

@@ -1,12 +1,12 @@
 """IFCA (Ghosh et al., NeurIPS 2020, Algorithm 1, model averaging): each client trains the best of several models."""
 
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from fedlib.algorithm import Algorithm, algorithm
-from fedlib.checks import at_least
+from fedlib.checks import Count
 from fedlib.stack import Params, repeat, row, take, tree_map
 from fedlib.training import cross_entropy, mean_loss, train
 
@@ -33,7 +33,7 @@ def cluster_mean(w: Params, cluster: Tensor, n_samples: Tensor, before: Params) 
 
 
 @algorithm(label="IFCA", colour="sky", marker="p", line=":")
-def ifca(clusters: Annotated[int, at_least(1)] = 3) -> Algorithm:
+def ifca(clusters: Count = 3) -> Algorithm:
     """Several global models, the clusters, of which every client trains the one with the lowest loss on its data.
 
     The server sends all clusters. A client chooses the one with the lowest loss on its training samples, minimises

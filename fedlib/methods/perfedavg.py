@@ -1,12 +1,12 @@
 """Per-FedAvg (Fallah et al., NeurIPS 2020, Algorithm 1): a global model that is good after one step on a client."""
 
-from typing import Annotated, Literal
+from typing import Literal
 
 from torch import Tensor
 from torch.func import grad
 
 from fedlib.algorithm import Algorithm, Global, algorithm, init_global, one_for_all
-from fedlib.checks import above, at_least
+from fedlib.checks import Count, NonNegative, Positive
 from fedlib.stack import Params, drop, repeat, select, tree_map, uniform_mean
 from fedlib.training import Batch, cross_entropy, train
 from fedlib.training.phase import Loss
@@ -69,11 +69,11 @@ def hessian_free(loss: Loss, alpha: float, delta: float) -> Loss:
 
 @algorithm(label="Per-FedAvg", colour="pink", marker="X")
 def perfedavg(
-    alpha: Annotated[float, at_least(0)] = 0.01,
-    beta: Annotated[float, above(0)] = 0.001,
+    alpha: NonNegative = 0.01,
+    beta: Positive = 0.001,
     hessian: Literal["first_order", "free"] = "first_order",
-    delta: Annotated[float, above(0)] = 1e-3,
-    steps: Annotated[int, at_least(1)] | None = None,
+    delta: Positive = 1e-3,
+    steps: Count | None = None,
 ) -> Algorithm:
     """A global model that is good after one step of training on a client.
 

@@ -1,14 +1,14 @@
 """pFedBayes (Zhang et al., ICML 2022, Algorithm 1): Gaussian weights, with a pull between personal and global ones."""
 
 import math
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from fedlib.algorithm import Algorithm, algorithm
-from fedlib.checks import at_least, check_number
+from fedlib.checks import NonNegative, check_number
 from fedlib.stack import Params, copies, drop, select, tree_map, uniform_mean
 from fedlib.training import cross_entropy, train
 
@@ -78,9 +78,7 @@ class State(NamedTuple):
 
 
 @algorithm(label="pFedBayes", colour="green", marker=">", line="--")
-def pfedbayes(
-    zeta: Annotated[float, at_least(0)] = 10.0, rho: float = -2.5, noise: Annotated[float, at_least(0)] = 1.0
-) -> Algorithm:
+def pfedbayes(zeta: NonNegative = 10.0, rho: float = -2.5, noise: NonNegative = 1.0) -> Algorithm:
     """Bayesian networks with Gaussian weights, with a pull between the personal and the global distributions.
 
     A weight has the distribution N(mu, softplus(rho)^2). A client has a personal distribution q_i and a copy w_i of the

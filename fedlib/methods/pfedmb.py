@@ -2,13 +2,13 @@
 
 import math
 from collections.abc import Iterable
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch.func import vmap
 
 from fedlib.algorithm import Algorithm, algorithm
-from fedlib.checks import at_least
+from fedlib.checks import Count, NonNegative
 from fedlib.models import Model
 from fedlib.stack import Params, copies, repeat, select, tree_map
 from fedlib.training import cross_entropy, train
@@ -92,10 +92,10 @@ def branch_mean(w: Params, alpha: Params, n_samples: torch.Tensor, before: Param
 
 @algorithm(label="pFedMB", colour="red", marker="s", variants={"pfedmb-avg": ("pFedMB-avg", "--")})
 def pfedmb(
-    branches: Annotated[int, at_least(1)] = 5,
+    branches: Count = 5,
     share_alpha: bool = False,
     weighted: bool = True,
-    alpha_lr: Annotated[float, at_least(0)] = 1.0,
+    alpha_lr: NonNegative = 1.0,
     gain: bool = True,
 ) -> Algorithm:
     """Layers of B shared branches, which every client mixes with its personal weights alpha.

@@ -1,13 +1,13 @@
 """pFedMe (Dinh et al., NeurIPS 2020, Algorithm 1): personal models theta_i close to the global model w."""
 
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fedlib.algorithm import Algorithm, Partial, algorithm
-from fedlib.checks import above, at_least, check_number
+from fedlib.checks import Count, Positive, check_number
 from fedlib.stack import Params, copies, repeat, select, sq_distance, uniform_mean
 from fedlib.training import cross_entropy, train
 
@@ -25,12 +25,7 @@ def pull(w: Params, theta: Params, rate: float | Tensor) -> Params:
 
 
 @algorithm(label="pFedMe", colour="brown", marker="<", line="-.")
-def pfedme(
-    lam: Annotated[float, above(0)] = 15.0,
-    personal_lr: Annotated[float, above(0)] = 0.01,
-    steps: Annotated[int, at_least(1)] = 5,
-    beta: Annotated[float, above(0)] = 1.0,
-) -> Algorithm:
+def pfedme(lam: Positive = 15.0, personal_lr: Positive = 0.01, steps: Count = 5, beta: Positive = 1.0) -> Algorithm:
     """Personal models with a proximal pull to the global model, which moves towards them.
 
     A client starts with theta_i = w_i = w. On each batch it takes `steps` steps with theta_i on cross-entropy + lam/2

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, NamedTuple
 from torch import Tensor
 
 from fedlib.algorithm import Algorithm, algorithm
-from fedlib.checks import above, at_least, at_most, below
+from fedlib.checks import Fraction, above, below
 from fedlib.methods.fedavg import fedavg_round
 from fedlib.similarity import similarity_matrix
 from fedlib.stack import Params, Shared, drop, mix, own_copies, repeat, select
@@ -22,7 +22,7 @@ class State(NamedTuple):
 
 @algorithm(label="pFedSim", colour="red", marker="*")
 def pfedsim(
-    generalization: Annotated[float, at_least(0), at_most(1)] = 0.5,
+    generalization: Fraction = 0.5,
     similarity: Literal["per_class", "log_of_mean", "mean_cos"] = "per_class",
     cap: Annotated[float, above(0), below(1)] = 1e-4,
 ) -> Algorithm:

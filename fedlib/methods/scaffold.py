@@ -1,12 +1,12 @@
 """SCAFFOLD (Karimireddy et al., ICML 2020, Algorithm 1, option II): FedAvg with control variates against drift."""
 
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from fedlib.algorithm import Algorithm, algorithm, one_for_all
-from fedlib.checks import above
+from fedlib.checks import Positive
 from fedlib.stack import Params, copies, select, tree_map, uniform_mean
 from fedlib.training import cross_entropy, train
 
@@ -38,7 +38,7 @@ def total_weight(steps: Tensor, momentum: float) -> Tensor:
 
 
 @algorithm(label="SCAFFOLD", colour="blue", marker="X", line="-.")
-def scaffold(server_lr: Annotated[float, above(0)] = 1.0) -> Algorithm:
+def scaffold(server_lr: Positive = 1.0) -> Algorithm:
     """FedAvg with control variates, which correct each gradient for the drift of its client.
 
     Client i has a control variate c_i, its mean gradient of the last round in which it took part, and the server has

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from fedlib.algorithm import Algorithm, resolve
-from fedlib.checks import above, at_least, at_most, check_annotation
+from fedlib.checks import Share, at_least, at_most, check_annotation
 from fedlib.models.model import is_statistic
 from fedlib.stack import Tree, keys
 from fedlib.training.channel import Channel
@@ -57,7 +57,7 @@ def compressed(algorithm: str | Algorithm, share: float = 1.0, bits: int = 32) -
     method = resolve(algorithm)
     if "upload_share" in method.hyper:
         raise ValueError("compressed(compressed(...)) is not allowed; give both arguments to one compressed().")
-    share = check_annotation("share", share, Annotated[float, above(0), at_most(1)])
+    share = check_annotation("share", share, Share)
     if bits != 32:
         bits = check_annotation("bits", bits, Annotated[int, at_least(2), at_most(16)])
 

@@ -11,7 +11,7 @@ import torch
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from fedlib.algorithm import Algorithm, resolve
-from fedlib.checks import above, at_least, below, check_annotation, check_kind
+from fedlib.checks import NonNegative, Positive, above, below, check_annotation, check_kind
 from fedlib.extras import Needs
 from fedlib.federation import Federation
 from fedlib.runs.plan import cohorts
@@ -63,8 +63,8 @@ def private(algorithm: str | Algorithm, clip: float = 1.0, noise: float = 1.0) -
     method = resolve(algorithm)
     if "upload_share" in method.hyper:
         raise ValueError("private(compressed(...)) is not allowed; use compressed(private(...)).")
-    clip = check_annotation("clip", clip, Annotated[float, above(0)])
-    noise = check_annotation("noise", noise, Annotated[float, at_least(0)])
+    clip = check_annotation("clip", clip, Positive)
+    noise = check_annotation("noise", noise, NonNegative)
 
     def init(model, federation):
         if model.batchnorm:

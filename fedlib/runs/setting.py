@@ -8,12 +8,10 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import torch
 
-from fedlib.checks import above, at_least, at_most, below, check_annotation, check_choice
+from fedlib.checks import Count, Share, above, at_least, at_most, below, check_annotation, check_choice
 
 WITHOUT_EFFECT = ("graphs", "checkpoint_seconds")  # on the bits of a run
 EVALUATIONS = 20  # default number per run
-Count = Annotated[int, at_least(1)]
-Share = Annotated[float, above(0), at_most(1)]
 F = TypeVar("F", bound=Callable[..., Any])
 
 

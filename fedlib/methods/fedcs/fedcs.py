@@ -1,11 +1,11 @@
 """FedCS (Yan and Long, ICME 2024, Algorithms 1 and 2): one model whose features identify the client."""
 
-from typing import Annotated, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 
 from fedlib.algorithm import Algorithm, State, algorithm, resolve, tuned
-from fedlib.checks import above, at_least, at_most
+from fedlib.checks import Count, Share
 from fedlib.methods.fedcs.alignment import orthonormal, ra_pass
 from fedlib.methods.fedcs.ra_module import Alignment, has_place, linear_layer, plugged_in
 from fedlib.stack import Params, PerArchitecture, Shared, client_mean, row, select, stack
@@ -33,13 +33,13 @@ class Aligning(NamedTuple):
 def fedcs(
     at: Literal["fc1", "fc2", "fc3"] = "fc1",
     base: str | Algorithm = "fedavg",
-    every: Annotated[int, at_least(1)] = 5,
+    every: Count = 5,
     steps: Literal["normalised", "paper", "whitening"] = "normalised",
-    beta: Annotated[float, above(0), at_most(1)] = 0.1,
+    beta: Share = 0.1,
     side: Literal["input", "output"] = "input",
     centred: bool = True,
     shifted: bool = False,
-    rank: Annotated[int, at_least(1)] | None = None,
+    rank: Count | None = None,
 ) -> Algorithm:
     """A base method with a linear map c = P'z in its models, so that features identify the client.
 

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fedlib.algorithm import Algorithm, algorithm, need_public
-from fedlib.checks import above, at_least
+from fedlib.checks import Count, NonNegative, Positive, at_least
 from fedlib.methods.fedkemf import divergence
 from fedlib.methods.pfedhr.public import after_training, alike, public_training
 from fedlib.methods.pfedhr.reassemble import Network, reassemble
@@ -34,19 +34,19 @@ class State(NamedTuple):
 @algorithm(label="pFedHR", colour="red", marker="o")
 def pfedhr(
     groups: Annotated[int, at_least(2)] = 4,
-    lam: Annotated[float, at_least(0)] = 0.2,
+    lam: NonNegative = 0.2,
     labelled: bool = True,
-    server_epochs: Annotated[int, at_least(1)] = 3,
-    stitch_depth: Annotated[int, at_least(1)] = 1,
+    server_epochs: Count = 3,
+    stitch_depth: Count = 1,
     stitch_relu: bool = True,
     end_in_head: bool = False,
     average: bool = False,
     match: Literal["similar", "random"] = "similar",
     keep_teacher: bool = False,
-    most: Annotated[int, at_least(1)] = 10,
+    most: Count = 10,
     probes: Annotated[int, at_least(2)] = 512,
-    temperature: Annotated[float, above(0)] = 0.5,
-    server_lr: Annotated[float, above(0)] = 1e-3,
+    temperature: Positive = 0.5,
+    server_lr: Positive = 1e-3,
     server_batch: Annotated[int, at_least(2)] = 8,
 ) -> Algorithm:
     """Distillation from a teacher for every client, stitched from blocks of all clients' networks.
