@@ -54,11 +54,9 @@ def unflatten(tensors: dict[str, Tensor], template: Tree, device: torch.device |
 
 
 def resumable(name: str, init: Function, round: Function, own: bool) -> Function:
-    """The `round` of a method, with a check that an interrupted run ends with the same bits.
-
-    It raises `TypeError` if a checkpoint does not restore the state, and `ValueError` if a method from outside the
-    library (`own`) draws global random numbers of NumPy or Python, or changes a value outside its state in round 1.
-    """
+    """The `round` of a method, with a check that an interrupted run ends with the same bits."""
+    # It raises `TypeError` if a checkpoint does not restore the state, and `ValueError` if a method from outside the
+    # library (`own`) draws global random numbers of NumPy or Python, or changes a value outside its state in round 1.
     began: dict[str, Any] = {}  # the federation and the structure of the first state
 
     @functools.wraps(round)

@@ -87,12 +87,10 @@ def line_panels(
     printed: str = "",
     **scale: object,
 ) -> Figure:
-    """Draw a panel for each data set and setting: a line for each method, thin for each seed, thick for the mean.
-
-    The columns `x`, `y`, `line` and `printed` of the frame are the position on the axis, the value, the name of a line
-    and its printed number, a dash at its end. With `ends` the last value follows the name of a line. `scale` are limits
-    and scales of all panels, as for `ax.set`.
-    """
+    """Draw a panel for each data set and setting: a line for each method, thin for each seed, thick for the mean."""
+    # The columns `x`, `y`, `line` and `printed` of the frame are the position on the axis, the value, the name of a
+    # line and its printed number, a dash at its end. With `ends` the last value follows the name of a line. `scale` are
+    # limits and scales of all panels, as for `ax.set`.
     if numbers.empty:
         return plot_nothing()
     dashes = []

@@ -40,11 +40,9 @@ def untouched() -> Iterator[None]:
 
 @contextmanager
 def deterministic(device: str) -> Iterator[None]:
-    """Context in which the same seed gives the same bits; outer settings of torch have no effect.
-
-    A CPU uses one thread on every machine. A GPU computes float32 products and convolutions without TF32, and only
-    with deterministic kernels of cuDNN. Runs of other threads wait; see `alone`.
-    """
+    """Context in which the same seed gives the same bits; outer settings of torch have no effect."""
+    # A CPU uses one thread on every machine. A GPU computes float32 products and convolutions without TF32, and only
+    # with deterministic kernels of cuDNN. Runs of other threads wait; see `alone`.
     pinned = [(attrgetter(module)(torch.backends), name, value) for module, name, value in PINNED]
     with untouched(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "There is a performance drop")  # a session has its own warning

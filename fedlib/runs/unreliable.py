@@ -19,10 +19,8 @@ from fedlib.training.phase import Phase, Trainer
 
 
 def unreliable(method: Algorithm, dropout: float, stragglers: float) -> Algorithm:
-    """`method` with these probabilities of dropouts and of stragglers among the sampled clients; see `fl.run`.
-
-    The method does not count a round without any client, so that steps tied to a round number are not skipped.
-    """
+    """`method` with these probabilities of dropouts and of stragglers among the sampled clients; see `fl.run`."""
+    # The method does not count a round without any client, so that steps tied to a round number are not skipped.
 
     def init(model, federation):  # copies: tensors of a checkpoint must not share memory
         return tree_map(torch.clone, method.init(model, federation))

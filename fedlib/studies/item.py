@@ -181,10 +181,8 @@ class Item:
 
 
 def item(title: str, *, name: str = "", **about: Any) -> Callable[[Callable[[Any], Iterable[Cell]]], Item]:
-    """Decorate the function that yields the cells of a table or figure at one size; `about`: attributes of `Item`.
-
-    `Item.shows`, `says` and `draw` decorate its sentence and its figure; `tests/invented` is an example.
-    """
+    """Decorate the function that yields the cells of a table or figure at one size; `about`: attributes of `Item`."""
+    # `Item.shows`, `says` and `draw` decorate its sentence and its figure; `tests/invented` is an example.
     return lambda cells: Item(name or cells.__name__, title, cells, **{"alt": cells.__doc__ or "", **about})
 
 

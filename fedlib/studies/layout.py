@@ -141,10 +141,8 @@ def named(cells: Sequence[Cell], item: str, method: str, dataset: str, setting: 
 
 
 def _controls(study: Study, item: str) -> list[str]:
-    """The sentence of each control of a table, and the names of the controls that have not been run.
-
-    Of a table with several protocols, a control belongs to those with which it shares runs, or to all.
-    """
+    """The sentence of each control of a table, and the names of the controls that have not been run."""
+    # Of a table with several protocols, a control belongs to those with which it shares runs, or to all.
     texts, waiting, table = [], [], study.item(printed_item(item)[0])
     runs = {name: _runs(study, name) for name in (table.name, *(other.name for other in table.others))}
     for control in (one for one in study.shown.values() if table.name in one.explains):

@@ -92,10 +92,8 @@ def point(value: float, noise: float = 0.0, stand_in: str = "", sure: bool = Tru
 
 
 def kth_largest(numbers: Iterable[Number], k: int) -> Number:
-    """The k-th largest number, k from 1; an interval if unknown numbers leave it open.
-
-    A bound is sure if it needs no number of unknown noise: one sure number proves that the largest is not below it.
-    """
+    """The k-th largest number, k from 1; an interval if unknown numbers leave it open."""
+    # A bound is sure if it needs no number of unknown noise: one sure number proves that the largest is not below it.
     numbers = list(numbers)
     low, high = (sorted(bounds, reverse=True)[k - 1] for bounds in zip(*(n[:2] for n in numbers), strict=True))
     low_sure = sum(number.low >= low for number in numbers if number.low_sure) >= k

@@ -43,10 +43,8 @@ def device(row: rows.Row) -> str:
 
 
 def recheck(papers: Sequence[str], rounds: int = 4, folder: Path = rows.FOLDER) -> tuple[int, int]:
-    """Compare `rounds` rounds of the rows of older code; returns the numbers of rows that agree and that do not.
-
-    With four rounds, methods with two phases reach the second one. Rows that do not agree need `--stale` runs.
-    """
+    """Compare `rounds` rounds of the rows of older code; returns the numbers of rows that agree and that do not."""
+    # With four rounds, methods with two phases reach the second one. Rows that do not agree need `--stale` runs.
     head, agree, differ = check_clean(), 0, 0
     for paper in papers:
         by_commit = defaultdict(list)

@@ -43,13 +43,11 @@ class Job(NamedTuple):
 def missing(
     studies: Sequence[Study], items: Collection[str] = (), folder: Path = rows.FOLDER, stale: bool = False
 ) -> list[Job]:
-    """Runs with data on this machine and without a row; if `stale`, also those whose code has changed since.
-
-    `items` are names of tables and figures, or of runs.
-
-    Seed 0 of all jobs comes before seed 1. The jobs of a seed are in the order of claims, beginning with the claim that
-    needs the least time, followed by jobs of no claim; substitute data and the paper's own are counted separately.
-    """
+    """Runs with data on this machine and without a row; if `stale`, also those whose code has changed since."""
+    # `items` are names of tables and figures, or of runs.
+    # Seed 0 of all jobs comes before seed 1. The jobs of a seed are in the order of claims, beginning with the claim
+    # that needs the least time, followed by jobs of no claim; substitute data and the paper's own are counted
+    # separately.
     groups: list[tuple[int, float, list[Job]]] = []
     for one in studies:
         done, jobs = rows.read(one.paper, folder), {}

@@ -433,10 +433,9 @@ class Study:
         return frame[["id", "item", "claim", *columns, "check"]]
 
     def _with_protocols(self, claim: Claim, verdict: str, items: Collection[str]) -> tuple[str, str, str]:
-        """The final verdict, the first protocol of a claim's numbers, and the verdicts that differ from it.
-
-        Inferred settings are chosen by the printed numbers, so they decide a claim only together with the paper's text.
-        """
+        """The final verdict, the first protocol of a claim's numbers, and the verdicts that differ from it."""
+        # Inferred settings are chosen by the printed numbers, so they decide a claim only together with the paper's
+        # text.
         several = [one for one in map(self.item, sorted(items)) if one.others]
         first, found = ", ".join(dict.fromkeys(PROTOCOLS[one.protocol] for one in several)), {}
         for protocol in dict.fromkeys(other.protocol for one in several for other in one.others):

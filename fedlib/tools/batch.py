@@ -245,10 +245,8 @@ class Line(TextIOBase):
 
 
 def execute(job: Job, console: TextIO | None = None) -> str | None:
-    """Execute one notebook and write its copy after every cell; returns None, or one line that describes the error.
-
-    Progress is shown on `console` (default: standard error). If another process writes the same copy, this one waits.
-    """
+    """Execute one notebook and write its copy after every cell; returns None, or one line that describes the error."""
+    # Progress is shown on `console` (default: standard error). If another process writes the same copy, this one waits.
     console = console or sys.stderr
     lock = job.lock()
     try:

@@ -21,10 +21,8 @@ LOOKS = Config({"SlidesExporter": {"reveal_theme": "simple", "reveal_scroll": Tr
 
 
 def slides_of(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
-    """The notebook with a slide for each section: its text, by paragraphs, and the outputs of its code.
-
-    A section that does not fit on a slide continues on the ones below it.
-    """
+    """The notebook with a slide for each section: its text, by paragraphs, and the outputs of its code."""
+    # A section that does not fit on a slide continues on the ones below it.
     cells, filled, section = [], 0, ""
     for cell, weight in _blocks(notebook):
         kind = "-"

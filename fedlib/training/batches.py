@@ -56,11 +56,9 @@ def _at(t: Tensor, index: Tensor) -> Tensor:
 
 
 def on_device(data: Dataset, device: torch.device, dtype: torch.dtype = torch.float32, pixels: str = "unit") -> Images:
-    """Copy `data` to `device` once, as uint8. On a CPU the arrays are shared, not copied, and never written.
-
-    A batch is (pixel - mean) / std per channel, where mean and std are those of the whole data set with pixels scaled
-    to [0, 1]. With `pixels="raw"` pixels range from 0 to 255, with the same mean and std.
-    """
+    """Copy `data` to `device` once, as uint8. On a CPU the arrays are shared, not copied, and never written."""
+    # A batch is (pixel - mean) / std per channel, where mean and std are those of the whole data set with pixels scaled
+    # to [0, 1]. With `pixels="raw"` pixels range from 0 to 255, with the same mean and std.
     mean, std = (torch.tensor(v, dtype=dtype, device=device)[:, None, None] for v in (data.mean, data.std))
     return Images(
         x=_shared(data.x).to(device),

@@ -39,11 +39,9 @@ class Evaluation:
 
     @torch.no_grad()
     def __call__(self, model: Model, models: Tree | Shared) -> tuple[Tensor, ...]:
-        """Number of correct predictions (int64 [n_clients]) and mean cross-entropy (float64 [n_clients]).
-
-        With `metrics` also `client_metrics` (float64 [n_clients, 2], on the host). `models` is a stack [n_clients,
-        ...], or `Shared`: one model for all clients, with one pass over all samples.
-        """
+        """Number of correct predictions (int64 [n_clients]) and mean cross-entropy (float64 [n_clients])."""
+        # With `metrics` also `client_metrics` (float64 [n_clients, 2], on the host). `models` is a stack [n_clients,
+        # ...], or `Shared`: one model for all clients, with one pass over all samples.
         out, y = self.outputs(model, models), self.images.y[self.index]
         hit = (out.argmax(1) == y).split(self.sizes)
         loss = F.cross_entropy(out.double(), y, reduction="none").split(self.sizes)

@@ -40,11 +40,9 @@ def similarities(seed: int, profile: str, name: str, n: int, kind: str, value: f
 
 
 def upload_shares(counts: Tensor, sampled: Sequence[np.ndarray], similarity: Tensor) -> Tensor:
-    """Share of client j's uploads in theta_i, [n, n], by the server's steps alone (equations 7 to 9).
-
-    `counts` are training samples by class, [n, n_classes]; `sampled` the participants of each round. The rest of a row,
-    up to 1, is the share of the initial weights.
-    """
+    """Share of client j's uploads in theta_i, [n, n], by the server's steps alone (equations 7 to 9)."""
+    # `counts` are training samples by class, [n, n_classes]; `sampled` the participants of each round. The rest of a
+    # row, up to 1, is the share of the initial weights.
     share, everyone = {"of": torch.zeros_like(similarity)}, torch.eye(len(similarity), dtype=similarity.dtype)
     for ids in map(torch.as_tensor, sampled):
         uploads, alpha = {"of": everyone[ids]}, self_weight(counts.sum(1), counts[ids].sum(1))
@@ -73,11 +71,9 @@ def shares_in_theta(seed: int, profile: str, name: str, n: int, kind: str, value
 
 
 def supervisor_moves(seed: int, profile: str) -> Kept:
-    """Rank correlations with the distance that s_i moves, from the second participation of a client on.
-
-    `gain`: loss of (theta_i as it left the client + s_i) minus that of (theta_i as received + s_i). Clients whose
-    theta_i has not changed since are left out. "within clients": with ranks among a client's own rounds.
-    """
+    """Rank correlations with the distance that s_i moves, from the second participation of a client on."""
+    # `gain`: loss of (theta_i as it left the client + s_i) minus that of (theta_i as received + s_i). Clients whose
+    # theta_i has not changed since are left out. "within clients": with ranks among a client's own rounds.
     sizes = PROFILES[profile]
     plan = prepare(**run(sizes, first(sizes), made(sizes, "fedsimsup"), sizes.moves_rounds).arguments(seed))
     session, algorithm, federation = Session(plan), plan.algorithm, plan.federation

@@ -58,11 +58,9 @@ def all_knowing(
 
 
 def taught(teacher: str = "m4", lam: float = 0.2, epochs: int = 5, batch_size: int = 64, lr: float = 1e-3) -> Algorithm:
-    """Local-Only with equation (6) and the same teacher for every client in every round.
-
-    The teacher is a network with this name, trained for `epochs` epochs on the train parts of all clients. `lam=0` is
-    Local-Only. Evaluated: the client's own model.
-    """
+    """Local-Only with equation (6) and the same teacher for every client in every round."""
+    # The teacher is a network with this name, trained for `epochs` epochs on the train parts of all clients. `lam=0` is
+    # Local-Only. Evaluated: the client's own model.
 
     def loss(w, batch, answers):  # ONE client; eq. 6
         z = batch.model(w, batch.x)

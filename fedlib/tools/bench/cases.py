@@ -268,10 +268,8 @@ def flower_run(
     clock: Callable[[], float] = time.perf_counter,
     **init: Any,
 ) -> tuple[list[float], dict[str, Tensor]]:
-    """Run FedAvg with Flower's simulation: the seconds of the rounds, and the final weights. `init` is for Ray.
-
-    The seconds of the first round include the start of the workers.
-    """
+    """Run FedAvg with Flower's simulation: the seconds of the rounds, and the final weights. `init` is for Ray."""
+    # The seconds of the first round include the start of the workers.
     from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
     from flwr.clientapp import ClientApp
     from flwr.serverapp import ServerApp
