@@ -42,9 +42,7 @@ def data_similarity(labels_i: Array, labels_j: Array) -> float:
     """
     labels_i, labels_j = np.asarray(labels_i).ravel(), np.asarray(labels_j).ravel()
     if not labels_i.size or not labels_j.size:
-        raise ValueError(
-            f"data_similarity needs labels of both clients; got {labels_i.size} and {labels_j.size} labels."
-        )
+        raise ValueError(f"data_similarity needs labels of both clients; got {labels_i.size} and {labels_j.size}.")
     shared = np.isin(labels_i, labels_j).sum() + np.isin(labels_j, labels_i).sum()
     return float(shared / (labels_i.size + labels_j.size))
 

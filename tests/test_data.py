@@ -203,7 +203,7 @@ def test_images_without_splits_are_divided_by_a_test_fraction_only(tmp_path):
         ({"domain": np.full(12, 2)}, "domain has values from 2 to 2"),
         ({"source": np.zeros(12)}, "source is float64 of shape (12,)"),
         ({"source": np.zeros(11, int)}, "source is int64 of shape (11,)"),
-        ({"source": np.arange(12) % 7}, "source 1 is in the official test split and in another one"),
+        ({"source": np.arange(12) % 7}, "source 1 is in the official test split and another one"),
     ],
 )
 def test_a_faulty_data_set_is_refused_in_one_sentence(change, words):
@@ -265,7 +265,7 @@ def test_grey_images_get_one_channel_and_writers_become_domains(tmp_path):
         ({"x_test": pictures(3, 5, 4, 3) > 99}, "x_train is uint8, x_test is bool; all or none may be bool."),
         ({"x_valid": pictures(3, 5, 4), "y_valid": np.arange(3)}, "x_valid and y_valid are of no known split; these"),
         ({"x": pictures(6, 5, 4, 3)}, "x and x_train exclude each other; either all arrays have splits or none."),
-        ({key: None for key in arrays()} | {"x": pictures(6, 5, 4)}, "y missing; a data"),
+        ({key: None for key in arrays()} | {"x": pictures(6, 5, 4)}, "y missing; needed"),
         ({"y_train": np.eye(6, 3)}, "(one-hot labels become classes with .argmax(1))"),
         ({"y_train": np.array(["a"] * 6)}, "y is text in one split and numbers in another"),
         ({"y_train": np.array(["a"] * 6), "y_test": np.array(["b"] * 3), "classes": np.array(["a"])}, "label 'b' is"),

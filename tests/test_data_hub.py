@@ -226,5 +226,5 @@ def test_what_is_wrong_with_a_repository_is_one_sentence(tmp_path, what):
 
 @pytest.mark.parametrize("name", ["hf:", "hf:a/b/c", "hf:a b", "hf:owner/name@", "hf:../../nowhere"])
 def test_a_name_that_is_none_is_refused(name, root):
-    refused("is not allowed; it must be hf:owner/name, hf:owner/name@revision or hf:FOLD", fl.load, name)
+    refused("is not allowed; use hf:owner/name, hf:owner/name@revision or hf:FOLD", fl.load, name)
     refused("is not allowed", fl.load, "hf:owner/name@v1", revision="v2")

@@ -448,10 +448,10 @@ REFUSED = {
         "BatchNorm has no momentum; give",
     ),
     "another seed": (changed(drawn_by_numpy), "its initial weights differ from call to call"),
-    "other images": (changed(lambda net: net.insert(0, nn.Conv2d(3, 1, 1))), "fails for images of shape (1, 16, 16)"),
+    "other images": (changed(lambda net: net.insert(0, nn.Conv2d(3, 1, 1))), "fails for images (1, 16, 16)"),
     "single precision": (
         changed(lambda net: net[0].register_forward_pre_hook(lambda layer, x: (x[0].float(),))),
-        "fails for images of shape (1, 16, 16) and 4 classes (RuntimeError: ",
+        "fails for images (1, 16, 16) and 4 classes (RuntimeError: ",
     ),
     "other arguments": (lambda shape: mine(shape, 4), "and 4 classes (TypeError: "),
     "an error": (fails_in_two_lines, "and 4 classes (RuntimeError: no memory)."),

@@ -183,7 +183,7 @@ def test_bad_arguments_get_one_sentence(tiny, make, sentence):
         ([[0], [1], [[2]]], r"returned int64 \(1, 1\) for client 2"),
         ([[0, 1], [2, 3], [3, 4]], "assigned a sample twice"),
         ([[0, 1], [2, 2], [3, 4]], "assigned a sample twice"),
-        ([[0, 1], [2, 240], [3, 4]], "returned positions from 0 to 240; there are 240 samples"),
+        ([[0, 1], [2, 240], [3, 4]], "returned positions from 0 to 240 of 240 samples"),
         ([[0, 1], [2, 3], [-1, 4]], "returned positions from -1 to 4"),
     ],
 )

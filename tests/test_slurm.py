@@ -140,7 +140,7 @@ def test_the_tasks_of_an_array_share_all_cells(monkeypatch, first, step, count):
 
 def test_an_array_that_does_not_fit_is_refused(monkeypatch):
     task(monkeypatch, ID=7, COUNT=8, MIN=0, STEP=1)
-    refused("an array of 8 tasks is too long for 7 cells; use --array=0-6", fl.slurm_share, CELLS)
+    refused("an array of 8 tasks exceeds 7 cells; use --array=0-6", fl.slurm_share, CELLS)
     task(monkeypatch, ID=5, COUNT=2, MIN=2)  # --array=2,5
     refused("task 5 does not fit an array of 2 tasks from 2; use --array=0-1", fl.slurm_share, CELLS)
 

@@ -70,9 +70,7 @@ class Dataset:
         if self.source is not None:
             leaked = np.intersect1d(self.source[self.split == TEST], self.source[self.split != TEST])
             if len(leaked):
-                raise ValueError(
-                    f"source {leaked[0]} is in the official test split and in another one; it may be in one only."
-                )
+                raise ValueError(f"source {leaked[0]} is in the official test split and another one; keep it in one.")
         for field in ("x", "source", *per_image):
             object.__setattr__(self, field, read_only(getattr(self, field)))
 

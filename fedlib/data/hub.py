@@ -46,9 +46,7 @@ def hub(
     if repository and Path(repository).expanduser().is_dir():
         return _decode(path, str(Path(repository).expanduser()), given)
     if not (match := re.fullmatch(_NAME, repository)) or (revision and match["revision"]):
-        raise ValueError(
-            f"dataset={path!r} is not allowed; it must be hf:owner/name, hf:owner/name@revision or hf:FOLDER."
-        )
+        raise ValueError(f"dataset={path!r} is not allowed; use hf:owner/name, hf:owner/name@revision or hf:FOLDER.")
     given["revision"] = revision or match["revision"] or ""
     words = [match["repository"], *(f"{option}={value}" for option, value in given.items() if value)]
     file = root / "hf" / f"{' '.join(words).replace('/', '--')}.npz"

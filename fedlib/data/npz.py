@@ -126,9 +126,7 @@ def _assemble(name: str, arrays: Mapping[str, np.ndarray]) -> Dataset:
     if bare and split:
         raise ValueError(f"{bare[0]} and {split[0]} exclude each other; either all arrays have splits or none.")
     if missing := [k for k in (("x", "y") if bare else ("x_train", "y_train", "x_test", "y_test")) if k not in arrays]:
-        raise ValueError(
-            f"{', '.join(missing)} missing; a data set needs x and y, or x_train, y_train, x_test and y_test."
-        )
+        raise ValueError(f"{', '.join(missing)} missing; needed are x and y, or x_train, y_train, x_test and y_test.")
     splits = [""] if bare else [split for split in _SPLITS if f"x_{split}" in arrays]
     keys = [_key("x", split) for split in splits]
     images = _pixels(keys, [_channels_first(key, arrays[key]) for key in keys])
@@ -151,9 +149,7 @@ def _key(field: str, split: str) -> str:
 def _channels_first(key: str, x: np.ndarray) -> np.ndarray:
     """Images with the channel axis second: [N, C, H, W]."""
     if x.ndim not in (3, 4) or x.dtype.kind not in "buif":
-        raise ValueError(
-            f"{key} is {x.dtype} of shape {x.shape}; it must be uint8 [N, H, W], [N, H, W, C] or [N, C, H, W]."
-        )
+        raise ValueError(f"{key} is {x.dtype} of shape {x.shape}; use uint8 [N, H, W], [N, H, W, C] or [N, C, H, W].")
     if x.ndim == 3 or x.shape[3] in (1, 3):
         return x[:, None] if x.ndim == 3 else x.transpose(0, 3, 1, 2)
     if x.shape[1] in (1, 3):
@@ -235,9 +231,7 @@ def _whole_numbers(field: str, arrays: Mapping[str, np.ndarray], counts: Mapping
     return values.astype(np.int64)
 
 
-def _domains(
-    name: str, arrays: Mapping[str, np.ndarray], counts: Mapping[str, int]
-) -> tuple[np.ndarray, tuple[str, ...]]:
+def _domains(name: str, arrays: Mapping[str, np.ndarray], counts: dict[str, int]) -> tuple[np.ndarray, tuple[str, ...]]:
     first = next(iter(counts))
     if _key("domain", first) in arrays:
         domain = _whole_numbers("domain", arrays, counts)

@@ -207,9 +207,7 @@ def _read(path: Path) -> Any:
         raise ValueError(f"path={str(path)!r} cannot be read ({error.strerror or error}).") from error
     except (ValueError, EOFError, KeyError, RecursionError, zipfile.BadZipFile, zlib.error) as error:
         if "allow_pickle" in str(error):
-            raise ValueError(
-                f"{path} holds pickled objects; if they are images, as PFLlib's are, {TO_IMAGES}."
-            ) from None
+            raise ValueError(f"{path} holds pickled objects; if they are images, as PFLlib's, {TO_IMAGES}.") from None
         raise ValueError(f"{path} is not a partition file: it is neither JSON nor .npz of lists ({error}).") from error
     raise ValueError(f"{path} is a pickle, and reading one can execute any code; if you trust it, run {TO_JSON}.")
 

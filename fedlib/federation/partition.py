@@ -53,9 +53,7 @@ def check_shares(partition: Partition, shares: Shares, n_clients: int, n_samples
             )
     every = np.concatenate(arrays)
     if len(every) and (every.min() < 0 or every.max() >= n_samples):
-        raise ValueError(
-            f"{partition} returned positions from {every.min()} to {every.max()}; there are {n_samples} samples."
-        )
+        raise ValueError(f"{partition} returned positions from {every.min()} to {every.max()} of {n_samples} samples.")
     if len(np.unique(every)) < len(every):
         raise ValueError(f"{partition} assigned a sample twice; every sample belongs to one client at most.")
     return shares

@@ -61,7 +61,5 @@ def _is_outside(value: Any) -> bool:
     module, name = getattr(value, "__module__", None), getattr(value, "__name__", "")
     if isinstance(module, str) and module.partition(".")[0] in MODULES and not inspect.isclass(value):
         return (module, name) not in HARMLESS
-    forbidden = (
-        getattr(sys.modules.get(place), each, None) for place, names in NAMES.items() for each in names.split()
-    )
+    forbidden = (getattr(sys.modules.get(path), each, None) for path, names in NAMES.items() for each in names.split())
     return any(value is each for each in forbidden if each is not None)

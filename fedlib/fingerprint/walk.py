@@ -216,9 +216,7 @@ class _Walk:
                 f"use the value."
             )
         values: dict[str, Any] = {"(...)": (f.__defaults__, f.__kwdefaults__)}
-        values |= {
-            f"({name})": value for name, value in vars(f).items() if name not in ("__wrapped__", "__signature__")
-        }
+        values |= {f"({key})": value for key, value in vars(f).items() if key not in ("__wrapped__", "__signature__")}
         if "__class__" in f.__code__.co_freevars:
             values["__class__"] = known["__class__"]
         text, names = source.text, list(source.names)

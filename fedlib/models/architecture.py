@@ -40,9 +40,7 @@ def check_builder(name: str, builder: Builder, shape: tuple[int, int, int], n_cl
         raise
     except Exception as error:  # a user's code may raise anything
         reason = f"{type(error).__name__}: {error}".splitlines()[0].rstrip(".")
-        raise ValueError(
-            f"model={name!r} fails for images of shape {shape} and {n_classes} classes ({reason})."
-        ) from error
+        raise ValueError(f"model={name!r} fails for images {shape} and {n_classes} classes ({reason}).") from error
     if fault:
         raise ValueError(f"model={name!r} is not allowed; {fault}.")
 

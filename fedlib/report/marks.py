@@ -17,6 +17,7 @@ from fedlib.report.style import BLACK, GREY, LINES, PRINTED, WIDE, integer_ticks
 GAP = 9.5  # least distance of two names at the ends of lines, in points
 Point = tuple[float, float]
 End = tuple[float, float, str]  # of a line: x, y, colour
+Dots = tuple[str, Sequence[float], str]  # name, values of the seeds, colour
 HALO = [withStroke(linewidth=3, foreground="white")]  # of words on lines
 
 
@@ -41,10 +42,8 @@ def panels(n: int, height: float | Sequence[float], across: int = 2, **options: 
     return figure, list(axes.flat[:n])
 
 
-def dots(
-    ax: Axes, groups: Sequence[tuple[str, Sequence[float], str]], paper: Mapping[str, float] = {}, digits: int = 1
-) -> None:
-    """Draw a line of dots for each (name, values of the seeds, colour), a large one as mean, a bar at `paper[name]`."""
+def dots(ax: Axes, groups: Sequence[Dots], paper: Mapping[str, float] = {}, digits: int = 1) -> None:
+    """Draw a line for each group of dots, with a large one at their mean, and a bar at `paper[name]`."""
     for y, (name, values, color) in enumerate(groups):
         mean = float(np.mean(values))
         look = {"color": color, "clip_on": False}  # dots on the frame are not cut off

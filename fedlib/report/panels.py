@@ -20,6 +20,9 @@ from matplotlib.ticker import LogLocator, NullFormatter
 from fedlib.report.marks import dots, if_near, mark_chance, name_ends, panels, plot_nothing, seeds_and_mean
 from fedlib.report.style import PRINTED, data_label, label, method_style, setting_label
 
+Columns = Sequence[str]
+Words = Callable[..., str]  # writes a key or a name
+
 
 def in_words(*key: object) -> str:
     """The title of a panel: data and setting.
@@ -39,11 +42,11 @@ def line_style(method: str) -> dict[str, Any]:
 
 def method_panels(
     numbers: pd.DataFrame,
-    by: Sequence[str] = ("data", "setting"),
-    title: Callable[..., str] = in_words,
+    by: Columns = ("data", "setting"),
+    title: Words = in_words,
     chance: Callable[[pd.DataFrame], float] | float = np.nan,
     *,
-    named: Callable[[str], str] = label,
+    named: Words = label,
     look: Callable[[str], Mapping[str, Any]] = method_style,
     xlabel: str = "accuracy [%]",
     best_first: bool = False,  # otherwise in the order of the frame
@@ -70,13 +73,13 @@ def method_panels(
 def line_panels(
     numbers: pd.DataFrame,
     x: str,
-    by: Sequence[str] = ("data", "setting"),
-    title: Callable[..., str] = in_words,
+    by: Columns = ("data", "setting"),
+    title: Words = in_words,
     chance: Callable[[pd.DataFrame], float] | float = np.nan,
     *,
     y: str = "value",
     line: str = "method",
-    named: Callable[[str], str] = label,
+    named: Words = label,
     look: Callable[[str], Mapping[str, Any]] = line_style,
     xlabel: str = "",
     ylabel: str = "accuracy [%]",
@@ -123,7 +126,7 @@ def dumbbell_panels(
     ends: tuple[str, str],  # the two columns in words
     chance: float = np.nan,
     *,
-    named: Callable[[str], str] = label,
+    named: Words = label,
     look: Callable[[str], Mapping[str, Any]] = method_style,
     xlabel: str = "accuracy [%]",
 ) -> Figure:
@@ -153,10 +156,10 @@ def dumbbell_panels(
 def shaded_panels(
     numbers: pd.DataFrame,
     kind: str,
-    by: Sequence[str] = ("data",),
-    title: Callable[..., str] = in_words,
+    by: Columns = ("data",),
+    title: Words = in_words,
     *,
-    named: Callable[[str], str] = label,
+    named: Words = label,
     xlabel: str = "accuracy [%]",
 ) -> Figure:
     """Draw a panel for each data set: a line of dots for each method, darker for later values of the column `kind`."""
@@ -183,7 +186,7 @@ def shaded_panels(
 def _parts(
     numbers: pd.DataFrame,
     by: Sequence[Any],
-    title: Callable[..., str],
+    title: Words,
     height: Callable[[pd.DataFrame], float],
     sharex: bool = True,
     legend: float = 0.0,

@@ -275,12 +275,7 @@ class Playground(widgets.VBox):
 
 
 def playground(
-    method: str = "pfedsim",
-    against: str = "fedavg",
-    *,
-    rounds: int = 10,
-    clients: int = 8,
-    images: int = 600,
+    method: str = "pfedsim", against: str = "fedavg", *, rounds: int = 10, clients: int = 8, images: int = 600
 ) -> None:
     """Show two settings side by side while they train: partition, accuracy, and similarity of the classifiers.
 

@@ -6,13 +6,13 @@ Each is made from a frame of numbers with a row per number and seed (`Study.numb
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from fedlib.report.panels import in_words
+from fedlib.report.panels import Columns, Words, in_words
 from fedlib.report.style import label
 
 
@@ -32,9 +32,7 @@ class Gap(NamedTuple):
         return bool(abs(self.points) <= self.noise)
 
 
-def who_leads(
-    numbers: pd.DataFrame, method: str, by: Sequence[str] = ("data", "setting"), name: Callable[..., str] = in_words
-) -> str:
+def who_leads(numbers: pd.DataFrame, method: str, by: Columns = ("data", "setting"), name: Words = in_words) -> str:
     """Compare a method with its best rival in each column of a table (`by`): up to three gaps in words, or their range.
 
     Example:
@@ -70,13 +68,11 @@ def noise_of(numbers: pd.DataFrame, by: str = "method") -> pd.Series:
     return pd.concat(stds, axis=1).max(axis=1)
 
 
-def gaps_to_best(
-    numbers: pd.DataFrame, methods: Sequence[str], by: Sequence[str], name: Callable[..., str], named=label
-) -> dict[str, Gap]:
+def gaps_to_best(numbers: pd.DataFrame, ours: Sequence[str], by: Columns, name: Words, named=label) -> dict[str, Gap]:
     """`gap_to_best` in each column of a table with a rival, with the printed name of the rival."""
     if numbers.empty:  # the columns `by` may be missing
         return {}
-    gaps = {name(*key): gap_to_best(column, *methods) for key, column in numbers.groupby([*by], sort=False)}
+    gaps = {name(*key): gap_to_best(column, *ours) for key, column in numbers.groupby([*by], sort=False)}
     return {place: gap._replace(rival=named(gap.rival)) for place, gap in gaps.items() if gap}
 
 
@@ -118,9 +114,7 @@ def with_minus(text: str) -> str:
     return re.sub(r"(?<![\w-])-(?=\d)", "\N{MINUS SIGN}", text)
 
 
-def paired_difference(
-    numbers: pd.DataFrame, one: str, other: str, column: str = "method", name: Callable[[str], str] = label
-) -> str:
+def paired_difference(numbers: pd.DataFrame, one: str, other: str, column: str = "method", name: Words = label) -> str:
     """Compare two values of a column for the same data, setting and seed: mean and standard deviation of the gap.
 
     If one of them has more seeds, the difference of the means over all seeds is added.
@@ -175,10 +169,8 @@ def nearer_to_print(distances: pd.DataFrame, word: str = "with ", start: str = "
     return f"{start} {verb} {near} to the {end} {word}{best[0]} ({distance}){link} {told}."
 
 
-def trend(
-    values: pd.Series, over: str, what: str = "Accuracy", unit: str = " %", x: Callable[[float], str] = "{:g}".format
-) -> str:
-    """Describe values by their index, named `over` and formatted by `x`: the change between its ends, and the maximum.
+def trend(values: pd.Series, over: str, what: str = "Accuracy", unit: str = " %") -> str:
+    """Describe values by their index, named `over`: the change between its ends, and the maximum.
 
     Example:
         >>> trend(pd.Series([70.0, 74.0, 73.0], index=[1, 3, 5]), "branches")
@@ -189,7 +181,7 @@ def trend(
     values = values.sort_index()
     if len(values) < 2:
         return ""
-    first, last, top = (x(float(str(at))) for at in (values.index[0], values.index[-1], values.idxmax()))
+    first, last, top = (f"{float(str(at)):g}" for at in (values.index[0], values.index[-1], values.idxmax()))
     change = round(float(values.iloc[-1] - values.iloc[0]), 1)
     size = f"{abs(change):.1f}{unit.replace(' %', ' points')}"
     moves = f"{'rises' if change > 0 else 'falls'} by {size} from {first} to" if change else f"is equal at {first} and"
@@ -198,7 +190,7 @@ def trend(
     return f"{what} {moves} {last} {over}{f', {ends}' if top in (first, last) else f'; {inside}'}."
 
 
-def extremes(values: pd.Series, what: str, unit: str = " %", name: Callable[[str], str] = label) -> str:
+def extremes(values: pd.Series, what: str, unit: str = " %", name: Words = label) -> str:
     """Name the largest and the smallest value, or compare two values.
 
     Example:
@@ -269,7 +261,7 @@ def against_noise(gap: float, std: float) -> str:
     return f"{side} the noise (standard deviation {std:.1f})"
 
 
-def nearest_kind(numbers: pd.DataFrame, key: Sequence[str], word: str = "with ", start: str = "The") -> str:
+def nearest_kind(numbers: pd.DataFrame, key: Columns, word: str = "with ", start: str = "The") -> str:
     """`nearer_to_print` for a frame with a row per number, named by the columns `key`, and reading, the column kind."""
     table = numbers.pivot_table(index=[*key, "paper"], columns="kind", values="value", sort=False).dropna()
     return nearer_to_print(table.sub(table.index.get_level_values("paper"), axis=0).abs(), word, start)

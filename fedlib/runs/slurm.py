@@ -42,7 +42,5 @@ def slurm_share(cells: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     if rest or not 0 <= place < count:
         raise ValueError(f"task {task} does not fit an array of {count} tasks from {first}; use --array=0-{count - 1}.")
     if count > len(cells):
-        raise ValueError(
-            f"an array of {count} tasks is too long for {len(cells)} cells; use --array=0-{len(cells) - 1}."
-        )
+        raise ValueError(f"an array of {count} tasks exceeds {len(cells)} cells; use --array=0-{len(cells) - 1}.")
     return list(cells)[place::count]

@@ -103,18 +103,14 @@ class RunFolder:
                 wanted = opened.keys() if names is None else names
                 tensors = {name: opened.get_tensor(name).clone() for name in wanted}  # a view would keep the file open
         except safetensors.SafetensorError as error:
-            raise ValueError(
-                f"The run file {str(self.file)!r} is damaged ({error}); delete it to run again."
-            ) from error
+            raise ValueError(f"The file {str(self.file)!r} is damaged ({error}); delete it to run again.") from error
         if meta.get("format") != FORMAT:
             raise ValueError(
                 f"The run folder {str(self.path)!r} was written by another version of fedlib (format "
                 f"{meta.get('format')}, this one writes {FORMAT}); delete it, or set FEDLIB_RUNS to another folder."
             )
         if names is None and meta.get("checksum", actual := _checksum(meta["round"], tensors)) != actual:
-            raise ValueError(
-                f"The run file {str(self.file)!r} is damaged (its checksum differs); delete it to run again."
-            )
+            raise ValueError(f"The file {str(self.file)!r} is damaged (its checksum differs); delete it to run again.")
         return Checkpoint(int(meta["round"]), tensors)
 
     def save(self, checkpoint: Checkpoint) -> None:

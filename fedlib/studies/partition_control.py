@@ -66,14 +66,12 @@ def partition_control(
             f"The standard deviation of {words} over {len(values)} partitions is, in points: {', '.join(told)}. "
             f"{' '.join(gaps)}"
         ).strip()
-        drawn = numbers.assign(
-            method=numbers["line"], paper=numbers["line"].map(usual.groupby("line")["paper"].first())
-        )
+        rows = numbers.assign(method=numbers["line"], paper=numbers["line"].map(usual.groupby("line")["paper"].first()))
         own, colors = next(iter(lines.values()))[0], {}
         for line, (method, _) in lines.items():
             colors[line] = GREY if colors and method == own else method_style(method)["color"]
         look = {"look": lambda line: {"color": colors[line]}, "named": str}
-        yield method_panels(drawn, ["data"], in_words, **look, xlabel=f"{words} [%]")
+        yield method_panels(rows, ["data"], in_words, **look, xlabel=f"{words} [%]")
 
     return control
 

@@ -24,6 +24,7 @@ from fedlib.studies.tasks import Probe, Run, Task, here
 from fedlib.studies.timing import threads
 
 BATCH = 64  # runs on a cluster or GPU between two checks of the deadline
+Names = Collection[str]
 Store = str | Path | None  # folder of the run store, as in `fl.run`
 
 
@@ -40,9 +41,7 @@ class Job(NamedTuple):
         return f"{self.paper}: {self.task.name}, seed {self.seed}"
 
 
-def missing(
-    studies: Sequence[Study], items: Collection[str] = (), folder: Path = rows.FOLDER, stale: bool = False
-) -> list[Job]:
+def missing(studies: Sequence[Study], items: Names = (), folder: Path = rows.FOLDER, stale: bool = False) -> list[Job]:
     """Runs with data on this machine and without a row; if `stale`, also those whose code has changed since."""
     # `items` are names of tables and figures, or of runs.
     # Seed 0 of all jobs comes before seed 1. The jobs of a seed are in the order of claims, beginning with the claim
@@ -89,9 +88,7 @@ def check_clean() -> str:
     return head
 
 
-def work(
-    jobs: Sequence[Job], deadline: float, folder: Path = rows.FOLDER, store: Store = None, again: bool = False
-) -> int:
+def work(jobs: list[Job], deadline: float, folder: Path = rows.FOLDER, store: Store = None, again: bool = False) -> int:
     """Do the jobs one after the other until the deadline; returns the number of written rows.
 
     Jobs that another process does or has done are skipped, and so are failed ones, which raise `ValueError` at the end.
@@ -161,7 +158,7 @@ def in_batches(
 
 def evidence(
     papers: Sequence[str],
-    items: Collection[str] = (),
+    items: Names = (),
     budget: float | None = None,
     jobs: int = 1,
     stale: bool = False,
@@ -195,7 +192,7 @@ def evidence(
     Parallel(n_jobs=jobs)(delayed(_worker)(papers, items, stale, deadline) for _ in range(jobs))
 
 
-def _worker(papers: Sequence[str], items: Collection[str], stale: bool, deadline: float) -> None:
+def _worker(papers: Sequence[str], items: Names, stale: bool, deadline: float) -> None:
     todo = missing([study(paper) for paper in papers], items, stale=stale)
     try:
         work(todo, deadline, again=stale)

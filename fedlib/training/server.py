@@ -1,6 +1,6 @@
 """Server-side training on public images: one network at a time, each with a new Adam."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ from fedlib.stack import Params, select
 from fedlib.streams import Stream
 from fedlib.training.adam import adam
 from fedlib.training.batches import Images, client_batches, to_device
-from fedlib.training.phase import drawing
+from fedlib.training.phase import Loss, drawing
 
 
 def server_batches(images: Images, epochs: int, batch_size: int, stream: Stream) -> Tensor:
@@ -21,9 +21,7 @@ def server_batches(images: Images, epochs: int, batch_size: int, stream: Stream)
     return to_device(batches, images.y.device)
 
 
-def fine_tuned(
-    model: Model, w: Params, loss: Callable[..., Tensor], batches: Iterable[tuple], lr: float, stream: Stream
-) -> Params:
+def fine_tuned(model: Model, w: Params, loss: Loss, batches: Iterable[tuple], lr: float, stream: Stream) -> Params:
     """Copy of `w` after one step of Adam on loss(w, *batch) for each batch; dropout draws from `stream`."""
     w = {name: t.clone() for name, t in w.items()}
     first, second = ({name: torch.zeros_like(t) for name, t in select(w, model.trainable).items()} for _ in range(2))

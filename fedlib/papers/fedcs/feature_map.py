@@ -150,9 +150,7 @@ def _(study):
     numbers = distinct(study, "eq5").query("dataset != 'toy'")
     ranges = 100 * numbers.groupby("setting")["value"].agg(["min", "max"])
     words = "{:.0f} to {:.0f} % for {} ({})".format
-    told = ", ".join(
-        words(*ranges.loc[key], name, color) for key, (name, _, color) in RATIOS.items() if key in ranges.index
-    )
+    told = ", ".join(words(*ranges.loc[k], name, color) for k, (name, _, color) in RATIOS.items() if k in ranges.index)
     yield f"Relative to its maximum, J is {told}." if told else ""
     lines = numbers["method"].map(label) + ": " + numbers["setting"].map(RATIOS.get).str[0]
     colors = dict(zip(lines, numbers["setting"].map(RATIOS.get).str[1], strict=True))

@@ -190,9 +190,7 @@ def other_run(sizes: Sizes, column: Column, method: str, times: int = 1) -> Run:
     return run(sizes, column, made(sizes, method, NETWORKS[network]), times * min(sizes.other_rounds, rounds), network)
 
 
-def probe(
-    sizes: Sizes, label: str, measure: Callable[..., Kept], *where: object, data: str = "", **about: bool
-) -> Probe:
+def probe(sizes: Sizes, label: str, measure: Callable[..., Kept], *at: object, data: str = "", **about: bool) -> Probe:
     """A measurement at the sizes of a profile, of a data set of the paper."""
     source = sizes.data[data] if data else Images("")
-    return Probe(label, measure, (profile_of(sizes, PROFILES), *where), source, sizes=str(sizes), **about)
+    return Probe(label, measure, (profile_of(sizes, PROFILES), *at), source, sizes=str(sizes), **about)

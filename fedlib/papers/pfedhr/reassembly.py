@@ -31,6 +31,8 @@ from fedlib.studies.rows import Row
 from fedlib.studies.tasks import Kept, Probe, images, profile_of
 
 Link = tuple[int, int]  # (network in the pool, h): h counts blocks from 1
+Chain = Sequence[Link]
+Networks = Sequence[Sequence[str]]  # names of the blocks of each network
 WIDTH, HEIGHT = 0.8, 0.62  # of a block, in a cell of 1 x 1
 STITCH: dict[str, Any] = {"marker": "D", "markersize": 4, "markerfacecolor": "white", "markeredgecolor": "black"}
 STITCH |= {"linestyle": "none", "zorder": 4}
@@ -108,9 +110,7 @@ def stitched(before: Link | None, link: Link) -> bool:
     return link[1] != 1 if before is None else before != (link[0], link[1] - 1)
 
 
-def plot_chain(
-    networks: Sequence[Sequence[str]], labels: Sequence[str], colors: Sequence[str], chain: Sequence[Link], ax: Axes
-) -> None:
+def plot_chain(networks: Networks, labels: Sequence[str], colors: Sequence[str], chain: Chain, ax: Axes) -> None:
     """Draw a candidate inside the networks that its blocks come from, each in its colour."""
     chosen, ends = set(chain), max(map(len, networks)) + 1
     for b, names in enumerate(networks):
@@ -131,9 +131,7 @@ def plot_chain(
     bare(ax)
 
 
-def plot_candidates(
-    networks: Sequence[Sequence[str]], candidates: Sequence[Sequence[Link]], notes: Sequence[str], ax: Axes
-) -> None:
+def plot_candidates(networks: Networks, candidates: Sequence[Chain], notes: Sequence[str], ax: Axes) -> None:
     """Draw candidates, one in each row: their blocks in the colours of the networks, a diamond for every stitch."""
     longest = max(map(len, candidates))
     for m, (chain, note) in enumerate(zip(candidates, notes, strict=True)):
