@@ -44,6 +44,7 @@ def below(high: float) -> Limit:
 
 
 # Annotations of hyper-parameters; others are written out.
+Whole = Annotated[int, at_least(0)]
 Count = Annotated[int, at_least(1)]
 Positive = Annotated[float, above(0)]
 NonNegative = Annotated[float, at_least(0)]

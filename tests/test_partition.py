@@ -417,7 +417,7 @@ def test_pickles_of_lists_and_of_images_are_refused_with_the_way_to_convert_them
     file = tmp_path / "train" / "0.npz"  # as PFLlib has it: its array `data` is a pickled dict
     np.savez(file, data=np.array({"x": np.zeros((2, 1, 8, 8)), "y": [0, 1]}, dtype=object))
     for path in (file, file.parent.parent):
-        refused(r"PFLlib's .*save the images of all clients in one \.npz with x_train", fl.partition_file, path)
+        refused(r"PFLlib's.*save the images of all clients in one \.npz with x_train", fl.partition_file, path)
 
 
 class Halves:

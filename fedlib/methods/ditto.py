@@ -1,9 +1,9 @@
 """Ditto (Li et al., ICML 2021, Algorithm 1): FedAvg, and personal models that stay close to its global model."""
 
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 from fedlib.algorithm import Algorithm, algorithm
-from fedlib.checks import NonNegative, at_least
+from fedlib.checks import NonNegative, Whole
 from fedlib.methods.fedavg import fedavg_round
 from fedlib.stack import Params, copies, repeat, select, sq_distance
 from fedlib.training import cross_entropy, train
@@ -15,7 +15,7 @@ class State(NamedTuple):
 
 
 @algorithm(label="Ditto", colour="pink", marker="D", line="--")
-def ditto(lam: NonNegative = 1.0, personal_epochs: Annotated[int, at_least(0)] | None = None) -> Algorithm:
+def ditto(lam: NonNegative = 1.0, personal_epochs: Whole | None = None) -> Algorithm:
     """Personal models with a proximal pull towards the global model of FedAvg.
 
     A client trains twice on the same batches. From the global model w^t that it received it minimises cross-entropy,

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fedlib.algorithm import Algorithm, algorithm, need_public
-from fedlib.checks import Count, NonNegative, at_least
+from fedlib.checks import Count, NonNegative, Whole, at_least
 from fedlib.methods.fedkemf import divergence
 from fedlib.models import deal, initial
 from fedlib.stack import PerArchitecture, repeat
@@ -36,7 +36,7 @@ def correlation_loss(logits: Tensor, mean: Tensor, weight: float) -> Tensor:
 
 @algorithm(label="FCCL", colour="yellow", marker="X", line="--")
 def fccl(
-    warm_up: Annotated[int, at_least(0)] = 10,
+    warm_up: Whole = 10,
     weight: NonNegative = 0.0051,
     public_epochs: Count = 1,
     public_batch: Annotated[int, at_least(2)] = 256,

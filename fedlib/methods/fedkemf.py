@@ -1,14 +1,14 @@
 """FedKEMF (Yu et al., 2022): mutual learning between clients and a small shared network."""
 
 from dataclasses import replace
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from fedlib.algorithm import Algorithm, algorithm, need_public
-from fedlib.checks import Count, Positive, at_least, check_choice
+from fedlib.checks import Count, Positive, Whole, check_choice
 from fedlib.models import MODELS, Ensemble, build, deal, initial
 from fedlib.stack import Params, PerArchitecture, cat, client_mean
 from fedlib.training import Batch, client_logits, train
@@ -42,10 +42,7 @@ def mutual_loss(w: Pair, batch: Batch) -> Tensor:
 
 @algorithm(label="FedKEMF", colour="orange", marker="P", line="--")
 def fedkemf(
-    knowledge: str = "m1",
-    server_epochs: Annotated[int, at_least(0)] = 3,
-    server_lr: Positive = 1e-3,
-    server_batch: Count = 64,
+    knowledge: str = "m1", server_epochs: Whole = 3, server_lr: Positive = 1e-3, server_batch: Count = 64
 ) -> Algorithm:
     """A small shared knowledge network, in mutual learning with every client's private network.
 

@@ -1,6 +1,6 @@
 """FedMD (Li and Wang, NeurIPS workshop 2019, Algorithm 1): distillation of the mean scores of public images."""
 
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fedlib.algorithm import Algorithm, algorithm, need_public
-from fedlib.checks import Count, at_least
+from fedlib.checks import Count, Whole
 from fedlib.models import deal, initial
 from fedlib.stack import PerArchitecture, repeat
 from fedlib.streams import generator
@@ -22,7 +22,7 @@ class State(NamedTuple):
 
 
 @algorithm(label="FedMD", colour="sky", marker="D", line="-.")
-def fedmd(warm_up: Annotated[int, at_least(0)] = 10, digest_epochs: Count = 1, shown: Count = 5000) -> Algorithm:
+def fedmd(warm_up: Whole = 10, digest_epochs: Count = 1, shown: Count = 5000) -> Algorithm:
     """Distillation of the mean logits on public images into different networks.
 
     Before its first round a client minimises cross-entropy for `warm_up` epochs on the labelled public images, then for

@@ -1,6 +1,6 @@
 """FedPAC (Xu et al., ICLR 2023, Algorithm 1): feature alignment, and classifiers combined per client."""
 
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fedlib.algorithm import Algorithm, algorithm, download, init_partial, merged
-from fedlib.checks import NonNegative, at_least, check_count
+from fedlib.checks import NonNegative, Whole, check_count
 from fedlib.extras import Late
 from fedlib.methods.fedproto import Prototypes, mean_prototypes, no_prototypes, sent_prototypes
 from fedlib.stack import Params, client_mean, mix, select
@@ -57,7 +57,7 @@ def head_weights(h: Tensor, variance: Tensor) -> Tensor:
 
 
 @algorithm(label="FedPAC", colour="orange", marker="d", line=":")
-def fedpac(lam: NonNegative = 1.0, head_epochs: Annotated[int, at_least(0)] = 1) -> Algorithm:
+def fedpac(lam: NonNegative = 1.0, head_epochs: Whole = 1) -> Algorithm:
     """A shared body with features aligned to class prototypes, and a combination of classifiers for every client.
 
     A client receives the body and joins it with its classifier phi_i. In the first `head_epochs` local epochs it

@@ -6,12 +6,11 @@
 from fedlib.extras import Needs
 
 with Needs("notebooks", "fedlib.report"):
-    from fedlib.report.charts import plot_curves, plot_heatmaps
+    from fedlib.report.charts import plot_clients, plot_curves, plot_heatmaps, plot_partition
     from fedlib.report.explore import explore
     from fedlib.report.output import Report, source
     from fedlib.report.output import open_report as open
     from fedlib.report.paper import PAPERS, readings, reported
-    from fedlib.report.partition_plots import plot_clients, plot_partition
     from fedlib.report.playground import playground
     from fedlib.report.style import COLUMN, PALETTE, TEXT, label, method_style, use_style
 

@@ -287,8 +287,7 @@ def source(function: Callable[..., object]) -> HTML:
 def _heading(one: Item) -> tuple[str, str]:
     """Anchor and name of a table, with the source of its settings if it has several protocols."""
     table = one.name.removesuffix(f"_{one.protocol}")
-    several = one.others or table != one.name
-    return table, one.title.split(":")[0] + f" ({PROTOCOLS[one.protocol]})" * bool(several)
+    return table, one.title.split(":")[0] + f" ({PROTOCOLS[one.protocol]})" * bool(one.others or table != one.name)
 
 
 def _html(template: str, **entries: object) -> HTML:

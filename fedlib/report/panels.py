@@ -101,8 +101,7 @@ def line_panels(
     for ax, rows in parts:
         places = {}
         for name, values in rows.groupby(line, sort=False):
-            table = values.pivot_table(index=x, columns="seed", values=y)
-            place = seeds_and_mean(ax, table, **look(str(name)))
+            place = seeds_and_mean(ax, values.pivot_table(index=x, columns="seed", values=y), **look(str(name)))
             places[named(str(name)) + (f" {place[1]:.0f}" if ends else "")] = place
             if printed and np.isfinite(values[printed].iloc[0]):
                 mark = PRINTED | {"color": place[2], "markersize": 12, "clip_on": False}

@@ -23,8 +23,8 @@ import fedlib as fl
 from fedlib.algorithm import ALGORITHMS, Algorithm
 from fedlib.checks import check_choice, check_count
 from fedlib.federation import Federation
+from fedlib.report.charts import plot_partition
 from fedlib.report.explore import png
-from fedlib.report.partition_plots import plot_partition
 from fedlib.report.style import BLACK, GREY, RED, integer_ticks, label
 from fedlib.report.templates import TEMPLATES
 from fedlib.runs import Session, deterministic, prepare

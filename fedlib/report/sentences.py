@@ -93,8 +93,7 @@ def best_of_all(name: str, gaps: Mapping[str, Gap]) -> str:
 
 def gaps_in_words(gaps: Mapping[str, Gap]) -> str:
     """Enumerate gaps to the best other method: "0.3 points behind FedPer on CIFAR-10, and 1.0 points ..."."""
-    noise = ", within the noise"
-    *first, last = (f"{gap} on {place}{noise * gap.within_noise}" for place, gap in gaps.items())
+    *first, last = (f"{gap} on {place}{', within the noise' * gap.within_noise}" for place, gap in gaps.items())
     return ", ".join([*first, "and " * bool(first) + last])
 
 

@@ -37,8 +37,7 @@ class Numbers:
         training: Mapping[str, int] = MappingProxyType({}),
         protocol: str = "",
     ):
-        printed = reported(paper).drop_duplicates(KEY)
-        self._paper_std = (printed.set_index(KEY)["std"] / clients**0.5).to_dict()
+        self._paper_std = (reported(paper).drop_duplicates(KEY).set_index(KEY)["std"] / clients**0.5).to_dict()
         self._values = measured.groupby(KEY, sort=False)["value"].agg(list).to_dict() if len(measured) else {}
         self._stand_in = {c.key: ", ".join(filter(None, (c.stand_in, c.shortened(training)))) for c in cells}
         self._further = f"_{protocol}"

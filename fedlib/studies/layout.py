@@ -51,8 +51,7 @@ def long_table(full: pd.DataFrame, here: pd.DataFrame, item: Item) -> pd.DataFra
     printed = full.assign(source="paper", value=full["paper"], std=full["paper_std"])
     measured = full[full["n_seeds"] > 0].assign(source="full size"), here[here["n_seeds"] > 0].assign(source="here")
     long = pd.concat([printed, *measured], ignore_index=True)
-    keys = long[KEY[1:]].to_numpy()
-    parts = [_parts(key, item.rows) for key in keys]
+    parts = [_parts(key, item.rows) for key in long[KEY[1:]].to_numpy()]
     common = set.intersection(*(set(words) for _, words in parts))
     stand_ins = long["stand_in"].where(long["source"] != "paper", "")
     names = [_names(words, common, text) for (_, words), text in zip(parts, stand_ins, strict=True)]

@@ -84,8 +84,7 @@ def unpack(commit: str, folder: Path) -> None:
 
 def outcomes(code: Path, paper: str, rounds: int, wanted: Sequence[Short]) -> dict[Short, object]:
     """Values of short runs with the library in a folder; None for a run that it does not know."""
-    runs = [str(word) for one in wanted for word in one]
-    command = [sys.executable, "-P", trial.__file__, paper, str(rounds), *runs]
+    command = [sys.executable, "-P", trial.__file__, paper, str(rounds), *(str(word) for one in wanted for word in one)]
     with tempfile.TemporaryDirectory() as store:
         own = os.environ | {"PYTHONPATH": str(code), "FEDLIB_RUNS": store}
         done = subprocess.run(command, env=own, cwd=code, stdout=subprocess.PIPE, text=True, check=False)

@@ -115,8 +115,7 @@ def write(paper: str, facts: Mapping[str, Any], folder: Path = FOLDER) -> Path:
 
 def read(paper: str, folder: Path = FOLDER) -> dict[tuple[str, int], Row]:
     """All rows of a paper, by task and seed."""
-    rows = map(_read, sorted((folder / paper).glob("*.json")))
-    return {(row.task, row.seed): row for row in rows}
+    return {(row.task, row.seed): row for row in map(_read, sorted((folder / paper).glob("*.json")))}
 
 
 def read_one(paper: str, task: Task, seed: int, folder: Path = FOLDER) -> Row | None:

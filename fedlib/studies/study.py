@@ -99,8 +99,7 @@ class Study:
         todo = [(task, seed) for (name, seed), task in wanted.items() if (name, seed) not in self.rows]
         elsewhere = [task.images.name for task, _ in todo if not here(task)]
         if elsewhere:
-            names = ", ".join(sorted({*elsewhere}))
-            print(f"{len(elsewhere)} runs are left out; their data are not here: {names}.")
+            print(f"{len(elsewhere)} runs are left out; their data are not here: {', '.join(sorted({*elsewhere}))}.")
         rows = {**self.rows, **_run_all([pair for pair in todo if here(pair[0])], jobs, progress)}
         return self.replace(rows=rows, cells=settled(self.cells, rows))
 
@@ -267,8 +266,7 @@ class Study:
             where its runs differ), or the data of this run.
         """
         about = self.item(item)
-        others = map(self.at_full_size.further, about.others)
-        long = layout.by_source(*self._tables(item), [*others], about)
+        long = layout.by_source(*self._tables(item), [*map(self.at_full_size.further, about.others)], about)
         tried = set(long.loc[long["source"] != "paper", "place"])
         return layout.wide(long[long["place"].isin(tried) | (not tried)], about.rows)
 

@@ -8,6 +8,7 @@ from torch.optim.adam import adam as functional
 
 from fedlib.stack import Params
 
+Tensors = Sequence[Tensor]
 BETAS, EPSILON = (0.9, 0.999), 1e-8  # as in torch.optim
 OPTIONS = dict(
     foreach=False, amsgrad=False, weight_decay=0, maximize=False, beta1=BETAS[0], beta2=BETAS[1], eps=EPSILON
@@ -15,13 +16,7 @@ OPTIONS = dict(
 
 
 def step_of_adam(
-    w: Sequence[Tensor],
-    gradient: Sequence[Tensor],
-    first: Sequence[Tensor],
-    second: Sequence[Tensor],
-    taken: Sequence[Tensor],
-    lr: float,
-    fused: bool,
+    w: Tensors, gradient: Tensors, first: Tensors, second: Tensors, taken: Tensors, lr: float, fused: bool
 ) -> None:
     """Move `w` one step along `gradient`, in place, and update its moments and step counts `taken`."""
     # The function behind `torch.optim.Adam`, whose first use imports a compiler. A fused step is a single, faster

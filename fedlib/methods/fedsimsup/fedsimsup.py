@@ -1,6 +1,6 @@
 """FedSimSup (anonymous, submitted to ICLR 2025, equations 3-11): the logits of a personal model and a supervisor."""
 
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fedlib.algorithm import Algorithm, algorithm
-from fedlib.checks import at_least, check_choice, check_count, check_kind
+from fedlib.checks import Whole, check_choice, check_count, check_kind
 from fedlib.methods.fedsimsup.supervisors import SUPERVISORS
 from fedlib.models import Assignment, Ensemble
 from fedlib.stack import Params, PerArchitecture, copies, take, tree_map
@@ -80,9 +80,7 @@ def pull(theta: Params, uploads: Params, similarity: Tensor, alpha: Tensor) -> P
     },
     printed={"Whole": "fedsimsup-whole", "Original": "fedsimsup"},
 )
-def fedsimsup(
-    supervisor: str = "small_lenet", supervisor_epochs: Annotated[int, at_least(0)] = 2, similarity: bool = True
-) -> Algorithm:
+def fedsimsup(supervisor: str = "small_lenet", supervisor_epochs: Whole = 2, similarity: bool = True) -> Algorithm:
     """A personalised model and a small private supervisor, whose logits are added.
 
     A client minimises the cross-entropy of the summed logits of its model theta_i and its supervisor s_i (eq. 3): in

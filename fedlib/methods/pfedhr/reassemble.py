@@ -22,6 +22,9 @@ class Network(NamedTuple):
     w: Params  # [...]
 
 
+Pool = Sequence[Network]
+
+
 class Reassembly(NamedTuple):
     """The blocks of a pool of networks, their groups and the stitched candidates."""
 
@@ -34,7 +37,7 @@ class Reassembly(NamedTuple):
 
 
 def reassemble(
-    pool: Sequence[Network],
+    pool: Pool,
     x: Tensor,
     n_groups: int,
     most: int,

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fedlib.methods.pfedhr.blocks import decompose
-from fedlib.methods.pfedhr.reassemble import Network, Reassembly
+from fedlib.methods.pfedhr.reassemble import Pool, Reassembly
 from fedlib.methods.pfedhr.stitch import added
 from fedlib.models import Model
 from fedlib.stack import Params
@@ -22,7 +22,7 @@ FILLED = {"distance": math.inf, "similarity": -math.inf}  # padding other than N
 
 def record(
     tried: Reassembly,
-    pool: Sequence[Network],
+    pool: Pool,
     architectures: Sequence[Model],
     most: int,
     clients: Tensor,

@@ -65,8 +65,7 @@ def diagnosed(sizes, metric: str, *settings: str, toy_value: str = "", on_toy: M
             yield Cell(method, data, setting, (run(sizes, data, method),), setting, metric, sizes.seeds[data])
     rules = {f"{rule};alignments={sizes.toy_rounds}": f"{toy_value} {rule}" for rule in RULES if toy_value}
     for setting, name in (rules | dict(on_toy)).items():
-        task = Probe("toy", toy, (sizes.toy_rounds,))
-        yield Cell("fedcs", "toy", setting, (task,), name, metric, sizes.seeds["toy"])
+        yield Cell("fedcs", "toy", setting, (Probe("toy", toy, (sizes.toy_rounds,)),), name, metric, sizes.seeds["toy"])
 
 
 @item(

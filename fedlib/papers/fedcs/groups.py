@@ -10,9 +10,9 @@ import pandas as pd
 from fedlib.papers.fedcs.diagnosis import DOMAINS, GROUPS
 from fedlib.papers.fedcs.scores import CHANCE, client_scores, group_curves, when
 from fedlib.papers.fedcs.sizes import PROFILES, SHIFT, federation_of, run
+from fedlib.report.charts import plot_partition
 from fedlib.report.marks import panels
 from fedlib.report.panels import line_panels
-from fedlib.report.partition_plots import plot_partition
 from fedlib.report.style import BLACK, BLUE, PALETTE, RED, data_label, label
 from fedlib.studies.item import Cell, Item, enough, item
 from fedlib.studies.tasks import Kept, Probe, profile_of
@@ -142,8 +142,7 @@ def partition(title: str, datasets: Sequence[str], draw: Callable[..., None]) ->
             ax.axvline(one["clients"] - one["unseen"] - 0.5, color="black", linestyle=":")
             ax.set_xlabel("client (right of the dotted line: never seen in training)")
         if name == "fig4":
-            handles = axes[0].get_legend_handles_labels()
-            figure.legend(*handles, title="class", loc="outside right upper", reverse=True)
+            figure.legend(*axes[0].get_legend_handles_labels(), title="class", loc="outside right upper", reverse=True)
         yield figure
 
     return sizes_of_clients

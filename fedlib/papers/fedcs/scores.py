@@ -73,8 +73,7 @@ def control(sizes):
     unseen = unseen_clients(sizes, sizes.side)
     for (method, of), who in product(CONTROL.items(), ("training clients", "unseen clients")):
         read = partial(score, "f1", "before", chosen=unseen == (who == "unseen clients"))
-        task = run(sizes, sizes.side, of)
-        yield Cell(method, sizes.side, who, (task,), read, "weighted_f1", sizes.control_seeds)
+        yield Cell(method, sizes.side, who, (run(sizes, sizes.side, of),), read, "weighted_f1", sizes.control_seeds)
 
 
 def group_curves(study, name: str, metric: str) -> pd.DataFrame:

@@ -79,8 +79,7 @@ def alone(sizes):
     cell = partial(Cell, "fedsimsup", first(sizes).dataset, seeds=sizes.seeds)
     metrics = {"accuracy": "alone", "own classes": "own", "main class": "main"}
     for (metric, name), (weights, task), who in product(metrics.items(), tasks.items(), ANSWERS):
-        setting = f"answer={who};weights={weights}"
-        yield cell(setting=setting, tasks=(task,), read=f"{name}: {who}", metric=metric)
+        yield cell(setting=f"answer={who};weights={weights}", tasks=(task,), read=f"{name}: {who}", metric=metric)
     yield cell(setting="answer=main class", tasks=(tasks["s_ij"],), read="alone: main")
 
 

@@ -13,8 +13,8 @@ from matplotlib.ticker import PercentFormatter
 from fedlib.papers.fedsimsup.accuracy import partition_label
 from fedlib.papers.fedsimsup.measure import shares_in_theta, similarities
 from fedlib.papers.fedsimsup.sizes import CLASSES, Column, probe
+from fedlib.report.charts import plot_partition
 from fedlib.report.marks import panels
-from fedlib.report.partition_plots import plot_partition
 from fedlib.report.style import WIDE, bare
 from fedlib.studies.item import Cell, enough, item
 from fedlib.studies.tasks import Kept

@@ -169,8 +169,7 @@ def table_run(sizes: Sizes, column: Column, method: str) -> Run:
 def mixed_run(sizes: Sizes, column: Column) -> Run:
     """A run of Table 3: every client draws its supervisor."""
     mixed = made(sizes, "fedsimsup", f"{NETWORKS[sizes.model]}+small_cnn+small_vit")
-    task = run(sizes, column, mixed, min(sizes.mixed_rounds, sizes.rounds[column.dataset]))
-    return task._replace(keep=supervisors)
+    return run(sizes, column, mixed, min(sizes.mixed_rounds, sizes.rounds[column.dataset]))._replace(keep=supervisors)
 
 
 def weighted_run(sizes: Sizes, similarity: bool) -> Run:

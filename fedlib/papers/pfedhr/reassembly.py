@@ -21,9 +21,9 @@ from fedlib.methods.pfedhr.record import Round
 from fedlib.papers.pfedhr import accuracy, distillation
 from fedlib.papers.pfedhr.measure import GROUPS, unpacked
 from fedlib.papers.pfedhr.sizes import PRINTED, PROFILES, SPLITS, both_kinds, style
+from fedlib.report.charts import plot_partition
 from fedlib.report.marks import arrow, box, panels
 from fedlib.report.panels import line_panels
-from fedlib.report.partition_plots import plot_partition
 from fedlib.report.sentences import trend
 from fedlib.report.style import BLACK, GREY, PALETTE, TEXT, WIDE, bare
 from fedlib.studies.item import Cell, drawing, enough, item
@@ -148,8 +148,7 @@ def plot_candidates(networks: Networks, candidates: Sequence[Chain], notes: Sequ
 def plot_block_map(distances: np.ndarray, names: Sequence[str], groups: Sequence[int], ax: Axes) -> None:
     """Draw the similarity of blocks, CKA of inputs + CKA of outputs = 1 / distance, with a frame for each group."""
     order = np.argsort(groups, kind="stable")
-    similarity = 1 / distances[np.ix_(order, order)]
-    image = ax.imshow(similarity, vmin=0, vmax=2, cmap="viridis")
+    image = ax.imshow(1 / distances[np.ix_(order, order)], vmin=0, vmax=2, cmap="viridis")
     edges = [0, *(np.flatnonzero(np.diff(np.asarray(groups)[order])) + 1), len(order)]
     for low, high in pairwise(edges):
         size = high - low

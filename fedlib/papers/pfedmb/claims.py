@@ -42,8 +42,7 @@ def _rank(method: str, column: Mapping[str, Number]) -> Number:
         return Number(1.0, float(len(column)))
     others = [column[m] - column[method] for m in column if m != method]
     close = sum(gap.noise > 0 and abs(gap.value) <= gap.noise for gap in others)
-    stand_in = column[method].stand_in
-    return point(1.0 + sum(gap.value > 0 for gap in others), float(close), stand_in)
+    return point(1.0 + sum(gap.value > 0 for gap in others), float(close), column[method].stand_in)
 
 
 def over_fedavg(n: Numbers, method: str, sign: int = 1, margin: float = 0.0) -> list[Case]:

@@ -110,8 +110,7 @@ def pairs_parts(sizes):
         ("pfedmb", "alpha=labels"): (pfedmb_given(B), scores),
     }
     for (method, name), (algorithm, keep) in made.items() if sizes.pair_control else ():
-        task = paired(sizes, algorithm, keep=keep)
-        yield Cell(method, "cifar10", f"{PAIRS};branches={B};{name}", (task,), accuracy)
+        yield Cell(method, "cifar10", f"{PAIRS};branches={B};{name}", (paired(sizes, algorithm, keep=keep),), accuracy)
 
 
 pairs_parts.draw(lambda study: variant_panels(compared(study, "pairs_parts")))

@@ -7,8 +7,8 @@ import numpy as np
 
 from fedlib.papers.pfedsim.measure import client_sizes, costs, domain_sizes, needs, networks
 from fedlib.papers.pfedsim.sizes import ALPHAS, COSTED, local
+from fedlib.report.charts import plot_partition
 from fedlib.report.marks import arrow, box, panels
-from fedlib.report.partition_plots import plot_partition
 from fedlib.report.style import BLACK, BLUE, GREY, RED, WIDE, label
 from fedlib.studies.item import Cell, drawing, enough, item
 from fedlib.studies.tasks import Probe, images

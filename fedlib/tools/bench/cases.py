@@ -190,8 +190,7 @@ def sweeps(device: torch.device, turns: int) -> Rows:
         if device.type == "cuda":
             one = partial(fl.run, progress=False, store=store)
             works = {"one by one": lambda: [one(**cell) for cell in runs(4)], "one stack": sweep}
-        clock = partial(wall_seconds, device=device)
-        yield from compared(works, turns, clock, case="four runs", clients=20, cohort=10)
+        yield from compared(works, turns, partial(wall_seconds, device=device), case="four runs", clients=20, cohort=10)
 
 
 def flower_federation() -> Federation:

@@ -65,8 +65,7 @@ def write(federation: Federation, folder: Path) -> None:
     separation = {"train": everyone, "val": everyone, "test": everyone, "total": len(lists)}
     for name in ("data/fedlib", "dataset/fedlib/train", "dataset/fedlib/test", "system"):
         (folder / name).mkdir(parents=True)
-    found = {"data_indices": lists, "separation": separation}
-    (folder / "data/fedlib/partition.pkl").write_bytes(pickle.dumps(found))
+    (folder / "data/fedlib/partition.pkl").write_bytes(pickle.dumps({"data_indices": lists, "separation": separation}))
     (folder / "data/fedlib/args.json").write_text(json.dumps({"split": "sample"}))
     for i, index in enumerate(lists):
         for part in ("train", "test"):

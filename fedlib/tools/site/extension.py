@@ -37,8 +37,7 @@ def plain(app: Sphinx, what: str, name: str, obj: object, options: object, lines
         if found := TITLE.fullmatch(line.strip()):
             section = found[1]
         elif section not in ("Example", "Examples"):
-            parts = re.split(r"(`[^`]*`)", line)
-            lines[i] = "".join(part if part.startswith("`") else escaped(part) for part in parts)
+            lines[i] = "".join(part if part.startswith("`") else escaped(part) for part in re.split(r"(`[^`]*`)", line))
 
 
 def escaped(text: str) -> str:
@@ -74,8 +73,7 @@ def every_module(app: Sphinx, env: BuildEnvironment) -> None:
         name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
         if found := source(app, name):
             code, definitions = found
-            anchors = dict.fromkeys(definitions, "index")
-            env._viewcode_modules[name] = (code, definitions, anchors, name)
+            env._viewcode_modules[name] = (code, definitions, dict.fromkeys(definitions, "index"), name)
 
 
 def context(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: object) -> None:
