@@ -12,7 +12,8 @@ from fedlib.checks import Count, NonNegative, Whole, at_least
 from fedlib.methods.fedkemf import divergence
 from fedlib.models import deal, initial
 from fedlib.stack import PerArchitecture, repeat
-from fedlib.training import client_logits, cross_entropy, train, write_logits
+from fedlib.training import client_logits, cross_entropy, train
+from fedlib.training.evaluation import write_logits
 
 
 class State(NamedTuple):

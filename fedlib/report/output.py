@@ -31,7 +31,6 @@ from fedlib.report.style import COLOURS
 from fedlib.report.templates import TEMPLATES
 
 if TYPE_CHECKING:
-    from fedlib.studies.item import Item
     from fedlib.studies.study import Study
 
 WRAPPED = "white-space: pre-wrap; overflow-wrap: anywhere; word-break: normal; font-family: ui-monospace, monospace"
@@ -148,7 +147,10 @@ class Report:
         write_table(self.folder / "differences", frame)
         tables, first = [], {}  # the sentence of a control stands at its first table
         for item, says in frame[["item", "says"]].to_numpy():
-            anchor, name = _heading(study.item(item))
+            one = study.item(item)
+            anchor = one.name.removesuffix(f"_{one.protocol}")
+            several = one.others or anchor != one.name  # then the name contains the source of the settings
+            name = one.title.split(":")[0] + f" ({PROTOCOLS[one.protocol]})" * bool(several)
             lines = [
                 line if first.setdefault(line, name) == name else f"{line.partition(':')[0]}: see {first[line]}."
                 for line in says.split("\n")
@@ -282,12 +284,6 @@ def source(function: Callable[..., object]) -> HTML:
         folded = _folded(f"Full description of {function.__name__}", f"<pre>{escape(text)}</pre>")
     code = Code("\n".join(lines), language="python")._repr_html_()
     return HTML((folded + str(code)).replace("<pre>", f'<pre style="{WRAPPED}">'))
-
-
-def _heading(one: Item) -> tuple[str, str]:
-    """Anchor and name of a table, with the source of its settings if it has several protocols."""
-    table = one.name.removesuffix(f"_{one.protocol}")
-    return table, one.title.split(":")[0] + f" ({PROTOCOLS[one.protocol]})" * bool(one.others or table != one.name)
 
 
 def _html(template: str, **entries: object) -> HTML:

@@ -22,6 +22,7 @@ from fedlib.report.style import PRINTED, data_label, label, method_style, settin
 
 Columns = Sequence[str]
 Words = Callable[..., str]  # writes a key or a name
+OfRows = Callable[[pd.DataFrame], float]  # of the rows of a panel
 
 
 def in_words(*key: object) -> str:
@@ -44,7 +45,7 @@ def method_panels(
     numbers: pd.DataFrame,
     by: Columns = ("data", "setting"),
     title: Words = in_words,
-    chance: Callable[[pd.DataFrame], float] | float = np.nan,
+    chance: OfRows | float = np.nan,
     *,
     named: Words = label,
     look: Callable[[str], Mapping[str, Any]] = method_style,
@@ -75,7 +76,7 @@ def line_panels(
     x: str,
     by: Columns = ("data", "setting"),
     title: Words = in_words,
-    chance: Callable[[pd.DataFrame], float] | float = np.nan,
+    chance: OfRows | float = np.nan,
     *,
     y: str = "value",
     line: str = "method",
@@ -183,12 +184,7 @@ def shaded_panels(
 
 
 def _parts(
-    numbers: pd.DataFrame,
-    by: Sequence[Any],
-    title: Words,
-    height: Callable[[pd.DataFrame], float],
-    sharex: bool = True,
-    legend: float = 0.0,
+    numbers: pd.DataFrame, by: Sequence[Any], title: Words, height: OfRows, sharex: bool = True, legend: float = 0.0
 ) -> tuple[Figure, list[tuple[Axes, pd.DataFrame]]]:
     """A figure with a panel for each value of the columns `by`, with their rows; room for a `legend` below them."""
     groups = dict(list(numbers.groupby([*by], sort=False))) if by else {(): numbers}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -34,7 +33,7 @@ class Numbers:
         clients: int,
         cells: Sequence[Cell],
         measured: pd.DataFrame,
-        training: Mapping[str, int] = MappingProxyType({}),
+        training: Mapping[str, int] = {},
         protocol: str = "",
     ):
         self._paper_std = (reported(paper).drop_duplicates(KEY).set_index(KEY)["std"] / clients**0.5).to_dict()

@@ -9,26 +9,15 @@ from fedlib.report.sentences import in_pairs
 from fedlib.report.style import GREY, METRIC_LABELS, method_style
 from fedlib.studies.item import Cell, Item, enough, item
 
+Lines = Mapping[str, tuple[str, str]]  # method and setting by name in the figure, beginning with the paper's method
+
 
 def partition_control(
-    table: Item,
-    dataset: str,
-    lines: Mapping[str, tuple[str, str]],
-    metric: str = "accuracy",
-    seeds: Sequence[int] = (0, 1, 2),
+    table: Item, dataset: str, lines: Lines, metric: str = "accuracy", seeds: Sequence[int] = (0, 1, 2)
 ) -> Item:
-    """Some numbers of a table with other partitions.
-
-    All seeds of a number in a table have the same partition, so their deviation does not contain its effect. Here the
-    seed of the run is 0 and the partition varies, the same for all methods.
-
-    Args:
-        table: the table.
-        dataset: the paper's data set.
-        lines: method and setting of the numbers by their names in the figure, beginning with the paper's method.
-        metric: their metric, in percent.
-        seeds: seeds of the partitions, beginning with that of the table.
-    """
+    """Some numbers of a table, on one of the paper's data sets and with a metric in percent, with other partitions."""
+    # All seeds of a number in a table have the same partition, so their deviation does not contain its effect. Here the
+    # seed of the run is 0 and the partition varies, the same for all methods; the first of `seeds` is the table's.
     names, words = {key: name for name, key in lines.items()}, METRIC_LABELS.get(metric, metric)
 
     @item(

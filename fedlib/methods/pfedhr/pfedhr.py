@@ -15,8 +15,9 @@ from fedlib.methods.pfedhr.record import NOTHING, appended, record
 from fedlib.models import deal, initial
 from fedlib.stack import Params, PerArchitecture, client_mean, n_bytes, repeat, row
 from fedlib.streams import generator
-from fedlib.training import train, write_logits
+from fedlib.training import train
 from fedlib.training.batches import to_device
+from fedlib.training.evaluation import write_logits
 
 NEVER = -2  # round of a missing match
 

@@ -7,20 +7,7 @@ import numpy as np
 import pandas as pd
 
 from fedlib.papers.fedcs.scores import CHANCE, CONTRASTS, F1, differences, named, score, when
-from fedlib.papers.fedcs.sizes import (
-    BASES,
-    CONTROL,
-    FEW,
-    METHODS,
-    METRICS,
-    PANELS,
-    READINGS,
-    REP,
-    TABLES,
-    WHITE,
-    run,
-    run_on_few,
-)
+from fedlib.papers.fedcs.sizes import BASES, CONTROL, FEW, METHODS, METRICS, PANELS, REP, TABLES, WHITE, run, run_on_few
 from fedlib.report.panels import dumbbell_panels, method_panels, shaded_panels
 from fedlib.report.sentences import beside_printed, extremes, nearest_kind, who_leads
 from fedlib.report.style import BLUE, GREY, METRIC_LABELS, RED, data_label, label
@@ -28,9 +15,13 @@ from fedlib.studies.item import Cell, Item, enough, item
 
 KEYS = ["dataset", "method", "metric"]
 SHADED = {"named": named, "xlabel": "weighted F1 [%]"}
-WORDS = {reading: reading.replace("rank", "P of rank") for reading in ("default", *READINGS)}
-WORDS |= {"paper": "rates as printed", "whitening": "whitening only", "uncentred": "batch means not subtracted"}
+WORDS = {"paper": "rates as printed", "whitening": "whitening only", "uncentred": "batch means not subtracted"}
 WORDS |= {"output": "module behind the layer", "shifted": "c centred", "shifted, beta 1": "c centred, β = 1"}
+
+
+def reading_in_words(reading: str) -> str:
+    """Describe a reading."""
+    return WORDS.get(reading, reading.replace("rank", "P of rank"))
 
 
 def f1(method: str, data: str, setting: str, task, seeds: int = 1) -> Cell:
@@ -58,12 +49,12 @@ def readings(sizes):
 def _(study):
     numbers = enough(study.numbers("readings", metric="weighted_f1").query("method == 'fedcs-fc2'"))
     pairs = ("default", "whitening"), *((rank, f"{rank}, whitening") for rank in ("rank 10", "rank 30"))
-    quoted = {"name": lambda name: f'"{WORDS[name]}"'}
+    quoted = {"name": lambda name: f'"{reading_in_words(name)}"'}
     told = extremes(numbers.groupby("reading")["value"].mean(), "Weighted F1", **quoted)
     yield f"{told} {differences(numbers, *pairs, column='reading', **quoted)}".strip()
     table = TABLES[numbers["dataset"].iloc[0]]
     fedavg = study.means(table, "method", metric="weighted_f1").get("fedavg", float("nan"))
-    lines = numbers["reading"].map(WORDS)
+    lines = numbers["reading"].map(reading_in_words)
     look = {name: RED if name == "default" else BLUE if "whitening" in name else GREY for name in lines}
     text = {"named": str, "xlabel": "weighted F1 [%]", "reference": "FedAvg", "chance": fedavg}
     yield method_panels(numbers.assign(method=lines), ["data"], look=lambda name: {"color": look[name]}, **text)

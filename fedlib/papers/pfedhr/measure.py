@@ -13,7 +13,8 @@ from fedlib.methods.pfedhr.record import Round
 from fedlib.runs import cohorts
 from fedlib.runs.determinism import deterministic
 from fedlib.studies.tasks import Kept, Run
-from fedlib.training import MixedEvaluation, on_device
+from fedlib.training import on_device
+from fedlib.training.evaluation import MixedEvaluation
 
 LAST = 3  # evaluations averaged for an accuracy
 GROUPS = range(2, 9)  # numbers of groups to try on the distances of every round
