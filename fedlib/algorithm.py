@@ -63,23 +63,14 @@ class Algorithm(NamedTuple):
 
 
 class Look(NamedTuple):
-    """Name and line style of a method in figures and tables.
+    """Name and line style of a method in figures and tables."""
 
-    Attributes:
-        label: name as the papers print it; default: the name of the method's function.
-        colour: name of a colour of `fedlib.report.style`; default: derived from the method's name.
-        marker: Matplotlib marker; default: derived from the method's name.
-        line: "-", "--", ":" or "-."; default: "-" if a colour is given, else derived from the method's name.
-        variants: (label, line) by the name of the variant, which is the method's name followed by "+..." or "-...".
-        printed: name of the method or variant by each further name that papers print.
-    """
-
-    label: str = ""
-    colour: str = ""
-    marker: str = ""
-    line: str = ""
-    variants: Mapping[str, tuple[str, str]] = {}
-    printed: Mapping[str, str] = {}
+    label: str = ""  # name as the papers print it; default: the name of the method's function
+    colour: str = ""  # name of a colour of `fedlib.report.style`; default: derived from the method's name
+    marker: str = ""  # Matplotlib marker; default: derived from the method's name
+    line: str = ""  # "-", "--", ":" or "-."; default: "-" if a colour is given, else derived from the method's name
+    variants: Mapping[str, tuple[str, str]] = {}  # (label, line) by name: the method's, followed by "+..." or "-..."
+    printed: Mapping[str, str] = {}  # name of the method or variant by each further name that papers print
 
 
 ALGORITHMS: dict[str, Callable[..., Algorithm]] = Registry()

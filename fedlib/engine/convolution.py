@@ -15,15 +15,11 @@ GROUPED, PATCHES, *KERNELS = FORMS
 
 @contextmanager
 def convolutions(net: nn.Module, forms: str | Sequence[str]) -> Iterator[None]:
-    """Context in which the convolutions of `net` have these forms; results are the same up to rounding.
-
-    Args:
-        net: the module.
-        forms: "grouped" is PyTorch's convolution, which becomes one grouped convolution under `vmap`. "patches"
-            multiplies unfolded images by the kernels, as one batched matrix product. "direct" and "product" are GPU
-            kernels of `fedlib.engine.kernels`. One form for each layer, in the order of `layers_of`, or one for all;
-            a layer that cannot have its form is "grouped".
-    """
+    """Context in which the convolutions of `net` have these forms; results are the same up to rounding."""
+    # "grouped" is PyTorch's convolution, which becomes one grouped convolution under `vmap`. "patches" multiplies
+    # unfolded images by the kernels, as one batched matrix product. "direct" and "product" are GPU kernels of
+    # `fedlib.engine.kernels`. One form for each layer, in the order of `layers_of`, or one for all; a layer that cannot
+    # have its form is "grouped".
     layers = layers_of(net)
     forms = [forms] * len(layers) if isinstance(forms, str) else forms
     changed = [pair for pair in zip(layers, forms, strict=True) if pair[1] in forms_of(pair[0])[1:]]

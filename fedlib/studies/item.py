@@ -35,11 +35,7 @@ def enough(values: Any, *names: str) -> Any:
 
 
 def means(numbers: pd.DataFrame, by: str, *names: str) -> pd.Series:
-    """Mean values by the values of a column: all, or some `names` in order.
-
-    Raises:
-        Unmeasured: one of the names has no number.
-    """
+    """Mean values by the values of a column: all, or some `names` in order; `Unmeasured` if one has no number."""
     values = numbers.groupby(by, sort=False)["value"].mean()
     return enough(values, *names) if names else values
 

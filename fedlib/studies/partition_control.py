@@ -51,10 +51,8 @@ def partition_control(
         ]
         first, *others = (line for line in lines if line in values)
         gaps = [f"{first} minus {line} is {in_pairs((values[first] - values[line]).to_numpy())}." for line in others]
-        yield (
-            f"The standard deviation of {words} over {len(values)} partitions is, in points: {', '.join(told)}. "
-            f"{' '.join(gaps)}"
-        ).strip()
+        start = f"The standard deviation of {words} over {len(values)} partitions is, in points: {', '.join(told)}."
+        yield " ".join([start, *gaps])
         rows = numbers.assign(method=numbers["line"], paper=numbers["line"].map(usual.groupby("line")["paper"].first()))
         own, colors = next(iter(lines.values()))[0], {}
         for line, (method, _) in lines.items():

@@ -77,11 +77,8 @@ def row_of(task: Task, seed: int, result: RunResult | Kept, seconds: float = 0.0
         evaluations.append({"round": int(done), "when": when, "correct": correct, "loss": _finite(loss)})
     train_loss = [_finite(value) for value in result.rounds["train_loss"]]
     facts |= {"config": dict(result.config), "when": result.when, "evaluations": evaluations}
-    facts |= {
-        "n_test": frame.drop_duplicates("client")["n_test"].tolist(),
-        "seconds": seconds,
-        "seconds_of_rounds": seconds,
-    }
+    n_test = frame.drop_duplicates("client")["n_test"].tolist()
+    facts |= {"n_test": n_test, "seconds": seconds, "seconds_of_rounds": seconds}
     facts |= {"train_loss": train_loss[:: max(1, len(train_loss) // 50)]}
     facts |= result.rounds[["bytes_down", "bytes_up"]].sum().astype(int).to_dict()
     return Row(task.name, seed, facts | {"kept": dict(task.keep(result)) if task.keep else {}})

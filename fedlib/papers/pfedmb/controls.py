@@ -91,8 +91,7 @@ def changes(frame: pd.DataFrame, rival: str) -> str:
     gap, noise = variants.max() - theirs, noise_of(numbers)[[variants.idxmax(), rival]].max(skipna=False)
     return (
         f"Variants (orange) minus pFedMB ({own:.1f} %, red), in points: {each}. The best variant, "
-        f"{variants.idxmax()}, is {points_ahead(gap, rival)} ({theirs:.1f} %), "
-        f"{against_noise(gap, noise)}."
+        f"{variants.idxmax()}, is {points_ahead(gap, rival)} ({theirs:.1f} %), {against_noise(gap, noise)}."
     )
 
 

@@ -32,7 +32,6 @@ class Sizes(NamedTuple):
     """Sizes of one profile. Of several runs of a method, the one with the highest validation accuracy counts."""
 
     cifar10: Images = Images("cifar10")
-    cifar100: Images = Images("cifar100")
     pairs: Images = Images("cifar10")
     costed: Images = Images("cifar10", train=1000)
     kinds: Sequence[str] = tuple(KINDS)
@@ -93,7 +92,7 @@ def columns(sizes: Sizes) -> Iterator[Column]:
     """The columns of Table II at one size."""
     for (clients, rounds), kind in product(sizes.rounds.items(), sizes.kinds):
         data, words, partition = KINDS[kind]
-        images = sizes.cifar10 if data == "cifar10" else sizes.cifar100
+        images = sizes.cifar10 if data == "cifar10" else Images(data)
         yield Column(data, f"clients={clients};{words}", images, partition, clients, *rounds)
 
 

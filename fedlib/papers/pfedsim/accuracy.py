@@ -11,7 +11,7 @@ import torch
 import fedlib as fl
 from fedlib.algorithm import Algorithm
 from fedlib.papers.pfedsim.measure import DOMAINS, by_domain, made
-from fedlib.papers.pfedsim.sizes import PROTOCOLS, PUBLISHED, local, run, warmed
+from fedlib.papers.pfedsim.sizes import ALPHAS, PROTOCOLS, PUBLISHED, local, run, warmed
 from fedlib.report.charts import plot_heatmaps, plot_points
 from fedlib.report.panels import in_words, line_panels, method_panels
 from fedlib.report.sentences import against_noise, noise_of, points_ahead, who_leads
@@ -31,7 +31,7 @@ def chance(study) -> float:
 def table3(sizes, **protocol):
     """Points by method, measured and printed, one panel for each level of label skew."""
     published = PUBLISHED if protocol else {}
-    for name, alpha, method in product(sizes.data, sizes.alphas, sizes.methods):
+    for name, alpha, method in product(sizes.data, ALPHAS, sizes.methods):
         algorithm, tuning = published.get(method) or (made(method), {})
         task = run(sizes, name, alpha, algorithm, **protocol, **tuning)
         task = warmed(task) if method == "pfedsim" else task
@@ -166,7 +166,5 @@ def _(study):
         meaning = ": these runs do not show whether the similarity helps"
     else:
         meaning = ": the similarity helps" if gain > 0 else ": weights without similarity are better here"
-    return (
-        f"pFedSim (red) is {points_ahead(gain, 'the better of uniform and shuffled weights (blue)')}, "
-        f"{against_noise(gain, noise)}{meaning}."
-    )
+    lead = points_ahead(gain, "the better of uniform and shuffled weights (blue)")
+    return f"pFedSim (red) is {lead}, {against_noise(gain, noise)}{meaning}."

@@ -28,7 +28,6 @@ class Sizes(NamedTuple):
     domains: tuple[Images, str, int]  # data, model, clients of Table 8
     domain_names: tuple[str, ...] = DOMAINS
     methods: tuple[str, ...] = METHODS
-    alphas: tuple[float, ...] = ALPHAS
     rounds: int = 200
     clients: int = 100
     join_ratio: float = 0.1

@@ -138,8 +138,7 @@ def steps(device: torch.device, turns: int) -> Rows:
             layers = dict(zip(FORMS, FORMS, strict=True)) | {"best": fastest_forms(phase, k, graphs=True)}
             works = {
                 f"{name}, {rest}": partial(step_seconds, phase, k, form, True, rest)
-                for name, form in layers.items()
-                for rest in RESTS
+                for (name, form), rest in itertools.product(layers.items(), RESTS)
             }
             yield from compared(works, turns, lambda work: 1000 * work(), case="1000 steps", cohort=k)
 
