@@ -8,15 +8,8 @@ import sysconfig
 from pathlib import Path
 from typing import Any
 
-WITHOUT_NUMBERS = (  # modules and names of this project on which no result depends
-    "fedlib.checkpoint",
-    "fedlib.checks",
-    "fedlib.files",
-    "fedlib.runs.alone",
-    "fedlib.runs.store",
-    "fedlib.fingerprint",
-    "fedlib.algorithm.algorithm",
-)
+_WITHOUT = ("algorithm.algorithm", "checkpoint", "checks", "files", "fingerprint", "runs.alone", "runs.store")
+WITHOUT_NUMBERS = tuple(f"fedlib.{name}" for name in _WITHOUT)  # modules and names on which no result depends
 INSTALLED = tuple(sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib", "platstdlib"))
 PACKAGES = {"site-packages", "dist-packages"}  # folders of installed packages, including a user's and the system's
 
