@@ -168,10 +168,8 @@ def how_near(board: pd.DataFrame) -> str:
     """Count the measured percentages near the printed ones, above and below them."""
     gaps = percentages(first_protocol(board))["difference"]
     near, above, below = (gaps.abs() <= POINTS).sum(), (gaps > POINTS).sum(), (gaps < -POINTS).sum()
-    return (
-        f"of {len(gaps)} measured percentages, each under the first protocol of its table, {near} lie within "
-        f"{POINTS:g} points of the printed ones, {above} above them and {below} below."
-    )
+    start = f"of {len(gaps)} measured percentages, each under the first protocol of its table, {near} lie within"
+    return f"{start} {POINTS:g} points of the printed ones, {above} above them and {below} below."
 
 
 def _write(frame: pd.DataFrame, path: Path, text: str = "") -> None:

@@ -97,10 +97,8 @@ def show_pairs(one: Item, settings: tuple[str, str], words: tuple[str, str]) -> 
         means = means.reindex(columns=settings).dropna()
         change = enough(means[settings[1]] - means[settings[0]]).droplevel(0)
         low, high = (f"{change[name]:+.1f} points ({label(name)})" for name in (change.idxmin(), change.idxmax()))
-        yield (
-            f"Weighted F1 {words[1]} (filled dots) minus that {words[0]} (hollow dots) ranges from {low} to {high}: "
-            f"{(change > 0).sum()} of {len(change)} methods gain."
-        )
+        start = f"Weighted F1 {words[1]} (filled dots) minus that {words[0]} (hollow dots)"
+        yield f"{start} ranges from {low} to {high}: {(change > 0).sum()} of {len(change)} methods gain."
         yield dumbbell_panels(means, words, CHANCE, **F1)
 
 

@@ -169,10 +169,8 @@ def _(study):
     numbers = study.numbers("eq12")
     numbers[["column", "triangle"]] = numbers["setting"].str.split(", ", expand=True)
     table = numbers.pivot_table("value", "column", "triangle", sort=False)
-    yield (
-        f"The smallest |cosine| of a column with its true direction is {table['upper'].min():.3f} with the upper "
-        f"triangle (red), and the largest {table['lower'].max():.3f} with the lower one (grey)."
-    )
+    start = f"The smallest |cosine| of a column with its true direction is {table['upper'].min():.3f} with the upper"
+    yield f"{start} triangle (red), and the largest {table['lower'].max():.3f} with the lower one (grey)."
     figure, ax = plt.subplots(figsize=(WIDE, 2.1))
     table.plot.bar(ax=ax, width=0.76, color=[RED, GREY], ylim=(0, 1.25), xlabel="", rot=0)
     ax.set(ylabel="|cosine| with the truth", yticks=[0, 0.5, 1])

@@ -131,10 +131,8 @@ def partition(title: str, datasets: Sequence[str], draw: Callable[..., None]) ->
         (_, first), *others = enough([*kinds.values()])  # each partition once
         labels = study.numbers(name).groupby("dataset")["data"].first()
         where = " of the upper panel" if others else ""
-        yield (
-            f"{first['unseen']} of {first['clients']} clients (right of the dotted line) never train; the smallest "
-            f"client{where} has {first['smallest']} images, the largest {first['largest']}."
-        )
+        start = f"{first['unseen']} of {first['clients']} clients (right of the dotted line) never train"
+        yield f"{start}; the smallest client{where} has {first['smallest']} images, the largest {first['largest']}."
         figure, axes = panels(len(kinds), 2.0, across=1)
         for ax, (data, one) in zip(axes, kinds.values(), strict=True):
             draw(study, ax, one)

@@ -100,10 +100,8 @@ def _(study):
 def _(study):
     numbers = study.numbers("control").query("setting == 'unseen clients'")
     fedcs, white = means(numbers, "method", "fedcs-fc2", WHITE)
-    return (
-        f"On clients never seen in training (lower panel), FedCS (red) ends at {fedcs:.1f} %, whitening without the "
-        f"learned directions (blue) at {white:.1f} %. {differences(numbers, *CONTRASTS)}"
-    )
+    start = f"On clients never seen in training (lower panel), FedCS (red) ends at {fedcs:.1f} %, whitening without the"
+    return f"{start} learned directions (blue) at {white:.1f} %. {differences(numbers, *CONTRASTS)}"
 
 
 def table(name: str, data: str) -> Item:

@@ -184,10 +184,9 @@ def moves(sizes):
 @moves.shows
 def _(study):
     by_gain, by_loss = study.means("moves", "with", "gain", "received loss", metric="rank correlation")
-    yield (
-        f"The distance has a rank correlation of {by_gain:+.2f} with the gain from the received θ (left), "
-        f"{'as' if by_gain > 0 else 'unlike what'} the paper expects, and of {by_loss:+.2f} with the loss of θ (right)."
-    )
+    start = f"The distance has a rank correlation of {by_gain:+.2f} with the gain from the received θ (left),"
+    expected = f"{'as' if by_gain > 0 else 'unlike what'} the paper expects"
+    yield f"{start} {expected}, and of {by_loss:+.2f} with the loss of θ (right)."
     [found, *_] = enough([row.kept for row in study.rows_behind("moves") if row.kept.get("points")])
     loss, gain, moved = np.array(found["points"]).T
     causes = {
@@ -255,10 +254,8 @@ def _(study):
     n = study.rows_behind("messages")[0].kept
     first, second = n["beyond theta, round 1"], n["beyond theta, round 2"]
     meaning = "exactly the label counts" if first == n["counts"] else f"not the {n['counts']:,} bytes of label counts"
-    yield (
-        f"In addition to θ, clients with {n['kinds']} kinds of supervisors send {first:,} bytes in the first round "
-        f"(second bar), {meaning}, and {second:,} bytes in the second (third bar)."
-    )
+    start = f"In addition to θ, clients with {n['kinds']} kinds of supervisors send {first:,} bytes in the first round"
+    yield f"{start} (second bar), {meaning}, and {second:,} bytes in the second (third bar)."
     names = {"$\\theta$, every round": "theta"}
     names |= {f"beyond $\\theta$, round {t}": f"beyond theta, round {t}" for t in (1, 2)}
     yield plot_bars(n, names, "kilobytes sent by all participants")

@@ -89,10 +89,8 @@ def changes(frame: pd.DataFrame, rival: str) -> str:
     own, theirs = mean[[ours, rival]]
     each = ", ".join(f"{name} {value - own:+.1f}" for name, value in variants.items())
     gap, noise = variants.max() - theirs, noise_of(numbers)[[variants.idxmax(), rival]].max(skipna=False)
-    return (
-        f"Variants (orange) minus pFedMB ({own:.1f} %, red), in points: {each}. The best variant, "
-        f"{variants.idxmax()}, is {points_ahead(gap, rival)} ({theirs:.1f} %), {against_noise(gap, noise)}."
-    )
+    best = f"{variants.idxmax()}, is {points_ahead(gap, rival)} ({theirs:.1f} %), {against_noise(gap, noise)}"
+    return f"Variants (orange) minus pFedMB ({own:.1f} %, red), in points: {each}. The best variant, {best}."
 
 
 @item(

@@ -16,10 +16,8 @@ def answer(study):
     gap = gap_to_best(table1, "pfedmb")
     if not gap:
         return None
-    says = (
-        f"{'Yes' if rand > 0.95 else 'Not always'}: 5 pairs of clients with the same classes settle on {used:.2g} "
-        f"different branches, although no label is exchanged. {who_leads(table1, 'pfedmb', ['data'])}"
-    )
+    says = f"{'Yes' if rand > 0.95 else 'Not always'}: 5 pairs of clients with the same classes settle on {used:.2g} "
+    says += f"different branches, although no label is exchanged. {who_leads(table1, 'pfedmb', ['data'])}"
     numbers = [(f"{used:.2g}", "branches for five pairs"), (f"{rand:.2f}", "adjusted Rand index of branches and pairs")]
     numbers.append((f"{round(gap.points, 1) + 0.0:+.1f}", f"points relative to {label(gap.rival)}"))
     return Answer(says, numbers, "fig3")
