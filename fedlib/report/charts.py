@@ -153,10 +153,9 @@ def plot_points(frame: pd.DataFrame, *, xlabel: str = "accuracy [%]", chance: fl
         for source, (marker, color) in SOURCES.items():
             some = here[here["source"] == source]
             y = [rows.index(row) for row in some["row"]]
-            bars = some["std"].fillna(0)
             look = {"color": color, "markersize": 10 if marker == "|" else 4, "elinewidth": 0.8, "markeredgewidth": 1.3}
             look["label"] = "printed" if source == "paper" else source
-            ax.errorbar(some["value"], y, xerr=bars, fmt=marker, **look)
+            ax.errorbar(some["value"], y, xerr=some["std"].fillna(0), fmt=marker, **look)
         words = set(place.split(", "))
         names = here[["source", "column"]].drop_duplicates().itertuples(index=False, name=None)
         others = [f"\n{source}: {name}" for source, name in names if not words.issuperset(name.split(", "))]

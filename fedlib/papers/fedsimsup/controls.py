@@ -130,9 +130,8 @@ def _(study):
         paper = rows.groupby("step")["paper"].first().dropna()
         printed = f" (printed {paper[STEPS[-1]] - paper[STEPS[0]]:+.1f})" if len(paper) == 2 else ""
         points = ", ".join(f"{step} {value:+.1f}" for step, value in changes.mean(axis="columns").items())
-        total = in_pairs(changes.sum().to_numpy())
         start = f"With {partition_label(str(column))}, {best_round} the accuracy of FedPAC (orange) minus that"
-        texts.append(f"{start} of FedRep (green) is {total}{printed}. By step: {points}.")
+        texts.append(f"{start} of FedRep (green) is {in_pairs(changes.sum().to_numpy())}{printed}. By step: {points}.")
     yield " ".join(texts)
     colors = method_style("fedrep")["color"], GREY, BLACK, method_style("fedpac")["color"]
     looks = {step: {"color": color} for step, color in zip(STEPS, colors, strict=True)}

@@ -78,10 +78,9 @@ def _(study):
     printed = printed.join(printed["setting"].str.extract("dir=(?P<dir>.*);rho=(?P<rho>.*)")).astype({"rho": float})
     printed = printed.merge(numbers[[*key, "data"]].drop_duplicates(), on=key)  # of the same data and label skew
     both = pd.concat([numbers, printed], ignore_index=True)
-    names = {"pfedsim": "measured", "paper": "printed"}
     looks = {"pfedsim": {"color": RED, "marker": "*"}, "paper": {"color": GREY, "linestyle": ":", "marker": "x"}}
     text = {"xlabel": r"share $\rho$ of FedAvg rounds", "ylim": (0, 100), "height": 2.2}
-    text |= {"named": names.get, "look": looks.get, "chance": chance(study)}
+    text |= {"named": {"pfedsim": "measured", "paper": "printed"}.get, "look": looks.get, "chance": chance(study)}
     yield line_panels(both.assign(dir="dir=" + both["dir"]), "rho", ["data", "dir"], **text)
 
 
