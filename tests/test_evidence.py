@@ -338,7 +338,8 @@ def test_a_measurement_is_not_older_than_the_sizes_of_another_profile(monkeypatc
     from fedlib.papers.fedsimsup import sizes as module
 
     def code(profile):
-        return {cell.item: cell.tasks[0].code() for cell in study("fedsimsup", profile).cells if cell.item == "moves"}
+        cells = [cell for cell in study("fedsimsup", profile).cells if cell.item == "supervisor_moves"]
+        return {cell.item: cell.tasks[0].code() for cell in cells}
 
     before = code("paper")
     monkeypatch.setitem(module.PROFILES, "quick", module.PROFILES["quick"]._replace(moves_rounds=99))

@@ -235,10 +235,10 @@ def test_a_control_speaks_as_soon_as_it_has_something_to_say():
     def says(one, **points):
         return one.differences(**points).set_index("item").loc["table2", "says"]
 
-    before, after = says(with_rows_of("table2")), says(with_rows_of("table2", "readings"))
+    before, after = says(with_rows_of("table2")), says(with_rows_of("table2", "other_readings"))
     assert "Not run yet" in before
     assert "The control" not in before
-    assert f'The control "readings": {study.says("readings")}' in after
+    assert f'The control "other_readings": {study.says("other_readings")}' in after
     none = says(with_rows_of("table2"), points=100.0)
     assert none.startswith("All ")
     assert "ontrol" not in none

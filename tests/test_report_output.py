@@ -173,7 +173,7 @@ def test_a_notebook_begins_with_what_was_measured_at_full_size_or_else_with_what
 
 
 def test_a_figure_without_numbers_is_described_as_such(tmp_path):
-    html = report.open("fedcs", "quick", tmp_path).item(fl.study("fedcs", "quick"), "few").data
+    html = report.open("fedcs", "quick", tmp_path).item(fl.study("fedcs", "quick"), "fewer_images").data
     assert 'alt="Not measured at this size."' in html
 
 

@@ -158,7 +158,7 @@ def test_sizes_are_compared_with_the_printed_means_and_with_the_printed_deviatio
         near = (images == "5000") == (metric == "weighted_f1")  # one size has the printed means, the other deviations
         key = method, "mnist", f"images={images}"
         numbers["few", *key, metric] = printed["table1", *key[:2], "label-shift", metric] + (1 if near else 4)
-    says = with_numbers(PAPER, frame(numbers)).says("few")
+    says = with_numbers(PAPER, frame(numbers)).says("fewer_images")
     assert "the results are nearer to the 2 printed numbers with 5,000 images in all (mean distance 1.0 points)" in says
     start = "for the standard deviation over clients, the results are nearer to the 2 printed numbers with all images"
     assert f"{start} (mean distance 1.0 points) than with 5,000 images in all (4.0)" in says
@@ -255,8 +255,9 @@ def test_further_alignments_weigh_clients_by_their_samples():
             np.testing.assert_allclose(found[name], value, atol=1e-5)
 
 
-CHEAP = [("fig10", "fedavg", "accuracy"), ("unseen", "fedcs-fc2", "weighted_f1"), ("eq12", "fedcs", "cosine")]
-CHEAP += [("fig5", "partition", "smallest"), ("sec5", "fedcs-fc2", "models"), ("readings", "fedcs-fc2", "j_ratio")]
+CHEAP = [("fig10", "fedavg", "accuracy"), ("unseen_and_training_clients", "fedcs-fc2", "weighted_f1")]
+CHEAP += [("eq12", "fedcs", "cosine"), ("fig5", "partition", "smallest"), ("sec5", "fedcs-fc2", "models")]
+CHEAP += [("other_readings", "fedcs-fc2", "j_ratio")]
 
 
 def test_runs_and_measurements_give_numbers_to_all_their_cells(tmp_path):
@@ -311,7 +312,7 @@ def test_a_run_on_few_images_keeps_the_metrics_of_every_client_at_its_end():
 
 
 def test_directions_are_compared_with_whitening_in_runs_that_differ_in_nothing_else():
-    cells = {(c.dataset, c.method): c for c in STUDY.cells if c.item == "directions"}
+    cells = {(c.dataset, c.method): c for c in STUDY.cells if c.item == "learned_directions"}
     for name in ("mnist", "cifar10", "digit5"):
         tasks = [cells[name, method].tasks[0] for method in ("fedavg", WHITE, "fedcs-fc2")]
         assert [task.algorithm.hyper.get("steps") for task in tasks] == [None, "whitening", "normalised"]
@@ -392,10 +393,10 @@ def test_every_item_draws_and_speaks_with_all_rows_with_some_and_of_data_that_st
 
 
 def test_sentences_follow_the_numbers(measured_here, shown):
-    ahead = by_hand(measured_here, gain=15.0).says("control")
+    ahead = by_hand(measured_here, gain=15.0).says("learning_curves")
     assert "FedCS (red) ends at 72.0 %" in ahead
     assert "FedCS-FC2 minus FedCS (whitening only) is +15.0 ± 0.0 points in 3 pairs of runs." in ahead
-    assert "in one pair of runs" in by_hand(measured_here, seeds=1).says("control")
+    assert "in one pair of runs" in by_hand(measured_here, seeds=1).says("learning_curves")
     assert " 45 % after the map at the end" in shown.says("fig1")
     assert " 60 % after more alignments" in shown.says("fig1")
     assert "In 3 of 3 cases" in shown.says("fig1")
@@ -404,7 +405,7 @@ def test_sentences_follow_the_numbers(measured_here, shown):
     assert "In 0 of 3 cases" in shown.replace(rows={**shown.rows, **worse}).says("fig1")
     assert texts(shown.figure("fig1"))[-5:] == ["40.0", "45.0", "35.0", "60.0", "chance"]  # z, c, whitening, c later
     assert "+10.0 with FedCS-FC2" in shown.says("fig2")
-    assert "\N{MINUS SIGN}10.0 with FedCS (red)" in shown.says("unseen")
+    assert "\N{MINUS SIGN}10.0 with FedCS (red)" in shown.says("unseen_and_training_clients")
     assert "10 of 15 clients" in shown.says("fig5")
     assert shown.figure("fig5").axes[0].get_title("left") == "digit_styles for Digit-5"
 
@@ -432,23 +433,25 @@ def test_panels_by_group_end_in_the_means_of_training_and_unseen_clients(shown):
 
 def test_a_line_is_that_of_its_own_data_and_local_only_is_no_shared_model():
     quick, f1 = study("fedcs", "quick"), "weighted_f1"
-    [side] = {cell.dataset for cell in quick.cells if cell.item == "readings"}
+    [side] = {cell.dataset for cell in quick.cells if cell.item == "other_readings"}
     shifts = {cell.item: (cell.dataset, cell.setting) for cell in quick.cells if cell.item in ("table2", "table3")}
     assert shifts["table3"][0] == side
     numbers = [(item, "fedavg", *shifts[item], f1, value) for item, value in (("table2", 76.0), ("table3", 43.0))]
-    numbers += [("readings", "fedcs-fc2", side, f"reading={r}", f1, v) for r, v in (("default", 64), ("whitening", 30))]
-    [ax] = with_numbers(quick, given(*numbers)).figure("readings").axes
+    values = {"default": 64, "whitening": 30}.items()
+    numbers += [("other_readings", "fedcs-fc2", side, f"reading={reading}", f1, value) for reading, value in values]
+    [ax] = with_numbers(quick, given(*numbers)).figure("other_readings").axes
     assert [43.0, 43.0] in [[*line.get_xdata()] for line in ax.lines]
     place = "mnist", "at=fc2", f1
     numbers = [
-        given(("directions", m, *place, value)).assign(seed=0) for m, value in (("fedcs-fc2", 60.0), (WHITE, 50.0))
+        given(("learned_directions", m, *place, v)).assign(seed=0) for m, v in (("fedcs-fc2", 60.0), (WHITE, 50.0))
     ]
-    numbers.append(given(("directions", "fedcs-fc2", *place, 40.0)).assign(seed=1))
-    says = with_numbers(STUDY, pd.concat(numbers)).says("directions")
+    numbers.append(given(("learned_directions", "fedcs-fc2", *place, 40.0)).assign(seed=1))
+    says = with_numbers(STUDY, pd.concat(numbers)).says("learned_directions")
     assert "(red minus blue) change weighted F1 by +0.0 points (MNIST)" in says  # 50 over both seeds
     methods = "fedavg", "local_only", "fedcs-fc1"
-    numbers = [("unseen", m, "mnist", f"{who};before", f1, 50.0) for m in methods for who in ("training", "unseen")]
-    [ax] = with_numbers(PAPER, given(*numbers)).figure("unseen").axes
+    name, parts = "unseen_and_training_clients", ("training", "unseen")
+    numbers = [(name, m, "mnist", f"{who};before", f1, 50.0) for m in methods for who in parts]
+    [ax] = with_numbers(PAPER, given(*numbers)).figure(name).axes
     assert [text.get_text() for text in ax.get_yticklabels()] == ["FedAvg", "FedCS-FC1"]
 
 

@@ -52,7 +52,7 @@ def test_shorter_training_than_printed_decides_no_claim(paper, numbers):
     told = one.ledger().set_index("id").loc[["fs04", "fs14"], ["verdict", "stand_in"]].to_numpy().tolist()
     assert told == [["consistent so far", "100 of 1,000 rounds"]] * 2  # CIFAR-100 has 1,000
     vars(one)["frame"] = with_numbers(
-        paper, given(*[("moves", "fedsimsup", "cifar10", "with=gain", "rank correlation", -0.5)] * 2)
+        paper, given(*[("supervisor_moves", "fedsimsup", "cifar10", "with=gain", "rank correlation", -0.5)] * 2)
     ).frame
     assert one.ledger().set_index("id").loc["fs18", ["verdict", "stand_in"]].tolist() == [
         "undecided",
@@ -219,8 +219,8 @@ def test_what_rows_keep_and_measurements_give(smoke):
         return found[(found[["item", "metric", "setting"]] == [item, metric, setting]).all(axis=1)]["value"].item()
 
     assert all(0 < value("fig4", f"area {name}", "class=all") < 1 for name in ("theta", "s"))
-    assert value("moves", "records") > 0
-    assert (found[(found["item"] == "alone") & (found["metric"] == "accuracy")]["value"] > 0).all()
+    assert value("supervisor_moves", "records") > 0
+    assert (found[(found["item"] == "separate_networks") & (found["metric"] == "accuracy")]["value"] > 0).all()
     assert found[found["setting"] == "network=l"]["value"].tolist() == [10_318, 11_778, 8_074]
     assert judged(smoke, found)["verdict"][["fs19", "fs20"]].tolist() == ["identity", "identity"]
     assert all(len(str(row.facts)) < 60_000 for row in smoke.rows.values())
@@ -266,12 +266,12 @@ def test_sentences_turn_with_the_numbers(paper, sign):
         paper,
         given(
             *(("fig4", "fedsimsup", "cifar10", "class=all", *own) for own in maps.items()),
-            *(("moves", "fedsimsup", "cifar10", where, "rank correlation", r) for where, r in moves.items()),
+            *(("supervisor_moves", "fedsimsup", "cifar10", where, "rank correlation", r) for where, r in moves.items()),
             *(("upload_shares", "fedsimsup", "cifar10", where, "percent", r) for where, r in shares.items()),
         ),
     )
     assert ("matters more than" if sign > 0 else "matters no more than") in one.says("fig4")
-    assert (", as the paper" if sign > 0 else ", unlike what the paper") in one.says("moves")
+    assert (", as the paper" if sign > 0 else ", unlike what the paper") in one.says("supervisor_moves")
     assert ("similarity weights raise" if sign > 0 else "hardly change") in one.says("upload_shares")
 
 
@@ -332,7 +332,7 @@ def test_a_run_that_diverges_has_no_number_and_is_named(paper):
 @pytest.mark.parametrize("column", ["clients=100;dir=0.1", "clients=100;dir=0.5"])
 def test_the_long_control_reads_one_run_of_the_papers_length(paper, column):
     """The mean of the last five evaluations up to a round, pooled over samples, and the extremes of the last fifth."""
-    own = [cell for cell in paper.cells if (cell.item, cell.method) == ("long", "fedavg")]
+    own = [cell for cell in paper.cells if (cell.item, cell.method) == ("longer_training", "fedavg")]
     own = [cell for cell in own if cell.setting.partition(";round=")[0] == column]
     [name] = {cell.tasks[0].name for cell in own}
     right = np.random.default_rng(3).integers(0, 10, (100, 2))
@@ -347,13 +347,13 @@ def test_the_long_control_reads_one_run_of_the_papers_length(paper, column):
 
 def test_where_the_classifier_has_one_epoch_anyway_that_is_no_step_to_fedpac():
     for profile in ("quick", "smoke"):
-        small = [cell for cell in study("fedsimsup", profile).cells if cell.item == "to_fedpac"]
+        small = [cell for cell in study("fedsimsup", profile).cells if cell.item == "fedrep_to_fedpac"]
         assert [cell.setting.partition(";step=")[2] for cell in small] == [STEPS[0], *STEPS[2:]]
         assert len({cell.tasks[0].name for cell in small}) == 3
 
 
 def test_classifiers_that_are_trained_again_are_tested_after_that(paper):
-    usual, again = [cell for cell in paper.cells if cell.item == "fresh"][:2]
+    usual, again = [cell for cell in paper.cells if cell.item == "fine_tuned_classifiers"][:2]
     right = [0, 0, 0, 0, 0, 2, 3, 5, 7, 8]
     evaluations = [(10 * k, "before", [9, 30]) for k in range(1, 11)]
     evaluations += [(10 * k, "after", [n, 2 * n]) for k, n in enumerate(right, 1)]

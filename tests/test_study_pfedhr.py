@@ -302,7 +302,7 @@ def test_what_rows_keep_is_read_once_in_smoke(tmp_path):
     measured = some.measured()
     assert len(some.rows) == 3
     assert measured["value"].notna().all()
-    tables = {"table1", "table2", "tested", "candidates", "search", "fig7", "teachers", "other_teachers"}
+    tables = {"table1", "table2", "tested_clients", "candidates", "composition", "fig7", "teachers", "other_teachers"}
     assert set(measured["item"]) == tables | {"fig1", "fig4"}
     value = measured[measured["method"] != "local_only"].set_index(["item", "metric"])["value"]
     assert value["table1", "uses labels"] == 1
@@ -430,9 +430,9 @@ def test_the_lead_of_a_teacher_is_compared_with_the_gain_of_its_client_a_round_l
     own = rows[rows["teacher"] == "as printed"]
     assert len(own) == 3 * CLIENTS * (ROUNDS - 1)
     assert own[["seed", "lead", "gain"]].iloc[0].tolist() == [0, 20 - 22, 2]  # round 1: 52 less three times ten
-    assert "36 of 36 teachers" in quick.says("pupils")
+    assert "36 of 36 teachers" in quick.says("client_gains")
     r = np.corrcoef(rows["lead"], rows["gain"])[0, 1]
-    assert f"The correlation of lead and gain over all dots is {r:.2f}." in quick.says("pupils")
+    assert f"The correlation of lead and gain over all dots is {r:.2f}." in quick.says("client_gains")
 
 
 def test_figures_3_to_6_are_differences_to_local_only_of_the_same_seed_and_figure_5_has_the_papers_drops(quick):
@@ -455,7 +455,7 @@ def test_few_images_are_compared_with_all_of_the_same_seed_and_with_the_printed_
     empty, rows = study("pfedhr"), {}
     for cell in empty.cells:
         key, net = cell.key[:3], cell.setting.partition(";split=iid;clients=12;active=4;models=")[2]
-        if (*key, net) in {("table4", "fedavg", "mnist", "M1"), ("few", "fedavg", "mnist", "M1;images=450")}:
+        if (*key, net) in {("table4", "fedavg", "mnist", "M1"), ("fewer_images", "fedavg", "mnist", "M1;images=450")}:
             for seed in (0, 1) if cell.item == "table4" else (0,):  # the mean of 3 rounds is 10 less
                 rows[cell.tasks[0].name, seed] = reaching(cell.tasks[0], seed, len(net) + 50 + 9 * seed)
     numbers = by_images(empty.replace(rows=rows)).set_index("kind")[["seed", "value", "paper"]]
@@ -469,7 +469,7 @@ def test_the_distance_from_the_printed_numbers_is_said_for_all_clients_and_for_a
         [task] = [cell.tasks[0] for cell in empty.cells if cell.key == key]
         evaluations = [(t, "before", [every] * CLIENTS) for t in range(3)]
         rows[task.name, 0] = row(task.name, 0, *evaluations, n_test=[100] * CLIENTS, kept={"active": active})
-    says = empty.replace(rows=rows).says("tested")
+    says = empty.replace(rows=rows).says("tested_clients")
     assert "2 printed numbers with the active clients (mean distance 2.0 points) than with all clients (2.5)" in says
 
 
@@ -481,10 +481,10 @@ def test_a_round_is_packed_and_unpacked():
 
 
 def test_rounds_show_candidates_teachers_and_the_clients_that_learn_from_them(quick):
-    words = [text.get_text() for ax in quick.figure("round").axes for text in ax.texts]
+    words = [text.get_text() for ax in quick.figure("last_round").axes for text in ax.texts]
     assert {"to 0, 1", "to 2"} <= set(words)
-    assert "2 of 2 candidates" in quick.says("round")
-    assert "12 to 50 %" in quick.says("round")
+    assert "2 of 2 candidates" in quick.says("last_round")
+    assert "12 to 50 %" in quick.says("last_round")
     titles = [ax.get_title("left") for ax in quick.figure("fig7").axes]
     assert titles == [f"round {t}: teacher of client 0, accuracy 25 %" for t in (1, ROUNDS)]
     [ax] = draw_teachers(first_run(quick), 2).axes

@@ -202,8 +202,8 @@ def test_a_few_runs_make_numbers_of_every_kind(few):
     assert values["table3", "pfedmb", at, "num_branches"] in (*sizes.branches, *sizes.more_branches)
     assert values.xs("rounds", level="metric").between(1, sizes.pair_rounds + 1).all()
     assert values.xs("clients_per_branch", level="metric").between(0.99, 15.01).all()
-    assert values["parts", "pfedmb", f"{at};branches=5;alpha_lr=0", "largest_alpha"] == pytest.approx(0.2)
-    assert values["parts", "pfedmb", f"{at};branches=5;alpha=labels", "largest_alpha"] == pytest.approx(1)
+    assert values["variants", "pfedmb", f"{at};branches=5;alpha_lr=0", "largest_alpha"] == pytest.approx(0.2)
+    assert values["variants", "pfedmb", f"{at};branches=5;alpha=labels", "largest_alpha"] == pytest.approx(1)
     assert max(len(str(one.facts)) for one in few.rows.values()) < 20_000
     info = Path("/proc/cpuinfo")  # Linux
     [machine] = {one.facts["machine"] for one in few.rows.values()}
@@ -221,12 +221,12 @@ def test_groups_of_clients_with_similar_labels():
 
 
 def test_every_item_draws_and_speaks_with_all_rows_and_with_some(few):
-    all_drawn_and_said(few, "parts")  # Local-Only is missing
+    all_drawn_and_said(few, "variants")  # Local-Only is missing
 
 
 def test_alpha_is_drawn_by_pair_by_round_and_by_weighting(few):
     alpha = {m: np.array(best_rows(few, "fig3", m)[0].kept["alpha"]) for m in ("pfedmb", "pfedmb-avg")}
-    axes = few.figure("hero").axes
+    axes = few.figure("mixture_weights").axes
     assert [len(ax.lines) for ax in axes] == [10] * 5  # two clients, five branches
     assert axes[3].get_title().startswith("clients 6 and 7")
     np.testing.assert_allclose(axes[3].lines[7].get_ydata(), alpha["pfedmb"][:, 7, 2])
@@ -269,28 +269,29 @@ def test_the_best_method_is_on_top_and_guessing_is_a_line(paper):
 def test_variants_stand_beside_the_methods_of_table_1(paper):
     at = f"{PAIRS};branches=5"
     numbers = [("table1", "pfedmb", PAIRS, 80.0), ("table1", "fedavg", PAIRS, 85.0)]
-    numbers += [("pairs_parts", m, f"{at};gain=yes", value) for m, value in (("pfedmb", 87.0), ("pfedmb-avg", 78.5))]
+    name = "variants_on_five_pairs"
+    numbers += [(name, m, f"{at};gain=yes", value) for m, value in (("pfedmb", 87.0), ("pfedmb-avg", 78.5))]
     study = of(paper, *numbers)
-    [ax] = study.figure("pairs_parts").axes
+    [ax], says = study.figure(name).axes, study.says(name)
     names = ["initial branches scaled up", "FedAvg", "pFedMB", "pFedMB-avg with initial\nbranches scaled up"]
     assert names_and_bars(ax) == (names, {1: 87.99, 2: 89.49})
-    assert "scaled up +7.0, pFedMB-avg with initial branches scaled up \N{MINUS SIGN}1.5. " in study.says("pairs_parts")
-    assert "is 2.0 points ahead of FedAvg (85.0 %), with one seed" in study.says("pairs_parts")
-    assert not of(paper, numbers[0], *numbers[2:]).says("pairs_parts")  # without FedAvg nothing is said
+    assert "scaled up +7.0, pFedMB-avg with initial branches scaled up \N{MINUS SIGN}1.5. " in says
+    assert "is 2.0 points ahead of FedAvg (85.0 %), with one seed" in says
+    assert not of(paper, numbers[0], *numbers[2:]).says(name)  # without FedAvg nothing is said
 
 
 def test_variants_are_those_of_clients_with_two_classes_and_have_the_clients_of_their_branches(paper):
     numbers = [("table2", m, "clients=15;classes=2", value) for m, value in (("local_only", 70.0), ("pfedmb", 99.0))]
     for at, more in (("clients=15;classes=2", 0), ("clients=15;dir=0.4", 9)):
         for name, accuracy, clients in (("", 65, 4), (";alpha=labels", 75, 3), (";alpha_lr=0", 50, 15)):
-            key = "parts" if name else "branches", "pfedmb", f"{at};branches=5{name}"
+            key = "variants" if name else "branches", "pfedmb", f"{at};branches=5{name}"
             numbers += [(*key, accuracy + more), (*key, clients, "clients_per_branch")]
     study = of(paper, *numbers)
-    above, below = study.figure("parts").axes
+    above, below = study.figure("variants").axes
     assert names_and_bars(above)[0] == ["alpha given by the labels", "Local-Only", "pFedMB", "alpha fixed at 1/B"]
     assert names_and_bars(below)[0] == ["alpha fixed at 1/B", "pFedMB", "alpha given by the labels"]
     assert [text.get_text() for text in below.texts] == ["15.0", "4.0", "3.0"]
-    assert "alpha given by the labels +10.0, alpha fixed at 1/B \N{MINUS SIGN}15.0" in study.says("parts")
+    assert "alpha given by the labels +10.0, alpha fixed at 1/B \N{MINUS SIGN}15.0" in study.says("variants")
 
 
 def test_a_column_of_fig_5_with_one_number_of_branches_is_not_shown(paper):

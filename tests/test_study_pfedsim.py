@@ -31,7 +31,8 @@ def paper():
 def smoke(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FEDLIB_RUNS", str(tmp_path_factory.mktemp("runs")))
-        wanted = ("table2", "fig1", "fig2", "table4", "table6", "table7", "learned", "stages", "table8a")
+        wanted = ["table2", "fig1", "fig2", "table4", "table6", "table7", "table8a"]
+        wanted += ["learned_similarity", "similarity_by_round"]
         return fl.study("pfedsim", "smoke").run(*wanted, jobs=1, progress=False)
 
 
@@ -143,7 +144,7 @@ def test_the_answer_counts_a_protocol_only_where_all_methods_are_measured(paper)
 
 def test_numbers_of_the_smoke_runs(smoke):
     measured = smoke.measured()
-    stages = measured[measured["item"] == "stages"]
+    stages = measured[measured["item"] == "similarity_by_round"]
     assert measured.drop(stages.index)["value"].notna().all()
     known = stages["value"].dropna()  # all rows are at the cap of 0.1 before the first round
     assert len(known) >= len(stages) - 2
@@ -210,7 +211,7 @@ def test_ldb_is_of_the_losses_on_the_test_images_of_the_first_client():
 
 
 def test_what_the_server_knows_is_a_mean_over_pairs(smoke):
-    [cell, *_] = [cell for cell in smoke.cells if cell.item == "learned" and "rho=0" in cell.setting]
+    [cell, *_] = [cell for cell in smoke.cells if cell.item == "learned_similarity" and "rho=0" in cell.setting]
     kept = smoke.rows[cell.tasks[0].name, 0].kept
     phi, truth = np.array(kept["phi"]), np.array(kept["truth"])
     assert phi.shape == truth.shape == (10, 10)

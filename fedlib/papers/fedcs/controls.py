@@ -34,7 +34,7 @@ def f1(method: str, data: str, setting: str, task, seeds: int = 1) -> Cell:
     rows="reading",
     explains=("table2",),
 )
-def readings(sizes):
+def other_readings(sizes):
     """Dots of weighted F1 for each reading of FedCS; a line for FedAvg."""
     for reading in ("default", *sizes.readings):
         task = run(sizes, sizes.side, "fedcs-fc2" if reading == "default" else f"fedcs-fc2;{reading}")
@@ -45,9 +45,9 @@ def readings(sizes):
         yield f1("fedsim", sizes.side, "reading=default", run(sizes, sizes.side, "fedsim"))
 
 
-@readings.shows
+@other_readings.shows
 def _(study):
-    numbers = enough(study.numbers("readings", metric="weighted_f1").query("method == 'fedcs-fc2'"))
+    numbers = enough(study.numbers("other_readings", metric="weighted_f1").query("method == 'fedcs-fc2'"))
     pairs = ("default", "whitening"), *((rank, f"{rank}, whitening") for rank in ("rank 10", "rank 30"))
     quoted = {"name": lambda name: f'"{reading_in_words(name)}"'}
     told = extremes(numbers.groupby("reading")["value"].mean(), "Weighted F1", **quoted)
@@ -66,16 +66,16 @@ def _(study):
     digits=1,
     explains=("table2", "table3"),
 )
-def directions(sizes):
+def learned_directions(sizes):
     """For every data set a dot of weighted F1 for FedAvg, whitening only and FedCS."""
     for data, (method, of) in product(sizes.data if sizes.full else (), CONTROL.items()):
         if method != "fedavg+bn":
             yield f1(method, data, "at=fc2", run(sizes, data, of))
 
 
-@directions.shows
+@learned_directions.shows
 def _(study):
-    numbers = study.numbers("directions")
+    numbers = study.numbers("learned_directions")
     table = numbers.pivot_table(index="data", columns="method", values="value", sort=False)
     table, told = table.reindex(columns=["fedcs-fc2", WHITE, "fedavg"]), []
     words = "The learned directions (red minus blue) change", "Whitening alone (blue minus black) changes"
@@ -131,7 +131,7 @@ def with_printed(study, name: str) -> pd.DataFrame:
     digits=1,
     explains=("table1", "table2"),
 )
-def few(sizes):
+def fewer_images(sizes):
     """Weighted F1 of every method on MNIST and CIFAR-10, darker with more images; black bars are printed values."""
     for data, steps in FEW.items() if sizes.full else ():
         for images, method in product((*steps, 0), METHODS):
@@ -140,9 +140,9 @@ def few(sizes):
             yield cell._replace(read=partial(score, "f1", when(method), what=np.std), metric="weighted_f1_std")
 
 
-@few.shows
+@fewer_images.shows
 def _(study):
-    numbers = with_printed(study, "few").sort_values("images", key=partial(pd.to_numeric, errors="coerce"))
+    numbers = with_printed(study, "fewer_images").sort_values("images", key=partial(pd.to_numeric, errors="coerce"))
     kinds = [data_label(f"{n} images{' in all' * (n != 'all')}") for n in numbers["images"]]
     numbers = numbers.assign(kind=kinds)
     texts = []
@@ -179,40 +179,40 @@ def _(study):
 
 
 @item("Weighted F1 [%] of other methods without and with the alignment of FedCS.", digits=1)
-def plug_in(sizes):
+def aligned_methods(sizes):
     """For every method a line from its weighted F1 without the alignment to that with it."""
     for base in BASES if sizes.full else ():
         yield f1(base, sizes.side, "alone", run(sizes, sizes.side, base))
         yield f1(base, sizes.side, "aligned", run(sizes, sizes.side, f"fedcs-fc2;{base}"))
 
 
-show_pairs(plug_in, ("alone", "aligned"), ("without alignment", "with alignment"))
+show_pairs(aligned_methods, ("alone", "aligned"), ("without alignment", "with alignment"))
 
 
 @item("Weighted F1 [%] at other levels of label shift.", digits=1)
-def alpha(sizes):
+def label_shift(sizes):
     """Dots of weighted F1 for several methods at two levels of label shift."""
     for level, method in product((0.1, 1.0) if sizes.full else (), (*PANELS, "fedavg+bn")):  # A20
         yield f1(method, sizes.side, f"dir={level}", run(sizes, sizes.side, method, level))
 
 
-alpha.draw(lambda study: method_panels(study.numbers("alpha"), **F1))
-alpha.says(lambda study: who_leads(study.numbers("alpha"), "fedcs-fc1"))
+label_shift.draw(lambda study: method_panels(study.numbers("label_shift"), **F1))
+label_shift.says(lambda study: who_leads(study.numbers("label_shift"), "fedcs-fc1"))
 
 
 @item("Weighted F1 [%] of Table 2 after more rounds and epochs.", digits=1, explains=("table2",))
-def long(sizes):
+def longer_training(sizes):
     """Weighted F1 of two methods: light as in Table 2, dark after more training; black bars are printed values."""
     for method in ("fedavg+bn", "fedcs-fc2") if sizes.full else ():
         task = run(sizes, sizes.side, method, rounds=500, local_epochs=5, evaluate_every=50)
         yield f1(method, sizes.side, "rounds=500;epochs=5", task)
 
 
-@long.shows
+@longer_training.shows
 def _(study):
-    numbers = study.numbers("table2", "long", metric="weighted_f1")
-    numbers = numbers[numbers["method"].isin(numbers.loc[numbers["item"] == "long", "method"])]
-    kinds = {"table2": "with the training of Table 2", "long": "after 500 rounds of 5 epochs"}
+    numbers = study.numbers("table2", "longer_training", metric="weighted_f1")
+    numbers = numbers[numbers["method"].isin(numbers.loc[numbers["item"] == "longer_training", "method"])]
+    kinds = {"table2": "with the training of Table 2", "longer_training": "after 500 rounds of 5 epochs"}
     numbers = numbers.assign(what=numbers["method"].map(named), kind=numbers["item"].map(kinds))
     yield beside_printed(numbers, "weighted F1")
     yield shaded_panels(numbers, "kind", **SHADED)

@@ -68,7 +68,7 @@ def differences(numbers: pd.DataFrame, *pairs: tuple[str, str], **about) -> str:
 
 
 @item("Weighted F1 [%] of FedCS, its control (whitening only), FedAvg and FedAvg+BN over the rounds.", digits=1)
-def control(sizes):
+def learning_curves(sizes):
     """Learning curves of FedCS, its control, FedAvg and FedAvg+BN, for training clients and for unseen clients."""
     unseen = unseen_clients(sizes, sizes.side)
     for (method, of), who in product(CONTROL.items(), ("training clients", "unseen clients")):
@@ -88,17 +88,18 @@ def group_curves(study, name: str, metric: str) -> pd.DataFrame:
     return pd.concat(enough(tables), ignore_index=True)
 
 
-@control.draw
+@learning_curves.draw
 def _(study):
-    means = group_curves(study, "control", "f1").groupby(["who", "method", "seed", "round"], sort=False)["value"].mean()
+    by_seed = group_curves(study, "learning_curves", "f1").groupby(["who", "method", "seed", "round"], sort=False)
+    means = by_seed["value"].mean()
     titles = {"train": "training clients", "unseen": "clients never seen in training"}
     style = {"named": named, "look": look, "ylabel": "weighted F1 [%]", "ylim": (0, None), "height": 2.1}
     return line_panels(means.reset_index(), "round", ["who"], titles.get, CHANCE, **style)
 
 
-@control.says
+@learning_curves.says
 def _(study):
-    numbers = study.numbers("control").query("setting == 'unseen clients'")
+    numbers = study.numbers("learning_curves").query("setting == 'unseen clients'")
     fedcs, white = means(numbers, "method", "fedcs-fc2", WHITE)
     start = f"On clients never seen in training (lower panel), FedCS (red) ends at {fedcs:.1f} %, whitening without the"
     return f"{start} learned directions (blue) at {white:.1f} %. {differences(numbers, *CONTRASTS)}"
@@ -202,7 +203,7 @@ fig8 = curves("fig8", "digit5")
 
 
 @item("Weighted F1 [%] of training clients and of clients never seen in training.", digits=1)
-def unseen(sizes):
+def unseen_and_training_clients(sizes):
     """For every method a line from training clients to unseen clients; methods that adapt are grey."""
     for data in sizes.data:
         new = unseen_clients(sizes, data)
@@ -216,7 +217,7 @@ def unseen(sizes):
 
 def training_and_unseen(study) -> pd.DataFrame:
     """F1 of training and unseen clients by data and method, adapting methods last; FedAvg+FT: FedAvg, fine-tuned."""
-    numbers = distinct(study, "unseen")
+    numbers = distinct(study, "unseen_and_training_clients")
     who, moment = (numbers["setting"].str.split(";").str[part] for part in (0, 1))
     method = numbers["method"].mask((numbers["method"] == "fedavg") & (moment == "after"), "fedavg+ft")
     numbers = numbers.assign(who=who, moment=moment, method=method)[moment == method.map(when)]
@@ -231,7 +232,7 @@ def kind(method: str) -> str:
     return ours if method.startswith("fedcs") else adapting if when(method) == "after" else others
 
 
-@unseen.shows
+@unseen_and_training_clients.shows
 def _(study):
     table = training_and_unseen(study).drop("local_only", level="method", errors="ignore")
     change = (table["unseen"] - table["training"]).rename("value").reset_index()

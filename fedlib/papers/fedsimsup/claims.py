@@ -14,7 +14,7 @@ fluctuation = numbers_of("fig2", "fedsimsup", "{}", "dir={}", "fluctuation")
 with_similarity = numbers_of("fig3", "fedsimsup", "cifar10", "dir=0.1;similarity={}", "mean_over_rounds")
 cam = numbers_of("fig4", "fedsimsup", "cifar10", "class=cat", "{}")
 messages = numbers_of("messages", "fedsimsup", "digits", "supervisor=mixed", "{}")
-parameters = numbers_of("sizes", "fedsimsup", "{}", "network={}", "parameters")
+parameters = numbers_of("parameters", "fedsimsup", "{}", "network={}", "parameters")
 loss_by_mixing = partial(leads, item="table3", method="fedsimsup", rivals=["fedsimsup-whole"], columns=DIRICHLET)
 ahead = partial(lead, method="fedsimsup", rivals=RIVALS)  # over the best of seven; bounded if some are missing
 
@@ -79,8 +79,8 @@ CLAIMS = [
         Case("area of s above that of theta", cam(n, "area s") - cam(n, "area theta")),
         Case("masking the map of s costs more", cam(n, "kept, another image") - cam(n, "kept"))]),
     Claim("fs18", lambda n: [Case("rank correlation", n(
-        "moves", "fedsimsup", "cifar10", "with=gain", "rank correlation"))], figure="moves"),
-    Claim("fs19", a_sixth, "identity", figure="sizes"),
+        "supervisor_moves", "fedsimsup", "cifar10", "with=gain", "rank correlation"))], figure="supervisor_moves"),
+    Claim("fs19", a_sixth, "identity", figure="parameters"),
     Claim("fs20", lambda n: [
         Case("round 1: theta and counts", equal(messages(n, "beyond theta, round 1"), messages(n, "counts"))),
         Case("round 2: theta", equal(messages(n, "beyond theta, round 2"), 0)),

@@ -70,7 +70,7 @@ def _(study):
     explains=("table1",),
     digits=1,
 )
-def long(sizes):
+def longer_training(sizes):
     """Accuracy over the rounds, a line for each method, with dashes at the printed values."""
     for column, method in product(most_clients(sizes, "dir"), sizes.other_methods):
         task = other_run(sizes, column, method, times=10)  # as many as the paper's
@@ -89,9 +89,9 @@ def curves_beside_print(curves: pd.DataFrame, **look):
     return line_panels(curves, "round", ["place"], partition_label, chance, **look)
 
 
-@long.shows
+@longer_training.shows
 def _(study):
-    frame = with_printed(study.numbers("long"))
+    frame = with_printed(study.numbers("longer_training"))
     at = frame["round"].astype(float)  # NaN: of the last fifth
     ends = frame[at.isin([at.min(), at.max()])]
     text = beside_printed(ends.assign(kind="after " + ends["round"] + " rounds"))
@@ -99,11 +99,11 @@ def _(study):
     if text and len(spread) > 1:
         text += f" In the last fifth of the rounds {spread.idxmax()} varies most, by {spread.max():.1f} points."
     yield text
-    yield curves_beside_print(with_printed(study.curves("long").query("metric == 'lowest'")))
+    yield curves_beside_print(with_printed(study.curves("longer_training").query("metric == 'lowest'")))
 
 
 @item("Control: accuracy [%] from FedRep to FedPAC, one change at a time.", rows="step", explains=("table1",), digits=1)
-def to_fedpac(sizes):
+def fedrep_to_fedpac(sizes):
     """Accuracy over the rounds, a line for each change, with dashes at the printed values."""
     one_epoch = fl.fedrep(body_epochs=sizes.supervisor_epochs + sizes.theta_epochs - 1)
     for column in most_clients(sizes, "dir"):
@@ -114,14 +114,15 @@ def to_fedpac(sizes):
                 yield Cell("fedpac", column.dataset, f"{column.setting};step={step}", (task,), last_five)
 
 
-@to_fedpac.shows
+@fedrep_to_fedpac.shows
 def _(study):
-    declared = {cell.setting.partition(";step=")[2] for cell in study.cells if cell.item == "to_fedpac"}
-    curves = study.curves("to_fedpac", diverged=True)
+    declared = {cell.setting.partition(";step=")[2] for cell in study.cells if cell.item == "fedrep_to_fedpac"}
+    curves = study.curves("fedrep_to_fedpac", diverged=True)
     step = curves["setting"].str.extract("step=(.*)", expand=False)
     frame = with_printed(curves.assign(method=np.where(step == STEPS[0], "fedrep", "fedpac")))
     frame = frame.assign(step=step, paper=frame["paper"].where(step.isin(STEPS[::3])))  # of both ends
-    texts, best_round = [], f"in the best round{' before any divergence' * bool(study.diverged('to_fedpac'))},"
+    diverged = bool(study.diverged("fedrep_to_fedpac"))
+    texts, best_round = [], f"in the best round{' before any divergence' * diverged},"
     for column, rows in frame.groupby("place", sort=False):
         best = rows.pivot_table(index="step", columns="seed", values="accuracy", aggfunc="max", sort=False)
         changes = best.dropna(axis="columns").diff().iloc[1:]
@@ -144,7 +145,7 @@ def _(study):
     explains=("table1",),
     digits=1,
 )
-def fresh(sizes):
+def fine_tuned_classifiers(sizes):
     """Accuracy without and with fine-tuning of the classifiers; black bars are printed values."""
     for column in most_clients(sizes, "dir"):
         usual = other_run(sizes, column, "fedrep")
@@ -155,9 +156,10 @@ def fresh(sizes):
             yield Cell("fedrep", column.dataset, setting, (task,), read)
 
 
-@fresh.shows
+@fine_tuned_classifiers.shows
 def _(study):
     words = {"as it is": "without fine-tuning", "trained again": "with fine-tuning"}
-    frame = with_printed(study.numbers("fresh")).assign(kind=lambda frame: frame["classifier"].map(words))
+    frame = with_printed(study.numbers("fine_tuned_classifiers"))
+    frame = frame.assign(kind=frame["classifier"].map(words))
     yield beside_printed(frame)
     yield kinds_beside_print(study, frame, "kind")

@@ -73,7 +73,7 @@ def fig1(study):
     explains=("table1", "table2", "table3"),
     digits=1,
 )
-def alone(sizes):
+def separate_networks(sizes):
     """Dots for the sum, theta and s with two kinds of weights: accuracy, and predictions in the client's classes."""
     tasks = {"s_ij": table_run(sizes, first(sizes), "fedsimsup"), "equal": weighted_run(sizes, similarity=False)}
     cell = partial(Cell, "fedsimsup", first(sizes).dataset, seeds=sizes.seeds)
@@ -83,9 +83,9 @@ def alone(sizes):
     yield cell(setting="answer=main class", tasks=(tasks["s_ij"],), read="alone: main")
 
 
-@alone.shows
+@separate_networks.shows
 def _(study):
-    numbers, texts = study.numbers("alone"), []
+    numbers, texts = study.numbers("separate_networks"), []
     accuracy = numbers[numbers["metric"] == "accuracy"]
     mean = accuracy[accuracy["weights"] != "equal"].groupby("answer")["value"].mean()
     if {"s", "main class"} <= {*mean.index}:
@@ -171,7 +171,7 @@ def _(study):
 
 
 @item("Distance that a supervisor moves in a round, against the gain and the loss with the received θ.", rows="with")
-def moves(sizes):
+def supervisor_moves(sizes):
     """Two scatter plots of the distance of s, against the gain and against the loss; red squares are medians."""
     task = probe(sizes, "moves", measure.supervisor_moves, data="cifar10")
     names = ("gain", "gain on test", "received loss", "samples", "gain within clients", "received loss within clients")
@@ -181,13 +181,13 @@ def moves(sizes):
         yield Cell("fedsimsup", "cifar10", setting, (task,), name, metric, sizes.side_seeds, rounds=sizes.moves_rounds)
 
 
-@moves.shows
+@supervisor_moves.shows
 def _(study):
-    by_gain, by_loss = study.means("moves", "with", "gain", "received loss", metric="rank correlation")
+    by_gain, by_loss = study.means("supervisor_moves", "with", "gain", "received loss", metric="rank correlation")
     start = f"The distance has a rank correlation of {by_gain:+.2f} with the gain from the received θ (left),"
     expected = f"{'as' if by_gain > 0 else 'unlike what'} the paper expects"
     yield f"{start} {expected}, and of {by_loss:+.2f} with the loss of θ (right)."
-    [found, *_] = enough([row.kept for row in study.rows_behind("moves") if row.kept.get("points")])
+    [found, *_] = enough([row.kept for row in study.rows_behind("supervisor_moves") if row.kept.get("points")])
     loss, gain, moved = np.array(found["points"]).T
     causes = {
         "gain": (gain, "The paper's claim: the distance\ngrows with the gain", "gain: decrease of the loss"),
@@ -225,16 +225,16 @@ def plot_bars(kept: Kept, names: Mapping[str, str], xlabel: str) -> Figure:
 
 
 @item("Parameters of θ and of the supervisors.", rows="network", digits=0)
-def sizes(sizes):
+def parameters(sizes):
     """Bars: parameters of theta, L, C and T."""
     task = probe(sizes, "sizes", measure.parameters, exact=True)
     for name, kind in product(SHAPES, ("theta", "l", "c", "t")):
         yield Cell("fedsimsup", name, f"network={kind}", (task,), f"{name} {kind}", "parameters")
 
 
-@sizes.shows
+@parameters.shows
 def _(study):
-    n = study.rows_behind("sizes")[0].kept
+    n = study.rows_behind("parameters")[0].kept
     share = f"{100 * n['cifar10 l'] / n['cifar10 theta']:.1f} %"
     yield f"Supervisor L (second bar) has {share} of the parameters of θ (first bar); one sixth is 16.7 %."
     names = {"$\\theta$": "cifar10 theta"} | {f"supervisor {kind}": f"cifar10 {kind.lower()}" for kind in "LCT"}

@@ -85,7 +85,7 @@ def of_pfedhr(sizes, *metrics: str, **reads: Read) -> list[Cell]:
     "Control: accuracy [%] of the active clients of a round, and of all clients on all ten classes.",
     explains=("table2", "table3", "table4"),
 )
-def tested(sizes):
+def tested_clients(sizes):
     """Dots by method: light for own classes, dark for all ten classes; black bars are printed values."""
     for cell, metric in product(table2.cells(sizes), ("active", "all classes")):
         yield cell._replace(read=metric, metric=metric)
@@ -93,10 +93,10 @@ def tested(sizes):
         yield cell._replace(read="active", metric="active")
 
 
-@tested.shows
+@tested_clients.shows
 def _(study):
     texts, key = [], ["method", "dataset", "setting"]
-    own, every = study.numbers("table2"), study.numbers("tested", metric="all classes")
+    own, every = study.numbers("table2"), study.numbers("tested_clients", metric="all classes")
     kinds = pd.concat([own.assign(classes="own classes"), every.assign(classes="ten classes")])
     skewed = kinds[kinds["split"] == "noniid"].pivot_table(index=[*key, "seed"], columns="classes", values="value")
     skewed = skewed.reindex(columns=["ten classes", "own classes"])
@@ -106,7 +106,7 @@ def _(study):
         texts.append(f"Of Non-IID clients, accuracy on ten classes (dark) minus that on their own (light) {span}.")
     for words, numbers in {"On their own classes, Non-IID": own, "On all ten classes, Non-IID": every}.items():
         texts.append(paired_difference(by_labels(numbers), "noniid", "iid", "split", (SPLIT | {"noniid": words}).get))
-    usual, active = study.numbers("table2", "table4"), study.numbers("tested", metric="active")
+    usual, active = study.numbers("table2", "table4"), study.numbers("tested_clients", metric="active")
     both = [usual.assign(clients="all clients"), active.assign(clients="the active clients")]
     table = pd.concat(both).pivot_table(index=key, columns="clients", values="value", sort=False)
     distances = table.sub(usual.groupby(key)["paper"].first(), axis=0).abs().dropna()
@@ -157,7 +157,7 @@ other_partitions = partition_control(table4, "cifar10", LINES)
 @item(
     "Control: accuracy [%] of Table 4 by the number of training images per client.", rows="images", explains=("table4",)
 )
-def few(sizes):  # reading A21
+def fewer_images(sizes):  # reading A21
     """Dots by method, darker with more images per client; black bars are printed values."""
     [usual] = table4.others
     of_m1 = [cell for cell in usual.cells(sizes) if cell.method in sizes.same and cell.setting.endswith("=M1")]
@@ -170,7 +170,7 @@ def few(sizes):  # reading A21
 def by_images(study) -> pd.DataFrame:
     """The numbers of the control and of Table 4, with the number of images (kind) and the printed number."""
     key = ["method", "models", "dataset", "split"]
-    ours, few = (enough(study.numbers(name)) for name in ("table4_text", "few"))
+    ours, few = (enough(study.numbers(name)) for name in ("table4_text", "fewer_images"))
     ours = ours.merge(few[[*key, "seed"]].drop_duplicates())
     few = few.drop(columns="paper").merge(ours[[*key, "seed", "paper"]])
     both = pd.concat([ours.assign(kind="all images"), few.assign(kind=few["images"] + " images per client")])
@@ -179,7 +179,7 @@ def by_images(study) -> pd.DataFrame:
     return both.assign(what=names)
 
 
-@few.shows
+@fewer_images.shows
 def _(study):
     rows = by_images(study)
     yield nearest_kind(rows, ["what"])

@@ -126,8 +126,8 @@ def falling(values: Sequence[float], numbers: Sequence[Number]) -> Number:
 def few_with_many_groups(n: Numbers, d: str) -> list[Case]:
     """ph15: from K = 2 to 6 candidates never rise, rounds without one never fall; for some K such rounds occur."""
     metrics = {"fall of M": "candidates never rise", "rise of none": "rounds without candidates never fall"}
-    cases = [Case(f"{text}, {s}", search(n, "search", d, s, m)) for m, text in metrics.items() for s in SPLITS]
-    some = {s: search(n, "search", d, s, "most without any") for s in SPLITS}
+    cases = [Case(f"{text}, {s}", search(n, "composition", d, s, m)) for m, text in metrics.items() for s in SPLITS]
+    some = {s: search(n, "composition", d, s, "most without any") for s in SPLITS}
     return cases + [Case(f"rounds without candidates at some K, {s}", strictly(share)) for s, share in some.items()]
 
 
@@ -140,7 +140,7 @@ def teachers_change(n: Numbers, d: str) -> list[Case]:
 def diverse(n: Numbers, d: str) -> Iterator[Case]:
     """ph19: two candidates in 90 % of the rounds, two architectures on average, no two equal candidates."""
     for split in SPLITS:
-        two, kinds, repeated = (search(n, "search", d, split, m) for m in ("two or more", "kinds", "repeated"))
+        two, kinds, repeated = (search(n, "composition", d, split, m) for m in ("two or more", "kinds", "repeated"))
         yield Case(f"two candidates in 90 % of the rounds, {split}", two - 90)
         yield Case(f"two architectures on average, {split}", kinds - 2)
         yield Case(f"no two equal candidates, {split}", 0 - repeated)
@@ -181,10 +181,10 @@ CLAIMS = [
     Claim("ph13", lambda n: on_first(n, SOURCES, lambda n, d: higher(n, d, "fig3", (0.1, 0.05), (0.05, 0.02)))
           + on_first(n, SOURCES, lambda n, d: higher(n, d, "fig3", (0.1, 0.02)))),
     Claim("ph14", lambda n: on_first(n, SOURCES, more_groups)),
-    Claim("ph15", lambda n: on_first(n, SOURCES[::-1], few_with_many_groups), figure="search"),
+    Claim("ph15", lambda n: on_first(n, SOURCES[::-1], few_with_many_groups), figure="composition"),
     Claim("ph16", lambda n: on_first(n, SOURCES, lambda n, d: higher(n, d, "fig5", (1, 2), (2, 3)))),
     Claim("ph17", lambda n: on_first(n, SOURCES, more_epochs)),
     Claim("ph18", lambda n: on_first(n, SOURCES[::-1], teachers_change)),
-    Claim("ph19", lambda n: on_first(n, SOURCES[::-1], diverse), figure="search"),
+    Claim("ph19", lambda n: on_first(n, SOURCES[::-1], diverse), figure="composition"),
     Claim("ph20", teacher_helps, figure="other_teachers"),
 ]  # fmt: skip

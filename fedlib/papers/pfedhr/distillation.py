@@ -234,7 +234,7 @@ def leads(study) -> pd.DataFrame:
 @drawing(
     "Gain of clients over Local-Only against the lead of their teachers; those of pFedHR are tested on training images."
 )
-def pupils(study):  # the runs of the control
+def client_gains(study):  # the runs of the control
     """Gain of clients a round later against their teachers' lead; a dot per client and round, a colour per teacher."""
     rows = enough(leads(study))
     figure, ax = plt.subplots(figsize=(WIDE, 3.0))
@@ -245,7 +245,7 @@ def pupils(study):  # the runs of the control
     return figure
 
 
-@pupils.says
+@client_gains.says
 def _(study):
     rows = leads(study)
     own = enough(rows[rows["teacher"] == PRINTED])

@@ -246,7 +246,7 @@ def _(study):
 
 
 @item("Candidates of the search and their composition; shares of rounds and of clients [%].", rows="metric")
-def search(sizes):  # the smallest changes of the mean from K to K + 1, K = 2 to 5; the largest share, K = 2 to 8
+def composition(sizes):  # the smallest changes of the mean from K to K + 1, K = 2 to 5; the largest share, K = 2 to 8
     reads = {
         "fall of M": lambda row: float(-np.diff(row.kept["M by groups"][:5]).max()),
         "rise of none": lambda row: float(np.diff(row.kept["none by groups"][:5]).min()),

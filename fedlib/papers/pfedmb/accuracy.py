@@ -187,15 +187,15 @@ other_partitions = partition_control(branches, "cifar10", {name: ("pfedmb", wher
 
 
 @item("Section VI: accuracy [%] on the five pairs by the number of branches.", rows="branches", explains=("table1",))
-def pairs(sizes):
+def five_pairs(sizes):
     """Accuracy against the number of branches; a dashed line marks five, the number of groups."""
     for b in sizes.pair_branches:
         yield Cell("pfedmb", "cifar10", f"{PAIRS};branches={b}", tried_on_pairs(sizes, "pfedmb", b), accuracy)
 
 
-@pairs.shows
+@five_pairs.shows
 def _(study):
-    frame = by_branches(study, "table1", "pairs")
+    frame = by_branches(study, "table1", "five_pairs")
     yield trend_by_column(frame)
     figure = branch_panels(frame)
     [ax] = figure.axes

@@ -12,7 +12,7 @@ SINGLE = ("fedavg", "fedprox")
 OTHERS = [method for method in RIVALS if method not in SINGLE]
 on_pairs = numbers_of("table1", "{}", "cifar10", PAIRS)
 fig3_of = numbers_of("fig3", "{}", "cifar10", PAIRS, "{}")
-with_branches = numbers_of("pairs", "pfedmb", "cifar10", f"{PAIRS};branches={{}}")
+with_branches = numbers_of("five_pairs", "pfedmb", "cifar10", f"{PAIRS};branches={{}}")
 picked = numbers_of("table3", "pfedmb", "{}", "{}", "num_branches")
 
 
@@ -108,5 +108,5 @@ CLAIMS = [
                              for way, floats, alphas in (("up", "floats_up", len(LAYERS)), ("down", "floats_down", 0))],
           "identity", figure="cost"),
     Claim("pb20", lambda n: [Case(f"5 branches against {b}", on_pairs(n, "pfedmb") - with_branches(n, b) + 0.3)
-                             for b in (2, 3, 4, 8, 10)], figure="pairs"),
+                             for b in (2, 3, 4, 8, 10)], figure="five_pairs"),
 ]  # fmt: skip

@@ -57,7 +57,7 @@ VARIANTS: dict[str, tuple[str, Callable[..., Algorithm], int, int]] = {
 }
 PANELS = {"accuracy": "accuracy [%]", "clients_per_branch": "clients per branch"}
 BASELINES = {label(method): method_style(method) for method in PAIRED}
-COMPARED = {"pairs_parts": (PAIRS, "table1"), "parts": ("clients=15;classes=2", "table2", "branches")}
+COMPARED = {"variants_on_five_pairs": (PAIRS, "table1"), "variants": ("clients=15;classes=2", "table2", "branches")}
 
 
 def compared(study, control: str) -> pd.DataFrame:
@@ -98,7 +98,7 @@ def changes(frame: pd.DataFrame, rival: str) -> str:
     rows="metric",
     explains=("table1",),
 )
-def pairs_parts(sizes):
+def variants_on_five_pairs(sizes):
     """Accuracy of the methods of Table I and of variants of pFedMB as dots; black bars are printed values."""
     scaled = {"share_alpha": True, "alpha_lr": sizes.pair_alpha_lr, "gain": True}
     made = {
@@ -110,8 +110,8 @@ def pairs_parts(sizes):
         yield Cell(method, "cifar10", f"{PAIRS};branches={B};{name}", (paired(sizes, algorithm, keep=keep),), accuracy)
 
 
-pairs_parts.draw(lambda study: variant_panels(compared(study, "pairs_parts")))
-pairs_parts.says(lambda study: changes(compared(study, "pairs_parts"), "FedAvg"))
+variants_on_five_pairs.draw(lambda study: variant_panels(compared(study, "variants_on_five_pairs")))
+variants_on_five_pairs.says(lambda study: changes(compared(study, "variants_on_five_pairs"), "FedAvg"))
 
 
 @item(
@@ -119,7 +119,7 @@ pairs_parts.says(lambda study: changes(compared(study, "pairs_parts"), "FedAvg")
     rows="metric",
     explains=("table2",),
 )
-def parts(sizes):
+def variants(sizes):
     """Above: accuracy of pFedMB, its variants and two other methods, as dots. Below: clients per branch."""
     for at, name in product(controlled(sizes), sizes.variants or VARIANTS):
         _, make, longer, faster = VARIANTS[name]
@@ -129,9 +129,9 @@ def parts(sizes):
             yield Cell(*key, (task,), partial(chosen, metric), metric, sizes.control_seeds)
 
 
-@parts.shows
+@variants.shows
 def _(study):
-    frame = compared(study, "parts")
+    frame = compared(study, "variants")
     yield changes(frame, "Local-Only")
     yield variant_panels(frame)
 
@@ -161,17 +161,17 @@ def _(study):
     rows="lam",
     explains=("table2",),
 )
-def pull(sizes):
+def regularisation(sizes):
     """Accuracy of FedAMP (green) against lambda, with a dash at the printed accuracy."""
     for at, lam in product(controlled(sizes), sizes.pulls):
         tasks = tuple(run(sizes, at, fl.fedamp(sigma, lam=lam), sizes.lr) for sigma in SIGMAS)
         yield Cell("fedamp", at.data, f"{at.setting};lam={lam:g}", tasks, accuracy)
 
 
-@pull.shows
+@regularisation.shows
 def _(study):
     known = study.printed.query("item == 'table2' and method == 'fedamp'").set_index("setting")["mean"]
-    frame = along(study, "lam", "pull").assign(paper=lambda frame: frame["at"].map(known))
+    frame = along(study, "lam", "regularisation").assign(paper=lambda frame: frame["at"].map(known))
     yield nearest_kind(frame.assign(kind=frame["lam"].map("λ = {:g}".format)), ["at"])
     text = {"chance": lambda rows: rows["paper"].iloc[0], "reference": "printed", "look": method_style}
     text["xlabel"] = "strength λ of the regularisation"

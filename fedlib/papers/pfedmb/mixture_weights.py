@@ -75,7 +75,7 @@ def fig1_2(study):
 
 
 @drawing("Weights alpha of five branches (colours) by round; solid and dashed: the two clients of a pair.")
-def hero(study):  # the runs of Fig. 3
+def mixture_weights(study):  # the runs of Fig. 3
     """Five panels, one for each pair of clients, with the weights of five branches over the rounds."""
     kept, *_ = traced(study)
     rounds, alpha = kept["alpha_rounds"], np.array(kept["alpha"])  # [rounds, clients, B]
@@ -94,7 +94,7 @@ def hero(study):  # the runs of Fig. 3
     return figure
 
 
-@hero.says
+@mixture_weights.says
 def _(study):
     kept = traced(study)
     top, used = np.array(kept[0]["alpha"])[-1].argmax(1), kept[0]["branches_used"][-1]
@@ -165,7 +165,7 @@ def rand_by_round(study) -> pd.DataFrame:
 
 
 @drawing("Fig. 3 as one number: adjusted Rand index of preferred branches and pairs by round (1: equal; 0: chance).")
-def fig3_rand(study):  # the runs of Fig. 3
+def fig3_rand_index(study):  # the runs of Fig. 3
     """Adjusted Rand index by round, with weighted averaging (red) and without (black); thin lines are seeds."""
     look = {"pfedmb": {"color": RED}, "pfedmb-avg": {"color": BLACK}}
     text = {"named": WEIGHTING.get, "look": look.get, "ylabel": "adjusted Rand index", "ylim": (-0.05, 1.08)}
@@ -176,7 +176,7 @@ def fig3_rand(study):  # the runs of Fig. 3
     "A separate alpha for each layer: its values in the last round, and the adjusted Rand index (ARI) with the pairs.",
     rows="layer",
 )
-def layers(sizes):
+def alpha_by_layer(sizes):
     """Five heat maps of alpha, ten clients by five branches, one for each layer of the network."""
     task = paired(sizes, fl.pfedmb(B, alpha_lr=sizes.pair_alpha_lr, gain=sizes.gain), keep=choices_by_layer)
     last = {name: lambda row, name=name: row.kept.get("rand_indices", {}).get(name, [np.nan])[-1] for name in LAYERS}
@@ -184,13 +184,13 @@ def layers(sizes):
         yield Cell("pfedmb", "cifar10", f"{PAIRS};layer={layer}", (task,), read, "rand_indices")
 
 
-@layers.shows
+@alpha_by_layer.shows
 def _(study):
-    rand = study.means("layers", "layer")
+    rand = study.means("alpha_by_layer", "layer")
     low, top = (f"{LAYERS[layer]} ({rand[layer]:.2f})" for layer in (rand.idxmin(), rand.idxmax()))
     text = "With a separate alpha, each layer forms its own clusters: the adjusted Rand index (ARI) with the pairs"
     yield f"{text} is highest in {top} and lowest in {low}."
-    first, *_ = traced(study, item="layers")
+    first, *_ = traced(study, item="alpha_by_layer")
     rand, maps = first["rand_indices"], first["alpha"]
     maps = {f"{words}\nARI {rand[name][-1]:.2f}": maps[name] for name, words in LAYERS.items() if name in maps}
     yield alpha_maps(maps, across=3)

@@ -145,7 +145,7 @@ def _(study):
     rows="rho",
     digits=3,
 )
-def learned(sizes):
+def learned_similarity(sizes):
     """Two heat maps by the main classes of two clients: the server's similarity, and the data similarity."""
     for name, alpha, rho in product(sizes.data, sizes.rho_alphas, sizes.rhos):
         for metric in ("tau", "r") if rho < 1 else ():
@@ -153,14 +153,14 @@ def learned(sizes):
             yield Cell("pfedsim", name, setting, (task,), metric, metric, sizes.rho_seeds)
 
 
-@learned.shows
+@learned_similarity.shows
 def _(study):
-    tau = study.means("learned", "setting", metric="tau")
+    tau = study.means("learned_similarity", "setting", metric="tau")
     words = tau.index.str.replace("dir=([^;]*);rho=", r"Dir(\1), rho = ", regex=True)
     ends = " to ".join(dict.fromkeys(f"{tau.iloc[i]:.2f} ({words[i]})" for i in (tau.argmin(), tau.argmax())))
     text = "Over all pairs of clients that were sampled together, Kendall's tau of Phi (left) with the data similarity"
     yield f"{text} (right) is {ends}. On the diagonal both clients have the same main class; white: no such pair."
-    row = next(row for row in study.rows_behind("learned") if "phi" in row.kept)
+    row = next(row for row in study.rows_behind("learned_similarity") if "phi" in row.kept)
     figure, axes = plt.subplots(1, 2, figsize=(WIDE, 2.7), sharey=True, layout="compressed")
     for ax, name, title in zip(axes, ("phi", "truth"), (r"the server's $\Phi$", "data similarity"), strict=True):
         values = np.array(row.kept[name])
@@ -178,7 +178,7 @@ def _(study):
     rows="round",
     digits=3,
 )
-def stages(sizes):
+def similarity_by_round(sizes):
     """Kendall's tau against the number of rounds of FedAvg, a line for each similarity."""
     (source, _), setting = sizes.data["cifar10"], local(sizes) | {"join_ratio": sizes.join_ratio}
     arguments = (source, 0.1, sizes.clients, sizes.min_size, setting, sizes.stages)
@@ -188,9 +188,9 @@ def stages(sizes):
         yield Cell("fedavg", "cifar10", setting, (task,), read, metric, sizes.stage_seeds)
 
 
-@stages.shows
+@similarity_by_round.shows
 def _(study):
-    numbers = study.numbers("stages", metric="tau").astype({"round": int, "cap": float})
+    numbers = study.numbers("similarity_by_round", metric="tau").astype({"round": int, "cap": float})
     tau = enough(numbers.query("similarity == 'per_class' and cap == 0.0001")).groupby("round")["value"].mean()
     names = {kind: "mean cosine" if kind[0] == "mean_cos" else f"eq. (3), cap {kind[1]:g}" for kind in VARIANTS}
     every = numbers.groupby(["similarity", "cap", "round"])["value"].mean()
