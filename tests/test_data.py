@@ -338,6 +338,11 @@ def test_a_file_in_the_root_is_a_data_set_comes_before_the_official_one_and_is_r
     assert load("own") is first
     saved(root, classes=np.array(["a", "b", "longer"]))
     assert load("own").classes == ("a", "b", "longer")
+    size = (path := saved(root, classes=np.array(["a", "b", "change"]))).stat().st_size
+    os.utime(path, (0, 0))
+    assert load("own").classes == ("a", "b", "change")
+    assert saved(root, classes=np.array(["a", "b", "others"])).stat().st_size == size
+    assert load("own").classes == ("a", "b", "others")
 
 
 def test_an_unknown_name_one_that_is_taken_and_a_root_that_cannot_be_made_are_refused(root):

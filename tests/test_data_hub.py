@@ -158,9 +158,11 @@ def test_another_revision_configuration_or_column_is_another_file(hub, root):
     fl.load("hf:owner/name@v1.0")
     fl.load("hf:owner/name", revision="v1.0")
     fl.load("hf:owner/name", revision="v2", label="label")
-    assert hub == [("owner/name", None, "v1.0"), ("owner/name", None, "v2")]
-    files = {file.name for file in (root / "hf").glob("*.npz")}
-    assert files == {"owner--name revision=v1.0.npz", "owner--name revision=v2 label=label.npz"}
+    fl.load("hf:owner/name", config="default", image="image", label="label", writer="label")
+    assert hub == [("owner/name", None, "v1.0"), ("owner/name", None, "v2"), ("owner/name", "default", None)]
+    files = {file.name.removeprefix("owner--name ") for file in (root / "hf").glob("*.npz")}
+    named = "config=default image=image label=label writer=label.npz"
+    assert files == {"revision=v1.0.npz", "revision=v2 label=label.npz", named}
 
 
 def test_a_configuration_is_asked_for_and_a_wrong_one_is_one_sentence(hub):

@@ -246,7 +246,7 @@ def test_whether_steps_are_graphs_is_no_part_of_a_runs_address_and_reaches_the_t
 
 
 # -- convolutions -------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("padding", [0, 2])
+@pytest.mark.parametrize("padding", [0, 2, (3, 1)])
 @pytest.mark.parametrize("bias", [True, False])
 def test_a_convolution_of_patches_is_a_convolution(padding, bias):
     torch.manual_seed(0)
@@ -513,6 +513,8 @@ def test_on_a_cpu_every_run_goes_on_its_own(federation):
     assert work.together([prepare(**cell) for cell in cells]) == [[0], [1], [2], [3], [4], [5]]
     plans = [prepare(**cell, backend="stacked") for cell in cells]
     assert work.together(plans) == [[0, 1, 2], [3, 4, 5]]
+    strengths = [prepare(fl.fedprox(mu), federation, backend="stacked", **SETTING) for mu in (0.1, 0.5, 0.1)]
+    assert work.together(strengths) == [[0, 2], [1]]
     large = [prepare(**cell | {"join_ratio": 1.0}, backend="stacked") for cell in cells[:3]] * 22
     assert [len(group) for group in work.together(large)] == [21, 21, 21, 3]  # 6 clients each, 128 in a stack
 

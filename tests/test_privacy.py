@@ -232,6 +232,17 @@ def test_without_its_changes_a_client_uploads_what_it_received(method, monkeypat
     assert any((b - c).abs().max() > 1e-3 for _, b, c in zip(*leaves, strict=True))
 
 
+def test_a_control_variate_stays_as_it_is_where_its_changes_are_lost(monkeypatch):
+    def lose(t):  # in the second round
+        none = lambda changes, share, bits: ([torch.zeros_like(t) for t in changes], 0)  # noqa: E731
+        monkeypatch.setattr("fedlib.runs.compression.largest", none)
+
+    method = fl.compressed("scaffold", 0.5)
+    once, twice = (fl.run(method, FOUR, **ROUND | more).state.c for more in ({}, {"rounds": 2, "progress": lose}))
+    assert any(t.any() for t in once.values())
+    assert same_bits(once, twice)
+
+
 def test_groups_of_clients_have_references_of_their_own():
     channel, first, second = Lossy(Channel(), 0.5, 32), torch.zeros(2, 3), torch.ones(2, 3)
     for sent in (first, second):

@@ -51,6 +51,8 @@ def test_an_exported_model_is_accurate_on_the_same_images_without_fedlib(result,
     with safe_open(tmp_path / "client.safetensors", "pt") as file:
         assert file.metadata()["client"] == "5"
         assert all(file.get_tensor(name).equal(result.weights(5)[name]) for name in file.keys())  # noqa: SIM118
+    again = fl.run("fedper", FEDERATION, **SETTING), fl.run("fedper", FEDERATION, **SETTING)  # the second one is read
+    assert not any(layer.training for one in again for layer in fl.export(one, 5).modules())
     net.fc1[0].weight.data.zero_()  # a copy: the result does not change
     assert result.weights(5)["fc1.0.weight"].any()
 

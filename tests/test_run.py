@@ -49,7 +49,7 @@ def same(a: fl.RunResult, b: fl.RunResult) -> bool:
 STOPPED = {name: (make(), 3, {}) for name, make in FACTORIES.items()}  # after round 3 of 4: in the second phase, if any
 STOPPED |= {"fedcs": (fl.fedcs(every=3), 3, {})}  # aligned before and after the stop
 STOPPED |= {f"pfedsim, {after}": (fl.pfedsim(), after, {}) for after in (1, 2)}
-STOPPED |= {"pfedmb, one alpha": (fl.pfedmb(share_alpha=True), 3, {"tune_epochs": 1})}
+STOPPED |= {"pfedmb, one alpha": (fl.pfedmb(share_alpha=True), 3, {"tune_epochs": 1, "client_metrics": True})}
 STOPPED |= {"fedper, own statistics": (fl.fedper(), 3, {"statistics": "local"})}
 STOPPED |= {f"fedrep, {name}": (fl.fedrep(), 3, {"model": "m1", "backend": name}) for name in BACKENDS}  # draws dropout
 LOSSY = {"seed": 2428, "dropout": 0.5, "stragglers": 0.6}  # nobody answers in the first and the last round
@@ -170,6 +170,8 @@ def test_unseen_clients_never_train_and_are_evaluated_and_tuned(tiny):
     assert set(result.accuracy["client"]) == set(range(6))
     rounds = result.accuracy.groupby("when")["round"].unique()
     assert (rounds["before"].tolist(), rounds["after"].tolist()) == ([2, 4, 6], [3, 6])
+    assert (Setting(rounds=47).evaluate_every, Setting(rounds=47).tune_every) == (2, 2)  # about twenty times
+    assert Setting(rounds=47, evaluate_every=5).tune_every == 5
     with pytest.raises(ValueError, match="unseen=6 is not allowed; it must be a whole number, from 0 to 5"):
         fl.federate(tiny, fl.iid(), clients=6, unseen=6)
 

@@ -390,3 +390,12 @@ def test_a_curve_is_of_the_evaluation_by_which_a_run_is_judged():
     made = row(cell.tasks[0].name, 0, (1, "before", [1]), (1, "after", [9]), when="after", n_test=[10])
     curves = one.replace(cells=[cell], rows={(made.task, 0): made}).curves("table3")
     assert curves[["round", "accuracy"]].to_numpy().tolist() == [[1, 90]]
+
+
+def test_a_number_is_marked_if_the_code_of_any_of_its_seeds_has_changed():
+    one = study("pfedsim", "smoke")
+    cell = next(cell for cell in one.cells if cell.item == "table3")
+    made = partial(row, cell.tasks[0].name, n_test=[10], config={"backend": "loop"})
+    older, later = made(0, (1, "before", [4]), code="older"), made(1, (1, "before", [5]))
+    table = one.replace(cells=[cell], rows={(r.task, r.seed): r for r in (older, later)}).table("table3")
+    assert table.loc[table["n_seeds"] > 0, ["n_seeds", "changed"]].to_numpy().tolist() == [[2, True]]

@@ -222,6 +222,7 @@ def test_public_images_change_and_the_clients_do_not():
     n = round(0.6 * len(a.public))
     assert np.array_equal(b.public.x, a.public.x[:n])
     assert len(c.public) == pytest.approx(0.1 * 0.8 * 0.8 * 900, rel=0.1)  # a fifth of them test the clients
+    assert task(federate={**FEDERATE, "seed": 3}).arguments(0)["federation"].seed == 3  # not the one kept for `own`
     refused("needs a share", task(public=(IMAGES, 0.2), federate={}).arguments, 0)
 
 
@@ -528,3 +529,10 @@ def test_an_all_knowing_teacher_has_not_seen_the_labels_of_test_images():
     both = federation, replace(federation, data=replace(federation.data, y=y))
     one, other = (all_knowing(own, torch.device("cpu"), "m1_thin", 1, 16, 3e-3) for own in both)
     assert torch.equal(one, other)
+
+
+def test_the_smallest_changes_are_those_from_two_to_six_groups(quick):
+    kept = {"M by groups": [9, 7, 5.5, 4, 3.8, 3.7, 0], "none by groups": [0, 10, 30, 50, 55, 56, 40]}
+    numbers = {cell.metric: cell.number for cell in quick.cells if cell.item == "search"}
+    names = "fall of M", "rise of none", "most without any"
+    assert [numbers[name](row("", kept=kept)) for name in names] == pytest.approx([0.2, 5, 56])
