@@ -120,6 +120,8 @@ def test_every_measured_percentage_stands_against_the_printed_one(board, paper):
     [ax] = figure.axes
     shown = [point for bars in ax.containers for point in zip(*bars[0].get_data(), strict=True)]
     assert sorted(shown) == sorted(zip(own["paper"], own["value"], strict=True))
+    across = [np.ptp(bar[:, 0]) for _, _, (bars, _) in ax.containers for bar in bars.get_segments()]
+    assert sorted(across) == pytest.approx(sorted(2 * own["paper_std"].fillna(0)))
     assert len(shown) > 10
     assert f" {len(shown)} of {printed} " in ax.get_title("left")
     assert len(ax.get_legend().get_texts()) == len(own[["item", "metric"]].drop_duplicates())

@@ -7,6 +7,7 @@ import sys
 import types
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import nbformat
 import pandas as pd
 import papermill
@@ -213,6 +214,19 @@ def test_the_first_page_lists_every_notebook_and_every_paper_has_a_term_of_its_o
     assert [path.name for path in sorted(NOTEBOOKS.glob("[0-9][0-9]_*.ipynb")) if f"({path.name})" not in page] == []
     own = glossary.partition("## The five papers")[2].partition("##")[0]
     assert all(f"({paper})" in own for paper in ("pFedSim", "FedCS", "pFedHR", "pFedMB", "FedSimSup"))
+
+
+def test_the_two_partitions_of_pfedmb_stand_below_their_titles():
+    [code] = [cell.source for cell in nbformat.read(SOURCES["pfedmb"], 4).cells if '"partitions"' in cell.source]
+    shown = []
+    report = types.SimpleNamespace(figure=lambda figure, *_, **about: shown.append((figure, about["alt"])))
+    exec(code, {"plt": plt, "fl": fl, "study": fl.study("pfedmb", "smoke"), "report": report})
+    [(figure, alt)] = shown
+    pairs, other = ({tuple(at) for at in ax.collections[0].get_offsets().tolist()} for ax in figure.axes)
+    alike = [{(client ^ 1, c) for client, c in map(lambda at: map(int, at), own)} == own for own in (pairs, other)]
+    assert alike == [True, False]  # with the classes of the client beside it
+    assert [ax.get_title() for ax in figure.axes] == ["five pairs", "two classes at random"]
+    assert "in pairs (left) and at random (right)" in alt
 
 
 PLAYED = [*sorted(NOTEBOOKS.glob("[0-9][0-9]_*.ipynb")), NOTEBOOKS / "playground.ipynb"]

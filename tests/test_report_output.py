@@ -201,6 +201,9 @@ def test_claims_are_written_with_both_verdicts_and_lead_to_their_figures(tmp_pat
     written = pd.read_csv(r.folder / "claims.csv", keep_default_na=False)
     assert (written["id"].tolist(), set(written["verdict"])) == ([f"cs{i:02d}" for i in range(1, 22)], {"not tested"})
     assert written["full_size"].tolist() == fl.study("fedcs").ledger()["verdict"].tolist()
+    counts = ", ".join(f"{verdict}: {n}" for verdict, n in written["full_size"].value_counts().items())
+    assert f"At its own size: {counts}." in html
+    assert (r.folder / "claims.md").read_text().startswith(f"Claims at full size: {counts}.\n")
     assert html.count("<details>") == 21
     assert html.count('href="#') == 21
     assert "Judged by:" in html
@@ -305,6 +308,15 @@ def test_partition_circles_have_areas_in_proportion_and_no_circle_for_zero():
     assert ax.get_title(loc="right") == "largest circle: 100 samples"
 
 
+def test_pictures_of_clients_are_training_images_of_their_own_in_the_order_of_classes(federation):
+    data, axes = federation.data, report.plot_clients(federation, (1, 4), images=3).axes
+    for client, row in zip((1, 4), (axes[:3], axes[3:]), strict=True):
+        shown = {np.asarray(ax.images[0].get_array()).tobytes() for ax in row}  # of one channel
+        assert shown <= {data.x[i].tobytes() for i in federation.train[client]}
+        own = np.sort(data.y[federation.train[client]])
+        assert [ax.get_title() for ax in row] == [data.classes[c] for c in own[[0, (len(own) - 1) // 2, -1]]]
+
+
 @pytest.mark.parametrize(
     ("counts", "classes", "sentence"),
     [([1, 2], None, r"shape \(2,\)"), ([[-1]], None, "without negative"), ([[1]], ["a", "b"], "2 names")],
@@ -321,6 +333,7 @@ def test_heat_maps_share_one_scale_and_one_colour_bar():
     assert {ax.images[0].get_clim() for ax in maps} == {(-1, 1)}
     assert bar.get_ylabel() == "cosine"
     assert [text.get_text() for text in maps[1].texts[:4]] == ["1.00", "0.00", "0.00", "0.00"]
+    assert [text.get_color() for text in maps[1].texts[:2]] == ["black", "white"]  # on yellow, and on a dark cell
     assert [tick.get_text() for tick in maps[0].get_yticklabels()] == ["x", "y", "z"]
 
 

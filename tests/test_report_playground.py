@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 from refusals import refused
 
 import fedlib as fl
+from fedlib.report.explore import png
 from fedlib.report.playground import PRESETS, Moment, Playground, Setting, _draw_map, picture, watch
 
 
@@ -124,9 +125,12 @@ def test_a_mistake_is_said_in_one_sentence_and_nothing_is_trained(monkeypatch):
     assert Setting(method="pfedsim", hyper="generalization=0.25").algorithm().hyper["generalization"] == 0.25
 
 
-def test_its_picture_is_small_and_shows_the_round(federation):
-    seen = [Moment(1, np.array([10.0, 50.0, 30.0]), None)]
+def test_its_picture_is_small_and_shows_the_round(federation, monkeypatch):
+    seen, drawn, module = [Moment(1, np.array([10.0, 50.0, 45.0]), None)], [], sys.modules[Playground.__module__]
+    monkeypatch.setattr(module, "png", lambda figure, dpi: drawn.append(figure) or png(figure, dpi))
     content = picture(Setting(), federation, seen, 5)
+    *_, mean, chance = drawn[0].axes[1].lines
+    assert (list(mean.get_ydata()), list(chance.get_ydata())) == ([35], [10, 10])  # of ten classes
     assert len(content) < 60_000
     assert PIL.Image.open(io.BytesIO(content)).size[0] > 400
     assert content != picture(Setting(), federation, [], 5)

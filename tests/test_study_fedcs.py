@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 import studies
 import torch
+from matplotlib import pyplot as plt
 from studies import given, judged, row, verdicts, with_numbers
 
 import fedlib as fl
@@ -18,8 +19,9 @@ from fedlib.methods.fedcs.alignment import scatters
 from fedlib.papers.fedcs import feature_map, sizes
 from fedlib.papers.fedcs.diagnosis import COLUMNS, aligned_on, diagnose, j_ratio, latents, metrics_of
 from fedlib.papers.fedcs.groups import domain_names, domain_of, group_number
-from fedlib.papers.fedcs.scores import KINDS, kind, score, training_and_unseen
+from fedlib.papers.fedcs.scores import KINDS, kind, named, score, training_and_unseen
 from fedlib.papers.fedcs.sizes import OURS, QUICK, WHITE
+from fedlib.report.panels import dumbbell_panels
 from fedlib.report.paper import KEY, reported
 from fedlib.studies import rows
 from fedlib.studies.runner import missing
@@ -501,3 +503,44 @@ def test_principal_components_are_those_of_the_train_images():
     components = torch.linalg.eigh(z.T.cov()).eigenvectors.flip(1)[:, :COLUMNS]
     found = diagnose(result, federation, np.arange(5), 0)["J ratio of components"]
     assert found == pytest.approx(j_ratio(components, *scatters(z, owner), COLUMNS), rel=1e-4)
+
+
+def test_bars_of_classes_stand_on_one_another_and_circles_in_the_line_of_their_group(shown):
+    for ax in shown.figure("fig4").axes:
+        bars = np.array([[(bar.get_y(), bar.get_height()) for bar in of_class] for of_class in ax.containers])
+        np.testing.assert_allclose(bars[..., 0], np.cumsum(bars[..., 1], 0) - bars[..., 1], atol=1e-9)
+    kept = dict.fromkeys(("clients", "samples", "smallest", "largest"), 30) | {"unseen": 4, "of class": [[1] * 10] * 30}
+    names = {cell.tasks[0].name for cell in PAPER.cells if cell.item == "fig3"}
+    [ax] = PAPER.replace(rows={(name, 0): row(name, kept=kept) for name in names}).figure("fig3").axes
+    assert ax.collections[0].get_offsets().tolist() == [[client, client // 3] for client in range(30)]
+
+
+def test_an_ellipse_lies_along_its_cloud():
+    along, across = np.array([[1, 2], [-2, 1]]) / 5**0.5
+    covariance = 9 * np.outer(along, along) + np.outer(across, across)
+    plane = {"mean": [[0, 0]], "covariance": [covariance.tolist()], "points": [[[0.0, 1.0]]]}
+    feature_map.draw_clouds(ax := plt.subplots()[1], plane, [])
+    [ellipse] = ax.patches
+    assert (ellipse.width, ellipse.height, np.tan(np.radians(ellipse.angle))) == pytest.approx((9, 3, 2))
+
+
+def test_a_grey_bar_lies_in_the_line_of_its_method(shown):
+    [ax] = shown.figure("table1").axes
+    lines = [text.get_text() for text in ax.get_yticklabels()]
+    [bars] = [own.get_segments() for own in ax.collections if hasattr(own, "get_segments")]
+    means = {named(m): mean for m, mean in shown.means("table1", "method", metric="weighted_f1").items()}
+    assert {lines[round(bar[0, 1])]: bar[:, 0].mean() for bar in bars} == pytest.approx(means)
+    assert len({*means.values()}) > 3
+
+
+def test_a_dumbbell_leads_from_the_hollow_dot_to_the_full_one():
+    index = pd.MultiIndex.from_tuples([("mnist", "fedavg"), ("mnist", "fedper")], names=["data", "method"])
+    table = pd.DataFrame({"before": [40.0, 70.0], "after": [55.0, 61.5]}, index=index)
+    [ax] = dumbbell_panels(table, ("before", "after")).axes
+    dots = {
+        (line.get_markerfacecolor() == "white", *line.get_xydata()[0])
+        for line in ax.lines
+        if len(line.get_xdata()) == 1
+    }
+    assert dots == {(True, 40, 0), (False, 55, 0), (True, 70, 1), (False, 61.5, 1)}
+    assert [text.get_text() for text in ax.texts] == ["+15.0", "\N{MINUS SIGN}8.5"]

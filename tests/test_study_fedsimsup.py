@@ -8,6 +8,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 from captum.attr import LayerGradCam
+from matplotlib import pyplot as plt
+from matplotlib.colors import to_hex
 from studies import all_drawn_and_said, changed, done, given, judged, printed, row, verdicts, with_numbers
 from torch import nn
 from torch.func import functional_call
@@ -19,8 +21,10 @@ from fedlib.papers.fedsimsup.accuracy import chance
 from fedlib.papers.fedsimsup.controls import STEPS, with_printed
 from fedlib.papers.fedsimsup.gradcam import grad_cam
 from fedlib.papers.fedsimsup.measure import comparable, correlations, shares_by_class, similarities, supervisor_moves
+from fedlib.papers.fedsimsup.similarities import draw_matrix
 from fedlib.papers.fedsimsup.sizes import MAIN, METHODS, PATHOLOGICAL, PROFILES, QUICK, Column, run
 from fedlib.report.paper import reported
+from fedlib.report.style import BLUE, GREY
 from fedlib.studies import rows, runner
 from fedlib.studies.runner import Job
 from fedlib.studies.study import study
@@ -246,6 +250,12 @@ def test_printed_numbers_stand_beside_a_control_but_not_beside_numbers_of_other_
     measured = with_printed(with_numbers(paper, given(*keys)).numbers("network"))
     printed = reported("fedsimsup").query("item == 'table1' and dataset == 'cifar10' and setting == @place")
     assert measured["paper"].tolist() == printed.set_index("method")["mean"][list(MAIN)].tolist()
+    far = {"lenet4": measured["paper"].iloc[0] + 1, "lenet5_plain": measured["paper"].iloc[0] - 3}
+    keys = [
+        ("network", MAIN[0], "cifar10", f"{place};network={net};accuracy=samples", "accuracy", far[net]) for net in far
+    ]
+    words = "with the wide network (distance 1.0 points) than with the narrow network (3.0)."
+    assert with_numbers(paper, given(*keys)).says("network").endswith(words)
     small, setting = study("fedsimsup", "quick"), "clients=50;dir=0.1;network=lenet4;accuracy=samples"
     other = with_numbers(small, given(("network", "local_only", "cifar10", setting, "accuracy", 50.0)))
     assert with_printed(other.numbers("network"))["paper"].isna().all()
@@ -471,3 +481,23 @@ def test_behind_at_the_start_and_ahead_at_the_end(paper, early, late, verdict):
         for m in METHODS
     ]
     assert verdicts(paper, given(*values))["fs10"] == verdict
+
+
+def test_lines_lie_between_clients_of_different_main_classes():
+    draw_matrix(ax := plt.subplots()[1], np.eye(5), [0, 0, 1, 1, 4])
+    upright = [line.get_xdata()[0] for line in ax.lines if line.get_xdata()[0] == line.get_xdata()[1]]
+    assert (upright, len(ax.lines)) == ([1.5, 3.5], 4)
+    assert {tick: text.get_text() for tick, text in zip(ax.get_yticks(), ax.get_yticklabels(), strict=True)} == {
+        0.5: "0", 2.5: "1", 4: "4"
+    }  # fmt: skip
+
+
+def test_a_dot_is_blue_where_the_received_model_has_a_lower_loss(paper):
+    [name] = {cell.tasks[0].name for cell in paper.cells if cell.item == "moves"}
+    kept = {"gain": 0.1, "received loss": 0.2, "points": [[1.0, 0.5, 2.0], [1.5, -0.5, 1.0], [0.5, 0.25, 0.5]]}
+    left, right = paper.replace(rows={(name, 0): row(name, kept=kept)}).figure("moves").axes
+    assert [to_hex(own).upper() for own in left.collections[0].get_facecolors()] == [BLUE, GREY, BLUE]
+    assert [own.get_offsets()[:, 0].tolist() for own in (left.collections[0], right.collections[0])] == [
+        [0.5, -0.5, 0.25], [1.0, 1.5, 0.5]
+    ]  # fmt: skip
+    assert {text.get_text(): text.get_color() for text in left.texts} == {"lower loss": BLUE, "higher loss": GREY}

@@ -17,6 +17,7 @@ from fedlib.papers.pfedmb.measure import best_rows, branch_use, choices, chosen,
 from fedlib.papers.pfedmb.mixture_weights import alpha_at, alpha_rounds
 from fedlib.papers.pfedmb.sizes import COLUMNS, PAIRS, PROFILES
 from fedlib.report.paper import KEY
+from fedlib.report.style import GREY, RED
 from fedlib.studies.study import study
 
 DECIDED = {"pb01", "pb02", *(f"pb{n:02d}" for n in range(8, 17))}  # by printed numbers
@@ -175,6 +176,8 @@ def test_what_fig_3_keeps_is_what_the_pairs_choose():
     assert kept["within"] == [0, 0]
     assert kept["between"] == [0, pytest.approx(2 * 36 / 40)]  # 4 of the 40 pairs of clients agree
     assert kept["alpha_rounds"] == [1, 2]
+    apart = torch.eye(5)[[0, 1, *pairs[2:]]]  # the clients of pair 0 choose different branches
+    assert choices(traced(**{"all layers": apart[None]}))["within"] == [2 / 5]
 
 
 def test_how_decided_clients_are_is_read_off_the_last_evaluation():
@@ -236,6 +239,21 @@ def test_alpha_is_drawn_by_pair_by_round_and_by_weighting(few):
         np.testing.assert_allclose(ax.images[0].get_array(), alpha[method][t])
     assert axes[0].get_title().startswith("round 1, with weighting\nARI")
     assert (alpha_rounds(few), len(alpha_at(few, [2]).axes)) == ([1, 2], 3)
+
+
+def test_a_panel_of_the_hero_names_the_branch_that_its_pair_prefers_in_the_end(paper):
+    cell = next(cell for cell in paper.cells if (cell.item, cell.method) == ("fig3", "pfedmb"))
+    alpha = np.eye(5)[[[3] * 10, [4, 4, 0, 0, 2, 2, 1, 1, 3, 3]]]  # after two rounds
+    kept = {"alpha_rounds": [1, 2], "alpha": alpha.tolist(), "validation": 50.0}
+    rows = {(task.name, 0): row(task.name, kept=kept) for task in cell.tasks}
+    named = [ax.texts[0].get_text() for ax in paper.replace(rows=rows).figure("hero").axes]
+    assert named == [f"branch {number}" for number in (5, 1, 3, 2, 4)]
+
+
+def test_the_sentence_on_costs_names_the_colours_of_its_lines(few):
+    colours = {text.get_text(): text.get_color() for ax in few.figure("cost").axes for text in ax.texts}
+    assert colours == {"pFedMB": RED, "merged": RED, "separate": GREY}
+    assert "merged branches (red)" in few.says("cost")
 
 
 def test_printed_numbers_stand_beside_measured_ones_unless_other_data_stand_in(paper, few):

@@ -348,6 +348,7 @@ def test_table_7_shows_measured_and_printed_ratios(paper):
     (above, below), shown = study.figure("table7").axes, []
     for ratios, names in (drawn(above, "o"), drawn(above, "|"), drawn(below, "o")):
         shown.append({name: float(r) for name, r in zip(names, ratios, strict=True) if np.isfinite(r)})
+    assert {line.get_label(): line.get_marker() for line in above.lines} == {"measured": "o", "printed": "|"}
     measured, printed, scalars = map(pytest.approx, shown)
     assert measured == {"FedAvg": 1, "FedFomo": 4, "pFedSim": 1.25}
     assert printed == {"FedAvg": 1, "FedFomo": 11.28 / 8.68, "FedGen": 10.56 / 8.68, "pFedSim": 8.69 / 8.68}
