@@ -487,9 +487,9 @@ def test_lines_lie_between_clients_of_different_main_classes():
 
 
 def test_a_dot_is_blue_where_the_received_model_has_a_lower_loss(paper):
-    [name] = {cell.tasks[0].name for cell in paper.cells if cell.item == "moves"}
+    [name] = {cell.tasks[0].name for cell in paper.cells if cell.item == "supervisor_moves"}
     kept = {"gain": 0.1, "received loss": 0.2, "points": [[1.0, 0.5, 2.0], [1.5, -0.5, 1.0], [0.5, 0.25, 0.5]]}
-    left, right = paper.replace(rows={(name, 0): row(name, kept=kept)}).figure("moves").axes
+    left, right = paper.replace(rows={(name, 0): row(name, kept=kept)}).figure("supervisor_moves").axes
     assert [to_hex(own).upper() for own in left.collections[0].get_facecolors()] == [BLUE, GREY, BLUE]
     assert [own.get_offsets()[:, 0].tolist() for own in (left.collections[0], right.collections[0])] == [
         [0.5, -0.5, 0.25], [1.0, 1.5, 0.5]

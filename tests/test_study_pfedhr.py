@@ -533,6 +533,6 @@ def test_an_all_knowing_teacher_has_not_seen_the_labels_of_test_images():
 
 def test_the_smallest_changes_are_those_from_two_to_six_groups(quick):
     kept = {"M by groups": [9, 7, 5.5, 4, 3.8, 3.7, 0], "none by groups": [0, 10, 30, 50, 55, 56, 40]}
-    numbers = {cell.metric: cell.number for cell in quick.cells if cell.item == "search"}
+    numbers = {cell.metric: cell.number for cell in quick.cells if cell.item == "composition"}
     names = "fall of M", "rise of none", "most without any"
     assert [numbers[name](row("", kept=kept)) for name in names] == pytest.approx([0.2, 5, 56])

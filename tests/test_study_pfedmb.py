@@ -246,7 +246,7 @@ def test_a_panel_of_the_hero_names_the_branch_that_its_pair_prefers_in_the_end(p
     alpha = np.eye(5)[[[3] * 10, [4, 4, 0, 0, 2, 2, 1, 1, 3, 3]]]  # after two rounds
     kept = {"alpha_rounds": [1, 2], "alpha": alpha.tolist(), "validation": 50.0}
     rows = {(task.name, 0): row(task.name, kept=kept) for task in cell.tasks}
-    named = [ax.texts[0].get_text() for ax in paper.replace(rows=rows).figure("hero").axes]
+    named = [ax.texts[0].get_text() for ax in paper.replace(rows=rows).figure("mixture_weights").axes]
     assert named == [f"branch {number}" for number in (5, 1, 3, 2, 4)]
 
 
