@@ -232,13 +232,15 @@ def test_without_its_changes_a_client_uploads_what_it_received(method, monkeypat
     assert any((b - c).abs().max() > 1e-3 for _, b, c in zip(*leaves, strict=True))
 
 
-def test_a_control_variate_stays_as_it_is_where_its_changes_are_lost(monkeypatch):
+@pytest.mark.parametrize("base", [False, True])
+def test_a_control_variate_stays_as_it_is_where_its_changes_are_lost(base, monkeypatch):
     def lose(t):  # in the second round
         none = lambda changes, share, bits: ([torch.zeros_like(t) for t in changes], 0)  # noqa: E731
         monkeypatch.setattr("fedlib.runs.compression.largest", none)
 
-    method = fl.compressed("scaffold", 0.5)
-    once, twice = (fl.run(method, FOUR, **ROUND | more).state.c for more in ({}, {"rounds": 2, "progress": lose}))
+    method = fl.compressed(fl.fedcs("fc3", base="scaffold", every=50) if base else "scaffold", 0.5)
+    states = [fl.run(method, FOUR, **ROUND | more).state for more in ({}, {"rounds": 2, "progress": lose})]
+    once, twice = ((state.base if base else state).c for state in states)
     assert any(t.any() for t in once.values())
     assert same_bits(once, twice)
 

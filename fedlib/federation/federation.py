@@ -159,8 +159,8 @@ def federate(
         data: the images of all official splits.
         partition: rule of the division, such as `dirichlet(0.1)`.
         clients: number of clients.
-        test_fraction: share of each client's images for testing, in (0, 1). None: the partition divides the official
-            train split, and a client gets the same share of the official test split, per class and domain.
+        test_fraction: share of each client's images for testing, in (0, 1). None: the partition divides all
+            images but the official test split, of which a client gets the same share, per class and domain.
         seed: seed of all random draws.
         validation_fraction: share of the images not used for testing that is used for validation, in [0, 1).
         unseen: number of clients that are evaluated (after fine-tuning if the run fine-tunes) but never sampled: the

@@ -61,7 +61,7 @@ def compressed(algorithm: str | Algorithm, share: float = 1.0, bits: int = 32) -
     if bits != 32:
         bits = check_annotation("bits", bits, Annotated[int, at_least(2), at_most(16)])
 
-    changes = CHANGES.get(method.name.partition("+")[0], "")
+    changes = next((CHANGES[made.__name__] for made in method.made_of if made.__name__ in CHANGES), "")  # also inside
 
     def round(state, cohort):
         return method.round(state, replace(cohort, channel=Lossy(cohort.channel, share, bits, changes)))
