@@ -1,6 +1,8 @@
 """Studies for tests: at the papers' size without substitute data, with numbers as they are given, or with made rows."""
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 from fedlib.report.paper import KEY, reported
 from fedlib.studies import rows, runner
 from fedlib.studies.claim import Numbers
+from fedlib.studies.item import Cell
 from fedlib.studies.study import Study
 from fedlib.studies.tasks import Run
 from fedlib.studies.verdict import judge
@@ -89,6 +92,23 @@ def differences(one: Run, other: Run) -> dict[str, Any]:
     found = {name: new.get(name) for name in {**new, **old} if repr(new.get(name)) != repr(old.get(name))}
     assert bool(found) == (one.name != other.name)
     return found
+
+
+@contextmanager
+def each_number_once() -> Iterator[None]:
+    """While this lasts, a number of the same rows is computed once, for however many studies and items."""
+    known: dict[tuple, float] = {}
+    number = Cell.number
+
+    def once(cell: Cell, *rows: rows.Row) -> float:
+        key = cell.read, rows
+        if key not in known:
+            known[key] = number(cell, *rows)
+        return known[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Cell, "number", once)
+        yield
 
 
 def drawn_and_said(study: Study, item: str, rendered: bool = True) -> str:

@@ -1,12 +1,14 @@
 """Reports made from the rows: tables, ledgers, figures, the scoreboard, and the score in the README."""
 
 import re
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 from matplotlib import pyplot as plt
+from studies import each_number_once
 
 import fedlib as fl
 from fedlib.report.output import markdown
@@ -24,6 +26,13 @@ COMPARED = PERCENT + " and difference.notna()"
 FURTHER = "_(?:code|inferred|text)$"  # items with a further protocol
 NAMES = ["scoreboard", "ledger", "summary", "items", "differences"]
 README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+full_size = cache(fl.study)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def numbers():
+    with each_number_once():
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +95,7 @@ def test_the_summary_and_the_readme_count_what_the_scoreboard_and_the_ledger_say
 @pytest.mark.parametrize("paper", fl.report.PAPERS)
 def test_the_images_and_clients_of_a_row_are_those_of_today(paper, data_root):
     """The code of a row is that of its run; the code that loads images and deals them out is proved by their hash."""
-    tasks = fl.study(paper).tasks
+    tasks = full_size(paper).tasks
     known = [(tasks[row.task], row) for row in rows.read(paper).values()]
     runs = [(task, row) for task, row in known if isinstance(task, Run) and here(task)]
     then = {(row.task, row.seed): row.facts["config"]["federation"] for _, row in runs}
@@ -116,7 +125,7 @@ def test_every_measured_percentage_stands_against_the_printed_one(board, paper):
     of_paper = board[board["paper_id"] == paper]
     own = first_of_all(of_paper.query(COMPARED))
     printed = len(fl.report.reported(paper).query(PERCENT))
-    figure = printed_and_measured(fl.study(paper), of_paper)
+    figure = printed_and_measured(full_size(paper), of_paper)
     [ax] = figure.axes
     shown = [point for bars in ax.containers for point in zip(*bars[0].get_data(), strict=True)]
     assert sorted(shown) == sorted(zip(own["paper"], own["value"], strict=True))
@@ -169,7 +178,7 @@ def test_every_difference_of_more_than_three_points_is_counted_and_its_controls_
     found = apart[["paper_id", "item", "measured", "apart", "difference"]].sort_values(["paper_id", "item"])
     assert found.to_numpy().tolist() == [pytest.approx(row) for row in expected.to_numpy().tolist()]
     for (paper, table), own in apart.groupby(["paper_id", apart["item"].str.replace(FURTHER, "", regex=True)]):
-        study, told = fl.study(paper), own.loc[own["apart"] > 0, "says"]
+        study, told = full_size(paper), own.loc[own["apart"] > 0, "says"]
         for control in [one.name for one in study.shown.values() if table in one.explains and len(told)]:
             words = 'The control "{}"' if study.says(control) else 'Not run yet: .*"{}"'
             assert told.str.contains(words.format(control)).any()
@@ -220,7 +229,7 @@ def test_the_farthest_number_is_named_by_what_sets_it_apart(apart):
         name = says.partition("The largest difference is ")[2].partition(": ")[0].split(", ")
         assert ", ".join(name) == names[paper, item]
         metrics = {"accuracy": "", "weighted_f1": "weighted F1", "weighted_auc": "weighted AUC"}
-        cells = [cell for cell in fl.study(paper).cells if cell.item == item and cell.metric in metrics]
+        cells = [cell for cell in full_size(paper).cells if cell.item == item and cell.metric in metrics]
         words = [{label(c.method), metrics[c.metric], data_label(c.dataset)} - {""} for c in cells]
         words = [own.union(map(setting_label, c.setting.split(";"))) for own, c in zip(words, cells, strict=True)]
         assert sum(own.issuperset(name) for own in words) == 1
@@ -228,7 +237,7 @@ def test_the_farthest_number_is_named_by_what_sets_it_apart(apart):
 
 
 def test_a_control_speaks_as_soon_as_it_has_something_to_say():
-    study = fl.study("fedcs")
+    study = full_size("fedcs")
 
     def with_rows_of(*items):
         names = {task.name for cell in study.cells if cell.item in items for task in cell.tasks}
@@ -253,7 +262,7 @@ def test_a_control_speaks_as_soon_as_it_has_something_to_say():
 def test_no_table_or_figure_of_a_paper_is_lost_and_what_was_measured_is_drawn(built):
     items = pd.read_csv(built[0] / "items.csv").fillna("").set_index(["paper_id", "item"])
     for paper in fl.report.PAPERS:
-        assert {*fl.report.reported(paper)["item"], *fl.study(paper).shown} == {*items.loc[paper].index}
+        assert {*fl.report.reported(paper)["item"], *full_size(paper).shown} == {*items.loc[paper].index}
     made = items[["smoke", "quick", "paper"]] > 0
     lost = items[(items["printed"] > 0) & ~(made.all(axis=1) | (items["figure"] == "yes"))]
     assert [*lost.index] == [("pfedsim", "text")]  # two numbers of its running text
@@ -261,7 +270,7 @@ def test_no_table_or_figure_of_a_paper_is_lost_and_what_was_measured_is_drawn(bu
     assert items.loc[("pfedsim", "table2"), ["paper", "measured"]].tolist() == [20, 20]
     folder, _ = built
     for paper in fl.report.PAPERS:
-        study = fl.study(paper)
+        study = full_size(paper)
         done = {*study.frame["item"], *(name for name, item in study.shown.items() if item.scheme)}
         assert (folder / paper / "printed_and_measured.svg").exists()
         for name, item in study.shown.items():
@@ -270,7 +279,7 @@ def test_no_table_or_figure_of_a_paper_is_lost_and_what_was_measured_is_drawn(bu
 
 @pytest.mark.parametrize("paper", fl.report.PAPERS)
 def test_a_sentence_is_made_of_whatever_has_been_measured_so_far(paper):
-    study = fl.study(paper)
+    study = full_size(paper)
     for item in study.shown:
         names = {task.name for cell in study.cells if cell.item == item for task in cell.tasks}
         rows = [(key, row) for key, row in study.rows.items() if key[0] in names]
@@ -285,7 +294,7 @@ TABLES = ["fedcs/table1", "fedcs/table2", "pfedhr/table4", "pfedmb/table1", "fed
 @pytest.mark.parametrize("table", TABLES)
 def test_a_figure_of_a_table_has_each_printed_number_beside_the_measured_one(table):
     paper, item = table.split("/")
-    study, found = fl.study(paper), []
+    study, found = full_size(paper), []
     table = study.table(item).query("value.notna() and paper.notna() and metric in ('accuracy', 'weighted_f1')")
     for ax in study.figure(item).axes:
         large = [line for line in ax.lines if (line.get_marker(), line.get_markersize()) == ("o", 6)]
