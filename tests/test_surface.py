@@ -98,6 +98,7 @@ def twice() -> Algorithm:
     return fl.fedavg()._replace(name="twice")
 '''
 FOUND_IN = """
+from types import SimpleNamespace
 import fedlib as fl
 from fedlib.report.playground import Setting
 from fedlib.tools.site import evidence, library
@@ -106,7 +107,7 @@ assert "twice" in fl.__all__ and "twice" in fl.algorithms()
 assert fl.report.label("twice") == "Twice"
 assert fl.report.method_style("twice") == fl.report.method_style("ditto") | {"marker": "o", "linestyle": "-"}
 assert Setting(method="twice").algorithm().name == "twice"
-pages = library.methods(evidence.read())
+pages = library.methods(SimpleNamespace(board=evidence.table(evidence.FOLDER / "scoreboard.csv")))
 assert "[Twice](twice.html) | `fl.twice` | Twice (nobody, 2026)" in pages["methods/index.md"]
 assert "| `twice` | Twice (nobody, 2026) | - |" in library.write_readme()
 """
@@ -114,7 +115,7 @@ assert "| `twice` | Twice (nobody, 2026) | - |" in library.write_readme()
 
 @pytest.mark.slow
 def test_a_method_in_one_file_is_found_everywhere(tmp_path):
-    for name in ("fedlib", "figures/reference", "tests"):
+    for name in ("fedlib", "figures/reference/evidence", "tests"):
         shutil.copytree(ROOT / name, tmp_path / name)  # with what Python has compiled of it
     (tmp_path / "fedlib/methods/twice.py").write_text(ONE_FILE)
     python("-c", FOUND_IN, cwd=tmp_path)
