@@ -72,6 +72,12 @@ def alive(pid: int) -> bool:
     return True
 
 
+def note_and_sleep(*_: Any) -> None:
+    """A worker that takes long; its process is a file in the run store."""
+    (Path(os.environ["FEDLIB_RUNS"]) / str(os.getpid())).touch()
+    time.sleep(600)
+
+
 def free_port() -> int:
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))

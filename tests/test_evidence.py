@@ -286,16 +286,10 @@ def test_the_rows_that_are_committed_can_be_read():
         assert facts["task"] in tasks[path.parent.name], path.name  # a number needs it
 
 
-def note_and_sleep(*given):
-    """A worker that takes long; its process is a file in the run store."""
-    (Path(os.environ["FEDLIB_RUNS"]) / str(os.getpid())).touch()
-    time.sleep(600)
-
-
 EVIDENCE_OF_SLEEPERS = """
 import runpy, sys
 from fedlib.studies import runner
-from test_evidence import note_and_sleep
+from processes import note_and_sleep
 runner.check_clean, runner._worker = (lambda: "0123"), note_and_sleep
 sys.argv = ["fedlib.studies", "run", "--paper", "pfedsim", "--item", "table6", "--jobs", "2"]
 runner.missing = lambda *given, **more: [runner.Job("pfedsim", runner.study("pfedsim", "smoke").cells[0].tasks[0], 0)]
