@@ -5,6 +5,7 @@ import json
 import re
 import sys
 import types
+from itertools import product
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -243,8 +244,9 @@ def test_every_notebook_has_something_to_play_with(source):
 def test_the_first_lesson_runs_and_its_plain_code_gives_the_bits_of_the_library(tmp_path, monkeypatch):
     monkeypatch.setenv("FEDLIB_RUNS", str(tmp_path))
     notebook = nbformat.read(NOTEBOOKS / "00_first_steps.ipynb", 4)
-    for cell in notebook.cells:
-        cell.source = cell.source.replace("rounds=5", "rounds=1")
+    shorter = {"LR = 15, 2,": "LR = 2, 2,", "rounds=5": "rounds=1", "sweep(cells,": "sweep(cells, jobs=1,"}
+    for cell, (old, new) in product(notebook.cells, shorter.items()):  # a solution has numbers of rounds of its own
+        cell.source = cell.source.replace(old, new)
     done = NotebookClient(notebook, resources={"metadata": {"path": str(NOTEBOOKS)}}).execute()
     assert any("torch.equal(result.weights(0)[name], w[name])" in cell.source for cell in done.cells)
     pages = ["".join(o.get("data", {}).get("text/html", "")) for cell in done.cells for o in cell.get("outputs", [])]
