@@ -26,8 +26,8 @@ from fedlib.studies.verdict import VERDICTS
 for package in ("sphinx", "myst_nb", "furo"):
     pytest.importorskip(package, reason=f'{package} is not installed: pip install "fedlib-papers[site]"')
 from fedlib.tools.site import __main__ as entry  # noqa: E402
+from fedlib.tools.site import build, extension, results  # noqa: E402
 from fedlib.tools.site import evidence as files  # noqa: E402
-from fedlib.tools.site import results  # noqa: E402
 from fedlib.tools.site.executed import note  # noqa: E402
 from fedlib.tools.site.markup import escape  # noqa: E402
 
@@ -406,13 +406,12 @@ def test_missing_packages_are_named_in_one_sentence_and_text_with_markup_is_show
     assert escape("a_i* <b> [1] |x| `c` $2") == r"a\_i\* \<b\> \[1\] \|x\| \`c\` \$2"
 
 
-def test_a_warning_of_sphinx_stops_the_build(tmp_path):
+def test_a_warning_of_sphinx_stops_the_build(tmp_path, monkeypatch):
+    monkeypatch.setattr(extension, "every_module", lambda *_: None)  # no pages of code
     (tmp_path / "source").mkdir()
     (tmp_path / "source" / "index.md").write_text("# A\n\n```{nonsense}\n```\n")
-    code = "from pathlib import Path; from fedlib.tools.site import build, extension; "
-    code += "extension.every_module = lambda *_: None; "  # no pages of code
-    code += "print(build.sphinx(Path('source'), Path('html'), Path('doctrees')))"
-    assert "Unknown directive type: 'nonsense'" in python("-c", code, cwd=tmp_path, PYTHONPATH=PATH).stdout
+    said = build.sphinx(*(tmp_path / name for name in ("source", "html", "doctrees")))
+    assert "Unknown directive type: 'nonsense'" in said
 
 
 @pytest.mark.skipif(BROWSER is None, reason="no chromium and no google-chrome here")
