@@ -636,16 +636,20 @@ OUTSIDE = {  # settings of torch that belong to a user's notebook, not to a run
 }
 
 
-@pytest.mark.parametrize("setting", OUTSIDE)
-def test_what_torch_is_set_to_outside_of_a_run_changes_no_bit(setting, federation, tmp_path):
-    def trained(store):
-        return fl.run("pfedsim", federation, rounds=2, lr=0.05, tune_epochs=1, progress=False, store=tmp_path / store)
+USUAL = dict(rounds=2, lr=0.05, tune_epochs=1, progress=False)
 
-    expected = trained("as usual")
+
+@pytest.fixture(scope="module")
+def as_usual(federation, tmp_path_factory) -> fl.RunResult:
+    return fl.run("pfedsim", federation, **USUAL, store=tmp_path_factory.mktemp("usual"))
+
+
+@pytest.mark.parametrize("setting", OUTSIDE)
+def test_what_torch_is_set_to_outside_of_a_run_changes_no_bit(setting, federation, as_usual):
     with OUTSIDE[setting]():
-        found = trained("otherwise")
-    assert same_bits(found.models, expected.models)
-    assert found.accuracy.equals(expected.accuracy)
+        found = fl.run("pfedsim", federation, **USUAL)
+    assert same_bits(found.models, as_usual.models)
+    assert found.accuracy.equals(as_usual.accuracy)
 
 
 def test_runs_in_threads_have_the_bits_of_runs_one_after_the_other(federation, tmp_path):

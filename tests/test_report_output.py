@@ -183,7 +183,8 @@ def test_differences_are_those_of_the_papers_size_and_lead_to_their_tables(tmp_p
     assert pd.read_csv(r.folder / "differences.csv")["says"].tolist() == expected["says"].tolist()
     assert re.findall(r'href="#(\w+)"', html) == expected["item"].tolist()
     assert html.count("<li>") == sum(len(says.split("\n")) for says in expected["says"]) > len(expected)
-    html, said = r.differences(fl.study("fedcs")).data, fl.study("fedcs").differences()["says"]
+    fedcs = fl.study("fedcs")
+    html, said = r.differences(fedcs).data, fedcs.differences()["says"]
     tables = re.findall(r'href="#(\w+)">([^<]*)<', html)
     assert tables[:2] == [("table1", "Table 1 (inferred settings)"), ("table1", "Table 1 (paper&#39;s text)")]
     controls = [line for says in said for line in says.split("\n") if line.startswith("The control")]

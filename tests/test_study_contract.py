@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import ANY
@@ -20,9 +20,9 @@ from fedlib.studies.claim import Numbers
 from fedlib.studies.item import Item, Unmeasured, enough, means
 from fedlib.studies.layout import first_protocol
 from fedlib.studies.pages import summary
-from fedlib.studies.study import study
 from fedlib.studies.tasks import Run
 
+study = cache(fl.study)  # each is made once
 IMAGES = {"emnist": "emnist_byclass"}  # the name of a paper's data set in `fl.load`, where it is another one
 WITHOUT_RUNS = {("pfedsim", "fig3"), ("pfedsim", "fig5a"), ("pfedhr", "partitions")}  # drawn from data or other items
 
