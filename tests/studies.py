@@ -42,10 +42,13 @@ def changed(numbers: pd.DataFrame, value: float, *key: str) -> pd.DataFrame:
     return numbers.assign(value=numbers["value"].mask(here, value))
 
 
-def with_numbers(study: Study, frame: pd.DataFrame) -> Study:
-    """The study as if its runs had given these numbers, with the printed training; see `Study.frame`."""
+def with_numbers(study: Study, frame: pd.DataFrame, **training: int) -> Study:
+    """The study as if its runs had given these numbers (see `Study.frame`), with the printed training or a shorter one.
+
+    The latter is `Study.training`.
+    """
     usual = {"seed": 0, "seconds": 1.0, "commit": None, "tasks": ""}
-    study = study.replace(rows={}, training={})
+    study = study.replace(rows={}, training=training)
     vars(study)["frame"] = frame.assign(**{name: value for name, value in usual.items() if name not in frame})
     return study
 

@@ -51,25 +51,19 @@ def test_the_papers_own_numbers_support_its_claims(paper, numbers):
 
 
 def test_shorter_training_than_printed_decides_no_claim(paper, numbers):
-    one = paper.replace(rows={})
-    vars(one)["frame"] = frame = with_numbers(paper, pd.concat([numbers, numbers])).frame
-    told = one.ledger().set_index("id").loc[["fs04", "fs14"], ["verdict", "stand_in"]].to_numpy().tolist()
-    assert told == [["consistent so far", "100 of 1,000 rounds"]] * 2  # CIFAR-100 has 1,000
-    vars(one)["frame"] = with_numbers(
-        paper, given(*[("supervisor_moves", "fedsimsup", "cifar10", "with=gain", "rank correlation", -0.5)] * 2)
-    ).frame
-    assert one.ledger().set_index("id").loc["fs18", ["verdict", "stand_in"]].tolist() == [
-        "undecided",
-        "30 of 1,000 rounds",
-    ]
+    def told(one, *claims):
+        return one.ledger().set_index("id").loc[[*claims], ["verdict", "stand_in"]].to_numpy().tolist()
+
+    both, moves = pd.concat([numbers, numbers]), ("supervisor_moves", "fedsimsup", "cifar10", "with=gain")
+    whole, one = (with_numbers(paper, both, **training) for training in ({}, paper.training))
+    assert told(one, "fs04", "fs14") == [["consistent so far", "100 of 1,000 rounds"]] * 2  # CIFAR-100 has 1,000
+    assert told(whole, "fs04", "fs14") == [["holds", ""]] * 2
+    of_moves = with_numbers(paper, given(*[(*moves, "rank correlation", -0.5)] * 2), **paper.training)
+    assert told(of_moves, "fs18") == [["undecided", "30 of 1,000 rounds"]]
     assert study("fedsimsup", "quick").training == {}
-    vars(one)["frame"] = frame[frame["dataset"] == "cifar10"]
-    assert (one.shortened("table1"), one.shortened("fig1")) == (", with 100 of 1,000 rounds", "")
-    vars(one)["frame"] = frame
+    of_cifar10 = with_numbers(paper, both[both["dataset"] == "cifar10"], **paper.training)
+    assert (of_cifar10.shortened("table1"), of_cifar10.shortened("fig1")) == (", with 100 of 1,000 rounds", "")
     assert one.shortened("table1") == ""  # CIFAR-100 has all rounds
-    whole = one.replace(training={})
-    vars(whole)["frame"] = frame
-    assert whole.ledger().set_index("id").loc[["fs04", "fs14"], "verdict"].tolist() == ["holds"] * 2
 
 
 def test_one_column_behind_refutes_the_first_claim_and_a_missing_rival_leaves_it_open(paper, numbers):
