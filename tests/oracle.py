@@ -24,8 +24,8 @@ from fedlib.models import Model
 from fedlib.runs.prepare import prepare
 from fedlib.streams import generator, torch_seed
 
-SETTING = dict(rounds=3, join_ratio=0.5, local_epochs=2, batch_size=8, lr=0.05, momentum=0.3, lr_decay=0.7, seed=3)
-EXACT = SETTING | {"dtype": "float64", "evaluate_every": 1, "progress": False}
+SETTING = dict(rounds=3, join_ratio=0.5, local_epochs=2, batch_size=8, lr=0.05, momentum=0.3, seed=3)
+EXACT = SETTING | dict(lr_decay=0.7, lr_decay_every=2, dtype="float64", evaluate_every=1, progress=False)
 Weights = dict[str, Tensor]
 Loss = Callable[[nn.Module, Tensor, Tensor, Tensor], Tensor]  # (net, x, y, indices of the samples) -> scalar
 
@@ -74,7 +74,7 @@ class Oracle:
         return self.setting["seed"]
 
     def rate(self, t: int) -> float:
-        return self.setting["lr"] * self.setting["lr_decay"] ** t
+        return self.setting["lr"] * self.setting["lr_decay"] ** (t // self.setting["lr_decay_every"])
 
     def net(self, w: Mapping[str, Tensor]) -> nn.Module:
         """A trainable network of this architecture with these weights."""

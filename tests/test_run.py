@@ -141,18 +141,6 @@ def test_cohorts_have_the_size_of_the_paper():
     assert len(cohorts(10, 0.7, 1, 0)[0]) == 7  # 0.7 * 10 is below 7 in floating point
 
 
-def test_the_step_size_decays_by_rounds(federation):
-    seen, method = [], fl.fedavg()
-
-    def round(state, cohort):
-        seen.append(cohort.local.lr)
-        return method.round(state, cohort)
-
-    curious = method._replace(round=round)
-    fl.run(curious, federation, **SETTING | {"lr": 0.1}, lr_decay=0.5, lr_decay_every=2, progress=False)
-    assert seen == pytest.approx([0.1, 0.1, 0.05, 0.05, 0.025, 0.025])
-
-
 def test_a_run_that_diverges_says_from_which_round_on(federation):
     with pytest.warns(UserWarning, match=r"fedavg\(\): the loss is not finite from round \d on \(lr=1000"):
         lost = fl.run("fedavg", federation, **SETTING | dict(lr=1000.0), progress=False)

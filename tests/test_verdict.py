@@ -92,7 +92,7 @@ def test_a_stand_in_proves_and_refutes_nothing_is_named_and_does_not_weaken_what
     assert judge(cases(CLEAR, CLEAR, other), "most", 2).verdict == "holds"
     assert judge(cases(CLEAR, other, other), "most", 2).verdict == "consistent so far"
     assert judge(cases(other), "identity").verdict == "consistent so far"
-    best = largest([point(82.0, 0.5), point(70.0, 0.5, stand_in="digits for cifar10")])  # the best one does not stand in
+    best = largest([point(82.0, 0.5), point(70.0, 0.5, stand_in="digits for cifar10")])  # which is no stand-in
     assert judge([Case("ahead", point(84.0, 0.5) - best)]).verdict == "consistent so far"
     assert judge(cases(AGAINST, other)).measured.startswith("0 for, 1 for so far, 1 against. ")
 
