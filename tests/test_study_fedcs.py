@@ -159,7 +159,7 @@ def test_sizes_are_compared_with_the_printed_means_and_with_the_printed_deviatio
     for method, images, metric in product(("fedbn", "fedrep"), ("5000", "all"), ("weighted_f1", "weighted_f1_std")):
         near = (images == "5000") == (metric == "weighted_f1")  # one size has the printed means, the other deviations
         key = method, "mnist", f"images={images}"
-        numbers["few", *key, metric] = printed["table1", *key[:2], "label-shift", metric] + (1 if near else 4)
+        numbers["fewer_images", *key, metric] = printed["table1", *key[:2], "label-shift", metric] + (1 if near else 4)
     says = with_numbers(PAPER, frame(numbers)).says("fewer_images")
     assert "the results are nearer to the 2 printed numbers with 5,000 images in all (mean distance 1.0 points)" in says
     start = "for the standard deviation over clients, the results are nearer to the 2 printed numbers with all images"

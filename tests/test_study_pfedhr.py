@@ -62,7 +62,7 @@ def test_few_images_of_cifar10_stand_in_where_four_architectures_train():
 def test_few_images_are_run_before_all_of_them(tmp_path, monkeypatch):
     monkeypatch.setenv("FEDLIB_DATA", str(tmp_path))
     (tmp_path / "cifar10.npz").touch()
-    todo = [job for job in runner.missing([study("pfedhr")], ["search"], tmp_path) if job.seed == 0]
+    todo = [job for job in runner.missing([study("pfedhr")], ["composition"], tmp_path) if job.seed == 0]
     for labelled in (True, False):  # those of a claim, and the others
         few = [job.task.images.few for job in todo if job.task.algorithm.hyper["labelled"] == labelled]
         assert few == [7500, 7500, 0, 0]
@@ -191,7 +191,7 @@ def tried(item, **values):
 @pytest.mark.parametrize(("most", "repeated", "legal", "verdict"), [(5, 0, 100, "holds"), (0, 5, 99, "refuted")])
 def test_claims_about_candidates(paper, most, repeated, legal, verdict):
     usual = {"fall_of_M": 0, "rise_of_none": 0, "two_or_more": 95, "kinds": 4}
-    shown = tried("search", **usual, most_without_any=most, repeated=repeated)
+    shown = tried("composition", **usual, most_without_any=most, repeated=repeated)
     shown += tried("fig7", changed=90, sources=3, legal=legal)
     assert verdicts(paper, *shown)[["ph15", "ph18", "ph19"]].tolist() == [verdict] * 3
 

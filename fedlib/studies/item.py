@@ -182,9 +182,9 @@ def item(title: str, *, name: str = "", **about: Any) -> Callable[[Callable[[Any
     return lambda cells: Item(name or cells.__name__, title, cells, **{"alt": cells.__doc__ or "", **about})
 
 
-def drawing(title: str, *, name: str = "", **about: Any) -> Callable[[Callable[[Study], Figure]], Item]:
+def drawing(title: str, **about: Any) -> Callable[[Callable[[Study], Figure]], Item]:
     """Decorate the function that draws an item without numbers: a scheme, or a figure of the runs of other items."""
-    return lambda made: Item(name or made.__name__, title, drawing=made, **{"alt": made.__doc__ or "", **about})
+    return lambda made: Item(made.__name__, title, drawing=made, **{"alt": made.__doc__ or "", **about})
 
 
 def items_in(*modules: Any) -> list[Item]:

@@ -196,7 +196,7 @@ def pool(row: Row, seen: Round) -> tuple[list[list[str]], list[str]]:
     return [names[n][1] for n in seen.networks], whose
 
 
-@drawing("The last round of a run: blocks, groups and candidates.", name="round")
+@drawing("The last round of a run: blocks, groups and candidates.")
 def last_round(study):  # a run of Table 2
     """Similarity of all pairs of blocks, with frames around groups, and the candidates as rows of blocks."""
     row = first_run(study)
