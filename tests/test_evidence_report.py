@@ -60,6 +60,12 @@ def item_of(paper, item):
     return f"{TITLES[paper]}, {layout.item_title(item)}"
 
 
+def test_a_heading_has_the_names_of_methods_and_protocols():
+    names = "fedrep_to_fedpac", "table3_code", "fig3_rand_index", "Section IV-A", "five_pairs"
+    titles = ["FedRep to FedPAC", "Table 3 (authors' code)", "Figure 3 rand index", "Section IV-A", "Five pairs"]
+    assert [*map(layout.item_title, names)] == titles
+
+
 def test_the_scoreboard_has_every_printed_number_once(board):
     keys = ["paper_id", "item", "method", "dataset", "setting", "metric"]
     printed = pd.concat([fl.report.reported(paper).assign(paper_id=paper) for paper in fl.report.PAPERS])

@@ -295,6 +295,16 @@ def test_the_page_of_a_paper_has_all_its_items_and_printed_numbers(site, paper):
         shown = sorted(cell.text for cell in section.select("table.numbers td") if cell.text)
         texts = [*(text for row in numbers_of(own) for text in row[:2]), *(row[1] for row in numbers_of(more))]
         assert shown == sorted(filter(None, texts)) or own.empty, item
+    names = [*study(paper).shown, *BOARD.loc[BOARD["paper_id"] == paper, "item"]]
+    headings = [heading.text.rstrip("#\N{PILCROW SIGN}") for heading in page.select("#tables-and-figures h3")]
+    assert headings == [*dict.fromkeys(item_title(printed_item(name)[0]) for name in names)]
+    apart = pd.read_csv(FOLDER / "differences.csv").query("paper_id == @paper and item in @study(@paper).shown")
+    for item, says in apart.loc[~apart["item"].str.contains("_"), ["item", "says"]].to_numpy():
+        controls = page.find("section", id=results.anchor(item_title(item))).select("li a")
+        told = re.findall(r'^The control "(\w+)"', says, re.MULTILINE)
+        assert [(link.text, link["href"]) for link in controls] == [
+            (name, f"#{results.anchor(item_title(name))}") for name in told
+        ]
     counts = LEDGER.loc[LEDGER["paper"] == paper, "verdict"].value_counts().reindex(VERDICTS, fill_value=0)
     says = next(p.text for p in page.select("article p") if " claims: " in p.text).partition(" claims: ")[2]
     assert list(map(int, re.findall(r"\d+", says))) == [n for n in counts if n]

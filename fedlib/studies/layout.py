@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from fedlib.algorithm import LOOKS
 from fedlib.report.paper import KEY, PROTOCOLS, QUANTITIES, format_pm
 from fedlib.report.style import METRIC_LABELS, data_label, label, metric_label, setting_label
 
@@ -62,13 +63,16 @@ def long_table(full: pd.DataFrame, here: pd.DataFrame, item: Item) -> pd.DataFra
 
 
 def item_title(name: str) -> str:
-    """Heading of a table or figure: "table8a" is "Table 8a", "table3_code" is "Table 3 (authors' code)"."""
+    """Heading of an item: "table3_code" is "Table 3 (authors' code)", "fedrep_to_fedpac" is "FedRep to FedPAC"."""
     table, protocol = printed_item(name)
     if protocol:
         return f"{item_title(table)} ({PROTOCOLS[protocol]})"
     words = {"table": "Table", "fig": "Figure", "eq": "Equation", "sec": "Section"}
     found = re.fullmatch(r"(table|fig|eq|sec)(\d\w*)", name)
-    return f"{words[found[1]]} {found[2].replace('_', ' ')}" if found else name.replace("_", " ").capitalize()
+    if found:
+        return f"{words[found[1]]} {found[2].replace('_', ' ')}"
+    text = " ".join(LOOKS[word].label if word in LOOKS else word for word in name.split("_"))
+    return text[:1].upper() + text[1:]
 
 
 def printed_item(name: str) -> tuple[str, str]:

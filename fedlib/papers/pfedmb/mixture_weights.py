@@ -50,7 +50,7 @@ def alpha_maps(maps: Mapping[str, object], across: int) -> Figure:
     "Figs. 1 and 2: a layer with three branches, and clients that share them; wide arrows have a large alpha.",
     scheme=True,
 )
-def fig1_2(study):
+def fig1_and_2(study):
     """Above: a weighted sum of three branches. Below: three clients, two of which mainly use the same branch."""
     figure, (upper, lower) = plt.subplots(2, 1, figsize=(WIDE, 4.8))
     for ax, title in ((upper, "one layer of one client"), (lower, "the clients share the branches")):
