@@ -50,6 +50,13 @@ def test_the_papers_own_numbers_support_its_claims(paper, numbers):
     assert (found.drop(list(OPEN)) == "holds").all()
 
 
+def test_the_maximum_of_a_curve_is_that_of_all_its_rounds(paper):
+    [task] = next(c.tasks for c in paper.cells if (c.item, c.method, c.metric) == ("fig2", "fedsimsup", "last_tenth"))
+    found = [(t, "before", [40 + t + 9 * (t == 7)]) for t in range(1, 11)]  # no number of the item has round 7
+    one = paper.replace(rows={(task.name, 0): row(task.name, 0, *found, n_test=[100], config={"tune_epochs": 0})})
+    assert "(red) rises by 5.0 points from 5 to 10 rounds; its maximum, 56.0 %, is at 7." in one.says("fig2")
+
+
 def test_shorter_training_than_printed_decides_no_claim(paper, numbers):
     def told(one, *claims):
         return one.ledger().set_index("id").loc[[*claims], ["verdict", "stand_in"]].to_numpy().tolist()

@@ -374,6 +374,8 @@ def test_the_sentences_turn_with_the_numbers(paper):
     assert "similarity helps" in weights(per_class=[70.0, 72.0], uniform=[60.0, 61.0], shuffled=[60.0, 60.0])
     assert "10.0 points ahead" in (one := weights(per_class=[70.0], uniform=[60.0], shuffled=[60.0]))
     assert one.endswith("with one seed.")
+    grey = weights(per_class=[70.0], uniform=[60.0], shuffled=[60.0], **{"none (FedPer)": [72.0]})
+    assert grey.endswith("with one seed. FedPer (grey) is 2.0 points ahead of pFedSim.")
     more = weights(per_class=[70.0, 60.0], uniform=[60.0], shuffled=[60.0])  # its rivals have no second seed
     assert more.endswith("5.0 points ahead of the better of uniform and shuffled weights (blue), with one seed.")
 

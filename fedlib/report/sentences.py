@@ -169,24 +169,31 @@ def nearer_to_print(distances: pd.DataFrame, word: str = "with ", start: str = "
 
 
 def trend(values: pd.Series, over: str, what: str = "Accuracy", unit: str = " %") -> str:
-    """Describe values by their index, named `over`: the change between its ends, and the maximum.
+    """Describe values by their index, named `over`: the change between its ends, and extremes between them.
 
     Example:
         >>> trend(pd.Series([70.0, 74.0, 73.0], index=[1, 3, 5]), "branches")
         'Accuracy rises by 3.0 points from 1 to 5 branches; its maximum, 74.0 %, is at 3.'
-        >>> trend(pd.Series([70.0, 74.0], index=[1, 3]), "branches")
-        'Accuracy rises by 4.0 points from 1 to 3 branches, from 70.0 to 74.0 %.'
+        >>> trend(pd.Series([70.0, 68.0, 68.9, 69.0, 69.04], index=[1, 2, 3, 4, 5]), "branches")
+        'Accuracy falls by 1.0 points from 1 to 5 branches; its minimum, 68.0 %, is at 2.'
+        >>> trend(pd.Series([70.0, 74.04, 74.0], index=[1, 3, 5]), "branches")
+        'Accuracy rises by 4.0 points from 1 to 5 branches, from 70.0 to 74.0 %.'
     """
     values = values.sort_index()
     if len(values) < 2:
         return ""
-    first, last, top = (f"{float(str(at)):g}" for at in (values.index[0], values.index[-1], values.idxmax()))
+    first, last = (f"{float(str(at)):g}" for at in (values.index[0], values.index[-1]))
+    start, end = (f"{value:.1f}" for value in (values.iloc[0], values.iloc[-1]))
+    inside = [
+        f"its {name}, {values[at]:.1f}{unit}, is at {float(str(at)):g}"
+        for name, at in (("maximum", values.idxmax()), ("minimum", values.idxmin()))
+        if f"{values[at]:.1f}" not in (start, end)
+    ]
     change = round(float(values.iloc[-1] - values.iloc[0]), 1)
     size = f"{abs(change):.1f}{unit.replace(' %', ' points')}"
     moves = f"{'rises' if change > 0 else 'falls'} by {size} from {first} to" if change else f"is equal at {first} and"
-    inside = f"its maximum, {values.max():.1f}{unit}, is at {top}"
-    ends = f"from {values.iloc[0]:.1f} to {values.iloc[-1]:.1f}{unit}"
-    return f"{what} {moves} {last} {over}{f', {ends}' if top in (first, last) else f'; {inside}'}."
+    ends = f", from {start} to {end}{unit}"
+    return f"{what} {moves} {last} {over}{'; ' * bool(inside)}{' and '.join(inside) or ends}."
 
 
 def extremes(values: pd.Series, what: str, unit: str = " %", name: Words = label) -> str:

@@ -380,14 +380,14 @@ class Study:
         return None
 
     def diverged(self, item: str) -> str:
-        """The diverged runs of an item, which have no number, with their round."""
+        """The diverged runs of an item, which no number contains, with their round."""
         cells = {task.name: cell for cell in reversed(self.cells) if cell.item == item for task in cell.tasks}
         runs = [
             f"{layout.named(self.cells, *cells[row.task].key[:4])}, seed {row.seed} (round {row.diverged})"
             for row in self.rows_behind(item)
             if row.diverged is not None
         ]
-        return f"Diverged, and therefore without a number: {'; '.join(runs)}." if runs else ""
+        return f"Diverged, and left out of all numbers: {'; '.join(runs)}." if runs else ""
 
     def items(self) -> pd.DataFrame:
         """List the tables and figures.

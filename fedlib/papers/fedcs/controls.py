@@ -61,7 +61,7 @@ def _(study):
 
 
 @item(
-    "Control: contribution of the learned directions; weighted F1 [%] of FedAvg, whitening only, and FedCS at FC2.",
+    "Control: weighted F1 [%] of FedAvg, whitening only, and FedCS at FC2; figure and sentence use their common seeds.",
     rows="dataset",
     digits=1,
     explains=("table2", "table3"),
@@ -76,6 +76,8 @@ def learned_directions(sizes):
 @learned_directions.shows
 def _(study):
     numbers = study.numbers("learned_directions")
+    measured = numbers.groupby(["data", "seed"])["method"].transform("nunique")
+    numbers = numbers[measured == measured.groupby(numbers["data"]).transform("max")]  # the common seeds
     table = numbers.pivot_table(index="data", columns="method", values="value", sort=False)
     table, told = table.reindex(columns=["fedcs-fc2", WHITE, "fedavg"]), []
     words = "The learned directions (red minus blue) change", "Whitening alone (blue minus black) changes"
@@ -121,7 +123,11 @@ def with_printed(study, name: str) -> pd.DataFrame:
     printed = study.printed[study.printed["item"].isin(TABLES.values())].rename(columns={"mean": "paper"})
     spread = printed.assign(metric=printed["metric"] + "_std", paper=printed["std"])  # over clients
     printed = pd.concat([printed, spread])
-    return numbers.merge(printed[[*KEYS, "paper"]], how="left", on=KEYS)
+    numbers = numbers.merge(printed[[*KEYS, "paper"]], how="left", on=KEYS)
+    return numbers.assign(paper=numbers["paper"].where(numbers["data"] == numbers["dataset"]))  # not of substitutes
+
+
+PERSONAL_PARTS = {"classifier": "a personal classifier", "linear layers": "personal linear layers"}
 
 
 @item(
@@ -163,7 +169,7 @@ def _(study):
     explains=tuple(TABLES.values()),
 )
 def personal_layers(sizes):
-    parts = {"classifier": "fedrep", "linear layers": REP} if sizes.full else {}
+    parts = dict(zip(PERSONAL_PARTS, ("fedrep", REP), strict=True)) if sizes.full else {}
     for data, (part, method), (metric, short) in product(TABLES, parts.items(), METRICS.items()):
         task = run_on_few(sizes, data, method)
         yield Cell("fedrep", data, f"personal={part}", (task,), partial(score, short, "after"), metric)
@@ -172,7 +178,7 @@ def personal_layers(sizes):
 @personal_layers.shows
 def _(study):
     numbers = with_printed(study, "personal_layers").sort_values("personal", kind="stable")
-    numbers = numbers.assign(kind="personal " + numbers["personal"])
+    numbers = numbers.assign(kind=numbers["personal"].map(PERSONAL_PARTS))
     yield nearest_kind(numbers, KEYS)
     numbers = numbers.assign(method=numbers["data"].map(data_label))
     yield shaded_panels(numbers, "kind", ["metric"], METRIC_LABELS.get, named=str, xlabel="score [%]")

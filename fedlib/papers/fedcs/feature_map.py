@@ -103,12 +103,16 @@ def _(study):
     told = ", ".join(f"{share[space]:.0f} % {text}" for space, text in words.items() if space in share)
     numbers = study.numbers("fig1").query("method != @WHITE")
     table = numbers.pivot_table(index=["data", "method"], columns="setting", values="value", sort=False)
-    ends = table[["separability of z", "separability of c"]].dropna()
-    better = (ends["separability of c"] > ends["separability of z"]).sum()
+    table.columns = table.columns.str.removeprefix("separability of ")
+    better = {}
+    for space, when in {"c": "at the end of the run", "c, later": "after more alignments"}.items():
+        ends = table.reindex(columns=["z", space]).dropna()
+        better |= {when: f"in {(ends[space] > ends['z']).sum()} of {len(ends)} cases"} if len(ends) else {}
     place = f"{data_label(numbers.loc[numbers['dataset'] == data, 'data'].iloc[0])}, {label(method)}"
     start = f"{share['z']:.0f} % of test images lie nearest to the centre of their own group before the map"
-    cases = f"In {better} of {len(ends)} cases (data sets and layers)"
-    yield f"On {place}: {start}, {told}. {cases} the groups are separated better after the map than before it."
+    cases = ", and ".join(f"{count} {when}" for when, count in better.items())
+    end = "The groups are separated better after the map than before it"
+    yield f"On {place}: {start}, {told}. {end} {cases} (cases: data sets and layers)."
     groups = domain_names(study) if data == "digit5" else [f"group {g}" for g in range(GROUPS)]
     figure, last = plt.figure(figsize=(WIDE, 4.6)), [*planes][-1]
     upper, lower = figure.subfigures(2, 1, height_ratios=[2.9, 1.7])

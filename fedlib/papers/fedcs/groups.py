@@ -132,7 +132,8 @@ def partition(title: str, datasets: Sequence[str], draw: Callable[..., None]) ->
         labels = study.numbers(name).groupby("dataset")["data"].first()
         where = " of the upper panel" if others else ""
         start = f"{first['unseen']} of {first['clients']} clients (right of the dotted line) never train"
-        yield f"{start}; the smallest client{where} has {first['smallest']} images, the largest {first['largest']}."
+        sizes = f"the smallest client{where} has {first['smallest']:,} images, the largest {first['largest']:,}"
+        yield f"{start}." if name == "fig4" else f"{start}; {sizes}."
         figure, axes = panels(len(kinds), 2.0, across=1)
         for ax, (data, one) in zip(axes, kinds.values(), strict=True):
             draw(study, ax, one)

@@ -240,7 +240,9 @@ def _(study):
     told = []
     for data, own in means.iterrows():
         told.append(f"on {data_label(data)} by {', '.join(f'{gap:+.1f} with {kind}' for kind, gap in own.items())}")
-    start = "From training clients (hollow) to unseen ones (filled), weighted F1 changes [points]"
+    start = (
+        "From training clients (hollow) to unseen ones (filled), weighted F1 changes, on average over methods [points],"
+    )
     yield f"{start} {'; '.join(told)}." if told else ""
     look = F1 | {"look": lambda method: {"color": KINDS[kind(method)]}}
     yield dumbbell_panels(table, ("training clients", "unseen clients"), CHANCE, **look)

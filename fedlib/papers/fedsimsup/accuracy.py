@@ -163,15 +163,13 @@ def fig2(sizes):
 
 @fig2.shows
 def _(study):
-    numbers, rounds = study.numbers("fig2", metric="accuracy"), PROFILES[study.profile].rounds
-    numbers = numbers[numbers["method"] == "fedsimsup"].astype({"round": int})
-    texts = []
-    for (name, data, dir), own in numbers.groupby(["dataset", "data", "dir"], sort=False):
-        half = own[own["round"].between(rounds[name] / 2, rounds[name])].groupby("round")["value"].mean()
-        text = trend(half, "rounds", f"On {place(study, data, f'dir={dir}')}, the accuracy of FedSimSup (red)")
-        texts += [text] if text else []
-    yield " ".join(texts)
     curves, look = study.curves("fig2").query("metric == 'last_tenth'"), {"ylim": (0, None), "sharex": False}
+    texts = []
+    for (data, setting), own in curves.query("method == 'fedsimsup'").groupby(["data", "setting"], sort=False):
+        mean = own.groupby("round")["accuracy"].mean()
+        start = f"On {place(study, data, setting)}, the accuracy of FedSimSup (red)"
+        texts.append(trend(mean[mean.index >= mean.index[-1] / 2], "rounds", start))
+    yield " ".join(filter(None, texts))
     yield line_panels(curves, "round", title=partial(place, study), chance=chance, y="accuracy", **look)
 
 

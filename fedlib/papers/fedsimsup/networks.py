@@ -90,7 +90,8 @@ def _(study):
     mean = accuracy[accuracy["weights"] != "equal"].groupby("answer")["value"].mean()
     if {"s", "main class"} <= {*mean.index}:
         main = f"the constant prediction of the client's main class (grey) {mean['main class']:.0f} %"
-        texts.append(f"The accuracy of the supervisor alone (red) is {mean['s']:.0f} %, that of {main}.")
+        start = "With similarity weights (upper panel), the accuracy of the supervisor alone (red)"
+        texts.append(f"{start} is {mean['s']:.0f} %, that of {main}.")
     weights = {"s_ij": "similarity weights", "equal": "equal weights"}
     for answer, name in (("theta", "θ alone (blue)"), ("both", "the sum (black)")):
         own = accuracy[accuracy["answer"] == answer]
@@ -141,7 +142,7 @@ def _(study):
         lines = [(name, scale * np.array(values.get(key, [np.nan])), color) for key, (name, color) in metrics.items()]
         dots(ax, lines, digits=2 if scale == 1 else 0)
     above.set(title="correlation of the two maps", xlim=(-0.3, 1))
-    below.set(title="accuracy [%] with a region masked", xlim=(0, 105))
+    below.set(title="still correct [%] with a region masked", xlim=(0, 105))
     above.axvline(0, color="black", linewidth=0.6)
     return figure
 

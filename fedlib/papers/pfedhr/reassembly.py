@@ -221,9 +221,11 @@ def _(study):
     last = first_run(study).kept["full"][-1]
     t, seen = last["round"], unpacked(last)
     mixed = sum(len({b for b, _ in chain}) > 1 for chain in seen.candidates)
-    right = [100 * share for share in seen.right if share >= 0]
+    right, used = [100 * share for share in seen.right if share >= 0], len({j for j in seen.match if j >= 0})
     text = f"{mixed} of {len(seen.candidates)} candidates of round {t} combine blocks of several clients (colours)"
-    return f"{text}; their accuracy as teachers is {min(right):.0f} to {max(right):.0f} %." if right else f"{text}."
+    shares = " to ".join(dict.fromkeys(f"{end:.0f}" for end in (min(right, default=0), max(right, default=0))))
+    taught = f"the teachers, {used} of them, have an accuracy of {shares} % on their clients' training images"
+    return f"{text}; {taught}." if right else f"{text}."
 
 
 @item("Candidates per round (M) and rounds without a candidate (none) [%], by the number of groups.", rows="K")
@@ -239,7 +241,8 @@ def _(study):
     numbers = study.numbers("candidates").astype({"K": int})
     mean = numbers.pivot_table(index="K", columns="metric", values="value")
     text = trend(mean["M"], "groups", "The number of candidates per round", "")
-    yield f"{text} With {mean['none'].idxmax()} groups {mean['none'].max():.0f} % of the rounds have no candidate."
+    most = " and ".join(map(str, mean.index[mean["none"] == mean["none"].max()]))
+    yield f"{text} With {most} groups {mean['none'].max():.0f} % of the rounds have no candidate."
     numbers = accuracy.by_labels(numbers.assign(method=numbers["split"].map(accuracy.SPLIT)))
     by, look = ["data", "metric"], accuracy.split_style
     yield line_panels(numbers, "K", by, accuracy.panel, named=str, look=look, xlabel="groups K", ylabel="", height=1.9)

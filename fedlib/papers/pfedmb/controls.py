@@ -90,11 +90,12 @@ def changes(frame: pd.DataFrame, rival: str) -> str:
     each = ", ".join(f"{name} {value - own:+.1f}" for name, value in variants.items())
     gap, noise = variants.max() - theirs, noise_of(numbers)[[variants.idxmax(), rival]].max(skipna=False)
     best = f"{variants.idxmax()}, is {points_ahead(gap, rival)} ({theirs:.1f} %), {against_noise(gap, noise)}"
-    return f"Variants (orange) minus pFedMB ({own:.1f} %, red), in points: {each}. The best variant, {best}."
+    start = f"Variants (orange) minus pFedMB with five branches ({own:.1f} %, red), in points"
+    return f"{start}: {each}. The best variant, {best}."
 
 
 @item(
-    "Control on the five pairs: accuracy [%] of the methods of Table I and of variants of pFedMB.",
+    "Control on the five pairs: accuracy [%] of the methods of Table I and of variants of pFedMB with five branches.",
     rows="metric",
     explains=("table1",),
 )
@@ -115,7 +116,7 @@ variants_on_five_pairs.says(lambda study: changes(compared(study, "variants_on_f
 
 
 @item(
-    "Control: accuracy [%] of variants of pFedMB, and clients per branch; figure: two classes per client.",
+    "Control: accuracy [%] of pFedMB with five branches and its variants; figure: two classes per client.",
     rows="metric",
     explains=("table2",),
 )

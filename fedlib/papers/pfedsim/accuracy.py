@@ -166,4 +166,7 @@ def _(study):
     else:
         meaning = ": the similarity helps" if gain > 0 else ": weights without similarity are better here"
     lead = points_ahead(gain, "the better of uniform and shuffled weights (blue)")
-    return f"pFedSim (red) is {lead}, {against_noise(gain, noise)}{meaning}."
+    mean = study.numbers("weights").groupby("similarity")["value"].mean()
+    fedper = points_ahead(mean.get("none (FedPer)", np.nan) - mean["per_class"], "pFedSim")
+    end = f" FedPer (grey) is {fedper}." if "none (FedPer)" in mean else ""
+    return f"pFedSim (red) is {lead}, {against_noise(gain, noise)}{meaning}.{end}"
