@@ -415,6 +415,7 @@ def test_sentences_follow_the_numbers(measured_here, shown):
     assert "+10.0 with FedCS-FC2" in shown.says("fig2")
     assert "\N{MINUS SIGN}10.0 with FedCS (red)" in shown.says("unseen_and_training_clients")
     assert "10 of 15 clients" in shown.says("fig5")
+    assert ["smallest client" in shown.says(name) for name in ("fig3", "fig4", "fig5")] == [True, False, True]
     assert shown.figure("fig5").axes[0].get_title("left") == "digit_styles for Digit-5"
 
 

@@ -9,7 +9,19 @@ import pandas as pd
 import pytest
 import torch
 from refusals import refused
-from studies import all_drawn_and_said, changed, differences, done, given, judged, official, printed, row, verdicts
+from studies import (
+    all_drawn_and_said,
+    changed,
+    differences,
+    done,
+    given,
+    judged,
+    official,
+    printed,
+    row,
+    verdicts,
+    with_numbers,
+)
 
 import fedlib as fl
 from fedlib.methods.pfedhr import decompose
@@ -485,12 +497,18 @@ def test_rounds_show_candidates_teachers_and_the_clients_that_learn_from_them(qu
     words = [text.get_text() for ax in quick.figure("last_round").axes for text in ax.texts]
     assert {"to 0, 1", "to 2"} <= set(words)
     assert "2 of 2 candidates" in quick.says("last_round")
-    assert "12 to 50 %" in quick.says("last_round")
+    assert "the teachers, 2 of them, have an accuracy of 12 to 50 %" in quick.says("last_round")
     titles = [ax.get_title("left") for ax in quick.figure("fig7").axes]
     assert titles == [f"round {t}: teacher of client 0, accuracy 25 %" for t in (1, ROUNDS)]
     [ax] = draw_teachers(first_run(quick), 2).axes
     assert [tick.get_text() for tick in ax.get_yticklabels()] == [f"client {i}" for i in range(CLIENTS)]
     assert "teacher 20 %, client 32 %" in [text.get_text() for text in ax.texts]
+
+
+def test_all_numbers_of_groups_without_a_candidate_are_named(quick):
+    found = {cell.key: int(cell.setting.rpartition("=")[2]) for cell in quick.cells if cell.item == "candidates"}
+    numbers = [(*key, 9.0 - k if key[-1] == "M" else 90.0 if k > 6 else k) for key, k in found.items()]
+    assert "With 7 and 8 groups 90 % of the rounds" in with_numbers(quick, given(*numbers)).says("candidates")
 
 
 def test_half_of_the_clients_in_a_round_cost_half():
