@@ -7,21 +7,10 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
+import studies
 import torch
 from refusals import refused
-from studies import (
-    all_drawn_and_said,
-    changed,
-    differences,
-    done,
-    given,
-    judged,
-    official,
-    printed,
-    row,
-    verdicts,
-    with_numbers,
-)
+from studies import all_drawn_and_said, changed, differences, done, given, judged, official, printed, row, verdicts
 
 import fedlib as fl
 from fedlib.methods.pfedhr import decompose
@@ -508,7 +497,7 @@ def test_rounds_show_candidates_teachers_and_the_clients_that_learn_from_them(qu
 def test_all_numbers_of_groups_without_a_candidate_are_named(quick):
     found = {cell.key: int(cell.setting.rpartition("=")[2]) for cell in quick.cells if cell.item == "candidates"}
     numbers = [(*key, 9.0 - k if key[-1] == "M" else 90.0 if k > 6 else k) for key, k in found.items()]
-    assert "With 7 and 8 groups 90 % of the rounds" in with_numbers(quick, given(*numbers)).says("candidates")
+    assert "With 7 and 8 groups 90 % of the rounds" in studies.with_numbers(quick, given(*numbers)).says("candidates")
 
 
 def test_half_of_the_clients_in_a_round_cost_half():
