@@ -185,9 +185,9 @@ def supervisor_moves(sizes):
 @supervisor_moves.shows
 def _(study):
     by_gain, by_loss = study.means("supervisor_moves", "with", "gain", "received loss", metric="rank correlation")
-    start = f"The distance has a rank correlation of {by_gain:+.2f} with the gain from the received θ (left),"
+    start = f"The distance has a rank correlation (mean over seeds) of {by_gain:+.2f} with the gain from the received"
     expected = f"{'as' if by_gain > 0 else 'unlike what'} the paper expects"
-    yield f"{start} {expected}, and of {by_loss:+.2f} with the loss of θ (right)."
+    yield f"{start} θ (left), {expected}, and of {by_loss:+.2f} with the loss of θ (right)."
     [found, *_] = enough([row.kept for row in study.rows_behind("supervisor_moves") if row.kept.get("points")])
     loss, gain, moved = np.array(found["points"]).T
     causes = {

@@ -14,7 +14,7 @@ from fedlib.papers.pfedsim.measure import stages as agreement_by_round
 from fedlib.papers.pfedsim.sizes import MEASURES, local, run, warmed
 from fedlib.report.charts import plot_heatmaps
 from fedlib.report.marks import panels
-from fedlib.report.panels import line_panels
+from fedlib.report.panels import in_words, line_panels
 from fedlib.report.style import BLUE, GREY, ORANGE, RED, WIDE
 from fedlib.studies.item import Cell, enough, item
 from fedlib.studies.tasks import Probe
@@ -161,9 +161,13 @@ def _(study):
     tau = study.means("learned_similarity", "setting", metric="tau")
     words = tau.index.str.replace("dir=([^;]*);rho=", r"Dir(\1), rho = ", regex=True)
     ends = " to ".join(dict.fromkeys(f"{tau.iloc[i]:.2f} ({words[i]})" for i in (tau.argmin(), tau.argmax())))
-    text = "Over all pairs of clients that were sampled together, Kendall's tau of Phi (left) with the data similarity"
-    yield f"{text} (right) is {ends}. On the diagonal both clients have the same main class; white: no such pair."
     row = next(row for row in study.rows_behind("learned_similarity") if "phi" in row.kept)
+    cells = (cell for cell in study.cells if cell.item == "learned_similarity")
+    shown = next(in_words(*cell.key[2:4]) for cell in cells if row.task in {task.name for task in cell.tasks})
+    maps = f"The maps show {shown}, seed {row.seed}; on the diagonal both clients have the same main class"
+    white = "; white: no such pair" * bool((np.array([row.kept["phi"], row.kept["truth"]]) < 0).any())
+    text = "Over all pairs of clients that were sampled together, Kendall's tau of Phi (left) with the data similarity"
+    yield f"{text} (right) is {ends}. {maps}{white}."
     figure, axes = plt.subplots(1, 2, figsize=(WIDE, 2.7), sharey=True, layout="compressed")
     for ax, name, title in zip(axes, ("phi", "truth"), (r"the server's $\Phi$", "data similarity"), strict=True):
         values = np.array(row.kept[name])
