@@ -185,9 +185,9 @@ def trend(values: pd.Series, over: str, what: str = "Accuracy", unit: str = " %"
     first, last = (f"{float(str(at)):g}" for at in (values.index[0], values.index[-1]))
     start, end = (f"{value:.1f}" for value in (values.iloc[0], values.iloc[-1]))
     inside = [
-        f"its {name}, {values[at]:.1f}{unit}, is at {float(str(at)):g}"
-        for name, at in (("maximum", values.idxmax()), ("minimum", values.idxmin()))
-        if f"{values[at]:.1f}" not in (start, end)
+        f"its {name}, {values.iloc[i]:.1f}{unit}, is at {float(str(values.index[i])):g}"
+        for name, i in (("maximum", int(values.argmax())), ("minimum", int(values.argmin())))
+        if f"{values.iloc[i]:.1f}" not in (start, end)
     ]
     change = round(float(values.iloc[-1] - values.iloc[0]), 1)
     size = f"{abs(change):.1f}{unit.replace(' %', ' points')}"
