@@ -255,7 +255,9 @@ def test_the_deviation_over_partitions_is_told_beside_that_over_seeds_and_leads_
 
 def test_every_claim_has_a_judge_and_cells_for_all_that_it_asks_for(paper):
     one = study(paper)
-    assert [claim.id for claim in one.claims] == pd.read_csv(FOLDER / paper / "claims.csv")["id"].tolist()
+    claims = pd.read_csv(FOLDER / paper / "claims.csv")
+    assert [claim.id for claim in one.claims] == claims["id"].tolist()
+    assert {claim.figure or item for claim, item in zip(one.claims, claims["item"], strict=True)} <= {*one.shown}
     declared = {cell.key for cell in one.cells}
     for claim in one.claims:
         numbers = Numbers(paper, 1, one.cells, pd.DataFrame())
