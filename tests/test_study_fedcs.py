@@ -401,8 +401,8 @@ def test_every_item_draws_and_speaks_with_all_rows_with_some_and_of_data_that_st
 
 def test_sentences_follow_the_numbers(measured_here, shown):
     ahead = by_hand(measured_here, gain=15.0).says("learning_curves")
-    assert "FedCS (red) ends at 72.0 %" in ahead
-    assert "FedCS-FC2 minus FedCS (whitening only) is +15.0 ± 0.0 points in 3 pairs of runs." in ahead
+    assert "FedCS-FC2 (red) ends at 72.0 %" in ahead
+    assert "FedCS-FC2 minus whitening only is +15.0 ± 0.0 points in 3 pairs of runs." in ahead
     assert "in one pair of runs" in by_hand(measured_here, seeds=1).says("learning_curves")
     assert " 45 % after the map at the end" in shown.says("fig1")
     assert " 60 % after more alignments" in shown.says("fig1")

@@ -64,7 +64,8 @@ def distinct(study, name: str) -> pd.DataFrame:
 
 def differences(numbers: pd.DataFrame, *pairs: tuple[str, str], **about) -> str:
     """Sentences on the paired differences of some methods."""
-    return " ".join(filter(None, (paired_difference(numbers, *pair, **about) for pair in pairs)))
+    texts = (paired_difference(numbers, *pair, **{"name": named} | about) for pair in pairs)
+    return " ".join(text[:1].upper() + text[1:] for text in texts if text)
 
 
 @item("Weighted F1 [%] of FedCS, its control (whitening only), FedAvg and FedAvg+BN over the rounds.", digits=1)
@@ -101,8 +102,8 @@ def _(study):
 def _(study):
     numbers = study.numbers("learning_curves").query("setting == 'unseen clients'")
     fedcs, white = means(numbers, "method", "fedcs-fc2", WHITE)
-    start = f"On clients never seen in training (lower panel), FedCS (red) ends at {fedcs:.1f} %, whitening without the"
-    return f"{start} learned directions (blue) at {white:.1f} %. {differences(numbers, *CONTRASTS)}"
+    start = f"On clients never seen in training (lower panel), FedCS-FC2 (red) ends at {fedcs:.1f} %, whitening only"
+    return f"{start} (blue) at {white:.1f} %. {differences(numbers, *CONTRASTS)}"
 
 
 def table(name: str, data: str) -> Item:
