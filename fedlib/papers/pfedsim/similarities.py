@@ -130,7 +130,7 @@ def _(study):
     )
     yield (
         f"{start} owns (red frames): in the pairs with classes of both kinds, {some}, the mean over all other classes "
-        f"exceeds that over the framed ones by {gap:.2f} or more (mean over seeds of the smaller excess)."
+        f"exceeds that over the framed ones by at least {gap:.2f} on average over seeds."
     )
     rows = study.rows_behind("fig2")
     mean = np.array([np.mean([row.kept[f"rows {pair}"][:10] for row in rows], axis=0) for pair in PAIRS])

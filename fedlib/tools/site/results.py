@@ -167,7 +167,9 @@ def hero(evidence: Evidence, paper: str) -> tuple[str, str]:
     return "No figure has been measured at the paper's size yet.\n", ""
 
 
-def figure(evidence: Evidence, paper: str, item: str, alt: str, head: str = "", says: str = "", up: str = "../") -> str:
+def figure(
+    evidence: Evidence, paper: str, item: str, alt: str, title: str = "", says: str = "", up: str = "../"
+) -> str:
     """A `drawing` with its alternative text, title and sentence, or ""; `up` leads from the page to the start page."""
     file = drawing(evidence, paper, item)
     if not file:
@@ -175,7 +177,7 @@ def figure(evidence: Evidence, paper: str, item: str, alt: str, head: str = "", 
     text = (evidence.folder / paper / f"{item}.svg").read_text(encoding="utf-8")
     box = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', text)
     size = [round(4 / 3 * float(side)) for side in box.groups()]
-    return fill("figure.md", file=up + file, alt=alt, title=head, says=says, size=size)
+    return fill("figure.md", file=up + file, alt=alt, title=title, says=says, size=size)
 
 
 def paper_page(evidence: Evidence, paper: str) -> str:
