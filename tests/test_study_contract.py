@@ -199,6 +199,7 @@ CONTROLS = {
     "fedsimsup network": ("table1 table2", 96,
      {"network=lenet5_plain": {"model": "lenet5_plain"}, "network=lenet4": {},
       "fedsimsup;network=lenet5_plain": {"supervisor": "small_lenet"}}),
+    "fedsimsup step_size": ("table1", 16, {"lr=0.1": {}, "lr=0.01": {"lr": 0.01}}),
     "fedsimsup longer_training": ("table1", 96,
      {"": {"rounds": 1000, "evaluate_every": 10, "model": "lenet5_plain"}, "fedsimsup": {"supervisor": "small_lenet"}}),
     "fedsimsup fedrep_to_fedpac": ("table1", 8,

@@ -1,4 +1,4 @@
-"""FedSimSup: controls of Table 1: another network, more rounds, steps from FedRep to FedPAC, fine-tuning."""
+"""FedSimSup: controls of Table 1: another network, smaller steps, more rounds, from FedRep to FedPAC, fine-tuning."""
 
 from functools import partial
 from itertools import product
@@ -61,6 +61,25 @@ def _(study):
     frame = frame.assign(kind="with the " + frame["network"] + " network")
     yield nearest_kind(frame, ["what"], word="") or beside_printed(frame)
     yield kinds_beside_print(study, frame, "network")
+
+
+@item("Control: accuracy [%] with the printed step size, 0.1, and with 0.01.", explains=("table1",), digits=1)
+def step_size(sizes):
+    """Accuracy of each method with two step sizes; black bars are printed values."""
+    methods = [method for method in ("local_only", "fedavg", "fedrep", "fedpac") if method in sizes.methods]
+    for c, m in product(most_clients(sizes, "dir"), methods):
+        usual = table_run(sizes, c, m)
+        for lr in (usual.setting["lr"], 0.01):
+            task = usual._replace(setting={**usual.setting, "lr": lr})
+            yield Cell(m, c.dataset, f"{c.setting};lr={lr}", (task,), last_five)
+
+
+@step_size.shows
+def _(study):
+    frame = with_printed(study.numbers("step_size"))
+    frame = frame.assign(kind="with steps of " + frame["lr"], step="step size " + frame["lr"])
+    yield beside_printed(frame)
+    yield kinds_beside_print(study, frame, "step")
 
 
 @item(
