@@ -7,8 +7,17 @@ from itertools import product
 import numpy as np
 import pandas as pd
 
-import fedlib as fl
-from fedlib.papers.fedsimsup.sizes import PROFILES, SHAPES, columns, first, mixed_run, seeds, table_run, weighted_run
+from fedlib.papers.fedsimsup.sizes import (
+    PROFILES,
+    SHAPES,
+    benchmark_run,
+    columns,
+    first,
+    mixed_run,
+    seeds,
+    table_run,
+    weighted_run,
+)
 from fedlib.report.panels import line_panels, method_panels
 from fedlib.report.sentences import extremes, paired_difference, trend, who_leads
 from fedlib.report.style import RED, data_label, label, setting_label
@@ -19,7 +28,7 @@ from fedlib.studies.rows import Row
 
 EARLY = 50  # the early round of claim fs10
 EQUAL = "all $s_{ij}=1$"
-BETA = {"beta": 0.001}  # of Per-FedAvg, whose outer step is not printed (reading A14)
+PROTOCOLS = {"text": {}, "inferred": {"make": benchmark_run}}
 last_five = partial(Row.score, last=5)  # accuracy [%], pooled over clients (readings A19 and A20)
 DOTS = "Accuracy of each method: small dots are seeds, large ones their mean, black bars printed values."
 
@@ -57,21 +66,16 @@ def method_figure(table: str, study, reference: str = "chance"):
     return method_panels(study.numbers(table), title=partial(place, study), chance=chance, reference=reference)
 
 
-def accuracies(sizes, where, methods, beta=0.0, shards=False):
-    """The numbers of Table 1 or 2; `beta`: outer step of Per-FedAvg; `shards`: random shards as the partition."""
+def accuracies(sizes, where, methods, make=table_run):
+    """The numbers of Table 1 or 2."""
     for c, m in product(where, methods):
-        task = table_run(sizes, c, m)
-        if shards and not task.images.stands_for:
-            task = task._replace(partition=fl.shards(int(c.value)))
-        if beta and m == "perfedavg":
-            task = task._replace(algorithm=fl.perfedavg(**task.algorithm.hyper | {"beta": beta}))
-        yield Cell(m, c.dataset, c.setting, (task,), last_five, seeds=seeds(sizes, m))
+        yield Cell(m, c.dataset, c.setting, (make(sizes, c, m),), last_five, seeds=seeds(sizes, m))
 
 
 @item(
     "Table 1: accuracy [%], pooled over the test images of all clients, Dirichlet partitions.",
     alt=DOTS,
-    protocols={"text": {}, "inferred": BETA},
+    protocols=PROTOCOLS,
 )
 def table1(sizes, **protocol):
     return accuracies(sizes, [*columns(sizes, "dir"), *columns(sizes, "natural")], sizes.methods, **protocol)
@@ -85,11 +89,7 @@ LINES = {label(method): (method, "clients=50;dir=0.1") for method in ("fedsimsup
 other_partitions = partition_control(table1, "cifar10", LINES, seeds=(0, 2, 3))
 
 
-@item(
-    "Table 2: accuracy [%] with the same number of classes for every client.",
-    alt=DOTS,
-    protocols={"text": {}, "inferred": BETA | {"shards": True}},  # reading A25
-)
+@item("Table 2: accuracy [%] with the same number of classes for every client.", alt=DOTS, protocols=PROTOCOLS)
 def table2(sizes, **protocol):
     return accuracies(sizes, columns(sizes, "pat"), sizes.pathological_methods, **protocol)
 

@@ -1,5 +1,6 @@
 """FedSimSup: controls of Table 1: another network, smaller steps, more rounds, from FedRep to FedPAC, fine-tuning."""
 
+from collections.abc import Mapping
 from functools import partial
 from itertools import product
 
@@ -8,12 +9,12 @@ import pandas as pd
 
 import fedlib as fl
 from fedlib.papers.fedsimsup.accuracy import chance, last_five, over_rounds, partition_label, place
-from fedlib.papers.fedsimsup.sizes import most_clients, other_run, run, table_run
+from fedlib.papers.fedsimsup.sizes import columns, first, most_clients, other_run, run, seeds, table_run
 from fedlib.report.panels import line_panels, method_panels
 from fedlib.report.paper import reported
 from fedlib.report.sentences import beside_printed, in_pairs, nearest_kind
 from fedlib.report.style import BLACK, GREY, label, method_style
-from fedlib.studies.item import Cell, item
+from fedlib.studies.item import Cell, Item, item
 from fedlib.studies.rows import Row
 
 STEPS = ("FedRep", "one epoch for the classifier", "classifiers combined", "features aligned (FedPAC)")
@@ -31,10 +32,21 @@ def with_printed(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(place=column, paper=[printed.get(key, np.nan) for key in keys], what=what)
 
 
-def kinds_beside_print(study, frame: pd.DataFrame, kind: str):
+def kinds_beside_print(study, frame: pd.DataFrame):
     """A panel for each column of Tables 1 and 2, a line for each method and kind, black bars at the printed numbers."""
-    frame = frame.assign(method=frame["method"] + ", " + frame[kind])
+    frame = frame.assign(method=frame["method"] + ", " + frame["kind"])
     return method_panels(frame, ("data", "place"), partial(place, study), chance)
+
+
+def compared(control: Item, part: str, kinds: Mapping[str, str]) -> None:
+    """Say which kind of run is nearest to the printed numbers, and draw all; `kinds`: words for a part of settings."""
+
+    @control.shows
+    def _(study):
+        frame = with_printed(study.numbers(control.name))
+        frame = frame.assign(kind=frame[part].map(kinds))
+        yield nearest_kind(frame, ["what", "place"]) or beside_printed(frame.assign(kind="with " + frame["kind"]))
+        yield kinds_beside_print(study, frame)
 
 
 @item(
@@ -57,10 +69,11 @@ def network(sizes):
 
 @network.shows
 def _(study):
-    frame = with_printed(study.numbers("network").query("accuracy == 'samples'").replace({"network": WIDTHS}))
-    frame = frame.assign(kind="with the " + frame["network"] + " network")
-    yield nearest_kind(frame, ["what"], word="") or beside_printed(frame)
-    yield kinds_beside_print(study, frame, "network")
+    frame = with_printed(study.numbers("network").query("accuracy == 'samples'"))
+    frame = frame.assign(kind=frame["network"].map(WIDTHS))
+    told = frame.assign(kind="with the " + frame["kind"] + " network")
+    yield nearest_kind(told, ["what"], word="") or beside_printed(told)
+    yield kinds_beside_print(study, frame)
 
 
 @item("Control: accuracy [%] with the printed step size, 0.1, and with 0.01.", explains=("table1",), digits=1)
@@ -74,12 +87,39 @@ def step_size(sizes):
             yield Cell(m, c.dataset, f"{c.setting};lr={lr}", (task,), last_five)
 
 
-@step_size.shows
-def _(study):
-    frame = with_printed(study.numbers("step_size"))
-    frame = frame.assign(kind="with steps of " + frame["lr"], step="step size " + frame["lr"])
-    yield beside_printed(frame)
-    yield kinds_beside_print(study, frame, "step")
+compared(step_size, "lr", {lr: f"step size {lr}" for lr in ("0.1", "0.01")})
+
+
+@item("Control: accuracy [%] of Per-FedAvg with two outer steps, 0.1 and 0.001.", explains=("table1",), digits=1)
+def outer_step(sizes):
+    """Accuracy of Per-FedAvg with two outer steps; black bars are printed values."""
+    for c, beta in product(columns(sizes, "dir"), (0.1, 0.001)):
+        if c.dataset == first(sizes).dataset:
+            usual = table_run(sizes, c, "perfedavg")
+            task = usual._replace(algorithm=fl.perfedavg(**usual.algorithm.hyper | {"beta": beta}))
+            yield Cell("perfedavg", c.dataset, f"{c.setting};beta={beta}", (task,), last_five)
+
+
+compared(outer_step, "beta", {beta: f"outer step {beta}" for beta in ("0.1", "0.001")})
+
+
+@item(
+    "Control: accuracy [%] with exactly c classes for every client, and with c random shards.",
+    explains=("table2",),
+    digits=1,
+)
+def shards(sizes):
+    """Accuracy of each method with exact numbers of classes and with random shards; black bars are printed values."""
+    most = max(sizes.pathological[first(sizes).dataset])
+    for c, m in product(columns(sizes, "pat"), sizes.pathological_methods):
+        if (c.dataset, c.value) == (first(sizes).dataset, most):
+            usual = table_run(sizes, c, m)
+            for name, partition in (("classes", c.partition), ("shards", fl.shards(int(c.value)))):
+                task = usual._replace(partition=partition)
+                yield Cell(m, c.dataset, f"{c.setting};partition={name}", (task,), last_five, seeds=seeds(sizes, m))
+
+
+compared(shards, "partition", {"classes": "exact numbers of classes", "shards": "random shards"})
 
 
 @item(
@@ -181,4 +221,4 @@ def _(study):
     frame = with_printed(study.numbers("fine_tuned_classifiers"))
     frame = frame.assign(kind=frame["classifier"].map(words))
     yield beside_printed(frame)
-    yield kinds_beside_print(study, frame, "kind")
+    yield kinds_beside_print(study, frame)

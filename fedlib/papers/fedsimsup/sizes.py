@@ -166,6 +166,16 @@ def table_run(sizes: Sizes, column: Column, method: str) -> Run:
     return task._replace(keep=partial(both_networks, task, sizes.cam_class)) if examined else task
 
 
+def benchmark_run(sizes: Sizes, column: Column, method: str) -> Run:
+    """A run of Table 1 or 2 with what the public benchmark FL-bench does where the paper is silent (reading A27)."""
+    task, algorithm = table_run(sizes, column, method), made(sizes, method, "small_lenet")
+    if method == "perfedavg":
+        algorithm = fl.perfedavg(**algorithm.hyper | {"beta": 0.001})
+    partition = fl.shards(int(column.value)) if column.kind == "pat" else column.partition
+    setting = {**task.setting, "statistics": "local", "pixels": "raw"}
+    return task._replace(algorithm=algorithm, partition=partition, setting=setting, model="lenet5", keep=diverged)
+
+
 def mixed_run(sizes: Sizes, column: Column) -> Run:
     """A run of Table 3: every client draws its supervisor."""
     mixed = made(sizes, "fedsimsup", f"{NETWORKS[sizes.model]}+small_cnn+small_vit")
