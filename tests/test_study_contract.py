@@ -170,7 +170,7 @@ def test_the_paper_profile_has_the_papers_protocol(paper):
 FEW_MNIST = {"few": 5000, "partition": "dirichlet_groups(alpha=0.5, groups=10, min_size=10)"}
 LINEAR = {"fedrep": {"method": "fedrep-linear"}}
 OTHER = {"partition=0": {}, "partition=1": {"seed": 1}, "partition=2": {"seed": 2}}
-BENCHMARK = {"": {"model": "lenet5", "statistics": "local", "pixels": "raw"}}
+BENCHMARK = {"": {"model": "lenet5", "statistics": "local"}}
 BENCHMARK |= {"perfedavg": {"beta": 0.001}, "fedsimsup": {"supervisor": "small_lenet"}}
 NO_PULL = {"method": "fedrep", "lam": None, "head_epochs": None}
 CONTROLS = {

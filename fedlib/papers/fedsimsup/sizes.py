@@ -172,7 +172,7 @@ def benchmark_run(sizes: Sizes, column: Column, method: str) -> Run:
     if method == "perfedavg":
         algorithm = fl.perfedavg(**algorithm.hyper | {"beta": 0.001})
     partition = fl.shards(int(column.value)) if column.kind == "pat" else column.partition
-    setting = {**task.setting, "statistics": "local", "pixels": "raw"}
+    setting = {**task.setting, "statistics": "local"}
     return task._replace(algorithm=algorithm, partition=partition, setting=setting, model="lenet5", keep=diverged)
 
 
