@@ -505,6 +505,15 @@ def test_half_of_the_clients_in_a_round_cost_half():
     assert half == pytest.approx(whole / 2)
 
 
+@pytest.mark.parametrize(
+    ("more", "epochs"),
+    [({"tune_epochs": 2}, 8), ({"tune_epochs": 2, "tune_every": 20}, 2), ({"tune_epochs": 2, "evaluate_every": 20}, 2)],
+)
+def test_fine_tuning_of_all_clients_costs_its_epochs_at_every_evaluation(more, epochs):
+    usual = {"rounds": 20, "join_ratio": 0.5, "evaluate_every": 6}  # after 6, 12, 18 and 20 rounds
+    assert hours(task(setting=usual | more)) == pytest.approx((10 + epochs) / 10 * hours(task(setting=usual)))
+
+
 def test_rounds_with_two_candidates_have_two_or_more():
     log = {"used": torch.tensor([4] * 4), "match": torch.tensor([0] * 4)}
     history = [SEEN._replace(found=n) for n in (1, 2, 3, 2)]

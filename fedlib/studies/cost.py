@@ -1,15 +1,14 @@
 """Estimated cost of a run on this machine: training samples times seconds per sample."""
 
 import time
-from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 
 from fedlib.models import MODELS, Architecture, architectures, build
+from fedlib.runs.setting import Setting
 from fedlib.studies.tasks import Images, Run, Task, images
 from fedlib.studies.timing import threads
 
@@ -39,10 +38,10 @@ def hours(task: Task) -> float:
     if not isinstance(task, Run):
         return PROBE_HOURS
     n, shape, n_classes = _size(task.images)
-    setting: Mapping[str, Any] = task.setting
-    epochs = task.rounds * setting.get("join_ratio", 1.0) * setting.get("local_epochs", 1)
+    run = Setting(**{"tune_epochs": task.algorithm.tune_epochs, **task.setting})  # with the defaults of `fl.run`
+    epochs = run.rounds * run.join_ratio * run.local_epochs
     seconds = np.mean([seconds_per_sample(network, shape, n_classes) for network in architectures(task.model)])
-    tuned = (setting.get("tune_epochs") or 0) * task.rounds / setting.get("tune_every", task.rounds)
+    tuned = run.tune_epochs * -(-run.rounds // run.tune_every)  # of all clients, also after the last round
     passes = PASSES.get(task.algorithm.name, 1.0) * epochs + tuned
     return float(OVERHEAD * 0.75 * n * passes * seconds / 3600)
 
