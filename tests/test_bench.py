@@ -225,6 +225,18 @@ def test_a_library_is_measured_beside_ours_and_one_that_fails_is_reported(monkey
     assert other["accuracy"] == pytest.approx(6.4)  # 640 images
 
 
+def test_the_short_run_that_tries_a_library_does_not_count(monkeypatch, tmp_path):
+    def measured(peer, method, folder, checkouts, rounds):
+        return {"seconds": [9.0, 2.0], "memory_mib": 100.0 * rounds, "accuracy": 10.0 * rounds}
+
+    few = SimpleNamespace(train=[range(4)], n_clients=1)
+    here = {"measured": measured, "partition": lambda: few, "write": print, "which": lambda *_: "1.0"}
+    for name, made in here.items():
+        monkeypatch.setattr(peers, name, made)
+    lines = list(peers.compare(tmp_path, 2, 5, {}))
+    assert {(line["memory_mib"], line["accuracy"]) for line in lines} == {(500.0, 50.0)}  # the trial has three rounds
+
+
 def test_the_table_names_what_is_left_out(monkeypatch, tmp_path):
     def compare(checkouts, turns, rounds, left_out):
         yield {"case": "FedAvg", "variant": "fedlib", "version": "0", "accuracy": 50.0}

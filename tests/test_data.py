@@ -261,6 +261,7 @@ def test_grey_images_get_one_channel_and_writers_become_domains(tmp_path):
         ({"x_train": pictures(6, 5, 4, 3) / 255.0}, "x_train and x_test have values from 0 to"),  # of two kinds
         ({"x_train": np.full((6, 5, 4, 3), np.nan)}, "x_train and x_test have values from nan to nan"),
         ({"x_train": pictures(6, 5, 4, 3).astype(np.uint16) * 257}, "so save (x // 257).astype('uint8')"),
+        ({"x_train": pictures(6, 5, 4, 3).astype(np.uint16) * 16}, "so save (255 * (x - x.min())"),  # of 12 bits
         ({"x_train": pictures(6, 5, 4, 3) % 2 * 1, "x_test": np.ones((3, 5, 4, 3), int)}, "so save (255 * x).astype("),
         ({"x_test": pictures(3, 5, 4, 3) > 99}, "x_train is uint8, x_test is bool; all or none may be bool."),
         ({"x_valid": pictures(3, 5, 4), "y_valid": np.arange(3)}, "x_valid and y_valid are of no known split; these"),

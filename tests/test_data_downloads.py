@@ -389,7 +389,7 @@ def test_the_writers_of_femnist_are_its_domains_and_may_be_its_clients(all_data,
         x, y = writers()[name]
         np.testing.assert_array_equal(data.x[data.domain == i, 0], x)
         np.testing.assert_array_equal(data.y[data.domain == i], y)
-    assert not data.split.any()
+    assert (not data.split.any(), sorted(data.domain) == data.domain.tolist()) == (True, True)
     assert "".join(data.classes) == string.digits + string.ascii_uppercase + string.ascii_lowercase
     federation = fl.federate(data, fl.domains(), clients=len(data.domains), test_fraction=0.1)
     assert [np.unique(data.domain[own]).tolist() for own in federation.train] == [[0], [1], [2]]

@@ -106,7 +106,8 @@ def test_a_validation_part_is_one_or_the_test_part_that_is_missing(tmp_path):
 )
 def test_writers_are_the_domains_and_may_be_the_clients(tmp_path, feature, values):
     """FEMNIST's layout on the Hub: no test split, and a column that says who wrote a character."""
-    folder = write(tmp_path / "femnist", {"train": grey(10)}, label="character", writer_id=(feature, values))
+    more = {"domain": (datasets.Value("string"), lambda n: ["paper"] * n), "writer_id": (feature, values)}
+    folder = write(tmp_path / "femnist", {"train": grey(10)}, label="character", **more)  # of two columns the first one
     data = fl.load(f"hf:{folder}")
     assert (data.domains, data.domain.tolist()) == (("f0000", "f0001"), [0] * 5 + [1] * 5)
     assert (data.split == 0).all()

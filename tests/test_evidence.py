@@ -310,6 +310,15 @@ def test_a_kill_ends_the_workers_too(tmp_path, monkeypatch):
     wait_for(lambda: not any(alive(worker) for worker in workers))
 
 
+def test_a_budget_is_in_hours(monkeypatch):
+    deadlines, start = [], time.time()
+    monkeypatch.setattr(runner, "check_clean", lambda: "")
+    monkeypatch.setattr(runner, "missing", lambda *_, **__: [Job("pfedsim", TASK, 0)])
+    monkeypatch.setattr(runner, "in_batches", lambda todo, ray, deadline: deadlines.append(deadline))
+    runner.evidence(["pfedsim"], budget=2.0, ray="auto")
+    assert deadlines == [pytest.approx(start + 7200, abs=600)]
+
+
 @pytest.mark.parametrize(("argument", "error"), [("--jobs=0", "at least 1"), ("--budget=soon", "use for example 2h")])
 def test_a_number_that_makes_no_sense_is_refused_before_anything_runs(argument, error, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["fedlib.studies", "run", argument])

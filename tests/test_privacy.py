@@ -113,6 +113,9 @@ def test_epsilon_composes_the_steps_of_the_rounds_in_which_a_client_took_part():
             every.step(noise_multiplier=1.3, sample_rate=1.0)
         assert row.bound == pytest.approx(every.get_epsilon(1e-3) if row.rounds else 0, rel=1e-6)
     assert len(set(table["n_train"] % 4 > 0)) == 2
+    assert table["n_train"].max() < 500
+    whole = fl.epsilon(fl.run(fl.private("fedavg"), federation, **setting | {"batch_size": 500}), federation)
+    assert whole["bound"].tolist() == whole["epsilon"].tolist()  # without sampling: every step uses all images
 
 
 def test_epsilon_counts_the_rounds_before_an_early_end():

@@ -298,6 +298,14 @@ def test_a_panel_of_points_names_other_data_only(source, other):
     assert [ax.get_title("left") for ax in plot_points(pd.DataFrame(pair)).axes] == [title]
 
 
+def test_the_first_row_of_a_table_is_the_top_line_of_its_figure():
+    frame = pd.DataFrame({"row": ["a", "b"], "place": "x", "column": "x", "source": "here", "value": [4.0, 7.0]})
+    [ax] = plot_points(frame.assign(std=1.0)).axes
+    [points] = [line for line in ax.lines if len(line.get_xdata()) == 2]
+    assert [text.get_text() for text in ax.get_yticklabels()] == ["b", "a"]  # upwards
+    assert points.get_xydata().tolist() == [[4, 1], [7, 0]]
+
+
 def test_partition_circles_have_areas_in_proportion_and_no_circle_for_zero():
     counts = np.array([[100, 25], [0, 50], [4, 0]])
     ax = report.plot_partition(counts, classes=["cat", "dog"])

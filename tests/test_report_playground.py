@@ -13,12 +13,14 @@ import nbformat
 import numpy as np
 import PIL.Image
 import pytest
+import torch
 from matplotlib.figure import Figure
 from refusals import refused
 
 import fedlib as fl
 from fedlib.report.explore import png
 from fedlib.report.playground import PRESETS, Moment, Playground, Setting, _draw_map, picture, watch
+from fedlib.similarity import classifier_similarity
 
 
 @pytest.fixture(scope="module")
@@ -38,10 +40,17 @@ def test_it_sees_what_a_run_sees_and_with_mixed_parts_no_similarity_of_classifie
     assert np.diag(similarity) == pytest.approx(1)
     assert np.allclose(similarity, similarity.T)
     assert similarity[~np.eye(3, dtype=bool)].max() < 1
+    order = [1, 2, 0]  # by main class
+    assert federation.counts()[order].argmax(1).tolist() == [3, 6, 9]
+    phi = [result.weights(i)["classifier.weight"] for i in order]
+    assert similarity[0, 2] == pytest.approx(classifier_similarity(torch.stack(phi))[0, 2].item(), abs=1e-5)
     [moment] = watch(Setting(method="fedavg"), federation, 1)
     assert moment.similarity == pytest.approx(1)
     [moment] = watch(Setting(method="fedsimsup"), federation, 1)
     assert moment.similarity is None
+    [moment] = watch(Setting(method="pfedmb", hyper="share_alpha=True"), federation, 1)
+    result = fl.run(fl.pfedmb(share_alpha=True), federation, rounds=1, **training, progress=False)
+    assert moment.mixture == pytest.approx(result.trace["all layers"][-1].numpy()[order])
 
 
 def test_both_sides_train_and_a_stop_ends_both(monkeypatch):
@@ -129,7 +138,11 @@ def test_its_picture_is_small_and_shows_the_round(federation, monkeypatch):
     seen, drawn, module = [Moment(1, np.array([10.0, 50.0, 45.0]), None)], [], sys.modules[Playground.__module__]
     monkeypatch.setattr(module, "png", lambda figure, dpi: drawn.append(figure) or png(figure, dpi))
     content = picture(Setting(), federation, seen, 5)
-    *_, mean, chance = drawn[0].axes[1].lines
+    top, middle, *_ = drawn[0].axes
+    order, (circles,) = [1, 2, 0], top.collections  # by main class
+    assert circles.get_offsets().tolist() == np.argwhere(federation.counts()[order]).tolist()
+    assert top.get_title("left") == "digit_styles: 6.3 classes per client"  # 4, 6 and 9
+    *_, mean, chance = middle.lines
     assert (list(mean.get_ydata()), list(chance.get_ydata())) == ([35], [10, 10])  # of ten classes
     assert len(content) < 60_000
     assert PIL.Image.open(io.BytesIO(content)).size[0] > 400

@@ -33,9 +33,12 @@ def test_fairness_is_that_of_the_clients_in_the_last_evaluation():
     assert row["gini"] == pytest.approx(np.mean([abs(x - y) for x in a for y in a]) / (2 * np.mean(a)))
 
 
-@pytest.mark.parametrize(("scores", "gini"), [([50.0] * 5, 0), ([0.0, 0, 0, 80], 0.75), ([0.0, 0.0], 0)])
-def test_gini_of_equal_and_of_one_sided_clients(result, scores, gini):
-    table = {"round": 1, "client": range(len(scores)), "n_test": 3, "accuracy": scores, "when": "before"}
+@pytest.mark.parametrize(
+    ("scores", "gini"), [([50.0] * 5, 0), ([0.0, 0, 0, 80], 0.75), ([0.0, 0.0], 0), ([0.0, np.nan, 0, 0, 80], 0.75)]
+)
+def test_gini_of_equal_and_of_one_sided_clients_with_test_images(result, scores, gini):
+    table = {"round": 1, "client": range(len(scores)), "accuracy": scores, "when": "before"}
+    table["n_test"] = np.where(np.isnan(scores), 0, 3)
     other = type(result)(**vars(result) | {"accuracy": pd.DataFrame(table)})
     assert fl.fairness(other)["gini"].item() == pytest.approx(gini)
 
@@ -49,7 +52,8 @@ def test_an_exported_model_is_accurate_on_the_same_images_without_fedlib(result,
     expected = result.accuracy.query("round == 1 and client == 5")["accuracy"].item()
     assert 100 * (found == DATA.y[index]).mean() == pytest.approx(expected)
     with safe_open(tmp_path / "client.safetensors", "pt") as file:
-        assert file.metadata()["client"] == "5"
+        facts = [file.metadata()[name] for name in ("client", "algorithm", "model", "data")]
+        assert facts == ["5", "fedper", "lenet5", "digits"]
         assert all(file.get_tensor(name).equal(result.weights(5)[name]) for name in file.keys())  # noqa: SIM118
     again = fl.run("fedper", FEDERATION, **SETTING), fl.run("fedper", FEDERATION, **SETTING)  # the second one is read
     assert not any(layer.training for one in again for layer in fl.export(one, 5).modules())

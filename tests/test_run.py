@@ -26,8 +26,8 @@ from fedlib.algorithm import Algorithm, Global, init_global, one_for_all
 from fedlib.checkpoint import flatten
 from fedlib.engine.backends import BACKENDS
 from fedlib.methods.fedalt import State
+from fedlib.runs import cluster, store
 from fedlib.runs import run as running
-from fedlib.runs import store
 from fedlib.runs.plan import cohorts
 from fedlib.runs.prepare import prepare
 from fedlib.runs.setting import Setting
@@ -127,10 +127,13 @@ def test_every_argument_is_part_of_the_address_and_what_is_not_asked_for_is_not(
     assert not later.keys() & config().keys()
 
 
-def test_a_sweep_checks_every_cell_before_it_starts_one(federation, run_store):
+def test_a_sweep_checks_every_cell_before_it_starts_one(federation, run_store, monkeypatch):
     cells = [dict(algorithm="fedavg", federation=federation, **SETTING | {"lr": lr}) for lr in (0.1, -1)]
     refused("lr=-1 is not allowed", fl.sweep, cells, jobs=1, progress=False)
     refused(r"argument of cells\[1\]='modle'.*mean 'model'", fl.sweep, [cells[0], cells[0] | {"modle": "lenet5"}])
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    cells[1] = cells[0] | {"device": "cuda"}
+    refused("torch finds no GPU on this machine", fl.sweep, cells, jobs=1, progress=False)
     assert not run_store.exists()
 
 
@@ -393,6 +396,22 @@ def test_a_disk_that_fills_up_while_tensors_are_written_is_the_same_sentence(fed
     with pytest.raises(OSError, match=r"run\.safetensors' could not be written: .*No space left on device"):
         fl.run("fedavg", federation, **SETTING, progress=False)
     assert sorted(path.name for path in run_store.glob("*/*")) == ["config.json", "lock"]
+
+
+def test_a_disk_that_fills_up_while_a_cluster_sends_a_run_leaves_no_finished_run(federation, monkeypatch, tmp_path):
+    cell = dict(algorithm="fedavg", federation=federation, **SETTING)
+    done = fl.run(**cell, store=tmp_path / "worker", progress=False).folder
+    sent, written = cluster._files(done), []
+
+    def write(path, content):
+        if len(written) == len(sent) - 1:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        written.append(files.write_bytes(path, content))
+
+    monkeypatch.setattr(cluster, "write_bytes", write)
+    with pytest.raises(OSError, match="No space"):
+        cluster._keep(cell, done.name, sent, tmp_path / "driver")
+    assert {path.name for path in written} == {*sent} - {"run.safetensors"}
 
 
 def test_a_store_that_cannot_be_written_is_one_sentence(federation, tmp_path):

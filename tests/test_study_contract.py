@@ -15,7 +15,7 @@ from studies import arguments, differences, drawn_and_said, given, official, row
 
 import fedlib as fl
 from fedlib.report.paper import FOLDER, KEY, PAPERS, PROFILES, reported
-from fedlib.report.sentences import gap_to_best, paired_difference
+from fedlib.report.sentences import gap_to_best, nearest_kind, paired_difference
 from fedlib.studies.claim import Numbers
 from fedlib.studies.item import Item, Unmeasured, enough, means
 from fedlib.studies.layout import first_protocol
@@ -54,6 +54,12 @@ def test_methods_are_compared_by_their_means_over_all_seeds_as_tables_and_verdic
     assert pd.isna(gap_to_best(numbers, "a").noise)  # the rival has one seed
     printed = gap_to_best(numbers.assign(paper_std=numbers["method"].map({"a": 9.0, "c": 1.5})), "a")
     assert (printed.noise, printed.within_noise) == (9.0, True)
+
+
+def test_readings_are_compared_by_the_numbers_that_all_of_them_have():
+    rows = [("A", "one", 11.0), ("A", "other", 12.0), ("B", "one", 19.0)]
+    numbers = pd.DataFrame(rows, columns=["what", "kind", "value"]).assign(paper=10.0)
+    assert "with one (distance 1.0 points) than with other (2.0)" in nearest_kind(numbers, ["what"])
 
 
 def test_the_noise_of_a_number_over_clients_is_that_of_their_mean():
@@ -316,6 +322,8 @@ def test_an_item_with_two_protocols_puts_both_beside_the_printed_numbers_and_cou
     assert wide.loc["FedAvg"].tolist() == ["24.77 ± 4.25", "26.00", "40.00"]
     assert one.numbers("table3", "table3_text")["paper"].tolist() == [24.77, 24.77]
     assert one.says("table3").endswith("authors' code (distance 1.2 points) than with the paper's text (15.2).")
+    around = [given(("table3", *key, 24.77 + by), values[1]).assign(seed=seed) for seed, by in enumerate((-20, 20))]
+    assert "code (distance 0.0 points)" in with_numbers(paper, pd.concat(around)).says("table3")  # of the mean
     board = one.scoreboard().query("n_seeds > 0").set_index("protocol")
     assert board["difference"].round(2).to_dict() == {"text": 15.23, "code": 1.23}
     assert first_protocol(board)["value"].tolist() == [26.0]

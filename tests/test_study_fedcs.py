@@ -194,6 +194,8 @@ def test_the_band_must_be_the_narrowest_of_all():
     assert verdict("cs16", numbers) == "refuted"
     numbers["fig7", "fedcs-fc1", *LABEL, "accuracy"] = 59.0  # another one is the best, and has a narrow band
     assert verdict("cs16", numbers) == "holds"
+    numbers["fig7", sizes.BASELINES[-1], *LABEL, "accuracy"] = 60.0  # the best baseline counts, whichever it is
+    assert verdict("cs16", numbers) == "refuted"
 
 
 def test_a_gap_counts_in_both_directions_and_one_model_is_an_identity_that_a_bit_refutes():
@@ -417,6 +419,12 @@ def test_sentences_follow_the_numbers(measured_here, shown):
     assert "10 of 15 clients" in shown.says("fig5")
     assert ["smallest client" in shown.says(name) for name in ("fig3", "fig4", "fig5")] == [True, False, True]
     assert shown.figure("fig5").axes[0].get_title("left") == "digit_styles for Digit-5"
+
+
+def test_the_best_fedcs_of_a_table_is_compared_with_fedavg():
+    values = {"fedcs-fc1": 70.0, "fedcs-fc2": 60.0, "fedavg": 50.0}
+    one = with_numbers(PAPER, given(*(("table2", m, *LABEL, "weighted_f1", v) for m, v in values.items())))
+    assert "FedCS-FC1 minus FedAvg is +20.0 points" in one.says("table2")
 
 
 def test_the_digits_that_stand_in_for_digit5_are_named_in_figures():

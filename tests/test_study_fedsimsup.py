@@ -24,7 +24,7 @@ from fedlib.papers.fedsimsup.measure import comparable, correlations, shares_by_
 from fedlib.papers.fedsimsup.similarities import draw_matrix
 from fedlib.papers.fedsimsup.sizes import MAIN, METHODS, PATHOLOGICAL, PROFILES, QUICK, Column, run
 from fedlib.report.paper import reported
-from fedlib.report.style import BLUE, GREY
+from fedlib.report.style import BLUE, GREY, RED
 from fedlib.studies import rows, runner
 from fedlib.studies.runner import Job
 from fedlib.studies.study import study
@@ -395,6 +395,8 @@ def test_the_line_with_the_weights_ends_where_the_runs_with_similarities_end():
     [ax] = small.replace(rows=rows).figure("fig3").axes
     ends_at = {text.get_text(): text.xy[1] for text in ax.texts}
     assert ends_at == {"weights $s_{ij}$": 70, "all $s_{ij}=1$": 40, "chance": 10}
+    colours = {text.get_text(): text.get_color() for text in ax.texts}
+    assert (colours["weights $s_{ij}$"], colours["all $s_{ij}=1$"]) == (RED, "black")  # as the sentence says
 
 
 def test_a_kind_of_supervisor_gains_over_the_same_clients_and_rounds():
@@ -496,3 +498,47 @@ def test_a_dot_is_blue_where_the_received_model_has_a_lower_loss(paper):
         [0.5, -0.5, 0.25], [1.0, 1.5, 0.5]
     ]  # fmt: skip
     assert {text.get_text(): text.get_color() for text in left.texts} == {"lower loss": BLUE, "higher loss": GREY}
+
+
+COLUMN_1 = "cifar10", "clients=100;dir=0.1"
+
+
+def test_the_change_from_fedrep_to_fedpac_stands_beside_the_printed_one(paper):
+    data, column = COLUMN_1
+    own = [c for c in paper.cells if (c.item, c.dataset) == ("fedrep_to_fedpac", data) and c.setting.startswith(column)]
+    rows = {(c.tasks[0].name, 0): hits(c.tasks[0], 0, [[n]]) for n, c in enumerate(own, 4)}  # 40, 50, 60 and 70 %
+    mean = reported("fedsimsup").query("item == 'table1' and dataset == @data and setting == @column")
+    mean = mean.set_index("method")["mean"]
+    says = paper.replace(rows=rows).says("fedrep_to_fedpac").replace("\N{MINUS SIGN}", "-")
+    assert f"+30.0 points in one pair of runs (printed {mean['fedpac'] - mean['fedrep']:+.1f})" in says
+
+
+def test_controls_of_table_1_name_what_varies_most_and_what_was_trained_again(paper):
+    data, column = COLUMN_1
+    numbers = []
+    for method, lowest, highest in (("fedavg", 50.0, 60.0), ("fedrep", 70.0, 72.0)):
+        own = ("", "lowest", lowest), ("", "highest", highest), (";round=100", "accuracy", lowest)
+        own += ((";round=1000", "accuracy", highest),)
+        numbers += [("longer_training", method, data, column + at, *number) for at, *number in own]
+    for classifier, value in (("as it is", 50.0), ("trained again", 60.0)):
+        setting = f"{column};classifier={classifier}"
+        numbers.append(("fine_tuned_classifiers", "fedrep", data, setting, "accuracy", value))
+    one = with_numbers(paper, given(*numbers))
+    assert "FedAvg varies most, by 10.0 points" in one.says("longer_training")
+    assert "60.0 % with fine-tuning, 50.0 % without" in one.says("fine_tuned_classifiers")
+
+
+def test_matrices_of_clients_are_labelled_in_the_order_of_main_classes(paper):
+    kept = {"counts": [[0, 5], [4, 1], [3, 0]], "distinct": 3, "zero": 0.0}
+    names = {cell.tasks[0].name for cell in paper.cells if cell.item == "fig5"}
+    figure = paper.replace(rows={(name, 0): row(name, kept=kept) for name in names}).figure("similarity")
+    assert [text.get_text() for text in figure.axes[0].get_xticklabels()] == ["0", "1"]
+
+
+def test_each_matrix_of_upload_shares_has_its_own_share_of_similar_clients(paper):
+    [name] = {cell.tasks[0].name for cell in paper.cells if cell.item == "upload_shares"}
+    authors = dict.fromkeys(("s_ij", "equal"), np.eye(2).tolist())
+    kept = {"s_ij": 30.0, "equal": 10.0, "chance": 9.0, "main": [0, 1], "s": np.eye(2).tolist(), "authors": authors}
+    axes = paper.replace(rows={(name, 0): row(name, kept=kept)}).figure("upload_shares").axes
+    assert ["equal" in ax.get_title() for ax in axes[1:3]] == [False, True]
+    assert [ax.get_xlabel() for ax in axes[1:3]] == ["from similar clients: 30 %", "from similar clients: 10 %"]

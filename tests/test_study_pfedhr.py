@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 import studies
 import torch
+from matplotlib.colors import to_rgb
 from refusals import refused
 from studies import all_drawn_and_said, changed, differences, done, given, judged, official, printed, row, verdicts
 
@@ -473,6 +474,28 @@ def test_the_distance_from_the_printed_numbers_is_said_for_all_clients_and_for_a
         rows[task.name, 0] = row(task.name, 0, *evaluations, n_test=[100] * CLIENTS, kept={"active": active})
     says = empty.replace(rows=rows).says("tested_clients")
     assert "2 printed numbers with the active clients (mean distance 2.0 points) than with all clients (2.5)" in says
+
+
+def test_all_ten_classes_are_drawn_darker_than_a_clients_own_and_their_change_is_told(paper):
+    own = {("svhn", where("labeled", split)): 80.0 for split in ("iid", "noniid")}
+    numbers = frame("table2", own), frame("tested_clients", dict.fromkeys(own, 50.0), "all classes")
+    one = studies.with_numbers(paper, pd.concat(numbers))
+    lines = one.figure("tested_clients").axes[0].lines
+    light = {line.get_label(): sum(to_rgb(line.get_color())) for line in lines}
+    assert light["own classes"] > light["ten classes"]
+    assert "from \N{MINUS SIGN}30.0 to \N{MINUS SIGN}30.0 points" in one.says("tested_clients")
+
+
+def test_a_line_in_table_2_is_at_local_only(paper):
+    numbers = [frame("table2", {("svhn", where("labeled", "iid")): 80.0})]
+    numbers.append(frame("table2", {("svhn", where("none", "iid")): 70.0}, method="local_only"))
+    [ax] = studies.with_numbers(paper, pd.concat(numbers)).figure("table2").axes
+    assert 70.0 in [line.get_xdata()[0] for line in ax.lines if len(line.get_xdata()) == 2]
+
+
+def test_the_loss_with_foreign_public_images_is_the_mean_over_their_domains(paper):
+    losses = dict.fromkeys(("fedmd", "fedgh", "fedkemf", "fccl"), (0, 0)) | {"pfedhr": (10, 30)}  # of 80
+    assert "pFedHR (25.0 %)" in studies.with_numbers(paper, with_other_images(losses)).says("fig1")
 
 
 def test_a_round_is_packed_and_unpacked():

@@ -135,6 +135,7 @@ def test_fewer_rounds_count_only_beyond_the_distance_of_two_evaluations(paper):
         found = given(*(("fig4", m, "cifar10", f"{PAIRS};aim=fedavg", "rounds", n)
                         for m, n in (("fedavg", 10.0), ("pfedmb", rounds))))  # fmt: skip
         assert verdicts(paper, found)["pb07"] == verdict
+    assert "of FedAvg after 14 rounds (FedAvg itself: 10)" in with_numbers(paper, found).says("fig4")
 
 
 def test_the_last_gain_of_the_best_runs_is_told_where_many_branches_gain_most(paper):

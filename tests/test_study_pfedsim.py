@@ -15,7 +15,7 @@ from fedlib.algorithm import Global, init_global, one_for_all
 from fedlib.papers.pfedsim import measure
 from fedlib.papers.pfedsim.accuracy import NAMES, blind
 from fedlib.papers.pfedsim.sizes import ALPHAS, COLUMNS, MEASURES, METHODS
-from fedlib.report.style import setting_label
+from fedlib.report.style import BLUE, setting_label
 from fedlib.studies.number import UNMEASURED, point
 from fedlib.studies.tasks import Images, images
 from fedlib.studies.verdict import judge
@@ -342,6 +342,8 @@ def test_each_panel_of_table_6_has_the_printed_numbers_of_its_own_label_skew(pap
         assert list(crosses) == numbers
         shares, stars = drawn(ax, "*")
         assert (list(shares), list(stars)) == ([0, 0.5, 1], [mean] * 3)
+        names = {text.get_text(): text.xy for text in ax.texts if text.get_text()}
+        assert names == {"measured": (1, mean), "printed": (1, numbers[-1])}
 
 
 def test_table_7_shows_measured_and_printed_ratios(paper):
@@ -392,6 +394,9 @@ def test_the_control_has_a_line_for_every_similarity_and_an_axis_that_does_not_b
     assert len(names) == len(kinds) == 6
     means = [float(line.get_xdata()[0]) for line in ax.lines if len(line.get_xdata()) == 1]
     assert means == pytest.approx([86.05 + 0.01 * n for n in range(6)])
+    colours = [line.get_color() for line in ax.lines if len(line.get_xdata()) == 1]
+    blue = {name for name, colour in zip(names, colours, strict=True) if colour == BLUE}
+    assert blue == {"uniform", "shuffled"}  # as the sentence says
     assert ax.get_xlim() == pytest.approx((84.0, 88.15))
     [empty] = paper.figure("weights").axes
     assert not empty.axison
