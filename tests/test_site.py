@@ -21,6 +21,7 @@ from fedlib.report.paper import PROTOCOLS, QUESTIONS, TITLES, format_pm
 from fedlib.report.style import WIDE, data_label
 from fedlib.studies.layout import first_protocol, item_title, printed_item
 from fedlib.studies.pages import FOLDER
+from fedlib.studies.rows import Row
 from fedlib.studies.verdict import VERDICTS
 
 for package in ("sphinx", "myst_nb", "furo"):
@@ -30,6 +31,7 @@ from fedlib.tools.site import build, extension, results  # noqa: E402
 from fedlib.tools.site import evidence as files  # noqa: E402
 from fedlib.tools.site.executed import note  # noqa: E402
 from fedlib.tools.site.markup import escape  # noqa: E402
+from fedlib.tools.site.texts import users  # noqa: E402
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parent.parent
@@ -46,8 +48,9 @@ def executed(folder: Path) -> None:
     slider = '<input type="range" aria-label="round">'
     slider += f'<img src="data:image/png;base64,{PICTURE}" alt="Round 0."><script>1;</script>'
     widget = {"application/vnd.jupyter.widget-view+json": {"model_id": "a"}, "text/html": slider, "text/plain": "w"}
+    about = {"alt": "A dot & more.", "width": 300}
     outputs = [
-        new_output("display_data", data={"image/png": PICTURE}, metadata={"image/png": {"alt": "A dot & more."}}),
+        new_output("display_data", data={"image/png": PICTURE}, metadata={"image/png": about}),
         new_output("display_data", data={"image/png": PICTURE}),
         new_output("execute_result", data=widget, execution_count=1),
         new_output("stream", name="stderr", text="cell 0/2: 10%"),
@@ -362,6 +365,8 @@ def test_the_page_of_a_method_has_its_signature_and_example(site, name):
     code = next(link["href"] for link in page.select("a") if link.text == "[source]")
     assert code.startswith("../_modules/fedlib/methods/")
     assert code.endswith(f"#{name}")
+    own = BOARD[BOARD["method"].str.fullmatch(rf"{name}([-+(].*)?") & (BOARD["paper"] != "")]  # variants included
+    assert (f" of {len(own)} printed numbers" in page.article.text) == (len(own) > 0)
 
 
 def test_what_users_call_is_on_the_pages_of_the_api(site):
@@ -380,6 +385,7 @@ def test_an_executed_notebook_is_shown_with_its_outputs(site):
         "Figure drawn by the cell above.",
         "Round 0.",
     ]
+    assert page.select_one(".cell_output img")["style"] == "width: 300px"
     assert page.select_one('.cell_output input[type="range"]')
     assert "10%" not in page.text
     assert "quick" in page.select_one(".admonition").text
@@ -463,3 +469,15 @@ def test_the_side_bars_open_with_the_keyboard_on_a_phone(site):
 def test_a_claim_leads_to_the_one_before_it_and_then_to_the_one_after_it(site):
     links = [link["href"] for link in read(site / "claims" / "cs02.html").select("nav.around a")]
     assert links == ["cs01.html", "../papers/fedcs.html#claims", "cs03.html"]
+
+
+def test_the_pages_that_use_a_term_most_often_come_first():
+    texts = {"a.md": "A client.", "b.md": "Clients, and a client.", "changes.md": "client " * 3, "c.md": "None."}
+    titles = {name: name[0].upper() for name in texts}
+    assert users("Client", texts, titles) == ["[B](b.html)", "[A](a.html)"]
+
+
+@pytest.mark.parametrize(("device", "name"), [("cuda", "GPU"), ("cpu", "CPU")])
+def test_the_file_of_a_run_says_on_which_device_it_was_made(device, name):
+    row = Row("task", 0, {"seconds": 1.0, "config": {"device": device}})
+    assert results.file("pfedsim", row, {}, {})["device"] == name
