@@ -528,6 +528,31 @@ def test_controls_of_table_1_name_what_varies_most_and_what_was_trained_again(pa
     assert "60.0 % with fine-tuning, 50.0 % without" in one.says("fine_tuned_classifiers")
 
 
+TWO_KINDS = {  # part of the setting, method, column, and the words for both kinds
+    "step_size": ("lr", "fedrep", "clients=100;dir=0.5", {"0.1": "step size 0.1", "0.01": "step size 0.01"}),
+    "outer_step": ("beta", "perfedavg", "clients=50;dir=0.1", {"0.1": "outer step 0.1", "0.001": "outer step 0.001"}),
+    "shards": ("partition", "fedrep", "clients=50;pat=5", {"classes": "exact numbers", "shards": "random shards"}),
+}
+
+
+@pytest.mark.parametrize("control", TWO_KINDS)
+def test_a_control_of_two_kinds_of_runs_tells_them_apart(paper, control):
+    part, method, column, words = TWO_KINDS[control]
+    own = reported("fedsimsup").query("method == @method and setting == @column and dataset == 'cifar10'")
+    [printed] = own["mean"]
+    for near, far in (words, reversed(words)):
+        values = {near: printed + 2, far: printed - 7}
+        at = {kind: (control, method, "cifar10", f"{column};{part}={kind}", "accuracy") for kind in words}
+        one = with_numbers(paper, given(*((*key, values[kind]) for kind, key in at.items())))
+        first, second = one.says(control).split(" than ")
+        assert words[near] in first
+        assert words[far] in second
+        [ax] = one.figure(control).axes
+        names = [text.get_text() for text in ax.get_yticklabels()]
+        drawn = {word: [text.get_text() for text in ax.texts if word in names[text.xy[1]]] for word in words.values()}
+        assert drawn == {word: [f"{values[kind]:.1f}"] for kind, word in words.items()}
+
+
 def test_matrices_of_clients_are_labelled_in_the_order_of_main_classes(paper):
     kept = {"counts": [[0, 5], [4, 1], [3, 0]], "distinct": 3, "zero": 0.0}
     names = {cell.tasks[0].name for cell in paper.cells if cell.item == "fig5"}
