@@ -169,10 +169,11 @@ def table_run(sizes: Sizes, column: Column, method: str) -> Run:
 def benchmark_run(sizes: Sizes, column: Column, method: str) -> Run:
     """A run of Table 1 or 2 with what the public benchmark FL-bench does where the paper is silent (reading A26)."""
     task, algorithm = table_run(sizes, column, method), made(sizes, method, "small_lenet")
-    if method == "perfedavg":
-        algorithm = fl.perfedavg(**algorithm.hyper | {"beta": 0.001})
     partition = fl.shards(int(column.value)) if column.kind == "pat" else column.partition
     setting = {**task.setting, "statistics": "local"}
+    if method == "perfedavg":
+        algorithm = fl.perfedavg(**algorithm.hyper | {"beta": 0.001, "steps": None})
+        setting["local_epochs"] = 4
     return task._replace(algorithm=algorithm, partition=partition, setting=setting, model="lenet5", keep=diverged)
 
 
