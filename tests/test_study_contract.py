@@ -177,8 +177,10 @@ FEW_MNIST = {"few": 5000, "partition": "dirichlet_groups(alpha=0.5, groups=10, m
 LINEAR = {"fedrep": {"method": "fedrep-linear"}}
 OTHER = {"partition=0": {}, "partition=1": {"seed": 1}, "partition=2": {"seed": 2}}
 BENCHMARK = {"": {"model": "lenet5", "statistics": "local"}}
-BENCHMARK |= {"perfedavg": {"beta": 0.001, "steps": None, "local_epochs": 4},
-              "fedsimsup": {"supervisor": "small_lenet"}}
+BENCHMARK |= {
+    "perfedavg": {"beta": 0.001, "steps": None, "local_epochs": 4},
+    "fedsimsup": {"supervisor": "small_lenet"},
+}
 NO_PULL = {"method": "fedrep", "lam": None, "head_epochs": None}
 CONTROLS = {
     "pfedsim table3": ("table3_text", 96, PUBLISHED | AS_PUBLISHED),
