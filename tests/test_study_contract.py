@@ -135,7 +135,7 @@ PROTOCOL = {
         "dir=0.4": {"partition": "dirichlet(alpha=0.4, min_size=10)"},
         "fedprox": {"mu": 0.01}, "fedamp": {"sigma": ANY, "lam": ANY},
         "pfedmb": {"branches": ANY, "lr": ANY, "gain": False}}),
-    "fedsimsup": ("table1 table2", 136, {
+    "fedsimsup": ("table1_text table2_text", 136, {
         "": {"join_ratio": 0.1, "local_epochs": 5, "batch_size": 32, "lr": 0.1, "test_fraction": None,
              "model": "lenet4"},
         "cifar10": {"rounds": 100, "evaluate_every": 1}, "cifar100": LONG,
@@ -180,6 +180,7 @@ BENCHMARK = {"": {"model": "lenet5", "statistics": "local"}}
 BENCHMARK |= {
     "perfedavg": {"beta": 0.001, "steps": None, "local_epochs": 4},
     "fedsimsup": {"supervisor": "small_lenet"},
+    "cifar100": {"rounds": 100, "evaluate_every": 1},
 }
 NO_PULL = {"method": "fedrep", "lam": None, "head_epochs": None}
 CONTROLS = {
@@ -204,22 +205,24 @@ CONTROLS = {
      {"weighted=no": {"weighted": False}, "share_alpha=yes": {"share_alpha": True}, "gain=yes": {"gain": True},
       "alpha_lr=0.1": {"alpha_lr": 0.1}, "alpha_lr=0": {"alpha_lr": 0}, "lr=x5": {"lr": 0.25},
       "alpha=labels": {"alpha_lr": 0, "alpha": "labels"}, "rounds=x2": {"rounds": 40, "evaluate_every": 10}}),
-    "fedsimsup table1_inferred": ("table1", 72, BENCHMARK),
-    "fedsimsup table2_inferred": ("table2", 64,
+    "fedsimsup table1": ("table1_text", 72, BENCHMARK | {"femnist": BENCHMARK["cifar100"]}),
+    "fedsimsup table2": ("table2_text", 64,
      BENCHMARK | {f"pat={c}": {"partition": f"shards(per_client={c})"} for c in (2, 5, 20)}),
-    "fedsimsup outer_step": ("table1", 8, {"beta=0.1": {}, "beta=0.001": {"beta": 0.001}}),
-    "fedsimsup shards": ("table2", 32,
+    "fedsimsup table3": ("table3_text", 40,
+     {part: BENCHMARK[part] for part in ("", "fedsimsup", "cifar100")}
+     | {f"fedsimsup-{kind}": {"supervisor": "small_lenet+small_cnn+small_vit"} for kind in ("whole", "t", "c", "l")}),
+    "fedsimsup outer_step": ("table1_text", 8, {"beta=0.1": {}, "beta=0.001": {"beta": 0.001}}),
+    "fedsimsup shards": ("table2_text", 32,
      {"partition=classes": {}, "partition=shards": {"partition": "shards(per_client=5)"}}),
-    "fedsimsup network": ("table1 table2", 96,
+    "fedsimsup network": ("table1_text table2_text", 96,
      {"network=lenet5_plain": {"model": "lenet5_plain"}, "network=lenet4": {},
       "fedsimsup;network=lenet5_plain": {"supervisor": "small_lenet"}}),
-    "fedsimsup step_size": ("table1", 16, {"lr=0.1": {}, "lr=0.01": {"lr": 0.01}}),
-    "fedsimsup longer_training": ("table1", 96,
+    "fedsimsup longer_training": ("table1_text", 96,
      {"": {"rounds": 1000, "evaluate_every": 10, "model": "lenet5_plain"}, "fedsimsup": {"supervisor": "small_lenet"}}),
-    "fedsimsup fedrep_to_fedpac": ("table1", 8,
+    "fedsimsup fedrep_to_fedpac": ("table1_text", 8,
      {"step=FedRep": NO_PULL | {"body_epochs": 3}, "step=one epoch for the classifier": NO_PULL | {"body_epochs": 4},
       "step=classifiers combined": {"lam": 0}, "step=features aligned (FedPAC)": {}}),
-    "fedsimsup fine_tuned_classifiers": ("table1", 4,
+    "fedsimsup fine_tuned_classifiers": ("table1_text", 4,
      {"": {"model": "lenet5_plain"}, "classifier=as it is": {},  # else with as many epochs as it has in a round
       "classifier=trained again": {"tune_epochs": 2, "tune_every": 10, "tune_part": "personal"}}),
 }  # fmt: skip
@@ -355,7 +358,11 @@ def test_protocols_are_compared_where_their_runs_differ_and_small_profiles_have_
         ["table2", "fedrep", "inferred"], ["table2", "fedavg", "text"], ["table2_text", "fedrep", "text"],
     ]  # fmt: skip
     for profile in ("smoke", "quick"):
-        assert not {cell.item for cell in study("fedsimsup", profile).cells} & {"table1_inferred", "table2_inferred"}
+        assert not {cell.item for cell in study("fedsimsup", profile).cells} & {
+            "table1_text",
+            "table2_text",
+            "fig2_text",
+        }
 
 
 ROOT = Path(__file__).parent.parent

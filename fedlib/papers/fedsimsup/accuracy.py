@@ -10,7 +10,6 @@ import pandas as pd
 from fedlib.papers.fedsimsup.sizes import (
     PROFILES,
     SHAPES,
-    benchmark_run,
     columns,
     first,
     mixed_run,
@@ -28,7 +27,7 @@ from fedlib.studies.rows import Row
 
 EARLY = 50  # the early round of claim fs10
 EQUAL = "all $s_{ij}=1$"
-PROTOCOLS = {"text": {}, "inferred": {"make": benchmark_run}}
+PROTOCOLS = {"inferred": {"benchmark": True}, "text": {}}  # reading A26
 last_five = partial(Row.score, last=5)  # accuracy [%], pooled over clients (readings A19 and A20)
 DOTS = "Accuracy of each method: small dots are seeds, large ones their mean, black bars printed values."
 
@@ -66,10 +65,10 @@ def method_figure(table: str, study, reference: str = "chance"):
     return method_panels(study.numbers(table), title=partial(place, study), chance=chance, reference=reference)
 
 
-def accuracies(sizes, where, methods, make=table_run):
+def accuracies(sizes, where, methods, **protocol):
     """The numbers of Table 1 or 2."""
     for c, m in product(where, methods):
-        yield Cell(m, c.dataset, c.setting, (make(sizes, c, m),), last_five, seeds=seeds(sizes, m))
+        yield Cell(m, c.dataset, c.setting, (table_run(sizes, c, m, **protocol),), last_five, seeds=seeds(sizes, m))
 
 
 @item(
@@ -107,12 +106,13 @@ def of_kind(kind: str, row: Row, original: Row | None = None, until: float = np.
 
 
 @item(
-    "Table 3: accuracy [%] with randomly drawn supervisors, by kind and over all clients, and with L for all clients."
+    "Table 3: accuracy [%] with randomly drawn supervisors, by kind and over all clients, and with L for all clients.",
+    protocols=PROTOCOLS,
 )
-def table3(sizes):
+def table3(sizes, **protocol):
     """Accuracy by kind of supervisor: small dots are seeds, large ones their mean, black bars printed values."""
     for column in columns(sizes, "dir"):
-        mixed, original = mixed_run(sizes, column), table_run(sizes, column, "fedsimsup")
+        mixed, original = mixed_run(sizes, column, **protocol), table_run(sizes, column, "fedsimsup", **protocol)
         cell = partial(Cell, dataset=column.dataset, setting=column.setting, seeds=sizes.seeds)
         yield cell("fedsimsup", tasks=(original,), read=partial(last_five, until=mixed.rounds))
         yield cell("fedsimsup-whole", tasks=(mixed,), read=last_five)
@@ -128,11 +128,14 @@ def _(study):
     yield method_figure("table3", study)
 
 
-@item("Gain [points] of a supervisor of kind T, C or L over L for all clients, for the same clients.")
-def table3_paired(sizes):
+@item(
+    "Gain [points] of a supervisor of kind T, C or L over L for all clients, for the same clients.",
+    protocols=PROTOCOLS,
+)
+def table3_paired(sizes, **protocol):
     """Gain by kind of supervisor: small dots are seeds, large ones their mean; the dotted line is at no gain."""
     for column, kind in product(columns(sizes, "dir"), "tcl"):
-        tasks = mixed_run(sizes, column), table_run(sizes, column, "fedsimsup")
+        tasks = mixed_run(sizes, column, **protocol), table_run(sizes, column, "fedsimsup", **protocol)
         read = partial(of_kind, kind, until=tasks[0].rounds)
         yield Cell(f"fedsimsup-{kind}", column.dataset, column.setting, tasks, read, "gain", sizes.seeds)
 
@@ -146,18 +149,20 @@ def _(study):
 
 
 @item(
-    "Fig. 2: accuracy [%] over the rounds, its mean over the last tenth of the rounds, and its fluctuation.", digits=1
+    "Fig. 2: accuracy [%] over the rounds, its mean over the last tenth of the rounds, and its fluctuation.",
+    digits=1,
+    protocols=PROTOCOLS,
 )
-def fig2(sizes):
+def fig2(sizes, **protocol):
     """Accuracy over the rounds, one line per method with its name at the end, and a line at chance."""
     most = [column for column in columns(sizes, "dir") if column.n == max(sizes.clients)]
     for c, m in product(most, sizes.methods):
-        rounds, where = sizes.rounds[c.dataset], f"{c.kind}={c.value:g}"
-        cell = partial(Cell, m, c.dataset, tasks=(table_run(sizes, c, m),), seeds=seeds(sizes, m))
-        for t in sorted(tenths(rounds) | {EARLY}):
+        task, where = table_run(sizes, c, m, **protocol), f"{c.kind}={c.value:g}"
+        cell = partial(Cell, m, c.dataset, tasks=(task,), seeds=seeds(sizes, m))
+        for t in sorted(tenths(task.rounds) | {EARLY}):
             yield cell(setting=f"{where};round={t}", read=partial(Row.score, until=t))
-        yield cell(setting=where, read=partial(over_rounds, pd.Series.mean, 0.9 * rounds), metric="last_tenth")
-        changes = partial(over_rounds, lambda values: values.diff().std(), 0.8 * rounds)
+        yield cell(setting=where, read=partial(over_rounds, pd.Series.mean, 0.9 * task.rounds), metric="last_tenth")
+        changes = partial(over_rounds, lambda values: values.diff().std(), 0.8 * task.rounds)
         yield cell(setting=where, read=changes, metric="fluctuation")
 
 

@@ -1,4 +1,4 @@
-"""FedSimSup: controls of Table 1: another network, smaller steps, more rounds, from FedRep to FedPAC, fine-tuning."""
+"""FedSimSup: controls of Table 1: another network, more rounds, from FedRep to FedPAC, fine-tuning."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -74,20 +74,6 @@ def _(study):
     told = frame.assign(kind="with the " + frame["kind"] + " network")
     yield nearest_kind(told, ["what"], word="") or beside_printed(told)
     yield kinds_beside_print(study, frame)
-
-
-@item("Control: accuracy [%] with the printed step size, 0.1, and with 0.01.", explains=("table1",), digits=1)
-def step_size(sizes):
-    """Accuracy of each method with two step sizes; black bars are printed values."""
-    methods = [method for method in ("local_only", "fedavg", "fedrep", "fedpac") if method in sizes.methods]
-    for c, m in product(most_clients(sizes, "dir"), methods):
-        usual = table_run(sizes, c, m)
-        for lr in (usual.setting["lr"], 0.01):
-            task = usual._replace(setting={**usual.setting, "lr": lr})
-            yield Cell(m, c.dataset, f"{c.setting};lr={lr}", (task,), last_five)
-
-
-compared(step_size, "lr", {lr: f"step size {lr}" for lr in ("0.1", "0.01")})
 
 
 @item("Control: accuracy [%] of Per-FedAvg with two outer steps, 0.1 and 0.001.", explains=("table1",), digits=1)

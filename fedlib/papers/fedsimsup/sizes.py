@@ -158,29 +158,36 @@ def run(sizes: Sizes, column: Column, algorithm: Algorithm, rounds: int, model: 
     return Run(algorithm, source, column.partition, n, setting, model or sizes.model, federate, diverged)
 
 
-def table_run(sizes: Sizes, column: Column, method: str) -> Run:
+def as_in_benchmark(task: Run, column: Column, keep: Callable[[fl.RunResult], Kept] = diverged) -> Run:
+    """The same run with what the public benchmark FL-bench does where the paper is silent (reading A26)."""
+    if task.images.stands_for:  # the small profiles have the settings of the paper's text
+        return task
+    algorithm = task.algorithm
+    setting = {**task.setting, "rounds": min(task.rounds, 100), "evaluate_every": 1, "statistics": "local"}
+    if algorithm.name == "perfedavg":
+        algorithm = fl.perfedavg(**algorithm.hyper | {"beta": 0.001, "steps": None})
+        setting["local_epochs"] = 4
+    if algorithm.name == "fedsimsup":
+        supervisor = str(algorithm.hyper["supervisor"]).replace(*NETWORKS.values())
+        algorithm = fl.fedsimsup(**algorithm.hyper | {"supervisor": supervisor})
+    partition = fl.shards(int(column.value)) if column.kind == "pat" else column.partition
+    return task._replace(algorithm=algorithm, partition=partition, setting=setting, model="lenet5", keep=keep)
+
+
+def table_run(sizes: Sizes, column: Column, method: str, benchmark: bool = False) -> Run:
     """A run of Table 1 or 2; that of FedSimSup in the first column is examined with Grad-CAM."""
     at_most = sizes.pathological_rounds if column.kind == "pat" else 1000
     task = run(sizes, column, made(sizes, method), min(at_most, sizes.rounds[column.dataset]))
-    examined = method == "fedsimsup" and column == first(sizes)
-    return task._replace(keep=partial(both_networks, task, sizes.cam_class)) if examined else task
+    if method == "fedsimsup" and column == first(sizes):
+        task = task._replace(keep=partial(both_networks, task, sizes.cam_class))
+    return as_in_benchmark(task, column) if benchmark else task
 
 
-def benchmark_run(sizes: Sizes, column: Column, method: str) -> Run:
-    """A run of Table 1 or 2 with what the public benchmark FL-bench does where the paper is silent (reading A26)."""
-    task, algorithm = table_run(sizes, column, method), made(sizes, method, "small_lenet")
-    partition = fl.shards(int(column.value)) if column.kind == "pat" else column.partition
-    setting = {**task.setting, "statistics": "local"}
-    if method == "perfedavg":
-        algorithm = fl.perfedavg(**algorithm.hyper | {"beta": 0.001, "steps": None})
-        setting["local_epochs"] = 4
-    return task._replace(algorithm=algorithm, partition=partition, setting=setting, model="lenet5", keep=diverged)
-
-
-def mixed_run(sizes: Sizes, column: Column) -> Run:
+def mixed_run(sizes: Sizes, column: Column, benchmark: bool = False) -> Run:
     """A run of Table 3: every client draws its supervisor."""
     mixed = made(sizes, "fedsimsup", f"{NETWORKS[sizes.model]}+small_cnn+small_vit")
-    return run(sizes, column, mixed, min(sizes.mixed_rounds, sizes.rounds[column.dataset]))._replace(keep=supervisors)
+    task = run(sizes, column, mixed, min(sizes.mixed_rounds, sizes.rounds[column.dataset]))._replace(keep=supervisors)
+    return as_in_benchmark(task, column, supervisors) if benchmark else task
 
 
 def weighted_run(sizes: Sizes, similarity: bool) -> Run:
