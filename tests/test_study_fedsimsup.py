@@ -16,7 +16,7 @@ from torch.func import functional_call
 
 import fedlib as fl
 from fedlib.models import MODELS, build
-from fedlib.papers.fedsimsup import gradcam
+from fedlib.papers.fedsimsup import gradcam, sizes
 from fedlib.papers.fedsimsup.accuracy import chance
 from fedlib.papers.fedsimsup.controls import STEPS, with_printed
 from fedlib.papers.fedsimsup.gradcam import grad_cam
@@ -208,6 +208,15 @@ def test_upload_shares_follow_the_servers_steps():
     assert found["authors"]["equal"][1] == [0.25, 0.0, 0.25]
     assert (found["s_ij"], found["equal"]) == (100.0, 50.0)
     assert "equal" not in shares_by_class(counts, [np.arange(3)])  # nobody is away, nobody receives
+
+
+def test_runs_of_both_protocols_keep_what_their_tables_read(paper):
+    cells = [cell for cell in paper.cells if cell.item.startswith("table") and cell.dataset == "cifar10"]
+    keeps = {(cell.item, cell.method, cell.setting): cell.tasks[0].keep for cell in cells}
+    mixed = {keeps[table, "fedsimsup-t", "clients=50;dir=0.5"] for table in ("table3", "table3_text")}
+    assert mixed == {sizes.supervisors}
+    assert keeps["table1", "fedsimsup", "clients=100;dir=0.1"] is sizes.diverged  # Grad-CAM examines that of the text
+    assert keeps["table1_text", "fedsimsup", "clients=100;dir=0.1"].func is gradcam.both_networks
 
 
 @pytest.fixture(scope="module")
