@@ -263,8 +263,8 @@ def test_grey_images_get_one_channel_and_writers_become_domains(tmp_path):
         ({"x_train": pictures(6, 5, 4, 3).astype(np.uint16) * 257}, "so save (x // 257).astype('uint8')"),
         ({"x_train": pictures(6, 5, 4, 3).astype(np.uint16) * 16}, "so save (255 * (x - x.min())"),  # of 12 bits
         ({"x_train": pictures(6, 5, 4, 3) % 2 * 1, "x_test": np.ones((3, 5, 4, 3), int)}, "so save (255 * x).astype("),
-        ({"x_test": pictures(3, 5, 4, 3) > 99}, "x_train is uint8, x_test is bool; all or none may be bool."),
-        ({"x_valid": pictures(3, 5, 4), "y_valid": np.arange(3)}, "x_valid and y_valid are of no known split; these"),
+        ({"x_test": pictures(3, 5, 4, 3) > 99}, "x_train is uint8, x_test is bool; either all or none may be bool."),
+        ({"x_valid": pictures(3, 5, 4), "y_valid": np.arange(3)}, "x_valid and y_valid are of no known split; known"),
         ({"x": pictures(6, 5, 4, 3)}, "x and x_train exclude each other; either all arrays have splits or none."),
         ({key: None for key in arrays()} | {"x": pictures(6, 5, 4)}, "y missing; needed"),
         ({"y_train": np.eye(6, 3)}, "(one-hot labels become classes with .argmax(1))"),

@@ -426,7 +426,7 @@ def test_a_committed_row_is_used_unless_its_code_has_changed(asked, monkeypatch)
         (("pfedsim/table3", "fedavgg"), "did you mean 'fedavg'"),
         (("pfedsim/table3", "fedavg", "smoke", 1, "scaffold"), "like='scaffold' is unknown"),
         (("pfedsim/table4", "fedavg", "smoke"), "table='pfedsim/table4' compares no runs of FedAvg or "),
-        (("pfedsim/table3", "fedavg"), "the data of 'pfedsim/table3' are not here: cifar10, "),
+        (("pfedsim/table3", "fedavg"), "the data of 'pfedsim/table3' are not on this machine: cifar10, "),
     ],
 )
 def test_what_cannot_be_compared_is_refused(arguments, message, monkeypatch, tmp_path):
@@ -441,7 +441,7 @@ def test_what_is_missing_is_said_with_the_data_that_are_not_here_and_unknown_ite
     monkeypatch.setattr(runner, "check_clean", lambda: None)
     runner.evidence(["pfedmb"], ["table2"])
     assert capsys.readouterr().out == (
-        "no run with data on this machine is missing; not here: cifar10, cifar100 (FEDLIB_DATA).\n"
+        "all runs with data on this machine are done; not here: cifar10, cifar100 (FEDLIB_DATA).\n"
     )
     refused("item='tabel2' is unknown .did you mean 'table2'", runner.evidence, ["pfedmb"], ["tabel2"])
 

@@ -129,9 +129,9 @@ def test_inferred_settings_decide_a_claim_only_together_with_the_papers_text():
         one = as_printed() | {(item, "fedbn", *LABEL, "weighted_f1"): 99.0 for item in behind}
         return judged(PAPER, frame(one)).loc["cs02", ["verdict", "protocol", "other_verdicts"]].tolist()
 
-    others = "holds by the inferred settings; refuted by the paper's text"
+    others = "holds with the inferred settings; refuted with the paper's text"
     assert told("table2_text") == ["undecided", "inferred settings", others]
-    assert told("table2")[::2] == ["undecided", "refuted by the inferred settings; holds by the paper's text"]
+    assert told("table2")[::2] == ["undecided", "refuted with the inferred settings; holds with the paper's text"]
     assert told("table2", "table2_text")[::2] == ["refuted", ""]
     first = frame({key: value for key, value in as_printed().items() if not key[0].endswith("_text")})
     alone = judged(PAPER, first).loc["cs02"]

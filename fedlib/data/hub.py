@@ -69,8 +69,8 @@ def _decode(name: str, repository: str, given: dict[str, str]) -> Dataset:
         raise ValueError(f"{name} cannot be read: {_first_line(error)}.") from error
     except OSError as error:
         raise ConnectionError(
-            f"{name} could not be downloaded ({_first_line(error)}); the files of its repository may be put into a "
-            f"folder by hand, and fl.load('hf:FOLDER') reads them."
+            f"{name} could not be downloaded ({_first_line(error)}); download the files of its repository "
+            f"into a folder by hand and load them with fl.load('hf:FOLDER')."
         ) from error
     parts = [(SPLITS[split], loaded[split]) for split in loaded if split in SPLITS]
     if not parts:

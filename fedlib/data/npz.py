@@ -117,7 +117,7 @@ def _check_known(path: Path) -> None:
         names = {name.removesuffix(".npy") for name in zipped.namelist()}
     for split in sorted(name.removeprefix("x_") for name in names if name.startswith("x_")):
         if split not in _SPLITS and f"y_{split}" in names:
-            raise ValueError(f"{path}: x_{split} and y_{split} are of no known split; these are {', '.join(_SPLITS)}.")
+            raise ValueError(f"{path}: x_{split} and y_{split} are of no known split; known are {', '.join(_SPLITS)}.")
 
 
 def _assemble(name: str, arrays: Mapping[str, np.ndarray]) -> Dataset:
@@ -126,7 +126,7 @@ def _assemble(name: str, arrays: Mapping[str, np.ndarray]) -> Dataset:
     if bare and split:
         raise ValueError(f"{bare[0]} and {split[0]} exclude each other; either all arrays have splits or none.")
     if missing := [k for k in (("x", "y") if bare else ("x_train", "y_train", "x_test", "y_test")) if k not in arrays]:
-        raise ValueError(f"{', '.join(missing)} missing; needed are x and y, or x_train, y_train, x_test and y_test.")
+        raise ValueError(f"{', '.join(missing)} missing; a file needs x and y, or x_train, y_train, x_test and y_test.")
     splits = [""] if bare else [split for split in _SPLITS if f"x_{split}" in arrays]
     keys = [_key("x", split) for split in splits]
     images = _pixels(keys, [_channels_first(key, arrays[key]) for key in keys])
@@ -182,7 +182,7 @@ def _check_masks(keys: Sequence[str], images: Sequence[np.ndarray]) -> None:
     """Raise `ValueError` if one split has booleans and another one pixels: True would be 1 of 255."""
     types = {key: x.dtype for key, x in zip(keys, images, strict=True)}
     if len({dtype.kind == "b" for dtype in types.values()}) > 1:
-        raise ValueError(f"{', '.join(f'{key} is {types[key]}' for key in keys)}; all or none may be bool.")
+        raise ValueError(f"{', '.join(f'{key} is {types[key]}' for key in keys)}; either all or none may be bool.")
 
 
 def _per_image(field: str, arrays: Mapping[str, np.ndarray], counts: Mapping[str, int]) -> np.ndarray:

@@ -59,7 +59,9 @@ def plot_heatmaps(
     matrices = [np.asarray(matrix, dtype=float) for matrix in matrices]
     shapes = {matrix.shape for matrix in matrices}
     if len(shapes) != 1 or len(next(iter(shapes))) != 2 or len(titles) != len(matrices):
-        raise ValueError(f"{len(titles)} titles for matrices of shapes {sorted(shapes)}; use one shape, a title each.")
+        raise ValueError(
+            f"{len(titles)} titles for matrices of shapes {sorted(shapes)}; use maps of one shape, with one title each."
+        )
     (height, breadth), n = matrices[0].shape, len(matrices)
     width = width or (TEXT if n > 1 else COLUMN)
     cell = (width - 1.0) / n / breadth  # inches

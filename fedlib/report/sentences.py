@@ -1,4 +1,4 @@
-"""Five kinds of sentences on numbers: leading method, paired difference, distance from printed ones, trend, extremes.
+"""Five kinds of sentences: leading method, paired difference, distance from printed ones, trend, extremes.
 
 Each is made from a frame of numbers with a row per number and seed (`Study.numbers`), or from a series of means, and is
 "" if nothing can be compared. `name(value)` writes a method or a column in words; `unit` is the unit of a difference;
@@ -43,7 +43,7 @@ def who_leads(numbers: pd.DataFrame, method: str, by: Columns = ("data", "settin
     gaps = gaps_to_best(numbers, [method], by, name)
     if len(gaps) > 3:
         leads = f"{label(method)} leads in {sum(gap.points > 0 for gap in gaps.values())} of {len(gaps)} columns"
-        return f"{leads}; its gap to the best other method measured lies {between(gaps)}."
+        return f"{leads}; its difference from the best other method measured ranges {between(gaps)}."
     start, rival = f"{label(method)} is", ", the best other method measured"
     if len(gaps) > 1:
         start, rival = f"Compared with the best other method measured, {start}", ""
@@ -87,7 +87,7 @@ def best_of_all(name: str, gaps: Mapping[str, Gap]) -> str:
     leads = sum(gap.points > 0 and not gap.within_noise for gap in gaps.values())
     word = {0: "No", len(gaps): "Yes"}.get(leads, f"In {leads} of {len(gaps)} cases")
     if len(gaps) > 3:
-        return f"{word}: the gap of {name} to the best other method measured lies {between(gaps)}."
+        return f"{word}: {name} minus the best other method measured ranges {between(gaps)}."
     return f"{word}: {name} is {gaps_in_words(gaps)}."
 
 
@@ -100,7 +100,7 @@ def gaps_in_words(gaps: Mapping[str, Gap]) -> str:
 def between(gaps: Mapping[str, Gap]) -> str:
     """The smallest and the largest gap, with their places."""
     low, high = (end(gaps, key=lambda place: gaps[place].points) for end in (min, max))
-    return f"between {gaps[low].points:+.1f} ({low}) and {gaps[high].points:+.1f} points ({high})"
+    return f"from {gaps[low].points:+.1f} points ({low}) to {gaps[high].points:+.1f} points ({high})"
 
 
 def with_minus(text: str) -> str:

@@ -131,7 +131,9 @@ def compare(
     tasks = {task.name: task for cell in mine for task in cell.tasks}
     if not any(map(here, tasks.values())):
         names = ", ".join(sorted({task.images.name for task in tasks.values()}))
-        raise ValueError(f"the data of {table!r} are not here: {names}; load them first, or use profile='quick'.")
+        raise ValueError(
+            f"the data of {table!r} are not on this machine: {names}; load them first, or use profile='quick'."
+        )
     older = whole.replace(cells=mine).stale
     whole = whole.replace(rows={key: row for key, row in whole.rows.items() if key not in older})
     ran = whole.replace(cells=mine if profile == "paper" else [*theirs, *mine]).run(jobs=jobs, progress=progress)

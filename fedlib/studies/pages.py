@@ -169,7 +169,7 @@ def how_near(board: pd.DataFrame) -> str:
     gaps = percentages(first_protocol(board))["difference"]
     near, above, below = (gaps.abs() <= POINTS).sum(), (gaps > POINTS).sum(), (gaps < -POINTS).sum()
     start = f"of {len(gaps)} measured percentages, each under the first protocol of its table, {near} lie within"
-    return f"{start} {POINTS:g} points of the printed ones, {above} above them and {below} below."
+    return f"{start} {POINTS:g} points of the printed ones, {above} farther above and {below} farther below."
 
 
 def _write(frame: pd.DataFrame, path: Path, text: str = "") -> None:

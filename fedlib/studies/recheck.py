@@ -1,9 +1,9 @@
 """Recheck of rows of older code with the first rounds of their runs.
 
-A row whose code has changed since proves nothing any more, even if only a name has changed. So the first rounds of its
-run are repeated with the code of its commit and with today's. If accuracies, losses, bytes, kept values and models
-agree to the bit, the row gets the fingerprint of today's code and a note of the recheck. A measurement is repeated
-completely, and compared with its row: it may differ on another type of processor, because rounding does.
+A row whose code has changed since its run proves nothing any more, even if only a name has changed. So the first
+rounds of its run are repeated with the code of its commit and with today's. If accuracies, losses, bytes, kept values
+and models agree to the bit, the row gets the fingerprint of today's code and a note of the recheck. A measurement is
+repeated completely, and compared with its row: it may differ on another type of processor, because rounding does.
 """
 
 import io

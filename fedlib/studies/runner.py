@@ -180,7 +180,7 @@ def evidence(
         chosen = [cell for cell in cells if not items or cell.item in items]
         tasks = (task for task in tasks_of(chosen).values() if isinstance(task, Run))
         absent = ", ".join(sorted({task.images.name for task in tasks if not here(task)}))
-        print(f"no run with data on this machine is missing{f'; not here: {absent} (FEDLIB_DATA)' if absent else ''}.")
+        print(f"all runs with data on this machine are done{f'; not here: {absent} (FEDLIB_DATA)' if absent else ''}.")
         return
     print(f"{len(todo)} runs are missing, about {sum(hours(job.task) for job in todo):.1f} core-hours", flush=True)
     deadline = math.inf if budget is None else time.time() + 3600 * budget

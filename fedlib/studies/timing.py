@@ -48,7 +48,7 @@ def wall_seconds(work: Work, device: torch.device) -> float:
 
 
 def in_turns(works: Mapping[str, Work], turns: int, clock: Callable[[Work], float]) -> dict[str, list[float]]:
-    """Seconds of each work in each turn; a turn calls every work once. A further turn at first is the warm-up."""
+    """Seconds of each function in each turn; a turn calls every function once. An extra first turn is the warm-up."""
     for work in works.values():
         work()
     taken = [{name: clock(work) for name, work in works.items()} for _ in range(turns)]

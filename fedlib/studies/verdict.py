@@ -19,7 +19,7 @@ MEANING = {  # in the order of columns, bars and lists
     REFUTED: "too many comparisons contradict the claim, by more than the noise, for it to hold",
     CONSISTENT: "some of its comparisons support the claim, at least so far, and none contradicts it",
     UNDECIDED: "a measured difference lies within the noise or contradicts the claim without refuting it (yet), or the "
-    "paper's text does not confirm inferred settings",
+    "paper's text does not confirm the verdict with inferred settings",
     IDENTITY: "true by construction; no training decides it",
     NOT_TESTED: "its comparisons have not been measured yet, or their bounds decide none of them",
 }
@@ -42,7 +42,7 @@ class Case(NamedTuple):
 
     @property
     def side(self) -> str:
-        """The side of the case: for or against the claim if the whole interval is, by more than the noise.
+        """The side of the case: for (against) the claim if the whole interval is above (below) zero by more than the noise.
 
         It counts only "so far" on substitute data, with shorter training than printed, and if the noise of the bound
         next to zero is unknown (one seed, and no printed standard deviation).

@@ -112,7 +112,7 @@ def _(study):
     start = f"{share['z']:.0f} % of test images lie nearest to the centre of their own group before the map"
     cases = ", and ".join(f"{count} {when}" for when, count in better.items())
     end = "The groups are separated better after the map than before it"
-    yield f"On {place}: {start}, {told}. {end} {cases} (cases: data sets and layers)."
+    yield f"On {place}: {start}, {told}. {end} {cases} (one case for each data set and layer)."
     groups = domain_names(study) if data == "digit5" else [f"group {g}" for g in range(GROUPS)]
     figure, last = plt.figure(figsize=(WIDE, 4.6)), [*planes][-1]
     upper, lower = figure.subfigures(2, 1, height_ratios=[2.9, 1.7])
@@ -215,7 +215,7 @@ def _(study):
 
 
 @item(
-    "Section 5: number of evaluated models, and their equality to the bit (1: equal) if unseen clients swap images.",
+    "Section 5: number of different models, and their bitwise equality (1: equal) after unseen clients swap images.",
     digits=0,
 )
 def sec5(sizes):

@@ -240,10 +240,8 @@ def _(study):
     means = change.assign(kind=change["method"].map(kind)).pivot_table("value", "data", "kind", sort=False).dropna()
     told = []
     for data, own in means.iterrows():
-        told.append(f"on {data_label(data)} by {', '.join(f'{gap:+.1f} with {kind}' for kind, gap in own.items())}")
-    start = (
-        "From training clients (hollow) to unseen ones (filled), weighted F1 changes, on average over methods [points],"
-    )
-    yield f"{start} {'; '.join(told)}." if told else ""
+        told.append(f"on {data_label(data)} {', '.join(f'{gap:+.1f} with {kind}' for kind, gap in own.items())}")
+    start = "Weighted F1 of unseen clients (filled) minus that of training clients (hollow), in points, averaged over"
+    yield f"{start} methods: {'; '.join(told)}." if told else ""
     look = F1 | {"look": lambda method: {"color": KINDS[kind(method)]}}
     yield dumbbell_panels(table, ("training clients", "unseen clients"), CHANCE, **look)

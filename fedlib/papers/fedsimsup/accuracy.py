@@ -129,7 +129,7 @@ def _(study):
 
 
 @item(
-    "Gain [points] of a supervisor of kind T, C or L over L for all clients, for the same clients.",
+    "Gain [points] of the clients with supervisor T, C or L over the same clients in the run with L for all clients.",
     protocols=PROTOCOLS,
 )
 def table3_paired(sizes, **protocol):
@@ -143,7 +143,7 @@ def table3_paired(sizes, **protocol):
 @table3_paired.shows
 def _(study):
     gains = study.means("table3_paired", "method")
-    yield extremes(gains, "The gain over the same clients with a supervisor L", " points")
+    yield extremes(gains, "The gain over the same clients with supervisor L", " points")
     look = {"xlabel": "gain over the same clients with L [points]", "reference": "no gain", "chance": 0.0}
     yield method_panels(study.numbers("table3_paired"), title=partial(place, study), **look)
 

@@ -50,7 +50,8 @@ def compared(control: Item, part: str, kinds: Mapping[str, str]) -> None:
 
 
 @item(
-    "Control: accuracy [%] of a wide (32-64-512) and a narrow network (6-16-120-84): pooled, by client, best round.",
+    "Control: accuracy [%] of a wide (32-64-512) and a narrow network (6-16-120-84): pooled, mean over clients, and in "
+    "the best round.",
     explains=("table1", "table2", "table3"),
 )
 def network(sizes):
@@ -109,8 +110,8 @@ compared(shards, "partition", {"classes": "exact numbers of classes", "shards": 
 
 
 @item(
-    "Control: accuracy [%] of the narrow network with ten times as many rounds, as means of five evaluations; "
-    "extremes in the last fifth of the rounds.",
+    "Control: accuracy [%] of the narrow network with ten times as many rounds, averaged over five evaluations; lowest "
+    "and highest accuracy in the last fifth of the rounds.",
     rows="round",
     explains=("table1",),
     digits=1,

@@ -92,11 +92,11 @@ def _(study):
         main = f"the constant prediction of the client's main class (grey) {mean['main class']:.0f} %"
         start = "With similarity weights (upper panel), the accuracy of the supervisor alone (red)"
         texts.append(f"{start} is {mean['s']:.0f} %, that of {main}.")
-    weights = {"s_ij": "similarity weights", "equal": "equal weights"}
+    weights = {"s_ij": "accuracy with similarity weights", "equal": "that with equal weights"}
     for answer, name in (("theta", "θ alone (blue)"), ("both", "the sum (black)")):
         own = accuracy[accuracy["answer"] == answer]
         text = paired_difference(own, "s_ij", "equal", "weights", weights.__getitem__)
-        texts += [f"In the accuracy of {name}, {text}"] if text else []
+        texts += [f"For {name}, {text}"] if text else []
     yield " ".join(texts)
     colors = {"sum": BLACK, "$\\theta_i$ alone": BLUE, "$s_i$ alone": RED, "constant: main class": GREY}
     names = dict(zip((*ANSWERS, "main class"), colors, strict=True))
@@ -185,9 +185,11 @@ def supervisor_moves(sizes):
 @supervisor_moves.shows
 def _(study):
     by_gain, by_loss = study.means("supervisor_moves", "with", "gain", "received loss", metric="rank correlation")
-    start = f"The distance has a rank correlation (mean over seeds) of {by_gain:+.2f} with the gain from the received"
+    start = (
+        f"The distance that s moves has a rank correlation (mean over seeds) of {by_gain:+.2f} with the gain from the"
+    )
     expected = f"{'as' if by_gain > 0 else 'unlike what'} the paper expects"
-    yield f"{start} θ (left), {expected}, and of {by_loss:+.2f} with the loss of θ (right)."
+    yield f"{start} received θ (left), {expected}, and of {by_loss:+.2f} with the loss of the received θ (right)."
     [found, *_] = enough([row.kept for row in study.rows_behind("supervisor_moves") if row.kept.get("points")])
     loss, gain, moved = np.array(found["points"]).T
     causes = {

@@ -103,7 +103,7 @@ def _(study):
     change = (skewed["ten classes"] - skewed["own classes"]).dropna()
     if len(change):
         span = f"ranges from {change.min():+.1f} to {change.max():+.1f} points"
-        texts.append(f"Of Non-IID clients, accuracy on ten classes (dark) minus that on their own (light) {span}.")
+        texts.append(f"For Non-IID clients, accuracy on ten classes (dark) minus that on their own (light) {span}.")
     for words, numbers in {"On their own classes, Non-IID": own, "On all ten classes, Non-IID": every}.items():
         texts.append(paired_difference(by_labels(numbers), "noniid", "iid", "split", (SPLIT | {"noniid": words}).get))
     usual, active = study.numbers("table2", "table4"), study.numbers("tested_clients", metric="active")

@@ -124,8 +124,11 @@ def falling(values: Sequence[float], numbers: Sequence[Number]) -> Number:
 
 
 def few_with_many_groups(n: Numbers, d: str) -> list[Case]:
-    """ph15: from K = 2 to 6 candidates never rise, rounds without one never fall; for some K such rounds occur."""
-    metrics = {"fall of M": "candidates never rise", "rise of none": "rounds without candidates never fall"}
+    """ph15: from K = 2 to 6, M never rises and rounds without candidates never become rarer; some K has such rounds."""
+    metrics = {
+        "fall of M": "number of candidates never rises",
+        "rise of none": "share of rounds without candidates never falls",
+    }
     cases = [Case(f"{text}, {s}", search(n, "composition", d, s, m)) for m, text in metrics.items() for s in SPLITS]
     some = {s: search(n, "composition", d, s, "most without any") for s in SPLITS}
     return cases + [Case(f"rounds without candidates at some K, {s}", strictly(share)) for s, share in some.items()]
@@ -133,7 +136,11 @@ def few_with_many_groups(n: Numbers, d: str) -> list[Case]:
 
 def teachers_change(n: Numbers, d: str) -> list[Case]:
     """ph18: the teachers of 80 % of the clients change; teachers mix blocks of two clients, and obey R1 to R4."""
-    least = {"changed": ("teachers that change", 80), "sources": ("clients per teacher", 2), "legal": ("R1 to R4", 100)}
+    least = {
+        "changed": ("clients whose teacher changes", 80),
+        "sources": ("clients per teacher", 2),
+        "legal": ("R1 to R4", 100),
+    }
     return [Case(f"{text}, {s}", search(n, "fig7", d, s, m) - low) for m, (text, low) in least.items() for s in SPLITS]
 
 

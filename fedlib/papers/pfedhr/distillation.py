@@ -164,7 +164,7 @@ def _(study):
 
 
 @item(
-    "Control: accuracy [%] of clients and of their teachers, by choice of the teacher (pFedHR's: on training images).",
+    "Control: accuracy [%] of clients and of their teachers (pFedHR's: on training images), by choice of the teacher.",
     rows="teacher",
     explains=("table2", "table3", "table4"),
 )
@@ -231,9 +231,7 @@ def leads(study) -> pd.DataFrame:
     return rows.assign(lead=rows["knows"] - rows["accuracy"], gain=later).dropna()
 
 
-@drawing(
-    "Gain of clients over Local-Only against the lead of their teachers; those of pFedHR are tested on training images."
-)
+@drawing("Gain of clients over Local-Only against the lead of their teachers (pFedHR's are tested on training images).")
 def client_gains(study):  # the runs of the control
     """Gain of clients a round later against their teachers' lead; a dot per client and round, a colour per teacher."""
     rows = enough(leads(study))

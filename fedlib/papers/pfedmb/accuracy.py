@@ -64,7 +64,7 @@ def _(study):
         if {(aim, "pfedmb"), (aim, aim)} <= {*rounds.index}:
             ours, theirs = (f"{n:.3g}" if n <= last else f"more than {last}" for n in rounds[aim][["pfedmb", aim]])
             texts.append(f"of {label(aim)} after {ours} rounds ({label(aim)} itself: {theirs})")
-    start = "On average over seeds, pFedMB reaches, in running means over five rounds, 99 % of the final accuracy"
+    start = "Averaged over seeds, the running mean of pFedMB over five rounds reaches 99 % of the final accuracy"
     yield f"{start} {' and '.join(texts)}." if texts else ""
     rows = [(method, row) for method in PAIRED for row in best_rows(study, "table1", method)]
     frame = pd.concat(reported_curve(row).reset_index().assign(method=m, seed=row.seed) for m, row in rows)
@@ -102,7 +102,7 @@ def _(study):
         f"{', '.join(map('{:.0f}'.format, seeds))} with {place(*key)} (printed: {printed[key]:.0f})"
         for key, seeds in groups
     ]
-    return f"The number of branches that is best on validation images, by seed, is {'; '.join(words)}."
+    return f"Number of branches with the highest validation accuracy, by seed: {'; '.join(words)}."
 
 
 def of_column(sizes: Sizes, at: Column, further: Sequence[int] = ()) -> Iterator[Cell]:

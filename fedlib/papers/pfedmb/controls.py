@@ -151,7 +151,7 @@ def step_sizes(sizes):
 def _(study):
     numbers = along(study, "lr", "step_sizes")
     mean = numbers.groupby(["lr", "method"])["value"].mean()
-    texts = (extremes(mean[lr], f"With step size {lr:g} accuracy") for lr in mean.index.unique("lr"))
+    texts = (extremes(mean[lr], f"At step size {lr:g}, accuracy") for lr in mean.index.unique("lr"))
     yield " ".join(filter(None, texts))
     look = {"look": method_style, "xscale": "log", "xlabel": "step size"}
     yield line_panels(numbers, "lr", AT, place, chance, **look)

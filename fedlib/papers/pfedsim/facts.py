@@ -62,7 +62,7 @@ def table9(sizes):
 
 
 @item(
-    "Table 7: time of a round per training sample [1e-4 s], with the server's part (in the paper without), its "
+    "Table 7: time of a round per training sample [1e-4 s], including the server's time (in the paper without it), its "
     "ratio to that of FedAvg, and scalars per round."
 )
 def table7(sizes):
@@ -84,7 +84,7 @@ def _(study):
         "scalars received": tuple(sent[column] / sent.loc["fedavg", column] for column in ("paper", "value")),
     }
     long, many = (
-        f"{own['pfedsim']:.2f} times as {what} as one of FedAvg (most: {label(own.idxmax())}, {own.max():.2f})"
+        f"{own['pfedsim']:.2f} times as {what} as in FedAvg (most: {label(own.idxmax())}, {own.max():.2f})"
         for what, (_, own) in zip(("long", "many scalars"), ratios.values(), strict=True)
     )
     yield f"Per training sample a round of pFedSim takes {long}, and a client receives {many}."

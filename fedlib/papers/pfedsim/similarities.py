@@ -38,7 +38,7 @@ def _(study):
     first, last = means[[0, -1]]
     more = "more" if first - last > 0.1 else "no more"
     text = f"Linear CKA between models of different clients is {first:.2f} in the first layer and {last:.2f} in the"
-    yield f"{text} classifier: the classifier reflects the client's own data {more} than the first layer."
+    yield f"{text} classifier: the classifier reflects the client's own data {more} than the first layer does."
     [row, *_] = study.rows_behind("fig1")
     figure, axes = panels(len(LAYERS), 1.6, across=3, sharex=True, sharey=True, layout="compressed")
     for ax, k in zip(axes, LAYERS, strict=True):

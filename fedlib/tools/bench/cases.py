@@ -44,7 +44,7 @@ Rows = Iterator[dict[str, Any]]
 
 
 def compared(works: Mapping[str, Work], turns: int, clock: Callable[[Work], float], **facts: Any) -> Rows:
-    """Measure works in turns: a row for each, with its speed relative to the first (`ratio`: the median over turns)."""
+    """Time functions in turns: a row for each, with its speed relative to the first (`ratio`: median over turns)."""
     taken, first = in_turns(works, turns, clock), next(iter(works))
     for name, own in taken.items():
         ratios = [reference / mine for mine, reference in zip(own, taken[first], strict=True)]
