@@ -42,7 +42,7 @@ class Case(NamedTuple):
 
     @property
     def side(self) -> str:
-        """The side of the case: for (against) the claim if the whole interval is above (below) zero by more than the noise.
+        """The side of the case: for (against) the claim if the whole interval is beyond the noise above (below) zero.
 
         It counts only "so far" on substitute data, with shorter training than printed, and if the noise of the bound
         next to zero is unknown (one seed, and no printed standard deviation).
