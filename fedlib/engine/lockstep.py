@@ -1,6 +1,6 @@
 """Lockstep: runs that differ in their seed train as one stack, and other runs at the same time on a GPU.
 
-Results do not change.
+The results are those of separate runs.
 
 Each run has a thread; only one thread works at a time. A run waits at each local phase. The run with the fewest trained
 phases and all runs that wait at a phase of the same kind (see `phase.kind`) are joined into one stack and trained until

@@ -94,8 +94,8 @@ def fedfomo(
 
     In the first round there are no neighbours, and the method is Local-Only on the samples that are not held out. If no
     more than `neighbours` clients took part in the last round, each of them gets its own model twice, the second time
-    with weight 0. Images with the same `source`, as in the embedded digits, may be on both sides of this split; copies
-    of training images then favour the models that know them.
+    with weight 0. Images with the same `source`, as in the embedded digits, may be on both sides of the
+    split into training and validation samples; copies of training images then favour the models that know them.
 
     Args:
         neighbours: number of other models that a client receives, at least 1; pFedSim has 5.

@@ -91,7 +91,7 @@ def pfedbayes(zeta: NonNegative = 10.0, rho: float = -2.5, noise: NonNegative = 
     training without a server.
 
     Args:
-        zeta: strength of the pull between q_i and w_i, at least 0; 10 is a value of its paper.
+        zeta: strength of the pull between q_i and w_i, at least 0; 10 is one of the paper's values.
         rho: initial rho of all weights, any number; -2.5 is a standard deviation of 0.079.
         noise: standard deviation of the normal numbers that draw the trained model, at least 0; 1 in the paper. Its
             public code, which is not the authors', has 0.001, so that this model is nearly the mean of q_i.

@@ -40,10 +40,10 @@ def pfedme(lam: Positive = 15.0, personal_lr: Positive = 0.01, steps: Count = 5,
     As lam grows, theta_i approaches w_i.
 
     Args:
-        lam: strength of the pull between theta_i and w_i, above 0; 15 is a value of its paper.
+        lam: strength of the pull between theta_i and w_i, above 0; 15 is one of the paper's values.
         personal_lr: step size of theta_i, above 0; `personal_lr * lam` must be
             well below 2, or the steps diverge.
-        steps: steps of theta_i on each batch, at least 1; 5 in its paper.
+        steps: steps of theta_i on each batch, at least 1; 5 in the paper.
         beta: step of the server towards the mean, above 0; with 1 the global model is the mean.
 
     Raises:

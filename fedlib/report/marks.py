@@ -96,7 +96,7 @@ def apart(places: Sequence[float], gap: float) -> list[float]:
 
 
 def if_near(at: float, values: ArrayLike) -> float:
-    """The level of chance; NaN if it is farther below the values than the length of their range."""
+    """The level of chance; NaN if its distance below the values exceeds the range of the values."""
     return np.nan if np.nanmin(values) - at > np.nanmax(values) - np.nanmin(values) else at
 
 

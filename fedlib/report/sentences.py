@@ -21,7 +21,7 @@ class Gap(NamedTuple):
 
     points: float
     rival: str  # name of the other method
-    noise: float  # the larger one of both, see `noise_of`
+    noise: float  # the larger of the two methods' noises, see `noise_of`
 
     def __str__(self) -> str:
         return points_ahead(self.points, self.rival)

@@ -35,7 +35,7 @@ def private(algorithm: str | Algorithm, clip: float = 1.0, noise: float = 1.0) -
     simulation: the noise is drawn from the run's seed, and anyone who knows the seed can subtract it. A regulariser in
     the loss, such as FedProx's, is clipped with the gradient of every image.
 
-    With `noise=0` and a large `clip` it is the method itself, up to rounding, on batches without repeated images.
+    With `noise=0` and a large `clip`, this is the method itself, up to rounding, on batches without repeated images.
 
     Args:
         algorithm: the method, or its name. Its loss must be a mean over the images of a batch.

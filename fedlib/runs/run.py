@@ -85,7 +85,7 @@ def run(
             clients out, as `dropout` does. Fine-tuning is always complete.
         client_metrics: True: evaluations also contain the weighted F1 and AUC [%] of every client.
         backend: "loop": one client after the other; "stacked": all clients of a round at once; "auto": stacked on a
-            GPU, else loop. They agree up to rounding, except that dropout layers of a model draw other masks.
+            GPU, else loop. Both agree up to rounding, except that dropout layers of a model draw other masks.
         device: "cpu", "cuda", or "auto": a GPU if there is one.
         dtype: type of weights and images, "float32" or "float64".
         graphs: True: a GPU replays each training step as one CUDA graph. False: it launches the kernels one by one;

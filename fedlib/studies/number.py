@@ -69,7 +69,7 @@ class Number(NamedTuple):
     __rmul__ = __mul__
 
     def __truediv__(self, other: Number) -> Number:
-        """Ratio of two points, with the larger one of their relative noises."""
+        """Ratio of two points, with the larger of their relative noises."""
         if not (self.known and other.known and other.value):
             return UNMEASURED
         ratio = self.value / other.value

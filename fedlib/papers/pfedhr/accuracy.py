@@ -187,7 +187,7 @@ def _(study):
 
 
 def paired(numbers: pd.DataFrame, column: str) -> pd.DataFrame:
-    """The numbers of the seeds measured with the most values of a column."""
+    """The numbers of those seeds that have been measured with the most values of a column."""
     group = ["dataset", "split", "public", "method"]
     n = numbers.groupby([*group, "seed"])[column].transform("nunique")
     return numbers[n == n.groupby([numbers[name] for name in group]).transform("max")]
@@ -236,7 +236,7 @@ def varied(name: str, axis: str, more: str = "") -> Item:
         f"Fig. {name[-1]}: accuracy [%] of pFedHR by {axis}; figure: gain over Local-Only [points]{more}.",
         name=name,
         rows=HYPER[name][0],
-        alt=f"Gain over Local-Only by {axis}: dots are runs, lines join means over the seeds with most values{more}.",
+        alt=f"Gain over Local-Only by {axis}: dots are runs, lines join means over seeds with the most values{more}.",
     )
     def values(sizes):
         if name not in sizes.varied:
