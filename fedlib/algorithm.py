@@ -90,7 +90,7 @@ def algorithm(factory: Callable[..., Algorithm] | None = None, **look: Any) -> C
         look: fields of `Look`, for figures and tables: `@fl.algorithm(label="FedProx", colour="blue", marker="s")`.
 
     Returns:
-        The function; for a value that its annotation does not allow, it raises a `ValueError` of one sentence.
+        The function; for a value that its annotation does not allow, it raises a one-sentence `ValueError`.
 
     Raises:
         ValueError: later, in `fl.run`: the source of the function cannot be read, because it was typed at a Python

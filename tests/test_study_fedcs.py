@@ -135,7 +135,7 @@ def test_inferred_settings_decide_a_claim_only_together_with_the_papers_text():
     assert told("table2", "table2_text")[::2] == ["refuted", ""]
     first = frame({key: value for key, value in as_printed().items() if not key[0].endswith("_text")})
     alone = judged(PAPER, first).loc["cs02"]
-    assert (alone["verdict"], alone["other_verdicts"]) == ("undecided", "holds by the inferred settings")
+    assert (alone["verdict"], alone["other_verdicts"]) == ("undecided", "holds with the inferred settings")
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ class Setting(NamedTuple):
     hyper: str = ""  # its hyper-parameters, "generalization=0.3"
 
     def algorithm(self) -> Algorithm:
-        """The method with its hyper-parameters; a `ValueError` of one sentence if they are not allowed."""
+        """The method with its hyper-parameters; a one-sentence `ValueError` if they are not allowed."""
         check_choice("method", self.method, fl.algorithms())
         try:
             call = ast.parse(f"f({self.hyper})", mode="eval").body
