@@ -83,8 +83,10 @@ def best_of_all(name: str, gaps: Mapping[str, Gap]) -> str:
         >>> best_of_all("pFedSim", {"CIFAR-10": Gap(0.3, "FedPer", 0.4), "EMNIST": Gap(1.0, "FedRep", 0.4)})
         'In 1 of 2 cases: pFedSim is 0.3 points ahead of FedPer on CIFAR-10, within the noise, and 1.0
         points ahead of FedRep on EMNIST.'
+        >>> best_of_all("pFedSim", {"CIFAR-10": Gap(0.04, "FedPer", 0.0)})
+        'No: pFedSim is level with FedPer on CIFAR-10.'
     """
-    leads = sum(gap.points > 0 and not gap.within_noise for gap in gaps.values())
+    leads = sum(round(gap.points, 1) > 0 and not gap.within_noise for gap in gaps.values())
     word = {0: "No", len(gaps): "Yes"}.get(leads, f"In {leads} of {len(gaps)} cases")
     if len(gaps) > 3:
         return f"{word}: {name} minus the best other method measured ranges {between(gaps)}."
