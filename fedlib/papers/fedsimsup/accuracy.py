@@ -7,16 +7,7 @@ from itertools import product
 import numpy as np
 import pandas as pd
 
-from fedlib.papers.fedsimsup.sizes import (
-    PROFILES,
-    SHAPES,
-    columns,
-    first,
-    mixed_run,
-    seeds,
-    table_run,
-    weighted_run,
-)
+from fedlib.papers.fedsimsup.sizes import PROFILES, SHAPES, columns, first, mixed_run, seeds, table_run, weighted_run
 from fedlib.report.panels import line_panels, method_panels
 from fedlib.report.sentences import extremes, paired_difference, trend, who_leads
 from fedlib.report.style import RED, data_label, label, setting_label
