@@ -21,36 +21,26 @@ IN_PERCENT = {"accuracy": "", **METRIC_LABELS}
 FARTHEST = [*KEY[1:], "value", "paper", "difference"]
 
 
-def by_source(full: pd.DataFrame, here: pd.DataFrame, others: Sequence[pd.DataFrame], item: Item) -> pd.DataFrame:
-    """The `long_table` of an item at full size and of this run, with the tables of `item.others` at full size."""
-    long = long_table(full, here, item)
-    if others:
-        tables = [long[long["source"] != "here"].replace({"source": {"full size": PROTOCOLS[item.protocol]}})]
-        for other, table in zip(item.others, others, strict=True):
-            if table.empty:  # not measured yet
-                continue
-            more = long_table(table, table.iloc[:0], item)
-            tables.append(more[more["source"] == "full size"].assign(source=PROTOCOLS[other.protocol]))
-        long = pd.concat([*tables, long[long["source"] == "here"]], ignore_index=True)
-    return long
-
-
 def wide(long: pd.DataFrame, corner: str) -> pd.DataFrame:
-    """The numbers of `long_table` as text, a column for each place and source; `corner` names the index."""
+    """The numbers of `by_source` as text, a column for each place and source; `corner` names the index."""
     long = long[long["value"].notna()].drop_duplicates(["row", "column", "source"])
-    places, sources = ([*dict.fromkeys(long[name])] for name in ("place", "source"))
-    columns = long[["place", "column", "source"]].drop_duplicates().to_numpy().tolist()
-    columns.sort(key=lambda entry: (places.index(entry[0]), sources.index(entry[2])))
+    order = long[["place", "column", "source"]].drop_duplicates()
+    order = order.sort_values(["place", "source"], key=lambda names: pd.factorize(names)[0])  # as they appear
     cells = long.pivot(index="row", columns=["column", "source"], values="cell")  # noqa: PD010 - text
-    pairs = pd.MultiIndex.from_tuples([(column, source) for _, column, source in columns], names=[None, None])
+    pairs = pd.MultiIndex.from_frame(order[["column", "source"]])
     cells = cells.reindex(index=pd.unique(long["row"]), columns=pairs).fillna("")
     return cells.rename_axis(index=corner, columns=[None, None])
 
 
-def long_table(full: pd.DataFrame, here: pd.DataFrame, item: Item) -> pd.DataFrame:
-    """One row per number and source: row, place (its column, on the paper's data), column, source, value, std, cell."""
+def by_source(full: pd.DataFrame, here: pd.DataFrame, others: Sequence[pd.DataFrame], item: Item) -> pd.DataFrame:
+    """One row per number and source: row, place (its column, on the paper's data), column, source, value, std, cell.
+
+    The tables are those at full size, of this run, and of all or none of `item.others` at full size.
+    """
+    further = {PROTOCOLS[other.protocol]: table for other, table in zip(item.others, others, strict=False)}
+    tables = {PROTOCOLS[item.protocol] if others else "full size": full, **further, "here": here}
+    measured = [table[table["n_seeds"] > 0].assign(source=source) for source, table in tables.items()]
     printed = full.assign(source="paper", value=full["paper"], std=full["paper_std"])
-    measured = full[full["n_seeds"] > 0].assign(source="full size"), here[here["n_seeds"] > 0].assign(source="here")
     long = pd.concat([printed, *measured], ignore_index=True)
     parts = [_parts(key, item.rows) for key in long[KEY[1:]].to_numpy()]
     common = set.intersection(*(set(words) for _, words in parts))

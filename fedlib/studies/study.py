@@ -252,7 +252,7 @@ class Study:
             One row per number and source: row and place (its index and column, see `Item.rows`), column (the place,
             with the data of this run), source ("paper", "full size" or "here"), value, std.
         """
-        long = layout.long_table(*self._tables(item), self.item(item))
+        long = layout.by_source(*self._tables(item), (), self.item(item))
         return long.loc[long["value"].notna(), ["row", "place", "column", "source", "value", "std"]]
 
     def side_by_side(self, item: str) -> pd.DataFrame:
