@@ -1,13 +1,14 @@
 """The control of the partition: numbers of a table with other divisions of the images among the clients."""
 
 from collections.abc import Mapping, Sequence
+from itertools import product
 
 import pandas as pd
 
 from fedlib.report.panels import in_words, method_panels
 from fedlib.report.sentences import in_pairs
 from fedlib.report.style import GREY, METRIC_LABELS, method_style
-from fedlib.studies.item import Cell, Item, enough, item
+from fedlib.studies.item import Item, enough, item
 
 Lines = Mapping[str, tuple[str, str]]  # method and setting by name in the figure, beginning with the paper's method
 
@@ -28,9 +29,11 @@ def partition_control(
         explains=(table.name,),
     )
     def control(sizes):
-        for cell in table.cells(sizes):
+        for cell, seed in product(table.cells(sizes), seeds):
             if (cell.method, cell.setting) in names and (cell.dataset, cell.metric) == (dataset, metric):
-                yield from (_with_partition(cell, seed) for seed in seeds)
+                other = tuple(task._replace(federate={**task.federate, "seed": seed}) for task in cell.tasks)
+                setting, tasks = f"{cell.setting};partition={seed}", other if seed else cell.tasks
+                yield cell._replace(setting=setting, tasks=tasks, seeds=1)
 
     def named(numbers: pd.DataFrame) -> pd.DataFrame:
         """The numbers of the control, or those in the table, with their names (line)."""
@@ -61,11 +64,3 @@ def partition_control(
         yield method_panels(rows, ["data"], in_words, **look, xlabel=f"{words} [%]")
 
     return control
-
-
-def _with_partition(cell: Cell, seed: int) -> Cell:
-    """The number with the partition of a seed; 0: its own."""
-    tasks = cell.tasks
-    if seed:
-        tasks = tuple(task._replace(federate={**task.federate, "seed": seed}) for task in cell.tasks)
-    return cell._replace(setting=f"{cell.setting};partition={seed}", tasks=tasks, seeds=1)
