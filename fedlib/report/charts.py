@@ -142,7 +142,7 @@ def plot_curves(frame: pd.DataFrame, ax: Axes | None = None, *, legend: bool | s
 SOURCES = {"paper": ("|", BLACK), "full size": ("o", RED), "here": ("D", BLUE)}  # marker and colour
 
 
-def plot_points(frame: pd.DataFrame, *, xlabel: str = "accuracy [%]", chance: float | None = None) -> Figure:
+def plot_points(frame: pd.DataFrame, chance: float = np.nan) -> Figure:
     """Draw the numbers of a table as points, one panel per column, the printed beside the measured ones."""
     tried = frame.loc[frame["source"] != "paper", "place"]
     frame = frame[frame["place"].isin(tried)]
@@ -162,9 +162,9 @@ def plot_points(frame: pd.DataFrame, *, xlabel: str = "accuracy [%]", chance: fl
         names = here[["source", "column"]].drop_duplicates().itertuples(index=False, name=None)
         others = [f"\n{source}: {name}" for source, name in names if not words.issuperset(name.split(", "))]
         ax.set_title(place + "".join(others), loc="left")
-        ax.set(ylim=(-0.9, len(rows) - 0.4), xlabel=xlabel)
+        ax.set(ylim=(-0.9, len(rows) - 0.4), xlabel="accuracy [%]")
         ax.set_yticks(range(len(rows)), rows)
-        mark_chance(ax, np.nan if chance is None else chance, "y")
+        mark_chance(ax, chance, "y")
     lines = zip(SOURCES, *axes[0].get_legend_handles_labels(), strict=True)
     shown = [(line, name) for source, line, name in lines if (frame["source"] == source).any()]
     figure.legend(*zip(*shown, strict=True), loc="outside upper right", ncols=3)

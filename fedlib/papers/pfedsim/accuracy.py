@@ -38,7 +38,7 @@ def table3(sizes, **protocol):
         yield Cell(method, name, f"dir={alpha}", (task,), seeds=sizes.seeds)
 
 
-table3.draw(lambda study: plot_points(study.points("table3"), chance=chance(study)))
+table3.draw(lambda study: plot_points(study.points("table3"), chance(study)))
 table3.says(lambda study: who_leads(study.numbers("table3"), "pfedsim"))
 
 LINES = {label(method): (method, "dir=0.1") for method in ("pfedsim", "fedrep", "fedper")}
