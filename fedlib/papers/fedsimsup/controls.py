@@ -18,7 +18,6 @@ from fedlib.studies.item import Cell, Item, item
 from fedlib.studies.rows import Row
 
 STEPS = ("FedRep", "one epoch for the classifier", "classifiers combined", "features aligned (FedPAC)")
-WIDTHS = {"lenet4": "wide", "lenet5_plain": "narrow"}
 
 
 def with_printed(frame: pd.DataFrame) -> pd.DataFrame:
@@ -38,14 +37,16 @@ def kinds_beside_print(study, frame: pd.DataFrame):
     return method_panels(frame, ("data", "place"), partial(place, study), chance)
 
 
-def compared(control: Item, part: str, kinds: Mapping[str, str]) -> None:
-    """Say which kind of run is nearest to the printed numbers, and draw all; `kinds`: words for a part of settings."""
+def compared(control: Item, kinds: Mapping[str, str], words: str = "with {}") -> None:
+    """Say which kind of run is nearest to the printed numbers, and draw all; `kinds`: words by the end of a setting."""
 
     @control.shows
     def _(study):
-        frame = with_printed(study.numbers(control.name))
-        frame = frame.assign(kind=frame[part].map(kinds))
-        yield nearest_kind(frame, ["what", "place"]) or beside_printed(frame.assign(kind="with " + frame["kind"]))
+        frame = study.numbers(control.name)
+        frame = frame.assign(kind=frame["setting"].str.split(";", n=2).str[2].map(kinds))
+        frame = with_printed(frame.dropna(subset="kind"))
+        told = frame.assign(kind=frame["kind"].map(words.format))
+        yield nearest_kind(told, ["what", "place"], word="") or beside_printed(told)
         yield kinds_beside_print(study, frame)
 
 
@@ -68,13 +69,8 @@ def network(sizes):
             yield Cell(m, c.dataset, setting, (task,), read, seeds=sizes.side_seeds)
 
 
-@network.shows
-def _(study):
-    frame = with_printed(study.numbers("network").query("accuracy == 'samples'"))
-    frame = frame.assign(kind=frame["network"].map(WIDTHS))
-    told = frame.assign(kind="with the " + frame["kind"] + " network")
-    yield nearest_kind(told, ["what"], word="") or beside_printed(told)
-    yield kinds_beside_print(study, frame)
+WIDTHS = {"network=lenet4;accuracy=samples": "wide", "network=lenet5_plain;accuracy=samples": "narrow"}
+compared(network, WIDTHS, "with the {} network")
 
 
 @item("Control: accuracy [%] of Per-FedAvg with two outer steps, 0.1 and 0.001.", explains=("table1",), digits=1)
@@ -87,7 +83,7 @@ def outer_step(sizes):
             yield Cell("perfedavg", c.dataset, f"{c.setting};beta={beta}", (task,), last_five)
 
 
-compared(outer_step, "beta", {beta: f"outer step {beta}" for beta in ("0.1", "0.001")})
+compared(outer_step, {f"beta={beta}": f"outer step {beta}" for beta in (0.1, 0.001)})
 
 
 @item(
@@ -106,7 +102,7 @@ def shards(sizes):
                 yield Cell(m, c.dataset, f"{c.setting};partition={name}", (task,), last_five, seeds=seeds(sizes, m))
 
 
-compared(shards, "partition", {"classes": "exact numbers of classes", "shards": "random shards"})
+compared(shards, {"partition=classes": "exact numbers of classes", "partition=shards": "random shards"})
 
 
 @item(
