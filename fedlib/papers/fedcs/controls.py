@@ -13,7 +13,7 @@ from fedlib.report.sentences import beside_printed, extremes, nearest_kind, who_
 from fedlib.report.style import BLUE, GREY, METRIC_LABELS, RED, data_label, label
 from fedlib.studies.item import Cell, Item, enough, item
 
-KEYS = ["dataset", "method", "metric"]
+KEYS = ["data", "method", "metric"]
 SHADED = {"named": named, "xlabel": "weighted F1 [%]"}
 WORDS = {"paper": "rates as printed", "whitening": "whitening only", "uncentred": "batch means not subtracted"}
 WORDS |= {"output": "module behind the layer", "shifted": "c centred", "shifted, beta 1": "c centred, β = 1"}
@@ -120,11 +120,10 @@ show_pairs(momentum, ("momentum=0", "momentum=0.9"), ("without momentum", "with 
 def with_printed(study, name: str) -> pd.DataFrame:
     """The numbers of a control with those printed in Tables 1 to 3 (column paper)."""
     numbers = enough(study.numbers(name)).drop(columns="paper")
-    printed = study.printed[study.printed["item"].isin(TABLES.values())].rename(columns={"mean": "paper"})
+    printed = study.printed[study.printed["item"].isin(TABLES.values())]
+    printed = printed.rename(columns={"mean": "paper", "dataset": "data"})  # of the paper's data only
     spread = printed.assign(metric=printed["metric"] + "_std", paper=printed["std"])  # over clients
-    printed = pd.concat([printed, spread])
-    numbers = numbers.merge(printed[[*KEYS, "paper"]], how="left", on=KEYS)
-    return numbers.assign(paper=numbers["paper"].where(numbers["data"] == numbers["dataset"]))  # not of substitutes
+    return numbers.merge(pd.concat([printed, spread])[[*KEYS, "paper"]], how="left", on=KEYS)
 
 
 PERSONAL_PARTS = {"classifier": "a personal classifier", "linear layers": "personal linear layers"}
