@@ -97,7 +97,8 @@ def fig2(sizes):
 
 def of_cosines(name: str, row) -> float:
     """Mean cosine of classes of both or of neither client, minus that of the others: of all pairs, or least ("gap")."""
-    kinds = [cosines(row, pair) for pair in PAIRS]
+    values = ((np.array(row.kept[f"rows {pair}"])[:10], one_sided(pair)) for pair in PAIRS)
+    kinds = [(cosines[~mask], cosines[mask]) for cosines, mask in values]
     if name == "gap":
         return min(same.mean() - one.mean() for same, one in kinds if len(same) and len(one))
     return min(same.mean() for same, _ in kinds if len(same)) - max(one.mean() for _, one in kinds if len(one))
@@ -115,22 +116,15 @@ def one_sided(pair: str) -> np.ndarray:
     return np.array([(c in LABELS[i]) != (c in LABELS[j]) for c in range(10)])
 
 
-def cosines(row, pair: str) -> tuple[np.ndarray, np.ndarray]:
-    """Cosines of a pair: of classes that both clients have or lack, and of the others."""
-    values, mask = np.array(row.kept[f"rows {pair}"])[:10], one_sided(pair)
-    return values[~mask], values[mask]
-
-
 @fig2.shows
 def _(study):
     [gap] = study.means("fig2", "setting", "gap")
     some = " and ".join(pair for pair in PAIRS if 0 < one_sided(pair).sum() < 10)
-    start = (
-        f"The cosine is {'smaller' if gap > 0 else 'not always smaller'} in classes that only one of the two clients"
-    )
+    change = "smaller" if gap > 0 else "not always smaller"
     yield (
-        f"{start} owns (red frames): in the pairs with classes of both kinds, {some}, the mean over all other classes "
-        f"exceeds that over the framed ones by at least {gap:.2f} on average over seeds."
+        f"The cosine is {change} in classes that only one of the two clients owns (red frames): in the pairs with "
+        f"classes of both kinds, {some}, the mean over all other classes exceeds that over the framed ones by at least "
+        f"{gap:.2f} on average over seeds."
     )
     rows = study.rows_behind("fig2")
     mean = np.array([np.mean([row.kept[f"rows {pair}"][:10] for row in rows], axis=0) for pair in PAIRS])
