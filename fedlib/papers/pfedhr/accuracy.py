@@ -19,6 +19,7 @@ SPLIT = {"iid": "IID", "noniid": "Non-IID"}
 CHANCE = {"iid": 10.0, "noniid": 50.0}  # accuracy at chance [%] among the classes that a client is tested on
 WORDS = SPLIT | {"labeled": "labelled public images", "unlabeled": "unlabelled public images"}
 WORDS |= {"M": "candidates per round", "none": "rounds without a candidate [%]"}
+OF_TABLE4 = ["method", "models", "dataset", "split"]  # columns that name a number
 COLORS = {"IID": BLUE, "Non-IID": RED}
 DROPS = {"iid": (0, 1.74, 3.92), "noniid": (0, 2.57, 5.31)}  # printed on the bars of Fig. 5: % of the accuracy at S = 1
 
@@ -169,21 +170,15 @@ def fewer_images(sizes):  # reading A21
 
 def by_images(study) -> pd.DataFrame:
     """The numbers of the control and of Table 4, with the number of images (kind) and the printed number."""
-    key = ["method", "models", "dataset", "split"]
     ours, few = (enough(study.numbers(name)) for name in ("table4_text", "fewer_images"))
-    ours = ours.merge(few[[*key, "seed"]].drop_duplicates())
-    few = few.drop(columns="paper").merge(ours[[*key, "seed", "paper"]])
+    ours = ours.merge(few[[*OF_TABLE4, "seed"]].drop_duplicates())
+    few = few.drop(columns="paper").merge(ours[[*OF_TABLE4, "seed", "paper"]])
     both = pd.concat([ours.assign(kind="all images"), few.assign(kind=few["images"] + " images per client")])
-    both = both.dropna(subset="paper")
-    names = [f"{label(m)} with {net} on {data_label(d)} {SPLIT[s]}" for m, net, d, s in both[key].to_numpy()]
-    return both.assign(what=names)
+    return both.dropna(subset="paper")
 
 
-@fewer_images.shows
-def _(study):
-    rows = by_images(study)
-    yield nearest_kind(rows, ["what"])
-    yield by_kind(rows, "kind", ["data", "models", "split"])
+fewer_images.draw(lambda study: by_kind(by_images(study), "kind", ["data", "models", "split"]))
+fewer_images.says(lambda study: nearest_kind(by_images(study), OF_TABLE4))
 
 
 def paired(numbers: pd.DataFrame, column: str) -> pd.DataFrame:
