@@ -130,11 +130,8 @@ def variants(sizes):
             yield Cell(*key, (task,), partial(chosen, metric), metric, sizes.control_seeds)
 
 
-@variants.shows
-def _(study):
-    frame = compared(study, "variants")
-    yield changes(frame, "Local-Only")
-    yield variant_panels(frame)
+variants.draw(lambda study: variant_panels(compared(study, "variants")))
+variants.says(lambda study: changes(compared(study, "variants"), "Local-Only"))
 
 
 @item("Control: accuracy [%] of three methods with other step sizes.", explains=("table2",))
