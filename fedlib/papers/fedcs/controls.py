@@ -148,8 +148,7 @@ def fewer_images(sizes):
 @fewer_images.shows
 def _(study):
     numbers = with_printed(study, "fewer_images").sort_values("images", key=partial(pd.to_numeric, errors="coerce"))
-    kinds = [data_label(f"{n} images{' in all' * (n != 'all')}") for n in numbers["images"]]
-    numbers = numbers.assign(kind=kinds)
+    numbers["kind"] = [data_label(f"{n} images{' in all' * (n != 'all')}") for n in numbers["images"]]
     texts = []
     for (data, metric), own in numbers.groupby(["data", "metric"], sort=False):
         start = f"On {data_label(data)}, {'for the standard deviation over clients, ' * metric.endswith('_std')}the"
