@@ -31,14 +31,8 @@ def with_printed(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(place=column, paper=[printed.get(key, np.nan) for key in keys], what=what)
 
 
-def kinds_beside_print(study, frame: pd.DataFrame):
-    """A panel for each column of Tables 1 and 2, a line for each method and kind, black bars at the printed numbers."""
-    frame = frame.assign(method=frame["method"] + ", " + frame["kind"])
-    return method_panels(frame, ("data", "place"), partial(place, study), chance)
-
-
-def compared(control: Item, kinds: Mapping[str, str], words: str = "with {}") -> None:
-    """Say which kind of run is nearest to the printed numbers, and draw all; `kinds`: words by the end of a setting."""
+def compared(control: Item, kinds: Mapping[str, str], words: str = "with {}", listed: bool = False) -> None:
+    """Say which kind of run is nearest to print, or that and all numbers; `kinds`: words by the end of a setting."""
 
     @control.shows
     def _(study):
@@ -46,8 +40,10 @@ def compared(control: Item, kinds: Mapping[str, str], words: str = "with {}") ->
         frame = frame.assign(kind=frame["setting"].str.split(";", n=2).str[2].map(kinds))
         frame = with_printed(frame.dropna(subset="kind"))
         told = frame.assign(kind=frame["kind"].map(words.format))
-        yield nearest_kind(told, ["what", "place"], word="") or beside_printed(told)
-        yield kinds_beside_print(study, frame)
+        nearest = "" if listed else nearest_kind(told, ["what", "place"], word="")
+        yield nearest or beside_printed(told)
+        lines = frame.assign(method=frame["method"] + ", " + frame["kind"])
+        yield method_panels(lines, ("data", "place"), partial(place, study), chance)
 
 
 @item(
@@ -198,10 +194,5 @@ def fine_tuned_classifiers(sizes):
             yield Cell("fedrep", column.dataset, setting, (task,), read)
 
 
-@fine_tuned_classifiers.shows
-def _(study):
-    words = {"as it is": "without fine-tuning", "trained again": "with fine-tuning"}
-    frame = with_printed(study.numbers("fine_tuned_classifiers"))
-    frame = frame.assign(kind=frame["classifier"].map(words))
-    yield beside_printed(frame)
-    yield kinds_beside_print(study, frame)
+TUNED = {"classifier=as it is": "without fine-tuning", "classifier=trained again": "with fine-tuning"}
+compared(fine_tuned_classifiers, TUNED, "{}", listed=True)
