@@ -102,14 +102,10 @@ def _(study):
     names = dict(zip((*ANSWERS, "main class"), colors, strict=True))
     titles = {"accuracy": ("accuracy [%]", 10.0), "own classes": ("predictions in the client's classes [%]", np.nan)}
     kinds = {"s_ij": "weights $s_{ij}$", "equal": EQUAL}
-    frame = numbers.query("metric in @titles").fillna({"weights": "s_ij"})
-    yield method_panels(
-        frame.assign(method=frame["answer"].map(names)),
-        ("metric", "weights"),
-        lambda metric, weights: f"{titles[metric][0]}, {kinds[weights]}",
-        lambda rows: titles[rows["metric"].iloc[0]][1],
-        **{"named": str, "look": lambda name: {"color": colors[name]}, "xlabel": "images [%]"},
-    )
+    frame = numbers.assign(method=numbers["answer"].map(names)).query("metric in @titles").fillna({"weights": "s_ij"})
+    words = {"title": lambda metric, weights: f"{titles[metric][0]}, {kinds[weights]}", "xlabel": "images [%]"}
+    look = {"chance": lambda rows: titles[rows["metric"].iloc[0]][1], "look": lambda name: {"color": colors[name]}}
+    yield method_panels(frame, ("metric", "weights"), **words, **look, named=str)
 
 
 @item("Fig. 4: Grad-CAM maps of the two networks, with the map of another image as control.", rows="metric")
