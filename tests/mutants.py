@@ -51,9 +51,8 @@ class Mutant(NamedTuple):
         return "\n".join(line for line in lines if not line.startswith(("---", "+++")))
 
     def lines(self) -> tuple[str, str]:
-        old, new = (
-            [line[1:].strip() for line in self.difference().splitlines() if line.startswith(sign)] for sign in "-+"
-        )
+        lines = self.difference().splitlines()
+        old, new = ([line[1:].strip() for line in lines if line.startswith(sign)] for sign in "-+")
         return " ".join(old), " ".join(new)
 
 

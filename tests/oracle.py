@@ -41,10 +41,8 @@ def ragged() -> Federation:
     test = [[2, 4, 3, 1], [0, 5, 0, 0], [4, 1, 1, 9], [1, 1, 1, 0], [2, 2, 3, 1], [0, 6, 2, 0], [3, 3, 3, 3]]
 
     def deal(counts: list[list[int]]) -> tuple[np.ndarray, ...]:
-        return tuple(
-            rng.permutation([left[c].pop() for c, n in enumerate(own) for _ in range(n)]).astype(np.int64)
-            for own in counts
-        )
+        shares = ([left[c].pop() for c, n in enumerate(own) for _ in range(n)] for own in counts)
+        return tuple(rng.permutation(own).astype(np.int64) for own in shares)
 
     parts = {"train": deal(train), "test": deal(test)}
     federation = Federation(data, fl.iid(), **parts, test_fraction=0.3, seed=0, unseen=1)
@@ -219,10 +217,8 @@ def mean(models: Iterable[Mapping[str, Tensor]], weights: Iterable[float] | None
     """Weighted mean of models, entry by entry; the weights need not sum to 1 (default: equal ones)."""
     models = list(models)
     shares = None if weights is None else np.asarray(list(weights), float)
-    return {
-        name: torch.from_numpy(np.average([w[name].numpy() for w in models], axis=0, weights=shares))
-        for name in models[0]
-    }
+    stacks = {name: [w[name].numpy() for w in models] for name in models[0]}
+    return {name: torch.from_numpy(np.average(own, axis=0, weights=shares)) for name, own in stacks.items()}
 
 
 def assert_models(result: fl.RunResult, models: Mapping[int, Weights] | Weights, tolerance: float = 1e-7) -> None:

@@ -81,31 +81,17 @@ def test_a_wrong_value_is_one_sentence_that_names_the_argument(name, argument, v
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("cells", "sentence"),
-    [
-        ([], "number of cells=0 is not allowed"),
-        ([3], r"cells\[0\] is of type int; it must be a dict"),
-        ([{"algorithm": "fedavg"}], r"cells\[0\] lacks 'federation'"),
-    ],
-)
-def test_a_wrong_cell_of_a_sweep_is_named(cells, sentence):
-    refused(sentence, fl.sweep, cells, progress=False)
+def test_a_wrong_cell_of_a_sweep_is_named():
+    refused("number of cells=0 is not allowed", fl.sweep, [], progress=False)
+    refused(r"cells\[0\] is of type int; it must be a dict", fl.sweep, [3], progress=False)
+    refused(r"cells\[0\] lacks 'federation'", fl.sweep, [{"algorithm": "fedavg"}], progress=False)
 
 
 def test_a_method_is_called_by_its_hyper_parameters_and_has_a_name_of_its_own(federation):
-    refused(
-        "hyper-parameter of pfedsim='generalisation' is unknown .did you mean 'generalization'",
-        fl.pfedsim,
-        generalisation=0.5,
-    )
-    refused(
-        r"algorithm is of type function; it must be a method, such as fl.fedavg\(\)",
-        fl.run,
-        fl.fedavg,
-        federation,
-        rounds=1,
-    )
+    unknown = "hyper-parameter of pfedsim='generalisation' is unknown .did you mean 'generalization'"
+    refused(unknown, fl.pfedsim, generalisation=0.5)
+    kind = r"algorithm is of type function; it must be a method, such as fl.fedavg\(\)"
+    refused(kind, fl.run, fl.fedavg, federation, rounds=1)
     refused("algorithm is of type Federation; it must be a method", fl.run, federation, "fedavg", rounds=1)
 
     def fedavg():

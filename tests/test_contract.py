@@ -143,9 +143,8 @@ def test_tuning_is_recorded_and_thrown_away(method, federation, plain):
     untuned, tuned = plain(method, **EVERY), fl.run(method, federation, **SETTING | EVERY | {"tune_epochs": 1})
     assert same_bits(untuned.models, tuned.models)
     assert same_bits(flatten(untuned.state), flatten(tuned.state))
-    before, after = (
-        tuned.accuracy[tuned.accuracy["when"] == when].reset_index(drop=True) for when in ("before", "after")
-    )
+    table = tuned.accuracy
+    before, after = (table[table["when"] == when].reset_index(drop=True) for when in ("before", "after"))
     assert before.equals(untuned.accuracy)
     assert (before["loss"] != after["loss"]).all()
 

@@ -17,21 +17,8 @@ from processes import python
 from refusals import one_sentence, refused
 
 import fedlib as fl
-from fedlib.data import (
-    EMBEDDED,
-    OFFICIAL,
-    Dataset,
-    datasets,
-    femnist,
-    glyphs,
-    ink,
-    load,
-    npz,
-    official,
-    read_npz,
-    scans,
-    write_npz,
-)
+from fedlib import Dataset, datasets, load
+from fedlib.data import EMBEDDED, OFFICIAL, femnist, glyphs, ink, npz, official, read_npz, scans, write_npz
 
 
 def tiny(channels: int = 3) -> Dataset:
@@ -42,12 +29,8 @@ def tiny(channels: int = 3) -> Dataset:
 
 def arrays(**changes: np.ndarray) -> dict[str, np.ndarray]:
     """The content of a good file, with changes; None removes a key."""
-    good = {
-        "x_train": pictures(6, 5, 4, 3),
-        "y_train": np.arange(6) % 3,
-        "x_test": pictures(3, 5, 4, 3, seed=1),
-        "y_test": np.arange(3),
-    }
+    good = {"x_train": pictures(6, 5, 4, 3), "x_test": pictures(3, 5, 4, 3, seed=1)}
+    good |= {"y_train": np.arange(6) % 3, "y_test": np.arange(3)}
     return {key: value for key, value in (good | changes).items() if value is not None}
 
 
@@ -545,19 +528,12 @@ def test_an_embedded_set_is_made_once_writes_nothing_and_is_the_same_in_another_
 
 
 @pytest.mark.parametrize(
-    ("name", "options"),
-    [
-        ("digits", {"copies": 0}),
-        ("digits", {"seed": -1}),
-        ("digit_pairs", {"per_class": 1}),
-        ("digit_styles", {"per_style": 2000}),
-        ("characters", {"writers": 1.5}),
-        ("characters", {"copies": 0}),
-    ],
-)
-def test_a_size_that_cannot_be_is_refused(name, options):
-    argument, value = next(iter(options.items()))
-    refused(f"{argument}={value} is not allowed", load, name, **options)
+    ("name", "option", "value"),
+    [("digits", "copies", 0), ("digits", "seed", -1), ("digit_pairs", "per_class", 1),
+     ("digit_styles", "per_style", 2000), ("characters", "writers", 1.5), ("characters", "copies", 0)],
+)  # fmt: skip
+def test_a_size_that_cannot_be_is_refused(name, option, value):
+    refused(f"{option}={value} is not allowed", load, name, **{option: value})
 
 
 def test_fonts_have_all_characters_and_no_two_of_a_font_look_alike():

@@ -191,7 +191,7 @@ def captured(monkeypatch) -> list:
     return graphs
 
 
-def test_steps_are_captured_once_for_each_size_of_the_stack_and_give_the_numbers_of_the_loop(
+def test_steps_are_captured_once_for_each_size_of_a_stack_and_equal_the_loop(
     captured, model, tiny, shares, monkeypatch
 ):
     train, images = Stacked(), on_device(tiny, torch.device("cpu"), torch.float64)
@@ -293,14 +293,10 @@ def test_stacked_evaluation_counts_the_same_answers(model, tiny, shares, monkeyp
 
 
 # -- what is drawn at random --------------------------------------------------------------------------------------
-
-
 DROPOUT = "m1_thin"  # a model with dropout
 
 
-def test_the_bits_and_what_dropout_leaves_out_do_not_depend_on_whether_and_when_a_step_is_captured(
-    captured, tiny, shares
-):
+def test_the_bits_and_what_dropout_leaves_out_do_not_depend_on_whether_a_step_is_captured(captured, tiny, shares):
     model = build(DROPOUT, MODELS[DROPOUT], tiny.x.shape[1:], 4, seed=0)
     train, images = Stacked(), on_device(tiny, torch.device("cpu"), torch.float64)
     task = phase(model, tiny, shares)._replace(images=images)
@@ -348,9 +344,7 @@ def test_no_run_waits_for_the_longest_client_of_another_one(federation, monkeypa
         taken[-1] += 1
         return steps(program, size, form)
 
-    monkeypatch.setattr(
-        stacked, "begin", lambda phase: lengths[-1].append(max(map(len, phase.batches))) or begins(phase)
-    )
+    monkeypatch.setattr(stacked, "begin", lambda own: lengths[-1].append(max(map(len, own.batches))) or begins(own))
     monkeypatch.setattr(Program, "_advance", count)
     for method in ("fedavg", "fedrep"):
         setting = SETTING | dict(rounds=6, join_ratio=0.2, batch_size=24, backend="stacked")
@@ -393,7 +387,6 @@ def test_seeds_and_partitions_that_share_a_stack_equal_separate_runs(method, fed
 
 def test_runs_at_different_rounds_go_on_together(federation, pooled, tmp_path):
     """One seed has done two rounds already: it comes to its end earlier, the other one goes on alone."""
-
     cells = fl.grid(algorithm="fedper", federation=federation, seed=[0, 1], backend="stacked", **SETTING)
     stopped(2, **cells[0])
     fl.sweep(cells, jobs=1, progress=False)
@@ -581,9 +574,7 @@ def test_a_run_of_a_gpu_is_read_where_there_is_none(federation, monkeypatch):
     assert same_bits(read.models, trained.models)
 
 
-def test_the_form_of_convolutions_is_measured_once_for_each_size_and_kept_beside_the_runs(
-    model, tiny, shares, monkeypatch, run_store
-):
+def test_forms_of_convolutions_are_measured_once_for_each_size_and_kept(model, tiny, shares, monkeypatch, run_store):
     task, measured, real = phase(model, tiny, shares), [], backends.fastest_forms
 
     def measure(phase, size, graphs):
@@ -596,6 +587,7 @@ def test_the_form_of_convolutions_is_measured_once_for_each_size_and_kept_beside
     form = partial(backends.measured_forms, run_store, True)
     forms = [form(task, size) for size in (3, 4, 2, 3)]
     assert [size for size, _ in measured] == [4, 2]  # 3 clients count as 4
+    assert all(len(form) == 2 and set(form) <= set(FORMS[:2]) for _, form in measured)  # of each convolution
     first, second = (form for _, form in measured)
     assert forms == [(form, "plain") for form in (first, first, second, first)]  # the kernels are for float32
     assert json.loads((run_store / "forms.json").read_text()) == {
@@ -622,9 +614,7 @@ def times(layer, form, x, size, graphs, seconds):
     return seconds[form]
 
 
-def test_each_convolution_has_the_form_that_is_fastest_there_and_one_that_fails_is_left_out(
-    model, tiny, shares, monkeypatch
-):
+def test_each_convolution_has_the_form_that_is_fastest_and_one_that_fails_is_left_out(model, tiny, shares, monkeypatch):
     entering, slow = [], {"grouped": 3, "patches": 2, "direct": ValueError("no compiler"), "product": RuntimeError()}
 
     def seconds(layer, form, x, size, graphs):
@@ -662,13 +652,6 @@ def test_a_convolution_that_is_called_twice_keeps_its_second_input(tiny, shares,
     monkeypatch.setattr(backends, "_seconds", lambda layer, form, x, *_: shapes.append(x.shape) or 1.0)
     assert backends.fastest_forms(phase(model, tiny, shares), 2, graphs=True) == ["grouped"]
     assert set(shapes) == {(8, 1, 16, 16)}
-
-
-def test_a_layer_is_timed_with_its_gradients_in_every_form_that_works_here(model, tiny, shares, monkeypatch):
-    monkeypatch.setattr(backends, "STEPS", 1)
-    forms = backends.fastest_forms(phase(model, tiny, shares), 2, graphs=True)
-    assert len(forms) == 2
-    assert set(forms) <= set(FORMS[:2])  # the kernels are for float32
 
 
 # -- checkpoints --------------------------------------------------------------------------------------------------

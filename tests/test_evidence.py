@@ -319,12 +319,12 @@ def test_a_budget_is_in_hours(monkeypatch):
     assert deadlines == [pytest.approx(start + 7200, abs=600)]
 
 
-@pytest.mark.parametrize(("argument", "error"), [("--jobs=0", "at least 1"), ("--budget=soon", "use for example 2h")])
-def test_a_number_that_makes_no_sense_is_refused_before_anything_runs(argument, error, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["fedlib.studies", "run", argument])
-    with pytest.raises(SystemExit, match=r"^2$"):
-        sys.exit(main())
-    assert error in capsys.readouterr().err
+def test_a_number_that_makes_no_sense_is_refused_before_anything_runs(monkeypatch, capsys):
+    for argument, error in {"--jobs=0": "at least 1", "--budget=soon": "use for example 2h"}.items():
+        monkeypatch.setattr(sys, "argv", ["fedlib.studies", "run", argument])
+        with pytest.raises(SystemExit, match=r"^2$"):
+            sys.exit(main())
+        assert error in capsys.readouterr().err
 
 
 def test_what_a_row_keeps_of_a_run_is_computed_with_one_thread_as_well(tmp_path):
@@ -434,15 +434,12 @@ def test_what_cannot_be_compared_is_refused(arguments, message, monkeypatch, tmp
     refused(message, fl.compare, *arguments)
 
 
-def test_what_is_missing_is_said_with_the_data_that_are_not_here_and_unknown_items_are_refused(
-    tmp_path, monkeypatch, capsys
-):
+def test_missing_runs_are_said_with_the_data_that_are_not_here_and_unknown_items_refused(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("FEDLIB_DATA", str(tmp_path))
     monkeypatch.setattr(runner, "check_clean", lambda: None)
     runner.evidence(["pfedmb"], ["table2"])
-    assert capsys.readouterr().out == (
-        "all runs with data on this machine are done; not here: cifar10, cifar100 (FEDLIB_DATA).\n"
-    )
+    said = "all runs with data on this machine are done; not here: cifar10, cifar100 (FEDLIB_DATA).\n"
+    assert capsys.readouterr().out == said
     refused("item='tabel2' is unknown .did you mean 'table2'", runner.evidence, ["pfedmb"], ["tabel2"])
 
 

@@ -54,9 +54,7 @@ def test_every_architecture_takes_a_step_on_a_gpu_in_every_form(architecture, fo
     assert traced["steps"][f"{architecture}, {form}"] == "a step"
 
 
-def test_a_gpu_takes_steps_as_graphs_where_these_are_wanted_and_what_test_gpu_says_of_replayed_rounds_can_be_true(
-    traced,
-):
+def test_a_gpu_takes_steps_as_graphs_where_these_are_wanted_and_what_test_gpu_says_of_replays_can_be_true(traced):
     assert (traced["one by one"], traced["as a graph"]) == (["a step", 0], ["a step", 1])
     assert set(traced["replayed"].values()) == {None}
     assert traced["measured"] == []  # to measure the form of convolutions is all that it waits for inside its rounds

@@ -333,10 +333,10 @@ def in_each_backend(method, federation, model) -> fl.RunResult:
 
 @pytest.mark.parametrize("backend", ["loop", "stacked"])
 def test_a_batch_of_one_image_is_refused_where_batchnorm_needs_two(backend, federation):
+    setting = SETTING | {"batch_size": 1, "backend": backend, "progress": False}
     with pytest.raises(ValueError, match=r"model='lenet5_bn' is not allowed where a client has a batch of one image"):
-        fl.run("fedavg", federation, "lenet5_bn", **SETTING | {"batch_size": 1}, backend=backend)
-    setting = SETTING | {"batch_size": 1}
-    fl.run("fedavg", federation, "m1", **setting, backend=backend, progress=False)  # has no BatchNorm
+        fl.run("fedavg", federation, "lenet5_bn", **setting)
+    fl.run("fedavg", federation, "m1", **setting)  # has no BatchNorm
 
 
 class Maker:  # makes models, and has a state that no source defines
@@ -435,18 +435,9 @@ REFUSED = {
     "a lazy layer": (changed(lambda net: setattr(net[0], "spare", nn.LazyLinear(3))), "'0.spare.weight' has no shape;"),
     "another device": (lambda *sizes: mine(*sizes).to("meta"), "its '1.weight' is on meta; make it on the CPU, a run"),
     "several processes": (changed(lambda net: net.__setitem__(1, nn.SyncBatchNorm(2))), "SyncBatchNorm is for several"),
-    "complex weights": (
-        changed(lambda net: setattr(net, "z", nn.Parameter(1j * torch.ones(2)))),
-        "its 'z' is complex;",
-    ),
-    "a made classifier": (
-        changed(lambda net: weight_norm(net[-1])),
-        "the weight of its last nn.Linear is computed from",
-    ),
-    "a mean of all batches": (
-        changed(lambda net: setattr(net[1], "momentum", None)),
-        "BatchNorm has no momentum; give",
-    ),
+    "complex weights": (changed(lambda net: setattr(net, "z", nn.Parameter(1j * torch.ones(2)))), "'z' is complex;"),
+    "a made classifier": (changed(lambda net: weight_norm(net[-1])), "weight of its last nn.Linear is computed from"),
+    "a mean of batches": (changed(lambda net: setattr(net[1], "momentum", None)), "BatchNorm has no momentum; give"),
     "another seed": (changed(drawn_by_numpy), "its initial weights differ from call to call"),
     "other images": (changed(lambda net: net.insert(0, nn.Conv2d(3, 1, 1))), "fails for images (1, 16, 16)"),
     "single precision": (
@@ -667,12 +658,10 @@ def test_one_failing_cell_of_a_sweep_costs_no_other_and_is_named(jobs, federatio
     cells = fl.grid(algorithm=["fedavg", fails(at=1), fails(at=0), fails()], federation=federation, **SETTING)
     with pytest.raises(ZeroDivisionError, match="as told") as error:
         fl.sweep(cells, jobs=jobs, progress=False, store=tmp_path)
-    assert error.value.__notes__[0] == "in round 2 of fails(at=1)"
-    assert (
-        error.value.__notes__[-1]
-        == "in the sweep's cell fails(at=1), seed 0; 2 of 4 tasks failed, the others are finished"
-    )
-    assert any("in round" in note and "Traceback" in note for note in error.value.__notes__) == (jobs == 2)
+    notes = error.value.__notes__
+    assert notes[0] == "in round 2 of fails(at=1)"
+    assert notes[-1] == "in the sweep's cell fails(at=1), seed 0; 2 of 4 tasks failed, the others are finished"
+    assert any("in round" in note and "Traceback" in note for note in notes) == (jobs == 2)
     assert sorted(path.parent.name.partition("-")[0] for path in tmp_path.glob("*/rounds.csv")) == ["fails", "fedavg"]
 
 

@@ -91,9 +91,7 @@ class Branched(nn.Module):
         return functional_call(self.net, self.merged(), (x,))
 
 
-@pytest.mark.parametrize(
-    ("shared", "weighted", "gain"), [(False, True, False), (True, True, True), (True, False, False)]
-)
+@pytest.mark.parametrize(("shared", "weighted", "gain"), [(0, 1, 0), (1, 1, 1), (1, 0, 0)])
 def test_pfedmb(shared, weighted, gain):
     """Mori et al., Algorithm 1: alpha of each layer (eq. 3), then the branches (eq. 4), their average (eq. 5, 6)."""
     oracle, B, rate = Oracle(), 3, 0.7
@@ -124,7 +122,7 @@ def test_pfedmb(shared, weighted, gain):
             statistics[i] = weights_of(net.net)
     nets = {i: Branched(oracle.net(statistics[i]), W, z[i]) for i in z}
     models = {i: weights_of(net.net) | {k: t.detach() for k, t in net.merged().items()} for i, net in nets.items()}
-    method = fl.pfedmb(branches=B, share_alpha=shared, weighted=weighted, alpha_lr=rate, gain=gain)
+    method = fl.pfedmb(branches=B, share_alpha=bool(shared), weighted=bool(weighted), alpha_lr=rate, gain=bool(gain))
     result = oracle.run(method, **TUNED)
     assert_run(result, oracle, models, {i: local_update(i, t, epochs=range(1), purpose="tune") for i in z})
     for place in layers:

@@ -268,9 +268,6 @@ def test_neither_local_statistics_nor_dropped_clients_are_counted():
     assert len(set(sizes)) > 1
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [({"share": 0}, "share"), ({"share": 1.5}, "share"), ({"bits": 1}, "bits"), ({"bits": 20}, "bits")],
-)
-def test_other_values_are_refused(arguments, words):
-    refused(words, fl.compressed, "fedavg", **arguments)
+@pytest.mark.parametrize(("name", "value"), [("share", 0), ("share", 1.5), ("bits", 1), ("bits", 20)])
+def test_other_values_are_refused(name, value):
+    refused(name, fl.compressed, "fedavg", **{name: value})

@@ -1,6 +1,5 @@
 """The code of the README and of the site's pages runs, and everything that they name exists."""
 
-import importlib
 import re
 import sys
 import types
@@ -11,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from refusals import refused
+from test_fingerprint import in_a_file
 
 import fedlib as fl
 from fedlib.algorithm import ALGORITHMS
@@ -19,31 +19,21 @@ from fedlib.report.playground import Setting
 from fedlib.tools.site import library
 
 ROOT = Path(__file__).parent.parent
-README, CONTRIBUTING, CHANGELOG = (
-    (ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")
-)
+TEXTS = [ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "CHANGELOG")]
+README, CONTRIBUTING, CHANGELOG = (text.read_text(encoding="utf-8") for text in TEXTS)
 METHODS = (ROOT / "fedlib" / "methods" / "README.md").read_text(encoding="utf-8")
 SITE = ROOT / "fedlib" / "tools" / "site" / "pages"
 PAGES = [*sorted(SITE.glob("*.md")), ROOT / "fedlib" / "methods" / "README.md"]
 DATA = (SITE / "data.md").read_text(encoding="utf-8")
-CODE = [
-    code
-    for text in (README, *(page.read_text(encoding="utf-8") for page in PAGES))
-    for code in re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
-]
+WITH_CODE = README, *(page.read_text(encoding="utf-8") for page in PAGES)
+CODE = [code for text in WITH_CODE for code in re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)]
 
 
 @pytest.fixture
 def module(tmp_path, monkeypatch):
     """A function that imports code from a file: a run reads the source."""
     monkeypatch.syspath_prepend(tmp_path)
-
-    def imported(code: str) -> types.ModuleType:
-        (tmp_path / "of_the_readme.py").write_text(code)
-        monkeypatch.delitem(sys.modules, "of_the_readme", raising=False)
-        return importlib.import_module("of_the_readme")
-
-    return imported
+    return lambda code: in_a_file(code, tmp_path, "of_the_readme")
 
 
 def test_the_readme_is_one_screen_of_what_and_why_and_the_version_has_its_changes():
@@ -74,9 +64,7 @@ def test_the_examples_of_a_run_a_sweep_and_a_model_run(federation, module):
     assert (result.models["3.weight"][0] != result.models["3.weight"][1]).any()
 
 
-def test_the_methods_of_the_readme_are_fedavg_if_the_server_goes_all_the_way_and_local_only_if_nothing_pulls(
-    federation, module
-):
+def test_the_methods_of_the_readme_are_fedavg_with_a_server_that_goes_all_the_way_and_local_only(federation, module):
     mine = module(next(code for code in CODE if "def slow_server" in code))
     setting = dict(rounds=3, join_ratio=0.5, lr=0.05, progress=False)
     whole, half = (fl.run(mine.slow_server(lr), federation, **setting).models for lr in (1.0, 0.5))

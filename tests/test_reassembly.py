@@ -77,10 +77,8 @@ def test_distances_are_those_of_the_equation():
     distances = block_distances(X, answers)
     inputs = [[X, *own[:-1]] for own in answers]
     flat_in, flat_out = ([t.double() for own in side for t in own] for side in (inputs, answers))
-    oracle = [
-        [1 / (cka(x, u) + cka(y, v)) for u, v in zip(flat_in, flat_out, strict=True)]
-        for x, y in zip(flat_in, flat_out, strict=True)
-    ]
+    blocks = list(zip(flat_in, flat_out, strict=True))
+    oracle = [[1 / (cka(x, u) + cka(y, v)) for u, v in blocks] for x, y in blocks]
     np.testing.assert_allclose(distances, oracle, rtol=1e-4)
     np.testing.assert_allclose(np.diag(distances), 0.5, rtol=1e-6)
     assert np.array_equal(distances, distances.T)

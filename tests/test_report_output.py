@@ -326,12 +326,10 @@ def test_pictures_of_clients_are_training_images_of_their_own_in_the_order_of_cl
         assert [ax.get_title() for ax in row] == [data.classes[c] for c in own[[0, (len(own) - 1) // 2, -1]]]
 
 
-@pytest.mark.parametrize(
-    ("counts", "classes", "sentence"),
-    [([1, 2], None, r"shape \(2,\)"), ([[-1]], None, "without negative"), ([[1]], ["a", "b"], "2 names")],
-)
-def test_plot_partition_refuses_what_is_no_partition(counts, classes, sentence):
-    refused(sentence, report.plot_partition, counts, classes=classes)
+def test_plot_partition_refuses_what_is_no_partition():
+    refused(r"shape \(2,\)", report.plot_partition, [1, 2])
+    refused("without negative", report.plot_partition, [[-1]])
+    refused("2 names", report.plot_partition, [[1]], classes=["a", "b"])
 
 
 def test_heat_maps_share_one_scale_and_one_colour_bar():

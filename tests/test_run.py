@@ -100,9 +100,7 @@ def test_a_killed_process_loses_nothing(federation, tmp_path):
     assert sorted(p.name for p in killed.iterdir() if p.suffix == ".tmp") == []
 
 
-def test_a_finished_run_is_read_not_repeated_and_its_tables_are_written_if_a_kill_has_prevented_it(
-    federation, monkeypatch
-):
+def test_a_finished_run_is_read_not_repeated_and_its_tables_written_if_a_kill_prevented_it(federation, monkeypatch):
     first = fl.run("fedavg", federation, **SETTING, progress=False)
     monkeypatch.setattr(running, "Session", lambda *_: pytest.fail("it trained again"))
     again = fl.run("fedavg", federation, **SETTING, progress=False)
@@ -282,9 +280,7 @@ def test_a_round_that_a_resumed_run_could_not_repeat_is_refused(first, later, se
         def round(state, cohort):
             return Past(state.w, later(state.past))
 
-        return Algorithm(
-            "mine", lambda model, _: Past(model.weights, first), round, models=lambda state: Shared(state.w)
-        )
+        return Algorithm("mine", lambda model, _: Past(model.weights, first), round, lambda state: Shared(state.w))
 
     if sentence:
         with pytest.raises((TypeError, ValueError), match=re.escape(sentence)) as refusal:
@@ -298,10 +294,8 @@ def test_a_round_that_a_resumed_run_could_not_repeat_is_refused(first, later, se
 
 def test_the_parameters_of_a_run_are_the_fields_of_its_setting_and_handed_on(federation, monkeypatch):
     parameters = {name: (own.default, own.annotation) for name, own in inspect.signature(fl.run).parameters.items()}
-    settings = {
-        own.name: (inspect.Parameter.empty if own.default is MISSING else own.default, own.type)
-        for own in fields(Setting)
-    }
+    none = {MISSING: inspect.Parameter.empty}
+    settings = {own.name: (none.get(own.default, own.default), own.type) for own in fields(Setting)}
     around = ["algorithm", "federation", "model"], ["progress", "store", "debug"]
     assert list(parameters) == [*around[0], *settings, *around[1]]
     assert settings.items() <= parameters.items()

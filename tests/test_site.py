@@ -92,11 +92,8 @@ def addresses(path: Path) -> list[tuple[str, str, str]]:
     """Tag, attribute and value of all that a page links to or loads."""
     text = re.sub(r"(?s)(<(style|script)\b[^>]*>).*?</\2>", r"\1", path.read_text())
     tags = re.findall(r"<(a|link|script|img|iframe|source|object|form|use)\b([^>]*)>", text)
-    return [
-        (tag, name, value)
-        for tag, inside in tags
-        for name, value in re.findall(r'\s(href|src|srcset|data|action)="([^"]*)"', inside)
-    ]
+    found = re.compile(r'\s(href|src|srcset|data|action)="([^"]*)"')
+    return [(tag, name, value) for tag, inside in tags for name, value in found.findall(inside)]
 
 
 def test_every_link_leads_somewhere_and_nothing_is_fetched(site):
@@ -188,10 +185,8 @@ def numbers_of(frame: pd.DataFrame) -> list[list[str]]:
     found = []
     for row in frame.to_dict("records"):
         pairs = [[float(row[name] or "nan") for name in names] for names in (("paper", "paper_std"), ("value", "std"))]
-        printed, ours = (
-            format_pm(*pair, study(row["paper_id"]).item(row["item"]).digits) if pair[0] == pair[0] else ""
-            for pair in pairs
-        )
+        digits = study(row["paper_id"]).item(row["item"]).digits
+        printed, ours = (format_pm(*pair, digits) if pair[0] == pair[0] else "" for pair in pairs)
         found.append([printed, ours, row["n_seeds"] if row["n_seeds"] != "0" else "", row["commit"][:7]])
     return found
 
@@ -245,9 +240,8 @@ def test_the_start_page_says_what_was_reproduced_and_what_was_not(site):
     lead = page.select_one("article p").text
     counts = LEDGER["verdict"].value_counts().reindex(VERDICTS, fill_value=0)
     measured = int((first_protocol(BOARD)["difference"] != "").sum())
-    assert lead.startswith(
-        f"Five papers on personalised federated learning print 710 numbers and make {len(LEDGER)} claims. {measured} of"
-    )
+    counted = f"print 710 numbers and make {len(LEDGER)} claims. {measured} of"
+    assert lead.startswith(f"Five papers on personalised federated learning {counted}")
     assert f"{710 - measured} have not" in lead
     assert [int(one.text.split()[0]) for one in page.select_one(".legend").select("li")] == [n for n in counts if n]
     cards = {card.a.text: card.text for card in page.select(".paper-card")}
@@ -274,21 +268,18 @@ def test_numbers_on_data_that_stand_in_are_counted_apart(site):
         assert f"{n} of {len(own)} printed numbers have been measured; {more} more have been" in text
 
 
-@pytest.mark.parametrize(
-    ("hours", "said"), [(0.034, "0.03 hours"), (0.97, "1 hour"), (9.7, "10 hours"), (1234.5, "1,234 hours")]
-)
-def test_hours_are_written_without_an_exponent(hours, said):
-    costs = pd.DataFrame([{"item": "table1", "missing": 2, "hours": hours}])
-    evidence = SimpleNamespace(board=files.table(FOLDER / "scoreboard.csv"), costs={"fedcs": costs}, folder=FOLDER)
-    assert results.state(evidence, "fedcs", "table1").endswith(f" 2 runs are missing, about {said} on one core.")
+def test_hours_are_written_without_an_exponent():
+    for hours, said in {0.034: "0.03 hours", 0.97: "1 hour", 9.7: "10 hours", 1234.5: "1,234 hours"}.items():
+        costs = pd.DataFrame([{"item": "table1", "missing": 2, "hours": hours}])
+        evidence = SimpleNamespace(board=files.table(FOLDER / "scoreboard.csv"), costs={"fedcs": costs}, folder=FOLDER)
+        assert results.state(evidence, "fedcs", "table1").endswith(f" 2 runs are missing, about {said} on one core.")
 
 
 @pytest.mark.parametrize("paper", PAPERS)
 def test_the_page_of_a_paper_has_all_its_items_and_printed_numbers(site, paper):
     page = read(site / "papers" / f"{paper}.html")
-    assert [link["href"] for link in page.select("ul.claims a")] == [
-        f"../claims/{name}.html" for name in LEDGER[LEDGER["paper"] == paper]["id"]
-    ]
+    claims = [f"../claims/{name}.html" for name in LEDGER[LEDGER["paper"] == paper]["id"]]
+    assert [link["href"] for link in page.select("ul.claims a")] == claims
     for item in (name for name in study(paper).shown if not printed_item(name)[1]):
         section = page.find("section", id=results.anchor(item_title(item)))
         assert section is not None, item
@@ -305,9 +296,8 @@ def test_the_page_of_a_paper_has_all_its_items_and_printed_numbers(site, paper):
     for item, says in apart.loc[~apart["item"].str.contains("_"), ["item", "says"]].to_numpy():
         controls = page.find("section", id=results.anchor(item_title(item))).select("li a")
         told = re.findall(r'^The control "(\w+)"', says, re.MULTILINE)
-        assert [(link.text, link["href"]) for link in controls] == [
-            (name, f"#{results.anchor(item_title(name))}") for name in told
-        ]
+        links = [(name, f"#{results.anchor(item_title(name))}") for name in told]
+        assert [(link.text, link["href"]) for link in controls] == links
     counts = LEDGER.loc[LEDGER["paper"] == paper, "verdict"].value_counts().reindex(VERDICTS, fill_value=0)
     says = next(p.text for p in page.select("article p") if " claims: " in p.text).partition(" claims: ")[2]
     assert list(map(int, re.findall(r"\d+", says))) == [n for n in counts if n]
@@ -380,11 +370,8 @@ def test_what_users_call_is_on_the_pages_of_the_api(site):
 def test_an_executed_notebook_is_shown_with_its_outputs(site):
     page = read(site / "notebooks" / "01_pfedsim.html")
     assert [math["display"] for math in page.find_all("math")] == ["inline", "block"]
-    assert [image["alt"] for image in page.select(".cell_output img")] == [
-        "A dot & more.",
-        "Figure drawn by the cell above.",
-        "Round 0.",
-    ]
+    alts = ["A dot & more.", "Figure drawn by the cell above.", "Round 0."]
+    assert [image["alt"] for image in page.select(".cell_output img")] == alts
     assert page.select_one(".cell_output img")["style"] == "width: 300px"
     assert page.select_one('.cell_output input[type="range"]')
     assert "10%" not in page.text

@@ -459,10 +459,8 @@ def test_a_line_is_that_of_its_own_data_and_local_only_is_no_shared_model():
     [ax] = with_numbers(quick, given(*numbers)).figure("other_readings").axes
     assert [43.0, 43.0] in [[*line.get_xdata()] for line in ax.lines]
     place = "mnist", "at=fc2", f1
-    numbers = [
-        given(("learned_directions", m, *place, v)).assign(seed=0) for m, v in (("fedcs-fc2", 60.0), (WHITE, 50.0))
-    ]
-    numbers.append(given(("learned_directions", "fedcs-fc2", *place, 40.0)).assign(seed=1))
+    values = ("fedcs-fc2", 0, 60.0), (WHITE, 0, 50.0), ("fedcs-fc2", 1, 40.0)  # of two seeds
+    numbers = [given(("learned_directions", m, *place, value)).assign(seed=seed) for m, seed, value in values]
     says = with_numbers(STUDY, pd.concat(numbers)).says("learned_directions")
     assert "(red minus blue) change weighted F1 by +10.0 points (MNIST)" in says  # of the common seed
     methods = "fedavg", "local_only", "fedcs-fc1"
@@ -544,10 +542,7 @@ def test_a_dumbbell_leads_from_the_hollow_dot_to_the_full_one():
     index = pd.MultiIndex.from_tuples([("mnist", "fedavg"), ("mnist", "fedper")], names=["data", "method"])
     table = pd.DataFrame({"before": [40.0, 70.0], "after": [55.0, 61.5]}, index=index)
     [ax] = dumbbell_panels(table, ("before", "after")).axes
-    dots = {
-        (line.get_markerfacecolor() == "white", *line.get_xydata()[0])
-        for line in ax.lines
-        if len(line.get_xdata()) == 1
-    }
+    points = [line for line in ax.lines if len(line.get_xdata()) == 1]
+    dots = {(line.get_markerfacecolor() == "white", *line.get_xydata()[0]) for line in points}
     assert dots == {(True, 40, 0), (False, 55, 0), (True, 70, 1), (False, 61.5, 1)}
     assert [text.get_text() for text in ax.texts] == ["+15.0", "\N{MINUS SIGN}8.5"]

@@ -412,10 +412,7 @@ def test_a_kind_of_supervisor_gains_over_the_same_clients_and_rounds():
     cells = {cell.method: cell for cell in study("fedsimsup", "smoke").cells if cell.item == "table3_paired"}
     mixed, original = cells["fedsimsup-t"].tasks
     n_test, kept = (10, 30, 20), {"t": [0, 2], "c": [1]}
-    rows = (
-        hits(mixed, 0, [[4, 24, 8]], n_test, kept=kept),
-        hits(original, 0, [[2, 27, 7], [9, 3, 18]], n_test),
-    )
+    rows = hits(mixed, 0, [[4, 24, 8]], n_test, kept=kept), hits(original, 0, [[2, 27, 7], [9, 3, 18]], n_test)
     assert mixed.rounds == 1 < original.rounds
     assert [cells[f"fedsimsup-{kind}"].read(*rows) for kind in "tcl"] == pytest.approx([10, -10, np.nan], nan_ok=True)
 
