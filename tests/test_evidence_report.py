@@ -206,11 +206,8 @@ def test_the_page_of_differences_has_every_table_and_what_its_controls_say(built
             line = re.sub(r"^The control \[(\w+)\]\([^)]+\)", r'The control "\1"', line)
             told |= {(paper, table, line) for table in tables.split(", ")}
             bullets.append((paper, line))
-    assert told == {
-        (TITLES[paper], layout.item_title(item), line)
-        for paper, item, says in apart[["paper_id", "item", "says"]].to_numpy()
-        for line in says.split("\n")[1:]
-    }
+    said = [(TITLES[own.paper_id], layout.item_title(own.item), own.says.split("\n")[1:]) for own in apart.itertuples()]
+    assert told == {(paper, table, line) for paper, table, own in said for line in own}
     assert len(bullets) == len(set(bullets))  # nothing is told twice
 
 

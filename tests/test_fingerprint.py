@@ -377,108 +377,80 @@ NEW = {  # what is defined, an expression for `scale()` or none, and what change
     "an inherited attribute": ("class A: s = 2\nclass B(A): t = 1", "B.s", "A.s = 3"),
     "an attribute of a metaclass": ("class Meta(type): s = 2\nclass Cfg(metaclass=Meta): t = 1", "Cfg.s", "Meta.s = 3"),
     "a property": ("class Cfg:\n    @property\n    def s(self): return 2", "Cfg().s", "Cfg.s = property(lambda _: 3)"),
-    "a static method": (
-        "class Cfg:\n    @staticmethod\n    def s(): return 2", "Cfg.s()",
-        "def three(): return 3\nCfg.s = staticmethod(three)",
-    ),
+    "a static method": ("class Cfg:\n    @staticmethod\n    def s(): return 2", "Cfg.s()",
+        "def three(): return 3\nCfg.s = staticmethod(three)"),
     "a default of a method": ("class Cfg:\n    def s(self, t=2): return t", "Cfg().s()", "Cfg.s.__defaults__ = (3,)"),
-    "a partial method": (
-        "class Cfg:\n    def t(self, n): return n\n    s = functools.partialmethod(t, 2)", "Cfg().s()",
-        "Cfg.s = functools.partialmethod(Cfg.t, 3)",
-    ),
-    "a cached property": (
-        "class Cfg:\n    t = 2\n    @functools.cached_property\n    def s(self): return self.t", "Cfg().s", "Cfg.t = 3",
-    ),
+    "a partial method": ("class Cfg:\n    def t(self, n): return n\n    s = functools.partialmethod(t, 2)", "Cfg().s()",
+        "Cfg.s = functools.partialmethod(Cfg.t, 3)"),
+    "a cached property": ("class Cfg:\n    t = 2\n    @functools.cached_property\n    def s(self): return self.t",
+        "Cfg().s", "Cfg.t = 3"),
     "a descriptor": ("class Two:\n    def __get__(self, *_): return 2\nclass Cfg: s = Two", "Cfg.s()",
-                     "Two.__get__ = lambda *_: 3\n"),
+        "Two.__get__ = lambda *_: 3\n"),
     "a data class": ("@dataclass\nclass Cfg: s: int = 2\nCFG = Cfg()", "CFG.s", "CFG.s = 3"),
     "a default of a data class": ("@dataclass\nclass Cfg: s: int = 2", "Cfg().s", "@dataclass\nclass Cfg: s: int = 3"),
-    "a factory of a data class": (
-        "@dataclass\nclass Cfg: s: list = field(default_factory=lambda: [2])", "Cfg().s[0]",
-        "@dataclass\nclass Cfg: s: list = field(default_factory=lambda: [3])",
-    ),
+    "a factory of a data class": ("@dataclass\nclass Cfg: s: list = field(default_factory=lambda: [2])", "Cfg().s[0]",
+        "@dataclass\nclass Cfg: s: list = field(default_factory=lambda: [3])"),
     "one beside the fields": ("@dataclass\nclass Cfg: s: int = 2\nCFG = Cfg()", "getattr(CFG, 't', 1)", "CFG.t = 3"),
     "a data class with slots": ("@dataclass(slots=True)\nclass Cfg: s: int = 2\nCFG = Cfg()", "CFG.s", "CFG.s = 3"),
     "a member of an enumeration": ("class Mode(Enum): A = 2", "Mode.A.value", "class Mode(Enum): A = 3"),
     "a method of an enumeration": (
-        "class Mode(Enum):\n    A = 2\n    def s(self): return 2\nMODE = Mode.A", "MODE.s()", "Mode.s = lambda self: 3",
-    ),
+        "class Mode(Enum):\n    A = 2\n    def s(self): return 2\nMODE = Mode.A", "MODE.s()", "Mode.s = lambda _: 3"),
     "a default of a named tuple": ("class Cfg(NamedTuple): s: int = 2", "Cfg().s", "class Cfg(NamedTuple): s: int = 3"),
     "a method of a named tuple": (
         "class Cfg(NamedTuple):\n    s: int = 2\n    def t(self): return 2\nCFG = Cfg()", "CFG.t()",
-        "Cfg.t = lambda self: 3",
-    ),
+        "Cfg.t = lambda self: 3"),
     "a namespace": ("CFG = types.SimpleNamespace(s=2)", "CFG.s", "CFG.s = 3"),
     "a number of a class of its own": (
         "class Twice(float):\n    def __mul__(self, other): return 2 * float(self) * other\nS = Twice(2)", "S",
-        "Twice.__mul__ = lambda self, other: other",
-    ),
+        "Twice.__mul__ = lambda self, other: other"),
     "a dict of a class of its own": (
         "class Dict(dict):\n    def __missing__(self, key): return 2\nD = Dict()", "D['s']",
-        "Dict.__missing__ = lambda self, key: 3",
-    ),
+        "Dict.__missing__ = lambda self, key: 3"),
     "an attribute of a list of its own class": ("class List(list): pass\nD = List([1])\nD.s = 2", "D.s", "D.s = 3"),
     "the factory of a default dict": ("D = defaultdict(lambda: 2)", "D['s']", "D.default_factory = lambda: 3"),
     "an attribute of a function": ("def scale(): return scale.s\nscale.s = 2", "", "scale.s = 3"),
-    "a variable around a class": (
-        "def maker(width):\n" + textwrap.indent(NET.replace("self.width", "width"), "    ")
-        + "\n    return Net\nnet = maker(8)", "",
-        "net = maker(16)",
-    ),
+    "a variable around a class": ("def maker(width):\n" + textwrap.indent(NET.replace("self.width", "width"), "    ")
+        + "\n    return Net\nnet = maker(8)", "", "net = maker(16)"),
     "a class that is defined again": (NET + "\nnet = Net", "", NET.replace("nn.ReLU", "nn.Tanh") + "\nnet = Net"),
     "a wrapper around a function": (
         "def times(f, s):\n    @functools.wraps(f)\n    def call(*a): return s * f(*a)\n    return call\n"
-        "def one(): return 1\nscale = times(one, 2)", "", "scale = times(one, 3)",
-    ),
+        "def one(): return 1\nscale = times(one, 2)", "", "scale = times(one, 3)"),
     "what a wrapper does": (
         "def times(f):\n    @functools.wraps(f)\n    def call(*a): return 2 * f(*a)\n    return call\n"
         "def one(): return 1\nscale = times(one)", "",
         "def times(f):\n    @functools.wraps(f)\n    def call(*a): return 3 * f(*a)\n    return call\n"
-        "scale = times(one)",
-    ),
+        "scale = times(one)"),
     "what a decorator does": (
         "def times(f):\n    @functools.wraps(f)\n    def call(*a): return 2 * f(*a)\n    return call\n@times", "1",
-        "def times(f):\n    @functools.wraps(f)\n    def call(*a): return 3 * f(*a)\n    return call\n",
-    ),
+        "def times(f):\n    @functools.wraps(f)\n    def call(*a): return 3 * f(*a)\n    return call\n"),
     "what a wrapper of PyTorch holds": (
         "def total(x, y): return (x * y).sum()\nf = torch.vmap(total, in_dims=(0, None))",
-        "f(torch.eye(2), torch.eye(2)).sum()", "f = torch.vmap(total, in_dims=(None, 0))",
-    ),
+        "f(torch.eye(2), torch.eye(2)).sum()", "f = torch.vmap(total, in_dims=(None, 0))"),
     "a helper of a cached one": ("def one(): return 1.0\n@functools.lru_cache", "2 * one()", "def one(): return 3.0"),
-    "one of two definitions": (
-        "FAST = True\nif FAST:\n    def scale(): return 2\nelse:\n    def scale(): return 1", "",
-        "if FAST:\n    def scale(): return 3\nelse:\n    def scale(): return 1",
-    ),
+    "one of two definitions": ("FAST = True\nif FAST:\n    def scale(): return 2\nelse:\n    def scale(): return 1", "",
+        "if FAST:\n    def scale(): return 3\nelse:\n    def scale(): return 1"),
     "a function of autograd": (
         "class F(torch.autograd.Function):\n    s = 2\n    @staticmethod\n    def forward(ctx, x): return F.s * x\n"
-        "    @staticmethod\n    def backward(ctx, g): return F.s * g", "F.apply(torch.ones(()))", "F.s = 3",
-    ),
+        "    @staticmethod\n    def backward(ctx, g): return F.s * g", "F.apply(torch.ones(()))", "F.s = 3"),
     "a member of a set": ("S = {'a', 'b'}", "len(S)", "S.add('c')"),
     "an array": ("S = np.ones(3)", "S[0]", "S[0] = 2"),
     "a tensor in half precision": ("S = torch.ones(3, dtype=torch.bfloat16)", "S[0]", "S[0] = 2"),
     "another type of the same values": ("S = (1, 2)", "S", "S = [1, 2]"),
     "True for 1": ("S = 1", "S", "S = True"),
     "a round that is defined again": ("", "", textwrap.dedent(METHOD).replace("n_samples)", "n_samples**2)")),
-    "a default of a hyper-parameter": (
-        "@fl.algorithm\ndef other(s=1):\n    return fl.fedavg()\nmethod = other()", "",
-        "@fl.algorithm\ndef other(s=2):\n    return fl.fedavg()\nmethod = other()",
-    ),
-    "a round that is replaced": (
-        "def round(state, cohort): return state\nmethod = mine()._replace(round=round)", "",
-        "def round(state, cohort): return state._replace()\nmethod = mine()._replace(round=round)",
-    ),
+    "a default of a hyper-parameter": ("@fl.algorithm\ndef other(s=1):\n    return fl.fedavg()\nmethod = other()", "",
+        "@fl.algorithm\ndef other(s=2):\n    return fl.fedavg()\nmethod = other()"),
+    "a round that is replaced": ("def round(state, cohort): return state\nmethod = mine()._replace(round=round)", "",
+        "def round(state, cohort): return state._replace()\nmethod = mine()._replace(round=round)"),
     "a hyper-parameter that is a function": (
         "def two(): return 2\n@fl.algorithm\ndef other(f=two):\n    return fl.fedavg()\nmethod = other()", "",
-        "def two(): return 3\nmethod = other(two)",
-    ),
+        "def two(): return 3\nmethod = other(two)"),
     "a hyper-parameter that is an array": (
         "@fl.algorithm\ndef other(s):\n    return fl.fedavg()\nmethod = other(np.ones(2))", "",
-        "method = other(np.zeros(2))",
-    ),
+        "method = other(np.zeros(2))"),
     "a constant of another module": ("import config", "config.S", "config.S = 3"),
     "a constant that a function imports": (
-        "def scale():\n    from config import S\n    return S", "", "import config\nconfig.S = 3",
-    ),
+        "def scale():\n    from config import S\n    return S", "", "import config\nconfig.S = 3"),
     "a constant that a function of another module reads": ("import config", "config.read()", "config.S = 3"),
     "a constant of a module that is named like one of Python": ("import this", "this.read()", "this.S = 3"),
     "a partial": ("scale = functools.partial(float, 2)", "", "scale = functools.partial(float, 3)"),
@@ -494,8 +466,7 @@ REFUSED = {  # what is defined, and what the sentence names
     "the environment in an import": ("def scale():\n    from os import environ\n    return len(environ)", "environ"),
     "the environment of a model": (
         "def net(shape, n): return nn.Sequential(nn.Flatten(), nn.Linear(256, n), nn.Linear(n, n, len(os.environ)))",
-        "os.environ",
-    ),
+        "os.environ"),
     "a file": ("def scale(): return float(open('s.txt').read())", "open"),
     "a path": ("def scale(): return float(Path('s.txt').read_text())", "read_text"),
     "an array in a file": ("def scale(): return np.load('s.npy')", "np.load"),
@@ -506,10 +477,8 @@ REFUSED = {  # what is defined, and what the sentence names
     "NumPy's random numbers": ("def scale(): return np.random.normal()", "np.random.normal"),
     "a generator without a seed": ("def scale(): return np.random.default_rng().normal()", "np.random.default_rng"),
     "a generator": ("RNG = np.random.default_rng(0)\ndef scale(): return RNG.normal()", "RNG is or holds a Generator"),
-    "a generator of a class": (
-        "class Cfg: rng = np.random.default_rng(0)\ndef scale(): return Cfg.rng.random()",
-        "rng is or holds a Generator",
-    ),
+    "a generator of a class": ("class Cfg: rng = np.random.default_rng(0)\ndef scale(): return Cfg.rng.random()",
+        "rng is or holds a Generator"),
     "all globals": ("def scale(): return globals()['S']", "globals"),
     "source in a text": ("S = '2'\ndef scale(): return eval(S)", "eval"),
     "a function without a source": ("exec('def scale(): return 2')", "the source of scale cannot be found"),
@@ -553,43 +522,39 @@ def cell(tmp_path, monkeypatch):
     getattr(space.get("S"), "close", int)()
 
 
-def run_of(cell, federation) -> str:
-    return address(prepare(cell.space["method"], federation, cell.space["net"], rounds=1).config)
+def runs_of(cell, federation, *sources: str) -> list[str]:
+    """The address of the run after each of these cells."""
+    addresses = []
+    for source in sources:
+        cell(source)
+        addresses.append(address(prepare(cell.space["method"], federation, cell.space["net"], rounds=1).config))
+    return addresses
 
 
 @pytest.mark.parametrize("case", NEW)
 def test_what_is_changed_is_a_new_run(case, cell, federation):
     define, scale, change = NEW[case]
-    addresses = []
-    for source in (f"{define}\ndef scale(): return {scale}" if scale else define, "", change, ""):
-        cell(source)
-        addresses.append(run_of(cell, federation))
-    assert addresses[0] == addresses[1] != addresses[2] == addresses[3]
+    first = f"{define}\ndef scale(): return {scale}" if scale else define
+    before, again, after, later = runs_of(cell, federation, first, "", change, "")
+    assert before == again != after == later
 
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_nothing_tells_is_refused_in_one_sentence(case, cell, federation):
     define, names = REFUSED[case]
-    cell(define)
-    assert names in refused(r"cannot be fingerprinted|source of", run_of, cell, federation)
+    assert names in refused(r"cannot be fingerprinted|source of", runs_of, cell, federation, define)
 
 
 @pytest.mark.parametrize("case", HARMLESS)
 def test_what_changes_nothing_is_the_same_run(case, cell, federation):
-    addresses = []
-    for source in HARMLESS[case]:
-        cell(source)
-        addresses.append(run_of(cell, federation))
-    assert addresses[0] == addresses[1]
+    assert len(set(runs_of(cell, federation, *HARMLESS[case]))) == 1
 
 
 def test_a_cache_is_emptied_before_its_function_is_used_again(cell, federation):
-    cell("def one(): return 1.0\n@functools.lru_cache\ndef scale(): return 2 * one()")
-    run_of(cell, federation)
-    assert cell.space["scale"]() == 2
-    cell("def one(): return 3.0")
-    run_of(cell, federation)
-    assert cell.space["scale"]() == 6
+    cached = "def one(): return 1.0\n@functools.lru_cache\ndef scale(): return 2 * one()"
+    for source, value in ((cached, 2), ("def one(): return 3.0", 6)):
+        runs_of(cell, federation, source)
+        assert cell.space["scale"]() == value
 
 
 COPIED = {"itself": lambda value: value, "a copy": copy.deepcopy, "another process": lambda v: loads(dumps(v))}
@@ -622,7 +587,6 @@ OUTSIDE = {  # settings of torch that belong to a user's notebook, not to a run
     "a seed": lambda: set_to(torch.manual_seed, 7, 0),
     "one more thread": lambda: set_to(torch.set_num_threads, 2, torch.get_num_threads()),
 }
-
 
 USUAL = dict(rounds=2, lr=0.05, tune_epochs=1, progress=False)
 

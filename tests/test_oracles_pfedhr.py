@@ -282,13 +282,8 @@ def distillation(teacher, lam):
     return loss
 
 
-READINGS = [
-    {},
-    {"labelled": False},
-    {"keep_teacher": True, "stitch_relu": False},
-    {"average": True, "end_in_head": True, "groups": 6},
-    {"match": "random"},
-]
+READINGS = [{}, {"labelled": False}, {"keep_teacher": True, "stitch_relu": False}, {"match": "random"}]
+READINGS += [{"average": True, "end_in_head": True, "groups": 6}]
 
 
 def tune(oracle, net, t, own):

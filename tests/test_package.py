@@ -138,13 +138,8 @@ assert fl.run("fedavg", client_metrics=True, **setting).score() > 0
 assert len(fl.sweep(fl.grid(algorithm=["fedper", "fedpac"], **setting), jobs=1).summary()) == 2
 assert {"report", "study", "fedavg"} <= set(dir(fl))
 
-for use in (
-    lambda: fl.report,
-    lambda: fl.study("pfedsim"),
-    lambda: fl.evidence("pfedsim"),
-    lambda: fl.load("characters"),
-    lambda: __import__("fedlib.studies.runner"),
-):
+uses = [lambda: fl.report, lambda: fl.study("pfedsim"), lambda: fl.evidence("pfedsim"), lambda: fl.load("characters")]
+for use in (*uses, lambda: __import__("fedlib.studies.runner")):
     try:
         use()
     except ModuleNotFoundError as error:

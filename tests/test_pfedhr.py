@@ -27,11 +27,8 @@ def test_methods_that_need_public_images_say_so(method, federation):
 
 
 def test_no_candidate_is_handled_and_counted(federation, monkeypatch):
-    monkeypatch.setattr(
-        importlib.import_module("fedlib.methods.pfedhr.reassemble"),
-        "chains",
-        lambda pieces, groups, _: [[] for _ in groups],
-    )
+    module = importlib.import_module("fedlib.methods.pfedhr.reassemble")
+    monkeypatch.setattr(module, "chains", lambda pieces, groups, _: [[] for _ in groups])
     ours, local = (run(m, federation, join_ratio=1.0) for m in (fl.pfedhr(**QUICK), fl.local_only()))
     assert same_bits(ours.models, local.models)
     log = ours.state.log

@@ -112,15 +112,16 @@ def test_groups_are_those_of_a_second_implementation_in_the_order_of_their_mean_
 
 
 # The search
+def pieces_of(shapes: list[tuple[int, int]]) -> list[Piece]:
+    """Blocks of networks, so many convolutions and then so many linear layers each."""
+    sizes = [(b, n_conv, n_conv + n_fc) for b, (n_conv, n_fc) in enumerate(shapes)]
+    return [Piece(b, h, CONV if h <= n_conv else FC, h == n) for b, n_conv, n in sizes for h in range(1, n + 1)]
+
+
 @st.composite
 def grouped(draw):
-    """Blocks of networks, convolutions and then linear layers each, dealt to groups in any order."""
-    shapes = draw(st.lists(st.tuples(st.integers(1, 5), st.integers(1, 4)), min_size=1, max_size=4))
-    pieces = [
-        Piece(b, h, CONV if h <= n_conv else FC, h == n_conv + n_fc)
-        for b, (n_conv, n_fc) in enumerate(shapes)
-        for h in range(1, n_conv + n_fc + 1)
-    ]
+    """Blocks of networks dealt to groups in any order."""
+    pieces = pieces_of(draw(st.lists(st.tuples(st.integers(1, 5), st.integers(1, 4)), min_size=1, max_size=4)))
     k = draw(st.integers(2, min(6, len(pieces))))
     labels = draw(st.lists(st.integers(0, k - 1), min_size=len(pieces), max_size=len(pieces)))
     groups = [[i for i, label in enumerate(labels) if label == j] for j in range(k)]
@@ -135,11 +136,10 @@ def test_the_search_finds_what_a_second_implementation_finds(case, end_in_head):
 
 def test_the_candidate_of_figure_7_comes_out_of_its_groups():
     """Conv2-M1, Conv3-M2, Conv4-M3, Conv5-M3, FC3-M2: all blocks of M1 to M4 are there, several fit at each step."""
-    pieces, place = [], {}
-    for b, (n_conv, n_fc) in enumerate([(2, 2), (3, 3), (5, 4), (6, 4)]):
-        for h in range(1, n_conv + n_fc + 1):
-            place[f"Conv{h}-M{b + 1}" if h <= n_conv else f"FC{h - n_conv}-M{b + 1}"] = len(pieces)
-            pieces.append(Piece(b, h, CONV if h <= n_conv else FC, h == n_conv + n_fc))
+    shapes = [(2, 2), (3, 3), (5, 4), (6, 4)]
+    pieces = pieces_of(shapes)
+    names = [f"Conv{p.h}-M{p.b + 1}" if p.op == CONV else f"FC{p.h - shapes[p.b][0]}-M{p.b + 1}" for p in pieces]
+    place = {name: i for i, name in enumerate(names)}
     words = [
         "Conv1-M1 Conv1-M2 Conv1-M3 Conv1-M4 Conv2-M1 Conv2-M2 Conv2-M3 Conv2-M4 Conv3-M2 Conv3-M3 Conv3-M4 FC1-M1",
         "Conv4-M3 Conv4-M4 Conv5-M4 FC1-M2 FC2-M2",

@@ -35,10 +35,8 @@ from fedlib.tools.site.texts import users  # noqa: E402
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parent.parent
-BOARD, LEDGER, SUMMARY = (
-    pd.read_csv(FOLDER / f"{name}.csv", dtype=str, keep_default_na=False)
-    for name in ("scoreboard", "ledger", "summary")
-)
+TABLES = [FOLDER / f"{name}.csv" for name in ("scoreboard", "ledger", "summary")]
+BOARD, LEDGER, SUMMARY = (pd.read_csv(table, dtype=str, keep_default_na=False) for table in TABLES)
 PATH = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
 PICTURE = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
 
