@@ -32,7 +32,6 @@ if not torch.cuda.is_available():
 hypothesis.settings.register_profile("fedlib", derandomize=True, database=None, deadline=None)
 hypothesis.settings.load_profile("fedlib")
 
-
 collect_ignore = ["fake_gpu.py"]  # a program; only to import it takes seconds
 
 # Files test_*.py.

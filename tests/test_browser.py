@@ -32,7 +32,6 @@ if BROWSER is None:
     pytest.skip("no chromium and no google-chrome here: install one to test in a browser", allow_module_level=True)
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 
-
 LESSON = "00_first_steps.ipynb"
 
 

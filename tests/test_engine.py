@@ -550,15 +550,6 @@ def test_a_run_computes_in_full_float32_with_one_thread_and_leaves_what_was_allo
     assert pinned() == before
 
 
-def test_a_gpu_that_is_not_there_is_refused_before_any_work(federation, run_store, monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(ValueError, match="device='cuda' is not allowed; torch finds no GPU on this machine"):
-        fl.run("fedavg", federation, **SETTING, device="cuda", progress=False)
-    with pytest.raises(ValueError, match="torch finds no GPU"):
-        fl.sweep([dict(algorithm="fedavg", federation=federation, **SETTING, device="cuda")], progress=False)
-    assert not run_store.exists()
-
-
 def test_a_run_of_a_gpu_is_read_where_there_is_none(federation, monkeypatch):
     """The store of a machine with a GPU, opened on a laptop: here the training is done under a false name."""
     arguments = dict(algorithm="pfedsim", federation=federation, **SETTING, device="cuda", progress=False)

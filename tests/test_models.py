@@ -34,7 +34,6 @@ from fedlib.stack import Params
 
 LEAST = (16, 32, 26, 8)  # pixels, of M1 to M4
 
-
 CIFAR10, CIFAR100, FEMNIST = ((3, 32, 32), 10), ((3, 32, 32), 100), ((1, 28, 28), 62)
 PARAMETERS = {  # of each architecture, as papers and torchvision have them
     "lenet5": {CIFAR10: 62_050, FEMNIST: 48_890},
@@ -83,15 +82,6 @@ def test_the_parts_of_a_model_are_named_once_each(name, phi, n):
     shapes = {entry: tuple(model.weights[entry].shape) for entry in model.classifier}
     assert shapes == {f"{phi}.weight": (10, n), f"{phi}.bias": (10,)}
     assert all(w.is_floating_point() for w in model.weights.values())
-
-
-@pytest.mark.parametrize(("name", "entry"), [("lenet5", "classifier.weight"), ("mobilenetv2", "features.0.0.weight")])
-def test_the_same_seed_gives_the_same_weights_and_leaves_the_global_random_state_alone(name, entry):
-    before = torch.get_rng_state()
-    first, again, other = (build(name, MODELS[name], (3, 32, 32), 10, seed) for seed in (1, 1, 2))
-    assert torch.equal(torch.get_rng_state(), before)
-    assert all(torch.equal(w, again.weights[key]) for key, w in first.weights.items())
-    assert not torch.equal(first.weights[entry], other.weights[entry])
 
 
 @pytest.mark.parametrize(
@@ -527,11 +517,8 @@ def one_relu(shape, n_classes):
 
 def test_a_relu_that_is_in_a_network_twice_is_in_two_blocks_of_pfedhr():
     blocks = decompose(build("own", one_relu, (1, 16, 16), 4, seed=0))
-    assert [[type(layer).__name__ for layer in block.net] for block in blocks] == [
-        ["Conv2d", "ReLU", "MaxPool2d"],
-        ["Flatten", "Linear", "ReLU"],
-        ["Linear"],
-    ]
+    layers = [" ".join(type(layer).__name__ for layer in block.net) for block in blocks]
+    assert layers == ["Conv2d ReLU MaxPool2d", "Flatten Linear ReLU", "Linear"]
 
 
 def looks_at_a_number(shape, n_classes):

@@ -129,21 +129,6 @@ def test_a_full_disk_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch,
     assert [p.name for p in tmp_path.iterdir()] == ["a.json"]
 
 
-def test_a_write_that_stops_half_way_leaves_the_old_file_and_nothing_else(tmp_path):
-    resource = pytest.importorskip("resource", reason="limits on file sizes exist on POSIX systems only")
-    path = write_bytes(tmp_path / "a.bin", b"old")
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
-    try:
-        with pytest.raises(OSError, match="could not be written") as caught:
-            write_bytes(path, bytes(100_000))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert caught.value.errno == errno.EFBIG
-    assert path.read_bytes() == b"old"
-    assert [p.name for p in tmp_path.iterdir()] == ["a.bin"]
-
-
 def test_an_interrupt_while_writing_stays_an_interrupt_and_leaves_nothing(tmp_path, monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt

@@ -466,7 +466,7 @@ def test_what_the_paper_prints_is_a_bar_in_its_line_and_the_legend_says_so_once(
 
 
 @pytest.mark.parametrize("words", ["{}", "public images that come from {}"])
-def test_a_legend_of_shades_stays_inside_its_figure(words):
+def test_a_legend_of_shades_stays_inside_its_figure_and_later_kinds_are_darker(words):
     kinds = [words.format(name) for name in ("the domain of the clients", "another one", "none")]
     numbers = pd.DataFrame({"method": "fedavg", "data": "digits", "kind": kinds, "value": [1.0, 2, 3], "paper": 2.0})
     figure = shaded_panels(numbers, "kind")
@@ -475,6 +475,8 @@ def test_a_legend_of_shades_stays_inside_its_figure(words):
     inside, whole = legend.get_window_extent(), figure.bbox
     assert whole.x0 <= inside.x0 < inside.x1 <= whole.x1
     assert {*kinds, "printed"} == {text.get_text() for text in legend.get_texts()}
+    light = {line.get_label(): sum(line.get_color()[:3]) for line in figure.axes[0].lines if line.get_label() in kinds}
+    assert light[kinds[0]] > light[kinds[1]] > light[kinds[2]]
 
 
 def test_chance_is_a_line_along_either_axis_unless_nobody_knows_it_or_the_values_are_far_above(ax):
@@ -494,9 +496,3 @@ def test_as_many_panels_as_asked_for_each_as_high_as_its_lines_need():
     figure, (low, high) = panels(2, [1.0, 3.0], across=1)
     assert figure.get_size_inches().tolist() == [4.8, 4.0]
     assert high.get_position().height == pytest.approx(3 * low.get_position().height)
-
-
-def test_later_kinds_are_darker():
-    numbers = pd.DataFrame({"method": "fedavg", "data": "digits", "kind": ["a", "b", "c"], "value": 1.0, "paper": 2.0})
-    lines = {line.get_label(): line for line in shaded_panels(numbers, "kind").axes[0].lines}
-    assert sum(lines["a"].get_color()[:3]) > sum(lines["b"].get_color()[:3]) > sum(lines["c"].get_color()[:3])

@@ -24,7 +24,6 @@ N, N_VALID = [2, 3, 10], [5, 4, 1]  # right answers by (round, tuned):
 RIGHT = {(2, 0): [2, 0, 5], (4, 0): [1, 3, 4], (4, 1): [0, 3, 9], (6, 0): [1, 1, 10], (6, 1): [2, 2, 4]}
 VALID = {(2, 0): [5, 0, 0], (4, 0): [1, 4, 1], (4, 1): [0, 4, 0], (6, 0): [0, 0, 1], (6, 1): [4, 0, 1]}
 
-
 PARTS = {"accuracy": (N, RIGHT), "validation": (N_VALID, VALID)}  # name of the frame
 
 
@@ -291,16 +290,6 @@ def test_every_column_of_an_evaluation_from_the_models_and_the_images_themselves
             }
             assert last.loc[i, [*expected]].tolist() == pytest.approx([*expected.values()], rel=1e-3)
     assert not result.validation["f1"].equals(result.accuracy["f1"])
-
-
-def test_metrics_are_for_every_evaluation_and_read_back(federation):
-    plain = fl.run("fedavg", federation, **SETTING, tune_epochs=1)
-    result = fl.run("fedavg", federation, **SETTING, tune_epochs=1, client_metrics=True)
-    assert result.folder != plain.folder
-    assert result.accuracy.drop(columns=["f1", "auc"]).equals(plain.accuracy)
-    assert (result.accuracy[["f1", "auc"]] == result.accuracy[["f1", "auc"]].clip(0, 100)).all(axis=None)
-    again = fl.run("fedavg", federation, **SETTING, tune_epochs=1, client_metrics=True)  # read back
-    assert again.accuracy.equals(result.accuracy)
 
 
 def test_of_equally_good_rounds_the_first_is_the_best():

@@ -1,5 +1,6 @@
 """FedSimSup's study: its cells, runs and reads, its claims, and its items with full, partial and no rows."""
 
+from itertools import product
 from types import SimpleNamespace
 
 import numpy as np
@@ -154,29 +155,23 @@ def test_similarities_of_unequal_class_shares_leave_no_case_open(paper):
     assert (verdicts(paper, unequal)["fs07"], verdicts(paper, even)["fs07"]) == ("identity", "refuted")
 
 
-@pytest.mark.parametrize(("correlation", "verdict"), [(0.6, "holds"), (0.8, "refuted")])
-def test_maps_of_different_regions_have_a_low_correlation(paper, correlation, verdict):
-    values = given(("fig4", "fedsimsup", "cifar10", "class=cat", "correlation", correlation))
-    assert verdicts(paper, values)["fs16"] == verdict
-
-
-def test_a_large_map_alone_does_not_cover_the_object(paper):
-    place = ("fig4", "fedsimsup", "cifar10", "class=cat")
-    large = [(*place, "area s", 0.5), (*place, "area theta", 0.1)]
-    assert verdicts(paper, given(*large))["fs17"] == "consistent so far"
-    kept = [(*place, "kept", 0.4), (*place, "kept, another image", 0.7)]
-    assert verdicts(paper, given(*large, *kept))["fs17"] == "holds"
-    kept = [(*place, "kept", 0.7), (*place, "kept, another image", 0.7 - 1e-3)]
-    assert verdicts(paper, given(*large, *kept))["fs17"] == "refuted"
+def test_maps_of_different_regions_have_a_low_correlation_and_a_large_one_alone_does_not_cover_the_object(paper):
+    large = {"area s": 0.5, "area theta": 0.1}
+    for claim, numbers, verdict in (
+        ("fs16", {"correlation": 0.6}, "holds"),
+        ("fs16", {"correlation": 0.8}, "refuted"),
+        ("fs17", large, "consistent so far"),
+        ("fs17", large | {"kept": 0.4, "kept, another image": 0.7}, "holds"),
+        ("fs17", large | {"kept": 0.7, "kept, another image": 0.7 - 1e-3}, "refuted"),
+    ):
+        values = given(*(("fig4", "fedsimsup", "cifar10", "class=cat", *own) for own in numbers.items()))
+        assert verdicts(paper, values)[claim] == verdict
 
 
 @pytest.mark.parametrize(("strong", "weak", "verdict"), [(1.0, 2.0, "holds"), (2.0, 1.0, "refuted")])
 def test_curves_must_be_more_restless_where_the_skew_is_weaker(paper, strong, weak, verdict):
-    values = [
-        ("fig2", "fedsimsup", name, f"dir={alpha}", "fluctuation", value)
-        for name in ("cifar10", "cifar100")
-        for alpha, value in ((0.1, strong), (0.5, weak))
-    ]
+    places = product(("cifar10", "cifar100"), {"dir=0.1": strong, "dir=0.5": weak}.items())
+    values = [("fig2", "fedsimsup", name, skew, "fluctuation", value) for name, (skew, value) in places]
     assert verdicts(paper, given(*values))["fs11"] == verdict
 
 
