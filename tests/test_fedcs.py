@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from methods import FACTORIES
-from refusals import one_sentence
+from refusals import refused
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from test_baselines import close, cohort_of
 from test_pfedmb import normal
@@ -156,9 +156,9 @@ def test_the_folded_map_is_the_map_as_a_layer(at, side, shifted, bias):
     assert torch.equal(place.latents(model, w, x), outputs["before" if side == "input" else "behind"])
 
 
-def test_a_model_with_fewer_linear_layers_is_refused(federation):
-    with pytest.raises(ValueError, match=r"fc4 does not exist; the model has 3 linear layer\(s\)"):
-        linear_layer(build("lenet5", MODELS["lenet5"], (3, 32, 32), 10, seed=0).weights, 4)
+def test_a_model_with_fewer_linear_layers_is_refused():
+    model = build("lenet5", MODELS["lenet5"], (3, 32, 32), 10, seed=0)
+    refused(r"fc4 does not exist; the model has 3 linear layer\(s\)", linear_layer, model.weights, 4)
 
 
 # Around another method
@@ -197,8 +197,7 @@ def test_a_map_is_in_all_that_a_method_does(name, federation):
 
 @pytest.mark.parametrize("base", REFUSED)
 def test_methods_with_models_of_their_own_are_refused(base, federation):
-    with one_sentence("do not train the run's model"):
-        fl.run(fl.fedcs(base=FACTORIES[base]()), federation, **SETTING)
+    refused("do not train the run's model", lambda: fl.run(fl.fedcs(base=FACTORIES[base]()), federation, **SETTING))
 
 
 def test_the_source_of_the_base_is_part_of_the_address():

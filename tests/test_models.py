@@ -99,8 +99,8 @@ def test_images_that_a_model_cannot_take_are_refused_and_slightly_larger_ones_ar
     if name in ("m1", "m2", "m3", "m4"):
         _, _, n = shape
         assert MODELS[name]((1, n, n), 4)(torch.zeros(2, 1, n, n)).shape == (2, 4)
-    with pytest.raises(ValueError, match=re.escape(f"shape={shape} is not allowed; {name} {sentence}")):
-        build(name, (MODELS | SUPERVISORS)[name], shape, 10, seed=0)
+    sentence = re.escape(f"shape={shape} is not allowed; {name} {sentence}")
+    refused(sentence, build, name, (MODELS | SUPERVISORS)[name], shape, 10, seed=0)
 
 
 def test_features_are_what_the_layers_answer_on_the_way_to_the_logits():
@@ -324,8 +324,9 @@ def in_each_backend(method, federation, model) -> fl.RunResult:
 @pytest.mark.parametrize("backend", ["loop", "stacked"])
 def test_a_batch_of_one_image_is_refused_where_batchnorm_needs_two(backend, federation):
     setting = SETTING | {"batch_size": 1, "backend": backend, "progress": False}
-    with pytest.raises(ValueError, match=r"model='lenet5_bn' is not allowed where a client has a batch of one image"):
-        fl.run("fedavg", federation, "lenet5_bn", **setting)
+    refused(
+        "'lenet5_bn' .* where a client has a batch of one image", fl.run, "fedavg", federation, "lenet5_bn", **setting
+    )
     fl.run("fedavg", federation, "m1", **setting)  # has no BatchNorm
 
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from refusals import refused
 from trees import same_bits
 
 import fedlib as fl
@@ -22,8 +23,7 @@ def run(method, federation, **setting) -> fl.RunResult:
 
 @pytest.mark.parametrize("method", ["pfedhr", "fedmd", "fedgh", "fedkemf", "fccl"])
 def test_methods_that_need_public_images_say_so(method, federation):
-    with pytest.raises(ValueError, match=f"{method} needs public images; use federate"):
-        fl.run(method, replace(federation, public=None), **SETTING, progress=False)
+    refused(f"{method} needs public images; use federate", fl.run, method, replace(federation, public=None), **SETTING)
 
 
 def test_no_candidate_is_handled_and_counted(federation, monkeypatch):

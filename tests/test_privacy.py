@@ -89,9 +89,11 @@ def test_what_noise_does_not_protect_is_refused(method, model, sentence):
     refused(sentence, fl.run, fl.private(method), FEDERATION, **SETTING | {"model": model})
 
 
-def test_a_compressed_method_is_refused():
+def test_a_compressed_method_and_other_values_are_refused():
     refused(r"use compressed\(private", fl.private, fl.compressed("fedavg", share=0.5))
     refused("one compressed", fl.compressed, fl.compressed("fedavg", share=0.5), bits=8)
+    for name, value in (("share", 0), ("share", 1.5), ("bits", 1), ("bits", 20)):
+        refused(name, fl.compressed, "fedavg", **{name: value})
 
 
 def test_epsilon_composes_the_steps_of_the_rounds_in_which_a_client_took_part():
@@ -266,8 +268,3 @@ def test_neither_local_statistics_nor_dropped_clients_are_counted():
     sizes = result.rounds["bytes_up"] / (8 * math.ceil(0.1 * sum(w.numel() for w in result.weights(0).values())))
     assert set(sizes) <= {0, 1, 2, 3, 4}
     assert len(set(sizes)) > 1
-
-
-@pytest.mark.parametrize(("name", "value"), [("share", 0), ("share", 1.5), ("bits", 1), ("bits", 20)])
-def test_other_values_are_refused(name, value):
-    refused(name, fl.compressed, "fedavg", **{name: value})

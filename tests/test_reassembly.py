@@ -64,8 +64,7 @@ def test_blocks_one_after_the_other_are_the_network(name):
 
 
 def test_networks_that_are_no_sequence_are_refused():
-    with pytest.raises(ValueError, match="'mobilenetv2' cannot be cut into blocks; it is not a sequence of layers"):
-        decompose(model_of("mobilenetv2"))
+    refused("'mobilenetv2' cannot be cut into blocks; it is not a sequence", decompose, model_of("mobilenetv2"))
     odd = build("odd", lambda s, n: nn.Sequential(nn.Flatten(), nn.LayerNorm(12), nn.Linear(12, n)), (3, 2, 2), 4, 0)
     refused("model='odd' cannot be cut into blocks; 1 is an unknown LayerNorm", decompose, odd)
 

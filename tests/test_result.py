@@ -185,6 +185,8 @@ def test_the_best_round_is_the_one_that_validates_best_not_the_one_that_tests_be
     assert result("before").best_round(over="samples") == 4  # 6 of 10, before 5 and 1
     assert result("after").best_round() == result("before").best_round(when="after") == 6
     assert result("after").best_round(over="samples") == 6
+    one = result("before")  # of equally good rounds the first counts
+    assert replace(one, validation=one.validation.assign(accuracy=50.0)).best_round() == 2
 
 
 def test_a_sweep_has_a_line_for_every_run():
@@ -290,8 +292,3 @@ def test_every_column_of_an_evaluation_from_the_models_and_the_images_themselves
             }
             assert last.loc[i, [*expected]].tolist() == pytest.approx([*expected.values()], rel=1e-3)
     assert not result.validation["f1"].equals(result.accuracy["f1"])
-
-
-def test_of_equally_good_rounds_the_first_is_the_best():
-    one = result("before")
-    assert replace(one, validation=one.validation.assign(accuracy=50.0)).best_round() == 2

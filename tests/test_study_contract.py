@@ -177,11 +177,8 @@ FEW_MNIST = {"few": 5000, "partition": "dirichlet_groups(alpha=0.5, groups=10, m
 LINEAR = {"fedrep": {"method": "fedrep-linear"}}
 OTHER = {"partition=0": {}, "partition=1": {"seed": 1}, "partition=2": {"seed": 2}}
 BENCHMARK = {"": {"model": "lenet5", "statistics": "local"}}
-BENCHMARK |= {
-    "perfedavg": {"beta": 0.001, "steps": None, "local_epochs": 4},
-    "fedsimsup": {"supervisor": "small_lenet"},
-    "cifar100": {"rounds": 100, "evaluate_every": 1},
-}
+BENCHMARK |= {"fedsimsup": {"supervisor": "small_lenet"}, "cifar100": {"rounds": 100, "evaluate_every": 1}}
+BENCHMARK |= {"perfedavg": {"beta": 0.001, "steps": None, "local_epochs": 4}}
 NO_PULL = {"method": "fedrep", "lam": None, "head_epochs": None}
 CONTROLS = {
     "pfedsim table3": ("table3_text", 96, PUBLISHED | AS_PUBLISHED),
@@ -247,11 +244,8 @@ def test_a_control_changes_what_it_says_and_nothing_else(control):
 def test_the_deviation_over_partitions_is_told_beside_that_over_seeds_and_leads_are_paired():
     values = {"pfedsim": (80.0, 82.0, 87.0), "fedrep": (79.0, 82.0, 83.0), "fedper": (50.0, 51.0)}
     place = ("cifar10", "dir=0.1", "accuracy")
-    moved = [
-        ("other_partitions", method, "cifar10", f"dir=0.1;partition={p}", "accuracy", value)
-        for method, own in values.items()
-        for p, value in enumerate(own)
-    ]
+    each = [(method, f"dir=0.1;partition={p}", value) for method, own in values.items() for p, value in enumerate(own)]
+    moved = [("other_partitions", method, "cifar10", place, "accuracy", value) for method, place, value in each]
     usual = [("table3", method, *place, value) for method, value in (("pfedsim", 80.0), ("fedrep", 79.0))]
     again = [("table3", "pfedsim", *place, 82.0), ("other_partitions", *moved[0][1:5], 82.0)]  # the same run
     seeds = pd.concat([given(*moved, *usual).assign(seed=0), given(*again).assign(seed=1)])
@@ -399,18 +393,15 @@ def test_of_several_runs_behind_a_number_the_shortest_counts():
     assert cell._replace(tasks=runs).shortened({"rounds": 1000}) == "100 of 1,000 rounds"
 
 
-def test_a_curve_is_of_the_evaluation_by_which_a_run_is_judged():
-    one = study("pfedsim", "smoke")
-    cell = next(cell for cell in one.cells if cell.item == "table3")
-    made = row(cell.tasks[0].name, 0, (1, "before", [1]), (1, "after", [9]), when="after", n_test=[10])
-    curves = one.replace(cells=[cell], rows={(made.task, 0): made}).curves("table3")
-    assert curves[["round", "accuracy"]].to_numpy().tolist() == [[1, 90]]
-
-
-def test_a_number_is_marked_if_the_code_of_any_of_its_seeds_has_changed():
+def test_a_curve_is_of_the_evaluation_that_counts_and_a_number_marked_if_the_code_of_any_seed_has_changed():
     one = study("pfedsim", "smoke")
     cell = next(cell for cell in one.cells if cell.item == "table3")
     made = partial(row, cell.tasks[0].name, n_test=[10], config={"backend": "loop"})
-    older, later = made(0, (1, "before", [4]), code="older"), made(1, (1, "before", [5]))
-    table = one.replace(cells=[cell], rows={(r.task, r.seed): r for r in (older, later)}).table("table3")
+
+    def of(*rows):
+        return one.replace(cells=[cell], rows={(own.task, own.seed): own for own in rows})
+
+    curves = of(made(0, (1, "before", [1]), (1, "after", [9]), when="after")).curves("table3")
+    assert curves[["round", "accuracy"]].to_numpy().tolist() == [[1, 90]]
+    table = of(made(0, (1, "before", [4]), code="older"), made(1, (1, "before", [5]))).table("table3")
     assert table.loc[table["n_seeds"] > 0, ["n_seeds", "changed"]].to_numpy().tolist() == [[2, True]]

@@ -10,6 +10,7 @@ import test_oracles_shared
 import torch
 from methods import FACTORIES
 from oracle import Oracle, assert_models, assert_tested
+from refusals import refused
 from test_contract import without_progress
 from test_influence import ASKS_ABSENT_CLIENTS, shuffled
 from torch.utils._pytree import tree_leaves
@@ -264,5 +265,5 @@ def test_nothing_changes_where_no_network_with_batchnorm_is_sent(model, name, fe
 
 
 def test_what_cannot_be_is_refused(federation):
-    with pytest.raises(ValueError, match="not allowed with statistics='local'; use one architecture"):
-        fl.run("local_only", federation, **LOCAL, model="lenet5+lenet5_plain")
+    sentence = "not allowed with statistics='local'; use one architecture"
+    refused(sentence, fl.run, "local_only", federation, **LOCAL, model="lenet5+lenet5_plain")
