@@ -401,6 +401,9 @@ def test_at_the_papers_size_only_the_method_runs_beside_the_committed_rows(asked
     before = full.table("table3").set_index(["dataset", "setting", "method"])
     assert table.loc[before.index, "value"].equals(before["value"])
     assert (table.xs("fedprox(mu=0.5)", level="method")["n_seeds"] == 3).all()
+    both = fl.compare("pfedmb/table2", fl.fedprox(mu=0.5), progress=False)
+    settings = {task.setting["tune_epochs"] for c in both.study.cells if c.method == both.method for task in c.tasks}
+    assert settings == {5}  # those of FedAvg: Local-Only is not fine-tuned
 
 
 def test_a_committed_row_is_used_unless_its_code_has_changed(asked, monkeypatch):
@@ -500,9 +503,3 @@ def test_seed_0_of_all_jobs_comes_first(smoke, tmp_path):
     seeds = [job.seed for job in missing([smoke.replace(cells=cells)], folder=tmp_path)]
     assert set(seeds) == {0, 1}
     assert seeds == sorted(seeds)
-
-
-def test_a_method_runs_like_fedavg_where_the_table_has_it(asked):
-    both = fl.compare("pfedmb/table2", fl.fedprox(mu=0.5), progress=False)
-    settings = {task.setting["tune_epochs"] for c in both.study.cells if c.method == both.method for task in c.tasks}
-    assert settings == {5}  # Local-Only is not fine-tuned

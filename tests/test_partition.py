@@ -187,14 +187,10 @@ def test_bad_arguments_get_one_sentence(tiny, make, sentence):
         ([[0, 1], [2, 3], [-1, 4]], "returned positions from -1 to 4"),
     ],
 )
-def test_a_partition_must_return_positions_of_different_samples(tiny, returned, sentence):
-    mine = fl.Partition("mine", {}, lambda y, domain, n_clients, rng: returned)
+def test_a_partition_must_return_positions_of_different_samples_but_may_leave_some_out(tiny, returned, sentence):
+    mine, few = (fl.Partition("mine", {}, lambda *_, r=r: r) for r in (returned, np.split(np.arange(30), [7, 18])))
     refused(rf"mine\(\) {sentence}", fl.federate, tiny, mine, clients=3)
-
-
-def test_a_partition_may_leave_samples_out(tiny):
-    mine = fl.Partition("mine", {}, lambda y, domain, n_clients, rng: np.split(np.arange(30), [7, 18]))
-    assert fl.federate(tiny, mine, clients=3).sizes.tolist() == [7, 11, 12]
+    assert fl.federate(tiny, few, clients=3).sizes.tolist() == [7, 11, 12]
 
 
 def leaks(federation: fl.Federation) -> set[int]:

@@ -433,7 +433,7 @@ def breaking(loss, broken_round: int = 99) -> Algorithm:
     return Algorithm("broken", init_global, round, one_for_all, made_of=(breaking, loss))
 
 
-def test_an_error_in_a_loss_says_round_client_step_and_samples(federation):
+def test_an_error_in_a_loss_says_round_client_step_and_samples_and_one_of_the_server_its_round(federation):
     sampled = fl.runs.Session(fl.runs.prepare("fedavg", federation, **SHORT)).sampled
     client = int(sampled[1][-1])
     sample = int(federation.train[client][2])
@@ -449,6 +449,9 @@ def test_an_error_in_a_loss_says_round_client_step_and_samples(federation):
     assert f"in round {first + 1}, train, 'mine': client {client}, step " in notes(error)
     assert str(sample) in notes(error).split("samples ")[1].splitlines()[0].split(", ")
     assert f"in round {first + 1} of broken()" in notes(error)
+    with pytest.raises(KeyError, match="nothing here") as error:
+        fl.run(breaking(cross_entropy, broken_round=1), federation, **QUIET)
+    assert notes(error) == "in round 2 of broken()"
 
 
 def test_debugging_looks_at_single_clients_where_the_stack_is_asked_for(federation):
@@ -460,12 +463,6 @@ def test_debugging_looks_at_single_clients_where_the_stack_is_asked_for(federati
 
     fl.run(breaking(loss), federation, **QUIET, backend="stacked", debug=True)
     assert {len(y) for y in seen} == {8}
-
-
-def test_an_error_of_the_server_says_in_which_round(federation):
-    with pytest.raises(KeyError, match="nothing here") as error:
-        fl.run(breaking(cross_entropy, broken_round=1), federation, **QUIET)
-    assert notes(error) == "in round 2 of broken()"
 
 
 def test_debugging_stops_where_the_loss_is_not_finite(federation):

@@ -54,10 +54,7 @@ def test_methods_are_compared_by_their_means_over_all_seeds_as_tables_and_verdic
     assert pd.isna(gap_to_best(numbers, "a").noise)  # the rival has one seed
     printed = gap_to_best(numbers.assign(paper_std=numbers["method"].map({"a": 9.0, "c": 1.5})), "a")
     assert (printed.noise, printed.within_noise) == (9.0, True)
-
-
-def test_readings_are_compared_by_the_numbers_that_all_of_them_have():
-    rows = [("A", "one", 11.0), ("A", "other", 12.0), ("B", "one", 19.0)]
+    rows = [("A", "one", 11.0), ("A", "other", 12.0), ("B", "one", 19.0)]  # readings, by what all of them have
     numbers = pd.DataFrame(rows, columns=["what", "kind", "value"]).assign(paper=10.0)
     assert "with one (distance 1.0 points) than with other (2.0)" in nearest_kind(numbers, ["what"])
 

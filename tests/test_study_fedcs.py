@@ -419,12 +419,9 @@ def test_sentences_follow_the_numbers(measured_here, shown):
     assert "10 of 15 clients" in shown.says("fig5")
     assert ["smallest client" in shown.says(name) for name in ("fig3", "fig4", "fig5")] == [True, False, True]
     assert shown.figure("fig5").axes[0].get_title("left") == "digit_styles for Digit-5"
-
-
-def test_the_best_fedcs_of_a_table_is_compared_with_fedavg():
     values = {"fedcs-fc1": 70.0, "fedcs-fc2": 60.0, "fedavg": 50.0}
     one = with_numbers(PAPER, given(*(("table2", m, *LABEL, "weighted_f1", v) for m, v in values.items())))
-    assert "FedCS-FC1 minus FedAvg is +20.0 points" in one.says("table2")
+    assert "FedCS-FC1 minus FedAvg is +20.0 points" in one.says("table2")  # the best FedCS
 
 
 def test_the_digits_that_stand_in_for_digit5_are_named_in_figures():

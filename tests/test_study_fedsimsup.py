@@ -127,7 +127,7 @@ def test_the_lead_is_lost_where_bounds_allow_to_say_so(paper, numbers):
     assert verdicts(paper, all_of_it)["fs08"] == "refuted"
 
 
-def test_similarities_are_judged_where_class_shares_are_equal(paper):
+def test_similarities_are_judged_where_class_shares_are_equal_and_described_with_their_partitions(paper):
     def measured(distinct, equal, fine):
         place, pat = ("similarity", "partition", "cifar10"), "clients=100;pat=2"
         values = (pat, "distinct", distinct), (pat, "equal shares", equal), ("clients=100;dir=0.1", "distinct", fine)
@@ -139,6 +139,8 @@ def test_similarities_are_judged_where_class_shares_are_equal(paper):
     assert verdicts(paper, measured(9, 0, 500))["fs07"] == "not tested"
     dirichlet_only = given(("similarity", "partition", "cifar10", "clients=100;dir=0.1", "distinct", 500))
     assert verdicts(paper, dirichlet_only)["fs07"] == "not tested"  # whether class shares are equal is unknown
+    other = with_numbers(paper, given(("similarity", "partition", "cifar10", "clients=100;pat=5", "distinct", 5.0)))
+    assert other.says("similarity") == ""  # without the partitions that are drawn
 
 
 def test_similarities_of_unequal_class_shares_leave_no_case_open(paper):
@@ -258,11 +260,6 @@ def test_printed_numbers_stand_beside_a_control_but_not_beside_numbers_of_other_
     small, setting = study("fedsimsup", "quick"), "clients=50;dir=0.1;network=lenet4;accuracy=samples"
     other = with_numbers(small, given(("network", "local_only", "cifar10", setting, "accuracy", 50.0)))
     assert with_printed(other.numbers("network"))["paper"].isna().all()
-
-
-def test_similarities_are_not_described_without_the_partitions_that_are_drawn(paper):
-    one = with_numbers(paper, given(("similarity", "partition", "cifar10", "clients=100;pat=5", "distinct", 5.0)))
-    assert one.says("similarity") == ""
 
 
 @pytest.mark.parametrize("sign", [1, -1])
