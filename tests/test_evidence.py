@@ -461,13 +461,10 @@ def frame(parquet_folder) -> pd.DataFrame:
     return pd.read_parquet(parquet_folder / "rows.parquet")
 
 
-def test_every_file_of_a_row_is_a_row(frame):
+def test_every_file_of_a_row_is_a_row_with_its_accuracies(frame):
     assert sorted(zip(frame["task"], frame["seed"], strict=True)) == sorted((one["task"], one["seed"]) for one in FILES)
     assert list(frame) == list(dataset.COLUMNS)
     assert all(len(items) for items in frame["items"])
-
-
-def test_accuracies_are_those_of_the_file(frame):
     table, checked = frame.set_index(["task", "seed"]), 0
     for one in FILES:
         row = table.loc[(one["task"], one["seed"])]

@@ -259,7 +259,7 @@ def test_the_answer_is_that_of_the_papers_size_with_its_three_numbers(tmp_path):
     assert "not been measured" in empty.data
 
 
-def test_no_two_methods_look_alike_and_labels_are_the_printed_names():
+def test_no_two_methods_look_alike_labels_are_the_printed_names_and_a_variant_keeps_the_colour_of_its_method():
     looks = [tuple(report.method_style(name).values()) for name in fl.algorithms()]
     assert len(set(looks)) == len(fl.algorithms())
     assert {color for color, _, _ in looks} <= set(PALETTE)
@@ -268,9 +268,6 @@ def test_no_two_methods_look_alike_and_labels_are_the_printed_names():
     assert [report.label(name) for name in names] == printed
     for function in (report.label, report.method_style):
         refused(r"method='fedavgg' is unknown \(did you mean 'fedavg'", function, "fedavgg")
-
-
-def test_a_variant_keeps_its_method_s_colour_and_gets_its_own_line():
     plain, variant = report.method_style("fedavg"), report.method_style("fedavg+ft")
     assert (plain["color"], plain["marker"]) == (variant["color"], variant["marker"])
     assert plain["linestyle"] != variant["linestyle"]
@@ -332,7 +329,7 @@ def test_plot_partition_refuses_what_is_no_partition():
     refused("2 names", report.plot_partition, [[1]], classes=["a", "b"])
 
 
-def test_heat_maps_share_one_scale_and_one_colour_bar():
+def test_heat_maps_share_one_scale_and_one_colour_bar_without_numbers_where_they_could_not_be_read():
     matrices = [np.full((3, 3), 0.25), np.eye(3)]
     figure = report.plot_heatmaps(matrices, ["a", "b"], -1, 1, bar="cosine", rows=["x", "y", "z"])
     *maps, bar = figure.axes
@@ -342,9 +339,6 @@ def test_heat_maps_share_one_scale_and_one_colour_bar():
     assert [text.get_text() for text in maps[1].texts[:4]] == ["1.00", "0.00", "0.00", "0.00"]
     assert [text.get_color() for text in maps[1].texts[:2]] == ["black", "white"]  # on yellow, and on a dark cell
     assert [tick.get_text() for tick in maps[0].get_yticklabels()] == ["x", "y", "z"]
-
-
-def test_numbers_are_left_out_where_they_could_not_be_read():
     assert not report.plot_heatmaps([np.eye(10)] * 5, list("abcde")).axes[0].texts
     assert len(report.plot_heatmaps([np.eye(10)], ["a"], width=report.TEXT).axes[0].texts) == 100
     assert not report.plot_heatmaps([np.eye(30)], ["a"], width=report.TEXT).axes[0].texts

@@ -550,14 +550,11 @@ def test_a_control_of_two_kinds_of_runs_tells_them_apart(paper, control):
         assert drawn == {word: [f"{values[kind]:.1f}"] for kind, word in words.items()}
 
 
-def test_matrices_of_clients_are_labelled_in_the_order_of_main_classes(paper):
+def test_matrices_of_clients_are_in_the_order_of_main_classes_and_have_their_own_share_of_similar_clients(paper):
     kept = {"counts": [[0, 5], [4, 1], [3, 0]], "distinct": 3, "zero": 0.0}
     names = {cell.tasks[0].name for cell in paper.cells if cell.item == "fig5"}
     figure = paper.replace(rows={(name, 0): row(name, kept=kept) for name in names}).figure("similarity")
     assert [text.get_text() for text in figure.axes[0].get_xticklabels()] == ["0", "1"]
-
-
-def test_each_matrix_of_upload_shares_has_its_own_share_of_similar_clients(paper):
     [name] = {cell.tasks[0].name for cell in paper.cells if cell.item == "upload_shares"}
     authors = dict.fromkeys(("s_ij", "equal"), np.eye(2).tolist())
     kept = {"s_ij": 30.0, "equal": 10.0, "chance": 9.0, "main": [0, 1], "s": np.eye(2).tolist(), "authors": authors}

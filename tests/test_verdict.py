@@ -152,7 +152,7 @@ def test_arithmetic_keeps_the_larger_noise_and_the_substitute_data():
     assert mean([a, b])[:3] == (75.0, 75.0, pytest.approx(math.sqrt(2.5) / 2))
 
 
-def test_noise_that_is_not_known_of_any_number_is_not_known_of_the_largest():
+def test_unknown_noise_of_any_number_is_that_of_the_largest_and_saves_no_lead_that_another_rival_refutes():
     a, b = point(80.0, 1.0), point(82.0, 2.0)
     assert largest([a, b]) == b
     assert smallest([a, b]) == a
@@ -160,9 +160,6 @@ def test_noise_that_is_not_known_of_any_number_is_not_known_of_the_largest():
     assert largest([UNMEASURED]).missing
     assert not largest([a, point(82.0, sure=False)]).sure
     assert not largest([point(80.0, sure=False), b]).sure  # which may be the larger one
-
-
-def test_a_rival_of_unknown_noise_cannot_save_a_lead_that_another_rival_refutes():
     rivals = largest([point(82.0, 0.5), point(70.0, sure=False), UNMEASURED])
     assert judge([Case("behind", point(80.0, 0.5) - rivals)]).verdict == "refuted"
     assert judge([Case("behind", point(80.0, 0.5, sure=False) - rivals)]).verdict == "undecided"
