@@ -109,11 +109,8 @@ def idx_gz(values: np.ndarray) -> bytes:
 
 def libsvm_bz2(x: np.ndarray, y: list[int]) -> bytes:
     """`x` [n, 16, 16] in [-1, 1] as text, labels from 1 as in USPS."""
-    rows = (
-        f"{label + 1} " + " ".join(f"{i + 1}:{v}" for i, v in enumerate(image.ravel().tolist())) + " \n"
-        for image, label in zip(x, y, strict=True)
-    )
-    return bz2.compress("".join(rows).encode())
+    texts = [" ".join(f"{i}:{v}" for i, v in enumerate(image.ravel().tolist(), 1)) for image in x]
+    return bz2.compress("".join(f"{label + 1} {text} \n" for label, text in zip(y, texts, strict=True)).encode())
 
 
 def domainnet_files() -> tuple[dict[str, bytes], dict[str, np.ndarray]]:

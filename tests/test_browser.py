@@ -140,10 +140,8 @@ def board() -> str:
     from fedlib.tools.site import evidence, results
 
     [html] = re.findall(r"(?s)`{6}\{raw\} html\n(.*?)`{6}", results.scoreboard(evidence.read(), {}))
-    style, script = (
-        (ROOT / "fedlib" / "tools" / "site" / "static" / f"site.{kind}").read_text(encoding="utf-8")
-        for kind in ("css", "js")
-    )
+    static = ROOT / "fedlib" / "tools" / "site" / "static"
+    style, script = ((static / f"site.{kind}").read_text(encoding="utf-8") for kind in ("css", "js"))
     return f"<!doctype html><title>board</title><style>{style}</style>{html}<script>{script}</script>"
 
 

@@ -154,9 +154,7 @@ def test_two_that_load_at_the_same_time_download_once(server, root, monkeypatch)
     assert server.ranges == [None]
 
 
-def test_an_archive_that_is_not_there_and_a_damaged_file_without_a_checksum_give_one_sentence(
-    server, root, monkeypatch
-):
+def test_an_absent_archive_and_a_damaged_file_without_a_checksum_give_one_sentence(server, root, monkeypatch):
     monkeypatch.setattr(tv.CIFAR10, "url", server.url + "none.tar.gz")
     expected = re.escape(f"put the file by hand at {root / 'cifar-10-python.tar.gz'}.")
     with pytest.raises(ConnectionError, match=expected):

@@ -96,17 +96,16 @@ def test_a_validation_part_is_one_or_the_test_part_that_is_missing(tmp_path):
     assert data.split.tolist() == [0] * 6 + [1] * 3
 
 
-@pytest.mark.parametrize(
-    ("feature", "values"),
-    [
-        (datasets.Value("string"), lambda n: [f"f{i // 5:04}" for i in range(n)]),
-        (datasets.ClassLabel(names=["f0000", "f0001"]), lambda n: [i // 5 for i in range(n)]),
-    ],
-    ids=["words", "classes"],
-)
-def test_writers_are_the_domains_and_may_be_the_clients(tmp_path, feature, values):
+WRITERS = {
+    "words": (datasets.Value("string"), lambda n: [f"f{i // 5:04}" for i in range(n)]),
+    "classes": (datasets.ClassLabel(names=["f0000", "f0001"]), lambda n: [i // 5 for i in range(n)]),
+}
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+def test_writers_are_the_domains_and_may_be_the_clients(tmp_path, kind):
     """FEMNIST's layout on the Hub: no test split, and a column that says who wrote a character."""
-    more = {"domain": (datasets.Value("string"), lambda n: ["paper"] * n), "writer_id": (feature, values)}
+    more = {"domain": (datasets.Value("string"), lambda n: ["paper"] * n), "writer_id": WRITERS[kind]}
     folder = write(tmp_path / "femnist", {"train": grey(10)}, label="character", **more)  # of two columns the first one
     data = fl.load(f"hf:{folder}")
     assert (data.domains, data.domain.tolist()) == (("f0000", "f0001"), [0] * 5 + [1] * 5)

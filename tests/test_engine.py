@@ -191,9 +191,7 @@ def captured(monkeypatch) -> list:
     return graphs
 
 
-def test_steps_are_captured_once_for_each_size_of_a_stack_and_equal_the_loop(
-    captured, model, tiny, shares, monkeypatch
-):
+def test_steps_are_captured_once_for_each_size_of_a_stack_like_the_loop(captured, model, tiny, shares, monkeypatch):
     train, images = Stacked(), on_device(tiny, torch.device("cpu"), torch.float64)
     monkeypatch.setattr(stacked, "ROOMY", {"cpu"})
     for k in (9, 9, 5, 6, 4):  # 12, 6, 3 places; the same again; 6, 3; the same again; 4

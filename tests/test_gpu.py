@@ -16,10 +16,8 @@ SETTING = dict(rounds=3, join_ratio=0.5, local_epochs=2, batch_size=8, lr=0.05)
 
 @pytest.mark.parametrize("method", fl.algorithms())
 def test_a_gpu_gives_the_numbers_of_a_cpu(method, federation):
-    gpu, cpu = (
-        fl.run(FACTORIES[method](), federation, **SETTING, dtype="float64", device=device, progress=False)
-        for device in ("cuda", "cpu")
-    )
+    setting = SETTING | dict(dtype="float64", progress=False)
+    gpu, cpu = (fl.run(FACTORIES[method](), federation, **setting, device=device) for device in ("cuda", "cpu"))
     assert gpu.config["backend"] == "stacked"
     torch.testing.assert_close(tree_leaves(gpu.models), tree_leaves(cpu.models), rtol=1e-5, atol=1e-7)
     assert (gpu.accuracy["accuracy"] == cpu.accuracy["accuracy"]).mean() > 0.99

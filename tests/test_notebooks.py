@@ -170,10 +170,9 @@ def test_the_executed_notebook_shows_pictures_early_and_warns_of_nothing(execute
     cells = json.loads(path.read_text())["cells"]
     outputs = [(i, output) for i, cell in enumerate(cells) for output in cell.get("outputs", [])]
     pages = ["".join(output.get("data", {}).get("text/html", [])) for _, output in outputs]
-    shown = [
-        "<img" in page or "image/png" in own.get("data", {}) for (_, own), page in zip(outputs, pages, strict=True)
-    ]
-    assert outputs[shown.index(True)][0] <= 7  # with the cell that papermill adds
+    both = zip(outputs, pages, strict=True)
+    first = next(i for (i, output), page in both if "<img" in page or "image/png" in output.get("data", {}))
+    assert first <= 7  # with the cell that papermill adds
     pictures = [picture for page in pages for picture in re.findall(r"<img [^>]*>", page)]
     assert all(re.search(r'alt="[^"]{10,}"', picture) for picture in pictures)
     [learned] = [page for page in pages if page.startswith("<h3>What we learned")]

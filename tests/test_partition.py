@@ -442,10 +442,8 @@ def test_anything_with_flowers_interface_deals_out(tiny):
 
 def test_flowers_own_partitioners_deal_out(tiny):
     flwr = pytest.importorskip("flwr_datasets.partitioner")
-    skewed = [
-        fl.flower(flwr.DirichletPartitioner(num_partitions=3, partition_by="label", alpha=alpha, seed=1))
-        for alpha in (0.5, 5.0, 0.5)
-    ]
+    given = dict(num_partitions=3, partition_by="label", seed=1)
+    skewed = [fl.flower(flwr.DirichletPartitioner(alpha=alpha, **given)) for alpha in (0.5, 5.0, 0.5)]
     first, second, third = (federate(tiny, partition) for partition in skewed)
     assert federate(tiny, skewed[0]).fingerprint == first.fingerprint  # it takes one data set: ours is a copy
     assert first.sizes.sum() == len(tiny)

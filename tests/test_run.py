@@ -123,7 +123,7 @@ def test_every_argument_is_part_of_the_address_and_what_is_not_asked_for_is_not(
     assert not later.keys() & config().keys()
 
 
-def test_a_sweep_checks_every_cell_before_it_starts_one_and_a_gpu_that_is_not_there_is_refused(
+def test_a_sweep_checks_every_cell_before_it_starts_one_and_an_absent_gpu_is_refused(
     federation, run_store, monkeypatch
 ):
     cells = [dict(algorithm="fedavg", federation=federation, **SETTING | {"lr": lr}) for lr in (0.1, -1)]
@@ -349,9 +349,7 @@ def test_a_run_folder_of_another_version_is_refused(federation, monkeypatch):
     monkeypatch.setattr("fedlib.runs.store.FORMAT", "0")
     fl.run("fedavg", federation, **SETTING, progress=False)
     monkeypatch.setattr("fedlib.runs.store.FORMAT", FORMAT)
-    refused(
-        rf"another version of fedlib \(format 0, this one writes {FORMAT}\)", fl.run, "fedavg", federation, **SETTING
-    )
+    refused(rf"another version of fedlib \(format 0, this one writes {FORMAT}", fl.run, "fedavg", federation, **SETTING)
 
 
 def test_a_full_disk_is_one_sentence_and_leaves_the_last_checkpoint(federation, monkeypatch, run_store):

@@ -326,9 +326,8 @@ def test_a_run_that_diverges_has_no_number_and_is_named(paper):
     told += "Dir(0.1), seed 0 (round 6); FedRep, CIFAR-10, 50 clients, Dir(0.1), seed 2 (round 3)."
     assert one.says("table1").endswith(told)
     assert told in one.differences().set_index("item").loc["table1", "says"]
-    assert {*one.curves("table1")[["method", "seed"]].itertuples(index=False, name=None)} == {
-        ("fedavg", 0), ("fedrep", 1), ("fedsimsup", 0),
-    }  # fmt: skip
+    drawn = {*one.curves("table1")[["method", "seed"]].itertuples(index=False, name=None)}
+    assert drawn == {("fedavg", 0), ("fedrep", 1), ("fedsimsup", 0)}
     assert len(one.curves("table1", diverged=True).query("method == 'fedrep'")) == 3 + 3 + 1
     claim = one.ledger().set_index("id").loc["fs05"]  # the only rival is FedAvg, which was lost
     assert claim["verdict"] == "not tested"
@@ -482,9 +481,8 @@ def test_lines_lie_between_clients_of_different_main_classes():
     draw_matrix(ax := plt.subplots()[1], np.eye(5), [0, 0, 1, 1, 4])
     upright = [line.get_xdata()[0] for line in ax.lines if line.get_xdata()[0] == line.get_xdata()[1]]
     assert (upright, len(ax.lines)) == ([1.5, 3.5], 4)
-    assert {tick: text.get_text() for tick, text in zip(ax.get_yticks(), ax.get_yticklabels(), strict=True)} == {
-        0.5: "0", 2.5: "1", 4: "4"
-    }  # fmt: skip
+    labels = {tick: text.get_text() for tick, text in zip(ax.get_yticks(), ax.get_yticklabels(), strict=True)}
+    assert labels == {0.5: "0", 2.5: "1", 4: "4"}
 
 
 def test_a_dot_is_blue_where_the_received_model_has_a_lower_loss(paper):
@@ -492,9 +490,8 @@ def test_a_dot_is_blue_where_the_received_model_has_a_lower_loss(paper):
     kept = {"gain": 0.1, "received loss": 0.2, "points": [[1.0, 0.5, 2.0], [1.5, -0.5, 1.0], [0.5, 0.25, 0.5]]}
     left, right = paper.replace(rows={(name, 0): row(name, kept=kept)}).figure("supervisor_moves").axes
     assert [to_hex(own).upper() for own in left.collections[0].get_facecolors()] == [BLUE, GREY, BLUE]
-    assert [own.get_offsets()[:, 0].tolist() for own in (left.collections[0], right.collections[0])] == [
-        [0.5, -0.5, 0.25], [1.0, 1.5, 0.5]
-    ]  # fmt: skip
+    places = [ax.collections[0].get_offsets()[:, 0].tolist() for ax in (left, right)]
+    assert places == [[0.5, -0.5, 0.25], [1.0, 1.5, 0.5]]
     assert {text.get_text(): text.get_color() for text in left.texts} == {"lower loss": BLUE, "higher loss": GREY}
 
 

@@ -192,15 +192,13 @@ def test_claims_about_candidates(paper, most, repeated, legal, verdict):
     assert verdicts(paper, *shown)[["ph15", "ph18", "ph19"]].tolist() == [verdict] * 3
 
 
-@pytest.mark.parametrize(
-    ("local", "chance", "verdict"), [(69, 69.5, "holds"), (70, 69, "refuted"), (69, 70.5, "refuted")]
-)
-def test_a_teacher_must_help_more_than_none_and_than_any(paper, local, chance, verdict):
+@pytest.mark.parametrize(("local", "chance"), [(69, 69.5), (70, 69), (69, 70.5)])
+def test_a_teacher_must_help_more_than_none_and_than_any(paper, local, chance):
     places = [(d, s) for d in ("svhn", "cifar10") for s in ("iid", "noniid")]
     ours = frame("table2", {(d, where("labeled", s)): 70 for d, s in places})
     alone = frame("table2", {(d, where("none", s)): local for d, s in places}, method="local_only")
     other = frame("other_teachers", {(d, control(s, "random candidate")): chance for d, s in places})
-    assert verdicts(paper, ours, alone, other)["ph20"] == verdict
+    assert verdicts(paper, ours, alone, other)["ph20"] == ("holds" if max(local, chance) < 70 else "refuted")
 
 
 # -- runs ---------------------------------------------------------------------------------------------------------
