@@ -241,7 +241,7 @@ def test_grey_images_get_one_channel_and_writers_become_domains(tmp_path):
         ({"x_test": pictures(3, 5, 4, 3) > 99}, "x_train is uint8, x_test is bool; either all or none may be bool."),
         ({"x_valid": pictures(3, 5, 4), "y_valid": np.arange(3)}, "x_valid and y_valid are of no known split; known"),
         ({"x": pictures(6, 5, 4, 3)}, "x and x_train exclude each other; either all arrays have splits or none."),
-        ({key: None for key in arrays()} | {"x": pictures(6, 5, 4)}, "y missing; needed"),
+        ({key: None for key in arrays()} | {"x": pictures(6, 5, 4)}, "y missing; a file needs"),
         ({"y_train": np.eye(6, 3)}, "(one-hot labels become classes with .argmax(1))"),
         ({"y_train": np.array(["a"] * 6)}, "y is text in one split and numbers in another"),
         ({"y_train": np.array(["a"] * 6), "y_test": np.array(["b"] * 3), "classes": np.array(["a"])}, "label 'b' is"),

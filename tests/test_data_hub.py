@@ -171,7 +171,11 @@ def test_another_revision_configuration_or_column_is_another_file_and_a_wrong_on
     ("error", "kind", "sentence"),
     [
         (ConnectionError("no 'route'"), ConnectionError, r"could not be downloaded \(no 'route'\)"),
-        (TimeoutError(), ConnectionError, r"could not be downloaded \(TimeoutError\); the files of its repository may"),
+        (
+            TimeoutError(),
+            ConnectionError,
+            r"could not be downloaded \(TimeoutError\); download the files of its repository",
+        ),
         (datasets.exceptions.DatasetNotFoundError("It\nis gone."), ValueError, "'hf:owner/name' is unknown: It."),
         (datasets.exceptions.DataFilesNotFoundError("No files."), ValueError, "name cannot be read: No files."),
         (ValueError("Odd\nfiles"), ValueError, "hf:owner/name cannot be read: Odd."),
