@@ -15,7 +15,7 @@ from studies import arguments, differences, drawn_and_said, given, official, row
 
 import fedlib as fl
 from fedlib.report.paper import FOLDER, KEY, PAPERS, PROFILES, reported
-from fedlib.report.sentences import gap_to_best, nearest_kind, paired_difference
+from fedlib.report.sentences import gap_to_best, nearest_kind, paired_difference, who_leads
 from fedlib.studies.claim import Numbers
 from fedlib.studies.item import Item, Unmeasured, enough, means
 from fedlib.studies.layout import first_protocol
@@ -57,6 +57,15 @@ def test_methods_are_compared_by_their_means_over_all_seeds_as_tables_and_verdic
     rows = [("A", "one", 11.0), ("A", "other", 12.0), ("B", "one", 19.0)]  # readings, by what all of them have
     numbers = pd.DataFrame(rows, columns=["what", "kind", "value"]).assign(paper=10.0)
     assert "with one (distance 1.0 points) than with other (2.0)" in nearest_kind(numbers, ["what"])
+
+
+def test_a_method_leads_the_columns_in_which_it_is_ahead_and_not_those_in_which_it_is_level():
+    leads = {"a": 0.04, "b": 2.0, "c": -0.5, "d": 0.3}
+    rows = [(m, at, 50 + lead * (m == "fedrep")) for at, lead in leads.items() for m in ("fedrep", "fedavg")]
+    numbers = pd.DataFrame(rows, columns=["method", "data", "value"])
+    says = who_leads(numbers, "fedrep", by=["data"], name=str)
+    assert "leads in 2 of 4 columns" in says
+    assert "from -0.5 points (c) to +2.0 points (b)" in says
 
 
 def test_the_noise_of_a_number_over_clients_is_that_of_their_mean():

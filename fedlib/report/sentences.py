@@ -27,6 +27,11 @@ class Gap(NamedTuple):
         return points_ahead(self.points, self.rival)
 
     @property
+    def is_lead(self) -> bool:
+        """Whether the method is ahead, to a tenth of a point."""
+        return round(self.points, 1) > 0
+
+    @property
     def within_noise(self) -> bool:
         """Whether the lead is not larger than its noise."""
         return bool(abs(self.points) <= self.noise)
@@ -42,7 +47,7 @@ def who_leads(numbers: pd.DataFrame, method: str, by: Columns = ("data", "settin
     """
     gaps = gaps_to_best(numbers, [method], by, name)
     if len(gaps) > 3:
-        leads = f"{label(method)} leads in {sum(gap.points > 0 for gap in gaps.values())} of {len(gaps)} columns"
+        leads = f"{label(method)} leads in {sum(gap.is_lead for gap in gaps.values())} of {len(gaps)} columns"
         return f"{leads}; its difference from the best other method measured ranges {between(gaps)}."
     start, rival = f"{label(method)} is", ", the best other method measured"
     if len(gaps) > 1:
@@ -86,7 +91,7 @@ def best_of_all(name: str, gaps: Mapping[str, Gap]) -> str:
         >>> best_of_all("pFedSim", {"CIFAR-10": Gap(0.04, "FedPer", 0.0)})
         'No: pFedSim is level with FedPer on CIFAR-10.'
     """
-    leads = sum(round(gap.points, 1) > 0 and not gap.within_noise for gap in gaps.values())
+    leads = sum(gap.is_lead and not gap.within_noise for gap in gaps.values())
     word = {0: "No", len(gaps): "Yes"}.get(leads, f"In {leads} of {len(gaps)} cases")
     if len(gaps) > 3:
         return f"{word}: {name} minus the best other method measured ranges {between(gaps)}."
