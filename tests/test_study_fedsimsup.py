@@ -214,6 +214,9 @@ def test_runs_of_both_protocols_keep_what_their_tables_read(paper):
     assert mixed == {sizes.supervisors}
     assert keeps["table1", "fedsimsup", "clients=100;dir=0.1"] is sizes.diverged  # Grad-CAM examines that of the text
     assert keeps["table1_text", "fedsimsup", "clients=100;dir=0.1"].func is gradcam.both_networks
+    for small in (study("fedsimsup", profile) for profile in ("quick", "smoke")):  # with the text's settings
+        tasks = [cell.tasks[0] for cell in small.cells if cell.item in ("table1", "fig2")]
+        assert {(task.model, task.setting.get("statistics")) for task in tasks} == {("lenet5_plain", None)}
 
 
 @pytest.fixture(scope="module")

@@ -159,7 +159,7 @@ def run(sizes: Sizes, column: Column, algorithm: Algorithm, rounds: int, model: 
 
 
 def as_in_benchmark(task: Run, column: Column, keep: Callable[[fl.RunResult], Kept] = diverged) -> Run:
-    """The same run with what the public benchmark FL-bench does where the paper is silent (reading A26)."""
+    """The same run with FL-bench's 100 rounds and its defaults where the paper is silent (readings A24 and A26)."""
     if task.images.stands_for:  # the small profiles have the settings of the paper's text
         return task
     algorithm = task.algorithm

@@ -7,7 +7,7 @@ from fedlib.report.sentences import best_of_all, between, gaps_to_best, points_a
 from fedlib.studies.item import Answer, items_in, means
 
 ITEMS, PROFILES = items_in(similarities, networks, accuracy, controls), sizes.PROFILES
-TRAINING = {"rounds": 1000}  # as printed; CIFAR-10 has 100 here (reading A24)
+TRAINING = {"rounds": 1000}  # as printed; most runs have 100 here (reading A24)
 
 
 def answer(study):
