@@ -107,22 +107,23 @@ def test_an_identity_is_counted_apart_and_can_be_refuted_and_a_fact_knows_as_muc
     assert fact(True, AT_MOST, CLEAR).missing
 
 
-def test_an_interval_is_of_the_comparisons_that_every_seed_has_by_a_table_of_students_t():
-    def one(gap):
-        return Case("one", point(gap))
+def test_an_interval_is_of_the_smallest_effect_that_every_seed_has_by_a_table_of_students_t():
+    def seed(**gaps):
+        return [Case(name, point(gap)) for name, gap in gaps.items()]
 
-    def other(gap):
-        return Case("other", point(gap))
-
-    seeds = [[one(1.0), other(3.0)], [one(2.0), other(6.0)], [one(1.5), other(0.0)]]  # means 2, 4 and 0.75
-    low, high = 2.25 - 4.3027 * 1.63936 / 3**0.5, 2.25 + 4.3027 * 1.63936 / 3**0.5
-    assert interval(seeds) == f"{low:+.2f} to {high:+.2f}, mean of 2 comparisons, 3 seeds"
+    seeds = [
+        seed(one=1.0, other=3.0, same=0.0),
+        seed(one=2.0, other=6.0, same=0.0),
+        seed(one=1.5, other=-9.0, same=0.0),
+    ]
+    low, high = -4.3027 * 7.93725 / 3**0.5, 4.3027 * 7.93725 / 3**0.5  # 3, 6 and -9: mean 0, standard deviation 7.9
+    assert interval(seeds) == f"{low:+.2f} to {high:+.2f}, other, 3 seeds"
     seeds[1][1] = Case("other", UNMEASURED)
-    assert interval(seeds) == "+0.26 to +2.74, mean of 1 comparison, 3 seeds"
+    assert interval(seeds) == "+0.26 to +2.74, one, 3 seeds"
     assert interval([*seeds, [Case("one", UNMEASURED), Case("other", UNMEASURED)]]) == interval(seeds)
-    assert interval(seeds[:1]) == interval([]) == interval([[one(1.0)], [one(1.0)]]) == ""
-    assert interval([[one(1.0)], [other(math.inf)]]) == ""
-    assert interval([[one(1.0), other(5.0)], [other(3.0)]]) == interval([[other(5.0)], [other(3.0)]])  # by name
+    assert interval(seeds[:1]) == interval([]) == interval([seed(one=1.0), seed(one=1.0)]) == ""
+    assert interval([seed(one=1.0), seed(other=math.inf)]) == ""
+    assert interval([seed(one=1.0, other=5.0), seed(other=3.0)]) == interval([seed(other=5.0), seed(other=3.0)])
 
 
 def test_what_was_measured_is_said_with_the_names_of_figures():

@@ -134,20 +134,21 @@ def judge(cases: Sequence[Case], quantifier: Literal["all", "most", "identity"] 
 
 
 def interval(cases_of_seeds: Sequence[Sequence[Case]]) -> str:
-    """The 95 % confidence interval of a claim's mean effect in words, by Student's t over seeds.
+    """The 95 % confidence interval of the smallest mean effect of a claim in words, by Student's t over seeds.
 
-    It uses the comparisons measured with all of at least two seeds; "" without such comparisons, or if all seeds agree.
+    It is chosen among the comparisons measured with all of at least two seeds whose effect differs between them; ""
+    without such comparisons.
 
     Example:
         >>> from fedlib.studies.number import point
         >>> interval([[Case("cifar10", point(gap))] for gap in (1.0, 2.0, 1.5)])
-        '+0.26 to +2.74, mean of 1 comparison, 3 seeds'
+        '+0.26 to +2.74, CIFAR-10, 3 seeds'
     """
-    effects = pd.DataFrame([{case.where: case.effect.value for case in cases} for cases in cases_of_seeds]).to_numpy()
+    effects = pd.DataFrame([{case.where: case.effect.value for case in cases} for cases in cases_of_seeds])
     effects = effects[np.isfinite(effects).any(axis=1)]
-    effects = effects[:, np.isfinite(effects).all(axis=0)] if len(effects) > 1 else effects[:, :0]
-    n = effects.shape[1]
-    if not n or np.ptp(effects.mean(axis=1)) == 0:
+    effects = effects.loc[:, np.isfinite(effects).all() & (effects.nunique() > 1)]
+    if effects.empty:
         return ""
-    low, high = stats.ttest_1samp(effects.mean(axis=1), 0).confidence_interval(0.95)
-    return f"{low:+.2f} to {high:+.2f}, mean of {n} comparison{'s' * (n > 1)}, {len(effects)} seeds"
+    where = effects.mean().idxmin()
+    low, high = stats.ttest_1samp(effects[where], 0).confidence_interval(0.95)
+    return f"{_signed(low)} to {_signed(high)}, {with_labels(where)}, {len(effects)} seeds"
