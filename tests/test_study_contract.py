@@ -184,7 +184,10 @@ LINEAR = {"fedrep": {"method": "fedrep-linear"}}
 OTHER = {"partition=0": {}, "partition=1": {"seed": 1}, "partition=2": {"seed": 2}}
 BENCHMARK = {"": {"model": "lenet5", "statistics": "local"}}
 BENCHMARK |= {"fedsimsup": {"supervisor": "small_lenet"}, "cifar100": {"rounds": 100, "evaluate_every": 1}}
-BENCHMARK |= {"perfedavg": {"beta": 0.001, "steps": None, "local_epochs": 4}}
+BENCHMARK |= {
+    "perfedavg": {"beta": 0.001, "steps": None, "local_epochs": 4},
+    "fedprox": {"method": "fedavg", "mu": None},
+}
 NO_PULL = {"method": "fedrep", "lam": None, "head_epochs": None}
 CONTROLS = {
     "pfedsim table3": ("table3_text", 96, PUBLISHED | AS_PUBLISHED),
@@ -214,6 +217,7 @@ CONTROLS = {
     "fedsimsup table3_inferred": ("table3", 40,
      {part: BENCHMARK[part] for part in ("", "fedsimsup", "cifar100")}
      | {f"fedsimsup-{kind}": {"supervisor": "small_lenet+small_cnn+small_vit"} for kind in ("whole", "t", "c", "l")}),
+    "fedsimsup participation": ("table1", 16, {"participants=usual": {}, "participants=twice": {"join_ratio": 0.2}}),
     "fedsimsup outer_step": ("table1_text", 8, {"beta=0.1": {}, "beta=0.001": {"beta": 0.001}}),
     "fedsimsup shards": ("table2", 32,
      {"partition=classes": {}, "partition=shards": {"partition": "shards(per_client=5)"}}),

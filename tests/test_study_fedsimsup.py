@@ -322,6 +322,7 @@ def test_a_run_that_diverges_has_no_number_and_is_named(paper):
     table = measured[measured["item"] == "table1"]
     assert sorted(table[["method", "setting", "seed"]].itertuples(index=False, name=None)) == [
         ("fedavg", "clients=100;dir=0.5", 0),
+        ("fedprox", "clients=100;dir=0.5", 0),  # the run of FedAvg
         ("fedrep", strong, 1),
         ("fedsimsup", strong, 0),
     ]
@@ -330,9 +331,9 @@ def test_a_run_that_diverges_has_no_number_and_is_named(paper):
     assert one.says("table1").endswith(told)
     assert told in one.differences().set_index("item").loc["table1", "says"]
     drawn = {*one.curves("table1")[["method", "seed"]].itertuples(index=False, name=None)}
-    assert drawn == {("fedavg", 0), ("fedrep", 1), ("fedsimsup", 0)}
+    assert drawn == {("fedavg", 0), ("fedprox", 0), ("fedrep", 1), ("fedsimsup", 0)}
     assert len(one.curves("table1", diverged=True).query("method == 'fedrep'")) == 3 + 3 + 1
-    claim = one.ledger().set_index("id").loc["fs05"]  # the only rival is FedAvg, which was lost
+    claim = one.ledger().set_index("id").loc["fs05"]  # its rivals share a run, which was lost
     assert claim["verdict"] == "not tested"
     assert "(round" not in paper.replace(rows={(row.task, row.seed): row for row in found[3:5]}).says("table1")
 
@@ -528,6 +529,12 @@ def test_controls_of_table_1_name_what_varies_most_and_what_was_trained_again(pa
 
 TWO_KINDS = {  # part of the setting, method, column, and the words for both kinds
     "outer_step": ("beta", "perfedavg", "clients=50;dir=0.1", {"0.1": "outer step 0.1", "0.001": "outer step 0.001"}),
+    "participation": (
+        "participants",
+        "fedavg",
+        "clients=50;dir=0.5",
+        {"usual": "usual number", "twice": "twice as many"},
+    ),
     "shards": ("partition", "fedrep", "clients=50;pat=5", {"classes": "exact numbers", "shards": "random shards"}),
 }
 

@@ -146,7 +146,7 @@ def interval(cases_of_seeds: Sequence[Sequence[Case]]) -> str:
     """
     effects = pd.DataFrame([{case.where: case.effect.value for case in cases} for cases in cases_of_seeds])
     effects = effects[np.isfinite(effects).any(axis=1)]
-    effects = effects.loc[:, np.isfinite(effects).all() & (effects.nunique() > 1)]
+    effects = effects.loc[:, np.isfinite(effects).all() & (effects.max() > effects.min())]
     if effects.empty:
         return ""
     where = effects.mean().idxmin()

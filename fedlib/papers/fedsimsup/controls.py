@@ -1,4 +1,4 @@
-"""FedSimSup: controls of Table 1: another network, more rounds, from FedRep to FedPAC, fine-tuning."""
+"""FedSimSup: controls of Table 1: another network, more clients or rounds, from FedRep to FedPAC, fine-tuning."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -80,6 +80,25 @@ def outer_step(sizes):
 
 
 compared(outer_step, {f"beta={beta}": f"outer step {beta}" for beta in (0.1, 0.001)})
+
+
+@item(
+    "Control: accuracy [%] of two methods with the usual number of clients per round, and with twice as many.",
+    explains=("table1",),
+    digits=1,
+)
+def participation(sizes):
+    """Accuracy with the usual number of clients per round and with twice as many; black bars are printed values."""
+    fewest = [column for column in columns(sizes, "dir") if column.n == min(sizes.clients)]
+    for c, m in product(fewest, ("fedavg", "fedrep")):
+        usual = table_run(sizes, c, m, benchmark=True)
+        twice = usual._replace(setting={**usual.setting, "join_ratio": 2 * sizes.join_ratio})
+        for name, task in (("usual", usual), ("twice", twice)):
+            yield Cell(m, c.dataset, f"{c.setting};participants={name}", (task,), last_five)
+
+
+PARTICIPANTS = {"participants=usual": "the usual number of clients per round", "participants=twice": "twice as many"}
+compared(participation, PARTICIPANTS)
 
 
 @item(

