@@ -10,10 +10,10 @@ import torch.nn.functional as F
 from methods import FACTORIES
 from refusals import refused
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
-from test_baselines import close, cohort_of
-from test_pfedmb import normal
+from test_methods import cohort_of, normal
 from torch import Tensor, nn
 from torch.func import vmap
+from trees import close
 
 import fedlib as fl
 from fedlib.checkpoint import flatten

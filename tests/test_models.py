@@ -28,7 +28,7 @@ from fedlib.engine.backends import BACKENDS
 from fedlib.fingerprint import fingerprint
 from fedlib.methods.fedsimsup.supervisors import SUPERVISORS
 from fedlib.methods.pfedhr import decompose
-from fedlib.models import MODELS, Model, build, features
+from fedlib.models import MODELS, THIN, Model, build, features
 from fedlib.models.pooling import MaxPool2
 from fedlib.stack import Params
 
@@ -114,6 +114,17 @@ def test_features_are_what_the_layers_answer_on_the_way_to_the_logits():
     assert torch.equal(z, seen["hidden"])
     assert torch.equal(logits, seen["last"])
     refused(r"layers=\['conv9'\] are unknown", features, model, model.weights, x, {"none": "conv9"})
+
+
+@pytest.mark.parametrize("name", THIN)
+def test_the_thin_forms_of_m1_to_m4_have_the_same_layers(name):
+    model, thin = (build(name, MODELS[n], (3, 32, 32), 10, seed=0) for n in (name, f"{name}_thin"))
+    wide, narrow = (sum(own.weights[n].numel() for n in own.trainable) for own in (model, thin))
+    assert wide / narrow == pytest.approx(THIN[name] ** 2, rel=0.15)
+    assert thin.weights.keys() == model.weights.keys()
+    for n, t in thin.weights.items():
+        width = [-(-size // THIN[name]) for size in model.weights[n].shape[:1]]
+        assert n in model.classifier or list(t.shape[:1]) == width
 
 
 def mobilenetv2(name: str = "mobilenetv2", n_classes: int = 4, seed: int = 0) -> Model:

@@ -8,16 +8,19 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from processes import python
 from refusals import refused
+from test_methods import QUIET, cohort_of
 
 import fedlib as fl
 from fedlib.data import Dataset
 from fedlib.federation.federation import _cut
 from fedlib.studies.tasks import Run
+from fedlib.training.evaluation import evaluate
 
 LABELS = np.arange(600) % 6
 DOMAINS = np.arange(600) // 200
@@ -129,6 +132,85 @@ def test_mixed_domains_take_turns_and_end_with_clients_that_mix_all():
     assert (held[12:].sum(0) == 20).all()
     assert ((held[12:] >= 6) & (held[12:] <= 7)).all()
     assert len(np.unique(np.concatenate(shares))) == 600
+
+
+def test_uneven_classes_cuts_a_class_between_its_owners_within_the_range():
+    y, rng = np.arange(6000) % 6, np.random.default_rng(0)
+
+    def deal(partition, clients):
+        shares = partition.assign(y, y, clients, rng)
+        assert len(np.unique(np.concatenate(shares))) == sum(map(len, shares))
+        return np.stack([np.bincount(y[own], minlength=6) for own in shares])
+
+    cases = (fl.uneven_classes(3), 7), (fl.uneven_classes(3, 1, 1), 7), (fl.uneven_classes(2), 2)
+    uneven, even, few = (deal(*case) for case in cases)
+    assert [set((counts > 0).sum(1)) for counts in (uneven, even, few)] == [{3}, {3}, {2}]
+    assert all(set(counts.sum(0)) <= {0, 1000} for counts in (uneven, even, few))  # what somebody owns is dealt out
+    assert (few.sum(0) == 0).sum() >= 2
+    assert all(np.ptp(column[column > 0]) <= 1 for column in even.T)
+    owned = [column[column > 0] for column in uneven.T]
+    assert 1.3 < max(n.max() / n.min() for n in owned) < 0.7 / 0.3 * 1.02
+
+
+@pytest.fixture(scope="module")
+def official(tiny):
+    """The tiny data set with an official split: a third each to train, to test and to validate."""
+    return replace(tiny, split=(np.arange(240) % 3).astype(np.uint8))
+
+
+def test_the_official_test_part_follows_the_train_part_class_by_class(official):
+    fed = fl.federate(official, fl.dirichlet(0.5, min_size=12), clients=5, test_fraction=None, seed=3)
+    train, test = (np.sort(np.concatenate(part)) for part in (fed.train, fed.test))
+    assert np.array_equal(train, np.flatnonzero(official.split != 1))
+    assert np.array_equal(test, np.flatnonzero(official.split == 1))
+    for kind in (official.domain * 4 + official.y == k for k in range(8)):
+        held, got = (np.array([kind[own].sum() for own in part]) for part in (fed.train, fed.test))
+        assert np.abs(got - held / held.sum() * got.sum()).max() <= 1
+    few = fl.federate(official, fl.label_groups([[0], [2]]), clients=2, test_fraction=None)
+    assert [np.unique(official.y[own]).tolist() for own in few.test] == [[0], [2]]
+
+
+@pytest.mark.parametrize("test_fraction", [None, 0.25])
+def test_a_validation_part_is_cut_from_what_would_train_and_a_run_reports_on_it(test_fraction, official):
+    arguments = dict(partition=fl.dirichlet(0.5, min_size=12), clients=5, test_fraction=test_fraction)
+    without, fed = (fl.federate(official, **arguments, validation_fraction=share) for share in (0.0, 0.3))
+    for i, whole in enumerate(without.train):
+        assert np.array_equal(np.concatenate([fed.train[i], fed.validation[i]]), whole)
+        assert np.array_equal(fed.test[i], without.test[i])
+    sizes = [len(own) for own in fed.validation]
+    assert sizes == [round(0.3 * len(own)) for own in without.train]
+    assert len(np.unique(np.concatenate([own for part in fed.parts for own in part]))) == 240 == fed.sizes.sum()
+    plain, result = (fl.run("fedavg", f, "lenet5_plain", **QUIET, evaluate_every=2) for f in (without, fed))
+    assert plain.validation is None
+    assert not (plain.folder / "validation.csv").exists()
+    table, cohort = result.validation, cohort_of(fed, 0, model="lenet5_plain")
+    assert list(table) == ["round", "client", "n_test", "accuracy", "loss", "when"]
+    assert table["n_test"].tolist() == 2 * sizes
+    models = {name: t.double() for name, t in result.models.items()}
+    assert np.allclose(table["loss"][5:], evaluate(cohort.model, cohort.images, models, fed.validation)[1], rtol=1e-5)
+    assert np.allclose(pd.read_csv(result.folder / "validation.csv")["loss"], table["loss"])
+
+
+def test_public_images_are_the_same_share_of_every_class_nobodys_and_of_the_official_train_part(tiny):
+    alone, shown = (fl.federate(tiny, fl.iid(), 4, test_fraction=0.25, public=share) for share in (0.0, 0.2))
+    assert alone.public is None
+    assert np.bincount(shown.public.y).tolist() == [9, 9, 9, 9]  # of 60: 3/4 would train, a fifth of that
+    dealt = np.concatenate([*shown.train, *shown.test])
+    assert len(dealt) == len(set(dealt.tolist())) == 240 - 36
+    assert sum(map(len, shown.test)) == 60  # a quarter of all, as without public images
+    pixels = {x.tobytes() for x in tiny.x[dealt]}
+    assert not any(x.tobytes() in pixels for x in shown.public.x)
+    assert not np.array_equal(shown.public.y, np.sort(shown.public.y))
+    again, other = (fl.federate(tiny, fl.iid(), 4, seed=seed, public=0.2).fingerprint for seed in (0, 1))
+    assert fl.federate(tiny, fl.iid(), 4, public=0.2).fingerprint == again != other
+    split = (np.arange(240) >= 160).astype(np.uint8)
+    shown = fl.federate(replace(tiny, split=split), fl.iid(), 4, test_fraction=None, public=0.1)
+    assert len(shown.public) == 16
+    assert (shown.public.split == 0).all()
+    assert (sum(map(len, shown.train)), sum(map(len, shown.test))) == (144, 80)
+    rare = tiny.subset(np.concatenate([np.flatnonzero(tiny.y != 3), np.flatnonzero(tiny.y == 3)[:4]]))
+    public = fl.federate(rare, fl.iid(), 4, test_fraction=0.25, public=0.1).public
+    assert np.bincount(public.y).tolist() == [5, 5, 5, 1]  # a rare class has one, too
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ def printed_in(name: str) -> list[str]:
 def tests_of(name: str) -> list[str]:
     """The tests of a method: its oracle, and those of methods and papers that name it in code."""
     own = re.compile(rf"\bfl\.{name}\(|[\"']{name}[\"']")
-    about = "|".join(("oracles_.*", "baselines", "personal", *PAPERS))
+    about = "|".join(("oracles_.*", "methods", *PAPERS))
     files = [path for path in sorted((ROOT / "tests").glob("test_*.py")) if re.fullmatch(f"test_({about})", path.stem)]
     return [f"tests/{path.name}" for path in files if own.search(path.read_text(encoding="utf-8"))]
 
