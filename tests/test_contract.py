@@ -1,7 +1,6 @@
 """The contract that every algorithm fulfils, and identities between algorithms."""
 
 import inspect
-from dataclasses import fields
 
 import pytest
 import torch
@@ -66,11 +65,12 @@ HYPER = {
     "pfedsim": dict(generalization=(0.5, 1.5, -1), similarity=("per_class", "cosine"), cap=(1e-4, 0)),
     "scaffold": dict(server_lr=(1, 0)),
 }
-SETTINGS = dict(join_ratio=1, local_epochs=1, batch_size=32, lr=0.01, momentum=0, optimizer="sgd", lr_decay=1) | dict(
-    lr_decay_every=1, seed=0, evaluate_every=None, tune_epochs=None, tune_every=None, tune_part=None
-)
-SETTINGS |= dict(statistics="shared", pixels="unit", dropout=0, stragglers=0, client_metrics=None, backend="auto")
-SETTINGS |= dict(device="auto", dtype="float32", graphs=True, checkpoint_seconds=30.0)
+SETTINGS = dict(rounds=(inspect.Parameter.empty, 0), join_ratio=(1, 0, 1.01), local_epochs=(1, 0), batch_size=(32, 0))
+SETTINGS |= dict(lr=(0.01, 0), momentum=(0, 1), optimizer=("sgd", "lion"), lr_decay=(1, 0, 1.1), lr_decay_every=(1, 0))
+SETTINGS |= dict(seed=(0, -1), evaluate_every=(None, 0), tune_epochs=(None, -1), tune_every=(None, 0))
+SETTINGS |= dict(tune_part=(None, "all"), statistics=("shared", "none"), pixels=("unit", "any"), dropout=(0, 1))
+SETTINGS |= dict(stragglers=(0, 1.1), client_metrics=(None, 1), backend=("auto", "vmap"), device=("auto", "gpu"))
+SETTINGS |= dict(dtype=("float32", "float16"), graphs=(True, 1), checkpoint_seconds=(30.0, -1))
 
 
 @pytest.fixture(scope="module")
@@ -80,20 +80,17 @@ def plain(federation, tmp_path_factory):
     return lambda method, **changes: fl.run(method, federation, **SETTING | changes, store=store)
 
 
-@pytest.mark.parametrize("name", fl.algorithms())
-def test_every_hyper_parameter_has_its_default_and_a_range(name):
-    parameters = inspect.signature(ALGORITHMS[name]).parameters.values()
-    assert {own.name: own.default for own in parameters} == {name: own[0] for name, own in HYPER[name].items()}
-    for argument, (_, *outside) in HYPER[name].items():
+@pytest.mark.parametrize("name", [*fl.algorithms(), "run"])
+def test_every_hyper_parameter_and_every_setting_has_its_default_and_a_range(name):
+    function, known, rest = (Setting, SETTINGS, {"rounds": 1}) if name == "run" else (ALGORITHMS[name], HYPER[name], {})
+    parameters = inspect.signature(function).parameters.values()
+    assert {own.name: own.default for own in parameters} == {argument: own[0] for argument, own in known.items()}
+    for argument, (_, *outside) in known.items():
         assert outside
         for value in outside:
             called = {"base": "algorithm"}.get(argument, argument)
             with pytest.raises(ValueError, match=rf"^{called}={value!r} is (unknown|not allowed).*; (it must|allowed)"):
-                getattr(fl, name)(**{argument: value})
-
-
-def test_defaults_of_a_run():
-    assert {own.name: own.default for own in fields(Setting) if own.name != "rounds"} == SETTINGS
+                function(**rest | {argument: value})
 
 
 def test_models_have_the_shapes_and_dtype_of_the_stack(method, federation, plain):
