@@ -51,13 +51,6 @@ def run(federation, tmp_path_factory):
     return lambda method, **changes: fl.run(method, federation, **HARSH | changes, store=store)
 
 
-def test_the_rounds_are_what_these_tests_are_about():
-    there, sampled = answers(LOSSY["seed"], LOSSY["dropout"], 6, 3), cohorts(6, 0.5, 6, LOSSY["seed"])
-    assert there.sum(1).tolist() == ANSWERS.tolist()
-    assert sorted({int(i) for ids, heard in zip(sampled, there, strict=True) for i in ids[heard]}) == HEARD
-    assert set(np.concatenate(sampled).tolist()) == set(range(6))
-
-
 def test_the_backends_agree_and_a_round_that_nobody_answers_changes_nothing(method, run):
     loop, stacked = (run(method, backend=backend) for backend in BACKENDS)
     # With a single upload FedKEMF distils a network from itself: Adam makes steps of rounding errors.
@@ -194,17 +187,6 @@ def test_a_sweep_has_the_same_dropouts(federation, tmp_path):
         assert alone.folder.name == swept.folder.name
         assert distance(alone.models, swept.models) < 1e-9
         assert alone.rounds["bytes_up"].equals(swept.rounds["bytes_up"])
-
-
-@pytest.mark.parametrize("name", ["fedavg", "pfedsim", "scaffold"])
-def test_a_round_with_dropouts_reads_nothing_back_from_the_device(name, federation):
-    """As in the contract: on torch's device "meta" there is nothing to read."""
-    plan, meta = prepare(name, federation, **without_progress(HARSH)), torch.device("meta")
-    session = Session(plan, meta, trainer=BACKENDS["stacked"](torch.device("cpu"), None, True))
-    state = session.init()
-    for t in range(3):
-        state = plan.algorithm.round(state, session.cohort(t))
-    assert {t.device for t in tree_leaves(state)} == {meta}
 
 
 def test_clients_with_several_architectures_drop_out_too(federation):
