@@ -36,7 +36,7 @@ collect_ignore = ["fake_gpu.py"]  # a program; only to import it takes seconds
 
 # Files test_*.py.
 SLOW = ("site", "notebooks", "fake_gpu", "evidence_report", "browser", "evidence", "bench", "kernels", "package")
-SLOW += ("cluster", "surface", "study_contract", "reliability", "engine", "contract", "unreliable", "slurm")
+SLOW += ("cluster", "surface", "study_contract", "batch", "engine", "contract", "unreliable", "slurm")
 SLOW += ("influence", "run", "models")
 
 
