@@ -73,6 +73,13 @@ def row(task: str, seed: int = 0, *evaluations: tuple, **facts: Any) -> rows.Row
     return rows.Row(task, seed, usual | facts)
 
 
+def with_kept(study: Study, item: str, *kept: dict[str, Any], dataset: str = "") -> Study:
+    """The study with nothing but rows of the runs behind an item (on one data set): those of seed s keep `kept[s]`."""
+    cells = [cell for cell in study.cells if cell.item == item and dataset in ("", cell.dataset)]
+    names = {task.name for cell in cells for task in cell.tasks}
+    return study.replace(rows={(name, s): row(name, s, kept=own) for name in names for s, own in enumerate(kept)})
+
+
 def done(study: Study, folder: Path) -> Study:
     """The study with the rows of all its runs, which are written to files and read again."""
     with pytest.MonkeyPatch.context() as patch:

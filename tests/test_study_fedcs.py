@@ -426,9 +426,8 @@ def test_sentences_follow_the_numbers(measured_here, shown):
 
 def test_the_digits_that_stand_in_for_digit5_are_named_in_figures():
     def with_domains(one, *names):
-        name = next(cell.tasks[0].name for cell in one.cells if cell.item == "fig5")
         counted = dict.fromkeys(("clients", "unseen", "samples", "smallest", "largest"), 1) | {"domains": names}
-        return domain_names(one.replace(rows={(name, 0): row(name, kept=counted)}))
+        return domain_names(studies.with_kept(one, "fig5", counted))
 
     others = with_domains(STUDY, "mnist", "mnist_m", "digits", "usps", "printed_digits")
     assert others == ["MNIST", "MNIST-M-style", "digits in colour", "USPS", "printed digits"]
@@ -512,8 +511,7 @@ def test_bars_of_classes_stand_on_one_another_and_circles_in_the_line_of_their_g
         bars = np.array([[(bar.get_y(), bar.get_height()) for bar in of_class] for of_class in ax.containers])
         np.testing.assert_allclose(bars[..., 0], np.cumsum(bars[..., 1], 0) - bars[..., 1], atol=1e-9)
     kept = dict.fromkeys(("clients", "samples", "smallest", "largest"), 30) | {"unseen": 4, "of class": [[1] * 10] * 30}
-    names = {cell.tasks[0].name for cell in PAPER.cells if cell.item == "fig3"}
-    [ax] = PAPER.replace(rows={(name, 0): row(name, kept=kept) for name in names}).figure("fig3").axes
+    [ax] = studies.with_kept(PAPER, "fig3", kept).figure("fig3").axes
     assert ax.collections[0].get_offsets().tolist() == [[client, client // 3] for client in range(30)]
 
 

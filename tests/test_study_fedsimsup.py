@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from captum.attr import LayerGradCam
 from matplotlib import pyplot as plt
 from matplotlib.colors import to_hex
-from studies import all_drawn_and_said, changed, done, given, judged, printed, row, verdicts, with_numbers
+from studies import all_drawn_and_said, changed, done, given, judged, printed, row, verdicts, with_kept, with_numbers
 from torch import nn
 from torch.func import functional_call
 
@@ -490,9 +490,8 @@ def test_lines_lie_between_clients_of_different_main_classes():
 
 
 def test_a_dot_is_blue_where_the_received_model_has_a_lower_loss(paper):
-    [name] = {cell.tasks[0].name for cell in paper.cells if cell.item == "supervisor_moves"}
     kept = {"gain": 0.1, "received loss": 0.2, "points": [[1.0, 0.5, 2.0], [1.5, -0.5, 1.0], [0.5, 0.25, 0.5]]}
-    left, right = paper.replace(rows={(name, 0): row(name, kept=kept)}).figure("supervisor_moves").axes
+    left, right = with_kept(paper, "supervisor_moves", kept).figure("supervisor_moves").axes
     assert [to_hex(own).upper() for own in left.collections[0].get_facecolors()] == [BLUE, GREY, BLUE]
     places = [ax.collections[0].get_offsets()[:, 0].tolist() for ax in (left, right)]
     assert places == [[0.5, -0.5, 0.25], [1.0, 1.5, 0.5]]
@@ -559,12 +558,10 @@ def test_a_control_of_two_kinds_of_runs_tells_them_apart(paper, control):
 
 def test_matrices_of_clients_are_in_the_order_of_main_classes_and_have_their_own_share_of_similar_clients(paper):
     kept = {"counts": [[0, 5], [4, 1], [3, 0]], "distinct": 3, "zero": 0.0}
-    names = {cell.tasks[0].name for cell in paper.cells if cell.item == "fig5"}
-    figure = paper.replace(rows={(name, 0): row(name, kept=kept) for name in names}).figure("similarity")
+    figure = with_kept(paper, "fig5", kept).figure("similarity")
     assert [text.get_text() for text in figure.axes[0].get_xticklabels()] == ["0", "1"]
-    [name] = {cell.tasks[0].name for cell in paper.cells if cell.item == "upload_shares"}
     authors = dict.fromkeys(("s_ij", "equal"), np.eye(2).tolist())
     kept = {"s_ij": 30.0, "equal": 10.0, "chance": 9.0, "main": [0, 1], "s": np.eye(2).tolist(), "authors": authors}
-    axes = paper.replace(rows={(name, 0): row(name, kept=kept)}).figure("upload_shares").axes
+    axes = with_kept(paper, "upload_shares", kept).figure("upload_shares").axes
     assert ["equal" in ax.get_title() for ax in axes[1:3]] == [False, True]
     assert [ax.get_xlabel() for ax in axes[1:3]] == ["from similar clients: 30 %", "from similar clients: 10 %"]

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from studies import all_drawn_and_said, changed, done, given, printed, row, verdicts, with_numbers
+from studies import all_drawn_and_said, changed, done, given, printed, row, verdicts, with_kept, with_numbers
 
 from fedlib.papers.pfedmb.accuracy import branches_of_best, chance, still_rising
 from fedlib.papers.pfedmb.claims import CLAIMS
@@ -245,11 +245,9 @@ def test_alpha_is_drawn_by_pair_by_round_and_by_weighting(few):
 
 
 def test_a_panel_of_the_hero_names_the_branch_that_its_pair_prefers_in_the_end(paper):
-    cell = next(cell for cell in paper.cells if (cell.item, cell.method) == ("fig3", "pfedmb"))
     alpha = np.eye(5)[[[3] * 10, [4, 4, 0, 0, 2, 2, 1, 1, 3, 3]]]  # after two rounds
     kept = {"alpha_rounds": [1, 2], "alpha": alpha.tolist(), "validation": 50.0}
-    rows = {(task.name, 0): row(task.name, kept=kept) for task in cell.tasks}
-    named = [ax.texts[0].get_text() for ax in paper.replace(rows=rows).figure("mixture_weights").axes]
+    named = [ax.texts[0].get_text() for ax in with_kept(paper, "fig3", kept).figure("mixture_weights").axes]
     assert named == [f"branch {number}" for number in (5, 1, 3, 2, 4)]
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from refusals import refused
-from studies import all_drawn_and_said, changed, given, printed, row, verdicts, with_numbers
+from studies import all_drawn_and_said, changed, given, printed, row, verdicts, with_kept, with_numbers
 
 import fedlib as fl
 from fedlib.algorithm import Global, init_global, one_for_all
@@ -305,12 +305,6 @@ def with_values(paper, item, values, data="cifar10"):
     return paper.replace(rows=rows)
 
 
-def with_kept(paper, item, seeds):
-    """The study with one row for each seed of the measurement behind an item on CIFAR-10, which keeps these values."""
-    [name] = {cell.tasks[0].name for cell in paper.cells if cell.item == item and cell.dataset == "cifar10"}
-    return paper.replace(rows={(name, s): row(name, s, kept=kept) for s, kept in enumerate(seeds)})
-
-
 def drawn(ax, marker):
     """Where the points with this marker are: x and y."""
     [line] = [line for line in ax.lines if line.get_marker() == marker]
@@ -320,7 +314,7 @@ def drawn(ax, marker):
 def test_fig_2_shows_means_over_seeds(paper):
     cosines, names = np.random.default_rng(0).uniform(-1, 1, (3, 4, 10)), [f"rows {pair}" for pair in measure.PAIRS]
     measures = {f"{name} {pair}": float(k) for name in MEASURES for k, pair in enumerate(measure.PAIRS)}
-    study = with_kept(paper, "fig2", [measures | dict(zip(names, own, strict=True)) for own in cosines.tolist()])
+    study = with_kept(paper, "fig2", *(measures | dict(zip(names, own, strict=True)) for own in cosines.tolist()))
     [image] = study.figure("fig2").axes[0].images
     mean = cosines.sum(0) / 3
     np.testing.assert_allclose(image.get_array(), np.hstack([mean, mean.sum(1, keepdims=True) / 10]))
@@ -345,7 +339,8 @@ def test_each_panel_of_table_6_has_the_printed_numbers_of_its_own_label_skew(pap
 def test_table_7_shows_measured_and_printed_ratios(paper):
     time = {"relative_time fedavg": 1.0, "relative_time fedfomo": 3.5, "relative_time pfedsim": 1.25}
     sent = {"scalars_down fedavg": 200.0, "scalars_down fedfomo": 900.0, "scalars_down pfedsim": 150.0}
-    study = with_kept(paper, "table7", [time | sent, time | sent | {"relative_time fedfomo": 4.5}])
+    kept = time | sent, time | sent | {"relative_time fedfomo": 4.5}
+    study = with_kept(paper, "table7", *kept, dataset="cifar10")
     (above, below), shown = study.figure("table7").axes, []
     for ratios, names in (drawn(above, "o"), drawn(above, "|"), drawn(below, "o")):
         shown.append({name: float(r) for name, r in zip(names, ratios, strict=True) if np.isfinite(r)})
