@@ -54,11 +54,16 @@ PARAMETERS = {  # of each architecture, as papers and torchvision have them
 
 
 @pytest.mark.parametrize("name", PARAMETERS)
-def test_an_architecture_has_its_parameters(name):
+def test_an_architecture_has_its_parameters_and_each_entry_one_role(name):
     for (shape, n_classes), parameters in PARAMETERS[name].items():
         model = build(name, (MODELS | SUPERVISORS)[name], shape, n_classes, seed=0)
         assert sum(model.weights[entry].numel() for entry in model.trainable) == parameters
         assert model(model.weights, torch.zeros(2, *shape)).shape == (2, n_classes)
+        assert sorted([*model.trainable, *model.statistics]) == sorted(model.weights)
+        assert model.statistics <= model.batchnorm
+        bias, weight = (tuple(model.weights[entry].shape) for entry in sorted(model.classifier))
+        assert bias == weight[:1] == (n_classes,)
+        assert all(w.is_floating_point() for w in model.weights.values())
     assert not SUPERVISORS.keys() & MODELS.keys()
 
 
@@ -68,18 +73,6 @@ def test_lenet5_bn_normalises_before_every_relu():
     before = [kinds[i - 1] for i, kind in enumerate(kinds) if kind == "ReLU"]
     assert before == 2 * ["BatchNorm2d"] + 2 * ["BatchNorm1d"]
     assert len(model.batchnorm) == 4 * 4
-
-
-@pytest.mark.parametrize(("name", "n"), [("lenet5", 84), ("mobilenetv2", 1280), ("small_vit", 64)])
-def test_the_parts_of_a_model_are_named_once_each(name, n):
-    model = build(name, (MODELS | SUPERVISORS)[name], (3, 32, 32), 10, seed=0)
-    assert set(model.trainable) | model.statistics == set(model.weights)
-    assert not set(model.trainable) & model.statistics
-    assert model.statistics <= model.batchnorm
-    phi = "classifier.1" if name == "mobilenetv2" else "classifier"
-    shapes = {entry: tuple(model.weights[entry].shape) for entry in model.classifier}
-    assert shapes == {f"{phi}.weight": (10, n), f"{phi}.bias": (10,)}
-    assert all(w.is_floating_point() for w in model.weights.values())
 
 
 @pytest.mark.parametrize(
