@@ -155,13 +155,14 @@ def test_labels_as_people_have_them(case, tmp_path):
     assert data.classes == in_order.get(case, tuple(sorted(set(expected.split()))))
 
 
-def test_images_without_splits_are_divided_by_a_test_fraction_only(tmp_path):
+def test_grey_images_of_writers_without_splits_are_divided_by_a_test_fraction_only(tmp_path):
     x, y = pictures(40, 9, 7), np.arange(40) % 4 + 1
-    np.savez(tmp_path / "own.npz", x=x, y=y, writer=np.arange(40) % 5, source=np.arange(40) // 2)
+    np.savez(tmp_path / "own.npz", x=x, y=y, writer=np.arange(40) % 5 * 3, source=np.arange(40) // 2)
     data = read_npz(tmp_path / "own.npz")
     assert data.x.shape == (40, 1, 9, 7)
     assert (data.split == 0).all()
-    assert (data.classes, data.domains) == (("1", "2", "3", "4"), ("0", "1", "2", "3", "4"))
+    assert (data.classes, data.domains) == (("1", "2", "3", "4"), ("0", "3", "6", "9", "12"))
+    assert data.domain.tolist() == [i % 5 for i in range(40)]
     assert data.source.tolist() == [i // 2 for i in range(40)]
     federation = fl.federate(data, fl.iid(), clients=2, test_fraction=0.3)
     assert sum(map(len, federation.train)) + sum(map(len, federation.test)) == 40
@@ -214,14 +215,6 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path, monke
         write_npz(tmp_path / "tiny.npz", tiny(channels=1))
     assert read_npz(tmp_path / "tiny.npz").fingerprint == tiny().fingerprint
     assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["tiny.npz"]
-
-
-def test_grey_images_get_one_channel_and_writers_become_domains(tmp_path):
-    grey = dict(x_train=pictures(6, 5, 4), x_test=pictures(3, 5, 4), classes=np.array(["x", "y", "z"]))
-    writers = dict(writer_train=np.array([7, 7, 3, 3, 9, 9]), writer_test=np.array([9, 3, 11]))
-    data = read_npz(saved(tmp_path, **grey, **writers))
-    assert (data.x.shape, data.classes, data.domains) == ((9, 1, 5, 4), ("x", "y", "z"), ("3", "7", "9", "11"))
-    np.testing.assert_array_equal(data.domain, [1, 1, 0, 0, 2, 2, 2, 0, 3])
 
 
 @pytest.mark.parametrize(
