@@ -37,17 +37,6 @@ def test_cka_gram_form_equals_the_feature_space_form_and_flattens_maps_and_const
     refused(r"got \[5, 6\] inputs", sim.linear_cka, features(0, 5, 2), features(0, 6, 2))
 
 
-def test_cka_matrix_is_symmetric_in_0_1_with_unit_diagonal_and_holds_the_pair_values():
-    layers = [torch.as_tensor(features(s, 25, s + 2)) for s in range(4)]
-    matrix = sim.cka_matrix(layers)
-    assert matrix.shape == (4, 4)
-    assert torch.equal(matrix, matrix.T)
-    assert ((matrix >= 0) & (matrix <= 1)).all()
-    torch.testing.assert_close(matrix.diagonal(), torch.ones(4, dtype=torch.float64))
-    assert matrix[3, 1].item() == sim.linear_cka(layers[1], layers[3])
-    assert 0 < matrix[3, 1] < 0.9
-
-
 def test_row_cosines_and_classifier_similarity_match_numpy():
     w = features(4, 3, 5, 7)
     cosine = (w[0] * w[2]).sum(-1) / np.linalg.norm(w[0], axis=-1) / np.linalg.norm(w[2], axis=-1)
