@@ -46,8 +46,12 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "notebooks"
 
 
-def run(folder: Path, *arguments: str) -> int:
-    return batch.main(["--notebooks", str(folder), "--output", str(folder.parent / "figures"), *arguments])
+def arguments(folder: Path, *more: str) -> list[str]:
+    return ["--notebooks", str(folder), "--output", str(folder.parent / "figures"), *more]
+
+
+def run(folder: Path, *more: str) -> int:
+    return batch.main(arguments(folder, *more))
 
 
 def printed(notebook: Path) -> str:
@@ -129,9 +133,8 @@ def test_a_batch_that_is_ended_ends_its_kernels_and_starts_no_more(folder, paral
     wait = "import os, pathlib, time; pathlib.Path({!r}).write_text(str(os.getpid())); time.sleep(60)"
     for name in ("01_a", "02_b", "03_c"):
         write_notebook(folder, name, wait.format(name))
-    arguments = ["--notebooks", str(folder), "--output", str(folder.parent), "--parallel", parallel]
     log = folder / "log"
-    process, _ = start(command, "fedlib.tools.batch", arguments, str(log))
+    process, _ = start(command, "fedlib.tools.batch", arguments(folder, "--parallel", parallel), str(log))
     started = ["01_a", "02_b"][: int(parallel)]
     try:
         wait_for(lambda: all((folder / name).exists() and (folder / name).read_text() for name in started))
@@ -307,16 +310,8 @@ report.table(pd.DataFrame([run.summary() for run in runs]).drop(columns="seconds
 """
 
 
-def write(folder: Path, *cells: str) -> None:
-    write_notebook(folder / "notebooks", "04_pfedmb", *cells)
-
-
-def arguments(folder: Path, output: str = "figures") -> list[str]:
-    return ["--profile", "smoke", "--notebooks", str(folder / "notebooks"), "--output", str(folder / output)]
-
-
 def make(folder: Path) -> BaseProcess:
-    return start(command, "fedlib.tools.batch", arguments(folder))[0]
+    return start(command, "fedlib.tools.batch", arguments(folder, "--profile", "smoke"))[0]
 
 
 @pytest.mark.slow
@@ -324,14 +319,14 @@ def make(folder: Path) -> BaseProcess:
 def test_after_a_kill_at_any_moment_the_same_command_ends_with_the_same_tables(tmp_path, run_store, tiny, monkeypatch):
     monkeypatch.setenv("FEDLIB_DATA", str(tmp_path))
     write_npz(tmp_path / "own.npz", tiny)
-    write(tmp_path, EXPERIMENT)
-    process = make(tmp_path)
+    write_notebook(folder := tmp_path / "notebooks", "04_pfedmb", EXPERIMENT)
+    process = make(folder)
     wait_for(lambda: len(list(run_store.glob("*/run.safetensors"))) > 2)
     time.sleep(random.uniform(0, 0.2))
     os.killpg(process.pid, signal.SIGKILL)  # the kernel notices by itself
     process.join()
     assert process.exitcode == -signal.SIGKILL
-    assert batch.main(arguments(tmp_path)) == 0
+    assert run(folder, "--profile", "smoke") == 0
     made = tmp_path / "figures" / "smoke" / "pfedmb" / "table1.csv"
     assert not list(tmp_path.rglob("*.tmp"))
 
@@ -342,23 +337,23 @@ def test_after_a_kill_at_any_moment_the_same_command_ends_with_the_same_tables(t
 
 
 @pytest.mark.slow
-def test_two_at_once_take_turns(tmp_path, capsys):
+def test_two_at_once_take_turns(folder, tmp_path, capsys):
     log = tmp_path / "log"
     note = f"with open({str(log)!r}, 'a') as file:\n    file.write('{{}} ')"
-    write(tmp_path, note.format("start"), "import time; time.sleep(2)", note.format("end"))
-    first = make(tmp_path)
+    write_notebook(folder, "04_pfedmb", note.format("start"), "import time; time.sleep(2)", note.format("end"))
+    first = make(folder)
     wait_for(log.exists)
-    assert batch.main(arguments(tmp_path)) == 0
+    assert run(folder, "--profile", "smoke") == 0
     first.join()
     assert first.exitcode == 0
     assert log.read_text().split() == ["start", "end", "start", "end"]
     assert "is being made by another process; waiting for it." in capsys.readouterr().err
 
 
-def test_a_results_folder_that_cannot_be_written_is_one_sentence_and_nothing_runs(tmp_path, capsys):
-    write(tmp_path, f"open({str(tmp_path / 'log')!r}, 'w')")
+def test_a_results_folder_that_cannot_be_written_is_one_sentence_and_nothing_runs(folder, tmp_path, capsys):
+    write_notebook(folder, "04_pfedmb", f"open({str(tmp_path / 'log')!r}, 'w')")
     (tmp_path / "figures").write_text("a file")
-    assert batch.main(arguments(tmp_path)) == 2
+    assert run(folder, "--profile", "smoke") == 2
     message = capsys.readouterr().err
     assert "The results folder" in message
     assert message.count("\n") == 1
@@ -366,14 +361,14 @@ def test_a_results_folder_that_cannot_be_written_is_one_sentence_and_nothing_run
 
 
 @pytest.mark.skipif(os.name != "posix", reason="limits as POSIX has them")
-def test_a_full_disk_is_reported_as_a_failure_of_the_notebook(tmp_path, capsys):
+def test_a_full_disk_is_reported_as_a_failure_of_the_notebook(folder, tmp_path, capsys):
     import resource
 
-    write(tmp_path, "print('x' * 40_000)", f"open({str(tmp_path / 'log')!r}, 'w')")
+    write_notebook(folder, "04_pfedmb", "print('x' * 40_000)", f"open({str(tmp_path / 'log')!r}, 'w')")
     usual = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, usual[1]))
     try:
-        assert batch.main(arguments(tmp_path)) == 1
+        assert run(folder, "--profile", "smoke") == 1
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, usual)
     summary = capsys.readouterr().out
