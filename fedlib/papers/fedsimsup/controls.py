@@ -97,7 +97,7 @@ def participation(sizes):
             yield Cell(m, c.dataset, f"{c.setting};participants={name}", (task,), last_five)
 
 
-PARTICIPANTS = {"participants=usual": "the usual number of clients per round", "participants=twice": "twice as many"}
+PARTICIPANTS = {"participants=usual": "the usual number", "participants=twice": "twice as many clients per round"}
 compared(participation, PARTICIPANTS)
 
 
