@@ -83,7 +83,7 @@ compared(outer_step, {f"beta={beta}": f"outer step {beta}" for beta in (0.1, 0.0
 
 
 @item(
-    "Control: accuracy [%] of two methods with the usual number of clients per round, and with twice as many.",
+    "Control: accuracy [%] of FedAvg and FedRep with the usual number of clients per round, and with twice as many.",
     explains=("table1",),
     digits=1,
 )
