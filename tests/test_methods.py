@@ -21,6 +21,7 @@ from fedlib.methods.fedfomo import State, hold_out, models_for
 from fedlib.methods.fedpac import head_weights, simplex_minimum
 from fedlib.methods.fedsimsup.fedsimsup import pull
 from fedlib.methods.fedsimsup.supervisors import SUPERVISORS
+from fedlib.methods.pfedbayes import mixed
 from fedlib.methods.pfedmb import SHARED, branch_mean
 from fedlib.models import MODELS, build
 from fedlib.runs.prepare import prepare
@@ -248,6 +249,11 @@ def test_that_pfedhr_finds_no_candidate_is_handled_and_counted(federation, monke
     assert (log["found"].tolist(), log["used"].tolist()) == ([0, 0], [2, 2])
     assert (log["match"] == -1).all()
     assert ours.rounds["bytes_down"].tolist() == [0, 0]
+
+
+def test_the_numbers_of_pfedbayes_are_those_of_splitmix64():
+    """The first one of seed 0, as published; the others: `test_oracles_pfedhr`."""
+    assert mixed(torch.tensor([1])).item() % (1 << 64) == 0xE220A8397B1DCDAF
 
 
 def test_other_public_images_are_those_of_all_clients_who_stay_as_they_were_and_make_another_run(tiny, federation):
