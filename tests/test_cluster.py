@@ -161,10 +161,12 @@ def test_the_cluster_goes_on_from_a_checkpoint_and_reads_what_is_finished(nodes,
     assert all(torch.equal(t, alone.models[name]) for name, t in swept.results[0].models.items())
 
 
-def test_an_error_in_a_cell_is_the_error_of_the_sweep_and_gpus_that_are_not_there_are_refused(nodes, federation):
-    cells = [dict(algorithm=fl.fedrep(body_epochs=3), federation=federation, **SETTING)]
-    with pytest.raises(ValueError, match="body_epochs=3 is not allowed; it must be a whole number, from 1 to 1"):
+def test_a_failing_cell_costs_no_other_and_gpus_that_are_not_there_are_refused(nodes, written, federation):
+    cells = fl.grid(algorithm=[fl.fedrep(body_epochs=3), "fedper"], federation=federation, seed=[0, 1], **SETTING)
+    with pytest.raises(ValueError, match="body_epochs=3 is not allowed; it must be a whole number") as error:
         fl.sweep(cells, ray=ADDRESS, progress=False)
+    assert error.value.__notes__[-1].endswith("seed 0; 2 of 4 cells failed, the others are finished")
+    assert sorted(name.partition("-")[0] for name in written) == ["fedper"] * 2
     cells = [dict(algorithm="fedavg", federation=federation, **SETTING)]
     refused(r"gpus=0\.5 is not allowed", fl.sweep, cells, ray=ADDRESS, gpus=0.5, progress=False)
     with pytest.raises(ValueError, match=r"device='cuda' is not allowed with gpus=0"):

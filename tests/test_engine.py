@@ -393,21 +393,6 @@ def test_runs_at_different_rounds_go_on_together(federation, pooled, tmp_path):
         assert distance(a.models, b.models) < 1e-5
 
 
-def test_a_failure_ends_all_runs_of_a_group_and_frees_their_folders(federation, run_store):
-    def round(state, cohort):
-        if cohort.seed == 1 and cohort.round == 1:
-            raise ArithmeticError("seed 1 breaks in round 1")
-        return fl.fedavg().round(state, cohort)
-
-    breaks = fl.fedavg()._replace(round=round)
-    cells = fl.grid(algorithm=breaks, federation=federation, seed=[0, 1, 2], backend="stacked", **SETTING)
-    with pytest.raises(ArithmeticError, match="seed 1 breaks in round 1"):
-        fl.sweep(cells, jobs=1, progress=False)
-    rounds = []
-    assert fl.run(**cells[0], progress=rounds.append).folder.parent == run_store  # its lock is free
-    assert rounds[0] == 1  # it had been ended, too
-
-
 def on_streams(cells, jobs, store):
     """Run cells as on a GPU, at most `jobs` tasks at the same time."""
     plans = [prepare(**cell) for cell in cells]
@@ -433,6 +418,28 @@ def test_runs_on_streams_take_turns_and_equal_separate_runs(federation, monkeypa
         if k > 1:
             assert same_bits(alone.models, result.models)
         assert distance(alone.models, result.models) < 1e-5
+
+
+@pytest.mark.parametrize("streams", [0, 2])
+def test_a_failing_run_ends_neither_the_seeds_of_its_stack_nor_other_tasks(streams, federation, run_store):
+    def round(state, cohort):
+        if cohort.seed == 1 and cohort.round == 1:
+            raise ArithmeticError("seed 1 breaks in round 1")
+        return fl.fedavg().round(state, cohort)
+
+    impossible = fl.fedrep(body_epochs=3)  # of one epoch
+    methods = [fl.fedavg()._replace(round=round), impossible, "fedper"]
+    cells = fl.grid(algorithm=methods, federation=federation, seed=[0, 1, 2], backend="stacked", **SETTING)
+    with pytest.raises(ArithmeticError, match="seed 1 breaks in round 1") as error:
+        on_streams(cells, streams, run_store) if streams else fl.sweep(cells, jobs=1, progress=False)
+    assert error.value.__notes__[-1].endswith("seed 1; 4 of 9 cells failed, the others are finished")
+    rounds = []
+    for k in (0, 2, 6, 7, 8):
+        fl.run(**cells[k], progress=rounds.append)
+    assert rounds == [SETTING["rounds"]] * 5  # they are read from the store
+    with pytest.raises(ArithmeticError):
+        fl.run(**cells[1], progress=rounds.append)  # its folder is free
+    assert rounds[5:] == [1]
 
 
 def test_every_run_and_its_phases_stay_on_the_stream_of_their_task(federation, monkeypatch, tmp_path):

@@ -632,7 +632,7 @@ def test_one_failing_cell_of_a_sweep_costs_no_other_and_is_named(jobs, federatio
         fl.sweep(cells, jobs=jobs, progress=False, store=tmp_path)
     notes = error.value.__notes__
     assert notes[0] == "in round 2 of fails(at=1)"
-    assert notes[-1] == "in the sweep's cell fails(at=1), seed 0; 2 of 4 tasks failed, the others are finished"
+    assert notes[-1] == "in the sweep's cell fails(at=1), seed 0; 2 of 4 cells failed, the others are finished"
     assert any("in round" in note and "Traceback" in note for note in notes) == (jobs == 2)
     assert sorted(path.parent.name.partition("-")[0] for path in tmp_path.glob("*/rounds.csv")) == ["fails", "fedavg"]
 

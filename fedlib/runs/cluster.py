@@ -13,7 +13,7 @@ from fedlib.extras import install
 from fedlib.files import write_bytes
 from fedlib.runs.prepare import prepare
 from fedlib.runs.store import RunFolder
-from fedlib.runs.work import Work, board, run_task
+from fedlib.runs.work import Errors, Work, board, raise_first, run_task
 
 RETRIES = 5  # of a task whose machine was lost
 SHARE = 0.5  # of a GPU for each task
@@ -59,21 +59,25 @@ def execute(work: Work, gpus: float, progress: bool) -> None:
         tasks[remote.options(num_gpus=share).remote(bare, task, saved, tracker, *federations)] = task
 
     rounds = np.array([cell["rounds"] for cell in work.cells])
-    finished = np.zeros_like(rounds)  # the tracker restarts at zero if its machine is lost
+    finished, failed = np.zeros_like(rounds), {}  # the tracker restarts at zero if its machine is lost
     try:
         with board(rounds, lambda: np.maximum(finished, ray.get(tracker.read.remote())), progress):
             waiting = list(tasks)
             while waiting:
                 [ready], waiting = ray.wait(waiting)
-                for i, (name, files) in zip(tasks[ready], ray.get(ready), strict=True):
-                    _keep(work.cells[i], name, files, work.store)
-                    finished[i] = rounds[i]
+                made, errors = ray.get(ready)
+                failed |= {tasks[ready][k]: error for k, error in errors.items()}
+                for i, (name, files) in zip(tasks[ready], made, strict=True):
+                    if i not in failed:
+                        _keep(work.cells[i], name, files, work.store)
+                        finished[i] = rounds[i]
     except ray.exceptions.RayTaskError as error:
         raise error.cause from error
     finally:
         for ref in tasks:
             ray.cancel(ref, force=True)
         ray.kill(tracker)
+    raise_first(failed, work)
 
 
 class _Board:
@@ -91,16 +95,16 @@ class _Board:
 
 def _run(
     cells: Sequence[Mapping[str, Any]], task: Sequence[int], saved: Sequence[Files], tracker: Any, *federations: Any
-) -> list[tuple[str, Files]]:
-    """Run one task on a worker, from the files `saved`; return folder name and files of each finished run."""
+) -> tuple[list[tuple[str, Files]], Errors]:
+    """Run one task on a worker, from the files `saved`; return folder name and files of each run, and the errors."""
     cells = [{**cell, "federation": federation} for cell, federation in zip(cells, federations, strict=True)]
     with tempfile.TemporaryDirectory() as store:
         folders = [RunFolder(prepare(**cell).config, store).path for cell in cells]
         for folder, files in zip(folders, saved, strict=True):
             for name, content in files.items():
                 write_bytes(folder / name, content)
-        run_task(cells, store, [partial(tracker.report.remote, i) for i in task])
-        return [(folder.name, _files(folder)) for folder in folders]
+        errors = run_task(cells, store, [partial(tracker.report.remote, i) for i in task])
+        return [(folder.name, _files(folder)) for folder in folders], errors
 
 
 def _files(folder: Path) -> Files:

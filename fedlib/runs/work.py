@@ -36,6 +36,9 @@ class Work(NamedTuple):
     store: str | Path | None
 
 
+Errors = dict[int, Exception]  # of the cells that failed, by position
+
+
 def together(plans: Sequence[Plan]) -> list[list[int]]:
     """Group the positions of plans that can share a stack: same method, data, model and setting except for the seed."""
     by_key: dict[Any, list[list[int]]] = defaultdict(list)  # tasks of plans that differ only in seed and partition
@@ -53,25 +56,49 @@ def together(plans: Sequence[Plan]) -> list[list[int]]:
     return [task for tasks in by_key.values() for task in tasks]
 
 
-def run_task(cells: Sequence[Mapping[str, Any]], store: str | Path | None, reports: Sequence[Callable[[int], None]]):
+def run_task(
+    cells: Sequence[Mapping[str, Any]], store: str | Path | None, reports: Sequence[Callable[[int], None]]
+) -> Errors:
     """Run the cells of one task; results go to the run store. `reports`, one per cell, receive the rounds done."""
-    plans = [prepare(**cell) for cell in cells]
-    with deterministic(plans[0].setting.device):
-        if len(plans) == 1:
-            carry_out(plans[0], Session(plans[0], store=store), reports[0], store)
-        else:
-            lockstep([_task(plans, store, reports)])
+    errors: Errors = {}
+    try:
+        plans = [prepare(**cell) for cell in cells]
+        with deterministic(plans[0].setting.device):
+            if len(plans) == 1:
+                carry_out(plans[0], Session(plans[0], store=store), reports[0], store)
+            else:
+                lockstep([_task(plans, store, reports, [partial(errors.__setitem__, i) for i in range(len(cells))])])
+    except Exception as error:
+        return dict.fromkeys(range(len(cells)), error) | errors
+    return errors
 
 
-def _task(plans: Sequence[Plan], store: str | Path | None, reports: Sequence[Callable[[int], None]]) -> Task:
-    """Task of plans that share images and trainer."""
+def _task(
+    plans: Sequence[Plan],
+    store: str | Path | None,
+    reports: Sequence[Callable[[int], None]],
+    fails: Sequence[Callable[[Exception], None]],
+) -> Task:
+    """Task of plans that share images and trainer. `fails`, one per plan, receive its error; the others continue."""
     first = Session(plans[0], store=store)
 
-    def run(plan: Plan, report: Callable[[int], None], trainer: Trainer) -> None:
+    def run(plan: Plan, report: Callable[[int], None], fail: Callable[[Exception], None], trainer: Trainer) -> None:
         plan = plan._replace(algorithm=plans[0].algorithm)  # an equal one, so that all runs share the loss function
-        carry_out(plan, Session(plan, like=first, trainer=trainer), report, store)
+        try:
+            carry_out(plan, Session(plan, like=first, trainer=trainer), report, store)
+        except Exception as error:
+            fail(error)
 
-    return Task([partial(run, *each) for each in zip(plans, reports, strict=True)], first.trainer)
+    return Task([partial(run, *each) for each in zip(plans, reports, fails, strict=True)], first.trainer)
+
+
+def raise_first(errors: Errors, work: Work) -> None:
+    """Raise the error of the first cell that failed, if any did."""
+    if errors:
+        i = min(errors)
+        cell = f"in the sweep's cell {work.cells[i]['algorithm']}, seed {work.cells[i].get('seed', 0)}"
+        errors[i].add_note(f"{cell}; {len(errors)} of {len(work.cells)} cells failed, the others are finished")
+        raise errors[i]
 
 
 def cores() -> int:
@@ -88,14 +115,8 @@ def execute(work: Work, jobs: int, progress: bool) -> None:
         done = np.memmap(path, dtype=np.int64, mode="w+", shape=(len(rounds),))  # one counter per cell
         calls = (delayed(_run)([work.cells[i] for i in task], work.store, path, task, jobs > 1) for task in work.tasks)
         with board(rounds, lambda: done, progress):
-            errors = Parallel(n_jobs=jobs, max_nbytes=MEMORY_MAP)(calls)
-    failed = [(task, error) for task, error in zip(work.tasks, errors, strict=True) if error is not None]
-    if failed:
-        [(task, error), *_] = failed
-        seeds = ", ".join(str(work.cells[i].get("seed", 0)) for i in task)
-        cell = f"in the sweep's cell {work.cells[task[0]]['algorithm']}, seed {seeds}"
-        error.add_note(f"{cell}; {len(failed)} of {len(work.tasks)} tasks failed, the others are finished")
-        raise error
+            failed = Parallel(n_jobs=jobs, max_nbytes=MEMORY_MAP)(calls)
+    raise_first({task[k]: e for task, errors in zip(work.tasks, failed, strict=True) for k, e in errors.items()}, work)
 
 
 def execute_on_streams(work: Work, plans: Sequence[Plan], jobs: int, progress: bool) -> None:
@@ -103,22 +124,24 @@ def execute_on_streams(work: Work, plans: Sequence[Plan], jobs: int, progress: b
     rounds, done = [plan.setting.rounds for plan in plans], np.zeros(len(plans), np.int64)
     clients = [cohort_size(plan.federation.n_clients, plan.setting.join_ratio) for plan in plans]
     largest = max(sum(clients[i] for i in task) for task in work.tasks)  # bounds the memory
-    reports = [partial(done.__setitem__, i) for i in range(len(plans))]
-    tasks = (_task([plans[i] for i in own], work.store, [reports[i] for i in own]) for own in work.tasks)
+    errors: Errors = {}
+
+    def made(own: Sequence[int]) -> Task:
+        reports, fails = ([partial(into.__setitem__, i) for i in own] for into in (done, errors))
+        return _task([plans[i] for i in own], work.store, reports, fails)
+
     with deterministic(plans[0].setting.device), board(rounds, lambda: done, progress):
-        lockstep(tasks, min(jobs, max(1, AT_ONCE // largest)))
+        lockstep(map(made, work.tasks), min(jobs, max(1, AT_ONCE // largest)))
+    raise_first(errors, work)
 
 
-def _run(cells: list[dict], store: str | Path | None, path: Path, task: list[int], apart: bool) -> Exception | None:
-    """Run one task in a worker and return its error; the rounds done go to its counters in the file `path`."""
+def _run(cells: list[dict], store: str | Path | None, path: Path, task: list[int], apart: bool) -> Errors:
+    """Run one task in a worker and return its errors; the rounds done go to its counters in the file `path`."""
     done = np.memmap(path, dtype=np.int64, mode="r+")
-    try:
-        run_task(cells, store, [partial(done.__setitem__, i) for i in task])
-    except Exception as error:
-        if apart:  # in another process, from which no traceback comes
-            error.add_note(traceback.format_exc())
-        return error
-    return None
+    errors = run_task(cells, store, [partial(done.__setitem__, i) for i in task])
+    for error in dict.fromkeys(errors.values() if apart else ()):  # no traceback comes from another process
+        error.add_note("".join(traceback.format_exception(error)))
+    return errors
 
 
 @contextmanager
