@@ -378,6 +378,8 @@ NEW = {  # what is defined, an expression for `scale()` or none, and what change
         "Cfg.s = functools.partialmethod(Cfg.t, 3)"),
     "a cached property": ("class Cfg:\n    t = 2\n    @functools.cached_property\n    def s(self): return self.t",
         "Cfg().s", "Cfg.t = 3"),
+    "the function of a cached property": ("class Cfg:\n    @functools.cached_property\n    def s(self): return 2",
+        "Cfg().s", "Cfg.s.func = lambda _: 3"),
     "a descriptor": ("class Two:\n    def __get__(self, *_): return 2\nclass Cfg: s = Two", "Cfg.s()",
         "Two.__get__ = lambda *_: 3\n"),
     "a data class": ("@dataclass\nclass Cfg: s: int = 2\nCFG = Cfg()", "CFG.s", "CFG.s = 3"),

@@ -402,7 +402,7 @@ def test_of_several_runs_behind_a_number_the_shortest_counts():
     assert cell._replace(tasks=runs).shortened({"rounds": 1000}) == "100 of 1,000 rounds"
 
 
-def test_a_curve_is_of_the_evaluation_that_counts_and_a_number_marked_if_the_code_of_any_seed_has_changed():
+def test_a_curve_is_of_the_evaluation_that_counts_and_a_number_marked_if_the_code_of_any_seed_or_run_has_changed():
     one = study("pfedsim", "smoke")
     cell = next(cell for cell in one.cells if cell.item == "table3")
     made = partial(row, cell.tasks[0].name, n_test=[10], config={"backend": "loop"})
@@ -414,3 +414,7 @@ def test_a_curve_is_of_the_evaluation_that_counts_and_a_number_marked_if_the_cod
     assert curves[["round", "accuracy"]].to_numpy().tolist() == [[1, 90]]
     table = of(made(0, (1, "before", [4]), code="older"), made(1, (1, "before", [5]))).table("table3")
     assert table.loc[table["n_seeds"] > 0, ["n_seeds", "changed"]].to_numpy().tolist() == [[2, True]]
+    other = next(task for task in one.tasks.values() if task.name != cell.tasks[0].name)
+    cell = cell._replace(tasks=(cell.tasks[0], other), read=lambda first, second: 1.0)
+    table = of(made(0, (1, "before", [4])), row(other.name, 0, code="older")).table("table3")
+    assert table.loc[table["n_seeds"] > 0, "changed"].tolist() == [True]
