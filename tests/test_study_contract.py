@@ -141,7 +141,7 @@ PROTOCOL = {
         "dir=0.4": {"partition": "dirichlet(alpha=0.4, min_size=10)"},
         "fedprox": {"mu": 0.01}, "fedamp": {"sigma": ANY, "lam": ANY},
         "pfedmb": {"branches": ANY, "lr": ANY, "gain": False}}),
-    "fedsimsup": ("table1_text table2", 136, {
+    "fedsimsup": ("table1_text table2_text", 136, {
         "": {"join_ratio": 0.1, "local_epochs": 5, "batch_size": 32, "lr": 0.1, "test_fraction": None,
              "model": "lenet4"},
         "cifar10": {"rounds": 100, "evaluate_every": 1}, "cifar100": LONG,
@@ -212,16 +212,16 @@ CONTROLS = {
       "alpha_lr=0.1": {"alpha_lr": 0.1}, "alpha_lr=0": {"alpha_lr": 0}, "lr=x5": {"lr": 0.25},
       "alpha=labels": {"alpha_lr": 0, "alpha": "labels"}, "rounds=x2": {"rounds": 40, "evaluate_every": 10}}),
     "fedsimsup table1": ("table1_text", 72, BENCHMARK | {"femnist": BENCHMARK["cifar100"]}),
-    "fedsimsup table2_inferred": ("table2", 64,
+    "fedsimsup table2": ("table2_text", 64,
      BENCHMARK | {f"pat={c}": {"partition": f"shards(per_client={c})"} for c in (2, 5, 20)}),
     "fedsimsup table3_inferred": ("table3", 40,
      {part: BENCHMARK[part] for part in ("", "fedsimsup", "cifar100")}
      | {f"fedsimsup-{kind}": {"supervisor": "small_lenet+small_cnn+small_vit"} for kind in ("whole", "t", "c", "l")}),
     "fedsimsup participation": ("table1", 16, {"participants=usual": {}, "participants=twice": {"join_ratio": 0.2}}),
     "fedsimsup outer_step": ("table1_text", 8, {"beta=0.1": {}, "beta=0.001": {"beta": 0.001}}),
-    "fedsimsup shards": ("table2", 32,
+    "fedsimsup shards": ("table2_text", 32,
      {"partition=classes": {}, "partition=shards": {"partition": "shards(per_client=5)"}}),
-    "fedsimsup network": ("table1_text table2", 96,
+    "fedsimsup network": ("table1_text table2_text", 96,
      {"network=lenet5_plain": {"model": "lenet5_plain"}, "network=lenet4": {},
       "fedsimsup;network=lenet5_plain": {"supervisor": "small_lenet"}}),
     "fedsimsup longer_training": ("table1_text", 96,
@@ -360,7 +360,7 @@ def test_protocols_are_compared_where_their_runs_differ_and_small_profiles_have_
     assert board[["item", "method", "protocol"]].to_numpy().tolist() == [
         ["table2", "fedrep", "inferred"], ["table2", "fedavg", "text"], ["table2_text", "fedrep", "text"],
     ]  # fmt: skip
-    further = {"table1_text", "table2_inferred", "fig2_text"}
+    further = {"table1_text", "table2_text", "table3_inferred", "fig2_text"}
     for profile in ("smoke", "quick"):
         assert not {cell.item for cell in study("fedsimsup", profile).cells} & further
 

@@ -80,12 +80,16 @@ LINES = {label(method): (method, "clients=50;dir=0.1") for method in ("fedsimsup
 other_partitions = partition_control(table1, "cifar10", LINES, seeds=(0, 2, 3))
 
 
-@item("Table 2: accuracy [%] with the same number of classes for every client.", alt=DOTS, protocols=TEXT_FIRST)
+@item(
+    "Table 2: accuracy [%], pooled over the test images of all clients, pathological partitions.",
+    alt=DOTS,
+    protocols=PROTOCOLS,
+)
 def table2(sizes, **protocol):
     return accuracies(sizes, columns(sizes, "pat"), sizes.pathological_methods, **protocol)
 
 
-table2.draw(partial(method_figure, "table2", reference="chance among own classes"))
+table2.draw(partial(method_figure, "table2", reference="chance with c classes"))
 table2.says(lambda study: who_leads(study.numbers("table2"), "fedsimsup", name=partial(place, study)))
 
 
@@ -123,6 +127,7 @@ def _(study):
 @item(
     "Gain [points] of the clients with supervisor T, C or L over the same clients in the run with L for all clients.",
     protocols=TEXT_FIRST,
+    explains=("table3",),
 )
 def table3_paired(sizes, **protocol):
     """Gain by kind of supervisor: small dots are seeds, large ones their mean; the dotted line is at no gain."""
