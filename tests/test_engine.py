@@ -32,7 +32,7 @@ from fedlib.models import MODELS, build
 from fedlib.runs import rounds, session, work
 from fedlib.runs.determinism import deterministic
 from fedlib.runs.prepare import prepare
-from fedlib.training import evaluation
+from fedlib.training import evaluation, train
 from fedlib.training.adam import step_of_adam
 from fedlib.training.batches import on_device
 from fedlib.training.evaluation import Evaluation
@@ -440,6 +440,20 @@ def test_a_failing_run_ends_neither_the_seeds_of_its_stack_nor_other_tasks(strea
     with pytest.raises(ArithmeticError):
         fl.run(**cells[1], progress=rounds.append)  # its folder is free
     assert rounds[5:] == [1]
+
+
+def test_an_error_in_a_step_that_seeds_share_is_the_error_of_all_of_them(federation, run_store):
+    def breaks(w, batch):
+        raise ArithmeticError("in the loss")
+
+    def round(state, cohort):
+        train(cohort, breaks, cohort.broadcast(state.w))
+
+    cells = fl.grid(algorithm=[fl.fedavg()._replace(round=round), "fedper"], federation=federation, seed=[0, 1])
+    cells = [cell | SETTING | {"backend": "stacked"} for cell in cells]
+    with pytest.raises(ArithmeticError, match="in the loss") as error:
+        fl.sweep(cells, jobs=1, progress=False)
+    assert error.value.__notes__[-1].endswith("seed 0; 2 of 4 cells failed, the others are finished")
 
 
 def test_every_run_and_its_phases_stay_on_the_stream_of_their_task(federation, monkeypatch, tmp_path):

@@ -133,7 +133,8 @@ def sweep(
     Raises:
         ValueError: an argument of a cell is not allowed, or the cluster cannot be used; raised before any run starts,
             except by a method that cannot use the model, the federation or a setting.
-        Exception: that of the first run that failed, with a note that names its cell; all other cells are finished.
+        Exception: that of the first run that failed, with a note that names its cell; all other cells are finished
+            (on a GPU not after an error in a training step that several runs share).
 
     Example:
         >>> federation = fl.federate(fl.load("digits"), fl.dirichlet(alpha=0.5), clients=10)

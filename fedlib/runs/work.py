@@ -16,7 +16,7 @@ import numpy as np
 from joblib import Parallel, delayed, parallel_config
 from tqdm import tqdm
 
-from fedlib.engine.lockstep import Task, lockstep
+from fedlib.engine.lockstep import Cancelled, Task, lockstep
 from fedlib.engine.stacked import AT_ONCE
 from fedlib.runs.determinism import deterministic
 from fedlib.runs.plan import Plan, cohort_size
@@ -59,7 +59,7 @@ def together(plans: Sequence[Plan]) -> list[list[int]]:
 def run_task(
     cells: Sequence[Mapping[str, Any]], store: str | Path | None, reports: Sequence[Callable[[int], None]]
 ) -> Errors:
-    """Run the cells of one task; results go to the run store. `reports`, one per cell, receive the rounds done."""
+    """Run the cells of one task into the run store; return their errors. `reports`, one per cell, get the rounds."""
     errors: Errors = {}
     try:
         plans = [prepare(**cell) for cell in cells]
@@ -86,6 +86,8 @@ def _task(
         plan = plan._replace(algorithm=plans[0].algorithm)  # an equal one, so that all runs share the loss function
         try:
             carry_out(plan, Session(plan, like=first, trainer=trainer), report, store)
+        except Cancelled:  # `lockstep` raises the error that ended all runs
+            raise
         except Exception as error:
             fail(error)
 
