@@ -14,7 +14,6 @@ from test_fingerprint import in_a_file
 
 import fedlib as fl
 from fedlib.algorithm import ALGORITHMS
-from fedlib.report.paper import PAPERS, QUESTIONS, TITLES
 from fedlib.report.playground import Setting
 from fedlib.tools.site import library
 
@@ -39,11 +38,6 @@ def module(tmp_path, monkeypatch):
 def test_the_readme_is_one_screen_of_what_and_why_and_the_version_has_its_changes():
     assert len(README.splitlines()) <= 126
     assert f"## [{fl.__version__}]" in CHANGELOG
-
-
-@pytest.mark.parametrize("paper", PAPERS)
-def test_the_answer_to_the_question_of_a_paper_is_that_of_the_measured_numbers(paper):
-    assert f"- **{TITLES[paper]}.** {QUESTIONS[paper]} {fl.study(paper).answer().says}\n" in README
 
 
 def test_the_examples_of_a_run_a_sweep_and_a_model_run(federation, module):

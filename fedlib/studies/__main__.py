@@ -6,7 +6,7 @@ import signal
 import sys
 
 from fedlib.report.paper import PAPERS
-from fedlib.studies.pages import build
+from fedlib.studies.pages import build, write_score
 from fedlib.studies.recheck import recheck
 from fedlib.studies.runner import evidence
 
@@ -33,11 +33,13 @@ def main() -> int:
     again = commands.add_parser("recheck", help="compare the rows of older code with today's code")
     again.add_argument("--paper", action="append", choices=PAPERS, help="only this paper")
     again.add_argument("--rounds", type=int, default=4, help="number of rounds of each run to compare")
-    commands.add_parser("report", help="rebuild tables, ledgers and the scoreboard from the rows")
+    commands.add_parser("report", help="rebuild tables, ledgers, the scoreboard and the README's score from the rows")
     given = parser.parse_args()
     try:
         if given.command == "report":
-            print(build().to_string(index=False))
+            summary = build()
+            write_score(summary)
+            print(summary.to_string(index=False))
             return 0
         if given.command == "recheck":
             agree, differ = recheck(given.paper or PAPERS, given.rounds)

@@ -16,9 +16,9 @@ from joblib import Parallel, delayed
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
-from fedlib.files import write_file
+from fedlib.files import write_file, write_text
 from fedlib.report.output import markdown, with_deviations, write_table
-from fedlib.report.paper import KEY, PAPERS, PROFILES, PROTOCOLS, TITLES, reported
+from fedlib.report.paper import KEY, PAPERS, PROFILES, PROTOCOLS, QUESTIONS, TITLES, reported
 from fedlib.report.style import PALETTE, WIDE, use_style
 from fedlib.studies import rows as row_files
 from fedlib.studies.item import Item
@@ -26,7 +26,8 @@ from fedlib.studies.layout import IN_PERCENT, POINTS, first_protocol, item_title
 from fedlib.studies.study import Study, study
 from fedlib.studies.verdict import VERDICTS
 
-FOLDER = Path(__file__).resolve().parent.parent.parent / "figures" / "reference" / "evidence"
+ROOT = Path(__file__).resolve().parent.parent.parent
+FOLDER = ROOT / "figures" / "reference" / "evidence"
 HEADS = tomllib.loads(Path(__file__).with_name("heads.toml").read_text(encoding="utf-8"))  # texts above the tables
 
 
@@ -81,6 +82,17 @@ def build(folder: Path = FOLDER) -> pd.DataFrame:
     frame = pd.DataFrame(summary(*part) for part in [*parts, ("all", whole, ledger)])
     _write(frame, folder / "summary")
     return frame
+
+
+def write_score(summary: pd.DataFrame, readme: Path = ROOT / "README.md") -> None:
+    """Write the summary and the answers to the papers' questions into the README, in place of the old ones."""
+    old = readme.read_text(encoding="utf-8")
+    text = re.sub(r"\| paper \| printed \|(.*\n\|)+.*\n", lambda _: markdown(summary), old)
+    for paper, title in TITLES.items():
+        if answer := study(paper).answer():
+            line = f"- **{title}.** {QUESTIONS[paper]} {answer.says}"
+            text = re.sub(rf"- \*\*{title}\.\*\* .*", lambda _, line=line: line, text)
+    write_text(readme, text)
 
 
 def summary(name: str, board: pd.DataFrame, ledger: pd.DataFrame) -> dict[str, object]:
