@@ -14,8 +14,11 @@ from processes import python
 from studies import arguments, differences, drawn_and_said, given, official, row, with_numbers
 
 import fedlib as fl
+from fedlib.report import sentences
+from fedlib.report.panels import in_words
 from fedlib.report.paper import FOLDER, KEY, PAPERS, PROFILES, reported
-from fedlib.report.sentences import gap_to_best, nearest_kind, paired_difference, who_leads
+from fedlib.report.sentences import Gap, gap_to_best, nearest_kind, paired_difference, who_leads
+from fedlib.report.style import data_label, metric_label, with_labels
 from fedlib.studies.claim import Numbers
 from fedlib.studies.item import Item, Unmeasured, enough, means
 from fedlib.studies.layout import first_protocol
@@ -57,6 +60,41 @@ def test_methods_are_compared_by_their_means_over_all_seeds_as_tables_and_verdic
     rows = [("A", "one", 11.0), ("A", "other", 12.0), ("B", "one", 19.0)]  # readings, by what all of them have
     numbers = pd.DataFrame(rows, columns=["what", "kind", "value"]).assign(paper=10.0)
     assert "with one (distance 1.0 points) than with other (2.0)" in nearest_kind(numbers, ["what"])
+
+
+def test_sentences_of_every_kind_word_for_word():
+    gaps = {"CIFAR-10": Gap(0.3, "FedPer", 0.4), "EMNIST": Gap(1.0, "FedRep", 0.4)}
+    words = "0.3 points ahead of FedPer on CIFAR-10, within the noise, and 1.0 points ahead of FedRep on EMNIST"
+    assert sentences.best_of_all("pFedSim", gaps) == f"In 1 of 2 cases: pFedSim is {words}."
+    level = {"CIFAR-10": Gap(0.04, "FedPer", 0.0)}
+    assert sentences.best_of_all("pFedSim", level) == "No: pFedSim is level with FedPer on CIFAR-10."
+    ahead = [sentences.points_ahead(gap, "FedAvg") for gap in (1.24, -0.3, -0.04)]
+    assert ahead == ["1.2 points ahead of FedAvg", "0.3 points behind FedAvg", "level with FedAvg"]
+    assert sentences.against_noise(-1.2, 0.3) == "outside the noise (standard deviation 0.3)"
+    assert sentences.against_noise(1.2, float("nan")) == "with one seed"
+    near = "The result is equally near to the printed number A (distance 2.0 points) and B (2.0)."
+    assert sentences.nearer_to_print(pd.DataFrame({"A": [2.0], "B": [2.01]}), "") == near
+    lowest = "Accuracy falls by 1.0 points from 1 to 5 branches; its minimum, 68.0 %, is at 2."
+    assert sentences.trend(pd.Series([70.0, 68.0, 68.9, 69.0, 69.04], index=[1, 2, 3, 4, 5]), "branches") == lowest
+    rises = "Accuracy rises by 4.0 points from 1 to 5 branches, from 70.0 to 74.0 %."
+    assert sentences.trend(pd.Series([70.0, 74.04, 74.0], index=[1, 3, 5]), "branches") == rises
+    two = pd.Series({"fedavg": 61.0, "fedrep": 72.5})
+    assert sentences.extremes(two, "Accuracy") == "Accuracy is 72.5 % with FedRep and 61.0 % with FedAvg."
+    two = pd.DataFrame({"what": "FedAvg", "kind": ["as usual", "longer"], "value": [40.0, 46.0], "paper": 42.0})
+    nearer, told = sentences.beside_printed(two).split(". ")
+    assert nearer == "The result is nearer to the printed number as usual (distance 2.0 points) than longer (4.0)"
+    assert told == "Accuracy of FedAvg: 46.0 % longer, 40.0 % as usual, 42.0 % printed."
+    assert sentences.with_minus("-0.3 (-1.5), CIFAR-10") == "\N{MINUS SIGN}0.3 (\N{MINUS SIGN}1.5), CIFAR-10"
+
+
+def test_names_in_figures_and_sentences():
+    assert in_words("cifar10", "clients=10;dir=0.1") == "CIFAR-10, 10 clients, Dir(0.1)"
+    assert data_label("digits for cifar10") == "digits for CIFAR-10"
+    assert data_label("7500 images of cifar10 for cifar10") == "7,500 images of CIFAR-10"
+    assert metric_label("weighted_f1_std") == "weighted F1, std over clients"
+    assert metric_label("scalars_down") == "scalars down"
+    assert with_labels("perfedavg cifar10 clients=50;dir=0.1") == "Per-FedAvg, CIFAR-10, 50 clients, Dir(0.1)"
+    assert with_labels("fedcs-fc1, mnist: highest mean") == "FedCS-FC1, MNIST: highest mean"
 
 
 def test_a_method_leads_the_columns_in_which_it_is_ahead_and_not_those_in_which_it_is_level():

@@ -26,12 +26,7 @@ OfRows = Callable[[pd.DataFrame], float]  # of the rows of a panel
 
 
 def in_words(*key: object) -> str:
-    """The title of a panel: data and setting.
-
-    Example:
-        >>> in_words("cifar10", "clients=10;dir=0.1")
-        'CIFAR-10, 10 clients, Dir(0.1)'
-    """
+    """The title of a panel, data and setting: "CIFAR-10, 10 clients, Dir(0.1)"."""
     parts = (part for words in key[1:] for part in str(words).split(";"))
     return ", ".join([data_label(str(key[0])), *map(setting_label, parts)])
 

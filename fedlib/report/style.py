@@ -103,13 +103,8 @@ def label(name: str) -> str:
 
 
 def data_label(name: str) -> str:
-    """Write the names of data sets as the papers print them, "cifar10" as "CIFAR-10"; other words are kept.
-
-    Example:
-        >>> data_label("digits for cifar10"), data_label("7500 images of cifar10 for cifar10")
-        ('digits for CIFAR-10', '7,500 images of CIFAR-10')
-    """
-    name = re.sub(r"( of (\w+)) for \2$", r"\1", name)
+    """Write the names of data sets as the papers print them, "cifar10" as "CIFAR-10"; other words are kept."""
+    name = re.sub(r"( of (\w+)) for \2$", r"\1", name)  # "7500 images of cifar10 for cifar10"
     name = re.sub(r"\d+(?= images)", lambda found: f"{int(found[0]):,}", name)
     return " ".join(_DATA.get(word, word) for word in name.split(" "))
 
@@ -121,23 +116,13 @@ def setting_label(part: str) -> str:
 
 
 def metric_label(name: str) -> str:
-    """Write the name of a metric in words.
-
-    Example:
-        >>> metric_label("weighted_f1_std"), metric_label("scalars_down")
-        ('weighted F1, std over clients', 'scalars down')
-    """
+    """Write the name of a metric in words: "weighted_f1_std" is "weighted F1, std over clients"."""
     base = name.removesuffix("_std")
     return _METRICS.get(base, base.replace("_", " ")) + ", std over clients" * (base != name)
 
 
 def with_labels(text: str) -> str:
-    """Write the names of methods, data sets, settings and metrics in a text as in figures.
-
-    Example:
-        >>> with_labels("perfedavg cifar10 clients=50;dir=0.1"), with_labels("fedcs-fc1, mnist: highest mean")
-        ('Per-FedAvg, CIFAR-10, 50 clients, Dir(0.1)', 'FedCS-FC1, MNIST: highest mean')
-    """
+    """Write the names of methods, data sets, settings and metrics in a text as in figures."""
     named = re.sub(r"[^\s,:]+", lambda word: _labelled(word[0]), text.replace(";", ", "))
     return named.replace("\0 \0", ", ").replace("\0", "")  # a comma between neighbours
 

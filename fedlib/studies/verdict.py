@@ -134,16 +134,9 @@ def judge(cases: Sequence[Case], quantifier: Literal["all", "most", "identity"] 
 
 
 def interval(cases_of_seeds: Sequence[Sequence[Case]]) -> str:
-    """The 95 % confidence interval of the smallest mean effect of a claim in words, by Student's t over seeds.
-
-    It is chosen among the comparisons measured with all of at least two seeds whose effect differs between them; ""
-    without such comparisons.
-
-    Example:
-        >>> from fedlib.studies.number import point
-        >>> interval([[Case("cifar10", point(gap))] for gap in (1.0, 2.0, 1.5)])
-        '+0.26 to +2.74, CIFAR-10, 3 seeds'
-    """
+    """The 95 % confidence interval of the smallest mean effect of a claim in words, by Student's t over seeds."""
+    # It is chosen among the comparisons measured with all of at least two seeds whose effect differs between them; ""
+    # without such comparisons.
     effects = pd.DataFrame([{case.where: case.effect.value for case in cases} for cases in cases_of_seeds])
     effects = effects[np.isfinite(effects).any(axis=1)]
     effects = effects.loc[:, np.isfinite(effects).all() & (effects.max() > effects.min())]
