@@ -5,7 +5,6 @@ from itertools import product
 
 from scipy.stats import spearmanr
 
-from fedlib.papers.pfedhr.distillation import control
 from fedlib.papers.pfedhr.sizes import DATA, FEW, HYPER, MAIN, MANY, NETS, RIVALS, SAME, SPLITS, both_kinds, where
 from fedlib.studies.claim import Claim, Numbers, lead, numbers_of
 from fedlib.studies.layout import item_title
@@ -158,7 +157,7 @@ def teacher_helps(n: Numbers) -> Iterator[Case]:
     for d, split in product((MAIN, "cifar10"), SPLITS):
         own = n("table2", "pfedhr", d, where("labeled", split))
         without = n("table2", "local_only", d, where("none", split))
-        other = n("other_teachers", "pfedhr", d, control(split, "random candidate"))
+        other = n("other_teachers", "pfedhr", d, where("labeled", split, teacher="random candidate"))
         yield Case(f"above Local-Only, {d} {split}", strictly(own - without))
         yield Case(f"above a random teacher, {d} {split}", strictly(own - other))
 

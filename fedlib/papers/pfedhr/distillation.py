@@ -84,11 +84,6 @@ def taught(teacher: str = "m4", lam: float = 0.2, epochs: int = 5, batch_size: i
     return Algorithm("taught", init, round, models=lambda state: state.v, mixed=True, hyper=hyper, made_of=made_of)
 
 
-def control(split: str, teacher: str) -> str:
-    """The setting of a number with this teacher."""
-    return where("labeled", split, teacher=teacher)
-
-
 def first(study) -> pd.DataFrame:
     """Final accuracies by teacher, on the first data set and split with runs of pFedHR, starting with SVHN, IID."""
     numbers = study.numbers("other_teachers", metric="accuracy")
@@ -177,7 +172,7 @@ def other_teachers(sizes):
     for (name, source), split in product(sizes.data.items(), sizes.splits):
         for who, algorithm in (algorithms | shared).items():
             task, seeds = sizes.run(source, split, algorithm), sizes.reading_seeds.get(who, sizes.seeds)
-            cell = Cell("pfedhr", name, control(split, who), (task,), sizes.score, seeds=seeds)
+            cell = Cell("pfedhr", name, where("labeled", split, teacher=who), (task,), sizes.score, seeds=seeds)
             yield cell
             if who != NOBODY:
                 yield cell._replace(read="teacher on test images" if who in shared else "teachers", metric="teachers")
