@@ -120,15 +120,13 @@ def paired_difference(numbers: pd.DataFrame, one: str, other: str, column: str =
     keys = [key for key in ("dataset", "setting", "seed", "method") if key in numbers and key != column]
     if column != "method" and "setting" in keys:
         keys.remove("setting")  # it contains the column
-    table = numbers.pivot_table(index=keys, columns=column, values="value")
-    if not {one, other} <= {*table}:
-        return ""
+    table = numbers.pivot_table(index=keys, columns=column, values="value").reindex(columns=[one, other])
     gaps = (table[one] - table[other]).dropna().to_numpy()
     if not len(gaps):
         return ""
     means = table.groupby([key for key in keys if key != "seed"] or (lambda _: 0)).mean()
     overall = (means[one] - means[other]).mean()
-    unpaired = len(gaps) < table[[one, other]].count().max() and f"{overall:+.1f}" != f"{np.mean(gaps):+.1f}"
+    unpaired = len(gaps) < table.count().max() and f"{overall:+.1f}" != f"{np.mean(gaps):+.1f}"
     text = f" (means over all seeds: {overall:+.1f} points)" if unpaired else ""
     return f"{name(one)} minus {name(other)} is {in_pairs(gaps)}{text}."
 
@@ -204,17 +202,15 @@ def beside_printed(frame: pd.DataFrame, metric: str = "accuracy") -> str:
     """Compare two kinds of measured numbers with the printed ones, and say which kind is nearer on average."""
     # `frame` has a row per number and seed: what (its name), kind (in words; the first is the usual one), value, and
     # paper (the printed number or NaN); `metric` names the numbers, in percent.
-    if frame.empty:
+    means = frame.pivot_table(index="what", columns="kind", values="value", sort=False).dropna()
+    if means.empty or means.shape[1] < 2:
         return ""
-    usual, *others = frame["kind"].unique()
-    means = frame.pivot_table(index="what", columns="kind", values="value", sort=False)
-    if not others or means.dropna().empty:
-        return ""
-    [other] = others
-    means = means.dropna()[[other, usual]].assign(printed=frame.groupby("what")["paper"].first())
-    told = []
-    for what, row in means.iterrows():
-        told.append(f"{what}: {', '.join(f'{value:.1f} % {kind}' for kind, value in row.dropna().items())}")
+    usual, other = frame["kind"].unique()
+    means = means[[other, usual]].assign(printed=frame.groupby("what")["paper"].first())
+    told = [
+        f"{what}: {', '.join(f'{value:.1f} % {kind}' for kind, value in row.dropna().items())}"
+        for what, row in means.iterrows()
+    ]
     printed = means.dropna()
     nearer = nearer_to_print(printed[[usual, other]].sub(printed["printed"], axis=0).abs(), "")
     return f"{nearer} {metric[0].upper()}{metric[1:]} of {'; '.join(told)}.".strip()
@@ -237,5 +233,6 @@ def against_noise(gap: float, std: float) -> str:
 
 def nearest_kind(numbers: pd.DataFrame, key: Columns, word: str = "with ", start: str = "The") -> str:
     """`nearer_to_print` for a frame with a row per number, named by the columns `key`, and reading, the column kind."""
-    table = numbers.pivot_table(index=[*key, "paper"], columns="kind", values="value", sort=False).dropna()
-    return nearer_to_print(table.sub(table.index.get_level_values("paper"), axis=0).abs(), word, start)
+    gaps = numbers.assign(gap=numbers["value"] - numbers["paper"].astype(float))
+    table = gaps.pivot_table(index=[*key], columns="kind", values="gap", sort=False).dropna()
+    return nearer_to_print(table.abs(), word, start)

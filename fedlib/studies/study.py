@@ -19,7 +19,7 @@ from fedlib.checks import check_choice, check_count
 from fedlib.fingerprint import each_once
 from fedlib.report.marks import plot_nothing
 from fedlib.report.paper import FOLDER, KEY, PAPERS, PROFILES, PROTOCOLS, reported
-from fedlib.report.sentences import nearer_to_print, with_minus
+from fedlib.report.sentences import nearest_kind, with_minus
 from fedlib.studies import layout
 from fedlib.studies import rows as row_files
 from fedlib.studies.claim import Claim, Numbers
@@ -363,14 +363,11 @@ class Study:
 
     def _protocols(self, item: str) -> str:
         """The mean distance from the printed numbers with each protocol of an item, if their runs differ."""
-        first, gaps = self.item(item), {}
-        if not first.others:
-            return ""
-        for one in (first, *first.others):
-            numbers = self.numbers(one.name).set_index(KEY[1:])
-            gap = (numbers["value"] - numbers["paper"]).groupby(level=KEY[1:], sort=False).mean().abs()
-            gaps[f"the {PROTOCOLS[one.protocol]}"] = gap[[(one.name, *key) not in self._shared for key in gap.index]]
-        return nearer_to_print(pd.DataFrame(gaps).dropna())
+        first = self.item(item)
+        kinds = {one.name: f"the {PROTOCOLS[one.protocol]}" for one in (first, *first.others)}
+        numbers = self.numbers(*kinds)
+        apart = [key not in self._shared for key in numbers[KEY].itertuples(index=False, name=None)]
+        return nearest_kind(numbers.loc[apart].assign(kind=numbers["item"].map(kinds)), KEY[1:])
 
     def _made(self, item: str, make: Callable[[Study], Any] | None) -> Any:
         """The figure or sentence of an item; None if it has none, or too few of its numbers are measured."""

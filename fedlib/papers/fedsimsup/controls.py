@@ -40,7 +40,7 @@ def compared(control: Item, kinds: Mapping[str, str], words: str = "with {}", li
         frame = frame.assign(kind=frame["setting"].str.split(";", n=2).str[2].map(kinds))
         frame = with_printed(frame.dropna(subset="kind"))
         told = frame.assign(kind=frame["kind"].map(words.format))
-        nearest = "" if listed else nearest_kind(told, ["what", "place"], word="")
+        nearest = "" if listed else nearest_kind(told, ["data", "what", "place"], word="")
         yield nearest or beside_printed(told)
         lines = frame.assign(method=frame["method"] + ", " + frame["kind"])
         yield method_panels(lines, ("data", "place"), partial(place, study), chance)

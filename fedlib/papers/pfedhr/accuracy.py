@@ -1,6 +1,7 @@
 """pFedHR: accuracy of the methods (Tables 2 to 4, Fig. 1) and by hyper-parameter (Figs. 3 to 6), and controls."""
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import product
 
 import pandas as pd
@@ -255,8 +256,8 @@ def varied(name: str, axis: str, more: str = "") -> Item:
     def _(study):
         rows = gains(study, name)
         pairs, ends = rows.assign(method=rows["split"] + rows["public"]), (rows["x"].max(), rows["x"].min())
-        text = paired_difference(pairs, *ends, "x", lambda x: f"{HYPER[name][0]} = {x:g}")
-        yield text if ends[0] > ends[1] else ""
+        setting = partial("{} = {:g}".format, HYPER[name][0])
+        yield paired_difference(pairs, *ends, "x", setting) if ends[0] > ends[1] else ""
         whole, same = paired(rows, "x"), ["data", "public", "split", "method"]
         first = whole[whole["x"] == 1].groupby(same)[["value", "accuracy"]].mean().reset_index().assign(seed=-1)
         lines = [whole]
