@@ -14,8 +14,8 @@ from torch.nn.functional import one_hot
 import fedlib as fl
 from fedlib.algorithm import Algorithm
 from fedlib.papers.pfedmb.accuracy import AT, along, chance, place
-from fedlib.papers.pfedmb.measure import accuracy, choices, chosen, scores
-from fedlib.papers.pfedmb.sizes import PAIRED, PAIRS, SIGMAS, B, controlled, paired, run
+from fedlib.papers.pfedmb.measure import accuracy, chosen, scores
+from fedlib.papers.pfedmb.sizes import PAIRED, PAIRS, SIGMAS, B, controlled, paired, run, tried_on_pairs
 from fedlib.report.panels import line_panels, method_panels
 from fedlib.report.sentences import against_noise, extremes, nearest_kind, noise_of, points_ahead
 from fedlib.report.style import ORANGE, label, method_style
@@ -101,14 +101,10 @@ def changes(frame: pd.DataFrame, rival: str) -> str:
 )
 def variants_on_five_pairs(sizes):
     """Accuracy of the methods of Table I and of variants of pFedMB as dots; black bars are printed values."""
-    scaled = {"share_alpha": True, "alpha_lr": sizes.pair_alpha_lr, "gain": True}
-    made = {
-        ("pfedmb", "gain=yes"): (fl.pfedmb(B, **scaled), choices),
-        ("pfedmb-avg", "gain=yes"): (fl.pfedmb(B, weighted=False, **scaled), choices),
-        ("pfedmb", "alpha=labels"): (pfedmb_given(B), scores),
-    }
-    for (method, name), (algorithm, keep) in made.items() if sizes.pair_control else ():
-        yield Cell(method, "cifar10", f"{PAIRS};branches={B};{name}", (paired(sizes, algorithm, keep=keep),), accuracy)
+    made = {(m, "gain=yes"): tried_on_pairs(sizes._replace(gain=True), m) for m in ("pfedmb", "pfedmb-avg")}
+    made["pfedmb", "alpha=labels"] = (paired(sizes, pfedmb_given(B), keep=scores),)
+    for (method, name), tasks in made.items() if sizes.pair_control else ():
+        yield Cell(method, "cifar10", f"{PAIRS};branches={B};{name}", tasks, accuracy)
 
 
 variants_on_five_pairs.draw(lambda study: variant_panels(compared(study, "variants_on_five_pairs")))
