@@ -104,15 +104,14 @@ def _(study):
     numbers = study.numbers("fig1").query("method != @WHITE")
     table = numbers.pivot_table(index=["data", "method"], columns="setting", values="value", sort=False)
     table.columns = table.columns.str.removeprefix("separability of ")
-    better = {}
+    cases = []
     for space, when in {"c": "at the end of the run", "c, later": "after more alignments"}.items():
         ends = table.reindex(columns=["z", space]).dropna()
-        better |= {when: f"in {(ends[space] > ends['z']).sum()} of {len(ends)} cases"} if len(ends) else {}
+        cases += [f"in {(ends[space] > ends['z']).sum()} of {len(ends)} cases {when}"] if len(ends) else []
     place = f"{data_label(numbers.loc[numbers['dataset'] == data, 'data'].iloc[0])}, {label(method)}"
     start = f"{share['z']:.0f} % of test images lie nearest to the centre of their own group before the map"
-    cases = ", and ".join(f"{count} {when}" for when, count in better.items())
-    end = "The groups are separated better after the map than before it"
-    yield f"On {place}: {start}, {told}. {end} {cases} (one case for each data set and layer)."
+    end = f"The groups are separated better after the map than before it {', and '.join(cases)}"
+    yield f"On {place}: {start}, {told}. {end} (one case for each data set and layer)."
     groups = domain_names(study) if data == "digit5" else [f"group {g}" for g in range(GROUPS)]
     figure, last = plt.figure(figsize=(WIDE, 4.6)), [*planes][-1]
     upper, lower = figure.subfigures(2, 1, height_ratios=[2.9, 1.7])

@@ -181,11 +181,9 @@ def supervisor_moves(sizes):
 @supervisor_moves.shows
 def _(study):
     by_gain, by_loss = study.means("supervisor_moves", "with", "gain", "received loss", metric="rank correlation")
-    start = (
-        f"The distance that s moves has a rank correlation (mean over seeds) of {by_gain:+.2f} with the gain from the"
-    )
+    start = f"The distance that s moves has a rank correlation (mean over seeds) of {by_gain:+.2f} with the gain from"
     expected = f"{'as' if by_gain > 0 else 'unlike what'} the paper expects"
-    yield f"{start} received θ (left), {expected}, and of {by_loss:+.2f} with the loss of the received θ (right)."
+    yield f"{start} the received θ (left), {expected}, and of {by_loss:+.2f} with the loss of the received θ (right)."
     [found, *_] = enough([row.kept for row in study.rows_behind("supervisor_moves") if row.kept.get("points")])
     loss, gain, moved = np.array(found["points"]).T
     causes = {
