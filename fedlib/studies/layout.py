@@ -33,10 +33,8 @@ def wide(long: pd.DataFrame, corner: str) -> pd.DataFrame:
 
 
 def by_source(full: pd.DataFrame, here: pd.DataFrame, others: Sequence[pd.DataFrame], item: Item) -> pd.DataFrame:
-    """One row per number and source: row, place (its column, on the paper's data), column, source, value, std, cell.
-
-    The tables are those at full size, of this run, and of all or none of `item.others` at full size.
-    """
+    """One row per number and source: row, place (its column, on the paper's data), column, source, value, std, cell."""
+    # The tables are those at full size, of this run, and of all or none of `item.others` at full size.
     further = {PROTOCOLS[other.protocol]: table for other, table in zip(item.others, others, strict=False)}
     tables = {PROTOCOLS[item.protocol] if others else "full size": full, **further, "here": here}
     measured = [table[table["n_seeds"] > 0].assign(source=source) for source, table in tables.items()]

@@ -89,10 +89,8 @@ def check_clean() -> str:
 
 
 def work(jobs: list[Job], deadline: float, folder: Path = rows.FOLDER, store: Store = None, again: bool = False) -> int:
-    """Do the jobs one after the other until the deadline; returns the number of written rows.
-
-    Jobs that another process does or has done are skipped, and so are failed ones, which raise `ValueError` at the end.
-    """
+    """Do the jobs one after the other until the deadline; returns the number of written rows."""
+    # Jobs that another process does or has done are skipped; so are failed ones, which raise `ValueError` at the end.
     written, failed, head = 0, 0, check_clean()
 
     def stop_in_time(done: int) -> None:

@@ -297,11 +297,7 @@ RUNNING: "WeakSet[RunningPython]" = WeakSet()
 
 
 class RunningPython(AsyncKernelManager):
-    """Starts kernels with the running interpreter, independent of the kernels registered on this machine.
-
-    On POSIX systems the kernels use Unix sockets with random names, not ports: two kernels that start at the same time
-    could choose the same free port.
-    """
+    """Starts kernels with the running interpreter, independent of the kernels registered on this machine."""
 
     kernel_spec = KernelSpec(**get_kernel_dict(["--log-level=CRITICAL"]))
     client_factory = WatchfulClient
@@ -309,7 +305,7 @@ class RunningPython(AsyncKernelManager):
     def __init__(self, **options):
         super().__init__(**options)
         RUNNING.add(self)
-        if os.name == "posix":
+        if os.name == "posix":  # Unix sockets: two kernels that start at the same time could choose the same free port
             self.transport, self.ip = "ipc", f"{tempfile.gettempdir()}/fedlib-{secrets.token_hex(8)}"
 
 

@@ -198,11 +198,9 @@ def flower_federation() -> Federation:
 
 
 def flower(device: torch.device, turns: int, rounds: int = 6) -> Rows:
-    """Seconds per round of FedAvg in Flower's simulation, with a worker on each core, and in fedlib.
-
-    The first round is not counted. In fedlib a run uses one core, a sweep all of them. Without Flower nothing is
-    measured: `pip install "flwr[simulation]"`.
-    """
+    """Seconds per round of FedAvg in Flower's simulation, with a worker on each core, and in fedlib."""
+    # The first round is not counted. In fedlib a run uses one core, a sweep all of them. Without Flower nothing is
+    # measured: `pip install "flwr[simulation]"`.
     if device.type != "cpu" or find_spec("flwr") is None or find_spec("ray") is None:
         return
     runs = new_runs(flower_federation(), rounds)
