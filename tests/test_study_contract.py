@@ -68,10 +68,17 @@ def test_sentences_of_every_kind_word_for_word():
     assert sentences.best_of_all("pFedSim", gaps) == f"In 1 of 2 cases: pFedSim is {words}."
     level = {"CIFAR-10": Gap(0.04, "FedPer", 0.0)}
     assert sentences.best_of_all("pFedSim", level) == "No: pFedSim is level with FedPer on CIFAR-10."
+    nan = float("nan")
+    four = {"A": Gap(1, "FedPer", 0.4), "B": Gap(-2, "FedPer", nan), "C": Gap(3, "FedPer", 0.4), "D": Gap(0.2, "", nan)}
+    lead = "In 3 of 4 cases: the lead of FedSimSup over the best other method measured ranges from"
+    lead += " -2.0 points (B) to +3.0 points (C), 2 of them with one seed."
+    assert sentences.best_of_all("FedSimSup", four) == lead
+    one_seed = {place: gap._replace(noise=nan) for place, gap in four.items()}
+    assert sentences.best_of_all("FedSimSup", one_seed).endswith("(C), all with one seed.")
     ahead = [sentences.points_ahead(gap, "FedAvg") for gap in (1.24, -0.3, -0.04)]
     assert ahead == ["1.2 points ahead of FedAvg", "0.3 points behind FedAvg", "level with FedAvg"]
     assert sentences.against_noise(-1.2, 0.3) == "outside the noise (standard deviation 0.3)"
-    assert sentences.against_noise(1.2, float("nan")) == "with one seed"
+    assert sentences.against_noise(1.2, nan) == "with one seed"
     near = "The result is equally near to the printed number A (distance 2.0 points) and B (2.0)."
     assert sentences.nearer_to_print(pd.DataFrame({"A": [2.0], "B": [2.01]}), "") == near
     lowest = "Accuracy falls by 1.0 points from 1 to 5 branches; its minimum, 68.0 %, is at 2."
@@ -300,7 +307,7 @@ def test_the_deviation_over_partitions_is_told_beside_that_over_seeds_and_leads_
     one = with_numbers(study("pfedsim"), seeds)
     says = one.says("other_partitions")
     assert "3 partitions" in says
-    assert "pFedSim 3.6 (over seeds 1.4), FedRep 2.1." in says  # FedPer lacks one
+    assert "pFedSim 3.6 (1.4), FedRep 2.1." in says  # FedPer lacks one
     assert says.endswith("pFedSim minus FedRep is +1.7 ± 2.1 points in 3 pairs of runs.")
     drawn = {text.get_text() for text in one.figure("other_partitions").axes[0].texts}
     assert {"83.0", "81.3", "50.5"} <= drawn

@@ -129,13 +129,13 @@ def test_inferred_settings_decide_a_claim_only_together_with_the_papers_text():
         one = as_printed() | {(item, "fedbn", *LABEL, "weighted_f1"): 99.0 for item in behind}
         return judged(PAPER, frame(one)).loc["cs02", ["verdict", "protocol", "other_verdicts"]].tolist()
 
-    others = "holds with the inferred settings; refuted with the paper's text"
+    others = "inferred settings: holds; paper's text: refuted"
     assert told("table2_text") == ["undecided", "inferred settings", others]
-    assert told("table2")[::2] == ["undecided", "refuted with the inferred settings; holds with the paper's text"]
+    assert told("table2")[::2] == ["undecided", "inferred settings: refuted; paper's text: holds"]
     assert told("table2", "table2_text")[::2] == ["refuted", ""]
     first = frame({key: value for key, value in as_printed().items() if not key[0].endswith("_text")})
     alone = judged(PAPER, first).loc["cs02"]
-    assert (alone["verdict"], alone["other_verdicts"]) == ("undecided", "holds with the inferred settings")
+    assert (alone["verdict"], alone["other_verdicts"]) == ("undecided", "inferred settings: holds")
 
 
 @pytest.mark.parametrize(

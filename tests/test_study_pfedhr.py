@@ -493,7 +493,7 @@ def test_rounds_show_candidates_teachers_and_the_clients_that_learn_from_them(qu
     words = [text.get_text() for ax in quick.figure("last_round").axes for text in ax.texts]
     assert {"to 0, 1", "to 2"} <= set(words)
     assert "2 of 2 candidates" in quick.says("last_round")
-    assert "the teachers, 2 of them, have an accuracy of 12 to 50 %" in quick.says("last_round")
+    assert "2 of them are teachers, with an accuracy of 12 to 50 %" in quick.says("last_round")
     titles = [ax.get_title("left") for ax in quick.figure("fig7").axes]
     assert titles == [f"round {t}: teacher of client 0, accuracy 25 %" for t in (1, ROUNDS)]
     [ax] = draw_teachers(first_run(quick), 2).axes

@@ -294,7 +294,7 @@ def test_variants_stand_beside_the_methods_of_table_1(paper):
     [ax], says = study.figure(name).axes, study.says(name)
     names = ["initial branches scaled up", "FedAvg", "pFedMB", "pFedMB-avg with initial\nbranches scaled up"]
     assert names_and_bars(ax) == (names, {1: 87.99, 2: 89.49})
-    assert "scaled up +7.0, pFedMB-avg with initial branches scaled up \N{MINUS SIGN}1.5. " in says
+    assert "+7.0 (initial branches scaled up), \N{MINUS SIGN}1.5 (pFedMB-avg with initial branches scaled up). " in says
     assert "is 2.0 points ahead of FedAvg (85.0 %), with one seed" in says
     assert not of(paper, numbers[0], *numbers[2:]).says(name)  # without FedAvg nothing is said
 
@@ -310,7 +310,7 @@ def test_variants_are_those_of_clients_with_two_classes_and_have_the_clients_of_
     assert names_and_bars(above)[0] == ["alpha given by the labels", "Local-Only", "pFedMB", "alpha fixed at 1/B"]
     assert names_and_bars(below)[0] == ["alpha fixed at 1/B", "pFedMB", "alpha given by the labels"]
     assert [text.get_text() for text in below.texts] == ["15.0", "4.0", "3.0"]
-    assert "alpha given by the labels +10.0, alpha fixed at 1/B \N{MINUS SIGN}15.0" in study.says("variants")
+    assert "+10.0 (alpha given by the labels), \N{MINUS SIGN}15.0 (alpha fixed at 1/B)" in study.says("variants")
 
 
 def test_a_column_of_fig_5_with_one_number_of_branches_is_not_shown(paper):

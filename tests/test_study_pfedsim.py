@@ -145,9 +145,9 @@ def test_numbers_of_the_smoke_runs(smoke):
     known = stages["value"].dropna()  # all rows are at the cap of 0.1 before the first round
     assert len(known) >= len(stages) - 2
     assert known.between(-1, 1).all()
-    undefined = "tau is undefined: eq. (3), cap 0.1, after 0 rounds."
+    undefined = "tau is undefined: eq. (3) capped at 0.9, after 0 rounds."
     assert (undefined in smoke.says("similarity_by_round")) == (len(known) < len(stages))
-    assert "in the pairs with classes of both kinds, i-j and j-k, the mean" in smoke.says("fig2")
+    assert "in the pairs with classes of both kinds, i-j and j-k, it is" in smoke.says("fig2")
     sizes = measured[(measured["item"] == "table4") & (measured["metric"] == "samples_per_client")]
     assert sizes["value"].to_numpy() == pytest.approx(500 / 6)
 

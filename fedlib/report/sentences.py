@@ -86,7 +86,9 @@ def best_of_all(name: str, gaps: Mapping[str, Gap]) -> str:
     leads = sum(gap.is_lead and not gap.within_noise for gap in gaps.values())
     word = {0: "No", len(gaps): "Yes"}.get(leads, f"In {leads} of {len(gaps)} cases")
     if len(gaps) > 3:
-        return f"{word}: {name} minus the best other method measured ranges {between(gaps)}."
+        alone = sum(np.isnan(gap.noise) for gap in gaps.values())
+        seeds = f", {'all' if alone == len(gaps) else f'{alone} of them'} with one seed" if alone else ""
+        return f"{word}: the lead of {name} over the best other method measured ranges {between(gaps)}{seeds}."
     return f"{word}: {name} is {gaps_in_words(gaps)}."
 
 

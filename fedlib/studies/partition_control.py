@@ -22,7 +22,7 @@ def partition_control(
     names, words = {key: name for name, key in lines.items()}, METRIC_LABELS.get(metric, metric)
 
     @item(
-        f"Control: {words} [%] with three partitions of the images; the figure and the sentence use seed 0.",
+        f"Control: {words} [%] with three partitions of the images; the figure has seed 0.",
         name="other_partitions",
         rows="partition",
         alt=f"Small dots are the {words} with each partition, large dots their means, black bars printed values.",
@@ -49,13 +49,12 @@ def partition_control(
         enough(values[1:])
         over, of_seeds = values.std(), usual.groupby("line")["value"].std()
         told = [
-            f"{line} {std:.1f}{f' (over seeds {of_seeds[line]:.1f})' if of_seeds[line] >= 0 else ''}"
-            for line, std in over.items()
+            f"{line} {std:.1f}{f' ({of_seeds[line]:.1f})' if of_seeds[line] >= 0 else ''}" for line, std in over.items()
         ]
         first, *others = (line for line in lines if line in values)
         gaps = [f"{first} minus {line} is {in_pairs((values[first] - values[line]).to_numpy())}." for line in others]
-        start = f"The standard deviation of {words} over {len(values)} partitions is, in points: {', '.join(told)}."
-        yield " ".join([start, *gaps])
+        start = f"The standard deviation of {words} over {len(values)} partitions (over seeds) is, in points:"
+        yield " ".join([f"{start} {', '.join(told)}.", *gaps])
         rows = numbers.assign(method=numbers["line"], paper=numbers["line"].map(usual.groupby("line")["paper"].first()))
         own, colors = next(iter(lines.values()))[0], {}
         for line, (method, _) in lines.items():

@@ -439,7 +439,7 @@ class Study:
         inferred = any(one.protocol == "inferred" for one in several)
         if inferred and verdict in (HOLDS, REFUTED) and {*found.values()} != {verdict}:
             verdict, found = UNDECIDED, {first: verdict} | found
-        told = (f"{other} with the {words}" for words, other in found.items() if other not in (verdict, NOT_TESTED))
+        told = (f"{words}: {other}" for words, other in found.items() if other not in (verdict, NOT_TESTED))
         return verdict, first, "; ".join(told)
 
     def needed(self, claim: Claim) -> list[Cell]:

@@ -108,10 +108,10 @@ def _(study):
     for space, when in {"c": "at the end of the run", "c, later": "after more alignments"}.items():
         ends = table.reindex(columns=["z", space]).dropna()
         cases += [f"in {(ends[space] > ends['z']).sum()} of {len(ends)} cases {when}"] if len(ends) else []
-    place = f"{data_label(numbers.loc[numbers['dataset'] == data, 'data'].iloc[0])}, {label(method)}"
+    place = data_label(numbers.loc[numbers["dataset"] == data, "data"].iloc[0])
     start = f"{share['z']:.0f} % of test images lie nearest to the centre of their own group before the map"
     end = f"The groups are separated better after the map than before it {', and '.join(cases)}"
-    yield f"On {place}: {start}, {told}. {end} (one case for each data set and layer)."
+    yield f"With {label(method)} on {place}, {start}, {told}. {end} (one case for each data set and layer)."
     groups = domain_names(study) if data == "digit5" else [f"group {g}" for g in range(GROUPS)]
     figure, last = plt.figure(figsize=(WIDE, 4.6)), [*planes][-1]
     upper, lower = figure.subfigures(2, 1, height_ratios=[2.9, 1.7])

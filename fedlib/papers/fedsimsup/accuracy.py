@@ -140,7 +140,7 @@ def table3_paired(sizes, **protocol):
 @table3_paired.shows
 def _(study):
     gains = study.means("table3_paired", "method")
-    yield extremes(gains, "The gain over the same clients with supervisor L", " points")
+    yield extremes(gains, "With mixed supervisors instead of L for all, the clients' gain", " points")
     look = {"xlabel": "gain over the same clients with L [points]", "reference": "no gain", "chance": 0.0}
     yield method_panels(study.numbers("table3_paired"), title=partial(place, study), **look)
 

@@ -89,9 +89,8 @@ def _(study):
     accuracy = numbers[numbers["metric"] == "accuracy"]
     mean = accuracy[accuracy["weights"] != "equal"].groupby("answer")["value"].mean()
     if {"s", "main class"} <= {*mean.index}:
-        main = f"the constant prediction of the client's main class (grey) {mean['main class']:.0f} %"
-        start = "With similarity weights (upper panel), the accuracy of the supervisor alone (red)"
-        texts.append(f"{start} is {mean['s']:.0f} %, that of {main}.")
+        start = f"With similarity weights (upper panel), the supervisor alone (red) has {mean['s']:.0f} % accuracy"
+        texts.append(f"{start}, and always predicting the client's main class (grey) {mean['main class']:.0f} %.")
     weights = {"s_ij": "accuracy with similarity weights", "equal": "that with equal weights"}
     for answer, name in (("theta", "θ alone (blue)"), ("both", "the sum (black)")):
         own = accuracy[accuracy["answer"] == answer]

@@ -22,10 +22,10 @@ def answer(study):
         return None
     gain, places = similar - equal, sorted(gaps, key=lambda place: gaps[place].points)
     start = best_of_all("FedSimSup", gaps).replace(":", f"{study.shortened('table1')}:", 1)
-    says = f"{start} The settings are the inferred ones; with those of the paper's text, "
-    says += f"FedSimSup minus the best other method measured ranges {between(with_text)}; and " if with_text else ""
-    says += f"similarity weights are {points_ahead(gain, 'equal weights')} averaged over the rounds, and "
-    says += f"{points_ahead(last - last_equal, 'them')} after the last round."
+    says = f"{start} The settings are the inferred ones."
+    says += f" With those of the paper's text, the lead ranges {between(with_text)}." if with_text else ""
+    says += f" Averaged over the rounds, similarity weights are {points_ahead(gain, 'equal weights')}; "
+    says += f"after the last round they are {points_ahead(last - last_equal, 'them')}."
     ends = [(places[0], gaps[places[0]]), (places[-1], gaps[places[-1]])]
     numbers = [(f"{gap.points:+.1f}", f"points relative to {gap.rival} on {at}") for at, gap in ends]
     numbers.append((f"{gain:+.1f}", "points relative to equal weights, averaged over the rounds"))

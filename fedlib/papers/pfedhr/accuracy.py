@@ -232,7 +232,7 @@ def varied(name: str, axis: str, more: str = "") -> Item:
         f"Fig. {name[-1]}: accuracy [%] of pFedHR by {axis}; figure: gain over Local-Only [points]{more}.",
         name=name,
         rows=HYPER[name][0],
-        alt=f"Gain over Local-Only by {axis}: dots are runs, lines join means over seeds with the most values{more}.",
+        alt=f"Gain over Local-Only by {axis}: dots are runs, lines join means over the most complete seeds{more}.",
     )
     def values(sizes):
         if name not in sizes.varied:

@@ -224,7 +224,7 @@ def _(study):
     right, used = [100 * share for share in seen.right if share >= 0], len({j for j in seen.match if j >= 0})
     text = f"{mixed} of {len(seen.candidates)} candidates of round {t} combine blocks of several clients (colours)"
     shares = " to ".join(dict.fromkeys(f"{end:.0f}" for end in (min(right, default=0), max(right, default=0))))
-    taught = f"the teachers, {used} of them, have an accuracy of {shares} % on their clients' training images"
+    taught = f"{used} of them are teachers, with an accuracy of {shares} % on their clients' training images"
     return f"{text}; {taught}." if right else f"{text}."
 
 

@@ -31,8 +31,8 @@ def answer(study):
     data = data_label(final["data"].iloc[0])
     says = (
         f"{word}{study.shortened('other_teachers')}: on {data}, pFedHR is {points_ahead(gain, 'Local-Only')}, "
-        f"{against_noise(gain, noise)}. In round {at} the mean accuracy of its teachers on their clients' training "
-        f"images is {teacher:.0f} %, and that of these clients on their test images {client:.0f} %."
+        f"{against_noise(gain, noise)}. In round {at} the teachers classify on average {teacher:.0f} % of their "
+        f"clients' training images correctly, and these clients {client:.0f} % of their test images."
     )
     numbers = [(f"{gain:+.1f}", "points relative to Local-Only"), (f"{teacher:.0f} %", "accuracy of the teachers")]
     return Answer(says, [*numbers, (f"{client:.0f} %", "accuracy of their clients in that round")], "teachers")

@@ -169,8 +169,8 @@ def still_rising(study, *items: str) -> str:
     mean = table[[few, many]].dropna().mean()  # over the columns that have both
     if not mean[many] > max(mean[few], 0.05):
         return ""
-    text = f"the accuracy changes by {mean[many]:+.1f} points with {many} branches and by {mean[few]:+.1f} with {few}"
-    return f"Between the last two evaluations {text}."
+    text = f"by {mean[many]:+.1f} points with {many} branches and by {mean[few]:+.1f} with {few}"
+    return f"Averaged over the columns, the accuracy changes between the last two evaluations {text}."
 
 
 @fig5.shows
@@ -187,7 +187,7 @@ def branches(sizes):
             yield from of_column(sizes, at)
 
 
-LINES = {"pFedMB, two branches": "clients=15;classes=2;branches=2", "FedAvg": "clients=15;classes=2;branches=1"}
+LINES = {"pFedMB (two branches)": "clients=15;classes=2;branches=2", "FedAvg": "clients=15;classes=2;branches=1"}
 other_partitions = partition_control(branches, "cifar10", {name: ("pfedmb", where) for name, where in LINES.items()})
 
 

@@ -87,7 +87,7 @@ def changes(frame: pd.DataFrame, rival: str) -> str:
     if variants.empty or not {ours, rival} <= {*mean.index}:
         return ""
     own, theirs = mean[[ours, rival]]
-    each = ", ".join(f"{name} {value - own:+.1f}" for name, value in variants.items())
+    each = ", ".join(f"{value - own:+.1f} ({name})" for name, value in variants.items())
     gap, noise = variants.max() - theirs, noise_of(numbers)[[variants.idxmax(), rival]].max(skipna=False)
     best = f"{variants.idxmax()}, is {points_ahead(gap, rival)} ({theirs:.1f} %), {against_noise(gap, noise)}"
     start = f"Variants (orange) minus pFedMB with five branches ({own:.1f} %, red), in points"

@@ -84,10 +84,10 @@ def _(study):
         "scalars received": tuple(sent[column] / sent.loc["fedavg", column] for column in ("paper", "value")),
     }
     long, many = (
-        f"{own['pfedsim']:.2f} times as {what} as in FedAvg (most: {label(own.idxmax())}, {own.max():.2f})"
-        for what, (_, own) in zip(("long", "many scalars"), ratios.values(), strict=True)
+        f"{own['pfedsim']:.2f} times as {what} (most: {label(own.idxmax())}, {own.max():.2f})"
+        for what, (_, own) in zip(("long per training sample", "many scalars"), ratios.values(), strict=True)
     )
-    yield f"Per training sample a round of pFedSim takes {long}, and a client receives {many}."
+    yield f"Relative to FedAvg, pFedSim takes {long}, and a client receives {many}."
     figure, axes = plt.subplots(2, 1, figsize=(WIDE, 3.4), sharey=True)
     for ax, (title, pair) in zip(axes, ratios.items(), strict=True):
         for ratio, color, marker, name in zip(pair, (BLACK, RED), "|o", ("printed", "measured"), strict=True):

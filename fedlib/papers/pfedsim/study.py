@@ -25,10 +25,10 @@ def answer(study):
     if len(by_partition) > 1:
         leads = in_pairs(by_partition["pfedsim"] - by_partition["fedrep"])
         says += f" Over different partitions of CIFAR-10 at Dir(0.1), pFedSim minus FedRep is {leads}."
-    says += " The settings are those of the authors' code; with those of the paper's text, "
-    says += f"pFedSim is {gaps_in_words(with_text)}; and " if with_text else ""
+    says += " The settings are those of the authors' code."
+    says += f" With those of the paper's text, pFedSim is {gaps_in_words(with_text)}." if with_text else ""
     lead = points_ahead(gain, "the better of uniform and shuffled weights")
-    says += f"similarity weights are {lead}, {against_noise(gain, noise)}."
+    says += f" Similarity weights are {lead}, {against_noise(gain, noise)}."
     numbers = [(f"{gap.points:+.1f}", f"points relative to {gap.rival} on {place}") for place, gap in gaps.items()][:2]
     numbers += [(f"{gain:+.1f}", "points relative to the better of uniform and shuffled weights")]
     return Answer(says, numbers, "table3")
