@@ -151,7 +151,7 @@ def _(study):
     frame = with_printed(study.numbers("longer_training"))
     at = frame["round"].astype(float)  # NaN: of the last fifth
     ends = frame[at.isin([at.min(), at.max()])]
-    text = beside_printed(ends.assign(kind="after " + ends["round"].astype(int).map("{:,}".format) + " rounds"))
+    text = beside_printed(ends.assign(kind=at[ends.index].map("after {:,.0f} rounds".format)))
     spread = frame[at.isna()].groupby("what")["value"].agg(np.ptp)
     if text and len(spread) > 1:
         text += f" In the last fifth of the rounds {spread.idxmax()} varies most, by {spread.max():.1f} points."
